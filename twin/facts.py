@@ -1,0 +1,110 @@
+"""What is known: figures from the world, each with value, unit, source and mark.
+
+`Facts` is a flat, frozen mapping from a dotted name (file path, then table) to a `Fact`. It is
+built from nested tables by `facts_from_tables`; reading the files is `lab.library`'s work.
+Marks: a read in the primary source, b a secondary source, c recalled, d arithmetic on (a),
+e an assumption of this project, m measured, f fitted (data/calibration.toml).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+# Factors to SI: seconds, bytes, FLOP, bytes/s, FLOP/s. Names without a factor are counts.
+SI = {
+    "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9,
+    "B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 1024.0, "GiB": 1024.0**3,
+    "GB/s": 1e9, "TB/s": 1e12, "Gbps": 1e9 / 8,
+    "TFLOPS": 1e12, "TOPS": 1e12, "GFLOPS": 1e9,
+    "%": 0.01,
+}  # fmt: skip
+MARKS = "abcdefm"
+
+
+class FactError(KeyError):
+    """A fact that is missing or malformed, with its dotted name."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One figure: value as published, its unit, where it stands, and how sure it is."""
+
+    value: Any
+    unit: str
+    source: str
+    mark: str
+    note: str = ""
+
+    @property
+    def si(self) -> float:
+        """The value in SI units (s, B, B/s, FLOP/s); a count stays a count."""
+        return float(self.value) * SI.get(self.unit, 1.0)
+
+
+@dataclass(frozen=True)
+class Facts(Mapping[str, Fact]):
+    """All facts by dotted name, for example `chips.ascend-910c.hbm_bandwidth`."""
+
+    by_name: Mapping[str, Fact]
+    digest: str = field(default="")
+
+    def __getitem__(self, name: str) -> Fact:
+        try:
+            return self.by_name[name]
+        except KeyError:
+            raise FactError(f"no fact is named {name}: add it to data/") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.by_name)
+
+    def __len__(self) -> int:
+        return len(self.by_name)
+
+    def si(self, name: str) -> float:
+        """The fact's value in SI units."""
+        return self[name].si
+
+    def group(self, prefix: str) -> dict[str, Fact]:
+        """All facts below a dotted prefix, keyed by the rest of their name."""
+        head = prefix + "."
+        return {k[len(head) :]: v for k, v in self.by_name.items() if k.startswith(head)}
+
+    def names(self, prefix: str) -> list[str]:
+        """The distinct next parts of names below a prefix, sorted: names('chips') lists chips."""
+        return sorted({k.split(".", 1)[0] for k in self.group(prefix)})
+
+
+def facts_from_tables(tables: Mapping[str, Any]) -> Facts:
+    """Facts from nested tables {file stem: {...}}; a table with `value` is a fact.
+
+    Raises FactError for a fact without unit, source or a known mark.
+    """
+    flat: dict[str, Fact] = {}
+    _collect("", tables, flat)
+    text = json.dumps(
+        {k: [v.value, v.unit, v.source, v.mark] for k, v in sorted(flat.items())}, sort_keys=True
+    )
+    return Facts(dict(sorted(flat.items())), hashlib.sha256(text.encode()).hexdigest())
+
+
+def _collect(path: str, table: Mapping[str, Any], flat: dict[str, Fact]) -> None:
+    if "value" in table:
+        for key in ("unit", "source", "mark"):
+            if key not in table:
+                raise FactError(f"fact {path} has no {key}")
+        if table["mark"] not in MARKS:
+            raise FactError(f"fact {path} has mark {table['mark']!r}, not one of {MARKS}")
+        flat[path] = Fact(
+            table["value"], table["unit"], table["source"], table["mark"], table.get("note", "")
+        )
+        return
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            _collect(f"{path}.{key}" if path else key, value, flat)

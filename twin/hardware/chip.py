@@ -1,0 +1,74 @@
+"""The accelerator package and its dies: peaks and capacities, as published.
+
+A `Chip` is data/chips/<name>.toml in SI units, one value per *die* wherever a die has its own
+share. A die is an expert-parallel rank; a package ("NPU") holds one or more. This module does not
+know how much of a peak an operator reaches (model/roofline.py) nor how packages are wired
+(hardware/fabric.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from twin.facts import FactError, Facts
+
+
+class HardwareError(ValueError):
+    """A machine that cannot be: one sentence naming what, where and what would be right."""
+
+
+@dataclass(frozen=True)
+class Chip:
+    """One accelerator package; every figure is per die unless its name says otherwise."""
+
+    name: str
+    title: str
+    dies_per_npu: int
+    cube_cores: int  # matrix cores (AIC; SMs on other makes)
+    vector_cores: int  # vector cores (AIV; SMs on other makes)
+    hbm_bytes_per_die: float
+    hbm_bytes_per_s: float
+    cross_die_bytes_per_s: float  # one direction between two dies of a package; 0: one die
+    flops: Mapping[str, float]  # precision -> dense FLOP/s (OP/s for integers)
+
+    @property
+    def hbm_bytes_per_npu(self) -> float:
+        """Memory of the whole package, bytes."""
+        return self.hbm_bytes_per_die * self.dies_per_npu
+
+    def peak(self, precision: str) -> float:
+        """Dense peak of one die, FLOP/s; raises HardwareError when the chip lacks the format."""
+        if precision not in self.flops:
+            raise HardwareError(
+                f"{self.title} computes {', '.join(sorted(self.flops))}, not {precision}: "
+                f"choose one of these as deployment.precision.weights"
+            )
+        return self.flops[precision]
+
+
+def chip_names(facts: Facts) -> list[str]:
+    """Names of all chips in data/chips, sorted."""
+    return facts.names("chips")
+
+
+def load_chip(facts: Facts, name: str) -> Chip:
+    """The chip of that name; raises HardwareError listing the known ones."""
+    known = chip_names(facts)
+    if name not in known:
+        raise HardwareError(f"supernode.chip = {name!r} is not known: take one of {known}")
+    here = f"chips.{name}"
+    dies = int(facts[f"{here}.dies_per_npu"].value)
+    if dies < 1:
+        raise FactError(f"fact {here}.dies_per_npu must be at least 1")
+    return Chip(
+        name=name,
+        title=str(facts[f"{here}.title"].value),
+        dies_per_npu=dies,
+        cube_cores=int(facts[f"{here}.cube_cores"].value),
+        vector_cores=int(facts[f"{here}.vector_cores"].value),
+        hbm_bytes_per_die=facts.si(f"{here}.hbm_capacity"),
+        hbm_bytes_per_s=facts.si(f"{here}.hbm_bandwidth"),
+        cross_die_bytes_per_s=facts.si(f"{here}.cross_die_bandwidth") if dies > 1 else 0.0,
+        flops={precision: fact.si for precision, fact in facts.group(f"{here}.flops").items()},
+    )

@@ -345,10 +345,11 @@ class Communication(Section):
 class Deployment(Section):
     """Which instances serve, and how they compute."""
 
-    mode: Literal["disaggregated", "colocated"] = choice(
+    mode: Literal["disaggregated", "colocated", "prefill_only", "decode_only"] = choice(
         "disaggregated",
-        "Separate prefill and decode pools, or colocated instances.",
-        source=f"{PAPER} 4.1",
+        "Separate prefill and decode pools; colocated instances; or one pool alone, as benchmarks "
+        "measure it (prefill_only ends at the first token, decode_only starts with KV in place).",
+        source=f"{PAPER} 4.1, 5.1",
     )
     model: str = choice("deepseek-r1", "Model served, a file in data/models.")
     prefill: Prefill = Prefill()
@@ -505,13 +506,17 @@ def disagreements(s: Scenario) -> list[str]:
 
 def npus_used(s: Scenario) -> int:
     """NPUs that the deployment's instances occupy."""
+    return sum(count * npus for _, count, npus in pools(s))
+
+
+def pools(s: Scenario) -> list[tuple[str, int, int]]:
+    """The pools that the deployment's mode uses: (role, instances, NPUs of an instance)."""
     d = s.deployment
     if d.mode == "colocated":
-        return d.colocated.instances * d.colocated.npus_per_instance
-    return (
-        d.prefill.instances * d.prefill.npus_per_instance
-        + d.decode.instances * d.decode.npus_per_instance
-    )
+        return [("colocated", d.colocated.instances, d.colocated.npus_per_instance)]
+    prefill = ("prefill", d.prefill.instances, d.prefill.npus_per_instance)
+    decode = ("decode", d.decode.instances, d.decode.npus_per_instance)
+    return {"prefill_only": [prefill], "decode_only": [decode]}.get(d.mode, [prefill, decode])
 
 
 def canonical(s: Scenario) -> str:

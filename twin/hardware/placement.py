@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from twin.spec import Scenario
+from twin.spec import Scenario, pools
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +28,9 @@ class Instance:
 
 def place_instances(s: Scenario, dies_per_npu: int) -> list[Instance]:
     """Instances in the order of their dies; the scenario's own check keeps them in the machine."""
-    d = s.deployment
-    if d.mode == "colocated":
-        wanted = [("colocated", d.colocated.instances, d.colocated.npus_per_instance)]
-    else:
-        wanted = [
-            ("prefill", d.prefill.instances, d.prefill.npus_per_instance),
-            ("decode", d.decode.instances, d.decode.npus_per_instance),
-        ]
     placed = []
     first = 0
-    for role, count, npus in wanted:
+    for role, count, npus in pools(s):
         for index in range(count):
             placed.append(Instance(role, index, first, npus * dies_per_npu))
             first += npus * dies_per_npu

@@ -1,0 +1,103 @@
+"""Randomness without state: a number is a function of (stream key, index).
+
+One scenario seed and a name give a stream key; every draw of the stream is a hash of key and
+index. So draws need no order, no stored state and no shared generator, and a new stream changes
+no other. Every index costs a fixed share of its stream: `uniform`, `exponential`, `weibull` and
+`normal` with the same (key, index) are different views of the same bits, so give each purpose its
+own key. Knows nothing about what the numbers are used for.
+
+The hash is SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
+OOPSLA 2014) evaluated at counter `index`. All transcendental functions are scalar calls, because
+vectorised ones differ between processors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+
+import numpy as np
+from numba import njit
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+MIX_2 = np.uint64(0x94D049BB133111EB)
+SHIFT_11, SHIFT_27, SHIFT_30, SHIFT_31 = (np.uint64(n) for n in (11, 27, 30, 31))
+SECOND_HALF = np.uint64(1 << 63)  # normal's second uniform lives in the upper half of the counters
+TO_UNIT = 2.0**-53
+TWO_PI = 2.0 * math.pi
+
+
+def stream_key(seed: int, name: str) -> np.uint64:
+    """Key of the stream `name` under a scenario seed: the first 8 bytes of a SHA-256."""
+    text = hashlib.sha256(f"{seed}/{name}".encode()).digest()
+    return np.uint64(int.from_bytes(text[:8], "little"))
+
+
+@njit(cache=True)
+def bits(key: np.uint64, index: int) -> np.uint64:
+    """64 random bits: SplitMix64 started at `key`, at step `index` (any integer)."""
+    z = key + (np.uint64(index) + np.uint64(1)) * GOLDEN
+    z = (z ^ (z >> SHIFT_30)) * MIX_1
+    z = (z ^ (z >> SHIFT_27)) * MIX_2
+    return z ^ (z >> SHIFT_31)
+
+
+@njit(cache=True)
+def uniform(key: np.uint64, index: int) -> float:
+    """A uniform number strictly inside (0, 1), a multiple of 2**-54."""
+    return (np.float64(bits(key, index) >> SHIFT_11) + 0.5) * TO_UNIT
+
+
+@njit(cache=True)
+def exponential(key: np.uint64, index: int) -> float:
+    """An exponential number of mean 1, by inversion."""
+    return -math.log(uniform(key, index))
+
+
+@njit(cache=True)
+def weibull(key: np.uint64, index: int, shape: float) -> float:
+    """A Weibull number of scale 1 by inversion; its mean is gamma(1 + 1/shape)."""
+    return math.pow(-math.log(uniform(key, index)), 1.0 / shape)
+
+
+@njit(cache=True)
+def normal(key: np.uint64, index: int) -> float:
+    """A standard normal number (Box and Muller 1958, the cosine half)."""
+    radius = math.sqrt(-2.0 * math.log(uniform(key, index)))
+    second = (np.float64(bits(key ^ SECOND_HALF, index) >> SHIFT_11) + 0.5) * TO_UNIT
+    return radius * math.cos(TWO_PI * second)
+
+
+@njit(cache=True)
+def lognormal(key: np.uint64, index: int, median: float, sigma: float) -> float:
+    """A log-normal number of the given median; sigma is that of its logarithm."""
+    return median * math.exp(sigma * normal(key, index))
+
+
+@njit(cache=True)
+def gamma(key: np.uint64, index: int, shape: float) -> float:
+    """A Gamma number of mean `shape` and scale 1.
+
+    Marsaglia and Tsang 2000 ("A simple method for generating gamma variables"); below shape 1
+    with their boost by a power of a uniform. Rejection draws from a stream of this index alone.
+    """
+    own = bits(key, index)
+    boost = 1.0
+    wanted = shape
+    if shape < 1.0:
+        boost = math.pow(uniform(own, 0), 1.0 / shape)
+        wanted = shape + 1.0
+    d = wanted - 1.0 / 3.0
+    c = 1.0 / math.sqrt(9.0 * d)
+    draw = 1
+    while True:
+        x = normal(own, draw)
+        v = 1.0 + c * x
+        u = uniform(own, draw + 1)
+        draw += 2
+        if v <= 0.0:
+            continue
+        v = v * v * v
+        if math.log(u) < 0.5 * x * x + d - d * v + d * math.log(v):
+            return boost * d * v

@@ -1,0 +1,121 @@
+"""Colours with a meaning: a plane, a pool and an operator look the same on every page.
+
+Plain data, no drawing. One set serves the light and the dark theme: every colour of a plane or a
+role keeps at least 2.9:1 contrast to both backgrounds and stays apart from the others under
+protanopia, deuteranopia and tritanopia (tests/ui/test_theme.py measures both). Operators are
+coloured by family - attention blue, experts orange, communication green - and told apart inside
+the family by lightness, because no dozen hues survive colour blindness. The accent of buttons and
+links stands in .streamlit/config.toml and is never used for data.
+"""
+
+from __future__ import annotations
+
+PLANE = {"ub": "#2C64F0", "rdma": "#C37F18", "vpc": "#217363"}
+
+ROLE = {
+    "prefill": "#B94827",
+    "decode": "#4A9EC6",
+    "memory_pool": "#699D59",
+    "colocated": "#864CB7",
+    "router": "#E52E7B",
+    "front_end": "#8D909E",
+}
+
+# The way of a request, in order: the same hue as the room it waits in, lighter while it waits.
+STAGE = {
+    "front_end": ROLE["front_end"],
+    "router": ROLE["router"],
+    "prefill_queue": "#E9A38C",
+    "prefill": ROLE["prefill"],
+    "kv_transfer": PLANE["rdma"],
+    "decode": ROLE["decode"],
+}
+
+OPERATOR = {
+    "mla_prolog": "#A9C4F5",
+    "attention_core": "#3F74D1",
+    "o_proj": "#6E9BEA",
+    "gate": "#F4CD9A",
+    "experts": "#DD7F1F",
+    "shared_expert": "#EBA65C",
+    "dense_ffn": "#A65A14",
+    "dispatch": "#2BA184",
+    "combine": "#157561",
+    "all_to_all": "#62C3AA",
+    "all_gather": "#8FD8C5",
+    "mtp": "#8A50A7",
+    "lm_head": "#B58BCB",
+    "sampling": "#D3BBE0",
+    "embedding": "#C9CDD8",
+    "launch_gaps": "#9AA1B2",
+}
+OTHER = "#7C8496"
+
+# What an unlisted operator is coloured by: the first word found in its name.
+_FAMILY = {
+    "attention": "attention_core",
+    "mla": "mla_prolog",
+    "proj": "o_proj",
+    "expert": "experts",
+    "ffn": "dense_ffn",
+    "mlp": "dense_ffn",
+    "dispatch": "dispatch",
+    "combine": "combine",
+    "gather": "all_gather",
+    "all_to_all": "all_to_all",
+    "mtp": "mtp",
+    "head": "lm_head",
+    "sampl": "sampling",
+    "gap": "launch_gaps",
+}
+
+# Runs side by side on the Compare page, in the order they were picked (two to six).
+SERIES = ("#2262FC", "#DA7204", "#0FAC76", "#E00543", "#A058C4", "#8A8DA2")
+
+# Load, from idle to full. Lightness alone carries it, so it reads in grey too.
+SEQUENTIAL = (
+    "#EEF2FB", "#D8E2F7", "#BCD0F3", "#9ABAEE", "#76A2E8",
+    "#5488E0", "#386CD0", "#2853B0", "#1F3F8A", "#182E63",
+)  # fmt: skip
+DIVERGING = (
+    "#8C3A12", "#B9551F", "#DB8148", "#EFB48C", "#F8E0D0",
+    "#D9E5F8", "#A3C1F0", "#638FE0", "#3465C4", "#1F458F",
+)  # fmt: skip
+
+NAMES = {
+    "ub": "UB",
+    "rdma": "RDMA",
+    "vpc": "VPC",
+    "prefill": "Prefill",
+    "decode": "Decode",
+    "memory_pool": "Memory pool",
+    "colocated": "Colocated",
+    "router": "Router",
+    "front_end": "Front end",
+    "prefill_queue": "Prefill queue",
+    "kv_transfer": "KV transfer",
+    "mla_prolog": "MLA prolog",
+    "o_proj": "Output projection",
+    "dense_ffn": "Dense FFN",
+    "mtp": "MTP module",
+    "lm_head": "LM head",
+}
+
+
+def operator_colour(name: str) -> str:
+    """Colour of an operator by name; an unlisted one takes its family's colour, else grey."""
+    if name in OPERATOR:
+        return OPERATOR[name]
+    for word, cousin in _FAMILY.items():
+        if word in name:
+            return OPERATOR[cousin]
+    return OTHER
+
+
+def title(name: str) -> str:
+    """A plane, role, stage or operator as a person reads it: 'attention_core' -> 'Attention core'.
+
+    >>> title("o_proj"), title("attention_core")
+    ('Output projection', 'Attention core')
+    """
+    return NAMES.get(name) or name.replace("_", " ").capitalize()

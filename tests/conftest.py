@@ -1,0 +1,104 @@
+"""What tests share: a running dashboard, a real browser, real traces. Each skips loudly."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests import chromium
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+ROOT = Path(__file__).resolve().parents[1]
+TRACES = ROOT.parent / "shared" / "traces"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    skipped = terminalreporter.stats.get("skipped", [])
+    without = [r for r in skipped if chromium.MISSING in str(r.longrepr)]
+    if without:
+        terminalreporter.section(f"{len(without)} browser tests did not run", red=True)
+        terminalreporter.line(chromium.MISSING, red=True)
+
+
+@pytest.fixture(scope="session")
+def traces() -> Path:
+    """The folder of real traces, which is not part of the project."""
+    if not TRACES.is_dir():
+        pytest.skip(f"no real traces at {TRACES.relative_to(ROOT.parent)} beside the project")
+    return TRACES
+
+
+@pytest.fixture(scope="module")
+def app_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a dashboard of its own, with an empty database."""
+    home = tmp_path_factory.mktemp("served")
+    port = _free_port()
+    log = (home / "server.log").open("wb")
+    server = subprocess.Popen(
+        [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={port}"],
+        cwd=ROOT,
+        env={**os.environ, "TWIN_DB_URL": f"sqlite:///{home / 'twin.db'}"},
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+    )
+    url = f"http://localhost:{port}"
+    try:
+        _wait_until_healthy(url, server, home / "server.log")
+        yield url
+    finally:
+        server.terminate()
+        server.wait(timeout=20)
+        log.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A headless Chromium; every test that asks for it is a browser test."""
+    path = chromium.find()
+    if path is None:
+        pytest.skip(chromium.MISSING)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=path, args=chromium.FLAGS)
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A fresh profile's page, 1280 x 900."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    yield context.new_page()
+    context.close()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_until_healthy(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    for _ in range(240):
+        if server.poll() is not None:
+            break
+        try:
+            with urllib.request.urlopen(f"{url}/_stcore/health", timeout=1) as answer:
+                if answer.read() == b"ok":
+                    return
+        except OSError:
+            time.sleep(0.25)
+    pytest.fail(f"the dashboard did not start:\n{log.read_text()[-2000:]}")

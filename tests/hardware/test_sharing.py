@@ -1,0 +1,137 @@
+"""Max-min fairness: published vectors, the bottleneck property, and what it does not promise."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from twin.hardware.chip import HardwareError
+from twin.hardware.sharing import Flow, max_min
+
+ONE = {"c": 1.0}
+
+VECTORS = {
+    "SimGrid: penalties share inversely": ([Flow(ONE), Flow(ONE, penalty=2)], {"c": 3}, [2, 1]),
+    "SimGrid: weights take more": ([Flow(ONE), Flow({"c": 2.0})], {"c": 3}, [1, 1]),
+    "SimGrid: two constraints": (
+        [Flow({"a": 1, "b": 2}), Flow({"a": 2}, penalty=2), Flow({"b": 1})],
+        {"a": 20, "b": 60},
+        [10, 5, 40],
+    ),
+    "parking lot": (
+        [Flow({"a": 1, "b": 1, "c": 1}), Flow({"a": 1}), Flow({"b": 1}), Flow({"c": 1})],
+        {"a": 1, "b": 1, "c": 1},
+        [0.5, 0.5, 0.5, 0.5],
+    ),
+    "two links": (
+        [Flow({"a": 1, "b": 1}), Flow({"a": 1}), Flow({"b": 1})],
+        {"a": 1, "b": 2},
+        [0.5, 0.5, 1.5],
+    ),
+    "a wider link may slow a flow": (
+        [Flow({"a": 1, "b": 1}), Flow({"a": 1}), Flow({"b": 1})],
+        {"a": 4, "b": 2},
+        [1, 3, 1],
+    ),
+    "one flow less may slow another": (
+        [Flow({"a": 1, "b": 1}), Flow({"b": 1})],
+        {"a": 1, "b": 2},
+        [1, 1],
+    ),
+    "share weights": ([Flow(ONE), Flow(ONE, penalty=0.5), Flow(ONE)], {"c": 8}, [2, 4, 2]),
+    "one flow bounded": ([Flow(ONE, bound=1), Flow(ONE), Flow(ONE)], {"c": 9}, [1, 4, 4]),
+    "incast, eight to one": (
+        [Flow({f"out{i}": 1, "in": 1}) for i in range(8)],
+        {f"out{i}": 100 for i in range(8)} | {"in": 100},
+        [12.5] * 8,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_vector(name):
+    flows, capacities, expected = VECTORS[name]
+    assert max_min(flows, capacities).tolist() == expected
+
+
+@st.composite
+def networks(draw):
+    links = draw(st.integers(1, 6))
+    capacities = {i: draw(st.floats(0.1, 100)) for i in range(links)}
+    crossings = st.sets(st.integers(0, links - 1), min_size=1)
+    weight, bound = st.sampled_from([1.0, 2.0, 0.5]), st.sampled_from([math.inf, 0.5, 5.0])
+    flows = [
+        Flow({i: draw(weight) for i in sorted(draw(crossings))}, draw(weight), draw(bound))
+        for _ in range(draw(st.integers(1, 8)))
+    ]
+    return flows, capacities
+
+
+def load(flows, rates, link):
+    return sum(f.links.get(link, 0.0) * r for f, r in zip(flows, rates, strict=True))
+
+
+@given(networks())
+@settings(max_examples=200, derandomize=True, deadline=None)
+def test_every_flow_is_at_its_bound_or_fastest_on_a_full_link(network):
+    # The bottleneck property is necessary and sufficient for max-min fairness.
+    flows, capacities = network
+    rates = max_min(flows, capacities)
+    full = set()
+    for link, capacity in capacities.items():
+        carried = load(flows, rates, link)
+        assert carried <= capacity * (1 + 1e-9)
+        if carried >= capacity * (1 - 1e-9):
+            full.add(link)
+    level = [r * f.penalty for r, f in zip(rates, flows, strict=True)]
+    for f, flow in enumerate(flows):
+        at_bound = rates[f] >= flow.bound * (1 - 1e-9)
+        fastest = any(
+            all(level[f] >= level[g] * (1 - 1e-9) for g, o in enumerate(flows) if link in o.links)
+            for link in full & set(flow.links)
+        )
+        assert at_bound or fastest
+
+
+@given(networks(), st.randoms(use_true_random=False))
+@settings(max_examples=100, derandomize=True, deadline=None)
+def test_the_order_of_flows_and_links_changes_nothing(network, random):
+    flows, capacities = network
+    order = list(range(len(flows)))
+    random.shuffle(order)
+    names = list(capacities)
+    random.shuffle(names)
+    again = max_min([flows[f] for f in order], {n: capacities[n] for n in names})
+    assert again == pytest.approx(max_min(flows, capacities)[order], rel=1e-9)
+
+
+@given(networks())
+@settings(max_examples=100, derandomize=True, deadline=None)
+def test_twice_the_capacity_is_twice_the_rate_to_the_bit(network):
+    flows, capacities = network
+    unbounded = [Flow(f.links, f.penalty) for f in flows]
+    twice = max_min(unbounded, {link: 2 * c for link, c in capacities.items()})
+    assert np.array_equal(twice, 2 * max_min(unbounded, capacities))
+
+
+@given(networks(), st.integers(0, 5))
+@settings(max_examples=100, derandomize=True, deadline=None)
+def test_a_wider_link_never_lowers_the_smallest_level(network, link):
+    flows, capacities = network
+    link %= len(capacities)
+    penalty = np.array([f.penalty for f in flows])
+    wider = max_min(flows, capacities | {link: 2 * capacities[link]})
+    assert (wider * penalty).min() >= (max_min(flows, capacities) * penalty).min() * (1 - 1e-9)
+
+
+def test_what_cannot_be_shared_is_refused():
+    with pytest.raises(HardwareError, match="flow 0 crosses 'x'"):
+        max_min([Flow({"x": 1.0})], {"c": 1.0})
+    with pytest.raises(HardwareError, match="unlimited"):
+        max_min([Flow({})], {"c": 1.0})
+
+
+def test_a_dead_link_stops_its_flows_only():
+    assert max_min([Flow({"a": 1}), Flow({"b": 1})], {"a": 0, "b": 2}).tolist() == [0, 2]

@@ -1,1 +1,1 @@
-
+"""The screen: the only room that knows streamlit."""

@@ -1,0 +1,182 @@
+"""One visitor's draft: the scenario being edited, and every scenario it was before.
+
+The draft lives in session state as a list of `Scenario` values and a position in it, so undo is a
+step in a list and a page change loses nothing. Widgets never hold the truth: each is keyed by its
+field and by a generation number, and the generation moves on whenever the draft changes by other
+means than that widget (undo, a preset, a link), so no widget can show a stale value.
+
+An edit that cannot hold with the rest is kept aside as *pending* and refused with one sentence;
+the draft stays the last scenario that can be, and the edit is taken as soon as another one makes
+it possible. This module knows the lab, and nothing about how a form looks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from twin.facts import Facts
+from twin.lab import library
+from twin.spec import Scenario, SpecError, with_overrides
+
+HISTORY_LENGTH = 100  # scenarios a visitor can step back through
+
+_MISSING = object()
+
+
+def facts() -> Facts:
+    """All facts, read from disk once per process."""
+    return library.load_facts()
+
+
+@st.cache_resource(show_spinner=False)
+def store() -> Any:
+    """The one store of this process, shared by all visitors."""
+    from twin.lab.store import Store
+
+    return Store()
+
+
+@st.cache_data(show_spinner=False, max_entries=1)
+def preset_list() -> list[tuple[str, Scenario]]:
+    """Key and scenario of every preset, in the order the gallery shows them."""
+    return [(p.key, p.scenario) for p in library.presets()]
+
+
+def _state() -> Any:
+    if "history" not in st.session_state:
+        first = dict(preset_list()).get("quickstart") or Scenario()
+        st.session_state.update(
+            history=[first], position=0, preset=first, generation=0, pending={}, refusal=""
+        )
+    return st.session_state
+
+
+def draft() -> Scenario:
+    """The scenario as edited so far; always one that can be simulated."""
+    state = _state()
+    return state.history[state.position]
+
+
+def preset() -> Scenario:
+    """The scenario the draft started from: what a difference is told against."""
+    return _state().preset
+
+
+def set_draft(scenario: Scenario) -> None:
+    """Make this the draft, as one step that can be undone; what was undone before is dropped."""
+    state = _state()
+    if scenario != draft():
+        kept = state.history[: state.position + 1] + [scenario]
+        state.history = kept[-HISTORY_LENGTH:]
+        state.position = len(state.history) - 1
+    _settle()
+
+
+def start_from(scenario: Scenario) -> None:
+    """Take a preset or a stored scenario as the draft and as what it is compared against."""
+    set_draft(scenario)
+    _state().preset = scenario
+
+
+def propose(changes: dict[str, Any]) -> str:
+    """Change fields by dotted path; returns '' or the one sentence why it cannot be.
+
+    Fields refused earlier are tried again with these, so two edits that only hold together
+    (more instances, smaller ones) may be made in any order.
+    """
+    state = _state()
+    wanted = state.pending | changes
+    try:
+        scenario = with_overrides(draft(), wanted)
+    except SpecError as error:
+        state.pending, state.refusal = wanted, str(error)
+        return state.refusal
+    generation = state.generation
+    set_draft(scenario)
+    # The widgets already show these values: keep them, and with them the visitor's focus.
+    state.generation = generation
+    return ""
+
+
+def edit(path: str) -> None:
+    """Take the value of a field's widget into the draft: the one callback of every form."""
+    propose({path: st.session_state[field_key(path)]})
+
+
+def value(path: str) -> Any:
+    """What a field's widget shows: the refused edit if there is one, else the draft's value."""
+    pending = _state().pending.get(path, _MISSING)
+    return read(draft(), path) if pending is _MISSING else pending
+
+
+def read(scenario: Scenario, path: str) -> Any:
+    """A field of a scenario by dotted path."""
+    here: Any = scenario
+    for part in path.split("."):
+        here = getattr(here, part)
+    return here
+
+
+def refusal(path: str = "") -> str:
+    """Why pending edits cannot be taken; with a path, only when that field is one of them."""
+    state = _state()
+    return state.refusal if not path or path in state.pending else ""
+
+
+def field_key(path: str) -> str:
+    """Key of a field's widget; changes when the draft was changed by something else."""
+    return f"field:{path}:{_state().generation}"
+
+
+def can_undo() -> bool:
+    """Whether there is an earlier scenario."""
+    state = _state()
+    return state.position > 0 or bool(state.pending)
+
+
+def can_redo() -> bool:
+    """Whether there is an undone scenario."""
+    state = _state()
+    return state.position + 1 < len(state.history)
+
+
+def undo() -> None:
+    """One step back; a refused edit is the first thing undone."""
+    state = _state()
+    if not state.pending and state.position > 0:
+        state.position -= 1
+    _settle()
+
+
+def redo() -> None:
+    """One step forward again."""
+    if can_redo():
+        _state().position += 1
+    _settle()
+
+
+def reset() -> None:
+    """Back to the preset, as a step that can be undone."""
+    set_draft(preset())
+
+
+def changes() -> dict[str, tuple[Any, Any]]:
+    """Fields that differ from the preset: {dotted path: (preset's value, draft's value)}."""
+    return dict(_differences("", preset().model_dump(), draft().model_dump()))
+
+
+def _differences(path: str, a: dict[str, Any], b: dict[str, Any]) -> Any:
+    for name, old in a.items():
+        here = f"{path}.{name}" if path else name
+        if isinstance(old, dict):
+            yield from _differences(here, old, b[name])
+        elif old != b[name]:
+            yield here, (old, b[name])
+
+
+def _settle() -> None:
+    state = _state()
+    state.generation += 1
+    state.pending, state.refusal = {}, ""

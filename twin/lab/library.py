@@ -1,21 +1,42 @@
-"""The library: facts and preset scenarios, read from disk.
+"""The library: facts, presets and scenario files, read from disk and written as TOML.
 
-The only module that opens `data/*.toml` and `scenarios/*.toml`.
+The only module that opens `data/*.toml` and `scenarios/*.toml`. It knows nothing about the
+database; `seed_library` hands it the presets.
 """
 
 from __future__ import annotations
 
+import json
 import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import tomli_w
 
 from twin.facts import Facts, facts_from_tables
+from twin.spec import SCHEMA_VERSION, Scenario, SpecError, field_unit, parse_scenario
+
+if TYPE_CHECKING:
+    from twin.lab.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "data"
 SCENARIOS = ROOT / "scenarios"
 NOT_FACTS = {"published"}  # lists of measured rows, read by lab.evidence
+FIRST_PRESET = "quickstart"
+SCENARIO_BYTES_MAX = 256 * 1024  # of a file, or of what a link unpacks to
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A scenario that comes with the twin: one question per file."""
+
+    key: str  # the file's name without .toml
+    scenario: Scenario
+    path: Path
 
 
 @lru_cache(maxsize=4)
@@ -31,3 +52,93 @@ def load_facts(folder: Path = DATA) -> Facts:
             here = here.setdefault(part, {})
         here[stem] = tomllib.loads(path.read_text("utf-8"))
     return facts_from_tables(tables)
+
+
+@lru_cache(maxsize=4)
+def presets(folder: Path = SCENARIOS) -> tuple[Preset, ...]:
+    """All presets: the quick start first, then by key. Raises SpecError for a broken file."""
+    paths = sorted(folder.glob("*.toml"), key=lambda p: (p.stem != FIRST_PRESET, p.stem))
+    return tuple(Preset(path.stem, load_scenario_file(path), path) for path in paths)
+
+
+def load_scenario_file(path: Path) -> Scenario:
+    """The scenario of a TOML file; raises SpecError with one sentence that names the file."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(SCENARIO_BYTES_MAX + 1)
+    except OSError as error:
+        raise SpecError(f"{path} cannot be read: {error.strerror}") from None
+    return scenario_from_toml(data, path.name)
+
+
+def scenario_from_toml(data: bytes, name: str = "the scenario") -> Scenario:
+    """The scenario of a TOML text of at most 256 KiB, as uploaded; raises SpecError."""
+    if len(data) > SCENARIO_BYTES_MAX:
+        raise SpecError(f"{name} is larger than {SCENARIO_BYTES_MAX // 1024} KiB: no scenario is")
+    try:
+        table = tomllib.loads(data.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        raise SpecError(f"{name} is not text in UTF-8, so it is no TOML file") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        said = str(error).replace("\n", " ") or "it is nested too deeply"
+        raise SpecError(f"{name} is not valid TOML: {said}") from None
+    try:
+        return parse_scenario(table)
+    except SpecError as error:
+        raise SpecError(f"{name}: {error}") from None
+
+
+def scenario_to_toml(scenario: Scenario) -> str:
+    """The scenario as TOML, every field with its unit: reading it back gives an equal scenario."""
+    text = tomli_w.dumps(scenario.model_dump(mode="json"))
+    # Not splitlines: it also splits at characters that may stand inside a string.
+    return "\n".join(_with_units(text.split("\n")))
+
+
+def scenario_from_canonical(text: str) -> Scenario:
+    """The scenario of a canonical JSON text (`spec.canonical`); raises SpecError."""
+    try:
+        body = json.loads(
+            text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_duplicates
+        )
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise SpecError(f"the scenario is not valid JSON: {error}") from None
+    if not isinstance(body, dict) or set(body) != {"schema", "scenario"}:
+        raise SpecError("the scenario's JSON must hold exactly 'schema' and 'scenario'")
+    if body["schema"] != SCHEMA_VERSION:
+        raise SpecError(
+            f"the scenario is of schema {body['schema']!r}, this twin knows {SCHEMA_VERSION}: "
+            "update the twin"
+        )
+    if not isinstance(body["scenario"], dict):
+        raise SpecError("the scenario's JSON must hold fields below 'scenario'")
+    return parse_scenario(body["scenario"])
+
+
+def seed_library(store: Store) -> list[str]:
+    """Put every preset into a store; returns their digests in the order of `presets`."""
+    digests = [store.scenarios.save(p.scenario, preset=p.key) for p in presets()]
+    store.scenarios.keep_presets(digests)
+    return digests
+
+
+def _with_units(lines: list[str]) -> Iterator[str]:
+    section = ""
+    for line in lines:
+        if line.startswith("["):
+            section = line.strip("[]") + "."
+        field = line.partition(" = ")[0]
+        unit = field_unit(section + field) if " = " in line else ""
+        yield f"{line}  # {unit}" if unit else line
+
+
+def _refuse_constant(name: str) -> float:
+    raise SpecError(f"the scenario holds {name}, which is not a finite number")
+
+
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        twice = sorted({key for key, _ in pairs if [k for k, _ in pairs].count(key) > 1})
+        raise SpecError(f"the scenario says {twice[0]} twice")
+    return table

@@ -10,12 +10,13 @@ edges, so an edited fabric gives edited answers.
 What it does not know: traffic (routes.py), how switch chips queue, the paths inside the RDMA and
 VPC networks (each is one non-blocking vertex), the CPUs' own full mesh (its bandwidth is not
 published), and DRAM sizes. A machine whose scale-up plane is not UB is drawn with the same
-elements: its first-level switch is "L1".
+elements: its first-level switch is "L1", its latencies are UB's.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -31,6 +32,12 @@ Fabric: TypeAlias = nx.Graph  # frozen; see the module's docstring
 Edge: TypeAlias = tuple[str, str]
 
 PLANES = ("ub", "rdma", "vpc")
+
+GROUPS = (  # names of more than one vertex, as typed, and the kinds they take in
+    (r"npu (?P<node>\d+) (?P<npu>\d+)", {"die"}),
+    (r"node (?P<node>\d+)", {"die", "nic", "cpu", "l1", "qingtian"}),
+    (r"sub plane (?P<sub_plane>\d+)", {"l1", "l2"}),
+)
 
 
 @dataclass(frozen=True)
@@ -151,22 +158,30 @@ def _ub_edges(s: Supernode, c: Constants, chips: int) -> Iterator[tuple[str, str
         for i in range(s.npus_per_node):
             for d in range(c.dies_per_npu):
                 for e in range(d + 1, c.dies_per_npu):
-                    yield f"die {n}.{i}.{d}", f"die {n}.{i}.{e}", _link(
-                        "die-die", "ub", c.cross_die_bytes_per_s, hop["cross_die"]
+                    yield (
+                        f"die {n}.{i}.{d}",
+                        f"die {n}.{i}.{e}",
+                        _link("die-die", "ub", c.cross_die_bytes_per_s, hop["cross_die"]),
                     )
                 for p in range(s.sub_planes):
-                    yield f"die {n}.{i}.{d}", f"L1 {n}.{p}", _link(
-                        "die-L1", "ub", link, hop["die_l1"], p
+                    yield (
+                        f"die {n}.{i}.{d}",
+                        f"L1 {n}.{p}",
+                        _link("die-L1", "ub", link, hop["die_l1"], p),
                     )
         for i in range(s.cpus_per_node):
             for p in range(s.sub_planes):
-                yield f"CPU {n}.{i}", f"L1 {n}.{p}", _link(
-                    "CPU-L1", "ub", c.cpu_bytes_per_s / s.sub_planes, hop["cpu_l1"], p
+                yield (
+                    f"CPU {n}.{i}",
+                    f"L1 {n}.{p}",
+                    _link("CPU-L1", "ub", c.cpu_bytes_per_s / s.sub_planes, hop["cpu_l1"], p),
                 )
         for i, links in _dealt(n, s.l1_uplinks, chips):
             for p in range(s.sub_planes):
-                yield f"L1 {n}.{p}", f"L2 {p}.{i}", _link(
-                    "L1-L2", "ub", links * link, hop["l1_l2"], p, links
+                yield (
+                    f"L1 {n}.{p}",
+                    f"L2 {p}.{i}",
+                    _link("L1-L2", "ub", links * link, hop["l1_l2"], p, links),
                 )
 
 
@@ -211,7 +226,9 @@ def die_name(fabric: Fabric, die: int) -> str:
     """Vertex of a die by its number in the supernode (node by node, NPU by NPU)."""
     dies: tuple[str, ...] = fabric.graph["dies"]
     if not 0 <= die < len(dies):
-        raise HardwareError(f"die {die} does not exist: the supernode has dies 0 to {len(dies) - 1}")
+        raise HardwareError(
+            f"die {die} does not exist: the supernode has dies 0 to {len(dies) - 1}"
+        )
     return dies[die]
 
 
@@ -226,15 +243,15 @@ def members(fabric: Fabric, name: str) -> tuple[str, ...]:
     for vertex in fabric:
         if _plain(vertex) == wanted:
             return (vertex,)
-    kind, *numbers = wanted.split()
     found: list[str] = []
-    if kind == "npu" and len(numbers) == 2:
-        at = {"kind": "die", "node": int(numbers[0]), "npu": int(numbers[1])}
-        found = _having(fabric, at)
-    elif kind == "node" and len(numbers) == 1:
-        found = _having(fabric, {"node": int(numbers[0])})
-    elif wanted.startswith("sub plane ") and len(numbers) == 2:
-        found = _having(fabric, {"sub_plane": int(numbers[1])})
+    for pattern, kinds in GROUPS:
+        if match := re.fullmatch(pattern, wanted):
+            at = {key: int(number) for key, number in match.groupdict().items()}
+            found = [
+                v
+                for v, d in fabric.nodes(data=True)
+                if d["kind"] in kinds and at.items() <= d.items()
+            ]
     if not found:
         raise HardwareError(
             f"no element is named {name!r}: try NPU 20.1, die 20.1.0, CPU 20.2, L1 20.3, L2 3.12, "
@@ -245,14 +262,6 @@ def members(fabric: Fabric, name: str) -> tuple[str, ...]:
 
 def _plain(name: str) -> str:
     return " ".join(name.lower().replace(".", " ").replace("-", " ").split())
-
-
-def _having(fabric: Fabric, wanted: Mapping[str, Any]) -> list[str]:
-    return [
-        v
-        for v, data in fabric.nodes(data=True)
-        if all(data.get(key) == value for key, value in wanted.items())
-    ]
 
 
 def edited(

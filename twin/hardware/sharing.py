@@ -89,8 +89,7 @@ def max_min_rates(
         for i in range(capacity.size):
             if slope[i] > 0.0:
                 level = max(0.0, capacity[i] - used[i]) / slope[i]
-                if level < lowest:
-                    lowest = level
+                lowest = min(lowest, level)
         if lowest == np.inf:  # only weightless crossings are left: nothing limits these flows
             for f in range(flows):
                 if growing[f]:

@@ -1,0 +1,149 @@
+"""The graph is the paper's machine, of any size, and refuses what cannot be wired."""
+
+import networkx as nx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from twin.hardware.chip import HardwareError
+from twin.hardware.fabric import build_fabric, edited, members
+from twin.hardware.survey import node_elements, plane_elements, summary, uplink_matrix
+from twin.lab.library import load_facts
+from twin.spec import Supernode
+
+FACTS = load_facts()
+FULL = build_fabric(Supernode(), FACTS)
+
+
+def test_cloudmatrix384_has_the_papers_counts():
+    counts = summary(FULL)
+    expected = {"npus": 384, "dies": 768, "cpus": 192, "l1_chips": 336, "l2_chips": 112}
+    assert {name: counts[name] for name in expected} == expected
+    assert counts["l2_ports_used"] == counts["l2_ports"] == 5376
+
+
+@pytest.mark.parametrize(
+    ("nodes", "logical_switches", "utilisation"), [(48, 56, 1.0), (32, 42, 0.89), (24, 28, 1.0)]
+)
+def test_l2_chips_follow_table_11(nodes, logical_switches, utilisation):
+    # arXiv 2506.12708v2 Table 11; a logical switch is two chips.
+    counts = summary(build_fabric(Supernode(nodes=nodes), FACTS))
+    assert counts["l2_chips"] == 2 * logical_switches
+    assert counts["l2_port_utilisation"] == pytest.approx(utilisation, abs=0.005)
+
+
+def test_a_node_is_non_blocking_for_its_npus():
+    counts = summary(FULL)
+    assert counts["npu_bytes_per_s"] == 392e9
+    assert counts["node_npu_bytes_per_s"] == counts["node_uplink_bytes_per_s"] == 7 * 448e9
+    assert counts["oversubscription"] == 1.0
+    assert counts["bisection_bytes_per_s"] == 24 * 7 * 448e9
+
+
+def test_fewer_uplinks_oversubscribe():
+    counts = summary(build_fabric(Supernode(l1_uplinks=8), FACTS))
+    assert counts["oversubscription"] == 2.0
+    assert counts["l2_chips_per_sub_plane"] == 8
+
+
+def test_more_nodes_than_ports_cannot_be_reached():
+    with pytest.raises(HardwareError, match="nodes 48 to 95 could not be reached"):
+        build_fabric(Supernode(nodes=96), FACTS)
+    assert build_fabric(Supernode(nodes=96, l2_ports_per_chip=96), FACTS) is not None
+
+
+sizes = st.builds(
+    Supernode,
+    nodes=st.integers(1, 12),
+    npus_per_node=st.integers(1, 4),
+    sub_planes=st.integers(1, 4),
+    l1_uplinks=st.integers(1, 20),
+    l2_ports_per_chip=st.integers(12, 48),
+    chip=st.sampled_from(["ascend-910c", "h800"]),
+)
+
+
+@given(sizes)
+@settings(max_examples=60, derandomize=True, deadline=None)
+def test_any_size_is_wired_within_its_ports(supernode):
+    graph = build_fabric(supernode, FACTS)
+    assert nx.is_connected(graph)
+    for v, data in graph.nodes(data=True):
+        ports = sum(e["links"] for e in graph.adj[v].values() if e["kind"] == "L1-L2")
+        if data["kind"] == "l2":
+            assert ports <= supernode.l2_ports_per_chip
+            assert {n for n in graph.adj[v]} == {
+                f"L1 {n}.{data['sub_plane']}" for n in range(supernode.nodes)
+            }
+        elif data["kind"] == "l1" and supernode.nodes > 1:
+            assert ports == supernode.l1_uplinks
+
+
+def test_every_link_has_capacity_latency_and_plane():
+    for _, _, edge in FULL.edges(data=True):
+        assert edge["capacity_bytes_per_s"] > 0
+        assert edge["latency_s"] > 0
+        assert edge["plane"] in {"ub", "rdma", "vpc"}
+
+
+def test_the_rdma_plane_joins_npus_only_and_the_vpc_plane_one_card_a_node():
+    rdma = {FULL.nodes[v]["kind"] for e in FULL.edges(data=True) if e[2]["plane"] == "rdma"
+            for v in e[:2]}  # fmt: skip
+    assert rdma == {"die", "nic", "rdma"}
+    vpc = [e for e in FULL.edges(data=True) if e[2]["kind"] == "CPU-Qingtian"]
+    assert len(vpc) == 48
+    assert {e[2]["capacity_bytes_per_s"] for e in vpc} == {50e9}
+
+
+def test_scale_up_in_the_node_has_no_l2_chips():
+    counts = summary(build_fabric(Supernode(scale_up="node"), FACTS))
+    assert counts["l2_chips"] == counts["node_uplink_bytes_per_s"] == 0
+
+
+def test_equal_supernodes_share_one_frozen_graph():
+    assert build_fabric(Supernode(nodes=48), FACTS) is build_fabric(Supernode(), FACTS)
+    with pytest.raises(nx.NetworkXError, match="[Ff]rozen"):
+        FULL.remove_node("L2 0.0")
+
+
+@pytest.mark.parametrize(
+    ("typed", "count", "first"),
+    [
+        ("NPU 20.1", 2, "die 20.1.0"),
+        ("die 20.1.0", 1, "die 20.1.0"),
+        ("npu-20-1", 2, "die 20.1.0"),
+        ("l1 20.3", 1, "L1 20.3"),
+        ("L2 3.12", 1, "L2 3.12"),
+        ("CPU 20.2", 1, "CPU 20.2"),
+        ("sub-plane 3", 64, "L1 0.3"),
+        ("node 20", 44, "die 20.0.0"),
+    ],
+)
+def test_elements_are_found_by_the_names_people_use(typed, count, first):
+    found = members(FULL, typed)
+    assert (len(found), found[0]) == (count, first)
+
+
+@pytest.mark.parametrize("typed", ["NPU 99.1", "", "node x", "L2 3", "sub-plane 7"])
+def test_an_unknown_name_is_refused_with_examples(typed):
+    with pytest.raises(HardwareError, match=r"try NPU 20\.1"):
+        members(FULL, typed)
+
+
+def test_an_edit_makes_a_new_fabric_and_leaves_the_old():
+    slower = edited(FULL, scale={"sub-plane 3": 0.5}, remove=["L1 7.0"])
+    assert uplink_matrix(slower)[0].tolist() == [448e9] * 3 + [224e9] + [448e9] * 3
+    assert uplink_matrix(slower)[7, 0] == 0
+    assert (uplink_matrix(FULL) == 448e9).all()
+    with pytest.raises(HardwareError, match="no link joins"):
+        edited(FULL, capacity={("die 0.0.0", "die 1.0.0"): 1.0})
+
+
+def test_one_node_and_one_sub_plane_can_be_listed():
+    kinds = [e.kind for e in node_elements(FULL, 20)]
+    assert {k: kinds.count(k) for k in set(kinds)} == {
+        "die": 16, "nic": 16, "cpu": 4, "l1": 7, "qingtian": 1,
+    }  # fmt: skip
+    chips = plane_elements(FULL, 3)
+    assert [c.name for c in chips] == [f"L2 3.{i}" for i in range(16)]
+    assert chips[0].bytes_per_s == 1344e9

@@ -1,0 +1,127 @@
+"""What is in a fabric: counts, totals, and one node's or one sub-plane's elements.
+
+Aggregates for tables and pictures, read from the graph like everything else, so an edited fabric
+shows its edits. It does not know traffic or use.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from twin.hardware.fabric import Fabric
+from twin.hardware.paths import links_of, port_rate
+
+
+@dataclass(frozen=True)
+class Element:
+    """One vertex for a picture or a table: what it is and what its links carry, bytes/s."""
+
+    name: str
+    kind: str
+    bytes_per_s: float  # one direction, over all its links of the plane it mainly serves
+    links: tuple[tuple[str, float], ...]  # (other end, bytes/s of one direction)
+
+
+def summary(fabric: Fabric) -> dict[str, float]:
+    """Counts of every element and the headline capacities, bytes/s of one direction, nominal.
+
+    `bisection_bytes_per_s` is what half of the nodes can send to the other half over UB;
+    `oversubscription` is what the NPUs of a node can send over what its uplinks carry (1 is
+    non-blocking, 0 when there are no uplinks).
+    """
+    kinds = Counter(kind for _, kind in fabric.nodes(data="kind"))
+    links: Counter[str] = Counter()
+    for _, _, edge in fabric.edges(data=True):
+        links[edge["kind"]] += edge["links"] * (edge["capacity_bytes_per_s"] > 0.0)
+    s = fabric.graph["supernode"]
+    beyond = bool(fabric.graph["l2_chips_per_sub_plane"])
+    uplinks = uplink_matrix(fabric).sum(axis=1) * beyond
+    injection = [_npus_rate(fabric, n) for n in range(s.nodes)]
+    ports = kinds["l2"] * s.l2_ports_per_chip
+    weakest = float(min(uplinks))
+    return {
+        "nodes": s.nodes,
+        "npus": s.npus,
+        "dies": kinds["die"],
+        "cpus": kinds["cpu"],
+        "l1_chips": kinds["l1"],
+        "l2_chips": kinds["l2"],
+        "l2_chips_per_sub_plane": fabric.graph["l2_chips_per_sub_plane"],
+        "sub_planes": s.sub_planes,
+        "nics": kinds["nic"],
+        "qingtian_cards": kinds["qingtian"],
+        "ub_links": sum(links[k] for k in ("die-L1", "CPU-L1", "L1-L2", "die-die")),
+        "l2_ports": ports,
+        "l2_ports_used": links["L1-L2"],
+        "l2_port_utilisation": links["L1-L2"] / ports if ports else 0.0,
+        "npu_bytes_per_s": max(injection) / s.npus_per_node,
+        "node_npu_bytes_per_s": max(injection),
+        "node_uplink_bytes_per_s": weakest,
+        "oversubscription": max(injection) / weakest if weakest > 0.0 else 0.0,
+        "bisection_bytes_per_s": float(np.sort(uplinks)[: s.nodes // 2].sum()),
+        "rdma_bytes_per_s": _total(fabric, "NIC-RDMA"),
+        "vpc_bytes_per_s": _total(fabric, "Qingtian-VPC"),
+    }
+
+
+def uplink_matrix(fabric: Fabric) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    """Nominal bytes/s, one direction, of each node's uplinks on each sub-plane, f8[nodes, planes].
+
+    Where the UB plane ends at the node it is what its dies put into the L1 chip instead.
+    """
+    s = fabric.graph["supernode"]
+    kind = "L1-L2" if fabric.graph["l2_chips_per_sub_plane"] else "die-L1"
+    cells = np.zeros((s.nodes, s.sub_planes))
+    for n in range(s.nodes):
+        for p in range(s.sub_planes):
+            cells[n, p] = port_rate(fabric, f"L1 {n}.{p}", kind, "nominal")
+    return cells
+
+
+def node_elements(fabric: Fabric, node: int) -> list[Element]:
+    """Dies, CPUs, L1 chips, NICs and the Qingtian card of a node, in the order of the graph."""
+    return [_element(fabric, v) for v, data in fabric.nodes(data=True) if data.get("node") == node]
+
+
+def plane_elements(fabric: Fabric, sub_plane: int) -> list[Element]:
+    """L2 chips of a UB sub-plane, in order; empty where the UB plane ends at the node."""
+    return [
+        _element(fabric, v)
+        for v, data in fabric.nodes(data=True)
+        if data["kind"] == "l2" and data["sub_plane"] == sub_plane
+    ]
+
+
+MAIN_LINKS = {
+    "die": ("die-L1",),
+    "cpu": ("CPU-L1",),
+    "l1": ("L1-L2",),
+    "l2": ("L1-L2",),
+    "nic": ("NIC-RDMA",),
+    "qingtian": ("Qingtian-VPC",),
+}
+
+
+def _element(fabric: Fabric, name: str) -> Element:
+    kind = fabric.nodes[name]["kind"]
+    rate = sum(port_rate(fabric, name, k, "nominal") for k in MAIN_LINKS[kind])
+    ends = tuple((o, float(e["capacity_bytes_per_s"])) for o, e in fabric.adj[name].items())
+    return Element(name, kind, rate, ends)
+
+
+def _npus_rate(fabric: Fabric, node: int) -> float:
+    s = fabric.graph["supernode"]
+    return sum(
+        edge["capacity_bytes_per_s"]
+        for p in range(s.sub_planes)
+        for _, edge in links_of(fabric, f"L1 {node}.{p}", "die-L1")
+    )
+
+
+def _total(fabric: Fabric, kind: str) -> float:
+    return float(
+        sum(e["capacity_bytes_per_s"] for _, _, e in fabric.edges(data=True) if e["kind"] == kind)
+    )

@@ -3,6 +3,7 @@
 #   make serve   the dashboard on http://localhost:8501
 #   make test    every check and every test, the real-browser ones included
 #   make check   formatting, lint, types, layers
+#   make docs    the tables that are made: fields, presets, files
 #   make bench   the benchmarks: reported, not asserted
 #   make clean   forget the environment and every cached file, keep data/twin.db
 
@@ -14,7 +15,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& command -v "$$p" && break; done)
 
-.PHONY: help serve test check bench clean
+.PHONY: help serve test check docs bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -32,6 +33,9 @@ check: $(VENV)/.dev
 test: check
 	$(BIN)/python -m tests.chromium --install
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+
+docs: $(VENV)/.runtime
+	$(BIN)/python -m twin.lab.documents
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/benchmarks -o python_files='bench_*.py' --benchmark-only \

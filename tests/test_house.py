@@ -1,0 +1,202 @@
+"""The rules of the house, each kept by a machine: lengths, words, boundaries, documents."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+CORE = ("spec.py", "facts.py", "hardware", "model", "serving", "engine", "metrics")
+FUNCTION_LINES = 70
+FILE_LINES = 400
+
+
+@cache
+def tracked() -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return [ROOT / name for name in listed.stdout.splitlines() if (ROOT / name).exists()]
+
+
+def sources(*rooms: str) -> list[Path]:
+    """The twin's Python files, all or those of some rooms."""
+    every = [p for p in tracked() if p.suffix == ".py" and "tests" not in p.relative_to(ROOT).parts]
+    if not rooms:
+        return every
+    wanted = [ROOT / "twin" / room for room in rooms]
+    return [p for p in every if any(p == w or w in p.parents for w in wanted)]
+
+
+def nodes(path: Path) -> Iterator[ast.AST]:
+    return ast.walk(ast.parse(path.read_text("utf-8")))
+
+
+def where(path: Path, line: int) -> str:
+    return f"{path.relative_to(ROOT)}:{line}"
+
+
+def test_functions_fit_a_screen():
+    long = [
+        f"{where(path, node.lineno)} {node.name}"
+        for path in sources()
+        for node in nodes(path)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or 0) - node.lineno + 1 > FUNCTION_LINES
+    ]
+    assert not long
+
+
+def test_files_fit_a_sitting():
+    declarations = {ROOT / "twin" / "spec.py"}  # one table of fields: cutting it would hide it
+    long = [
+        str(path.relative_to(ROOT))
+        for path in sources()
+        if path not in declarations and len(path.read_text("utf-8").splitlines()) > FILE_LINES
+    ]
+    assert not long
+
+
+def test_no_name_borrows_a_word_of_another_machine():
+    banned = {"gpu", "gpus", "card", "cards", "device", "devices", "worker", "workers"}
+    found = [
+        f"{where(path, node.lineno)} {name}"
+        for path in sources(*CORE)
+        for node in nodes(path)
+        for name in names_made_by(node)
+        if banned & set(name.lower().split("_"))
+    ]
+    assert not found
+
+
+def names_made_by(node: ast.AST) -> Iterator[str]:
+    """Names a node gives to something: function, class, argument, variable."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.arg):
+        yield node.arg
+    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
+
+
+def test_no_path_or_address_of_one_machine_is_written_down():
+    pattern = re.compile(
+        r"/(work|farm)/|/root/|/home/\w|/Users/\w|index-url|trusted-host|registry *= *http"
+    )
+    found = []
+    for path in tracked():
+        if path == Path(__file__).resolve() or path.suffix in {".png", ".parquet", ".gz"}:
+            continue
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+            if pattern.search(line):
+                found.append(where(path, number))
+    assert not found
+
+
+def test_nothing_unsafe_is_called():
+    unsafe = {"eval", "exec", "pickle", "marshal", "shelve", "unsafe_allow_html", "unsafe_load"}
+    found = []
+    for path in sources():
+        for node in nodes(path):
+            named = {
+                ast.Call: lambda n: getattr(n.func, "id", ""),
+                ast.Import: lambda n: n.names[0].name,
+                ast.ImportFrom: lambda n: n.module or "",
+                ast.keyword: lambda n: n.arg or "",
+            }.get(type(node))
+            if named and named(node) in unsafe:
+                found.append(f"{path.relative_to(ROOT)} {named(node)}")
+            if isinstance(node, ast.keyword) and node.arg == "shell":
+                found.append(f"{path.relative_to(ROOT)} shell=")
+    assert not found
+
+
+def test_no_failure_is_swallowed():
+    silent = [
+        where(path, node.lineno)
+        for path in sources()
+        for node in nodes(path)
+        if isinstance(node, ast.ExceptHandler)
+        and (node.type is None or all(isinstance(s, ast.Pass) for s in node.body))
+    ]
+    assert not silent
+
+
+def test_the_core_opens_no_file_reads_no_clock_draws_no_unseeded_number():
+    shell = {"time", "random", "secrets", "os", "pathlib", "io", "socket", "subprocess", "uuid"}
+    found = []
+    for path in sources(*CORE):
+        for node in nodes(path):
+            modules = []
+            if isinstance(node, ast.Import):
+                modules = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                modules = [node.module or ""]
+            elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "open":
+                modules = ["io"]
+            elif isinstance(node, ast.Attribute) and node.attr in {"default_rng", "RandomState"}:
+                modules = ["random"]
+            found += [where(path, node.lineno) for m in modules if m.split(".")[0] in shell]
+    assert not found
+
+
+def test_requirements_are_exact_and_imported():
+    text = (ROOT / "requirements.txt").read_text("utf-8")
+    own, _, others = text.partition("# What those need")
+    pins = re.findall(r"^([\w.-]+)==[\w.]+$", own, re.MULTILINE)
+    imported = set()
+    for path in sources():
+        for node in nodes(path):
+            if isinstance(node, ast.Import):
+                imported |= {a.name.split(".")[0] for a in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                imported.add((node.module or "").split(".")[0])
+    outside = imported - set(sys.stdlib_module_names) - {"twin", "__future__"}
+    assert {p.lower() for p in pins} == {name.lower() for name in outside}
+    lines = [x for x in own.splitlines() + others.splitlines()[1:] if x and x[0] != "#"]
+    assert all("==" in line for line in lines)
+
+
+def readme_commands() -> list[str]:
+    """The `python -m twin` lines of the README's code blocks."""
+    text = (ROOT / "README.md").read_text("utf-8")
+    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    lines = [line.split("  #")[0].strip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if "python -m twin" in line]
+
+
+@pytest.mark.parametrize("command", readme_commands())
+def test_every_readme_command_runs(command: str, tmp_path: Path):
+    words = shlex.split(command)
+    done = subprocess.run(
+        [sys.executable, *words[1:]],
+        cwd=ROOT,
+        env=own_store(tmp_path),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def own_store(folder: Path) -> dict[str, str]:
+    import os
+
+    return {**os.environ, "TWIN_DB_URL": f"sqlite:///{folder / 'twin.db'}"}
+
+
+def test_every_make_target_of_the_readme_exists():
+    text = (ROOT / "README.md").read_text("utf-8")
+    named = set(re.findall(r"`?make (\w+)", text))
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    assert {"serve", "test", "bench"} <= named <= targets

@@ -1,0 +1,173 @@
+"""The benchmarks: how fast the twin answers, and how much memory an answer takes.
+
+Each benchmark is a scenario run whole, every mechanism on, in a fresh process: first briefly, so
+that compilation and imports are paid before the clock starts, then in full. Figures are reported,
+never judged: this module knows no bar.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from twin.lab.library import ROOT
+from twin.spec import Scenario, parse_scenario, with_overrides
+
+# Real traces are not part of the project; they are looked for beside it.
+MOONCAKE = ROOT.parent / "shared" / "traces" / "mooncake" / "conversation_trace.jsonl.gz"
+
+# Full load of one CloudMatrix384: 14 prefill instances (224 NPUs) and one decode instance (160),
+# short prompts and answers, so that an hour holds more than two million requests.
+FULL_LOAD: dict[str, Any] = {
+    "name": "Benchmark: full load",
+    "horizon_s": 3600.0,
+    "warmup_s": 300.0,
+    "workload": {
+        "arrivals": "poisson",
+        "rate_req_per_s": 600.0,
+        "input_tokens": 1024,
+        "output_tokens": 512,
+        "prefix": "shared",
+        "shared_fraction": 0.25,
+        "prefix_groups": 1000,
+    },
+    "deployment": {"prefill": {"instances": 14}, "decode": {"batch_per_npu": 128}},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """One benchmark: what it shows, its scenario, and the trace it replays, if any."""
+
+    name: str
+    shows: str
+    scenario: Scenario
+    trace: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one benchmark took on this machine."""
+
+    name: str
+    shows: str
+    requests: int
+    simulated_s: float
+    wall_s: float
+    requests_per_s: float
+    base_rss_bytes: int
+    peak_rss_bytes: int
+    bytes_per_request: float
+    digest: str
+
+
+def benchmarks(trace: Path | None = None) -> list[Benchmark]:
+    """Every benchmark; `trace` replaces the Mooncake conversation hour looked for by default."""
+    full = parse_scenario(FULL_LOAD)
+    found = [
+        Benchmark("full-load-hour", "The full-load hour on 384 NPUs.", full),
+        _conversation_hour(trace or MOONCAKE),
+    ]
+    for minutes in (5, 10, 20):
+        longer = with_overrides(full, {"horizon_s": 60.0 * minutes, "warmup_s": 60.0})
+        found.append(Benchmark(f"minutes-{minutes:02d}", "Cost against requests.", longer))
+    found += [
+        Benchmark(f"supernodes-{n}", "Cost against supernodes.", _wider(full, n)) for n in (1, 2, 4)
+    ]
+    return found
+
+
+def _conversation_hour(trace: Path) -> Benchmark:
+    """The Mooncake conversation hour 32 times over; without the file, its fitted statistics."""
+    deployment = {"prefill": {"instances": 14}}
+    if trace.exists():
+        base = parse_scenario({"deployment": deployment})
+        return Benchmark("conversation-hour-32", "32 tree copies of a real trace.", base, trace)
+    fitted = {
+        "name": "Benchmark: conversations",
+        "horizon_s": 3600.0,
+        "warmup_s": 600.0,
+        "workload": {
+            "rate_req_per_s": 32 * 3.4,  # 32 copies of the trace's 3.4 requests/s
+            "lengths": "mooncake-conversation",
+            "prefix": "sessions",
+        },
+        "deployment": deployment,
+    }
+    return Benchmark(
+        "conversation-hour-32", "A real trace's statistics, 32 times.", parse_scenario(fitted)
+    )
+
+
+def _wider(full: Scenario, supernodes: int) -> Scenario:
+    """Two minutes of full load on a machine `supernodes` times as large."""
+    deployment = full.deployment
+    return with_overrides(
+        full,
+        {
+            "horizon_s": 120.0,
+            "warmup_s": 60.0,
+            "supernode.nodes": full.supernode.nodes * supernodes,
+            "workload.rate_req_per_s": full.workload.rate_req_per_s * supernodes,
+            "deployment.prefill.instances": deployment.prefill.instances * supernodes,
+            "deployment.decode.instances": deployment.decode.instances * supernodes,
+            "front_end.api_servers": full.front_end.api_servers * supernodes,
+        },
+    )
+
+
+def measure(
+    chosen: list[Benchmark], progress: Callable[[Benchmark], None] = lambda _: None
+) -> Iterator[Measured]:
+    """Run benchmarks one after another, each in a process of its own."""
+    spawn = multiprocessing.get_context("spawn")
+    for benchmark in chosen:
+        progress(benchmark)
+        with spawn.Pool(1, maxtasksperchild=1) as process:
+            yield Measured(**process.apply(_measure, (benchmark,)))
+
+
+def _measure(benchmark: Benchmark) -> dict[str, Any]:
+    """Warm up, then run once against the clock; runs in its own process."""
+    from twin.engine.simulate import simulate
+    from twin.lab.ask import with_trace
+    from twin.lab.library import load_facts
+
+    scenario, trace = benchmark.scenario, None
+    if benchmark.trace is not None:
+        scenario, trace = with_trace(scenario, benchmark.trace, tree_copies=32)
+    facts = load_facts()
+    brief = {"horizon_s": 5.0, "warmup_s": 1.0}
+    simulate(with_overrides(scenario, brief), facts, trace)
+    base = _peak_rss_bytes()
+
+    start = time.perf_counter()
+    run = simulate(scenario, facts, trace)
+    wall_s = time.perf_counter() - start
+    peak = _peak_rss_bytes()
+    requests = int(run.summary["requests"] or 0)
+    measured = Measured(
+        name=benchmark.name,
+        shows=benchmark.shows,
+        requests=requests,
+        simulated_s=scenario.horizon_s,
+        wall_s=wall_s,
+        requests_per_s=requests / wall_s,
+        base_rss_bytes=base,
+        peak_rss_bytes=peak,
+        bytes_per_request=(peak - base) / max(requests, 1),
+        digest=run.digest,
+    )
+    return asdict(measured)
+
+
+def _peak_rss_bytes() -> int:
+    """Most resident memory this process has had; Linux counts in KiB, macOS in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

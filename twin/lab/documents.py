@@ -1,0 +1,132 @@
+"""Documents made from declarations: the tables of fields, presets and files.
+
+Nobody writes these by hand: `make docs` does, and a test compares the committed pages with what
+this module says now. It knows nothing about the words around them.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import typing
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic.fields import FieldInfo
+
+from twin.lab.library import ROOT, presets
+from twin.spec import Scenario, Section
+
+MAP_COLUMN = 34  # where a file's sentence starts
+
+
+def fields(model: type[Section] = Scenario, path: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Every field that can be set, by dotted path, in the order of declaration."""
+    for name, info in model.model_fields.items():
+        kind = info.annotation
+        if isinstance(kind, type) and issubclass(kind, Section):
+            yield from fields(kind, f"{path}{name}.")
+        else:
+            yield f"{path}{name}", info
+
+
+def field_table() -> str:
+    """The fields of a scenario: name, default, unit, what it accepts, help, source."""
+    rows = ["| field | default | unit | accepts | what it is | source |", "|---|---|---|---|---|---|"]
+    for path, info in fields():
+        extra: Any = info.json_schema_extra or {}
+        rows.append(
+            _row(
+                f"`{path}`",
+                _plain(info.default),
+                extra.get("unit", ""),
+                accepts(info),
+                info.description or "",
+                extra.get("source", ""),
+            )
+        )
+    return "\n".join(rows)
+
+
+def accepts(info: FieldInfo) -> str:
+    """What a field accepts, in words: names, a closed range, or its type."""
+    if choices := typing.get_args(info.annotation):
+        return ", ".join(str(c) for c in choices)
+    limits = {k: getattr(m, k) for m in info.metadata for k in ("ge", "le") if hasattr(m, k)}
+    if limits:
+        return f"{_plain(limits['ge'])} to {_plain(limits['le'])}"
+    return "true or false" if info.annotation is bool else "text"
+
+
+def preset_table(scenarios: Mapping[str, Scenario]) -> str:
+    """The presets by key, each with the question it asks."""
+    rows = ["| preset | the question it asks |", "|---|---|"]
+    return "\n".join(rows + [_row(f"`{key}`", s.question) for key, s in scenarios.items()])
+
+
+def file_map(root: Path = ROOT) -> str:
+    """The files of the twin, each with the first sentence of its docstring, as a text block."""
+    lines = ["```", _map_line("app.py", 0, root / "app.py"), "twin/"]
+    lines += _folder(root / "twin", 1)
+    return "\n".join([*lines, "```"])
+
+
+def _folder(folder: Path, depth: int) -> Iterator[str]:
+    """Files first, then folders, each by name: a folder's line is that of its __init__."""
+    for path in sorted(folder.glob("*.py")):
+        if path.name != "__init__.py":
+            yield _map_line(path.name, depth, path)
+    for path in sorted(p for p in folder.iterdir() if any(p.glob("*.py")) and p.is_dir()):
+        yield _map_line(f"{path.name}/", depth, path / "__init__.py")
+        if path.name != "migrations":
+            yield from _folder(path, depth + 1)
+
+
+def _map_line(name: str, depth: int, source: Path) -> str:
+    """One line of the map, cut at the end of the docstring's first sentence."""
+    text = ast.get_docstring(ast.parse(source.read_text("utf-8"))) if source.exists() else ""
+    sentence = re.split(r"(?<=[.:])\s", " ".join((text or "").split("\n\n")[0].split()))
+    said = " ".join(sentence[:2]) if sentence[0].endswith(":") else sentence[0]
+    return f"{'  ' * depth + name:<{MAP_COLUMN}}{said}".rstrip()
+
+
+def pages(root: Path = ROOT) -> dict[Path, str]:
+    """Every page that holds made parts, with those parts as they should be now."""
+    made = {
+        "fields": field_table(),
+        "presets": preset_table({p.key: p.scenario for p in presets()}),
+        "files": file_map(root),
+    }
+    return {
+        path: _filled(path.read_text("utf-8"), made)
+        for path in (root / "README.md", root / "scenarios" / "FIELDS.md")
+    }
+
+
+def _filled(text: str, made: Mapping[str, str]) -> str:
+    """Text with everything between `<!-- made: NAME -->` and `<!-- end -->` made anew."""
+
+    def anew(found: re.Match[str]) -> str:
+        return f"{found[1]}\n{made[found[2]]}\n{found[3]}"
+
+    return re.sub(r"(<!-- made: (\w+) -->)\n.*?(<!-- end -->)", anew, text, flags=re.DOTALL)
+
+
+def _row(*cells: str) -> str:
+    """One row of a Markdown table."""
+    return "| " + " | ".join(" ".join(str(c).split()).replace("|", "\\|") for c in cells) + " |"
+
+
+def _plain(value: Any) -> str:
+    """A default or a bound as a person writes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float | int):
+        return f"{value:,.10g}"
+    return str(value)
+
+
+if __name__ == "__main__":
+    for page, text in pages().items():
+        page.write_text(text, "utf-8")

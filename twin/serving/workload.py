@@ -2,17 +2,16 @@
 
 `generate` turns a workload section into `Requests`. Each aspect (arrivals, input lengths, output
 lengths, prefixes) draws from its own named stream, so changing one leaves the others as they were.
-Prompts are chains of whole KV blocks, kept as runs of consecutive block ids. This module knows
-nothing about machines, and opens no file: a recorded trace comes in as a `TraceTable`.
+This module knows nothing about machines, and opens no file: a recorded trace comes in as a
+`TraceTable`.
 """
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numba import njit
 
 from twin.facts import Facts
 from twin.serving.arrivals import (
@@ -22,91 +21,25 @@ from twin.serving.arrivals import (
     renewal_arrivals,
     uniform_arrivals,
 )
+from twin.serving.lengths import draw_lengths, fitted_lengths
+from twin.serving.prefixes import Turns, find_parents, own_chains, session_chains, shared_chains
+from twin.serving.replay import replay
+from twin.serving.requests import MOST_REQUESTS, Requests, TraceTable, WorkloadError
 from twin.serving.rng import stream_key
 from twin.spec import Workload
 
+__all__ = [
+    "MeanLengths",
+    "Requests",
+    "TraceTable",
+    "WorkloadError",
+    "generate",
+    "length_means",
+    "mean_lengths",
+    "workload_preset",
+]
+
 NO_LIMIT = 2**62
-
-
-class WorkloadError(ValueError):
-    """A workload that cannot be made into requests: what, where, and what would be right."""
-
-
-@dataclass(frozen=True, slots=True)
-class Requests:
-    """A request stream, one row per request in order of arrival.
-
-    The prompt of request i is the chain of blocks in segments
-    `segment_offset[i] : segment_offset[i + 1]`; segment s holds the `segment_blocks[s]` ids from
-    `segment_first[s]` on. Only whole blocks are in the chain: a partial last block cannot be
-    reused.
-    """
-
-    arrival_s: np.ndarray  # f8[n], sorted; +inf: waits for a completion (closed loop)
-    input_tokens: np.ndarray  # i4[n]
-    output_tokens: np.ndarray  # i4[n]
-    session: np.ndarray  # i4[n]
-    segment_offset: np.ndarray  # i8[n + 1]
-    segment_first: np.ndarray  # i8[m]
-    segment_blocks: np.ndarray  # i4[m]
-    blocks: int  # distinct block ids, 0 .. blocks - 1
-    block_tokens: int
-    has_prefix: bool  # whether any two prompts can share a block
-    counts: dict[str, int] = field(default_factory=dict)  # rows left out or changed, by reason
-
-    def __len__(self) -> int:
-        return self.arrival_s.size
-
-
-@dataclass(frozen=True, slots=True)
-class TraceTable:
-    """A recorded request stream, as its file says, sorted by arrival.
-
-    Blocks are prefix-chained and densely numbered in order of first use: an id stands for a block
-    and everything before it. Segments as in `Requests`, but of the file's own blocks, with a
-    partial last block where the format has one.
-    """
-
-    arrival_s: np.ndarray  # f8[n], sorted, from 0
-    input_tokens: np.ndarray  # i4[n]
-    output_tokens: np.ndarray  # i4[n]
-    session: np.ndarray  # i4[n]
-    segment_offset: np.ndarray  # i8[n + 1]
-    segment_first: np.ndarray  # i8[m]
-    segment_blocks: np.ndarray  # i4[m]
-    blocks: int
-    block_tokens: int  # 0: the file has no blocks
-    has_prefix: bool
-    has_time: bool  # False: the file holds lengths only
-    source_row: np.ndarray  # i4[n], line or record number in the file, from 1
-    think_s: np.ndarray  # f8[n], the user's pause before the request; NaN: unknown
-    counts: dict[str, int]
-    name: str
-    format: str
-
-    def __len__(self) -> int:
-        return self.arrival_s.size
-
-    @property
-    def duration_s(self) -> float:
-        """Time from the first arrival to the last."""
-        return float(self.arrival_s[-1]) if self.arrival_s.size else 0.0
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 (hex) of what a run depends on: times, lengths, sessions and blocks."""
-        content = hashlib.sha256(f"trace 1 {self.block_tokens} {self.has_time}".encode())
-        for column, kind in (
-            (self.arrival_s, "<f8"),
-            (self.input_tokens, "<i4"),
-            (self.output_tokens, "<i4"),
-            (self.session, "<i4"),
-            (self.segment_offset, "<i8"),
-            (self.segment_first, "<i8"),
-            (self.segment_blocks, "<i4"),
-        ):
-            content.update(np.ascontiguousarray(column, dtype=kind).tobytes())
-        return content.hexdigest()
 
 
 def generate(
@@ -120,13 +53,101 @@ def generate(
 ) -> Requests:
     """The requests that arrive in [0, horizon_s) seconds, at most `count`.
 
-    A closed loop needs `count`: its later requests have arrival +inf. Raises WorkloadError.
+    block_tokens: size of the pool's KV blocks; a trace of coarser blocks keeps its own (see
+    `Requests.block_tokens`). A closed loop needs `count`: its later requests have arrival +inf.
+    Raises WorkloadError, and FactError when `workload.lengths` names no fitted distribution.
     """
+    if workload.arrivals == "trace":
+        if trace is None:
+            raise WorkloadError("workload.arrivals = trace needs the trace: load its file first")
+        return replay(workload, horizon_s, seed, block_tokens, trace, count)
     arrival_s = _arrivals(workload, horizon_s, seed, count)
-    n = arrival_s.size
-    input_tokens = np.full(n, workload.input_tokens, np.int32)
-    output_tokens = np.full(n, workload.output_tokens, np.int32)
-    return _unshared(arrival_s, input_tokens, output_tokens, block_tokens)
+    input_tokens, output_tokens = _lengths(workload, arrival_s.size, seed, facts)
+    if workload.prefix == "none":
+        chains = own_chains(input_tokens, block_tokens)
+    elif workload.prefix == "shared":
+        chains = shared_chains(
+            input_tokens,
+            block_tokens,
+            workload.shared_fraction,
+            workload.prefix_groups,
+            stream_key(seed, "prefix"),
+        )
+    else:
+        parent = _parents(workload, arrival_s, input_tokens, output_tokens, seed, facts)
+        head_tokens = int(_session_fact(facts, workload, "head_tokens"))
+        chains = session_chains(input_tokens, parent, block_tokens, head_tokens)
+    return Requests(
+        arrival_s,
+        input_tokens,
+        output_tokens,
+        *chains,
+        block_tokens=block_tokens,
+        has_prefix=workload.prefix != "none",
+    )
+
+
+def _refuse_floods(expected: float) -> None:
+    if expected > MOST_REQUESTS:
+        raise WorkloadError(
+            f"the workload asks for about {expected:,.0f} requests, but one run takes at most "
+            f"{MOST_REQUESTS:,}: lower the rate or the horizon"
+        )
+
+
+def _lengths(workload: Workload, n: int, seed: int, facts: Facts) -> tuple[np.ndarray, np.ndarray]:
+    """Input and output tokens i4[n]; fixed, or each side from its own stream."""
+    if workload.lengths == "fixed":
+        return (
+            np.full(n, workload.input_tokens, np.int32),
+            np.full(n, workload.output_tokens, np.int32),
+        )
+    inputs, outputs = fitted_lengths(facts, workload.lengths)
+    return (
+        draw_lengths(inputs, stream_key(seed, "input"), n),
+        draw_lengths(outputs, stream_key(seed, "output"), n),
+    )
+
+
+def _session_fact(facts: Facts, workload: Workload, name: str) -> float:
+    """A figure about sessions: the fitted workload's own, else the common one."""
+    own = f"workloads.{workload.lengths}.{name}"
+    return facts.si(own if own in facts else f"sessions.{name}")
+
+
+def _parents(
+    workload: Workload,
+    arrival_s: np.ndarray,
+    input_tokens: np.ndarray,
+    output_tokens: np.ndarray,
+    seed: int,
+    facts: Facts,
+) -> np.ndarray:
+    """The earlier turn i4[n] that each request extends; raises fixed inputs to whole prompts.
+
+    In a closed loop a client's turns follow each other, so the turn extended is looked for
+    `concurrency` requests back, whatever `turn_gap_s` says.
+    """
+    fixed = workload.lengths == "fixed"
+    closed = workload.arrivals == "closed_loop"
+    turns = Turns(
+        workload.follow_up_probability,
+        float(workload.concurrency) if closed else workload.turn_gap_s,
+        0.0 if closed else _session_fact(facts, workload, "turn_gap_sigma"),
+        1 if fixed else int(_session_fact(facts, workload, "candidates")),
+    )
+    parent = np.empty(arrival_s.size, np.int32)
+    find_parents(
+        stream_key(seed, "sessions"),
+        stream_key(seed, "turn gaps"),
+        np.arange(arrival_s.size, dtype=np.float64) if closed else arrival_s,
+        input_tokens,
+        output_tokens,
+        turns,
+        fixed,
+        parent,
+    )
+    return parent
 
 
 def _arrivals(workload: Workload, horizon_s: float, seed: int, count: int | None) -> np.ndarray:
@@ -136,39 +157,76 @@ def _arrivals(workload: Workload, horizon_s: float, seed: int, count: int | None
     if workload.arrivals == "closed_loop":
         if count is None:
             raise WorkloadError("workload.arrivals = closed_loop needs a count of requests")
+        _refuse_floods(count)
         return closed_loop_arrivals(workload.concurrency, count)
+    _refuse_floods(min(rate * horizon_s, most))
     if workload.arrivals == "uniform":
         return uniform_arrivals(rate, horizon_s, most)
     process = GAMMA if workload.arrivals == "gamma" else POISSON
     return renewal_arrivals(key, process, rate, workload.cv, horizon_s, most)
 
 
-def _unshared(
-    arrival_s: np.ndarray, input_tokens: np.ndarray, output_tokens: np.ndarray, block_tokens: int
-) -> Requests:
-    """Requests that share nothing: each its own session and its own run of blocks."""
-    n = arrival_s.size
-    segment_first = np.empty(n, np.int64)
-    segment_blocks = np.empty(n, np.int32)
-    blocks = _own_runs(input_tokens, block_tokens, segment_first, segment_blocks)
-    return Requests(
-        arrival_s, input_tokens, output_tokens, np.arange(n, dtype=np.int32),
-        np.arange(n + 1, dtype=np.int64), segment_first, segment_blocks,
-        blocks, block_tokens, has_prefix=False,
-    )  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class MeanLengths:
+    """Mean lengths of a workload's requests, in tokens."""
+
+    input_tokens: float
+    output_tokens: float
+    context_tokens: float  # KV length behind an output token, averaged over output tokens
+
+    @property
+    def prefill_decode_ratio(self) -> float:
+        """Input tokens for each output token."""
+        return self.input_tokens / self.output_tokens
 
 
-@njit(cache=True)
-def _own_runs(
-    input_tokens: np.ndarray,
-    block_tokens: int,
-    segment_first: np.ndarray,
-    segment_blocks: np.ndarray,
-) -> int:
-    """One run of fresh block ids per request: fills both i8/i4[n] columns, returns the ids used."""
-    used = 0
-    for i in range(input_tokens.size):
-        segment_first[i] = used
-        segment_blocks[i] = input_tokens[i] // block_tokens
-        used += segment_blocks[i]
-    return used
+def mean_lengths(
+    workload: Workload, facts: Facts, trace: TraceTable | None = None
+) -> tuple[float, float]:
+    """Mean (input, output) tokens of a request, by formula: see `length_means`."""
+    means = length_means(workload, facts, trace)
+    return means.input_tokens, means.output_tokens
+
+
+def length_means(workload: Workload, facts: Facts, trace: TraceTable | None = None) -> MeanLengths:
+    """What a long run of the workload tends to, by formula; no request is made.
+
+    Sessions of fixed lengths add `input_tokens` a turn: with follow-up probability p their mean
+    prompt solves E = input + p (E + output).
+    """
+    if workload.arrivals == "trace":
+        if trace is None or not len(trace):
+            raise WorkloadError("workload.arrivals = trace needs the trace: load its file first")
+        inputs, outputs = (x.astype(np.int64) for x in (trace.input_tokens, trace.output_tokens))
+        context = (outputs * (2 * inputs + outputs)).sum() / (2 * outputs.sum())
+        return MeanLengths(
+            float(inputs.sum() / inputs.size), float(outputs.sum() / outputs.size), float(context)
+        )
+    if workload.lengths == "fixed":
+        prompt, answer = float(workload.input_tokens), float(workload.output_tokens)
+        if workload.prefix == "sessions":
+            p = workload.follow_up_probability
+            prompt = (prompt + p * answer) / (1.0 - p)
+        return MeanLengths(prompt, answer, prompt + answer / 2)
+    table_in, table_out = fitted_lengths(facts, workload.lengths)
+    context = table_in.mean + table_out.mean_square / (2 * table_out.mean)
+    return MeanLengths(table_in.mean, table_out.mean, context)
+
+
+PRESET_FIELDS = {  # fact of data/workloads/<name>.toml -> field of the workload section
+    "arrivals": "arrivals",
+    "rate": "rate_req_per_s",
+    "cv": "cv",
+    "prefix": "prefix",
+    "follow_up_probability": "follow_up_probability",
+    "turn_gap": "turn_gap_s",
+    "shared_fraction": "shared_fraction",
+    "prefix_groups": "prefix_groups",
+}
+
+
+def workload_preset(facts: Facts, name: str) -> dict[str, Any]:
+    """Fields of the workload section as fitted in data/workloads/<name>.toml, lengths included."""
+    group = facts.group(f"workloads.{name}")
+    fields = {field: group[fact].value for fact, field in PRESET_FIELDS.items() if fact in group}
+    return {"lengths": name, **fields}

@@ -1,0 +1,96 @@
+"""Tables of requests: what a run is fed with, and what a trace file holds.
+
+Prompts are chains of KV blocks, kept as runs of consecutive block ids (segments), because a list
+of every block would be larger than all else together. Knows nothing about where rows come from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+import numpy as np
+
+MOST_REQUESTS = 50_000_000  # of one run: about 3 GB of columns
+
+
+class WorkloadError(ValueError):
+    """A workload that cannot be made into requests: what, where, and what would be right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """A request stream, one row per request in order of arrival.
+
+    The prompt of request i is the chain of blocks in segments
+    `segment_offset[i] : segment_offset[i + 1]`; segment s holds the `segment_blocks[s]` ids from
+    `segment_first[s]` on. Only whole blocks are in the chain: a partial last block cannot be
+    reused.
+    """
+
+    arrival_s: np.ndarray  # f8[n], sorted; +inf: waits for a completion (closed loop)
+    input_tokens: np.ndarray  # i4[n]
+    output_tokens: np.ndarray  # i4[n]
+    session: np.ndarray  # i4[n]
+    segment_offset: np.ndarray  # i8[n + 1]
+    segment_first: np.ndarray  # i8[m]
+    segment_blocks: np.ndarray  # i4[m]
+    blocks: int  # distinct block ids, 0 .. blocks - 1
+    block_tokens: int
+    has_prefix: bool  # whether any two prompts can share a block
+    counts: dict[str, int] = field(default_factory=dict)  # rows left out or changed, by reason
+    notes: tuple[str, ...] = ()  # sentences about what was assumed
+
+    def __len__(self) -> int:
+        return self.arrival_s.size
+
+
+@dataclass(frozen=True, slots=True)
+class TraceTable:
+    """A recorded request stream, as its file says, sorted by arrival.
+
+    Blocks are prefix-chained and densely numbered in order of first use: an id stands for a block
+    and everything before it. Segments as in `Requests`, but of the file's own blocks, with a
+    partial last block where the format has one.
+    """
+
+    arrival_s: np.ndarray  # f8[n], sorted, from 0
+    input_tokens: np.ndarray  # i4[n]
+    output_tokens: np.ndarray  # i4[n]
+    session: np.ndarray  # i4[n]
+    segment_offset: np.ndarray  # i8[n + 1]
+    segment_first: np.ndarray  # i8[m]
+    segment_blocks: np.ndarray  # i4[m]
+    blocks: int
+    block_tokens: int  # 0: the file has no blocks
+    has_prefix: bool
+    has_time: bool  # False: the file holds lengths only
+    source_row: np.ndarray  # i4[n], line or record number in the file, from 1
+    think_s: np.ndarray  # f8[n], the user's pause before the request; NaN: unknown
+    counts: dict[str, int]
+    name: str
+    format: str
+
+    def __len__(self) -> int:
+        return self.arrival_s.size
+
+    @property
+    def duration_s(self) -> float:
+        """Time from the first arrival to the last."""
+        return float(self.arrival_s[-1]) if self.arrival_s.size else 0.0
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) of what a run depends on: times, lengths, sessions and blocks."""
+        content = hashlib.sha256(f"trace 1 {self.block_tokens} {self.has_time}".encode())
+        for column, kind in (
+            (self.arrival_s, "<f8"),
+            (self.input_tokens, "<i4"),
+            (self.output_tokens, "<i4"),
+            (self.session, "<i4"),
+            (self.segment_offset, "<i8"),
+            (self.segment_first, "<i8"),
+            (self.segment_blocks, "<i4"),
+        ):
+            content.update(np.ascontiguousarray(column, dtype=kind).tobytes())
+        return content.hexdigest()

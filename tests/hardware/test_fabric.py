@@ -1,6 +1,9 @@
 """The graph is the paper's machine, of any size, and refuses what cannot be wired."""
 
+import math
+
 import networkx as nx
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,7 +11,7 @@ from hypothesis import strategies as st
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric, edited, members
 from twin.hardware.survey import node_elements, plane_elements, summary, uplink_matrix
-from twin.lab.library import load_facts
+from twin.lab.library import load_facts, presets
 from twin.spec import Supernode
 
 FACTS = load_facts()
@@ -147,3 +150,36 @@ def test_one_node_and_one_sub_plane_can_be_listed():
     chips = plane_elements(FULL, 3)
     assert [c.name for c in chips] == [f"L2 3.{i}" for i in range(16)]
     assert chips[0].bytes_per_s == 1344e9
+
+
+def test_the_fitted_constants_are_the_least_squares_of_the_rows_they_name():
+    rows = [
+        (
+            pair == "npu_npu",
+            operation == "read",
+            where == "inter_node",
+            f"{pair}.{operation}.{where}",
+        )
+        for pair in ("npu_npu", "npu_cpu")
+        for operation in ("read", "write")
+        for where in ("inter_node", "intra_node")
+    ]
+    measured = "fabric.measured."
+    shares = [
+        math.log(FACTS.si(f"{measured}{row}.bandwidth") / (196e9 if npu else 160e9))
+        for npu, _, _, row in rows
+    ]
+    terms = [[r and n, r and not n, not r, far] for n, r, far, _ in rows]
+    fit = np.exp(np.linalg.lstsq(np.array(terms, float), np.array(shares), rcond=None)[0])
+    names = ("npu_read", "cpu_read", "write", "beyond_node")
+    assert [FACTS.si(f"fabric.efficiency.{n}") for n in names] == pytest.approx(fit, abs=6e-4)
+    times = [FACTS.si(f"{measured}{row}.first_512_bytes") for _, _, _, row in rows]
+    terms = [[1 + n, 1 - n, 2 * far, not r] for n, r, far, _ in rows]
+    fit = np.linalg.lstsq(np.array(terms, float), np.array(times), rcond=None)[0]
+    names = ("die_l1", "cpu_l1", "l1_l2", "write_extra")
+    assert [FACTS.si(f"fabric.hop.{n}") for n in names] == pytest.approx(fit, rel=1e-6)
+
+
+@pytest.mark.parametrize("preset", presets(), ids=lambda p: p.key)
+def test_every_preset_can_be_wired(preset):
+    assert summary(build_fabric(preset.scenario.supernode, FACTS))["npus"] > 0

@@ -1,0 +1,269 @@
+"""From operators, machine and network to the coefficients that cost kernels read.
+
+One function for each kind of instance fills a flat vector (params.py). All physics of an operator
+meets here: its work (operators.py), the roofs (roofline.py), the traffic (collectives.py) and the
+share of cores it runs on. This module does not know who sits where (costs.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from twin.facts import Facts
+from twin.model import operators as o
+from twin.model import params as q
+from twin.model.collectives import (
+    Exchange,
+    all_gather_s_per_byte,
+    all_to_all_s_per_byte,
+    moe_traffic,
+)
+from twin.model.memory import ExpertLayout
+from twin.model.operators import Formats, Work
+from twin.model.roofline import Machine
+from twin.model.shape import Shape
+from twin.spec import Communication
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Everything coefficients follow from."""
+
+    shape: Shape
+    formats: Formats
+    machine: Machine
+    facts: Facts
+    communication: Communication
+    layout: ExpertLayout
+    exchange: Exchange
+    gather: Exchange  # the same dies, data pulled by reads
+
+
+@dataclass(frozen=True, slots=True)
+class Cores:
+    """Share of a die's cube and vector cores that a stream has."""
+
+    cube: float = 1.0
+    vector: float = 1.0
+
+    @property
+    def copying(self) -> float:
+        """Share of full copy speed: half of the vector cores already saturate a port (UBEP)."""
+        return min(1.0, self.vector / 0.5)
+
+
+def _seconds(m: Machine, w: Work, cores: Cores) -> tuple[float, float, float, float]:
+    """Weight read, FLOP, activation and vector seconds (the last three per token)."""
+    return (
+        w.weight_bytes / m.stream_bytes_per_s(),
+        w.flops_per_token / m.gemm_flops(w.format, cores.cube),
+        w.io_bytes_per_token / m.stream_bytes_per_s(),
+        w.vector_bytes_per_token / m.vector_bytes_per_s(cores.vector),
+    )
+
+
+def context_s(x: Setting, query_tokens: float, cores: Cores) -> float:
+    """Decode attention core: seconds per context token of a request (roofline)."""
+    m = x.machine
+    compute = query_tokens * x.shape.decode_core_flops
+    compute /= m.attention_peak * m.attention_utilisation * cores.cube
+    read = x.shape.kv_bytes_per_token_layer(x.formats.kv)
+    read /= m.chip.hbm_bytes_per_s * m.kv_bandwidth_utilisation
+    return max(compute, read)
+
+
+def decode_vector(x: Setting, drafts: int, microbatch: str, streams: tuple[Cores, Cores]) -> (
+    np.ndarray
+):
+    """Coefficients of a decode instance, f8[DECODE_SIZE]; streams: attention's and MoE's cores."""
+    p = np.zeros(q.DECODE_SIZE)
+    m, s = x.machine, x.shape
+    query = 1 + drafts
+    whole = Cores()
+    _fill_mode(p, x, q.SEQUENCE, query, whole, whole)
+    _fill_mode(p, x, q.SPLIT, query, *streams)
+    gap = m.fitted["kernel_gap"]
+    p[q.QUERY_TOKENS], p[q.DRAFTS] = query, drafts
+    p[q.MOE_LAYERS], p[q.DENSE_LAYERS] = s.moe_layers, s.dense_layers
+    p[q.MICROBATCH] = {"off": 0.0, "on": 1.0, "auto": 2.0}[microbatch]
+    p[q.OVERLAP_LOSS] = m.fitted["overlap_loss"]
+    p[q.TOP_K], p[q.ROUTED_DIES] = s.top_k, x.layout.routed_dies
+    p[q.SLOTS], p[q.SHARED_EXPERTS] = x.layout.slots_per_die, s.shared_experts
+    p[q.SHARED_DIES] = x.layout.shared_dies
+    dense = o.dense_ffn(s, x.formats)
+    p[q.DENSE_WEIGHT], p[q.DENSE_FLOP], p[q.DENSE_IO], p[q.DENSE_VECTOR] = _seconds(
+        m, dense, whole
+    )
+    p[q.DENSE_FIXED] = 3 * gap
+    projection = o.mtp_projection(s, x.formats)
+    p[q.MTP_WEIGHT], p[q.MTP_FLOP], _, p[q.MTP_VECTOR] = _seconds(m, projection, whole)
+    p[q.MTP_FIXED] = 3 * gap
+    head = o.lm_head(s)
+    p[q.HEAD_WEIGHT], p[q.HEAD_FLOP], _, _ = _seconds(m, head, whole)
+    p[q.HEAD_FIXED] = gap
+    p[q.SAMPLE_FIXED] = 4 * gap
+    p[q.SAMPLE_TOKEN] = _seconds(m, o.sampling(s), whole)[3]
+    p[q.GRAPH_GAP] = m.graph_gap_s
+    _fill_demand(p, x, dense, head)
+    return p
+
+
+def _fill_mode(
+    p: np.ndarray, x: Setting, at: int, query: int, attention: Cores, moe: Cores
+) -> None:
+    m, s, f = x.machine, x.shape, x.formats
+    gap = m.fitted["kernel_gap"]
+    prolog = _seconds(m, o.decode_prolog(s, f), attention)
+    p[at + q.PROLOG_FIXED] = 2 * gap
+    p[at + q.PROLOG_WEIGHT], p[at + q.PROLOG_FLOP] = prolog[0], prolog[1]
+    p[at + q.PROLOG_IO], p[at + q.PROLOG_VECTOR] = prolog[2], prolog[3]
+    p[at + q.CORE_FIXED] = gap
+    p[at + q.CORE_CONTEXT] = context_s(x, query, attention)
+    p[at + q.CORE_CONTEXT_ONE] = context_s(x, 1, attention)
+    output = _seconds(m, o.decode_output(s, f), attention)
+    p[at + q.OUTPUT_FIXED] = 3 * gap
+    p[at + q.OUTPUT_WEIGHT], p[at + q.OUTPUT_FLOP] = output[0], output[1]
+    p[at + q.OUTPUT_IO], p[at + q.OUTPUT_VECTOR] = output[2], output[3]
+    gate = _seconds(m, o.gate(s, f), moe)
+    p[at + q.GATE_FIXED] = 2 * gap + gate[0]
+    p[at + q.GATE_TOKEN] = max(gate[1], gate[2]) + m.gate_token_s / moe.vector
+    t = moe_traffic(s, x.communication, m, x.facts, x.exchange)
+    p[at + q.DISPATCH_FIXED] = t.dispatch_fixed_s
+    p[at + q.DISPATCH_MESSAGE] = t.dispatch_message_s / moe.copying
+    p[at + q.DISPATCH_SEND], p[at + q.DISPATCH_RECEIVE] = t.dispatch_send_s, t.dispatch_receive_s
+    expert = _seconds(m, o.expert(s, f), moe)
+    p[at + q.EXPERT_FIXED] = 2 * gap
+    p[at + q.EXPERT_WEIGHT], p[at + q.EXPERT_FLOP] = expert[0], expert[1]
+    p[at + q.EXPERT_IO], p[at + q.EXPERT_VECTOR] = expert[2], expert[3]
+    if not x.communication.early_quantisation and f.expert != "bf16":
+        late = (o.ACTIVATION_BYTES + 1.0) * s.hidden / m.vector_bytes_per_s(moe.vector)
+        p[at + q.EXPERT_VECTOR] += late
+    p[at + q.COMBINE_FIXED] = t.combine_fixed_s
+    p[at + q.COMBINE_MESSAGE] = t.combine_message_s / moe.copying
+    p[at + q.COMBINE_SEND], p[at + q.COMBINE_RECEIVE] = t.combine_send_s, t.combine_receive_s
+    p[at + q.COMBINE_VECTOR] = 0.0
+
+
+def _fill_demand(p: np.ndarray, x: Setting, dense: Work, head: Work) -> None:
+    """Bytes and FLOPs for utilisation figures."""
+    s, f = x.shape, x.formats
+    parts = (o.decode_prolog(s, f), o.decode_output(s, f), o.gate(s, f))
+    expert = o.expert(s, f)
+    p[q.ATTENTION_BYTES] = sum(w.weight_bytes for w in parts)
+    p[q.EXPERT_BYTES], p[q.DENSE_BYTES] = expert.weight_bytes, dense.weight_bytes
+    p[q.HEAD_BYTES] = head.weight_bytes
+    p[q.CONTEXT_BYTES] = s.kv_bytes_per_token_layer(f.kv)
+    p[q.ATTENTION_FLOPS] = sum(w.flops_per_token for w in parts)
+    p[q.CONTEXT_FLOPS] = s.decode_core_flops
+    p[q.EXPERT_FLOPS], p[q.DENSE_FLOPS] = expert.flops_per_token, dense.flops_per_token
+    p[q.HEAD_FLOPS] = head.flops_per_token
+
+
+def pair_s(x: Setting) -> float:
+    """Prefill attention core: seconds per query-key pair of all heads on one die."""
+    m = x.machine
+    return x.shape.prefill_core_flops / (m.attention_peak * m.prefill_attention_utilisation)
+
+
+def mixed_vector(x: Setting, drafts: int) -> np.ndarray:
+    """Coefficients of a colocated instance, f8[MIXED_SIZE]."""
+    p = np.zeros(q.MIXED_SIZE)
+    p[: q.DECODE_SIZE] = decode_vector(x, drafts, "off", (Cores(), Cores()))
+    p[q.CHUNK_PAIR] = pair_s(x)
+    p[q.CHUNK_PAIR_FLOPS] = x.shape.prefill_core_flops * x.shape.layers
+    return p
+
+
+def prefill_vector(x: Setting, attention: str, microbatch: bool, mtp: bool) -> np.ndarray:
+    """Coefficients of a prefill instance, f8[PREFILL_SIZE]."""
+    p = np.zeros(q.PREFILL_SIZE)
+    m, s = x.machine, x.shape
+    gap = m.fitted["kernel_gap"]
+    p[q.F_MOE_LAYERS], p[q.F_DENSE_LAYERS] = s.moe_layers + mtp, s.dense_layers
+    p[q.F_MICROBATCH], p[q.F_OVERLAP_LOSS] = float(microbatch), m.fitted["overlap_loss"]
+    p[q.F_DIES], p[q.F_TOP_K] = x.layout.dies, s.top_k
+    p[q.F_ROUTED_DIES], p[q.F_SLOTS] = x.layout.routed_dies, x.layout.slots_per_die
+    p[q.F_SHARED_EXPERTS], p[q.F_SHARED_DIES] = s.shared_experts, x.layout.shared_dies
+    _fill_prefill_attention(p, x, attention == "sp_tp_sp" and x.layout.dies > 1)
+    _fill_prefill_moe(p, x)
+    head = o.lm_head(s)
+    p[q.F_HEAD] = head.weight_bytes / m.stream_bytes_per_s() + 2 * gap
+    p[q.F_GAP] = m.graph_gap_s
+    _fill_prefill_demand(p, x)
+    return p
+
+
+def _fill_prefill_attention(p: np.ndarray, x: Setting, staged: bool) -> None:
+    m, s, f = x.machine, x.shape, x.formats
+    gap = m.fitted["kernel_gap"]
+    whole = Cores()
+    down = _seconds(m, o.prefill_down(s, f), whole)
+    up = _seconds(m, o.prefill_up(s, f), whole)
+    heads_share = 1.0 / min(x.layout.dies, s.heads) if staged else 1.0
+    p[q.F_INPUT_FIXED] = 4 * gap
+    p[q.F_INPUT_WEIGHT] = down[0] + up[0] * heads_share
+    p[q.F_INPUT_TOKEN] = max(down[1], down[2]) + max(up[1], up[2])
+    p[q.F_INPUT_VECTOR] = down[3] + up[3]
+    p[q.F_CORE_FIXED], p[q.F_CORE_PAIR] = gap, pair_s(x)
+    if staged:
+        latent = f.activation_bytes * s.q_lora + s.kv_bytes_per_token_layer(f.kv)
+        p[q.F_GATHER_FIXED] = x.gather.latency_s + gap
+        p[q.F_GATHER_TOKEN] = latent * all_gather_s_per_byte(x.gather) / x.layout.dies
+        values = f.activation_bytes * s.heads * s.value_dim
+        p[q.F_EXCHANGE_FIXED] = x.gather.latency_s + gap
+        p[q.F_EXCHANGE_TOKEN] = values * all_to_all_s_per_byte(x.gather)
+    output = _seconds(m, o.prefill_output(s, f), whole)
+    p[q.F_OUTPUT_FIXED] = 3 * gap
+    p[q.F_OUTPUT_WEIGHT] = output[0]
+    p[q.F_OUTPUT_TOKEN] = max(output[1], output[2])
+    p[q.F_OUTPUT_VECTOR] = output[3]
+
+
+def _fill_prefill_moe(p: np.ndarray, x: Setting) -> None:
+    m, s, f = x.machine, x.shape, x.formats
+    gap = m.fitted["kernel_gap"]
+    whole = Cores()
+    gate = _seconds(m, o.gate(s, f), whole)
+    p[q.F_GATE_FIXED] = 2 * gap
+    p[q.F_GATE_TOKEN] = max(gate[1], gate[2]) + m.gate_token_s
+    t = moe_traffic(s, x.communication, m, x.facts, x.exchange)
+    p[q.F_DISPATCH_FIXED], p[q.F_COMBINE_FIXED] = t.dispatch_fixed_s, t.combine_fixed_s
+    p[q.F_DISPATCH_CORE] = t.dispatch_message_s
+    p[q.F_DISPATCH_WIRE], p[q.F_DISPATCH_RECEIVE] = t.dispatch_send_s, t.dispatch_receive_s
+    p[q.F_COMBINE_WIRE], p[q.F_COMBINE_RECEIVE] = t.combine_send_s, t.combine_receive_s
+    gathered = (s.top_k + 2) * o.combine_bytes(s)
+    p[q.F_COMBINE_CORE] = t.combine_message_s + gathered / m.vector_bytes_per_s()
+    expert = _seconds(m, o.expert(s, f), whole)
+    p[q.F_EXPERT_FIXED], p[q.F_EXPERT_WEIGHT] = 2 * gap, expert[0]
+    p[q.F_EXPERT_TOKEN], p[q.F_EXPERT_VECTOR] = max(expert[1], expert[2]), expert[3]
+    if not x.communication.early_quantisation and f.expert != "bf16":
+        p[q.F_EXPERT_VECTOR] += (o.ACTIVATION_BYTES + 1.0) * s.hidden / m.vector_bytes_per_s()
+    dense = _seconds(m, o.dense_ffn(s, f), whole)
+    p[q.F_DENSE_FIXED], p[q.F_DENSE_WEIGHT] = 3 * gap, dense[0]
+    p[q.F_DENSE_TOKEN], p[q.F_DENSE_VECTOR] = max(dense[1], dense[2]), dense[3]
+
+
+def _fill_prefill_demand(p: np.ndarray, x: Setting) -> None:
+    s, f = x.shape, x.formats
+    attention = (o.prefill_down(s, f), o.prefill_up(s, f), o.prefill_output(s, f), o.gate(s, f))
+    expert, dense = o.expert(s, f), o.dense_ffn(s, f)
+    used = s.top_k + s.shared_experts
+    layers = p[q.F_MOE_LAYERS] + s.dense_layers
+    held = x.layout.slots_per_die + (0 if x.layout.shared_dies else s.shared_experts)
+    p[q.F_WEIGHT_BYTES] = (
+        sum(w.weight_bytes for w in attention) * layers
+        + expert.weight_bytes * held * p[q.F_MOE_LAYERS]
+        + dense.weight_bytes * s.dense_layers
+    )
+    p[q.F_TOKEN_BYTES] = (
+        sum(w.io_bytes_per_token + w.vector_bytes_per_token for w in attention) * layers
+        + used * (expert.io_bytes_per_token + expert.vector_bytes_per_token) * p[q.F_MOE_LAYERS]
+    )
+    p[q.F_TOKEN_FLOPS] = (
+        sum(w.flops_per_token for w in attention) * layers
+        + used * expert.flops_per_token * p[q.F_MOE_LAYERS]
+        + dense.flops_per_token * s.dense_layers
+    )
+    p[q.F_PAIR_FLOPS] = s.prefill_core_flops * layers

@@ -1,0 +1,123 @@
+"""Time of collectives: dispatch, combine, all-gather, all-to-all, from the fabric's prices.
+
+A collective is a fixed cost (launch, barrier), flags to every peer, per-message work of vector
+cores, and bytes at the rate the fabric grants (hardware/routes.py). What the coefficients of the
+first three are for AIV-written collectives is fitted to the published table over EP degree
+(arXiv 2506.12708v2 Table 7); other machine families take them from data/operators.toml.
+Nothing here knows which tokens go where: the busiest die's excess arrives as a factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from twin.facts import Facts
+from twin.hardware import routes
+from twin.hardware.fabric import Fabric
+from twin.model.operators import combine_bytes, dispatch_bytes
+from twin.model.roofline import Machine
+from twin.model.shape import Shape
+from twin.spec import Communication
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Uniform all-to-all among an instance's dies, as the fabric grants it.
+
+    Rates are bytes/s that one die injects; `remote` is the share of messages that leave the die.
+    """
+
+    peers: int
+    rate_bytes_per_s: float
+    latency_s: float
+    remote: float
+    off_node: float = 0.0  # share of what is sent that leaves the node
+
+
+@dataclass(frozen=True, slots=True)
+class MoeTraffic:
+    """Coefficients of one dispatch and one combine; all in seconds.
+
+    dispatch = fixed + token * (tokens of the busiest sender)
+               + max(send * tokens, receive * hot tokens received); combine likewise, with the
+    hot tokens on the sending side. `*_message` need all vector cores.
+    """
+
+    dispatch_fixed_s: float
+    dispatch_message_s: float
+    dispatch_send_s: float
+    dispatch_receive_s: float
+    combine_fixed_s: float
+    combine_message_s: float
+    combine_send_s: float
+    combine_receive_s: float
+
+
+def exchange(
+    fabric: Fabric, dies: Sequence[int], operation: Literal["read", "write"] = "write"
+) -> Exchange:
+    """What the scale-up plane (or what replaces it between nodes) grants these dies."""
+    count = len(dies)
+    if count < 2:
+        return Exchange(1, float("inf"), 0.0, 0.0)
+    price = routes.all_to_all(fabric, dies, "ub", operation)
+    return Exchange(
+        count,
+        price.bytes_per_s,
+        price.latency_s,
+        (count - 1) / count,
+        price.off_node_fraction,
+    )
+
+
+def moe_traffic(
+    s: Shape, comm: Communication, m: Machine, facts: Facts, x: Exchange
+) -> MoeTraffic:
+    """Dispatch and combine of one token's `top_k` messages among `x.peers` dies."""
+    sent = dispatch_bytes(s, comm.early_quantisation)
+    answered = combine_bytes(s)
+    table = f"operators.{m.family}"
+    if m.family == "ascend":
+        fixed, flag = m.fitted["comm_fixed"], m.fitted["flag"]
+        message = m.fitted["message"]
+        quantise = m.fitted["quantise"] if comm.early_quantisation else 0.0
+    else:
+        fixed, flag = facts.si(f"{table}.comm_fixed"), facts.si(f"{table}.comm_flag")
+        message = quantise = 0.0
+    start = fixed + x.latency_s + flag * x.peers
+    per_token = s.top_k * x.remote
+    extra = 0.0
+    if not comm.fused:
+        start += _unfused(facts, x.peers)
+        extra = facts.si("operators.unfused.sync") + _unfused(facts, x.peers)
+    return MoeTraffic(
+        dispatch_fixed_s=start + extra,
+        dispatch_message_s=s.top_k * (message + quantise),
+        dispatch_send_s=per_token * sent / x.rate_bytes_per_s,
+        dispatch_receive_s=x.remote * sent / x.rate_bytes_per_s,
+        combine_fixed_s=start,
+        combine_message_s=s.top_k * message,
+        combine_send_s=x.remote * answered / x.rate_bytes_per_s,
+        combine_receive_s=per_token * answered / x.rate_bytes_per_s,
+    )
+
+
+def _unfused(facts: Facts, peers: int) -> float:
+    """Extra time of one all-to-all-v through the copy engine: a start for every peer."""
+    channels = facts["operators.unfused.channels"].value
+    return peers / channels * facts.si("operators.unfused.start")
+
+
+def all_gather_s_per_byte(x: Exchange) -> float:
+    """Seconds to collect one byte from each of the other dies, per byte that a die holds.
+
+    Every die receives (peers - 1) shares: bytes held * (peers - 1) / rate.
+    """
+    return (x.peers - 1) / (x.rate_bytes_per_s)
+
+
+def all_to_all_s_per_byte(x: Exchange) -> float:
+    """Seconds per byte that a die holds when each sends every other its share."""
+    return x.remote / (x.rate_bytes_per_s)

@@ -1,0 +1,204 @@
+"""All costs of a scenario's deployment, ready for the engine and for the formula.
+
+`build_costs` meets shape, chip, fabric and deployment once and gives vectors for the kernels,
+what fits, where experts sit and what travels. The same vectors serve every iteration of the
+simulation and the closed steady state, so the two agree. It knows no request.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from twin.facts import Facts
+from twin.hardware.chip import Chip, load_chip
+from twin.hardware.fabric import Fabric
+from twin.hardware.placement import Instance, place_instances
+from twin.model.coefficients import (
+    Cores,
+    Setting,
+    decode_vector,
+    mixed_vector,
+    prefill_vector,
+)
+from twin.model.collectives import exchange
+from twin.model.memory import (
+    Budget,
+    ExpertLayout,
+    budget,
+    exchange_buffer_bytes,
+    expert_layout,
+    layer_stack_bytes,
+)
+from twin.model.operators import combine_bytes, dispatch_bytes, formats
+from twin.model.params import DECODE_OPERATORS, PREFILL_OPERATORS
+from twin.model.roofline import load_machine
+from twin.model.shape import ModelError, Shape, load_shape
+from twin.spec import Scenario
+
+__all__ = ["DECODE_OPERATORS", "PREFILL_OPERATORS", "Costs", "ModelError", "RoleCosts",
+           "build_costs"]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RoleCosts:
+    """Costs of one kind of instance."""
+
+    dies: int
+    vector: np.ndarray  # f8: decode, prefill or mixed (params.py)
+    layout: ExpertLayout
+    memory: Budget
+    kv_tokens_per_die: int  # KV space of a die, tokens (all layers)
+    exchange_bytes_per_s: float  # what a die injects in dispatch and combine
+    off_node_fraction: float  # share of dispatch and combine bytes that leaves the node
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Costs of a deployment; a role that is not deployed is None."""
+
+    shape: Shape
+    chip: Chip
+    decode_role: RoleCosts | None
+    prefill_role: RoleCosts | None
+    colocated_role: RoleCosts | None
+    kv_bytes_per_token: float  # all layers
+    dispatch_bytes_per_token: float  # sent by a die for one token, all MoE layers
+    combine_bytes_per_token: float
+    prefill_instances: int
+    decode_instances: int
+
+    @property
+    def decode(self) -> np.ndarray:
+        """Parameter vector of decode_iteration_s, f8[DECODE_SIZE]."""
+        return self._of(self.decode_role, "decode").vector
+
+    @property
+    def prefill(self) -> np.ndarray:
+        """Parameter vector of prefill_batch_s, f8[PREFILL_SIZE]."""
+        return self._of(self.prefill_role, "prefill").vector
+
+    @property
+    def mixed(self) -> np.ndarray:
+        """Parameter vector of mixed_iteration_s, f8[MIXED_SIZE]."""
+        return self._of(self.colocated_role, "colocated").vector
+
+    @property
+    def decode_kv_tokens_per_die(self) -> int:
+        """KV tokens a decode die holds."""
+        return self._of(self.decode_role, "decode").kv_tokens_per_die
+
+    @property
+    def prefill_kv_tokens_per_die(self) -> int:
+        """KV tokens a prefill die holds."""
+        return self._of(self.prefill_role, "prefill").kv_tokens_per_die
+
+    @property
+    def colocated_kv_tokens_per_die(self) -> int:
+        """KV tokens a colocated die holds."""
+        return self._of(self.colocated_role, "colocated").kv_tokens_per_die
+
+    @staticmethod
+    def _of(role: RoleCosts | None, name: str) -> RoleCosts:
+        if role is None:
+            raise ModelError(f"this deployment has no {name} instances: change deployment.mode")
+        return role
+
+
+def build_costs(scenario: Scenario, facts: Facts, fabric: Fabric) -> Costs:
+    """Costs of a scenario; raises ModelError with one sentence when it cannot run."""
+    d = scenario.deployment
+    shape = load_shape(facts, d.model)
+    chip = load_chip(facts, scenario.supernode.chip)
+    if d.decode.mtp_draft_tokens and not shape.mtp_layers:
+        raise ModelError(
+            f"{shape.title} has no multi-token-prediction module: "
+            "set deployment.decode.mtp_draft_tokens = 0"
+        )
+    first: dict[str, Instance] = {}
+    for instance in place_instances(scenario, chip.dies_per_npu):
+        first.setdefault(instance.role, instance)
+    roles = {
+        name: _role(scenario, facts, fabric, chip, shape, instance)
+        for name, instance in first.items()
+    }
+    quantised = d.communication.early_quantisation
+    away = shape.top_k * shape.moe_layers
+    return Costs(
+        shape=shape,
+        chip=chip,
+        decode_role=roles.get("decode"),
+        prefill_role=roles.get("prefill"),
+        colocated_role=roles.get("colocated"),
+        kv_bytes_per_token=shape.kv_bytes_per_token_layer(d.precision.kv) * shape.layers,
+        dispatch_bytes_per_token=dispatch_bytes(shape, quantised) * away,
+        combine_bytes_per_token=combine_bytes(shape) * away,
+        prefill_instances=d.prefill.instances,
+        decode_instances=d.decode.instances,
+    )
+
+
+def _role(
+    scenario: Scenario, facts: Facts, fabric: Fabric, chip: Chip, shape: Shape, i: Instance
+) -> RoleCosts:
+    d = scenario.deployment
+    dies = range(i.first_die, i.first_die + i.dies)
+    layout = expert_layout(shape, scenario.experts.redundant, i.dies)
+    f = formats(d.precision)
+    sending = exchange(fabric, dies)
+    setting = Setting(
+        shape=shape,
+        formats=f,
+        machine=load_machine(facts, chip),
+        facts=facts,
+        communication=d.communication,
+        layout=layout,
+        exchange=sending,
+        gather=exchange(fabric, dies, "read") if i.role == "prefill" else sending,
+    )
+    drafts = d.decode.mtp_draft_tokens
+    staged = i.role == "prefill" and d.prefill.attention == "sp_tp_sp"
+    weights = layer_stack_bytes(shape, f, layout, drafts > 0, staged)
+    buffers = exchange_buffer_bytes(
+        shape, layout, _tokens_per_die(scenario, chip, i.role), d.communication.early_quantisation
+    )
+    what = f"{shape.title} on {i.dies} dies ({i.dies // chip.dies_per_npu} NPUs) of {i.name}"
+    if i.role == "prefill":
+        # Prefill's exchange runs through the copy engine on dynamic buffers of one batch.
+        buffers /= i.dies
+        vector = prefill_vector(setting, d.prefill.attention, d.prefill.microbatch, drafts > 0)
+    elif i.role == "decode":
+        vector = decode_vector(setting, drafts, d.decode.microbatch, _streams(facts))
+    else:
+        vector = mixed_vector(setting, drafts)
+    vector.flags.writeable = False
+    space = budget(chip, facts, weights, buffers, what)
+    per_token = shape.kv_bytes_per_token_layer(f.kv) * shape.layers
+    return RoleCosts(
+        dies=i.dies,
+        vector=vector,
+        layout=layout,
+        memory=space,
+        kv_tokens_per_die=int(space.kv / per_token),
+        exchange_bytes_per_s=sending.rate_bytes_per_s,
+        off_node_fraction=sending.off_node,
+    )
+
+
+def _streams(facts: Facts) -> tuple[Cores, Cores]:
+    """Core shares of the attention and the MoE stream (arXiv 2506.12708v2 section 4.2.3)."""
+    cube = facts.si("operators.streams.attention_cube_share")
+    vector = facts.si("operators.streams.attention_vector_share")
+    return Cores(cube, vector), Cores(1.0 - cube, 1.0 - vector)
+
+
+def _tokens_per_die(scenario: Scenario, chip: Chip, role: str) -> float:
+    """Most tokens of a die in one pass, for the static exchange buffers."""
+    d = scenario.deployment
+    decoding = (1 + d.decode.mtp_draft_tokens) * d.decode.batch_per_npu / chip.dies_per_npu
+    if role == "decode":
+        return decoding
+    if role == "prefill":
+        return d.prefill.tokens_per_npu / chip.dies_per_npu
+    return decoding + d.colocated.chunk_tokens_per_npu / chip.dies_per_npu

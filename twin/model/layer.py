@@ -1,0 +1,145 @@
+"""One decoder layer of decode on one die: seconds of its operators, in one of two modes.
+
+A mode is the offset of a block of coefficients: SEQUENCE (all cores) or SPLIT (one microbatch on
+its stream's share of the cores). This module does not know how layers and streams make an
+iteration (decode.py) nor where coefficients come from (costs.py).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from twin.model import params as q
+
+
+@njit(cache=True)
+def prolog_s(p: np.ndarray, m: int, tokens: float) -> float:
+    """MLA prolog of `tokens` on one die, seconds; m is SEQUENCE or SPLIT."""
+    product = max(p[m + q.PROLOG_FLOP] * tokens, p[m + q.PROLOG_WEIGHT] + p[m + q.PROLOG_IO] * tokens)
+    return p[m + q.PROLOG_FIXED] + product + p[m + q.PROLOG_VECTOR] * tokens
+
+
+@njit(cache=True)
+def output_s(p: np.ndarray, m: int, tokens: float) -> float:
+    """Value up-projection and output projection of `tokens` on one die, seconds."""
+    product = max(p[m + q.OUTPUT_FLOP] * tokens, p[m + q.OUTPUT_WEIGHT] + p[m + q.OUTPUT_IO] * tokens)
+    return p[m + q.OUTPUT_FIXED] + product + p[m + q.OUTPUT_VECTOR] * tokens
+
+
+@njit(cache=True)
+def gate_s(p: np.ndarray, m: int, tokens: float) -> float:
+    """Router of `tokens` on one die, seconds."""
+    return p[m + q.GATE_FIXED] + p[m + q.GATE_TOKEN] * tokens
+
+
+@njit(cache=True)
+def dispatch_s(p: np.ndarray, m: int, tokens: float, received: float) -> float:
+    """Dispatch: the busiest sender's `tokens`, or what the hottest expert die receives."""
+    wire = max(p[m + q.DISPATCH_SEND] * tokens, p[m + q.DISPATCH_RECEIVE] * received)
+    return p[m + q.DISPATCH_FIXED] + p[m + q.DISPATCH_MESSAGE] * tokens + wire
+
+
+@njit(cache=True)
+def combine_s(p: np.ndarray, m: int, tokens: float, answered: float) -> float:
+    """Combine: the hottest expert die sends `answered` rows back, each die adds up `tokens`."""
+    wire = max(p[m + q.COMBINE_SEND] * answered, p[m + q.COMBINE_RECEIVE] * tokens)
+    work = (p[m + q.COMBINE_MESSAGE] + p[m + q.COMBINE_VECTOR]) * tokens
+    return p[m + q.COMBINE_FIXED] + work + wire
+
+
+@njit(cache=True)
+def routed_per_die(p: np.ndarray, tokens: float) -> float:
+    """Rows that a die with routed experts gets on average when `tokens` enter an MoE layer."""
+    return tokens * p[q.TOP_K] / p[q.ROUTED_DIES]
+
+
+@njit(cache=True)
+def ffn_rows_s(p: np.ndarray, m: int, experts: float, rows: float) -> float:
+    """A grouped product over `rows` spread over `experts`; unused experts stay unread."""
+    if experts <= 0.0 or rows <= 0.0:
+        return 0.0
+    read = experts * (1.0 - math.exp(-rows / experts))
+    product = max(p[m + q.EXPERT_FLOP] * rows, p[m + q.EXPERT_WEIGHT] * read + p[m + q.EXPERT_IO] * rows)
+    return p[m + q.EXPERT_FIXED] + product + p[m + q.EXPERT_VECTOR] * rows
+
+
+@njit(cache=True)
+def experts_s(p: np.ndarray, m: int, tokens: float, dies: float, hot: float) -> float:
+    """Routed and shared experts of `tokens` (all dies together) on the hottest die, seconds."""
+    rows = routed_per_die(p, tokens) * hot
+    if p[q.SHARED_EXPERTS] > 0.0 and p[q.SHARED_DIES] > 0.0:
+        shared = ffn_rows_s(p, m, p[q.SHARED_EXPERTS], p[q.SHARED_EXPERTS] * tokens / p[q.SHARED_DIES])
+        return max(ffn_rows_s(p, m, p[q.SLOTS], rows), shared)
+    shared_rows = p[q.SHARED_EXPERTS] * tokens / dies
+    return ffn_rows_s(p, m, p[q.SLOTS] + p[q.SHARED_EXPERTS], rows + shared_rows)
+
+
+@njit(cache=True)
+def moe_s(
+    p: np.ndarray, m: int, busiest: float, tokens: float, dies: float, hot: float
+) -> float:
+    """Gate, dispatch, experts and combine of one pass, seconds.
+
+    `busiest`: tokens of the die that sends most; `tokens`: of all dies; `hot`: hottest die's
+    routed load over the mean.
+    """
+    rows = routed_per_die(p, tokens) * hot
+    return (
+        gate_s(p, m, busiest)
+        + dispatch_s(p, m, busiest, rows)
+        + experts_s(p, m, tokens, dies, hot)
+        + combine_s(p, m, busiest, rows)
+    )
+
+
+@njit(cache=True)
+def slowest_attention(
+    p: np.ndarray,
+    m: int,
+    share: float,
+    requests: np.ndarray,
+    context: np.ndarray,
+    first: int,
+    count: int,
+) -> tuple[float, int]:
+    """Attention seconds of the slowest rank and its index, for `share` of each rank's requests.
+
+    requests i8[R], context f8[R] (tokens summed over a rank's requests); ranks
+    first..first+count.
+    """
+    query = p[q.QUERY_TOKENS] * share
+    fixed = p[m + q.PROLOG_FIXED] + p[m + q.CORE_FIXED] + p[m + q.OUTPUT_FIXED]
+    vector = (p[m + q.PROLOG_VECTOR] + p[m + q.OUTPUT_VECTOR]) * query
+    core = p[m + q.CORE_CONTEXT] * share
+    a_flop = p[m + q.PROLOG_FLOP] * query
+    a_weight = p[m + q.PROLOG_WEIGHT]
+    a_io = p[m + q.PROLOG_IO] * query
+    b_flop = p[m + q.OUTPUT_FLOP] * query
+    b_weight = p[m + q.OUTPUT_WEIGHT]
+    b_io = p[m + q.OUTPUT_IO] * query
+    slowest = -1.0
+    who = first
+    for i in range(first, first + count):
+        r = requests[i]
+        t = (
+            vector * r
+            + core * context[i]
+            + max(a_flop * r, a_weight + a_io * r)
+            + max(b_flop * r, b_weight + b_io * r)
+        )
+        if t > slowest:
+            slowest = t
+            who = i
+    return fixed + slowest, who
+
+
+@njit(cache=True)
+def dense_s(p: np.ndarray, tokens: float) -> float:
+    """Dense FFN of one of the first layers for `tokens` on one die, seconds."""
+    if p[q.DENSE_WEIGHT] <= 0.0:
+        return 0.0
+    product = max(p[q.DENSE_FLOP] * tokens, p[q.DENSE_WEIGHT] + p[q.DENSE_IO] * tokens)
+    return p[q.DENSE_FIXED] + product + p[q.DENSE_VECTOR] * tokens

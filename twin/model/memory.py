@@ -1,0 +1,119 @@
+"""What fits into a die's HBM: weights, exchange buffers, and the rest for KV.
+
+Expert layout is decided here too, because it is memory that experts take: which dies hold routed
+experts, how many, and where the shared expert sits. This module knows bytes, not time.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from twin.facts import Facts
+from twin.hardware.chip import Chip
+from twin.model.operators import FORMAT_BYTES, Formats, combine_bytes, dispatch_bytes
+from twin.model.shape import ModelError, Shape
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertLayout:
+    """Where an instance's experts sit."""
+
+    dies: int
+    routed_dies: int
+    slots_per_die: int  # routed expert slots of such a die
+    shared_dies: int  # dies that hold only the shared expert; 0: every die holds a copy
+
+    @property
+    def routed_slots(self) -> int:
+        """Routed slots of the instance, redundant ones included."""
+        return self.routed_dies * self.slots_per_die
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """One die's HBM in bytes."""
+
+    hbm: float
+    weights: float
+    buffers: float
+    reserve: float
+
+    @property
+    def kv(self) -> float:
+        """Bytes left for KV blocks."""
+        return self.hbm - self.weights - self.buffers - self.reserve
+
+
+def expert_layout(s: Shape, redundant: int, dies: int) -> ExpertLayout:
+    """Slots and dies for routed, redundant and shared experts.
+
+    With more dies than routed experts the shared expert gets dies of its own: what the routed
+    slots leave (arXiv 2506.12708v2 section 4.1: 288 + 32 of 320), or what the routed experts
+    leave when redundant ones then fill second slots (arXiv 2508.02520 section 7.1: 256 + 32 of
+    288), but no more than its share of the rows. Otherwise every die holds a copy of it.
+    """
+    slots = s.routed_experts + redundant
+    fair = max(1, round(dies / (s.top_k + 1)))
+    if s.shared_experts == 0:
+        return ExpertLayout(dies, dies, math.ceil(slots / dies), 0)
+    if dies > slots:
+        shared = min(dies - slots, fair)
+        return ExpertLayout(dies, dies - shared, 1, shared)
+    if dies > s.routed_experts and dies - s.routed_experts >= fair // 2:
+        shared = min(dies - s.routed_experts, fair)
+        routed = dies - shared
+        return ExpertLayout(dies, routed, math.ceil(slots / routed), shared)
+    return ExpertLayout(dies, dies, math.ceil(slots / dies), 0)
+
+
+def layer_stack_bytes(s: Shape, f: Formats, layout: ExpertLayout, mtp: bool, tp: bool) -> float:
+    """Weights of one die, bytes. `tp`: up-projections are split by heads over the instance."""
+    unit = FORMAT_BYTES[f.linear]
+    up = (s.q_up_weights + s.kv_up_weights) * unit
+    attention = s.attention_weights * unit
+    if tp:
+        attention -= up * (1.0 - 1.0 / min(layout.dies, s.heads))
+    shared = 0 if layout.shared_dies else s.shared_experts
+    held = layout.slots_per_die + shared
+    experts = held * s.expert_weights * FORMAT_BYTES[f.expert]
+    passes = 1 if mtp else 0
+    total = attention * (s.layers + passes) + experts * (s.moe_layers + passes)
+    total += s.dense_layers * s.dense_weights * unit
+    total += 2.0 * s.vocabulary * s.hidden * FORMAT_BYTES["bf16"]  # embedding, LM head
+    if mtp:
+        total += 2.0 * s.hidden * s.hidden * unit
+    return total
+
+
+def exchange_buffer_bytes(
+    s: Shape, layout: ExpertLayout, tokens_per_die: float, early_quantisation: bool
+) -> float:
+    """Static dispatch and combine buffers of a die, bytes: peers x tokens x message.
+
+    arXiv 2506.12708v2 section 4.2.1: max tokens of a peer = local batch x min(top_k, experts).
+    """
+    held = layout.slots_per_die
+    message = dispatch_bytes(s, early_quantisation) + combine_bytes(s)
+    return layout.dies * tokens_per_die * min(s.top_k, held) * message
+
+
+def budget(
+    chip: Chip,
+    facts: Facts,
+    weights: float,
+    buffers: float,
+    what: str,
+) -> Budget:
+    """The die's HBM split; raises ModelError when nothing is left for KV."""
+    found = Budget(
+        chip.hbm_bytes_per_die, weights, buffers, facts.si("operators.memory.reserve")
+    )
+    if found.kv <= 0.0:
+        raise ModelError(
+            f"{what} does not fit: a die of {chip.title} has {found.hbm / 1e9:.1f} GB, weights "
+            f"take {weights / 1e9:.1f} GB, exchange buffers {buffers / 1e9:.1f} GB and the "
+            f"runtime {found.reserve / 1e9:.1f} GB: use more NPUs per instance, fewer redundant "
+            "experts, a smaller batch or a smaller number format"
+        )
+    return found

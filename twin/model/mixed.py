@@ -1,0 +1,84 @@
+"""One iteration of a colocated instance: a decode batch and a prompt chunk in the same pass.
+
+The chunk's tokens join the matrix products and the exchange of the decode batch, so weights are
+read once for both; its attention comes on top. Colocated instances run operators in sequence.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from twin.model import params as q
+from twin.model.decode import decode_flops, layers_in_sequence_s, outside_s
+from twin.model.layer import dense_s, moe_s, output_s, prolog_s, slowest_attention
+from twin.model.params import DECODE_OPERATORS
+from twin.model.roofline import interpolate
+
+__all__ = ["DECODE_OPERATORS", "mixed_iteration_s"]
+
+
+@njit(cache=True)
+def mixed_iteration_s(
+    p: np.ndarray,
+    requests: np.ndarray,
+    context: np.ndarray,
+    first: int,
+    count: int,
+    chunk_tokens: float,
+    chunk_pairs: float,
+    hot_tokens: np.ndarray,
+    hot_factor: np.ndarray,
+    ops: np.ndarray,
+) -> float:
+    """Seconds of one colocated iteration on ranks first..first+count.
+
+    p f8[MIXED_SIZE]: a decode vector and the chunk's attention; requests i8[R], context f8[R] as
+    in decode; chunk_tokens prompt tokens and chunk_pairs their query-key pairs, spread evenly
+    over the ranks; ops f8[len(DECODE_OPERATORS)]: decode's operators as if alone, and what the
+    chunk adds as `prefill_chunk`.
+    """
+    busiest = 0
+    total = 0
+    for i in range(first, first + count):
+        total += requests[i]
+        if requests[i] > busiest:
+            busiest = requests[i]
+    if total == 0 and chunk_tokens <= 0.0:
+        return 0.0
+    dies = float(count)
+    query = p[q.QUERY_TOKENS]
+    hot = interpolate(query * total + chunk_tokens, hot_tokens, hot_factor)
+    _, who = slowest_attention(p, q.SEQUENCE, 1.0, requests, context, first, count)
+    mine = float(requests[who])
+    time = 0.0
+    if total > 0:
+        time += layers_in_sequence_s(
+            p, p[q.MOE_LAYERS], mine, context[who], busiest, total, dies, hot, ops
+        )
+    alone = time
+    tokens = query * mine
+    chunk = chunk_tokens / dies
+    core = p[q.SEQUENCE + q.CORE_FIXED] + p[q.SEQUENCE + q.CORE_CONTEXT] * context[who]
+    core += p[q.CHUNK_PAIR] * chunk_pairs / dies
+    attention = (
+        prolog_s(p, q.SEQUENCE, tokens + chunk) + core + output_s(p, q.SEQUENCE, tokens + chunk)
+    )
+    layer = attention + moe_s(
+        p, q.SEQUENCE, query * busiest + chunk, query * total + chunk_tokens, dies, hot
+    )
+    ops[q.OP_CHUNK] += layer * p[q.MOE_LAYERS] - alone
+    dense = p[q.DENSE_LAYERS] * (attention + dense_s(p, tokens + chunk))
+    ops[q.OP_DENSE] += dense
+    time = layer * p[q.MOE_LAYERS] + dense
+    return time + outside_s(p, mine, context[who], total, dies, hot, ops)
+
+
+@njit(cache=True)
+def mixed_flops(
+    p: np.ndarray, requests: float, context: float, dies: float, chunk: float, pairs: float
+) -> float:
+    """FLOPs of one colocated iteration on all dies; sums over ranks as in decode_flops."""
+    query = p[q.QUERY_TOKENS]
+    alike = decode_flops(p, chunk / query, 0.0, dies)
+    return decode_flops(p, requests, context, dies) + alike + pairs * p[q.CHUNK_PAIR_FLOPS]

@@ -1,0 +1,157 @@
+"""What one layer has to do: FLOPs, weight bytes and activation bytes of every operator.
+
+Counts follow from the model's `Shape` and the number formats alone; seconds are the business of
+decode.py and prefill.py. `Work` is per die for `tokens` that the die processes. Vector bytes are
+those of element-wise kernels (norms, quantisation, rotary embedding, activation), which run on
+vector cores and do not hide behind a matrix product.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twin.model.shape import Shape
+from twin.spec import Precision
+
+FORMAT_BYTES = {"int8": 1.0, "fp8": 1.0, "bf16": 2.0, "fp16": 2.0, "fp4": 0.5625}
+ACTIVATION_BYTES = 2.0  # BF16 between operators
+MESSAGE_SCALE_BYTES = 512.0  # scale of a quantised message, padded; arXiv 2506.12708v2 4.2.1
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """An operator's demand on one die."""
+
+    format: str  # number format of its matrix products
+    weight_bytes: float  # read once a pass
+    flops_per_token: float
+    io_bytes_per_token: float  # activations a matrix product reads and writes
+    vector_bytes_per_token: float
+
+
+@dataclass(frozen=True, slots=True)
+class Formats:
+    """Number formats of the parts of a model."""
+
+    linear: str  # attention projections, dense FFN
+    expert: str
+    kv: str
+
+    @property
+    def activation_bytes(self) -> float:
+        """Bytes of one activation that enters a matrix product."""
+        return min(ACTIVATION_BYTES, max(1.0, FORMAT_BYTES[self.linear]))
+
+
+def formats(precision: Precision) -> Formats:
+    """Formats by precision: FP4 is for experts only, attention projections then stay FP8."""
+    linear = "fp8" if precision.weights == "fp4" else precision.weights
+    return Formats(linear, precision.weights, precision.kv)
+
+
+def linear(fmt: str, weights: float, read: float, write: float, vector: float = 0.0) -> Work:
+    """A matrix product over `weights` parameters; `read`/`write` are activation bytes a token."""
+    return Work(fmt, weights * FORMAT_BYTES[fmt], 2.0 * weights, read + write, vector)
+
+
+def decode_prolog(s: Shape, f: Formats) -> Work:
+    """Norm, Q and KV projections, rotary embedding; the key half of kv_up absorbed (MLA)."""
+    weights = s.down_weights + s.q_up_weights + s.kv_lora * s.heads * s.nope_dim
+    hidden = ACTIVATION_BYTES * s.hidden
+    query = ACTIVATION_BYTES * s.query_width
+    absorbed = ACTIVATION_BYTES * s.heads * (s.kv_lora + s.rope_dim) if s.attention == "mla" else query
+    vector = 2 * hidden + hidden + f.activation_bytes * s.hidden + 2 * query + absorbed
+    return linear(
+        f.linear, weights, f.activation_bytes * s.hidden + query, query + absorbed, vector
+    )
+
+
+def decode_output(s: Shape, f: Formats) -> Work:
+    """Value half of kv_up (MLA), output projection, residual and norm."""
+    value_up = s.kv_lora * s.heads * s.value_dim
+    gathered = ACTIVATION_BYTES * s.heads * (s.kv_lora if s.attention == "mla" else s.value_dim)
+    values = ACTIVATION_BYTES * s.heads * s.value_dim
+    hidden = ACTIVATION_BYTES * s.hidden
+    vector = values + f.activation_bytes * s.heads * s.value_dim + 5 * hidden
+    return linear(f.linear, value_up + s.o_weights, gathered + values, values + hidden, vector)
+
+
+def prefill_down(s: Shape, f: Formats) -> Work:
+    """Norm and down-projections of a prompt token (all of QKV without MLA)."""
+    out = s.down_weights / s.hidden
+    hidden = ACTIVATION_BYTES * s.hidden
+    vector = 3 * hidden + f.activation_bytes * s.hidden
+    return linear(f.linear, s.down_weights, f.activation_bytes * s.hidden, 2.0 * out, vector)
+
+
+def prefill_up(s: Shape, f: Formats) -> Work:
+    """Up-projections of query, keys and values to all heads (multi-head form), and RoPE."""
+    heads_out = s.query_width + s.heads * (s.nope_dim + s.value_dim) if s.attention == "mla" else 0
+    read = f.activation_bytes * (s.q_lora + s.kv_lora)
+    return linear(
+        f.linear, s.q_up_weights + s.kv_up_weights, read, 2.0 * heads_out, 2.0 * s.query_width
+    )
+
+
+def prefill_output(s: Shape, f: Formats) -> Work:
+    """Output projection, residual and norm of a prompt token."""
+    values = ACTIVATION_BYTES * s.heads * s.value_dim
+    hidden = ACTIVATION_BYTES * s.hidden
+    vector = values + f.activation_bytes * s.heads * s.value_dim + 5 * hidden
+    return linear(f.linear, s.o_weights, f.activation_bytes * s.heads * s.value_dim, hidden, vector)
+
+
+def gate(s: Shape, f: Formats) -> Work:
+    """Router scores in FP32 (weights kept in BF16) over all routed experts."""
+    hidden = ACTIVATION_BYTES * s.hidden
+    return linear("bf16", s.hidden * s.routed_experts, hidden, 4.0 * s.routed_experts)
+
+
+def expert(s: Shape, f: Formats) -> Work:
+    """One expert for one token assigned to it: gate and up, SwiGLU, down."""
+    return _ffn(s.hidden, s.expert_intermediate, f.expert)
+
+
+def dense_ffn(s: Shape, f: Formats) -> Work:
+    """The dense FFN of a first layer for one token."""
+    return _ffn(s.hidden, s.dense_intermediate, f.linear)
+
+
+def _ffn(hidden: int, inner: int, fmt: str) -> Work:
+    entry = min(ACTIVATION_BYTES, max(1.0, FORMAT_BYTES[fmt]))
+    grown = ACTIVATION_BYTES * 2 * inner
+    return linear(
+        fmt,
+        3.0 * hidden * inner,
+        entry * (hidden + inner),
+        grown + ACTIVATION_BYTES * hidden,
+        grown + entry * inner,
+    )
+
+
+def mtp_projection(s: Shape, f: Formats) -> Work:
+    """The MTP module's own projection of hidden state and embedding, with their norms."""
+    hidden = ACTIVATION_BYTES * s.hidden
+    return linear(f.linear, 2.0 * s.hidden * s.hidden, 2 * hidden, hidden, 4 * hidden)
+
+
+def lm_head(s: Shape) -> Work:
+    """Logits in BF16 over the vocabulary."""
+    return linear(
+        "bf16", float(s.vocabulary * s.hidden), 2.0 * s.hidden, 4.0 * s.vocabulary
+    )
+
+
+def sampling(s: Shape) -> Work:
+    """Sort, cumulative sum and filter on the NPU: passes over FP32 logits (paper 4.2.4)."""
+    return Work("bf16", 0.0, 0.0, 0.0, 4 * 4.0 * s.vocabulary)
+
+
+def dispatch_bytes(s: Shape, early_quantisation: bool) -> float:
+    """One message to one expert, bytes: INT8 with a padded scale, or BF16 (paper 4.2.1)."""
+    return s.hidden + MESSAGE_SCALE_BYTES if early_quantisation else ACTIVATION_BYTES * s.hidden
+
+
+def combine_bytes(s: Shape) -> float:
+    """One expert's answer for one token, bytes: BF16, unquantised (paper 4.2.1)."""
+    return ACTIVATION_BYTES * s.hidden

@@ -1,0 +1,158 @@
+"""One prefill batch: every layer on the most loaded die, with or without microbatch overlap.
+
+Composition follows arXiv 2506.12708v2 section 4.3: attention in three stages (sequence, tensor,
+sequence parallel; or plain data parallel), then gate, dispatch, experts, combine. With two
+microbatches the copy engines carry dispatch and combine of one while the cores compute the other.
+This module does not know which prompts are in the batch, only tokens and query-key pairs.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from twin.model import params as q
+from twin.model.params import PREFILL_OPERATORS
+from twin.model.roofline import interpolate
+
+__all__ = ["PREFILL_OPERATORS", "prefill_batch_s"]
+
+
+@njit(cache=True)
+def _product(weight_s: float, token_s: float, vector_s: float, tokens: float) -> float:
+    return max(weight_s, token_s * tokens) + vector_s * tokens
+
+
+@njit(cache=True)
+def _expert_rows(p: np.ndarray, tokens: float, hot: float) -> float:
+    return tokens * p[q.F_TOP_K] / p[q.F_ROUTED_DIES] * hot
+
+
+@njit(cache=True)
+def _experts_s(p: np.ndarray, tokens: float, hot: float) -> float:
+    """Routed and shared experts on the hottest die for `tokens` of all dies, seconds."""
+    shared = p[q.F_SHARED_EXPERTS]
+    shared_dies = p[q.F_SHARED_DIES]
+    routed = _expert_rows(p, tokens, hot)
+    alone = shared > 0.0 and shared_dies > 0.0
+    held = p[q.F_SLOTS] if alone else p[q.F_SLOTS] + shared
+    rows = routed if alone else routed + shared * tokens / p[q.F_DIES]
+    time = _grouped_s(p, held, rows)
+    if alone:
+        time = max(time, _grouped_s(p, shared, shared * tokens / shared_dies))
+    return time
+
+
+@njit(cache=True)
+def _grouped_s(p: np.ndarray, experts: float, rows: float) -> float:
+    read = experts * (1.0 - math.exp(-rows / experts))
+    return p[q.F_EXPERT_FIXED] + _product(
+        p[q.F_EXPERT_WEIGHT] * read, p[q.F_EXPERT_TOKEN], p[q.F_EXPERT_VECTOR], rows
+    )
+
+
+@njit(cache=True)
+def _dispatch_s(p: np.ndarray, die_tokens: float, rows: float) -> float:
+    wire = max(p[q.F_DISPATCH_WIRE] * die_tokens, p[q.F_DISPATCH_RECEIVE] * rows)
+    return p[q.F_DISPATCH_FIXED] + p[q.F_DISPATCH_CORE] * die_tokens + wire
+
+
+@njit(cache=True)
+def _combine_s(p: np.ndarray, die_tokens: float, rows: float) -> float:
+    wire = max(p[q.F_COMBINE_RECEIVE] * die_tokens, p[q.F_COMBINE_WIRE] * rows)
+    return p[q.F_COMBINE_FIXED] + p[q.F_COMBINE_CORE] * die_tokens + wire
+
+
+@njit(cache=True)
+def _attention(
+    p: np.ndarray,
+    layers: float,
+    tokens: float,
+    die_tokens: float,
+    die_pairs: float,
+    ops: np.ndarray,
+) -> float:
+    """Book attention of `layers` passes; returns their seconds."""
+    a = p[q.F_INPUT_FIXED] + _product(
+        p[q.F_INPUT_WEIGHT], p[q.F_INPUT_TOKEN], p[q.F_INPUT_VECTOR], die_tokens
+    )
+    b = p[q.F_GATHER_FIXED] + p[q.F_GATHER_TOKEN] * tokens
+    c = p[q.F_CORE_FIXED] + p[q.F_CORE_PAIR] * die_pairs
+    d = p[q.F_EXCHANGE_FIXED] + p[q.F_EXCHANGE_TOKEN] * die_tokens
+    e = p[q.F_OUTPUT_FIXED] + _product(
+        p[q.F_OUTPUT_WEIGHT], p[q.F_OUTPUT_TOKEN], p[q.F_OUTPUT_VECTOR], die_tokens
+    )
+    ops[q.PO_INPUT] += a * layers
+    ops[q.PO_GATHER] += b * layers
+    ops[q.PO_CORE] += c * layers
+    ops[q.PO_EXCHANGE] += d * layers
+    ops[q.PO_OUTPUT] += e * layers
+    return (a + b + c + d + e) * layers
+
+
+@njit(cache=True)
+def prefill_batch_s(
+    p: np.ndarray,
+    new_tokens: float,
+    pairs: float,
+    die_tokens: float,
+    die_pairs: float,
+    hot_tokens: np.ndarray,
+    hot_factor: np.ndarray,
+    ops: np.ndarray,
+) -> float:
+    """Seconds to prefill one batch on one instance.
+
+    p f8[PREFILL_SIZE]; new_tokens computed in the whole batch; pairs: sum over requests of
+    new * (cached + (new + 1) / 2) query-key pairs; die_*: the same of the most loaded die (with
+    sequence-parallel attention total / dies); hot_tokens, hot_factor f8[G] as in decode; ops
+    f8[len(PREFILL_OPERATORS)] gets seconds per operator added, in all exactly the result.
+    """
+    if new_tokens <= 0.0:
+        return 0.0
+    dense = p[q.F_DENSE_LAYERS]
+    layers = p[q.F_MOE_LAYERS]
+    time = _attention(p, dense, new_tokens, die_tokens, die_pairs, ops)
+    if dense > 0.0:
+        ffn = p[q.F_DENSE_FIXED] + _product(
+            p[q.F_DENSE_WEIGHT], p[q.F_DENSE_TOKEN], p[q.F_DENSE_VECTOR], die_tokens
+        )
+        ops[q.PO_DENSE] += ffn * dense
+        time += ffn * dense
+    ops[q.PO_HEAD] += p[q.F_HEAD]
+    ops[q.PO_GAPS] += p[q.F_GAP]
+    time += p[q.F_HEAD] + p[q.F_GAP]
+    passes = layers * (2.0 if p[q.F_MICROBATCH] > 0.0 else 1.0)
+    part = 0.5 if p[q.F_MICROBATCH] > 0.0 else 1.0
+    tokens = part * new_tokens
+    mine = part * die_tokens
+    hot = interpolate(tokens, hot_tokens, hot_factor)
+    main = _attention(p, passes, tokens, mine, part * die_pairs, ops)
+    gate = (p[q.F_GATE_FIXED] + p[q.F_GATE_TOKEN] * mine) * passes
+    experts = _experts_s(p, tokens, hot) * passes
+    rows = _expert_rows(p, tokens, hot)
+    sent = _dispatch_s(p, mine, rows) * passes
+    answered = _combine_s(p, mine, rows) * passes
+    main += gate + experts
+    ops[q.PO_GATE] += gate
+    ops[q.PO_EXPERTS] += experts
+    shown = sent + answered
+    if p[q.F_MICROBATCH] > 0.0:
+        shown = max(0.0, shown - main) + p[q.F_OVERLAP_LOSS] * min(shown, main)
+    ops[q.PO_DISPATCH] += shown * sent / (sent + answered)
+    ops[q.PO_COMBINE] += shown * answered / (sent + answered)
+    return time + main + shown
+
+
+@njit(cache=True)
+def prefill_hbm_bytes(p: np.ndarray, new_tokens: float, pairs: float) -> float:
+    """HBM bytes all dies of an instance move for one batch (weights once, activations)."""
+    return p[q.F_DIES] * p[q.F_WEIGHT_BYTES] + new_tokens * p[q.F_TOKEN_BYTES]
+
+
+@njit(cache=True)
+def prefill_flops(p: np.ndarray, new_tokens: float, pairs: float) -> float:
+    """FLOPs all dies of an instance compute for one batch."""
+    return new_tokens * p[q.F_TOKEN_FLOPS] + pairs * p[q.F_PAIR_FLOPS]

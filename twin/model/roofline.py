@@ -1,0 +1,105 @@
+"""Peaks, the shares of them that operators reach, and the time of one operator.
+
+`Machine` joins a chip's peaks (data/chips) with the efficiencies of published operator tables
+(data/operators.toml) and the few fitted constants (data/calibration.toml). It knows nothing about
+models or networks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+
+from twin.facts import FactError, Facts
+from twin.hardware.chip import Chip
+
+FITTED = (
+    "comm_fixed",
+    "message",
+    "quantise",
+    "flag",
+    "vector_utilisation",
+    "kernel_gap",
+    "matmul_bandwidth",
+    "overlap_loss",
+    "service_stretch",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One die: peaks, efficiencies and fitted constants, SI units.
+
+    `cube_share` and `vector_share` in the methods are the part of the die's cores at work.
+    """
+
+    chip: Chip
+    family: str
+    attention_utilisation: float  # of the FP16 peak, decode attention, compute-bound
+    attention_peak: float  # FLOP/s the utilisations above and below refer to
+    prefill_attention_utilisation: float
+    kv_bandwidth_utilisation: float  # of HBM bandwidth, decode attention, memory-bound
+    gemm_utilisation: float  # of the peak of the weights' number format
+    gate_token_s: float  # vector time of gating one token on all cores
+    graph_gap_s: float  # host time to launch one graph
+    fitted: dict[str, float]
+
+    def gemm_flops(self, precision: str, cube_share: float = 1.0) -> float:
+        """Sustained FLOP/s of a matrix product on a share of the cube cores."""
+        return self.chip.peak(precision) * self.gemm_utilisation * cube_share
+
+    def stream_bytes_per_s(self) -> float:
+        """Sustained HBM bandwidth of a matrix product that streams its weights, bytes/s."""
+        return self.chip.hbm_bytes_per_s * self.fitted["matmul_bandwidth"]
+
+    def vector_bytes_per_s(self, vector_share: float = 1.0) -> float:
+        """Sustained HBM bandwidth of element-wise work on a share of the vector cores."""
+        return self.chip.hbm_bytes_per_s * self.fitted["vector_utilisation"] * vector_share
+
+
+def family_of(facts: Facts, chip: str) -> str:
+    """Which operator tables a chip uses: its own `family` fact, else by its maker's name."""
+    name = f"chips.{chip}.family"
+    if name in facts.by_name:
+        return str(facts[name].value)
+    return "ascend" if chip.startswith("ascend") else "nvidia"
+
+
+def load_machine(facts: Facts, chip: Chip) -> Machine:
+    """Peaks and efficiencies of a chip; raises FactError when the family has no operator table."""
+    family = family_of(facts, chip.name)
+    if family not in facts.names("operators"):
+        raise FactError(
+            f"chips.{chip.name}.family = {family!r} has no table in data/operators.toml: "
+            f"add operators.{family} or take one of {facts.names('operators')}"
+        )
+    table = f"operators.{family}"
+    attention_format = str(facts[f"{table}.attention_format"].value)
+    return Machine(
+        chip=chip,
+        family=family,
+        attention_utilisation=facts.si(f"{table}.attention_compute"),
+        attention_peak=chip.peak(attention_format),
+        prefill_attention_utilisation=facts.si(f"{table}.prefill_attention_compute"),
+        kv_bandwidth_utilisation=facts.si(f"{table}.attention_bandwidth"),
+        gemm_utilisation=facts.si(f"{table}.gemm_compute"),
+        gate_token_s=facts.si(f"{table}.gate_token"),
+        graph_gap_s=facts.si(f"{table}.graph_launch"),
+        fitted={name: facts.si(f"calibration.{name}") for name in FITTED},
+    )
+
+
+@njit(cache=True)
+def interpolate(x: float, xs: np.ndarray, ys: np.ndarray) -> float:
+    """y at x on the polyline through (xs, ys), f8[G] with xs ascending; clamped at both ends."""
+    last = xs.shape[0] - 1
+    if last < 0:
+        return 1.0
+    if x <= xs[0]:
+        return ys[0]
+    for i in range(last):
+        if x <= xs[i + 1]:
+            return ys[i] + (ys[i + 1] - ys[i]) * (x - xs[i]) / (xs[i + 1] - xs[i])
+    return ys[last]

@@ -1,0 +1,131 @@
+"""The shape of a model: what a layer is made of, as counts.
+
+A `Shape` is data/models/<name>.toml. From it follow the parameters of every weight matrix, the KV
+bytes of a token and the FLOPs of attention. This module does not know any machine, nor how fast
+anything is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from twin.facts import Facts
+
+
+class ModelError(ValueError):
+    """A model or deployment that cannot run: one sentence naming what, where and what is right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Sizes of a mixture-of-experts transformer, names as in data/models."""
+
+    title: str
+    attention: str  # "mla" or "gqa"
+    layers: int
+    dense_layers: int  # the first layers, with one dense FFN instead of experts
+    hidden: int
+    heads: int
+    kv_heads: int
+    q_lora: int  # 0: no low-rank query
+    kv_lora: int
+    nope_dim: int
+    rope_dim: int
+    value_dim: int
+    routed_experts: int
+    shared_experts: int
+    top_k: int
+    expert_intermediate: int
+    dense_intermediate: int
+    vocabulary: int
+    mtp_layers: int
+    max_context: int
+
+    @property
+    def moe_layers(self) -> int:
+        """Layers with routed experts."""
+        return self.layers - self.dense_layers
+
+    @property
+    def query_width(self) -> int:
+        """Query values of all heads."""
+        return self.heads * (self.nope_dim + self.rope_dim)
+
+    @property
+    def down_weights(self) -> int:
+        """Parameters that take the hidden state to latents (MLA) or to Q, K and V (GQA)."""
+        if self.attention == "gqa":
+            return self.hidden * (self.query_width + 2 * self.kv_heads * self.value_dim)
+        first = self.q_lora if self.q_lora else self.query_width
+        return self.hidden * (first + self.kv_lora + self.rope_dim)
+
+    @property
+    def q_up_weights(self) -> int:
+        """Parameters of the query's up-projection (MLA with a low-rank query)."""
+        return self.q_lora * self.query_width if self.attention == "mla" else 0
+
+    @property
+    def kv_up_weights(self) -> int:
+        """Parameters of the KV up-projection; absorbed into query and output in decode (MLA)."""
+        return self.kv_lora * self.heads * (self.nope_dim + self.value_dim)
+
+    @property
+    def o_weights(self) -> int:
+        """Parameters of the output projection."""
+        return self.heads * self.value_dim * self.hidden
+
+    @property
+    def attention_weights(self) -> int:
+        """All attention parameters of a layer."""
+        return self.down_weights + self.q_up_weights + self.kv_up_weights + self.o_weights
+
+    @property
+    def expert_weights(self) -> int:
+        """Parameters of one expert (gate, up, down)."""
+        return 3 * self.hidden * self.expert_intermediate
+
+    @property
+    def dense_weights(self) -> int:
+        """Parameters of the dense FFN of a first layer."""
+        return 3 * self.hidden * self.dense_intermediate
+
+    @property
+    def latent(self) -> int:
+        """Key plus value numbers cached for a token in a layer."""
+        if self.attention == "gqa":
+            return self.kv_heads * (self.nope_dim + self.rope_dim + self.value_dim)
+        return self.kv_lora + self.rope_dim
+
+    def kv_bytes_per_token_layer(self, kv: str) -> float:
+        """KV bytes of a token in one layer; int8 keeps the positional part in BF16 (MLA)."""
+        if kv == "bf16":
+            return 2.0 * self.latent
+        return float(self.kv_lora + 2 * self.rope_dim if self.attention == "mla" else self.latent)
+
+    @property
+    def decode_core_flops(self) -> float:
+        """FLOPs of the attention core for one query token and one cached token, one layer.
+
+        MLA in absorbed form: every head meets the latent (kv_lora + rope) and gathers kv_lora;
+        arXiv 2405.04434 section 2.1. GQA: keys and values of its own group.
+        """
+        if self.attention == "gqa":
+            return 2.0 * self.heads * (self.nope_dim + self.rope_dim + self.value_dim)
+        return 2.0 * self.heads * (2 * self.kv_lora + self.rope_dim)
+
+    @property
+    def prefill_core_flops(self) -> float:
+        """FLOPs of the attention core for one query-key pair, one layer, multi-head form."""
+        return 2.0 * self.heads * (self.nope_dim + self.rope_dim + self.value_dim)
+
+
+def load_shape(facts: Facts, name: str) -> Shape:
+    """The model of that name; raises ModelError listing the known ones."""
+    known = facts.names("models")
+    if name not in known:
+        raise ModelError(f"deployment.model = {name!r} is not known: take one of {known}")
+    values = {f.name: facts[f"models.{name}.{f.name}"].value for f in fields(Shape)}
+    shape = Shape(**values)
+    if shape.attention not in ("mla", "gqa"):
+        raise ModelError(f"models.{name}.attention = {shape.attention!r} must be 'mla' or 'gqa'")
+    return shape

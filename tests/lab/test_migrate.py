@@ -1,0 +1,95 @@
+"""Migrations: a fresh database equals the tables; an old one keeps its rows and gets a backup."""
+
+import shutil
+import sqlite3
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+
+from twin.lab.store import StoreError, open_store
+from twin.lab.store import models as m
+from twin.lab.store.engines import open_database
+from twin.lab.store.guards import GUARDS
+from twin.lab.store.migrate import BACKUPS_KEPT, VERSIONS, current, revisions, upgrade
+from twin.spec import Scenario
+
+NEXT = """
+import sqlalchemy as sa
+from alembic import op
+
+revision = "v9999"
+down_revision = "{before}"
+
+
+def upgrade():
+    with op.batch_alter_table("scenarios") as batch:
+        batch.add_column(sa.Column("colour", sa.String(8), server_default="blue"))
+        batch.alter_column("question", type_=sa.String(600))
+    {then}
+"""
+
+
+def with_next(tmp_path, then="pass"):
+    """Today's revisions and one from the future."""
+    folder = tmp_path / "versions"
+    shutil.copytree(VERSIONS, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    text = NEXT.format(before=revisions()[-1], then=then)
+    (folder / "v9999_next.py").write_text(text)
+    return folder
+
+
+def schema(path):
+    with sqlite3.connect(path) as connection:
+        return connection.execute("SELECT type, name FROM sqlite_master ORDER BY 1, 2").fetchall()
+
+
+def test_a_migrated_database_has_exactly_the_tables_of_the_models(store):
+    with store._database.read() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, m.metadata) == []
+    names = {name for kind, name in schema(store._database.path) if kind == "trigger"}
+    assert names == {guard.name for guard in GUARDS}
+
+
+def test_an_upgrade_keeps_rows_references_and_guards_and_makes_a_backup(tmp_path, store, add_run):
+    run = add_run(Scenario(name="kept"))
+    before = schema(store._database.path)
+    store.close()
+    upgrade(store._database, with_next(tmp_path))
+    assert current(store._database) == "v9999"
+    assert store.runs.get(run).name == "kept"
+    assert schema(store._database.path) == before
+    (backup,) = store._database.path.parent.glob("*before-migration*")
+    with sqlite3.connect(backup) as connection:
+        assert connection.execute("SELECT id FROM runs").fetchall() == [(run,)]
+
+
+def test_only_the_latest_backups_are_kept(tmp_path, store):
+    folder = with_next(tmp_path, then="raise RuntimeError('broken migration')")
+    for _ in range(BACKUPS_KEPT + 2):
+        with pytest.raises(RuntimeError):
+            upgrade(store._database, folder)
+    assert len(list(store._database.path.parent.glob("*before-migration*"))) == BACKUPS_KEPT
+
+
+def test_a_migration_that_fails_leaves_everything_as_it_was(tmp_path, store, add_run):
+    run = add_run()
+    before = schema(store._database.path)
+    with pytest.raises(RuntimeError, match="broken migration"):
+        upgrade(store._database, with_next(tmp_path, then="raise RuntimeError('broken migration')"))
+    assert schema(store._database.path) == before
+    assert store.runs.get(run).state == "queued"
+
+
+def test_a_newer_database_is_refused_by_an_older_twin(tmp_path, store):
+    upgrade(store._database, with_next(tmp_path))
+    store.close()
+    with pytest.raises(StoreError, match="newer twin .* update the twin"):
+        open_store(str(store._database.url))
+
+
+def test_a_second_start_changes_nothing(store):
+    before = store._database.path.read_bytes()
+    upgrade(open_database(str(store._database.url)))
+    assert store._database.path.read_bytes() == before

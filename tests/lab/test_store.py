@@ -1,0 +1,433 @@
+"""The store keeps values: nothing lost, nothing changed, damage found, newer schemas refused."""
+
+import re
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy import event, update
+
+from tests.lab import fake_engine
+from twin.lab.library import load_facts, presets, seed_library
+from twin.lab.store import Owner, StoreError, UnknownId, engines, open_store
+from twin.lab.store import models as m
+from twin.lab.store.run_rows import RunRow
+from twin.lab.store.runs import new_id
+from twin.spec import Scenario, scenario_digest
+
+ME = Owner.here("me")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def finish(store, run: str, scenario: Scenario | None = None) -> None:
+    assert store.runs.finish(run, ME, fake_engine.answer(scenario or Scenario()), wall_s=1.5)
+
+
+# Scenarios.
+
+
+def test_a_scenario_is_found_by_its_digest_and_equal(store):
+    scenario = presets()[0].scenario
+    digest = store.scenarios.save(scenario)
+    assert digest == scenario_digest(scenario)
+    assert store.scenarios.load(digest) == scenario
+    assert store.scenarios.save(scenario) == digest
+    assert store.scenarios.search().total == 1
+
+
+@settings(max_examples=30, derandomize=True)
+@given(seed=st.integers(0, 2**31 - 1), rate=st.floats(0.01, 1000), name=st.text(max_size=20))
+def test_a_digest_depends_on_the_values_and_on_nothing_else(seed, rate, name):
+    fields = {"seed": seed, "name": name, "workload": {"rate_req_per_s": rate}}
+    one = Scenario.model_validate(fields)
+    two = Scenario.model_validate(dict(reversed(fields.items())))
+    assert scenario_digest(one) == scenario_digest(two)
+    assert scenario_digest(one) != scenario_digest(one.model_copy(update={"seed": seed ^ 1}))
+
+
+def test_the_library_is_seeded_once_and_a_changed_preset_replaces_the_old(store):
+    digests = seed_library(store)
+    assert seed_library(store) == digests
+    old = store.scenarios.save(Scenario(name="once a preset"), preset="quickstart")
+    seed_library(store)
+    assert store.scenarios.search(kind="presets", limit=100).total == len(presets())
+    assert store.scenarios.get(old).preset == ""
+
+
+def test_search_wants_every_word_and_takes_wildcards_for_letters(store):
+    store.scenarios.save(Scenario(name="Decode at 100%", question="How fast?"))
+    store.scenarios.save(Scenario(name="Prefill", question="How fast is decode beside it?"))
+    assert store.scenarios.search("DECODE fast").total == 2
+    assert [row.name for row in store.scenarios.search("100% how").rows] == ["Decode at 100%"]
+    assert store.scenarios.search("%%").total == 0
+
+
+def test_a_draft_can_be_deleted_until_it_is_shared_or_run(store, add_run):
+    draft = store.scenarios.save(Scenario(name="draft"))
+    shared = store.scenarios.save(Scenario(name="shared"))
+    store.scenarios.publish(shared)
+    add_run(Scenario(name="run"))
+    preset = seed_library(store)[0]
+    store.scenarios.delete(draft)
+    assert store.scenarios.get(draft) is None
+    for digest in (shared, scenario_digest(Scenario(name="run")), preset):
+        with pytest.raises(StoreError, match="shared|runs|preset"):
+            store.scenarios.delete(digest)
+
+
+def test_an_unknown_id_is_none_or_a_sentence(store):
+    assert store.scenarios.get("0" * 64) is None
+    assert store.runs.get("nobody") is None
+    for ask in (store.scenarios.load, store.runs.ask_cancel, store.runs.publish, store.traces.load):
+        with pytest.raises(UnknownId, match="no .* here has the id nowhere"):
+            ask("nowhere")
+
+
+# What the database itself refuses.
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE scenarios SET body = '{}'",
+        "UPDATE scenarios SET published_s = NULL",
+        "DELETE FROM scenarios",
+        "UPDATE runs SET seed = 2",
+        "UPDATE runs SET state = 'running'",
+        "UPDATE runs SET summary = '{}'",
+        "UPDATE runs SET published_s = NULL",
+        "DELETE FROM runs",
+        "UPDATE run_tables SET sha256 = ''",
+    ],
+)
+def test_the_database_refuses_to_change_what_was_shared(store, add_run, statement):
+    run = add_run(owner=ME)
+    finish(store, run)
+    store.runs.publish(run)
+    with pytest.raises(StoreError, match="value|shared|state|fixed"), store._database.write() as c:
+        c.exec_driver_sql(statement)
+
+
+def test_reading_connections_cannot_write(store):
+    with pytest.raises(StoreError, match="written"), store._database.read() as connection:
+        connection.exec_driver_sql("DELETE FROM scenarios")
+
+
+def test_a_failing_transaction_leaves_nothing_and_no_lock(store):
+    with pytest.raises(KeyboardInterrupt), store._database.write() as connection:
+        connection.exec_driver_sql("UPDATE scenarios SET preset = 'x'")
+        raise KeyboardInterrupt
+    store.scenarios.save(Scenario())
+    assert store.scenarios.search(kind="presets").total == 0
+
+
+def test_the_engines_are_set_as_measured(store):
+    asked = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout", "application_id")
+    with store._database.write() as connection:
+        found = [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in asked]
+    assert found == ["wal", 1, 1, 30_000, engines.APPLICATION_ID]
+    with store._database.write(durable=True) as connection:
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2
+
+
+def test_a_reader_does_not_wait_for_a_writer(store):
+    with store._database.write() as connection:
+        connection.exec_driver_sql("UPDATE scenarios SET preset = 'x'")
+        assert store.scenarios.search().total == 0
+
+
+def test_eight_processes_lose_no_update(store, add_run):
+    run = add_run(owner=ME)
+    store.runs.beat(run, ME, 0.0, {"n": 0})
+    url = str(store._database.url)
+    command = [sys.executable, "-m", "tests.lab.hammer", url, run, "60"]
+    hammers = [
+        subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) for _ in range(8)
+    ]
+    said = [hammer.communicate(timeout=120)[1] for hammer in hammers]
+    assert [h.returncode for h in hammers] == [0] * 8, said
+    assert store.runs.get(run).live["n"] == 8 * 60
+
+
+# Runs.
+
+
+def test_ids_cannot_be_guessed_nor_taken_for_options():
+    ids = {new_id() for _ in range(2000)}
+    assert len(ids) == 2000
+    assert all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{23}", name) for name in ids)
+
+
+def test_a_finished_run_comes_back_as_it_was(store, add_run):
+    run = add_run(owner=ME)
+    finish(store, run)
+    row, said = store.runs.get(run), fake_engine.answer(Scenario())
+    assert (row.state, row.valid, row.progress, row.wall_s) == ("done", True, 1.0, 1.5)
+    assert (row.summary, row.result_digest) == (said.summary, said.digest)
+    assert store.runs.table(run, "requests").equals(said.tables["requests"])
+    assert store.runs.table(run, "requests", ["ttft_s"]).columns == ["ttft_s"]
+    with pytest.raises(StoreError, match="it has requests, windows"):
+        store.runs.table(run, "nonsense")
+
+
+def test_a_run_whose_checks_fail_is_failed_and_says_which(store, add_run):
+    scenario = Scenario(question="broken")
+    run = add_run(scenario, owner=ME)
+    finish(store, run, scenario)
+    row = store.runs.get(run)
+    assert (row.state, row.valid) == ("failed", False)
+    assert "I1: requests are conserved (99 of 100)" in row.message
+    assert store.runs.find(row.scenario, row.facts_digest, "fake-1") is None
+
+
+def test_a_number_that_is_not_finite_is_not_stored(store, add_run):
+    run = add_run(owner=ME)
+    bad = fake_engine.FakeRun("0" * 64, {"ttft_s_p50": float("nan")}, {})
+    with pytest.raises(StoreError, match="finite"):
+        store.runs.finish(run, ME, bad, 1.0)
+    assert store.runs.get(run).state == "running"
+
+
+def test_an_identical_finished_run_is_found_and_another_engine_is_another_question(store, add_run):
+    run = add_run(owner=ME)
+    finish(store, run)
+    row = store.runs.get(run)
+    assert store.runs.find(row.scenario, row.facts_digest, "fake-1") == run
+    assert store.runs.find(row.scenario, row.facts_digest, "fake-2") is None
+    assert add_run(again=False) == run
+    assert add_run(again=True) != run
+
+
+def test_another_result_of_the_same_question_is_said(store, add_run):
+    first, second = add_run(owner=ME), add_run(owner=ME)
+    finish(store, first)
+    finish(store, second, Scenario(seed=2))
+    assert first in store.runs.get(second).message
+
+
+def test_queued_runs_are_claimed_in_order_and_once(store, add_run):
+    runs = [add_run() for _ in range(3)]
+    assert [store.runs.queue_position(run) for run in runs] == [0, 1, 2]
+    assert [store.runs.claim(ME).id for _ in runs] == runs
+    assert store.runs.claim(ME) is None
+    assert store.runs.queue_position(runs[0]) is None
+
+
+def test_a_request_to_stop_is_heard_and_never_overwritten(store, add_run):
+    queued, run = add_run(), add_run(owner=ME)
+    assert store.runs.ask_cancel(queued) == "cancelled"
+    assert store.runs.beat(run, ME, 0.5, {}) == "go"
+    assert store.runs.ask_cancel(run) == "running"
+    assert store.runs.beat(run, ME, 0.6, {}) == "cancel"
+    assert store.runs.cancelled(run, ME)
+    assert store.runs.ask_cancel(run) == "cancelled"
+    assert store.runs.beat(run, ME, 0.7, {}) == "lost"
+
+
+def test_only_the_owner_finishes_and_only_once(store, add_run):
+    run = add_run(owner=ME)
+    thief = Owner.here("thief")
+    assert not store.runs.finish(run, thief, fake_engine.answer(Scenario()), 1.0)
+    finish(store, run)
+    assert not store.runs.fail(run, ME, "late")
+    assert store.runs.get(run).state == "done"
+
+
+def test_recovery_marks_the_dead_and_spares_the_living(store, add_run):
+    dead = Owner("dead", ME.host, 2**22 + 1, "0")
+    far = Owner("far", "another machine", 1, "0")
+    living, gone, away = add_run(owner=ME), add_run(owner=dead), add_run(owner=far)
+    queued = add_run()
+    assert store.runs.recover() == [gone]
+    assert store.runs.recover(lambda owner, silent_s: owner.name != "far") == [away]
+    states = [store.runs.get(run).state for run in (living, gone, away, queued)]
+    assert states == ["running", "interrupted", "interrupted", "queued"]
+
+
+def test_an_owner_of_another_machine_is_dead_only_when_silent():
+    far = Owner("far", "another machine", 1, "0")
+    assert far.lives(silent_s=5)
+    assert not far.lives(silent_s=60)
+
+
+def test_an_owner_is_not_confused_with_a_later_process_of_its_number():
+    parent = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    assert not Owner("old", ME.host, parent.pid, "1").lives(0)
+    parent.communicate(b"\n")
+
+
+def test_paging_reaches_every_run_once_with_two_statements_a_page(store, add_run):
+    runs = {add_run(Scenario(seed=seed)) for seed in range(7)}
+    asked = []
+    event.listen(store._database.reader, "after_execute", lambda *a: asked.append(a))
+    pages = [store.runs.search(limit=3, offset=3 * i) for i in range(3)]
+    assert {row.id for page in pages for row in page.rows} == runs
+    assert [(len(page.rows), page.total) for page in pages] == [(3, 7), (3, 7), (1, 7)]
+    assert len(asked) == 2 * 3
+
+
+def test_runs_are_searched_by_name_id_state_and_scenario(store, add_run):
+    one = add_run(Scenario(name="Decode at once"), owner=ME)
+    two = add_run(Scenario(name="Prefill"))
+    assert [row.id for row in store.runs.search("decode").rows] == [one]
+    assert [row.id for row in store.runs.search(two[:8]).rows] == [two]
+    assert [row.id for row in store.runs.search(states=["queued"]).rows] == [two]
+    assert store.runs.search(scenario=scenario_digest(Scenario(name="Prefill"))).total == 1
+
+
+def test_an_ended_run_can_be_deleted_until_it_is_shared(store, add_run):
+    running, done, shared = add_run(owner=ME), add_run(owner=ME), add_run(owner=ME)
+    finish(store, done)
+    finish(store, shared)
+    store.runs.publish(shared)
+    store.runs.publish(shared)
+    store.runs.delete(done)
+    for run in (running, shared):
+        with pytest.raises(StoreError, match="stop it first|shared"):
+            store.runs.delete(run)
+    assert store.runs.get(done) is None
+    assert store.scenarios.get(store.runs.get(shared).scenario).published
+
+
+# Artefacts.
+
+
+def test_equal_tables_are_one_file(store, add_run):
+    one, two = add_run(owner=ME), add_run(owner=ME)
+    finish(store, one)
+    finish(store, two)
+    assert store.runs.tables(one) == store.runs.tables(two)
+    assert len(list(store.artefacts.folder.rglob("*.parquet"))) == 2
+
+
+@settings(max_examples=40, derandomize=True)
+@given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_any_flipped_bit_of_an_artefact_is_found(tmp_path_factory, place, bit):
+    folder = tmp_path_factory.mktemp("artefacts")
+    from twin.lab.store.artefacts import Artefacts
+
+    artefacts = Artefacts(folder)
+    stored = artefacts.put(pl.DataFrame({"a": range(50)}))
+    path = artefacts.path(stored.sha256)
+    data = bytearray(path.read_bytes())
+    data[int(place * len(data))] ^= 1 << bit
+    path.write_bytes(data)
+    with pytest.raises(StoreError, match="damaged"):
+        artefacts.read(stored.sha256)
+    artefacts.put(pl.DataFrame({"a": range(50)}))
+    assert artefacts.read(stored.sha256).height == 50
+
+
+def test_a_damaged_or_missing_file_is_one_sentence_and_listed(store, add_run):
+    run = add_run(owner=ME)
+    finish(store, run)
+    assert store.damage() == []
+    tables = store.runs.tables(run)
+    store.artefacts.path(tables["requests"].sha256).write_bytes(b"")
+    store.artefacts.path(tables["windows"].sha256).unlink()
+    with pytest.raises(StoreError, match="damaged"):
+        store.runs.table(run, "requests")
+    with pytest.raises(StoreError, match="gone"):
+        store.runs.table(run, "windows")
+    assert len(store.damage()) == 2
+
+
+def test_a_changed_summary_is_found(store, add_run):
+    run = add_run(owner=ME)
+    finish(store, run)
+    with store._database.write() as connection:
+        connection.exec_driver_sql("DROP TRIGGER ended_run_is_a_value")
+        connection.execute(update(m.runs).values(summary={"ttft_s_p50": 0.001}))
+    with pytest.raises(StoreError, match="damaged"):
+        store.runs.get(run)
+
+
+def test_a_sweep_takes_what_nobody_names_and_is_old(store, add_run):
+    kept, gone = add_run(owner=ME), add_run(Scenario(seed=2), owner=ME)
+    finish(store, kept)
+    finish(store, gone, Scenario(seed=2))
+    store.artefacts.put(pl.DataFrame({"orphan": [1]}))
+    store.runs.delete(gone)
+    assert store.sweep() == 0
+    assert store.sweep(older_than_s=-1) == 3
+    assert store.runs.table(kept, "requests").height == 100
+    assert store.damage() == []
+
+
+def test_a_full_disk_is_named(store, monkeypatch):
+    def full(*_args, **_options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pl.DataFrame, "write_parquet", full)
+    with pytest.raises(StoreError, match="full"):
+        store.artefacts.put(pl.DataFrame({"a": [1]}))
+    with pytest.raises(StoreError, match="MB are free"):
+        store.artefacts.require_space(free_bytes=1e18)
+
+
+# The file.
+
+
+def test_another_programs_database_is_left_alone(tmp_path):
+    path = tmp_path / "other.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE mine (a)")
+    with pytest.raises(StoreError, match="another program"):
+        open_store(f"sqlite:///{path}")
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path):
+    (tmp_path / "twin.db").write_bytes(b"not a database" * 100)
+    with pytest.raises(StoreError, match="is not a database"):
+        open_store(f"sqlite:///{tmp_path / 'twin.db'}")
+
+
+def test_an_empty_file_is_new_unless_results_lie_beside_it(tmp_path):
+    path = tmp_path / "twin.db"
+    path.touch()
+    store = open_store(f"sqlite:///{path}")
+    store.artefacts.put(pl.DataFrame({"a": [1]}))
+    store.close()
+    for file in tmp_path.glob("twin.db*"):
+        file.unlink()
+    path.touch()
+    with pytest.raises(StoreError, match="empty although results"):
+        open_store(f"sqlite:///{path}")
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("nonsense", "not a database URL"),
+        ("mysql://localhost/x", "SQLite or PostgreSQL"),
+        ("sqlite://", "needs a file"),
+        ("sqlite:////proc/twin.db", "cannot be|refused"),
+    ],
+)
+def test_a_url_that_cannot_be_is_refused_in_a_sentence(url, said):
+    with pytest.raises(StoreError, match=said):
+        open_store(url)
+
+
+def test_the_url_comes_from_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("TWIN_DB_URL", f"sqlite:///{tmp_path}/elsewhere/x.db")
+    store = open_store()
+    assert (tmp_path / "elsewhere" / "x.db").exists()
+    assert store.artefacts.folder == tmp_path / "elsewhere" / "artifacts"
+
+
+def test_facts_are_kept_with_the_run(store, add_run):
+    run = store.runs.get(add_run())
+    name, fact = next(iter(load_facts().items()))
+    assert store.facts(run.facts_digest)[name] == fact
+    assert store.facts(run.facts_digest).digest == run.facts_digest
+
+
+def test_a_row_has_every_column_of_its_table():
+    inner = {"owner_host", "owner_pid", "owner_started"}
+    assert set(RunRow.__slots__) == {c.name for c in m.runs.c} - inner | {"name"}

@@ -1,0 +1,147 @@
+"""Artefacts: Parquet files named by the SHA-256 of their bytes.
+
+A file is written under another name, forced to disk and then renamed, and only then does a row
+mention it: at any kill a row never names a file that is not there, whole. Every read compares the
+hash, because neither the disk nor the database would notice a flipped byte. This module knows
+nothing about the database.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from twin.lab.store.errors import StoreError
+
+SUFFIX = ".parquet"
+UNFINISHED = ".tmp-"
+SWEEP_AGE_S = 3600.0  # a file younger than this may belong to a row about to be written
+FREE_BYTES_MIN = 512e6
+
+
+@dataclass(frozen=True, slots=True)
+class Artefact:
+    """A stored file: its name, size and rows."""
+
+    sha256: str
+    bytes: int
+    rows: int
+
+
+class Artefacts:
+    """A folder of artefacts, `ab/ab...64 hex.parquet`."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def path(self, sha256: str) -> Path:
+        """Where an artefact lies."""
+        return self.folder / sha256[:2] / (sha256 + SUFFIX)
+
+    def put(self, frame: pl.DataFrame) -> Artefact:
+        """Store a table (zstd Parquet); storing it again costs no space. Raises StoreError."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        draft = self.folder / (UNFINISHED + secrets.token_hex(8))
+        try:
+            frame.write_parquet(draft, compression="zstd")
+            sha256, size = _hash_file(draft)
+            final = self.path(sha256)
+            if final.exists():
+                os.utime(final)  # young again: no sweep takes it before our row names it
+                if _hash_file(final)[0] == sha256:
+                    return Artefact(sha256, size, frame.height)
+            _publish(draft, final)
+        except OSError as error:
+            raise StoreError(self._explain(error)) from error
+        finally:
+            draft.unlink(missing_ok=True)
+        return Artefact(sha256, size, frame.height)
+
+    def read(self, sha256: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        """The table of an artefact, or some of its columns; raises StoreError when damaged."""
+        path = self.path(sha256)
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            raise StoreError(f"the file {path} is gone: restore it from a backup") from None
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise StoreError(
+                f"the file {path} is damaged (its SHA-256 is not its name): restore it from a "
+                "backup, or run the scenario again"
+            )
+        return pl.read_parquet(io.BytesIO(data), columns=list(columns) if columns else None)
+
+    def sweep(
+        self, known: Callable[[list[str]], set[str]], older_than_s: float = SWEEP_AGE_S
+    ) -> int:
+        """Delete files that no row names and that are old enough; returns how many went.
+
+        `known` tells which of some names a row mentions.
+        """
+        if not self.folder.is_dir():
+            return 0
+        limit = time.time() - older_than_s
+        old = [path for path in self.folder.glob(f"*/*{SUFFIX}") if path.stat().st_mtime < limit]
+        kept = known([path.stem for path in old])
+        gone = [path for path in old if path.stem not in kept]
+        gone += [
+            path for path in self.folder.glob(UNFINISHED + "*") if path.stat().st_mtime < limit
+        ]
+        for path in gone:
+            path.unlink(missing_ok=True)
+        return len(gone)
+
+    def require_space(self, free_bytes: float = FREE_BYTES_MIN) -> None:
+        """Raise StoreError when the disk is nearly full: better before a run than after it."""
+        here = self.folder
+        while not here.exists():
+            here = here.parent
+        free = shutil.disk_usage(here).free
+        if free < free_bytes:
+            raise StoreError(
+                f"only {free / 1e6:.0f} MB are free on the disk of {self.folder}: a run needs "
+                f"{free_bytes / 1e6:.0f} MB, delete old runs or free some space"
+            )
+
+    def _explain(self, error: OSError) -> str:
+        if error.errno == errno.ENOSPC or "No space left" in str(error):
+            return f"the disk of {self.folder} is full: free some space and try again"
+        return f"{self.folder} cannot be written: {error.strerror or error}"
+
+
+def _hash_file(path: Path) -> tuple[str, int]:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return digest, file.tell()
+
+
+def _publish(draft: Path, final: Path) -> None:
+    """Give a whole file its name, and make the disk hold both."""
+    with draft.open("rb+") as file:
+        os.fsync(file.fileno())
+    new_folder = not final.parent.exists()
+    final.parent.mkdir(exist_ok=True)
+    draft.replace(final)
+    _sync_folder(final.parent)
+    if new_folder:
+        _sync_folder(final.parent.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,300 @@
+"""Engines: the one place that knows which database this is.
+
+The library defaults silently lose updates on SQLite (measured: 373 of 480 read-modify-writes), so
+there are two engines: the writer begins with BEGIN IMMEDIATE and so takes its lock before it
+reads, the reader begins with BEGIN and never waits behind a writer. Every difference between
+SQLite and PostgreSQL is in this file and in `guards`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, StatementError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.pool import NullPool
+
+from twin.lab.store.errors import StoreError
+
+log = logging.getLogger(__name__)
+
+APPLICATION_ID = 0x5457494E  # "TWIN", in the header of every SQLite file of ours
+BUSY_TIMEOUT_S = 30
+SOUND_SQLITE = (3, 51, 3)  # the first release without the WAL-reset corruption bug
+
+
+@dataclass(frozen=True)
+class Database:
+    """Two engines on one database; `path` is the SQLite file, None for PostgreSQL."""
+
+    url: URL
+    writer: Engine
+    reader: Engine
+    path: Path | None
+    warnings: tuple[str, ...] = field(default=())
+
+    @contextmanager
+    def write(self, *, durable: bool = False) -> Iterator[Connection]:
+        """A transaction that writes; `durable` waits until the disk itself has it.
+
+        Keep it short: on SQLite no one else writes meanwhile. Raises StoreError.
+        """
+        with self._sentences(), self.writer.connect() as connection:
+            connection.execution_options(durable=durable)
+            with connection.begin():
+                yield connection
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A transaction that sees one consistent state and changes nothing."""
+        with self._sentences(), self.reader.begin() as connection:
+            yield connection
+
+    def close(self) -> None:
+        """Give back all connections."""
+        self.writer.dispose()
+        self.reader.dispose()
+
+    @contextmanager
+    def _sentences(self) -> Iterator[None]:
+        try:
+            yield
+        except DBAPIError as error:
+            raise StoreError(self._explain(error)) from error
+        except StatementError as error:
+            if isinstance(error.orig, StoreError):  # raised by json_text on the way in
+                raise error.orig from None
+            raise
+        except PoolTimeout as error:
+            raise StoreError(
+                "the database is in use by too many at once: try again in a moment"
+            ) from error
+
+    def _explain(self, error: DBAPIError) -> str:
+        where = str(self.path) if self.path else "the database"
+        said = str(error.orig).splitlines()[0]
+        if isinstance(error, IntegrityError):
+            return said
+        for sign, sentence in {
+            "is locked": f"{where} was busy for {BUSY_TIMEOUT_S} s: try again in a moment",
+            "is full": f"the disk of {where} is full: free some space and try again",
+            "not a database": f"{where} is not a database: move it away or restore a backup",
+            "malformed": f"{where} is damaged: restore a backup of it",
+            "readonly": f"{where} cannot be written: give this user the right to write it",
+            "unable to open": f"{where} cannot be opened: does its folder exist?",
+        }.items():
+            if sign in said:
+                return sentence
+        return f"{where} refused: {said}"
+
+
+def open_database(url: str) -> Database:
+    """Engines on a URL of SQLite or PostgreSQL; changes nothing yet. Raises StoreError."""
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise StoreError(
+            "TWIN_DB_URL is not a database URL: write sqlite:////path/twin.db or "
+            "postgresql://user@host/name"
+        ) from None
+    kind = parsed.get_backend_name()
+    if kind == "sqlite":
+        return _open_sqlite(parsed)
+    if kind == "postgresql":
+        return _open_postgresql(parsed)
+    raise StoreError(f"TWIN_DB_URL names {kind}: the twin stores in SQLite or PostgreSQL")
+
+
+def _open_postgresql(url: URL) -> Database:
+    options: dict[str, Any] = {"pool_pre_ping": True, "json_serializer": json_text}
+    try:
+        writer = create_engine(url, **options)
+    except ModuleNotFoundError as error:
+        raise StoreError(f"PostgreSQL needs its driver: pip install {error.name}") from None
+    reader = create_engine(url, **options, execution_options={"postgresql_readonly": True})
+    return Database(url, writer, reader, None)
+
+
+def _open_sqlite(url: URL) -> Database:
+    if not url.database or url.database == ":memory:":
+        raise StoreError("the store needs a file: write sqlite:////path/twin.db")
+    path = Path(url.database).resolve()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    url = url.set(database=str(path))
+    driver = _sqlite_driver()
+    writer = _sqlite_engine(url, driver, writes=True)
+    reader = _sqlite_engine(url, driver, writes=False)
+    warnings: tuple[str, ...] = ()
+    if driver.sqlite_version_info < SOUND_SQLITE:
+        warnings = (
+            f"SQLite {driver.sqlite_version} has a rare corruption bug that 3.51.3 fixes: "
+            "pip install pysqlite3 brings a newer one",
+        )
+    return Database(url, writer, reader, path, warnings)
+
+
+def _sqlite_driver() -> Any:
+    """The newest SQLite at hand: Python's own, or the pysqlite3 package where installed."""
+    try:
+        from pysqlite3 import dbapi2  # type: ignore[import-not-found]
+    except ImportError:
+        return sqlite3
+    return dbapi2 if dbapi2.sqlite_version_info > sqlite3.sqlite_version_info else sqlite3
+
+
+POOL: dict[str, Any] = {"pool_size": 8, "max_overflow": 40}
+
+
+def _sqlite_engine(
+    url: URL, driver: Any, *, writes: bool, pool: dict[str, Any] | None = None
+) -> Engine:
+    engine = create_engine(
+        url,
+        module=driver,
+        json_serializer=json_text,
+        connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False},
+        **(pool or POOL),
+    )
+
+    @event.listens_for(engine, "connect")
+    def _settings(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None  # transactions begin where we say, not where it guesses
+        connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_S * 1000}")
+        connection.execute("PRAGMA synchronous=NORMAL")
+        connection.execute("PRAGMA foreign_keys=ON")
+        if not writes:
+            connection.execute("PRAGMA query_only=ON")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        if not writes:
+            connection.exec_driver_sql("BEGIN")
+            return
+        durable = connection.get_execution_options().get("durable", False)
+        level = "FULL" if durable else "NORMAL"
+        connection.exec_driver_sql(f"PRAGMA synchronous={level}")
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    return engine
+
+
+@contextmanager
+def migration_connection(database: Database) -> Iterator[Connection]:
+    """One writing transaction for changes of the schema.
+
+    On SQLite foreign keys are off in it: rebuilding a table drops the old one, which would
+    otherwise delete every row that refers to it. All references are checked before the commit.
+    """
+    if database.path is None:
+        with database.write() as connection:
+            yield connection
+        return
+    pool = {"poolclass": NullPool}
+    engine = _sqlite_engine(database.url, _sqlite_driver(), writes=True, pool=pool)
+
+    @event.listens_for(engine, "connect")
+    def _no_cascade(connection: Any, _record: Any) -> None:
+        connection.execute("PRAGMA foreign_keys=OFF")
+
+    with database._sentences(), engine.connect() as connection:
+        connection.execution_options(durable=True)
+        with connection.begin():
+            yield connection
+            if connection.exec_driver_sql("PRAGMA foreign_key_check").first():
+                raise StoreError(f"migrating {database.path} would break references: left as it is")
+
+
+def prepare_file(database: Database, artefact_folder: Path) -> None:
+    """Check that a SQLite file is ours or new, and switch it to write-ahead logging.
+
+    Raises StoreError for another program's file, and for a file of zero length beside results: it
+    would open as an empty database and hide that the old one is lost. PostgreSQL: nothing to do.
+    """
+    path = database.path
+    if path is None:
+        return
+    empty = path.exists() and path.stat().st_size == 0
+    if empty and any(artefact_folder.glob("??/*.parquet")):
+        raise StoreError(
+            f"{path} is empty although results lie in {artefact_folder}: restore a backup of it, "
+            "or delete it to begin anew"
+        )
+    with database.read() as connection:
+        mark = connection.exec_driver_sql("PRAGMA application_id").scalar_one()
+        tables = connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar_one()
+        mode = connection.exec_driver_sql("PRAGMA journal_mode").scalar_one()
+    if mark != APPLICATION_ID and (mark or tables):
+        raise StoreError(f"{path} is another program's database: point TWIN_DB_URL elsewhere")
+    if mode != "wal":
+        _switch_to_wal(database)
+
+
+def _switch_to_wal(database: Database) -> None:
+    """Once per file; outside any transaction, where SQLite wants it."""
+    with database._sentences():
+        raw = database.writer.raw_connection()
+        try:
+            raw.driver_connection.execute("PRAGMA journal_mode=WAL")  # type: ignore[union-attr]
+        finally:
+            raw.close()
+
+
+def stamp(connection: Connection, version: int) -> None:
+    """Write whose file this is and its schema's number into a SQLite header."""
+    if connection.dialect.name == "sqlite":
+        connection.exec_driver_sql(f"PRAGMA application_id={APPLICATION_ID}")
+        connection.exec_driver_sql(f"PRAGMA user_version={int(version)}")
+
+
+def stamped_version(connection: Connection) -> int:
+    """The schema's number in a SQLite header; 0 when new or not SQLite."""
+    if connection.dialect.name != "sqlite":
+        return 0
+    return int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
+
+
+def back_up(database: Database, copy: Path) -> None:
+    """A consistent copy of a SQLite file while others use it; PostgreSQL has its own tools."""
+    if database.path is None:
+        return
+    with database._sentences():
+        raw = database.writer.raw_connection()
+        try:
+            raw.driver_connection.execute("VACUUM INTO ?", (str(copy),))  # type: ignore[union-attr]
+        finally:
+            raw.close()
+
+
+def check_integrity(database: Database) -> list[str]:
+    """What the database itself finds wrong; empty when sound. Misses most single flipped bytes."""
+    if database.path is None:
+        return []
+    with database.read() as connection:
+        found = [str(row[0]) for row in connection.execute(text("PRAGMA integrity_check"))]
+        found += [f"dangling reference in {row[0]}" for row in
+                  connection.execute(text("PRAGMA foreign_key_check"))]  # fmt: skip
+    return [] if found == ["ok"] else [line for line in found if line != "ok"]
+
+
+def json_text(value: Any) -> str:
+    """JSON with sorted keys; refuses NaN and infinity, takes numpy scalars."""
+    try:
+        return json.dumps(
+            value, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain
+        )
+    except ValueError as error:
+        raise StoreError(f"a number that is not finite cannot be stored: {error}") from None
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} cannot be stored as JSON")

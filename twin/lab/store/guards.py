@@ -1,0 +1,117 @@
+"""Guards: triggers that let the database itself refuse to change what is a value.
+
+The code above never tries to; the guards are there for the code that one day will. They are made
+anew after every migration, because rebuilding a table drops its triggers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from twin.lab.store.models import ENDED_STATES, TRANSITIONS
+
+ENDED = ", ".join(f"'{state}'" for state in ENDED_STATES)
+ALLOWED = " OR ".join(
+    f"(OLD.state = '{before}' AND NEW.state = '{after}')" for before, after in TRANSITIONS
+)
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Refuse an event on a table when a condition on OLD and NEW holds."""
+
+    name: str
+    table: str
+    event: str
+    condition: str
+    message: str
+
+
+GUARDS = (
+    Guard(
+        "scenario_is_a_value",
+        "scenarios",
+        "UPDATE OF digest, schema_version, body, name, question, source, trace_digest, created_s",
+        "1 = 1",
+        "a scenario is a value: save the change as a new one",
+    ),
+    Guard(
+        "published_scenario_stays",
+        "scenarios",
+        "DELETE",
+        "OLD.published_s IS NOT NULL",
+        "this scenario was shared: its link must keep working",
+    ),
+    Guard(
+        "published_scenario_stays_published",
+        "scenarios",
+        "UPDATE OF published_s",
+        "OLD.published_s IS NOT NULL",
+        "this scenario was shared: its link must keep working",
+    ),
+    Guard(
+        "question_of_a_run_is_fixed",
+        "runs",
+        "UPDATE OF id, scenario, facts_digest, engine_version, seed, queued_s",
+        "1 = 1",
+        "what a run asks is fixed: make another run",
+    ),
+    Guard(
+        "state_follows_the_rules",
+        "runs",
+        "UPDATE OF state",
+        f"NOT ({ALLOWED})",
+        "a run cannot change its state that way",
+    ),
+    Guard(
+        "ended_run_is_a_value",
+        "runs",
+        "UPDATE OF state, cancel_s, progress, live, started_s, beat_s, owner, finished_s, wall_s, "
+        "message, valid, result_digest, summary, checks, notes, seal",
+        f"OLD.state IN ({ENDED})",
+        "this run has ended: its result is a value",
+    ),
+    Guard(
+        "published_run_stays",
+        "runs",
+        "DELETE",
+        "OLD.published_s IS NOT NULL",
+        "this run was shared: its link must keep working",
+    ),
+    Guard(
+        "published_run_stays_published",
+        "runs",
+        "UPDATE OF published_s",
+        "OLD.published_s IS NOT NULL",
+        "this run was shared: its link must keep working",
+    ),
+    Guard(
+        "tables_of_a_run_are_values",
+        "run_tables",
+        "UPDATE",
+        "1 = 1",
+        "a table of a run is a value",
+    ),
+)
+
+
+def make_guards(connection: Connection) -> None:
+    """Create all guards, replacing earlier ones."""
+    sqlite = connection.dialect.name == "sqlite"
+    if not sqlite:
+        connection.exec_driver_sql(
+            "CREATE OR REPLACE FUNCTION twin_refuse() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN RAISE integrity_constraint_violation USING MESSAGE = TG_ARGV[0]; END $$"
+        )
+    for guard in GUARDS:
+        on = "" if sqlite else f" ON {guard.table}"
+        connection.exec_driver_sql(f"DROP TRIGGER IF EXISTS {guard.name}{on}")
+        head = f"CREATE TRIGGER {guard.name} BEFORE {guard.event} ON {guard.table} FOR EACH ROW"
+        action = (
+            f"BEGIN SELECT RAISE(ABORT, '{guard.message}'); END"
+            if sqlite
+            else f"EXECUTE FUNCTION twin_refuse('{guard.message}')"
+        )
+        connection.exec_driver_sql(f"{head} WHEN ({guard.condition}) {action}")

@@ -1,0 +1,121 @@
+"""The store as one handle: open it, and ask its parts for scenarios, runs and traces."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+from sqlalchemy import delete, select
+
+from twin.facts import Facts, facts_from_tables
+from twin.lab.library import DATA
+from twin.lab.store import models as m
+from twin.lab.store.artefacts import SWEEP_AGE_S, Artefacts
+from twin.lab.store.engines import Database, check_integrity, open_database, prepare_file
+from twin.lab.store.errors import StoreError, UnknownId
+from twin.lab.store.migrate import upgrade
+from twin.lab.store.runs import Runs
+from twin.lab.store.scenarios import Scenarios
+from twin.lab.store.traces import Traces
+
+URL_VARIABLE = "TWIN_DB_URL"
+ARTEFACTS_VARIABLE = "TWIN_ARTIFACTS"
+
+
+class Store:
+    """Scenarios, runs and traces of one database; safe to share between threads."""
+
+    def __init__(self, database: Database, artefacts: Artefacts):
+        self._database = database
+        self.artefacts = artefacts
+        self.scenarios = Scenarios(database)
+        self.runs = Runs(database, artefacts)
+        self.traces = Traces(database, artefacts)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences about this installation that whoever runs it should read."""
+        return self._database.warnings
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Environment variables with which another process opens this same store."""
+        return {
+            URL_VARIABLE: self._database.url.render_as_string(hide_password=False),
+            ARTEFACTS_VARIABLE: str(self.artefacts.folder),
+        }
+
+    def facts(self, digest: str) -> Facts:
+        """The facts a run was made with; raises UnknownId, or StoreError when damaged."""
+        with self._database.read() as connection:
+            body = connection.execute(
+                select(m.facts.c.body).where(m.facts.c.digest == digest)
+            ).scalar_one_or_none()
+        if body is None:
+            raise UnknownId("set of facts", digest)
+        names = ("value", "unit", "source", "mark", "note")
+        tables = {
+            name: dict(zip(names, row, strict=True)) for name, row in json.loads(body).items()
+        }
+        facts = facts_from_tables(tables)
+        if facts.digest != digest:
+            raise StoreError(f"the facts {digest} are damaged on disk: restore a backup")
+        return facts
+
+    def sweep(self, older_than_s: float = SWEEP_AGE_S) -> int:
+        """Forget artefacts that no run or trace uses, and delete their files; returns how many."""
+        limit = time.time() - older_than_s
+        a = m.artefacts.c
+        used = (
+            select(m.run_tables.c.sha256)
+            .union_all(select(m.traces.c.requests_sha256), select(m.traces.c.segments_sha256))
+            .scalar_subquery()
+        )
+        with self._database.write() as connection:
+            connection.execute(
+                delete(m.artefacts).where(a.created_s < limit, a.sha256.not_in(used))
+            )
+            # Files go while the write lock is held, so that no row naming one comes in between.
+            every = set(connection.execute(select(a.sha256)).scalars())
+            return self.artefacts.sweep(every.intersection, older_than_s)
+
+    def damage(self) -> list[str]:
+        """Everything that is wrong with the stored bytes: database, files, results."""
+        found = check_integrity(self._database)
+        with self._database.read() as connection:
+            files = list(connection.execute(select(m.artefacts.c.sha256)).scalars())
+            ids = list(connection.execute(select(m.runs.c.id)).scalars())
+            digests = list(connection.execute(select(m.scenarios.c.digest)).scalars())
+        for check, names in (
+            (self.artefacts.read, files),
+            (self.runs.get, ids),
+            (self.scenarios.load, digests),
+        ):
+            for name in names:
+                try:
+                    check(name)
+                except ValueError as error:
+                    found.append(str(error))
+        return found
+
+    def close(self) -> None:
+        """Give back all connections; the store can still be used afterwards."""
+        self._database.close()
+
+
+def open_store(url: str | None = None, artefacts: Path | None = None) -> Store:
+    """Open the store of a URL, else of TWIN_DB_URL, else `data/twin.db`; migrates it first.
+
+    Artefacts lie in `artefacts`, else TWIN_ARTIFACTS, else `artifacts` beside the SQLite file, or
+    `data/artifacts`. Raises StoreError with one sentence.
+    """
+    given = url or os.environ.get(URL_VARIABLE) or f"sqlite:///{DATA / 'twin.db'}"
+    database = open_database(given)
+    named = artefacts or os.environ.get(ARTEFACTS_VARIABLE)
+    beside = database.path.parent if database.path else DATA
+    folder = Path(named).resolve() if named else beside / "artifacts"
+    prepare_file(database, folder)
+    upgrade(database)
+    return Store(database, Artefacts(folder))

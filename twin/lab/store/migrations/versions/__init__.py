@@ -1,0 +1,1 @@
+"""One file per revision, in the order of their names."""

@@ -1,0 +1,77 @@
+"""Owners: the processes that run things, and whether one still lives.
+
+A run names its owner, so that only a dead process's run is marked interrupted. On the same
+machine the process table knows; elsewhere only the heartbeat does.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+SILENT_S = 30.0  # no heartbeat for so long: an owner on another machine is taken for dead
+STUCK_S = 600.0  # the same for a process of this machine that exists but does nothing
+PROC = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """One process: its own unguessable name, and where to look whether it lives."""
+
+    name: str
+    host: str
+    pid: int
+    started: str  # tells a process from a later one with the same number
+
+    @staticmethod
+    def here(name: str = "") -> Owner:
+        """The process that calls."""
+        pid = os.getpid()
+        return Owner(name or secrets.token_urlsafe(12), this_host(), pid, _started(pid) or "")
+
+    def lives(self, silent_s: float) -> bool:
+        """Whether the process still runs, given how long its last heartbeat is past (s)."""
+        if self.host != this_host():
+            return silent_s < SILENT_S
+        if self.pid == os.getpid():
+            return True
+        started = _started(self.pid)
+        return started is not None and started == self.started and silent_s < STUCK_S
+
+
+@lru_cache(maxsize=1)
+def this_host() -> str:
+    """Name of this machine's process table: host, boot and, in a container, its namespace."""
+    parts = [socket.gethostname()]
+    boot, space = PROC / "sys/kernel/random/boot_id", PROC / "self/ns/pid"
+    if boot.exists():
+        parts.append(boot.read_text("ascii").strip())
+    if space.exists():
+        parts.append(str(space.readlink()))
+    return " ".join(parts)[:255]
+
+
+def _started(pid: int) -> str | None:
+    """Start time of a process in clock ticks ('' where unknown), None when it is gone."""
+    if not PROC.joinpath("self/stat").exists():
+        return _started_without_proc(pid)
+    try:
+        text = PROC.joinpath(str(pid), "stat").read_text("utf-8", "replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    state, *rest = text.rpartition(")")[2].split()  # the name before it may hold anything
+    return None if state in "ZX" else rest[18]
+
+
+def _started_without_proc(pid: int) -> str | None:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        return ""
+    return ""

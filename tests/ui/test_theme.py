@@ -9,9 +9,9 @@ import pytest
 
 from twin.ui import theme
 
-CONFIG = tomllib.loads(
-    (Path(__file__).parents[2] / ".streamlit/config.toml").read_text("utf-8")
-)["theme"]
+CONFIG = tomllib.loads((Path(__file__).parents[2] / ".streamlit/config.toml").read_text("utf-8"))[
+    "theme"
+]
 # Machado, Oliveira, Fernandes 2009, severity 1: linear RGB as seen with each dichromacy.
 SEEN = {
     "full": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),

@@ -177,6 +177,8 @@ CHOICES = {
     "deepseek-r1": "DeepSeek-R1",
     "ascend-910c": "Ascend 910C",
     "fixed": "Fixed",
+    "servegen-deepseek-r1": "ServeGen DeepSeek-R1",
+    "mooncake-conversation": "Mooncake conversation",
 } | {name: name.upper() for name in ("ub", "rdma", "vpc", "int8", "bf16", "fp8", "fp4")}
 # The same word in two fields can mean two things.
 CHOICES_OF = {
@@ -292,7 +294,8 @@ def label(path: str) -> str:
     """A field's name for people, with its unit: 'Request rate (req/s)'."""
     name = LABELS.get(path) or path.rsplit(".", 1)[-1].replace("_", " ").capitalize()
     unit = field_unit(path)
-    return f"{name} ({unit})" if unit else name
+    # Said once: "Prefill instances" needs no "(instances)".
+    return name if not unit or unit in name.lower() else f"{name} ({unit})"
 
 
 def choice_label(path: str, option: str) -> str:

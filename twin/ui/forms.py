@@ -42,15 +42,13 @@ def group(paths: Iterable[str]) -> None:
             continue
         with grid.cell():
             field(path)
-            if session.refusal(path):
-                st.markdown(f":red[:material/error: {session.refusal(path)}]")
     if idle:
         said = "; ".join(f"{', '.join(names)} ({why})" for why, names in idle.items())
         st.caption(f"Not used with these choices: {said}.")
 
 
 def field(path: str) -> None:
-    """One field's widget; an edit goes straight into the draft."""
+    """One field's widget; an edit goes into the draft, or says right here why it cannot."""
     value = session.value(path)
     common: dict[str, Any] = {
         "key": session.field_key(path),
@@ -67,6 +65,8 @@ def field(path: str) -> None:
         _number(path, value, common)
     else:
         st.text_input(label(path), value, max_chars=longest(path), **common)
+    if session.refusal(path):
+        st.markdown(f":red[:material/error: {session.refusal(path)}]")
 
 
 def _choice(path: str, value: str, listed: list[str], common: Mapping[str, Any]) -> None:
@@ -96,6 +96,5 @@ def _number(path: str, value: float, common: Mapping[str, Any]) -> None:
         kind(value),
         step=max(1, int(step)) if kind is int else float(step),
         format="%d" if kind is int else "%.6g",
-        required=True,
         **common,
     )

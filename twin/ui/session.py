@@ -17,8 +17,8 @@ from typing import Any
 import streamlit as st
 
 from twin.facts import Facts
-from twin.lab import library
-from twin.spec import Scenario, SpecError, with_overrides
+from twin.lab import estimate, library
+from twin.spec import Scenario, SpecError, canonical, with_overrides
 
 HISTORY_LENGTH = 100  # scenarios a visitor can step back through
 
@@ -102,7 +102,11 @@ def propose(changes: dict[str, Any]) -> str:
 
 def edit(path: str) -> None:
     """Take the value of a field's widget into the draft: the one callback of every form."""
-    propose({path: st.session_state[field_key(path)]})
+    value = st.session_state[field_key(path)]
+    if value is None:  # an emptied field: show the last value again
+        _state().generation += 1
+    else:
+        propose({path: value})
 
 
 def value(path: str) -> Any:
@@ -180,3 +184,53 @@ def _settle() -> None:
     state = _state()
     state.generation += 1
     state.pending, state.refusal = {}, ""
+
+
+def open_link() -> None:
+    """Take the scenario that the address names, once per address; keep the address as it is."""
+    from twin.lab import share
+
+    query = st.query_params.to_dict()
+    wanted = share.scenario_query(query)
+    if not wanted or wanted == _state().get("opened"):
+        return
+    _state().opened, _state().link_problem = wanted, ""
+    try:
+        start_from(share.open_scenario(query, store()))
+    except (SpecError, share.ShareError) as error:
+        _state().link_problem = str(error)
+
+
+def link_problem() -> str:
+    """Why the address could not be opened, '' when it could or names nothing."""
+    return _state().get("link_problem", "")
+
+
+def link() -> str:
+    """Address of this page with the draft inside it, from the host on."""
+    from twin.lab import share
+
+    return share.scenario_link(draft())
+
+
+def offered(scenario: Scenario) -> estimate.Offered | str:
+    """What the scenario's traffic asks for, or one sentence why that cannot be said."""
+    return _offered(canonical(scenario), scenario)
+
+
+@st.cache_data(show_spinner=False, max_entries=200)
+def _offered(key: str, _scenario: Scenario) -> estimate.Offered | str:
+    try:
+        return estimate.offered(_scenario, facts())
+    except ValueError as error:
+        return str(error)
+
+
+def run(scenario: Scenario) -> str:
+    """Ask for a run in the background; returns its id."""
+    raise NotImplementedError
+
+
+def recent_runs(count: int) -> list[Any]:
+    """The latest runs kept here."""
+    return []

@@ -1,0 +1,160 @@
+"""Every field of a scenario has one place in one form, says its unit, and reaches the draft."""
+
+import itertools
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from twin.lab.documents import fields as declared
+from twin.lab.library import load_facts
+from twin.spec import Scenario, SpecError, field_unit, with_overrides
+from twin.ui.fields import (
+    DEPLOYMENT,
+    ELSEWHERE,
+    SUPERNODE,
+    WORKLOAD,
+    bounds,
+    label,
+    options,
+    tooltip,
+    why_idle,
+)
+
+PATHS = [p for form in (WORKLOAD, DEPLOYMENT, SUPERNODE) for paths in form.values() for p in paths]
+
+
+def one_field(path: str) -> None:
+    """The script under test: one field of the form."""
+    from twin.ui import forms
+
+    forms.field(path)
+
+
+def other_value(path, value):
+    """A value of the field that is allowed and not the one it has."""
+    choices = options(path, load_facts())
+    if isinstance(value, bool):
+        return not value
+    if choices is not None:
+        return next((c for c in choices if c != value), None)
+    low, _ = bounds(path)
+    smaller = type(value)((low + value) / 2)
+    return smaller if smaller != value else value + 1
+
+
+def read(scenario, path):
+    for part in path.split("."):
+        scenario = getattr(scenario, part)
+    return scenario
+
+
+def test_every_field_has_exactly_one_place():
+    assert sorted([*PATHS, *ELSEWHERE]) == sorted(path for path, _ in declared())
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_field_says_its_unit_and_where_its_default_comes_from(path):
+    unit = field_unit(path)
+    assert unit.lower() in label(path).lower()
+    assert "Default" in tooltip(path)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_an_edit_reaches_the_draft_and_nothing_else_or_is_refused_in_a_sentence(path):
+    at = AppTest.from_function(one_field, args=(path,)).run()
+    before = at.session_state["history"][0]
+    value = other_value(path, read(before, path))
+    if value is None:
+        pytest.skip(f"{path} has one choice only: {options(path, load_facts())}")
+    widget = at.get_by_key(f"field:{path}:0")
+    widget.set_value(value)
+    at.run()
+    assert not at.exception
+    after = at.session_state["history"][-1]
+    try:
+        assert after == with_overrides(before, {path: value})
+    except SpecError as refused:
+        assert after == before
+        assert str(refused) in at.markdown[0].value
+
+
+def scenarios():
+    """Scenarios with every combination of the choices that switch other fields off."""
+    for arrivals, prefix, mode in itertools.product(
+        ("poisson", "gamma", "closed_loop", "trace"),
+        ("shared", "sessions"),
+        ("disaggregated", "colocated"),
+    ):
+        yield with_overrides(
+            Scenario(),
+            {
+                "workload.arrivals": arrivals,
+                "workload.prefix": prefix,
+                "workload.trace.digest": "0" * 64,
+                "deployment.mode": mode,
+            },
+        )
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_field_applies_to_some_scenario(path):
+    assert any(not why_idle(path, s) for s in scenarios())
+
+
+def two_pools() -> None:
+    """The script under test: two fields that only hold together."""
+    from twin.ui import forms
+
+    forms.group(("deployment.prefill.instances", "deployment.decode.npus_per_instance"))
+
+
+def test_a_refused_edit_waits_for_the_one_that_makes_it_possible():
+    at = AppTest.from_function(two_pools).run()
+    at.number_input(key="field:deployment.prefill.instances:0").set_value(20).run()
+    assert "320" in at.markdown[0].value or "480" in at.markdown[0].value
+    assert at.session_state["history"][-1].deployment.prefill.instances == 6
+    at.number_input(key="field:deployment.decode.npus_per_instance:0").set_value(64).run()
+    assert not at.markdown
+    assert at.session_state["history"][-1].deployment.prefill.instances == 20
+    assert at.session_state["history"][-1].deployment.decode.npus_per_instance == 64
+
+
+def undoable() -> None:
+    """The script under test: a field and the two buttons of history."""
+    import streamlit as st
+
+    from twin.ui import forms, session
+
+    st.button("undo", on_click=session.undo, key="undo")
+    st.button("redo", on_click=session.redo, key="redo")
+    forms.field("workload.input_tokens")
+
+
+def shown(at):
+    return at.number_input[0].value
+
+
+def test_undo_and_redo_step_through_the_scenarios():
+    at = AppTest.from_function(undoable).run()
+    first = shown(at)
+    at.number_input[0].set_value(first + 100).run()
+    at.number_input[0].set_value(first + 200).run()
+    at.button(key="undo").click().run()
+    assert shown(at) == first + 100
+    at.button(key="undo").click().run()
+    assert shown(at) == first
+    at.button(key="redo").click().run()
+    assert shown(at) == first + 100
+
+
+def test_an_emptied_number_keeps_its_last_value():
+    at = AppTest.from_function(undoable).run()
+    first = shown(at)
+    at.number_input[0].set_value(None).run()
+    assert not at.exception
+    assert shown(at) == first
+
+
+def test_trace_arrivals_without_a_trace_are_refused_in_one_sentence():
+    with pytest.raises(SpecError, match="load a trace file first"):
+        with_overrides(Scenario(), {"workload.arrivals": "trace"})

@@ -1,0 +1,82 @@
+"""What a scenario asks for and what its machine can give, before anything is simulated.
+
+`offered` draws a small sample of the very requests a run would see; `capacity` puts the steady
+state by formula beside it. Both answer in milliseconds, for forms that show consequences while
+they are edited. Queues, warm-up and reuse of a filling memory pool are a run's business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from twin.facts import Facts
+from twin.serving.workload import TraceTable, generate
+from twin.spec import Scenario
+
+SAMPLE = 4000  # requests a sample holds
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """The traffic in numbers; rates are None in a closed loop, which takes what it is given."""
+
+    requests: int  # in the sample, or in the whole trace
+    rate_req_per_s: float | None
+    input_tokens_mean: float
+    input_tokens_p50: float
+    input_tokens_p95: float
+    output_tokens_mean: float
+    output_tokens_p50: float
+    output_tokens_p95: float
+    reuse: float  # share of prompt tokens an endless memory pool would have seen before
+
+    @property
+    def input_per_output(self) -> float:
+        """Prompt tokens for one answer token: what prefill and decode pools are sized by."""
+        return self.input_tokens_mean / self.output_tokens_mean
+
+    @property
+    def input_tokens_per_s(self) -> float | None:
+        """Prompt tokens offered per second."""
+        return None if self.rate_req_per_s is None else self.rate_req_per_s * self.input_tokens_mean
+
+    @property
+    def output_tokens_per_s(self) -> float | None:
+        """Answer tokens asked for per second."""
+        if self.rate_req_per_s is None:
+            return None
+        return self.rate_req_per_s * self.output_tokens_mean
+
+
+def offered(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -> Offered:
+    """The scenario's traffic, from its first requests; raises the workload's own error."""
+    workload = scenario.workload
+    rate: float | None = workload.rate_req_per_s
+    if workload.arrivals == "closed_loop":
+        rate = None
+    elif trace is not None:
+        copies = workload.trace.tree_copies * workload.trace.rate_multiplier
+        rate = len(trace) / max(trace.duration_s, 1e-9) * copies
+    # The reuse of a sample is that of its own length, so a trace is taken whole.
+    count = SAMPLE if trace is None else len(trace)
+    horizon_s = 2.0 * count / rate if rate else scenario.horizon_s
+    block_tokens = scenario.memory_pool.block_tokens
+    sample = generate(workload, horizon_s, scenario.seed, block_tokens, facts, trace, count)
+    prompts, answers = sample.input_tokens, sample.output_tokens
+    whole = int(sample.segment_blocks.sum())
+    p50_in, p95_in = np.quantile(prompts, (0.5, 0.95))
+    p50_out, p95_out = np.quantile(answers, (0.5, 0.95))
+    return Offered(
+        requests=len(sample),
+        rate_req_per_s=rate,
+        input_tokens_mean=float(prompts.mean()),
+        input_tokens_p50=float(p50_in),
+        input_tokens_p95=float(p95_in),
+        output_tokens_mean=float(answers.mean()),
+        output_tokens_p50=float(p50_out),
+        output_tokens_p95=float(p95_out),
+        # Blocks are prefix-chained: a block seen twice was a hit the second time.
+        reuse=(whole - sample.blocks) * block_tokens / float(prompts.sum()) if whole else 0.0,
+    )

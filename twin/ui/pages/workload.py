@@ -1,0 +1,60 @@
+"""The traffic: arrivals, lengths, shared prefixes, a recorded trace, and what it asks for."""
+
+import streamlit as st
+
+from twin.metrics.measures import amount
+from twin.spec import npus_used
+from twin.ui import forms, session, upload, words
+from twin.ui.fields import WORKLOAD
+from twin.ui.toolbar import header
+
+header("Workload", "When requests come, how long they are, and what they share.")
+form, facts = st.columns([3, 2], gap="large")
+
+# 1) The form: a few fields at a time.
+with form:
+    group = st.segmented_control(
+        "Group", list(WORKLOAD), default="Traffic", required=True,
+        label_visibility="collapsed", key="workload-group", persist_state="session", wrap=True,
+    )  # fmt: skip
+    forms.group(WORKLOAD[group])
+    if group == "Traffic" and session.value("workload.arrivals") == "trace":
+        upload.trace_upload()
+
+# 2) What it asks of the machine, by a sample of the very requests a run would see.
+with facts, st.container(border=True):
+    st.markdown("**What this asks for**")
+    asked = session.offered(session.draft())
+    if isinstance(asked, str):
+        st.caption(asked)
+        st.stop()
+    with st.grid(2, min_column_width=150):
+        st.metric(
+            "Prompt : answer tokens",
+            f"{asked.input_per_output:,.3g} : 1",
+            help="Prompt tokens for each answer token. It decides how many NPUs should prefill "
+            "and how many should decode.",
+        )
+        st.metric(*words.split(session.draft()))
+        if asked.rate_req_per_s is None:
+            st.metric("Requests in flight", words.traffic(session.draft()))
+        else:
+            npus = npus_used(session.draft())
+            st.metric("Requests", amount(asked.rate_req_per_s, "rate", "req/s"))
+            st.metric("Prompt tokens", amount(asked.input_tokens_per_s, "rate", "tokens/s"))
+            st.metric("Answer tokens", amount(asked.output_tokens_per_s, "rate", "tokens/s"))
+            st.metric(
+                "Answer tokens, shared out",
+                amount(asked.output_tokens_per_s / npus, "rate", "tokens/s"),
+                help=f"Answer tokens per second for each of the {npus:,} NPUs that serve.",
+            )
+        st.metric(
+            "Reusable prompt tokens",
+            amount(asked.reuse, "share"),
+            help="Share of prompt tokens that an endless memory pool would have seen before.",
+        )
+    st.caption(
+        f"Prompts: half are under {asked.input_tokens_p50:,.0f} tokens, 95 % under "
+        f"{asked.input_tokens_p95:,.0f}. Answers: half under {asked.output_tokens_p50:,.0f}, "
+        f"95 % under {asked.output_tokens_p95:,.0f}. From {asked.requests:,} requests."
+    )

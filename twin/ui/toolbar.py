@@ -1,0 +1,77 @@
+"""The bar above every form: what the draft is, what was changed, undo, link, Run."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from twin.spec import field_unit
+from twin.ui import forms, session
+from twin.ui.fields import ELSEWHERE, LABELS, label, show
+from twin.ui.link import copy_link
+
+RUN_PAGE = "twin/ui/pages/run.py"
+
+
+def header(title: str, sentence: str) -> None:
+    """Title, one sentence, and the bar: the top of every page that edits the draft."""
+    session.open_link()
+    st.title(title, anchor=False)
+    st.caption(sentence)
+    toolbar()
+
+
+def toolbar() -> None:
+    """What the draft is on the left; undo, link and Run on the right."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        _name()
+        _changes()
+        st.space("stretch")
+        st.button(
+            ":material/undo:", help="Undo", on_click=session.undo,
+            disabled=not session.can_undo(), key="undo",
+        )  # fmt: skip
+        st.button(
+            ":material/redo:", help="Redo", on_click=session.redo,
+            disabled=not session.can_redo(), key="redo",
+        )  # fmt: skip
+        copy_link(session.link())
+        run_button("Run")
+    if session.link_problem():
+        st.error(session.link_problem(), icon=":material/link_off:")
+
+
+def run_button(text: str, **layout: str) -> None:
+    """The one primary button: runs the draft in the background and opens the run's page."""
+    refused = session.refusal()
+    if st.button(
+        text,
+        type="primary",
+        icon=":material/play_arrow:",
+        disabled=bool(refused),
+        help=f"Not yet: {refused}" if refused else None,
+        key="run-draft",
+        **layout,  # type: ignore[arg-type]
+    ):
+        st.switch_page(RUN_PAGE, query_params={"run": session.run(session.draft())})
+
+
+def _name() -> None:
+    with st.popover(session.draft().name, icon=":material/edit:", type="tertiary"):
+        forms.field("name")
+        forms.field("question")
+        if session.draft().source:
+            st.caption(f"Figures: {session.draft().source}")
+
+
+def _changes() -> None:
+    changed = {p: v for p, v in session.changes().items() if p not in ELSEWHERE}
+    if not changed:
+        return
+    count = f"{len(changed)} change{'s' if len(changed) > 1 else ''}"
+    with st.popover(count, icon=":material/difference:", type="tertiary"):
+        st.caption(f"Against {session.preset().name}")
+        for path, (old, new) in changed.items():
+            unit = field_unit(path)
+            name = LABELS.get(path) or label(path)
+            st.markdown(f"{name}: :gray[{show(old, path)}] → **{show(new, path)}** {unit}".rstrip())
+        st.button("Back to the preset", icon=":material/restart_alt:", on_click=session.reset)

@@ -89,7 +89,7 @@ def test_every_link_has_capacity_latency_and_plane():
         assert edge["plane"] in {"ub", "rdma", "vpc"}
 
 
-def test_the_rdma_plane_joins_npus_only_and_the_vpc_plane_one_card_a_node():
+def test_the_rdma_plane_joins_npus_only_and_the_vpc_plane_one_dpu_a_node():
     rdma = {FULL.nodes[v]["kind"] for e in FULL.edges(data=True) if e[2]["plane"] == "rdma"
             for v in e[:2]}  # fmt: skip
     assert rdma == {"die", "nic", "rdma"}

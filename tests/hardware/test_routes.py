@@ -96,12 +96,12 @@ def test_the_two_dies_of_one_npu_use_the_link_between_them():
     assert all_to_all(FULL, [4, 5], operation="nominal").bytes_per_s == 270e9
 
 
-def test_the_pool_fills_dies_at_their_ports_over_ub_and_at_the_card_over_vpc():
+def test_the_pool_fills_dies_at_their_ports_over_ub_and_at_the_dpu_over_vpc():
     ub, vpc = pool_read(FULL, range(32)), pool_read(FULL, range(32), "vpc")
     assert ub.bytes_per_s == pytest.approx(32 * 164e9, rel=0.01)
     assert ub.bottleneck.startswith("UB links")
     assert vpc.bytes_per_s == pytest.approx(2 * 40e9 * 48 / 47)
-    assert vpc.bottleneck.startswith("VPC card")
+    assert vpc.bottleneck.startswith("Qingtian DPU")
 
 
 def test_a_pool_on_few_nodes_is_held_by_their_cpus():
@@ -110,11 +110,11 @@ def test_a_pool_on_few_nodes_is_held_by_their_cpus():
     assert price.bytes_per_s == pytest.approx(4 * 150.6e9, rel=0.03)
 
 
-def test_a_die_sends_kv_through_its_own_nic_but_shares_the_vpc_card():
+def test_a_die_sends_kv_through_its_own_nic_but_shares_the_dpu():
     assert nic(FULL, 7, "rdma", "nominal").bytes_per_s == 25e9
     assert nic(FULL, 7, "ub", "nominal").bytes_per_s == 196e9
-    card = nic(FULL, 7, "vpc", "nominal")
-    assert (card.bytes_per_s, card.shared_by_dies) == (50e9, 16)
+    dpu = nic(FULL, 7, "vpc", "nominal")
+    assert (dpu.bytes_per_s, dpu.shared_by_dies) == (50e9, 16)
 
 
 def test_what_is_cut_off_says_so():

@@ -17,7 +17,7 @@ Operation: TypeAlias = Literal["read", "write", "nominal"]
 Plane: TypeAlias = Literal["ub", "rdma", "vpc"]
 
 FORWARDS = {"l1", "l2", "nic", "rdma", "qingtian", "vpc"}  # dies and CPUs end a path
-IN_NODE = {"die-L1", "CPU-L1"}  # UB links that lead a die to the CPU with the VPC card
+IN_NODE = {"die-L1", "CPU-L1"}  # UB links that lead a die to the CPU with the Qingtian DPU
 
 
 def efficiency(fabric: Fabric, kind: str, plane: str, operation: Operation) -> float:

@@ -70,7 +70,7 @@ def between(
     """Price between two elements (a vertex name, or a die's number) over all parallel paths.
 
     Raises HardwareError when the plane does not join them. On the VPC plane a die goes through
-    the UB links of its own node to the CPU with the Qingtian card; two dies of one node stay in it.
+    the UB links of its own node to the CPU with the Qingtian DPU; two dies of one node stay in it.
     """
     a, b = vertex(fabric, src), vertex(fabric, dst)
     if a == b:
@@ -124,8 +124,11 @@ def _injection(
     if away == 0.0:
         return [(ports, f"UB links of {name}")]
     if plane == "vpc":
-        card = port_rate(fabric, f"Qingtian {node}", "Qingtian-VPC", operation)
-        return [(ports, f"UB links of {name}"), (card / (crowd * away), f"VPC card of node {node}")]
+        dpu = port_rate(fabric, f"Qingtian {node}", "Qingtian-VPC", operation)
+        return [
+            (ports, f"UB links of {name}"),
+            (dpu / (crowd * away), f"Qingtian DPU of node {node}"),
+        ]
     if not fabric.graph["l2_chips_per_sub_plane"]:
         by_nic = port_rate(fabric, name, "die-NIC", operation)
         local = [(ports / (1.0 - away), f"UB links of {name}")] if away < 1.0 else []
@@ -164,7 +167,7 @@ def pool_read(
     """Bytes/s into all of `dies` together from the DRAM of the CPUs of `nodes` (default: all).
 
     Blocks lie evenly over the nodes (consistent hashing), so each gives the same share, and a
-    node's own share stays inside it. On the VPC plane a node's one card carries what comes in
+    node's own share stays inside it. On the VPC plane a node's one DPU carries what comes in
     and what goes out, each its own direction. Where the UB plane ends at the node, remote blocks
     come in through the dies' NICs.
     """
@@ -213,8 +216,8 @@ def _door(
     if plane == "ub":
         return sum(uplinks(fabric, node, among, "read").values()), f"L1 uplinks of node {node}"
     if plane == "vpc":
-        card = port_rate(fabric, f"Qingtian {node}", "Qingtian-VPC", "read")
-        return card, f"VPC card of node {node}"
+        dpu = port_rate(fabric, f"Qingtian {node}", "Qingtian-VPC", "read")
+        return dpu, f"Qingtian DPU of node {node}"
     nics = sum(port_rate(fabric, name, "die-NIC", "read") for name in names)
     return nics, f"NICs of node {node}"
 
@@ -222,7 +225,7 @@ def _door(
 def nic(fabric: Fabric, die: int, plane: Plane = "rdma", operation: Operation = "write") -> Price:
     """What one die can send to, or receive from, another node on a plane.
 
-    On the VPC plane the rate is the node's card, shared by the `shared_by_dies` dies of the node.
+    On the VPC plane the rate is the node's DPU, shared by the `shared_by_dies` dies of the node.
     """
     name = die_name(fabric, die)
     node = fabric.nodes[name]["node"]
@@ -230,7 +233,7 @@ def nic(fabric: Fabric, die: int, plane: Plane = "rdma", operation: Operation = 
     if plane == "vpc":
         rate = port_rate(fabric, f"Qingtian {node}", "Qingtian-VPC", operation)
         crowd = fabric.graph["supernode"].npus_per_node * fabric.graph["dies_per_npu"]
-        label = f"VPC card of node {node}"
+        label = f"Qingtian DPU of node {node}"
     elif plane == "rdma" or not fabric.graph["l2_chips_per_sub_plane"]:
         plane = "rdma"
         rate, label = port_rate(fabric, name, "die-NIC", operation), f"NIC of {name}"

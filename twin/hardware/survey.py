@@ -52,7 +52,7 @@ def summary(fabric: Fabric) -> dict[str, float]:
         "l2_chips_per_sub_plane": fabric.graph["l2_chips_per_sub_plane"],
         "sub_planes": s.sub_planes,
         "nics": kinds["nic"],
-        "qingtian_cards": kinds["qingtian"],
+        "dpus": kinds["qingtian"],
         "ub_links": sum(links[k] for k in ("die-L1", "CPU-L1", "L1-L2", "die-die")),
         "l2_ports": ports,
         "l2_ports_used": links["L1-L2"],
@@ -82,7 +82,7 @@ def uplink_matrix(fabric: Fabric) -> np.ndarray[tuple[int, int], np.dtype[np.flo
 
 
 def node_elements(fabric: Fabric, node: int) -> list[Element]:
-    """Dies, CPUs, L1 chips, NICs and the Qingtian card of a node, in the order of the graph."""
+    """Dies, CPUs, L1 chips, NICs and the Qingtian DPU of a node, in the order of the graph."""
     return [_element(fabric, v) for v, data in fabric.nodes(data=True) if data.get("node") == node]
 
 

@@ -8,6 +8,7 @@ SQLite and PostgreSQL is in this file and in `guards`.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import logging
 import sqlite3
@@ -142,12 +143,11 @@ def _open_sqlite(url: URL) -> Database:
 
 
 def _sqlite_driver() -> Any:
-    """The newest SQLite at hand: Python's own, or the pysqlite3 package where installed."""
-    try:
-        from pysqlite3 import dbapi2  # type: ignore[import-not-found]
-    except ImportError:
+    """The newest SQLite at hand: Python's own, or the optional package pysqlite3."""
+    if importlib.util.find_spec("pysqlite3") is None:
         return sqlite3
-    return dbapi2 if dbapi2.sqlite_version_info > sqlite3.sqlite_version_info else sqlite3
+    other = importlib.import_module("pysqlite3.dbapi2")
+    return other if other.sqlite_version_info > sqlite3.sqlite_version_info else sqlite3
 
 
 POOL: dict[str, Any] = {"pool_size": 8, "max_overflow": 40}

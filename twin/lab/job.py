@@ -1,0 +1,234 @@
+"""A job: one stored run carried out, in whatever process calls.
+
+As a program (`python -m twin.lab.job`) it is the process that `runner` starts: it takes queued
+runs one after the other, until its parent is gone or there has been nothing to do for long. It
+imports no screen; the engine is imported once and then stays warm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import os
+import secrets
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from twin.facts import Facts
+from twin.lab.library import load_facts
+from twin.lab.store import Owner, RunRow, Store, StoreError, open_store
+from twin.lab.store.runs import Beat, Result
+from twin.spec import Scenario
+
+if TYPE_CHECKING:
+    from twin.serving.workload import TraceTable
+
+log = logging.getLogger(__name__)
+
+ENGINE = "twin.engine.simulate"
+PULSE_S = 0.25  # between two looks at the database while a run goes on
+POLL_S = 1.0  # between two looks for work; a line on standard input wakes at once
+PEAK_BYTES_MAX = 2e9  # a process that grew beyond this gives its memory back by ending
+
+Watch = Callable[[float, Mapping[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What answers a scenario: a function, its version, and what it raises when stopped."""
+
+    simulate: Callable[..., Result]
+    version: str
+    cancelled: type[BaseException]
+
+
+def load_engine(name: str = ENGINE) -> Engine:
+    """The engine of a module that has `simulate`, `ENGINE_VERSION` and `Cancelled`."""
+    module = importlib.import_module(name)
+    return Engine(module.simulate, module.ENGINE_VERSION, module.Cancelled)
+
+
+class Pulse:
+    """A thread that tells the store how a run goes, and hears when it shall stop.
+
+    The simulation itself never waits for the database.
+    """
+
+    def __init__(self, store: Store, run: str, owner: Owner):
+        self._store, self._run, self._owner = store, run, owner
+        self._told: tuple[float, dict[str, Any]] = (0.0, {})
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._beat_until_over, daemon=True)
+        self.order: Beat = "go"
+
+    def tell(self, fraction: float, live: Mapping[str, Any]) -> bool:
+        """Note the share done (0..1) and live numbers; False means stop."""
+        self._told = (fraction, dict(live))
+        return self.order == "go"
+
+    def _beat_until_over(self) -> None:
+        while not self._over.wait(PULSE_S):
+            try:
+                self.order = self._store.runs.beat(self._run, self._owner, *self._told)
+            except StoreError as error:
+                # The next beat may get through; a run outlives many missed ones.
+                log.warning("progress of run %s was not stored: %s", self._run, error)
+
+    def __enter__(self) -> Pulse:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+def execute(
+    store: Store,
+    row: RunRow,
+    owner: Owner,
+    engine: Engine,
+    *,
+    facts: Facts | None = None,
+    trace: TraceTable | None = None,
+    watch: Watch | None = None,
+) -> Result:
+    """Carry out a running run and store how it ended; `watch` gets progress in this thread.
+
+    Whatever goes wrong is stored as a sentence and raised again; a request to stop raises the
+    engine's own exception.
+    """
+    start_s = time.monotonic()
+    try:
+        with Pulse(store, row.id, owner) as pulse:
+
+            def progress(fraction: float, live: Mapping[str, Any]) -> bool:
+                if watch is not None:
+                    watch(fraction, live)
+                return pulse.tell(fraction, live)
+
+            result = _answer(store, row, engine, facts, trace, progress)
+            store.runs.finish(row.id, owner, result, time.monotonic() - start_s)
+    except (engine.cancelled, KeyboardInterrupt):
+        store.runs.cancelled(row.id, owner)
+        raise
+    except Exception as error:
+        store.runs.fail(row.id, owner, _sentence(error, row.id))
+        raise
+    return result
+
+
+def _answer(
+    store: Store,
+    row: RunRow,
+    engine: Engine,
+    facts: Facts | None,
+    trace: TraceTable | None,
+    progress: Callable[[float, Mapping[str, Any]], bool],
+) -> Result:
+    """Exactly what the row asks: its scenario, its facts, its engine."""
+    if row.engine_version != engine.version:
+        raise StoreError(
+            f"this run was asked of engine {row.engine_version}, and here is {engine.version}: "
+            "run the scenario again"
+        )
+    scenario = store.scenarios.load(row.scenario)
+    facts = facts or load_facts()
+    if facts.digest != row.facts_digest:
+        facts = store.facts(row.facts_digest)
+    if trace is None and uses_trace(scenario):
+        trace = store.traces.load(scenario.workload.trace.digest)
+    return engine.simulate(scenario, facts, trace=trace, progress=progress)
+
+
+def uses_trace(scenario: Scenario) -> bool:
+    """Whether a scenario replays a recorded trace."""
+    return scenario.workload.arrivals == "trace"
+
+
+def _sentence(error: Exception, run: str) -> str:
+    """What a person is told; a failure of the program itself points to the log."""
+    if type(error).__module__.startswith("twin."):
+        return str(error)
+    reference = secrets.token_hex(4)
+    log.error("run %s failed (reference %s)", run, reference, exc_info=error)
+    return f"the engine failed: {type(error).__name__}: {error} (reference {reference} in the log)"
+
+
+class Parent:
+    """Whoever started this process, at the other end of standard input."""
+
+    def __init__(self) -> None:
+        self._woken = threading.Event()
+        self.gone = False
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        for _line in sys.stdin:
+            self._woken.set()
+        self.gone = True
+        self._woken.set()
+
+    def wait(self, timeout_s: float) -> None:
+        """Until woken or gone, at most so long."""
+        self._woken.wait(timeout_s)
+        self._woken.clear()
+
+
+def serve(store: Store, owner: Owner, engine: Engine, parent: Parent, idle_s: float) -> None:
+    """Carry out queued runs until the parent is gone, or there was none for `idle_s`."""
+    last_s = time.monotonic()
+    while not parent.gone and time.monotonic() - last_s < idle_s and _peak_bytes() < PEAK_BYTES_MAX:
+        try:
+            row = store.runs.claim(owner)
+            if row is not None:
+                execute(store, row, owner, engine)
+        except engine.cancelled:
+            log.info("run %s was stopped on request", row.id if row else "")
+        except Exception as error:
+            log.error("%s", error)
+            row = None
+        if row is None:
+            parent.wait(POLL_S)
+        else:
+            last_s = time.monotonic()
+
+
+def _peak_bytes() -> float:
+    """Most memory this process ever had; 0 where the system does not say."""
+    if sys.platform == "win32":
+        return 0.0
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
+
+
+def main() -> None:
+    """Take work from the store named by the environment."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--owner", required=True, help="name under which runs are claimed")
+    parser.add_argument("--engine", default=ENGINE, help="module of the engine")
+    parser.add_argument("--idle-s", type=float, default=float("inf"), help="end after so long")
+    given = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="job %(process)d: %(message)s")
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    if hasattr(os, "nice"):
+        os.nice(5)  # the pages stay quick while runs compute
+    engine = load_engine(given.engine)
+    serve(open_store(), Owner.here(given.owner), engine, Parent(), given.idle_s)
+
+
+if __name__ == "__main__":
+    main()

@@ -18,6 +18,23 @@ if TYPE_CHECKING:
     from twin.serving.workload import TraceTable
 
 
+def question(
+    name: str,
+    settings: Sequence[str] = (),
+    trace: Path | None = None,
+    rate_multiplier: float = 1.0,
+    tree_copies: int = 1,
+) -> tuple[Scenario, TraceTable | None]:
+    """The scenario a person asked for, and the trace it replays, if any. Settings come last."""
+    scenario, table = scenario_named(name), None
+    if trace is not None:
+        from twin.lab.traces import read_trace
+
+        table = read_trace(trace)
+        scenario = replayed(scenario, table, rate_multiplier, tree_copies)
+    return with_overrides(scenario, settings_from(settings)), table
+
+
 def scenario_named(name: str) -> Scenario:
     """The scenario of a TOML file, or of a preset by its key; raises SpecError."""
     if name.endswith(".toml"):
@@ -26,7 +43,7 @@ def scenario_named(name: str) -> Scenario:
     if name in known:
         return known[name]
     close = difflib.get_close_matches(name, known, n=1)
-    hint = f", perhaps {close[0]}" if close else "; `presets` lists them"
+    hint = f", perhaps {close[0]}" if close else "; the command presets lists them"
     raise SpecError(f"{name} is neither a .toml file nor a preset{hint}")
 
 
@@ -48,37 +65,34 @@ def settings_from(words: Sequence[str]) -> dict[str, Any]:
 def _value(text: str) -> Any:
     """A TOML number, boolean or string; anything else is the text itself."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        table = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
         return text
+    return table["value"] if len(table) == 1 else text
 
 
-def with_trace(
-    scenario: Scenario,
-    path: Path,
-    rate_multiplier: float = 1.0,
-    tree_copies: int = 1,
-) -> tuple[Scenario, TraceTable]:
-    """The scenario with its workload, and its horizon, replaced by a trace file's.
+def replayed(
+    scenario: Scenario, table: TraceTable, rate_multiplier: float = 1.0, tree_copies: int = 1
+) -> Scenario:
+    """The scenario with its workload, and its horizon, replaced by a trace's.
 
-    The horizon is the trace's duration divided by the multiplier. Nothing is left out as warm-up:
-    a recorded stream is the question itself, so its figures are of the whole of it.
+    The horizon is the trace's duration divided by the multiplier, and long enough for its last
+    request and its last copy. Nothing is left out as warm-up: a recorded stream is the question
+    itself, so its figures are of the whole of it. A trace without times keeps the horizon.
     """
-    from twin.lab.traces import read_trace
+    from twin.serving.replay import COPY_SPREAD_REQUESTS, timestamp_quantum
 
-    table = read_trace(path)
-    trace = {
-        "name": path.name,
-        "digest": table.digest,
-        "rate_multiplier": rate_multiplier,
-        "tree_copies": tree_copies,
+    settings: dict[str, Any] = {
+        "workload.arrivals": "trace",
+        "workload.trace.name": table.name,
+        "workload.trace.digest": table.digest,
+        "workload.trace.rate_multiplier": rate_multiplier,
+        "workload.trace.tree_copies": tree_copies,
     }
-    replaced = with_overrides(scenario, {f"workload.trace.{k}": v for k, v in trace.items()})
-    # Half a second more, so that the last arrival lies inside.
-    horizon_s = max(float(table.arrival_s[-1]) / rate_multiplier + 0.5, 1.0)
-    return (
-        with_overrides(
-            replaced, {"workload.arrivals": "trace", "horizon_s": horizon_s, "warmup_s": 0.0}
-        ),
-        table,
-    )
+    if table.has_time:
+        copies_s = table.duration_s * min(1.0, COPY_SPREAD_REQUESTS / max(len(table), 1))
+        late_s = timestamp_quantum(table.arrival_s) + (copies_s if tree_copies > 1 else 0.0)
+        # A step more, so that the last arrival lies inside even when nothing is spread.
+        horizon_s = (table.duration_s + late_s) / rate_multiplier + scenario.step_s
+        settings |= {"horizon_s": max(horizon_s, 1.0), "warmup_s": 0.0}
+    return with_overrides(scenario, settings)

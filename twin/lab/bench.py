@@ -66,6 +66,10 @@ class Measured:
     bytes_per_request: float
     digest: str
 
+    def as_json(self) -> dict[str, Any]:
+        """The figures by name."""
+        return asdict(self)
+
 
 def benchmarks(trace: Path | None = None) -> list[Benchmark]:
     """Every benchmark; `trace` replaces the Mooncake conversation hour looked for by default."""
@@ -130,18 +134,20 @@ def measure(
     for benchmark in chosen:
         progress(benchmark)
         with spawn.Pool(1, maxtasksperchild=1) as process:
-            yield Measured(**process.apply(_measure, (benchmark,)))
+            yield process.apply(_measure, (benchmark,))
 
 
-def _measure(benchmark: Benchmark) -> dict[str, Any]:
+def _measure(benchmark: Benchmark) -> Measured:
     """Warm up, then run once against the clock; runs in its own process."""
     from twin.engine.simulate import simulate
-    from twin.lab.ask import with_trace
+    from twin.lab.ask import replayed
     from twin.lab.library import load_facts
+    from twin.lab.traces import read_trace
 
     scenario, trace = benchmark.scenario, None
     if benchmark.trace is not None:
-        scenario, trace = with_trace(scenario, benchmark.trace, tree_copies=32)
+        trace = read_trace(benchmark.trace)
+        scenario = replayed(scenario, trace, tree_copies=32)
     facts = load_facts()
     brief = {"horizon_s": 5.0, "warmup_s": 1.0}
     simulate(with_overrides(scenario, brief), facts, trace)
@@ -152,7 +158,7 @@ def _measure(benchmark: Benchmark) -> dict[str, Any]:
     wall_s = time.perf_counter() - start
     peak = _peak_rss_bytes()
     requests = int(run.summary["requests"] or 0)
-    measured = Measured(
+    return Measured(
         name=benchmark.name,
         shows=benchmark.shows,
         requests=requests,
@@ -164,7 +170,6 @@ def _measure(benchmark: Benchmark) -> dict[str, Any]:
         bytes_per_request=(peak - base) / max(requests, 1),
         digest=run.digest,
     )
-    return asdict(measured)
 
 
 def _peak_rss_bytes() -> int:

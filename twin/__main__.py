@@ -1,0 +1,185 @@
+"""The command line: `python -m twin COMMAND`. The same library, results and store as the pages.
+
+Words in, one call into `lab`, a table or one JSON object out. Standard output carries the answer,
+standard error everything else. Exit status: 0 the answer is valid, 1 a run broke one of its own
+laws, 2 the question is at fault, said in one sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from twin.metrics.measures import shown
+
+app = typer.Typer(
+    help="A digital twin of an AI supernode that serves large language models.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+out = Console()
+err = Console(stderr=True)
+
+Asked = Annotated[str, typer.Argument(help="A scenario file (.toml) or a preset's key.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="FIELD=VALUE", help="Replace a field: router.policy=round_robin"),
+]
+TraceFile = Annotated[
+    Path | None,
+    typer.Option("--trace", metavar="FILE", help="A recorded stream; replaces the workload."),
+]
+Multiplier = Annotated[float, typer.Option(help="The trace's requests come so many times faster.")]
+Copies = Annotated[int, typer.Option(help="Copies of the trace, each under block ids of its own.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+NoStore = Annotated[bool, typer.Option("--no-store", help="Do not keep the run.")]
+
+HEADLINES = (
+    "ttft_s_p50", "ttft_s_p99", "tpot_s_mean", "tpot_s_p99", "e2e_s_p50", "goodput_req_per_s",
+    "slo_attainment", "throughput_req_per_s", "prefill_tokens_per_s_per_npu",
+    "decode_tokens_per_s_per_npu", "tokens_per_s_per_npu", "hit_token_ratio",
+    "decode_iteration_s_mean", "prefill_utilisation", "decode_utilisation", "preemptions",
+    "requests", "finished", "rejected", "running",
+)  # fmt: skip
+
+
+@app.command()
+def run(
+    scenario: Asked,
+    trace: TraceFile = None,
+    settings: Settings = None,
+    rate_multiplier: Multiplier = 1.0,
+    tree_copies: Copies = 1,
+    as_json: AsJson = False,
+    no_store: NoStore = False,
+) -> None:
+    """Simulate a scenario and keep the run."""
+    from twin.lab.answer import answer
+    from twin.lab.ask import question
+
+    asked, table = question(scenario, settings or [], trace, rate_multiplier, tree_copies)
+    with _progress(asked.name) as watch:
+        found = answer(asked, table, watch, keep=not no_store)
+    if as_json:
+        _print_json(found.as_json())
+    else:
+        _print_run(found.as_json())
+    raise typer.Exit(0 if found.result.valid else 1)
+
+
+@app.command()
+def presets(as_json: AsJson = False) -> None:
+    """List the questions that come with the twin."""
+    from twin.lab.library import presets as library
+
+    if as_json:
+        _print_json({p.key: p.scenario.model_dump(mode="json") for p in library()})
+        return
+    _print_rows(
+        "Presets", ("preset", "question"), [(p.key, p.scenario.question) for p in library()]
+    )
+
+
+@app.command()
+def bench(
+    only: Annotated[str, typer.Option(help="Only benchmarks whose name holds this text.")] = "",
+    trace: TraceFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure speed and memory, each benchmark in a process of its own."""
+    from twin.lab.bench import benchmarks, measure
+
+    chosen = [b for b in benchmarks(trace) if only in b.name]
+    results = []
+    for measured in measure(chosen, lambda b: err.print(f"{b.name}: {b.shows}", style="dim")):
+        results.append(measured)
+        err.print(f"  {measured.requests_per_s:,.0f} requests/s in {measured.wall_s:.1f} s")
+    if as_json:
+        _print_json({m.name: m.as_json() for m in results})
+        return
+    heads = ("benchmark", "requests", "wall", "requests/s", "peak memory", "bytes/request")
+    rows = [
+        (
+            m.name,
+            f"{m.requests:,}",
+            f"{m.wall_s:.2f} s",
+            f"{m.requests_per_s:,.0f}",
+            f"{m.peak_rss_bytes / 1e6:,.0f} MB",
+            f"{m.bytes_per_request:,.0f}",
+        )
+        for m in results
+    ]
+    _print_rows("One core, after warm-up", heads, rows)
+
+
+@contextmanager
+def _progress(name: str) -> Iterator[Callable[[float, Mapping[str, Any]], None]]:
+    """A bar on standard error; the first run on a machine compiles before the bar moves."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, TextColumn("{task.fields[live]}"), console=err, transient=True) as bar:
+        task = bar.add_task(escape(name), total=1.0, live="preparing (compiles once per machine)")
+
+        def watch(fraction: float, live: Mapping[str, Any]) -> None:
+            said = ", ".join(f"{v:,.0f} {k}" for k, v in live.items())
+            bar.update(task, completed=fraction, live=said)
+
+        yield watch
+
+
+def _print_json(value: object) -> None:
+    """Exactly one JSON object on standard output; NaN has no place in it."""
+    sys.stdout.write(json.dumps(value, allow_nan=False) + "\n")
+
+
+def _print_run(found: Mapping[str, Any]) -> None:
+    """A run's headlines, what to know about them, and where it is kept."""
+    summary = found["summary"]
+    rows = [(key, shown(key, summary[key])) for key in HEADLINES if summary.get(key) is not None]
+    _print_rows(str(found["name"]), ("figure", "value"), rows)
+    for note in found["notes"]:
+        out.print(escape(note))
+    for check in found["broken_checks"]:
+        err.print(escape(f"broken: {check['id']} {check['statement']}: {check['detail']}"))
+    wall_s, requests = found["wall_s"], found["requests"]
+    kept = f"kept as run {found['run']}" if found["run"] else "not kept"
+    out.print(f"{requests:,} requests in {wall_s:.2f} s of wall time; {kept}", style="dim")
+
+
+def _print_rows(title: str, heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    """A table; cells are plain text."""
+    table = Table(title=escape(title), title_justify="left")
+    for head in heads:
+        numeric = all(row[heads.index(head)][:1].isdigit() for row in rows)
+        table.add_column(head, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(escape, row))
+    out.print(table)
+
+
+def main() -> None:
+    """Run the command line; a question at fault is one sentence and exit status 2."""
+    from twin.facts import FactError
+
+    try:
+        app(standalone_mode=True)
+    except (ValueError, FactError) as error:
+        # Only the rooms' own errors are sentences; anything else is a fault of the twin.
+        if not type(error).__module__.startswith("twin."):
+            raise
+        err.print(escape(str(error)), style="red", soft_wrap=True)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -8,6 +8,7 @@ It draws nothing (that is `forms`) and knows nothing about what a value does to 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Literal, get_args, get_origin
 
@@ -327,6 +328,17 @@ def show(value: Any, path: str = "") -> str:
     if isinstance(value, int | float):
         return f"{value:,.6g}" if isinstance(value, float) else f"{value:,}"
     return choice_label(path, value) if value else "none"
+
+
+def sentence(refusal: str) -> str:
+    """A refusal for people: fields by the name their form gives them, one full sentence.
+
+    >>> sentence("warmup_s = 30 s must end before horizon_s = 20 s")
+    'Warm-up left out = 30 s must end before Simulated time = 20 s.'
+    """
+    for path in sorted((*LABELS, "workload.arrivals"), key=len, reverse=True):
+        refusal = re.sub(rf"\b{re.escape(path)}\b(?!\.\w)", LABELS.get(path, "Arrivals"), refusal)
+    return refusal[:1].upper() + refusal[1:].rstrip(".") + "."
 
 
 def bounds(path: str) -> tuple[Any, Any]:

@@ -23,6 +23,7 @@ from twin.ui.fields import (
     label,
     longest,
     options,
+    sentence,
     tooltip,
     why_idle,
 )
@@ -66,7 +67,7 @@ def field(path: str) -> None:
     else:
         st.text_input(label(path), value, max_chars=longest(path), **common)
     if session.refusal(path):
-        st.markdown(f":red[:material/error: {session.refusal(path)}]")
+        st.markdown(f":small[:red[:material/error: {sentence(session.refusal(path))}]]")
 
 
 def _choice(path: str, value: str, listed: list[str], common: Mapping[str, Any]) -> None:

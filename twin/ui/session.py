@@ -18,6 +18,8 @@ import streamlit as st
 
 from twin.facts import Facts
 from twin.lab import estimate, library
+from twin.lab.runner import Runner
+from twin.lab.store import RunRow, Store, open_store
 from twin.spec import Scenario, SpecError, canonical, with_overrides
 
 HISTORY_LENGTH = 100  # scenarios a visitor can step back through
@@ -31,11 +33,17 @@ def facts() -> Facts:
 
 
 @st.cache_resource(show_spinner=False)
-def store() -> Any:
-    """The one store of this process, shared by all visitors."""
-    from twin.lab.store import Store
+def store() -> Store:
+    """The one store of this process, shared by all visitors, with every preset in it."""
+    opened = open_store()
+    library.seed_library(opened)
+    return opened
 
-    return Store()
+
+@st.cache_resource(show_spinner=False)
+def runner() -> Runner:
+    """The one runner of this process; starting it marks what a dead server left running."""
+    return Runner(store()).start()
 
 
 @st.cache_data(show_spinner=False, max_entries=1)
@@ -227,10 +235,13 @@ def _offered(key: str, _scenario: Scenario) -> estimate.Offered | str:
 
 
 def run(scenario: Scenario) -> str:
-    """Ask for a run in the background; returns its id."""
-    raise NotImplementedError
+    """Ask for a run in the background; returns its id. Raises StoreError with one sentence.
+
+    A question that was answered before, by this engine and these facts, is not asked twice.
+    """
+    return runner().submit(scenario)
 
 
-def recent_runs(count: int) -> list[Any]:
+def recent_runs(count: int) -> list[RunRow]:
     """The latest runs kept here."""
-    return []
+    return store().runs.search(limit=count).rows

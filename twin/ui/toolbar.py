@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import streamlit as st
 
-from twin.spec import field_unit
+from twin.lab.store import StoreError
+from twin.spec import Scenario, field_unit
 from twin.ui import forms, session
-from twin.ui.fields import ELSEWHERE, LABELS, label, show
+from twin.ui.fields import ELSEWHERE, LABELS, label, sentence, show
 from twin.ui.link import copy_link
 
 RUN_PAGE = "twin/ui/pages/run.py"
@@ -48,15 +49,25 @@ def run_button(text: str, **layout: str) -> None:
         type="primary",
         icon=":material/play_arrow:",
         disabled=bool(refused),
-        help=f"Not yet: {refused}" if refused else None,
+        help=f"Not yet: {sentence(refused)}" if refused else None,
         key="run-draft",
         **layout,  # type: ignore[arg-type]
     ):
-        st.switch_page(RUN_PAGE, query_params={"run": session.run(session.draft())})
+        open_run(session.draft())
+
+
+def open_run(scenario: Scenario) -> None:
+    """Ask for a run and go to its page; where it cannot be, say why and stay."""
+    try:
+        run = session.run(scenario)
+    except StoreError as error:
+        st.toast(sentence(str(error)), icon=":material/error:", duration="long")
+    else:
+        st.switch_page(RUN_PAGE, query_params={"run": run})
 
 
 def _name() -> None:
-    with st.popover(session.draft().name, icon=":material/edit:", type="tertiary"):
+    with st.popover(session.draft().name, icon=":material/edit:"):
         forms.field("name")
         forms.field("question")
         if session.draft().source:
@@ -68,7 +79,7 @@ def _changes() -> None:
     if not changed:
         return
     count = f"{len(changed)} change{'s' if len(changed) > 1 else ''}"
-    with st.popover(count, icon=":material/difference:", type="tertiary"):
+    with st.popover(count, icon=":material/difference:"):
         st.caption(f"Against {session.preset().name}")
         for path, (old, new) in changed.items():
             unit = field_unit(path)

@@ -5,6 +5,11 @@ Short facts for cards, tiles and the bar above the forms, each with its unit. Dr
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
+from twin.lab.store import RunRow
+from twin.metrics.measures import shown
 from twin.spec import Scenario, npus_used, pools
 from twin.ui.fields import choice_label
 
@@ -55,3 +60,46 @@ def duration(seconds: float) -> str:
         if seconds >= 2 * unit_s or seconds == unit_s:
             return f"{seconds / unit_s:,.3g} {unit}"
     return f"{seconds:,.4g} s"
+
+
+STATE_ICONS = {
+    "queued": ":material/schedule:",
+    "running": ":material/progress_activity:",
+    "done": ":material/check_circle:",
+    "failed": ":material/error:",
+    "cancelled": ":material/do_not_disturb_on:",
+    "interrupted": ":material/power_off:",
+}
+HEADLINES = (
+    ("ttft_s_p50", "TTFT p50"),
+    ("tpot_s_mean", "TPOT"),
+    ("decode_tokens_per_s_per_npu", "decode"),
+    ("prefill_tokens_per_s_per_npu", "prefill"),
+)
+
+
+def run_line(run: RunRow) -> tuple[str, str]:
+    """A run in a list: its icon, and one line of when, how far or what came out."""
+    when = ago(time.time() - run.queued_s)
+    if run.state == "running":
+        return STATE_ICONS[run.state], f"{run.progress:.0%} done · started {when}"
+    if run.state != "done":
+        return STATE_ICONS.get(run.state, ""), f"{run.state} · {when}"
+    return STATE_ICONS["done"], " · ".join([*headlines(run.summary), when])
+
+
+def headlines(summary: dict[str, Any]) -> list[str]:
+    """The figures a run is remembered by, those that it has, each with its unit."""
+    return [f"{name} {shown(key, summary[key])}" for key, name in HEADLINES if summary.get(key)]
+
+
+def ago(seconds: float) -> str:
+    """How long ago, roughly.
+
+    >>> ago(20), ago(150), ago(7300), ago(200_000)
+    ('just now', '2 min ago', '2 h ago', '2 days ago')
+    """
+    for unit_s, unit in ((86_400.0, "days"), (3600.0, "h"), (60.0, "min")):
+        if seconds >= unit_s:
+            return f"{int(seconds // unit_s)} {unit} ago".replace("1 days", "1 day")
+    return "just now"

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from twin.ui import session, words
-from twin.ui.toolbar import RUN_PAGE, run_button
+from twin.ui.toolbar import RUN_PAGE, open_run, run_button
 
 GALLERY = {
     "Begin here": (
@@ -63,7 +63,7 @@ with st.grid(3, min_column_width=290, gap="medium"):
             with st.container(horizontal=True, vertical_alignment="center"):
                 if st.button("Run", icon=":material/play_arrow:", key=f"run-{key}"):
                     session.start_from(scenario)
-                    st.switch_page(RUN_PAGE, query_params={"run": session.run(scenario)})
+                    open_run(scenario)
                 if st.button("Edit", icon=":material/tune:", key=f"edit-{key}", type="tertiary"):
                     session.start_from(scenario)
                     st.switch_page("twin/ui/pages/workload.py")
@@ -77,5 +77,6 @@ if not recent:
     st.caption("None yet: press Run above, and it will be kept here.")
 for run in recent:
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-        st.page_link(RUN_PAGE, label=run.name, query_params={"run": run.id}, icon=run.icon)
-        st.caption(run.line)
+        icon, line = words.run_line(run)
+        st.page_link(RUN_PAGE, label=run.name, query_params={"run": run.id}, icon=icon)
+        st.caption(line, width="content")

@@ -44,7 +44,7 @@ with facts, st.container(border=True):
             st.metric("Prompt tokens", amount(asked.input_tokens_per_s, "rate", "tokens/s"))
             st.metric("Answer tokens", amount(asked.output_tokens_per_s, "rate", "tokens/s"))
             st.metric(
-                "Answer tokens, shared out",
+                "Answer tokens per NPU",
                 amount(asked.output_tokens_per_s / npus, "rate", "tokens/s"),
                 help=f"Answer tokens per second for each of the {npus:,} NPUs that serve.",
             )
@@ -53,8 +53,9 @@ with facts, st.container(border=True):
             amount(asked.reuse, "share"),
             help="Share of prompt tokens that an endless memory pool would have seen before.",
         )
-    st.caption(
-        f"Prompts: half are under {asked.input_tokens_p50:,.0f} tokens, 95 % under "
-        f"{asked.input_tokens_p95:,.0f}. Answers: half under {asked.output_tokens_p50:,.0f}, "
-        f"95 % under {asked.output_tokens_p95:,.0f}. From {asked.requests:,} requests."
-    )
+    if asked.input_tokens_p95 > asked.input_tokens_p50:
+        st.caption(
+            f"Prompts: half are under {asked.input_tokens_p50:,.0f} tokens, 95\u00a0% under "
+            f"{asked.input_tokens_p95:,.0f}. Answers: half under {asked.output_tokens_p50:,.0f}, "
+            f"95\u00a0% under {asked.output_tokens_p95:,.0f}. From {asked.requests:,} requests."
+        )

@@ -1,0 +1,135 @@
+"""Links: made, opened, and refused with a sentence."""
+
+import base64
+import zlib
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.lab import fake_engine
+from twin.lab import share
+from twin.lab.library import presets
+from twin.lab.share import NotHere, ShareError
+from twin.lab.store import Owner, StoreError
+from twin.spec import Scenario
+
+ME = Owner.here("me")
+
+
+def query_of(url):
+    return dict(parse_qsl(urlsplit(url).query))
+
+
+def packed(body: bytes) -> str:
+    return base64.urlsafe_b64encode(zlib.compress(body, 9)).decode().rstrip("=")
+
+
+@pytest.mark.parametrize("preset", presets(), ids=lambda p: p.key)
+def test_a_preset_travels_inside_a_link(store, preset):
+    url = share.portable_url("https://twin.example", preset.scenario)
+    assert url.startswith("https://twin.example/?s=")
+    assert len(url) < 2000
+    assert share.open_scenario(query_of(url), store) == preset.scenario
+
+
+@settings(max_examples=40, derandomize=True)
+@given(name=st.text(max_size=120), seed=st.integers(0, 2**31 - 1))
+def test_any_scenario_travels_inside_a_link(name, seed):
+    scenario = Scenario(name=name, seed=seed)
+    assert share.unpack(share.pack(scenario)) == scenario
+
+
+@settings(max_examples=200, derandomize=True)
+@given(text=st.one_of(st.text(max_size=50), st.binary(max_size=50).map(packed)))
+def test_no_text_in_a_link_does_more_than_be_refused(text):
+    with pytest.raises(ShareError):
+        share.unpack(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("!", "damaged"),
+        (share.pack(Scenario())[:-20], "cut off"),
+        ("A" * 9000, "longer than"),
+        (packed(b" " * 400_000), "more than 256 KiB"),
+        (packed(b"\xff"), "no text"),
+        (packed(b'{"schema":1,"scenario":{"colour":1}}'), "colour is not a field"),
+        (packed(b'{"schema":1,"scenario":{"horizon_s":-1}}'), "horizon_s = -1"),
+        (packed(b'{"schema":2,"scenario":{}}'), "update the twin"),
+    ],
+)
+def test_a_broken_link_is_refused_in_one_sentence(text, said):
+    with pytest.raises(ShareError, match=said):
+        share.unpack(text)
+
+
+def test_a_stored_scenario_opens_by_its_digest_and_stays(store):
+    scenario = Scenario(name="shared")
+    url = share.share_scenario(store, scenario, "http://localhost:8501")
+    assert share.open_scenario(query_of(url), store) == scenario
+    with pytest.raises(StoreError, match="shared"):
+        store.scenarios.delete(query_of(url)["scenario"])
+
+
+@pytest.mark.parametrize("digest", ["0" * 64, "../../etc/passwd", "", "A" * 64])
+def test_an_unknown_scenario_is_a_sentence(store, digest):
+    with pytest.raises(ShareError, match="id"):
+        share.open_scenario({"scenario": digest}, store)
+
+
+def test_a_run_opens_as_stored_and_sharing_keeps_it(store, add_run):
+    run = add_run(owner=ME)
+    with pytest.raises(StoreError, match="when it has ended"):
+        share.share_run(store, run)
+    store.runs.finish(run, ME, fake_engine.answer(Scenario()), 1.0)
+    url = share.share_run(store, run, "http://localhost:8501/")
+    assert url == f"http://localhost:8501/run?run={run}"
+    assert share.open_run(query_of(url), store) == store.runs.get(run)
+    assert store.runs.get(run).published_s is not None
+
+
+@pytest.mark.parametrize("name", ["a" * 24, "-" * 24, "../x", "'; DROP TABLE runs", "x" * 500])
+def test_an_unknown_run_is_a_clear_answer(store, name):
+    found = share.open_run({"run": name}, store)
+    assert isinstance(found, NotHere)
+    assert "id" in found.message
+    assert share.open_run({}, store) is None
+
+
+def test_a_damaged_run_is_a_clear_answer(store, add_run, monkeypatch):
+    def damaged(_run):
+        raise StoreError("the result is damaged")
+
+    run = add_run()
+    monkeypatch.setattr(store.runs, "get", damaged)
+    assert share.open_run({"run": run}, store).message == "the result is damaged"
+
+
+def test_a_comparison_keeps_its_runs_and_baseline(store, add_run):
+    runs = [add_run(Scenario(seed=seed)) for seed in range(3)]
+    url = share.compare_url("", [*runs, runs[0]], baseline=runs[2])
+    opened = share.open_runs(query_of(url), store)
+    assert [row.id for row in opened] == [runs[2], runs[0], runs[1]]
+    with pytest.raises(ShareError, match="at most 6"):
+        share.open_runs({"runs": ",".join(f"{i}" * 24 for i in range(7))}, store)
+
+
+def test_the_part_of_an_address_that_names_a_scenario():
+    assert share.scenario_query({"s": "x", "scenario": "y"}) == "s=x"
+    assert share.scenario_query({"scenario": "y", "run": "z"}) == "scenario=y"
+    assert share.scenario_query({"run": "z", "s": ""}) == ""
+
+
+@pytest.mark.parametrize(
+    ("url", "page", "base"),
+    [
+        ("http://localhost:8501/run?run=x", "run", "http://localhost:8501"),
+        ("http://localhost:8501/?s=x", "", "http://localhost:8501"),
+        ("https://a.example/twin/compare/?runs=x#y", "compare", "https://a.example/twin"),
+    ],
+)
+def test_the_address_of_the_twin_from_that_of_a_page(url, page, base):
+    assert share.base_of(url, page) == base

@@ -1,0 +1,248 @@
+"""Comparing runs: what was asked differently first, then what came out differently.
+
+Two to six runs against a baseline. Units and directions are read off the names, whose unit comes
+last (`ttft_s_p99`). This module knows nothing about storage, addresses or the screen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from twin.spec import Scenario, field_unit
+
+RUNS_MIN, RUNS_MAX = 2, 6
+
+Better = Literal["lower", "higher", ""]
+Verdict = Literal["better", "worse", "same", "different", "unknown"]
+
+# Statistics that may follow the unit of a name.
+STATISTIC = re.compile(r"_(mean|min|max|peak|std|p\d+)$")
+# The end of a name, its unit; the longest that fits counts.
+UNITS = {
+    "_tokens_per_s_per_npu": "tokens/s/NPU",
+    "_tokens_per_s_per_die": "tokens/s/die",
+    "_tokens_per_s": "tokens/s",
+    "_req_per_s": "req/s",
+    "_bytes_per_s": "B/s",
+    "_per_s": "1/s",
+    "_bytes": "B",
+    "_tokens": "tokens",
+    "_ms": "ms",
+    "_us": "us",
+    "_s": "s",
+}
+SHARES = ("_ratio", "_fraction", "_attainment", "_utilisation", "_share")  # of one: no unit
+NPU_COUNTS = ("npus", "npus_prefill", "npus_decode", "npus_colocated")
+REQUEST_COUNTS = ("requests", "finished", "rejected", "running", "queued")
+LOWER = ("ttft", "tpot", "itl", "e2e", "rejected", "preempt", "queue", "decode_iteration")
+HIGHER = ("goodput", "throughput", "tokens_per_s", "attainment", "hit_token_ratio", "finished")
+# What a run says about itself is not a result to be better at.
+NEITHER = ("little_error", "warmup_s", "horizon_s")
+
+
+class CompareError(ValueError):
+    """Runs that cannot be compared: one sentence that says why."""
+
+
+class Compared(Protocol):
+    """What is compared; a stored run (`lab.store.RunRow`) is one."""
+
+    @property
+    def id(self) -> str:
+        """Its own id."""
+
+    @property
+    def name(self) -> str:
+        """Its scenario's name."""
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        """Headline figures by name."""
+
+    @property
+    def facts_digest(self) -> str:
+        """Which facts it was made with."""
+
+    @property
+    def engine_version(self) -> str:
+        """Which engine made it."""
+
+    @property
+    def state(self) -> str:
+        """How far it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputDifference:
+    """A field in which two scenarios differ."""
+
+    path: str
+    a: Any
+    b: Any
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class InputRow:
+    """A field in which some of the compared scenarios differ; one value per run."""
+
+    path: str
+    unit: str
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MetricRow:
+    """A figure of every run, against the baseline's. None: not there, or no number."""
+
+    name: str
+    unit: str
+    better: Better
+    values: tuple[float | None, ...]
+    deltas: tuple[float | None, ...]  # value - baseline, in the unit
+    ratios: tuple[float | None, ...]  # value / baseline
+    verdicts: tuple[Verdict, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Runs side by side; everything is in the order of `runs`."""
+
+    runs: tuple[str, ...]
+    names: tuple[str, ...]
+    baseline: int
+    inputs: list[InputRow]
+    metrics: list[MetricRow]
+    notes: list[str]
+
+
+def input_diff(a: Scenario, b: Scenario) -> list[InputDifference]:
+    """Fields in which two scenarios differ, by dotted path, in the order of the declaration."""
+    one, two = flatten(a), flatten(b)
+    return [
+        InputDifference(path, one[path], two[path], field_unit(path))
+        for path in one
+        if one[path] != two[path]
+    ]
+
+
+def flatten(scenario: Scenario) -> dict[str, Any]:
+    """Every value of a scenario by dotted path, in the order of the declaration."""
+    return dict(_leaves("", scenario.model_dump(mode="json")))
+
+
+def _leaves(path: str, values: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    found = []
+    for name, value in values.items():
+        here = f"{path}{name}"
+        found += _leaves(f"{here}.", value) if isinstance(value, dict) else [(here, value)]
+    return found
+
+
+def compare(
+    runs: Sequence[Compared], scenarios: Sequence[Scenario], baseline: int = 0
+) -> Comparison:
+    """Runs with their scenarios side by side; raises CompareError for other than two to six."""
+    if not RUNS_MIN <= len(runs) <= RUNS_MAX:
+        raise CompareError(f"{len(runs)} runs cannot be compared: take {RUNS_MIN} to {RUNS_MAX}")
+    if not 0 <= baseline < len(runs) or len(scenarios) != len(runs):
+        raise CompareError("the baseline must be one of the runs, and each needs its scenario")
+    flat = [flatten(scenario) for scenario in scenarios]
+    inputs = [
+        InputRow(path, field_unit(path), tuple(values[path] for values in flat))
+        for path in flat[0]
+        if any(values[path] != flat[0][path] for values in flat)
+    ]
+    names = list(dict.fromkeys(name for run in runs for name in run.summary))
+    rows = [metric_row(name, [run.summary.get(name) for run in runs], baseline) for name in names]
+    return Comparison(
+        runs=tuple(run.id for run in runs),
+        names=tuple(run.name for run in runs),
+        baseline=baseline,
+        inputs=inputs,
+        metrics=[row for row in rows if any(value is not None for value in row.values)],
+        notes=_notes(runs, inputs),
+    )
+
+
+def metric_row(name: str, values: Sequence[Any], baseline: int) -> MetricRow:
+    """One figure of every run against the baseline's."""
+    numbers = [_number(value) for value in values]
+    base = numbers[baseline]
+    better = direction(name)
+    deltas = [None if base is None or v is None else v - base for v in numbers]
+    ratios = [None if not base or v is None else v / base for v in numbers]
+    return MetricRow(
+        name=name,
+        unit=unit_of(name),
+        better=better,
+        values=tuple(numbers),
+        deltas=tuple(deltas),
+        ratios=tuple(ratios),
+        verdicts=tuple(_verdict(delta, better) for delta in deltas),
+    )
+
+
+def unit_of(name: str) -> str:
+    """The unit of a figure, read off its name.
+
+    >>> unit_of("ttft_s_p99"), unit_of("decode_tokens_per_s_per_npu"), unit_of("hit_token_ratio")
+    ('s', 'tokens/s/NPU', '')
+    """
+    stem = STATISTIC.sub("", name)
+    if stem in NPU_COUNTS:
+        return "NPUs"
+    if stem in REQUEST_COUNTS:
+        return "requests"
+    if stem.endswith(SHARES):
+        return ""
+    fitting = [end for end in UNITS if f"_{stem}".endswith(end)]
+    return UNITS[max(fitting, key=len)] if fitting else ""
+
+
+def direction(name: str) -> Better:
+    """Whether a lower or a higher figure is better; '' when neither is by itself."""
+    if name in NEITHER or name.startswith("npus"):
+        return ""
+    if any(word in name for word in HIGHER):
+        return "higher"
+    if any(word in name for word in LOWER):
+        return "lower"
+    return ""
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value)
+
+
+def _verdict(delta: float | None, better: Better) -> Verdict:
+    if delta is None:
+        return "unknown"
+    if delta == 0:
+        return "same"
+    if not better:
+        return "different"
+    return "better" if (delta < 0) == (better == "lower") else "worse"
+
+
+def _notes(runs: Sequence[Compared], inputs: Sequence[InputRow]) -> list[str]:
+    """What a reader must know before believing a difference."""
+    notes = []
+    if len({run.facts_digest for run in runs}) > 1:
+        notes.append("These runs were made with different facts: run them again to compare.")
+    if len({run.engine_version for run in runs}) > 1:
+        notes.append("These runs were made by different versions of the engine.")
+    for run in runs:
+        if run.state != "done":
+            notes.append(f"{run.name} is {run.state}: it has no result to rely on.")
+    changed = {row.path for row in inputs} - {"name", "question", "source"}
+    if changed == {"seed"}:
+        notes.append("Only the seed differs: the differences are chance.")
+    if "seed" in changed and len(changed) > 1:
+        notes.append("The seeds differ too, so part of every difference is chance.")
+    return notes

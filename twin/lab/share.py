@@ -1,0 +1,210 @@
+"""Addresses: the only file that knows what a link looks like.
+
+A run's link opens exactly the stored run, never a new computation. A scenario travels as its
+digest, which only the twin that stored it can open, or whole inside the link, which any twin can.
+What a link says is never trusted: sizes are capped, and every value is checked like a form's.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode, urlsplit, urlunsplit
+
+from twin.lab.library import SCENARIO_BYTES_MAX, scenario_from_canonical
+from twin.spec import Scenario, SpecError, canonical
+
+if TYPE_CHECKING:
+    from twin.lab.store import RunRow, Store
+
+RUN, RUNS, BASELINE = "run", "runs", "baseline"  # names of query parameters
+SCENARIO, PORTABLE = "scenario", "s"
+RUN_PAGE, COMPARE_PAGE = "run", "compare"
+LINK_CHARS_MAX = 8000  # of a scenario inside a link
+COMPARED_MIN, COMPARED_MAX = 2, 6
+
+RUN_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{21,63}")
+DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class ShareError(ValueError):
+    """A link that cannot be made or opened: one sentence that says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotHere:
+    """What a link asks for and this twin does not hold; `message` is for the visitor."""
+
+    kind: str  # "run" or "scenario"
+    name: str
+    message: str
+
+
+# Making links. `base` is the address of the twin, '' for a link within it.
+
+
+def run_url(base: str, run: str) -> str:
+    """The address of a run: live while it goes on, its results afterwards."""
+    return _url(base, RUN_PAGE, {RUN: run})
+
+
+def compare_url(base: str, runs: Sequence[str], baseline: str = "") -> str:
+    """The address of a comparison of two to six runs; the first is the baseline unless named."""
+    query = {RUNS: ",".join(runs)}
+    if baseline:
+        query[BASELINE] = baseline
+    return _url(base, COMPARE_PAGE, query)
+
+
+def scenario_url(base: str, digest: str, page: str = "") -> str:
+    """The address of a stored scenario: short, but only this twin can open it."""
+    return _url(base, page, {SCENARIO: digest})
+
+
+def portable_url(base: str, scenario: Scenario, page: str = "") -> str:
+    """An address with the scenario inside: any twin can open it. Raises ShareError."""
+    return _url(base, page, {PORTABLE: pack(scenario)})
+
+
+def scenario_link(scenario: Scenario, page: str = "") -> str:
+    """`portable_url` within this twin, from the host on."""
+    return portable_url("", scenario, page)
+
+
+def share_run(store: Store, run: str, base: str = "") -> str:
+    """The address of an ended run to hand out; from now on the run stays. Raises StoreError."""
+    store.runs.publish(run)
+    return run_url(base, run)
+
+
+def share_scenario(store: Store, scenario: Scenario, base: str = "", page: str = "") -> str:
+    """The short address of a scenario to hand out; it is stored, and stays from now on."""
+    digest = store.scenarios.save(scenario)
+    store.scenarios.publish(digest)
+    return scenario_url(base, digest, page)
+
+
+def base_of(url: str, page: str = "") -> str:
+    """The address of the twin, from the address of one of its pages.
+
+    >>> base_of("https://twin.example/lab/run?run=x", "run")
+    'https://twin.example/lab'
+    """
+    parts = urlsplit(url)
+    path = parts.path.rstrip("/")
+    if page:
+        path = path.removesuffix(f"/{page}")
+    return urlunsplit((parts.scheme, parts.netloc, path.rstrip("/"), "", ""))
+
+
+# Opening links. A query is the parameters of an address by name.
+
+
+def scenario_query(query: Mapping[str, str]) -> str:
+    """The part of an address that names a scenario, '' when none does."""
+    for name in (PORTABLE, SCENARIO):
+        if query.get(name):
+            return f"{name}={query[name]}"
+    return ""
+
+
+def open_scenario(query: Mapping[str, str], store: Store) -> Scenario:
+    """The scenario an address names; raises ShareError with a sentence for the visitor."""
+    from twin.lab.store import StoreError, UnknownId
+
+    if query.get(PORTABLE):
+        return unpack(query[PORTABLE])
+    digest = query.get(SCENARIO, "")
+    if not DIGEST.fullmatch(digest):
+        raise ShareError("this link names no scenario: its id must be 64 characters of 0-9 and a-f")
+    try:
+        return store.scenarios.load(digest)
+    except UnknownId:
+        raise ShareError(_absent(SCENARIO, digest)) from None
+    except StoreError as error:
+        raise ShareError(str(error)) from None
+
+
+def open_run(query: Mapping[str, str], store: Store) -> RunRow | NotHere | None:
+    """The run an address names, why it cannot be shown, or None when it names none."""
+    name = query.get(RUN, "")
+    return _find_run(name, store) if name else None
+
+
+def open_runs(query: Mapping[str, str], store: Store) -> list[RunRow | NotHere]:
+    """The runs a comparison's address names, each once, the baseline first.
+
+    Raises ShareError when there are more than six.
+    """
+    names = list(dict.fromkeys(part for part in query.get(RUNS, "").split(",") if part))
+    if len(names) > COMPARED_MAX:
+        raise ShareError(f"this link compares {len(names)} runs: at most {COMPARED_MAX} can be")
+    baseline = query.get(BASELINE, "")
+    if baseline in names:
+        names.remove(baseline)
+        names.insert(0, baseline)
+    return [_find_run(name, store) for name in names]
+
+
+def pack(scenario: Scenario) -> str:
+    """The scenario as text for a link: canonical JSON, zlib, base64url. Raises ShareError."""
+    packed = zlib.compress(canonical(scenario).encode(), 9)
+    text = base64.urlsafe_b64encode(packed).decode().rstrip("=")
+    if len(text) > LINK_CHARS_MAX:
+        raise ShareError(
+            f"this scenario takes {len(text)} characters, a link holds {LINK_CHARS_MAX}: "
+            "shorten its texts, or send it as a TOML file"
+        )
+    return text
+
+
+def unpack(text: str) -> Scenario:
+    """The scenario inside a link; raises ShareError with one sentence."""
+    if len(text) > LINK_CHARS_MAX:
+        raise ShareError(f"this link is longer than the {LINK_CHARS_MAX} characters of a scenario")
+    try:
+        packed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        opener = zlib.decompressobj()
+        body = opener.decompress(packed, SCENARIO_BYTES_MAX)
+    except (binascii.Error, ValueError, zlib.error):
+        raise ShareError("this link is damaged: copy it again, whole") from None
+    if opener.unconsumed_tail:
+        raise ShareError(
+            f"this link unpacks to more than {SCENARIO_BYTES_MAX // 1024} KiB: it is no scenario"
+        )
+    if not opener.eof:
+        raise ShareError("this link is cut off: copy it again, whole")
+    try:
+        return scenario_from_canonical(body.decode())
+    except UnicodeDecodeError:
+        raise ShareError("this link holds no text: it is no scenario") from None
+    except SpecError as error:
+        raise ShareError(f"this link holds no scenario this twin can run: {error}") from None
+
+
+def _find_run(name: str, store: Store) -> RunRow | NotHere:
+    from twin.lab.store import StoreError
+
+    if not RUN_ID.fullmatch(name):
+        return NotHere(RUN, name[:80], "this is no run's id: copy the link again, whole")
+    try:
+        row = store.runs.get(name)
+    except StoreError as error:
+        return NotHere(RUN, name, str(error))
+    return row if row is not None else NotHere(RUN, name, _absent(RUN, name))
+
+
+def _absent(kind: str, name: str) -> str:
+    return (
+        f"no {kind} here has the id {name}: a link opens only in the twin that stored it, and it "
+        "may have been deleted; ask for the scenario as a portable link or TOML file"
+    )
+
+
+def _url(base: str, page: str, query: Mapping[str, str]) -> str:
+    return f"{base.rstrip('/')}/{page}?{urlencode(query, safe=',')}"

@@ -16,10 +16,12 @@ EMPTY = -1
 
 
 @njit(cache=True)
-def _slot(parents: np.ndarray, raws: np.ndarray, ids: np.ndarray, parent: int, raw: int) -> int:
+def _slot(
+    parents: np.ndarray, raws: np.ndarray, ids: np.ndarray, parent: int, raw: int
+) -> np.int64:
     """Where (parent, raw) stands, or should stand, in an open-addressing table of 2**k slots."""
     mask = ids.size - 1
-    at = int(bits(np.uint64(raw), parent) & np.uint64(mask))
+    at = np.int64(bits(np.uint64(raw), parent) & np.uint64(mask))
     while ids[at] != EMPTY and (parents[at] != parent or raws[at] != raw):
         at = (at + 1) & mask
     return at

@@ -70,6 +70,8 @@ class TraceTable:
     counts: dict[str, int]
     name: str
     format: str
+    time_unit: str = "s"  # of the file's timestamps
+    warnings: tuple[str, ...] = ()  # sentences about what a reader of results should know
 
     def __len__(self) -> int:
         return self.arrival_s.size

@@ -1,0 +1,212 @@
+"""Traces of one JSON object a line: Mooncake, Bailian, RAGPulse.
+
+Mooncake (kvcache-ai/Mooncake, FAST'25): milliseconds, hashes of 512-token blocks with the partial
+last one. Bailian (Qwen usage traces): seconds, blocks of 16, chats by parent. RAGPulse: seconds as
+text, hashes of prompt components that are not chained and so not used.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from twin.lab.traces.source import Piece, TraceError
+from twin.lab.traces.table import MOST_TOKENS, Columns
+
+MOST_LINE_BYTES = 8 << 20
+MOST_TICKS = 1e15  # milliseconds of 30,000 years
+
+
+def refuse_constant(word: str) -> float:
+    """Called by the decoder for NaN and Infinity, which JSON does not have."""
+    raise ValueError(f"{word} is not a number")
+
+
+DECODER = json.JSONDecoder(parse_constant=refuse_constant)
+
+
+def text_of(piece: Piece) -> str:
+    """The piece as text; raises TraceError with the line of a byte that is not UTF-8."""
+    try:
+        return piece.data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = piece.data.count(b"\n", 0, error.start) + 1
+        raise TraceError(f"{piece.name} line {line} is not UTF-8 text") from None
+
+
+def decode(text: str, where: str, wanted: str = "one request {...}") -> Any:
+    """One JSON value; raises TraceError that begins with `where`."""
+    try:
+        return DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        line = f" line {error.lineno}" if " line " not in where else ""
+        raise TraceError(
+            f"{where}{line} is not JSON: {error.msg} at column {error.colno}; {wanted} must "
+            "stand there"
+        ) from None
+    except RecursionError:
+        raise TraceError(f"{where} is nested too deeply to be a request") from None
+    except ValueError as error:
+        raise TraceError(f"{where} holds a figure that cannot be read: {error}") from None
+
+
+class Row:
+    """One request's object and where it stands; each getter refuses what does not fit."""
+
+    __slots__ = ("body", "where")
+
+    def __init__(self, body: dict[str, Any], where: str) -> None:
+        self.body = body
+        self.where = where
+
+    def wrong(self, key: str, wanted: str) -> TraceError:
+        """The error for a field that is missing or unfit."""
+        if key not in self.body:
+            return TraceError(f"{self.where} has no {key}: it must be {wanted}")
+        shown = repr(self.body[key])
+        shown = shown if len(shown) <= 40 else shown[:37] + "..."
+        return TraceError(f"{self.where}: {key} = {shown} must be {wanted}")
+
+    def tokens(self, key: str) -> int:
+        """A count of tokens."""
+        value = self.body.get(key)
+        if type(value) is float and value.is_integer():
+            value = int(value)
+        if type(value) is not int or not 0 <= value <= MOST_TOKENS:
+            raise self.wrong(key, f"a whole number of tokens from 0 to {MOST_TOKENS:,}")
+        return value
+
+    def time(self, key: str, as_text: bool = False) -> float:
+        """A timestamp in the file's unit."""
+        value: Any = self.body.get(key)
+        if as_text and isinstance(value, str):
+            try:
+                value = float(value)
+            except ValueError:
+                raise self.wrong(key, "a time") from None
+        fits = type(value) in {int, float} and math.isfinite(value) and 0 <= value <= MOST_TICKS
+        if not fits:
+            raise self.wrong(key, "a time from 0 on")
+        return float(value)
+
+    def hashes(self, key: str) -> list[int]:
+        """A list of block hashes; whole numbers are checked when all are put together."""
+        value = self.body.get(key)
+        if type(value) is not list:
+            raise self.wrong(key, "a list of block hashes")
+        return value
+
+
+def rows_of(piece: Piece) -> list[tuple[int, Row]]:
+    """(line number, row) of every line that is not blank."""
+    rows = []
+    for number, line in enumerate(text_of(piece).split("\n"), 1):
+        if not line or line.isspace():
+            continue
+        where = f"{piece.name} line {number}"
+        if len(line) > MOST_LINE_BYTES:
+            raise TraceError(f"{where} is longer than {MOST_LINE_BYTES >> 20} MB: no request is")
+        body = decode(line, where)
+        if type(body) is not dict:
+            raise TraceError(f"{where} is not an object: one request {{...}} must stand there")
+        rows.append((number, Row(body, where)))
+    return rows
+
+
+def hash_array(
+    lists: list[list[int]], where: Callable[[int], str]
+) -> tuple[np.ndarray, np.ndarray]:
+    """(offset i8[n + 1], hashes i8[refs]) of lists of whole numbers.
+
+    where(i) names list i in the TraceError for a hash that is none.
+    """
+    offset = np.zeros(len(lists) + 1, np.int64)
+    np.cumsum([len(ids) for ids in lists], out=offset[1:])
+    flat: list[int] = []
+    for ids in lists:
+        flat.extend(ids)
+    if not flat:
+        return offset, np.zeros(0, np.int64)
+    try:
+        together = np.array(flat)
+    except ValueError:  # a list within the list
+        together = np.array(["nested"])
+    if together.dtype.kind not in "iu":
+        for i, ids in enumerate(lists):
+            if not all(type(x) is int and -(2**63) <= x < 2**64 for x in ids):
+                raise TraceError(f"{where(i)}: hash_ids must hold whole numbers of 64 bits")
+        together = np.array([x & (2**64 - 1) for x in flat], np.uint64)
+    return offset, together.astype(np.int64, copy=False)
+
+
+def _plain_columns(
+    piece: Piece, rows: list[tuple[int, Row]], format_name: str, per_s: float, as_text: bool = False
+) -> Columns:
+    return Columns(
+        name=piece.name,
+        format=format_name,
+        ticks=np.array([row.time("timestamp", as_text) for _, row in rows]),
+        ticks_per_s=per_s,
+        input_tokens=np.array([row.tokens("input_length") for _, row in rows], np.int64),
+        output_tokens=np.array([row.tokens("output_length") for _, row in rows], np.int64),
+        source_row=np.array([number for number, _ in rows], np.int64),
+    )
+
+
+def _hash_columns(c: Columns, rows: list[tuple[int, Row]], block_tokens: int) -> None:
+    lists = [row.hashes("hash_ids") for _, row in rows]
+    c.hash_offset, c.hashes = hash_array(lists, lambda i: rows[i][1].where)
+    c.block_tokens = block_tokens
+
+
+def read_mooncake(piece: Piece, block_tokens: int | None) -> Columns:
+    """Mooncake: the block size is not in the file; None finds it from the counts of hashes."""
+    rows = rows_of(piece)
+    c = _plain_columns(piece, rows, "mooncake", 1000.0)
+    c.time_unit = "ms"
+    if any("hash_ids" in row.body for _, row in rows):
+        _hash_columns(c, rows, block_tokens or 0)
+    if rows and all("session_id" in row.body for _, row in rows):
+        c.session = codes([str(row.body["session_id"]) for _, row in rows])
+    return c
+
+
+def read_bailian(piece: Piece, block_tokens: int | None) -> Columns:
+    """Bailian: a chat continues its parent; the root chat names the session."""
+    rows = rows_of(piece)
+    c = _plain_columns(piece, rows, "bailian", 1.0)
+    _hash_columns(c, rows, block_tokens or 16)
+    root: dict[str, str] = {}
+    names = []
+    for _, row in rows:
+        chat, parent = row.body.get("chat_id"), row.body.get("parent_chat_id", -1)
+        for key, value in (("chat_id", chat), ("parent_chat_id", parent)):
+            if type(value) not in {int, str}:
+                raise row.wrong(key, "a number or a name (-1: no parent)")
+        names.append(str(chat) if parent in {-1, "-1"} else root.get(str(parent), str(parent)))
+        root[str(chat)] = names[-1]
+    c.session = codes(names)
+    return c
+
+
+def read_ragpulse(piece: Piece, block_tokens: int | None) -> Columns:
+    """RAGPulse: lengths, times and sessions; its component hashes are not prefix chains."""
+    rows = rows_of(piece)
+    c = _plain_columns(piece, rows, "ragpulse", 1.0, as_text=True)
+    if rows and all("session_id" in row.body for _, row in rows):
+        c.session = codes([str(row.body["session_id"]) for _, row in rows])
+    c.warnings.append(
+        "the hashes name prompt components without their lengths, not chains of blocks: they are "
+        "not used, and no prompt shares a block"
+    )
+    return c
+
+
+def codes(names: list[str]) -> np.ndarray:
+    """A number i8[n] for every name, equal for equal names."""
+    seen: dict[str, int] = {}
+    return np.array([seen.setdefault(name, len(seen)) for name in names], np.int64)

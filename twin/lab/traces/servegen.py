@@ -1,0 +1,211 @@
+"""ServeGen: per-client rates, burstiness and length distributions, sampled into requests.
+
+A folder or tar of `chunk-<client>-trace.csv` (window start s, rate req/s, CV, pattern, shape,
+scale; no header) and `chunk-<client>-dataset.json` (6-hour windows of {value: probability} tables
+written as text), from alibaba/ServeGen. The files hold marginals only: input and output are drawn
+independently, each client, window and field from its own seeded stream. Inter-arrival times of the
+fitted shape are rescaled so that every window has its published rate. Nothing is shared between
+prompts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numba import njit
+
+from twin.lab.traces.jsonl import decode, text_of
+from twin.lab.traces.source import Piece, TraceError
+from twin.lab.traces.table import MOST_TOKENS, Columns, Cut
+from twin.serving.rng import exponential, gamma, stream_key, uniform, weibull
+
+PIECE_NAME = re.compile(r"(?:^|/)chunk-(\d{1,6})-(trace\.csv|dataset\.json)$")
+PATTERNS = {"": 0, "exponential": 0, "poisson": 0, "gamma": 1, "weibull": 2}
+MOST_RATE = 1e6
+DAY_S = 86_400
+FIELDS = ("input_tokens", "output_tokens")
+
+
+@dataclass(slots=True)
+class _Client:
+    """One client's windows f8[w, 3] (start, rate, shape), patterns, and length tables."""
+
+    windows: list[tuple[float, float, float, int]] = field(default_factory=list)
+    lengths: dict[str, list[tuple[float, np.ndarray, np.ndarray]]] = field(default_factory=dict)
+
+
+def read_servegen(
+    name: str, pieces: Iterable[Piece], cut: Cut, seed: int, most_rows: int
+) -> Columns:
+    """Requests of the asked part of the day; raises TraceError for an incomplete set."""
+    clients: dict[int, _Client] = {}
+    for piece in pieces:
+        found = PIECE_NAME.search(piece.name)
+        if found:
+            client = clients.setdefault(int(found[1]), _Client())
+            if found[2] == "trace.csv":
+                client.windows = _windows(piece)
+            else:
+                client.lengths = _length_tables(piece)
+    for number, client in sorted(clients.items()):
+        if not client.windows or not client.lengths:
+            part = "trace.csv" if not client.windows else "dataset.json"
+            raise TraceError(f"{name} has no chunk-{number}-{part}: the set is incomplete")
+        if any(w[1] for w in client.windows) and not all(client.lengths.values()):
+            raise TraceError(f"{name}: chunk-{number} has requests but no lengths for them")
+    return _sampled(name, clients, cut, seed, most_rows)
+
+
+def _windows(piece: Piece) -> list[tuple[float, float, float, int]]:
+    windows: list[tuple[float, float, float, int]] = []
+    for number, line in enumerate(text_of(piece).split("\n"), 1):
+        if not line.strip():
+            continue
+        where = f"{piece.name} line {number}"
+        values = line.strip().split(",")
+        if len(values) != 6:
+            raise TraceError(
+                f"{where} has {len(values)} values: window start, rate, CV, pattern, shape and "
+                "scale must stand there"
+            )
+        pattern = PATTERNS.get(values[3].strip().lower())
+        if pattern is None:
+            raise TraceError(f"{where}: pattern = {values[3][:20]!r} must be Gamma or Weibull")
+        try:
+            start, rate, shape = float(values[0]), float(values[1]), float(values[4])
+        except ValueError:
+            raise TraceError(f"{where}: start, rate and shape must be numbers") from None
+        idle = rate == 0
+        if not (0 <= start < 366 * DAY_S and 0 <= rate < MOST_RATE and (idle or 0 < shape < 1e6)):
+            raise TraceError(f"{where}: start, rate and shape must be finite and not negative")
+        if windows and start <= windows[-1][0]:
+            raise TraceError(f"{where}: windows must be in order of time")
+        windows.append((start, rate, shape, pattern))
+    return windows
+
+
+def _length_tables(piece: Piece) -> dict[str, list[tuple[float, np.ndarray, np.ndarray]]]:
+    """For each field its windows (start s, values f8[k], cumulative probability f8[k])."""
+    body = decode(text_of(piece), piece.name, "an object of windows")
+    if type(body) is not dict or not body:
+        raise TraceError(f"{piece.name} is not an object of windows")
+    tables: dict[str, list[tuple[float, np.ndarray, np.ndarray]]] = {f: [] for f in FIELDS}
+    for key in body:
+        if not str(key).isdecimal() or type(body[key]) is not dict:
+            raise TraceError(f"{piece.name}: window {key[:20]!r} must be a start in seconds")
+    for key in sorted(body, key=int):
+        for name in FIELDS:
+            text = body[key].get(name)
+            where = f"{piece.name} window {key} {name}"
+            if type(text) is not str:
+                raise TraceError(f"{where} must be a text like {{45: 0.01, 46: 0.02}}")
+            values, chances = _pairs(text, where)
+            if chances.sum() > 0:
+                tables[name].append((float(key), values, np.cumsum(chances) / chances.sum()))
+    return tables
+
+
+def _pairs(text: str, where: str) -> tuple[np.ndarray, np.ndarray]:
+    """(values f8[k], probabilities f8[k]) of text like '{45: 0.01, 46: 0.02}'."""
+    if not text.strip(" {}\n"):
+        return np.zeros(0), np.zeros(0)  # a window without requests
+    try:
+        flat = np.array(text.strip(" {}\n").replace(":", ",").split(","), np.float64)
+        values, chances = flat.reshape(-1, 2).T
+    except ValueError:
+        raise TraceError(f"{where} must be a text like {{45: 0.01, 46: 0.02}}") from None
+    fits = (values >= 0) & (values <= MOST_TOKENS) & (chances >= 0) & (chances <= 1)
+    if not fits.all():
+        raise TraceError(f"{where} holds a length or a probability that cannot be")
+    return values, chances
+
+
+def _sampled(
+    name: str, clients: dict[int, _Client], cut: Cut, seed: int, most_rows: int
+) -> Columns:
+    end_s = np.inf if cut.end_s is None else cut.end_s
+    times: list[np.ndarray] = []
+    inputs: list[np.ndarray] = []
+    outputs: list[np.ndarray] = []
+    total = 0
+    for number, client in sorted(clients.items()):
+        head = f"servegen/{number}"
+        width = min(np.diff([w[0] for w in client.windows]), default=DAY_S)
+        found = []
+        for index, (start, rate, shape, pattern) in enumerate(client.windows):
+            wanted = round(rate * width)
+            if wanted == 0 or start + width <= cut.begin_s or start >= end_s:
+                continue
+            total += wanted
+            if total > most_rows:
+                raise TraceError(
+                    f"{name} stands for more than {most_rows:,} requests: ask for a part of the day"
+                )
+            at = np.empty(wanted)
+            _renewals(stream_key(seed, f"{head}/arrivals/{index}"), pattern, shape, at)
+            found.append(start + width * at)
+        if found:
+            times.append(np.concatenate(found))
+            for field_name, out in zip(FIELDS, (inputs, outputs), strict=True):
+                key = stream_key(seed, f"{head}/{field_name}")
+                out.append(_draw_all(client.lengths[field_name], times[-1], key))
+    rows = np.concatenate(times) if times else np.zeros(0)
+    return Columns(
+        name=name,
+        format="servegen",
+        ticks=rows,
+        ticks_per_s=1.0,
+        input_tokens=np.concatenate(inputs) if inputs else np.zeros(0, np.int64),
+        output_tokens=np.concatenate(outputs) if outputs else np.zeros(0, np.int64),
+        source_row=np.arange(1, rows.size + 1),
+        in_order=False,
+        warnings=[
+            f"sampled from per-client distributions with seed {seed}: input and output lengths "
+            "are independent, and nothing is known about shared prefixes"
+        ],
+    )
+
+
+@njit(cache=True)
+def _renewals(key: np.uint64, pattern: int, shape: float, at: np.ndarray) -> None:
+    """Fill at f8[n] with sorted times in (0, 1): n + 1 gaps of the pattern, scaled to sum to 1."""
+    t = 0.0
+    for i in range(at.size + 1):
+        if pattern == 1:
+            t += gamma(key, i, shape)
+        elif pattern == 2:
+            t += weibull(key, i, shape)
+        else:
+            t += exponential(key, i)
+        if i < at.size:
+            at[i] = t
+    for i in range(at.size):
+        at[i] = at[i] / t if t > 0.0 else 0.5
+
+
+def _draw_all(
+    tables: list[tuple[float, np.ndarray, np.ndarray]], times: np.ndarray, key: np.uint64
+) -> np.ndarray:
+    """Lengths i8[n] for sorted times f8[n], each from the window it falls in."""
+    starts = np.array([start for start, _, _ in tables])
+    window = np.maximum(np.searchsorted(starts, times, side="right") - 1, 0)
+    lengths = np.empty(times.size, np.int64)
+    begin = 0
+    for k, (_, values, cumulative) in enumerate(tables):
+        end = int(np.searchsorted(window, k, side="right"))
+        _draw(values, cumulative, key, begin, lengths[begin:end])
+        begin = end
+    return lengths
+
+
+@njit(cache=True)
+def _draw(
+    values: np.ndarray, cumulative: np.ndarray, key: np.uint64, first: int, lengths: np.ndarray
+) -> None:
+    """Fill lengths i8[n] with draws first.. of the stream by inversion."""
+    for i in range(lengths.size):
+        at = int(np.searchsorted(cumulative, uniform(key, first + i), side="right"))
+        lengths[i] = int(values[min(at, values.size - 1)] + 0.5)

@@ -1,0 +1,199 @@
+"""From a path or an upload to named pieces of bytes, within hard limits.
+
+Undoes gzip and tar, each once, detected by content; refuses what would unpack to more than was
+allowed, before it does. Knows nothing about what the pieces mean.
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+GZIP_MAGIC = b"\x1f\x8b"
+TAR_MAGIC = (b"ustar\x00", b"ustar ")
+ZIP_MAGIC = b"PK\x03\x04"
+PARQUET_MAGIC = b"PAR1"
+FIRST_BYTES = 4 << 20  # a ratio means nothing before so much has come out
+CHUNK_BYTES = 1 << 20
+MOST_PIECES = 10_000
+
+
+class TraceError(ValueError):
+    """A trace file that cannot be read: file, line, what is wrong, and what would be right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What reading one trace may cost."""
+
+    packed_bytes: int
+    unpacked_bytes: int
+    rows: int
+    ratio: int = 200  # unpacked bytes for each packed one
+
+
+UPLOAD = Limits(packed_bytes=16 << 20, unpacked_bytes=128 << 20, rows=2_000_000)
+LOCAL = Limits(packed_bytes=1 << 30, unpacked_bytes=4 << 30, rows=20_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One file's name and content, unpacked; path only for a file that was given as it is."""
+
+    name: str
+    data: bytes
+    path: Path | None = None
+
+
+class Budget:
+    """Bytes that may still be unpacked from one source."""
+
+    def __init__(self, name: str, limits: Limits) -> None:
+        self.name = name
+        self.limits = limits
+        self.left = limits.unpacked_bytes
+
+    def spend(self, count: int) -> None:
+        """Take `count` bytes off; raises TraceError when there are not so many."""
+        self.left -= count
+        if self.left < 0:
+            raise TraceError(
+                f"{self.name} unpacks to more than {self.limits.unpacked_bytes >> 20} MB, the most "
+                "that is read: cut it into parts"
+            )
+
+
+def open_source(
+    source: str | Path | bytes, name: str | None, limits: Limits | None
+) -> tuple[str, Limits, Iterator[Piece]]:
+    """(name for people, limits, pieces) of a file, a folder, or the bytes of an upload.
+
+    limits None: LOCAL for a path, UPLOAD for bytes. Raises TraceError.
+    """
+    if isinstance(source, bytes):
+        label, limits = name or "upload", limits or UPLOAD
+        return label, limits, _unpacked(label, _sized(label, source, limits), limits)
+    path, limits = Path(source), limits or LOCAL
+    label = name or path.name
+    if path.is_dir():
+        return label, limits, _folder(path, Budget(label, limits))
+    if not path.is_file():
+        raise TraceError(f"{path} is not a file or a folder")
+    if path.stat().st_size > limits.packed_bytes:
+        raise _too_large(label, limits)
+    return label, limits, _unpacked(label, path.read_bytes(), limits, path)
+
+
+def _sized(name: str, data: bytes, limits: Limits) -> bytes:
+    if len(data) > limits.packed_bytes:
+        raise _too_large(name, limits)
+    return data
+
+
+def _too_large(name: str, limits: Limits) -> TraceError:
+    return TraceError(
+        f"{name} is larger than {limits.packed_bytes >> 20} MB, the most that is read: "
+        "compress it with gzip or cut it into parts"
+    )
+
+
+def _unpacked(name: str, data: bytes, limits: Limits, path: Path | None = None) -> Iterator[Piece]:
+    budget = Budget(name, limits)
+    if data.startswith(PARQUET_MAGIC):
+        yield Piece(name, data, path)
+        return
+    inner, packed = _plain(name, data, budget)
+    if inner[257:263] in TAR_MAGIC or inner[257:262] == b"ustar":
+        yield from _tar(name, inner, budget, packed)
+    else:
+        yield Piece(name, inner)
+
+
+def _plain(name: str, data: bytes, budget: Budget) -> tuple[bytes, bool]:
+    """(content, whether it was compressed); compressed twice is refused."""
+    if data.startswith(ZIP_MAGIC):
+        raise TraceError(f"{name} is a zip archive: unpack it, or pack it as gzip or tar.gz")
+    if not data.startswith(GZIP_MAGIC):
+        budget.spend(len(data))
+        return data, False
+    inner = gunzip(name, data, budget)
+    if inner.startswith((GZIP_MAGIC, ZIP_MAGIC)):
+        raise TraceError(f"{name} is compressed twice: compress it once")
+    return inner, True
+
+
+def gunzip(name: str, data: bytes, budget: Budget) -> bytes:
+    """The content of a gzip file; raises TraceError for a broken or an exploding one."""
+    out = []
+    made = 0
+    rest = data
+    while rest:
+        stream = zlib.decompressobj(wbits=31)
+        while rest and not stream.eof:
+            try:
+                piece = stream.decompress(rest, CHUNK_BYTES)
+            except zlib.error:
+                raise TraceError(f"{name} is not a sound gzip file: compress it again") from None
+            rest = stream.unconsumed_tail
+            out.append(piece)
+            made += len(piece)
+            budget.spend(len(piece))
+            if made > max(FIRST_BYTES, budget.limits.ratio * (len(data) - len(rest))):
+                raise TraceError(
+                    f"{name} unpacks to more than {budget.limits.ratio} times its size, which no "
+                    "trace does"
+                )
+            if not rest and not piece and not stream.eof:
+                break
+        if not stream.eof:
+            raise TraceError(f"{name} ends in the middle of its gzip stream: copy it again")
+        rest = stream.unused_data.lstrip(b"\x00")
+    return b"".join(out)
+
+
+def _tar(name: str, data: bytes, budget: Budget, packed: bool) -> Iterator[Piece]:
+    try:
+        with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
+            seen = 0
+            for member in archive:
+                if not member.isreg() or _hidden(member.name):
+                    continue
+                seen = _counted(name, seen)
+                budget.spend(member.size)
+                handle = archive.extractfile(member)
+                content = handle.read() if handle else b""
+                if packed and content.startswith((GZIP_MAGIC, ZIP_MAGIC)):
+                    raise TraceError(f"{name} holds {member.name} compressed twice")
+                yield Piece(member.name, _plain(member.name, content, budget)[0])
+    except (tarfile.TarError, EOFError, OverflowError, KeyError):
+        raise TraceError(f"{name} is not a sound tar archive: pack it again") from None
+
+
+def _folder(folder: Path, budget: Budget) -> Iterator[Piece]:
+    seen = 0
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if not path.is_file() or _hidden(name):
+            continue
+        seen = _counted(budget.name, seen)
+        if path.stat().st_size > budget.limits.packed_bytes:
+            raise _too_large(name, budget.limits)
+        data = path.read_bytes()
+        if data.startswith(PARQUET_MAGIC):
+            yield Piece(name, data, path)
+        else:
+            yield Piece(name, _plain(name, data, budget)[0])
+
+
+def _hidden(name: str) -> bool:
+    return any(part.startswith(".") for part in name.split("/"))
+
+
+def _counted(name: str, seen: int) -> int:
+    if seen >= MOST_PIECES:
+        raise TraceError(f"{name} holds more than {MOST_PIECES:,} files, the most that are read")
+    return seen + 1

@@ -16,6 +16,7 @@ from twin.ui.fields import (
     bounds,
     label,
     options,
+    sentence,
     tooltip,
     why_idle,
 )
@@ -75,7 +76,7 @@ def test_an_edit_reaches_the_draft_and_nothing_else_or_is_refused_in_a_sentence(
         assert after == with_overrides(before, {path: value})
     except SpecError as refused:
         assert after == before
-        assert str(refused) in at.markdown[0].value
+        assert sentence(str(refused)) in at.markdown[0].value
 
 
 def scenarios():

@@ -7,12 +7,14 @@ they are edited. Queues, warm-up and reuse of a filling memory pool are a run's 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from twin.facts import Facts
-from twin.serving.workload import TraceTable, generate
+from twin.serving.requests import TraceTable
+from twin.serving.workload import generate
 from twin.spec import Scenario
 
 SAMPLE = 4000  # requests a sample holds
@@ -54,14 +56,21 @@ def offered(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -
     """The scenario's traffic, from its first requests; raises the workload's own error."""
     workload = scenario.workload
     rate: float | None = workload.rate_req_per_s
+    count, horizon_s = SAMPLE, 2.0 * SAMPLE / workload.rate_req_per_s
     if workload.arrivals == "closed_loop":
         rate = None
     elif trace is not None:
-        copies = workload.trace.tree_copies * workload.trace.rate_multiplier
-        rate = len(trace) / max(trace.duration_s, 1e-9) * copies
-    # The reuse of a sample is that of its own length, so a trace is taken whole.
-    count = SAMPLE if trace is None else len(trace)
-    horizon_s = 2.0 * count / rate if rate else scenario.horizon_s
+        # Taken whole, for the reuse of a part is less; copies and haste change its rate only.
+        count, horizon_s = len(trace), math.inf
+        timed_s = trace.duration_s if trace.has_time else len(trace) / workload.rate_req_per_s
+        rate = (
+            len(trace)
+            / max(timed_s, 1e-9)
+            * workload.trace.tree_copies
+            * workload.trace.rate_multiplier
+        )
+        once = workload.trace.model_copy(update={"tree_copies": 1, "rate_multiplier": 1.0})
+        workload = workload.model_copy(update={"trace": once})
     block_tokens = scenario.memory_pool.block_tokens
     sample = generate(workload, horizon_s, scenario.seed, block_tokens, facts, trace, count)
     prompts, answers = sample.input_tokens, sample.output_tokens

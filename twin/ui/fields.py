@@ -336,8 +336,9 @@ def sentence(refusal: str) -> str:
     >>> sentence("warmup_s = 30 s must end before horizon_s = 20 s")
     'Warm-up left out = 30 s must end before Simulated time = 20 s.'
     """
-    for path in sorted((*LABELS, "workload.arrivals"), key=len, reverse=True):
-        refusal = re.sub(rf"\b{re.escape(path)}\b(?!\.\w)", LABELS.get(path, "Arrivals"), refusal)
+    named = LABELS | {"workload.arrivals": "Arrivals", "workload.trace": "a trace"}
+    for path in sorted(named, key=len, reverse=True):
+        refusal = re.sub(rf"\b{re.escape(path)}\b(?!\.\w)", named[path], refusal)
     return refusal[:1].upper() + refusal[1:].rstrip(".") + "."
 
 

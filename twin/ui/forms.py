@@ -33,7 +33,7 @@ ROW_CHARACTERS = 30  # choices up to this many letters in all stand side by side
 
 def group(paths: Iterable[str]) -> None:
     """Draw the fields that apply, two to a row where there is room, and name those that do not."""
-    scenario = session.draft()
+    scenario = session.wished()
     idle: dict[str, list[str]] = {}
     grid = st.grid(2, min_column_width=230, vertical_alignment="top", gap=("small", "medium"))
     for path in paths:

@@ -16,10 +16,12 @@ from typing import Any
 
 import streamlit as st
 
-from twin.facts import Facts
-from twin.lab import estimate, library
+from twin.facts import FactError, Facts
+from twin.lab import estimate, library, share
+from twin.lab.job import uses_trace
 from twin.lab.runner import Runner
 from twin.lab.store import RunRow, Store, open_store
+from twin.serving.requests import TraceTable
 from twin.spec import Scenario, SpecError, canonical, with_overrides
 
 HISTORY_LENGTH = 100  # scenarios a visitor can step back through
@@ -123,6 +125,20 @@ def value(path: str) -> Any:
     return read(draft(), path) if pending is _MISSING else pending
 
 
+def wished() -> Scenario:
+    """The draft with pending edits in it, though they cannot hold: only for what a form shows."""
+    scenario = draft()
+    for path, wish in _state().pending.items():
+        scenario = _replaced(scenario, path.split("."), wish)
+    return scenario
+
+
+def _replaced(section: Any, parts: list[str], value: Any) -> Any:
+    if len(parts) > 1:
+        value = _replaced(getattr(section, parts[0]), parts[1:], value)
+    return section.model_copy(update={parts[0]: value})
+
+
 def read(scenario: Scenario, path: str) -> Any:
     """A field of a scenario by dotted path."""
     here: Any = scenario
@@ -196,8 +212,6 @@ def _settle() -> None:
 
 def open_link() -> None:
     """Take the scenario that the address names, once per address; keep the address as it is."""
-    from twin.lab import share
-
     query = st.query_params.to_dict()
     wanted = share.scenario_query(query)
     if not wanted or wanted == _state().get("opened"):
@@ -214,11 +228,15 @@ def link_problem() -> str:
     return _state().get("link_problem", "")
 
 
-def link() -> str:
-    """Address of this page with the draft inside it, from the host on."""
-    from twin.lab import share
+def link(page: str) -> str:
+    """Address of a page with the draft inside it, from the host on.
 
-    return share.scenario_link(draft())
+    A draft too long for a link is stored, and its address is the short one.
+    """
+    try:
+        return share.scenario_link(draft(), page)
+    except share.ShareError:
+        return share.share_scenario(store(), draft(), page=page)
 
 
 def offered(scenario: Scenario) -> estimate.Offered | str:
@@ -229,9 +247,21 @@ def offered(scenario: Scenario) -> estimate.Offered | str:
 @st.cache_data(show_spinner=False, max_entries=200)
 def _offered(key: str, _scenario: Scenario) -> estimate.Offered | str:
     try:
-        return estimate.offered(_scenario, facts())
-    except ValueError as error:
+        trace = _trace(_scenario.workload.trace.digest) if uses_trace(_scenario) else None
+        return estimate.offered(_scenario, facts(), trace)
+    except (ValueError, FactError) as error:
         return str(error)
+
+
+def trace_has_time(digest: str) -> bool:
+    """Whether a stored trace says when its requests came; True when it is not here."""
+    row = store().traces.get(digest)
+    return row is None or bool(row.about.get("has_time", True))
+
+
+@st.cache_resource(show_spinner=False, max_entries=2)
+def _trace(digest: str) -> TraceTable:
+    return store().traces.load(digest)
 
 
 def run(scenario: Scenario) -> str:

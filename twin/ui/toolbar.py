@@ -13,15 +13,18 @@ from twin.ui.link import copy_link
 RUN_PAGE = "twin/ui/pages/run.py"
 
 
-def header(title: str, sentence: str) -> None:
-    """Title, one sentence, and the bar: the top of every page that edits the draft."""
+def header(title: str, caption: str, page: str) -> None:
+    """Title, one sentence, and the bar: the top of every page that edits the draft.
+
+    `page` is the page's address, what its link opens again.
+    """
     session.open_link()
     st.title(title, anchor=False)
-    st.caption(sentence)
-    toolbar()
+    st.caption(caption)
+    toolbar(page)
 
 
-def toolbar() -> None:
+def toolbar(page: str) -> None:
     """What the draft is on the left; undo, link and Run on the right."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         _name()
@@ -35,7 +38,7 @@ def toolbar() -> None:
             ":material/redo:", help="Redo", on_click=session.redo,
             disabled=not session.can_redo(), key="redo",
         )  # fmt: skip
-        copy_link(session.link())
+        copy_link(session.link(page))
         run_button("Run")
     if session.link_problem():
         st.error(session.link_problem(), icon=":material/link_off:")

@@ -6,7 +6,11 @@ from twin.ui import forms
 from twin.ui.fields import DEPLOYMENT
 from twin.ui.toolbar import header
 
-header("Deployment", "Which instances serve, how they batch, and who decides what goes where.")
+header(
+    "Deployment",
+    "Which instances serve, how they batch, and who decides what goes where.",
+    "deployment",
+)
 form, facts = st.columns([3, 2], gap="large")
 
 with form:

@@ -3,6 +3,7 @@
 import streamlit as st
 
 from twin.ui import session, words
+from twin.ui.link import copy_link
 from twin.ui.toolbar import RUN_PAGE, open_run, run_button
 
 GALLERY = {
@@ -37,8 +38,8 @@ with st.container(border=True):
         st.markdown(draft.question or "No question written down yet.")
         with st.container(horizontal=True, vertical_alignment="center"):
             run_button(f"Run {words.duration(draft.horizon_s)} of traffic")
-            st.page_link("twin/ui/pages/workload.py", label="Traffic", icon=":material/tune:")
-            st.page_link("twin/ui/pages/deployment.py", label="Deployment", icon=":material/tune:")
+            copy_link(session.link(""))
+            st.page_link("twin/ui/pages/workload.py", label="Edit", icon=":material/tune:")
     with tiles, st.grid(2, min_column_width=160):
         st.metric("NPUs that serve", words.machine(draft))
         st.metric("Traffic", words.traffic(draft))

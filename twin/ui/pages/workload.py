@@ -8,7 +8,7 @@ from twin.ui import forms, session, upload, words
 from twin.ui.fields import WORKLOAD
 from twin.ui.toolbar import header
 
-header("Workload", "When requests come, how long they are, and what they share.")
+header("Workload", "When requests come, how long they are, and what they share.", "workload")
 form, facts = st.columns([3, 2], gap="large")
 
 # 1) The form: a few fields at a time.

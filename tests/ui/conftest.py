@@ -1,0 +1,26 @@
+"""A dashboard without a browser, on an empty store of its own."""
+
+from collections.abc import Iterator
+
+import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+
+from tests.conftest import ROOT
+from twin.ui import session
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch) -> Iterator[None]:
+    """Sends every page of this test to an empty store."""
+    monkeypatch.setenv("TWIN_DB_URL", f"sqlite:///{tmp_path / 'twin.db'}")
+    st.cache_resource.clear()
+    yield session.store()
+    session.store().close()
+    st.cache_resource.clear()
+
+
+@pytest.fixture
+def app(store) -> AppTest:
+    """The dashboard at its start page, not yet run."""
+    return AppTest.from_file(str(ROOT / "app.py"), default_timeout=20)

@@ -1,0 +1,77 @@
+"""The start page says what this is, has one obvious Run, and takes a preset into the draft."""
+
+import pytest
+
+from twin.lab.library import presets
+from twin.lab.store import StoreError
+from twin.ui import session
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Scenarios that were asked to run; nothing is really run."""
+    scenarios = []
+
+    def remember(scenario):
+        scenarios.append(scenario)
+        return "an-id"
+
+    monkeypatch.setattr(session, "run", remember)
+    return scenarios
+
+
+def test_a_first_visit_finds_one_primary_button_and_no_runs(app):
+    app.run()
+    assert not app.exception
+    assert app.title[0].value == "Supernode twin"
+    assert [b.key for b in app.button if b.proto.type == "primary"] == ["run-draft"]
+    assert "None yet" in app.caption[-1].value
+
+
+def test_run_asks_for_the_draft(app, asked):
+    app.run().button(key="run-draft").click().run()
+    assert [s.name for s in asked] == ["Quick start"]
+
+
+def test_every_preset_is_in_the_gallery_with_its_source(app):
+    app.session_state["shelf"] = "All"
+    app.run()
+    shown = {b.key.removeprefix("edit-") for b in app.button if (b.key or "").startswith("edit-")}
+    assert shown == {p.key for p in presets()}
+    sources = [c.proto.help for c in app.caption if c.value == "Source"]
+    assert sources == [p.scenario.source for p in presets()]
+    assert all(sources)
+
+
+@pytest.mark.parametrize("shelf", ["Begin here", "Published figures", "What if"])
+def test_no_shelf_is_empty(app, shelf):
+    app.session_state["shelf"] = shelf
+    app.run()
+    assert sum((b.key or "").startswith("edit-") for b in app.button) >= 3
+
+
+def test_editing_a_preset_makes_it_the_draft(app):
+    app.run().button(key="edit-r1-reasoning").click().run()
+    assert not app.exception
+    assert app.session_state["history"][-1].name == "R1 reasoning"
+    assert app.session_state["preset"].name == "R1 reasoning"
+    assert app.title[0].value == "Workload"
+
+
+def test_a_run_that_cannot_be_asked_for_says_why_and_stays(app, monkeypatch):
+    def full(_scenario):
+        raise StoreError("200 runs are waiting: let some finish, or stop some")
+
+    monkeypatch.setattr(session, "run", full)
+    app.run().button(key="run-draft").click().run()
+    assert not app.exception
+    assert "200 runs are waiting" in app.toast[0].value
+    assert app.title[0].value == "Supernode twin"
+
+
+def test_recent_runs_are_listed_by_name(app, store):
+    digest = store.scenarios.save(presets()[0].scenario)
+    store.runs.add(digest, session.facts(), "engine 1", 1)
+    app.run()
+    assert [link.label for link in app.page_link if "Quick start" in link.label]
+    assert any("queued" in c.value for c in app.caption)

@@ -17,7 +17,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-F32 = np.float32
+Singles = NDArray[np.float32]
+Ints = NDArray[np.int64]
 
 
 class EplbError(ValueError):
@@ -32,9 +33,9 @@ class Assignment:
     number among that expert's copies, `copies` [layers, experts] how many there are.
     """
 
-    expert: NDArray[np.int64]
-    copy: NDArray[np.int64]
-    copies: NDArray[np.int64]
+    expert: Ints
+    copy: Ints
+    copies: Ints
 
 
 def rebalance(
@@ -49,7 +50,7 @@ def rebalance(
     Hierarchical (groups stay within a node) when `groups` divides evenly over `nodes`, else
     global: one group, one node. Raises EplbError for sizes that do not divide.
     """
-    load = np.ascontiguousarray(weight, dtype=F32)
+    load = np.ascontiguousarray(weight, dtype=np.float32)
     if load.ndim != 2:
         raise EplbError(f"weight has {load.ndim} axes, not 2: give [layers, experts]")
     if not np.isfinite(load).all() or (load < 0).any():
@@ -77,7 +78,7 @@ def rebalance(
 
 
 @njit(cache=True)
-def pack(load, packs):  # type: ignore[no-untyped-def]
+def pack(load: Singles, packs: int) -> tuple[Ints, Ints]:
     """Pack items, heaviest first, each to the lightest pack with room (ties: lowest index).
 
     load f4[n], n divisible by packs -> (pack i8[n], place within the pack i8[n]). The identity
@@ -106,7 +107,7 @@ def pack(load, packs):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def replicate(load, slots):  # type: ignore[no-untyped-def]
+def replicate(load: Singles, slots: int) -> tuple[Ints, Ints, Ints]:
     """Copies for the experts that are hottest per copy (ties: lowest index), one at a time.
 
     load f4[experts] -> (expert i8[slots], copy i8[slots], copies i8[experts]); the first
@@ -132,7 +133,15 @@ def replicate(load, slots):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _rebalance_layer(load, groups, nodes, dies, out_expert, out_copy, out_copies):  # type: ignore[no-untyped-def]
+def _rebalance_layer(
+    load: Singles,
+    groups: int,
+    nodes: int,
+    dies: int,
+    out_expert: Ints,
+    out_copy: Ints,
+    out_copies: Ints,
+) -> None:
     """One layer of `rebalance`: fills out_expert i8[slots], out_copy i8[slots], out_copies."""
     experts = load.size
     slots = out_expert.size

@@ -28,6 +28,7 @@ from twin.serving.rng import normal, stream_key, uniform
 from twin.spec import Experts
 
 Floats = NDArray[np.float64]
+Singles = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
 EMPTY = -1  # a slot that holds no expert
@@ -170,7 +171,15 @@ def place(experts: Experts, measured: Floats, dies: int, slots_per_die: int) -> 
 
 
 @njit(cache=True)
-def draw_layer(scale, drift, top_k, order_key, drift_key, measured, now):  # type: ignore[no-untyped-def]
+def draw_layer(
+    scale: float,
+    drift: float,
+    top_k: float,
+    order_key: np.uint64,
+    drift_key: np.uint64,
+    measured: Floats,
+    now: Floats,
+) -> None:
     """One layer's popularity: fills measured f8[experts] and now f8[experts].
 
     Log loads are the mid-rank quantiles of a logistic distribution times `scale`, in an order
@@ -192,7 +201,7 @@ def draw_layer(scale, drift, top_k, order_key, drift_key, measured, now):  # typ
 
 
 @njit(cache=True)
-def _to_chances(load, top_k):  # type: ignore[no-untyped-def]
+def _to_chances(load: Floats, top_k: float) -> None:
     """Scales load f8[experts] in place to chances of at most 1 that sum to top_k."""
     before = -1
     while True:
@@ -213,7 +222,7 @@ def _to_chances(load, top_k):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _place_balanced(measured, physical, slots):  # type: ignore[no-untyped-def]
+def _place_balanced(measured: Singles, physical: int, slots: Ints) -> None:
     """One layer by EPLB: measured f4[experts] -> fills slots i8[dies, slots_per_die].
 
     Slots beyond `physical` weigh nothing and are packed last, so they end up spread and empty.
@@ -229,7 +238,7 @@ def _place_balanced(measured, physical, slots):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def die_moments(now, slots):  # type: ignore[no-untyped-def]
+def die_moments(now: Floats, slots: Ints) -> tuple[Floats, Floats, Floats]:
     """What one token brings to each die: (picks, own, alike), each f8[layers, dies].
 
     now f8[layers, experts], slots i8[layers, dies, slots_per_die]. `picks` is the mean number of
@@ -267,7 +276,9 @@ def die_moments(now, slots):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _mean_peak(picks, own, alike, tokens, shared, ceiling):  # type: ignore[no-untyped-def]
+def _mean_peak(
+    picks: Floats, own: Floats, alike: Floats, tokens: float, shared: float, ceiling: float
+) -> float:
     """Mean over layers of E[hottest die] / mean die, for a batch of `tokens`.
 
     `shared`: topic correlation times the other tokens of the same request. `ceiling`: the most
@@ -299,7 +310,7 @@ def _mean_peak(picks, own, alike, tokens, shared, ceiling):  # type: ignore[no-u
 
 
 @njit(cache=True)
-def peak_of_counts(mean, spread):  # type: ignore[no-untyped-def]
+def peak_of_counts(mean: Floats, spread: Floats) -> float:
     """E[max] of independent integer counts: mean f8[dies] > 0, falling, spread = variance / mean.
 
     Each count is binomial (spread < 1), Poisson (1) or negative binomial (> 1), which share the
@@ -342,7 +353,7 @@ def peak_of_counts(mean, spread):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def peak_of_amounts(mean, spread):  # type: ignore[no-untyped-def]
+def peak_of_amounts(mean: Floats, spread: Floats) -> float:
     """E[max] of independent large counts: mean f8[dies] > 0, falling, spread = variance / mean.
 
     Each is taken as a shifted gamma of the same mean, variance and skewness as the counts of

@@ -1,0 +1,41 @@
+"""A server that keeps asking short questions, and writes down what it was told, durably."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from twin.lab.runner import Runner
+from twin.lab.store import open_store
+from twin.spec import Scenario
+
+
+def main(url: str, diary: Path, first_seed: int) -> None:
+    store = open_store(url)
+    runner = Runner(store, processes=2, engine="tests.lab.fake_engine").start()
+    asked: set[str] = set()
+    seed = first_seed
+    with diary.open("a") as file:
+
+        def note(*words: object) -> None:
+            file.write(" ".join(map(str, words)) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+        while True:
+            while len(asked) < 4:
+                seed += 1
+                run = runner.submit(Scenario(seed=seed, horizon_s=4.0, warmup_s=0.0))
+                note("asked", run, seed)
+                asked.add(run)
+            for run in sorted(asked):
+                row = store.runs.get(run)
+                if row.ended:
+                    note("ended", run, row.state, row.result_digest)
+                    asked.discard(run)
+            note("pids", *runner.pids)
+            time.sleep(0.01)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))

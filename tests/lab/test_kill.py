@@ -1,0 +1,116 @@
+"""kill -9 at random moments, of the server and of its processes: nothing finished is ever lost."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.lab.fake_engine import answer
+from twin.lab.runner import Runner
+from twin.lab.store import Owner
+from twin.spec import Scenario
+
+ROOT = Path(__file__).resolve().parents[2]
+KILLS = 20
+
+
+class BusyServer:
+    """A server process that can be killed and started again; all share one diary."""
+
+    def __init__(self, store, folder: Path):
+        self.url = str(store._database.url)
+        self.diary = folder / "diary"
+        self.diary.touch()
+        self.started = 0
+        self.start()
+
+    def start(self) -> None:
+        self.started += 1
+        self.seen = len(self.lines())
+        command = [sys.executable, "-m", "tests.lab.busy_server", self.url, str(self.diary)]
+        seed = 10_000 * self.started
+        self.process = subprocess.Popen([*command, str(seed)], cwd=ROOT, stderr=subprocess.DEVNULL)
+
+    def lines(self) -> list[list[str]]:
+        """Whole lines only: the last may have been torn by a kill."""
+        text = self.diary.read_text()
+        return [line.split() for line in text[: text.rfind("\n") + 1].splitlines()]
+
+    def pids(self) -> list[int]:
+        """Its processes, once another run was done since the last kill: it is in full swing."""
+        while self.process.poll() is None:
+            news = self.lines()[self.seen :]
+            said = [line[1:] for line in news if line[0] == "pids" and line[1:]]
+            if said and any(line[0] == "ended" and line[2] == "done" for line in news):
+                self.seen += len(news)
+                return [int(pid) for pid in said[-1]]
+            time.sleep(0.02)
+        raise AssertionError("the server ended by itself")
+
+
+def kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def kill_at_random(server: BusyServer, chance: random.Random) -> None:
+    for _ in range(KILLS):
+        jobs = server.pids()
+        time.sleep(chance.uniform(0.0, 0.3))
+        if chance.random() < 0.3:
+            server.process.kill()
+            server.process.wait()
+            server.start()
+        else:
+            kill(chance.choice(jobs))
+    server.pids()
+    server.process.kill()
+    server.process.wait()
+
+
+def test_twenty_kills_break_nothing_and_lose_no_finished_run(store, tmp_path):
+    server = BusyServer(store, tmp_path)
+    kill_at_random(server, random.Random(20))
+    lines = server.lines()
+    asked = {line[1]: int(line[2]) for line in lines if line[0] == "asked"}
+    ended = {line[1]: line[2:] for line in lines if line[0] == "ended"}
+    assert sum(1 for said in ended.values() if said[0] == "done") >= KILLS
+
+    # What is left is finished or marked by the next server.
+    runner = Runner(store, processes=1, engine="tests.lab.fake_engine").start()
+    deadline = time.monotonic() + 60
+    while store.runs.search(states=["queued", "running"]).total and time.monotonic() < deadline:
+        time.sleep(0.05)
+    runner.close(kill=True)
+
+    rows = {row.id: row for row in store.runs.search(limit=100_000).rows}
+    assert asked.keys() <= rows.keys(), "a run whose id was given out is gone"
+    assert {row.state for row in rows.values()} <= {"done", "interrupted"}
+    for run, said in ended.items():
+        assert [rows[run].state, rows[run].result_digest] == (said + [""])[:2]
+    for run, row in rows.items():
+        expected = answer(store.scenarios.load(row.scenario))
+        stored = store.runs.tables(run)
+        if row.state == "done":
+            assert (row.summary, row.result_digest) == (expected.summary, expected.digest)
+            assert store.runs.table(run, "requests").equals(expected.tables["requests"])
+        else:
+            assert (stored, row.summary, row.seal) == ({}, {}, "")
+    assert store.damage() == []
+    assert store.sweep(older_than_s=-1) >= 0
+    assert store.damage() == []
+
+
+def test_a_run_left_by_a_dead_process_is_marked_at_the_next_start(store, add_run):
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    owner = Owner("gone", Owner.here().host, gone.pid, "1")
+    left = add_run(Scenario(), owner=owner)
+    runner = Runner(store, processes=1, engine="tests.lab.fake_engine").start()
+    runner.close(kill=True)
+    assert store.runs.get(left).state == "interrupted"

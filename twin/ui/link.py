@@ -1,6 +1,7 @@
 """The copy-link button: one click puts an address of this page into the clipboard.
 
-The server knows only the part after the host, so the browser adds its own origin. Where a browser
+It can also write that address into the address bar, in place of the present one, so that a
+reload keeps an edited draft and Back still leads to the page before. The server knows only the part after the host, so the browser adds its own origin. Where a browser
 gives no clipboard (plain http on another machine), the address is shown and selected instead.
 """
 
@@ -53,6 +54,10 @@ export default function ({ data, parentElement }) {
   say(LINK, data.label)
   button.dataset.address = address
   shown.hidden = true
+  const query = data.path.slice(data.path.indexOf("?"))
+  if (data.save && window.location.search !== query) {
+    window.history.replaceState(window.history.state, "", window.location.pathname + query)
+  }
   button.onclick = async () => {
     try {
       await navigator.clipboard.writeText(address)
@@ -71,6 +76,11 @@ export default function ({ data, parentElement }) {
 _button = st.components.v2.component("copy_link", html=_HTML, css=_CSS, js=_JS)
 
 
-def copy_link(path: str, *, label: str = "Copy link", key: str = "copy-link") -> None:
-    """A button that copies the address of `path` ('/run?run=...') on this server."""
-    _button(data={"path": path, "label": label}, key=key, width="content")
+def copy_link(
+    path: str, *, label: str = "Copy link", key: str = "copy-link", save: bool = False
+) -> None:
+    """A button that copies the address of `path` ('/run?run=...') on this server.
+
+    With `save` its query also becomes that of the page in the address bar.
+    """
+    _button(data={"path": path, "label": label, "save": save}, key=key, width="content")

@@ -58,7 +58,14 @@ def _state() -> Any:
     if "history" not in st.session_state:
         first = dict(preset_list()).get("quickstart") or Scenario()
         st.session_state.update(
-            history=[first], position=0, preset=first, generation=0, pending={}, refusal=""
+            history=[first],
+            position=0,
+            preset=first,
+            generation=0,
+            pending={},
+            refusal="",
+            addresses=[],
+            link_problem="",
         )
     return st.session_state
 
@@ -211,21 +218,25 @@ def _settle() -> None:
 
 
 def open_link() -> None:
-    """Take the scenario that the address names, once per address; keep the address as it is."""
-    query = st.query_params.to_dict()
-    wanted = share.scenario_query(query)
-    if not wanted or wanted == _state().get("opened"):
+    """Take the scenario that the address names, once per address.
+
+    An address that this session wrote itself (see `link`) says nothing new and is passed over.
+    """
+    state, query = _state(), st.query_params.to_dict()
+    named = share.scenario_query(query)
+    if not named or named in state.addresses:
         return
-    _state().opened, _state().link_problem = wanted, ""
+    state.addresses.append(named)
+    state.link_problem = ""
     try:
         start_from(share.open_scenario(query, store()))
-    except (SpecError, share.ShareError) as error:
-        _state().link_problem = str(error)
+    except share.ShareError as error:
+        state.link_problem = str(error)
 
 
 def link_problem() -> str:
     """Why the address could not be opened, '' when it could or names nothing."""
-    return _state().get("link_problem", "")
+    return _state().link_problem
 
 
 def link(page: str) -> str:
@@ -234,9 +245,18 @@ def link(page: str) -> str:
     A draft too long for a link is stored, and its address is the short one.
     """
     try:
-        return share.scenario_link(draft(), page)
+        path = share.scenario_link(draft(), page)
     except share.ShareError:
-        return share.share_scenario(store(), draft(), page=page)
+        path = share.share_scenario(store(), draft(), page=page)
+    named = path.partition("?")[2]
+    if named not in _state().addresses:
+        _state().addresses = [*_state().addresses[-HISTORY_LENGTH:], named]
+    return path
+
+
+def edited() -> bool:
+    """Whether this visitor has made the draft their own: then the address bar keeps it."""
+    return len(_state().history) > 1
 
 
 def offered(scenario: Scenario) -> estimate.Offered | str:

@@ -38,7 +38,7 @@ def toolbar(page: str) -> None:
             ":material/redo:", help="Redo", on_click=session.redo,
             disabled=not session.can_redo(), key="redo",
         )  # fmt: skip
-        copy_link(session.link(page))
+        copy_link(session.link(page), save=session.edited())
         run_button("Run")
     if session.link_problem():
         st.error(session.link_problem(), icon=":material/link_off:")

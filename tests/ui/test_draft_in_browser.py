@@ -1,0 +1,65 @@
+"""In a real browser: a draft survives a reload, travels in its link, and fits a phone."""
+
+import pytest
+
+RATE = "Request rate (req/s)"
+pytestmark = pytest.mark.browser
+
+
+def open_page(page, address):
+    page.goto(address)
+    page.get_by_role("heading", level=1).wait_for()
+    return page
+
+
+def rate(page):
+    return page.get_by_role("spinbutton", name=RATE)
+
+
+def set_rate(page, value, shown):
+    rate(page).fill(value)
+    rate(page).press("Enter")
+    page.get_by_text(shown).first.wait_for()
+    page.wait_for_url("**/workload?s=*")
+
+
+def test_an_edited_draft_survives_a_reload_and_travels_in_its_link(app_url, page, browser):
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    open_page(page, f"{app_url}/workload")
+    set_rate(page, "77", "315,392 tokens/s")
+    page.reload()
+    rate(page).wait_for()
+    assert rate(page).input_value() == "77"
+    page.get_by_role("button", name="Copy link").click()
+    page.get_by_text("Link copied").wait_for()
+    link = page.evaluate("navigator.clipboard.readText()")
+    other = browser.new_context().new_page()
+    open_page(other, link)
+    rate(other).wait_for()
+    assert rate(other).input_value() == "77"
+    other.context.close()
+
+
+def test_undo_takes_back_an_edit_and_a_page_change_keeps_one(app_url, page):
+    open_page(page, f"{app_url}/workload")
+    set_rate(page, "77", "315,392 tokens/s")
+    page.get_by_role("link", name="Deployment").first.click()
+    page.get_by_role("heading", name="Deployment", level=1).wait_for()
+    page.get_by_role("link", name="Workload").first.click()
+    rate(page).wait_for()
+    assert rate(page).input_value() == "77"
+    page.get_by_test_id("stButton").first.get_by_role("button").click()
+    page.get_by_text("245,760 tokens/s").wait_for()
+    assert rate(page).input_value() == "60"
+
+
+@pytest.mark.parametrize("address", ["", "workload", "deployment"])
+def test_a_page_fits_a_phone_and_asks_nobody_else(app_url, page, address):
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.set_viewport_size({"width": 390, "height": 844})
+    open_page(page, f"{app_url}/{address}")
+    page.get_by_role("button", name="Copy link").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    host = app_url.split("//")[1]
+    assert [url for url in asked if f"//{host}/" not in url and not url.startswith("data:")] == []

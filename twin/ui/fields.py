@@ -180,12 +180,22 @@ CHOICES = {
     "fixed": "Fixed",
     "servegen-deepseek-r1": "ServeGen DeepSeek-R1",
     "mooncake-conversation": "Mooncake conversation",
+    "deepseek-service": "DeepSeek service",
+    "azure-2023-conv": "Azure 2023 conversation",
+    "sharegpt": "ShareGPT",
+    "arxiv-summarisation": "arXiv summarisation",
 } | {name: name.upper() for name in ("ub", "rdma", "vpc", "int8", "bf16", "fp8", "fp4")}
 # The same word in two fields can mean two things.
 CHOICES_OF = {
     "workload.prefix": {"shared": "A popular prefix", "sessions": "Sessions"},
     "workload.arrivals": {"trace": "Recorded trace", "uniform": "Evenly spaced"},
     "supernode.scale_up": {"supernode": "The whole supernode", "node": "One node"},
+}
+# Choices that are files of data/, by the folder they lie in.
+FILES = {
+    "supernode.chip": "chips",
+    "deployment.model": "models",
+    "workload.lengths": "workloads",
 }
 STEPS = {
     "deployment.prefill.chunk_tokens": 512,
@@ -296,11 +306,14 @@ def label(path: str) -> str:
     name = LABELS.get(path) or path.rsplit(".", 1)[-1].replace("_", " ").capitalize()
     unit = field_unit(path)
     # Said once: "Prefill instances" needs no "(instances)".
-    return name if not unit or unit in name.lower() else f"{name} ({unit})"
+    return name if not unit or unit.lower() in name.lower() else f"{name} ({unit})"
 
 
-def choice_label(path: str, option: str) -> str:
-    """One option of a field for people: 'sp_tp_sp' -> 'SP-TP-SP'."""
+def choice_label(path: str, option: str, facts: Facts | None = None) -> str:
+    """One option of a field for people: 'sp_tp_sp' -> 'SP-TP-SP'; a file by its own title."""
+    title = f"{FILES.get(path)}.{option}.title"
+    if facts is not None and title in facts:
+        return str(facts[title].value)
     named = CHOICES_OF.get(path, {}).get(option) or CHOICES.get(option)
     return named or option.replace("_", " ").replace("-", " ").capitalize()
 
@@ -355,12 +368,9 @@ def options(path: str, facts: Facts) -> list[str] | None:
     annotation = field_info(path).annotation
     if get_origin(annotation) is Literal:
         return list(get_args(annotation))
-    named = {"supernode.chip": "chips", "deployment.model": "models"}.get(path)
-    if named:
-        return facts.names(named)
-    if path == "workload.lengths":
-        return ["fixed", *facts.names("workloads")]
-    return None
+    if path not in FILES:
+        return None
+    return (["fixed"] if path == "workload.lengths" else []) + facts.names(FILES[path])
 
 
 def why_idle(path: str, scenario: Scenario) -> str:

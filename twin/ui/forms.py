@@ -75,7 +75,7 @@ def _choice(path: str, value: str, listed: list[str], common: Mapping[str, Any])
         listed = [value, *listed]
 
     def named(option: str) -> str:
-        return choice_label(path, option)
+        return choice_label(path, option, session.facts())
 
     if sum(len(named(o)) for o in listed) <= ROW_CHARACTERS:
         st.segmented_control(

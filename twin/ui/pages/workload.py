@@ -53,6 +53,9 @@ with facts, st.container(border=True):
             amount(asked.reuse, "share"),
             help="Share of prompt tokens that an endless memory pool would have seen before.",
         )
+    about = f"workloads.{session.draft().workload.lengths}.about"
+    if about in session.facts():
+        st.caption(session.facts()[about].value)
     if asked.input_tokens_p95 > asked.input_tokens_p50:
         st.caption(
             f"Prompts: half are under {asked.input_tokens_p50:,.0f} tokens, 95\u00a0% under "

@@ -2,12 +2,11 @@
 
 Reading order: reader.py (which format, and read it), source.py (bytes within limits), jsonl.py,
 tabular.py, sessions.py, servegen.py (one file a family of formats), table.py (checked columns),
-preview.py (figures for people), bound.py (what a cache could save at best), packed.py (a table as
-bytes for the store), fit.py (length tables for data/workloads).
+preview.py (figures for people), bound.py (what a cache could save at best), fit.py (length tables
+for data/workloads).
 """
 
 from twin.lab.traces.bound import lru_bound
-from twin.lab.traces.packed import pack_trace, unpack_trace
 from twin.lab.traces.preview import preview
 from twin.lab.traces.reader import read_trace, sniff
 from twin.lab.traces.source import LOCAL, UPLOAD, Limits, TraceError
@@ -18,9 +17,7 @@ __all__ = [
     "Limits",
     "TraceError",
     "lru_bound",
-    "pack_trace",
     "preview",
     "read_trace",
     "sniff",
-    "unpack_trace",
 ]

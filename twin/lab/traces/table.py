@@ -53,15 +53,13 @@ class Cut:
 def build_table(c: Columns, cut: Cut, most_rows: int) -> TraceTable:
     """The table of a reader's columns; raises TraceError when nothing is left or too much came."""
     n = c.input_tokens.size
-    if n == 0:
-        raise TraceError(f"{c.name} holds no request")
     if n > most_rows:
         raise TraceError(f"{c.name} holds {n:,} requests, more than {most_rows:,}: cut it")
     counts = dict(c.counts)
     kept = _wanted_rows(c, cut, counts)
     if kept.size == 0:
-        reasons = ", ".join(f"{v} {k}" for k, v in counts.items())
-        raise TraceError(f"{c.name}: none of its {n} rows is a request to keep ({reasons})")
+        reasons = "".join(f"; {count:,} {reason}" for reason, count in counts.items())
+        raise TraceError(f"{c.name} holds no request to keep{reasons}")
     arrival_s = (c.ticks[kept] - c.ticks[kept[0]]) / c.ticks_per_s
     offset, first, blocks, distinct, block_tokens = _chains(c, kept, counts)
     session = np.arange(kept.size) if c.session is None else _dense(c.session[kept])

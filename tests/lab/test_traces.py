@@ -1,0 +1,391 @@
+"""Trace files in every format, small and made here: read as they are, or refused clearly."""
+
+import gzip
+import io
+import json
+import tarfile
+
+import numpy as np
+import polars as pl
+import pytest
+
+from twin.lab.traces import Limits, TraceError, lru_bound, preview, read_trace, sniff
+from twin.serving.chains import expand_runs
+
+SMALL = Limits(packed_bytes=1 << 20, unpacked_bytes=8 << 20, rows=1000)
+
+
+def lines(*rows):
+    return "\n".join(json.dumps(row) for row in rows).encode()
+
+
+def mooncake(t, tokens, hashes, out=5, **other):
+    row = {"timestamp": t, "input_length": tokens, "output_length": out, "hash_ids": hashes}
+    return {**row, **other}
+
+
+MOONCAKE = lines(
+    mooncake(0, 1300, [7, 8, 9]), mooncake(0, 1024, [7, 8]), mooncake(3000, 700, [7, 11])
+)
+AZURE = (
+    b"TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:15:46.6805900,374,44\r\n"
+    b"2023-11-16 18:15:50.9951690,396,109"
+)
+BURST = (
+    b"Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+    b"5,ChatGPT,472,18,490,Conversation log\n45,ChatGPT,1087,0,1087,Conversation log\n"
+    b"118,GPT-4,417,276,693,API log\n"
+)
+BURST_3 = (
+    b"Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,"
+    b"Log Type\n"
+    b"5,a,1.0,ChatGPT,472,18,490,Conversation log\n6,b,1.0,ChatGPT,10,2,12,Conversation log\n"
+    b"7,a,1.0,GPT-4,417,276,693,API log\n"
+)
+VIDUR = b"arrived_at,num_prefill_tokens,num_decode_tokens\n0.5,100,10\n1.75,200,20\n"
+SPLITWISE = (
+    b"request_id,request_type,application_id,arrival_timestamp,batch_size,prompt_size,token_size\n"
+    b"0,2,0,0.25,1,300,30\n1,2,0,1.5,1,400,40\n"
+)
+LENGTHS = (
+    b"num_prefill_tokens,num_decode_tokens,num_total_tokens,pd_ratio\n30,3,33,10\n40,4,44,10\n"
+)
+BAILIAN = lines(
+    *[
+        {"chat_id": c, "parent_chat_id": p, "timestamp": t, "type": "text", "turn": 1}
+        | {"input_length": n, "output_length": 9, "hash_ids": list(range(-(-n // 16)))}
+        for c, p, t, n in ((10, -1, 0.25, 40), (11, -1, 1.0, 16), (12, 10, 2.5, 100))
+    ]
+)
+RAGPULSE = lines(
+    *[
+        {"timestamp": t, "input_length": 3000, "output_length": 100, "session_id": s}
+        | {"hash_ids": {"sys_prompt": [1], "passages_ids": [2], "history": [], "user_input": [3]}}
+        for t, s in (("82", "a"), ("93", "b"), ("125", "a"))
+    ]
+)
+
+
+def session(name="s", blocks=(3, 5), size=64, **other):
+    requests = [
+        {"t": 10.0 * i, "type": "s", "in": n * size + 7, "out": 20, "think_time": 3.0}
+        | {"hash_ids": list(range(1, n + 1))}
+        for i, n in enumerate(blocks)
+    ]
+    body = {"id": name, "block_size": size, "hash_id_scope": "local", "requests": requests}
+    return body | other
+
+
+def called(body, at=5.0):
+    inner = {"t": at, "type": "subagent", "requests": session(blocks=(2,))["requests"]}
+    return {**body, "requests": [*body["requests"], inner]}
+
+
+def archive(files, kind="w"):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode=kind) as tar:
+        for name, data in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
+def servegen(rates=(0.0, 0.5, 2.0)):
+    windows = "".join(f"{600 * i},{r},1.5,Gamma,0.44,1\r\n" for i, r in enumerate(rates))
+    table = {"input_tokens": "{100: 0.25, 300: 0.75}", "output_tokens": "{10: 1.0}"}
+    return {
+        "data/chunk-0-trace.csv": windows.encode(),
+        "data/chunk-0-dataset.json": json.dumps({"0": {**table, "reason_ratio": "{}"}}).encode(),
+    }
+
+
+FILES = {
+    "mooncake": MOONCAKE,
+    "azure": AZURE,
+    "burstgpt": BURST,
+    "vidur": VIDUR,
+    "splitwise": SPLITWISE,
+    "vidur lengths": LENGTHS,
+    "lengths": b"input,output\n30,3\n",
+    "guidellm": b"timestamp,input_length,output_length\n0,30,3\n",
+    "bailian": BAILIAN,
+    "ragpulse": RAGPULSE,
+    "weka": json.dumps(session(), indent=1).encode(),
+    "servegen": archive(servegen()),
+}
+
+
+def chains(table):
+    offset, ids = expand_runs(table.segment_offset, table.segment_first, table.segment_blocks)
+    return [ids[a:b].tolist() for a, b in zip(offset, offset[1:], strict=False)]
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_the_format_is_found_by_content_packed_or_not(kind):
+    assert sniff(FILES[kind], "any.name") == kind
+    packed = gzip.compress(FILES[kind])
+    assert sniff(packed) == kind
+    assert read_trace(packed).digest == read_trace(FILES[kind]).digest
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_every_format_has_a_preview_of_plain_values(kind):
+    seen = preview(read_trace(FILES[kind], "f"))
+    assert json.loads(json.dumps(seen, allow_nan=False)) == seen
+    assert seen["format"] == kind and seen["rows"] > 0
+
+
+def test_mooncake():
+    t = read_trace(MOONCAKE)
+    assert t.arrival_s.tolist() == [0, 0, 3] and t.block_tokens == 512
+    assert chains(t) == [[0, 1, 2], [0, 1], [0, 3]]
+    assert lru_bound(t) == (1024 + 512) / (1300 + 1024 + 700)
+    assert t.source_row.tolist() == [1, 2, 3]
+
+
+def test_mooncake_block_size_is_found_or_given():
+    rows = [mooncake(i, 100, list(range(7))) for i in range(3)]
+    assert read_trace(lines(*rows)).block_tokens == 16
+    wider = [mooncake(i, 100, list(range(4))) for i in range(3)]
+    assert read_trace(lines(*wider), block_tokens=32).block_tokens == 32
+
+
+def test_too_many_hashes_for_the_block_size_are_refused():
+    rows = [mooncake(i, 100, list(range(7))) for i in range(3)]
+    with pytest.raises(TraceError, match="the block size must be smaller"):
+        read_trace(lines(*rows), block_tokens=512)
+
+
+def test_hashes_beyond_the_prompt_are_clipped_and_counted():
+    rows = [mooncake(i, 512, [i]) for i in range(9)] + [mooncake(9, 512, [0, 1, 2])]
+    t = read_trace(lines(*rows))
+    assert t.counts == {"clipped: hashes beyond the prompt": 1}
+    assert chains(t)[-1] == [0]
+
+
+def test_azure_keeps_seven_digits_and_reads_zones():
+    assert read_trace(AZURE).arrival_s[1] == pytest.approx(4.314579, abs=1e-9)
+    mixed = (
+        b"TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:00.009930+00:00,2162,5\n"
+        b"2024-05-10 00:00:01+00:00,2399,6\n2024-05-10 02:00:02+02:00,76,15\n"
+    )
+    assert read_trace(mixed).arrival_s.tolist() == pytest.approx([0, 0.99007, 1.99007])
+
+
+def test_burstgpt_is_read_by_name_and_failures_are_counted():
+    t = read_trace(BURST)
+    assert t.input_tokens.tolist() == [472, 417]
+    assert t.counts == {"dropped: no output tokens": 1}
+    assert t.arrival_s.tolist() == [0, 113] and t.source_row.tolist() == [2, 4]
+    assert read_trace(BURST_3).session.tolist() == [0, 1, 0]
+
+
+def test_vidur_splitwise_and_bare_lengths():
+    assert read_trace(VIDUR).arrival_s.tolist() == [0, 1.25]
+    assert read_trace(SPLITWISE).output_tokens.tolist() == [30, 40]
+    assert not read_trace(LENGTHS).has_time
+
+
+def test_bailian_follows_parents_and_counts_seconds():
+    t = read_trace(BAILIAN)
+    assert t.session.tolist() == [0, 1, 0] and t.block_tokens == 16
+    assert t.arrival_s.tolist() == [0, 0.75, 2.25]
+
+
+def test_ragpulse_has_sessions_and_no_chains():
+    t = read_trace(RAGPULSE)
+    assert t.session.tolist() == [0, 1, 0] and not t.has_prefix
+    assert t.arrival_s.tolist() == [0, 11, 43]
+
+
+def test_a_session_keeps_think_time_and_its_blocks():
+    t = read_trace(json.dumps(session()).encode())
+    assert t.block_tokens == 64 and t.arrival_s.tolist() == [0, 10]
+    assert chains(t) == [[0, 1, 2], [0, 1, 2, 3, 4]]
+    assert t.think_s.tolist() == [3, 3]
+
+
+def test_called_agents_belong_to_the_session():
+    t = read_trace(json.dumps(called(session())).encode())
+    assert t.arrival_s.tolist() == [0, 5, 10] and set(t.session) == {0}
+
+
+def test_sessions_of_a_folder_share_no_local_hash(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps(session("a")))
+    (tmp_path / "b.json.gz").write_bytes(gzip.compress(json.dumps(session("b")).encode()))
+    t = read_trace(tmp_path)
+    assert sorted(t.session) == [0, 0, 1, 1] and t.blocks == 10
+    assert read_trace(tmp_path).digest == t.digest != read_trace(tmp_path, seed=1).digest
+    by_line = json.dumps(session("a")) + "\n" + json.dumps(session("b"))
+    assert read_trace(by_line.encode()).digest == t.digest
+
+
+def test_sessions_beyond_the_context_are_left_out():
+    both = [session("a"), session("b", blocks=(3, 40))]
+    t = read_trace(lines(*both), max_prompt_tokens=1000)
+    assert len(t) == 2
+    assert t.counts == {"dropped: sessions with a prompt beyond 1,000 tokens (requests)": 2}
+    with pytest.raises(TraceError, match="dropped: sessions with a prompt beyond 10 tokens"):
+        read_trace(lines(*both), max_prompt_tokens=10)
+
+
+def test_session_parquet(tmp_path):
+    rows = session()["requests"]
+    frame = pl.DataFrame(
+        {
+            "trace": ["a", "a", "b"],
+            "subagent": [0, 1, 0],
+            "t": [0.0, 4.0, 0.0],
+            "input_length": [rows[0]["in"], rows[1]["in"], rows[0]["in"]],
+            "output_length": [1, 2, 3],
+            "think_time": [0.0, 1.0, None],
+            "hash_ids": [rows[0]["hash_ids"], rows[1]["hash_ids"], rows[0]["hash_ids"]],
+        }
+    )
+    frame.write_parquet(tmp_path / "t.parquet")
+    t = read_trace(tmp_path / "t.parquet")
+    assert len(t) == 3 and t.blocks == 5 + 3 and t.block_tokens == 64
+    with pytest.raises(TraceError, match="from disk only"):
+        read_trace((tmp_path / "t.parquet").read_bytes())
+
+
+def test_servegen_keeps_rates_and_marginals(tmp_path):
+    t = read_trace(archive(servegen(), "w:gz"))
+    assert len(t) == 1500 and t.arrival_s[-1] < 1200
+    assert (t.arrival_s + 0 < 600).sum() == pytest.approx(300, abs=40)
+    assert set(t.input_tokens) == {100, 300} and set(t.output_tokens) == {10}
+    assert (t.input_tokens == 300).mean() == pytest.approx(0.75, abs=0.05)
+    for name, data in servegen().items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
+    assert read_trace(tmp_path).digest == t.digest != read_trace(tmp_path, seed=3).digest
+
+
+def test_servegen_marginals_are_independent():
+    files = servegen(rates=(5.0,))
+    both = "{100: 0.5, 300: 0.5}"
+    body = json.dumps({"0": {"input_tokens": both, "output_tokens": both}}).encode()
+    t = read_trace(archive(files | {"data/chunk-0-dataset.json": body}))
+    assert abs(np.corrcoef(t.input_tokens, t.output_tokens)[0, 1]) < 4 / len(t) ** 0.5
+
+
+def test_an_incomplete_servegen_set_is_refused():
+    files = servegen()
+    del files["data/chunk-0-dataset.json"]
+    with pytest.raises(TraceError, match="no chunk-0-dataset.json"):
+        read_trace(archive(files))
+
+
+def test_rows_out_of_order_are_sorted_and_said():
+    t = read_trace(lines(mooncake(3000, 512, [1]), mooncake(0, 512, [2])))
+    assert t.arrival_s.tolist() == [0, 3] and t.source_row.tolist() == [2, 1]
+    assert "have been sorted" in t.warnings[0]
+
+
+def test_a_part_of_a_trace():
+    rows = [mooncake(1000 * i, 512, [i]) for i in range(10)]
+    assert len(read_trace(lines(*rows), begin_s=2, end_s=5)) == 3
+    assert len(read_trace(lines(*rows), limit=4)) == 4
+
+
+GOOD = mooncake(0, 512, [1])
+BAD = {
+    "line 2 is not JSON": lines(GOOD) + b'\n{"timestamp": 0, "input_length": 5',
+    "line 2 is not an object": lines(GOOD, [1, 2]),
+    "line 2 has no output_length": lines(GOOD, {"timestamp": 1, "input_length": 1, "hash_ids": []}),
+    "line 1: input_length = -5 must": lines(mooncake(0, -5, [1])),
+    "line 1: input_length = True must": lines(mooncake(0, True, [1])),
+    "line 1: input_length = 1.5 must": lines(mooncake(0, 1.5, [1])),
+    "line 1: output_length = 10000000000000": lines(mooncake(0, 1, [1], out=10**30)),
+    "line 1: timestamp = -1 must": lines(mooncake(-1, 1, [1])),
+    "line 1: timestamp = '0' must": lines(mooncake("0", 1, [1])),
+    "line 1: timestamp = inf must": b'{"timestamp": 1e999, "input_length": 1, "output_length": 1}',
+    "NaN is not a number": b'{"timestamp": NaN, "input_length": 1, "output_length": 1}',
+    "line 1 holds a figure": b'{"timestamp": ' + b"9" * 5000 + b', "input_length": 1}',
+    "line 1: hash_ids must hold whole": lines(mooncake(0, 1, ["a"])),
+    "line 2: hash_ids must hold whole": lines(GOOD, mooncake(0, 1024, [1.5, 2])),
+    "line 1: hash_ids must": lines(mooncake(0, 1024, [[1], [2, 3]])),
+    "line 1 is nested too deeply": b'{"input_length": ' + b"[" * 200_000,
+    "line 2 is not UTF-8": lines(GOOD) + b"\n\xff\xfe",
+    "in no format known": b"hello,world\n1,2\n",
+    "is empty": b"",
+    "is empty ": b"  \n ",
+    "holds a header and no request": b"arrived_at,num_prefill_tokens,num_decode_tokens\n",
+    "line 3: num_prefill_tokens = 'x'": VIDUR.replace(b"200", b"x"),
+    "line 3: num_decode_tokens = 'nan'": VIDUR.replace(b",20\n", b",nan\n"),
+    "line 2: arrived_at = '1e999'": VIDUR.replace(b"0.5", b"1e999"),
+    "line 3 has 2 values where the header names 3": VIDUR.replace(b",20\n", b"\n"),
+    "line 3: TIMESTAMP = 'yesterday'": AZURE.replace(b"2023-11-16 18:15:50.9951690", b"yesterday"),
+    "line 3: TIMESTAMP = '2023-13-16": AZURE.replace(
+        b"2023-11-16 18:15:50", b"2023-13-16 18:15:50"
+    ),
+    "line 2 is longer than 64 KB": VIDUR.replace(b"100", b"1" * 70_000),
+    "names a column twice": b"input,output,input\n1,2,3\n",
+    "is a zip archive": b"PK\x03\x04rest",
+    "not a sound gzip": b"\x1f\x8b" + b"x" * 50,
+    "middle of its gzip": gzip.compress(MOONCAKE)[:-9],
+    "compressed twice": gzip.compress(gzip.compress(MOONCAKE)),
+    "is not a session": b'{"block_size": 64, "requests": []}\n{"x": [3]}',
+    "has no block_size": json.dumps({"requests": []}).encode(),
+    "request 1 has no out": json.dumps(
+        {"block_size": 64, "requests": [{"t": 0, "in": 64, "hash_ids": [1]}]}
+    ).encode(),
+}
+
+
+@pytest.mark.parametrize("sentence", BAD)
+def test_a_malformed_file_gets_one_clear_sentence(sentence):
+    with pytest.raises(TraceError) as refused:
+        read_trace(BAD[sentence], "bad.file")
+    text = str(refused.value)
+    assert sentence.strip() in text and "\n" not in text and len(text) < 300
+
+
+def test_a_gzip_bomb_is_stopped_before_it_unpacks():
+    bomb = gzip.compress(b"0" * (64 << 20))
+    with pytest.raises(TraceError, match="unpacks to more than"):
+        read_trace(bomb, limits=SMALL)
+    wide = Limits(packed_bytes=1 << 30, unpacked_bytes=1 << 40, rows=10)
+    with pytest.raises(TraceError, match="200 times its size"):
+        read_trace(bomb, limits=wide)
+
+
+def test_a_tar_bomb_is_stopped_before_it_is_read():
+    info = tarfile.TarInfo("chunk-0-trace.csv")
+    info.size = 1 << 40
+    with pytest.raises(TraceError, match="unpacks to more than"):
+        read_trace(info.tobuf() + b"\0" * 1024, limits=SMALL)
+
+
+def test_a_nest_of_agents_is_refused():
+    body = session()
+    for _ in range(20):
+        body = {**body, "requests": [{"t": 0.0, "requests": body["requests"]}]}
+    with pytest.raises(TraceError, match="agents deep"):
+        read_trace(json.dumps(body).encode())
+
+
+def test_too_large_or_too_many_is_refused():
+    tiny = Limits(packed_bytes=100, unpacked_bytes=1 << 20, rows=1)
+    with pytest.raises(TraceError, match="is larger than"):
+        read_trace(MOONCAKE, limits=tiny)
+    with pytest.raises(TraceError, match="more than 2: cut it"):
+        read_trace(MOONCAKE, limits=Limits(1 << 20, 1 << 20, rows=2))
+
+
+def test_a_duplicate_key_is_not_fatal():
+    data = b'{"timestamp": 5, "timestamp": 0, "input_length": 1, "output_length": 1}'
+    assert len(read_trace(data)) == 1
+
+
+def test_a_path_that_is_not_there(tmp_path):
+    with pytest.raises(TraceError, match="is not a file or a folder"):
+        read_trace(tmp_path / "none")
+    with pytest.raises(TraceError, match="holds no file"):
+        read_trace(tmp_path)
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(MOONCAKE)
+    with pytest.raises(TraceError, match="give one of them"):
+        read_trace(tmp_path)

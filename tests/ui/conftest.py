@@ -15,6 +15,7 @@ def store(tmp_path, monkeypatch) -> Iterator[None]:
     """Sends every page of this test to an empty store."""
     monkeypatch.setenv("TWIN_DB_URL", f"sqlite:///{tmp_path / 'twin.db'}")
     st.cache_resource.clear()
+    monkeypatch.setattr(session, "runner", lambda: None)  # no process waits for work
     yield session.store()
     session.store().close()
     st.cache_resource.clear()

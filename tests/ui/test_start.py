@@ -75,3 +75,13 @@ def test_recent_runs_are_listed_by_name(app, store):
     app.run()
     assert [link.label for link in app.page_link if "Quick start" in link.label]
     assert any("queued" in c.value for c in app.caption)
+
+
+def test_a_store_that_cannot_be_opened_is_said_in_a_sentence(app, monkeypatch):
+    def refuse():
+        raise StoreError("data/twin.db was written by a newer twin: update this one")
+
+    monkeypatch.setattr(session, "runner", refuse)
+    app.run()
+    assert not app.exception
+    assert "newer twin" in app.error[0].value

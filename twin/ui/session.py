@@ -20,7 +20,7 @@ from twin.facts import FactError, Facts
 from twin.lab import estimate, library, share
 from twin.lab.job import uses_trace
 from twin.lab.runner import Runner
-from twin.lab.store import RunRow, Store, open_store
+from twin.lab.store import RunRow, Store, StoreError, open_store
 from twin.serving.requests import TraceTable
 from twin.spec import Scenario, SpecError, canonical, with_overrides
 
@@ -221,7 +221,14 @@ def open_link() -> None:
     """Take the scenario that the address names, once per address.
 
     An address that this session wrote itself (see `link`) says nothing new and is passed over.
+    Begins every page of the draft, and with the first visit the runner's work: so a run left by a
+    dead server is marked, and a process is warm when Run is pressed.
     """
+    try:
+        runner()
+    except StoreError as error:
+        st.error(str(error), title="Nothing can be stored here", icon=":material/database_off:")
+        st.stop()
     state, query = _state(), st.query_params.to_dict()
     named = share.scenario_query(query)
     if not named or named in state.addresses:
@@ -264,7 +271,7 @@ def offered(scenario: Scenario) -> estimate.Offered | str:
     return _offered(canonical(scenario), scenario)
 
 
-@st.cache_data(show_spinner=False, max_entries=200)
+@st.cache_data(show_spinner="Drawing a sample of the requests", max_entries=200)
 def _offered(key: str, _scenario: Scenario) -> estimate.Offered | str:
     try:
         trace = _trace(_scenario.workload.trace.digest) if uses_trace(_scenario) else None

@@ -1,0 +1,77 @@
+"""The clock: steps, windows of the record, and the steady-state span.
+
+Times are seconds from the start of the run. Step k spans [k, k + 1) * step_s, computed from k so
+that no error adds up. Windows cut the horizon into equal parts for the record; one more row, the
+last, collects what falls between the end of the warm-up and the horizon.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+WINDOWS = 240
+
+# Bins of iteration times, 1 % wide, from 0.1 ms to about 100 s.
+FIRST_EDGE_S, EDGE_RATIO, EDGES = 1e-4, 1.01, 1390
+ITERATION_EDGES_S = np.array([FIRST_EDGE_S * EDGE_RATIO**k for k in range(EDGES)])
+
+
+def steps_in(horizon_s: float, step_s: float) -> int:
+    """Steps that cover the horizon; the last may reach past it by less than a step."""
+    return max(1, math.ceil(horizon_s / step_s - 1e-9))
+
+
+@njit(cache=True)
+def window_of(time_s, horizon_s, windows):
+    """Index of the window that holds a time; times at or past the horizon fall in the last."""
+    return min(int(time_s / horizon_s * windows), windows - 1)
+
+
+@njit(cache=True)
+def bin_of(time_s):
+    """Index of the bin of ITERATION_EDGES_S that holds an iteration time."""
+    k = int(math.log(max(time_s, FIRST_EDGE_S) / FIRST_EDGE_S) / math.log(EDGE_RATIO))
+    return min(k, EDGES - 2)
+
+
+@njit(cache=True)
+def add_at(record, time_s, field, amount, horizon_s, warmup_s):
+    """Book an amount that happens at one moment; record f8[windows + 1, fields]."""
+    windows = record.shape[0] - 1
+    if time_s > horizon_s:
+        return
+    record[window_of(time_s, horizon_s, windows), field] += amount
+    if time_s >= warmup_s:
+        record[windows, field] += amount
+
+
+@njit(cache=True)
+def overlap(begin_s, end_s, low_s, high_s):
+    """Length of the part of [begin, end] that lies in [low, high], in seconds."""
+    return max(0.0, min(end_s, high_s) - max(begin_s, low_s))
+
+
+@njit(cache=True)
+def spread(record, begin_s, end_s, fields, amounts, count, horizon_s, warmup_s):
+    """Book amounts that accrue evenly over [begin, end]: amounts[k] into fields[k], k < count.
+
+    What lies past the horizon is not booked.
+    """
+    windows = record.shape[0] - 1
+    length = end_s - begin_s
+    if length <= 0.0 or begin_s >= horizon_s:
+        return
+    first = window_of(begin_s, horizon_s, windows)
+    last = window_of(min(end_s, horizon_s), horizon_s, windows)
+    width = horizon_s / windows
+    for w in range(first, last + 1):
+        share = overlap(begin_s, end_s, w * width, (w + 1) * width) / length
+        for k in range(count):
+            record[w, fields[k]] += amounts[k] * share
+    steady = overlap(begin_s, end_s, warmup_s, horizon_s) / length
+    if steady > 0.0:
+        for k in range(count):
+            record[windows, fields[k]] += amounts[k] * steady

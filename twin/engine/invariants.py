@@ -1,0 +1,233 @@
+"""Invariants: what must hold of every run, checked on its final state.
+
+Each check states a law and says whether it held and by how much. A run with a failed check is not
+valid and is never shown as a result. Ids follow the list in the project's reliability notes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from twin.engine import world as w
+from twin.engine.build import Setup
+
+LITTLE_TOLERANCE = 0.005
+ROUNDING = 1e-9
+
+STAMPS = (
+    "arrival_s",
+    "frontend_s",
+    "routed_s",
+    "prefill_start_s",
+    "prefill_end_s",
+    "transfer_end_s",
+    "first_token_s",
+    "finish_s",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One law, whether it held, and the figures behind the verdict."""
+
+    id: str
+    statement: str
+    ok: bool
+    detail: str
+
+
+def check_all(
+    setup: Setup, world: w.World, tables: dict[str, pl.DataFrame], little_error: float
+) -> list[Check]:
+    """Every invariant of a finished run."""
+    return [
+        conserved(world),
+        little(little_error),
+        busy_within_time(world),
+        bytes_conserved(world),
+        within_capacity(tables["windows"]),
+        kv_space(world),
+        pool_consistent(world),
+        causal(tables["requests"]),
+        work_conserving(world),
+        tokens_conserved(world),
+        experts_conserved(setup),
+        finite(tables),
+    ]
+
+
+def conserved(world: w.World) -> Check:
+    """I1, I13: every request that arrived is in exactly one place."""
+    arrived = int(world.record.counters[w.ARRIVED])
+    status = world.request.status[:arrived]
+    finished = int((status == w.FINISHED).sum())
+    rejected = int((status == w.REJECTED).sum())
+    c = world.record.counters
+    ok = finished == c[w.FINISHED_DECODE] + c[w.FINISHED_PREFILL]
+    ok = ok and rejected == c[w.REJECTED_ROUTER] + c[w.REJECTED_DECODE]
+    inside = arrived - finished - rejected
+    return Check(
+        "I1", "arrived = finished + inside + rejected", bool(ok and inside >= 0),
+        f"{arrived:,} = {finished:,} + {inside:,} + {rejected:,} requests",
+    )  # fmt: skip
+
+
+def little(error: float) -> Check:
+    """I2: Little's law, sampled and summed."""
+    return Check(
+        "I2", "requests inside, sampled over time = sum of their stays",
+        abs(error) <= LITTLE_TOLERANCE, f"differ by {100 * error:+.3f} %",
+    )  # fmt: skip
+
+
+def busy_within_time(world: w.World) -> Check:
+    """I3: no instance is busy longer than the run."""
+    most = max(float(world.prefill.busy_s.max()), float(world.decode.busy_s.max()))
+    limit = world.settings.horizon_s
+    return Check(
+        "I3", "0 <= busy time <= horizon", 0 <= most <= limit * (1 + ROUNDING),
+        f"busiest instance {most:,.3f} of {limit:,.3f} s",
+    )  # fmt: skip
+
+
+def bytes_conserved(world: w.World) -> Check:
+    """I4: KV bytes sent = KV bytes received + KV bytes under way."""
+    sent = float(world.prefill.sent_bytes.sum())
+    received = float(world.decode.received_bytes.sum())
+    t = world.transfer
+    way = 0.0
+    for k in range(int(t.active[0])):
+        i = t.request[k]
+        tokens = int(world.request.input_tokens[i] + world.request.emitted[i])
+        way += tokens * world.settings.kv_bytes_per_token
+    ok = math.isclose(sent, received + way, rel_tol=ROUNDING, abs_tol=1.0)
+    return Check(
+        "I4a", "KV bytes sent = received + under way", ok,
+        f"{sent:.6g} B = {received:.6g} B + {way:.6g} B",
+    )  # fmt: skip
+
+
+def within_capacity(windows: pl.DataFrame) -> Check:
+    """I4: no plane carries more than it has."""
+    planes = [f"{p}_utilisation" for p in ("ub", "rdma", "vpc")]
+    most = max(float(windows[p].max() or 0.0) for p in planes)  # type: ignore[arg-type]
+    return Check(
+        "I4b", "no plane above its capacity in any window", most <= 1 + ROUNDING,
+        f"fullest plane at {100 * most:.2f} %",
+    )  # fmt: skip
+
+
+def kv_space(world: w.World) -> Check:
+    """I5: each rank's KV tokens are those of its requests, and its slots add up."""
+    d, r = world.decode, world.request
+    worst = 0.0
+    slots_ok = True
+    for rank in range(d.requests.size):
+        instance = rank // world.settings.decode_ranks
+        held = 0.0
+        for k in range(int(d.requests[rank])):
+            i = d.slot_table[rank, k]
+            span = r.due[i] - r.joined[i]
+            left = int(r.output_tokens[i]) - int(r.emitted[i])
+            # The running iteration has begun but its tokens are not out.
+            past = int(d.iteration[instance]) - int(r.joined[i]) - int(d.running[instance])
+            held += int(r.input_tokens[i]) + int(r.emitted[i]) + past * (left / span)
+            slots_ok = slots_ok and r.rank[i] == rank and r.slot[i] == k
+        worst = max(worst, abs(held - float(d.context[rank])) / max(held, 1.0))
+        slots_ok = slots_ok and d.requests[rank] <= d.taken_slots[rank] <= max(d.slots[rank], 0)
+    return Check(
+        "I5a", "KV tokens and slots of a rank = those of its requests",
+        bool(slots_ok and worst <= 1e-6), f"largest gap {worst:.1e} of a rank's tokens",
+    )  # fmt: skip
+
+
+def pool_consistent(world: w.World) -> Check:
+    """I5: resident blocks are linked once, counted once, and fit."""
+    pool = world.pool
+    ok = True
+    for row in range(pool.used.size):
+        resident = int((pool.newer[row] != -2).sum())
+        ok = ok and resident == pool.used[row] <= max(pool.capacity[row], 0)
+    used, room = int(pool.used.sum()), int(pool.capacity.sum())
+    return Check(
+        "I5b", "memory pool: resident blocks = counted blocks <= capacity", bool(ok),
+        f"{used:,} of {room:,} blocks",
+    )  # fmt: skip
+
+
+def causal(requests: pl.DataFrame) -> Check:
+    """I6, I7: the stamps of every request are in order."""
+    bad = 0
+    for before, after in zip(STAMPS, STAMPS[1:], strict=False):
+        bad += int((requests[before] > requests[after]).sum())
+    steps = [requests[b].is_null() & requests[a].is_not_null() for b, a in zip(STAMPS, STAMPS[1:])]
+    gaps = sum(int(s.sum()) for s in steps)
+    return Check(
+        "I6", "arrival <= front end <= routed <= prefill <= transfer <= first token <= finish",
+        bad == 0 and gaps == 0, f"{bad} out of order, {gaps} with a stamp missing",
+    )  # fmt: skip
+
+
+def work_conserving(world: w.World) -> Check:
+    """I8: no instance is idle at the end while a request it could take waits."""
+    idle = 0
+    r, p, d = world.request, world.prefill, world.decode
+    horizon_s = world.settings.horizon_s
+    for row in range(p.queue_head.size):
+        head = p.queue_head[row]
+        busy = d.running[row] if world.settings.colocated else p.running[row]
+        idle += int(head != w.NONE and not busy and r.ready_s[head] <= horizon_s)
+    for row in range(d.wait_head.size):
+        head = d.wait_head[row]
+        idle += int(head != w.NONE and not d.running[row] and r.ready_s[head] <= horizon_s)
+    return Check("I8", "no instance idle while work waits", idle == 0, f"{idle} idle with work")
+
+
+def tokens_conserved(world: w.World) -> Check:
+    """I10: decode tokens booked = tokens of answers, finished or under way."""
+    r, s = world.request, world.settings
+    book = world.record.windows[:-1, w.DECODE_TOKENS].sum()
+    finished = r.status == w.FINISHED
+    if not s.has_decode:
+        return Check("I10", "decode tokens booked = tokens of answers", True, "no decode pool")
+    out = float((r.output_tokens[finished].astype(np.int64) - 1).sum())
+    running = (r.status == w.DECODING) & (r.due > r.joined)
+    i = np.flatnonzero(running & ~finished)
+    d = r.rank[i] // s.decode_ranks
+    past = world.decode.iteration[d] - r.joined[i]
+    left = r.output_tokens[i] - r.emitted[i]
+    under_way = float((left * past / np.maximum(r.due[i] - r.joined[i], 1)).sum())
+    under_way += float((np.maximum(r.emitted[~finished], 1) - 1).sum())
+    # Open to the last iteration of each instance, cut off at the horizon, and to one token each
+    # preemption rounds away or has prefill compute anew.
+    slack = float(world.decode.growth.sum()) + 2.0 * float(r.preemptions.sum()) + 1.0
+    gap = abs(book - out - under_way)
+    return Check(
+        "I10", "decode tokens booked = tokens of answers", gap <= slack + 1e-6 * out,
+        f"{book:,.0f} booked, {out + under_way:,.0f} in answers",
+    )  # fmt: skip
+
+
+def experts_conserved(setup: Setup) -> Check:
+    """I11: what tokens ask of experts is what the dies hold, layer by layer."""
+    worst = 0.0
+    for hot in (setup.prefill_imbalance, setup.decode_imbalance):
+        worst = max(worst, float(np.abs(hot.die_load.mean(axis=1) - 1.0).max()))
+    return Check(
+        "I11", "expert load over dies = tokens x top-k in every layer", worst <= 1e-6,
+        f"largest gap {worst:.1e}",
+    )  # fmt: skip
+
+
+def finite(tables: dict[str, pl.DataFrame]) -> Check:
+    """I14: no NaN, no infinity, nothing negative where nothing can be."""
+    bad = 0
+    for table in tables.values():
+        for column in table.select(pl.col(pl.Float64)).iter_columns():
+            known = column.drop_nulls()
+            bad += int((~known.is_finite()).sum()) + int((known < 0).sum())
+    return Check("I14", "every figure finite and not negative", bad == 0, f"{bad} bad values")

@@ -1,0 +1,79 @@
+"""First-in-first-out lists and a heap over plain arrays.
+
+A list is a head and a tail in arrays with one row per list, linked through `following`, which has
+one row per request: a request is in at most one list.
+"""
+
+from __future__ import annotations
+
+from numba import njit
+
+NONE = -1
+
+
+@njit(cache=True)
+def append(head, tail, row, following, item):
+    """Put an item at the end of list `row`."""
+    following[item] = NONE
+    if head[row] == NONE:
+        head[row] = item
+    else:
+        following[tail[row]] = item
+    tail[row] = item
+
+
+@njit(cache=True)
+def pop(head, tail, row, following):
+    """Take the first item of list `row`, NONE when it is empty."""
+    item = head[row]
+    if item != NONE:
+        head[row] = following[item]
+        if head[row] == NONE:
+            tail[row] = NONE
+        following[item] = NONE
+    return item
+
+
+@njit(cache=True)
+def remove_after(head, tail, row, following, before, item):
+    """Take `item` out of list `row`; `before` is the item ahead of it, NONE for the first."""
+    if before == NONE:
+        head[row] = following[item]
+    else:
+        following[before] = following[item]
+    if tail[row] == item:
+        tail[row] = before
+    following[item] = NONE
+
+
+@njit(cache=True)
+def heap_push(values, size, value):
+    """Add a value to a binary min-heap values[:size[0]]."""
+    k = size[0]
+    size[0] += 1
+    while k > 0 and values[(k - 1) // 2] > value:
+        values[k] = values[(k - 1) // 2]
+        k = (k - 1) // 2
+    values[k] = value
+
+
+@njit(cache=True)
+def heap_pop(values, size):
+    """Take the least value of a binary min-heap values[:size[0]] with at least one value."""
+    least = values[0]
+    size[0] -= 1
+    n = size[0]
+    moved = values[n]
+    k = 0
+    while True:
+        child = 2 * k + 1
+        if child >= n:
+            break
+        if child + 1 < n and values[child + 1] < values[child]:
+            child += 1
+        if values[child] >= moved:
+            break
+        values[k] = values[child]
+        k = child
+    values[k] = moved
+    return least

@@ -1,0 +1,110 @@
+"""The loop: steps, phases in order, and a sample of who is where at each step's end."""
+
+from __future__ import annotations
+
+from numba import njit
+
+from twin.engine.clock import window_of
+from twin.engine.phases.arrivals import arrivals
+from twin.engine.phases.colocated import colocated
+from twin.engine.phases.decode import decode
+from twin.engine.phases.front_end import front_end
+from twin.engine.phases.kv_transfer import kv_transfer
+from twin.engine.phases.prefill import prefill
+from twin.engine.phases.router import router
+from twin.engine.world import (
+    ARRIVED,
+    FINISHED_DECODE,
+    FINISHED_PREFILL,
+    FRONTED,
+    IN_DECODE,
+    IN_FRONT_END,
+    IN_PREFILL,
+    IN_PREFILL_QUEUE,
+    IN_ROUTER,
+    IN_TRANSFER,
+    POOL_USED,
+    PREEMPTED,
+    PREFILL_BEGUN,
+    PREFILLED,
+    REJECTED_DECODE,
+    REJECTED_ROUTER,
+    ROUTED,
+    SAMPLES,
+    TRANSFERRED,
+)
+
+
+@njit(cache=True)
+def advance(world, cursor, first_step, last_step):
+    """Run steps first_step..last_step - 1; `cursor` i8[1] is the router's place in the stream."""
+    settings = world.settings
+    for k in range(first_step, last_step):
+        t0 = k * settings.step_s
+        t1 = min((k + 1) * settings.step_s, settings.horizon_s)
+        arrivals(world, t0, t1)
+        front_end(world, t1)
+        router(world, cursor, t0, t1)
+        if settings.colocated:
+            colocated(world, t1)
+        else:
+            if settings.has_prefill:
+                prefill(world, t1)
+            if settings.has_prefill and settings.has_decode:
+                kv_transfer(world, t1)
+            if settings.has_decode:
+                decode(world, t1)
+        sample(world, t1)
+
+
+@njit(cache=True)
+def sample(world, t1):
+    """Count who is where at the end of a step; the counts are differences of event counters."""
+    settings = world.settings
+    count = world.record.counters
+    windows = world.record.windows
+    begun, done = count[PREFILL_BEGUN], count[PREFILLED]
+    if not settings.has_prefill:
+        begun, done = count[ROUTED], count[ROUTED]
+    arrived_by_decode = count[TRANSFERRED]
+    if not settings.has_decode:
+        arrived_by_decode = done
+    ended = count[FINISHED_DECODE] + count[REJECTED_DECODE] + count[PREEMPTED]
+    if not settings.has_decode:
+        ended = count[FINISHED_PREFILL]
+    last = windows.shape[0] - 1
+    rows = 2 if t1 > settings.warmup_s else 1
+    for k in range(rows):
+        w = last if k == 1 else window_of(t1 - 0.5 * settings.step_s, settings.horizon_s, last)
+        windows[w, SAMPLES] += 1.0
+        windows[w, IN_FRONT_END] += count[ARRIVED] - count[FRONTED] + returning(world, t1)
+        windows[w, IN_ROUTER] += (
+            count[FRONTED] + count[PREEMPTED] - count[ROUTED] - count[REJECTED_ROUTER]
+        )
+        windows[w, IN_PREFILL_QUEUE] += count[ROUTED] - begun
+        windows[w, IN_PREFILL] += begun - done
+        windows[w, IN_TRANSFER] += done - arrived_by_decode
+        windows[w, IN_DECODE] += arrived_by_decode - ended
+        windows[w, POOL_USED] += pool_fill(world)
+
+
+@njit(cache=True)
+def returning(world, t1):
+    """Clients of a closed loop that have come back but not been let in before the next border."""
+    loop = world.loop
+    count = 0
+    for k in range(loop.size[0]):
+        if loop.due_s[k] <= t1:
+            count += 1
+    return count
+
+
+@njit(cache=True)
+def pool_fill(world):
+    """Share of the memory pool's capacity that is in use."""
+    pool = world.pool
+    used, capacity = 0, 0
+    for row in range(pool.used.size):
+        used += pool.used[row]
+        capacity += pool.capacity[row]
+    return used / max(capacity, 1)

@@ -1,0 +1,331 @@
+"""Phase: decode instances run iterations; requests join, grow, finish or are preempted.
+
+An iteration touches ranks, not requests: a request that joins knows at which iteration it is due
+(MTP acceptance drawn once) and waits in a calendar until then.
+"""
+
+from __future__ import annotations
+
+from numba import njit
+
+from twin.engine.clock import add_at, bin_of, spread
+from twin.engine.lists import append, pop
+from twin.engine.phases.prefill import come_back
+from twin.engine.world import (
+    CONTEXT_S,
+    DECODE_BUSY_S,
+    DECODE_TOKENS,
+    DECODING,
+    FINISHED,
+    FINISHED_DECODE,
+    FIRST_OPERATOR,
+    FLOPS,
+    HBM_BYTES,
+    ITERATION_S,
+    ITERATIONS,
+    JOINED,
+    KV_USED_S,
+    NONE,
+    OUTGREW_DECODE,
+    PREEMPTED,
+    PREEMPTIONS,
+    RDMA_BYTES,
+    REJECTED,
+    REJECTED_DECODE,
+    UB_BYTES,
+    WAITING,
+)
+from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
+from twin.serving.batching import iterations_needed
+from twin.serving.rng import normal, uniform
+
+
+@njit(cache=True)
+def decode(world, t1):
+    """Advance every decode instance to t1: iterations end and begin at their exact times."""
+    state = world.decode
+    for d in range(state.running.size):
+        while True:
+            if state.running[d]:
+                if state.ends_s[d] > t1:
+                    break
+                now_s = state.ends_s[d]
+                settle(world, d, now_s)
+            else:
+                head = state.wait_head[d]
+                if head == NONE:
+                    break
+                now_s = max(state.ends_s[d], world.request.ready_s[head])
+            admit(world, d, now_s)
+            if state.in_batch[d] > 0:
+                launch(world, d, now_s)
+            else:
+                state.running[d] = 0
+                state.ends_s[d] = now_s
+
+
+@njit(cache=True)
+def admit(world, d, now_s):
+    """Let every request whose KV is in place by now_s join the batch."""
+    state = world.decode
+    request = world.request
+    while state.wait_head[d] != NONE and request.ready_s[state.wait_head[d]] <= now_s:
+        i = pop(state.wait_head, state.wait_tail, d, request.following)
+        join(world, d, i, now_s)
+
+
+@njit(cache=True)
+def join(world, d, i, now_s):
+    """Put a request into its reserved slot, due after as many iterations as its answer needs."""
+    settings = world.settings
+    request = world.request
+    state = world.decode
+    rank = request.rank[i]
+    length = request.input_tokens[i] + request.emitted[i]
+    state.reserved_tokens[rank] -= length
+    world.record.counters[JOINED] += 1
+    request.emitted[i] += 1  # the token that prefill computed
+    request.status[i] = DECODING
+    left = request.output_tokens[i] - request.emitted[i]
+    if left <= 0:
+        release(world, d, rank)
+        end_request(world, i, max(now_s, request.ready_s[i]))
+        return
+    draw = i * 64 + min(request.preemptions[i], 63)
+    iterations = iterations_needed(
+        left,
+        settings.draft_tokens,
+        settings.acceptance,
+        normal(settings.key_accept, draw),
+        uniform(settings.key_round, draw),
+    )
+    due = state.iteration[d] + iterations
+    request.joined[i] = state.iteration[d]
+    request.due[i] = due
+    ring = state.calendar.shape[1]
+    request.following[i] = state.calendar[d, due % ring]
+    state.calendar[d, due % ring] = i
+    slot = state.requests[rank]
+    state.slot_table[rank, slot] = i
+    request.slot[i] = slot
+    state.requests[rank] += 1
+    state.in_batch[d] += 1
+    state.context[rank] += length + 1
+    state.growth[rank] += left / iterations
+
+
+@njit(cache=True)
+def launch(world, d, now_s):
+    """Begin an iteration and set when it ends; the slowest rank sets the pace."""
+    settings = world.settings
+    state = world.decode
+    costs = world.costs
+    first = d * settings.decode_ranks
+    operators = costs.decode_operators
+    operators[:] = 0.0
+    took_s = decode_iteration_s(
+        costs.decode,
+        state.requests,
+        state.context,
+        first,
+        settings.decode_ranks,
+        costs.decode_hot_tokens,
+        costs.decode_hot_factor,
+        operators,
+    )
+    tokens, context = sit_through(world, d, now_s, now_s + took_s)
+    total, dies = float(state.in_batch[d]), float(settings.decode_ranks)
+    hbm_bytes = decode_hbm_bytes(costs.decode, total, context, dies)
+    flops = decode_flops(costs.decode, total, context, dies)
+    begin_iteration(world, d, now_s, took_s)
+    book_iteration(world, d, now_s, now_s + took_s, tokens, context, hbm_bytes, flops)
+
+
+@njit(cache=True)
+def sit_through(world, d, begin_s, end_s):
+    """Book each rank's load over an iteration; returns the instance's new tokens and context."""
+    settings = world.settings
+    state = world.decode
+    counted_s = max(0.0, min(end_s, settings.horizon_s) - max(begin_s, settings.warmup_s))
+    growth, context, requests = state.growth, state.context, state.requests
+    request_s, context_s = state.request_s, state.context_s
+    tokens = 0.0
+    held = 0.0
+    first = d * settings.decode_ranks
+    for r in range(first, first + settings.decode_ranks):
+        tokens += growth[r]
+        held += context[r]
+        request_s[r] += requests[r] * counted_s
+        context_s[r] += context[r] * counted_s
+    if counted_s > 0.0:
+        took_s = end_s - begin_s
+        world.record.gaps[bin_of(took_s)] += state.in_batch[d] * counted_s / took_s
+    return tokens, held
+
+
+@njit(cache=True)
+def begin_iteration(world, d, now_s, took_s):
+    """Let an iteration of took_s seconds run."""
+    state = world.decode
+    state.iteration[d] += 1
+    state.running[d] = 1
+    state.ends_s[d] = now_s + took_s
+    state.busy_s[d] += min(now_s + took_s, world.settings.horizon_s) - now_s
+
+
+@njit(cache=True)
+def book_iteration(world, d, begin_s, end_s, tokens, context, hbm_bytes, flops):
+    """Book an iteration: time, tokens, KV in use, operators, bytes that its experts move."""
+    settings = world.settings
+    record = world.record
+    operators = world.costs.decode_operators
+    took_s = end_s - begin_s
+    verified = world.decode.in_batch[d] * (settings.draft_tokens + 1)
+    on_ub = verified * settings.decode_ub_bytes_per_token
+    on_rdma = verified * settings.decode_rdma_bytes_per_token
+    held = settings.decode_ranks * settings.decode_kv_tokens
+    record.fields[0], record.amounts[0] = ITERATIONS, 1.0
+    record.fields[1], record.amounts[1] = ITERATION_S, took_s
+    record.fields[2], record.amounts[2] = DECODE_TOKENS, tokens
+    record.fields[3], record.amounts[3] = DECODE_BUSY_S, took_s
+    record.fields[4], record.amounts[4] = KV_USED_S, context / held * took_s
+    record.fields[5], record.amounts[5] = UB_BYTES, on_ub
+    record.fields[6], record.amounts[6] = CONTEXT_S, context * took_s
+    record.fields[7], record.amounts[7] = RDMA_BYTES, on_rdma
+    record.fields[8], record.amounts[8] = HBM_BYTES, hbm_bytes
+    record.fields[9], record.amounts[9] = FLOPS, flops
+    for k in range(operators.size):
+        record.fields[10 + k] = FIRST_OPERATOR + k
+        record.amounts[10 + k] = operators[k]
+    count = 10 + operators.size
+    horizon_s, warmup_s = settings.horizon_s, settings.warmup_s
+    spread(
+        record.windows, begin_s, end_s, record.fields, record.amounts, count, horizon_s, warmup_s
+    )
+    record.fields[0], record.amounts[0] = d, on_ub + on_rdma
+    spread(
+        record.decode_bytes, begin_s, end_s, record.fields, record.amounts, 1, horizon_s, warmup_s
+    )
+
+
+@njit(cache=True)
+def settle(world, d, now_s):
+    """End an iteration: contexts have grown, due requests finish, full ranks preempt."""
+    settings = world.settings
+    request = world.request
+    state = world.decode
+    first = d * settings.decode_ranks
+    ring = state.calendar.shape[1]
+    bucket = state.iteration[d] % ring
+    context, growth, requests = state.context, state.growth, state.requests
+    for r in range(first, first + settings.decode_ranks):
+        context[r] += growth[r]
+    i = state.calendar[d, bucket]
+    state.calendar[d, bucket] = NONE
+    while i != NONE:
+        following = request.following[i]
+        leave(world, d, i)
+        release(world, d, request.rank[i])
+        request.emitted[i] = request.output_tokens[i]
+        end_request(world, i, now_s)
+        i = following
+    page = 0.5 * settings.page_tokens
+    room = settings.decode_kv_tokens
+    for r in range(first, first + settings.decode_ranks):
+        while requests[r] > 0 and context[r] + requests[r] * page > room:
+            preempt(world, d, r, now_s)
+
+
+@njit(cache=True)
+def leave(world, d, i):
+    """Take a request out of its rank's slots and sums."""
+    request = world.request
+    state = world.decode
+    rank = request.rank[i]
+    span = request.due[i] - request.joined[i]
+    left = request.output_tokens[i] - request.emitted[i]
+    rate = left / span
+    past = state.iteration[d] - request.joined[i]
+    length = request.input_tokens[i] + request.emitted[i]
+    state.context[rank] -= length + past * rate
+    state.growth[rank] -= rate
+    state.requests[rank] -= 1
+    state.in_batch[d] -= 1
+    last = state.slot_table[rank, state.requests[rank]]
+    state.slot_table[rank, request.slot[i]] = last
+    request.slot[last] = request.slot[i]
+    if state.requests[rank] == 0:  # no rounding outlives an empty rank
+        state.context[rank] = 0.0
+        state.growth[rank] = 0.0
+
+
+@njit(cache=True)
+def release(world, d, rank):
+    """Give a slot back."""
+    world.decode.taken[d] -= 1
+    world.decode.taken_slots[rank] -= 1
+
+
+@njit(cache=True)
+def end_request(world, i, now_s):
+    """The last token is out."""
+    world.request.finish_s[i] = now_s
+    world.request.status[i] = FINISHED
+    world.record.counters[FINISHED_DECODE] += 1
+    come_back(world, i, now_s)
+
+
+@njit(cache=True)
+def preempt(world, d, rank, now_s):
+    """Push out the request that joined a full rank last; its KV is lost and recomputed.
+
+    A request that is alone and still too large can never end: it is rejected.
+    """
+    request = world.request
+    state = world.decode
+    victim = state.slot_table[rank, 0]
+    for k in range(1, state.requests[rank]):
+        i = state.slot_table[rank, k]
+        if (request.joined[i], i) > (request.joined[victim], victim):
+            victim = i
+    alone = state.requests[rank] == 1
+    unschedule(world, d, victim)
+    past = state.iteration[d] - request.joined[victim]
+    span = request.due[victim] - request.joined[victim]
+    left = request.output_tokens[victim] - request.emitted[victim]
+    leave(world, d, victim)
+    release(world, d, rank)
+    request.emitted[victim] += int(left * past / span)
+    settings = world.settings
+    if alone:
+        request.status[victim] = REJECTED
+        request.reason[victim] = OUTGREW_DECODE
+        world.record.counters[REJECTED_DECODE] += 1
+        come_back(world, victim, now_s)
+        return
+    request.preemptions[victim] += 1
+    request.ready_s[victim] = now_s
+    request.status[victim] = WAITING
+    world.record.counters[PREEMPTED] += 1
+    add_at(
+        world.record.windows, now_s, PREEMPTIONS, 1.0, settings.horizon_s, settings.warmup_s
+    )
+    append(state.returned_head, state.returned_tail, 0, request.following, victim)
+
+
+@njit(cache=True)
+def unschedule(world, d, i):
+    """Take a request out of the calendar."""
+    request = world.request
+    calendar = world.decode.calendar
+    bucket = request.due[i] % calendar.shape[1]
+    before = NONE
+    at = calendar[d, bucket]
+    while at != i:
+        before = at
+        at = request.following[at]
+    if before == NONE:
+        calendar[d, bucket] = request.following[i]
+    else:
+        request.following[before] = request.following[i]
+    request.following[i] = NONE

@@ -1,0 +1,25 @@
+"""Phase: API servers tokenise and check, first come, first served."""
+
+from __future__ import annotations
+
+from numba import njit
+
+from twin.engine.world import ARRIVED, FRONTED
+from twin.serving.frontend import front_end_done
+
+
+@njit(cache=True)
+def front_end(world, t1):
+    """Stamp when each arrived request leaves its API server; count those that left by t1."""
+    settings = world.settings
+    request = world.request
+    counters = world.record.counters
+    servers = settings.api_servers
+    for i in range(counters[FRONTED], counters[ARRIVED]):
+        free_s = request.front_end_s[i - servers] if i >= servers else 0.0
+        done_s = front_end_done(request.arrival_s[i], free_s, settings.service_s)
+        request.front_end_s[i] = done_s
+        request.ready_s[i] = done_s
+        if done_s > t1:  # those behind it leave no earlier
+            break
+        counters[FRONTED] = i + 1

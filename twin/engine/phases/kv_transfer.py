@@ -1,0 +1,165 @@
+"""Phase: KV moves from prefill dies to decode dies; concurrent transfers share their ports."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from twin.engine.clock import spread
+from twin.engine.lists import append, pop
+from twin.engine.world import DECODING, NONE, TRANSFERRED
+from twin.serving.kv_transfer import sending_rank, shared_rate
+
+
+@njit(cache=True)
+def kv_transfer(world, t1):
+    """Move every transfer under way to t1, starting new ones at their exact times."""
+    fresh = collect(world)
+    state = world.transfer
+    begun = 0
+    while True:
+        next_start_s = np.inf
+        if begun < fresh.size:
+            next_start_s = world.request.ready_s[fresh[begun]]
+        next_end_s = earliest_end(state)
+        event_s = min(next_start_s, next_end_s)
+        if event_s > t1:
+            move_to(state, t1)
+            break
+        move_to(state, event_s)
+        if next_end_s <= event_s:
+            end_transfers(world, event_s)
+        while begun < fresh.size and world.request.ready_s[fresh[begun]] <= event_s:
+            begin_transfer(world, fresh[begun])
+            begun += 1
+        set_rates(state)
+    for k in range(begun, fresh.size):  # their latency reaches past this step
+        append(state.fresh_head, state.fresh_tail, 0, world.request.following, fresh[k])
+
+
+@njit(cache=True)
+def collect(world):
+    """Requests waiting to set off, in order of time; equal times keep their order."""
+    state = world.transfer
+    following = world.request.following
+    count = 0
+    i = state.fresh_head[0]
+    while i != NONE:
+        count += 1
+        i = following[i]
+    ids = np.empty(count, np.int32)
+    times = np.empty(count, np.float64)
+    for k in range(count):
+        i = pop(state.fresh_head, state.fresh_tail, 0, following)
+        ids[k] = i
+        times[k] = world.request.ready_s[i]
+    return ids[np.argsort(times, kind="mergesort")]
+
+
+@njit(cache=True)
+def earliest_end(state):
+    """When the next transfer ends at the present rates; infinity when none is under way."""
+    soonest = np.inf
+    left, rate = state.left_bytes, state.rate
+    for k in range(state.active[0]):
+        soonest = min(soonest, left[k] / rate[k])
+    return state.now_s[0] + soonest
+
+
+@njit(cache=True)
+def move_to(state, time_s):
+    """Let all transfers run until time_s."""
+    span_s = time_s - state.now_s[0]
+    if span_s > 0.0:
+        left, rate = state.left_bytes, state.rate
+        for k in range(state.active[0]):
+            left[k] -= rate[k] * span_s
+        state.now_s[0] = time_s
+
+
+@njit(cache=True)
+def set_rates(state):
+    """Share every port equally among its transfers."""
+    capacity, rate = state.capacity, state.rate
+    flows_out, flows_in = state.flows_out, state.flows_in
+    port_out, port_in = state.port_out, state.port_in
+    for k in range(state.active[0]):
+        a, b = port_out[k], port_in[k]
+        rate[k] = shared_rate(capacity[a], flows_out[a], capacity[b], flows_in[b])
+
+
+@njit(cache=True)
+def begin_transfer(world, i):
+    """Put a request's KV on its way, from the prefill die that the mapping names."""
+    settings = world.settings
+    request = world.request
+    state = world.transfer
+    rank = request.rank[i]
+    p = request.prefill_instance[i]
+    sender = sending_rank(
+        rank % settings.decode_ranks, settings.decode_ranks, settings.prefill_ranks
+    )
+    size = (request.input_tokens[i] + request.emitted[i]) * settings.kv_bytes_per_token
+    k = state.active[0]
+    state.active[0] += 1
+    state.request[k] = i
+    state.port_out[k] = state.port_of_prefill[p, sender]
+    state.port_in[k] = state.port_of_decode[rank]
+    state.left_bytes[k] = size
+    state.flows_out[state.port_out[k]] += 1
+    state.flows_in[state.port_in[k]] += 1
+    world.prefill.sent_bytes[p, sender] += size
+
+
+@njit(cache=True)
+def end_transfers(world, now_s):
+    """Hand requests whose KV has arrived to their decode instance."""
+    state = world.transfer
+    k = 0
+    while k < state.active[0]:
+        # A nanosecond of traffic counts as arrived: rounding must not leave an endless crumb.
+        if state.left_bytes[k] > state.rate[k] * 1e-9:
+            k += 1
+            continue
+        i = state.request[k]
+        state.flows_out[state.port_out[k]] -= 1
+        state.flows_in[state.port_in[k]] -= 1
+        last = state.active[0] - 1
+        state.request[k] = state.request[last]
+        state.port_out[k] = state.port_out[last]
+        state.port_in[k] = state.port_in[last]
+        state.left_bytes[k] = state.left_bytes[last]
+        state.rate[k] = state.rate[last]
+        state.active[0] = last
+        arrive(world, i, now_s)
+
+
+@njit(cache=True)
+def arrive(world, i, now_s):
+    """The KV of a request is in place: its first token is delivered, decode may take it."""
+    settings = world.settings
+    request = world.request
+    record = world.record
+    rank = request.rank[i]
+    length = request.input_tokens[i] + request.emitted[i]
+    size = length * settings.kv_bytes_per_token
+    begun_s = request.ready_s[i]
+    record.fields[0], record.amounts[0] = settings.kv_plane, size
+    spread(
+        record.windows,
+        begun_s,
+        max(now_s, begun_s + 1e-12),
+        record.fields,
+        record.amounts,
+        1,
+        settings.horizon_s,
+        settings.warmup_s,
+    )
+    world.decode.received_bytes[rank] += size
+    if request.emitted[i] == 0:
+        request.transfer_end_s[i] = now_s
+    request.ready_s[i] = now_s
+    request.status[i] = DECODING
+    record.counters[TRANSFERRED] += 1
+    d = rank // settings.decode_ranks
+    append(world.decode.wait_head, world.decode.wait_tail, d, request.following, i)

@@ -1,0 +1,199 @@
+"""Phase: the router reserves decode room first, then chooses a prefill instance (section 4.3.3).
+
+Requests leave in order; the first that finds no decode room holds those behind it until a later
+step's border shows room. Requests that decode preempted go first.
+"""
+
+from __future__ import annotations
+
+from numba import njit
+
+from twin.engine.lists import append, pop
+from twin.engine.world import (
+    FRONTED,
+    NONE,
+    REJECTED,
+    REJECTED_ROUTER,
+    ROUTED,
+    TOO_LONG_FOR_DECODE,
+    TOO_LONG_FOR_PREFILL,
+    TRANSFERRED,
+)
+from twin.serving.memory_pool import matched_blocks
+from twin.serving.rng import uniform
+from twin.serving.router import choose_instance, roomiest_rank
+
+
+@njit(cache=True)
+def router(world, cursor, t0, t1):
+    """Route what left the front end by t1; `cursor` i8[1] is the next request not yet seen."""
+    request = world.request
+    decode = world.decode
+    counters = world.record.counters
+    refresh_view(world)
+    now_s = t0
+    while True:
+        returned = decode.returned_head[0]
+        if returned != NONE:
+            i = returned
+        elif cursor[0] < counters[FRONTED]:
+            i = cursor[0]
+        else:
+            break
+        if request.ready_s[i] > t1:
+            break
+        if request.ready_s[i] > now_s:
+            now_s = request.ready_s[i]
+        reason = unservable(world, i)
+        if reason == 0 and not place(world, i, now_s):
+            break
+        if returned != NONE:
+            pop(decode.returned_head, decode.returned_tail, 0, request.following)
+        else:
+            cursor[0] += 1
+        if reason != 0:
+            request.status[i] = REJECTED
+            request.reason[i] = reason
+            counters[REJECTED_ROUTER] += 1
+        else:
+            hand_on(world, i, now_s)
+
+
+@njit(cache=True)
+def refresh_view(world):
+    """What the router sees of the decode ranks: loads as of this border."""
+    view, context = world.decode.taken_tokens, world.decode.context
+    reserved, taken = world.decode.reserved_tokens, world.decode.taken_slots
+    page = 0.5 * world.settings.page_tokens
+    for r in range(context.size):
+        view[r] = context[r] + reserved[r] + taken[r] * page
+
+
+@njit(cache=True)
+def unservable(world, i):
+    """Reason code of a request that can never be served, 0 for the others."""
+    settings = world.settings
+    length = world.request.input_tokens[i] + world.request.emitted[i]
+    if settings.has_decode and length + settings.page_tokens > settings.decode_kv_tokens:
+        return TOO_LONG_FOR_DECODE
+    if settings.has_prefill and length > settings.prompt_kv_tokens:
+        return TOO_LONG_FOR_PREFILL
+    return 0
+
+
+@njit(cache=True)
+def place(world, i, now_s):
+    """Reserve decode room and choose a prefill instance; False when there is no room."""
+    settings = world.settings
+    request = world.request
+    instance = NONE
+    if settings.has_prefill and (settings.colocated or not settings.has_decode):
+        instance = choose_prefill(world, i)
+    if settings.has_decode:
+        need = float(request.input_tokens[i] + request.emitted[i])
+        rank = reserve(world, instance, need + 0.5 * settings.page_tokens)
+        if rank == NONE:
+            return False
+        request.rank[i] = rank
+        world.decode.reserved_tokens[rank] += need
+        if instance == NONE and settings.has_prefill:
+            instance = choose_prefill(world, i)
+    request.prefill_instance[i] = instance
+    return True
+
+
+@njit(cache=True)
+def reserve(world, instance, need):
+    """A decode rank with room for `need` tokens: in `instance` if colocated, else in the least
+    taken instance that has room; NONE when there is none."""
+    settings = world.settings
+    decode = world.decode
+    ranks = settings.decode_ranks
+    best = instance
+    if instance == NONE:
+        best = 0
+        for d in range(1, decode.taken.size):
+            if decode.taken[d] < decode.taken[best]:
+                best = d
+    for k in range(decode.taken.size):
+        d = (best + k) % decode.taken.size
+        if k > 0 and settings.colocated:
+            break
+        if decode.taken[d] >= settings.instance_slots:
+            continue
+        rank = roomiest_rank(
+            decode.taken_slots,
+            decode.taken_tokens,
+            d * ranks,
+            ranks,
+            decode.slots,
+            settings.decode_kv_tokens,
+            need,
+        )
+        if rank != NONE:
+            decode.taken[d] += 1
+            decode.taken_slots[rank] += 1
+            decode.taken_tokens[rank] += need
+            return rank
+    return NONE
+
+
+@njit(cache=True)
+def choose_prefill(world, i):
+    """The prefill (or colocated) instance that the policy picks."""
+    settings = world.settings
+    request = world.request
+    queued = world.prefill.queued_tokens
+    # The pool's hits matter to one policy only; with a shared pool they are alike everywhere.
+    hits = world.prefill.hit_view
+    if settings.router_policy == 3 and settings.pool_enabled:
+        for p in range(queued.size):
+            row = p if settings.pool_local else 0
+            if p > 0 and not settings.pool_local:
+                hits[p] = hits[0]
+                continue
+            hits[p] = settings.block_tokens * matched_blocks(
+                world.pool,
+                row,
+                request.segment_first,
+                request.segment_blocks,
+                request.segment_offset[i],
+                request.segment_offset[i + 1],
+            )
+    routed = world.record.counters[ROUTED]
+    return choose_instance(
+        settings.router_policy,
+        routed,
+        queued,
+        hits,
+        request.session[i],
+        uniform(settings.key_route_a, i),
+        uniform(settings.key_route_b, i),
+    )
+
+
+@njit(cache=True)
+def hand_on(world, i, now_s):
+    """Stamp the request and give it to its prefill queue (or straight to decode)."""
+    settings = world.settings
+    request = world.request
+    first_pass = request.emitted[i] == 0
+    if first_pass:
+        request.routed_s[i] = now_s
+    request.ready_s[i] = now_s
+    world.record.counters[ROUTED] += 1
+    if settings.has_prefill:
+        p = request.prefill_instance[i]
+        prefill = world.prefill
+        request.progress[i] = NONE
+        prefill.queued_tokens[p] += request.input_tokens[i] + request.emitted[i]
+        append(prefill.queue_head, prefill.queue_tail, p, request.following, i)
+        return
+    # decode_only: the KV is in place.
+    if first_pass:
+        request.prefill_start_s[i] = now_s
+        request.prefill_end_s[i] = now_s
+        request.transfer_end_s[i] = now_s
+    world.record.counters[TRANSFERRED] += 1
+    d = request.rank[i] // settings.decode_ranks
+    append(world.decode.wait_head, world.decode.wait_tail, d, request.following, i)

@@ -1,0 +1,216 @@
+"""simulate: one question in, one Run out, nothing else touched.
+
+The same scenario, facts and trace give the same bytes: a Run is a value.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from twin.engine import recorder
+from twin.engine import world as w
+from twin.engine.build import Setup, build_world, set_up
+from twin.engine.clock import ITERATION_EDGES_S, steps_in
+from twin.engine.invariants import check_all
+from twin.engine.loop import advance
+from twin.facts import Facts
+from twin.metrics.latency import PERCENTILES
+from twin.metrics.little import gap, stays_s
+from twin.metrics.summary import Summary, gaps, summarise
+from twin.serving.workload import TraceTable
+from twin.spec import Scenario
+
+ENGINE_VERSION = "1"
+
+# Steps between two reports of progress: about a hundred reports a run.
+REPORTS = 100
+
+Progress = Callable[[float, dict[str, float]], bool]
+
+
+class Cancelled(Exception):
+    """The progress callback asked the run to stop."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """An answer: headline figures, tables, and whether the laws held."""
+
+    scenario: Scenario
+    facts_digest: str
+    engine_version: str
+    digest: str
+    summary: Summary
+    tables: dict[str, pl.DataFrame]
+    checks: list[dict[str, Any]]
+    notes: list[str]
+    valid: bool
+
+
+def simulate(
+    scenario: Scenario,
+    facts: Facts,
+    trace: TraceTable | None = None,
+    progress: Progress | None = None,
+) -> Run:
+    """Serve the scenario's workload on its supernode.
+
+    `progress` is called with the share done and a few live numbers; returning False raises
+    Cancelled. Raises the rooms' own ValueErrors, each one sentence, when the scenario cannot run.
+    """
+    setup = set_up(scenario, facts, trace)
+    world = build_world(setup)
+    shared = w.by_reference(world)
+    cursor = np.zeros(1, np.int64)
+    steps = steps_in(scenario.horizon_s, scenario.step_s)
+    stride = max(1, steps // REPORTS)
+    for first in range(0, steps, stride):
+        advance(shared, cursor, first, min(first + stride, steps))
+        if progress is not None and not progress(min(first + stride, steps) / steps, live(world)):
+            raise Cancelled
+    return conclude(setup, world, facts)
+
+
+def live(world: w.World) -> dict[str, float]:
+    """A few numbers to watch while a run goes on."""
+    c = world.record.counters
+    ended = c[w.FINISHED_DECODE] + c[w.FINISHED_PREFILL]
+    return {
+        "arrived": float(c[w.ARRIVED]),
+        "finished": float(ended),
+        "rejected": float(c[w.REJECTED_ROUTER] + c[w.REJECTED_DECODE]),
+        "inside": float(c[w.ARRIVED] - ended - c[w.REJECTED_ROUTER] - c[w.REJECTED_DECODE]),
+        "decoding": float(world.decode.in_batch.sum()),
+    }
+
+
+def conclude(setup: Setup, world: w.World, facts: Facts) -> Run:
+    """Tables, summary, checks and digest of a world at its horizon."""
+    tables = recorder.tables(setup, world)
+    little_error = little_gap(setup, world)
+    totals = steady_totals(setup, world) | {"little_error": little_error}
+    npus: dict[str, int] = {}
+    for i in setup.instances:
+        npus[i.role] = npus.get(i.role, 0) + i.dies // setup.dies_per_npu
+    summary = summarise(setup.scenario, tables["requests"], totals, npus)
+    summary |= gaps(ITERATION_EDGES_S, world.record.gaps, totals["decode_tokens"])
+    checks = check_all(setup, world, tables, little_error)
+    notes = list(setup.notes) + remarks(setup, world, summary)
+    return Run(
+        scenario=setup.scenario,
+        facts_digest=facts.digest,
+        engine_version=ENGINE_VERSION,
+        digest=result_digest(tables),
+        summary=summary,
+        tables=tables,
+        checks=[asdict(c) for c in checks],
+        notes=notes,
+        valid=all(c.ok for c in checks),
+    )
+
+
+def little_gap(setup: Setup, world: w.World) -> float:
+    """Requests inside, sampled at step ends, against the sum of the stays in the stamps."""
+    book = world.record.windows[:-1]
+    inside = sum(
+        float(book[:, field].sum())
+        for field in (
+            w.IN_FRONT_END, w.IN_ROUTER, w.IN_PREFILL_QUEUE,
+            w.IN_PREFILL, w.IN_TRANSFER, w.IN_DECODE,
+        )
+    )  # fmt: skip
+    c = world.record.counters
+    arrived = int(c[w.ARRIVED])
+    r = world.request
+    end = r.finish_s[:arrived].copy()
+    out = r.status[:arrived] == w.REJECTED
+    end[out] = r.ready_s[:arrived][out]
+    at_end = arrived - int((end <= world.settings.horizon_s).sum())
+    sampled_s = (inside - 0.5 * at_end) * world.settings.step_s
+    return gap(sampled_s, stays_s(r.arrival_s[:arrived], end, world.settings.horizon_s))
+
+
+def steady_totals(setup: Setup, world: w.World) -> dict[str, float]:
+    """Amounts of the steady state, and counts of the whole run, by name."""
+    steady = world.record.windows[-1]
+    c = world.record.counters
+    limits = recorder.capacities(setup)
+    totals = {
+        name: float(steady[field])
+        for name, field in (
+            ("iterations", w.ITERATIONS), ("iteration_s", w.ITERATION_S),
+            ("decode_tokens", w.DECODE_TOKENS), ("decode_busy_s", w.DECODE_BUSY_S),
+            ("kv_used_s", w.KV_USED_S), ("prefill_batches", w.PREFILL_BATCHES),
+            ("prefill_busy_s", w.PREFILL_BUSY_S), ("prefill_tokens", w.PREFILL_TOKENS),
+            ("prompt_tokens", w.PROMPT_TOKENS), ("hit_tokens", w.HIT_TOKENS),
+            ("samples", w.SAMPLES), ("pool_used", w.POOL_USED),
+            ("preemptions", w.PREEMPTIONS), ("ub_amount", w.UB_BYTES),
+            ("rdma_amount", w.RDMA_BYTES), ("vpc_amount", w.VPC_BYTES),
+            ("hbm_amount", w.HBM_BYTES), ("cube_amount", w.FLOPS),
+        )
+    }  # fmt: skip
+    totals["inside"] = float(steady[w.IN_FRONT_END : w.IN_DECODE + 1].sum())
+    totals |= {f"{name}_capacity": limit for name, limit in limits.items()}
+    totals["finished"] = float(c[w.FINISHED_DECODE] + c[w.FINISHED_PREFILL])
+    totals["rejected"] = float(c[w.REJECTED_ROUTER] + c[w.REJECTED_DECODE])
+    first = world.request.transfer_end_s
+    low, high = setup.scenario.warmup_s, setup.scenario.horizon_s
+    totals["first_tokens"] = float(((first >= low) & (first <= high)).sum())
+    totals["prefill_instances"] = float(len(setup.of_role("prefill")))
+    totals["decode_instances"] = float(len(setup.of_role("decode")))
+    return totals
+
+
+def remarks(setup: Setup, world: w.World, summary: Summary) -> list[str]:
+    """What a reader of the figures must know."""
+    s = setup.scenario
+    said = []
+    if s.warmup_s > 0:
+        said.append(
+            f"Steady-state figures leave out the first {s.warmup_s:g} s of {s.horizon_s:g} s."
+        )
+    if world.record.counters[w.EXHAUSTED]:
+        said.append("The closed loop ran out of prepared requests: its tail is thinner than asked.")
+    queued, running = _growth(world)
+    if queued > max(10.0, 0.1 * running):
+        said.append(
+            "Queues grow to the end: the machine is overloaded and latencies depend on the horizon."
+        )
+    few = summary["requests_steady"]
+    if isinstance(few, int) and few < 10 * max(PERCENTILES):
+        said.append(f"Only {few} requests finished in the steady state: p99 is a rough figure.")
+    return said
+
+
+def _growth(world: w.World) -> tuple[float, float]:
+    """How much longer the queues are in the last tenth than in the middle; mean running there."""
+    book = world.record.windows[:-1]
+    tenth = max(1, book.shape[0] // 10)
+    fields = [w.IN_FRONT_END, w.IN_ROUTER, w.IN_PREFILL_QUEUE]
+    samples = np.maximum(book[:, w.SAMPLES], 1.0)
+    queue = book[:, fields].sum(axis=1) / samples
+    middle = book.shape[0] // 2
+    grown = queue[-tenth:].mean() - queue[middle : middle + tenth].mean()
+    return float(grown), float((book[-tenth:, w.IN_DECODE] / samples[-tenth:]).mean())
+
+
+def result_digest(tables: dict[str, pl.DataFrame]) -> str:
+    """SHA-256 over every table's values, column by column, in a fixed order."""
+    content = hashlib.sha256()
+    for name in sorted(tables):
+        table = tables[name]
+        content.update(f"{name} {table.height}".encode())
+        for column in table.iter_columns():
+            content.update(f"{column.name} {column.dtype}".encode())
+            plain = column
+            if column.dtype in (pl.Enum, pl.String):
+                plain = column.cast(pl.String).hash(seed=0)
+            content.update(plain.is_null().to_numpy().tobytes())
+            content.update(np.ascontiguousarray(plain.fill_null(0).to_numpy()).tobytes())
+    return content.hexdigest()

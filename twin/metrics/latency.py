@@ -1,0 +1,53 @@
+"""Latencies of requests: arrays of seconds in, mean and percentiles out."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+PERCENTILES = (50, 90, 95, 99)
+
+# Parts of TTFT in the order in which a request meets them: name, from stamp, to stamp.
+TTFT_PARTS = (
+    ("front_end", "arrival_s", "frontend_s"),
+    ("router", "frontend_s", "routed_s"),
+    ("prefill_queue", "routed_s", "prefill_start_s"),
+    ("prefill", "prefill_start_s", "prefill_end_s"),
+    ("kv_transfer", "prefill_end_s", "first_token_s"),
+)
+
+
+def spread_of(values: np.ndarray, prefix: str) -> dict[str, float | None]:
+    """Mean and p50/p90/p95/p99 of a sample under a name; None for all when it is empty.
+
+    >>> spread_of(np.array([1.0, 3.0]), "ttft_s")["ttft_s_p50"]
+    2.0
+    """
+    names = [f"{prefix}_mean", *(f"{prefix}_p{p}" for p in PERCENTILES)]
+    if values.size == 0:
+        return dict.fromkeys(names)
+    quantiles = np.percentile(values, PERCENTILES)
+    return dict(zip(names, [float(values.mean()), *map(float, quantiles)], strict=True))
+
+
+def span(requests: pl.DataFrame, begin: str, end: str) -> np.ndarray:
+    """Seconds between two stamps of every request; NaN where either is missing."""
+    return (requests[end] - requests[begin]).to_numpy()
+
+
+def tpot_s(requests: pl.DataFrame) -> np.ndarray:
+    """(finish - first token) / (output tokens - 1); NaN for answers of one token."""
+    gaps = (requests["output_tokens"] - 1).to_numpy().astype(np.float64)
+    gaps[gaps == 0] = np.nan
+    return span(requests, "first_token_s", "finish_s") / gaps
+
+
+def histogram_quantile(edges: np.ndarray, weights: np.ndarray, share: float) -> float | None:
+    """The value below which `share` of a histogram's weight lies: upper edge of that bin.
+
+    edges f8[bins + 1]; weights f8[bins]. None when there is no weight.
+    """
+    total = float(weights.sum())
+    if total <= 0:
+        return None
+    return float(edges[1 + int(np.searchsorted(np.cumsum(weights), share * total))])

@@ -1,0 +1,72 @@
+"""Batching: how much of a prompt joins the batch that is being formed, and how many iterations
+an answer will need.
+
+Prefill takes requests first come, first served until the token budget is spent. It knows nothing
+about how long a batch takes.
+"""
+
+from __future__ import annotations
+
+import math
+
+from numba import njit
+
+
+@njit(cache=True)
+def tokens_to_take(remaining, budget_left, chunk_tokens, batch_empty):
+    """Tokens of a prompt with `remaining` tokens left that join now; 0 ends the batch.
+
+    Chunked (chunk_tokens > 0), a prompt gives at most a chunk and fills what is left of the
+    budget. Unchunked, it joins whole or waits; a prompt above the whole budget goes alone.
+    """
+    if chunk_tokens > 0:
+        return min(remaining, chunk_tokens, budget_left)
+    if remaining <= budget_left or batch_empty:
+        return remaining
+    return 0
+
+
+@njit(cache=True)
+def tokens_per_iteration(draft_tokens, acceptance):
+    """Mean tokens an iteration emits: 1 + a + a^2 + ... + a^k for k draft tokens."""
+    mean = 1.0
+    chance = 1.0
+    for _ in range(draft_tokens):
+        chance *= acceptance
+        mean += chance
+    return mean
+
+
+@njit(cache=True)
+def token_variance(draft_tokens, acceptance):
+    """Variance of the tokens an iteration emits (a geometric run cut off at k drafts)."""
+    second = 0.0
+    chance = 1.0
+    for k in range(1, draft_tokens + 1):
+        stop_here = chance * (1.0 - acceptance)
+        second += stop_here * k * k
+        chance *= acceptance
+    second += chance * (draft_tokens + 1) * (draft_tokens + 1)
+    mean = tokens_per_iteration(draft_tokens, acceptance)
+    return second - mean * mean
+
+
+@njit(cache=True)
+def iterations_needed(tokens, draft_tokens, acceptance, normal_draw, uniform_draw):
+    """Iterations until `tokens` tokens are out, drawn once instead of once per token.
+
+    Renewal theory: the count is normal with mean (tokens + overshoot) / m and variance
+    tokens * v / m^3, for m, v the mean and variance of an iteration's tokens; the mean overshoot
+    of the last iteration is (E[X^2]/m - 1) / 2. Rounded at random so that the mean is kept.
+    """
+    if tokens <= 0:
+        return 0
+    if draft_tokens == 0 or acceptance <= 0.0:
+        return tokens
+    mean = tokens_per_iteration(draft_tokens, acceptance)
+    variance = token_variance(draft_tokens, acceptance)
+    overshoot = ((variance + mean * mean) / mean - 1.0) / 2.0
+    spread = math.sqrt(variance * tokens / (mean * mean * mean))
+    drawn = math.floor((tokens + overshoot) / mean + spread * normal_draw + uniform_draw)
+    fewest = (tokens + draft_tokens) // (draft_tokens + 1)
+    return int(min(max(drawn, fewest), tokens))

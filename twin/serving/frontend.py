@@ -1,0 +1,15 @@
+"""The front end: API servers that take requests first come, first served.
+
+Every server needs the same time for every request, so the server that is free first is the one
+that was used longest ago: request k starts when it has arrived and request k - servers is done.
+"""
+
+from __future__ import annotations
+
+from numba import njit
+
+
+@njit(cache=True)
+def front_end_done(arrival_s, server_free_s, service_s):
+    """When a request that arrives at arrival_s leaves a server that is free at server_free_s."""
+    return max(arrival_s, server_free_s) + service_s

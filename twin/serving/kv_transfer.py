@@ -1,0 +1,24 @@
+"""KV hand-off: which prefill die sends to which decode die, and how transfers share ports.
+
+The mapping follows arXiv 2506.12708v2 section 4.3.3: every prefill rank holds the whole latent KV,
+and consecutive groups of decode ranks draw from the same prefill rank.
+"""
+
+from __future__ import annotations
+
+from numba import njit
+
+
+@njit(cache=True)
+def sending_rank(decode_rank, decode_ranks, prefill_ranks):
+    """The prefill rank (0-based in its instance) that sends to decode_rank.
+
+    With 32 prefill and 320 decode ranks each prefill rank feeds 10 decode ranks.
+    """
+    return decode_rank * prefill_ranks // decode_ranks
+
+
+@njit(cache=True)
+def shared_rate(capacity_out, flows_out, capacity_in, flows_in):
+    """Bytes/s of one transfer: an equal share of the busier of its two ports."""
+    return min(capacity_out / flows_out, capacity_in / flows_in)

@@ -1,0 +1,96 @@
+"""Routers: which prefill instance takes the next request, and which decode rank awaits it.
+
+A policy sees a view of the instances as of the last step border plus its own choices since, and
+nothing else: never an output length, never the time a batch will take. Add a router by writing one
+function, giving it a code in `ROUTERS` and a line in `choose_instance`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+ROUTERS = {
+    "round_robin": 0,
+    "least_loaded": 1,
+    "power_of_two": 2,
+    "prefix_affinity": 3,
+    "session_sticky": 4,
+}
+
+
+@njit(cache=True)
+def round_robin(routed, instances):
+    """Instances in turn; `routed` counts the choices made so far."""
+    return routed % instances
+
+
+@njit(cache=True)
+def least_loaded(queued_tokens):
+    """The instance with the fewest input tokens waiting or in prefill; the first of equals."""
+    best = 0
+    for i in range(1, queued_tokens.size):
+        if queued_tokens[i] < queued_tokens[best]:
+            best = i
+    return best
+
+
+@njit(cache=True)
+def power_of_two(queued_tokens, first_draw, second_draw):
+    """The less loaded of two instances drawn at random; draws are uniform in (0, 1)."""
+    n = queued_tokens.size
+    a = min(int(first_draw * n), n - 1)
+    b = min(int(second_draw * n), n - 1)
+    return a if queued_tokens[a] <= queued_tokens[b] else b
+
+
+@njit(cache=True)
+def prefix_affinity(queued_tokens, hit_tokens):
+    """The instance with the least work left after this request's prefix hits."""
+    # A hit saves exactly its own prefill, so load and locality share one currency, tokens.
+    best = 0
+    for i in range(1, queued_tokens.size):
+        if queued_tokens[i] - hit_tokens[i] < queued_tokens[best] - hit_tokens[best]:
+            best = i
+    return best
+
+
+@njit(cache=True)
+def session_sticky(session, instances):
+    """The same instance for every turn of a session, spread by a multiplicative hash."""
+    mixed = np.uint64(session) * np.uint64(0x9E3779B97F4A7C15)
+    return np.int64((mixed >> np.uint64(33)) % np.uint64(instances))
+
+
+@njit(cache=True)
+def choose_instance(policy, routed, queued_tokens, hit_tokens, session, draw_a, draw_b):
+    """Dispatch on the policy's code; every policy returns an index below queued_tokens.size."""
+    if policy == 0:
+        return round_robin(routed, queued_tokens.size)
+    if policy == 2:
+        return power_of_two(queued_tokens, draw_a, draw_b)
+    if policy == 3:
+        return prefix_affinity(queued_tokens, hit_tokens)
+    if policy == 4:
+        return session_sticky(session, queued_tokens.size)
+    return least_loaded(queued_tokens)
+
+
+@njit(cache=True)
+def roomiest_rank(taken_slots, taken_tokens, first, count, slots, capacity_tokens, need_tokens):
+    """The rank with the fewest taken slots (then the fewest KV tokens) that has room, or -1.
+
+    taken_slots i8[ranks], taken_tokens f8[ranks]: running plus reserved; slots i8[ranks]: how many
+    each may hold; ranks first..first+count.
+    """
+    best = -1
+    for r in range(first, first + count):
+        if taken_slots[r] >= slots[r] or taken_tokens[r] + need_tokens > capacity_tokens:
+            continue
+        if (
+            best < 0
+            or taken_slots[r] < taken_slots[best]
+            or (taken_slots[r] == taken_slots[best] and taken_tokens[r] < taken_tokens[best])
+        ):
+            best = r
+    return best

@@ -85,6 +85,7 @@ def _build(s: Supernode, c: Constants) -> Fabric:
     graph = nx.Graph()
     graph.graph.update(
         supernode=s,
+        constants=c,
         dies_per_npu=c.dies_per_npu,
         l2_chips_per_sub_plane=chips,
         cpu_with_dpu=min(c.cpu_with_dpu, s.cpus_per_node - 1),
@@ -289,3 +290,13 @@ def edited(
         for vertex in members(fabric, name):
             graph.remove_edges_from(list(graph.edges(vertex)))
     return nx.freeze(graph)
+
+
+def edits(fabric: Fabric) -> dict[Edge, float]:
+    """Links that differ from the supernode's fabric as built: bytes/s now, 0 when removed."""
+    built = _build(fabric.graph["supernode"], fabric.graph["constants"])
+    if fabric is built:
+        return {}
+    now = {(a, b): fabric.get_edge_data(a, b) for a, b in built.edges}
+    rates = {e: float(d["capacity_bytes_per_s"]) if d else 0.0 for e, d in now.items()}
+    return {e: r for e, r in rates.items() if r != built.edges[e]["capacity_bytes_per_s"]}

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from twin.hardware.fabric import Fabric
-from twin.hardware.paths import links_of, port_rate
+from twin.hardware.paths import Operation, links_of, port_rate
+from twin.hardware.routes import Price, between
 
 
 @dataclass(frozen=True)
@@ -125,3 +126,25 @@ def _total(fabric: Fabric, kind: str) -> float:
     return float(
         sum(e["capacity_bytes_per_s"] for _, _, e in fabric.edges(data=True) if e["kind"] == kind)
     )
+
+
+def point_to_point(fabric: Fabric) -> dict[tuple[str, Operation, str], Price]:
+    """What the first die gets, by (npu_npu | npu_cpu, operation, intra_node | inter_node).
+
+    The rows of arXiv 2506.12708v2 Table 1; pairs the machine does not have are left out.
+    """
+    s = fabric.graph["supernode"]
+    ends = {
+        ("npu_npu", "intra_node"): "die 0.1.0",
+        ("npu_npu", "inter_node"): "die 1.0.0",
+        ("npu_cpu", "intra_node"): f"CPU 0.{s.cpus_per_node - 1}",
+        ("npu_cpu", "inter_node"): f"CPU 1.{s.cpus_per_node - 1}",
+    }
+    beyond = fabric.graph["l2_chips_per_sub_plane"]
+    operations: tuple[Operation, ...] = ("read", "write")
+    return {
+        (pair, operation, where): between(fabric, "die 0.0.0", end, operation)
+        for (pair, where), end in ends.items()
+        if end in fabric and (beyond or where == "intra_node")
+        for operation in operations
+    }

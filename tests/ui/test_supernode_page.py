@@ -1,0 +1,129 @@
+"""The Supernode page in a real browser: matrix, chips, keys, search, table, undo, small screen."""
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+pytestmark = pytest.mark.browser
+WAIT_MS = 30_000
+
+
+@pytest.fixture
+def canvas(page: Page, app_url: str):
+    return opened(page, app_url)
+
+
+def opened(page: Page, app_url: str):
+    page.goto(f"{app_url}/supernode")
+    found = page.locator("canvas[data-draw]")
+    expect(found).to_have_attribute("data-view", "matrix", timeout=WAIT_MS)
+    return found
+
+
+def at(canvas, name):
+    return canvas.evaluate("(c, name) => c.where(name)", name)
+
+
+def says(canvas, name, value):
+    expect(canvas).to_have_attribute(f"data-{name}", value, timeout=WAIT_MS)
+
+
+def set_row(page: Page, row: int, value: str):
+    """Type into the value column of the spec's table."""
+    table = page.get_by_test_id("stDataFrame").first
+    table.scroll_into_view_if_needed()
+    box = table.bounding_box()
+    page.mouse.dblclick(box["x"] + 230, box["y"] + 35 + 33 * row + 16)
+    editor = page.get_by_test_id("glide-cell-editor").or_(page.locator(".gdg-input")).first
+    editor.fill(value)
+    editor.press("Enter")
+
+
+def test_the_matrix_opens_into_a_node_and_keeps_its_view(page, canvas):
+    says(canvas, "boxes", str(48 * 9 + 48 + 2 * 7))
+    assert float(canvas.get_attribute("data-smallest")) >= 12
+    canvas.click(position=at(canvas, "L1 20.3"))
+    says(canvas, "selection", "L1 20.3")
+    page.get_by_role("button", name="Open node 20").click()
+    says(canvas, "view", "node 20")
+    canvas.hover(position=at(canvas, "die 20.3.1"))
+    says(canvas, "links", str(7 + 1 + 1))  # the L1 chips, the sibling die, the NIC
+    # A changed machine redraws the same view.
+    version = canvas.get_attribute("data-version")
+    set_row(page, 4, "14")
+    expect(canvas).not_to_have_attribute("data-version", version, timeout=WAIT_MS)
+    says(canvas, "view", "node 20")
+    says(canvas, "selection", "L1 20.3")
+    expect(page.get_by_text("uplinks to 16 L2 chips 224 GB/s")).to_be_visible(timeout=WAIT_MS)
+
+
+def test_every_chip_is_found_by_its_name(page, canvas):
+    search = page.get_by_label("Find an element by its name")
+    for typed, name, view, links in (
+        ("npu-20-1", "NPU 20.1", "node 20", 2 * 9),
+        ("die 3.0.1", "die 3.0.1", "node 3", 9),
+        ("CPU 5.0", "CPU 5.0", "node 5", 7 + 1),
+        ("L2 3.12", "L2 3.12", "plane 3", 48),
+        ("node 7", "node 7", "node 7", 0),
+    ):
+        search.fill(typed)
+        search.press("Enter")
+        says(canvas, "selection", name)
+        says(canvas, "view", view)
+        says(canvas, "links", str(links))
+    search.fill("NPU 99.1")
+    search.press("Enter")
+    expect(page.get_by_text("No element is named “NPU 99.1”")).to_be_visible()
+
+
+def test_the_matrix_is_worked_by_keys_alone(page, canvas):
+    canvas.focus()
+    for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
+        page.keyboard.press(key)
+    says(canvas, "hover", "L1 1.1")
+    page.keyboard.press("Enter")
+    says(canvas, "selection", "L1 1.1")
+    page.keyboard.press("Enter")
+    says(canvas, "view", "node 1")
+    page.keyboard.press("+")
+    says(canvas, "zoom", "1.5")
+    page.keyboard.press("Escape")
+    says(canvas, "selection", "")
+    page.keyboard.press("Escape")
+    says(canvas, "view", "matrix")
+
+
+def test_an_edit_in_the_table_changes_the_machine_and_can_be_undone(page, canvas):
+    npus = page.get_by_test_id("stMetricValue").first
+    expect(npus).to_have_text("384", timeout=WAIT_MS)
+    set_row(page, 0, "32")
+    expect(npus).to_have_text("256", timeout=WAIT_MS)
+    expect(page.get_by_text("336 + 112")).to_have_count(0)
+    expect(page.get_by_text("224 + 84")).to_be_visible()
+    # The picture deals uplinks over 12 L2 chips exactly as the fabric does.
+    canvas.click(position=at(canvas, "L1 20.3"))
+    expect(page.get_by_text("uplinks to 12 L2 chips 448 GB/s")).to_be_visible(timeout=WAIT_MS)
+    page.get_by_role("button", name="undo icon").click()
+    expect(npus).to_have_text("384", timeout=WAIT_MS)
+
+
+def test_a_machine_that_cannot_be_wired_says_why(page, canvas):
+    set_row(page, 6, "32")
+    expect(page.get_by_text(re.compile("nodes 32 to 47 could not be reached"))).to_be_visible(
+        timeout=WAIT_MS
+    )
+    set_row(page, 6, "48")
+    expect(page.locator("canvas[data-draw]")).to_be_visible(timeout=WAIT_MS)
+
+
+def test_a_small_dark_screen_shows_all_without_sideways_scrolling(browser, app_url):
+    context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme="dark")
+    page = context.new_page()
+    canvas = opened(page, app_url)
+    assert float(canvas.get_attribute("data-smallest")) >= 12
+    assert canvas.bounding_box()["width"] <= 390
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    canvas.click(position=at(canvas, "L1 47.6"))
+    says(canvas, "selection", "L1 47.6")
+    context.close()

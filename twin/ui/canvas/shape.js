@@ -1,0 +1,112 @@
+// The machine, from the small constant `shape` the server sends: which chips there are, what
+// their links carry, and how people name them. Draws nothing.
+
+const range = (n) => Array.from({ length: n }, (_, i) => i)
+const sum = (list) => list.reduce((a, b) => a + b, 0)
+
+const PATTERNS = [ // what a person may type, spaces for dots and hyphens
+  [/^die (\d+) (\d+) (\d+)$/, (s, n, i, d) => n < s.nodes && i < s.npus && d < s.dies && ["die", `die ${n}.${i}.${d}`, n]],
+  [/^nic (\d+) (\d+) (\d+)$/, (s, n, i, d) => n < s.nodes && i < s.npus && d < s.dies && ["nic", `NIC ${n}.${i}.${d}`, n]],
+  [/^npu (\d+) (\d+)$/, (s, n, i) => n < s.nodes && i < s.npus && ["npu", `NPU ${n}.${i}`, n]],
+  [/^cpu (\d+) (\d+)$/, (s, n, i) => n < s.nodes && i < s.cpus && ["cpu", `CPU ${n}.${i}`, n]],
+  [/^qingtian (\d+)$/, (s, n) => n < s.nodes && ["qingtian", `Qingtian ${n}`, n]],
+  [/^nics (\d+)$/, (s, n) => n < s.nodes && ["nics", `NICs ${n}`, n]],
+  [/^l1 (\d+) (\d+)$/, (s, n, p) => n < s.nodes && p < s.planes && ["l1", `L1 ${n}.${p}`, n, p]],
+  [/^l2 (\d+) (\d+)$/, (s, p, i) => p < s.planes && i < s.l2 && ["l2", `L2 ${p}.${i}`, null, p]],
+  [/^(?:node )?(\d+)$/, (s, n) => n < s.nodes && ["node", `node ${n}`, n]],
+  [/^(?:sub plane|subplane|plane) (\d+)$/, (s, p) => p < s.planes && ["plane", `sub-plane ${p}`, null, p]],
+]
+
+class Shape {
+  constructor(shape) { Object.assign(this, shape) }
+
+  find(typed) {
+    const plain = typed.toLowerCase().replace(/[.\-_]/g, " ").replace(/\s+/g, " ").trim()
+    for (const [pattern, build] of PATTERNS) {
+      const match = plain.match(pattern)
+      const found = match && build(this, ...match.slice(1).map(Number))
+      if (found) return { kind: found[0], name: found[1], node: found[2], sub_plane: found[3] ?? null }
+    }
+    return null
+  }
+
+  numbers(name) { return name.split(" ")[1].split(".").map(Number) }
+
+  // Uplinks of a node's L1 chip by L2 chip: dealt round, as the fabric deals them.
+  dealt(node) {
+    if (!this.l2) return []
+    const each = Math.floor(this.uplinks / this.l2), rest = this.uplinks % this.l2
+    const more = new Set(range(rest).map((k) => (node * this.uplinks + k) % this.l2))
+    return range(this.l2).map((i) => [i, each + (more.has(i) ? 1 : 0)]).filter(([, n]) => n > 0)
+  }
+
+  link(a, b, gb, plane, kind) {
+    const changed = this.changed[`${a}|${b}`] ?? this.changed[`${b}|${a}`]
+    return { to: b, gb: changed ?? gb, plane, kind }
+  }
+
+  uplink(n, p, i, links) {
+    return this.link(`L1 ${n}.${p}`, `L2 ${p}.${i}`, links * this.gb.link, "ub", "L2")
+  }
+
+  links(name) { // every link of one chip: {to, gb, plane, kind of the other end}
+    const [a, b, c] = this.numbers(name), planes = range(this.planes)
+    const link = (to, gb, plane, kind) => this.link(name, to, gb, plane, kind)
+    let all = []
+    if (name.startsWith("die ")) {
+      all = planes.map((p) => link(`L1 ${a}.${p}`, this.gb.link, "ub", "L1"))
+      for (const d of range(this.dies)) if (d !== c) all.push(link(`die ${a}.${b}.${d}`, this.gb.sibling, "ub", "die"))
+      all.push(link(`NIC ${a}.${b}.${c}`, this.gb.nic, "rdma", "NIC"))
+    } else if (name.startsWith("NIC ")) {
+      all = [link(`die ${a}.${b}.${c}`, this.gb.nic, "rdma", "die")]
+    } else if (name.startsWith("CPU ")) {
+      all = planes.map((p) => link(`L1 ${a}.${p}`, this.gb.cpu / this.planes, "ub", "L1"))
+      if (b === this.host) all.push(link(`Qingtian ${a}`, this.gb.vpc, "vpc", "Qingtian"))
+    } else if (name.startsWith("Qingtian ")) {
+      all = [link(`CPU ${a}.${this.host}`, this.gb.vpc, "vpc", "CPU")]
+    } else if (name.startsWith("L1 ")) {
+      for (const [i, d] of this.eachDie()) all.push(link(`die ${a}.${i}.${d}`, this.gb.link, "ub", "die"))
+      for (const i of range(this.cpus)) all.push(link(`CPU ${a}.${i}`, this.gb.cpu / this.planes, "ub", "CPU"))
+      for (const [i, n] of this.dealt(a)) all.push(this.uplink(a, b, i, n))
+    } else if (name.startsWith("L2 ")) {
+      for (const n of range(this.nodes)) for (const [i, count] of this.dealt(n))
+        if (i === b) all.push({ ...this.uplink(n, a, i, count), to: `L1 ${n}.${a}`, kind: "L1" })
+    }
+    return all.filter((l) => l.gb > 0)
+  }
+
+  eachDie() { return range(this.npus).flatMap((i) => range(this.dies).map((d) => [i, d])) }
+}
+
+const number = (x) => x.toLocaleString("en", { maximumSignificantDigits: Math.abs(x) >= 1000 ? 4 : 3 })
+const speed = (gb) => (gb >= 10000 ? `${number(gb / 1000)} TB/s` : `${number(gb)} GB/s`)
+const total = (links) => speed(sum(links.map((l) => l.gb)))
+const of = (links, ...kinds) => links.filter((l) => kinds.includes(l.kind))
+const plural = (n, word) => `${number(n)} ${word}${n === 1 ? "" : "s"}`
+
+function describe(shape, found) { // facts of an element, each with its unit
+  const { kind, name, node, sub_plane } = found
+  if (kind === "node") {
+    const up = range(shape.planes).flatMap((p) => of(shape.links(`L1 ${node}.${p}`), "L2"))
+    return [`${plural(shape.npus, "NPU")} of ${plural(shape.dies, "die")}`, plural(shape.cpus, "CPU"),
+      shape.l2 ? `UB uplinks ${total(up)}` : "UB ends here", `RDMA ${speed(shape.npus * shape.dies * shape.gb.nic)}`, `VPC ${speed(shape.gb.vpc)}`]
+  }
+  if (kind === "plane") {
+    const up = range(shape.nodes).flatMap((n) => of(shape.links(`L1 ${n}.${sub_plane}`), "L2"))
+    return [plural(shape.nodes, "L1 chip"), plural(shape.l2, "L2 chip"), `uplinks ${total(up)}`]
+  }
+  if (kind === "npu") {
+    const dies = range(shape.dies).flatMap((d) => shape.links(`die ${shape.numbers(name).join(".")}.${d}`))
+    return [plural(shape.dies, "die"), `UB ${total(of(dies, "L1"))}`, `RDMA ${total(of(dies, "NIC"))}`]
+  }
+  if (kind === "nics") return [`${plural(shape.npus * shape.dies, "NIC")}, one a die`, `RDMA ${speed(shape.npus * shape.dies * shape.gb.nic)}`]
+  const links = shape.links(name)
+  const say = (other, words) => { const l = of(links, other); return l.length ? [`${words(l.length)} ${total(l)}`] : [] }
+  if (kind === "die") return [...say("L1", (n) => `UB ${plural(n, "link")}`), ...say("die", () => "sibling die"), ...say("NIC", () => "RDMA")]
+  if (kind === "cpu") return [...say("L1", () => "UB"), ...say("Qingtian", () => "Qingtian DPU")]
+  if (kind === "l1") return [...say("L2", (n) => `uplinks to ${plural(n, "L2 chip")}`), ...say("die", (n) => plural(n, "die")), ...say("CPU", (n) => plural(n, "CPU"))]
+  if (kind === "l2") return [...say("L1", (n) => `${plural(n, "L1 chip")} below`), `${shape.ports} ports`]
+  if (kind === "qingtian") return [`VPC ${speed(shape.gb.vpc)}, one for the node`]
+  return say("die", () => "RDMA")
+}
+

@@ -1,0 +1,142 @@
+"""The fabric as a picture: nodes x planes on a canvas, coloured, drilled into, clicked.
+
+`fabric_matrix` shows any fabric with any numbers for its cells and returns what was selected.
+What the browser does stands in `canvas/`; this file makes the two small messages it gets: the
+`shape` (constant for a fabric, so a click sends nothing back down) and the colours of the moment.
+It does not know where the numbers come from.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import streamlit as st
+
+from twin.hardware.fabric import Fabric, edits
+from twin.hardware.placement import Instance
+from twin.hardware.survey import uplink_matrix
+from twin.ui import theme
+
+_HERE = Path(__file__).parent / "canvas"
+
+_canvas = st.components.v2.component(
+    "fabric_matrix",
+    html=(_HERE / "view.html").read_text("utf-8"),
+    css=(_HERE / "view.css").read_text("utf-8"),
+    js="\n".join((_HERE / f"{part}.js").read_text("utf-8") for part in ("shape", "layout", "view")),
+)
+
+
+def fabric_matrix(
+    fabric: Fabric,
+    *,
+    values: np.ndarray[Any, Any] | None = None,
+    unit: str = "",
+    title: str = "",
+    scale: tuple[float, float] | None = None,
+    elements: Mapping[str, float] | None = None,
+    instances: Sequence[Instance] = (),
+    key: str,
+    height: int | None = None,
+) -> dict[str, Any]:
+    """Draw the fabric and return the selection: {name, kind, node, sub_plane} or {}.
+
+    `values` colours the cells, in `unit`: f8[nodes, sub_planes], or two columns more for what
+    the node does on the RDMA and the VPC plane; NaN is "no value". Without values the cells show
+    capacity. `scale` fixes the ends of the colour scale (default: 0 to the largest value);
+    `elements` colours single chips on drill-in by name; `instances` are shown above their nodes.
+    """
+    if values is None:
+        values, unit = capacities(fabric) / 1e9, "GB/s of a cell, one direction"
+        title = title or "Capacity"
+        measured = False
+    else:
+        measured = True
+    high = float(np.nanmax(values, initial=0.0)) if scale is None else scale[1]
+    result = _canvas(
+        data={
+            "shape": shape_of(fabric, instances),
+            "live": live(values, elements or {}, (0.0 if scale is None else scale[0], high))
+            | {
+                "unit": unit,
+                "title": title,
+                "measured": measured,
+                "most": {} if measured else _most(values),
+            },
+            "height": height,
+        },
+        key=key,
+        on_selection_change=lambda: None,
+    )
+    return dict(result.selection or {})
+
+
+def capacities(fabric: Fabric) -> np.ndarray[Any, Any]:
+    """Nominal bytes/s of each cell, f8[nodes, sub_planes + 2]: UB uplinks, then RDMA, then VPC."""
+    s = fabric.graph["supernode"]
+    cells = np.zeros((s.nodes, s.sub_planes + 2))
+    cells[:, :-2] = uplink_matrix(fabric)
+    for a, _, edge in fabric.edges(data=True):
+        column = {"NIC-RDMA": -2, "Qingtian-VPC": -1}.get(edge["kind"])
+        if column is not None:
+            cells[fabric.nodes[a]["node"], column] += edge["capacity_bytes_per_s"]
+    return cells
+
+
+def shape_of(fabric: Fabric, instances: Sequence[Instance] = ()) -> dict[str, Any]:
+    """What the canvas needs to know of a fabric: counts, capacities in GB/s, and edited links."""
+    s = fabric.graph["supernode"]
+    dies = fabric.graph["dies_per_npu"]
+    built = fabric.graph["constants"]
+    gb = {
+        "link": s.ub_link_gb_per_s,
+        "sibling": built.cross_die_bytes_per_s / 1e9,
+        "cpu": built.cpu_bytes_per_s / 1e9,
+        "nic": s.rdma_gb_per_s_per_npu / dies,
+        "vpc": s.vpc_gb_per_s_per_node,
+    }
+    per_node = s.npus_per_node * dies
+    return {
+        "nodes": s.nodes,
+        "npus": s.npus_per_node,
+        "dies": dies,
+        "cpus": s.cpus_per_node,
+        "host": fabric.graph["cpu_with_dpu"],
+        "planes": s.sub_planes,
+        "l2": fabric.graph["l2_chips_per_sub_plane"],
+        "uplinks": s.l1_uplinks,
+        "ports": s.l2_ports_per_chip,
+        "gb": gb,
+        "changed": {f"{a}|{b}": rate / 1e9 for (a, b), rate in edits(fabric).items()},
+        "instances": [
+            [i.role, i.name, i.first_die / per_node, (i.first_die + i.dies) / per_node]
+            for i in instances
+        ],
+        "colours": theme.PLANE | theme.ROLE,
+    }
+
+
+def live(
+    values: np.ndarray[Any, Any], elements: Mapping[str, float], scale: tuple[float, float]
+) -> dict[str, Any]:
+    """The colours of the moment: cells node by node, rounded to what an eye can tell."""
+    cells = [None if np.isnan(v) else float(f"{v:.4g}") for v in values.ravel().tolist()]
+    chips = {name: float(f"{value:.4g}") for name, value in elements.items()}
+    version = zlib.crc32(repr((cells, chips, scale)).encode())
+    return {
+        "cells": cells,
+        "elements": chips,
+        "low": scale[0],
+        "high": scale[1],
+        "version": version,
+    }
+
+
+def _most(values: np.ndarray[Any, Any]) -> dict[str, float]:
+    """Largest value of each plane, by which the capacity picture fades its cells."""
+    parts = {"ub": values[:, :-2], "rdma": values[:, -2], "vpc": values[:, -1]}
+    return {plane: float(np.nanmax(part, initial=0.0)) for plane, part in parts.items()}

@@ -16,7 +16,7 @@ FACTS = facts_from_tables(
     {
         "sessions": {
             "turn_gap_sigma": fact(1.0),
-            "candidates": fact(16),
+            "candidates": fact(160),
             "head_tokens": fact(256),
         },
         "workloads": {

@@ -15,6 +15,8 @@ from numba import njit
 from twin.serving.rng import lognormal, uniform
 
 NONE = -1
+CLOSED = np.int32(2**31 - 1)  # in place of the tokens of a turn that has been extended
+NEAREST_REACH = 4096  # requests looked at on either side for an open turn
 MOST_TOKENS = 1_000_000  # a session that outgrew the longest prompt a scenario can ask for ends
 
 
@@ -34,7 +36,7 @@ class Turns(NamedTuple):
     follow_up_probability: float
     gap_median_s: float  # between a turn's arrival and the next
     gap_sigma: float  # of the gap's logarithm
-    candidates: int  # sessions looked at to find the one that a prompt extends best
+    candidates: int  # requests looked at to find the turn that a prompt extends best
 
 
 def own_chains(input_tokens: np.ndarray, block_tokens: int) -> Chains:
@@ -174,15 +176,6 @@ def _session_runs(
 
 
 @njit(cache=True)
-def _nearest(link: np.ndarray, at: int) -> int:
-    """The nearest open turn from `at` on in the direction of `link`, with path halving."""
-    while link[at] != at:
-        link[at] = link[link[at]]
-        at = link[at]
-    return at
-
-
-@njit(cache=True)
 def _last_at_or_before(arrival_s: np.ndarray, end: int, t: float) -> int:
     """Index of the last of arrival_s[:end] that is <= t; -1 when there is none."""
     low = 0
@@ -197,37 +190,32 @@ def _last_at_or_before(arrival_s: np.ndarray, end: int, t: float) -> int:
 
 
 @njit(cache=True)
-def _best_open_turn(
-    older: np.ndarray,
-    newer: np.ndarray,
-    tokens: np.ndarray,
-    at: int,
-    end: int,
-    room: int,
-    candidates: int,
-) -> int:
-    """Of the open turns nearest to slot `at`, the one with most tokens that fit in `room`.
+def _longest_fit(tokens: np.ndarray, begin: int, end: int, room: int) -> int:
+    """The turn of tokens[begin:end] with most tokens that fit in `room`, or NONE.
 
-    Slots are turns shifted by one: slot 0 and slot `end` are borders. Returns a turn or NONE.
+    Two plain passes over a window: a compiler turns them into a few wide instructions, which is
+    faster than any list of the turns still open.
     """
-    best = NONE
-    left = _nearest(older, at)
-    right = _nearest(newer, at + 1)
-    for k in range(candidates):
-        if left > 0 and (k % 2 == 0 or right >= end):
-            turn = left - 1
-            left = _nearest(older, left - 1)
-        elif right < end:
-            turn = right - 1
-            right = _nearest(newer, right + 1)
-        elif left > 0:
-            turn = left - 1
-            left = _nearest(older, left - 1)
-        else:
-            break
-        if tokens[turn] <= room and (best == NONE or tokens[turn] > tokens[best]):
-            best = turn
-    return best
+    most = np.int32(0)
+    limit = np.int32(room)
+    for j in range(begin, end):
+        most = max(most, tokens[j] if tokens[j] <= limit else np.int32(0))
+    if most > 0:
+        for j in range(begin, end):
+            if tokens[j] == most:
+                return j
+    return NONE
+
+
+@njit(cache=True)
+def _nearest_open(tokens: np.ndarray, at: int, end: int, room: int) -> int:
+    """The turn below `end` nearest to `at` that is open and fits in `room`, or NONE."""
+    for far in range(NEAREST_REACH):
+        if at - far >= 0 and tokens[at - far] <= room:
+            return at - far
+        if at + far + 1 < end and tokens[at + far + 1] <= room:
+            return at + far + 1
+    return NONE
 
 
 @njit(cache=True)
@@ -246,45 +234,44 @@ def find_parents(
     arrival_s f8[n] sorted, lengths i4[n]. A request follows up with the given probability; its
     last turn is looked for around a log-normal gap before it, among turns nobody has extended.
     grow = True: input_tokens are what a turn adds, and are raised in place to the whole prompt
-    (last prompt + answer + new tokens). grow = False: they are whole prompts and stay; the turn
-    extended is the longest that fits, and a request for which none fits hands its wish to follow
-    up on to the next that would not, so the probability is kept.
+    (last prompt + answer + new tokens); the nearest turn is extended.
+    grow = False: they are whole prompts and stay; of the `candidates` nearest requests the longest
+    that fits is extended, and a request for which none fits hands its wish to follow up on to the
+    next that would not, so the probability is kept.
     A gap that reaches back beyond the first arrival finds a turn of before: its prompt has grown
     but none of it has been seen.
     """
     n = arrival_s.size
-    tokens = np.empty(n, np.int64)  # prompt and answer: what a next turn starts from
-    older = np.arange(n + 2).astype(np.int32)  # slot of the nearest open turn at or below
-    newer = np.arange(n + 2).astype(np.int32)  # and at or above; turn i has slot i + 1
-    added = input_tokens.copy()
+    tokens = np.empty(n, np.int32)  # prompt and answer: what a next turn starts from
     owed = 0
     for i in range(n):
         parent[i] = NONE
+        added = input_tokens[i]
         wish = uniform(key_follow, i) < turns.follow_up_probability
         if wish or owed > 0:
             gap_s = lognormal(key_gap, i, turns.gap_median_s, turns.gap_sigma)
-            at = _last_at_or_before(arrival_s, i, arrival_s[i] - gap_s) + 1
-            room = MOST_TOKENS - input_tokens[i] if grow else input_tokens[i] - 1
-            if at > 0:
-                parent[i] = _best_open_turn(older, newer, tokens, at, i + 1, room, turns.candidates)
+            at = _last_at_or_before(arrival_s, i, arrival_s[i] - gap_s)
+            if at >= 0 and grow:
+                parent[i] = _nearest_open(tokens, at, i, MOST_TOKENS - added)
+            elif at >= 0:
+                begin = max(0, at + 1 - turns.candidates // 2)
+                end = min(i, begin + turns.candidates)
+                parent[i] = _longest_fit(tokens, begin, end, added - 1)
             if parent[i] != NONE:
                 owed -= 0 if wish else 1
-                slot = parent[i] + 1
-                older[slot] = slot - 1
-                newer[slot] = slot + 1
                 if grow:
                     input_tokens[i] += tokens[parent[i]]
-            elif wish and at > 0:
-                owed += 0 if grow else 1
-            elif wish and grow:
-                past = _unseen_tokens(key_follow, n + i, turns.follow_up_probability)
-                past *= added[i] + output_tokens[i]
-                input_tokens[i] += min(past, room)
+                tokens[parent[i]] = CLOSED
+            elif wish and at >= 0 and not grow:
+                owed += 1
+            elif wish and at < 0 and grow:
+                past = _unseen_turns(key_follow, n + i, turns.follow_up_probability)
+                input_tokens[i] += min(past * (added + output_tokens[i]), MOST_TOKENS - added)
         tokens[i] = input_tokens[i] + output_tokens[i]
 
 
 @njit(cache=True)
-def _unseen_tokens(key: np.uint64, index: int, probability: float) -> int:
+def _unseen_turns(key: np.uint64, index: int, probability: float) -> int:
     """Turns that a session had before the run began: geometric from 1, at most 1,000."""
     turns = 1
     u = uniform(key, index)

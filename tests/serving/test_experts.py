@@ -29,6 +29,7 @@ from twin.spec import Experts
 
 FACTS = facts_from_tables({"experts": tomllib.loads((DATA / "experts.toml").read_text())})
 SCALES = FACTS["experts.popularity.layer_scale"].value
+RHO = FACTS.si("experts.topic.correlation")
 PATTERNS = json.loads(Path(__file__).with_name("omni_copies.json").read_text())
 R1 = (256, 58, 8)  # routed experts, MoE layers, experts a token picks
 
@@ -79,7 +80,7 @@ def test_every_expert_lives_and_no_pick_is_lost(placement, dies, redundant, skew
     got = imbalance(experts, 64, 4, 6, dies, slots, FACTS, seed)
     assert np.allclose(got.die_load.mean(axis=1), 1.0)
     assert (got.factor >= got.die_load.max(axis=1).mean() * 0.999).all()
-    assert (np.diff(got.factor) <= 1e-6).all()
+    assert (np.diff(got.factor) <= 0.003 * got.factor[1:]).all()  # more tokens, more even
 
 
 def test_uniform_is_skew_zero_and_even_where_copies_divide():
@@ -172,6 +173,15 @@ def test_agrees_with_measured_r1_within_15_percent(
     assert hot(4096, dies * slots, 1, **fields) == pytest.approx(by_slot, rel=0.15)
 
 
+def test_prefill_of_64_long_prompts_is_as_uneven_as_the_published_gap_says():
+    # Paper Table 3, two microbatches of 32 prompts x 4,096 tokens, EP32 with 32 redundant experts:
+    # 6,688 / 5,655 = 1 + share * (factor - 1), share from SGLang's 1.49 x over round robin
+    share = (1.49 * 6688 / 5655 - 1) / (
+        hot(262144, 32, 8, 4096.0, redundant=0, placement="round_robin") - 1
+    )
+    assert 1 + share * (hot(131072, 32, 9, 4096.0) - 1) == pytest.approx(6688 / 5655, rel=0.02)
+
+
 # The hottest die against simulation
 
 
@@ -215,7 +225,7 @@ def test_topics_equal_a_dirichlet_simulation_within_4_percent(requests):
     popularity = layer_popularity(experts, 256, 1, 8, FACTS, 3)
     held = place(experts, popularity.measured, 32, 9)
     got = imbalance(experts, 256, 1, 8, 32, 9, FACTS, 3, 4096.0)
-    simulated = simulate(popularity.now[0], held[0], requests * 4096, requests, 300, 5, 0.12)
+    simulated = simulate(popularity.now[0], held[0], requests * 4096, requests, 300, 5, RHO)
     assert np.interp(requests * 4096, got.tokens, got.factor) == pytest.approx(simulated, rel=0.04)
 
 

@@ -64,6 +64,7 @@ def test_flat_values_name_every_field_once():
         ("npus_decode", "NPUs", ""),
         ("npus", "NPUs", ""),
         ("requests", "requests", ""),
+        ("concurrency_mean", "requests", ""),
         ("rejected", "requests", "lower"),
         ("horizon_s", "s", ""),
         ("decode_iteration_s_mean", "s", "lower"),

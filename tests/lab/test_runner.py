@@ -12,6 +12,7 @@ import pytest
 
 from tests.lab import fake_engine
 from tests.lab.fake_engine import answer
+from tests.lab.test_store import trace
 from twin.lab.job import execute, load_engine
 from twin.lab.library import load_facts
 from twin.lab.runner import Runner, add_run, find_run, run_now
@@ -184,3 +185,21 @@ def test_a_live_process_of_another_server_keeps_its_run(store):
     other.send_signal(signal.SIGKILL)
     other.communicate()
     assert store.runs.recover() == [run]
+
+
+def other_trace(scenario):
+    wanted = scenario.workload.trace.model_copy(update={"digest": "b" * 64})
+    return scenario.workload.model_copy(update={"trace": wanted})
+
+
+def test_a_scenario_with_a_trace_runs_again_from_the_store_alone(store):
+    table = trace()
+    workload = {"arrivals": "trace", "trace": {"digest": table.digest}}
+    scenario = Scenario.model_validate({"workload": workload, "horizon_s": 31.0})
+    first = run_now(store, scenario, trace=table, engine=ENGINE)
+    second = run_now(store, scenario, engine=ENGINE)
+    assert first.result.summary["requests"] == second.result.summary["requests"] == len(table)
+    with pytest.raises(StoreError, match="not stored here"):
+        other = scenario.model_copy(update={"workload": other_trace(scenario)})
+        run_now(store, other, trace=table, engine=ENGINE)
+    assert store.traces.search().total == 1

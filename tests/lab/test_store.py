@@ -4,8 +4,10 @@ import re
 import sqlite3
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -18,6 +20,7 @@ from twin.lab.store import Owner, StoreError, UnknownId, engines, open_store
 from twin.lab.store import models as m
 from twin.lab.store.run_rows import RunRow
 from twin.lab.store.runs import new_id
+from twin.serving.requests import TraceTable
 from twin.spec import Scenario, scenario_digest
 
 ME = Owner.here("me")
@@ -292,6 +295,62 @@ def test_an_ended_run_can_be_deleted_until_it_is_shared(store, add_run):
             store.runs.delete(run)
     assert store.runs.get(done) is None
     assert store.scenarios.get(store.runs.get(shared).scenario).published
+
+
+# Traces.
+
+
+def trace(**changes):
+    """Three requests, of which the last two share their first four blocks."""
+    columns = {
+        "arrival_s": np.array([0.0, 1.5, 2.0]),
+        "input_tokens": np.array([100, 2100, 2200], np.int32),
+        "output_tokens": np.array([1, 2, 3], np.int32),
+        "session": np.array([0, 1, 1], np.int32),
+        "segment_offset": np.array([0, 0, 1, 3]),
+        "segment_first": np.array([0, 0, 7]),
+        "segment_blocks": np.array([4, 4, 1], np.int32),
+        "source_row": np.array([1, 2, 4], np.int32),
+        "think_s": np.array([np.nan, 0.5, 1.0]),
+    }
+    about = {"blocks": 8, "block_tokens": 512, "has_prefix": True, "has_time": True}
+    words = {"name": "x.jsonl", "format": "mooncake", "counts": {"no answer": 1}}
+    return TraceTable(**{**columns, **about, **words, "warnings": ("a warning",), **changes})
+
+
+def test_a_trace_comes_back_with_every_column_and_word(store):
+    digest = store.traces.save(trace())
+    assert store.traces.save(trace(name="the same under another name")) == digest
+    loaded = store.traces.load(digest)
+    for field in fields(TraceTable):
+        want, found = getattr(trace(), field.name), getattr(loaded, field.name)
+        if isinstance(want, np.ndarray):
+            assert found.dtype == want.dtype
+            np.testing.assert_array_equal(found, want)
+        else:
+            assert found == want
+    row = store.traces.search("mooncake").rows[0]
+    assert (row.digest, row.requests, row.name) == (digest, 3, "x.jsonl")
+    assert row.bytes > 0
+
+
+def test_a_trace_in_use_stays(store):
+    digest = store.traces.save(trace())
+    workload = {"arrivals": "trace", "trace": {"digest": digest}}
+    user = store.scenarios.save(Scenario.model_validate({"workload": workload}))
+    with pytest.raises(StoreError, match="a scenario uses this trace"):
+        store.traces.delete(digest)
+    store.scenarios.delete(user)
+    store.traces.delete(digest)
+    assert store.traces.get(digest) is None
+    assert store.sweep(older_than_s=-1) == 2
+
+
+def test_a_trace_that_is_too_large_is_refused_before_it_is_written(store, monkeypatch):
+    monkeypatch.setattr("twin.lab.store.traces.TRACE_BYTES_MAX", 100)
+    with pytest.raises(StoreError, match="keep only its first requests"):
+        store.traces.save(trace())
+    assert not store.artefacts.folder.exists()
 
 
 # Artefacts.

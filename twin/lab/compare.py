@@ -36,8 +36,26 @@ UNITS = {
 }
 SHARES = ("_ratio", "_fraction", "_attainment", "_utilisation", "_share")  # of one: no unit
 NPU_COUNTS = ("npus", "npus_prefill", "npus_decode", "npus_colocated")
-REQUEST_COUNTS = ("requests", "finished", "rejected", "running", "queued")
-LOWER = ("ttft", "tpot", "itl", "e2e", "rejected", "preempt", "queue", "decode_iteration")
+REQUEST_COUNTS = (
+    "requests",
+    "requests_steady",
+    "finished",
+    "rejected",
+    "running",
+    "queued",
+    "concurrency",
+)
+LOWER = (
+    "ttft",
+    "tpot",
+    "itl",
+    "e2e",
+    "rejected",
+    "preempt",
+    "queue",
+    "decode_iteration",
+    "prefill_batch_s",
+)
 HIGHER = ("goodput", "throughput", "tokens_per_s", "attainment", "hit_token_ratio", "finished")
 # What a run says about itself is not a result to be better at.
 NEITHER = ("little_error", "warmup_s", "horizon_s")

@@ -71,19 +71,24 @@ def add_run(
     With `again` false an identical run that is queued, running or done is returned instead.
     """
     store.artefacts.require_space()
-    digest = scenario.workload.trace.digest
-    if trace is not None:
-        digest = store.traces.save(trace)
-    if uses_trace(scenario) and (
-        digest != scenario.workload.trace.digest or store.traces.get(digest) is None
-    ):
-        name = scenario.workload.trace.name or "this scenario"
-        raise StoreError(f"the trace of {name} is not stored here: import its file first")
+    if uses_trace(scenario):
+        _have_trace(store, scenario, trace)
     saved = store.scenarios.save(scenario, parent=parent)
     version = load_engine(engine).version
     return store.runs.add(
         saved, facts or load_facts(), version, scenario.seed, owner=owner, again=again
     )
+
+
+def _have_trace(store: Store, scenario: Scenario, trace: TraceTable | None) -> None:
+    """Store the trace a scenario names, or refuse when it is neither given nor stored."""
+    wanted = scenario.workload.trace
+    if trace is not None and trace.digest == wanted.digest:
+        store.traces.save(trace)
+    elif store.traces.get(wanted.digest) is None:
+        raise StoreError(
+            f"the trace {wanted.name or wanted.digest} is not stored here: import its file first"
+        )
 
 
 def run_now(

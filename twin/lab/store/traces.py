@@ -7,7 +7,7 @@ where it came from; so a scenario that names a trace can be run again without th
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from twin.lab.store.errors import StoreError, UnknownId
 from twin.lab.store.statements import PAGE, Page, count_of, insert_once, matching, remember
 
 if TYPE_CHECKING:
-    from twin.serving.workload import TraceTable
+    from twin.serving.requests import TraceTable
 
 TRACE_BYTES_MAX = 1 << 30  # of a trace's arrays in memory
 SEGMENTS = ("segment_first", "segment_blocks")
@@ -150,15 +150,17 @@ def _split(trace: TraceTable) -> tuple[pl.DataFrame, pl.DataFrame, dict[str, Any
 
 
 def _join(requests: pl.DataFrame, segments: pl.DataFrame, about: dict[str, Any]) -> TraceTable:
-    from twin.serving.workload import TraceTable  # compiles kernels: only when a trace is used
+    from twin.serving.requests import TraceTable
 
     columns = {column.name: column.to_numpy() for column in (*requests, *segments)}
     counts = columns.pop(COUNT)
     offset = np.zeros(counts.size + 1, np.int64)
     np.cumsum(counts, out=offset[1:])
-    known = {field.name for field in fields(TraceTable)}
-    given: dict[str, Any] = {**columns, **about, OFFSET: offset}
-    if set(given) != known:
+    plain = {k: tuple(v) if isinstance(v, list) else v for k, v in about.items()}
+    given: dict[str, Any] = {**columns, **plain, OFFSET: offset}
+    known = fields(TraceTable)
+    needed = {f.name for f in known if f.default is MISSING and f.default_factory is MISSING}
+    if not needed <= set(given) <= {f.name for f in known}:
         raise StoreError(
             f"the trace {about['name']} was stored by another version of the twin: import its "
             "file again"

@@ -32,7 +32,8 @@ def spread_of(values: np.ndarray, prefix: str) -> dict[str, float | None]:
 
 def span(requests: pl.DataFrame, begin: str, end: str) -> np.ndarray:
     """Seconds between two stamps of every request; NaN where either is missing."""
-    return (requests[end] - requests[begin]).to_numpy()
+    result: np.ndarray = requests[end].to_numpy() - requests[begin].to_numpy()
+    return result
 
 
 def tpot_s(requests: pl.DataFrame) -> np.ndarray:

@@ -3,12 +3,13 @@
 import json
 
 import numpy as np
+import polars as pl
 
 from twin.hardware.fabric import build_fabric, edited
 from twin.hardware.placement import place_instances
 from twin.lab.library import load_facts
 from twin.spec import Scenario, Supernode
-from twin.ui.fabric_view import capacities, live, shape_of
+from twin.ui.fabric_view import capacities, cells_of_links, live, shape_of
 
 FACTS = load_facts()
 FULL = build_fabric(Supernode(), FACTS)
@@ -43,3 +44,17 @@ def test_the_version_changes_with_the_colours_only():
     values[1, 2] = np.nan
     assert live(values, {}, (0.0, 1.0))["version"] != first["version"]
     assert live(values, {}, (0.0, 1.0))["cells"][-1] is None
+
+
+def test_a_runs_links_become_cells_by_their_busier_direction():
+    links = pl.DataFrame(
+        {
+            "plane": ["ub", "ub", "rdma", "vpc"],
+            "node": [3, 3, 3, 0],
+            "sub_plane": [5, 5, None, None],
+            "utilisation_mean": [0.2, 0.6, 0.1, 0.9],
+        }
+    )
+    cells = cells_of_links(FULL, links)
+    assert (cells[3, 5], cells[3, -2], cells[0, -1]) == (0.6, 0.1, 0.9)
+    assert np.isnan(cells).sum() == 48 * 9 - 3

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import streamlit as st
 
 from twin.hardware.fabric import Fabric, edits
@@ -84,6 +85,27 @@ def capacities(fabric: Fabric) -> np.ndarray[Any, Any]:
         column = {"NIC-RDMA": -2, "Qingtian-VPC": -1}.get(edge["kind"])
         if column is not None:
             cells[fabric.nodes[a]["node"], column] += edge["capacity_bytes_per_s"]
+    return cells
+
+
+def cells_of_links(
+    fabric: Fabric, links: pl.DataFrame, column: str = "utilisation_mean"
+) -> np.ndarray[Any, Any]:
+    """Cells from a run's `links` table, f8[nodes, sub_planes + 2]: the busier direction; NaN: none.
+
+    A UB row without a sub-plane counts for all sub-planes of its node.
+    """
+    s = fabric.graph["supernode"]
+    cells = np.full((s.nodes, s.sub_planes + 2), np.nan)
+    for row in links.iter_rows(named=True):
+        plane, at = row["plane"], row["sub_plane"]
+        if row["node"] is None or row[column] is None:
+            continue
+        columns = {"rdma": [-2], "vpc": [-1]}.get(plane) or (
+            list(range(s.sub_planes)) if at is None else [at]
+        )
+        for c in columns:
+            cells[row["node"], c] = np.fmax(cells[row["node"], c], row[column])
     return cells
 
 

@@ -229,7 +229,7 @@ class View {
 
   // Without measured values a box shows its plane's colour, fainter where it can carry less.
   strength(b, value) {
-    if (value === null || value === undefined) return this.live.measured ? 0 : 0.25
+    if (value === null || value === undefined) return this.live.measured ? 0 : 0.4
     return value > 0 ? 0.15 + 0.6 * (value / this.live.most[b.plane]) : 0
   }
 

@@ -271,6 +271,10 @@ APPLIES: dict[str, tuple[Callable[[Scenario], bool], str]] = {
         lambda s: s.deployment.mode in ("disaggregated", "decode_only"),
         "no decode pool in this mode",
     ),
+    "deployment.decode.microbatch": (
+        lambda s: s.deployment.mode in ("disaggregated", "decode_only"),
+        "no decode pool in this mode",
+    ),
     "deployment.decode": (_decodes, "nothing is decoded in this mode"),
     "deployment.decode.mtp_acceptance": (
         lambda s: _decodes(s) and s.deployment.decode.mtp_draft_tokens > 0,

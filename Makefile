@@ -38,7 +38,7 @@ docs: $(VENV)/.runtime
 	$(BIN)/python -m twin.lab.documents
 
 bench: $(VENV)/.dev
-	$(BIN)/python -m pytest tests/benchmarks -o python_files='bench_*.py' --benchmark-only \
+	$(BIN)/python -m pytest tests/benchmarks -o python_files='bench_*.py' -o python_functions='bench_*' --benchmark-only \
 		--benchmark-columns=median,rounds --benchmark-sort=name
 
 clean:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -21,6 +22,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from twin.metrics.measures import shown
+
+if TYPE_CHECKING:
+    from twin.lab.compare import MetricRow
 
 app = typer.Typer(
     help="A digital twin of an AI supernode that serves large language models.",
@@ -92,6 +96,55 @@ def presets(as_json: AsJson = False) -> None:
 
 
 @app.command()
+def compare(
+    runs: Annotated[list[str], typer.Argument(help="Presets, scenario files or run ids; 2 to 6.")],
+    as_json: AsJson = False,
+) -> None:
+    """Put runs side by side, the first one the baseline; what was never run is run first."""
+    from twin.lab.answer import compared
+
+    with _progress("compare") as watch:
+        found = compared(runs, lambda name: watch)
+    if as_json:
+        _print_json(asdict(found))
+        return
+    heads = [f"{i + 1} {name}" for i, name in enumerate(found.names)]
+    asked = [r for r in found.inputs if r.path not in {"name", "question", "source"}]
+    fields = [(r.path, *(f"{v} {r.unit}".strip() for v in r.values)) for r in asked]
+    _print_rows("What was asked", ("field", *heads), fields)
+    figures = [(r.name, *_against(r)) for r in found.metrics if set(r.verdicts) != {"same"}]
+    _print_rows("What came of it", ("figure", *heads), figures)
+    for note in found.notes:
+        out.print(escape(note))
+
+
+@app.command("import")
+def import_trace(
+    trace: Annotated[Path, typer.Argument(help="A recorded request stream, plain or gzip.")],
+    block_tokens: Annotated[
+        int | None, typer.Option(help="Tokens of a hashed block, where the file does not say.")
+    ] = None,
+    as_json: AsJson = False,
+    no_store: Annotated[bool, typer.Option("--no-store", help="Only show what is in it.")] = False,
+) -> None:
+    """Read a recorded request stream, show what is in it, and keep it."""
+    from twin.lab.traces import preview, read_trace
+
+    table = read_trace(trace, block_tokens=block_tokens)
+    if not no_store:
+        from twin.lab.store import open_store
+
+        open_store().traces.save(table)
+    found = preview(table)
+    if as_json:
+        _print_json(found)
+        return
+    flat = {f"{k} {n}".strip(): v for k, part in found.items() for n, v in _parts(part)}
+    rows = [(k, f"{v:,.5g}" if isinstance(v, float) else str(v)) for k, v in flat.items()]
+    _print_rows(table.name, ("what", "figure"), [row for row in rows if row[1] != "None"])
+
+
+@app.command()
 def bench(
     only: Annotated[str, typer.Option(help="Only benchmarks whose name holds this text.")] = "",
     trace: TraceFile = None,
@@ -108,12 +161,21 @@ def bench(
     if as_json:
         _print_json({m.name: m.as_json() for m in results})
         return
-    heads = ("benchmark", "requests", "wall", "requests/s", "peak memory", "bytes/request")
+    heads = (
+        "benchmark",
+        "requests",
+        "wall",
+        "processor",
+        "requests/s",
+        "peak memory",
+        "bytes/request",
+    )
     rows = [
         (
             m.name,
             f"{m.requests:,}",
             f"{m.wall_s:.2f} s",
+            f"{m.cpu_s:.2f} s",
             f"{m.requests_per_s:,.0f}",
             f"{m.peak_rss_bytes / 1e6:,.0f} MB",
             f"{m.bytes_per_request:,.0f}",
@@ -137,6 +199,20 @@ def _progress(name: str) -> Iterator[Callable[[float, Mapping[str, Any]], None]]
         yield watch
 
 
+def _parts(value: Any) -> list[tuple[str, Any]]:
+    """A nested part of a preview as pairs; a plain value is one pair without a name."""
+    if isinstance(value, dict):
+        return list(value.items())
+    return [("", "; ".join(value))] if isinstance(value, list) else [("", value)]
+
+
+def _against(row: MetricRow) -> list[str]:
+    """One figure of every run, each but the baseline with its change."""
+    cells = [shown(row.name, value) for value in row.values]
+    changes = ["" if r is None or r == 1 else f"  {100 * (r - 1):+.1f} %" for r in row.ratios]
+    return [cell + change for cell, change in zip(cells, changes, strict=True)]
+
+
 def _print_json(value: object) -> None:
     """Exactly one JSON object on standard output; NaN has no place in it."""
     sys.stdout.write(json.dumps(value, allow_nan=False) + "\n")
@@ -156,12 +232,18 @@ def _print_run(found: Mapping[str, Any]) -> None:
     out.print(f"{requests:,} requests in {wall_s:.2f} s of wall time; {kept}", style="dim")
 
 
-def _print_rows(title: str, heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+def _print_rows(title: str, heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     """A table; cells are plain text."""
     table = Table(title=escape(title), title_justify="left")
     for head in heads:
         numeric = all(row[heads.index(head)][:1].isdigit() for row in rows)
-        table.add_column(head, justify="right" if numeric else "left", overflow="fold")
+        # The name of a thing stays on one line: a broken one cannot be copied.
+        table.add_column(
+            head,
+            justify="right" if numeric else "left",
+            overflow="fold",
+            no_wrap=head == heads[0],
+        )
     for row in rows:
         table.add_row(*map(escape, row))
     out.print(table)

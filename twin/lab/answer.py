@@ -6,14 +6,17 @@ It knows nothing about words, tables or terminals.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from twin.lab import ask
+from twin.lab.compare import Comparison, compare
 from twin.lab.library import load_facts
-from twin.spec import Scenario, scenario_digest
+from twin.spec import Scenario, SpecError, scenario_digest
 
 if TYPE_CHECKING:
+    from twin.lab.store import RunRow, Store
     from twin.lab.store.runs import Result
     from twin.serving.workload import TraceTable
 
@@ -57,6 +60,8 @@ def answer(
 
     Raises the rooms' own ValueErrors, each one sentence.
     """
+    from twin.engine.simulate import simulate
+
     begun = time.perf_counter()
     if keep:
         from twin.lab.runner import run_now
@@ -67,11 +72,40 @@ def answer(
         store.close()
         return Answer(scenario, finished.id, finished.result, time.perf_counter() - begun)
 
-    from twin.engine.simulate import simulate
-
     def progress(fraction: float, live: Mapping[str, Any]) -> bool:
         watch(fraction, live)
         return True
 
     result = simulate(scenario, load_facts(), trace, progress)
     return Answer(scenario, None, result, time.perf_counter() - begun)
+
+
+def compared(names: Sequence[str], watching: Callable[[str], Watch]) -> Comparison:
+    """Runs side by side, the first one the baseline; what was never run is run first.
+
+    A name is a preset's key, a scenario file, or the id of a stored run.
+    """
+    from twin.lab.store import open_store
+
+    store = open_store()
+    rows = [_row(store, name, watching(name)) for name in names]
+    found = compare(rows, [store.scenarios.load(row.scenario) for row in rows])
+    store.close()
+    return found
+
+
+def _row(store: Store, name: str, watch: Watch) -> RunRow:
+    """A stored run: by its id, or the newest of a scenario, made now when there is none."""
+    from twin.lab.runner import find_run, run_now
+
+    row = store.runs.get(name)
+    if row is None:
+        try:
+            scenario = ask.scenario_named(name)
+        except SpecError as error:
+            raise SpecError(f"{error}; nor is it a run kept here") from None
+        run_id = find_run(store, scenario) or run_now(store, scenario, watch=watch).id
+        row = store.runs.get(run_id)
+    if row is None:
+        raise SpecError(f"run {name} was deleted meanwhile")
+    return row

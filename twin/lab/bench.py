@@ -21,6 +21,8 @@ from twin.spec import Scenario, parse_scenario, with_overrides
 
 # Real traces are not part of the project; they are looked for beside it.
 MOONCAKE = ROOT.parent / "shared" / "traces" / "mooncake" / "conversation_trace.jsonl.gz"
+COPIES = 32  # of the trace: squeezing its time alone would add no new block
+BRIEF = {"horizon_s": 5.0, "warmup_s": 1.0}  # enough to compile and to touch every phase
 
 # Full load of one CloudMatrix384: 14 prefill instances (224 NPUs) and one decode instance (160),
 # short prompts and answers, so that an hour holds more than two million requests.
@@ -60,6 +62,7 @@ class Measured:
     requests: int
     simulated_s: float
     wall_s: float
+    cpu_s: float  # the same work by the processor's clock: steadier on a busy machine
     requests_per_s: float
     base_rss_bytes: int
     peak_rss_bytes: int
@@ -98,7 +101,7 @@ def _conversation_hour(trace: Path) -> Benchmark:
         "horizon_s": 3600.0,
         "warmup_s": 600.0,
         "workload": {
-            "rate_req_per_s": 32 * 3.4,  # 32 copies of the trace's 3.4 requests/s
+            "rate_req_per_s": COPIES * 3.4,  # as the trace: 3.4 requests/s a copy
             "lengths": "mooncake-conversation",
             "prefix": "sessions",
         },
@@ -147,15 +150,15 @@ def _measure(benchmark: Benchmark) -> Measured:
     scenario, trace = benchmark.scenario, None
     if benchmark.trace is not None:
         trace = read_trace(benchmark.trace)
-        scenario = replayed(scenario, trace, tree_copies=32)
+        scenario = replayed(scenario, trace, tree_copies=COPIES)
     facts = load_facts()
-    brief = {"horizon_s": 5.0, "warmup_s": 1.0}
-    simulate(with_overrides(scenario, brief), facts, trace)
+    simulate(with_overrides(scenario, BRIEF), facts, trace)
     base = _peak_rss_bytes()
 
-    start = time.perf_counter()
+    start, cpu = time.perf_counter(), time.process_time()
     run = simulate(scenario, facts, trace)
     wall_s = time.perf_counter() - start
+    cpu_s = time.process_time() - cpu
     peak = _peak_rss_bytes()
     requests = int(run.summary["requests"] or 0)
     return Measured(
@@ -164,6 +167,7 @@ def _measure(benchmark: Benchmark) -> Measured:
         requests=requests,
         simulated_s=scenario.horizon_s,
         wall_s=wall_s,
+        cpu_s=cpu_s,
         requests_per_s=requests / wall_s,
         base_rss_bytes=base,
         peak_rss_bytes=peak,

@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+
+from twin.lab.ask import question, replayed, scenario_named, settings_from
+from twin.lab.library import presets
+from twin.serving.workload import TraceTable
+from twin.spec import SpecError
+
+QUICK = scenario_named("quickstart")
+
+
+def trace_of(arrival_s: list[float], has_time: bool = True) -> TraceTable:
+    n = len(arrival_s)
+    return TraceTable(
+        arrival_s=np.array(arrival_s),
+        input_tokens=np.full(n, 100, np.int32),
+        output_tokens=np.full(n, 10, np.int32),
+        session=np.arange(n, dtype=np.int32),
+        segment_offset=np.zeros(n + 1, np.int64),
+        segment_first=np.zeros(0, np.int64),
+        segment_blocks=np.zeros(0, np.int32),
+        blocks=0,
+        block_tokens=0,
+        has_prefix=False,
+        has_time=has_time,
+        source_row=np.arange(n, dtype=np.int64),
+        think_s=np.full(n, np.nan),
+        counts={},
+        name="made.csv",
+        format="made",
+    )
+
+
+@pytest.mark.parametrize("preset", presets(), ids=lambda p: p.key)
+def test_every_preset_states_its_question_and_its_source(preset):
+    assert preset.scenario.name != "untitled"
+    assert preset.scenario.question.endswith("?") or "?" in preset.scenario.question
+    assert len(preset.scenario.source) > 20
+
+
+def test_a_preset_and_its_file_are_the_same_question():
+    preset = presets()[0]
+    assert scenario_named(preset.key) == scenario_named(str(preset.path))
+
+
+def test_an_unknown_preset_names_the_nearest():
+    with pytest.raises(SpecError, match="perhaps quickstart"):
+        scenario_named("quickstar")
+
+
+def test_settings_are_read_as_toml_else_as_text():
+    words = ["seed=7", "memory_pool.enabled=false", "router.policy=round_robin", "name=a=b"]
+    assert list(settings_from(words).values()) == [7, False, "round_robin", "a=b"]
+
+
+def test_a_setting_without_a_value_is_refused():
+    with pytest.raises(SpecError, match="field=value"):
+        settings_from(["seed"])
+
+
+def test_settings_come_last():
+    asked, _ = question("quickstart", ["horizon_s=40", "warmup_s=1"])
+    assert (asked.horizon_s, asked.warmup_s) == (40, 1)
+
+
+def test_a_trace_replaces_workload_and_horizon():
+    table = trace_of([0.0, 10.5, 300.25])
+    replay = replayed(QUICK, table, rate_multiplier=2.0)
+    assert replay.workload.arrivals == "trace"
+    assert replay.workload.trace.digest == table.digest
+    assert replay.warmup_s == 0
+    assert replay.horizon_s == pytest.approx(300.25 / 2, abs=2 * QUICK.step_s)
+
+
+def test_a_trace_without_times_keeps_the_horizon():
+    assert replayed(QUICK, trace_of([0.0, 0.0], has_time=False)).horizon_s == QUICK.horizon_s
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+def test_every_request_of_a_replay_lies_inside_the_horizon(copies):
+    from twin.lab.library import load_facts
+    from twin.serving.workload import generate
+
+    table = trace_of([3.0 * (i // 5) for i in range(500)])  # five share each coarse timestamp
+    s = replayed(QUICK, table, rate_multiplier=1.5, tree_copies=copies)
+    made = generate(s.workload, s.horizon_s, s.seed, 128, load_facts(), table)
+    assert len(made) == copies * len(table)

@@ -1,0 +1,22 @@
+from twin.lab import bench
+from twin.spec import npus_used
+
+
+def test_full_load_holds_two_million_requests_on_every_npu():
+    full = next(b.scenario for b in bench.benchmarks() if b.name == "full-load-hour")
+    assert full.workload.rate_req_per_s * full.horizon_s >= 2e6
+    assert npus_used(full) == full.supernode.npus == 384
+
+
+def test_a_wider_machine_gets_as_much_more_of_everything():
+    by_name = {b.name: b.scenario for b in bench.benchmarks()}
+    one, four = by_name["supernodes-1"], by_name["supernodes-4"]
+    assert npus_used(four) == four.supernode.npus == 4 * one.supernode.npus
+    assert four.workload.rate_req_per_s == 4 * one.workload.rate_req_per_s
+
+
+def test_without_the_trace_its_statistics_stand_in(tmp_path):
+    found = {b.name: b for b in bench.benchmarks(tmp_path / "absent.jsonl")}
+    hour = found["conversation-hour-32"]
+    assert hour.trace is None
+    assert hour.scenario.workload.lengths == "mooncake-conversation"

@@ -1,0 +1,74 @@
+"""The command line as a person or a script meets it: standard output, standard error, status."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SHORT = ["--set", "horizon_s=4", "--set", "warmup_s=1"]
+
+
+@pytest.fixture
+def twin(tmp_path):
+    def command(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "twin", *words],
+            cwd=ROOT,
+            env={**os.environ, "TWIN_DB_URL": f"sqlite:///{tmp_path / 'twin.db'}"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=500,
+        )
+
+    return command
+
+
+def test_run_prints_exactly_one_object(twin):
+    done = twin("run", "quickstart", *SHORT, "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert {"run", "scenario", "digest", "wall_s", "requests", "summary"} <= set(found)
+    assert found["requests"] == found["summary"]["requests"] > 0
+    assert all(not isinstance(v, dict | list) for v in found["summary"].values())
+
+
+def test_the_same_question_gives_the_same_bytes_kept_or_not(twin):
+    first = json.loads(twin("run", "quickstart", *SHORT, "--json").stdout)
+    second = json.loads(twin("run", "quickstart", *SHORT, "--json", "--no-store").stdout)
+    assert first["run"]
+    assert second["run"] is None
+    for same in ("scenario", "digest", "summary"):
+        assert first[same] == second[same]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "nowhere.toml"], "nowhere.toml cannot be read"),
+        (["run", "quickstart", "--set", "seed"], "field=value"),
+        (["run", "quickstart", "--set", "supernode.nodes=0"], "supernode.nodes = 0"),
+        (["run", "quickstart", "--set", "supernode.wings=2"], "supernode.wings is not a field"),
+        (["run", "quickstart", "--set", "deployment.decode.instances=9"], "NPUs"),
+        (["run", "quickstart", "--trace", "absent.jsonl"], "absent.jsonl"),
+        (["compare", "quickstart", "nothing-like-it"], "nothing-like-it"),
+        (["predict", "quickstart", "--set", "horizon_s=nan"], "horizon_s"),
+    ],
+)
+def test_a_question_at_fault_is_one_sentence_and_status_two(twin, words, said):
+    done = twin(*words)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "Traceback" not in done.stderr
+    assert not done.stdout
+
+
+def test_presets_are_listed(twin):
+    assert "quickstart" in json.loads(twin("presets", "--json").stdout)

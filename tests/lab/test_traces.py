@@ -8,6 +8,8 @@ import tarfile
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from twin.lab.traces import Limits, TraceError, lru_bound, preview, read_trace, sniff
 from twin.serving.chains import expand_runs
@@ -343,6 +345,24 @@ def test_a_malformed_file_gets_one_clear_sentence(sentence):
     assert sentence.strip() in text and "\n" not in text and len(text) < 300
 
 
+@settings(max_examples=300, deadline=None)
+@given(
+    st.sampled_from(sorted(FILES)),
+    st.integers(0, 1 << 16),
+    st.integers(0, 8),
+    st.sampled_from([b"", b"-1", b"1e999", b"null", b"[]", b'"', b"\x00", b"\xff", b"\n", b"\x1e"]),
+)
+def test_a_damaged_file_is_read_or_refused_and_nothing_else(kind, at, gone, put):
+    data = FILES[kind]
+    at %= len(data)
+    try:
+        table = read_trace(data[:at] + put + data[at + gone :], limits=SMALL)
+    except TraceError as refused:
+        assert "\n" not in str(refused)
+    else:
+        assert preview(table)["rows"] == len(table)
+
+
 def test_a_gzip_bomb_is_stopped_before_it_unpacks():
     bomb = gzip.compress(b"0" * (64 << 20))
     with pytest.raises(TraceError, match="unpacks to more than"):
@@ -357,6 +377,12 @@ def test_a_tar_bomb_is_stopped_before_it_is_read():
     info.size = 1 << 40
     with pytest.raises(TraceError, match="unpacks to more than"):
         read_trace(info.tobuf() + b"\0" * 1024, limits=SMALL)
+
+
+def test_a_name_cannot_break_the_sentence():
+    with pytest.raises(TraceError) as refused:
+        read_trace(archive({"bad\nname\x1b": b"hello"}), "up\nload")
+    assert str(refused.value).startswith("up?load is in no format")
 
 
 def test_a_nest_of_agents_is_refused():

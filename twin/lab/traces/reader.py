@@ -18,6 +18,7 @@ from twin.lab.traces.table import Cut, build_table
 from twin.serving.requests import TraceTable
 
 HEAD_BYTES = 1 << 16
+BLANK = " \t\r\n"
 MOST_PROMPT_TOKENS = 131_072  # the context of the models served: longer sessions are left out
 KNOWN = (
     "Mooncake JSONL, Bailian JSONL, RAGPulse JSONL, WEKA / kv-cache-tester JSON, Azure, BurstGPT, "
@@ -92,7 +93,7 @@ def _format(label: str, piece: Piece) -> str:
         return "servegen"
     if piece.data.startswith(PARQUET_MAGIC):
         return _parquet_format(label, piece)
-    head = piece.data[:HEAD_BYTES].decode("utf-8-sig", "replace").lstrip()
+    head = piece.data[:HEAD_BYTES].decode("utf-8-sig", "replace").lstrip(BLANK)
     if not head:
         raise TraceError(f"{label} is empty")
     if head.startswith("{"):

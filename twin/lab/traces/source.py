@@ -75,10 +75,10 @@ def open_source(
     limits None: LOCAL for a path, UPLOAD for bytes. Raises TraceError.
     """
     if isinstance(source, bytes):
-        label, limits = name or "upload", limits or UPLOAD
+        label, limits = printable(name or "upload"), limits or UPLOAD
         return label, limits, _unpacked(label, _sized(label, source, limits), limits)
     path, limits = Path(source), limits or LOCAL
-    label = name or path.name
+    label = printable(name or path.name)
     if path.is_dir():
         return label, limits, _folder(path, Budget(label, limits))
     if not path.is_file():
@@ -86,6 +86,11 @@ def open_source(
     if path.stat().st_size > limits.packed_bytes:
         raise _too_large(label, limits)
     return label, limits, _unpacked(label, path.read_bytes(), limits, path)
+
+
+def printable(name: str) -> str:
+    """A file's name on one line of reasonable length, whatever somebody called it."""
+    return "".join(c if c.isprintable() else "?" for c in name[:200])
 
 
 def _sized(name: str, data: bytes, limits: Limits) -> bytes:
@@ -167,8 +172,9 @@ def _tar(name: str, data: bytes, budget: Budget, packed: bool) -> Iterator[Piece
                 handle = archive.extractfile(member)
                 content = handle.read() if handle else b""
                 if packed and content.startswith((GZIP_MAGIC, ZIP_MAGIC)):
-                    raise TraceError(f"{name} holds {member.name} compressed twice")
-                yield Piece(member.name, _plain(member.name, content, budget)[0])
+                    raise TraceError(f"{name} holds {printable(member.name)} compressed twice")
+                inner = printable(member.name)
+                yield Piece(inner, _plain(inner, content, budget)[0])
     except (tarfile.TarError, EOFError, OverflowError, KeyError):
         raise TraceError(f"{name} is not a sound tar archive: pack it again") from None
 

@@ -18,6 +18,7 @@ from twin.lab.traces.table import MOST_TOKENS, Columns
 
 MOST_LINE_BYTES = 64 << 10
 MOST_COLUMNS = 64
+BLANK = " \t\r"
 NANOSECONDS_PER_S = 1e9
 CLOCK = (
     r"^\s*(?<day>\d{4}-\d\d-\d\d)[ T](?<time>\d\d:\d\d:\d\d)(?:\.(?<fraction>\d{1,9}))?"
@@ -57,7 +58,7 @@ def layout_of(header: list[str]) -> str | None:
 
 def header_of(line: str) -> list[str]:
     """Column names of a header line."""
-    return [part.strip(' \t\r"') for part in line.split(",")]
+    return [part.strip(BLANK + '"') for part in line.split(",")]
 
 
 def read_tabular(piece: Piece, format_name: str) -> Columns:
@@ -98,7 +99,7 @@ def _frame(piece: Piece) -> tuple[pl.DataFrame, np.ndarray]:
             f"{piece.name} line {longest + 1} is longer than {MOST_LINE_BYTES >> 10} KB: "
             "no row of a trace is"
         )
-    filled = [i for i, line in enumerate(lines) if line and not line.isspace()]
+    filled = [i for i, line in enumerate(lines) if line.strip(BLANK)]
     header = header_of(lines[filled[0]])
     if len(header) > MOST_COLUMNS:
         raise TraceError(f"{piece.name} has {len(header)} columns: at most {MOST_COLUMNS} are read")
@@ -121,7 +122,7 @@ def _frame(piece: Piece) -> tuple[pl.DataFrame, np.ndarray]:
         quote_char=None,
         eol_char="\n",
     )
-    return frame.with_columns(pl.all().str.strip_chars(' \t\r"')), np.array(filled[1:]) + 1
+    return frame.with_columns(pl.all().str.strip_chars(BLANK + '"')), np.array(filled[1:]) + 1
 
 
 @dataclass(frozen=True, slots=True)

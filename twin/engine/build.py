@@ -96,6 +96,7 @@ def set_up(scenario: Scenario, facts: Facts, trace: TraceTable | None) -> Setup:
             "raise workload.rate_req_per_s or the horizon"
         )
     notes = [f"{n:,} requests: {reason}" for reason, n in sorted(requests.counts.items()) if n]
+    notes += requests.notes
     return Setup(
         scenario, chip, fabric, instances, costs, prefill_hot, decode_hot,
         requests, chip.dies_per_npu, notes,

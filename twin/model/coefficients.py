@@ -56,12 +56,19 @@ class Cores:
 
 def _seconds(m: Machine, w: Work, cores: Cores) -> tuple[float, float, float, float]:
     """Weight read, FLOP, activation and vector seconds (the last three per token)."""
+    rate = m.stream_bytes_per_s(cores.cube)
     return (
-        w.weight_bytes / m.stream_bytes_per_s(),
+        w.weight_bytes / rate,
         w.flops_per_token / m.gemm_flops(w.format, cores.cube),
-        w.io_bytes_per_token / m.stream_bytes_per_s(),
+        w.io_bytes_per_token / rate,
         w.vector_bytes_per_token / m.vector_bytes_per_s(cores.vector),
     )
+
+
+def _fused(m: Machine, w: Work) -> float:
+    """Seconds a token of a product over many rows, its element-wise work pipelined with it."""
+    moved = w.io_bytes_per_token + w.vector_bytes_per_token
+    return max(w.flops_per_token / m.gemm_flops(w.format), moved / m.stream_bytes_per_s())
 
 
 def context_s(x: Setting, query_tokens: float, cores: Cores) -> float:
@@ -70,7 +77,7 @@ def context_s(x: Setting, query_tokens: float, cores: Cores) -> float:
     compute = query_tokens * x.shape.decode_core_flops
     compute /= m.attention_peak * m.attention_utilisation * cores.cube
     read = x.shape.kv_bytes_per_token_layer(x.formats.kv)
-    read /= m.chip.hbm_bytes_per_s * m.kv_bandwidth_utilisation
+    read /= m.chip.hbm_bytes_per_s * m.kv_bandwidth_utilisation * cores.cube
     return max(compute, read)
 
 
@@ -88,7 +95,6 @@ def decode_vector(x: Setting, drafts: int, microbatch: str, streams: tuple[Cores
     p[q.QUERY_TOKENS], p[q.DRAFTS] = query, drafts
     p[q.MOE_LAYERS], p[q.DENSE_LAYERS] = s.moe_layers, s.dense_layers
     p[q.MICROBATCH] = {"off": 0.0, "on": 1.0, "auto": 2.0}[microbatch]
-    p[q.OVERLAP_LOSS] = m.fitted["overlap_loss"]
     p[q.TOP_K], p[q.ROUTED_DIES] = s.top_k, x.layout.routed_dies
     p[q.SLOTS], p[q.SHARED_EXPERTS] = x.layout.slots_per_die, s.shared_experts
     p[q.SHARED_DIES] = x.layout.shared_dies
@@ -143,7 +149,10 @@ def _fill_mode(
     p[at + q.COMBINE_FIXED] = t.combine_fixed_s
     p[at + q.COMBINE_MESSAGE] = t.combine_message_s / moe.copying
     p[at + q.COMBINE_SEND], p[at + q.COMBINE_RECEIVE] = t.combine_send_s, t.combine_receive_s
-    p[at + q.COMBINE_VECTOR] = 0.0
+    # Every barrier of the exchange waits for the slowest die.
+    slow = m.slowest(x.layout.dies)
+    p[at : at + q.GATE_TOKEN + 1] *= slow
+    p[at + q.EXPERT_FIXED : at + q.EXPERT_VECTOR + 1] *= slow
 
 
 def _fill_demand(p: np.ndarray, x: Setting, dense: Work, head: Work) -> None:
@@ -182,7 +191,7 @@ def prefill_vector(x: Setting, attention: str, microbatch: bool, mtp: bool) -> n
     m, s = x.machine, x.shape
     gap = m.fitted["kernel_gap"]
     p[q.F_MOE_LAYERS], p[q.F_DENSE_LAYERS] = s.moe_layers + mtp, s.dense_layers
-    p[q.F_MICROBATCH], p[q.F_OVERLAP_LOSS] = float(microbatch), m.fitted["overlap_loss"]
+    p[q.F_MICROBATCH], p[q.F_CONTENTION] = float(microbatch), m.fitted["vector_contention"]
     p[q.F_DIES], p[q.F_TOP_K] = x.layout.dies, s.top_k
     p[q.F_ROUTED_DIES], p[q.F_SLOTS] = x.layout.routed_dies, x.layout.slots_per_die
     p[q.F_SHARED_EXPERTS], p[q.F_SHARED_DIES] = s.shared_experts, x.layout.shared_dies
@@ -204,11 +213,11 @@ def _fill_prefill_attention(p: np.ndarray, x: Setting, staged: bool) -> None:
     heads_share = 1.0 / min(x.layout.dies, s.heads) if staged else 1.0
     p[q.F_INPUT_FIXED] = 4 * gap
     p[q.F_INPUT_WEIGHT] = down[0] + up[0] * heads_share
-    p[q.F_INPUT_TOKEN] = max(down[1], down[2]) + max(up[1], up[2])
-    p[q.F_INPUT_VECTOR] = down[3] + up[3]
+    p[q.F_INPUT_TOKEN] = _fused(m, o.prefill_down(s, f)) + _fused(m, o.prefill_up(s, f))
     p[q.F_CORE_FIXED], p[q.F_CORE_PAIR] = gap, pair_s(x)
     if staged:
-        latent = f.activation_bytes * s.q_lora + s.kv_bytes_per_token_layer(f.kv)
+        # Latents travel in the format in which the up-projections read them.
+        latent = f.activation_bytes * (s.q_lora + s.kv_lora) + o.ACTIVATION_BYTES * s.rope_dim
         p[q.F_GATHER_FIXED] = x.gather.latency_s + gap
         p[q.F_GATHER_TOKEN] = latent * all_gather_s_per_byte(x.gather) / x.layout.dies
         values = f.activation_bytes * s.heads * s.value_dim
@@ -217,8 +226,7 @@ def _fill_prefill_attention(p: np.ndarray, x: Setting, staged: bool) -> None:
     output = _seconds(m, o.prefill_output(s, f), whole)
     p[q.F_OUTPUT_FIXED] = 3 * gap
     p[q.F_OUTPUT_WEIGHT] = output[0]
-    p[q.F_OUTPUT_TOKEN] = max(output[1], output[2])
-    p[q.F_OUTPUT_VECTOR] = output[3]
+    p[q.F_OUTPUT_TOKEN] = _fused(m, o.prefill_output(s, f))
 
 
 def _fill_prefill_moe(p: np.ndarray, x: Setting) -> None:
@@ -233,7 +241,7 @@ def _fill_prefill_moe(p: np.ndarray, x: Setting) -> None:
     p[q.F_DISPATCH_CORE] = t.dispatch_message_s
     p[q.F_DISPATCH_WIRE], p[q.F_DISPATCH_RECEIVE] = t.dispatch_send_s, t.dispatch_receive_s
     p[q.F_COMBINE_WIRE], p[q.F_COMBINE_RECEIVE] = t.combine_send_s, t.combine_receive_s
-    gathered = (s.top_k + 2) * o.combine_bytes(s)
+    gathered = (s.top_k + 1) * o.combine_bytes(s)
     p[q.F_COMBINE_CORE] = t.combine_message_s + gathered / m.vector_bytes_per_s()
     expert = _seconds(m, o.expert(s, f), whole)
     p[q.F_EXPERT_FIXED], p[q.F_EXPERT_WEIGHT] = 2 * gap, expert[0]

@@ -147,7 +147,7 @@ def layers_in_streams_s(
 ) -> float:
     """`layers` MoE layers as two microbatches on two streams: the longer stream counts.
 
-    A share of the shorter one (OVERLAP_LOSS) shows as well: the streams contend for HBM.
+    Each stream has cores of its own, so the shorter one hides behind the longer.
     """
     half = 0.5 * p[q.QUERY_TOKENS]
     tokens = half * requests
@@ -159,11 +159,9 @@ def layers_in_streams_s(
         + output_s(p, q.SPLIT, tokens)
     )
     moe = moe_s(p, q.SPLIT, half * busiest, half * total, dies, hot)
-    lost = 2.0 * layers * p[q.OVERLAP_LOSS] * min(attention, moe)
-    ops[q.OP_OVERLAP] += lost
     if attention >= moe:
-        return lost + _add_attention(p, q.SPLIT, 2.0 * layers, tokens, core, ops)
-    return lost + _add_moe(
+        return _add_attention(p, q.SPLIT, 2.0 * layers, tokens, core, ops)
+    return _add_moe(
         p, q.SPLIT, 2.0 * layers, half * busiest, half * total, dies, hot, ops
     )
 
@@ -175,7 +173,7 @@ def streams_layer_s(
     """One MoE layer on two streams from its attention seconds a microbatch (for comparison)."""
     half = 0.5 * p[q.QUERY_TOKENS]
     moe = moe_s(p, q.SPLIT, half * busiest, half * total, dies, hot)
-    return 2.0 * (max(attention, moe) + p[q.OVERLAP_LOSS] * min(attention, moe))
+    return 2.0 * max(attention, moe)
 
 
 @njit(cache=True)

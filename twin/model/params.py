@@ -17,7 +17,6 @@ DECODE_OPERATORS = (
     "dispatch",
     "experts",
     "combine",
-    "stream_overlap",
     "dense_ffn",
     "mtp",
     "lm_head",
@@ -33,7 +32,6 @@ DECODE_OPERATORS = (
     OP_DISPATCH,
     OP_EXPERTS,
     OP_COMBINE,
-    OP_OVERLAP,
     OP_DENSE,
     OP_MTP,
     OP_LM_HEAD,
@@ -85,7 +83,6 @@ SPLIT = MODE
     MOE_LAYERS,
     DENSE_LAYERS,
     MICROBATCH,  # 0 off, 1 on, 2 auto
-    OVERLAP_LOSS,
     TOP_K,
     ROUTED_DIES,
     SLOTS,  # routed expert slots of a die
@@ -117,7 +114,7 @@ SPLIT = MODE
     DENSE_FLOPS,
     HEAD_FLOPS,
     DECODE_SIZE,
-) = range(2 * MODE, 2 * MODE + 37)
+) = range(2 * MODE, 2 * MODE + 36)
 
 # A colocated instance's vector: decode's, then what a prompt chunk's attention costs.
 CHUNK_PAIR = DECODE_SIZE  # per query-key pair and layer
@@ -157,7 +154,7 @@ PREFILL_OPERATORS = (
     F_MOE_LAYERS,
     F_DENSE_LAYERS,
     F_MICROBATCH,
-    F_OVERLAP_LOSS,
+    F_CONTENTION,  # share of the copy work on vector cores that slows the other microbatch
     F_DIES,
     F_TOP_K,
     F_ROUTED_DIES,
@@ -176,8 +173,6 @@ PREFILL_OPERATORS = (
     F_OUTPUT_FIXED,
     F_OUTPUT_WEIGHT,
     F_OUTPUT_TOKEN,
-    F_OUTPUT_VECTOR,
-    F_INPUT_VECTOR,
     F_GATE_FIXED,
     F_GATE_TOKEN,
     F_DISPATCH_FIXED,
@@ -203,7 +198,7 @@ PREFILL_OPERATORS = (
     F_TOKEN_FLOPS,  # per token of the die, without attention pairs
     F_PAIR_FLOPS,
     PREFILL_SIZE,
-) = range(49)
+) = range(47)
 
 
 def operator_sink(names: tuple[str, ...]) -> np.ndarray:

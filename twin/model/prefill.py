@@ -75,14 +75,14 @@ def _attention(
     ops: np.ndarray,
 ) -> float:
     """Book attention of `layers` passes; returns their seconds."""
-    a = p[q.F_INPUT_FIXED] + _product(
-        p[q.F_INPUT_WEIGHT], p[q.F_INPUT_TOKEN], p[q.F_INPUT_VECTOR], die_tokens
+    a = p[q.F_INPUT_FIXED] + max(
+        p[q.F_INPUT_WEIGHT], p[q.F_INPUT_TOKEN] * die_tokens
     )
     b = p[q.F_GATHER_FIXED] + p[q.F_GATHER_TOKEN] * tokens
     c = p[q.F_CORE_FIXED] + p[q.F_CORE_PAIR] * die_pairs
     d = p[q.F_EXCHANGE_FIXED] + p[q.F_EXCHANGE_TOKEN] * die_tokens
-    e = p[q.F_OUTPUT_FIXED] + _product(
-        p[q.F_OUTPUT_WEIGHT], p[q.F_OUTPUT_TOKEN], p[q.F_OUTPUT_VECTOR], die_tokens
+    e = p[q.F_OUTPUT_FIXED] + max(
+        p[q.F_OUTPUT_WEIGHT], p[q.F_OUTPUT_TOKEN] * die_tokens
     )
     ops[q.PO_INPUT] += a * layers
     ops[q.PO_GATHER] += b * layers
@@ -140,7 +140,8 @@ def prefill_batch_s(
     ops[q.PO_EXPERTS] += experts
     shown = sent + answered
     if p[q.F_MICROBATCH] > 0.0:
-        shown = max(0.0, shown - main) + p[q.F_OVERLAP_LOSS] * min(shown, main)
+        copying = (p[q.F_DISPATCH_CORE] + p[q.F_COMBINE_CORE]) * mine * passes
+        shown = max(p[q.F_CONTENTION] * copying, shown - main)
     ops[q.PO_DISPATCH] += shown * sent / (sent + answered)
     ops[q.PO_COMBINE] += shown * answered / (sent + answered)
     return time + main + shown

@@ -8,6 +8,7 @@ models or networks.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numba import njit
@@ -23,8 +24,9 @@ FITTED = (
     "vector_utilisation",
     "kernel_gap",
     "matmul_bandwidth",
-    "overlap_loss",
-    "service_stretch",
+    "vector_contention",
+    "graph_gap",
+    "jitter",
 )
 
 
@@ -43,16 +45,35 @@ class Machine:
     kv_bandwidth_utilisation: float  # of HBM bandwidth, decode attention, memory-bound
     gemm_utilisation: float  # of the peak of the weights' number format
     gate_token_s: float  # vector time of gating one token on all cores
-    graph_gap_s: float  # host time to launch one graph
+    graph_launch_s: float  # host time to launch one graph
     fitted: dict[str, float]
 
     def gemm_flops(self, precision: str, cube_share: float = 1.0) -> float:
         """Sustained FLOP/s of a matrix product on a share of the cube cores."""
         return self.chip.peak(precision) * self.gemm_utilisation * cube_share
 
-    def stream_bytes_per_s(self) -> float:
-        """Sustained HBM bandwidth of a matrix product that streams its weights, bytes/s."""
-        return self.chip.hbm_bytes_per_s * self.fitted["matmul_bandwidth"]
+    def stream_bytes_per_s(self, cube_share: float = 1.0) -> float:
+        """Sustained HBM bandwidth of a matrix product that streams its weights, bytes/s.
+
+        Each core pulls its own tiles, so a stream has bandwidth in proportion to its cores.
+        """
+        return self.chip.hbm_bytes_per_s * self.fitted["matmul_bandwidth"] * cube_share
+
+    def slowest(self, dies: int) -> float:
+        """Time of the slowest of `dies` that do the same work, over the mean time.
+
+        Each die's time varies by a relative standard deviation of `jitter`; a barrier waits for
+        the expected maximum (Blom's approximation of the normal extreme).
+        """
+        if dies < 2:
+            return 1.0
+        extreme = NormalDist().inv_cdf((dies - 0.375) / (dies + 0.25))
+        return 1.0 + self.fitted["jitter"] * extreme
+
+    @property
+    def graph_gap_s(self) -> float:
+        """Part of a graph's launch that the NPU waits for, seconds."""
+        return self.graph_launch_s * self.fitted["graph_gap"]
 
     def vector_bytes_per_s(self, vector_share: float = 1.0) -> float:
         """Sustained HBM bandwidth of element-wise work on a share of the vector cores."""
@@ -86,7 +107,7 @@ def load_machine(facts: Facts, chip: Chip) -> Machine:
         kv_bandwidth_utilisation=facts.si(f"{table}.attention_bandwidth"),
         gemm_utilisation=facts.si(f"{table}.gemm_compute"),
         gate_token_s=facts.si(f"{table}.gate_token"),
-        graph_gap_s=facts.si(f"{table}.graph_launch"),
+        graph_launch_s=facts.si(f"{table}.graph_launch"),
         fitted={name: facts.si(f"calibration.{name}") for name in FITTED},
     )
 

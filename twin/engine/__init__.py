@@ -1,1 +1,1 @@
-
+"""Engine: the only place where time passes; it alone knows both costs and policies."""

@@ -25,20 +25,22 @@ def steps_in(horizon_s: float, step_s: float) -> int:
 
 
 @njit(cache=True)
-def window_of(time_s, horizon_s, windows):
+def window_of(time_s: float, horizon_s: float, windows: int) -> int:
     """Index of the window that holds a time; times at or past the horizon fall in the last."""
     return min(int(time_s / horizon_s * windows), windows - 1)
 
 
 @njit(cache=True)
-def bin_of(time_s):
+def bin_of(time_s: float) -> int:
     """Index of the bin of ITERATION_EDGES_S that holds an iteration time."""
     k = int(math.log(max(time_s, FIRST_EDGE_S) / FIRST_EDGE_S) / math.log(EDGE_RATIO))
     return min(k, EDGES - 2)
 
 
 @njit(cache=True)
-def add_at(record, time_s, field, amount, horizon_s, warmup_s):
+def add_at(
+    record: np.ndarray, time_s: float, field: int, amount: float, horizon_s: float, warmup_s: float
+) -> None:
     """Book an amount that happens at one moment; record f8[windows + 1, fields]."""
     windows = record.shape[0] - 1
     if time_s > horizon_s:
@@ -49,13 +51,22 @@ def add_at(record, time_s, field, amount, horizon_s, warmup_s):
 
 
 @njit(cache=True)
-def overlap(begin_s, end_s, low_s, high_s):
+def overlap(begin_s: float, end_s: float, low_s: float, high_s: float) -> float:
     """Length of the part of [begin, end] that lies in [low, high], in seconds."""
     return max(0.0, min(end_s, high_s) - max(begin_s, low_s))
 
 
 @njit(cache=True)
-def spread(record, begin_s, end_s, fields, amounts, count, horizon_s, warmup_s):
+def spread(
+    record: np.ndarray,
+    begin_s: float,
+    end_s: float,
+    fields: np.ndarray,
+    amounts: np.ndarray,
+    count: int,
+    horizon_s: float,
+    warmup_s: float,
+) -> None:
     """Book amounts that accrue evenly over [begin, end]: amounts[k] into fields[k], k < count.
 
     What lies past the horizon is not booked.

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from twin.engine import world as w
-from twin.engine.build import Setup
+from twin.engine.setup import Setup
 
 LITTLE_TOLERANCE = 0.005
 ROUNDING = 1e-9
@@ -164,7 +164,10 @@ def causal(requests: pl.DataFrame) -> Check:
     bad = 0
     for before, after in zip(STAMPS, STAMPS[1:], strict=False):
         bad += int((requests[before] > requests[after]).sum())
-    steps = [requests[b].is_null() & requests[a].is_not_null() for b, a in zip(STAMPS, STAMPS[1:])]
+    steps = [
+        requests[b].is_null() & requests[a].is_not_null()
+        for b, a in zip(STAMPS, STAMPS[1:], strict=False)
+    ]
     gaps = sum(int(s.sum()) for s in steps)
     return Check(
         "I6", "arrival <= front end <= routed <= prefill <= transfer <= first token <= finish",

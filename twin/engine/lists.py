@@ -6,13 +6,14 @@ one row per request: a request is in at most one list.
 
 from __future__ import annotations
 
+import numpy as np
 from numba import njit
 
 NONE = -1
 
 
 @njit(cache=True)
-def append(head, tail, row, following, item):
+def append(head: np.ndarray, tail: np.ndarray, row: int, following: np.ndarray, item: int) -> None:
     """Put an item at the end of list `row`."""
     following[item] = NONE
     if head[row] == NONE:
@@ -23,7 +24,7 @@ def append(head, tail, row, following, item):
 
 
 @njit(cache=True)
-def pop(head, tail, row, following):
+def pop(head: np.ndarray, tail: np.ndarray, row: int, following: np.ndarray) -> int:
     """Take the first item of list `row`, NONE when it is empty."""
     item = head[row]
     if item != NONE:
@@ -35,7 +36,9 @@ def pop(head, tail, row, following):
 
 
 @njit(cache=True)
-def remove_after(head, tail, row, following, before, item):
+def remove_after(
+    head: np.ndarray, tail: np.ndarray, row: int, following: np.ndarray, before: int, item: int
+) -> None:
     """Take `item` out of list `row`; `before` is the item ahead of it, NONE for the first."""
     if before == NONE:
         head[row] = following[item]
@@ -47,7 +50,7 @@ def remove_after(head, tail, row, following, before, item):
 
 
 @njit(cache=True)
-def heap_push(values, size, value):
+def heap_push(values: np.ndarray, size: np.ndarray, value: float) -> None:
     """Add a value to a binary min-heap values[:size[0]]."""
     k = size[0]
     size[0] += 1
@@ -58,7 +61,7 @@ def heap_push(values, size, value):
 
 
 @njit(cache=True)
-def heap_pop(values, size):
+def heap_pop(values: np.ndarray, size: np.ndarray) -> float:
     """Take the least value of a binary min-heap values[:size[0]] with at least one value."""
     least = values[0]
     size[0] -= 1

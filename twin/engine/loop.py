@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from numba import njit
 
 from twin.engine.clock import window_of
@@ -32,11 +33,12 @@ from twin.engine.world import (
     ROUTED,
     SAMPLES,
     TRANSFERRED,
+    World,
 )
 
 
 @njit(cache=True)
-def advance(world, cursor, first_step, last_step):
+def advance(world: World, cursor: np.ndarray, first_step: int, last_step: int) -> None:
     """Run steps first_step..last_step - 1; `cursor` i8[1] is the router's place in the stream."""
     settings = world.settings
     for k in range(first_step, last_step):
@@ -58,7 +60,7 @@ def advance(world, cursor, first_step, last_step):
 
 
 @njit(cache=True)
-def sample(world, t1):
+def sample(world: World, t1: float) -> None:
     """Count who is where at the end of a step; the counts are differences of event counters."""
     settings = world.settings
     count = world.record.counters
@@ -89,7 +91,7 @@ def sample(world, t1):
 
 
 @njit(cache=True)
-def returning(world, t1):
+def returning(world: World, t1: float) -> int:
     """Clients of a closed loop that have come back but not been let in before the next border."""
     loop = world.loop
     count = 0
@@ -100,7 +102,7 @@ def returning(world, t1):
 
 
 @njit(cache=True)
-def pool_fill(world):
+def pool_fill(world: World) -> float:
     """Share of the memory pool's capacity that is in use."""
     pool = world.pool
     used, capacity = 0, 0

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from twin.engine import world as w
-from twin.engine.build import Setup
+from twin.engine.setup import Setup
 from twin.hardware.placement import Instance
 from twin.model.decode import DECODE_OPERATORS
 from twin.model.prefill import PREFILL_OPERATORS
@@ -271,9 +271,7 @@ def links_table(setup: Setup, world: w.World) -> pl.DataFrame:
                             "bytes": share,
                             "capacity_bytes_per_s": np.full(node.nodes, limit[plane]),
                             "utilisation_mean": share / (limit[plane] * s.horizon_s),
-                            "utilisation_peak": share
-                            * peak[plane]
-                            / (limit[plane] * s.horizon_s),
+                            "utilisation_peak": share * peak[plane] / (limit[plane] * s.horizon_s),
                         }
                     )
                 )

@@ -15,10 +15,11 @@ import polars as pl
 
 from twin.engine import recorder
 from twin.engine import world as w
-from twin.engine.build import Setup, build_world, set_up
+from twin.engine.build import build_world
 from twin.engine.clock import ITERATION_EDGES_S, steps_in
 from twin.engine.invariants import check_all
 from twin.engine.loop import advance
+from twin.engine.setup import Setup, set_up
 from twin.facts import Facts
 from twin.metrics.latency import PERCENTILES
 from twin.metrics.little import gap, stays_s

@@ -351,7 +351,9 @@ class WorldReference(_Reference):
 
 structref.define_constructor(SettingsReference, SettingsType, list(Settings._fields))
 structref.define_boxing(SettingsType, SettingsReference)
-structref.define_constructor(RequestColumnsReference, RequestColumnsType, list(RequestColumns._fields))
+structref.define_constructor(
+    RequestColumnsReference, RequestColumnsType, list(RequestColumns._fields)
+)
 structref.define_boxing(RequestColumnsType, RequestColumnsReference)
 structref.define_constructor(PrefillStateReference, PrefillStateType, list(PrefillState._fields))
 structref.define_boxing(PrefillStateType, PrefillStateReference)

@@ -13,7 +13,7 @@ from numba import njit
 
 
 @njit(cache=True)
-def tokens_to_take(remaining, budget_left, chunk_tokens, batch_empty):
+def tokens_to_take(remaining: int, budget_left: int, chunk_tokens: int, batch_empty: bool) -> int:
     """Tokens of a prompt with `remaining` tokens left that join now; 0 ends the batch.
 
     Chunked (chunk_tokens > 0), a prompt gives at most a chunk and fills what is left of the
@@ -27,7 +27,7 @@ def tokens_to_take(remaining, budget_left, chunk_tokens, batch_empty):
 
 
 @njit(cache=True)
-def tokens_per_iteration(draft_tokens, acceptance):
+def tokens_per_iteration(draft_tokens: int, acceptance: float) -> float:
     """Mean tokens an iteration emits: 1 + a + a^2 + ... + a^k for k draft tokens."""
     mean = 1.0
     chance = 1.0
@@ -38,7 +38,7 @@ def tokens_per_iteration(draft_tokens, acceptance):
 
 
 @njit(cache=True)
-def token_variance(draft_tokens, acceptance):
+def token_variance(draft_tokens: int, acceptance: float) -> float:
     """Variance of the tokens an iteration emits (a geometric run cut off at k drafts)."""
     second = 0.0
     chance = 1.0
@@ -52,7 +52,9 @@ def token_variance(draft_tokens, acceptance):
 
 
 @njit(cache=True)
-def iterations_needed(tokens, draft_tokens, acceptance, normal_draw, uniform_draw):
+def iterations_needed(
+    tokens: int, draft_tokens: int, acceptance: float, normal_draw: float, uniform_draw: float
+) -> int:
     """Iterations until `tokens` tokens are out, drawn once instead of once per token.
 
     Renewal theory: the count is normal with mean (tokens + overshoot) / m and variance

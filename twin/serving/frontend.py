@@ -10,6 +10,6 @@ from numba import njit
 
 
 @njit(cache=True)
-def front_end_done(arrival_s, server_free_s, service_s):
+def front_end_done(arrival_s: float, server_free_s: float, service_s: float) -> float:
     """When a request that arrives at arrival_s leaves a server that is free at server_free_s."""
     return max(arrival_s, server_free_s) + service_s

@@ -10,7 +10,7 @@ from numba import njit
 
 
 @njit(cache=True)
-def sending_rank(decode_rank, decode_ranks, prefill_ranks):
+def sending_rank(decode_rank: int, decode_ranks: int, prefill_ranks: int) -> int:
     """The prefill rank (0-based in its instance) that sends to decode_rank.
 
     With 32 prefill and 320 decode ranks each prefill rank feeds 10 decode ranks.
@@ -19,6 +19,6 @@ def sending_rank(decode_rank, decode_ranks, prefill_ranks):
 
 
 @njit(cache=True)
-def shared_rate(capacity_out, flows_out, capacity_in, flows_in):
+def shared_rate(capacity_out: float, flows_out: int, capacity_in: float, flows_in: int) -> float:
     """Bytes/s of one transfer: an equal share of the busier of its two ports."""
     return min(capacity_out / flows_out, capacity_in / flows_in)

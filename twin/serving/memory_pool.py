@@ -46,7 +46,14 @@ def empty_pool(pools: int, blocks: int, capacity_blocks: int) -> BlockPool:
 
 
 @njit(cache=True)
-def matched_blocks(pool, row, segment_first, segment_blocks, begin, end):
+def matched_blocks(
+    pool: BlockPool,
+    row: int,
+    segment_first: np.ndarray,
+    segment_blocks: np.ndarray,
+    begin: int,
+    end: int,
+) -> int:
     """Blocks of the chain segments[begin:end] that are resident before the first gap."""
     matched = 0
     for s in range(begin, end):
@@ -59,7 +66,7 @@ def matched_blocks(pool, row, segment_first, segment_blocks, begin, end):
 
 
 @njit(cache=True)
-def unlink(pool, row, block):
+def unlink(pool: BlockPool, row: int, block: int) -> None:
     """Take a resident block out of the list; it stays counted in `used`."""
     newer = pool.newer[row, block]
     older = pool.older[row, block]
@@ -74,7 +81,7 @@ def unlink(pool, row, block):
 
 
 @njit(cache=True)
-def link_newest(pool, row, block):
+def link_newest(pool: BlockPool, row: int, block: int) -> None:
     """Put a block at the recent end of the list."""
     head = pool.newest[row]
     pool.newer[row, block] = NONE
@@ -87,7 +94,7 @@ def link_newest(pool, row, block):
 
 
 @njit(cache=True)
-def keep_block(pool, row, block):
+def keep_block(pool: BlockPool, row: int, block: int) -> None:
     """Make a block the most recent one, evicting the oldest if it is new and the pool is full."""
     if pool.newest[row] == block:
         return
@@ -106,7 +113,15 @@ def keep_block(pool, row, block):
 
 
 @njit(cache=True)
-def keep_chain(pool, row, segment_first, segment_blocks, begin, end, blocks):
+def keep_chain(
+    pool: BlockPool,
+    row: int,
+    segment_first: np.ndarray,
+    segment_blocks: np.ndarray,
+    begin: int,
+    end: int,
+    blocks: int,
+) -> None:
     """Keep the first `blocks` blocks of the chain segments[begin:end], its end first."""
     past = 0
     for s in range(begin, end):

@@ -20,13 +20,13 @@ ROUTERS = {
 
 
 @njit(cache=True)
-def round_robin(routed, instances):
+def round_robin(routed: int, instances: int) -> int:
     """Instances in turn; `routed` counts the choices made so far."""
     return routed % instances
 
 
 @njit(cache=True)
-def least_loaded(queued_tokens):
+def least_loaded(queued_tokens: np.ndarray) -> int:
     """The instance with the fewest input tokens waiting or in prefill; the first of equals."""
     best = 0
     for i in range(1, queued_tokens.size):
@@ -36,7 +36,7 @@ def least_loaded(queued_tokens):
 
 
 @njit(cache=True)
-def power_of_two(queued_tokens, first_draw, second_draw):
+def power_of_two(queued_tokens: np.ndarray, first_draw: float, second_draw: float) -> int:
     """The less loaded of two instances drawn at random; draws are uniform in (0, 1)."""
     n = queued_tokens.size
     a = min(int(first_draw * n), n - 1)
@@ -45,7 +45,7 @@ def power_of_two(queued_tokens, first_draw, second_draw):
 
 
 @njit(cache=True)
-def prefix_affinity(queued_tokens, hit_tokens):
+def prefix_affinity(queued_tokens: np.ndarray, hit_tokens: np.ndarray) -> int:
     """The instance with the least work left after this request's prefix hits."""
     # A hit saves exactly its own prefill, so load and locality share one currency, tokens.
     best = 0
@@ -56,14 +56,23 @@ def prefix_affinity(queued_tokens, hit_tokens):
 
 
 @njit(cache=True)
-def session_sticky(session, instances):
+def session_sticky(session: int, instances: int) -> int:
     """The same instance for every turn of a session, spread by a multiplicative hash."""
     mixed = np.uint64(session) * np.uint64(0x9E3779B97F4A7C15)
-    return np.int64((mixed >> np.uint64(33)) % np.uint64(instances))
+    index: int = np.int64((mixed >> np.uint64(33)) % np.uint64(instances))  # type: ignore[assignment]
+    return index
 
 
 @njit(cache=True)
-def choose_instance(policy, routed, queued_tokens, hit_tokens, session, draw_a, draw_b):
+def choose_instance(
+    policy: int,
+    routed: int,
+    queued_tokens: np.ndarray,
+    hit_tokens: np.ndarray,
+    session: int,
+    draw_a: float,
+    draw_b: float,
+) -> int:
     """Dispatch on the policy's code; every policy returns an index below queued_tokens.size."""
     if policy == 0:
         return round_robin(routed, queued_tokens.size)
@@ -77,7 +86,15 @@ def choose_instance(policy, routed, queued_tokens, hit_tokens, session, draw_a, 
 
 
 @njit(cache=True)
-def roomiest_rank(taken_slots, taken_tokens, first, count, slots, capacity_tokens, need_tokens):
+def roomiest_rank(
+    taken_slots: np.ndarray,
+    taken_tokens: np.ndarray,
+    first: int,
+    count: int,
+    slots: np.ndarray,
+    capacity_tokens: float,
+    need_tokens: float,
+) -> int:
     """The rank with the fewest taken slots (then the fewest KV tokens) that has room, or -1.
 
     taken_slots i8[ranks], taken_tokens f8[ranks]: running plus reserved; slots i8[ranks]: how many

@@ -5,11 +5,11 @@ from __future__ import annotations
 from numba import njit
 
 from twin.engine.lists import heap_pop
-from twin.engine.world import ARRIVED, EXHAUSTED
+from twin.engine.world import ARRIVED, EXHAUSTED, World
 
 
 @njit(cache=True)
-def arrivals(world, t0, t1):
+def arrivals(world: World, t0: float, t1: float) -> None:
     """Let every request with arrival_s <= t1 in; rows are in order of arrival."""
     request = world.request
     counters = world.record.counters

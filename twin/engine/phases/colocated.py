@@ -25,13 +25,14 @@ from twin.engine.world import (
     RDMA_BYTES,
     TRANSFERRED,
     UB_BYTES,
+    World,
 )
 from twin.model.decode import decode_hbm_bytes
 from twin.model.mixed import mixed_flops, mixed_iteration_s
 
 
 @njit(cache=True)
-def colocated(world, t1):
+def colocated(world: World, t1: float) -> None:
     """Advance every colocated instance to t1."""
     state = world.decode
     queue = world.prefill
@@ -59,7 +60,7 @@ def colocated(world, t1):
 
 
 @njit(cache=True)
-def finish_pieces(world, c, now_s):
+def finish_pieces(world: World, c: int, now_s: float) -> None:
     """Prompts whose last piece was in the iteration: first token out, they join the batch."""
     request = world.request
     queue = world.prefill
@@ -81,7 +82,7 @@ def finish_pieces(world, c, now_s):
 
 
 @njit(cache=True)
-def launch_mixed(world, c, now_s, taken, hits, pairs):
+def launch_mixed(world: World, c: int, now_s: float, taken: int, hits: int, pairs: float) -> None:
     """Begin an iteration over the decode batch and `taken` prompt tokens."""
     settings = world.settings
     state = world.decode

@@ -34,6 +34,7 @@ from twin.engine.world import (
     REJECTED_DECODE,
     UB_BYTES,
     WAITING,
+    World,
 )
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
 from twin.serving.batching import iterations_needed
@@ -41,7 +42,7 @@ from twin.serving.rng import normal, uniform
 
 
 @njit(cache=True)
-def decode(world, t1):
+def decode(world: World, t1: float) -> None:
     """Advance every decode instance to t1: iterations end and begin at their exact times."""
     state = world.decode
     for d in range(state.running.size):
@@ -65,7 +66,7 @@ def decode(world, t1):
 
 
 @njit(cache=True)
-def admit(world, d, now_s):
+def admit(world: World, d: int, now_s: float) -> None:
     """Let every request whose KV is in place by now_s join the batch."""
     state = world.decode
     request = world.request
@@ -75,7 +76,7 @@ def admit(world, d, now_s):
 
 
 @njit(cache=True)
-def join(world, d, i, now_s):
+def join(world: World, d: int, i: int, now_s: float) -> None:
     """Put a request into its reserved slot, due after as many iterations as its answer needs."""
     settings = world.settings
     request = world.request
@@ -115,7 +116,7 @@ def join(world, d, i, now_s):
 
 
 @njit(cache=True)
-def launch(world, d, now_s):
+def launch(world: World, d: int, now_s: float) -> None:
     """Begin an iteration and set when it ends; the slowest rank sets the pace."""
     settings = world.settings
     state = world.decode
@@ -142,7 +143,7 @@ def launch(world, d, now_s):
 
 
 @njit(cache=True)
-def sit_through(world, d, begin_s, end_s):
+def sit_through(world: World, d: int, begin_s: float, end_s: float) -> tuple[float, float]:
     """Book each rank's load over an iteration; returns the instance's new tokens and context."""
     settings = world.settings
     state = world.decode
@@ -164,7 +165,7 @@ def sit_through(world, d, begin_s, end_s):
 
 
 @njit(cache=True)
-def begin_iteration(world, d, now_s, took_s):
+def begin_iteration(world: World, d: int, now_s: float, took_s: float) -> None:
     """Let an iteration of took_s seconds run."""
     state = world.decode
     state.iteration[d] += 1
@@ -174,7 +175,16 @@ def begin_iteration(world, d, now_s, took_s):
 
 
 @njit(cache=True)
-def book_iteration(world, d, begin_s, end_s, tokens, context, hbm_bytes, flops):
+def book_iteration(
+    world: World,
+    d: int,
+    begin_s: float,
+    end_s: float,
+    tokens: float,
+    context: float,
+    hbm_bytes: float,
+    flops: float,
+) -> None:
     """Book an iteration: time, tokens, KV in use, operators, bytes that its experts move."""
     settings = world.settings
     record = world.record
@@ -209,7 +219,7 @@ def book_iteration(world, d, begin_s, end_s, tokens, context, hbm_bytes, flops):
 
 
 @njit(cache=True)
-def settle(world, d, now_s):
+def settle(world: World, d: int, now_s: float) -> None:
     """End an iteration: contexts have grown, due requests finish, full ranks preempt."""
     settings = world.settings
     request = world.request
@@ -237,7 +247,7 @@ def settle(world, d, now_s):
 
 
 @njit(cache=True)
-def leave(world, d, i):
+def leave(world: World, d: int, i: int) -> None:
     """Take a request out of its rank's slots and sums."""
     request = world.request
     state = world.decode
@@ -260,14 +270,14 @@ def leave(world, d, i):
 
 
 @njit(cache=True)
-def release(world, d, rank):
+def release(world: World, d: int, rank: int) -> None:
     """Give a slot back."""
     world.decode.taken[d] -= 1
     world.decode.taken_slots[rank] -= 1
 
 
 @njit(cache=True)
-def end_request(world, i, now_s):
+def end_request(world: World, i: int, now_s: float) -> None:
     """The last token is out."""
     world.request.finish_s[i] = now_s
     world.request.status[i] = FINISHED
@@ -276,7 +286,7 @@ def end_request(world, i, now_s):
 
 
 @njit(cache=True)
-def preempt(world, d, rank, now_s):
+def preempt(world: World, d: int, rank: int, now_s: float) -> None:
     """Push out the request that joined a full rank last; its KV is lost and recomputed.
 
     A request that is alone and still too large can never end: it is rejected.
@@ -307,14 +317,12 @@ def preempt(world, d, rank, now_s):
     request.ready_s[victim] = now_s
     request.status[victim] = WAITING
     world.record.counters[PREEMPTED] += 1
-    add_at(
-        world.record.windows, now_s, PREEMPTIONS, 1.0, settings.horizon_s, settings.warmup_s
-    )
+    add_at(world.record.windows, now_s, PREEMPTIONS, 1.0, settings.horizon_s, settings.warmup_s)
     append(state.returned_head, state.returned_tail, 0, request.following, victim)
 
 
 @njit(cache=True)
-def unschedule(world, d, i):
+def unschedule(world: World, d: int, i: int) -> None:
     """Take a request out of the calendar."""
     request = world.request
     calendar = world.decode.calendar

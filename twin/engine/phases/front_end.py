@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from numba import njit
 
-from twin.engine.world import ARRIVED, FRONTED
+from twin.engine.world import ARRIVED, FRONTED, World
 from twin.serving.frontend import front_end_done
 
 
 @njit(cache=True)
-def front_end(world, t1):
+def front_end(world: World, t1: float) -> None:
     """Stamp when each arrived request leaves its API server; count those that left by t1."""
     settings = world.settings
     request = world.request

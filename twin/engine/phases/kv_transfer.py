@@ -7,12 +7,12 @@ from numba import njit
 
 from twin.engine.clock import spread
 from twin.engine.lists import append, pop
-from twin.engine.world import DECODING, NONE, TRANSFERRED
+from twin.engine.world import DECODING, NONE, TRANSFERRED, TransferState, World
 from twin.serving.kv_transfer import sending_rank, shared_rate
 
 
 @njit(cache=True)
-def kv_transfer(world, t1):
+def kv_transfer(world: World, t1: float) -> None:
     """Move every transfer under way to t1, starting new ones at their exact times."""
     fresh = collect(world)
     state = world.transfer
@@ -38,7 +38,7 @@ def kv_transfer(world, t1):
 
 
 @njit(cache=True)
-def collect(world):
+def collect(world: World) -> np.ndarray:
     """Requests waiting to set off, in order of time; equal times keep their order."""
     state = world.transfer
     following = world.request.following
@@ -57,7 +57,7 @@ def collect(world):
 
 
 @njit(cache=True)
-def earliest_end(state):
+def earliest_end(state: TransferState) -> float:
     """When the next transfer ends at the present rates; infinity when none is under way."""
     soonest = np.inf
     left, rate = state.left_bytes, state.rate
@@ -67,7 +67,7 @@ def earliest_end(state):
 
 
 @njit(cache=True)
-def move_to(state, time_s):
+def move_to(state: TransferState, time_s: float) -> None:
     """Let all transfers run until time_s."""
     span_s = time_s - state.now_s[0]
     if span_s > 0.0:
@@ -78,7 +78,7 @@ def move_to(state, time_s):
 
 
 @njit(cache=True)
-def set_rates(state):
+def set_rates(state: TransferState) -> None:
     """Share every port equally among its transfers."""
     capacity, rate = state.capacity, state.rate
     flows_out, flows_in = state.flows_out, state.flows_in
@@ -89,7 +89,7 @@ def set_rates(state):
 
 
 @njit(cache=True)
-def begin_transfer(world, i):
+def begin_transfer(world: World, i: int) -> None:
     """Put a request's KV on its way, from the prefill die that the mapping names."""
     settings = world.settings
     request = world.request
@@ -112,7 +112,7 @@ def begin_transfer(world, i):
 
 
 @njit(cache=True)
-def end_transfers(world, now_s):
+def end_transfers(world: World, now_s: float) -> None:
     """Hand requests whose KV has arrived to their decode instance."""
     state = world.transfer
     k = 0
@@ -135,7 +135,7 @@ def end_transfers(world, now_s):
 
 
 @njit(cache=True)
-def arrive(world, i, now_s):
+def arrive(world: World, i: int, now_s: float) -> None:
     """The KV of a request is in place: its first token is delivered, decode may take it."""
     settings = world.settings
     request = world.request

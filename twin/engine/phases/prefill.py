@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 from numba import njit
 
 from twin.engine.clock import add_at, spread
@@ -26,6 +27,7 @@ from twin.engine.world import (
     RDMA_BYTES,
     TRANSFERRING,
     UB_BYTES,
+    World,
 )
 from twin.model.prefill import prefill_batch_s, prefill_flops, prefill_hbm_bytes
 from twin.serving.batching import tokens_to_take
@@ -34,7 +36,7 @@ from twin.serving.rng import uniform
 
 
 @njit(cache=True)
-def prefill(world, t1):
+def prefill(world: World, t1: float) -> None:
     """Advance every prefill instance to t1: batches end and begin at their exact times."""
     state = world.prefill
     for p in range(state.queue_head.size):
@@ -53,7 +55,7 @@ def prefill(world, t1):
 
 
 @njit(cache=True)
-def begin_pass(world, p, i, now_s):
+def begin_pass(world: World, p: int, i: int, now_s: float) -> int:
     """Look a request up in the memory pool when its prefill begins; set its cached tokens."""
     settings = world.settings
     request = world.request
@@ -84,14 +86,14 @@ def begin_pass(world, p, i, now_s):
 
 
 @njit(cache=True)
-def start_batch(world, p, now_s):
+def start_batch(world: World, p: int, now_s: float) -> None:
     """Form a batch from what has been routed by now_s and set when it ends."""
     taken, hits, pairs = form_batch(world, p, now_s)
     run_batch(world, p, now_s, taken, hits, pairs)
 
 
 @njit(cache=True)
-def form_batch(world, p, now_s):
+def form_batch(world: World, p: int, now_s: float) -> tuple[int, int, float]:
     """Move pieces of queued prompts into the batch, first come, first served.
 
     Returns the tokens to compute, the cached tokens to fetch, and the attention pairs.
@@ -135,7 +137,9 @@ def form_batch(world, p, now_s):
 
 
 @njit(cache=True)
-def to_lightest_die(die_tokens, die_pairs, tokens, pairs):
+def to_lightest_die(
+    die_tokens: np.ndarray, die_pairs: np.ndarray, tokens: float, pairs: float
+) -> None:
     """Data-parallel attention: the whole piece goes to the die with the fewest tokens so far."""
     best = 0
     for r in range(1, die_tokens.size):
@@ -146,7 +150,7 @@ def to_lightest_die(die_tokens, die_pairs, tokens, pairs):
 
 
 @njit(cache=True)
-def run_batch(world, p, now_s, taken, hits, pairs):
+def run_batch(world: World, p: int, now_s: float, taken: int, hits: int, pairs: float) -> None:
     """Set the end of a batch: fetch the hits, then compute; book what it uses."""
     settings = world.settings
     state = world.prefill
@@ -185,7 +189,7 @@ def run_batch(world, p, now_s, taken, hits, pairs):
 
 
 @njit(cache=True)
-def book_one(world, begin_s, end_s, field, amount):
+def book_one(world: World, begin_s: float, end_s: float, field: int, amount: float) -> None:
     """Book one amount over a span."""
     record = world.record
     record.fields[0] = field
@@ -203,7 +207,9 @@ def book_one(world, begin_s, end_s, field, amount):
 
 
 @njit(cache=True)
-def book_batch(world, p, begin_s, end_s, taken, pairs, fetch_s):
+def book_batch(
+    world: World, p: int, begin_s: float, end_s: float, taken: float, pairs: float, fetch_s: float
+) -> None:
     """Book a batch: time, tokens, operators, and the bytes that its collectives move."""
     settings = world.settings
     record = world.record
@@ -236,7 +242,7 @@ def book_batch(world, p, begin_s, end_s, taken, pairs, fetch_s):
 
 
 @njit(cache=True)
-def finish_batch(world, p):
+def finish_batch(world: World, p: int) -> None:
     """End the running batch: keep its blocks, hand its requests on."""
     settings = world.settings
     request = world.request
@@ -269,7 +275,7 @@ def finish_batch(world, p):
 
 
 @njit(cache=True)
-def store_blocks(world, p, i):
+def store_blocks(world: World, p: int, i: int) -> None:
     """Keep the prompt's blocks in the memory pool, most useful last."""
     request = world.request
     begin, end = request.segment_offset[i], request.segment_offset[i + 1]
@@ -288,7 +294,7 @@ def store_blocks(world, p, i):
 
 
 @njit(cache=True)
-def come_back(world, i, now_s):
+def come_back(world: World, i: int, now_s: float) -> None:
     """In a closed loop, tell when the client of a request that ended asks again."""
     settings = world.settings
     if settings.closed_loop:

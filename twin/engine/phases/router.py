@@ -6,6 +6,7 @@ step's border shows room. Requests that decode preempted go first.
 
 from __future__ import annotations
 
+import numpy as np
 from numba import njit
 
 from twin.engine.lists import append, pop
@@ -18,6 +19,7 @@ from twin.engine.world import (
     TOO_LONG_FOR_DECODE,
     TOO_LONG_FOR_PREFILL,
     TRANSFERRED,
+    World,
 )
 from twin.serving.memory_pool import matched_blocks
 from twin.serving.rng import uniform
@@ -25,7 +27,7 @@ from twin.serving.router import choose_instance, roomiest_rank
 
 
 @njit(cache=True)
-def router(world, cursor, t0, t1):
+def router(world: World, cursor: np.ndarray, t0: float, t1: float) -> None:
     """Route what left the front end by t1; `cursor` i8[1] is the next request not yet seen."""
     request = world.request
     decode = world.decode
@@ -42,8 +44,7 @@ def router(world, cursor, t0, t1):
             break
         if request.ready_s[i] > t1:
             break
-        if request.ready_s[i] > now_s:
-            now_s = request.ready_s[i]
+        now_s = max(now_s, request.ready_s[i])
         reason = unservable(world, i)
         if reason == 0 and not place(world, i, now_s):
             break
@@ -60,7 +61,7 @@ def router(world, cursor, t0, t1):
 
 
 @njit(cache=True)
-def refresh_view(world):
+def refresh_view(world: World) -> None:
     """What the router sees of the decode ranks: loads as of this border."""
     view, context = world.decode.taken_tokens, world.decode.context
     reserved, taken = world.decode.reserved_tokens, world.decode.taken_slots
@@ -70,7 +71,7 @@ def refresh_view(world):
 
 
 @njit(cache=True)
-def unservable(world, i):
+def unservable(world: World, i: int) -> int:
     """Reason code of a request that can never be served, 0 for the others."""
     settings = world.settings
     length = world.request.input_tokens[i] + world.request.emitted[i]
@@ -82,7 +83,7 @@ def unservable(world, i):
 
 
 @njit(cache=True)
-def place(world, i, now_s):
+def place(world: World, i: int, now_s: float) -> bool:
     """Reserve decode room and choose a prefill instance; False when there is no room."""
     settings = world.settings
     request = world.request
@@ -103,7 +104,7 @@ def place(world, i, now_s):
 
 
 @njit(cache=True)
-def reserve(world, instance, need):
+def reserve(world: World, instance: int, need: float) -> int:
     """A decode rank with room for `need` tokens: in `instance` if colocated, else in the least
     taken instance that has room; NONE when there is none."""
     settings = world.settings
@@ -139,7 +140,7 @@ def reserve(world, instance, need):
 
 
 @njit(cache=True)
-def choose_prefill(world, i):
+def choose_prefill(world: World, i: int) -> int:
     """The prefill (or colocated) instance that the policy picks."""
     settings = world.settings
     request = world.request
@@ -173,7 +174,7 @@ def choose_prefill(world, i):
 
 
 @njit(cache=True)
-def hand_on(world, i, now_s):
+def hand_on(world: World, i: int, now_s: float) -> None:
     """Stamp the request and give it to its prefill queue (or straight to decode)."""
     settings = world.settings
     request = world.request

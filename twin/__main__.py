@@ -161,23 +161,15 @@ def bench(
     if as_json:
         _print_json({m.name: m.as_json() for m in results})
         return
-    heads = (
-        "benchmark",
-        "requests",
-        "wall",
-        "processor",
-        "requests/s",
-        "peak memory",
-        "bytes/request",
-    )
+    heads = ("benchmark", "requests", "wall s", "cpu s", "requests/s", "peak MB", "bytes/request")
     rows = [
         (
             m.name,
             f"{m.requests:,}",
-            f"{m.wall_s:.2f} s",
-            f"{m.cpu_s:.2f} s",
+            f"{m.wall_s:.2f}",
+            f"{m.cpu_s:.2f}",
             f"{m.requests_per_s:,.0f}",
-            f"{m.peak_rss_bytes / 1e6:,.0f} MB",
+            f"{m.peak_rss_bytes / 1e6:,.0f}",
             f"{m.bytes_per_request:,.0f}",
         )
         for m in results

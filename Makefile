@@ -42,7 +42,7 @@ bench: $(VENV)/.dev
 		--benchmark-columns=median,rounds --benchmark-sort=name
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks
+	rm -rf $(VENV) .numba_cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Set-up, by stamp files: a changed pin is installed on the next call of any target.

@@ -21,7 +21,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from twin.metrics.measures import shown
+from twin.metrics.measures import seconds, shown
 
 if TYPE_CHECKING:
     from twin.lab.compare import MetricRow
@@ -93,6 +93,28 @@ def presets(as_json: AsJson = False) -> None:
     _print_rows(
         "Presets", ("preset", "question"), [(p.key, p.scenario.question) for p in library()]
     )
+
+
+@app.command()
+def predict(scenario: Asked, settings: Settings = None, as_json: AsJson = False) -> None:
+    """The steady state by formula alone: no arrivals, no queues, milliseconds of wall time."""
+    from twin.lab.answer import predicted
+    from twin.lab.ask import question
+
+    asked, _ = question(scenario, settings or [])
+    found = predicted(asked)
+    if as_json:
+        _print_json(found)
+        return
+    rows = [(k, shown(k, v)) for k, v in found["summary"].items()]
+    _print_rows(f"{asked.name}: always full", ("figure", "value"), rows)
+    for phase, operators in found["operators"].items():
+        total = sum(operators.values())
+        longest = sorted(operators.items(), key=lambda item: -item[1])
+        rows = [(k, seconds(v), f"{100 * v / total:.1f} %") for k, v in longest]
+        _print_rows(f"Where {phase} time goes", ("operator", "critical path", "share"), rows)
+    out.print(escape(found["advice"]))
+    out.print(f"{seconds(found['wall_s'])} of wall time, compiling left out", style="dim")
 
 
 @app.command()

@@ -1,1 +1,1 @@
-
+"""The imperative shell: disk, database, addresses, processes, many runs."""

@@ -80,6 +80,46 @@ def answer(
     return Answer(scenario, None, result, time.perf_counter() - begun)
 
 
+def predicted(scenario: Scenario) -> dict[str, Any]:
+    """The steady state by formula: a flat summary named as a run's, and seconds by operator."""
+    from twin.lab.estimate import capacity
+
+    facts = load_facts()
+    capacity(scenario, facts)  # compiles
+    begun = time.perf_counter()
+    found = capacity(scenario, facts)
+    wall_s = time.perf_counter() - begun
+    summary: dict[str, Any] = {"throughput_req_per_s": found.requests_per_s, "limit": found.limit}
+    operators = {}
+    if (prefill := found.prefill) is not None:
+        operators["prefill"] = prefill.operators
+        summary |= {
+            "prefill_tokens_per_s_per_npu": prefill.tokens_per_s_per_npu,
+            "prefill_batch_s_mean": prefill.batch_s,
+            "prefill_limit": f"{prefill.binds}: {prefill.resource}",
+        }
+    if (decode := found.decode) is not None:
+        operators["decode"] = decode.operators
+        summary |= {
+            "decode_tokens_per_s_per_npu": decode.tokens_per_s_per_npu,
+            "decode_iteration_s_mean": decode.iteration_s,
+            "tpot_s_mean": decode.tpot_s,
+            "decode_batch_per_npu": decode.batch_per_npu,
+            "decode_batch_limit": decode.limited_by,
+            "decode_limit": f"{decode.binds}: {decode.resource}",
+            "hbm_utilisation": decode.hbm_utilisation,
+            "cube_utilisation": decode.cube_utilisation,
+        }
+    return {
+        "scenario": scenario_digest(scenario),
+        "name": scenario.name,
+        "wall_s": wall_s,
+        "summary": summary,
+        "operators": operators,
+        "advice": found.advice,
+    }
+
+
 def compared(names: Sequence[str], watching: Callable[[str], Watch]) -> Comparison:
     """Runs side by side, the first one the baseline; what was never run is run first.
 

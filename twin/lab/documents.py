@@ -33,7 +33,10 @@ def fields(model: type[Section] = Scenario, path: str = "") -> Iterator[tuple[st
 
 def field_table() -> str:
     """The fields of a scenario: name, default, unit, what it accepts, help, source."""
-    rows = ["| field | default | unit | accepts | what it is | source |", "|---|---|---|---|---|---|"]
+    rows = [
+        "| field | default | unit | accepts | what it is | source |",
+        "|---|---|---|---|---|---|",
+    ]
     for path, info in fields():
         extra: Any = info.json_schema_extra or {}
         rows.append(

@@ -12,9 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from twin.engine.setup import imbalances
 from twin.facts import Facts
+from twin.hardware.fabric import build_fabric
+from twin.model.costs import build_costs
+from twin.model.predict import Prediction, predict
 from twin.serving.requests import TraceTable
-from twin.serving.workload import generate
+from twin.serving.workload import generate, mean_lengths
 from twin.spec import Scenario
 
 SAMPLE = 4000  # requests a sample holds
@@ -88,4 +92,27 @@ def offered(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -
         output_tokens_p95=float(p95_out),
         # Blocks are prefix-chained: a block seen twice was a hit the second time.
         reuse=(whole - sample.blocks) * block_tokens / float(prompts.sum()) if whole else 0.0,
+    )
+
+
+def capacity(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -> Prediction:
+    """The steady state by formula, for the traffic's mean lengths and its reuse.
+
+    Takes milliseconds once compiled. Raises ModelError when the model or a request does not fit.
+    """
+    fabric = build_fabric(scenario.supernode, facts)
+    hot = imbalances(scenario, facts, build_costs(scenario, facts, fabric), trace)
+    given, answer = mean_lengths(scenario.workload, facts, trace)
+    reuse = 0.0
+    if scenario.memory_pool.enabled and scenario.deployment.mode != "decode_only":
+        reuse = offered(scenario, facts, trace).reuse
+    return predict(
+        scenario,
+        facts,
+        fabric,
+        input_tokens=given,
+        output_tokens=answer,
+        hit_tokens=reuse * given,
+        prefill_hot=(hot[0].tokens, hot[0].factor),
+        decode_hot=(hot[1].tokens, hot[1].factor),
     )

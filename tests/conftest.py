@@ -43,7 +43,7 @@ def traces() -> Path:
 def app_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a dashboard of its own, with an empty database."""
     home = tmp_path_factory.mktemp("served")
-    port = _free_port()
+    port = free_port()
     log = (home / "server.log").open("wb")
     server = subprocess.Popen(
         [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={port}"],
@@ -55,7 +55,7 @@ def app_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     )
     url = f"http://localhost:{port}"
     try:
-        _wait_until_healthy(url, server, home / "server.log")
+        wait_until_healthy(url, server, home / "server.log")
         yield url
     finally:
         server.terminate()
@@ -85,13 +85,13 @@ def page(browser: Browser) -> Iterator[Page]:
     context.close()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def _wait_until_healthy(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
+def wait_until_healthy(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
     for _ in range(240):
         if server.poll() is not None:
             break

@@ -1,0 +1,96 @@
+"""The dashboard as a server: it starts as the Procfile says, and answers only whom it should."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tests.conftest import ROOT, free_port, wait_until_healthy
+
+
+def handshake(url: str, host: str, origin: str) -> int:
+    """Status of a WebSocket handshake under a given Host and Origin."""
+    import http.client
+
+    at = urlsplit(url)
+    connection = http.client.HTTPConnection("127.0.0.1", at.port, timeout=10)
+    connection.putrequest("GET", "/_stcore/stream", skip_host=True)
+    for name, value in {
+        "Host": f"{host}:{at.port}",
+        "Origin": f"{origin}:{at.port}",
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+    }.items():
+        connection.putheader(name, value)
+    connection.endheaders()
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+def test_it_answers_its_own_page(app_url):
+    assert handshake(app_url, "localhost", "http://localhost") == 101
+
+
+def test_a_foreign_page_is_refused(app_url):
+    assert handshake(app_url, "localhost", "http://elsewhere.example") == 403
+
+
+def test_a_name_rebound_to_this_machine_is_refused(app_url):
+    assert handshake(app_url, "elsewhere.example", "http://elsewhere.example") == 403
+
+
+def got(address: str) -> bytes:
+    try:
+        with urllib.request.urlopen(address, timeout=10) as answer:
+            return bytes(answer.read())
+    except urllib.error.HTTPError:
+        return b""
+
+
+def test_no_file_of_the_project_is_served(app_url):
+    page = got(f"{app_url}/")
+    for path in ("requirements.txt", "app.py", "data/twin.db", "..%2frequirements.txt"):
+        # An unknown path gets the page itself, which then says what is wrong.
+        assert got(f"{app_url}/{path}") in (page, b"")
+
+
+def test_it_opens_in_a_browser(app_url, page):
+    failures = []
+    page.on("pageerror", failures.append)
+    page.goto(app_url)
+    page.get_by_role("heading").first.wait_for(timeout=60_000)
+    assert not failures
+
+
+def test_the_procfile_serves_on_its_port(tmp_path: Path):
+    command = (ROOT / "Procfile").read_text("utf-8").removeprefix("web:").strip()
+    port = free_port()
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    log = tmp_path / "log"
+    with log.open("wb") as output:
+        server = subprocess.Popen(
+            ["/bin/sh", "-c", f"exec {command}"],
+            cwd=ROOT,
+            env={
+                **os.environ,
+                "PATH": path,
+                "PORT": str(port),
+                "TWIN_DB_URL": f"sqlite:///{tmp_path / 'twin.db'}",
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            wait_until_healthy(f"http://127.0.0.1:{port}", server, log)
+        finally:
+            server.terminate()
+            server.wait(timeout=20)

@@ -64,7 +64,7 @@ def test_no_file_of_the_project_is_served(app_url):
 
 def test_it_opens_in_a_browser(app_url, page):
     failures = []
-    page.on("pageerror", lambda error: failures.append(error))
+    page.on("pageerror", lambda error: failures.append(str(error)))
     page.goto(app_url)
     page.get_by_role("heading").first.wait_for(timeout=60_000)
     assert not failures

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, types
+from numba import config, njit, types
 from numba.experimental import structref
 
 from twin.serving.memory_pool import BlockPool
@@ -387,5 +387,5 @@ def _refer(world: Any) -> Any:
 
 
 def by_reference(world: World) -> Any:
-    """The same arrays as a reference, for compiled code."""
-    return _refer(world)
+    """The same arrays as a reference, for compiled code; plain Python takes the world itself."""
+    return world if getattr(config, "DISABLE_JIT", False) else _refer(world)

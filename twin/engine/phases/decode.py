@@ -306,6 +306,7 @@ def preempt(world: World, d: int, rank: int, now_s: float) -> None:
     leave(world, d, victim)
     release(world, d, rank)
     request.emitted[victim] += int(left * past / span)
+    request.ready_s[victim] = now_s
     settings = world.settings
     if alone:
         request.status[victim] = REJECTED
@@ -314,7 +315,6 @@ def preempt(world: World, d: int, rank: int, now_s: float) -> None:
         come_back(world, victim, now_s)
         return
     request.preemptions[victim] += 1
-    request.ready_s[victim] = now_s
     request.status[victim] = WAITING
     world.record.counters[PREEMPTED] += 1
     add_at(world.record.windows, now_s, PREEMPTIONS, 1.0, settings.horizon_s, settings.warmup_s)

@@ -10,9 +10,11 @@ import numpy as np
 from numba import njit
 
 from twin.engine.lists import append, pop
+from twin.engine.phases.prefill import come_back
 from twin.engine.world import (
     FRONTED,
     NONE,
+    OUTGREW_DECODE,
     REJECTED,
     REJECTED_ROUTER,
     ROUTED,
@@ -55,7 +57,9 @@ def router(world: World, cursor: np.ndarray, t0: float, t1: float) -> None:
         if reason != 0:
             request.status[i] = REJECTED
             request.reason[i] = reason
+            request.ready_s[i] = now_s
             counters[REJECTED_ROUTER] += 1
+            come_back(world, i, now_s)
         else:
             hand_on(world, i, now_s)
 
@@ -76,7 +80,7 @@ def unservable(world: World, i: int) -> int:
     settings = world.settings
     length = world.request.input_tokens[i] + world.request.emitted[i]
     if settings.has_decode and length + settings.page_tokens > settings.decode_kv_tokens:
-        return TOO_LONG_FOR_DECODE
+        return OUTGREW_DECODE if world.request.emitted[i] > 0 else TOO_LONG_FOR_DECODE
     if settings.has_prefill and length > settings.prompt_kv_tokens:
         return TOO_LONG_FOR_PREFILL
     return 0

@@ -19,6 +19,7 @@ def twin(tmp_path):
     def command(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "twin", *words],
+            check=False,
             cwd=ROOT,
             env={**os.environ, "TWIN_DB_URL": f"sqlite:///{tmp_path / 'twin.db'}"},
             stdin=subprocess.DEVNULL,

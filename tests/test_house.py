@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import os
 import re
 import shlex
 import subprocess
@@ -165,6 +167,16 @@ def test_requirements_are_exact_and_imported():
     assert all("==" in line for line in lines)
 
 
+def test_the_public_names_are_where_the_package_says():
+    said = " ".join((ast.get_docstring(ast.parse((ROOT / "twin/__init__.py").read_text()))).split())
+    public = said.partition("The public names are ")[2]
+    pairs = re.findall(r"((?:`\w+`(?:,| and)? ?)+)of `([\w.]+)`", public)
+    assert pairs
+    for names, module in pairs:
+        found = importlib.import_module(module)
+        assert all(hasattr(found, name) for name in re.findall(r"\w+", names.replace("and", "")))
+
+
 def readme_commands() -> list[str]:
     """The `python -m twin` lines of the README's code blocks."""
     text = (ROOT / "README.md").read_text("utf-8")
@@ -178,6 +190,7 @@ def test_every_readme_command_runs(command: str, tmp_path: Path):
     words = shlex.split(command)
     done = subprocess.run(
         [sys.executable, *words[1:]],
+        check=False,
         cwd=ROOT,
         env=own_store(tmp_path),
         stdin=subprocess.DEVNULL,
@@ -190,8 +203,6 @@ def test_every_readme_command_runs(command: str, tmp_path: Path):
 
 
 def own_store(folder: Path) -> dict[str, str]:
-    import os
-
     return {**os.environ, "TWIN_DB_URL": f"sqlite:///{folder / 'twin.db'}"}
 
 

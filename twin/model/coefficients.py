@@ -7,6 +7,7 @@ share of cores it runs on. This module does not know who sits where (costs.py).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +23,7 @@ from twin.model.collectives import (
 )
 from twin.model.memory import ExpertLayout
 from twin.model.operators import Formats, Work
-from twin.model.roofline import Machine
+from twin.model.roofline import Machine, roof
 from twin.model.shape import Shape
 from twin.spec import Communication
 
@@ -77,20 +78,26 @@ def context_s(x: Setting, query_tokens: float, cores: Cores) -> float:
     compute = query_tokens * x.shape.decode_core_flops
     compute /= m.attention_peak * m.attention_utilisation * cores.cube
     read = x.shape.kv_bytes_per_token_layer(x.formats.kv)
-    read /= m.chip.hbm_bytes_per_s * m.kv_bandwidth_utilisation * cores.cube
-    return max(compute, read)
+    read /= m.chip.hbm_bytes_per_s * m.kv_bandwidth_utilisation * m.pull(cores.cube)
+    return roof(compute, read)
 
 
-def decode_vector(x: Setting, drafts: int, microbatch: str, streams: tuple[Cores, Cores]) -> (
-    np.ndarray
-):
-    """Coefficients of a decode instance, f8[DECODE_SIZE]; streams: attention's and MoE's cores."""
+def decode_vector(
+    x: Setting, drafts: int, microbatch: str, ways: Sequence[tuple[Cores, Cores]]
+) -> np.ndarray:
+    """Coefficients of a decode instance, f8[DECODE_SIZE].
+
+    ways: the cores of the attention and of the MoE stream, at most params.SPLITS pairs; none
+    means that all cores compute while others' data moves.
+    """
     p = np.zeros(q.DECODE_SIZE)
     m, s = x.machine, x.shape
     query = 1 + drafts
     whole = Cores()
     _fill_mode(p, x, q.SEQUENCE, query, whole, whole)
-    _fill_mode(p, x, q.SPLIT, query, *streams)
+    for way, (attention, moe) in enumerate(ways or [(whole, whole)]):
+        _fill_mode(p, x, q.SPLIT + way * q.MODE, query, attention, moe)
+    p[q.WAYS], p[q.HIDES] = max(1, len(ways)), float(not ways)
     gap = m.fitted["kernel_gap"]
     p[q.QUERY_TOKENS], p[q.DRAFTS] = query, drafts
     p[q.MOE_LAYERS], p[q.DENSE_LAYERS] = s.moe_layers, s.dense_layers
@@ -111,7 +118,7 @@ def decode_vector(x: Setting, drafts: int, microbatch: str, streams: tuple[Cores
     p[q.HEAD_FIXED] = gap
     p[q.SAMPLE_FIXED] = 4 * gap
     p[q.SAMPLE_TOKEN] = _seconds(m, o.sampling(s), whole)[3]
-    p[q.GRAPH_GAP] = m.graph_gap_s
+    p[q.GRAPH_GAP] = m.graph_launch_s
     _fill_demand(p, x, dense, head)
     return p
 
@@ -149,10 +156,12 @@ def _fill_mode(
     p[at + q.COMBINE_FIXED] = t.combine_fixed_s
     p[at + q.COMBINE_MESSAGE] = t.combine_message_s / moe.copying
     p[at + q.COMBINE_SEND], p[at + q.COMBINE_RECEIVE] = t.combine_send_s, t.combine_receive_s
-    # Every barrier of the exchange waits for the slowest die.
-    slow = m.slowest(x.layout.dies)
-    p[at : at + q.GATE_TOKEN + 1] *= slow
-    p[at + q.EXPERT_FIXED : at + q.EXPERT_VECTOR + 1] *= slow
+    if at == q.SEQUENCE:
+        # Every barrier of the exchange waits for the slowest die. With two microbatches under
+        # way a die that waits for one computes the other.
+        slow = m.slowest(x.layout.dies)
+        p[at : at + q.GATE_TOKEN + 1] *= slow
+        p[at + q.EXPERT_FIXED : at + q.EXPERT_VECTOR + 1] *= slow
 
 
 def _fill_demand(p: np.ndarray, x: Setting, dense: Work, head: Work) -> None:
@@ -179,7 +188,7 @@ def pair_s(x: Setting) -> float:
 def mixed_vector(x: Setting, drafts: int) -> np.ndarray:
     """Coefficients of a colocated instance, f8[MIXED_SIZE]."""
     p = np.zeros(q.MIXED_SIZE)
-    p[: q.DECODE_SIZE] = decode_vector(x, drafts, "off", (Cores(), Cores()))
+    p[: q.DECODE_SIZE] = decode_vector(x, drafts, "off", ())
     p[q.CHUNK_PAIR] = pair_s(x)
     p[q.CHUNK_PAIR_FLOPS] = x.shape.prefill_core_flops * x.shape.layers
     return p
@@ -199,7 +208,7 @@ def prefill_vector(x: Setting, attention: str, microbatch: bool, mtp: bool) -> n
     _fill_prefill_moe(p, x)
     head = o.lm_head(s)
     p[q.F_HEAD] = head.weight_bytes / m.stream_bytes_per_s() + 2 * gap
-    p[q.F_GAP] = m.graph_gap_s
+    p[q.F_GAP] = m.graph_launch_s
     _fill_prefill_demand(p, x)
     return p
 

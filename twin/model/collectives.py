@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from twin.facts import Facts
@@ -59,6 +60,15 @@ def exchange(
     fabric: Fabric, dies: Sequence[int], operation: Literal["read", "write"] = "write"
 ) -> Exchange:
     """What the scale-up plane (or what replaces it between nodes) grants these dies."""
+    if isinstance(dies, range):
+        return _exchange(fabric, dies, operation)
+    return _exchange(fabric, tuple(dies), operation)
+
+
+@lru_cache(maxsize=256)  # a graph is frozen: equal questions have equal answers
+def _exchange(
+    fabric: Fabric, dies: range | tuple[int, ...], operation: Literal["read", "write"]
+) -> Exchange:
     count = len(dies)
     if count < 2:
         return Exchange(1, float("inf"), 0.0, 0.0)

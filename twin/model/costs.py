@@ -169,7 +169,7 @@ def _role(
         buffers /= i.dies
         vector = prefill_vector(setting, d.prefill.attention, d.prefill.microbatch, drafts > 0)
     elif i.role == "decode":
-        vector = decode_vector(setting, drafts, d.decode.microbatch, _streams(facts))
+        vector = decode_vector(setting, drafts, d.decode.microbatch, _ways(facts, setting.machine.family))
     else:
         vector = mixed_vector(setting, drafts)
     vector.flags.writeable = False
@@ -186,11 +186,15 @@ def _role(
     )
 
 
-def _streams(facts: Facts) -> tuple[Cores, Cores]:
-    """Core shares of the attention and the MoE stream (arXiv 2506.12708v2 section 4.2.3)."""
-    cube = facts.si("operators.streams.attention_cube_share")
-    vector = facts.si("operators.streams.attention_vector_share")
-    return Cores(cube, vector), Cores(1.0 - cube, 1.0 - vector)
+def _ways(facts: Facts, family: str) -> list[tuple[Cores, Cores]]:
+    """Core shares that the attention and the MoE stream can have; none when cores are not split.
+
+    arXiv 2506.12708v2 section 4.2.3 gives 16 of 24 to attention at its 4K point and says that
+    the allocation may be adjusted.
+    """
+    name = f"operators.{family}.attention_core_shares"
+    shares = facts[name].value if name in facts else []
+    return [(Cores(a, a), Cores(1.0 - a, 1.0 - a)) for a in shares]
 
 
 def _tokens_per_die(scenario: Scenario, chip: Chip, role: str) -> float:

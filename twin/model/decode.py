@@ -10,11 +10,14 @@ which requests run (the engine).
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numba import njit
 
 from twin.model import params as q
 from twin.model.layer import (
+    attention_s,
     combine_s,
     dense_s,
     dispatch_s,
@@ -24,10 +27,10 @@ from twin.model.layer import (
     output_s,
     prolog_s,
     routed_per_die,
-    slowest_attention,
+    slowest_rank,
 )
 from twin.model.params import DECODE_OPERATORS
-from twin.model.roofline import interpolate
+from twin.model.roofline import interpolate, roof
 
 __all__ = ["DECODE_OPERATORS", "decode_iteration_s"]
 
@@ -47,27 +50,28 @@ def _add_attention(
 
 
 @njit(cache=True)
-def _add_moe(
-    p: np.ndarray,
-    m: int,
-    times: float,
-    busiest: float,
-    tokens: float,
-    dies: float,
-    hot: float,
+def _add_ffn(
+    p: np.ndarray, m: int, times: float, busiest: float, tokens: float, dies: float, hot: float,
     ops: np.ndarray,
-) -> float:
-    """Book `times` MoE passes on the critical path; returns their seconds."""
-    rows = routed_per_die(p, tokens) * hot
+) -> float:  # fmt: skip
+    """Book `times` gates and experts on the critical path; returns their seconds."""
     a = gate_s(p, m, busiest) * times
-    b = dispatch_s(p, m, busiest, rows) * times
-    c = experts_s(p, m, tokens, dies, hot) * times
-    d = combine_s(p, m, busiest, rows) * times
+    b = experts_s(p, m, tokens, dies, hot) * times
     ops[q.OP_GATE] += a
-    ops[q.OP_DISPATCH] += b
-    ops[q.OP_EXPERTS] += c
-    ops[q.OP_COMBINE] += d
-    return a + b + c + d
+    ops[q.OP_EXPERTS] += b
+    return a + b
+
+
+@njit(cache=True)
+def _add_exchange(
+    p: np.ndarray, m: int, times: float, busiest: float, rows: float, ops: np.ndarray
+) -> float:
+    """Book `times` dispatches and combines on the critical path; returns their seconds."""
+    a = dispatch_s(p, m, busiest, rows) * times
+    b = combine_s(p, m, busiest, rows) * times
+    ops[q.OP_DISPATCH] += a
+    ops[q.OP_COMBINE] += b
+    return a + b
 
 
 @njit(cache=True)
@@ -83,33 +87,41 @@ def outside_s(
     """What an iteration spends outside of the layers, seconds.
 
     MTP passes (a whole MoE layer each, in sequence; the first over all verified positions, later
-    ones over one token a request), LM head of every graph, sampling, launch of 1 + k graphs.
+    ones over one token a request), LM head of every graph, sampling.
     `requests` and `context` of the busiest rank, `total` requests of all ranks.
     """
     query = p[q.QUERY_TOKENS]
     drafts = p[q.DRAFTS]
     mtp = 0.0
-    head = max(p[q.HEAD_WEIGHT], p[q.HEAD_FLOP] * query * requests) + p[q.HEAD_FIXED]
+    head = roof(p[q.HEAD_FLOP] * query * requests, p[q.HEAD_WEIGHT]) + p[q.HEAD_FIXED]
     drawn = query * requests
     for k in range(int(drafts)):
         width = query if k == 0 else 1.0
         slope = p[q.SEQUENCE + (q.CORE_CONTEXT if k == 0 else q.CORE_CONTEXT_ONE)]
         tokens = width * requests
         mtp += p[q.MTP_FIXED] + p[q.MTP_VECTOR] * tokens
-        mtp += max(p[q.MTP_WEIGHT], p[q.MTP_FLOP] * tokens)
-        mtp += prolog_s(p, q.SEQUENCE, tokens) + output_s(p, q.SEQUENCE, tokens)
-        mtp += p[q.SEQUENCE + q.CORE_FIXED] + slope * context
+        mtp += roof(p[q.MTP_FLOP] * tokens, p[q.MTP_WEIGHT])
+        mtp += attention_s(p, q.SEQUENCE, tokens, slope * context)
         mtp += moe_s(p, q.SEQUENCE, tokens, width * total, dies, hot)
-        head += max(p[q.HEAD_WEIGHT], p[q.HEAD_FLOP] * requests) + p[q.HEAD_FIXED]
+        head += roof(p[q.HEAD_FLOP] * requests, p[q.HEAD_WEIGHT]) + p[q.HEAD_FIXED]
         drawn += requests
-    graphs = 1.0 + drafts
-    sampling = p[q.SAMPLE_FIXED] * graphs + p[q.SAMPLE_TOKEN] * drawn
-    gaps = p[q.GRAPH_GAP] * graphs
+    sampling = p[q.SAMPLE_FIXED] * (1.0 + drafts) + p[q.SAMPLE_TOKEN] * drawn
     ops[q.OP_MTP] += mtp
     ops[q.OP_LM_HEAD] += head
     ops[q.OP_SAMPLING] += sampling
-    ops[q.OP_GAPS] += gaps
-    return mtp + head + sampling + gaps
+    return mtp + head + sampling
+
+
+@njit(cache=True)
+def launch_gap_s(p: np.ndarray, busy: float, ops: np.ndarray) -> float:
+    """What the host needs to launch 1 + k graphs beyond the `busy` seconds of the NPU.
+
+    The host launches the next graph while the NPU runs one (arXiv 2506.12708v2 section 4.2.4),
+    so a gap opens only when the NPU is quicker.
+    """
+    gap = max(0.0, p[q.GRAPH_GAP] * (1.0 + p[q.DRAFTS]) - busy)
+    ops[q.OP_GAPS] += gap
+    return gap
 
 
 @njit(cache=True)
@@ -128,52 +140,71 @@ def layers_in_sequence_s(
     query = p[q.QUERY_TOKENS]
     core = p[q.SEQUENCE + q.CORE_CONTEXT] * context
     time = _add_attention(p, q.SEQUENCE, layers, query * requests, core, ops)
-    return time + _add_moe(
-        p, q.SEQUENCE, layers, query * busiest, query * total, dies, hot, ops
-    )
+    rows = routed_per_die(p, query * total) * hot
+    time += _add_ffn(p, q.SEQUENCE, layers, query * busiest, query * total, dies, hot, ops)
+    return time + _add_exchange(p, q.SEQUENCE, layers, query * busiest, rows, ops)
+
+
+@njit(cache=True)
+def streams(
+    p: np.ndarray, m: int, requests: float, context: float, busiest: float, total: float,
+    dies: float, hot: float,
+) -> tuple[float, float]:  # fmt: skip
+    """Seconds of the two streams for one microbatch of one layer, block m of coefficients.
+
+    Attention and MoE on split cores, or (HIDES) computing on all cores beside communication.
+    """
+    half = 0.5 * p[q.QUERY_TOKENS]
+    core = 0.5 * p[m + q.CORE_CONTEXT] * context
+    attention = attention_s(p, m, half * requests, core)
+    rows = routed_per_die(p, half * total) * hot
+    computing = gate_s(p, m, half * busiest) + experts_s(p, m, half * total, dies, hot)
+    moving = dispatch_s(p, m, half * busiest, rows) + combine_s(p, m, half * busiest, rows)
+    if p[q.HIDES] > 0.0:
+        return attention + computing, moving
+    return attention, computing + moving
+
+
+@njit(cache=True)
+def best_split(
+    p: np.ndarray, requests: float, context: float, busiest: float, total: float, dies: float,
+    hot: float,
+) -> tuple[int, float]:  # fmt: skip
+    """The block whose longer stream is shortest, and a layer's seconds with it.
+
+    The engine adjusts the cores of the streams to the load (arXiv 2506.12708v2 section 4.2.3).
+    """
+    best = q.SPLIT
+    shortest = math.inf
+    for way in range(int(p[q.WAYS])):
+        m = q.SPLIT + way * q.MODE
+        one, other = streams(p, m, requests, context, busiest, total, dies, hot)
+        if max(one, other) < shortest:
+            shortest = max(one, other)
+            best = m
+    return best, 2.0 * shortest
 
 
 @njit(cache=True)
 def layers_in_streams_s(
-    p: np.ndarray,
-    layers: float,
-    requests: float,
-    context: float,
-    busiest: float,
-    total: float,
-    dies: float,
-    hot: float,
-    ops: np.ndarray,
-) -> float:
-    """`layers` MoE layers as two microbatches on two streams: the longer stream counts.
-
-    Each stream has cores of its own, so the shorter one hides behind the longer.
-    """
+    p: np.ndarray, m: int, layers: float, requests: float, context: float, busiest: float,
+    total: float, dies: float, hot: float, ops: np.ndarray,
+) -> float:  # fmt: skip
+    """`layers` MoE layers as two microbatches on two streams: the longer stream counts."""
     half = 0.5 * p[q.QUERY_TOKENS]
-    tokens = half * requests
-    core = 0.5 * p[q.SPLIT + q.CORE_CONTEXT] * context
-    attention = (
-        prolog_s(p, q.SPLIT, tokens)
-        + p[q.SPLIT + q.CORE_FIXED]
-        + core
-        + output_s(p, q.SPLIT, tokens)
-    )
-    moe = moe_s(p, q.SPLIT, half * busiest, half * total, dies, hot)
-    if attention >= moe:
-        return _add_attention(p, q.SPLIT, 2.0 * layers, tokens, core, ops)
-    return _add_moe(
-        p, q.SPLIT, 2.0 * layers, half * busiest, half * total, dies, hot, ops
-    )
-
-
-@njit(cache=True)
-def streams_layer_s(
-    p: np.ndarray, attention: float, busiest: float, total: float, dies: float, hot: float
-) -> float:
-    """One MoE layer on two streams from its attention seconds a microbatch (for comparison)."""
-    half = 0.5 * p[q.QUERY_TOKENS]
-    moe = moe_s(p, q.SPLIT, half * busiest, half * total, dies, hot)
-    return 2.0 * max(attention, moe)
+    core = 0.5 * p[m + q.CORE_CONTEXT] * context
+    one, other = streams(p, m, requests, context, busiest, total, dies, hot)
+    passes = 2.0 * layers
+    rows = routed_per_die(p, half * total) * hot
+    if p[q.HIDES] > 0.0:
+        if one < other:
+            return _add_exchange(p, m, passes, half * busiest, rows, ops)
+        time = _add_attention(p, m, passes, half * requests, core, ops)
+        return time + _add_ffn(p, m, passes, half * busiest, half * total, dies, hot, ops)
+    if one >= other:
+        return _add_attention(p, m, passes, half * requests, core, ops)
+    time = _add_ffn(p, m, passes, half * busiest, half * total, dies, hot, ops)
+    return time + _add_exchange(p, m, passes, half * busiest, rows, ops)
 
 
 @njit(cache=True)
@@ -198,34 +229,32 @@ def decode_iteration_s(
     total = 0
     for i in range(first, first + count):
         total += requests[i]
-        if requests[i] > busiest:
-            busiest = requests[i]
+        busiest = max(busiest, requests[i])
     if total == 0:
         return 0.0
     dies = float(count)
-    query = p[q.QUERY_TOKENS]
-    entering = query * total
+    entering = p[q.QUERY_TOKENS] * total
     hot = interpolate(entering, hot_tokens, hot_factor)
-    hot_half = interpolate(0.5 * entering, hot_tokens, hot_factor)
-    attention, who = slowest_attention(p, q.SEQUENCE, 1.0, requests, context, first, count)
-    streams = p[q.MICROBATCH] == 1.0
-    split_who = who
+    who = slowest_rank(p, requests, context, first, count)
+    mine, its = float(requests[who]), context[who]
+    most, whole = float(busiest), float(total)
+    time = _dense_layers_s(p, mine, its, ops)
+    time += outside_s(p, mine, its, whole, dies, hot, ops)
+    layers = p[q.MOE_LAYERS]
     if p[q.MICROBATCH] > 0.0:
-        split, split_who = slowest_attention(p, q.SPLIT, 0.5, requests, context, first, count)
-        if p[q.MICROBATCH] > 1.0:
-            plain = attention + moe_s(p, q.SEQUENCE, query * busiest, entering, dies, hot)
-            streams = streams_layer_s(p, split, busiest, total, dies, hot_half) < plain
-    time = _dense_layers_s(p, requests[who], context[who], ops)
-    if streams:
-        time += layers_in_streams_s(
-            p, p[q.MOE_LAYERS], requests[split_who], context[split_who],
-            busiest, total, dies, hot_half, ops,
-        )  # fmt: skip
-    else:
-        time += layers_in_sequence_s(
-            p, p[q.MOE_LAYERS], requests[who], context[who], busiest, total, dies, hot, ops
-        )
-    return time + outside_s(p, requests[who], context[who], total, dies, hot, ops)
+        hot_half = interpolate(0.5 * entering, hot_tokens, hot_factor)
+        m, split = best_split(p, mine, its, most, whole, dies, hot_half)
+        tokens = p[q.QUERY_TOKENS] * mine
+        core = p[q.SEQUENCE + q.CORE_CONTEXT] * its
+        plain = attention_s(p, q.SEQUENCE, tokens, core)
+        plain += moe_s(p, q.SEQUENCE, p[q.QUERY_TOKENS] * most, entering, dies, hot)
+        if split < plain or p[q.MICROBATCH] == 1.0:
+            time += layers_in_streams_s(
+                p, m, layers, mine, its, most, whole, dies, hot_half, ops
+            )
+            return time + launch_gap_s(p, time, ops)
+    time += layers_in_sequence_s(p, layers, mine, its, most, whole, dies, hot, ops)
+    return time + launch_gap_s(p, time, ops)
 
 
 @njit(cache=True)

@@ -13,19 +13,24 @@ import numpy as np
 from numba import njit
 
 from twin.model import params as q
+from twin.model.roofline import roof
 
 
 @njit(cache=True)
 def prolog_s(p: np.ndarray, m: int, tokens: float) -> float:
     """MLA prolog of `tokens` on one die, seconds; m is SEQUENCE or SPLIT."""
-    product = max(p[m + q.PROLOG_FLOP] * tokens, p[m + q.PROLOG_WEIGHT] + p[m + q.PROLOG_IO] * tokens)
+    product = roof(
+        p[m + q.PROLOG_FLOP] * tokens, p[m + q.PROLOG_WEIGHT] + p[m + q.PROLOG_IO] * tokens
+    )
     return p[m + q.PROLOG_FIXED] + product + p[m + q.PROLOG_VECTOR] * tokens
 
 
 @njit(cache=True)
 def output_s(p: np.ndarray, m: int, tokens: float) -> float:
     """Value up-projection and output projection of `tokens` on one die, seconds."""
-    product = max(p[m + q.OUTPUT_FLOP] * tokens, p[m + q.OUTPUT_WEIGHT] + p[m + q.OUTPUT_IO] * tokens)
+    product = roof(
+        p[m + q.OUTPUT_FLOP] * tokens, p[m + q.OUTPUT_WEIGHT] + p[m + q.OUTPUT_IO] * tokens
+    )
     return p[m + q.OUTPUT_FIXED] + product + p[m + q.OUTPUT_VECTOR] * tokens
 
 
@@ -62,7 +67,9 @@ def ffn_rows_s(p: np.ndarray, m: int, experts: float, rows: float) -> float:
     if experts <= 0.0 or rows <= 0.0:
         return 0.0
     read = experts * (1.0 - math.exp(-rows / experts))
-    product = max(p[m + q.EXPERT_FLOP] * rows, p[m + q.EXPERT_WEIGHT] * read + p[m + q.EXPERT_IO] * rows)
+    product = roof(
+        p[m + q.EXPERT_FLOP] * rows, p[m + q.EXPERT_WEIGHT] * read + p[m + q.EXPERT_IO] * rows
+    )
     return p[m + q.EXPERT_FIXED] + product + p[m + q.EXPERT_VECTOR] * rows
 
 
@@ -71,7 +78,8 @@ def experts_s(p: np.ndarray, m: int, tokens: float, dies: float, hot: float) -> 
     """Routed and shared experts of `tokens` (all dies together) on the hottest die, seconds."""
     rows = routed_per_die(p, tokens) * hot
     if p[q.SHARED_EXPERTS] > 0.0 and p[q.SHARED_DIES] > 0.0:
-        shared = ffn_rows_s(p, m, p[q.SHARED_EXPERTS], p[q.SHARED_EXPERTS] * tokens / p[q.SHARED_DIES])
+        shared_rows = p[q.SHARED_EXPERTS] * tokens / p[q.SHARED_DIES]
+        shared = ffn_rows_s(p, m, p[q.SHARED_EXPERTS], shared_rows)
         return max(ffn_rows_s(p, m, p[q.SLOTS], rows), shared)
     shared_rows = p[q.SHARED_EXPERTS] * tokens / dies
     return ffn_rows_s(p, m, p[q.SLOTS] + p[q.SHARED_EXPERTS], rows + shared_rows)
@@ -96,24 +104,25 @@ def moe_s(
 
 
 @njit(cache=True)
-def slowest_attention(
-    p: np.ndarray,
-    m: int,
-    share: float,
-    requests: np.ndarray,
-    context: np.ndarray,
-    first: int,
-    count: int,
-) -> tuple[float, int]:
-    """Attention seconds of the slowest rank and its index, for `share` of each rank's requests.
+def attention_s(p: np.ndarray, m: int, tokens: float, core: float) -> float:
+    """Attention of `tokens` on one die, `core` seconds of it in the core without its launch."""
+    return prolog_s(p, m, tokens) + p[m + q.CORE_FIXED] + core + output_s(p, m, tokens)
+
+
+@njit(cache=True)
+def slowest_rank(
+    p: np.ndarray, requests: np.ndarray, context: np.ndarray, first: int, count: int
+) -> int:
+    """Index of the rank whose attention takes longest, all operators in sequence.
 
     requests i8[R], context f8[R] (tokens summed over a rank's requests); ranks
-    first..first+count.
+    first..first+count. On split cores the same rank is the slowest but for a hair, because its
+    attention costs more with more requests and with more context in either mode.
     """
-    query = p[q.QUERY_TOKENS] * share
-    fixed = p[m + q.PROLOG_FIXED] + p[m + q.CORE_FIXED] + p[m + q.OUTPUT_FIXED]
+    m = q.SEQUENCE
+    query = p[q.QUERY_TOKENS]
     vector = (p[m + q.PROLOG_VECTOR] + p[m + q.OUTPUT_VECTOR]) * query
-    core = p[m + q.CORE_CONTEXT] * share
+    core = p[m + q.CORE_CONTEXT]
     a_flop = p[m + q.PROLOG_FLOP] * query
     a_weight = p[m + q.PROLOG_WEIGHT]
     a_io = p[m + q.PROLOG_IO] * query
@@ -124,16 +133,18 @@ def slowest_attention(
     who = first
     for i in range(first, first + count):
         r = requests[i]
+        a = a_weight + a_io * r
+        b = b_weight + b_io * r
         t = (
             vector * r
             + core * context[i]
-            + max(a_flop * r, a_weight + a_io * r)
-            + max(b_flop * r, b_weight + b_io * r)
+            + math.sqrt(a_flop * a_flop * r * r + a * a)
+            + math.sqrt(b_flop * b_flop * r * r + b * b)
         )
         if t > slowest:
             slowest = t
             who = i
-    return fixed + slowest, who
+    return who
 
 
 @njit(cache=True)
@@ -141,5 +152,5 @@ def dense_s(p: np.ndarray, tokens: float) -> float:
     """Dense FFN of one of the first layers for `tokens` on one die, seconds."""
     if p[q.DENSE_WEIGHT] <= 0.0:
         return 0.0
-    product = max(p[q.DENSE_FLOP] * tokens, p[q.DENSE_WEIGHT] + p[q.DENSE_IO] * tokens)
+    product = roof(p[q.DENSE_FLOP] * tokens, p[q.DENSE_WEIGHT] + p[q.DENSE_IO] * tokens)
     return p[q.DENSE_FIXED] + product + p[q.DENSE_VECTOR] * tokens

@@ -10,8 +10,8 @@ import numpy as np
 from numba import njit
 
 from twin.model import params as q
-from twin.model.decode import decode_flops, layers_in_sequence_s, outside_s
-from twin.model.layer import dense_s, moe_s, output_s, prolog_s, slowest_attention
+from twin.model.decode import decode_flops, launch_gap_s, layers_in_sequence_s, outside_s
+from twin.model.layer import attention_s, dense_s, moe_s, slowest_rank
 from twin.model.params import DECODE_OPERATORS
 from twin.model.roofline import interpolate
 
@@ -42,14 +42,13 @@ def mixed_iteration_s(
     total = 0
     for i in range(first, first + count):
         total += requests[i]
-        if requests[i] > busiest:
-            busiest = requests[i]
+        busiest = max(busiest, requests[i])
     if total == 0 and chunk_tokens <= 0.0:
         return 0.0
     dies = float(count)
     query = p[q.QUERY_TOKENS]
     hot = interpolate(query * total + chunk_tokens, hot_tokens, hot_factor)
-    _, who = slowest_attention(p, q.SEQUENCE, 1.0, requests, context, first, count)
+    who = slowest_rank(p, requests, context, first, count)
     mine = float(requests[who])
     time = 0.0
     if total > 0:
@@ -59,19 +58,18 @@ def mixed_iteration_s(
     alone = time
     tokens = query * mine
     chunk = chunk_tokens / dies
-    core = p[q.SEQUENCE + q.CORE_FIXED] + p[q.SEQUENCE + q.CORE_CONTEXT] * context[who]
-    core += p[q.CHUNK_PAIR] * chunk_pairs / dies
-    attention = (
-        prolog_s(p, q.SEQUENCE, tokens + chunk) + core + output_s(p, q.SEQUENCE, tokens + chunk)
-    )
+    core = p[q.SEQUENCE + q.CORE_CONTEXT] * context[who] + p[q.CHUNK_PAIR] * chunk_pairs / dies
+    attention = attention_s(p, q.SEQUENCE, tokens + chunk, core)
     layer = attention + moe_s(
         p, q.SEQUENCE, query * busiest + chunk, query * total + chunk_tokens, dies, hot
     )
-    ops[q.OP_CHUNK] += layer * p[q.MOE_LAYERS] - alone
+    # Without a chunk the two are equal but for rounding, and a time is never negative.
+    ops[q.OP_CHUNK] += max(0.0, layer * p[q.MOE_LAYERS] - alone)
     dense = p[q.DENSE_LAYERS] * (attention + dense_s(p, tokens + chunk))
     ops[q.OP_DENSE] += dense
     time = layer * p[q.MOE_LAYERS] + dense
-    return time + outside_s(p, mine, context[who], total, dies, hot, ops)
+    time += outside_s(p, mine, context[who], total, dies, hot, ops)
+    return time + launch_gap_s(p, time, ops)
 
 
 @njit(cache=True)

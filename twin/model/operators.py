@@ -59,7 +59,8 @@ def decode_prolog(s: Shape, f: Formats) -> Work:
     weights = s.down_weights + s.q_up_weights + s.kv_lora * s.heads * s.nope_dim
     hidden = ACTIVATION_BYTES * s.hidden
     query = ACTIVATION_BYTES * s.query_width
-    absorbed = ACTIVATION_BYTES * s.heads * (s.kv_lora + s.rope_dim) if s.attention == "mla" else query
+    latent = ACTIVATION_BYTES * s.heads * (s.kv_lora + s.rope_dim)
+    absorbed = latent if s.attention == "mla" else query
     vector = 2 * hidden + hidden + f.activation_bytes * s.hidden + 2 * query + absorbed
     return linear(
         f.linear, weights, f.activation_bytes * s.hidden + query, query + absorbed, vector

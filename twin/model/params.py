@@ -75,14 +75,17 @@ DECODE_OPERATORS = (
     MODE,
 ) = range(30)
 
-SEQUENCE = 0
-SPLIT = MODE
+SEQUENCE = 0  # all cores, one operator after the other
+SPLIT = MODE  # the first of SPLITS ways to share the cores between the two streams
+SPLITS = 5
 (
     QUERY_TOKENS,  # tokens of a request in one pass: 1 + draft tokens
     DRAFTS,
     MOE_LAYERS,
     DENSE_LAYERS,
     MICROBATCH,  # 0 off, 1 on, 2 auto
+    WAYS,  # how many of the SPLITS blocks are filled
+    HIDES,  # 0: attention beside MoE on split cores; 1: computing beside communication
     TOP_K,
     ROUTED_DIES,
     SLOTS,  # routed expert slots of a die
@@ -114,7 +117,7 @@ SPLIT = MODE
     DENSE_FLOPS,
     HEAD_FLOPS,
     DECODE_SIZE,
-) = range(2 * MODE, 2 * MODE + 36)
+) = range((1 + SPLITS) * MODE, (1 + SPLITS) * MODE + 38)
 
 # A colocated instance's vector: decode's, then what a prompt chunk's attention costs.
 CHUNK_PAIR = DECODE_SIZE  # per query-key pair and layer

@@ -15,14 +15,14 @@ from numba import njit
 
 from twin.model import params as q
 from twin.model.params import PREFILL_OPERATORS
-from twin.model.roofline import interpolate
+from twin.model.roofline import interpolate, roof
 
 __all__ = ["PREFILL_OPERATORS", "prefill_batch_s"]
 
 
 @njit(cache=True)
 def _product(weight_s: float, token_s: float, vector_s: float, tokens: float) -> float:
-    return max(weight_s, token_s * tokens) + vector_s * tokens
+    return roof(token_s * tokens, weight_s) + vector_s * tokens
 
 
 @njit(cache=True)
@@ -75,14 +75,14 @@ def _attention(
     ops: np.ndarray,
 ) -> float:
     """Book attention of `layers` passes; returns their seconds."""
-    a = p[q.F_INPUT_FIXED] + max(
-        p[q.F_INPUT_WEIGHT], p[q.F_INPUT_TOKEN] * die_tokens
+    a = p[q.F_INPUT_FIXED] + roof(
+        p[q.F_INPUT_TOKEN] * die_tokens, p[q.F_INPUT_WEIGHT]
     )
     b = p[q.F_GATHER_FIXED] + p[q.F_GATHER_TOKEN] * tokens
     c = p[q.F_CORE_FIXED] + p[q.F_CORE_PAIR] * die_pairs
     d = p[q.F_EXCHANGE_FIXED] + p[q.F_EXCHANGE_TOKEN] * die_tokens
-    e = p[q.F_OUTPUT_FIXED] + max(
-        p[q.F_OUTPUT_WEIGHT], p[q.F_OUTPUT_TOKEN] * die_tokens
+    e = p[q.F_OUTPUT_FIXED] + roof(
+        p[q.F_OUTPUT_TOKEN] * die_tokens, p[q.F_OUTPUT_WEIGHT]
     )
     ops[q.PO_INPUT] += a * layers
     ops[q.PO_GATHER] += b * layers

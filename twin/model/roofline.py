@@ -7,6 +7,7 @@ models or networks.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -23,9 +24,8 @@ FITTED = (
     "flag",
     "vector_utilisation",
     "kernel_gap",
-    "matmul_bandwidth",
     "vector_contention",
-    "graph_gap",
+    "saturating_share",
     "jitter",
 )
 
@@ -44,6 +44,7 @@ class Machine:
     prefill_attention_utilisation: float
     kv_bandwidth_utilisation: float  # of HBM bandwidth, decode attention, memory-bound
     gemm_utilisation: float  # of the peak of the weights' number format
+    gemm_bandwidth_utilisation: float  # of HBM bandwidth, weights streamed
     gate_token_s: float  # vector time of gating one token on all cores
     graph_launch_s: float  # host time to launch one graph
     fitted: dict[str, float]
@@ -53,11 +54,12 @@ class Machine:
         return self.chip.peak(precision) * self.gemm_utilisation * cube_share
 
     def stream_bytes_per_s(self, cube_share: float = 1.0) -> float:
-        """Sustained HBM bandwidth of a matrix product that streams its weights, bytes/s.
+        """Sustained HBM bandwidth of a matrix product that streams its weights, bytes/s."""
+        return self.chip.hbm_bytes_per_s * self.gemm_bandwidth_utilisation * self.pull(cube_share)
 
-        Each core pulls its own tiles, so a stream has bandwidth in proportion to its cores.
-        """
-        return self.chip.hbm_bytes_per_s * self.fitted["matmul_bandwidth"] * cube_share
+    def pull(self, cube_share: float) -> float:
+        """Share of the HBM bandwidth that a share of the cores can draw: linear, then full."""
+        return min(1.0, cube_share / self.fitted["saturating_share"])
 
     def slowest(self, dies: int) -> float:
         """Time of the slowest of `dies` that do the same work, over the mean time.
@@ -69,11 +71,6 @@ class Machine:
             return 1.0
         extreme = NormalDist().inv_cdf((dies - 0.375) / (dies + 0.25))
         return 1.0 + self.fitted["jitter"] * extreme
-
-    @property
-    def graph_gap_s(self) -> float:
-        """Part of a graph's launch that the NPU waits for, seconds."""
-        return self.graph_launch_s * self.fitted["graph_gap"]
 
     def vector_bytes_per_s(self, vector_share: float = 1.0) -> float:
         """Sustained HBM bandwidth of element-wise work on a share of the vector cores."""
@@ -106,10 +103,21 @@ def load_machine(facts: Facts, chip: Chip) -> Machine:
         prefill_attention_utilisation=facts.si(f"{table}.prefill_attention_compute"),
         kv_bandwidth_utilisation=facts.si(f"{table}.attention_bandwidth"),
         gemm_utilisation=facts.si(f"{table}.gemm_compute"),
+        gemm_bandwidth_utilisation=facts.si(f"{table}.gemm_bandwidth"),
         gate_token_s=facts.si(f"{table}.gate_token"),
         graph_launch_s=facts.si(f"{table}.graph_launch"),
         fitted={name: facts.si(f"calibration.{name}") for name in FITTED},
     )
+
+
+@njit(cache=True)
+def roof(computing: float, moving: float) -> float:
+    """Seconds of an operator that would compute and move data for so long if alone, seconds.
+
+    The soft roofline: far from the ridge the longer counts, near it the two hinder each other
+    (tiles are fetched and used in turn), by the square root of the sum of squares.
+    """
+    return math.sqrt(computing * computing + moving * moving)
 
 
 @njit(cache=True)

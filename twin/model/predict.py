@@ -1,0 +1,322 @@
+"""The closed steady state by formula: what a deployment gives when it is always full.
+
+The same kernels that the simulation calls for every iteration are called once, for full slots and
+mean lengths. So this answers in milliseconds, and where both apply it agrees with a run. It knows
+no arrivals, no queue, no cold start and no reuse that is not given as `hit_tokens`; how uneven the
+experts are arrives as two tables, for policy is not this room's business.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twin.facts import Facts
+from twin.hardware.fabric import Fabric
+from twin.model.costs import Costs, RoleCosts, build_costs
+from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
+from twin.model.mixed import mixed_iteration_s
+from twin.model.params import DECODE_OPERATORS, PREFILL_OPERATORS, operator_sink
+from twin.model.prefill import prefill_batch_s, prefill_flops
+from twin.model.shape import ModelError
+from twin.spec import Scenario
+
+Hot = tuple[NDArray[np.float64], NDArray[np.float64]]  # tokens f8[G], factor f8[G]
+EVEN: Hot = (np.array([1.0]), np.array([1.0]))
+
+ROOF = {
+    "attention_core": "cube cores",
+    "dispatch": "UB plane and vector cores",
+    "combine": "UB plane",
+    "all_gather": "UB plane",
+    "all_to_all": "UB plane",
+    "gate": "vector cores",
+    "sampling": "vector cores",
+    "launch_gaps": "host",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DecodePrediction:
+    """A decode instance with all slots taken, in the steady state."""
+
+    batch_per_npu: float  # what slots and KV space allow
+    limited_by: str  # "slots" or "KV space"
+    iteration_s: float
+    tokens_per_iteration: float  # of one request
+    tpot_s: float
+    tokens_per_s_per_npu: float
+    operators: dict[str, float]  # seconds of an iteration on the critical path
+    binds: str  # the longest operator
+    resource: str  # what that operator waits for
+    cube_utilisation: float  # FLOP/s over the peak of the weights' format
+    hbm_utilisation: float
+    requests_per_s: float  # all decode instances
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillPrediction:
+    """A prefill instance that always has a full batch."""
+
+    batch_s: float
+    batch_tokens: float  # computed, without hits
+    tokens_per_s_per_npu: float
+    operators: dict[str, float]  # seconds of a batch
+    binds: str
+    resource: str
+    cube_utilisation: float
+    requests_per_s: float  # all prefill instances
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What the deployment sustains, and what limits it; a part not deployed is None."""
+
+    decode: DecodePrediction | None
+    prefill: PrefillPrediction | None
+    front_end_requests_per_s: float
+    requests_per_s: float
+    limit: str  # "prefill", "decode", "colocated" or "front end"
+    advice: str
+    kv_tokens_per_die: int  # where requests decode
+    costs: Costs
+
+
+def predict(
+    scenario: Scenario,
+    facts: Facts,
+    fabric: Fabric,
+    *,
+    input_tokens: float | None = None,
+    output_tokens: float | None = None,
+    hit_tokens: float = 0.0,
+    prefill_hot: Hot = EVEN,
+    decode_hot: Hot = EVEN,
+) -> Prediction:
+    """Steady state of a scenario for mean lengths (default: its fixed lengths).
+
+    `*_hot` are (tokens, factor) tables as in decode_iteration_s. Raises ModelError with one
+    sentence when the model or a single request does not fit.
+    """
+    w = scenario.workload
+    given = float(w.input_tokens) if input_tokens is None else input_tokens
+    answer = float(w.output_tokens) if output_tokens is None else output_tokens
+    costs = build_costs(scenario, facts, fabric)
+    front = _front_end(scenario)
+    rates = {"front end": front}
+    prefill = decode = None
+    space = 0
+    if costs.colocated_role is not None:
+        decode, prefill = _colocated(scenario, costs, given, answer, hit_tokens, decode_hot)
+        rates["colocated"] = decode.requests_per_s
+        space = costs.colocated_role.kv_tokens_per_die
+    if costs.prefill_role is not None:
+        prefill = _prefill(scenario, costs, given, hit_tokens, prefill_hot)
+        rates["prefill"] = prefill.requests_per_s
+        space = costs.prefill_role.kv_tokens_per_die
+    if costs.decode_role is not None:
+        decode = _decode(scenario, costs, given, answer, decode_hot)
+        rates["decode"] = decode.requests_per_s
+        space = costs.decode_role.kv_tokens_per_die
+    limit = min(rates, key=lambda name: (rates[name], name))
+    return Prediction(
+        decode, prefill, front, rates[limit], limit, _advice(scenario, rates), space, costs
+    )
+
+
+def accepted_tokens(drafts: int, acceptance: float) -> float:
+    """Mean draft tokens accepted in an iteration: each only if all before it were."""
+    return math.fsum(acceptance**k for k in range(1, drafts + 1))
+
+
+def largest_of(count: int) -> float:
+    """Expected maximum of `count` standard normal numbers (Blom's approximation)."""
+    return NormalDist().inv_cdf((count - 0.375) / (count + 0.25)) if count > 1 else 0.0
+
+
+def rank_load(
+    requests: int, ranks: int, input_tokens: float, output_tokens: float
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Requests and context of each rank, one of them with the most context of all.
+
+    Requests are at even stages of their answers, so a rank's sum of contexts varies; the
+    slowest of the ranks is what an iteration waits for.
+    """
+    mean = requests * (input_tokens + 0.5 * output_tokens)
+    spread = math.sqrt(requests / 12.0) * output_tokens
+    most = min(mean + largest_of(ranks) * spread, requests * (input_tokens + output_tokens))
+    context = np.full(ranks, mean)
+    context[0] = most
+    return np.full(ranks, requests, np.int64), context
+
+
+def slots(role: RoleCosts, wanted: float, request_tokens: float) -> tuple[int, str]:
+    """Requests a die decodes at once, and what limits them; raises ModelError for none."""
+    fits = math.floor(role.kv_tokens_per_die / request_tokens)
+    if fits < 1:
+        raise ModelError(
+            f"a request of {request_tokens:,.0f} tokens does not fit: a die has KV space for "
+            f"{role.kv_tokens_per_die:,} tokens; shorten requests, use kv = int8 or more NPUs"
+        )
+    count = max(1, math.floor(wanted))
+    return (fits, "KV space") if fits < count else (count, "slots")
+
+
+def _decode(
+    s: Scenario, costs: Costs, given: float, answer: float, hot: Hot
+) -> DecodePrediction:
+    role = costs.decode_role
+    assert role is not None
+    per_npu = costs.chip.dies_per_npu
+    d = s.deployment.decode
+    count, limited = slots(role, d.batch_per_npu / per_npu, given + 0.5 * answer)
+    requests, context = rank_load(count, role.dies, given, answer)
+    ops = operator_sink(DECODE_OPERATORS)
+    took = decode_iteration_s(role.vector, requests, context, 0, role.dies, *hot, ops)
+    per_iteration = 1.0 + accepted_tokens(d.mtp_draft_tokens, d.mtp_acceptance)
+    batch = float(min(d.batch_per_npu, count * per_npu))
+    return _decode_figures(
+        s, costs, role, took, ops, per_iteration, batch, limited, answer,
+        float(requests.sum()), float(context.sum()), costs.decode_instances,
+    )  # fmt: skip
+
+
+def _decode_figures(
+    s: Scenario, costs: Costs, role: RoleCosts, took: float, ops: NDArray[np.float64],
+    per_iteration: float, batch: float, limited: str, answer: float, requests: float,
+    context: float, instances: int,
+) -> DecodePrediction:  # fmt: skip
+    tpot = took / per_iteration
+    npus = role.dies / costs.chip.dies_per_npu
+    operators = {n: float(v) for n, v in zip(DECODE_OPERATORS, ops, strict=True) if v > 0.0}
+    binds = max(operators, key=lambda n: (operators[n], n))
+    peak = costs.chip.peak(s.deployment.precision.weights) * role.dies
+    flops = decode_flops(role.vector, requests, context, float(role.dies))
+    moved = decode_hbm_bytes(role.vector, requests, context, float(role.dies))
+    residence = tpot * max(1.0, answer - 1.0)
+    return DecodePrediction(
+        batch_per_npu=batch,
+        limited_by=limited,
+        iteration_s=took,
+        tokens_per_iteration=per_iteration,
+        tpot_s=tpot,
+        tokens_per_s_per_npu=batch / tpot,
+        operators=operators,
+        binds=binds,
+        resource=ROOF.get(binds, "HBM bandwidth and cube cores"),
+        cube_utilisation=flops / (took * peak),
+        hbm_utilisation=moved / (took * costs.chip.hbm_bytes_per_s * role.dies),
+        requests_per_s=instances * batch * npus / residence,
+    )
+
+
+def _prefill(
+    s: Scenario, costs: Costs, given: float, hits: float, hot: Hot
+) -> PrefillPrediction:
+    role = costs.prefill_role
+    assert role is not None
+    d = s.deployment.prefill
+    if given > role.kv_tokens_per_die * role.dies:
+        raise ModelError(
+            f"a prompt of {given:,.0f} tokens does not fit: a prefill instance has KV space for "
+            f"{role.kv_tokens_per_die * role.dies:,} tokens; shorten prompts or add NPUs"
+        )
+    fresh = max(1.0, given - hits)
+    budget = float(d.tokens_per_npu) * role.dies / costs.chip.dies_per_npu
+    prompts = max(1.0, budget / fresh)
+    tokens = prompts * fresh
+    pairs = prompts * fresh * (hits + 0.5 * (fresh + 1.0))
+    most = 1.0 / role.dies
+    if d.attention == "dp":  # whole prompts on a die: some dies have one more, or the only one
+        most = math.ceil(prompts / role.dies) / prompts
+    ops = operator_sink(PREFILL_OPERATORS)
+    took = prefill_batch_s(
+        role.vector, tokens, pairs, tokens * most, pairs * most, *hot, ops
+    )
+    operators = {n: float(v) for n, v in zip(PREFILL_OPERATORS, ops, strict=True) if v > 0.0}
+    binds = max(operators, key=lambda n: (operators[n], n))
+    peak = costs.chip.peak(s.deployment.precision.weights) * role.dies
+    return PrefillPrediction(
+        batch_s=took,
+        batch_tokens=tokens,
+        tokens_per_s_per_npu=tokens / took / (role.dies / costs.chip.dies_per_npu),
+        operators=operators,
+        binds=binds,
+        resource=ROOF.get(binds, "cube cores"),
+        cube_utilisation=prefill_flops(role.vector, tokens, pairs) / (took * peak),
+        requests_per_s=costs.prefill_instances * prompts / took,
+    )
+
+
+def _colocated(
+    s: Scenario, costs: Costs, given: float, answer: float, hits: float, hot: Hot
+) -> tuple[DecodePrediction, PrefillPrediction]:
+    """Slots stay full when each iteration prefills as many prompts as answers end."""
+    role = costs.colocated_role
+    assert role is not None
+    d = s.deployment
+    per_npu = costs.chip.dies_per_npu
+    npus = role.dies / per_npu
+    fresh = max(1.0, given - hits)
+    per_iteration = 1.0 + accepted_tokens(d.decode.mtp_draft_tokens, d.decode.mtp_acceptance)
+    count, limited = slots(role, d.decode.batch_per_npu / per_npu, given + 0.5 * answer)
+    budget = float(d.colocated.chunk_tokens_per_npu) * npus
+    ending = count * role.dies * per_iteration / answer  # answers that end in an iteration
+    if ending * fresh > budget:  # prompts cannot keep up: fewer answers are under way
+        count = max(1, math.floor(count * budget / (ending * fresh)))
+        ending, limited = budget / fresh, "prompt tokens an iteration may prefill"
+    chunk = ending * fresh
+    pairs = chunk * (hits + 0.5 * (fresh + 1.0))
+    requests, context = rank_load(count, role.dies, given, answer)
+    ops = operator_sink(DECODE_OPERATORS)
+    took = mixed_iteration_s(
+        role.vector, requests, context, 0, role.dies, chunk, pairs, *hot, ops
+    )
+    decode = _decode_figures(
+        s, costs, role, took, ops, per_iteration, float(count * per_npu), limited, answer,
+        float(requests.sum()), float(context.sum()), d.colocated.instances,
+    )  # fmt: skip
+    part = float(ops[DECODE_OPERATORS.index("prefill_chunk")])
+    prefill = PrefillPrediction(
+        batch_s=took,
+        batch_tokens=chunk,
+        tokens_per_s_per_npu=chunk / took / npus,
+        operators={"prefill_chunk": part},
+        binds="prefill_chunk",
+        resource="cube cores",
+        cube_utilisation=decode.cube_utilisation,
+        requests_per_s=d.colocated.instances * ending / took,
+    )
+    return decode, prefill
+
+
+def _front_end(s: Scenario) -> float:
+    """Requests/s that all API servers together hand on."""
+    f = s.front_end
+    return f.api_servers / (f.service_ms * 1e-3) if f.service_ms > 0.0 else math.inf
+
+
+def _advice(s: Scenario, rates: dict[str, float]) -> str:
+    """One sentence on balance."""
+    if "prefill" not in rates or "decode" not in rates:
+        limit = min(rates, key=lambda name: (rates[name], name))
+        return f"The {limit} sustains {rates[limit]:,.1f} requests/s."
+    prefill, decode = rates["prefill"], rates["decode"]
+    if rates["front end"] < min(prefill, decode):
+        return "The front end limits: add API servers."
+    d = s.deployment
+    npus = {"prefill": d.prefill.instances * d.prefill.npus_per_instance,
+            "decode": d.decode.instances * d.decode.npus_per_instance}  # fmt: skip
+    if max(prefill, decode) <= 1.1 * min(prefill, decode):
+        return "Prefill and decode are in balance within 10 %."
+    need = npus["prefill"] / prefill, npus["decode"] / decode
+    share = need[0] / (need[0] + need[1])
+    short = "prefill" if prefill < decode else "decode"
+    return (
+        f"The {short} pool limits: in balance {share:.0%} of the NPUs would prefill, "
+        f"now it is {npus['prefill'] / (npus['prefill'] + npus['decode']):.0%}."
+    )

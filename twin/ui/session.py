@@ -21,6 +21,7 @@ from twin.lab import estimate, library, share
 from twin.lab.job import uses_trace
 from twin.lab.runner import Runner
 from twin.lab.store import RunRow, Store, StoreError, open_store
+from twin.model.predict import Prediction
 from twin.serving.requests import TraceTable
 from twin.spec import Scenario, SpecError, canonical, with_overrides
 
@@ -276,6 +277,20 @@ def _offered(key: str, _scenario: Scenario) -> estimate.Offered | str:
     try:
         trace = _trace(_scenario.workload.trace.digest) if uses_trace(_scenario) else None
         return estimate.offered(_scenario, facts(), trace)
+    except (ValueError, FactError) as error:
+        return str(error)
+
+
+def capacity(scenario: Scenario) -> Prediction | str:
+    """What the deployment sustains by formula, or one sentence why it cannot be."""
+    return _capacity(canonical(scenario), scenario)
+
+
+@st.cache_resource(show_spinner="Working out the steady state", max_entries=200)
+def _capacity(key: str, _scenario: Scenario) -> Prediction | str:
+    try:
+        trace = _trace(_scenario.workload.trace.digest) if uses_trace(_scenario) else None
+        return estimate.capacity(_scenario, facts(), trace)
     except (ValueError, FactError) as error:
         return str(error)
 

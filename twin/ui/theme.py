@@ -33,6 +33,7 @@ STAGE = {
 
 OPERATOR = {
     "mla_prolog": "#A9C4F5",
+    "attention_input": "#A9C4F5",
     "attention_core": "#3F74D1",
     "o_proj": "#6E9BEA",
     "gate": "#F4CD9A",
@@ -48,6 +49,7 @@ OPERATOR = {
     "sampling": "#D3BBE0",
     "embedding": "#C9CDD8",
     "launch_gaps": "#9AA1B2",
+    "prefill_chunk": ROLE["prefill"],
 }
 OTHER = "#7C8496"
 

@@ -2,8 +2,8 @@
 
 import streamlit as st
 
-from twin.ui import forms
-from twin.ui.fields import DEPLOYMENT
+from twin.ui import charts, forms, session, tiles
+from twin.ui.fields import DEPLOYMENT, sentence
 from twin.ui.toolbar import header
 
 header(
@@ -13,6 +13,7 @@ header(
 )
 form, facts = st.columns([3, 2], gap="large")
 
+# 1) The form: a few fields at a time.
 with form:
     group = st.segmented_control(
         "Group", list(DEPLOYMENT), default="Pools", required=True,
@@ -20,5 +21,32 @@ with form:
     )  # fmt: skip
     forms.group(DEPLOYMENT[group])
 
+# 2) What it sustains when every slot is taken, by the formulas that a run uses too.
 with facts, st.container(border=True):
-    st.subheader("By formula", anchor=False)
+    st.markdown("**What this sustains**")
+    draft = session.draft()
+    found, asked = session.capacity(draft), session.offered(draft)
+    if isinstance(found, str):
+        st.markdown(f":red[:material/error: {sentence(found)}]")
+        st.stop()
+    with st.grid(2, min_column_width=150):
+        for tile in tiles.capacity(draft, found, asked):
+            st.metric(**tile)
+    st.caption(
+        f"{found.advice} By formula, with every slot taken and the traffic's mean lengths; "
+        "a run adds queues, bursts and a memory pool that fills."
+    )
+
+# 3) Where the time of one iteration goes.
+with facts:
+    phases = {
+        name: part for name, part in (("Decode", found.decode), ("Prefill", found.prefill)) if part
+    }
+    phase = st.segmented_control(
+        "Where the time goes", list(phases), default=next(iter(phases)), required=True,
+        key=f"phase:{'+'.join(phases)}",
+    )  # fmt: skip
+    picture = charts.operators(tiles.operators(phase.lower(), phases[phase]), phase.lower())
+    st.plotly_chart(
+        picture.figure, alt=picture.alt, key="operators", config={"displayModeBar": False}
+    )

@@ -1,0 +1,78 @@
+"""The deployment page: an instant estimate beside the form, and refusals in sentences."""
+
+import pytest
+
+from twin.ui.fields import DEPLOYMENT
+
+UNITS = ("req/s", "%", " s", "ms", "µs", "tokens/s", "tokens", "requests")
+
+
+@pytest.fixture
+def page(app):
+    return app.run().switch_page("twin/ui/pages/deployment.py").run()
+
+
+def tiles(at):
+    return {m.label: m.value for m in at.metric}
+
+
+def edit(at, path, value):
+    """Sets a field's widget, whatever generation of it is on the page."""
+    group = next(name for name, paths in DEPLOYMENT.items() if path in paths)
+    at.get_by_key("deployment-group").set_value(group)
+    at.run()
+    at.get_by_key(f"field:{path}:{at.session_state['generation']}").set_value(value)
+    return at.run()
+
+
+def number(text):
+    return float(text.split()[0].replace(",", ""))
+
+
+def test_every_tile_has_a_unit(page):
+    assert not page.exception
+    assert len(page.metric) >= 7
+    assert [m.value for m in page.metric if not m.value.endswith(UNITS)] == []
+
+
+def test_a_smaller_batch_answers_faster_and_serves_fewer(page):
+    before = tiles(page)
+    edit(page, "deployment.decode.batch_per_npu", 16)
+    after = tiles(page)
+    assert number(after["TPOT, slots full"]) < number(before["TPOT, slots full"])
+    assert number(after["Decode, per NPU"]) < number(before["Decode, per NPU"])
+
+
+def test_what_the_model_cannot_do_is_said_in_one_sentence(page):
+    edit(page, "deployment.model", "kimi-k2")
+    assert not page.exception
+    assert any("multi-token-prediction" in m.value for m in page.markdown)
+    edit(page, "deployment.decode.mtp_draft_tokens", 0)
+    assert not page.exception
+    assert "Sustained requests" in tiles(page)
+
+
+@pytest.mark.parametrize("mode", ["disaggregated", "colocated", "prefill_only", "decode_only"])
+def test_every_group_opens_in_every_mode(page, mode):
+    edit(page, "deployment.mode", mode)
+    for group in DEPLOYMENT:
+        page.get_by_key("deployment-group").set_value(group)
+        page.run()
+        assert not page.exception
+
+
+def test_more_npus_than_there_are_hold_the_run_back_until_it_fits(page):
+    edit(page, "deployment.prefill.instances", 40)
+    assert any("384" in m.value and "NPUs" in m.value for m in page.markdown)
+    assert page.button(key="run-draft").disabled
+    page.button(key="undo").click().run()
+    assert not page.button(key="run-draft").disabled
+    assert page.session_state["history"][-1].deployment.prefill.instances == 6
+
+
+def test_changes_are_told_against_the_preset_and_can_be_taken_back(page):
+    edit(page, "router.policy", "round_robin")
+    assert any("Round robin" in m.value and "Least loaded" in m.value for m in page.markdown)
+    reset = next(b for b in page.button if b.label == "Back to the preset")
+    reset.click().run()
+    assert page.session_state["history"][-1].router.policy == "least_loaded"

@@ -1,0 +1,108 @@
+"""A prediction as tiles and a table: what to show, with its unit and its basis, not how.
+
+Every tile is the arguments of one metric. Draws nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from twin.lab.estimate import Offered
+from twin.metrics.measures import amount, seconds
+from twin.model.predict import DecodePrediction, Prediction, PrefillPrediction
+from twin.spec import Scenario
+from twin.ui import theme
+
+Tile = dict[str, Any]
+
+
+def capacity(s: Scenario, found: Prediction, asked: Offered | str) -> list[Tile]:
+    """What the deployment sustains, what limits it, and how that meets load and promise."""
+    shown = [
+        _tile(
+            "Sustained requests",
+            amount(found.requests_per_s, "rate", "req/s"),
+            "Requests per second that all pools together keep up with, for ever.",
+        ),
+        _load(found, asked),
+    ]
+    if found.decode is not None:
+        shown += _decode(s, found.decode)
+    shown.append(
+        _tile(
+            "KV room, per die",
+            f"{found.kv_tokens_per_die:,} tokens",
+            "Tokens whose KV fits into the HBM of one die beside weights and buffers.",
+        )
+    )
+    if found.prefill is not None:
+        shown.append(
+            _tile(
+                "Prefill, per NPU",
+                amount(found.prefill.tokens_per_s_per_npu, "rate", "tokens/s"),
+                "Prompt tokens computed per second by one NPU (two dies on a 910C) of the "
+                f"prefill pool, hits not counted; a full batch takes "
+                f"{seconds(found.prefill.batch_s)} and waits longest for "
+                f"{found.prefill.resource}.",
+            )
+        )
+    return shown
+
+
+def _load(found: Prediction, asked: Offered | str) -> Tile:
+    if isinstance(asked, str) or asked.rate_req_per_s is None:
+        return _tile("Limited by", theme.title(found.limit), "The pool that is full first.")
+    load = asked.rate_req_per_s / found.requests_per_s
+    text = amount(load, "share")
+    return _tile(
+        "Offered load",
+        f":red[{text}]" if load > 1 else text,
+        f"{amount(asked.rate_req_per_s, 'rate', 'req/s')} offered, over what is sustained; the "
+        f"{found.limit} is full first. Above 100 % queues grow without end.",
+    )
+
+
+def _decode(s: Scenario, part: DecodePrediction) -> list[Tile]:
+    gap_s = part.tpot_s - 1e-3 * s.slo.tpot_ms
+    side = "over" if gap_s > 0 else "under"
+    return [
+        _tile(
+            "TPOT, slots full",
+            seconds(part.tpot_s),
+            f"Time per output token. An iteration takes {seconds(part.iteration_s)} and gives "
+            f"each request {part.tokens_per_iteration:.3g} tokens; it waits longest for "
+            f"{part.resource} in {theme.title(part.binds).lower()}.",
+            delta=f"{'+' if gap_s > 0 else '-'}{seconds(abs(gap_s))}",
+            delta_color="inverse",
+            delta_description=f"{side} SLO",
+        ),
+        _tile(
+            "Decode, per NPU",
+            amount(part.tokens_per_s_per_npu, "rate", "tokens/s"),
+            "Answer tokens per second of one NPU (two dies on a 910C) of the decode pool.",
+        ),
+        _tile(
+            "Batch, per NPU",
+            f"{part.batch_per_npu:,.0f} requests",
+            f"Requests one NPU decodes at once; limited by {part.limited_by}.",
+        ),
+    ]
+
+
+def _tile(label: str, value: str, help_: str, **more: str) -> Tile:
+    return {"label": label, "value": value, "help": help_, **more}
+
+
+def operators(phase: str, part: DecodePrediction | PrefillPrediction) -> pl.DataFrame:
+    """Seconds by operator of one iteration, as the operators table of a run has them."""
+    times = list(part.operators.values())
+    return pl.DataFrame(
+        {
+            "phase": [phase] * len(times),
+            "operator": list(part.operators),
+            "total_s": times,
+            "per_iteration_s": times,
+        }
+    )

@@ -111,8 +111,8 @@ def predict(scenario: Asked, settings: Settings = None, as_json: AsJson = False)
     for phase, operators in found["operators"].items():
         total = sum(operators.values())
         longest = sorted(operators.items(), key=lambda item: -item[1])
-        rows = [(k, seconds(v), f"{100 * v / total:.1f} %") for k, v in longest]
-        _print_rows(f"Where {phase} time goes", ("operator", "critical path", "share"), rows)
+        shares = [(k, seconds(v), f"{100 * v / total:.1f} %") for k, v in longest]
+        _print_rows(f"Where {phase} time goes", ("operator", "critical path", "share"), shares)
     out.print(escape(found["advice"]))
     out.print(f"{seconds(found['wall_s'])} of wall time, compiling left out", style="dim")
 

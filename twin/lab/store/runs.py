@@ -42,12 +42,29 @@ _REUSABLE = (QUEUED, RUNNING, DONE)
 class Result(Protocol):
     """What a finished simulation hands over; `engine.simulate.Run` is one."""
 
-    digest: str
-    summary: Mapping[str, Any]
-    tables: Mapping[str, pl.DataFrame]
-    checks: Sequence[Mapping[str, Any]]
-    notes: Sequence[str]
-    valid: bool
+    @property
+    def digest(self) -> str:
+        """SHA-256 of its tables."""
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        """Headline figures by name."""
+
+    @property
+    def tables(self) -> Mapping[str, pl.DataFrame]:
+        """Tables by name."""
+
+    @property
+    def checks(self) -> Sequence[Mapping[str, Any]]:
+        """Laws, each with `id`, `statement`, `ok` and `detail`."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What a reader of the figures must know."""
+
+    @property
+    def valid(self) -> bool:
+        """Whether all laws held."""
 
 
 class Runs(RunRows):

@@ -186,8 +186,17 @@ class Parent:
         self._woken.clear()
 
 
+def warm_up(engine: Engine) -> None:
+    """Answer a tiny question, so that compiling is over before someone waits for it."""
+    quiet = {"rate_req_per_s": 1.0, "input_tokens": 256, "output_tokens": 8}
+    tiny = {"horizon_s": 1.0, "warmup_s": 0.0, "workload": quiet}
+    engine.simulate(Scenario.model_validate(tiny), load_facts())
+
+
 def serve(store: Store, owner: Owner, engine: Engine, parent: Parent, idle_s: float) -> None:
     """Carry out queued runs until the parent is gone, or there was none for `idle_s`."""
+    if store.runs.waiting() == 0:
+        warm_up(engine)
     last_s = time.monotonic()
     while not parent.gone and time.monotonic() - last_s < idle_s and _peak_bytes() < PEAK_BYTES_MAX:
         try:

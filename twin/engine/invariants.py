@@ -137,9 +137,10 @@ def within_capacity(windows: pl.DataFrame) -> Check:
 
 
 def kv_space(world: w.World) -> Check:
-    """I5: each rank's KV tokens are those of its requests, and its slots add up."""
+    """I5: each rank's KV tokens are those of its requests and fit; its slots add up."""
     d, r = world.decode, world.request
-    worst = 0.0
+    worst, fullest = 0.0, 0.0
+    page = 0.5 * world.settings.page_tokens
     slots_ok = True
     for rank in range(d.requests.size):
         instance = rank // world.settings.decode_ranks
@@ -154,9 +155,12 @@ def kv_space(world: w.World) -> Check:
             slots_ok = slots_ok and r.rank[i] == rank and r.slot[i] == k
         worst = max(worst, abs(held - float(d.context[rank])) / max(held, 1.0))
         slots_ok = slots_ok and d.requests[rank] <= d.taken_slots[rank] <= max(d.slots[rank], 0)
+        fullest = max(fullest, held + float(d.requests[rank]) * page)
+    room = world.settings.decode_kv_tokens
     return Check(
-        "I5a", "KV tokens and slots of a rank = those of its requests",
-        bool(slots_ok and worst <= 1e-6), f"largest gap {worst:.1e} of a rank's tokens",
+        "I5a", "KV tokens and slots of a rank = those of its requests, and fit",
+        bool(slots_ok and worst <= 1e-6 and fullest <= room * (1 + ROUNDING)),
+        f"largest gap {worst:.1e} of a rank's tokens; fullest rank {fullest:,.0f} of {room:,.0f}",
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from twin.engine.phases.decode import (
     begin_iteration,
     book_iteration,
     join,
+    make_room,
     settle,
     sit_through,
 )
@@ -44,6 +45,7 @@ def colocated(world: World, t1: float) -> None:
                 now_s = state.ends_s[c]
                 settle(world, c, now_s)
                 finish_pieces(world, c, now_s)
+                make_room(world, c, now_s)
             else:
                 head = queue.queue_head[c]
                 if head == NONE:

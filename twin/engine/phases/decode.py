@@ -58,6 +58,7 @@ def decode(world: World, t1: float) -> None:
                     break
                 now_s = max(state.ends_s[d], world.request.ready_s[head])
             admit(world, d, now_s)
+            make_room(world, d, now_s)
             if state.in_batch[d] > 0:
                 launch(world, d, now_s)
             else:
@@ -220,14 +221,14 @@ def book_iteration(
 
 @njit(cache=True)
 def settle(world: World, d: int, now_s: float) -> None:
-    """End an iteration: contexts have grown, due requests finish, full ranks preempt."""
+    """End an iteration: contexts have grown, due requests finish."""
     settings = world.settings
     request = world.request
     state = world.decode
     first = d * settings.decode_ranks
     ring = state.calendar.shape[1]
     bucket = state.iteration[d] % ring
-    context, growth, requests = state.context, state.growth, state.requests
+    context, growth = state.context, state.growth
     for r in range(first, first + settings.decode_ranks):
         context[r] += growth[r]
     i = state.calendar[d, bucket]
@@ -239,8 +240,16 @@ def settle(world: World, d: int, now_s: float) -> None:
         request.emitted[i] = request.output_tokens[i]
         end_request(world, i, now_s)
         i = following
+
+
+@njit(cache=True)
+def make_room(world: World, d: int, now_s: float) -> None:
+    """Preempt on every rank whose requests, grown or just joined, hold more KV than it has."""
+    settings = world.settings
+    context, requests = world.decode.context, world.decode.requests
     page = 0.5 * settings.page_tokens
     room = settings.decode_kv_tokens
+    first = d * settings.decode_ranks
     for r in range(first, first + settings.decode_ranks):
         while requests[r] > 0 and context[r] + requests[r] * page > room:
             preempt(world, d, r, now_s)

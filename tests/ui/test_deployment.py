@@ -62,12 +62,13 @@ def test_every_group_opens_in_every_mode(page, mode):
 
 
 def test_more_npus_than_there_are_hold_the_run_back_until_it_fits(page):
+    first = page.session_state["history"][0]
     edit(page, "deployment.prefill.instances", 40)
     assert any("384" in m.value and "NPUs" in m.value for m in page.markdown)
     assert page.button(key="run-draft").disabled
     page.button(key="undo").click().run()
     assert not page.button(key="run-draft").disabled
-    assert page.session_state["history"][-1].deployment.prefill.instances == 6
+    assert page.session_state["history"][-1] == first
 
 
 def test_changes_are_told_against_the_preset_and_can_be_taken_back(page):

@@ -30,7 +30,7 @@ def test_a_first_visit_finds_one_primary_button_and_no_runs(app):
 
 def test_run_asks_for_the_draft(app, asked):
     app.run().button(key="run-draft").click().run()
-    assert [s.name for s in asked] == ["Quick start"]
+    assert asked == [presets()[0].scenario]
 
 
 def test_every_preset_is_in_the_gallery_with_its_source(app):

@@ -36,16 +36,17 @@ with facts, st.container(border=True):
             "and how many should decode.",
         )
         st.metric(*words.split(session.draft()))
-        if asked.rate_req_per_s is None:
+        answers = asked.output_tokens_per_s
+        if answers is None:
             st.metric("Requests in flight", words.traffic(session.draft()))
         else:
             npus = npus_used(session.draft())
             st.metric("Requests", amount(asked.rate_req_per_s, "rate", "req/s"))
             st.metric("Prompt tokens", amount(asked.input_tokens_per_s, "rate", "tokens/s"))
-            st.metric("Answer tokens", amount(asked.output_tokens_per_s, "rate", "tokens/s"))
+            st.metric("Answer tokens", amount(answers, "rate", "tokens/s"))
             st.metric(
                 "Answer tokens per NPU",
-                amount(asked.output_tokens_per_s / npus, "rate", "tokens/s"),
+                amount(answers / npus, "rate", "tokens/s"),
                 help=f"Answer tokens per second for each of the {npus:,} NPUs that serve.",
             )
         st.metric(

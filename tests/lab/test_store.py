@@ -465,7 +465,8 @@ def test_an_empty_file_is_new_unless_results_lie_beside_it(tmp_path):
         ("nonsense", "not a database URL"),
         ("mysql://localhost/x", "SQLite or PostgreSQL"),
         ("sqlite://", "needs a file"),
-        ("sqlite:////proc/twin.db", "cannot be|refused"),
+        ("sqlite:////proc/twin.db", "cannot be"),
+        ("sqlite:////proc/nowhere/twin.db", "cannot be made"),
     ],
 )
 def test_a_url_that_cannot_be_is_refused_in_a_sentence(url, said):

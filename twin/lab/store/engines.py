@@ -128,7 +128,10 @@ def _open_sqlite(url: URL) -> Database:
     if not url.database or url.database == ":memory:":
         raise StoreError("the store needs a file: write sqlite:////path/twin.db")
     path = Path(url.database).resolve()
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"{path.parent} cannot be made: {error.strerror}") from None
     url = url.set(database=str(path))
     driver = _sqlite_driver()
     writer = _sqlite_engine(url, driver, writes=True)

@@ -11,17 +11,19 @@ import hashlib
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 SOURCES = Path(__file__).resolve().parent
 KEPT = 4  # states of the sources whose compiled kernels stay on disk
-ROOMS = ("hardware", "model", "serving", "engine")
+KERNELS = ("hardware", "model", "serving", "engine")  # rooms that hold compiled code
+ANSWERS = (*KERNELS, "metrics")  # rooms that decide what a run says
 
 
-def source_digest() -> str:
-    """SHA-256 over the sources of the rooms that hold compiled kernels."""
-    content = hashlib.sha256()
-    for room in ROOMS:
+def source_digest(rooms: Sequence[str] = KERNELS) -> str:
+    """SHA-256 over the sources of some rooms and of the scenario's declaration."""
+    content = hashlib.sha256((SOURCES / "spec.py").read_bytes())
+    for room in rooms:
         for path in sorted((SOURCES / room).rglob("*.py")):
             content.update(path.relative_to(SOURCES).as_posix().encode())
             content.update(path.read_bytes())

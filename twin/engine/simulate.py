@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from twin.compiled import ANSWERS, source_digest
 from twin.engine import recorder
 from twin.engine import world as w
 from twin.engine.build import build_world
@@ -27,10 +28,11 @@ from twin.metrics.summary import Summary, gaps, summarise
 from twin.serving.workload import TraceTable
 from twin.spec import Scenario
 
-ENGINE_VERSION = "1"
+# A run is found again by its question and this version, so a change in any source that decides
+# what a run says makes it another one.
+ENGINE_VERSION = f"1.{source_digest(ANSWERS)[:12]}"
 
-# Steps between two reports of progress: about a hundred reports a run.
-REPORTS = 100
+REPORTS = 500  # progress reports of a run, at most
 
 Progress = Callable[[float, dict[str, float]], bool]
 

@@ -1,0 +1,104 @@
+"""Charts: few points whatever the run's size, units on axes, a sentence for who cannot see."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.ui.fake_run import fake_tables
+from twin.lab.library import presets
+from twin.metrics.measures import amount
+from twin.ui import charts, theme
+
+
+@pytest.fixture(scope="module")
+def tables():
+    return fake_tables(presets()[0].scenario)
+
+
+def points(chart):
+    return max(len(trace.x if trace.x is not None else trace.z) for trace in chart.figure.data)
+
+
+def test_a_distribution_of_a_million_is_few_points_and_keeps_its_quantiles():
+    values = np.random.default_rng(1).gamma(2, 0.4, 1_000_000)
+    chart = charts.distribution([charts.Curve("TTFT", "#123456", values)], slo_s=2.0)
+    assert points(chart) == charts.QUANTILES
+    line = chart.figure.data[0]
+    middle = np.interp(50, line.y, line.x)
+    assert middle == pytest.approx(np.median(values), rel=1e-3)
+    assert "SLO 2.00 s" in chart.figure.layout.annotations[0].text
+    assert "half within" in chart.alt
+
+
+def test_a_distribution_is_in_the_unit_of_its_size():
+    chart = charts.distribution([charts.Curve("TPOT", "#123456", [0.02, 0.03, 0.05])])
+    assert chart.figure.layout.xaxis.title.text == "ms"
+    assert max(chart.figure.data[0].x) == pytest.approx(50)
+
+
+def test_a_far_promise_does_not_squeeze_the_curve():
+    chart = charts.distribution([charts.Curve("a", "#123456", [0.1, 0.2])], slo_s=60.0)
+    assert chart.figure.layout.xaxis.range[1] < 1000
+    assert not chart.figure.layout.annotations
+
+
+def test_nothing_to_show_is_said_instead_of_drawn():
+    for chart in (
+        charts.distribution([charts.Curve("a", "#123456", [])]),
+        charts.stages({"mean": []}),
+        charts.waiting(pl.DataFrame()),
+        charts.dies(pl.DataFrame(), "busy_fraction", "busy", percent=True),
+    ):
+        assert not chart.figure.data
+        assert chart.figure.layout.annotations[0].text
+        assert chart.alt
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [charts.waiting, charts.running, charts.busy_over_time, charts.planes_over_time,
+     charts.iteration_over_time],
+)  # fmt: skip
+def test_a_timeline_draws_windows_and_names_its_axes(tables, draw):
+    chart = draw(tables["windows"], warmup_s=2.0)
+    assert points(chart) == tables["windows"].height
+    assert "simulated time" in chart.figure.layout.xaxis.title.text
+    assert chart.figure.layout.yaxis.title.text
+    assert "on average" in chart.alt
+
+
+def test_an_iteration_stacks_to_its_whole_time(tables):
+    chart = charts.iteration_over_time(tables["windows"])
+    stacked = sum(float(np.mean(trace.y)) for trace in chart.figure.data)
+    columns = [c for c in tables["windows"].columns if c.startswith("decode_") and c[-2:] == "_s"]
+    columns.remove("decode_iteration_s")
+    whole = sum(tables["windows"][c].mean() for c in columns)
+    assert stacked == pytest.approx(1e3 * whole)
+
+
+def test_operators_are_longest_first_in_their_own_colours(tables):
+    chart = charts.operators(tables["operators"], "decode")
+    bar = chart.figure.data[0]
+    assert list(bar.x) == sorted(bar.x, reverse=True)
+    assert bar.marker.color[0] == theme.operator_colour("attention_core")
+    assert "per iteration" in chart.figure.layout.xaxis.title.text
+
+
+def test_stages_say_each_part_of_the_way():
+    chart = charts.stages({"mean": [("prefill_queue", 0.5), ("prefill", 1.5)]})
+    assert [trace.name for trace in chart.figure.data] == ["Prefill queue", "Prefill"]
+    assert "prefill 1.50 s" in chart.alt
+
+
+def test_shares_read_as_percent():
+    chart = charts.shares([("UB plane", 0.125, "#123456")])
+    assert chart.figure.data[0].x[0] == pytest.approx(12.5)
+    assert amount(0.125, "share") in chart.alt
+
+
+def test_the_map_of_dies_has_a_cell_for_every_die(tables):
+    ranks = tables["ranks"]
+    chart = charts.dies(ranks, "busy_fraction", "busy", percent=True)
+    cells = np.asarray(chart.figure.data[0].z, dtype=float)
+    assert np.isfinite(cells).sum() == ranks.height
+    assert cells[np.isfinite(cells)].max() <= 100

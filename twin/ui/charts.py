@@ -1,0 +1,363 @@
+"""Charts: a table in, a plotly figure and its alternative text out.
+
+One template gives every figure the same air, and twin.ui.theme the same colours. Text and grid
+colours are left to the page, so one figure serves the light and the dark theme. No figure draws
+more than a few hundred points a series: distributions are cut to quantiles first. This module
+knows nothing about streamlit, runs or stores.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import plotly.graph_objects as go
+import polars as pl
+
+from twin.metrics.measures import amount, seconds, three_figures
+from twin.ui import theme
+
+QUANTILES = 240  # points of a distribution curve
+TOP_OPERATORS = 5  # bands of a stacked picture before the rest is one band
+
+TEMPLATE = go.layout.Template(
+    layout={
+        "margin": {"l": 8, "r": 16, "t": 34, "b": 8},
+        "height": 300,
+        "hovermode": "x unified",
+        "hoverlabel": {"namelength": -1},
+        "legend": {
+            "orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom",
+            "title": {"text": ""}, "itemsizing": "constant",
+        },
+        "bargap": 0.35,
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "xaxis": {"zeroline": False, "showgrid": False, "automargin": True,
+                  "title": {"standoff": 8}},
+        "yaxis": {"zeroline": False, "rangemode": "tozero", "automargin": True,
+                  "nticks": 6, "title": {"standoff": 8}},
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A figure and the one sentence that stands for it where it cannot be seen."""
+
+    figure: go.Figure
+    alt: str
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One series: its name, its colour, its numbers (seconds for times)."""
+
+    name: str
+    colour: str
+    values: Sequence[float] | np.ndarray | pl.Series
+
+
+def figure(height: int = 300) -> go.Figure:
+    """An empty figure in the house template."""
+    layout = go.Layout(TEMPLATE.layout)
+    return go.Figure(layout=layout).update_layout(height=height)
+
+
+def distribution(curves: Sequence[Curve], slo_s: float | None = None) -> Chart:
+    """Cumulative distribution of durations, with the promise as a line. Values in seconds."""
+    known = [(curve, _quantiles(curve.values)) for curve in curves]
+    known = [(curve, points) for curve, points in known if points is not None]
+    if not known:
+        return empty("No finished request to show")
+    right = max(float(x[round(0.995 * (QUANTILES - 1))]) for _, (x, _) in known)
+    if slo_s is not None and slo_s < 2.5 * right:
+        right = max(right, 1.08 * slo_s)
+    factor, unit = _time_unit(right)
+    fig = figure()
+    said = []
+    for curve, (x, y) in known:
+        hover = f"%{{y:.1f}} % within %{{x:,.3~g}} {unit}<extra>{curve.name}</extra>"
+        fig.add_scatter(
+            x=x * factor, y=100 * y, mode="lines", name=curve.name, hovertemplate=hover,
+            line={"color": curve.colour, "width": 2.4},
+        )  # fmt: skip
+        half, late = np.interp([0.5, 0.99], y, x)
+        said.append(f"{curve.name}: half within {seconds(half)}, 99 % within {seconds(late)}")
+    if slo_s is not None and slo_s <= right:
+        _mark(fig, slo_s * factor, f"SLO {seconds(slo_s)}")
+    fig.update_layout(hovermode="closest", showlegend=len(known) > 1)
+    fig.update_xaxes(range=[0, right * factor], title_text=unit, showgrid=True)
+    fig.update_yaxes(range=[0, 101], ticksuffix=" %", title_text="of requests")
+    return Chart(fig, "Cumulative distribution. " + "; ".join(said) + ".")
+
+
+def _quantiles(values: object) -> tuple[np.ndarray, np.ndarray] | None:
+    array = values.to_numpy() if isinstance(values, pl.Series) else np.asarray(values, dtype=float)
+    array = array[np.isfinite(array)]
+    if not array.size:
+        return None
+    share = np.linspace(0.0, 1.0, QUANTILES)
+    return np.quantile(array, share), share
+
+
+def _mark(fig: go.Figure, x: float, label: str) -> None:
+    fig.add_vline(
+        x=x, line={"color": theme.OTHER, "width": 1.2, "dash": "dash"}, annotation_text=label,
+        annotation_position="top left", annotation_font={"size": 12, "color": theme.OTHER},
+    )  # fmt: skip
+
+
+def timeline(
+    windows: pl.DataFrame,
+    columns: Mapping[str, tuple[str, str]],
+    y_title: str,
+    *,
+    stacked: bool = False,
+    scale: float = 1.0,
+    warmup_s: float = 0.0,
+    top: float | None = None,
+) -> Chart:
+    """Columns of the windows table over simulated time; `columns` maps name to (label, colour).
+
+    `scale` turns SI into the unit that y_title names; `top` fixes the upper end of the axis.
+    """
+    present = {c: v for c, v in columns.items() if c in windows.columns}
+    if not windows.height or not present:
+        return empty("Nothing was recorded")
+    time_factor, time_unit = _time_axis(float(windows["t_s"].max() or 0.0))  # type: ignore[arg-type]
+    t = windows["t_s"].to_numpy() * time_factor
+    fig = figure(height=260)
+    said = []
+    for column, (label, colour) in present.items():
+        values = windows[column].cast(pl.Float64).to_numpy() * scale
+        line = {"color": colour, "width": 0.8 if stacked else 2}
+        fig.add_scatter(
+            x=t, y=values, mode="lines", name=label, line=line,
+            stackgroup="all" if stacked else None, fillcolor=colour if stacked else None,
+            hovertemplate="%{y:,.3~s}" if top is None else "%{y:.1f}",
+        )  # fmt: skip
+        mean, peak = np.nanmean(values), np.nanmax(values)
+        said.append(
+            f"{label} {three_figures(float(mean))} on average, {three_figures(float(peak))} at most"
+        )
+    if warmup_s > 0:
+        fig.add_vrect(
+            x0=0, x1=warmup_s * time_factor, fillcolor=theme.OTHER, opacity=0.12, line_width=0,
+            annotation_text="warm-up", annotation_position="top left",
+            annotation_font={"size": 11, "color": theme.OTHER},
+        )  # fmt: skip
+    fig.update_layout(showlegend=len(present) > 1)
+    fig.update_xaxes(title_text=f"simulated time ({time_unit})", range=[0, float(t.max())])
+    fig.update_yaxes(title_text=y_title, range=None if top is None else [0, top])
+    return Chart(fig, f"{y_title} over simulated time. " + "; ".join(said) + ".")
+
+
+def waiting(windows: pl.DataFrame, warmup_s: float = 0.0) -> Chart:
+    """Requests that wait, by the queue they wait in."""
+    columns = {
+        "prefill_queue": ("for prefill", theme.STAGE["prefill_queue"]),
+        "router_queue": ("for a place", theme.STAGE["router"]),
+        "front_end_queue": ("at the front end", theme.STAGE["front_end"]),
+    }
+    return timeline(windows, columns, "requests waiting", stacked=True, warmup_s=warmup_s)
+
+
+def running(windows: pl.DataFrame, warmup_s: float = 0.0) -> Chart:
+    """Requests being served, by stage."""
+    columns = {
+        "decode_running": ("decode", theme.STAGE["decode"]),
+        "prefill_running": ("prefill", theme.STAGE["prefill"]),
+        "transfer_running": ("KV transfer", theme.STAGE["kv_transfer"]),
+    }
+    return timeline(windows, columns, "requests being served", warmup_s=warmup_s)
+
+
+def token_rate(windows: pl.DataFrame, which: str, warmup_s: float = 0.0) -> Chart:
+    """Tokens per second of the whole machine; `which` is input or output."""
+    role = "prefill" if which == "input" else "decode"
+    columns = {f"{which}_tokens_per_s": (f"{which} tokens", theme.ROLE[role])}
+    return timeline(windows, columns, f"{which} tokens/s, whole machine", warmup_s=warmup_s)
+
+
+def busy_over_time(windows: pl.DataFrame, warmup_s: float = 0.0) -> Chart:
+    """How busy the pools, the HBM and the cube cores are over time, in percent."""
+    columns = {
+        "decode_busy": ("decode pool busy", theme.ROLE["decode"]),
+        "prefill_busy": ("prefill pool busy", theme.ROLE["prefill"]),
+        "hbm_utilisation": ("HBM bandwidth", theme.SERIES[4]),
+        "cube_utilisation": ("cube cores", theme.SERIES[2]),
+    }
+    return timeline(windows, columns, "% used", scale=100, warmup_s=warmup_s, top=101)
+
+
+def planes_over_time(windows: pl.DataFrame, warmup_s: float = 0.0) -> Chart:
+    """How full each network plane is over time, in percent of its capacity."""
+    columns = {
+        f"{plane}_utilisation": (theme.title(plane), colour)
+        for plane, colour in theme.PLANE.items()
+    }
+    return timeline(windows, columns, "% of capacity", scale=100, warmup_s=warmup_s)
+
+
+def stages(rows: Mapping[str, Sequence[tuple[str, float]]]) -> Chart:
+    """Where the TTFT went: one stacked bar a row, parts as (stage, mean seconds)."""
+    total = max((sum(value for _, value in parts) for parts in rows.values()), default=0.0)
+    if total <= 0:
+        return empty("No first token was made")
+    factor, unit = _time_unit(total)
+    fig = figure(height=96 + 44 * len(rows))
+    names = list(rows)
+    order = list(dict.fromkeys(stage for parts in rows.values() for stage, _ in parts))
+    for stage in order:
+        values = [dict(rows[name]).get(stage, 0.0) for name in names]
+        fig.add_bar(
+            y=names, x=[v * factor for v in values], orientation="h", name=stage_title(stage),
+            marker={"color": stage_colour(stage), "line_width": 0},
+            text=[seconds(v) if v > 0.09 * total else "" for v in values],
+            textposition="inside", insidetextanchor="middle", textangle=0,
+            customdata=[seconds(v) for v in values], hovertemplate="%{customdata}",
+        )  # fmt: skip
+    fig.update_layout(barmode="stack", hovermode="y unified", bargap=0.3)
+    fig.update_layout(legend={"traceorder": "normal"})
+    fig.update_xaxes(title_text=f"mean time ({unit})", showgrid=True)
+    fig.update_yaxes(autorange="reversed", showticklabels=len(rows) > 1)
+    said = [
+        f"{name}: " + ", ".join(f"{stage_title(s).lower()} {seconds(v)}" for s, v in parts)
+        for name, parts in rows.items()
+    ]
+    return Chart(fig, "Mean time to first token by stage. " + "; ".join(said) + ".")
+
+
+def stage_title(stage: str) -> str:
+    """A stage of the TTFT as a person reads it."""
+    words = {"router": "Waiting for a place", "first_decode": "First decode"}
+    return words.get(stage) or theme.title(stage)
+
+
+def stage_colour(stage: str) -> str:
+    """A stage's colour; the first decode iteration wears decode's."""
+    return theme.STAGE.get(stage) or (theme.ROLE["decode"] if "decode" in stage else theme.OTHER)
+
+
+def operators(table: pl.DataFrame, phase: str) -> Chart:
+    """Time of one mean iteration (a prefill batch, a decode pass) by operator, longest first."""
+    rows = table.filter(pl.col("phase") == phase).sort(["total_s", "operator"], descending=True)
+    rows = rows.filter(pl.col("total_s") > 0)
+    if not rows.height:
+        return empty(f"No {phase} iteration ran")
+    each = rows["per_iteration_s"].to_list()
+    whole = sum(each)
+    factor, unit = _time_unit(max(each))
+    names = [theme.title(name) for name in rows["operator"]]
+    fig = figure(height=90 + 27 * rows.height)
+    fig.add_bar(
+        y=names, x=[v * factor for v in each], orientation="h", name="",
+        marker={"color": [theme.operator_colour(n) for n in rows["operator"]], "line_width": 0},
+        text=[f"{seconds(v)} · {amount(v / whole, 'share')}" for v in each],
+        textposition="outside", cliponaxis=False, hovertemplate="%{y}: %{text}<extra></extra>",
+    )  # fmt: skip
+    fig.update_layout(hovermode="closest", showlegend=False, bargap=0.28, margin={"t": 8})
+    fig.update_xaxes(
+        title_text=f"{unit} per iteration", showgrid=True, range=[0, max(each) * factor * 1.3]
+    )
+    fig.update_yaxes(autorange="reversed", nticks=rows.height)
+    said = ", ".join(f"{n} {seconds(v)}" for n, v in zip(names[:3], each[:3], strict=False))
+    return Chart(fig, f"A {phase} iteration takes {seconds(whole)}; longest operators: {said}.")
+
+
+def iteration_over_time(windows: pl.DataFrame, warmup_s: float = 0.0) -> Chart:
+    """The decode iteration over time, stacked by its longest operators and the rest."""
+    names = [c for c in windows.columns if c.startswith("decode_") and c.endswith("_s")]
+    names = [c for c in names if c != "decode_iteration_s"]
+    if not names:
+        return empty("No decode iteration ran")
+    mean = {c: float(windows[c].mean() or 0.0) for c in names}  # type: ignore[arg-type]
+    names.sort(key=lambda c: (-mean[c], c))
+    rest = windows.select(
+        rest=pl.sum_horizontal(*names[TOP_OPERATORS:]) if names[TOP_OPERATORS:] else pl.lit(0.0)
+    )
+    columns = {}
+    for column in names[:TOP_OPERATORS]:
+        operator = column.removeprefix("decode_").removesuffix("_s")
+        columns[column] = (theme.title(operator), theme.operator_colour(operator))
+    columns["rest"] = ("all other", theme.OTHER)
+    return timeline(
+        windows.with_columns(rest), columns, "ms per iteration", stacked=True, scale=1e3,
+        warmup_s=warmup_s,
+    )  # fmt: skip
+
+
+def shares(rows: Sequence[tuple[str, float, str]]) -> Chart:
+    """Horizontal bars of shares 0..1 as (label, share, colour), on one axis to 100 %."""
+    if not rows:
+        return empty("Nothing was recorded")
+    fig = figure(height=70 + 30 * len(rows))
+    fig.add_bar(
+        y=[label for label, _, _ in rows], x=[100 * share for _, share, _ in rows],
+        orientation="h", marker={"color": [colour for *_, colour in rows], "line_width": 0},
+        text=[amount(share, "share") for _, share, _ in rows], textposition="outside",
+        cliponaxis=False, hovertemplate="%{y}: %{text}<extra></extra>",
+    )  # fmt: skip
+    fig.update_layout(hovermode="closest", showlegend=False, bargap=0.35, margin={"t": 8})
+    fig.update_xaxes(range=[0, 112], tickvals=[0, 25, 50, 75, 100], ticksuffix=" %", showgrid=True)
+    fig.update_yaxes(autorange="reversed", nticks=len(rows))
+    return Chart(
+        fig, "; ".join(f"{label} {amount(share, 'share')}" for label, share, _ in rows) + "."
+    )
+
+
+def dies(ranks: pl.DataFrame, column: str, label: str, *, percent: bool) -> Chart:
+    """One figure of every die in use as a map: nodes across, the dies of a node down."""
+    if not ranks.height or column not in ranks.columns:
+        return empty("No die served")
+    per_node = int(ranks.group_by("node").len()["len"].max() or 1)  # type: ignore[arg-type]
+    nodes = int(ranks["node"].max() or 0) + 1  # type: ignore[arg-type]
+    per_node = max(per_node, int((ranks["die"] - ranks["die"].min()).max() or 0) // nodes + 1)  # type: ignore[operator,arg-type]
+    field = np.full((per_node, nodes), np.nan)
+    hover = np.full((per_node, nodes), "not in use", dtype=object)
+    for row in ranks.iter_rows(named=True):
+        at = (row["die"] % per_node, row["node"])
+        value = row[column]
+        field[at] = (100 if percent else 1) * value if value is not None else math.nan
+        hover[at] = f"{row['role']} {row['instance']}, rank {row['rank']}, die {row['die']}"
+    unit = " %" if percent else ""
+    fig = figure(height=120 + 14 * per_node)
+    fig.add_heatmap(
+        z=field, customdata=hover, xgap=1.5, ygap=1.5, colorscale=list(theme.SEQUENTIAL), zmin=0,
+        zmax=100 if percent else None, hoverongaps=False,
+        hovertemplate=f"%{{customdata}}<br>{label} %{{z:.3~g}}{unit}<extra></extra>",
+        colorbar={"thickness": 10, "outlinewidth": 0, "ticksuffix": unit, "len": 0.9, "nticks": 5},
+    )  # fmt: skip
+    fig.update_layout(hovermode="closest", margin={"t": 8})
+    fig.update_xaxes(title_text="node", constrain="domain")
+    fig.update_yaxes(title_text="die in node", autorange="reversed", showgrid=False)
+    low, high = np.nanmin(field), np.nanmax(field)
+    return Chart(
+        fig,
+        f"{label} of {ranks.height:,} dies in use, from {three_figures(float(low))}{unit} "
+        f"to {three_figures(float(high))}{unit}.",
+    )
+
+
+def empty(message: str) -> Chart:
+    """A figure that only says why there is nothing to draw."""
+    fig = figure(height=120)
+    fig.add_annotation(text=message, showarrow=False, font={"color": theme.OTHER, "size": 14})
+    fig.update_xaxes(visible=False)
+    fig.update_yaxes(visible=False)
+    return Chart(fig, message + ".")
+
+
+def _time_unit(largest_s: float) -> tuple[float, str]:
+    if largest_s >= 1:
+        return 1.0, "s"
+    return (1e3, "ms") if largest_s >= 1e-3 else (1e6, "µs")
+
+
+def _time_axis(horizon_s: float) -> tuple[float, str]:
+    if horizon_s <= 900:
+        return 1.0, "s"
+    return (1 / 60, "min") if horizon_s <= 3 * 3600 else (1 / 3600, "h")

@@ -36,6 +36,8 @@ with st.container(border=True):
     with about:
         st.subheader(draft.name, anchor=False, help=draft.source or None)
         st.markdown(draft.question or "No question written down yet.")
+        if edits := len(session.changes()):
+            st.caption(f"With {edits} change{'s' if edits > 1 else ''} of yours.")
         with st.container(horizontal=True, vertical_alignment="center"):
             run_button(f"Run {words.duration(draft.horizon_s)} of traffic")
             copy_link(session.link(""))

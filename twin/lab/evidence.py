@@ -35,8 +35,9 @@ PUBLISHED = DATA / "published.toml"
 LAYER = ("mla_prolog", "attention_core", "o_proj", "gate", "dispatch", "experts", "combine")
 PREFILL_LAYER = ("attention_input", "all_gather", "attention_core", "all_to_all", "o_proj",
                  "gate", "dispatch", "experts", "combine")  # fmt: skip
+MOE_ONLY = ("gate", "dispatch", "experts", "combine")  # operators of MoE layers alone
 TO_UNIT = {"us": 1e6, "ms": 1e3}
-PAPER_SPLIT = q.SPLIT + 2 * q.MODE  # 16 of 24 cube cores for attention
+PAPER_SPLIT = q.SPLIT + 4 * q.MODE  # 16 of 24 cube cores for attention
 
 
 class EvidenceError(ValueError):
@@ -204,7 +205,7 @@ def _prefill(name: str, overrides: Mapping[str, Any], facts: Facts, args: Any) -
         names = part[1].split("+") if len(part) > 1 else PREFILL_LAYER
         vector = found.costs.prefill
         layers = vector[q.F_MOE_LAYERS] + vector[q.F_DENSE_LAYERS]
-        if len(part) > 1 and part[1] in ("gate", "dispatch", "experts", "combine"):
+        if len(part) > 1 and part[1].split("+")[0] in MOE_ONLY:
             layers = vector[q.F_MOE_LAYERS]
         return math.fsum(p.operators.get(n, 0.0) for n in names) / float(layers)
     return {
@@ -226,7 +227,7 @@ def _exchange(name: str, overrides: Mapping[str, Any], facts: Facts, args: Any) 
         wire = max(tokens * t.dispatch_send_s, rows * t.dispatch_receive_s)
         return t.dispatch_fixed_s + tokens * t.dispatch_message_s + wire
     wire = max(rows * t.combine_send_s, tokens * t.combine_receive_s)
-    return t.combine_fixed_s + tokens * t.combine_message_s + wire
+    return t.combine_fixed_s + wire
 
 
 def _stream(name: str, overrides: Mapping[str, Any], facts: Facts, args: Any) -> float:

@@ -154,7 +154,6 @@ def _fill_mode(
         late = (o.ACTIVATION_BYTES + 1.0) * s.hidden / m.vector_bytes_per_s(moe.vector)
         p[at + q.EXPERT_VECTOR] += late
     p[at + q.COMBINE_FIXED] = t.combine_fixed_s
-    p[at + q.COMBINE_MESSAGE] = t.combine_message_s / moe.copying
     p[at + q.COMBINE_SEND], p[at + q.COMBINE_RECEIVE] = t.combine_send_s, t.combine_receive_s
     if at == q.SEQUENCE:
         # Every barrier of the exchange waits for the slowest die. With two microbatches under
@@ -224,6 +223,7 @@ def _fill_prefill_attention(p: np.ndarray, x: Setting, staged: bool) -> None:
     p[q.F_INPUT_WEIGHT] = down[0] + up[0] * heads_share
     p[q.F_INPUT_TOKEN] = _fused(m, o.prefill_down(s, f)) + _fused(m, o.prefill_up(s, f))
     p[q.F_CORE_FIXED], p[q.F_CORE_PAIR] = gap, pair_s(x)
+    p[q.F_HIT_TOKEN] = _fused(m, o.cached_up(s, f)) / x.layout.dies
     if staged:
         # Latents travel in the format in which the up-projections read them.
         latent = f.activation_bytes * (s.q_lora + s.kv_lora) + o.ACTIVATION_BYTES * s.rope_dim
@@ -248,10 +248,13 @@ def _fill_prefill_moe(p: np.ndarray, x: Setting) -> None:
     t = moe_traffic(s, x.communication, m, x.facts, x.exchange)
     p[q.F_DISPATCH_FIXED], p[q.F_COMBINE_FIXED] = t.dispatch_fixed_s, t.combine_fixed_s
     p[q.F_DISPATCH_CORE] = t.dispatch_message_s
-    p[q.F_DISPATCH_WIRE], p[q.F_DISPATCH_RECEIVE] = t.dispatch_send_s, t.dispatch_receive_s
-    p[q.F_COMBINE_WIRE], p[q.F_COMBINE_RECEIVE] = t.combine_send_s, t.combine_receive_s
+    # Copy engines move prefill's rows (arXiv 2506.12708v2 section 4.3.2), not vector cores.
+    rate = m.fitted["copy_engine"] if m.family == "ascend" else 1.0
+    p[q.F_DISPATCH_WIRE] = t.dispatch_send_s / rate
+    p[q.F_DISPATCH_RECEIVE] = t.dispatch_receive_s / rate
+    p[q.F_COMBINE_WIRE], p[q.F_COMBINE_RECEIVE] = t.combine_send_s / rate, t.combine_receive_s / rate
     gathered = (s.top_k + 1) * o.combine_bytes(s)
-    p[q.F_COMBINE_CORE] = t.combine_message_s + gathered / m.vector_bytes_per_s()
+    p[q.F_COMBINE_CORE] = gathered / m.vector_bytes_per_s()
     expert = _seconds(m, o.expert(s, f), whole)
     p[q.F_EXPERT_FIXED], p[q.F_EXPERT_WEIGHT] = 2 * gap, expert[0]
     p[q.F_EXPERT_TOKEN], p[q.F_EXPERT_VECTOR] = max(expert[1], expert[2]), expert[3]

@@ -1,14 +1,15 @@
 """Time of collectives: dispatch, combine, all-gather, all-to-all, from the fabric's prices.
 
-A collective is a fixed cost (launch, barrier), flags to every peer, per-message work of vector
-cores, and bytes at the rate the fabric grants (hardware/routes.py). What the coefficients of the
-first three are for AIV-written collectives is fitted to the published table over EP degree
+A collective is a fixed cost (launch), a barrier whose rounds grow with the logarithm of its
+peers, per-message work of vector cores, and bytes at the rate the fabric grants
+(hardware/routes.py). What the coefficients of the first three are for AIV-written collectives is fitted to the published table over EP degree
 (arXiv 2506.12708v2 Table 7); other machine families take them from data/operators.toml.
 Nothing here knows which tokens go where: the busiest die's excess arrives as a factor.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -41,9 +42,9 @@ class Exchange:
 class MoeTraffic:
     """Coefficients of one dispatch and one combine; all in seconds.
 
-    dispatch = fixed + token * (tokens of the busiest sender)
+    dispatch = fixed + message * tokens of the busiest sender
                + max(send * tokens, receive * hot tokens received); combine likewise, with the
-    hot tokens on the sending side. `*_message` need all vector cores.
+    hot tokens on the sending side. `dispatch_message` needs all vector cores.
     """
 
     dispatch_fixed_s: float
@@ -51,7 +52,6 @@ class MoeTraffic:
     dispatch_send_s: float
     dispatch_receive_s: float
     combine_fixed_s: float
-    combine_message_s: float
     combine_send_s: float
     combine_receive_s: float
 
@@ -90,13 +90,12 @@ def moe_traffic(
     answered = combine_bytes(s)
     table = f"operators.{m.family}"
     if m.family == "ascend":
-        fixed, flag = m.fitted["comm_fixed"], m.fitted["flag"]
-        message = m.fitted["message"]
+        fixed, barrier = m.fitted["comm_fixed"], m.fitted["barrier_round"]
         quantise = m.fitted["quantise"] if comm.early_quantisation else 0.0
     else:
-        fixed, flag = facts.si(f"{table}.comm_fixed"), facts.si(f"{table}.comm_flag")
-        message = quantise = 0.0
-    start = fixed + x.latency_s + flag * x.peers
+        fixed, barrier = facts.si(f"{table}.comm_fixed"), facts.si(f"{table}.barrier_round")
+        quantise = 0.0
+    start = fixed + x.latency_s + barrier * math.log2(x.peers)
     per_token = s.top_k * x.remote
     extra = 0.0
     if not comm.fused:
@@ -104,11 +103,10 @@ def moe_traffic(
         extra = facts.si("operators.unfused.sync") + _unfused(facts, x.peers)
     return MoeTraffic(
         dispatch_fixed_s=start + extra,
-        dispatch_message_s=s.top_k * (message + quantise),
+        dispatch_message_s=s.top_k * quantise,
         dispatch_send_s=per_token * sent / x.rate_bytes_per_s,
         dispatch_receive_s=x.remote * sent / x.rate_bytes_per_s,
         combine_fixed_s=start,
-        combine_message_s=s.top_k * message,
         combine_send_s=x.remote * answered / x.rate_bytes_per_s,
         combine_receive_s=per_token * answered / x.rate_bytes_per_s,
     )

@@ -51,8 +51,7 @@ def dispatch_s(p: np.ndarray, m: int, tokens: float, received: float) -> float:
 def combine_s(p: np.ndarray, m: int, tokens: float, answered: float) -> float:
     """Combine: the hottest expert die sends `answered` rows back, each die adds up `tokens`."""
     wire = max(p[m + q.COMBINE_SEND] * answered, p[m + q.COMBINE_RECEIVE] * tokens)
-    work = (p[m + q.COMBINE_MESSAGE] + p[m + q.COMBINE_VECTOR]) * tokens
-    return p[m + q.COMBINE_FIXED] + work + wire
+    return p[m + q.COMBINE_FIXED] + wire
 
 
 @njit(cache=True)

@@ -68,16 +68,14 @@ DECODE_OPERATORS = (
     EXPERT_IO,
     EXPERT_VECTOR,
     COMBINE_FIXED,
-    COMBINE_MESSAGE,
     COMBINE_SEND,  # per token an expert die sends back
     COMBINE_RECEIVE,
-    COMBINE_VECTOR,
     MODE,
-) = range(30)
+) = range(28)
 
 SEQUENCE = 0  # all cores, one operator after the other
 SPLIT = MODE  # the first of SPLITS ways to share the cores between the two streams
-SPLITS = 5
+SPLITS = 9
 (
     QUERY_TOKENS,  # tokens of a request in one pass: 1 + draft tokens
     DRAFTS,
@@ -169,6 +167,7 @@ PREFILL_OPERATORS = (
     F_INPUT_TOKEN,  # per token of the most loaded die, all cores
     F_GATHER_FIXED,
     F_GATHER_TOKEN,  # per token of the batch
+    F_HIT_TOKEN,  # up-projection of one cached token of the batch
     F_CORE_FIXED,
     F_CORE_PAIR,  # per query-key pair on the die
     F_EXCHANGE_FIXED,
@@ -201,7 +200,7 @@ PREFILL_OPERATORS = (
     F_TOKEN_FLOPS,  # per token of the die, without attention pairs
     F_PAIR_FLOPS,
     PREFILL_SIZE,
-) = range(47)
+) = range(48)
 
 
 def operator_sink(names: tuple[str, ...]) -> np.ndarray:

@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from twin.facts import Facts
 from twin.hardware.fabric import Fabric
+from twin.hardware.routes import pool_read
 from twin.model.costs import Costs, RoleCosts, build_costs
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
 from twin.model.mixed import mixed_iteration_s
 from twin.model.params import DECODE_OPERATORS, PREFILL_OPERATORS, operator_sink
-from twin.model.prefill import prefill_batch_s, prefill_flops
+from twin.model.prefill import prefill_batch_s, prefill_flops, prefill_hits_s
 from twin.model.shape import ModelError
 from twin.spec import Scenario
 
@@ -29,6 +30,7 @@ Hot = tuple[NDArray[np.float64], NDArray[np.float64]]  # tokens f8[G], factor f8
 EVEN: Hot = (np.array([1.0]), np.array([1.0]))
 
 ROOF = {
+    "fetch": "memory pool",
     "attention_core": "cube cores",
     "dispatch": "UB plane and vector cores",
     "combine": "UB plane",
@@ -115,7 +117,7 @@ def predict(
         rates["colocated"] = decode.requests_per_s
         space = costs.colocated_role.kv_tokens_per_die
     if costs.prefill_role is not None:
-        prefill = _prefill(scenario, costs, given, hit_tokens, prefill_hot)
+        prefill = _prefill(scenario, costs, fabric, given, hit_tokens, prefill_hot)
         rates["prefill"] = prefill.requests_per_s
         space = costs.prefill_role.kv_tokens_per_die
     if costs.decode_role is not None:
@@ -215,7 +217,7 @@ def _decode_figures(
 
 
 def _prefill(
-    s: Scenario, costs: Costs, given: float, hits: float, hot: Hot
+    s: Scenario, costs: Costs, fabric: Fabric, given: float, hits: float, hot: Hot
 ) -> PrefillPrediction:
     role = costs.prefill_role
     assert role is not None
@@ -234,10 +236,16 @@ def _prefill(
     if d.attention == "dp":  # whole prompts on a die: some dies have one more, or the only one
         most = math.ceil(prompts / role.dies) / prompts
     ops = operator_sink(PREFILL_OPERATORS)
+    cached = prompts * hits
     took = prefill_batch_s(
         role.vector, tokens, pairs, tokens * most, pairs * most, *hot, ops
     )
+    took += prefill_hits_s(role.vector, cached, ops)
+    fetch = _fetch_s(s, costs, fabric, cached)
     operators = {n: float(v) for n, v in zip(PREFILL_OPERATORS, ops, strict=True) if v > 0.0}
+    if fetch > 0.0:
+        operators["fetch"] = fetch
+        took += fetch
     binds = max(operators, key=lambda n: (operators[n], n))
     peak = costs.chip.peak(s.deployment.precision.weights) * role.dies
     return PrefillPrediction(
@@ -250,6 +258,15 @@ def _prefill(
         cube_utilisation=prefill_flops(role.vector, tokens, pairs) / (took * peak),
         requests_per_s=costs.prefill_instances * prompts / took,
     )
+
+
+def _fetch_s(s: Scenario, costs: Costs, fabric: Fabric, cached: float) -> float:
+    """Seconds to read cached tokens from the memory pool before a batch computes."""
+    role = costs.prefill_role
+    if cached <= 0.0 or role is None:
+        return 0.0
+    price = pool_read(fabric, range(role.dies), s.memory_pool.plane)
+    return price.latency_s + cached * costs.kv_bytes_per_token / price.bytes_per_s
 
 
 def _colocated(

@@ -17,7 +17,7 @@ from twin.model import params as q
 from twin.model.params import PREFILL_OPERATORS
 from twin.model.roofline import interpolate, roof
 
-__all__ = ["PREFILL_OPERATORS", "prefill_batch_s"]
+__all__ = ["PREFILL_OPERATORS", "prefill_batch_s", "prefill_hits_s"]
 
 
 @njit(cache=True)
@@ -145,6 +145,21 @@ def prefill_batch_s(
     ops[q.PO_DISPATCH] += shown * sent / (sent + answered)
     ops[q.PO_COMBINE] += shown * answered / (sent + answered)
     return time + main + shown
+
+
+@njit(cache=True)
+def prefill_hits_s(p: np.ndarray, hit_tokens: float, ops: np.ndarray) -> float:
+    """Seconds a batch takes longer for `hit_tokens` cached tokens that its prompts attend to.
+
+    Their latents are gathered and projected up to keys and values of all heads, as if computed:
+    multi-head attention does not absorb. Comes on top of prefill_batch_s; ops as there.
+    """
+    layers = p[q.F_MOE_LAYERS] + p[q.F_DENSE_LAYERS]
+    a = p[q.F_HIT_TOKEN] * hit_tokens * layers
+    b = p[q.F_GATHER_TOKEN] * hit_tokens * layers
+    ops[q.PO_INPUT] += a
+    ops[q.PO_GATHER] += b
+    return a + b
 
 
 @njit(cache=True)

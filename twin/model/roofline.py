@@ -19,14 +19,14 @@ from twin.hardware.chip import Chip
 
 FITTED = (
     "comm_fixed",
-    "message",
     "quantise",
-    "flag",
+    "barrier_round",
     "vector_utilisation",
     "kernel_gap",
     "vector_contention",
     "saturating_share",
     "jitter",
+    "copy_engine",
 )
 
 

@@ -32,7 +32,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-out = Console()
+# A pipe has no width of its own; 80 columns would cut names and figures in two.
+out = Console(width=None if sys.stdout.isatty() else 120)
 err = Console(stderr=True)
 
 Asked = Annotated[str, typer.Argument(help="A scenario file (.toml) or a preset's key.")]
@@ -167,6 +168,54 @@ def import_trace(
 
 
 @app.command()
+def evidence(as_json: AsJson = False) -> None:
+    """Put published figures beside the twin's own, with the error of each."""
+    from twin.lab.evidence import evidence as rows_of
+    from twin.lab.evidence import summary
+    from twin.lab.library import load_facts
+
+    found = rows_of(load_facts())
+    if as_json:
+        _print_json({"summary": summary(found), "rows": found})
+        return
+    rows = [
+        (
+            row["id"],
+            f"{row['published']:,.5g} {row['unit']}",
+            f"{row['twin']:,.5g} {row['unit']}",
+            f"{100 * row['error']:+.1f} %",
+            "fitted" if row["calibrates"] else "",
+        )
+        for row in found
+    ]
+    _print_rows("Published figures", ("row", "published", "twin", "error", ""), rows)
+    errors = [(k.replace("_", " "), f"{100 * v:.1f} %") for k, v in summary(found).items()]
+    _print_rows("Absolute error", ("rows", "error"), errors)
+
+
+@app.command()
+def calibrate(
+    write: Annotated[bool, typer.Option(help="Replace data/calibration.toml.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Fit the few constants of the model to the published rows that calibrate."""
+    from twin.lab.calibrate import calibrate as fitted
+    from twin.lab.calibrate import write_calibration
+    from twin.lab.library import load_facts
+
+    with err.status("fitting"):
+        fit = fitted(load_facts())
+    if write:
+        write_calibration(fit)
+    if as_json:
+        _print_json(asdict(fit))
+        return
+    _print_rows("Constants", ("constant", "value"), [(k, f"{v:g}") for k, v in fit.values.items()])
+    errors = [(k, f"{100 * v:+.1f} %") for k, v in fit.errors.items()]
+    _print_rows("Rows fitted to", ("row", "error"), errors)
+
+
+@app.command()
 def bench(
     only: Annotated[str, typer.Option(help="Only benchmarks whose name holds this text.")] = "",
     trace: TraceFile = None,
@@ -249,14 +298,11 @@ def _print_run(found: Mapping[str, Any]) -> None:
 def _print_rows(title: str, heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     """A table; cells are plain text."""
     table = Table(title=escape(title), title_justify="left")
-    for head in heads:
-        numeric = all(row[heads.index(head)][:1].isdigit() for row in rows)
+    for at, head in enumerate(heads):
+        numeric = all(row[at][:1] in "+-0123456789" for row in rows)
         # The name of a thing stays on one line: a broken one cannot be copied.
         table.add_column(
-            head,
-            justify="right" if numeric else "left",
-            overflow="fold",
-            no_wrap=head == heads[0],
+            head, justify="right" if numeric else "left", overflow="fold", no_wrap=at == 0
         )
     for row in rows:
         table.add_row(*map(escape, row))

@@ -252,7 +252,8 @@ def _fill_prefill_moe(p: np.ndarray, x: Setting) -> None:
     rate = m.fitted["copy_engine"] if m.family == "ascend" else 1.0
     p[q.F_DISPATCH_WIRE] = t.dispatch_send_s / rate
     p[q.F_DISPATCH_RECEIVE] = t.dispatch_receive_s / rate
-    p[q.F_COMBINE_WIRE], p[q.F_COMBINE_RECEIVE] = t.combine_send_s / rate, t.combine_receive_s / rate
+    p[q.F_COMBINE_WIRE] = t.combine_send_s / rate
+    p[q.F_COMBINE_RECEIVE] = t.combine_receive_s / rate
     gathered = (s.top_k + 1) * o.combine_bytes(s)
     p[q.F_COMBINE_CORE] = gathered / m.vector_bytes_per_s()
     expert = _seconds(m, o.expert(s, f), whole)

@@ -2,8 +2,9 @@
 
 A collective is a fixed cost (launch), a barrier whose rounds grow with the logarithm of its
 peers, per-message work of vector cores, and bytes at the rate the fabric grants
-(hardware/routes.py). What the coefficients of the first three are for AIV-written collectives is fitted to the published table over EP degree
-(arXiv 2506.12708v2 Table 7); other machine families take them from data/operators.toml.
+(hardware/routes.py). The coefficients of the first three are fitted, for collectives that vector
+cores write, to the published table over EP degree (arXiv 2506.12708v2 Table 7); other machine
+families take them from data/operators.toml.
 Nothing here knows which tokens go where: the busiest die's excess arrives as a factor.
 """
 

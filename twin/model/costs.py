@@ -169,7 +169,8 @@ def _role(
         buffers /= i.dies
         vector = prefill_vector(setting, d.prefill.attention, d.prefill.microbatch, drafts > 0)
     elif i.role == "decode":
-        vector = decode_vector(setting, drafts, d.decode.microbatch, _ways(facts, setting.machine.family))
+        ways = _ways(facts, setting.machine.family)
+        vector = decode_vector(setting, drafts, d.decode.microbatch, ways)
     else:
         vector = mixed_vector(setting, drafts)
     vector.flags.writeable = False

@@ -10,8 +10,6 @@ which requests run (the engine).
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numba import njit
 
@@ -27,7 +25,7 @@ from twin.model.layer import (
     output_s,
     prolog_s,
     routed_per_die,
-    slowest_rank,
+    survey,
 )
 from twin.model.params import DECODE_OPERATORS
 from twin.model.roofline import interpolate, roof
@@ -174,14 +172,23 @@ def best_split(
 
     The engine adjusts the cores of the streams to the load (arXiv 2506.12708v2 section 4.2.3).
     """
-    best = q.SPLIT
-    shortest = math.inf
-    for way in range(int(p[q.WAYS])):
-        m = q.SPLIT + way * q.MODE
-        one, other = streams(p, m, requests, context, busiest, total, dies, hot)
+    low, high = 0, int(p[q.WAYS]) - 1
+    while low < high:  # more cores for attention: its stream shortens, the other grows
+        middle = (low + high) // 2
+        one, other = streams(
+            p, q.SPLIT + middle * q.MODE, requests, context, busiest, total, dies, hot
+        )
+        if one > other:
+            low = middle + 1
+        else:
+            high = middle
+    best = q.SPLIT + low * q.MODE
+    one, other = streams(p, best, requests, context, busiest, total, dies, hot)
+    shortest = max(one, other)
+    if low > 0:
+        one, other = streams(p, best - q.MODE, requests, context, busiest, total, dies, hot)
         if max(one, other) < shortest:
-            shortest = max(one, other)
-            best = m
+            return best - q.MODE, 2.0 * max(one, other)
     return best, 2.0 * shortest
 
 
@@ -225,17 +232,12 @@ def decode_iteration_s(
     tokens that enter the MoE at once; ops f8[len(DECODE_OPERATORS)] gets the seconds of each
     operator on the critical path added, in all exactly what is returned.
     """
-    busiest = 0
-    total = 0
-    for i in range(first, first + count):
-        total += requests[i]
-        busiest = max(busiest, requests[i])
+    who, busiest, total = survey(p, requests, context, first, count)
     if total == 0:
         return 0.0
     dies = float(count)
     entering = p[q.QUERY_TOKENS] * total
     hot = interpolate(entering, hot_tokens, hot_factor)
-    who = slowest_rank(p, requests, context, first, count)
     mine, its = float(requests[who]), context[who]
     most, whole = float(busiest), float(total)
     time = _dense_layers_s(p, mine, its, ops)

@@ -109,41 +109,31 @@ def attention_s(p: np.ndarray, m: int, tokens: float, core: float) -> float:
 
 
 @njit(cache=True)
-def slowest_rank(
+def survey(
     p: np.ndarray, requests: np.ndarray, context: np.ndarray, first: int, count: int
-) -> int:
-    """Index of the rank whose attention takes longest, all operators in sequence.
+) -> tuple[int, int, int]:
+    """(slowest rank, most requests of a rank, requests of all) of ranks first..first+count.
 
-    requests i8[R], context f8[R] (tokens summed over a rank's requests); ranks
-    first..first+count. On split cores the same rank is the slowest but for a hair, because its
-    attention costs more with more requests and with more context in either mode.
+    requests i8[R], context f8[R] (tokens summed over a rank's requests). The slowest is the rank
+    whose attention takes longest with all operators in sequence; on split cores it is the same
+    but for a hair, because attention costs more with more requests and with more context in
+    either mode. For the same reason a rank with no more of either than the slowest so far needs
+    no look at its roofs.
     """
-    m = q.SEQUENCE
-    query = p[q.QUERY_TOKENS]
-    vector = (p[m + q.PROLOG_VECTOR] + p[m + q.OUTPUT_VECTOR]) * query
-    core = p[m + q.CORE_CONTEXT]
-    a_flop = p[m + q.PROLOG_FLOP] * query
-    a_weight = p[m + q.PROLOG_WEIGHT]
-    a_io = p[m + q.PROLOG_IO] * query
-    b_flop = p[m + q.OUTPUT_FLOP] * query
-    b_weight = p[m + q.OUTPUT_WEIGHT]
-    b_io = p[m + q.OUTPUT_IO] * query
-    slowest = -1.0
-    who = first
+    who, busiest, total = first, 0, 0
+    slowest, mine, its = -1.0, -1, -1.0
     for i in range(first, first + count):
         r = requests[i]
-        a = a_weight + a_io * r
-        b = b_weight + b_io * r
-        t = (
-            vector * r
-            + core * context[i]
-            + math.sqrt(a_flop * a_flop * r * r + a * a)
-            + math.sqrt(b_flop * b_flop * r * r + b * b)
-        )
-        if t > slowest:
-            slowest = t
-            who = i
-    return who
+        c = context[i]
+        total += r
+        busiest = max(busiest, r)
+        if r > mine or c > its:
+            tokens = p[q.QUERY_TOKENS] * r
+            t = attention_s(p, q.SEQUENCE, tokens, p[q.SEQUENCE + q.CORE_CONTEXT] * c)
+            if t > slowest:
+                slowest, mine, its = t, r, c
+                who = i
+    return who, busiest, total
 
 
 @njit(cache=True)

@@ -11,7 +11,7 @@ from numba import njit
 
 from twin.model import params as q
 from twin.model.decode import decode_flops, launch_gap_s, layers_in_sequence_s, outside_s
-from twin.model.layer import attention_s, dense_s, moe_s, slowest_rank
+from twin.model.layer import attention_s, dense_s, moe_s, survey
 from twin.model.params import DECODE_OPERATORS
 from twin.model.roofline import interpolate
 
@@ -38,17 +38,12 @@ def mixed_iteration_s(
     over the ranks; ops f8[len(DECODE_OPERATORS)]: decode's operators as if alone, and what the
     chunk adds as `prefill_chunk`.
     """
-    busiest = 0
-    total = 0
-    for i in range(first, first + count):
-        total += requests[i]
-        busiest = max(busiest, requests[i])
+    who, busiest, total = survey(p, requests, context, first, count)
     if total == 0 and chunk_tokens <= 0.0:
         return 0.0
     dies = float(count)
     query = p[q.QUERY_TOKENS]
     hot = interpolate(query * total + chunk_tokens, hot_tokens, hot_factor)
-    who = slowest_rank(p, requests, context, first, count)
     mine = float(requests[who])
     time = 0.0
     if total > 0:

@@ -29,7 +29,7 @@ from twin.engine.world import (
     UB_BYTES,
     World,
 )
-from twin.model.prefill import prefill_batch_s, prefill_flops, prefill_hbm_bytes
+from twin.model.prefill import prefill_batch_s, prefill_flops, prefill_hbm_bytes, prefill_hits_s
 from twin.serving.batching import tokens_to_take
 from twin.serving.memory_pool import keep_chain, matched_blocks
 from twin.serving.rng import uniform
@@ -174,6 +174,8 @@ def run_batch(world: World, p: int, now_s: float, taken: int, hits: int, pairs: 
         costs.prefill_hot_factor,
         operators,
     )
+    if hits > 0:
+        compute_s += prefill_hits_s(costs.prefill, float(hits), operators)
     fetched = hits * settings.kv_bytes_per_token
     fetch_s = 0.0
     if hits > 0:

@@ -4,6 +4,7 @@
 #   make test    every check and every test, the real-browser ones included
 #   make check   formatting, lint, types, layers
 #   make docs    the tables that are made: fields, presets, files
+#   make golden  the presets' golden figures, after a change that is meant to move them
 #   make bench   the benchmarks: reported, not asserted
 #   make clean   forget the environment and every cached file, keep data/twin.db
 
@@ -15,7 +16,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& command -v "$$p" && break; done)
 
-.PHONY: help serve test check docs bench clean
+.PHONY: help serve test check docs golden bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -37,8 +38,12 @@ test: check
 docs: $(VENV)/.runtime
 	$(BIN)/python -m twin.lab.documents
 
+golden: $(VENV)/.dev
+	$(BIN)/python -m tests.golden.test_presets
+
 bench: $(VENV)/.dev
-	$(BIN)/python -m pytest tests/benchmarks -o python_files='bench_*.py' -o python_functions='bench_*' --benchmark-only \
+	$(BIN)/python -m pytest tests/benchmarks --benchmark-only \
+		-o python_files='bench_*.py' -o python_functions='bench_*' \
 		--benchmark-columns=median,rounds --benchmark-sort=name
 
 clean:

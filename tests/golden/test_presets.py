@@ -1,0 +1,57 @@
+"""Golden figures of the presets: what each of them answered when its figures last changed.
+
+A change here is a line in CHANGELOG. `make golden` writes the file anew.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from twin.engine.simulate import Run, simulate
+from twin.lab.library import load_facts, presets
+
+GOLDEN = Path(__file__).with_name("presets.json")
+FIGURES = (
+    "requests", "finished", "rejected", "preemptions", "ttft_s_p50", "ttft_s_p99", "tpot_s_mean",
+    "e2e_s_p50", "goodput_req_per_s", "hit_token_ratio", "prefill_tokens_per_s_per_npu",
+    "decode_tokens_per_s_per_npu", "decode_iteration_s_mean",
+)  # fmt: skip
+KEYS = [p.key for p in presets()]
+
+
+@cache
+def answer(key: str) -> Run:
+    return simulate(next(p.scenario for p in presets() if p.key == key), load_facts())
+
+
+def figures(key: str) -> dict[str, float | None]:
+    """Headline figures at six digits: enough to see any change that matters."""
+    summary = answer(key).summary
+    return {f: float(f"{v:.6g}") if (v := summary[f]) is not None else None for f in FIGURES}
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_preset_answers_as_before(key: str):
+    golden = json.loads(GOLDEN.read_text("utf-8"))
+    assert figures(key) == pytest.approx(golden[key], rel=1e-5), "run `make golden`, and say why"
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_preset_breaks_no_law_and_serves_everyone(key: str):
+    run = answer(key)
+    assert run.valid, [c for c in run.checks if not c["ok"]]
+    assert run.summary["rejected"] == 0
+    assert run.summary["requests_steady"] >= 500
+
+
+def test_every_golden_figure_belongs_to_a_preset():
+    assert list(json.loads(GOLDEN.read_text("utf-8"))) == KEYS
+
+
+if __name__ == "__main__":
+    text = json.dumps({key: figures(key) for key in KEYS}, indent=1)
+    GOLDEN.write_text(text + "\n", "utf-8")

@@ -38,7 +38,6 @@ from twin.engine.world import (
 )
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
 from twin.serving.batching import iterations_needed
-from twin.serving.rng import normal, uniform
 
 
 @njit(cache=True)
@@ -98,8 +97,9 @@ def join(world: World, d: int, i: int, now_s: float) -> None:
         left,
         settings.draft_tokens,
         settings.acceptance,
-        normal(settings.key_accept, draw),
-        uniform(settings.key_round, draw),
+        settings.key_accept,
+        settings.key_round,
+        draw,
     )
     due = state.iteration[d] + iterations
     request.joined[i] = state.iteration[d]

@@ -1,0 +1,155 @@
+"""I1-I14 of the reliability notes hold on every run: generated scenarios, and every preset."""
+
+import re
+from collections import Counter
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from tests.engine.small import facts_with_kv_space, recorded, small
+from twin.engine.setup import ScenarioError
+from twin.engine.simulate import simulate
+from twin.lab.library import load_facts, presets
+from twin.model.costs import ModelError
+from twin.spec import SpecError
+
+ROUTERS = ("round_robin", "least_loaded", "power_of_two", "prefix_affinity", "session_sticky")
+ARRIVALS = ("poisson", "gamma", "uniform", "closed_loop", "trace")
+SEEN: Counter[str] = Counter()
+
+
+def one(*values):
+    return st.sampled_from(values)
+
+
+FIELDS = {
+    "seed": st.integers(0, 1000),
+    "horizon_s": one(2.0, 3.0, 5.03),
+    "warmup_s": one(0.0, 0.5),
+    "step_s": one(0.01, 0.05, 0.37),
+    "supernode.scale_up": one("supernode", "node"),
+    "workload.arrivals": one(*ARRIVALS),
+    "workload.rate_req_per_s": one(3.0, 40.0, 150.0),
+    "workload.cv": one(0.5, 3.0),
+    "workload.concurrency": one(1, 30, 300),
+    "workload.think_s": one(0.0, 0.3),
+    "workload.input_tokens": one(1, 127, 700, 5000),
+    "workload.output_tokens": one(1, 2, 60, 700),
+    "workload.lengths": one("fixed", "fixed", "azure-2023-conv"),
+    "workload.prefix": one("none", "shared", "sessions"),
+    "deployment.mode": one("disaggregated", "colocated", "prefill_only", "decode_only"),
+    "deployment.prefill.tokens_per_npu": one(256, 4096),
+    "deployment.prefill.chunk_tokens": one(0, 300),
+    "deployment.prefill.attention": one("sp_tp_sp", "dp"),
+    "deployment.decode.batch_per_npu": one(1, 7, 64),
+    "deployment.colocated.chunk_tokens_per_npu": one(16, 1024),
+    "deployment.kv_transfer_plane": one("rdma", "ub", "vpc"),
+    "front_end.api_servers": one(1, 16),
+    "front_end.service_ms": one(0.0, 4.0),
+    "router.policy": one(*ROUTERS),
+    "memory_pool.enabled": st.booleans(),
+    "memory_pool.scope": one("shared", "local"),
+    "memory_pool.gb_per_node": one(0.001, 0.05, 64.0),
+    "memory_pool.plane": one("ub", "vpc"),
+    "experts.placement": one("round_robin", "eplb", "perfect"),
+}
+
+
+@st.composite
+def recorded_streams(draw):
+    n = draw(st.integers(1, 60))
+    gaps = draw(st.lists(st.floats(0, 0.1), min_size=n, max_size=n))
+    inputs = draw(st.lists(st.integers(1, 3000), min_size=n, max_size=n))
+    outputs = draw(st.lists(st.integers(1, 200), min_size=n, max_size=n))
+    if draw(st.booleans()):
+        return recorded(list(np.cumsum(gaps)), inputs, outputs)
+    chains, blocks = [], 0
+    for tokens in inputs:  # every prompt goes on from the beginning of an earlier one
+        known = chains[draw(st.integers(0, len(chains) - 1))] if chains else []
+        kept = known[: draw(st.integers(0, len(known)))][: tokens // 128]
+        fresh = tokens // 128 - len(kept)
+        chains.append([*kept, *range(blocks, blocks + fresh)])
+        blocks += fresh
+    return recorded(list(np.cumsum(gaps)), inputs, outputs, chains)
+
+
+@settings(
+    max_examples=120, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
+)
+@given(
+    st.fixed_dictionaries(FIELDS),
+    recorded_streams(),
+    st.none() | st.integers(1500, 9000),
+)
+def test_every_law_holds_on_any_small_scenario(fields, trace, kv_tokens):
+    if fields.get("workload.arrivals") == "trace":
+        fields |= {"workload.trace.digest": trace.digest}
+    scenario = small(fields)
+    facts = load_facts()
+    if kv_tokens is not None and scenario.deployment.mode != "prefill_only":
+        facts = facts_with_kv_space(scenario, kv_tokens)
+    try:
+        run = simulate(scenario, facts, trace)
+    except (ModelError, ScenarioError) as error:
+        assert re.search("does not fit|no request arrives", str(error))
+        assume(False)
+    lawful(run)
+    count(run)
+
+
+def lawful(run):
+    assert run.valid, [c for c in run.checks if not c["ok"]]
+    assert len({c["id"] for c in run.checks}) == len(run.checks) >= 12
+    requests, summary = run.tables["requests"], run.summary
+    # I1 and I13 from the table alone.
+    status = dict(requests.group_by("status").len().iter_rows())
+    inside = status.get("queued", 0) + status.get("running", 0)
+    assert requests["request_id"].n_unique() == requests.height == summary["requests"]
+    assert status.get("finished", 0) == summary["finished"]
+    assert inside == summary["running"]
+    rejected = requests.filter(pl.col("status") == "rejected")
+    assert rejected.height == summary["rejected"] and (rejected["reason"] != "").all()
+    # I10: prompt = hit + computed, and at least the last token is computed.
+    block = run.scenario.memory_pool.block_tokens
+    hits, prompt = requests["hit_tokens"], requests["input_tokens"]
+    assert (hits >= 0).all() and (hits < prompt).all()
+    if run.scenario.workload.arrivals != "trace":
+        assert ((hits % block == 0) | (hits == prompt - 1)).all()
+    # I4: every link, and what goes out comes in.
+    links = run.tables["links"]
+    assert (links["utilisation_mean"] <= 1 + 1e-9).all()
+    for _, flows in links.group_by("plane"):
+        out = flows.filter(pl.col("direction") == "out")["bytes"].sum()
+        into = flows.filter(pl.col("direction") == "in")["bytes"].sum()
+        assert out == pytest.approx(into, rel=1e-9) or run.summary["running"] > 0
+    for name in ("prefill_busy", "decode_busy", "kv_used_fraction", "pool_used_fraction"):
+        assert (run.tables["windows"][name].drop_nulls() <= 1 + 1e-9).all(), name
+
+
+def count(run):
+    s = run.scenario
+    SEEN.update([s.deployment.mode, s.workload.arrivals, s.router.policy, s.memory_pool.scope])
+    SEEN["preempted"] += bool(run.summary["preemptions"])
+    SEEN["rejected"] += bool(run.summary["rejected"])
+    SEEN["overloaded"] += any("overloaded" in note for note in run.notes)
+    SEEN["hits"] += bool(run.summary["hit_token_ratio"])
+
+
+def test_the_generated_scenarios_were_not_all_easy():
+    if not SEEN:
+        pytest.skip("runs after the generated scenarios only")
+    corners = ("preempted", "rejected", "overloaded", "hits", "local", *ARRIVALS, *ROUTERS)
+    assert all(SEEN[corner] >= 3 for corner in corners), SEEN
+
+
+@pytest.mark.parametrize("preset", presets(), ids=lambda p: p.key)
+def test_every_law_holds_on_every_preset(preset):
+    lawful(simulate(preset.scenario, load_facts()))
+
+
+def test_an_impossible_field_is_refused_in_one_sentence():
+    with pytest.raises(SpecError, match="needs 48 NPUs but supernode has 32"):
+        small({"deployment.decode.npus_per_instance": 20})

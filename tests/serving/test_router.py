@@ -1,0 +1,112 @@
+"""Routers: one family of laws for all, and what makes each of them itself."""
+
+import ast
+import inspect
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from twin.serving import router
+from twin.serving.router import ROUTERS, choose_instance, roomiest_rank
+
+loads = st.lists(st.integers(0, 100_000), min_size=1, max_size=12)
+draws = st.floats(0, 1, exclude_min=True, exclude_max=True)
+SEES = {"policy", "routed", "queued_tokens", "hit_tokens", "session", "draw_a", "draw_b"}
+
+
+def choose(name, queued, hits=None, routed=0, session=0, a=0.5, b=0.5):
+    queued = np.array(queued, np.int64)
+    hits = np.zeros(queued.size, np.int64) if hits is None else np.array(hits, np.int64)
+    return choose_instance(ROUTERS[name], routed, queued, hits, session, a, b)
+
+
+@pytest.mark.parametrize("name", ROUTERS)
+@settings(max_examples=60, derandomize=True, deadline=None)
+@given(data=st.data())
+def test_every_router_names_an_instance_and_plain_python_agrees(name, data):
+    queued = data.draw(loads)
+    hits = data.draw(st.lists(st.integers(0, 4096), min_size=len(queued), max_size=len(queued)))
+    asked = {
+        "routed": data.draw(st.integers(0, 10**9)),
+        "session": data.draw(st.integers(0, 2**31 - 1)),
+        "a": data.draw(draws),
+        "b": data.draw(draws),
+    }
+    chosen = choose(name, queued, hits, **asked)
+    assert 0 <= chosen < len(queued)
+    assert chosen == choose(name, queued, hits, **asked)
+    plain = choose_instance.py_func(
+        ROUTERS[name], asked["routed"], np.array(queued), np.array(hits), asked["session"],
+        asked["a"], asked["b"],
+    )  # fmt: skip
+    assert chosen == plain
+
+
+def test_no_router_can_see_an_output_length():
+    assert set(inspect.signature(choose_instance.py_func).parameters) == SEES
+    names = {
+        n.id if isinstance(n, ast.Name) else n.arg
+        for n in ast.walk(ast.parse(inspect.getsource(router)))
+        if isinstance(n, ast.Name | ast.arg)
+    }
+    assert not {n for n in names if "output" in n or "finish" in n or "due" in n}
+
+
+@pytest.mark.parametrize("name", ["least_loaded", "prefix_affinity"])
+@settings(max_examples=40, derandomize=True, deadline=None)
+@given(queued=st.lists(st.integers(0, 10**6), min_size=2, max_size=8, unique=True), data=st.data())
+def test_the_choice_follows_the_instance_when_instances_are_renamed(name, queued, data):
+    order = data.draw(st.permutations(range(len(queued))))
+    chosen = choose(name, queued)
+    renamed = choose(name, [queued[k] for k in order])
+    assert order[renamed] == chosen
+
+
+def test_power_of_two_is_renamed_with_its_draws():
+    assert choose("power_of_two", [5, 1, 3], a=0.1, b=0.9) == 2
+    assert choose("power_of_two", [3, 1, 5], a=0.9, b=0.1) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "chosen"),
+    [
+        ("round_robin", {"queued": [9, 9, 9], "routed": 7}, 1),
+        ("least_loaded", {"queued": [4, 2, 2]}, 1),
+        ("power_of_two", {"queued": [4, 2, 0], "a": 0.1, "b": 0.5}, 1),
+        ("prefix_affinity", {"queued": [900, 0], "hits": [1024, 0]}, 0),
+        ("prefix_affinity", {"queued": [1100, 0], "hits": [1024, 0]}, 1),
+        # Dynamo's vector: least of prefill work + load 18, 10, 11.
+        ("prefix_affinity", {"queued": [18, 10, 11], "hits": [0, 0, 0]}, 1),
+    ],
+)
+def test_hand_made_choices(name, asked, chosen):
+    assert choose(name, **asked) == chosen
+
+
+def test_sticky_sessions_stay_and_spread_evenly():
+    chosen = [choose("session_sticky", [0] * 7, session=s) for s in range(7000)]
+    moved = [choose("session_sticky", [99, 0, 0, 0, 0, 0, 0], session=s) for s in range(7000)]
+    assert chosen == moved
+    assert np.bincount(chosen).max() < 1.1 * 1000
+
+
+@settings(max_examples=100, derandomize=True, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.floats(0, 1000)), min_size=1, max_size=10),
+    st.floats(0, 1200),
+)
+def test_the_roomiest_rank_is_what_a_sort_would_find(ranks, need):
+    slots = np.array([s for s, _ in ranks])
+    tokens = np.array([t for _, t in ranks])
+    limit = np.full(slots.size, 4)
+    rows = [(s, t, r) for r, (s, t) in enumerate(ranks) if s < 4 and t + need <= 1000]
+    found = roomiest_rank(slots, tokens, 0, slots.size, limit, 1000.0, need)
+    assert found == (min(rows)[2] if rows else -1)
+    assert found == roomiest_rank.py_func(slots, tokens, 0, slots.size, limit, 1000.0, need)
+
+
+def test_ranks_of_other_instances_are_not_looked_at():
+    slots, tokens = np.array([0, 3, 2, 0]), np.zeros(4)
+    assert roomiest_rank(slots, tokens, 1, 2, np.full(4, 4), 10.0, 1.0) == 2

@@ -68,8 +68,8 @@ def figure(height: int = 300) -> go.Figure:
 
 def distribution(curves: Sequence[Curve], slo_s: float | None = None) -> Chart:
     """Cumulative distribution of durations, with the promise as a line. Values in seconds."""
-    known = [(curve, _quantiles(curve.values)) for curve in curves]
-    known = [(curve, points) for curve, points in known if points is not None]
+    cut = [(curve, _quantiles(curve.values)) for curve in curves]
+    known = [(curve, points) for curve, points in cut if points is not None]
     if not known:
         return empty("No finished request to show")
     right = max(float(x[round(0.995 * (QUANTILES - 1))]) for _, (x, _) in known)
@@ -315,7 +315,7 @@ def dies(ranks: pl.DataFrame, column: str, label: str, *, percent: bool) -> Char
         return empty("No die served")
     per_node = int(ranks.group_by("node").len()["len"].max() or 1)  # type: ignore[arg-type]
     nodes = int(ranks["node"].max() or 0) + 1  # type: ignore[arg-type]
-    per_node = max(per_node, int((ranks["die"] - ranks["die"].min()).max() or 0) // nodes + 1)  # type: ignore[operator,arg-type]
+    per_node = max(per_node, int((ranks["die"] - ranks["die"].min()).max() or 0) // nodes + 1)  # type: ignore[arg-type]
     field = np.full((per_node, nodes), np.nan)
     hover = np.full((per_node, nodes), "not in use", dtype=object)
     for row in ranks.iter_rows(named=True):
@@ -361,3 +361,30 @@ def _time_axis(horizon_s: float) -> tuple[float, str]:
     if horizon_s <= 900:
         return 1.0, "s"
     return (1 / 60, "min") if horizon_s <= 3 * 3600 else (1 / 3600, "h")
+
+
+def operators_beside(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Chart:
+    """Seconds by operator of several runs, a bar each: runs maps name to (colour, seconds)."""
+    each = {name: times for name, (_, times) in runs.items() if sum(times.values()) > 0}
+    if not each:
+        return empty("No iteration ran")
+    longest: dict[str, float] = {}
+    for times in each.values():
+        for operator, value in times.items():
+            longest[operator] = max(longest.get(operator, 0.0), value)
+    order = sorted((o for o in longest if longest[o] > 0), key=lambda o: (-longest[o], o))
+    factor, unit = _time_unit(max(longest.values()))
+    fig = figure(height=90 + (14 + 13 * len(each)) * len(order))
+    for name, times in each.items():
+        values = [times.get(operator, 0.0) for operator in order]
+        fig.add_bar(
+            y=[theme.title(o) for o in order], x=[v * factor for v in values], orientation="h",
+            name=name, marker={"color": runs[name][0], "line_width": 0},
+            customdata=[seconds(v) for v in values], hovertemplate="%{customdata}",
+        )  # fmt: skip
+    fig.update_layout(barmode="group", hovermode="y unified", bargap=0.25, bargroupgap=0.08)
+    fig.update_layout(legend={"traceorder": "normal"}, showlegend=len(each) > 1)
+    fig.update_xaxes(title_text=f"{unit} per iteration", showgrid=True)
+    fig.update_yaxes(autorange="reversed", nticks=len(order))
+    said = "; ".join(f"{name}: {seconds(sum(times.values()))}" for name, times in each.items())
+    return Chart(fig, f"Time of an iteration by operator. In all {said}.")

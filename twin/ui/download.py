@@ -1,0 +1,140 @@
+"""A run's results as files: made only when clicked, safe to open in a spreadsheet.
+
+Text that a spreadsheet would take for a formula gets a leading apostrophe; numbers stay numbers.
+A long table is compressed as it is written, so that millions of rows never lie in memory as text.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+import polars as pl
+import streamlit as st
+
+from twin.lab.library import scenario_to_toml
+from twin.lab.store import RunRow, Store
+from twin.metrics.measures import measure
+from twin.spec import Scenario
+from twin.ui import session
+
+FORMULA = r"^[=+\-@\t\r\x00]"  # what a spreadsheet takes for a formula, or may after trimming
+LONG_ROWS = 200_000  # from here on a CSV is compressed, and no JSON is offered
+SUMMARY, QUESTION = "Summary", "Scenario"
+MIME = {
+    "CSV": "text/csv", "CSV, gzip": "application/gzip", "JSON": "application/json",
+    "Parquet": "application/vnd.apache.parquet", "TOML": "application/toml",
+}  # fmt: skip
+SUFFIX = {"CSV": "csv", "CSV, gzip": "csv.gz", "JSON": "json", "Parquet": "parquet", "TOML": "toml"}
+
+
+def downloads(row: RunRow, scenario: Scenario) -> None:
+    """What to download, and a button for every format of it."""
+    store = session.store()
+    tables = store.runs.tables(row.id)
+    chosen = st.selectbox(
+        "What", [SUMMARY, *(name.capitalize() for name in tables), QUESTION], key="download-what"
+    )
+    rows = {name.capitalize(): stored.rows for name, stored in tables.items()}.get(chosen)
+    if rows is not None:
+        st.caption(f"{rows:,} rows; times in seconds, sizes in bytes.")
+    with st.container(horizontal=True):
+        for kind, make in _formats(store, row, scenario, chosen, rows).items():
+            st.download_button(
+                kind, make, f"{_stem(row)}-{chosen.lower()}.{SUFFIX[kind]}", MIME[kind],
+                icon=":material/download:", on_click="ignore", key=f"download-{chosen}-{kind}",
+            )  # fmt: skip
+
+
+def _formats(
+    store: Store, row: RunRow, scenario: Scenario, chosen: str, rows: int | None
+) -> dict[str, Callable[[], bytes]]:
+    """How each format of something is made; nothing is made yet."""
+    if chosen == QUESTION:
+        return {
+            "TOML": lambda: scenario_to_toml(scenario).encode(),
+            "JSON": lambda: json_bytes(scenario.model_dump(mode="json")),
+        }
+    if chosen == SUMMARY:
+        return {
+            "CSV": lambda: csv_bytes(summary_table(row)),
+            "JSON": lambda: json_bytes(answer(row)),
+        }
+
+    def table() -> pl.DataFrame:
+        return store.runs.table(row.id, chosen.lower())
+
+    def parquet() -> bytes:
+        file = io.BytesIO()
+        table().write_parquet(file, compression="zstd")
+        return file.getvalue()
+
+    if rows is not None and rows >= LONG_ROWS:
+        return {"CSV, gzip": lambda: csv_bytes(table(), gzip=True), "Parquet": parquet}
+    return {
+        "CSV": lambda: csv_bytes(table()),
+        "Parquet": parquet,
+        "JSON": lambda: table().write_json().encode(),
+    }
+
+
+def _stem(row: RunRow) -> str:
+    """The start of a file's name: the scenario's name and enough of the run's id."""
+    words = "".join(c if c.isascii() and c.isalnum() else "-" for c in row.name.lower())
+    return f"{'-'.join(filter(None, words.split('-')))[:60] or 'run'}-{row.id[:8]}"
+
+
+def spreadsheet_safe(frame: pl.DataFrame) -> pl.DataFrame:
+    """The table with every text that would be a formula behind an apostrophe."""
+    texts = [n for n, t in frame.schema.items() if t in (pl.String, pl.Enum, pl.Categorical)]
+    return frame.with_columns(
+        pl.when(pl.col(n).cast(pl.String).str.contains(FORMULA))
+        .then(pl.concat_str(pl.lit("'"), pl.col(n).cast(pl.String)))
+        .otherwise(pl.col(n).cast(pl.String))
+        .alias(n)
+        for n in texts
+    )
+
+
+def csv_bytes(frame: pl.DataFrame, *, gzip: bool = False) -> bytes:
+    """The table as CSV, formula-safe, with one header line."""
+    file = io.BytesIO()
+    spreadsheet_safe(frame).write_csv(file, compression="gzip" if gzip else "uncompressed")
+    return file.getvalue()
+
+
+def json_bytes(value: object) -> bytes:
+    """A value as JSON text for people to read."""
+    return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def answer(row: RunRow) -> dict[str, Any]:
+    """A run as one object, named as the command line names it."""
+    return {
+        "run": row.id,
+        "scenario": row.scenario,
+        "digest": row.result_digest,
+        "engine_version": row.engine_version,
+        "facts": row.facts_digest,
+        "wall_s": row.wall_s,
+        "requests": row.summary.get("requests"),
+        "name": row.name,
+        "valid": row.valid,
+        "checks": row.checks,
+        "notes": row.notes,
+        "summary": row.summary,
+    }
+
+
+def summary_table(row: RunRow) -> pl.DataFrame:
+    """The summary as a table: figure, value in SI, unit of the value, what it is."""
+    rows = []
+    for key, value in row.summary.items():
+        described = measure(key)
+        number = float(value) if isinstance(value, int | float) else None
+        unit = "1 = 100 %" if described.kind == "share" else described.unit
+        rows.append((key, number, unit, described.help))
+    names = {"figure": pl.String, "value": pl.Float64, "unit": pl.String, "what": pl.String}
+    return pl.DataFrame(rows, schema=names, orient="row")

@@ -1,0 +1,41 @@
+"""A run while it runs, and its results: the same address for both."""
+
+import streamlit as st
+
+from twin.lab import share
+from twin.lab.store import StoreError
+from twin.ui import progress, record, results, sections, session
+from twin.ui.fields import sentence
+
+session.open_link()
+row = share.open_run(st.query_params.to_dict(), session.store())
+
+# 1) No run to show, or none yet.
+if row is None:
+    progress.nothing_chosen()
+    st.stop()
+if isinstance(row, share.NotHere):
+    progress.absent(row)
+    st.stop()
+scenario = record.scenario(row.scenario)
+if not row.ended:
+    progress.live(row, scenario)
+    st.stop()
+if not row.summary:
+    progress.ended_without_results(row, scenario)
+    st.stop()
+
+# 2) The headline, and what it is worth.
+results.header(row, scenario)
+results.tiles(row, scenario)
+results.validity(row, scenario)
+
+# 3) One section at a time: only the chosen one reads its tables.
+section = st.segmented_control(
+    "Section", list(sections.SECTIONS), default=next(iter(sections.SECTIONS)), required=True,
+    label_visibility="collapsed", key="section", bind="query-params", wrap=True,
+)  # fmt: skip
+try:
+    sections.SECTIONS[section](row, scenario)
+except StoreError as error:
+    st.error(sentence(str(error)), icon=":material/broken_image:")

@@ -1,0 +1,164 @@
+"""A run before it has results: none chosen, unknown, waiting, running, or ended without any.
+
+Each state is one sentence and one next action. A run goes on whether someone looks or not: the
+fragment here only looks, once a second, and stops looking when the run has ended.
+"""
+
+from __future__ import annotations
+
+import time
+
+import streamlit as st
+
+from twin.lab import share
+from twin.lab.store import RunRow
+from twin.metrics.measures import three_figures
+from twin.spec import Scenario
+from twin.ui import record, session, words
+from twin.ui.fields import sentence
+from twin.ui.link import copy_link
+from twin.ui.toolbar import RUN_PAGE, open_run
+
+START_PAGE = "twin/ui/pages/start.py"
+EDIT_PAGE = "twin/ui/pages/workload.py"
+RECENT = 8
+PATIENCE_S = 4.0  # after so long without progress, say what it is waiting for
+COMPILING = (
+    "The engine is getting ready. The very first start on a machine compiles it, "
+    "which takes a minute or two; later starts take seconds."
+)
+
+
+def nothing_chosen() -> None:
+    """No run in the address: the latest runs, or the way to the first one."""
+    st.title("Run", anchor=False)
+    recent = session.recent_runs(RECENT)
+    if not recent:
+        st.markdown("Nothing has been run here yet. Choose a preset and press Run.")
+        _to_start(primary=True)
+        return
+    st.markdown("Choose one of the latest runs, or start a new one.")
+    _to_start(primary=True)
+    for run in recent:
+        with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+            icon, line = words.run_line(run)
+            st.page_link(RUN_PAGE, label=run.name, query_params={"run": run.id}, icon=icon)
+            st.caption(line, width="content")
+
+
+def absent(found: share.NotHere) -> None:
+    """The address names a run that is not here."""
+    st.title("Run", anchor=False)
+    st.error(sentence(found.message), icon=":material/link_off:")
+    _to_start(primary=True)
+
+
+def _to_start(*, primary: bool) -> None:
+    kind = "primary" if primary else "secondary"
+    if st.button("Choose a preset", type=kind, icon=":material/home:", key="to-start"):  # type: ignore[arg-type]
+        st.switch_page(START_PAGE)
+
+
+def live(row: RunRow, scenario: Scenario) -> None:
+    """A run that waits or runs: what it asks, and how far it is."""
+    st.title(row.name, anchor=False)
+    st.caption(scenario.question or words.brief(scenario))
+    _watch(row.id)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        copy_link(share.run_url("", row.id))
+        st.caption("This page can be closed: the run goes on, and its link opens the results.")
+
+
+@st.fragment(run_every=1.0)
+def _watch(run: str) -> None:
+    row = session.store().runs.get(run)
+    if row is None or row.ended:
+        st.rerun()  # the whole page: it shows the results, and nobody looks once a second
+    assert row is not None
+    with st.container(border=True):
+        head, stop = st.columns([5, 1], vertical_alignment="center")
+        with head:
+            st.markdown(f"**{_state(row)}**")
+        with stop:
+            st.button(
+                "Stopping" if row.cancel_s else "Stop",
+                icon=":material/stop_circle:", on_click=_stop, args=(run,),
+                disabled=row.cancel_s is not None, key="stop", width="stretch",
+            )  # fmt: skip
+        st.progress(row.progress)
+        if row.live:
+            _numbers(row, record.scenario(row.scenario))
+        elif time.time() - (row.started_s or row.queued_s) > PATIENCE_S:
+            st.caption(COMPILING if not _trouble() else f":red[{sentence(_trouble())}]")
+
+
+def _stop(run: str) -> None:
+    session.runner().cancel(run)
+
+
+def _trouble() -> str:
+    runner = session.runner()
+    return runner.trouble if runner is not None else ""
+
+
+def _state(row: RunRow) -> str:
+    """How far a run is, in a few words."""
+    if row.cancel_s is not None:
+        return "Stopping"
+    if row.state == "queued":
+        before = session.store().runs.queue_position(row.id) or 0
+        if not before:
+            return "Waiting to start"
+        return f"Waiting: {before:,} run{'s' if before > 1 else ''} before it"
+    if not row.live:
+        return "Starting"
+    if row.progress >= 1.0:
+        return "Simulated: counting and storing the results"
+    return f"Running: {row.progress:.0%} done"
+
+
+def _numbers(row: RunRow, scenario: Scenario) -> None:
+    now = row.live
+    elapsed_s = max(time.time() - (row.started_s or time.time()), 1e-3)
+    simulated = words.duration(round(row.progress * scenario.horizon_s, 1))
+    with st.grid(5, min_column_width=150):
+        st.metric("Simulated time", simulated, help=f"Of {words.duration(scenario.horizon_s)}.")
+        st.metric("Arrived", f"{now.get('arrived', 0):,.0f}", help="Requests so far.")
+        st.metric("Finished", f"{now.get('finished', 0):,.0f}", help="Requests so far.")
+        st.metric("In the machine", f"{now.get('inside', 0):,.0f}", help="Requests right now.")
+        st.metric("Decoding", f"{now.get('decoding', 0):,.0f}", help="Requests right now.")
+    said = [f"{words.duration(round(elapsed_s))} since it started"]
+    if 0.02 < row.progress < 1.0:
+        left_s = elapsed_s * (1 - row.progress) / row.progress
+        said.append(f"about {words.duration(max(1, round(left_s)))} to go")
+    said.append(
+        f"{three_figures(now.get('arrived', 0) / elapsed_s)} requests per second of waiting"
+    )
+    if now.get("rejected"):
+        said.append(f"{now['rejected']:,.0f} rejected")
+    st.caption(" · ".join(said))
+
+
+def ended_without_results(row: RunRow, scenario: Scenario) -> None:
+    """Failed, stopped or interrupted: why, and the one thing to do next."""
+    st.title(row.name, anchor=False)
+    st.caption(scenario.question or words.brief(scenario))
+    if row.state == "failed":
+        st.error(f"This run failed: {row.message.rstrip('.')}.", icon=":material/error:")
+        if st.button("Edit a copy", type="primary", icon=":material/tune:", key="edit-copy"):
+            session.start_from(scenario)
+            st.switch_page(EDIT_PAGE)
+        return
+    if row.state == "cancelled":
+        st.info(
+            f"This run was stopped at {row.progress:.0%}, so it has no results.",
+            icon=":material/do_not_disturb_on:",
+        )
+    else:
+        why = f" ({row.message.rstrip('.')})" if row.message else ""
+        st.warning(
+            f"This run was interrupted at {row.progress:.0%}{why}, so it has no results.",
+            icon=":material/power_off:",
+        )
+    if st.button("Run it again", type="primary", icon=":material/replay:", key="run-again"):
+        open_run(scenario)

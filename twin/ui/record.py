@@ -1,0 +1,104 @@
+"""What a stored run holds, read only when a section asks, and kept small.
+
+A run never changes, so every answer here is kept by the run's id. Windows, operators, ranks and
+links are a few hundred rows each and are kept whole; the table of requests may have millions, so
+it is read by column, cut to quantiles and means, and let go. This module draws nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+import streamlit as st
+
+from twin.facts import Facts
+from twin.hardware.fabric import Fabric, build_fabric
+from twin.lab.store import RunRow
+from twin.metrics import latency
+from twin.metrics.explain import Finding, explain
+from twin.spec import Scenario
+from twin.ui import session
+
+SMALL = ("windows", "operators", "ranks", "links")
+KEPT_QUANTILES = 2001  # of a distribution: p99.9 is still a point of its own
+SLOWEST = 0.01  # share of requests that the "slowest" row of the TTFT picture is of
+
+_STAMPS = ["arrival_s", "frontend_s", "routed_s", "prefill_start_s", "prefill_end_s",
+           "first_token_s", "finish_s", "output_tokens"]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """The steady state's latencies: quantiles in seconds, f8[KEPT_QUANTILES] or empty."""
+
+    ttft_s: np.ndarray
+    tpot_s: np.ndarray
+    e2e_s: np.ndarray
+    slowest: list[tuple[str, float]]  # mean seconds by stage of the slowest first tokens
+
+
+@st.cache_resource(show_spinner=False, max_entries=60)
+def table(run: str, name: str) -> pl.DataFrame:
+    """One of the SMALL tables of a run; shared, so never changed. Raises StoreError."""
+    if name not in SMALL:
+        raise ValueError(f"{name} is not one of the small tables: {', '.join(SMALL)}")
+    return session.store().runs.table(run, name)
+
+
+@st.cache_resource(show_spinner=False, max_entries=200)
+def scenario(digest: str) -> Scenario:
+    """The scenario a run answers."""
+    return session.store().scenarios.load(digest)
+
+
+@st.cache_data(show_spinner="Reading the requests", max_entries=100)
+def latencies(run: str, warmup_s: float) -> Latencies:
+    """Distributions of a run's steady state, by the same masks as its summary."""
+    requests = session.store().runs.table(run, "requests", _STAMPS)
+    started = requests["first_token_s"].to_numpy() >= warmup_s
+    ended = requests["finish_s"].to_numpy() >= warmup_s
+    ttft = latency.span(requests, "arrival_s", "first_token_s")
+    late = np.zeros(len(started), bool)
+    if started.any():
+        late = started & (ttft >= np.quantile(ttft[started], 1 - SLOWEST))
+    parts = []
+    for name, begin, end in latency.TTFT_PARTS:
+        known = latency.span(requests, begin, end)[late]
+        known = known[np.isfinite(known)]
+        if known.size:
+            parts.append((name, float(known.mean())))
+    return Latencies(
+        _quantiles(ttft[started]),
+        _quantiles(latency.tpot_s(requests)[ended]),
+        _quantiles(latency.span(requests, "arrival_s", "finish_s")[ended]),
+        parts,
+    )
+
+
+def _quantiles(values: np.ndarray) -> np.ndarray:
+    values = values[np.isfinite(values)]
+    if not values.size:
+        return values
+    return np.quantile(values, np.linspace(0.0, 1.0, KEPT_QUANTILES))
+
+
+@st.cache_data(show_spinner="Looking for what binds", max_entries=100)
+def findings(run: str, _row: RunRow, _scenario: Scenario) -> list[Finding]:
+    """Why the run is as fast as it is, the weightiest reason first."""
+    columns = ["arrival_s", "first_token_s", "finish_s", "output_tokens", "status", "reason"]
+    tables = {name: table(run, name) for name in SMALL}
+    tables["requests"] = session.store().runs.table(run, "requests", columns)
+    return explain(_scenario, _row.summary, tables)
+
+
+def fabric(row: RunRow, scenario: Scenario) -> Fabric:
+    """The machine the run was made on, from the facts it was made with."""
+    return build_fabric(scenario.supernode, _facts(row.facts_digest))
+
+
+@st.cache_resource(show_spinner=False, max_entries=8)
+def _facts(digest: str) -> Facts:
+    known = session.facts()
+    return known if known.digest == digest else session.store().facts(digest)

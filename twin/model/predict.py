@@ -141,19 +141,22 @@ def largest_of(count: int) -> float:
 
 
 def rank_load(
-    requests: int, ranks: int, input_tokens: float, output_tokens: float
+    requests: float, ranks: int, input_tokens: float, output_tokens: float
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Requests and context of each rank, one of them with the most context of all.
+    """Requests and context of each rank for a mean number of requests, the fullest rank first.
 
     Requests are at even stages of their answers, so a rank's sum of contexts varies; the
     slowest of the ranks is what an iteration waits for.
     """
-    mean = requests * (input_tokens + 0.5 * output_tokens)
-    spread = math.sqrt(requests / 12.0) * output_tokens
-    most = min(mean + largest_of(ranks) * spread, requests * (input_tokens + output_tokens))
-    context = np.full(ranks, mean)
-    context[0] = most
-    return np.full(ranks, requests, np.int64), context
+    total = round(requests * ranks)
+    count = np.full(ranks, total // ranks, np.int64)
+    count[: total % ranks] += 1
+    context = count * (input_tokens + 0.5 * output_tokens)
+    most = float(count[0])
+    spread = math.sqrt(most / 12.0) * output_tokens
+    fullest = context[0] + largest_of(ranks) * spread
+    context[0] = min(fullest, most * (input_tokens + output_tokens))
+    return count, context
 
 
 def slots(role: RoleCosts, wanted: float, request_tokens: float) -> tuple[int, str]:
@@ -280,11 +283,12 @@ def _colocated(
     npus = role.dies / per_npu
     fresh = max(1.0, given - hits)
     per_iteration = 1.0 + accepted_tokens(d.decode.mtp_draft_tokens, d.decode.mtp_acceptance)
-    count, limited = slots(role, d.decode.batch_per_npu / per_npu, given + 0.5 * answer)
+    held, limited = slots(role, d.decode.batch_per_npu / per_npu, given + 0.5 * answer)
+    count = float(held)
     budget = float(d.colocated.chunk_tokens_per_npu) * npus
     ending = count * role.dies * per_iteration / answer  # answers that end in an iteration
     if ending * fresh > budget:  # prompts cannot keep up: fewer answers are under way
-        count = max(1, math.floor(count * budget / (ending * fresh)))
+        count *= budget / (ending * fresh)
         ending, limited = budget / fresh, "prompt tokens an iteration may prefill"
     chunk = ending * fresh
     pairs = chunk * (hits + 0.5 * (fresh + 1.0))
@@ -294,7 +298,7 @@ def _colocated(
         role.vector, requests, context, 0, role.dies, chunk, pairs, *hot, ops
     )
     decode = _decode_figures(
-        s, costs, role, took, ops, per_iteration, float(count * per_npu), limited, answer,
+        s, costs, role, took, ops, per_iteration, count * per_npu, limited, answer,
         float(requests.sum()), float(context.sum()), d.colocated.instances,
     )  # fmt: skip
     part = float(ops[DECODE_OPERATORS.index("prefill_chunk")])

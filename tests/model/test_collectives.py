@@ -1,0 +1,45 @@
+import pytest
+
+from twin.hardware.chip import load_chip
+from twin.hardware.fabric import build_fabric
+from twin.model.collectives import exchange, moe_traffic
+from twin.model.roofline import load_machine
+from twin.model.shape import load_shape
+from twin.spec import Communication, Supernode
+
+
+@pytest.fixture
+def traffic(facts):
+    machine = load_machine(facts, load_chip(facts, "ascend-910c"))
+    shape = load_shape(facts, "deepseek-r1")
+
+    def of(dies, supernode=None, **switches):
+        found = exchange(build_fabric(supernode or Supernode(), facts), range(dies))
+        return moe_traffic(shape, Communication(**switches), machine, facts, found)
+
+    return of
+
+
+def test_more_peers_cost_more_but_not_in_proportion(traffic):
+    small, large = traffic(8), traffic(256)
+    assert small.dispatch_fixed_s < large.dispatch_fixed_s < 5 * small.dispatch_fixed_s
+
+
+def test_quantised_messages_are_shorter_but_cost_vector_time(traffic):
+    early, late = traffic(64), traffic(64, early_quantisation=False)
+    assert late.dispatch_send_s / early.dispatch_send_s == pytest.approx(14_336 / 7_680)
+    assert late.dispatch_message_s == 0.0 < early.dispatch_message_s
+
+
+def test_the_naive_chain_pays_for_starts_and_synchronisation(traffic):
+    assert traffic(64, fused=False).dispatch_fixed_s > 2 * traffic(64).dispatch_fixed_s
+
+
+def test_slower_links_and_node_wide_planes_lengthen_the_exchange(traffic):
+    narrow = Supernode(ub_link_gb_per_s=14.0)
+    assert traffic(64, narrow).combine_send_s == pytest.approx(2 * traffic(64).combine_send_s)
+    assert traffic(64, Supernode(scale_up="node")).combine_send_s > traffic(64).combine_send_s
+
+
+def test_a_die_alone_sends_nothing(traffic):
+    assert traffic(1).dispatch_send_s == 0.0

@@ -1,0 +1,31 @@
+import pytest
+
+from twin.hardware.fabric import build_fabric
+from twin.model.costs import build_costs
+from twin.model.shape import ModelError
+from twin.spec import Scenario, with_overrides
+
+
+def test_a_role_that_is_not_deployed_is_refused(facts):
+    s = with_overrides(Scenario(), {"deployment.mode": "decode_only"})
+    costs = build_costs(s, facts, build_fabric(s.supernode, facts))
+    assert costs.decode.size > 0
+    with pytest.raises(ModelError, match="no prefill instances"):
+        _ = costs.prefill
+
+
+def test_vectors_cannot_be_changed_and_sizes_say_what_travels(facts):
+    s = Scenario()
+    costs = build_costs(s, facts, build_fabric(s.supernode, facts))
+    assert not costs.decode.flags.writeable
+    assert costs.dispatch_bytes_per_token == 7_680 * 8 * 58
+    assert costs.combine_bytes_per_token == 14_336 * 8 * 58
+
+
+@pytest.mark.parametrize("model", ["deepseek-v2-lite", "qwen3-235b", "kimi-k2"])
+def test_other_models_run(facts, model):
+    s = with_overrides(
+        Scenario(), {"deployment.model": model, "deployment.decode.mtp_draft_tokens": 0}
+    )
+    costs = build_costs(s, facts, build_fabric(s.supernode, facts))
+    assert costs.decode_kv_tokens_per_die > 100_000

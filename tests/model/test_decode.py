@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+
+from twin.hardware.fabric import build_fabric
+from twin.model.costs import build_costs
+from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
+from twin.model.params import DECODE_OPERATORS, operator_sink
+from twin.spec import Scenario, with_overrides
+
+EVEN = np.array([1.0]), np.array([1.0])
+
+
+@pytest.fixture
+def iteration(facts):
+    def seconds(requests, context, call=decode_iteration_s, hot=1.0, **fields):
+        fields["deployment__mode"] = "decode_only"
+        s = with_overrides(Scenario(), {k.replace("__", "."): v for k, v in fields.items()})
+        costs = build_costs(s, facts, build_fabric(s.supernode, facts))
+        r = np.full(320, requests) if np.isscalar(requests) else requests
+        c = np.full(320, float(context)) if np.isscalar(context) else context
+        ops = operator_sink(DECODE_OPERATORS)
+        took = call(costs.decode, r, c, 0, 320, np.array([1.0]), np.array([hot]), ops)
+        assert ops.sum() == pytest.approx(took, rel=1e-12)
+        assert (ops >= 0.0).all()
+        return took
+
+    return seconds
+
+
+@pytest.mark.parametrize("mode", ["on", "off", "auto"])
+def test_plain_python_and_compiled_code_agree(iteration, mode):
+    kind = {"deployment__decode__microbatch": mode}
+    plain = iteration(48, 200_000, decode_iteration_s.py_func, **kind)
+    assert plain == iteration(48, 200_000, **kind)
+
+
+def test_more_requests_context_or_unevenness_never_take_less(iteration):
+    base = iteration(48, 200_000)
+    assert iteration(49, 200_000) > base
+    assert iteration(48, 210_000) > base or iteration(48, 210_000, hot=0.5) >= base
+    assert iteration(48, 200_000, hot=1.5) > base
+    assert iteration(0, 0.0) == 0.0
+
+
+def test_the_slowest_rank_sets_the_pace(iteration):
+    context = np.full(320, 100_000.0)
+    slow = context.copy()
+    slow[317] = 400_000.0
+    off = {"deployment__decode__microbatch": "off"}
+    assert iteration(24, slow, **off) == iteration(24, np.full(320, 400_000.0), **off)
+    assert iteration(24, slow, **off) > iteration(24, context, **off)
+
+
+@pytest.mark.parametrize("requests", [1, 4, 16, 48, 64])
+def test_auto_is_the_faster_of_both(iteration, requests):
+    context = requests * 4_000.0
+    both = [iteration(requests, context, deployment__decode__microbatch=m) for m in ("on", "off")]
+    auto = iteration(requests, context, deployment__decode__microbatch="auto")
+    assert auto == min(both)
+
+
+@pytest.mark.parametrize(
+    ("fields", "slower"),
+    [
+        ({"deployment__precision__weights": "bf16"}, True),
+        ({"deployment__communication__fused": False}, True),
+        ({"deployment__communication__early_quantisation": False}, True),
+        ({"deployment__decode__mtp_draft_tokens": 0}, False),
+        ({"deployment__decode__mtp_draft_tokens": 3}, True),
+        ({"deployment__precision__kv": "int8"}, False),
+    ],
+)
+@pytest.mark.parametrize("requests", [4, 48])
+def test_every_switch_moves_the_iteration_the_right_way(iteration, fields, slower, requests):
+    context = requests * 4_000.0
+    base = iteration(requests, context, deployment__decode__microbatch="off")
+    other = iteration(requests, context, deployment__decode__microbatch="off", **fields)
+    assert (other > base) is slower
+
+
+def test_demand_counts_every_token_and_weight(facts):
+    s = Scenario()
+    p = build_costs(s, facts, build_fabric(s.supernode, facts)).decode
+    one, two = (decode_flops(p, n, n * 4096.0, 320.0) for n in (1.0, 2.0))
+    assert two == pytest.approx(2 * one)
+    weights = decode_hbm_bytes(p, 0.0, 0.0, 320.0)
+    assert decode_hbm_bytes(p, 1.0, 4096.0, 320.0) - weights == 4096 * 1152 * 62

@@ -1,0 +1,42 @@
+import numpy as np
+import pytest
+
+from twin.hardware.fabric import build_fabric
+from twin.model.costs import build_costs
+from twin.model.decode import decode_iteration_s
+from twin.model.mixed import mixed_iteration_s
+from twin.model.params import DECODE_OPERATORS, DECODE_SIZE, operator_sink
+from twin.spec import Scenario, with_overrides
+
+ONE = np.array([1.0])
+
+
+@pytest.fixture
+def vector(facts):
+    s = with_overrides(Scenario(), {"deployment.mode": "colocated"})
+    return build_costs(s, facts, build_fabric(s.supernode, facts)).mixed
+
+
+def mixed(p, chunk, requests=48, call=mixed_iteration_s):
+    r, c = np.full(320, requests), np.full(320, requests * 4_000.0)
+    ops = operator_sink(DECODE_OPERATORS)
+    took = call(p, r, c, 0, 320, chunk, chunk * 2_048, ONE, ONE, ops)
+    assert ops.sum() == pytest.approx(took, rel=1e-12)
+    return took
+
+
+def test_plain_python_and_compiled_code_agree(vector):
+    assert mixed(vector, 65_536.0, call=mixed_iteration_s.py_func) == mixed(vector, 65_536.0)
+
+
+def test_without_a_chunk_it_is_a_decode_iteration(vector):
+    r, c = np.full(320, 48), np.full(320, 48 * 4_000.0)
+    alone = decode_iteration_s(
+        vector[:DECODE_SIZE], r, c, 0, 320, ONE, ONE, operator_sink(DECODE_OPERATORS)
+    )
+    assert mixed(vector, 0.0) == pytest.approx(alone, rel=1e-9)
+
+
+def test_a_chunk_delays_the_batch_but_shares_the_weights(vector):
+    together, alone = mixed(vector, 65_536.0), mixed(vector, 65_536.0, requests=0)
+    assert mixed(vector, 0.0) < together < mixed(vector, 0.0) + alone

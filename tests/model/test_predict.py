@@ -1,0 +1,98 @@
+import math
+
+import pytest
+
+from twin.hardware.fabric import build_fabric
+from twin.lab.evidence import with_facts
+from twin.model.predict import accepted_tokens, predict, rank_load
+from twin.model.shape import ModelError
+from twin.spec import Scenario
+
+
+def test_figures_of_a_part_agree_with_each_other(ask):
+    d = ask().decode
+    assert math.fsum(d.operators.values()) == pytest.approx(d.iteration_s)
+    assert d.tpot_s * d.tokens_per_iteration == pytest.approx(d.iteration_s)
+    assert d.tokens_per_s_per_npu == pytest.approx(d.batch_per_npu / d.tpot_s)
+    assert 0.0 < d.cube_utilisation < 1.0
+    assert 0.0 < d.hbm_utilisation < 1.0
+
+
+def test_the_scarcest_part_limits_and_is_named(ask):
+    p = ask()
+    parts = {"prefill": p.prefill.requests_per_s, "decode": p.decode.requests_per_s,
+             "front end": p.front_end_requests_per_s}  # fmt: skip
+    assert p.requests_per_s == min(parts.values())
+    assert parts[p.limit] == p.requests_per_s
+    assert p.limit in p.advice.lower()
+    slow = ask(front_end__api_servers=1, front_end__service_ms=100.0)
+    assert (slow.limit, slow.requests_per_s) == ("front end", 10.0)
+
+
+def test_drafts_count_only_after_those_before_them():
+    assert accepted_tokens(0, 0.7) == 0.0
+    assert accepted_tokens(1, 0.7) == 0.7
+    assert accepted_tokens(3, 0.5) == pytest.approx(0.875)
+
+
+def test_kv_space_bounds_the_batch_and_a_request_too_long_is_refused(ask):
+    p = ask(workload__input_tokens=100_000)
+    assert p.decode.limited_by == "KV space"
+    assert p.decode.batch_per_npu * 100_000 <= 2 * p.kv_tokens_per_die
+    with pytest.raises(ModelError, match="does not fit: a die has KV space"):
+        ask(deployment__mode="decode_only", workload__input_tokens=900_000)
+
+
+def test_hits_shorten_prefill_by_less_than_their_share(facts):
+    s = Scenario()
+    fabric = build_fabric(s.supernode, facts)
+    cold = predict(s, facts, fabric).prefill.requests_per_s
+    warm = predict(s, facts, fabric, hit_tokens=2048).prefill.requests_per_s
+    assert 1.3 < warm / cold < 2.0
+
+
+def test_the_rank_with_most_context_never_exceeds_full_answers():
+    requests, context = rank_load(4, 320, 100.0, 1000.0)
+    assert requests.sum() == 4 * 320
+    assert context[1] == 4 * 600.0 < context[0] <= 4 * 1100.0
+
+
+def test_colocation_trades_batch_for_prompts(ask):
+    p = ask(deployment__mode="colocated", workload__output_tokens=64)
+    assert p.decode.limited_by.startswith("prompt tokens")
+    assert p.prefill.requests_per_s == pytest.approx(p.decode.requests_per_s, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("fact", "part"),
+    [
+        ("chips.ascend-910c.hbm_bandwidth", "decode"),
+        ("chips.ascend-910c.flops.fp16", "decode"),
+        ("chips.ascend-910c.flops.int8", "decode"),
+        ("fabric.efficiency.write", "decode"),
+        ("chips.ascend-910c.flops.fp16", "prefill"),
+        ("chips.ascend-910c.flops.int8", "prefill"),
+        ("fabric.efficiency.npu_read", "prefill"),
+    ],
+)
+def test_ten_percent_more_of_anything_never_slows_and_of_what_binds_speeds_up(
+    facts, ask, fact, part
+):
+    known = with_facts(facts, {fact: 1.1 * facts[fact].value})
+    fields = {"deployment__decode__microbatch": "off"}
+    base, more = getattr(ask(**fields), part), getattr(ask(known, **fields), part)
+    gain = more.tokens_per_s_per_npu / base.tokens_per_s_per_npu
+    assert 1.0 < gain < 1.1
+
+
+@pytest.mark.parametrize("name", ["expert_intermediate", "heads", "kv_lora", "vocabulary"])
+def test_a_larger_model_is_slower(facts, ask, name):
+    key = f"models.deepseek-r1.{name}"
+    known = with_facts(facts, {key: int(1.1 * facts[key].value)})
+    fields = {"deployment__decode__microbatch": "off"}
+    assert ask(known, **fields).decode.tpot_s > ask(**fields).decode.tpot_s
+
+
+def test_a_model_without_drafts_says_so(ask):
+    with pytest.raises(ModelError, match="no multi-token-prediction module"):
+        ask(deployment__model="qwen3-235b")

@@ -1,0 +1,72 @@
+import numpy as np
+import pytest
+
+from twin.hardware.fabric import build_fabric
+from twin.model.costs import build_costs
+from twin.model.params import PREFILL_OPERATORS, operator_sink
+from twin.model.prefill import prefill_batch_s, prefill_hits_s
+from twin.spec import Scenario, with_overrides
+
+ONE = np.array([1.0])
+DIES = 32
+
+
+@pytest.fixture
+def batch(facts):
+    def seconds(tokens=262_144.0, length=4_096, hot=1.0, most=1.0, call=prefill_batch_s, **fields):
+        s = with_overrides(Scenario(), {k.replace("__", "."): v for k, v in fields.items()})
+        p = build_costs(s, facts, build_fabric(s.supernode, facts)).prefill
+        pairs = tokens * (length + 1) / 2
+        ops = operator_sink(PREFILL_OPERATORS)
+        took = call(
+            p, tokens, pairs, most * tokens / DIES, most * pairs / DIES, ONE, np.array([hot]), ops
+        )
+        assert ops.sum() == pytest.approx(took, rel=1e-12)
+        return took
+
+    return seconds
+
+
+def test_plain_python_and_compiled_code_agree(batch):
+    assert batch(call=prefill_batch_s.py_func) == batch()
+
+
+def test_longer_prompts_uneven_dies_and_hot_experts_take_longer(batch):
+    assert batch(length=8_192) > batch()
+    assert batch(most=1.5) > batch()
+    assert batch(hot=1.3) > batch()
+    assert batch(tokens=131_072.0) < batch()
+    assert batch(tokens=0.0) == 0.0
+
+
+def test_two_microbatches_hide_most_of_the_exchange(batch):
+    assert 1.1 < batch(deployment__prefill__microbatch=False) / batch() < 1.5
+
+
+def test_staged_attention_pays_for_its_collectives_when_lengths_are_even(batch):
+    assert batch(deployment__prefill__attention="dp") < batch()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"deployment__precision__weights": "bf16", "deployment__prefill__npus_per_instance": 32},
+        {"deployment__communication__fused": False, "deployment__prefill__microbatch": False},
+        {
+            "deployment__communication__early_quantisation": False,
+            "deployment__prefill__microbatch": False,
+        },
+    ],
+)
+def test_switches_that_cost_time_cost_time(batch, fields):
+    same = {k: v for k, v in fields.items() if k.startswith("deployment__prefill")}
+    assert batch(**fields) > batch(**same)
+
+
+def test_cached_tokens_cost_less_than_computed_ones_but_not_nothing(facts):
+    s = Scenario()
+    p = build_costs(s, facts, build_fabric(s.supernode, facts)).prefill
+    ops = operator_sink(PREFILL_OPERATORS)
+    took = prefill_hits_s(p, 131_072.0, ops)
+    assert 0.0 < took == pytest.approx(ops.sum())
+    assert took < 0.15 * 1.2

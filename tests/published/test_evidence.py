@@ -1,0 +1,69 @@
+"""Agreement with data/published.toml; the bars stand in the first line of each test."""
+
+import pytest
+
+from twin.lab.evidence import answer_row, evidence, load_published, summary, with_facts
+from twin.lab.library import load_facts
+
+PAPER = "CloudMatrix384"
+END_TO_END = ("decode", "prefill", "ablation", "caching")
+
+
+@pytest.fixture(scope="module")
+def found():
+    return evidence(load_facts())
+
+
+def test_calibrating_rows_agree_within_three_percent_on_average(found):
+    # <= 3 % mean: rows marked `calibrates`, arXiv 2506.12708v2 Tables 4, 5, 7, Figs 20 to 22
+    assert summary(found)["calibration_error_mean"] <= 0.03
+
+
+def test_predictions_of_the_paper_agree_within_six_and_twelve_percent(found):
+    # <= 6 % mean, <= 12 % worst: rows of arXiv 2506.12708v2 section 5 that do not calibrate
+    rows = [e for e in found if e["system"] == PAPER and e["regime"] in END_TO_END]
+    errors = [abs(e["error"]) for e in rows if not e["calibrates"]]
+    assert len(errors) >= 10
+    assert sum(errors) / len(errors) <= 0.06
+    assert max(errors) <= 0.12
+
+
+def test_dispatch_and_combine_follow_ep_degree_within_eight_percent(found):
+    # <= 8 % each: arXiv 2506.12708v2 Table 7
+    rows = [e for e in found if "-ep" in e["id"] and e["system"] == PAPER]
+    assert len(rows) == 8
+    assert max(abs(e["error"]) for e in rows) <= 0.08
+
+
+def test_other_stacks_on_the_same_machine_agree_within_twelve_percent(found):
+    # <= 12 %: arXiv 2508.02520v6 section 7.1, the slides' 288-die row, cann-recipes prefill
+    wanted = {"xdeepserve-iteration", "xdeepserve-tput", "slides-tpot-288", "cann-recipes-prefill"}
+    rows = [e for e in found if e["id"] in wanted]
+    assert len(rows) == len(wanted)
+    assert max(abs(e["error"]) for e in rows) <= 0.12
+
+
+def test_at_most_four_end_to_end_rows_and_ten_constants_are_fitted():
+    rows = [r for r in load_published() if r.calibrates and r.regime in END_TO_END]
+    assert len(rows) <= 4
+    assert len(load_facts().names("calibration")) <= 10
+
+
+@pytest.mark.parametrize(
+    ("fact", "row", "faster"),
+    [
+        ("chips.ascend-910c.hbm_bandwidth", "cm384-decode-8-4k-tpot", True),
+        ("chips.ascend-910c.flops.fp16", "cm384-decode-96-4k-tpot", True),
+        ("fabric.efficiency.write", "cm384-combine-ep256", True),
+        ("models.deepseek-r1.expert_intermediate", "cm384-stream-moe", False),
+        ("chips.ascend-910c.flops.int8", "cm384-prefill-layer-off", True),
+    ],
+)
+def test_ten_percent_of_a_cause_moves_its_row_the_right_way(fact, row, faster):
+    facts = load_facts()
+    chosen = next(r for r in load_published() if r.id == row)
+    value = facts[fact].value
+    more = with_facts(facts, {fact: type(value)(1.1 * value)})
+    change = answer_row(chosen, more) / answer_row(chosen, facts)
+    assert (change < 1.0) is faster
+    assert 0.9 < change < 1.1

@@ -1,0 +1,158 @@
+"""The compare page: the address says which runs; inputs first, then figures against a baseline."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from tests.ui.fake_run import fake_tables
+from tests.ui.stored_runs import done, queued, scenario
+from twin.lab.compare import compare
+from twin.metrics.measures import MEASURES
+from twin.metrics.summary import latencies
+from twin.ui import comparison
+
+
+@pytest.fixture
+def runs(store):
+    fast = scenario("Fast", workload__rate_req_per_s=40.0)
+    return [done(store, scenario("Base")), done(store, fast, requests=200)]
+
+
+@pytest.fixture
+def found(store, runs):
+    rows = [store.runs.get(run) for run in runs]
+    scenarios = [store.scenarios.load(row.scenario) for row in rows]
+    return compare(rows, scenarios), scenarios
+
+
+def opened(app, **query):
+    app.run().switch_page("twin/ui/pages/compare.py")
+    for name, value in query.items():
+        app.query_params[name] = value
+    app.run()
+    assert not app.exception
+    return app
+
+
+def asked(app, name):
+    """A parameter of the address; the test harness gives a list or a text."""
+    value = app.query_params[name]
+    return value if isinstance(value, str) else value[0]
+
+
+def words(app):
+    return " ".join(str(e.value) for e in [*app.markdown, *app.caption, *app.error, *app.warning])
+
+
+def test_without_two_runs_the_next_step_is_to_run_something(app):
+    opened(app)
+    assert "two finished runs" in words(app)
+    assert [link.label for link in app.page_link] == ["Run a preset"]
+
+
+def test_the_latest_runs_are_offered_and_the_choice_goes_into_the_address(app, runs):
+    opened(app).button(key="compare").click().run()
+    assert not app.exception
+    assert set(asked(app, "runs").split(",")) == set(runs)
+    assert [s.value for s in app.subheader] == ["What was asked differently", "What came out"]
+
+
+def test_only_what_differs_is_shown_with_its_unit(app, runs):
+    table = opened(app, runs=",".join(runs)).table[0].value
+    assert table["Field"].tolist() == ["Request rate (req/s)"]
+    assert table.iloc[0, 2] == "**40**"
+
+
+def test_figures_are_told_against_the_chosen_baseline(app, runs):
+    first = opened(app, runs=",".join(runs)).table[1].value.set_index("Figure")
+    assert "\n" not in first.loc["Goodput"].iloc[0]
+    assert "worse" in first.loc["Goodput"].iloc[1]
+    app.button(key=f"base:{runs[1]}").click().run()
+    assert asked(app, "baseline") == runs[1]
+    second = app.table[1].value.set_index("Figure")
+    assert "better" in second.loc["Goodput"].iloc[0]
+    assert list(second.columns) == ["A · Base", "B · Fast"]
+
+
+def test_leaving_a_run_out_changes_the_address(app, runs, store):
+    third = done(store, scenario("Third", seed=9))
+    opened(app, runs=",".join([*runs, third])).button(key=f"drop:{runs[0]}").click().run()
+    assert asked(app, "runs") == f"{runs[1]},{third}"
+
+
+def test_an_unknown_id_is_one_sentence_and_the_others_stay(app, runs):
+    opened(app, runs=",".join([*runs, "x" * 24]))
+    assert len(app.error) == 1
+    assert "x" * 24 in app.error[0].value
+    assert len(app.table) == 2
+
+
+def test_a_run_without_a_result_is_one_sentence_and_never_the_baseline(app, runs, store):
+    waiting = queued(store, scenario("Waiting", seed=5))
+    opened(app, runs=",".join([waiting, *runs]), baseline=waiting)
+    assert [w.value for w in app.warning if "Waiting is queued" in w.value]
+    assert any("Against B" in c.value for c in app.caption)
+
+
+def test_seven_runs_are_refused_in_a_sentence(app, runs):
+    opened(app, runs=",".join(f"{i}" * 24 for i in range(7)))
+    assert "at most 6" in app.error[0].value
+
+
+def test_every_figure_that_is_shown_has_a_unit(found):
+    for group in comparison.GROUPS:
+        for row in comparison.chosen(found[0].metrics, group):
+            assert MEASURES[row.name].unit, row.name
+    listed = comparison.metric_table(found[0], "All")
+    assert len(listed) == len(found[0].metrics)
+
+
+def test_a_field_that_does_nothing_in_any_run_is_left_out(store):
+    names = ("a", "b")
+    pair = [scenario(n, deployment__colocated__instances=i) for i, n in enumerate(names, start=1)]
+    rows = [store.runs.get(queued(store, s)) for s in pair]
+    assert comparison.input_table(compare(rows, pair), pair) == []
+
+
+def test_a_spreadsheet_takes_no_text_for_a_formula(store):
+    pair = [scenario('=HYPERLINK("x")'), scenario("@b", seed=3)]
+    rows = [store.runs.get(queued(store, s)) for s in pair]
+    table = list(csv.reader(io.StringIO(comparison.as_csv(compare(rows, pair)))))
+    texts = [cell for line in table for cell in line]
+    assert not [t for t in texts if t.startswith(("=", "+", "@"))]
+    assert any(t == "'@b" for t in texts)
+
+
+def test_the_json_holds_every_figure_with_its_unit(found):
+    body = json.loads(comparison.as_json(found[0]))
+    assert [run["baseline"] for run in body["runs"]] == [True, False]
+    assert len(body["figures"]) == len(found[0].metrics)
+    assert {f["unit"] for f in body["figures"] if f["name"].endswith("_s_p99")} == {"s"}
+
+
+def test_a_curve_passes_through_the_percentiles_beside_it():
+    s = scenario()
+    requests = fake_tables(s, requests=4000)["requests"]
+    cut = comparison.quantiles(requests, s.warmup_s)
+    summary = latencies(s, requests, s.horizon_s - s.warmup_s)
+    for name in ("ttft_s", "tpot_s"):
+        assert len(cut[name]) == comparison.POINTS
+        assert cut[name][[500, 990]] == pytest.approx(
+            [summary[f"{name}_p50"], summary[f"{name}_p99"]]
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "base", "said"),
+    [
+        ("ttft_s_p50", 2.0, 1.0, ":red[+100.0 %, worse]"),
+        ("tpot_s_mean", 5.0, 1.0, ":red[× 5.0, worse]"),
+        ("rejected", 3.0, 0.0, ":red[+3 requests, worse]"),
+        ("requests", 3.0, 2.0, ":gray[+50.0 %]"),
+        ("ttft_s_p50", 1.0, 1.0, ":gray[same]"),
+    ],
+)
+def test_a_change_is_told_in_words_and_colour(name, value, base, said):
+    assert comparison.change(name, value, base) == said

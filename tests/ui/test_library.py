@@ -1,0 +1,112 @@
+"""The library page: find, open, copy, compare, delete; what must stay says so."""
+
+import pytest
+
+from tests.ui.stored_runs import done, queued, scenario
+from twin.lab.library import presets, scenario_to_toml
+from twin.ui import kept
+
+
+@pytest.fixture
+def library(app):
+    return app.run().switch_page("twin/ui/pages/library.py")
+
+
+def run(library):
+    library.run()
+    assert not library.exception
+    return library
+
+
+def pick(library, *rows):
+    """Mark rows of the first page of all runs."""
+    chosen = {"selection": {"rows": list(rows), "columns": [], "cells": []}}
+    library.session_state["table:Runs:All:1:"] = chosen
+    return run(library)
+
+
+def names(library):
+    return library.dataframe[0].value.iloc[:, 0].tolist()
+
+
+def test_an_empty_library_names_the_one_next_step(library):
+    run(library)
+    assert [link.label for link in library.page_link] == ["Run a preset"]
+
+
+def test_search_and_state_narrow_the_runs(library, store):
+    done(store, scenario("Apples"))
+    queued(store, scenario("Pears", seed=4))
+    assert set(names(run(library))) == {"Apples", "Pears"}
+    library.text_input(key="q").set_value("pea").run()
+    assert names(library) == ["Pears"]
+    library.get_by_key("state").set_value("Done")
+    run(library)
+    assert "fits" in library.markdown[-1].value
+    next(b for b in library.button if b.label == "Clear the search").click().run()
+    assert set(names(library)) == {"Apples", "Pears"}
+
+
+def test_a_long_list_is_shown_page_by_page(library, store):
+    for seed in range(kept.ROWS + 3):
+        queued(store, scenario("Many", seed=seed))
+    assert len(names(run(library))) == kept.ROWS
+    assert any("1 to 20 of 23 runs" in c.value for c in library.caption)
+    library.session_state["library-page"] = 2
+    assert len(names(run(library))) == 3
+
+
+def test_nothing_can_be_done_before_a_row_is_picked(library, store):
+    queued(store, scenario())
+    run(library)
+    assert all(library.button(key=key).disabled for key in ("open", "compare-picked", "fork"))
+
+
+def test_what_is_picked_can_be_compared_or_edited(library, store):
+    done(store, scenario("One"))
+    done(store, scenario("Two", workload__rate_req_per_s=33.0))
+    run(library)
+    assert library.button(key="compare-picked").disabled is True
+    pick(library, 0, 1)
+    assert library.button(key="fork").disabled
+    assert not library.button(key="compare-picked").disabled
+    pick(library, 0).button(key="fork").click().run()
+    assert library.title[0].value == "Workload"
+    assert library.session_state["history"][-1].workload.rate_req_per_s == 33.0
+
+
+def test_every_preset_is_a_scenario_here(library):
+    library.session_state["show"] = "Scenarios"
+    library.session_state["kind"] = "Presets"
+    run(library)
+    assert any(f"of {len(presets())} scenarios" in c.value for c in library.caption)
+    assert set(library.dataframe[0].value["Stays"]) == {"preset"}
+
+
+def test_deleting_spares_what_was_shared_and_says_so(store, monkeypatch):
+    said = []
+    monkeypatch.setattr(kept.st, "toast", lambda text, **_: said.append(text))
+    shared, own = done(store, scenario()), done(store, scenario("Own", seed=8))
+    store.runs.publish(shared)
+    kept._delete_all([shared, own], store.runs.delete, "run")
+    assert store.runs.get(own) is None
+    assert store.runs.get(shared) is not None
+    assert said == ["1 run deleted.", "This run was shared: its link must keep working."]
+
+
+def test_a_preset_stays(store, monkeypatch):
+    said = []
+    monkeypatch.setattr(kept.st, "toast", lambda text, **_: said.append(text))
+    row = store.scenarios.search(kind="presets").rows[0]
+    kept._delete_all([row.digest], store.scenarios.delete, "scenario")
+    assert said == [f"{row.name} is a preset: it stays."]
+
+
+def test_a_scenario_file_comes_in_and_a_broken_one_is_one_sentence(library, store):
+    run(library).file_uploader[0].upload(
+        "mine.toml", scenario_to_toml(scenario("Mine")).encode(), "application/toml"
+    )
+    run(library).button(key="keep-file").click().run()
+    assert [row.name for row in store.scenarios.search("Mine").rows] == ["Mine"]
+    library.file_uploader[0].upload("bad.toml", b"nodes = [", "application/toml")
+    assert "bad.toml is not valid TOML" in run(library).error[0].value

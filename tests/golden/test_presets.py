@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.laws.lawful import lawful
 from twin.engine.simulate import Run, simulate
 from twin.lab.library import load_facts, presets
 
@@ -43,7 +44,7 @@ def test_a_preset_answers_as_before(key: str):
 @pytest.mark.parametrize("key", KEYS)
 def test_a_preset_breaks_no_law_and_serves_everyone(key: str):
     run = answer(key)
-    assert run.valid, [c for c in run.checks if not c["ok"]]
+    lawful(run)
     assert run.summary["rejected"] == 0
     assert run.summary["requests_steady"] >= 500
 

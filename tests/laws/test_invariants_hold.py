@@ -1,18 +1,18 @@
-"""I1-I14 of the reliability notes hold on every run: generated scenarios, and every preset."""
+"""I1-I14 of the reliability notes hold on every run; the presets are asked in tests/golden."""
 
 import re
 from collections import Counter
 
 import numpy as np
-import polars as pl
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tests.engine.small import facts_with_kv_space, recorded, small
+from tests.laws.lawful import lawful
 from twin.engine.setup import ScenarioError
 from twin.engine.simulate import simulate
-from twin.lab.library import load_facts, presets
+from twin.lab.library import load_facts
 from twin.model.costs import ModelError
 from twin.spec import SpecError
 
@@ -36,10 +36,10 @@ FIELDS = {
     "workload.cv": one(0.5, 3.0),
     "workload.concurrency": one(1, 30, 300),
     "workload.think_s": one(0.0, 0.3),
-    "workload.input_tokens": one(1, 127, 700, 5000),
+    "workload.input_tokens": one(700, 1, 127, 5000),
     "workload.output_tokens": one(1, 2, 60, 700),
     "workload.lengths": one("fixed", "fixed", "azure-2023-conv"),
-    "workload.prefix": one("none", "shared", "sessions"),
+    "workload.prefix": one("shared", "sessions", "none"),
     "deployment.mode": one("disaggregated", "colocated", "prefill_only", "decode_only"),
     "deployment.prefill.tokens_per_npu": one(256, 4096),
     "deployment.prefill.chunk_tokens": one(0, 300),
@@ -50,7 +50,7 @@ FIELDS = {
     "front_end.api_servers": one(1, 16),
     "front_end.service_ms": one(0.0, 4.0),
     "router.policy": one(*ROUTERS),
-    "memory_pool.enabled": st.booleans(),
+    "memory_pool.enabled": one(True, True, False),
     "memory_pool.scope": one("shared", "local"),
     "memory_pool.gb_per_node": one(0.001, 0.05, 64.0),
     "memory_pool.plane": one("ub", "vpc"),
@@ -100,35 +100,6 @@ def test_every_law_holds_on_any_small_scenario(fields, trace, kv_tokens):
     count(run)
 
 
-def lawful(run):
-    assert run.valid, [c for c in run.checks if not c["ok"]]
-    assert len({c["id"] for c in run.checks}) == len(run.checks) >= 12
-    requests, summary = run.tables["requests"], run.summary
-    # I1 and I13 from the table alone.
-    status = dict(requests.group_by("status").len().iter_rows())
-    inside = status.get("queued", 0) + status.get("running", 0)
-    assert requests["request_id"].n_unique() == requests.height == summary["requests"]
-    assert status.get("finished", 0) == summary["finished"]
-    assert inside == summary["running"]
-    rejected = requests.filter(pl.col("status") == "rejected")
-    assert rejected.height == summary["rejected"] and (rejected["reason"] != "").all()
-    # I10: prompt = hit + computed, and at least the last token is computed.
-    block = run.scenario.memory_pool.block_tokens
-    hits, prompt = requests["hit_tokens"], requests["input_tokens"]
-    assert (hits >= 0).all() and (hits < prompt).all()
-    if run.scenario.workload.arrivals != "trace":
-        assert ((hits % block == 0) | (hits == prompt - 1)).all()
-    # I4: every link, and what goes out comes in.
-    links = run.tables["links"]
-    assert (links["utilisation_mean"] <= 1 + 1e-9).all()
-    for _, flows in links.group_by("plane"):
-        out = flows.filter(pl.col("direction") == "out")["bytes"].sum()
-        into = flows.filter(pl.col("direction") == "in")["bytes"].sum()
-        assert out == pytest.approx(into, rel=1e-9) or run.summary["running"] > 0
-    for name in ("prefill_busy", "decode_busy", "kv_used_fraction", "pool_used_fraction"):
-        assert (run.tables["windows"][name].drop_nulls() <= 1 + 1e-9).all(), name
-
-
 def count(run):
     s = run.scenario
     SEEN.update([s.deployment.mode, s.workload.arrivals, s.router.policy, s.memory_pool.scope])
@@ -142,12 +113,7 @@ def test_the_generated_scenarios_were_not_all_easy():
     if not SEEN:
         pytest.skip("runs after the generated scenarios only")
     corners = ("preempted", "rejected", "overloaded", "hits", "local", *ARRIVALS, *ROUTERS)
-    assert all(SEEN[corner] >= 3 for corner in corners), SEEN
-
-
-@pytest.mark.parametrize("preset", presets(), ids=lambda p: p.key)
-def test_every_law_holds_on_every_preset(preset):
-    lawful(simulate(preset.scenario, load_facts()))
+    assert not [(c, SEEN[c]) for c in corners if SEEN[c] < 3]
 
 
 def test_an_impossible_field_is_refused_in_one_sentence():

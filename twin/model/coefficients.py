@@ -20,6 +20,7 @@ from twin.model.collectives import (
     all_gather_s_per_byte,
     all_to_all_s_per_byte,
     moe_traffic,
+    two_level,
 )
 from twin.model.memory import ExpertLayout
 from twin.model.operators import Formats, Work
@@ -118,7 +119,7 @@ def decode_vector(
     p[q.HEAD_FIXED] = gap
     p[q.SAMPLE_FIXED] = 4 * gap
     p[q.SAMPLE_TOKEN] = _seconds(m, o.sampling(s), whole)[3]
-    p[q.GRAPH_GAP] = m.graph_launch_s
+    p[q.GRAPH_LAUNCH], p[q.HOST_GAP] = m.graph_launch_s, m.host_gap_s
     _fill_demand(p, x, dense, head)
     return p
 
@@ -142,7 +143,9 @@ def _fill_mode(
     gate = _seconds(m, o.gate(s, f), moe)
     p[at + q.GATE_FIXED] = 2 * gap + gate[0]
     p[at + q.GATE_TOKEN] = max(gate[1], gate[2]) + m.gate_token_s / moe.vector
-    t = moe_traffic(s, x.communication, m, x.facts, x.exchange)
+    # Decode on one chip family sends straight to each expert's die even between nodes.
+    way = x.exchange if m.family == "nvidia" else two_level(x.exchange, s.top_k, s.most_nodes)
+    t = moe_traffic(s, x.communication, m, x.facts, way)
     p[at + q.DISPATCH_FIXED] = t.dispatch_fixed_s
     p[at + q.DISPATCH_MESSAGE] = t.dispatch_message_s / moe.copying
     p[at + q.DISPATCH_SEND], p[at + q.DISPATCH_RECEIVE] = t.dispatch_send_s, t.dispatch_receive_s
@@ -199,7 +202,9 @@ def prefill_vector(x: Setting, attention: str, microbatch: bool, mtp: bool) -> n
     m, s = x.machine, x.shape
     gap = m.fitted["kernel_gap"]
     p[q.F_MOE_LAYERS], p[q.F_DENSE_LAYERS] = s.moe_layers + mtp, s.dense_layers
-    p[q.F_MICROBATCH], p[q.F_CONTENTION] = float(microbatch), m.fitted["vector_contention"]
+    p[q.F_MICROBATCH] = float(microbatch)
+    p[q.F_CONTENTION] = m.fitted["vector_contention"] if m.family == "ascend" else 0.0
+    p[q.F_COMPUTE_SHARE] = m.prefill_compute_share
     p[q.F_DIES], p[q.F_TOP_K] = x.layout.dies, s.top_k
     p[q.F_ROUTED_DIES], p[q.F_SLOTS] = x.layout.routed_dies, x.layout.slots_per_die
     p[q.F_SHARED_EXPERTS], p[q.F_SHARED_DIES] = s.shared_experts, x.layout.shared_dies
@@ -245,7 +250,7 @@ def _fill_prefill_moe(p: np.ndarray, x: Setting) -> None:
     gate = _seconds(m, o.gate(s, f), whole)
     p[q.F_GATE_FIXED] = 2 * gap
     p[q.F_GATE_TOKEN] = max(gate[1], gate[2]) + m.gate_token_s
-    t = moe_traffic(s, x.communication, m, x.facts, x.exchange)
+    t = moe_traffic(s, x.communication, m, x.facts, two_level(x.exchange, s.top_k, s.most_nodes))
     p[q.F_DISPATCH_FIXED], p[q.F_COMBINE_FIXED] = t.dispatch_fixed_s, t.combine_fixed_s
     p[q.F_DISPATCH_CORE] = t.dispatch_message_s
     # Copy engines move prefill's rows (arXiv 2506.12708v2 section 4.3.2), not vector cores.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -37,6 +37,8 @@ class Exchange:
     latency_s: float
     remote: float
     off_node: float = 0.0  # share of what is sent that leaves the node
+    nodes: int = 1  # nodes these dies are on
+    slow_between: bool = False  # other nodes are reached over the RDMA plane
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,23 @@ def _exchange(
         price.latency_s,
         (count - 1) / count,
         price.off_node_fraction,
+        nodes=max(1, round(1.0 / (1.0 - price.off_node_fraction))),
+        slow_between=fabric.graph["supernode"].scale_up == "node",
     )
+
+
+def two_level(x: Exchange, top_k: int, most_nodes: int) -> Exchange:
+    """The same dies when a token crosses to each other node once and is spread inside it.
+
+    Where the plane between nodes is the slow one, engines send hierarchically: of `top_k`
+    messages to dies on other nodes only as many cross as there are distinct nodes among them,
+    at most `most_nodes` in all by the router's node limit (arXiv 2412.19437 section 3.2.2).
+    """
+    if not x.slow_between or x.nodes < 2:
+        return x
+    hit = x.nodes * (1.0 - (1.0 - 1.0 / x.nodes) ** top_k)
+    crossing = min(hit, float(most_nodes)) * x.off_node
+    return replace(x, rate_bytes_per_s=x.rate_bytes_per_s * top_k * x.off_node / crossing)
 
 
 def moe_traffic(

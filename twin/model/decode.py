@@ -112,12 +112,12 @@ def outside_s(
 
 @njit(cache=True)
 def launch_gap_s(p: np.ndarray, busy: float, ops: np.ndarray) -> float:
-    """What the host needs to launch 1 + k graphs beyond the `busy` seconds of the NPU.
+    """What the host adds to an iteration in which the NPU is `busy` for so many seconds.
 
-    The host launches the next graph while the NPU runs one (arXiv 2506.12708v2 section 4.2.4),
-    so a gap opens only when the NPU is quicker.
+    The gap between iterations, and what launching 1 + k graphs takes longer than the NPU: the
+    next graph is launched while one runs (arXiv 2506.12708v2 section 4.2.4).
     """
-    gap = max(0.0, p[q.GRAPH_GAP] * (1.0 + p[q.DRAFTS]) - busy)
+    gap = p[q.HOST_GAP] + max(0.0, p[q.GRAPH_LAUNCH] * (1.0 + p[q.DRAFTS]) - busy)
     ops[q.OP_GAPS] += gap
     return gap
 

@@ -103,7 +103,8 @@ SPLITS = 9
     HEAD_FLOP,
     SAMPLE_FIXED,
     SAMPLE_TOKEN,
-    GRAPH_GAP,
+    GRAPH_LAUNCH,
+    HOST_GAP,
     ATTENTION_BYTES,  # weight bytes a die reads for attention in one layer
     EXPERT_BYTES,
     DENSE_BYTES,
@@ -115,7 +116,7 @@ SPLITS = 9
     DENSE_FLOPS,
     HEAD_FLOPS,
     DECODE_SIZE,
-) = range((1 + SPLITS) * MODE, (1 + SPLITS) * MODE + 38)
+) = range((1 + SPLITS) * MODE, (1 + SPLITS) * MODE + 39)
 
 # A colocated instance's vector: decode's, then what a prompt chunk's attention costs.
 CHUNK_PAIR = DECODE_SIZE  # per query-key pair and layer
@@ -156,6 +157,7 @@ PREFILL_OPERATORS = (
     F_DENSE_LAYERS,
     F_MICROBATCH,
     F_CONTENTION,  # share of the copy work on vector cores that slows the other microbatch
+    F_COMPUTE_SHARE,  # of the cores, while two microbatches overlap
     F_DIES,
     F_TOP_K,
     F_ROUTED_DIES,
@@ -200,7 +202,7 @@ PREFILL_OPERATORS = (
     F_TOKEN_FLOPS,  # per token of the die, without attention pairs
     F_PAIR_FLOPS,
     PREFILL_SIZE,
-) = range(48)
+) = range(49)
 
 
 def operator_sink(names: tuple[str, ...]) -> np.ndarray:

@@ -151,7 +151,7 @@ def rank_load(
     total = round(requests * ranks)
     count = np.full(ranks, total // ranks, np.int64)
     count[: total % ranks] += 1
-    context = count * (input_tokens + 0.5 * output_tokens)
+    context = (count * (input_tokens + 0.5 * output_tokens)).astype(np.float64)
     most = float(count[0])
     spread = math.sqrt(most / 12.0) * output_tokens
     fullest = context[0] + largest_of(ranks) * spread

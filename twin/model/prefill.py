@@ -129,9 +129,10 @@ def prefill_batch_s(
     tokens = part * new_tokens
     mine = part * die_tokens
     hot = interpolate(tokens, hot_tokens, hot_factor)
-    main = _attention(p, passes, tokens, mine, part * die_pairs, ops)
-    gate = (p[q.F_GATE_FIXED] + p[q.F_GATE_TOKEN] * mine) * passes
-    experts = _experts_s(p, tokens, hot) * passes
+    busy = passes / p[q.F_COMPUTE_SHARE] if p[q.F_MICROBATCH] > 0.0 else passes
+    main = _attention(p, busy, tokens, mine, part * die_pairs, ops)
+    gate = (p[q.F_GATE_FIXED] + p[q.F_GATE_TOKEN] * mine) * busy
+    experts = _experts_s(p, tokens, hot) * busy
     rows = _expert_rows(p, tokens, hot)
     sent = _dispatch_s(p, mine, rows) * passes
     answered = _combine_s(p, mine, rows) * passes

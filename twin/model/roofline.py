@@ -46,7 +46,10 @@ class Machine:
     gemm_utilisation: float  # of the peak of the weights' number format
     gemm_bandwidth_utilisation: float  # of HBM bandwidth, weights streamed
     gate_token_s: float  # vector time of gating one token on all cores
+    vector_utilisation: float  # of HBM bandwidth, element-wise kernels
+    prefill_compute_share: float  # cores left to compute while microbatches overlap
     graph_launch_s: float  # host time to launch one graph
+    host_gap_s: float  # between iterations, on the host
     fitted: dict[str, float]
 
     def gemm_flops(self, precision: str, cube_share: float = 1.0) -> float:
@@ -74,7 +77,7 @@ class Machine:
 
     def vector_bytes_per_s(self, vector_share: float = 1.0) -> float:
         """Sustained HBM bandwidth of element-wise work on a share of the vector cores."""
-        return self.chip.hbm_bytes_per_s * self.fitted["vector_utilisation"] * vector_share
+        return self.chip.hbm_bytes_per_s * self.vector_utilisation * vector_share
 
 
 def family_of(facts: Facts, chip: str) -> str:
@@ -94,6 +97,8 @@ def load_machine(facts: Facts, chip: Chip) -> Machine:
             f"add operators.{family} or take one of {facts.names('operators')}"
         )
     table = f"operators.{family}"
+    fitted = {name: facts.si(f"calibration.{name}") for name in FITTED}
+    own = f"{table}.vector_bandwidth"  # a family without one is the one that was fitted
     attention_format = str(facts[f"{table}.attention_format"].value)
     return Machine(
         chip=chip,
@@ -105,8 +110,11 @@ def load_machine(facts: Facts, chip: Chip) -> Machine:
         gemm_utilisation=facts.si(f"{table}.gemm_compute"),
         gemm_bandwidth_utilisation=facts.si(f"{table}.gemm_bandwidth"),
         gate_token_s=facts.si(f"{table}.gate_token"),
+        vector_utilisation=facts.si(own) if own in facts else fitted["vector_utilisation"],
+        prefill_compute_share=facts.si(f"{table}.prefill_compute_share"),
         graph_launch_s=facts.si(f"{table}.graph_launch"),
-        fitted={name: facts.si(f"calibration.{name}") for name in FITTED},
+        host_gap_s=facts.si(f"{table}.host_gap"),
+        fitted=fitted,
     )
 
 

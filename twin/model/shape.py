@@ -40,6 +40,7 @@ class Shape:
     vocabulary: int
     mtp_layers: int
     max_context: int
+    most_nodes: int  # nodes a token's experts may be on, by the router's limit
 
     @property
     def moe_layers(self) -> int:

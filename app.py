@@ -18,6 +18,7 @@ MAP = (  # file name = address
     ("deployment", "Deployment", "dns", "Which instances serve, and by which policies."),
     ("run", "Run", "play_circle", "A run while it runs, and its results."),
     ("compare", "Compare", "compare_arrows", "Two to six runs side by side."),
+    ("evidence", "Evidence", "fact_check", "How far the twin is from what was measured."),
     ("library", "Library", "folder_open", "Every scenario and run that is kept here."),
 )
 

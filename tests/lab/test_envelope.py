@@ -1,0 +1,84 @@
+"""Outside the evidence: told from the published rows, aspect by aspect."""
+
+import pytest
+
+from twin.facts import FactError
+from twin.lab.envelope import ASPECTS, configurations, outside_evidence, reach
+from twin.lab.evidence import Row, load_published, scenario_of
+from twin.lab.library import load_facts, presets
+
+
+@pytest.fixture(scope="module")
+def facts():
+    return load_facts()
+
+
+def row(**scenario):
+    return Row(
+        "one", "a system", "decode", "TPOT", "ms", 50.0, "NPU", "decode.tpot", False, "here", "a",
+        scenario={"deployment.mode": "decode_only", **scenario},
+    )  # fmt: skip
+
+
+def closed(**changes):
+    start = {"deployment.mode": "decode_only", "workload.arrivals": "closed_loop"}
+    return scenario_of({**start, **changes})
+
+
+def test_a_published_decode_point_lies_inside_and_twice_its_batch_outside(facts):
+    known = list(configurations([row()]))
+    assert outside_evidence(closed(), facts, known) == []
+    said = outside_evidence(closed(**{"deployment.decode.batch_per_npu": 192}), facts, known)
+    assert said == ["Decode batch: 192 requests/NPU; published rows have 96 requests/NPU only."]
+
+
+def test_another_row_widens_the_reach(facts):
+    wide = list(configurations([row(), row(**{"deployment.decode.batch_per_npu": 192})]))
+    assert outside_evidence(closed(**{"deployment.decode.batch_per_npu": 144}), facts, wide) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "word"),
+    [
+        ("supernode.chip", "b200", "Chip"),
+        ("deployment.precision.kv", "int8", "KV precision"),
+        ("workload.input_tokens", 60_000, "context"),
+        ("deployment.decode.npus_per_instance", 2, "EP degree"),
+        ("deployment.decode.mtp_draft_tokens", 4, "MTP draft"),
+        ("deployment.decode.mtp_acceptance", 0.99, "MTP acceptance"),
+        ("supernode.scale_up", "node", "Scale-up"),
+        ("workload.arrivals", "poisson", "Load"),
+    ],
+)
+def test_each_respect_is_told_by_name_against_the_real_rows(facts, path, value, word):
+    said = outside_evidence(closed(**{"experts.skew": 0.3, path: value}), facts)
+    assert any(word in sentence for sentence in said)
+    assert all(s[0].isupper() and s.endswith(".") for s in said)
+
+
+def test_the_paper_presets_are_inside(facts):
+    paper = [p for p in presets() if p.key.startswith("paper-")]
+    assert paper
+    assert [outside_evidence(p.scenario, facts) for p in paper] == [[]] * len(paper)
+
+
+def test_every_configuration_of_the_rows_is_within_their_own_reach(facts):
+    known = list(configurations(load_published()))
+    found = {r.aspect.name: r for r in reach(facts, known)}
+    assert len(found) == len(ASPECTS)
+    for c in known:
+        if c.pool == "decode":
+            value = c.scenario.deployment.decode.batch_per_npu
+            assert found["decode batch"].holds(float(value))
+
+
+def test_a_colocated_instance_is_named_and_keeps_its_batch_in_view(facts):
+    changes = {"deployment.mode": "colocated", "deployment.decode.batch_per_npu": 500}
+    said = " ".join(outside_evidence(closed(**changes), facts))
+    assert "colocated" in said
+    assert "Decode batch: 500" in said
+
+
+def test_a_chip_that_is_not_known_is_refused_by_name(facts):
+    with pytest.raises(FactError, match="abacus"):
+        outside_evidence(closed(**{"supernode.chip": "abacus"}), facts)

@@ -1,0 +1,118 @@
+"""The evidence page: every published row with its error, what misses its bar marked as such."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from twin.lab.evidence import evidence, load_published
+from twin.lab.library import load_facts
+from twin.ui import charts, parity, proof
+
+
+@pytest.fixture(scope="module")
+def facts():
+    return load_facts()
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return load_published()
+
+
+@pytest.fixture(scope="module")
+def found(facts, rows):
+    return proof.judged(evidence(facts, rows), rows)
+
+
+@pytest.fixture
+def page(app):
+    app.default_timeout = 60
+    return app.run().switch_page("twin/ui/pages/evidence.py").run()
+
+
+def row(**changes):
+    given = {
+        "id": "x", "system": "CloudMatrix384", "regime": "decode", "quantity": "TPOT",
+        "unit": "ms", "basis": "NPU", "published": 50.0, "twin": 55.0, "error": 0.1,
+        "calibrates": False, "source": "a paper", "mark": "a", "note": "",
+    }  # fmt: skip
+    return {**given, **changes}
+
+
+def test_a_row_outside_its_bar_is_marked_and_its_reason_told():
+    inside, outside = proof.judged([row(), row(id="y", error=-0.3, note="another kernel")], [])
+    assert not inside["outside"]
+    assert outside["outside"]
+    assert proof.why(outside) == "Outside ±12%: another kernel"
+    assert "not known" in proof.why({**outside, "note": ""})
+
+
+def test_scores_keep_fitted_rows_and_systems_apart():
+    given = [row(calibrates=True, error=0.01), row(error=-0.2), row(system="H800", error=0.2)]
+    found = {s.name: s for s in proof.scores(proof.judged(given, []))}
+    assert [s.rows for s in found.values()] == [1, 1, 1]
+    assert found["Predicted, CloudMatrix384"].worst == pytest.approx(0.2)
+    assert found["Predicted, CloudMatrix384"].outside == 1
+    assert found["Predicted, other systems"].outside == 0
+
+
+def test_every_row_is_kept_in_both_files(found):
+    assert [r["id"] for r in csv.DictReader(io.StringIO(proof.as_csv(found)))] == [
+        r["id"] for r in found
+    ]
+    kept = json.loads(proof.as_json(found))
+    assert [r["error"] for r in kept] == [r["error"] for r in found]
+
+
+def test_every_constant_has_its_value_and_bounds_and_lies_within(facts):
+    found = proof.constants(facts)
+    assert {c["Constant"].lower().replace(" ", "_") for c in found} == set(
+        facts.names("calibration")
+    )
+    assert all(" to " in c["Bounds"] and c["Meaning"] and c["Fitted to"] for c in found)
+
+
+def test_facts_are_found_by_words_and_marks(facts):
+    assert len(proof.fact_table(facts)) == len(facts)
+    found = proof.fact_table(facts, "910C HBM", ["a"])
+    assert found
+    assert all(f["Mark"] == "a" and "910c" in f["Fact"] for f in found)
+    assert proof.fact_table(facts, "no such thing at all") == []
+
+
+def test_the_parity_plot_has_every_row_fitted_ones_hollow(found):
+    for draw in (parity.parity, parity.errors):
+        chart = draw(found)
+        drawn = [t for t in chart.figure.data if t.mode == "markers"]
+        assert sum(len(t.x) for t in drawn) == len(found)
+        for trace in drawn:
+            assert (trace.marker.symbol == "circle-open") == trace.name.endswith("fitted")
+        assert chart.alt
+    assert parity.parity([]).alt == charts.empty("No published row to show").alt
+
+
+def test_the_page_shows_every_row_and_how_many_miss(page, found):
+    assert not page.exception
+    assert len(page.dataframe[0].value) == len(found)
+    tiles = {m.label: m.value for m in page.metric}
+    missed = sum(r["outside"] for r in found)
+    assert tiles["Rows outside their bar"] == f"{missed} of {len(found)}"
+
+
+def test_a_regime_narrows_the_table_and_a_row_can_be_run(page, found, monkeypatch):
+    page.get_by_key("regime").set_value("decode")
+    page.run()
+    assert len(page.dataframe[0].value) == sum(r["regime"] == "decode" for r in found)
+    asked = []
+    monkeypatch.setattr("twin.ui.session.run", lambda s: asked.append(s) or "an-id")
+    page.get_by_key("row").set_value("cm384-decode-8-4k-tpot").run()
+    page.button(key="run-row").click().run()
+    assert [s.deployment.decode.batch_per_npu for s in asked] == [8]
+
+
+def test_a_search_narrows_the_facts(page):
+    before = len(page.dataframe[1].value)
+    page.text_input(key="facts-search").set_value("910c").run()
+    assert 0 < len(page.dataframe[1].value) < before

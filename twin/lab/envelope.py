@@ -1,0 +1,249 @@
+"""Where the evidence ends: how far the configurations of the published rows reach.
+
+Everything is read from data/published.toml, nothing is typed in: a row more there, and the reach
+grows. Ranges are taken one aspect at a time, from the rows of the scenario's own chip where there
+are any, so a scenario inside every range may still combine them as no row does. It knows nothing
+about how well the twin does inside the reach: that is evidence.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from twin.facts import FactError, Facts
+from twin.hardware.chip import load_chip
+from twin.lab.evidence import Row, load_published, scenario_of
+from twin.serving.workload import mean_lengths
+from twin.spec import Scenario, pools
+
+Value = float | str | None  # None: the aspect says nothing about this configuration
+POOL_OF = {"decode": "decode", "stream": "decode", "exchange": "exchange", "prefill": "prefill"}
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What one published row measured: a scenario, and the pool that it is about."""
+
+    row: str
+    pool: str  # prefill, decode, exchange (dispatch or combine alone), or "" for the model alone
+    scenario: Scenario
+    args: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Aspect:
+    """One respect in which a scenario can lie outside: numbers have a range, names a set."""
+
+    name: str
+    unit: str
+    pool: str  # prefill, decode, or "" for every row
+    read: Callable[[Configuration, Facts], Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far the published rows go in one respect."""
+
+    aspect: Aspect
+    values: tuple[float | str, ...]  # distinct, sorted
+    rows: int
+
+    @property
+    def text(self) -> str:
+        """'8 to 128 requests/NPU', '4,096 tokens only', or the names."""
+        found = [_plain(v) for v in self.values]
+        if all(isinstance(v, str) for v in self.values):
+            return ", ".join(found)
+        span = f"{found[0]} to {found[-1]}" if len(found) > 1 else found[0]
+        only = "" if len(found) > 1 else " only"
+        return f"{span} {self.aspect.unit}".rstrip() + only
+
+    def holds(self, value: float | str) -> bool:
+        """Whether a value lies within."""
+        if isinstance(value, str):
+            return value in self.values
+        numbers = [v for v in self.values if not isinstance(v, str)]
+        return bool(numbers) and numbers[0] <= value <= numbers[-1]
+
+
+def _ep(role: str) -> Callable[[Configuration, Facts], Value]:
+    def read(c: Configuration, facts: Facts) -> Value:
+        if c.pool == "exchange":
+            return float(c.args["ep"])
+        dies = load_chip(facts, c.scenario.supernode.chip).dies_per_npu
+        deployment = c.scenario.deployment
+        section = "colocated" if deployment.mode == "colocated" else role
+        return float(getattr(deployment, section).npus_per_instance * dies)
+
+    return read
+
+
+def _context(c: Configuration, facts: Facts) -> Value:
+    given = _lengths(c.scenario, facts)
+    return None if given is None or c.pool == "exchange" else given[0] + 0.5 * given[1]
+
+
+def _prompt(c: Configuration, facts: Facts) -> Value:
+    given = _lengths(c.scenario, facts)
+    return None if given is None else given[0]
+
+
+def _lengths(s: Scenario, facts: Facts) -> tuple[float, float] | None:
+    return None if s.workload.arrivals == "trace" else mean_lengths(s.workload, facts)
+
+
+def _acceptance(c: Configuration, facts: Facts) -> Value:
+    decode = c.scenario.deployment.decode
+    return decode.mtp_acceptance if decode.mtp_draft_tokens else None
+
+
+def _skew(c: Configuration, facts: Facts) -> Value:
+    experts = c.scenario.experts
+    if experts.placement == "perfect":
+        return None
+    return experts.skew if experts.popularity == "skewed" else 0.0
+
+
+def _reuse(c: Configuration, facts: Facts) -> Value:
+    w = c.scenario.workload
+    if not c.scenario.memory_pool.enabled or w.arrivals == "trace" or w.prefix == "sessions":
+        return None
+    share = w.shared_fraction if w.prefix == "shared" else 0.0
+    return float(c.args.get("hit_share", share))
+
+
+def _field(path: str, pool: str = "") -> Callable[[Configuration, Facts], Value]:
+    def read(c: Configuration, facts: Facts) -> Value:
+        colocated = c.scenario.deployment.mode == "colocated"
+        if (pool and c.pool != pool) or (colocated and path.startswith("deployment.prefill")):
+            return None  # an exchange alone, or a colocated instance, has no such field
+        here: Any = c.scenario
+        for part in path.split("."):
+            here = getattr(here, part)
+        if isinstance(here, bool):
+            return "on" if here else "off"
+        return here if isinstance(here, str) else float(here)
+
+    return read
+
+
+ASPECTS = (
+    Aspect("chip", "", "", _field("supernode.chip")),
+    Aspect("model", "", "", _field("deployment.model")),
+    Aspect("weight precision", "", "", _field("deployment.precision.weights")),
+    Aspect("KV precision", "", "", _field("deployment.precision.kv")),
+    Aspect("scale-up network reaches", "", "", _field("supernode.scale_up")),
+    Aspect("fused dispatch and combine", "", "", _field("deployment.communication.fused")),
+    Aspect("decode batch", "requests/NPU", "decode",
+           _field("deployment.decode.batch_per_npu", "decode")),
+    Aspect("mean decode context", "tokens", "decode", _context),
+    Aspect("decode EP degree", "dies", "decode", _ep("decode")),
+    Aspect("MTP draft", "tokens", "decode",
+           _field("deployment.decode.mtp_draft_tokens", "decode")),
+    Aspect("MTP acceptance", "", "decode", _acceptance),
+    Aspect("expert skew in decode", "", "decode", _skew),
+    Aspect("prompt length", "tokens", "prefill", _prompt),
+    Aspect("prefill EP degree", "dies", "prefill", _ep("prefill")),
+    Aspect("prefill batch", "tokens/NPU", "prefill", _field("deployment.prefill.tokens_per_npu")),
+    Aspect("prefill attention", "", "prefill", _field("deployment.prefill.attention")),
+    Aspect("expert skew in prefill", "", "prefill", _skew),
+    Aspect("reused share of a prompt", "", "prefill", _reuse),
+)  # fmt: skip
+
+
+def configurations(rows: Sequence[Row]) -> Iterator[Configuration]:
+    """What the rows measured; a ratio measured two configurations."""
+    for row in rows:
+        pool = POOL_OF.get(row.measure.split(".")[0], "")
+        yield Configuration(row.id, pool, scenario_of(row.scenario), row.args)
+        if row.against is not None:
+            other = {"hit_share": row.args.get("against_hit_share", 0.0)}
+            yield Configuration(row.id, pool, scenario_of(row.against), other)
+
+
+@lru_cache(maxsize=1)
+def _published() -> tuple[Configuration, ...]:
+    return tuple(configurations(load_published()))
+
+
+def reach(
+    facts: Facts, known: Sequence[Configuration] | None = None, chip: str = ""
+) -> list[Reach]:
+    """How far the published rows go, aspect by aspect; with a chip, only the rows on it."""
+    known = _published() if known is None else known
+    if chip:
+        known = [c for c in known if c.scenario.supernode.chip == chip] or known
+    found = []
+    for aspect in ASPECTS:
+        read = [(c.row, aspect.read(c, facts)) for c in known if _concerns(aspect, c)]
+        said = [(row, value) for row, value in read if value is not None]
+        values = sorted({value for _, value in said}, key=lambda v: (isinstance(v, str), v))
+        if values:
+            found.append(Reach(aspect, tuple(values), len({row for row, _ in said})))
+    return found
+
+
+def _concerns(aspect: Aspect, c: Configuration) -> bool:
+    if c.pool == "exchange":
+        return aspect.pool in ("", "decode") and aspect.name not in NOT_OF_EXCHANGE
+    return bool(c.pool) and aspect.pool in ("", c.pool)
+
+
+NOT_OF_EXCHANGE = {"MTP acceptance", "expert skew in decode", "KV precision"}
+
+
+def outside_evidence(
+    scenario: Scenario, facts: Facts, known: Sequence[Configuration] | None = None
+) -> list[str]:
+    """One sentence for each respect in which a scenario lies outside all published rows.
+
+    An empty list: inside, aspect by aspect. Raises FactError for a chip that data/ lacks.
+    """
+    known = _published() if known is None else known
+    if scenario.supernode.chip not in facts.names("chips"):
+        raise FactError(f"no chip is named {scenario.supernode.chip}: add it to data/chips")
+    here = reach(facts, known, scenario.supernode.chip)
+    found = []
+    roles = [role for role, *_ in pools(scenario)]
+    if roles == ["colocated"]:
+        roles = ["prefill", "decode"]
+        if all(c.scenario.deployment.mode != "colocated" for c in known):
+            found.append(
+                "Prefill and decode share their iterations (colocated); every published row "
+                "measures the two pools apart."
+            )
+    for each in here:
+        pool = each.aspect.pool
+        if pool and pool not in roles:
+            continue
+        own = Configuration("", pool or roles[0], scenario, {})
+        value = each.aspect.read(own, facts)
+        if value is not None and not each.holds(value):
+            unit = f" {each.aspect.unit}" if each.aspect.unit else ""
+            name = each.aspect.name[0].upper() + each.aspect.name[1:]
+            found.append(f"{name}: {_plain(value)}{unit}; published rows have {each.text}.")
+    return found + list(_traffic(scenario, known))
+
+
+def _traffic(s: Scenario, known: Sequence[Configuration]) -> Iterator[str]:
+    """What the traffic does that no published row's does."""
+    varied = s.workload.arrivals == "trace" or s.workload.lengths != "fixed"
+    if varied and all(c.scenario.workload.lengths == "fixed" for c in known):
+        yield "Lengths vary from request to request; in every published row they are all alike."
+    if s.workload.prefix == "sessions" or s.workload.arrivals == "trace":
+        yield (
+            "What prompts share with earlier ones follows sessions or a recorded trace; "
+            "published rows have a fixed share at most."
+        )
+    if s.workload.arrivals != "closed_loop":
+        yield (
+            "Load: requests arrive on their own; every published row keeps all slots taken, so "
+            "no waiting time in a queue has been checked against a measurement."
+        )
+
+
+def _plain(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:,.6g}"

@@ -1,0 +1,149 @@
+"""A published row done again: the scenario that asks it, and its layer operator by operator.
+
+The row's configuration becomes a closed loop that keeps every slot taken, which is what its
+formula assumes, so formula and full simulation can be held against each other. It knows nothing
+about runs or where they are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from twin.facts import Facts
+from twin.lab.evidence import TO_UNIT, Row, answer_row, scenario_of
+from twin.spec import Scenario
+
+RUNNABLE = {
+    "decode.tpot": "tpot_s_mean",
+    "decode.iteration": "decode_iteration_s_mean",
+    "decode.throughput": "decode_tokens_per_s_per_npu",
+    "prefill.throughput": "prefill_tokens_per_s_per_npu",
+}  # measure -> figure of a run's summary that is the same quantity
+
+
+def question(row: Row, *, against: bool = False) -> Scenario | None:
+    """The row's configuration as a closed loop that keeps every slot taken; None: nothing to run.
+
+    Dispatch, combine or one stream alone, and the bytes of a token, are no runs.
+    """
+    pool = row.measure.split(".")[0]
+    overrides = row.against if against else row.scenario
+    if pool not in ("decode", "prefill") or overrides is None:
+        return None
+    share = float(row.args.get("against_hit_share" if against else "hit_share", 0.0))
+    s = scenario_of(overrides)
+    changes: dict[str, Any] = {
+        "name": _name(row, s, pool)[:120],
+        "question": "Does the full simulation reproduce what was published of this configuration?",
+        "source": row.source[:600],
+        "workload.arrivals": "closed_loop",
+        **(_decode_loop(s) if pool == "decode" else _prefill_loop(s, share)),
+    }
+    return scenario_of({**overrides, **changes})
+
+
+def _name(row: Row, s: Scenario, pool: str) -> str:
+    """Alike for rows of one configuration, so that they share one run."""
+    w = s.workload
+    if pool == "prefill":
+        return f"{row.system}: prefill, {w.input_tokens:,}-token prompts"
+    batch = s.deployment.decode.batch_per_npu
+    return f"{row.system}: decode, batch {batch}, {w.input_tokens:,} → {w.output_tokens:,} tokens"
+
+
+def _decode_loop(s: Scenario) -> dict[str, Any]:
+    """As many requests as there are slots, long enough for each slot to turn over thrice."""
+    d = s.deployment.decode
+    answer_s = 1e-3 * s.slo.tpot_ms * s.workload.output_tokens
+    return {
+        "workload.concurrency": d.batch_per_npu * d.npus_per_instance * d.instances,
+        "horizon_s": max(80.0, round(3.2 * answer_s)),
+        "warmup_s": max(25.0, round(answer_s)),
+    }
+
+
+def _prefill_loop(s: Scenario, share: float) -> dict[str, Any]:
+    """Twice the requests that fill every batch, and reuse from a popular prefix where there is."""
+    p = s.deployment.prefill
+    budget = p.tokens_per_npu * p.npus_per_instance * p.instances
+    fresh = max(1.0, (1.0 - share) * s.workload.input_tokens)
+    found: dict[str, Any] = {
+        "workload.concurrency": max(1, round(2 * budget / fresh)),
+        "warmup_s": 20.0,
+        "memory_pool.enabled": share > 0,
+    }
+    if share:
+        found |= {"workload.prefix": "shared", "workload.shared_fraction": share}
+    return found
+
+
+def preset_of(wanted: Scenario, presets: Sequence[tuple[str, Scenario]]) -> Scenario:
+    """The preset that asks the same of the same machine, where there is one, else `wanted`."""
+    free = {
+        "name": "", "question": "", "source": "", "horizon_s": 1.0, "warmup_s": 0.0, "seed": 1,
+        "step_s": 0.05,
+    }  # fmt: skip
+
+    def core(s: Scenario) -> Scenario:
+        return s.model_copy(update={**free, "slo": wanted.slo})
+
+    same = [s for _, s in presets if core(s) == core(wanted)]
+    return same[0] if same else wanted
+
+
+def simulated(row: Row, summary: Mapping[str, Any]) -> float | None:
+    """The row's quantity as a run found it, in the row's unit; None where a run has no such."""
+    key = RUNNABLE.get(row.measure, "")
+    if row.against is not None or summary.get(key) is None:
+        return None
+    return float(summary[key]) * TO_UNIT.get(row.unit, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of a layer, seconds; published is None where the publication has no figure."""
+
+    operators: tuple[str, ...]
+    published_s: float | None
+    twin_s: float
+
+
+OPERATORS = {
+    "decode": ("mla_prolog", "attention_core", "o_proj", "gate", "dispatch", "experts", "combine"),
+    "prefill": ("attention_input", "all_gather", "attention_core", "all_to_all", "o_proj", "gate",
+                "dispatch", "experts", "combine"),
+}  # fmt: skip
+
+
+def breakdown(row: Row, rows: Sequence[Row], facts: Facts) -> list[Part]:
+    """One layer of the row's configuration by operator, beside what was published of the same.
+
+    Operators published together stay together; [] for rows that are not about a whole pool.
+    """
+    pool = row.measure.split(".")[0]
+    if pool not in OPERATORS:
+        return []
+    head = f"{pool}.layer."
+    same = [
+        other for other in rows
+        if other.measure.startswith(head) and other.against is None
+        and other.scenario == row.scenario and other.facts == row.facts
+    ]  # fmt: skip
+    left = list(OPERATORS[pool])
+    parts: list[tuple[list[str], float | None]] = []
+    for other in sorted(same, key=lambda r: r.measure.count("+")):  # single operators first
+        names = other.measure.removeprefix(head).split("+")
+        if all(name in left for name in names):
+            left = [name for name in left if name not in names]
+            parts.append((names, other.value / TO_UNIT.get(other.unit, 1.0)))
+    parts += [([name], None) for name in left]
+    order = {name: i for i, name in enumerate(OPERATORS[pool])}
+    parts.sort(key=lambda part: order[part[0][0]])
+    return [Part(tuple(names), value, _layer_s(row, head, names, facts)) for names, value in parts]
+
+
+def _layer_s(row: Row, head: str, names: Sequence[str], facts: Facts) -> float:
+    asked = replace(row, measure=head + "+".join(names), unit="s", against=None, args={})
+    return answer_row(asked, facts)

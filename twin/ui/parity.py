@@ -1,0 +1,141 @@
+"""Charts of the Evidence page: published against twin, signed errors, one layer by operator.
+
+Beside charts.py because that file is full; the same template and the same rules. Knows nothing
+about streamlit or facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from twin.lab.reproduce import Part
+from twin.metrics.measures import seconds, three_figures
+from twin.ui import theme
+from twin.ui.charts import Chart, empty, figure
+
+BAND = 0.1
+HOVER = (
+    "%{customdata[0]}<br>%{customdata[1]}<br>published %{customdata[2]}<br>twin %{customdata[3]}"
+    "<br>error %{customdata[4]}<extra></extra>"
+)
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def parity(rows: Rows) -> Chart:
+    """Published against twin on two log axes, each row in its own unit, with a ±10 % band."""
+    if not rows:
+        return empty("No published row to show")
+    fig = figure(height=400)
+    ends = np.array([row[k] for row in rows for k in ("published", "twin")], dtype=float)
+    low, high = ends.min() / 1.5, ends.max() * 1.5
+    for factor in (1 + BAND, 1 - BAND):
+        fig.add_scatter(
+            x=[low, high], y=[low * factor, high * factor], mode="lines", hoverinfo="skip",
+            line={"width": 0}, showlegend=False, name="",
+            fill="tonexty" if factor < 1 else None, fillcolor="rgba(124,132,150,0.28)",
+        )  # fmt: skip
+    fig.add_scatter(
+        x=[low, high], y=[low, high], mode="lines", hoverinfo="skip", showlegend=False, name="",
+        line={"color": theme.OTHER, "width": 1},
+    )  # fmt: skip
+    _points(fig, rows, "published", "twin", 1.0)
+    axis = {"type": "log", "range": [np.log10(low), np.log10(high)], "dtick": 1,
+            "exponentformat": "none", "showgrid": True, "tickformat": ",~g"}  # fmt: skip
+    fig.update_xaxes(title_text="published, in each row's unit", **axis)
+    fig.update_yaxes(title_text="twin, in each row's unit", **axis)
+    fig.update_layout(hovermode="closest")
+    within = sum(abs(row["error"]) <= BAND for row in rows)
+    return Chart(
+        fig,
+        f"Published figures against the twin's on log axes; {within} of {len(rows)} rows lie "
+        f"within ten percent of the diagonal.",
+    )
+
+
+def errors(rows: Rows) -> Chart:
+    """Signed error over the published value: what the parity plot is too coarse to show."""
+    if not rows:
+        return empty("No published row to show")
+    fig = figure(height=400)
+    fig.add_hrect(y0=-100 * BAND, y1=100 * BAND, fillcolor=theme.OTHER, opacity=0.22, line_width=0)
+    fig.add_hline(y=0, line={"color": theme.OTHER, "width": 1})
+    _points(fig, rows, "published", "error", 100.0)
+    reach = max(15.0, 1.15 * max(100 * abs(row["error"]) for row in rows))
+    fig.update_xaxes(title_text="published, in each row's unit", type="log", dtick=1,
+                     tickformat=",~g", showgrid=True)  # fmt: skip
+    fig.update_yaxes(title_text="twin over published, %", range=[-reach, reach], ticksuffix=" %",
+                     rangemode="normal")  # fmt: skip
+    fig.update_layout(hovermode="closest")
+    worst = max(rows, key=lambda row: abs(row["error"]))
+    return Chart(
+        fig,
+        f"Signed error of {len(rows)} rows; the largest is {100 * worst['error']:+.1f} % for "
+        f"{worst['quantity']}, {worst['system']}.",
+    )
+
+
+def _points(fig: Any, rows: Rows, x: str, y: str, scale: float) -> None:
+    """Filled: predicted; hollow: fitted. One colour a group of systems."""
+    groups = sorted({row["group"] for row in rows})
+    for group in groups:
+        colour = theme.SERIES[groups.index(group) % len(theme.SERIES)]
+        for fitted in (False, True):
+            part = [r for r in rows if r["group"] == group and bool(r["calibrates"]) == fitted]
+            if not part:
+                continue
+            fig.add_scatter(
+                x=[r[x] for r in part], y=[scale * r[y] for r in part], mode="markers",
+                name=f"{group}, {'fitted' if fitted else 'predicted'}",
+                customdata=[_said(r) for r in part], hovertemplate=HOVER,
+                marker={"symbol": "circle-open" if fitted else "circle", "size": 9,
+                        "color": colour, "line": {"color": colour, "width": 2 if fitted else 0}},
+            )  # fmt: skip
+
+
+def _said(row: Mapping[str, Any]) -> list[str]:
+    each = row["unit"]
+    return [
+        row["quantity"],
+        row["system"],
+        f"{three_figures(row['published'])} {each}",
+        f"{three_figures(row['twin'])} {each}",
+        f"{100 * row['error']:+.1f} %",
+    ]
+
+
+def parts(rows: Sequence[Part]) -> Chart:
+    """One layer by operator: the published figure where there is one, and the twin's below it."""
+    if not rows:
+        return empty("This row has no operators")
+    longest = max(max(row.twin_s, row.published_s or 0.0) for row in rows)
+    factor, unit = (1e3, "ms") if longest >= 1e-3 else (1e6, "µs")
+    known = [row for row in rows if row.published_s is not None]
+    fig = figure(height=110 + (46 if known else 30) * len(rows))
+    names = [" + ".join(theme.title(n) for n in row.operators) for row in rows]
+    series: list[tuple[str, str, list[float | None]]] = [
+        ("twin", theme.SERIES[0], [row.twin_s for row in rows])
+    ]
+    if known:
+        series.insert(0, ("published", theme.OTHER, [row.published_s for row in rows]))
+    for name, colour, values in series:
+        fig.add_bar(
+            y=names, x=[None if v is None else v * factor for v in values], orientation="h",
+            name=name, marker={"color": colour, "line_width": 0},
+            text=["" if v is None else seconds(v) for v in values], textposition="outside",
+            cliponaxis=False, hovertemplate=f"%{{y}}: %{{text}}<extra>{name}</extra>",
+        )  # fmt: skip
+    fig.update_layout(hovermode="closest", barmode="group", bargap=0.25, showlegend=bool(known))
+    fig.update_layout(legend={"traceorder": "normal"})
+    fig.update_xaxes(title_text=f"{unit} in one layer", showgrid=True,
+                     range=[0, 1.22 * longest * factor])  # fmt: skip
+    fig.update_yaxes(autorange="reversed", nticks=len(rows))
+    said = "; ".join(
+        f"{name} {seconds(row.twin_s)}"
+        + ("" if row.published_s is None else f", published {seconds(row.published_s)}")
+        for name, row in zip(names, rows, strict=True)
+    )
+    return Chart(fig, f"One layer by operator. {said}.")

@@ -1,0 +1,262 @@
+"""Published rows beside the twin as words and tables: what the Evidence page shows, not how.
+
+The bars are those the twin sets itself; a row outside its bar stays in every table, marked. A row
+is a dict as `lab.evidence.evidence` makes it, with group, bar and outside added by `judged`.
+Draws nothing, and knows nothing about addresses.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from twin.facts import Fact, Facts
+from twin.lab.calibrate import CONSTANTS
+from twin.lab.evidence import Row
+from twin.metrics.measures import three_figures
+from twin.spec import field_unit
+from twin.ui.fields import LABELS
+
+SUPERNODE, OTHER = "CloudMatrix384", "other systems"
+MEAN_BAR = {"fitted": 0.03, SUPERNODE: 0.06, OTHER: 0.12}  # mean absolute error of a kind of row
+WORST_BAR = {SUPERNODE: 0.12, OTHER: 0.25}  # absolute error of one row
+EXCHANGE_BAR = 0.08  # dispatch or combine alone, over EP degree
+
+MARKS = {
+    "a": "read in the primary source",
+    "b": "from a secondary source",
+    "c": "recalled, not looked up again",
+    "d": "arithmetic on figures of the primary source",
+    "e": "an assumption of this project",
+    "f": "fitted (data/calibration.toml, or the file's own note)",
+    "m": "measured by this project on public data",
+}
+UNITS = {"us": "µs", "ratio": "× (ratio)", "B": "B/token"}
+VALUE_CHARS = 48  # of a fact that is a list or a text
+NEAR_BOUND = 0.02  # of a constant's range: the fit would have gone further
+
+Found = Sequence[Mapping[str, Any]]
+
+
+# Rows, judged.
+
+
+def judged(found: Found, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Each row with its kind ('fitted' or 'predicted'), group, bar and whether it is outside."""
+    measures = {row.id: row.measure for row in rows}
+    return [
+        {
+            **each,
+            "kind": "fitted" if each["calibrates"] else "predicted",
+            "group": group_of(each),
+            "bar": bar_of(each, measures.get(each["id"], "")),
+            "outside": abs(each["error"]) > bar_of(each, measures.get(each["id"], "")),
+        }
+        for each in found
+    ]
+
+
+def group_of(row: Mapping[str, Any]) -> str:
+    """CloudMatrix384 where the row's system or its source says so, else other systems."""
+    return (
+        SUPERNODE if "CloudMatrix" in f"{row['system']} {row['source']}" or _paper(row) else OTHER
+    )
+
+
+def _paper(row: Mapping[str, Any]) -> bool:
+    return "2506.12708" in str(row["source"])
+
+
+def bar_of(row: Mapping[str, Any], measure: str) -> float:
+    """The largest absolute error that is no miss for this row."""
+    return EXCHANGE_BAR if measure.startswith("exchange") else WORST_BAR[group_of(row)]
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How well one kind of rows is met: absolute errors as fractions."""
+
+    name: str
+    rows: int
+    mean: float
+    worst: float
+    worst_row: str
+    mean_bar: float
+    outside: int
+
+    @property
+    def met(self) -> bool:
+        """Whether the mean is within its bar and no row is outside its own."""
+        return self.mean <= self.mean_bar and not self.outside
+
+
+def scores(rows: Found) -> list[Score]:
+    """Fitted rows, then predictions by group; kinds without a row are left out."""
+    kinds = [
+        ("Fitted rows", "fitted", [r for r in rows if r["calibrates"]]),
+        *(
+            (f"Predicted, {g}", g, [r for r in rows if not r["calibrates"] and r["group"] == g])
+            for g in (SUPERNODE, OTHER)
+        ),
+    ]
+    return [_score(name, key, part) for name, key, part in kinds if part]
+
+
+def _score(name: str, key: str, rows: Found) -> Score:
+    errors = [abs(row["error"]) for row in rows]
+    worst = max(rows, key=lambda row: (abs(row["error"]), row["id"]))
+    return Score(
+        name, len(rows), sum(errors) / len(errors), max(errors),
+        f"{worst['quantity']} ({worst['system']})", MEAN_BAR[key],
+        sum(row["outside"] for row in rows),
+    )  # fmt: skip
+
+
+def unit(row: Mapping[str, Any]) -> str:
+    """The unit with its basis: 'µs, one die'."""
+    text = UNITS.get(row["unit"], row["unit"])
+    basis = row.get("basis", "")
+    if row["unit"] in ("ratio", "B") or basis in ("", "model") or f"/{basis}" in text:
+        return text
+    return f"{text}, per {basis}" if "tokens/s" in text else f"{text} ({basis})"
+
+
+def why(row: Mapping[str, Any]) -> str:
+    """What a person should know of the row: outside its bar or not, and its note."""
+    if row["outside"]:
+        reason = f": {row['note']}" if row["note"] else ": the reason is not known yet"
+        return f"Outside ±{row['bar']:.0%}{reason}"
+    return row["note"]
+
+
+def table(rows: Found, links: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The rows as the page's table: one line each, error in percent."""
+    return [
+        {
+            "Quantity": row["quantity"],
+            "Published": float(row["published"]),
+            "Twin": float(row["twin"]),
+            "Unit (basis)": unit(row),
+            "Error, %": 100 * row["error"],
+            "Bar": "outside" if row["outside"] else "within",
+            "Kind": row["kind"],
+            "System": row["system"],
+            "Note": why(row),
+            "Source": row["source"],
+            "Mark": row["mark"],
+            "Scenario": links.get(row["id"]),
+        }
+        for row in rows
+    ]
+
+
+# Files to keep.
+
+COLUMNS = (
+    "id", "system", "group", "regime", "quantity", "unit", "basis", "published", "twin", "error",
+    "calibrates", "bar", "outside", "source", "mark", "note",
+)  # fmt: skip
+
+
+def as_csv(rows: Found) -> str:
+    """Every row, one line each; `error` and `bar` are fractions."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, COLUMNS, extrasaction="ignore", lineterminator="\r\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def as_json(rows: Found) -> str:
+    """Every row as a list of objects; `error` and `bar` are fractions."""
+    kept = [{key: row[key] for key in COLUMNS} for row in rows]
+    return json.dumps(kept, indent=2, ensure_ascii=False, allow_nan=False)
+
+
+# One row in words.
+
+
+def other_facts(row: Row, facts: Facts) -> list[str]:
+    """What the row's answer changes in data/, which a run from here does not."""
+    return [
+        f"{name} = {_short(value)} {facts[name].unit} in place of {_short(facts[name].value)}"
+        for name, value in row.facts.items()
+    ]
+
+
+def differs(row: Row) -> list[str]:
+    """The row's configuration in words: what differs from the default scenario."""
+    found = []
+    for path, value in row.scenario.items():
+        name = LABELS.get(path) or path.rsplit(".", 1)[-1].replace("_", " ")
+        shown = {True: "on", False: "off"}.get(value) if isinstance(value, bool) else _short(value)
+        found.append(f"{name} {shown} {field_unit(path)}".rstrip())
+    found += [f"{k.replace('_', ' ')} {_short(v)}" for k, v in row.args.items() if k != "weight"]
+    return found
+
+
+# Constants and facts.
+
+
+def constants(facts: Facts) -> list[dict[str, Any]]:
+    """The fitted constants: value, unit, meaning, bounds, and the rows that inform each most."""
+    found = []
+    for c in CONSTANTS:
+        fact = facts[f"calibration.{c.name}"]
+        near = min(fact.value - c.low, c.high - fact.value) < NEAR_BOUND * (c.high - c.low)
+        found.append(
+            {
+                "Constant": c.name.replace("_", " ").capitalize(),
+                "Value": f"{fact.value:.4g} {UNITS.get(c.unit, c.unit)}".rstrip(),
+                "Meaning": fact.note or c.meaning,
+                "Bounds": f"{c.low:g} to {c.high:g}" + (" · **at a bound**" if near else ""),
+                "Fitted to": ", ".join(f"{p.strip()}" for p in c.prefix.split(",")),
+            }
+        )
+    return found
+
+
+def fact_table(facts: Facts, words: str = "", marks: Sequence[str] = ()) -> list[dict[str, str]]:
+    """All facts whose name, unit, source or note hold every word, and with one of the marks."""
+    asked = words.lower().split()
+    return [
+        {
+            "Fact": name,
+            "Value": _short(fact.value),
+            "Unit": UNITS.get(fact.unit, fact.unit),
+            "Mark": fact.mark,
+            "Source": fact.source,
+            "Note": fact.note,
+        }
+        for name, fact in facts.items()
+        if (not marks or fact.mark in marks) and all(word in _text(name, fact) for word in asked)
+    ]
+
+
+def _text(name: str, fact: Fact) -> str:
+    return f"{name} {_short(fact.value)} {fact.unit} {fact.source} {fact.note}".lower()
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list):
+        text = f"{len(value)} values: " + ", ".join(_short(v) for v in value[:6])
+    else:
+        text = value if isinstance(value, str) else f"{value:,.6g}"
+    return text if len(text) <= VALUE_CHARS else text[: VALUE_CHARS - 1] + "…"
+
+
+def figures(row: Mapping[str, Any], key: str) -> str:
+    """A row's figure with its unit for a tile."""
+    text = three_figures(row[key]) if row["unit"] != "B" else f"{row[key]:,.0f}"
+    return f"{text} {UNITS.get(row['unit'], row['unit'])}"
+
+
+def marks_in(facts: Facts) -> Iterator[tuple[str, int]]:
+    """The marks in use, each with how many facts have it."""
+    for mark in MARKS:
+        if count := sum(fact.mark == mark for fact in facts.values()):
+            yield mark, count

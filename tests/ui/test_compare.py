@@ -92,7 +92,7 @@ def test_an_unknown_id_is_one_sentence_and_the_others_stay(app, runs):
 def test_a_run_without_a_result_is_one_sentence_and_never_the_baseline(app, runs, store):
     waiting = queued(store, scenario("Waiting", seed=5))
     opened(app, runs=",".join([waiting, *runs]), baseline=waiting)
-    assert [w.value for w in app.warning if "Waiting is queued" in w.value]
+    assert [w.value for w in app.warning if "A · Waiting is queued" in w.value]
     assert any("Against B" in c.value for c in app.caption)
 
 

@@ -21,7 +21,7 @@ def run(library):
 def pick(library, *rows):
     """Mark rows of the first page of all runs."""
     chosen = {"selection": {"rows": list(rows), "columns": [], "cells": []}}
-    library.session_state["table:Runs:All:1:"] = chosen
+    library.session_state["table:Runs:All::1"] = chosen
     return run(library)
 
 
@@ -52,7 +52,7 @@ def test_a_long_list_is_shown_page_by_page(library, store):
         queued(store, scenario("Many", seed=seed))
     assert len(names(run(library))) == kept.ROWS
     assert any("1 to 20 of 23 runs" in c.value for c in library.caption)
-    library.session_state["library-page"] = 2
+    library.session_state["page:Runs:All::2"] = 2
     assert len(names(run(library))) == 3
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import html
 import time
+from dataclasses import replace
 
 import numpy as np
 import streamlit as st
 
 from twin.lab import share
+from twin.lab.compare import Comparison, compare
 from twin.lab.store import RunRow, StoreError
 from twin.spec import Scenario
 from twin.ui import comparison, session, theme, words
@@ -40,6 +42,12 @@ def baseline(runs: list[RunRow]) -> int:
     usable = [i for i, run in enumerate(runs) if run.state == "done"]
     named = [i for i in usable if runs[i].id == st.query_params.get(share.BASELINE)]
     return (named + usable + [0])[0]
+
+
+def side_by_side(runs: list[RunRow], scenarios: list[Scenario], base: int) -> Comparison:
+    """The comparison of these runs, each named by its letter too."""
+    names = comparison.lettered([run.name for run in runs])
+    return compare([replace(r, name=n) for r, n in zip(runs, names, strict=True)], scenarios, base)
 
 
 def show(ids: list[str], base: str = "") -> None:

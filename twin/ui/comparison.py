@@ -1,7 +1,8 @@
 """Runs side by side as words: rows of tables, files to keep, curves to draw.
 
-Every run has a letter, so that two runs of one name stay apart and colour is never the only sign.
-Draws nothing, and knows nothing about the store or addresses.
+Every run has a letter, so that two runs of one name stay apart and colour is never the only sign;
+a `Comparison` here has runs named by `lettered`. Draws nothing, and knows nothing about the store
+or addresses.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 Cells = dict[str, str]
 
 
-def titles(names: Sequence[str]) -> list[str]:
+def lettered(names: Sequence[str]) -> list[str]:
     """What each run is called on the page: its letter and its scenario's name, cut if long."""
     cut = [n if len(n) <= NAME_CHARS else f"{n[: NAME_CHARS - 1].rstrip()}…" for n in names]
     return [f"{letter} · {name}" for letter, name in zip(LETTERS, cut, strict=False)]
@@ -57,7 +58,7 @@ def input_table(found: Comparison, scenarios: Sequence[Scenario]) -> list[Cells]
 
     What differs from the baseline is bold; a dash says that the field does nothing there.
     """
-    heads = [plain(title) for title in titles(found.names)]
+    heads = [plain(title) for title in found.names]
     table = []
     for row in found.inputs:
         idle = [bool(why_idle(row.path, scenario)) for scenario in scenarios]
@@ -74,7 +75,7 @@ def input_table(found: Comparison, scenarios: Sequence[Scenario]) -> list[Cells]
 
 def metric_table(found: Comparison, group: str) -> list[Cells]:
     """One row per figure: each run's with its unit, and how it stands against the baseline."""
-    heads = [plain(title) for title in titles(found.names)]
+    heads = [plain(title) for title in found.names]
     return [_metric_row(row, heads, found.baseline) for row in chosen(found.metrics, group)]
 
 
@@ -142,7 +143,7 @@ def as_csv(found: Comparison) -> str:
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
-    writer.writerow(["kind", "name", "unit", *map(_safe, titles(found.names))])
+    writer.writerow(["kind", "name", "unit", *map(_safe, found.names)])
     writer.writerow(["run", "id", "", *map(_safe, found.runs)])
     for row in found.inputs:
         writer.writerow(["input", _safe(row.path), _safe(row.unit), *map(_safe, row.values)])
@@ -166,7 +167,7 @@ def as_json(found: Comparison) -> str:
     """The comparison as one JSON object; SI units, shares of one."""
     body = {
         "runs": [
-            {"id": run, "name": name, "baseline": i == found.baseline}
+            {"id": run, "label": name, "baseline": i == found.baseline}
             for i, (run, name) in enumerate(zip(found.runs, found.names, strict=True))
         ],
         "notes": found.notes,

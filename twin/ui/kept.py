@@ -22,6 +22,7 @@ from twin.ui.fields import sentence
 from twin.ui.toolbar import RUN_PAGE, open_run
 
 ROWS = 20  # of a page
+NAME_PX = 210
 WORKLOAD_PAGE, COMPARE_PAGE = "twin/ui/pages/workload.py", "twin/ui/pages/compare.py"
 REFUSALS_SHOWN = 3
 
@@ -83,7 +84,7 @@ def scenario_table(rows: Sequence[ScenarioRow], key: str) -> list[ScenarioRow]:
 
 
 def _first(name: str) -> Any:
-    return st.column_config.TextColumn(name, pinned=True, width="medium")
+    return st.column_config.TextColumn(name, pinned=True, width=NAME_PX)
 
 
 def _picked(rows: Sequence[Any], cells: list[dict[str, Any]], columns: dict, key: str) -> list[Any]:
@@ -102,6 +103,22 @@ def _scaled(value: Any, by: float) -> float | None:
 
 def _when(at_s: float) -> datetime:
     return datetime.fromtimestamp(at_s, UTC)
+
+
+def about(picked: Sequence[RunRow | ScenarioRow]) -> None:
+    """What a row has no room for: the question of the one that is picked, and why it ended."""
+    if len(picked) != 1:
+        return
+    row = picked[0]
+    if isinstance(row, RunRow):
+        if row.message:
+            st.caption(f":material/error: {sentence(row.message)}")
+        digest, where = row.scenario, f"seed {row.seed} · engine {row.engine_version}"
+    else:
+        digest, where = row.digest, "preset" if row.preset else "own scenario"
+    if scenario := _load(digest):
+        st.caption(" · ".join((words.machine(scenario), words.brief(scenario), where)))
+        st.caption(scenario.question)
 
 
 # What can be done.

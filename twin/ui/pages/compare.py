@@ -3,7 +3,6 @@
 import streamlit as st
 
 from twin.lab import share
-from twin.lab.compare import compare
 from twin.lab.store import StoreError
 from twin.metrics.explain import ttft_parts
 from twin.ui import beside, charts, comparison, session, theme
@@ -33,8 +32,8 @@ if len(runs) < share.COMPARED_MIN:
 
 base = beside.baseline(runs)
 scenarios = [session.store().scenarios.load(run.scenario) for run in runs]
-found = compare(runs, scenarios, base)
-titles = comparison.titles(found.names)
+found = beside.side_by_side(runs, scenarios, base)
+titles = found.names
 
 # 2) Which runs, and what to take away.
 with st.container(horizontal=True, vertical_alignment="center", gap="small"):

@@ -7,12 +7,7 @@ import streamlit as st
 from twin.ui import kept, session
 
 
-def first_page() -> None:
-    st.session_state["library-page"] = 1
-
-
 def clear() -> None:
-    first_page()
     st.session_state["q"] = ""
     for name in ("state", "kind"):
         if name in st.session_state:
@@ -25,40 +20,34 @@ st.title("Library", anchor=False)
 with st.container(horizontal=True, vertical_alignment="center", gap="small"):
     shown = st.segmented_control(
         "Show", ["Runs", "Scenarios"], default="Runs", required=True, key="show",
-        label_visibility="collapsed", bind="query-params", on_change=first_page,
+        label_visibility="collapsed", bind="query-params",
     )  # fmt: skip
     text = st.text_input(
-        "Search", key="q", type="search", live=True, bind="query-params", on_change=first_page,
+        "Search", key="q", type="search", live=True, bind="query-params",
         placeholder="Name, question or id", label_visibility="collapsed", width=280,
     )  # fmt: skip
     narrow = st.segmented_control(
         "Only", list(kept.STATES if shown == "Runs" else kept.KINDS), default="All",
         required=True, key="state" if shown == "Runs" else "kind",
-        label_visibility="collapsed", bind="query-params", on_change=first_page,
+        label_visibility="collapsed", bind="query-params",
     )  # fmt: skip
     st.space("stretch")
     with st.popover("Import", icon=":material/upload_file:", width="content"):
         kept.import_scenario()
 
 # 2) One page of what was found.
-store, rows = session.store(), kept.ROWS
+store = session.store()
 
 
-def look(page: int):
-    window = {"limit": rows, "offset": rows * (page - 1)}
+def look(limit: int, offset: int = 0):
+    window = {"limit": limit, "offset": offset}
     if shown == "Runs":
         return store.runs.search(text or "", states=kept.STATES[narrow], **window)
     return store.scenarios.search(text or "", kind=kept.KINDS[narrow], **window)
 
 
-page = st.session_state.setdefault("library-page", 1)
-found = look(page)
-pages = max(1, math.ceil(found.total / rows))
-if page > pages:  # its last rows were deleted
-    page = st.session_state["library-page"] = pages
-    found = look(page)
-
-if not found.total:
+total = look(0).total
+if not total:
     if text or narrow != "All":
         st.markdown(f"None of the {shown.lower()} kept here fits that.")
         st.button("Clear the search", icon=":material/filter_alt_off:", on_click=clear)
@@ -67,22 +56,22 @@ if not found.total:
         st.page_link("twin/ui/pages/start.py", label="Run a preset", icon=":material/play_arrow:")
     st.stop()
 
-bar = st.container(horizontal=True, vertical_alignment="center", gap="small")
-key = f"table:{shown}:{narrow}:{page}:{text}"
-table, actions = (
-    (kept.run_table, kept.run_actions)
-    if shown == "Runs"
-    else (kept.scenario_table, kept.scenario_actions)
-)
-picked = table(found.rows, key)
+bar, body, foot = st.container(horizontal=True, vertical_alignment="center"), st.empty(), st.empty()
+pages = math.ceil(total / kept.ROWS)
+search = f"{shown}:{narrow}:{text}"
+# Another search, or fewer pages after a deletion, begins at the first page.
+page = foot.pagination(pages, key=f"page:{search}:{pages}", max_visible_pages=5) if pages > 1 else 1
+first = kept.ROWS * (page - 1)
+rows = look(kept.ROWS, first).rows
+with body.container():
+    table = kept.run_table if shown == "Runs" else kept.scenario_table
+    picked = table(rows, f"table:{search}:{page}")
+    kept.about(picked)
 with bar:
-    actions(picked)
+    (kept.run_actions if shown == "Runs" else kept.scenario_actions)(picked)
     st.space("stretch")
-    first = rows * (page - 1)
     st.caption(
-        f"{first + 1:,} to {first + len(found.rows):,} of {found.total:,} {shown.lower()}"
+        f"{first + 1:,} to {first + len(rows):,} of {total:,} {shown.lower()}"
         + (f", {len(picked)} picked" if picked else ""),
         width="content",
     )
-if pages > 1:
-    st.pagination(pages, key="library-page", max_visible_pages=5)

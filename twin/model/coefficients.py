@@ -67,10 +67,18 @@ def _seconds(m: Machine, w: Work, cores: Cores) -> tuple[float, float, float, fl
     )
 
 
-def _fused(m: Machine, w: Work) -> float:
-    """Seconds a token of a product over many rows, its element-wise work pipelined with it."""
-    moved = w.io_bytes_per_token + w.vector_bytes_per_token
-    return max(w.flops_per_token / m.gemm_flops(w.format), moved / m.stream_bytes_per_s())
+def _many_rows(m: Machine, w: Work) -> float:
+    """Seconds a token of a product over many rows.
+
+    Where vector cores stand beside the matrix cores, element-wise work is pipelined with the
+    product; where the same cores do both, it comes after it.
+    """
+    product = w.flops_per_token / m.gemm_flops(w.format)
+    if not m.beside:
+        moved = w.io_bytes_per_token / m.stream_bytes_per_s()
+        return max(product, moved) + w.vector_bytes_per_token / m.vector_bytes_per_s()
+    moved = (w.io_bytes_per_token + w.vector_bytes_per_token) / m.stream_bytes_per_s()
+    return max(product, moved)
 
 
 def context_s(x: Setting, query_tokens: float, cores: Cores) -> float:
@@ -226,9 +234,9 @@ def _fill_prefill_attention(p: np.ndarray, x: Setting, staged: bool) -> None:
     heads_share = 1.0 / min(x.layout.dies, s.heads) if staged else 1.0
     p[q.F_INPUT_FIXED] = 4 * gap
     p[q.F_INPUT_WEIGHT] = down[0] + up[0] * heads_share
-    p[q.F_INPUT_TOKEN] = _fused(m, o.prefill_down(s, f)) + _fused(m, o.prefill_up(s, f))
+    p[q.F_INPUT_TOKEN] = _many_rows(m, o.prefill_down(s, f)) + _many_rows(m, o.prefill_up(s, f))
     p[q.F_CORE_FIXED], p[q.F_CORE_PAIR] = gap, pair_s(x)
-    p[q.F_HIT_TOKEN] = _fused(m, o.cached_up(s, f)) / x.layout.dies
+    p[q.F_HIT_TOKEN] = _many_rows(m, o.cached_up(s, f)) / x.layout.dies
     if staged:
         # Latents travel in the format in which the up-projections read them.
         latent = f.activation_bytes * (s.q_lora + s.kv_lora) + o.ACTIVATION_BYTES * s.rope_dim
@@ -240,7 +248,7 @@ def _fill_prefill_attention(p: np.ndarray, x: Setting, staged: bool) -> None:
     output = _seconds(m, o.prefill_output(s, f), whole)
     p[q.F_OUTPUT_FIXED] = 3 * gap
     p[q.F_OUTPUT_WEIGHT] = output[0]
-    p[q.F_OUTPUT_TOKEN] = _fused(m, o.prefill_output(s, f))
+    p[q.F_OUTPUT_TOKEN] = _many_rows(m, o.prefill_output(s, f))
 
 
 def _fill_prefill_moe(p: np.ndarray, x: Setting) -> None:

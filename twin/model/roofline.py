@@ -52,6 +52,11 @@ class Machine:
     host_gap_s: float  # between iterations, on the host
     fitted: dict[str, float]
 
+    @property
+    def beside(self) -> bool:
+        """Whether vector cores of their own stand beside the matrix cores."""
+        return self.family == "ascend"
+
     def gemm_flops(self, precision: str, cube_share: float = 1.0) -> float:
         """Sustained FLOP/s of a matrix product on a share of the cube cores."""
         return self.chip.peak(precision) * self.gemm_utilisation * cube_share

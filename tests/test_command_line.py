@@ -73,3 +73,16 @@ def test_a_question_at_fault_is_one_sentence_and_status_two(twin, words, said):
 
 def test_presets_are_listed(twin):
     assert "quickstart" in json.loads(twin("presets", "--json").stdout)
+
+
+def test_the_conversation_hour_hits_no_more_than_an_lru_in_trace_order(twin, traces):
+    stats = json.loads((traces / "trace_stats.json").read_text("utf-8"))
+    known = stats["mooncake/conversation_trace"]
+    trace = traces / "mooncake" / "conversation_trace.jsonl.gz"
+    done = twin("run", "quickstart", "--trace", str(trace), "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["requests"] == known["arrivals"]["n"]
+    bound = known["prefix"]["lru"]["1.0"]["token_hit_ratio"]
+    # The pool is larger than all the trace's blocks: little but the time of a prefill is missed.
+    assert 0.95 * bound < found["summary"]["hit_token_ratio"] <= bound

@@ -111,6 +111,10 @@ _TABLE: list[Measure] = [
     _busy("pool_used_fraction", "Memory pool used", "KV blocks held over what the DRAM holds."),
     Measure("requests", "Requests", "count", "requests", "", "Requests that arrived."),
     Measure("finished", "Finished", "count", "requests", "", "Requests answered to the end."),
+    Measure(
+        "requests_steady", "Finished after warm-up", "count", "requests", "",
+        "Requests that finished in the steady state: what latency figures rest on.",
+    ),
     Measure("rejected", "Rejected", "count", "requests", "lower", "Requests never served."),
     Measure("running", "Unfinished", "count", "requests", "", "Still in the machine at the end."),
     Measure(
@@ -126,6 +130,7 @@ _TABLE: list[Measure] = [
     Measure("npus", "NPUs that serve", "count", "NPUs", "", "NPU packages; one is two dies."),
     Measure("npus_prefill", "Prefill NPUs", "count", "NPUs", "", "NPUs of the prefill pool."),
     Measure("npus_decode", "Decode NPUs", "count", "NPUs", "", "NPUs of the decode pool."),
+    Measure("npus_colocated", "Colocated NPUs", "count", "NPUs", "", "NPUs that do both."),
 ]  # fmt: skip
 
 MEASURES: dict[str, Measure] = {m.key: m for m in _TABLE}

@@ -1,0 +1,46 @@
+"""Latencies: by hand on small tables."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from twin.metrics.latency import TTFT_PARTS, histogram_quantile, span, spread_of, tpot_s
+
+
+def table(**columns):
+    return pl.DataFrame(columns)
+
+
+def test_percentiles_of_a_hundred_and_one_values():
+    found = spread_of(np.arange(101.0), "ttft_s")
+    assert found == {"ttft_s_mean": 50, "ttft_s_p50": 50, "ttft_s_p90": 90, "ttft_s_p95": 95,
+                     "ttft_s_p99": 99}  # fmt: skip
+
+
+def test_nothing_measured_is_nothing_not_zero():
+    assert set(spread_of(np.array([]), "tpot_s").values()) == {None}
+
+
+def test_tpot_counts_gaps_and_answers_of_one_token_have_none():
+    requests = table(
+        first_token_s=[1.0, 1.0, 1.0], finish_s=[3.0, 1.0, None], output_tokens=[5, 1, 5]
+    )
+    assert tpot_s(requests)[0] == pytest.approx(0.5)
+    assert np.isnan(tpot_s(requests)[1:]).all()
+
+
+def test_parts_of_ttft_are_a_chain_of_stamps():
+    stamps = ["arrival_s", "frontend_s", "routed_s", "prefill_start_s", "prefill_end_s"]
+    assert [begin for _, begin, _ in TTFT_PARTS] == stamps
+    assert [end for _, _, end in TTFT_PARTS] == [*stamps[1:], "first_token_s"]
+    row = {s: [2.0**k] for k, s in enumerate([*stamps, "first_token_s"])}
+    parts = [span(table(**row), begin, end)[0] for _, begin, end in TTFT_PARTS]
+    assert sum(parts) == span(table(**row), "arrival_s", "first_token_s")[0]
+
+
+def test_histogram_quantiles_name_the_bin_that_holds_them():
+    edges, weights = np.array([0.0, 1.0, 2.0, 3.0]), np.array([5.0, 4.0, 1.0])
+    assert histogram_quantile(edges, weights, 0.49) == 1.0
+    assert histogram_quantile(edges, weights, 0.89) == 2.0
+    assert histogram_quantile(edges, weights, 0.99) == 3.0
+    assert histogram_quantile(edges, 0 * weights, 0.5) is None

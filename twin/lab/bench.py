@@ -121,6 +121,8 @@ def _wider(full: Scenario, supernodes: int) -> Scenario:
             "horizon_s": 120.0,
             "warmup_s": 60.0,
             "supernode.nodes": full.supernode.nodes * supernodes,
+            # An L2 switch chip needs a port for every node.
+            "supernode.l2_ports_per_chip": full.supernode.l2_ports_per_chip * supernodes,
             "workload.rate_req_per_s": full.workload.rate_req_per_s * supernodes,
             "deployment.prefill.instances": deployment.prefill.instances * supernodes,
             "deployment.decode.instances": deployment.decode.instances * supernodes,

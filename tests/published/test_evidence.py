@@ -15,8 +15,16 @@ def found():
 
 
 def test_calibrating_rows_agree_within_three_percent_on_average(found):
-    # <= 3 % mean: rows marked `calibrates`, arXiv 2506.12708v2 Tables 4, 5, 7, Figs 20 to 22
-    assert summary(found)["calibration_error_mean"] <= 0.03
+    # <= 3 % mean: the paper's rows marked `calibrates`, Tables 4, 5, 7, Figs 20 to 22
+    rows = [e for e in found if e["system"] == PAPER]
+    assert summary(rows)["calibration_error_mean"] <= 0.03
+
+
+def test_deepep_rows_that_set_another_machines_constant_agree_within_fifteen_percent(found):
+    # <= 15 % each, 6 % mean: DeepEP docs/legacy.md on H800, EP8 to EP256
+    errors = [abs(e["error"]) for e in found if e["system"].startswith("DeepEP")]
+    assert max(errors) <= 0.15
+    assert sum(errors) / len(errors) <= 0.06
 
 
 def test_predictions_of_the_paper_agree_within_six_and_twelve_percent(found):

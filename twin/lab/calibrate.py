@@ -1,5 +1,8 @@
 """Fit the few constants of data/calibration.toml to the published rows that calibrate.
 
+Rows of other machines that calibrate set their own figures in data/operators.toml; they stand in
+the least squares without moving a constant.
+
 Least squares over signed relative errors (scipy, trust region, bounded), from the same measures
 the Evidence page shows, so the file can be made anew at any time. Each constant's meaning and
 bounds stand here; the rest of data/ stays as it is. It never touches a row that does not

@@ -56,6 +56,13 @@ def show(ids: list[str], base: str = "") -> None:
     st.query_params.from_dict(query | ({share.BASELINE: base} if base in ids else {}))
 
 
+def publish(runs: list[RunRow]) -> None:
+    """Someone is given the link to these runs: from now on those that ended stay."""
+    for run in runs:
+        if run.ended and run.published_s is None:
+            session.store().runs.publish(run.id)
+
+
 def choose(runs: list[RunRow]) -> None:
     """Pick among the latest finished runs; nothing changes before the button is pressed."""
     latest = session.store().runs.search(states=["done"], limit=OFFERED).rows

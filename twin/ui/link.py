@@ -1,11 +1,15 @@
 """The copy-link button: one click puts an address of this page into the clipboard.
 
 It can also write that address into the address bar, in place of the present one, so that a
-reload keeps an edited draft and Back still leads to the page before. The server knows only the part after the host, so the browser adds its own origin. Where a browser
-gives no clipboard (plain http on another machine), the address is shown and selected instead.
+reload keeps an edited draft and Back still leads to the page before; and it can say that it was
+pressed, because what someone was given a link to must stay. The server knows only the part after
+the host, so the browser adds its own origin. Where a browser gives no clipboard (plain http on
+another machine), the address is shown and selected instead.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import streamlit as st
 
@@ -44,14 +48,15 @@ const LINK = '<svg viewBox="0 0 24 24" fill="none" stroke="currentColor" stroke-
 const TICK = '<svg viewBox="0 0 24 24" fill="none" stroke="currentColor" stroke-width="2.4" ' +
   'stroke-linecap="round" stroke-linejoin="round"><path d="M5 12.5l4.5 4.5L19 7.5"/></svg>'
 
-export default function ({ data, parentElement }) {
+export default function ({ data, parentElement, setTriggerValue }) {
   const button = parentElement.querySelector("#copy")
   const icon = parentElement.querySelector("#icon")
   const word = parentElement.querySelector("#word")
   const shown = parentElement.querySelector("#shown")
   const address = window.location.origin + data.path
   const say = (picture, text) => { icon.innerHTML = picture; word.textContent = text }
-  say(LINK, data.label)
+  // A rerun while the tick is shown (the press itself causes one) leaves it there.
+  if (!button.dataset.copied) say(LINK, data.label)
   button.dataset.address = address
   shown.hidden = true
   const query = data.path.slice(data.path.indexOf("?"))
@@ -59,10 +64,12 @@ export default function ({ data, parentElement }) {
     window.history.replaceState(window.history.state, "", window.location.pathname + query)
   }
   button.onclick = async () => {
+    if (data.tell) setTriggerValue("copied", true)
     try {
       await navigator.clipboard.writeText(address)
       say(TICK, "Link copied")
-      setTimeout(() => say(LINK, data.label), 2000)
+      button.dataset.copied = "yes"
+      setTimeout(() => { delete button.dataset.copied; say(LINK, data.label) }, 2000)
     } catch {
       shown.hidden = false
       shown.value = address
@@ -77,10 +84,22 @@ _button = st.components.v2.component("copy_link", html=_HTML, css=_CSS, js=_JS)
 
 
 def copy_link(
-    path: str, *, label: str = "Copy link", key: str = "copy-link", save: bool = False
+    path: str,
+    *,
+    label: str = "Copy link",
+    key: str = "copy-link",
+    save: bool = False,
+    on_copy: Callable[[], object] | None = None,
 ) -> None:
     """A button that copies the address of `path` ('/run?run=...') on this server.
 
-    With `save` its query also becomes that of the page in the address bar.
+    With `save` its query also becomes that of the page in the address bar. `on_copy` is called
+    when it was pressed: the place to publish what the link opens.
     """
-    _button(data={"path": path, "label": label, "save": save}, key=key, width="content")
+    tell = on_copy is not None
+    _button(
+        data={"path": path, "label": label, "save": save, "tell": tell},
+        key=key,
+        width="content",
+        **({"on_copied_change": on_copy} if tell else {}),
+    )

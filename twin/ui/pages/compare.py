@@ -1,5 +1,7 @@
 """Two to six runs side by side: what was asked differently, then what came out differently."""
 
+from functools import partial
+
 import streamlit as st
 
 from twin.lab import share
@@ -50,7 +52,8 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             "JSON", lambda: comparison.as_json(found), "comparison.json", "application/json",
             on_click="ignore", width="stretch",
         )  # fmt: skip
-    copy_link(share.compare_url("", found.runs, found.runs[base]))
+    link = share.compare_url("", found.runs, found.runs[base])
+    copy_link(link, on_copy=partial(beside.publish, runs))
 beside.cards(runs, scenarios, base)
 for note in found.notes:
     st.warning(note, icon=":material/info:")

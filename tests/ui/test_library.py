@@ -66,7 +66,7 @@ def test_what_is_picked_can_be_compared_or_edited(library, store):
     done(store, scenario("One"))
     done(store, scenario("Two", workload__rate_req_per_s=33.0))
     run(library)
-    assert library.button(key="compare-picked").disabled is True
+    assert library.button(key="compare-picked").disabled
     pick(library, 0, 1)
     assert library.button(key="fork").disabled
     assert not library.button(key="compare-picked").disabled
@@ -110,3 +110,23 @@ def test_a_scenario_file_comes_in_and_a_broken_one_is_one_sentence(library, stor
     assert [row.name for row in store.scenarios.search("Mine").rows] == ["Mine"]
     library.file_uploader[0].upload("bad.toml", b"nodes = [", "application/toml")
     assert "bad.toml is not valid TOML" in run(library).error[0].value
+
+
+@pytest.mark.browser
+def test_typing_narrows_the_list_and_the_page_fits_a_phone(app_url, page):
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"{app_url}/library?show=Scenarios")
+    page.get_by_text(f"of {len(presets())} scenarios").wait_for()
+    page.get_by_placeholder("Name, question or id").press_sequentially("colocated")
+    page.get_by_text("1 to 1 of 1 scenarios").wait_for()
+    page.wait_for_url("**/library?*q=colocated*")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+@pytest.mark.browser
+def test_a_link_to_unknown_runs_is_said_and_leads_on(app_url, page):
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"{app_url}/compare?runs={'a' * 24},{'b' * 24}")
+    page.get_by_role("link", name="Run a preset").wait_for()
+    assert page.get_by_text("No run here has the id").count() == 2
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390

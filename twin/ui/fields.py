@@ -310,7 +310,8 @@ def label(path: str) -> str:
     name = LABELS.get(path) or path.rsplit(".", 1)[-1].replace("_", " ").capitalize()
     unit = field_unit(path)
     # Said once: "Prefill instances" needs no "(instances)".
-    return name if not unit or unit.lower() in name.lower() else f"{name} ({unit})"
+    said = re.search(rf"\b{re.escape(unit)}\b", name, re.IGNORECASE)
+    return name if not unit or said else f"{name} ({unit})"
 
 
 def choice_label(path: str, option: str, facts: Facts | None = None) -> str:

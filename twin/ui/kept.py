@@ -129,10 +129,10 @@ def run_actions(picked: list[RunRow]) -> None:
     one = picked[0] if len(picked) == 1 else None
     if st.button("Open", icon=":material/open_in_new:", disabled=one is None, key="open") and one:
         st.switch_page(RUN_PAGE, query_params={"run": one.id})
-    comparable = share.COMPARED_MIN <= len(picked) <= share.COMPARED_MAX
+    comparable = 1 <= len(picked) <= share.COMPARED_MAX  # a second one can be chosen there
     if st.button(
         "Compare", icon=":material/compare_arrows:", disabled=not comparable, key="compare-picked",
-        help=None if comparable else "Pick two to six runs.",
+        help=None if comparable else "Pick up to six runs.",
     ):  # fmt: skip
         ids = ",".join(run.id for run in picked)
         st.switch_page(COMPARE_PAGE, query_params={share.RUNS: ids})

@@ -89,17 +89,20 @@ def copy_link(
     label: str = "Copy link",
     key: str = "copy-link",
     save: bool = False,
-    on_copy: Callable[[], object] | None = None,
+    on_copy: Callable[..., None] | None = None,
 ) -> None:
     """A button that copies the address of `path` ('/run?run=...') on this server.
 
     With `save` its query also becomes that of the page in the address bar. `on_copy` is called
     when it was pressed: the place to publish what the link opens.
     """
-    tell = on_copy is not None
     _button(
-        data={"path": path, "label": label, "save": save, "tell": tell},
+        data={"path": path, "label": label, "save": save, "tell": on_copy is not None},
         key=key,
         width="content",
-        **({"on_copied_change": on_copy} if tell else {}),
+        on_copied_change=on_copy or _nothing,
     )
+
+
+def _nothing() -> None:
+    """What happens when nobody wants to know."""

@@ -56,22 +56,24 @@ if not total:
         st.page_link("twin/ui/pages/start.py", label="Run a preset", icon=":material/play_arrow:")
     st.stop()
 
-bar, body, foot = st.container(horizontal=True, vertical_alignment="center"), st.empty(), st.empty()
 pages = math.ceil(total / kept.ROWS)
 search = f"{shown}:{narrow}:{text}"
-# Another search, or fewer pages after a deletion, begins at the first page.
-page = foot.pagination(pages, key=f"page:{search}:{pages}", max_visible_pages=5) if pages > 1 else 1
+bar = st.container(horizontal=True, vertical_alignment="center", gap="small")
+body = st.container()
+with st.container(horizontal=True, vertical_alignment="center"):
+    said = st.empty()
+    st.space("stretch")
+    # Another search, or fewer pages after a deletion, begins at the first page.
+    key = f"page:{search}:{pages}"
+    page = st.pagination(pages, key=key, max_visible_pages=5) if pages > 1 else 1
 first = kept.ROWS * (page - 1)
 rows = look(kept.ROWS, first).rows
-with body.container():
+said.caption(f"{first + 1:,} to {first + len(rows):,} of {total:,} {shown.lower()}")
+with body:
     table = kept.run_table if shown == "Runs" else kept.scenario_table
     picked = table(rows, f"table:{search}:{page}")
     kept.about(picked)
 with bar:
     (kept.run_actions if shown == "Runs" else kept.scenario_actions)(picked)
-    st.space("stretch")
-    st.caption(
-        f"{first + 1:,} to {first + len(rows):,} of {total:,} {shown.lower()}"
-        + (f", {len(picked)} picked" if picked else ""),
-        width="content",
-    )
+    if picked:
+        st.caption(f"{len(picked)} picked", width="content")

@@ -21,6 +21,7 @@ from twin.ui import theme
 
 QUANTILES = 240  # points of a distribution curve
 TOP_OPERATORS = 5  # bands of a stacked picture before the rest is one band
+TOP_BESIDE = 8  # operators told apart where several runs stand beside each other
 
 TEMPLATE = go.layout.Template(
     layout={
@@ -38,7 +39,7 @@ TEMPLATE = go.layout.Template(
         "xaxis": {"zeroline": False, "showgrid": False, "automargin": True,
                   "title": {"standoff": 8}},
         "yaxis": {"zeroline": False, "rangemode": "tozero", "automargin": True,
-                  "nticks": 6, "title": {"standoff": 8}},
+                  "nticks": 6, "title": {"standoff": 22}},
     }
 )  # fmt: skip
 
@@ -146,7 +147,7 @@ def timeline(
     if warmup_s > 0:
         fig.add_vrect(
             x0=0, x1=warmup_s * time_factor, fillcolor=theme.OTHER, opacity=0.12, line_width=0,
-            annotation_text="warm-up", annotation_position="top left",
+            layer="below", annotation_text="warm-up", annotation_position="top left",
             annotation_font={"size": 11, "color": theme.OTHER},
         )  # fmt: skip
     fig.update_layout(showlegend=len(present) > 1)
@@ -210,7 +211,8 @@ def stages(rows: Mapping[str, Sequence[tuple[str, float]]]) -> Chart:
     factor, unit = _time_unit(total)
     fig = figure(height=96 + 44 * len(rows))
     names = list(rows)
-    order = list(dict.fromkeys(stage for parts in rows.values() for stage, _ in parts))
+    # A stage that takes no time at all would only be a word in the legend.
+    order = list(dict.fromkeys(stage for parts in rows.values() for stage, v in parts if v > 0))
     for stage in order:
         values = [dict(rows[name]).get(stage, 0.0) for name in names]
         fig.add_bar(
@@ -252,6 +254,7 @@ def operators(table: pl.DataFrame, phase: str) -> Chart:
     whole = sum(each)
     factor, unit = _time_unit(max(each))
     names = [theme.title(name) for name in rows["operator"]]
+    name_of = "batch" if phase == "prefill" else "iteration"
     fig = figure(height=90 + 27 * rows.height)
     fig.add_bar(
         y=names, x=[v * factor for v in each], orientation="h", name="",
@@ -261,11 +264,11 @@ def operators(table: pl.DataFrame, phase: str) -> Chart:
     )  # fmt: skip
     fig.update_layout(hovermode="closest", showlegend=False, bargap=0.28, margin={"t": 8})
     fig.update_xaxes(
-        title_text=f"{unit} per iteration", showgrid=True, range=[0, max(each) * factor * 1.3]
+        title_text=f"{unit} per {name_of}", showgrid=True, range=[0, max(each) * factor * 1.3]
     )
     fig.update_yaxes(autorange="reversed", nticks=rows.height)
     said = ", ".join(f"{n} {seconds(v)}" for n, v in zip(names[:3], each[:3], strict=False))
-    return Chart(fig, f"A {phase} iteration takes {seconds(whole)}; longest operators: {said}.")
+    return Chart(fig, f"A {phase} {name_of} takes {seconds(whole)}; longest operators: {said}.")
 
 
 def iteration_over_time(windows: pl.DataFrame, warmup_s: float = 0.0) -> Chart:
@@ -373,18 +376,21 @@ def operators_beside(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Cha
         for operator, value in times.items():
             longest[operator] = max(longest.get(operator, 0.0), value)
     order = sorted((o for o in longest if longest[o] > 0), key=lambda o: (-longest[o], o))
+    order, rest = order[:TOP_BESIDE], order[TOP_BESIDE:]
+    names = [theme.title(o) for o in order] + ["All other"] * bool(rest)
     factor, unit = _time_unit(max(longest.values()))
-    fig = figure(height=90 + (14 + 13 * len(each)) * len(order))
+    fig = figure(height=90 + (12 + 11 * len(each)) * len(names))
     for name, times in each.items():
         values = [times.get(operator, 0.0) for operator in order]
+        values += [sum(times.get(operator, 0.0) for operator in rest)] * bool(rest)
         fig.add_bar(
-            y=[theme.title(o) for o in order], x=[v * factor for v in values], orientation="h",
+            y=names, x=[v * factor for v in values], orientation="h",
             name=name, marker={"color": runs[name][0], "line_width": 0},
             customdata=[seconds(v) for v in values], hovertemplate="%{customdata}",
         )  # fmt: skip
     fig.update_layout(barmode="group", hovermode="y unified", bargap=0.25, bargroupgap=0.08)
     fig.update_layout(legend={"traceorder": "normal"}, showlegend=len(each) > 1)
     fig.update_xaxes(title_text=f"{unit} per iteration", showgrid=True)
-    fig.update_yaxes(autorange="reversed", nticks=len(order))
+    fig.update_yaxes(autorange="reversed", nticks=len(names))
     said = "; ".join(f"{name}: {seconds(sum(times.values()))}" for name, times in each.items())
     return Chart(fig, f"Time of an iteration by operator. In all {said}.")

@@ -15,6 +15,7 @@ from twin.lab.store import RunRow
 from twin.metrics.measures import three_figures
 from twin.spec import Scenario
 from twin.ui import record, session, words
+from twin.ui.comparison import plain
 from twin.ui.fields import sentence
 from twin.ui.link import copy_link
 from twin.ui.toolbar import RUN_PAGE, open_run
@@ -23,6 +24,7 @@ START_PAGE = "twin/ui/pages/start.py"
 EDIT_PAGE = "twin/ui/pages/workload.py"
 RECENT = 8
 PATIENCE_S = 4.0  # after so long without progress, say what it is waiting for
+AGAIN = "run the scenario again"  # how the store's sentences end when the question was not at fault
 COMPILING = (
     "The engine is getting ready. The very first start on a machine compiles it, "
     "which takes a minute or two; later starts take seconds."
@@ -61,8 +63,8 @@ def _to_start(*, primary: bool) -> None:
 
 def live(row: RunRow, scenario: Scenario) -> None:
     """A run that waits or runs: what it asks, and how far it is."""
-    st.title(row.name, anchor=False)
-    st.caption(scenario.question or words.brief(scenario))
+    st.title(plain(row.name), anchor=False)
+    st.caption(plain(scenario.question or words.brief(scenario)))
     _watch(row.id)
     with st.container(horizontal=True, vertical_alignment="center"):
         copy_link(share.run_url("", row.id))
@@ -81,7 +83,7 @@ def _watch(run: str) -> None:
             st.markdown(f"**{_state(row)}**")
         with stop:
             st.button(
-                "Stopping" if row.cancel_s else "Stop",
+                "Stopping" if row.cancel_s else "Stop this run",
                 icon=":material/stop_circle:", on_click=_stop, args=(run,),
                 disabled=row.cancel_s is not None, key="stop", width="stretch",
             )  # fmt: skip
@@ -139,13 +141,20 @@ def _numbers(row: RunRow, scenario: Scenario) -> None:
     st.caption(" · ".join(said))
 
 
+def _roughly(seconds: float) -> str:
+    """A wall time for people: whole seconds, from two minutes on whole minutes."""
+    return f"{seconds / 60:,.0f} min" if seconds >= 120 else f"{max(1, seconds):.0f} s"
+
+
 def ended_without_results(row: RunRow, scenario: Scenario) -> None:
     """Failed, stopped or interrupted: why, and the one thing to do next."""
-    st.title(row.name, anchor=False)
-    st.caption(scenario.question or words.brief(scenario))
+    st.title(plain(row.name), anchor=False)
+    st.caption(plain(scenario.question or words.brief(scenario)))
     if row.state == "failed":
         st.error(f"This run failed: {row.message.rstrip('.')}.", icon=":material/error:")
-        if st.button("Edit a copy", type="primary", icon=":material/tune:", key="edit-copy"):
+        if AGAIN in row.message:
+            _again(scenario)
+        elif st.button("Edit a copy", type="primary", icon=":material/tune:", key="edit-copy"):
             session.start_from(scenario)
             st.switch_page(EDIT_PAGE)
         return
@@ -160,5 +169,9 @@ def ended_without_results(row: RunRow, scenario: Scenario) -> None:
             f"This run was interrupted at {row.progress:.0%}{why}, so it has no results.",
             icon=":material/power_off:",
         )
+    _again(scenario)
+
+
+def _again(scenario: Scenario) -> None:
     if st.button("Run it again", type="primary", icon=":material/replay:", key="run-again"):
         open_run(scenario)

@@ -11,6 +11,7 @@ from twin.lab.store import RunRow
 from twin.metrics.measures import amount, measure, seconds, shown
 from twin.spec import Scenario
 from twin.ui import download, session, words
+from twin.ui.comparison import plain
 from twin.ui.fields import sentence
 from twin.ui.link import copy_link
 
@@ -35,8 +36,8 @@ TILES = (
 
 def header(row: RunRow, scenario: Scenario) -> None:
     """Title and question, and what can be done with the run."""
-    st.title(row.name, anchor=False)
-    st.caption(scenario.question or words.brief(scenario))
+    st.title(plain(row.name), anchor=False)
+    st.caption(plain(scenario.question or words.brief(scenario)))
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if st.button("Edit a copy", icon=":material/tune:", key="edit-copy"):
             session.start_from(scenario)

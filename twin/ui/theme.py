@@ -96,6 +96,7 @@ NAMES = {
     "front_end": "Front end",
     "prefill_queue": "Prefill queue",
     "kv_transfer": "KV transfer",
+    "kv_fetch": "KV fetch",
     "mla_prolog": "MLA prolog",
     "o_proj": "Output projection",
     "dense_ffn": "Dense FFN",

@@ -1,0 +1,66 @@
+"""The main job in a real browser: preset, Run, results, copy link, opened by somebody else."""
+
+import re
+
+import pytest
+
+pytestmark = pytest.mark.browser
+RUN_MS = 240_000  # the first start on a machine compiles the engine
+
+
+@pytest.fixture(scope="module")
+def finished(app_url, browser):
+    """A run made by pressing Run on a preset, seen to its results; its page stays open."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page = context.new_page()
+    page.goto(app_url)
+    page.locator(".st-key-run-quickstart button").click()
+    page.wait_for_url("**/run?run=*", timeout=30_000)
+    page.get_by_role("heading", name="Quick start", level=1).wait_for()
+    page.get_by_text(re.compile(r"All \d+ laws held")).wait_for(timeout=RUN_MS)
+    yield page
+    context.close()
+
+
+def tiles(page):
+    page.get_by_test_id("stMetric").nth(9).wait_for()
+    return page.get_by_test_id("stMetric").all_inner_texts()
+
+
+def test_a_preset_runs_and_its_link_opens_the_same_page_elsewhere(finished, browser):
+    finished.get_by_role("button", name="Copy link").click()
+    finished.get_by_text("Link copied").wait_for()
+    link = finished.evaluate("navigator.clipboard.readText()")
+    assert re.search(r"/run\?run=[\w-]{22,}$", link)
+    other = browser.new_context().new_page()
+    other.goto(link)
+    other.get_by_role("heading", name="Quick start", level=1).wait_for()
+    other.get_by_text(re.compile(r"All \d+ laws held")).wait_for()
+    assert tiles(other) == tiles(finished)
+    assert other.get_by_text("What binds").is_visible()
+    other.context.close()
+
+
+def test_a_section_is_part_of_the_address_and_draws_its_picture(finished):
+    finished.get_by_test_id("stMain").get_by_role("radio", name="Fabric").click()
+    finished.wait_for_url("**section=Fabric*")
+    finished.locator("canvas").first.wait_for()
+    finished.reload()
+    finished.locator("canvas").first.wait_for()
+
+
+def test_results_fit_a_phone(finished, page):
+    page.set_viewport_size({"width": 390, "height": 844})
+    for section in ("Why", "Latency", "Load", "Scenario"):
+        page.goto(f"{finished.url.partition('&')[0]}&section={section}")
+        page.get_by_text(re.compile(r"All \d+ laws held")).wait_for()
+        page.get_by_role("heading", level=3).first.wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_a_table_downloads(finished):
+    finished.get_by_text("Download", exact=True).first.click()
+    with finished.expect_download() as caught:
+        finished.get_by_role("button", name="JSON").click()
+    assert re.fullmatch(r"quick-start-.{8}-summary\.json", caught.value.suggested_filename)

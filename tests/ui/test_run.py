@@ -1,0 +1,256 @@
+"""The run page: live while it runs, then results; every other state one sentence, one next step."""
+
+import re
+from types import SimpleNamespace
+
+import polars as pl
+import pytest
+
+from tests.ui.fake_run import fake_checks, fake_tables
+from tests.ui.stored_runs import done, queued, scenario
+from twin.lab.store import Owner
+from twin.ui import record, sections, session
+from twin.ui.results import headline
+
+UNITS = (" ms", " µs", " s", " tokens/s", " req/s", " %")
+
+
+class Runner:
+    """Stands for the processes: hears what is asked to stop."""
+
+    trouble = ""
+
+    def __init__(self, store):
+        self.cancel = store.runs.ask_cancel
+
+
+@pytest.fixture(autouse=True)
+def runner(store, monkeypatch):
+    monkeypatch.setattr(session, "runner", lambda: Runner(store))
+
+
+def opened(app, run="", section=""):
+    app.run().switch_page("twin/ui/pages/run.py")
+    if run:
+        app.query_params["run"] = run
+    if section:
+        app.session_state["section"] = section
+    app.run()
+    assert not app.exception
+    return app
+
+
+def words(app):
+    every = [*app.markdown, *app.caption, *app.error, *app.warning, *app.info]
+    return " ".join(str(e.value) for e in every)
+
+
+def popovers(app):
+    return [p.proto.popover.label for p in app.get("popover")]
+
+
+def primary(app):
+    return [b.label for b in app.button if b.proto.type == "primary"]
+
+
+def running(store, s):
+    owner = Owner.here()
+    run = store.runs.add(store.scenarios.save(s), session.facts(), "engine 1", 1, owner=owner)
+    return run, owner
+
+
+# Nothing to show, or not yet.
+
+
+def test_without_a_run_the_one_next_step_is_a_preset(app):
+    opened(app)
+    assert primary(app) == ["Choose a preset"]
+    app.button(key="to-start").click().run()
+    assert app.title[0].value == "Supernode twin"
+
+
+def test_without_a_run_in_the_address_the_latest_are_offered(app, store):
+    done(store, scenario("Yesterday"))
+    opened(app)
+    assert [link.label for link in app.page_link] == ["Yesterday"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("x" * 24, "it may have been deleted"), ("<b>", "no run's id")]
+)
+def test_an_unknown_run_is_said_and_nothing_is_run(app, name, said):
+    opened(app, name)
+    assert said in app.error[0].value
+    assert primary(app) == ["Choose a preset"]
+
+
+def test_a_queued_run_tells_its_place_and_can_be_stopped(app, store):
+    queued(store, scenario("First"))
+    run = queued(store, scenario("Second"))
+    opened(app, run)
+    assert app.title[0].value == "Second"
+    assert "1 run before it" in words(app)
+    app.button(key="stop").click().run()
+    assert store.runs.get(run).state == "cancelled"
+    app.run()  # what the page asks of itself from within its fragment
+    assert "was stopped at 0%" in words(app)
+    assert primary(app) == ["Run it again"]
+
+
+def test_a_running_run_shows_live_numbers_and_then_its_results(app, store):
+    s = scenario("Live")
+    run, owner = running(store, s)
+    live = {"arrived": 1200.0, "finished": 900.0, "inside": 300.0, "decoding": 250.0}
+    store.runs.beat(run, owner, 0.25, live)
+    opened(app, run)
+    assert "Running: 25% done" in words(app)
+    assert {m.label: m.value for m in app.metric}["Arrived"] == "1,200"
+    assert "to go" in words(app)
+    finish(store, run, owner, s)
+    app.run()
+    assert "laws held" in " ".join(popovers(app))
+
+
+def finish(store, run, owner, s, **other):
+    tables = fake_tables(s, requests=300, windows=20)
+    result = {"digest": "0" * 64, "summary": {"requests": 300, "ttft_s_p50": 0.2}, "notes": [],
+              "tables": tables, "checks": fake_checks(), "valid": True}  # fmt: skip
+    assert store.runs.finish(run, owner, SimpleNamespace(**result | other), 1.0)
+
+
+def test_a_failed_run_says_why_and_offers_a_copy(app, store):
+    run, owner = running(store, scenario("Too much"))
+    store.runs.fail(run, owner, "a decode die cannot hold one request")
+    opened(app, run)
+    assert app.error[0].value == "This run failed: a decode die cannot hold one request."
+    app.button(key="edit-copy").click().run()
+    assert app.session_state["history"][-1].name == "Too much"
+
+
+def test_an_interrupted_run_can_be_asked_again(app, store, monkeypatch):
+    asked = []
+    monkeypatch.setattr(session, "run", lambda s: asked.append(s.name) or "an-id")
+    run, _ = running(store, scenario("Torn"))
+    store.runs.recover(lambda owner, age: False)
+    opened(app, run)
+    assert "interrupted" in app.warning[0].value
+    app.button(key="run-again").click().run()
+    assert asked == ["Torn"]
+
+
+def test_a_run_whose_laws_do_not_hold_is_not_to_be_relied_on(app, store):
+    s = scenario("Broken")
+    run, owner = running(store, s)
+    checks = [*fake_checks(), {"id": "I9", "statement": "KV fits.", "ok": False, "detail": "2"}]
+    finish(store, run, owner, s, checks=checks, valid=False)
+    opened(app, run)
+    assert "do not rely on its figures" in app.error[0].value
+    assert "1 of 4 laws broken" in popovers(app)
+
+
+# Results.
+
+
+def test_every_headline_figure_has_a_unit_and_a_basis(app, store):
+    opened(app, done(store, scenario()))
+    tiles = {m.label: m for m in app.metric}
+    assert len(tiles) == 10
+    bare = [v for k, v in tiles.items() if k != "Finished requests" and not v.value.endswith(UNITS)]
+    assert bare == []
+    assert all(m.proto.help for m in tiles.values())
+    assert [k for k, m in tiles.items() if m.value.endswith("tokens/s") and "NPU" not in k] == []
+
+
+def test_what_a_run_has_not_is_left_out():
+    tiles = headline({"ttft_s_p50": 0.2, "tpot_s_mean": None}, scenario())
+    assert [t["label"] for t in tiles] == ["TTFT p50"]
+
+
+def test_the_promise_is_told_beside_the_tails():
+    tiles = {t["label"]: t for t in headline({"ttft_s_p99": 7.5}, scenario(slo__ttft_s=5.0))}
+    assert tiles["TTFT p99"]["delta"] == "+2.50 s"
+    assert tiles["TTFT p99"]["delta_description"] == "over SLO"
+
+
+def test_what_was_left_out_is_said(app, store):
+    opened(app, done(store, scenario(horizon_s=60.0, warmup_s=10.0)))
+    assert "10 s to 1 min: the warm-up before it is left out" in words(app)
+
+
+@pytest.mark.parametrize("section", list(sections.SECTIONS))
+def test_every_section_draws(app, store, section):
+    opened(app, done(store, scenario()), section)
+    assert len(app.subheader) + len(app.get("bidi_component")) >= 1
+    assert not app.error
+
+
+def test_a_section_reads_only_its_own_tables(app, store, monkeypatch):
+    run = done(store, scenario())
+    read = []
+    table = store.runs.table
+
+    def spy(run, name, columns=None):
+        read.append(name)
+        return table(run, name, columns)
+
+    monkeypatch.setattr(store.runs, "table", spy)
+    opened(app, run, "Iteration")
+    assert sorted(read) == ["operators", "windows"]
+
+
+def test_a_damaged_table_is_a_sentence_and_the_headline_stays(app, store):
+    run = done(store, scenario())
+    artefact = store.runs.tables(run)["windows"]
+    store.artefacts.path(artefact.sha256).unlink()
+    opened(app, run, "Over time")
+    assert "is gone" in app.error[0].value
+    assert len(app.metric) == 10
+
+
+def test_trying_a_finding_makes_it_the_draft(app, store):
+    s = scenario("Base")
+    opened(app, done(store, s))
+    tries = [b for b in app.button if (b.key or "").startswith("try-")]
+    assert tries
+    assert all("→" in b.label for b in tries)
+    tries[0].click().run()
+    assert not app.exception
+    assert app.session_state["preset"] == s
+    assert app.session_state["history"][-1] != s
+
+
+def test_comparing_opens_both_runs(app, store):
+    other, run = done(store, scenario("Other")), done(store, scenario("This"))
+    opened(app, run)
+    app.button(key="compare").click().run()
+    assert not app.exception
+    assert re.sub(r"[\[\]']", "", str(app.query_params["runs"])) == f"{other},{run}"
+
+
+def test_the_pins_are_shown_whole(app, store):
+    run = done(store, scenario())
+    opened(app, run, "Scenario")
+    row = store.runs.get(run)
+    assert {row.scenario, row.result_digest, row.facts_digest, run} <= set(
+        app.dataframe[0].value.Value
+    )
+
+
+# The record.
+
+
+def test_distributions_are_small_and_agree_with_the_summary(store):
+    s = scenario(horizon_s=60.0, warmup_s=10.0)
+    run = done(store, s, requests=3000)
+    seen = record.latencies(run, s.warmup_s)
+    assert len(seen.ttft_s) == record.KEPT_QUANTILES
+    requests = store.runs.table(run, "requests").filter(pl.col("first_token_s") >= s.warmup_s)
+    ttft = (requests["first_token_s"] - requests["arrival_s"]).to_numpy()
+    assert seen.ttft_s[record.KEPT_QUANTILES // 2] == pytest.approx(float(pl.Series(ttft).median()))
+    assert sum(v for _, v in seen.slowest) > ttft.mean()
+
+
+def test_the_table_of_requests_is_never_kept_whole(store):
+    run = done(store, scenario())
+    with pytest.raises(ValueError, match="small tables"):
+        record.table(run, "requests")

@@ -45,7 +45,7 @@ def test_a_row_outside_its_bar_is_marked_and_its_reason_told():
     inside, outside = proof.judged([row(), row(id="y", error=-0.3, note="another kernel")], [])
     assert not inside["outside"]
     assert outside["outside"]
-    assert proof.why(outside) == "Outside ±12%: another kernel"
+    assert proof.why(outside) == "Outside its bar of 12 %: another kernel"
     assert "not known" in proof.why({**outside, "note": ""})
 
 
@@ -53,6 +53,7 @@ def test_scores_keep_fitted_rows_and_systems_apart():
     given = [row(calibrates=True, error=0.01), row(error=-0.2), row(system="H800", error=0.2)]
     found = {s.name: s for s in proof.scores(proof.judged(given, []))}
     assert [s.rows for s in found.values()] == [1, 1, 1]
+    assert found["Fitted, CloudMatrix384"].mean == pytest.approx(0.01)
     assert found["Predicted, CloudMatrix384"].worst == pytest.approx(0.2)
     assert found["Predicted, CloudMatrix384"].outside == 1
     assert found["Predicted, other systems"].outside == 0
@@ -68,10 +69,9 @@ def test_every_row_is_kept_in_both_files(found):
 
 def test_every_constant_has_its_value_and_bounds_and_lies_within(facts):
     found = proof.constants(facts)
-    assert {c["Constant"].lower().replace(" ", "_") for c in found} == set(
-        facts.names("calibration")
-    )
-    assert all(" to " in c["Bounds"] and c["Meaning"] and c["Fitted to"] for c in found)
+    names = {c["Constant"].split("**")[1].lower().replace(" ", "_") for c in found}
+    assert names == set(facts.names("calibration"))
+    assert all(" to " in c["Value and bounds"] and c["Fitted chiefly to"] for c in found)
 
 
 def test_facts_are_found_by_words_and_marks(facts):
@@ -110,6 +110,20 @@ def test_a_regime_narrows_the_table_and_a_row_can_be_run(page, found, monkeypatc
     page.get_by_key("row").set_value("cm384-decode-8-4k-tpot").run()
     page.button(key="run-row").click().run()
     assert [s.deployment.decode.batch_per_npu for s in asked] == [8]
+
+
+def test_only_what_misses_can_be_asked_for(page, found):
+    page.get_by_key("missed").set_value(True)
+    page.run()
+    assert len(page.dataframe[0].value) == sum(r["outside"] for r in found)
+
+
+def test_an_address_names_the_row_that_is_shown(app, found):
+    app.default_timeout = 60
+    app.run()
+    app.query_params["row"] = "cm384-layer-mtp"
+    page = app.switch_page("twin/ui/pages/evidence.py").run()
+    assert page.session_state["row"] == "cm384-layer-mtp"
 
 
 def test_a_search_narrows_the_facts(page):

@@ -35,8 +35,8 @@ def parity(rows: Rows) -> Chart:
     for factor in (1 + BAND, 1 - BAND):
         fig.add_scatter(
             x=[low, high], y=[low * factor, high * factor], mode="lines", hoverinfo="skip",
-            line={"width": 0}, showlegend=False, name="",
-            fill="tonexty" if factor < 1 else None, fillcolor="rgba(124,132,150,0.28)",
+            line={"width": 1, "color": theme.OTHER, "dash": "dot"}, showlegend=False, name="",
+            fill="tonexty" if factor < 1 else None, fillcolor="rgba(124,132,150,0.3)",
         )  # fmt: skip
     fig.add_scatter(
         x=[low, high], y=[low, high], mode="lines", hoverinfo="skip", showlegend=False, name="",
@@ -47,7 +47,7 @@ def parity(rows: Rows) -> Chart:
             "exponentformat": "none", "showgrid": True, "tickformat": ",~g"}  # fmt: skip
     fig.update_xaxes(title_text="published, in each row's unit", **axis)
     fig.update_yaxes(title_text="twin, in each row's unit", **axis)
-    fig.update_layout(hovermode="closest")
+    fig.update_layout(hovermode="closest", legend={"traceorder": "normal"})
     within = sum(abs(row["error"]) <= BAND for row in rows)
     return Chart(
         fig,
@@ -69,7 +69,7 @@ def errors(rows: Rows) -> Chart:
                      tickformat=",~g", showgrid=True)  # fmt: skip
     fig.update_yaxes(title_text="twin over published, %", range=[-reach, reach], ticksuffix=" %",
                      rangemode="normal")  # fmt: skip
-    fig.update_layout(hovermode="closest")
+    fig.update_layout(hovermode="closest", legend={"traceorder": "normal"})
     worst = max(rows, key=lambda row: abs(row["error"]))
     return Chart(
         fig,
@@ -115,7 +115,7 @@ def parts(rows: Sequence[Part]) -> Chart:
     factor, unit = (1e3, "ms") if longest >= 1e-3 else (1e6, "µs")
     known = [row for row in rows if row.published_s is not None]
     fig = figure(height=110 + (46 if known else 30) * len(rows))
-    names = [" + ".join(theme.title(n) for n in row.operators) for row in rows]
+    names = [" +<br>".join(theme.title(n) for n in row.operators) for row in rows]
     series: list[tuple[str, str, list[float | None]]] = [
         ("twin", theme.SERIES[0], [row.twin_s for row in rows])
     ]
@@ -134,7 +134,7 @@ def parts(rows: Sequence[Part]) -> Chart:
                      range=[0, 1.22 * longest * factor])  # fmt: skip
     fig.update_yaxes(autorange="reversed", nticks=len(rows))
     said = "; ".join(
-        f"{name} {seconds(row.twin_s)}"
+        f"{name.replace('<br>', ' ')} {seconds(row.twin_s)}"
         + ("" if row.published_s is None else f", published {seconds(row.published_s)}")
         for name, row in zip(names, rows, strict=True)
     )

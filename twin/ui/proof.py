@@ -16,10 +16,11 @@ from typing import Any
 
 from twin.facts import Fact, Facts
 from twin.lab.calibrate import CONSTANTS
+from twin.lab.envelope import Reach
 from twin.lab.evidence import Row
 from twin.metrics.measures import three_figures
 from twin.spec import field_unit
-from twin.ui.fields import LABELS
+from twin.ui.fields import LABELS, show
 
 SUPERNODE, OTHER = "CloudMatrix384", "other systems"
 MEAN_BAR = {"fitted": 0.03, SUPERNODE: 0.06, OTHER: 0.12}  # mean absolute error of a kind of row
@@ -46,8 +47,9 @@ Found = Sequence[Mapping[str, Any]]
 
 
 def judged(found: Found, rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Each row with its kind ('fitted' or 'predicted'), group, bar and whether it is outside."""
+    """Rows by regime, each with its kind (fitted, predicted), group, bar and whether outside."""
     measures = {row.id: row.measure for row in rows}
+    regimes = list(dict.fromkeys(each["regime"] for each in found))
     return [
         {
             **each,
@@ -56,7 +58,7 @@ def judged(found: Found, rows: Sequence[Row]) -> list[dict[str, Any]]:
             "bar": bar_of(each, measures.get(each["id"], "")),
             "outside": abs(each["error"]) > bar_of(each, measures.get(each["id"], "")),
         }
-        for each in found
+        for each in sorted(found, key=lambda each: regimes.index(each["regime"]))
     ]
 
 
@@ -95,14 +97,13 @@ class Score:
 
 
 def scores(rows: Found) -> list[Score]:
-    """Fitted rows, then predictions by group; kinds without a row are left out."""
+    """Fitted rows, then predicted ones, by group; kinds without a row are left out."""
     kinds = [
-        ("Fitted rows", "fitted", [r for r in rows if r["calibrates"]]),
-        *(
-            (f"Predicted, {g}", g, [r for r in rows if not r["calibrates"] and r["group"] == g])
-            for g in (SUPERNODE, OTHER)
-        ),
-    ]
+        (f"{kind.capitalize()}, {group}", kind if kind == "fitted" else group,
+         [r for r in rows if r["kind"] == kind and r["group"] == group])
+        for kind in ("fitted", "predicted")
+        for group in (SUPERNODE, OTHER)
+    ]  # fmt: skip
     return [_score(name, key, part) for name, key, part in kinds if part]
 
 
@@ -128,22 +129,23 @@ def unit(row: Mapping[str, Any]) -> str:
 def why(row: Mapping[str, Any]) -> str:
     """What a person should know of the row: outside its bar or not, and its note."""
     if row["outside"]:
-        reason = f": {row['note']}" if row["note"] else ": the reason is not known yet"
-        return f"Outside ±{row['bar']:.0%}{reason}"
+        reason = row["note"] or "the reason is not known yet"
+        return f"Outside its bar of {100 * row['bar']:.0f} %: {reason}"
     return row["note"]
 
 
 def table(rows: Found, links: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The rows as the page's table: one line each, error in percent."""
+    """The rows as the page's table, in the order given: one line each, error in percent."""
     return [
         {
             "Quantity": row["quantity"],
-            "Published": float(row["published"]),
-            "Twin": float(row["twin"]),
-            "Unit (basis)": unit(row),
             "Error, %": 100 * row["error"],
-            "Bar": "outside" if row["outside"] else "within",
+            "Published": float(row["published"]),
+            "Twin": float(f"{row['twin']:.4g}"),
+            "Unit (basis)": unit(row),
+            "Bar": f"\u26a0 over {100 * row['bar']:.0f} %" if row["outside"] else "within",
             "Kind": row["kind"],
+            "Regime": row["regime"],
             "System": row["system"],
             "Note": why(row),
             "Source": row["source"],
@@ -151,6 +153,24 @@ def table(rows: Found, links: Mapping[str, str]) -> list[dict[str, Any]]:
             "Scenario": links.get(row["id"]),
         }
         for row in rows
+    ]
+
+
+def worst(rows: Found) -> str:
+    """The id of the row with the largest error of the group that comes first: what to explain."""
+    first = [row for row in rows if row["group"] == rows[0]["group"]]
+    return str(max(first, key=lambda row: abs(row["error"]))["id"])
+
+
+def reach_table(found: Sequence[Reach]) -> list[dict[str, Any]]:
+    """How far the published rows go, one line a respect."""
+    return [
+        {
+            "Respect": r.aspect.name[0].upper() + r.aspect.name[1:],
+            "Published rows have": r.text,
+            "Rows": r.rows,
+        }
+        for r in found
     ]
 
 
@@ -192,10 +212,9 @@ def differs(row: Row) -> list[str]:
     """The row's configuration in words: what differs from the default scenario."""
     found = []
     for path, value in row.scenario.items():
-        name = LABELS.get(path) or path.rsplit(".", 1)[-1].replace("_", " ")
-        shown = {True: "on", False: "off"}.get(value) if isinstance(value, bool) else _short(value)
-        found.append(f"{name} {shown} {field_unit(path)}".rstrip())
-    found += [f"{k.replace('_', ' ')} {_short(v)}" for k, v in row.args.items() if k != "weight"]
+        name = LABELS.get(path) or path.rsplit(".", 1)[-1].replace("_", " ").capitalize()
+        found.append(f"{name}: {show(value, path)} {field_unit(path)}".rstrip())
+    found += [f"{k.replace('_', ' ')}: {_short(v)}" for k, v in row.args.items() if k != "weight"]
     return found
 
 
@@ -203,18 +222,18 @@ def differs(row: Row) -> list[str]:
 
 
 def constants(facts: Facts) -> list[dict[str, Any]]:
-    """The fitted constants: value, unit, meaning, bounds, and the rows that inform each most."""
+    """The fitted constants: meaning, value, bounds, and the rows that inform each most."""
     found = []
     for c in CONSTANTS:
         fact = facts[f"calibration.{c.name}"]
         near = min(fact.value - c.low, c.high - fact.value) < NEAR_BOUND * (c.high - c.low)
+        name = c.name.replace("_", " ").capitalize()
         found.append(
             {
-                "Constant": c.name.replace("_", " ").capitalize(),
-                "Value": f"{fact.value:.4g} {UNITS.get(c.unit, c.unit)}".rstrip(),
-                "Meaning": fact.note or c.meaning,
-                "Bounds": f"{c.low:g} to {c.high:g}" + (" · **at a bound**" if near else ""),
-                "Fitted to": ", ".join(f"{p.strip()}" for p in c.prefix.split(",")),
+                "Constant": f"**{name}**: {fact.note or c.meaning}",
+                "Value and bounds": f"**{fact.value:.4g} {UNITS.get(c.unit, c.unit)}**  \n"
+                f"{c.low:g} to {c.high:g}" + (", at a bound" if near else ""),
+                "Fitted chiefly to": ", ".join(part.strip() for part in c.prefix.split(",")),
             }
         )
     return found

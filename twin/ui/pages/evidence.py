@@ -63,13 +63,14 @@ except evidence.EvidenceError as error:
     st.stop()
 
 # 2) In a few numbers.
-with st.grid(4, min_column_width=200):
+with st.grid(5, min_column_width=190):
     for score in proof.scores(found):
         over = score.mean > score.mean_bar
         st.metric(
             score.name,
-            f"{score.mean:.1%}",
-            delta=f"{'over' if over else 'within'} ±{score.mean_bar:.0%} · worst {score.worst:.1%}",
+            f"{100 * score.mean:.1f} %",
+            delta=f"{'over' if over else 'within'} {100 * score.mean_bar:.0f} % · "
+            f"worst {100 * score.worst:.0f} %",
             delta_color="red" if over else "green",
             delta_arrow="off",
             border=True,
@@ -95,6 +96,7 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
         "Regime", regimes, default="All", required=True, key="regime", bind="query-params",
         format_func=str.capitalize, wrap=True,
     )  # fmt: skip
+    missed = st.toggle("Only outside their bar", key="missed", bind="query-params")
     st.space("stretch")
     st.download_button(
         "CSV", proof.as_csv(found), "evidence.csv", "text/csv", icon=":material/download:",
@@ -105,30 +107,42 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
         icon=":material/download:", key="json",
     )  # fmt: skip
 shown = [row for row in found if regime in ("All", row["regime"])]
+shown = [row for row in shown if row["outside"] or not missed]
+by_id = {row["id"]: row for row in found}
+if st.session_state.get("row") not in by_id:
+    named = st.query_params.get("row", "")
+    st.session_state["row"] = named if named in by_id else proof.worst(found)
 
 
 def take_row() -> None:
     """Show the row that was clicked in the table."""
-    picked = st.session_state[f"rows:{regime}"].selection.rows
+    picked = st.session_state[table_key].selection.rows
     if picked:
         st.session_state["row"] = shown[picked[0]]["id"]
+        name_row()
 
 
+def name_row() -> None:
+    """Let the address name the row that is shown."""
+    st.query_params["row"] = st.session_state["row"]
+
+
+table_key = f"rows:{regime}:{missed}"
 number = st.column_config.NumberColumn
 st.dataframe(
     proof.table(shown, scenario_links(facts.digest)),
-    key=f"rows:{regime}",
+    key=table_key,
     hide_index=True,
     height=min(440, 38 + 35 * len(shown)),
     on_select=take_row,
     selection_mode="single-row",
     column_config={
-        "Quantity": st.column_config.TextColumn(width=280, pinned=True),
-        "Published": number(format="localized", width=90),
-        "Twin": number(format="%.5g", width=80),
+        "Quantity": st.column_config.TextColumn(width=240, pinned=True),
+        "Error, %": number(format="%+.1f", width=70),
+        "Published": number(format="localized", width=80),
+        "Twin": number(format="localized", width=75),
         "Unit (basis)": st.column_config.TextColumn(width=120),
-        "Error, %": number(format="%+.1f", width=75),
-        "Bar": st.column_config.TextColumn(width=75),
+        "Bar": st.column_config.TextColumn(width=80),
         "Kind": st.column_config.TextColumn(width=85),
         "System": st.column_config.TextColumn(width=190),
         "Note": st.column_config.TextColumn(width=340),
@@ -143,11 +157,10 @@ st.caption(
 )
 
 # 4) One row.
-by_id = {row["id"]: row for row in found}
 left, right = st.columns(2, gap="large")
 with left, st.container(border=True):
     name = st.selectbox(
-        "Row", list(by_id), key="row", bind="query-params",
+        "Row", list(by_id), key="row", on_change=name_row,
         format_func=lambda key: f"{by_id[key]['quantity']} · {by_id[key]['system']}",
     )  # fmt: skip
     row, source = by_id[name], published[name]
@@ -155,7 +168,7 @@ with left, st.container(border=True):
     with st.grid(3, min_column_width=110):
         st.metric("Published", proof.figures(row, "published"))
         st.metric("Twin, by formula", proof.figures(row, "twin"))
-        st.metric("Error", f"{100 * row['error']:+.1f} %")
+        st.metric("Error", f"{100 * row['error']:+.1f} %".replace("-", "−"))
     if row["outside"]:
         st.markdown(f":red[:material/warning: {sentence(proof.why(row))}]")
     elif row["note"]:
@@ -205,24 +218,26 @@ st.caption("Hollow: fitted. Filled: predicted. The band is ±10 %.")
 
 # 6) Where it stops holding.
 st.subheader("Where it stops holding", anchor=False)
+draft = session.draft()
 left, right = st.columns([3, 2], gap="large")
 with left:
+    chips = next(([str(v) for v in r.values] for r in reach(facts) if r.aspect.name == "chip"), [])
+    chip = st.segmented_control(
+        "Published rows on", ["All chips", *chips], required=True, key="chip", wrap=True,
+        default=draft.supernode.chip if draft.supernode.chip in chips else "All chips",
+    )  # fmt: skip
     st.table(
-        [
-            {"Respect": r.aspect.name.capitalize(), "Published rows have": r.text, "Rows": r.rows}
-            for r in reach(facts)
-        ],
+        proof.reach_table(reach(facts, chip="" if chip == "All chips" else chip)),
         border="horizontal",
         hide_index=True,
     )
 with right, st.container(border=True):
-    draft = session.draft()
     st.markdown(f"**Your scenario: {draft.name}**")
     beyond = outside_evidence(draft, facts)
     for said in beyond:
         st.markdown(f":material/explore_off: {said}")
     if not beyond:
-        st.markdown(":material/check: Inside the published range in every respect on the left.")
+        st.markdown(":material/check: Inside the range of the published rows in every respect.")
 
 # 7) What it rests on.
 st.subheader("Fitted constants", anchor=False)
@@ -236,7 +251,7 @@ st.subheader("Every fact", anchor=False)
 with st.container(horizontal=True, vertical_alignment="bottom"):
     words = st.text_input("Search", key="facts-search", placeholder="910c hbm", width=280)
     marks = st.pills(
-        "Marks", [mark for mark, _ in proof.marks_in(facts)], selection_mode="multi",
+        "Marks", [mark for mark, _ in proof.marks_in(facts)], selection_mode="multi", wrap=True,
         format_func=lambda mark: f"{mark} · {dict(proof.marks_in(facts))[mark]}", key="marks",
     )  # fmt: skip
 kept_facts = proof.fact_table(facts, words, marks)

@@ -1,0 +1,19 @@
+"""In a real browser: the evidence page fits a phone, and its address brings a row back."""
+
+import pytest
+
+
+@pytest.mark.browser
+def test_in_a_browser_a_click_shows_a_row_and_its_address_brings_it_back(app_url, page):
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"{app_url}/evidence?regime=decode")
+    page.get_by_text("Click a row for more").wait_for(timeout=90_000)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    table = page.get_by_test_id("stDataFrame").first
+    table.locator(".dvn-scroller").click(position={"x": 20, "y": 35 * 2 + 18})
+    page.wait_for_url("**row=*")
+    error = page.get_by_test_id("stMetric").filter(has_text="Error").inner_text()
+    page.reload()
+    page.get_by_text("Click a row for more").wait_for(timeout=60_000)
+    page.get_by_test_id("stMetric").filter(has_text="Error").wait_for()
+    assert page.get_by_test_id("stMetric").filter(has_text="Error").inner_text() == error

@@ -76,6 +76,14 @@ def test_figures_are_told_against_the_chosen_baseline(app, runs):
     assert list(second.columns) == ["A · Base", "B · Fast"]
 
 
+def test_another_group_of_figures_stays_when_the_baseline_changes(app, runs):
+    opened(app, runs=",".join(runs), figures="Times")
+    app.button(key=f"base:{runs[1]}").click().run()
+    assert not app.exception
+    assert asked(app, "baseline") == runs[1]
+    assert app.get_by_key("figures").value == "Times"
+
+
 def test_leaving_a_run_out_changes_the_address(app, runs, store):
     third = done(store, scenario("Third", seed=9))
     opened(app, runs=",".join([*runs, third])).button(key=f"drop:{runs[0]}").click().run()

@@ -22,6 +22,7 @@ from twin.ui.fields import sentence
 from twin.ui.toolbar import RUN_PAGE
 
 OFFERED = 100  # latest finished runs offered for choice
+LOOK_S = 2.0  # between two looks at runs that go on
 CARDS_A_ROW = {2: 2, 4: 4}  # else three: no card alone in its row
 
 
@@ -52,8 +53,24 @@ def side_by_side(runs: list[RunRow], scenarios: list[Scenario], base: int) -> Co
 
 def show(ids: list[str], base: str = "") -> None:
     """Compare these runs: a callback that only writes the address."""
-    query = {share.RUNS: ",".join(ids)}
-    st.query_params.from_dict(query | ({share.BASELINE: base} if base in ids else {}))
+    st.query_params[share.RUNS] = ",".join(ids)
+    st.query_params.pop(share.BASELINE, None)
+    if base in ids:
+        st.query_params[share.BASELINE] = base
+
+
+def wait_for(runs: list[RunRow]) -> None:
+    """Draw the page again as soon as one of the runs that still go on has ended."""
+    going = [run.id for run in runs if not run.ended]
+    if going:
+        _look_again(going)
+
+
+@st.fragment(run_every=LOOK_S)
+def _look_again(going: list[str]) -> None:
+    rows = [session.store().runs.get(run) for run in going]
+    if any(row is None or row.ended for row in rows):
+        st.rerun()
 
 
 def publish(runs: list[RunRow]) -> None:
@@ -125,7 +142,7 @@ def _card(
             st.badge("Baseline", icon=":material/flag:")
         elif run.state == "done":
             st.button(
-                "Make baseline", type="tertiary", key=f"base:{run.id}", on_click=show,
+                "Make baseline", icon=":material/flag:", type="tertiary", key=f"base:{run.id}", on_click=show,
                 args=(ids, run.id),
             )  # fmt: skip
         st.space("stretch")
@@ -139,7 +156,7 @@ def _card(
         )  # fmt: skip
 
 
-@st.cache_data(show_spinner=False, max_entries=100)
+@st.cache_data(show_spinner="Reading the requests of the runs", max_entries=100)
 def curves(run: str, warmup_s: float) -> dict[str, np.ndarray]:
     """Quantiles of TTFT and TPOT of a run; a stored run never changes, so once is enough."""
     table = session.store().runs.table(run, "requests", comparison.CURVE_COLUMNS)

@@ -79,6 +79,16 @@ def metric_table(found: Comparison, group: str) -> list[Cells]:
     return [_metric_row(row, heads, found.baseline) for row in chosen(found.metrics, group)]
 
 
+def meanings(found: Comparison, group: str) -> str:
+    """What each figure of a group counts and over what, as a list in Markdown; each once."""
+    said: dict[str, list[str]] = {}
+    for row in chosen(found.metrics, group):
+        described = measure(row.name)
+        if described.help:
+            said.setdefault(described.help, []).append(described.label)
+    return "\n".join(f"- **{', '.join(labels)}**: {text}" for text, labels in said.items())
+
+
 def chosen(rows: Sequence[MetricRow], group: str) -> list[MetricRow]:
     """The figures of a group, in the order of the table of measures."""
     if group == "Headlines":

@@ -56,7 +56,8 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
     copy_link(link, on_copy=partial(beside.publish, runs))
 beside.cards(runs, scenarios, base)
 for note in found.notes:
-    st.warning(note, icon=":material/info:")
+    st.warning(comparison.plain(note), icon=":material/info:")
+beside.wait_for(runs)
 
 # 3) What was asked differently.
 st.subheader("What was asked differently", anchor=False)
@@ -73,6 +74,8 @@ group = st.segmented_control(
 )  # fmt: skip
 if figures := comparison.metric_table(found, group):
     st.table(figures, border="horizontal", hide_index=True)
+    with st.expander("What these figures count"):
+        st.markdown(comparison.meanings(found, group))
 else:
     st.caption("None of these figures is in the runs.")
 

@@ -72,7 +72,7 @@ said.caption(f"{first + 1:,} to {first + len(rows):,} of {total:,} {shown.lower(
 with body:
     table = kept.run_table if shown == "Runs" else kept.scenario_table
     picked = table(rows, f"table:{search}:{page}")
-    kept.about(picked)
+kept.about(picked)
 with bar:
     (kept.run_actions if shown == "Runs" else kept.scenario_actions)(picked)
     if picked:

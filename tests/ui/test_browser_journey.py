@@ -1,6 +1,8 @@
 """The main job in a real browser: preset, Run, results, copy link, opened by somebody else."""
 
 import re
+import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -31,6 +33,8 @@ def tiles(page):
 def test_a_preset_runs_and_its_link_opens_the_same_page_elsewhere(finished, browser):
     finished.get_by_role("button", name="Copy link").click()
     finished.get_by_text("Link copied").wait_for()
+    finished.wait_for_timeout(700)  # keeping the run draws the page anew; the word stays
+    assert finished.get_by_text("Link copied").is_visible()
     link = finished.evaluate("navigator.clipboard.readText()")
     assert re.search(r"/run\?run=[\w-]{22,}$", link)
     other = browser.new_context().new_page()
@@ -40,6 +44,24 @@ def test_a_preset_runs_and_its_link_opens_the_same_page_elsewhere(finished, brow
     assert tiles(other) == tiles(finished)
     assert other.get_by_text("What binds").is_visible()
     other.context.close()
+    finished.get_by_role("button", name="Copy link").wait_for()
+
+
+def test_a_run_whose_link_was_handed_out_stays(finished, tmp_path_factory):
+    finished.get_by_role("button", name="Copy link").click()
+    finished.get_by_text("Link copied").wait_for()
+    run = finished.url.partition("run=")[2].partition("&")[0]
+    rows = []
+    for _ in range(20):
+        finished.wait_for_timeout(250)
+        for path in tmp_path_factory.getbasetemp().glob("served*/twin.db"):
+            with closing(sqlite3.connect(path)) as database:
+                asked = "select published_s from runs where id = ?"
+                rows = database.execute(asked, (run,)).fetchall() or rows
+        if rows and rows[0][0] is not None:
+            break
+    assert rows
+    assert rows[0][0] is not None
 
 
 def test_a_section_is_part_of_the_address_and_draws_its_picture(finished):

@@ -141,14 +141,14 @@ def timeline(
             hovertemplate="%{y:,.3~s}" if top is None else "%{y:.1f}",
         )  # fmt: skip
         mean, peak = np.nanmean(values), np.nanmax(values)
-        said.append(
-            f"{label} {three_figures(float(mean))} on average, {three_figures(float(peak))} at most"
-        )
+        figures = f"{three_figures(float(mean))} on average, {three_figures(float(peak))} at most"
+        said.append(f"{label} {figures}")
     if warmup_s > 0:
+        wide = warmup_s * time_factor > 0.1 * float(t.max())  # else the word would lie on the data
         fig.add_vrect(
             x0=0, x1=warmup_s * time_factor, fillcolor=theme.OTHER, opacity=0.12, line_width=0,
-            layer="below", annotation_text="warm-up", annotation_position="top left",
-            annotation_font={"size": 11, "color": theme.OTHER},
+            layer="below", annotation_text="warm-up" if wide else "",
+            annotation_position="top left", annotation_font={"size": 11, "color": theme.OTHER},
         )  # fmt: skip
     fig.update_layout(showlegend=len(present) > 1)
     fig.update_xaxes(title_text=f"simulated time ({time_unit})", range=[0, float(t.max())])
@@ -260,11 +260,13 @@ def operators(table: pl.DataFrame, phase: str) -> Chart:
         y=names, x=[v * factor for v in each], orientation="h", name="",
         marker={"color": [theme.operator_colour(n) for n in rows["operator"]], "line_width": 0},
         text=[f"{seconds(v)} · {amount(v / whole, 'share')}" for v in each],
-        textposition="outside", cliponaxis=False, hovertemplate="%{y}: %{text}<extra></extra>",
+        textposition=["inside" if v > 0.5 * max(each) else "outside" for v in each],
+        insidetextanchor="end", textangle=0, cliponaxis=False,
+        hovertemplate="%{y}: %{text}<extra></extra>",
     )  # fmt: skip
     fig.update_layout(hovermode="closest", showlegend=False, bargap=0.28, margin={"t": 8})
     fig.update_xaxes(
-        title_text=f"{unit} per {name_of}", showgrid=True, range=[0, max(each) * factor * 1.3]
+        title_text=f"{unit} per {name_of}", showgrid=True, range=[0, max(each) * factor * 1.02]
     )
     fig.update_yaxes(autorange="reversed", nticks=rows.height)
     said = ", ".join(f"{n} {seconds(v)}" for n, v in zip(names[:3], each[:3], strict=False))
@@ -307,12 +309,13 @@ def shares(rows: Sequence[tuple[str, float, str]]) -> Chart:
     fig.update_layout(hovermode="closest", showlegend=False, bargap=0.35, margin={"t": 8})
     fig.update_xaxes(range=[0, 112], tickvals=[0, 25, 50, 75, 100], ticksuffix=" %", showgrid=True)
     fig.update_yaxes(autorange="reversed", nticks=len(rows))
-    return Chart(
-        fig, "; ".join(f"{label} {amount(share, 'share')}" for label, share, _ in rows) + "."
-    )
+    said = "; ".join(f"{label} {amount(share, 'share')}" for label, share, _ in rows)
+    return Chart(fig, said + ".")
 
 
-def dies(ranks: pl.DataFrame, column: str, label: str, *, percent: bool) -> Chart:
+def dies(
+    ranks: pl.DataFrame, column: str, label: str, *, percent: bool, dark: bool = False
+) -> Chart:
     """One figure of every die in use as a map: nodes across, the dies of a node down."""
     if not ranks.height or column not in ranks.columns:
         return empty("No die served")
@@ -327,10 +330,12 @@ def dies(ranks: pl.DataFrame, column: str, label: str, *, percent: bool) -> Char
         field[at] = (100 if percent else 1) * value if value is not None else math.nan
         hover[at] = f"{row['role']} {row['instance']}, rank {row['rank']}, die {row['die']}"
     unit = " %" if percent else ""
+    # Full stands out from the page: the scale runs the other way on a dark one.
+    colours = list(reversed(theme.SEQUENTIAL) if dark else theme.SEQUENTIAL)
     fig = figure(height=120 + 14 * per_node)
     fig.add_heatmap(
-        z=field, customdata=hover, xgap=1.5, ygap=1.5, colorscale=list(theme.SEQUENTIAL), zmin=0,
-        zmax=100 if percent else None, hoverongaps=False,
+        z=field, customdata=hover, xgap=1.5, ygap=1.5, hoverongaps=False,
+        colorscale=colours, zmin=0, zmax=100 if percent else None,
         hovertemplate=f"%{{customdata}}<br>{label} %{{z:.3~g}}{unit}<extra></extra>",
         colorbar={"thickness": 10, "outlinewidth": 0, "ticksuffix": unit, "len": 0.9, "nticks": 5},
     )  # fmt: skip
@@ -338,11 +343,8 @@ def dies(ranks: pl.DataFrame, column: str, label: str, *, percent: bool) -> Char
     fig.update_xaxes(title_text="node", constrain="domain")
     fig.update_yaxes(title_text="die in node", autorange="reversed", showgrid=False)
     low, high = np.nanmin(field), np.nanmax(field)
-    return Chart(
-        fig,
-        f"{label} of {ranks.height:,} dies in use, from {three_figures(float(low))}{unit} "
-        f"to {three_figures(float(high))}{unit}.",
-    )
+    span = f"from {three_figures(float(low))}{unit} to {three_figures(float(high))}{unit}"
+    return Chart(fig, f"{label} of {ranks.height:,} dies in use, {span}.")
 
 
 def empty(message: str) -> Chart:

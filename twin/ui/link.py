@@ -55,10 +55,9 @@ export default function ({ data, parentElement, setTriggerValue }) {
   const shown = parentElement.querySelector("#shown")
   const address = window.location.origin + data.path
   const say = (picture, text) => { icon.innerHTML = picture; word.textContent = text }
-  // A rerun while the tick is shown (the press itself causes one) leaves it there.
-  if (!button.dataset.copied) say(LINK, data.label)
+  // The press itself may cause a rerun: it leaves the tick, or the address, where it is.
+  if (!button.dataset.copied) { say(LINK, data.label); shown.hidden = true }
   button.dataset.address = address
-  shown.hidden = true
   const query = data.path.slice(data.path.indexOf("?"))
   if (data.save && window.location.search !== query) {
     window.history.replaceState(window.history.state, "", window.location.pathname + query)
@@ -71,6 +70,8 @@ export default function ({ data, parentElement, setTriggerValue }) {
       button.dataset.copied = "yes"
       setTimeout(() => { delete button.dataset.copied; say(LINK, data.label) }, 2000)
     } catch {
+      button.dataset.copied = "shown"
+      setTimeout(() => delete button.dataset.copied, 4000)
       shown.hidden = false
       shown.value = address
       shown.focus()

@@ -193,7 +193,8 @@ def load(row: RunRow, scenario: Scenario) -> None:
         label_visibility="collapsed", key="die-figure", wrap=True,
     )  # fmt: skip
     column, percent = DIE_FIGURES[figure]
-    plot(charts.dies(record.table(row.id, "ranks"), column, figure, percent=percent), "dies")
+    ranks, dark = record.table(row.id, "ranks"), st.context.theme.type == "dark"
+    plot(charts.dies(ranks, column, figure, percent=percent, dark=dark), "dies")
     st.caption("Every cell is one die; nodes from left to right, a node's dies from top to bottom.")
 
 
@@ -227,7 +228,7 @@ def about(row: RunRow, scenario: Scenario) -> None:
     left, right = st.columns([3, 2], gap="large")
     with left:
         st.subheader("What was asked", anchor=False)
-        with st.grid(2, min_column_width=160):
+        with st.grid(2, min_column_width=210):
             st.metric("NPUs that serve", words.machine(scenario))
             st.metric("Traffic", words.traffic(scenario))
             st.metric("Prompt → answer", words.lengths(scenario))

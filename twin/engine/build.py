@@ -165,11 +165,7 @@ def _request_columns(r: Requests) -> w.RequestColumns:
 def _prefill_state(setup: Setup, prefill: list[Instance]) -> w.PrefillState:
     n = max(len(prefill), 1)
     ranks = prefill[0].dies if prefill else 1
-    plane = setup.scenario.memory_pool.plane
-    rates = [
-        pool_read(setup.fabric, range(i.first_die, i.first_die + i.dies), plane).bytes_per_s
-        for i in prefill
-    ]
+    rates = _fetch_rates(setup, prefill)
     return w.PrefillState(
         queue_head=np.full(n, w.NONE, np.int32),
         queue_tail=np.full(n, w.NONE, np.int32),
@@ -189,6 +185,26 @@ def _prefill_state(setup: Setup, prefill: list[Instance]) -> w.PrefillState:
         fetched_bytes=np.zeros(n),
         sent_bytes=np.zeros((n, ranks)),
     )
+
+
+def _fetch_rates(setup: Setup, prefill: list[Instance]) -> list[float]:
+    """Bytes/s of memory pool reads into each instance.
+
+    All nodes of a scenario's fabric are alike, so instances that lie alike within their nodes
+    share one answer: asking the graph for each would cost the square of the machine's size.
+    """
+    node = setup.scenario.supernode
+    per_node = node.npus_per_node * setup.dies_per_npu
+    plane = setup.scenario.memory_pool.plane
+    known: dict[tuple[int, int], float] = {}
+    rates = []
+    for i in prefill:
+        shape = (i.first_die % per_node, i.dies)
+        if shape not in known:
+            dies = range(i.first_die, i.first_die + i.dies)
+            known[shape] = pool_read(setup.fabric, dies, plane).bytes_per_s
+        rates.append(known[shape])
+    return rates
 
 
 def _transfer_state(

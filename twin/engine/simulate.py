@@ -18,13 +18,14 @@ from twin.engine import recorder
 from twin.engine import world as w
 from twin.engine.build import build_world
 from twin.engine.clock import ITERATION_EDGES_S, steps_in
-from twin.engine.invariants import check_all
+from twin.engine.invariants import Check, check_all, pool_consistent
 from twin.engine.loop import advance
 from twin.engine.setup import Setup, set_up
 from twin.facts import Facts
 from twin.metrics.latency import PERCENTILES
 from twin.metrics.little import gap, stays_s
 from twin.metrics.summary import Summary, gaps, summarise
+from twin.serving.memory_pool import empty_pool
 from twin.serving.workload import TraceTable
 from twin.spec import Scenario
 
@@ -68,16 +69,26 @@ def simulate(
     Cancelled. Raises the rooms' own ValueErrors, each one sentence, when the scenario cannot run.
     """
     setup = set_up(scenario, facts, trace)
+    world, pool_check = pass_time(setup, progress)
+    return conclude(setup, world, pool_check, facts)
+
+
+def pass_time(setup: Setup, progress: Progress | None = None) -> tuple[w.World, Check]:
+    """The world at the horizon, and whether its memory pool is consistent.
+
+    The pool, often the largest part of the world, is checked and let go before tables are made.
+    """
+    s = setup.scenario
     world = build_world(setup)
     shared = w.by_reference(world)
     cursor = np.zeros(1, np.int64)
-    steps = steps_in(scenario.horizon_s, scenario.step_s)
+    steps = steps_in(s.horizon_s, s.step_s)
     stride = max(1, steps // REPORTS)
     for first in range(0, steps, stride):
         advance(shared, cursor, first, min(first + stride, steps))
         if progress is not None and not progress(min(first + stride, steps) / steps, live(world)):
             raise Cancelled
-    return conclude(setup, world, facts)
+    return world._replace(pool=empty_pool(1, 1, 0)), pool_consistent(world)
 
 
 def live(world: w.World) -> dict[str, float]:
@@ -93,7 +104,7 @@ def live(world: w.World) -> dict[str, float]:
     }
 
 
-def conclude(setup: Setup, world: w.World, facts: Facts) -> Run:
+def conclude(setup: Setup, world: w.World, pool_check: Check, facts: Facts) -> Run:
     """Tables, summary, checks and digest of a world at its horizon."""
     tables = recorder.tables(setup, world)
     little_error = little_gap(setup, world)
@@ -103,7 +114,7 @@ def conclude(setup: Setup, world: w.World, facts: Facts) -> Run:
         npus[i.role] = npus.get(i.role, 0) + i.dies // setup.dies_per_npu
     summary = summarise(setup.scenario, tables["requests"], totals, npus)
     summary |= gaps(ITERATION_EDGES_S, world.record.gaps, totals["decode_tokens"])
-    checks = check_all(setup, world, tables)
+    checks = [*check_all(setup, world, tables), pool_check]
     notes = list(setup.notes) + remarks(setup, world, summary)
     return Run(
         scenario=setup.scenario,

@@ -64,13 +64,7 @@ def judged(found: Found, rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 def group_of(row: Mapping[str, Any]) -> str:
     """CloudMatrix384 where the row's system or its source says so, else other systems."""
-    return (
-        SUPERNODE if "CloudMatrix" in f"{row['system']} {row['source']}" or _paper(row) else OTHER
-    )
-
-
-def _paper(row: Mapping[str, Any]) -> bool:
-    return "2506.12708" in str(row["source"])
+    return SUPERNODE if "CloudMatrix" in f"{row['system']} {row['source']}" else OTHER
 
 
 def bar_of(row: Mapping[str, Any], measure: str) -> float:
@@ -150,7 +144,7 @@ def table(rows: Found, links: Mapping[str, str]) -> list[dict[str, Any]]:
             "Note": why(row),
             "Source": row["source"],
             "Mark": row["mark"],
-            "Scenario": links.get(row["id"]),
+            "Scenario": links.get(row["id"], ""),
         }
         for row in rows
     ]
@@ -271,6 +265,8 @@ def _short(value: Any) -> str:
 def figures(row: Mapping[str, Any], key: str) -> str:
     """A row's figure with its unit for a tile."""
     text = three_figures(row[key]) if row["unit"] != "B" else f"{row[key]:,.0f}"
+    if row["unit"] == "ratio":
+        return f"× {text}"
     return f"{text} {UNITS.get(row['unit'], row['unit'])}"
 
 

@@ -41,7 +41,7 @@ def run_row(scenario, label: str, key: str) -> None:
     """A button that makes the scenario the draft and runs it, or opens the run that is kept."""
     kept = find_run(session.store(), scenario, facts=session.facts())
     if st.button(
-        f"Open the run{label}" if kept else f"Run it{label}",
+        label.replace("Run", "Open the run of") if kept else label,
         icon=":material/monitoring:" if kept else ":material/play_arrow:",
         key=key,
         help="The whole simulation of this row's configuration, with every slot taken.",
@@ -97,15 +97,6 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
         format_func=str.capitalize, wrap=True,
     )  # fmt: skip
     missed = st.toggle("Only outside their bar", key="missed", bind="query-params")
-    st.space("stretch")
-    st.download_button(
-        "CSV", proof.as_csv(found), "evidence.csv", "text/csv", icon=":material/download:",
-        key="csv",
-    )  # fmt: skip
-    st.download_button(
-        "JSON", proof.as_json(found), "evidence.json", "application/json",
-        icon=":material/download:", key="json",
-    )  # fmt: skip
 shown = [row for row in found if regime in ("All", row["regime"])]
 shown = [row for row in shown if row["outside"] or not missed]
 by_id = {row["id"]: row for row in found}
@@ -155,6 +146,15 @@ st.caption(
     "By formula: the closed steady state with every slot taken. Die and NPU differ by two on a "
     "910C. Fitted rows informed the constants below; predicted rows did not. Click a row for more."
 )
+with st.container(horizontal=True):
+    st.download_button(
+        "CSV", proof.as_csv(found), "evidence.csv", "text/csv", icon=":material/download:",
+        key="csv",
+    )  # fmt: skip
+    st.download_button(
+        "JSON", proof.as_json(found), "evidence.json", "application/json",
+        icon=":material/download:", key="json",
+    )  # fmt: skip
 
 # 4) One row.
 left, right = st.columns(2, gap="large")
@@ -188,9 +188,9 @@ with left, st.container(border=True):
                 f"{100 * (value / row['published'] - 1):+.1f} % against the published figure."
             )
         with st.container(horizontal=True):
-            run_row(scenario, "", "run-row")
+            run_row(scenario, "Run this row", "run-row")
             if source.against is not None:
-                run_row(runnable(source, against=True), " to compare with", "run-against")
+                run_row(runnable(source, against=True), "Run what it is compared to", "run-against")
         for said in proof.other_facts(source, facts):
             st.caption(f"This answer takes {said}; a run takes the figure in data/ as it is.")
 with right:

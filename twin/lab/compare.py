@@ -1,64 +1,21 @@
 """Comparing runs: what was asked differently first, then what came out differently.
 
-Two to six runs against a baseline. Units and directions are read off the names, whose unit comes
-last (`ttft_s_p99`). This module knows nothing about storage, addresses or the screen.
+Two to six runs against a baseline. What a figure is called, its unit and which way is better stand
+in `metrics.measures`. This module knows nothing about storage, addresses or the screen.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from twin.metrics.measures import Better, measure
 from twin.spec import Scenario, field_unit
 
 RUNS_MIN, RUNS_MAX = 2, 6
 
-Better = Literal["lower", "higher", ""]
 Verdict = Literal["better", "worse", "same", "different", "unknown"]
-
-# Statistics that may follow the unit of a name.
-STATISTIC = re.compile(r"_(mean|min|max|peak|std|p\d+)$")
-# The end of a name, its unit; the longest that fits counts.
-UNITS = {
-    "_tokens_per_s_per_npu": "tokens/s/NPU",
-    "_tokens_per_s_per_die": "tokens/s/die",
-    "_tokens_per_s": "tokens/s",
-    "_req_per_s": "req/s",
-    "_bytes_per_s": "B/s",
-    "_per_s": "1/s",
-    "_bytes": "B",
-    "_tokens": "tokens",
-    "_ms": "ms",
-    "_us": "us",
-    "_s": "s",
-}
-SHARES = ("_ratio", "_fraction", "_attainment", "_utilisation", "_share")  # of one: no unit
-NPU_COUNTS = ("npus", "npus_prefill", "npus_decode", "npus_colocated")
-REQUEST_COUNTS = (
-    "requests",
-    "requests_steady",
-    "finished",
-    "rejected",
-    "running",
-    "queued",
-    "concurrency",
-)
-LOWER = (
-    "ttft",
-    "tpot",
-    "itl",
-    "e2e",
-    "rejected",
-    "preempt",
-    "queue",
-    "decode_iteration",
-    "prefill_batch_s",
-)
-HIGHER = ("goodput", "throughput", "tokens_per_s", "attainment", "hit_token_ratio", "finished")
-# What a run says about itself is not a result to be better at.
-NEITHER = ("little_error", "warmup_s", "horizon_s")
 
 
 class CompareError(ValueError):
@@ -190,46 +147,19 @@ def metric_row(name: str, values: Sequence[Any], baseline: int) -> MetricRow:
     """One figure of every run against the baseline's."""
     numbers = [_number(value) for value in values]
     base = numbers[baseline]
-    better = direction(name)
+    described = measure(name)
+    better = described.better
     deltas = [None if base is None or v is None else v - base for v in numbers]
     ratios = [None if not base or v is None else v / base for v in numbers]
     return MetricRow(
         name=name,
-        unit=unit_of(name),
+        unit="" if described.kind == "share" else described.unit,
         better=better,
         values=tuple(numbers),
         deltas=tuple(deltas),
         ratios=tuple(ratios),
         verdicts=tuple(_verdict(delta, better) for delta in deltas),
     )
-
-
-def unit_of(name: str) -> str:
-    """The unit of a figure, read off its name.
-
-    >>> unit_of("ttft_s_p99"), unit_of("decode_tokens_per_s_per_npu"), unit_of("hit_token_ratio")
-    ('s', 'tokens/s/NPU', '')
-    """
-    stem = STATISTIC.sub("", name)
-    if stem in NPU_COUNTS:
-        return "NPUs"
-    if stem in REQUEST_COUNTS:
-        return "requests"
-    if stem.endswith(SHARES):
-        return ""
-    fitting = [end for end in UNITS if f"_{stem}".endswith(end)]
-    return UNITS[max(fitting, key=len)] if fitting else ""
-
-
-def direction(name: str) -> Better:
-    """Whether a lower or a higher figure is better; '' when neither is by itself."""
-    if name in NEITHER or name.startswith("npus"):
-        return ""
-    if any(word in name for word in HIGHER):
-        return "higher"
-    if any(word in name for word in LOWER):
-        return "lower"
-    return ""
 
 
 def _number(value: Any) -> float | None:

@@ -142,8 +142,8 @@ def _card(
             st.badge("Baseline", icon=":material/flag:")
         elif run.state == "done":
             st.button(
-                "Make baseline", icon=":material/flag:", type="tertiary", key=f"base:{run.id}", on_click=show,
-                args=(ids, run.id),
+                "Make baseline", icon=":material/flag:", type="tertiary", key=f"base:{run.id}",
+                on_click=show, args=(ids, run.id),
             )  # fmt: skip
         st.space("stretch")
         st.page_link(

@@ -16,6 +16,7 @@ import streamlit as st
 from twin.lab import share
 from twin.lab.library import scenario_from_toml, scenario_to_toml
 from twin.lab.store import RunRow, ScenarioRow, StoreError
+from twin.lab.store.scenarios import Kind
 from twin.spec import Scenario, SpecError
 from twin.ui import session, words
 from twin.ui.fields import sentence
@@ -32,7 +33,7 @@ STATES = {
     "Going on": ("queued", "running"),
     "Not finished": ("failed", "cancelled", "interrupted"),
 }
-KINDS = {"All": "all", "Presets": "presets", "Own": "own"}
+KINDS: dict[str, Kind] = {"All": "all", "Presets": "presets", "Own": "own"}
 
 # Figures of a run in the table: header with its unit, key of the summary, factor, format.
 FIGURES = (

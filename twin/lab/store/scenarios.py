@@ -20,6 +20,8 @@ from twin.lab.store.errors import StoreError, UnknownId
 from twin.lab.store.statements import PAGE, Page, count_of, insert_once, matching, publish
 from twin.spec import SCHEMA_VERSION, Scenario, canonical, scenario_digest
 
+Kind = Literal["all", "presets", "own"]
+
 
 @dataclass(frozen=True, slots=True)
 class ScenarioRow:
@@ -91,7 +93,7 @@ class Scenarios:
         self,
         text: str = "",
         *,
-        kind: Literal["all", "presets", "own"] = "all",
+        kind: Kind = "all",
         limit: int = PAGE,
         offset: int = 0,
     ) -> Page[ScenarioRow]:

@@ -1,9 +1,11 @@
 """Every scenario and run that is kept here: find, open, copy, compare, delete."""
 
 import math
+from typing import Any
 
 import streamlit as st
 
+from twin.lab.store import Page
 from twin.ui import kept, session
 
 
@@ -39,11 +41,11 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
 store = session.store()
 
 
-def look(limit: int, offset: int = 0):
-    window = {"limit": limit, "offset": offset}
+def look(limit: int, offset: int = 0) -> Page[Any]:
     if shown == "Runs":
-        return store.runs.search(text or "", states=kept.STATES[narrow], **window)
-    return store.scenarios.search(text or "", kind=kept.KINDS[narrow], **window)
+        found = kept.STATES[narrow]
+        return store.runs.search(text or "", states=found, limit=limit, offset=offset)
+    return store.scenarios.search(text or "", kind=kept.KINDS[narrow], limit=limit, offset=offset)
 
 
 total = look(0).total
@@ -70,7 +72,7 @@ first = kept.ROWS * (page - 1)
 rows = look(kept.ROWS, first).rows
 said.caption(f"{first + 1:,} to {first + len(rows):,} of {total:,} {shown.lower()}")
 with body:
-    table = kept.run_table if shown == "Runs" else kept.scenario_table
+    table: Any = kept.run_table if shown == "Runs" else kept.scenario_table
     picked = table(rows, f"table:{search}:{page}")
 kept.about(picked)
 with bar:

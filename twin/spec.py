@@ -461,11 +461,14 @@ class Scenario(Section):
     seed: int = quantity(1, "", "Seed of all random streams.", low=0, high=2**31 - 1)
     horizon_s: float = quantity(120.0, "s", "Simulated time.", low=0.1, high=604_800)
     warmup_s: float = quantity(
-        30.0, "s", "Start of the steady-state window; earlier requests are left out of it.",
-        low=0, high=604_800,
+        30.0,
+        "s",
+        "Start of the steady-state window; earlier requests are left out of it.",
+        low=0,
+        high=604_800,
     )
     step_s: float = quantity(
-        0.05, "s", "Step of the clock: how stale what flows backwards may be.", low=0.001, high=1.0
+        0.005, "s", "Step of the clock: how stale what flows backwards may be.", low=0.001, high=1.0
     )
     supernode: Supernode = Supernode()
     workload: Workload = Workload()
@@ -487,9 +490,7 @@ def disagreements(s: Scenario) -> list[str]:
     """Sentences about fields that are each in bounds but cannot hold together."""
     found = []
     if s.warmup_s >= s.horizon_s:
-        found.append(
-            f"warmup_s = {s.warmup_s:g} s must end before horizon_s = {s.horizon_s:g} s"
-        )
+        found.append(f"warmup_s = {s.warmup_s:g} s must end before horizon_s = {s.horizon_s:g} s")
     if s.step_s > s.horizon_s:
         found.append(f"step_s = {s.step_s:g} s must not exceed horizon_s = {s.horizon_s:g} s")
     used = npus_used(s)

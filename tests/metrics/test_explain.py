@@ -41,6 +41,10 @@ def test_growing_queues_are_called_overload(run):
     assert "overload" not in topics(*run)
     assert "prefill queue" in found["overload"].what
     assert found["overload"].settings == {"deployment.prefill.instances": 7}
+    closed = with_overrides(scenario, {"workload.arrivals": "closed_loop"})
+    assert "overload" not in topics(
+        closed, summary, tables | {"windows": windows.with_columns(growing)}
+    )
 
 
 def test_a_fix_the_machine_has_no_room_for_is_not_offered(run):

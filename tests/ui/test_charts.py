@@ -67,6 +67,13 @@ def test_a_timeline_draws_windows_and_names_its_axes(tables, draw):
     assert "on average" in chart.alt
 
 
+def test_what_is_nothing_all_along_gets_no_line(tables):
+    chart = charts.busy_over_time(tables["windows"].with_columns(prefill_busy=pl.lit(0.0)))
+    names = [trace.name for trace in chart.figure.data]
+    assert "prefill pool busy" not in names
+    assert "decode pool busy" in names
+
+
 def test_an_iteration_stacks_to_its_whole_time(tables):
     chart = charts.iteration_over_time(tables["windows"])
     stacked = sum(float(np.mean(trace.y)) for trace in chart.figure.data)

@@ -255,9 +255,12 @@ def pools_unbalanced(scenario: Scenario, s: Summary, tables: Tables) -> list[Fin
 
 
 def overloaded(scenario: Scenario, s: Summary, tables: Tables) -> list[Finding]:
-    """Queues that grow through the second half of the run: more arrives than is finished."""
+    """Queues that grow through the second half of the run: more arrives than is finished.
+
+    A closed loop offers no more than is finished, so it cannot be overloaded.
+    """
     windows = tables.get("windows")
-    if windows is None or windows.height < 8:
+    if windows is None or windows.height < 8 or scenario.workload.arrivals == "closed_loop":
         return []
     queues = [c for c in QUEUES if c in windows.columns]
     waiting = pl.zeros(windows.height, eager=True)

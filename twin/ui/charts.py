@@ -126,6 +126,8 @@ def timeline(
     `scale` turns SI into the unit that y_title names; `top` fixes the upper end of the axis.
     """
     present = {c: v for c, v in columns.items() if c in windows.columns}
+    # What is nothing all along (a pool that is not there) would only be a line on the axis.
+    present = {c: v for c, v in present.items() if windows[c].max()} or present
     if not windows.height or not present:
         return empty("Nothing was recorded")
     time_factor, time_unit = _time_axis(float(windows["t_s"].max() or 0.0))  # type: ignore[arg-type]

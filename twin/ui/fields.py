@@ -105,6 +105,7 @@ SUPERNODE = {
 ELSEWHERE = ("name", "question", "source", "workload.trace.name", "workload.trace.digest")
 
 LABELS = {
+    "front_end.api_servers": "API servers",
     "workload.rate_req_per_s": "Request rate",
     "workload.cv": "Burstiness (coefficient of variation)",
     "workload.concurrency": "Requests in flight",

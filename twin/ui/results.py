@@ -88,6 +88,8 @@ def headline(summary: dict[str, Any], s: Scenario) -> list[dict[str, Any]]:
         value = summary.get(key)
         if value is None or (key.startswith("prefill") and not value):
             continue
+        if key == "tokens_per_s_per_npu" and s.deployment.mode == "prefill_only":
+            continue  # one token a prompt: true, and no figure of anything
         tile: dict[str, Any] = {
             "label": label,
             "value": shown(key, value).removesuffix(" per NPU").removesuffix(" requests"),

@@ -8,6 +8,7 @@ import pytest
 
 from twin.lab.evidence import evidence, load_published
 from twin.lab.library import load_facts
+from twin.lab.reproduce import Part
 from twin.ui import charts, parity, proof
 
 
@@ -130,3 +131,10 @@ def test_a_search_narrows_the_facts(page):
     before = len(page.dataframe[1].value)
     page.text_input(key="facts-search").set_value("910c").run()
     assert 0 < len(page.dataframe[1].value) < before
+
+
+def test_a_part_hidden_behind_the_other_microbatch_is_not_told_as_no_time():
+    chart = parity.parts([Part(("experts",), None, 0.0), Part(("o_proj",), 2e-4, 3e-4)])
+    twin = next(t for t in chart.figure.data if t.name == "twin")
+    assert list(twin.text) == ["hidden", "300 µs"]
+    assert "Experts hidden" in chart.alt

@@ -125,7 +125,7 @@ def parts(rows: Sequence[Part]) -> Chart:
         fig.add_bar(
             y=names, x=[None if v is None else v * factor for v in values], orientation="h",
             name=name, marker={"color": colour, "line_width": 0},
-            text=["" if v is None else seconds(v) for v in values], textposition="outside",
+            text=[_told(v) for v in values], textposition="outside",
             cliponaxis=False, hovertemplate=f"%{{y}}: %{{text}}<extra>{name}</extra>",
         )  # fmt: skip
     fig.update_layout(hovermode="closest", barmode="group", bargap=0.25, showlegend=bool(known))
@@ -134,8 +134,13 @@ def parts(rows: Sequence[Part]) -> Chart:
                      range=[0, 1.22 * longest * factor])  # fmt: skip
     fig.update_yaxes(autorange="reversed", nticks=len(rows))
     said = "; ".join(
-        f"{name.replace('<br>', ' ')} {seconds(row.twin_s)}"
+        f"{name.replace('<br>', ' ')} {_told(row.twin_s)}"
         + ("" if row.published_s is None else f", published {seconds(row.published_s)}")
         for name, row in zip(names, rows, strict=True)
     )
     return Chart(fig, f"One layer by operator. {said}.")
+
+
+def _told(value: float | None) -> str:
+    """A part's seconds; nothing of it on the critical path means that the other stream hides it."""
+    return "" if value is None else seconds(value) if value else "hidden"

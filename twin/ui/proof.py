@@ -222,11 +222,12 @@ def constants(facts: Facts) -> list[dict[str, Any]]:
         fact = facts[f"calibration.{c.name}"]
         near = min(fact.value - c.low, c.high - fact.value) < NEAR_BOUND * (c.high - c.low)
         name = c.name.replace("_", " ").capitalize()
+        shown = f"{fact.value:.4g} {UNITS.get(c.unit, c.unit)}".rstrip()
         found.append(
             {
                 "Constant": f"**{name}**: {fact.note or c.meaning}",
-                "Value and bounds": f"**{fact.value:.4g} {UNITS.get(c.unit, c.unit)}**  \n"
-                f"{c.low:g} to {c.high:g}" + (", at a bound" if near else ""),
+                "Value and bounds": f"**{shown}**  \n"
+                f"{c.low:g} to {c.high:g}" + (", near a bound" if near else ""),
                 "Fitted chiefly to": ", ".join(part.strip() for part in c.prefix.split(",")),
             }
         )
@@ -263,11 +264,17 @@ def _short(value: Any) -> str:
 
 
 def figures(row: Mapping[str, Any], key: str) -> str:
-    """A row's figure with its unit for a tile."""
+    """A row's figure with its unit for a tile, whose label says what `per` leaves out."""
     text = three_figures(row[key]) if row["unit"] != "B" else f"{row[key]:,.0f}"
     if row["unit"] == "ratio":
         return f"× {text}"
-    return f"{text} {UNITS.get(row['unit'], row['unit'])}"
+    return f"{text} {UNITS.get(row['unit'], row['unit']).removesuffix(per(row))}"
+
+
+def per(row: Mapping[str, Any]) -> str:
+    """'/NPU' where a rate is told per die, NPU or card, else ''."""
+    tail = f"/{row['basis']}"
+    return tail if row["unit"].endswith(tail) else ""
 
 
 def marks_in(facts: Facts) -> Iterator[tuple[str, int]]:

@@ -165,9 +165,10 @@ with left, st.container(border=True):
     )  # fmt: skip
     row, source = by_id[name], published[name]
     scenario = runnable(source)
-    with st.grid(3, min_column_width=110):
-        st.metric("Published", proof.figures(row, "published"))
-        st.metric("Twin, by formula", proof.figures(row, "twin"))
+    each = proof.per(row).replace("/", ", per ")
+    with st.grid(3, min_column_width=130):
+        st.metric(f"Published{each}", proof.figures(row, "published"))
+        st.metric(f"Twin{each}", proof.figures(row, "twin"), help="By formula.")
         st.metric("Error", f"{100 * row['error']:+.1f} %".replace("-", "−"))
     if row["outside"]:
         st.markdown(f":red[:material/warning: {sentence(proof.why(row))}]")
@@ -184,7 +185,8 @@ with left, st.container(border=True):
         value = reproduce.simulated(source, stored.summary) if stored else None
         if value is not None:
             st.markdown(
-                f"By the full simulation: **{proof.figures({**row, 'twin': value}, 'twin')}**, "
+                "By the full simulation: "
+                f"**{proof.figures({**row, 'twin': value}, 'twin')}**{each}, "
                 f"{100 * (value / row['published'] - 1):+.1f} % against the published figure."
             )
         with st.container(horizontal=True):
@@ -202,6 +204,11 @@ with right:
         )
         if all(part.published_s is None for part in layer):
             st.caption("No operator was published for this configuration.")
+        if any(part.twin_s == 0 for part in layer):
+            st.caption(
+                "Time on the critical path: with two microbatches the shorter stream is hidden "
+                "behind the longer one."
+            )
     else:
         st.markdown("**One layer by operator**")
         st.caption("This row is one operator or one size alone.")
@@ -244,7 +251,7 @@ st.subheader("Fitted constants", anchor=False)
 st.table(proof.constants(facts), border="horizontal", hide_index=True)
 st.caption(
     "All that is fitted, by least squares over the fitted rows above; `python -m twin calibrate` "
-    "makes it anew. A constant at a bound would have gone further: the physics there is incomplete."
+    "makes it anew. A constant near a bound would go further: the physics there is incomplete."
 )
 
 st.subheader("Every fact", anchor=False)

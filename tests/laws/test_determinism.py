@@ -1,0 +1,114 @@
+"""Same scenario, same bytes: twice, in other processes, on other instructions, in plain Python."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.engine.small import MODES, run, small
+from tests.laws.digests import VARIED, answers, printed
+from twin.engine.simulate import result_digest, simulate
+from twin.lab.library import load_facts
+
+ROOT = Path(__file__).resolve().parents[2]
+ELSEWHERE = {
+    "hash seed 0, one thread": {"PYTHONHASHSEED": "0", "POLARS_MAX_THREADS": "1"},
+    "hash seed 1, two threads": {"PYTHONHASHSEED": "1", "POLARS_MAX_THREADS": "2"},
+    "without AVX-512": {
+        "PYTHONHASHSEED": "random",
+        "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR",
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def here():
+    return {name: list(values) for name, values in printed(preset=True).items()}
+
+
+def in_another_process(settings, *arguments):
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "tests.laws.digests", *arguments],
+        cwd=ROOT,
+        env=os.environ | settings,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=500,
+    )
+    return json.loads(done.stdout)
+
+
+def test_the_same_question_twice_gives_the_same_bytes(here):
+    assert printed(preset=True) == here
+
+
+@pytest.mark.parametrize("settings", ELSEWHERE.values(), ids=ELSEWHERE)
+def test_another_process_gives_the_same_bytes(here, settings):
+    assert in_another_process(settings, "--preset") == here
+
+
+def test_plain_python_gives_the_same_bytes(here):
+    assert in_another_process({"NUMBA_DISABLE_JIT": "1"}) == {m: here[m] for m in MODES}
+
+
+def test_the_digest_sees_every_value():
+    tables = answers(preset=False)["disaggregated"].tables
+    before = result_digest(tables)
+    rows = tables["requests"]
+    for changed in (
+        rows.with_columns(pl.col("finish_s") + 1e-12),
+        rows.with_columns(pl.col("status").gather(rows["request_id"].reverse())),
+        rows.rename({"session": "sessions"}),
+        rows.head(rows.height - 1),
+        rows.with_columns(pl.lit(None, pl.Float64).alias("finish_s")),
+    ):
+        assert result_digest(tables | {"requests": changed}) != before
+    role = tables["ranks"].with_columns(pl.col("role").str.to_uppercase())
+    assert result_digest(tables | {"ranks": role}) != before
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_node_that_nobody_uses_changes_nothing(mode):
+    asked = VARIED | {"deployment.mode": mode, "memory_pool.enabled": False}
+    alone = simulate(small(asked), load_facts()).tables["requests"]
+    beside = simulate(small(asked | {"supernode.nodes": 5}), load_facts()).tables["requests"]
+    assert alone.equals(beside)
+
+
+GIVEN = ("arrival_s", "input_tokens", "output_tokens", "session")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"router.policy": "session_sticky"},
+        {"memory_pool.enabled": False},
+        {"deployment.mode": "colocated"},
+        {"experts.popularity": "uniform"},
+        {"deployment.decode.instances": 1},
+    ],
+    ids=str,
+)
+def test_another_policy_leaves_the_traffic_as_it_was(settings):
+    one, other = (run(VARIED | s).tables["requests"].select(GIVEN) for s in ({}, settings))
+    assert one.equals(other)
+
+
+def test_another_seed_is_another_run():
+    assert run(VARIED).digest != run(VARIED | {"seed": 2}).digest
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_with_one_instance_every_router_routes_alike(mode):
+    policies = ("round_robin", "least_loaded", "power_of_two", "prefix_affinity", "session_sticky")
+    one = {
+        "deployment.mode": mode,
+        "deployment.prefill.instances": 1,
+        "deployment.colocated.instances": 1,
+    }
+    assert len({run(VARIED | one | {"router.policy": p}).digest for p in policies}) == 1

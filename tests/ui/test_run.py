@@ -9,6 +9,7 @@ import pytest
 from tests.ui.fake_run import fake_checks, fake_tables
 from tests.ui.stored_runs import done, queued, scenario
 from twin.lab.store import Owner
+from twin.spec import SpecError
 from twin.ui import record, sections, session
 from twin.ui.results import headline
 
@@ -205,6 +206,18 @@ def test_a_damaged_table_is_a_sentence_and_the_headline_stays(app, store):
     opened(app, run, "Over time")
     assert "is gone" in app.error[0].value
     assert len(app.metric) == 10
+
+
+def test_a_question_that_cannot_be_read_is_a_sentence(app, store, monkeypatch):
+    run = done(store, scenario("Old"))
+
+    def refuse(_digest):
+        raise SpecError("the scenario is of schema 0, this twin knows 1")
+
+    monkeypatch.setattr(store.scenarios, "load", refuse)
+    opened(app, run)
+    assert "cannot be read. The scenario is of schema 0" in app.error[0].value
+    assert primary(app) == ["Choose a preset"]
 
 
 def test_trying_a_finding_makes_it_the_draft(app, store):

@@ -37,10 +37,10 @@ def nothing_chosen() -> None:
     recent = session.recent_runs(RECENT)
     if not recent:
         st.markdown("Nothing has been run here yet. Choose a preset and press Run.")
-        _to_start(primary=True)
+        _to_start()
         return
     st.markdown("Choose one of the latest runs, or start a new one.")
-    _to_start(primary=True)
+    _to_start()
     for run in recent:
         with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
             icon, line = words.run_line(run)
@@ -52,12 +52,18 @@ def absent(found: share.NotHere) -> None:
     """The address names a run that is not here."""
     st.title("Run", anchor=False)
     st.error(sentence(found.message), icon=":material/link_off:")
-    _to_start(primary=True)
+    _to_start()
 
 
-def _to_start(*, primary: bool) -> None:
-    kind = "primary" if primary else "secondary"
-    if st.button("Choose a preset", type=kind, icon=":material/home:", key="to-start"):  # type: ignore[arg-type]
+def unreadable(row: RunRow, why: str) -> None:
+    """The run is here, but what it asked cannot be read."""
+    st.title(plain(row.name), anchor=False)
+    st.error(f"What this run asked cannot be read. {sentence(why)}", icon=":material/broken_image:")
+    _to_start()
+
+
+def _to_start() -> None:
+    if st.button("Choose a preset", type="primary", icon=":material/home:", key="to-start"):
         st.switch_page(START_PAGE)
 
 

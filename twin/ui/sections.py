@@ -1,7 +1,7 @@
 """The sections of a finished run: why, latency, over time, iteration, load, fabric, scenario.
 
 Each is a function of the run and its scenario that reads its own tables when it is chosen, and
-draws them by `charts` and `fabric_view`. No section computes a figure of its own.
+draws them by `charts` and `fabric_view`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import streamlit as st
 from twin.hardware.placement import place_instances
 from twin.lab.store import RunRow
 from twin.metrics.explain import Finding, ttft_parts
-from twin.metrics.measures import MEASURES, NOTHING, measure, shown
+from twin.metrics.measures import MEASURES, NOTHING, amount, measure, seconds, shown
 from twin.spec import Scenario, SpecError, field_unit, with_overrides
 from twin.ui import charts, record, session, theme, words
 from twin.ui.fabric_view import cells_of_links, fabric_matrix
@@ -99,6 +99,9 @@ def latency(row: RunRow, scenario: Scenario) -> None:
         with place:
             st.subheader(name, anchor=False, help=MEASURES[f"{name.lower()}_s_mean"].help)
             plot(charts.distribution([charts.Curve(name, colour, values)], slo_s), f"cdf-{name}")
+            if len(values):
+                met = amount(float((values <= slo_s).mean()), "share")
+                st.caption(f"{met} of requests within the SLO of {seconds(slo_s)}.")
     columns = ("mean", "p50", "p90", "p95", "p99")
     table = [
         {"": name} | {c: shown(f"{key}_{c}", row.summary.get(f"{key}_{c}")) for c in columns}

@@ -4,6 +4,7 @@ import streamlit as st
 
 from twin.lab import share
 from twin.lab.store import StoreError
+from twin.spec import SpecError
 from twin.ui import progress, record, results, sections, session
 from twin.ui.fields import sentence
 
@@ -17,7 +18,11 @@ if row is None:
 if isinstance(row, share.NotHere):
     progress.absent(row)
     st.stop()
-scenario = record.scenario(row.scenario)
+try:
+    scenario = record.scenario(row.scenario)
+except (StoreError, SpecError) as error:  # damaged, or asked in words this twin does not know
+    progress.unreadable(row, str(error))
+    st.stop()
 if not row.ended:
     progress.live(row, scenario)
     st.stop()

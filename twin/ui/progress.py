@@ -140,7 +140,7 @@ def _numbers(row: RunRow, scenario: Scenario) -> None:
         left_s = elapsed_s * (1 - row.progress) / row.progress
         said.append(f"about {words.duration(max(1, round(left_s)))} to go")
     said.append(
-        f"{three_figures(now.get('arrived', 0) / elapsed_s)} requests per second of waiting"
+        f"{three_figures(now.get('arrived', 0) / elapsed_s)} requests per wall second"
     )
     if now.get("rejected"):
         said.append(f"{now['rejected']:,.0f} rejected")

@@ -17,7 +17,7 @@ from twin.facts import FactError, Facts
 from twin.hardware.chip import load_chip
 from twin.lab.evidence import Row, load_published, scenario_of
 from twin.serving.workload import mean_lengths
-from twin.spec import Scenario, pools
+from twin.spec import Deployment, Scenario, field_unit, pools
 
 Value = float | str | None  # None: the aspect says nothing about this configuration
 POOL_OF = {"decode": "decode", "stream": "decode", "exchange": "exchange", "prefill": "prefill"}
@@ -130,6 +130,15 @@ def _field(path: str, pool: str = "") -> Callable[[Configuration, Facts], Value]
     return read
 
 
+def _switches(section: str) -> Iterator[Aspect]:
+    """The fields of a section of the deployment, so that a new switch is a new aspect."""
+    info = Deployment.model_fields.get(section)
+    for name in getattr(info.annotation if info else None, "model_fields", {}):
+        path = f"deployment.{section}.{name}"
+        unit = field_unit(path)
+        yield Aspect(name.removesuffix(f"_{unit}").replace("_", " "), unit, "", _field(path))
+
+
 ASPECTS = (
     Aspect("chip", "", "", _field("supernode.chip")),
     Aspect("model", "", "", _field("deployment.model")),
@@ -151,6 +160,7 @@ ASPECTS = (
     Aspect("prefill attention", "", "prefill", _field("deployment.prefill.attention")),
     Aspect("expert skew in prefill", "", "prefill", _skew),
     Aspect("reused share of a prompt", "", "prefill", _reuse),
+    *_switches("optimisations"),
 )  # fmt: skip
 
 

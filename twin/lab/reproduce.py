@@ -120,17 +120,19 @@ OPERATORS = {
 def breakdown(row: Row, rows: Sequence[Row], facts: Facts) -> list[Part]:
     """One layer of the row's configuration by operator, beside what was published of the same.
 
+    Where a profile was published, the twin's is one too: a die of mean load, waiting included.
     Operators published together stay together; [] for rows that are not about a whole pool.
     """
     pool = row.measure.split(".")[0]
     if pool not in OPERATORS:
         return []
-    head = f"{pool}.layer."
+    heads = (f"{pool}.layer.", f"{pool}.profile.")
     same = [
         other for other in rows
-        if other.measure.startswith(head) and other.against is None
+        if other.measure.startswith(heads) and other.against is None
         and other.scenario == row.scenario and other.facts == row.facts
     ]  # fmt: skip
+    head = heads[any(other.measure.startswith(heads[1]) for other in same)]
     left = list(OPERATORS[pool])
     parts: list[tuple[list[str], float | None]] = []
     for other in sorted(same, key=lambda r: r.measure.count("+")):  # single operators first

@@ -12,6 +12,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -138,8 +139,9 @@ def measure(
     spawn = multiprocessing.get_context("spawn")
     for benchmark in chosen:
         progress(benchmark)
-        with spawn.Pool(1, maxtasksperchild=1) as process:
-            yield process.apply(_measure, (benchmark,))
+        # An executor, not a pool: it says so when its process dies, a pool waits for ever.
+        with ProcessPoolExecutor(1, mp_context=spawn) as process:
+            yield process.submit(_measure, benchmark).result()
 
 
 def _measure(benchmark: Benchmark) -> Measured:

@@ -1,0 +1,215 @@
+"""Every field of a scenario changes a result, or is refused with a sentence.
+
+Each field has a context in which it applies and values to try there; a field that is not in the
+table fails the first test. Every choice of a list must differ from every other.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from itertools import combinations
+from typing import Any, get_args, get_origin
+
+import pytest
+from pydantic import BaseModel
+
+from tests.engine.small import recorded, small
+from twin.engine.simulate import result_digest, simulate
+from twin.lab.library import load_facts
+from twin.spec import Scenario, canonical, field_info, with_overrides
+
+DESCRIPTIVE = {"name", "question", "source", "workload.trace.name"}
+DIGEST = "0" * 64
+JUDGED = ("slo_attainment", "ttft_s_mean")  # of the steady state
+
+# What a field needs around it to matter.
+PLAIN: dict[str, Any] = {"horizon_s": 2.0, "warmup_s": 0.5}
+PREFILL = PLAIN | {"deployment.mode": "prefill_only"}
+DECODE = PLAIN | {"deployment.mode": "decode_only"}
+COLOCATED = PLAIN | {"deployment.mode": "colocated", "workload.rate_req_per_s": 150.0}
+REPLAY = PLAIN | {
+    "workload.arrivals": "trace",
+    "workload.trace.digest": DIGEST,
+    "workload.rate_req_per_s": 30.0,
+}
+LOOP = PLAIN | {"workload.arrivals": "closed_loop", "workload.concurrency": 20}
+REUSE = PLAIN | {"workload.prefix": "shared", "workload.rate_req_per_s": 80.0}
+SESSIONS = PLAIN | {
+    "workload.prefix": "sessions",
+    "workload.turn_gap_s": 0.3,
+    "workload.rate_req_per_s": 80.0,
+}
+BUSY = PREFILL | {"workload.rate_req_per_s": 400.0, "deployment.prefill.tokens_per_npu": 1024}
+# A model whose time is in its operators, not in their launches.
+R1 = PLAIN | {
+    "deployment.model": "deepseek-r1",
+    "supernode.nodes": 8,
+    "deployment.prefill.npus_per_instance": 16,
+    "deployment.decode.npus_per_instance": 16,
+    "deployment.mode": "decode_only",
+    "workload.output_tokens": 30,
+}
+HOT = R1 | {
+    "deployment.decode.batch_per_npu": 64,
+    "workload.rate_req_per_s": 300.0,
+    "workload.output_tokens": 15,
+}
+
+FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
+    "seed": (PLAIN, [1, 2]),
+    "horizon_s": (PLAIN, [2.0, 3.0]),
+    "warmup_s": (PLAIN, [0.5, 1.0]),
+    "step_s": (LOOP, [0.005, 0.05]),
+    "supernode.chip": (PLAIN, ["ascend-910c", "h800"]),
+    "supernode.nodes": (REUSE | {"memory_pool.gb_per_node": 0.01}, [4, 5]),
+    "supernode.npus_per_node": (R1 | {"supernode.scale_up": "node"}, [8, 16]),
+    "supernode.cpus_per_node": (REUSE, [4, 1]),
+    "supernode.scale_up": (R1, ["supernode", "node"]),
+    "supernode.sub_planes": (HOT, [7, 3]),
+    "supernode.ub_link_gb_per_s": (HOT, [28.0, 5.0]),
+    "supernode.l1_uplinks": (HOT, [16, 2]),
+    "supernode.l2_ports_per_chip": (HOT, [48, 4]),
+    "supernode.rdma_gb_per_s_per_npu": (PLAIN, [50.0, 5.0]),
+    "supernode.vpc_gb_per_s_per_node": (PLAIN | {"deployment.kv_transfer_plane": "vpc"},
+                                        [50.0, 5.0]),
+    "workload.arrivals": (PLAIN | {"workload.cv": 3.0, "workload.trace.digest": DIGEST},
+                          ["poisson", "gamma", "uniform", "closed_loop", "trace"]),
+    "workload.rate_req_per_s": (PLAIN, [40.0, 50.0]),
+    "workload.cv": (PLAIN | {"workload.arrivals": "gamma"}, [1.0, 3.0]),
+    "workload.concurrency": (LOOP, [20, 21]),
+    "workload.think_s": (LOOP, [0.0, 0.2]),
+    "workload.lengths": (PLAIN, ["fixed", "azure-2023-conv", "servegen-deepseek-r1"]),
+    "workload.input_tokens": (PLAIN, [1000, 1001]),
+    "workload.output_tokens": (PLAIN, [40, 41]),
+    "workload.prefix": (SESSIONS, ["none", "shared", "sessions"]),
+    "workload.shared_fraction": (REUSE, [0.5, 0.8]),
+    "workload.prefix_groups": (REUSE, [64, 2]),
+    "workload.follow_up_probability": (SESSIONS, [0.4, 0.8]),
+    "workload.turn_gap_s": (SESSIONS, [0.3, 0.6]),
+    "workload.trace.digest": (REPLAY, [DIGEST, ""]),
+    "workload.trace.rate_multiplier": (REPLAY, [1.0, 2.0]),
+    "workload.trace.tree_copies": (REPLAY, [1, 2]),
+    "workload.trace.dequantise": (REPLAY, [True, False]),
+    "workload.trace.max_requests": (REPLAY, [0, 5]),
+    "deployment.mode": (REUSE, ["disaggregated", "colocated", "prefill_only", "decode_only"]),
+    "deployment.model": (PLAIN, ["deepseek-v2-lite", "qwen3-235b"]),
+    "deployment.prefill.instances": (PREFILL, [2, 3]),
+    "deployment.prefill.npus_per_instance": (PREFILL, [4, 5]),
+    "deployment.prefill.tokens_per_npu": (BUSY, [1024, 512]),
+    "deployment.prefill.chunk_tokens": (BUSY, [0, 300]),
+    "deployment.prefill.attention": (PREFILL, ["sp_tp_sp", "dp"]),
+    "deployment.prefill.microbatch": (PREFILL, [True, False]),
+    "deployment.decode.instances": (DECODE, [2, 3]),
+    "deployment.decode.npus_per_instance": (DECODE, [4, 5]),
+    "deployment.decode.batch_per_npu": (DECODE | {"workload.rate_req_per_s": 400.0}, [16, 2]),
+    "deployment.decode.microbatch": (HOT, ["on", "off"]),
+    "deployment.decode.mtp_draft_tokens": (R1, [0, 1, 2]),
+    "deployment.decode.mtp_acceptance": (R1 | {"deployment.decode.mtp_draft_tokens": 1},
+                                         [0.7, 0.9]),
+    "deployment.colocated.instances": (COLOCATED, [2, 1]),
+    "deployment.colocated.npus_per_instance": (COLOCATED, [4, 5]),
+    "deployment.colocated.chunk_tokens_per_npu": (COLOCATED, [1024, 100]),
+    "deployment.precision.weights": (HOT | {"supernode.chip": "b200"},
+                                     ["fp8", "bf16", "int8", "fp4"]),
+    "deployment.precision.kv": (PLAIN, ["bf16", "int8"]),
+    "deployment.communication.fused": (R1, [True, False]),
+    "deployment.communication.early_quantisation": (R1, [True, False]),
+    "deployment.kv_transfer_plane": (PLAIN, ["rdma", "ub", "vpc"]),
+    "front_end.api_servers": (PLAIN | {"front_end.service_ms": 30.0}, [4, 2]),
+    "front_end.service_ms": (PLAIN, [4.0, 5.0]),
+    "router.policy": (REUSE | {"memory_pool.scope": "local", "workload.rate_req_per_s": 300.0},
+                      ["round_robin", "least_loaded", "power_of_two", "prefix_affinity",
+                       "session_sticky"]),
+    "memory_pool.enabled": (REUSE, [True, False]),
+    "memory_pool.scope": (REUSE, ["shared", "local"]),
+    "memory_pool.gb_per_node": (REUSE, [512.0, 0.01]),
+    "memory_pool.block_tokens": (REUSE, [128, 64]),
+    "memory_pool.plane": (REUSE, ["ub", "vpc"]),
+    "experts.popularity": (PLAIN, ["uniform", "skewed"]),
+    "experts.skew": (PLAIN, [1.0, 2.0]),
+    "experts.redundant": (PLAIN, [32, 8]),
+    "experts.placement": (PLAIN, ["round_robin", "eplb", "perfect"]),
+    "slo.ttft_s": (PLAIN, [5.0, 0.01]),
+    "slo.tpot_ms": (PLAIN, [50.0, 0.2]),
+}  # fmt: skip
+# `auto` does what is faster for the batch at hand, so it equals one of the others.
+CHOICES_LEFT_OUT = {"deployment.decode.microbatch": {"auto"}}
+
+
+def leaves(model: type[BaseModel], head: str = "") -> Iterator[str]:
+    for name, info in model.model_fields.items():
+        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+            yield from leaves(info.annotation, f"{head}{name}.")
+        else:
+            yield head + name
+
+
+def stream():
+    chains = [[0, 1, 2], [0, 1, 3], [0, 1, 2], [4, 5, 6], [0, 1, 2], [4, 5, 7]] * 4
+    times = [0.05 * (k // 2) for k in range(24)]
+    return recorded(times, [500] * 24, [20] * 24, chains)
+
+
+@cache
+def answer(text: str) -> tuple[str, str]:
+    """What a scenario comes to, or the sentence that refuses it.
+
+    Only what happens to requests counts, and how it is judged: a table that repeats a field's
+    value, or a utilisation that divides by it, does not show that the engine heard of it.
+    """
+    scenario = Scenario.model_validate_json(text)
+    trace = stream() if scenario.workload.arrivals == "trace" else None
+    try:
+        run = simulate(scenario, load_facts(), trace)
+    except ValueError as refusal:
+        return "refused", str(refusal)
+    assert run.valid, (text, [c for c in run.checks if not c["ok"]])
+    requests = result_digest({"requests": run.tables["requests"]})
+    return requests, repr([run.summary[key] for key in JUDGED])
+
+
+def asked(context: dict[str, Any], path: str, value: Any) -> tuple[str, str]:
+    try:
+        scenario = small(context | {path: value})
+    except ValueError as refusal:
+        return "refused", str(refusal)
+    return answer(scenario.model_dump_json())
+
+
+def test_the_table_names_every_field():
+    assert set(leaves(Scenario)) == set(FIELDS) | DESCRIPTIVE
+
+
+@pytest.mark.parametrize("path", FIELDS)
+def test_a_field_changes_a_result_or_is_refused(path):
+    context, values = FIELDS[path]
+    found = [asked(context, path, value) for value in values]
+    assert found[0][0] != "refused", found[0]
+    for (a, one), (b, other) in combinations(zip(values, found, strict=True), 2):
+        assert one != other, f"{path}: {a} and {b} give the same result"
+    for kind, sentence in found:
+        if kind == "refused":
+            assert len(sentence) > 20 and "\n" not in sentence
+
+
+@pytest.mark.parametrize("path", FIELDS)
+def test_every_choice_of_a_list_is_tried(path):
+    annotation = field_info(path).annotation
+    if get_origin(annotation) is None or not all(isinstance(a, str) for a in get_args(annotation)):
+        return
+    assert set(FIELDS[path][1]) | CHOICES_LEFT_OUT.get(path, set()) == set(get_args(annotation))
+
+
+def test_descriptions_change_no_result():
+    plain = small(PLAIN)
+    told = with_overrides(plain, {"name": "x", "question": "y?", "source": "z"})
+    assert canonical(plain) != canonical(told)
+    assert answer(plain.model_dump_json()) == answer(told.model_dump_json())
+
+
+def test_auto_microbatch_is_no_slower_than_either():
+    path = "deployment.decode.microbatch"
+    auto, on, off = (
+        simulate(small(HOT | {path: value}), load_facts()).summary["tpot_s_mean"]
+        for value in ("auto", "on", "off")
+    )
+    assert auto <= min(on, off) * 1.001 and on != off

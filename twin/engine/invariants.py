@@ -216,10 +216,11 @@ def tokens_conserved(world: w.World) -> Check:
     if not s.has_decode:
         return Check("I10", "decode tokens booked = tokens of answers", True, "no decode pool")
     out = float((r.output_tokens[finished].astype(np.int64) - 1).sum())
-    running = (r.status == w.DECODING) & (r.due > r.joined)
-    i = np.flatnonzero(running & ~finished)
+    # Those in a slot: one that came back from a preemption and waits still has its old stamps.
+    decode = world.decode
+    i = decode.slot_table[np.arange(decode.slot_table.shape[1]) < decode.requests[:, None]]
     d = r.rank[i] // s.decode_ranks
-    past = world.decode.iteration[d] - r.joined[i]
+    past = decode.iteration[d] - r.joined[i]
     left = r.output_tokens[i] - r.emitted[i]
     under_way = float((left * past / np.maximum(r.due[i] - r.joined[i], 1)).sum())
     under_way += float((np.maximum(r.emitted[~finished], 1) - 1).sum())

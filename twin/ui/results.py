@@ -7,6 +7,7 @@ from typing import Any
 import streamlit as st
 
 from twin.lab import share
+from twin.lab.envelope import outside_evidence
 from twin.lab.store import RunRow
 from twin.metrics.measures import amount, measure, seconds, shown
 from twin.spec import Scenario
@@ -135,6 +136,19 @@ def validity(row: RunRow, scenario: Scenario) -> None:
     for note in row.notes:
         if not note.startswith("Steady-state figures leave out"):
             st.caption(f":material/info: {note}")
+    beyond_evidence(scenario)
+
+
+def beyond_evidence(scenario: Scenario) -> None:
+    """Say in which respects nothing published reaches as far as this scenario."""
+    beyond = outside_evidence(scenario, session.facts())
+    if beyond:
+        said = "1 respect" if len(beyond) == 1 else f"{len(beyond)} respects"
+        label = f"Outside the published evidence in {said}"
+        with st.popover(label, icon=":material/explore:", type="tertiary"):
+            for sentence in beyond:
+                st.markdown(f"- {sentence}")
+            st.page_link("twin/ui/pages/evidence.py", label="How far the evidence reaches")
 
 
 def _counted(s: Scenario) -> str:

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import polars as pl
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from tests.ui.fake_run import fake_checks, fake_tables
 from tests.ui.stored_runs import done, queued, scenario
@@ -270,17 +269,9 @@ def test_the_table_of_requests_is_never_kept_whole(store):
         record.table(run, "requests")
 
 
-def test_a_question_beyond_the_evidence_says_so(monkeypatch):
+def test_a_question_beyond_the_evidence_says_so(app, store, monkeypatch):
     beyond = ["context is 200,000 tokens, beyond the 4,989 of any published row"]
     monkeypatch.setattr("twin.ui.results.outside_evidence", lambda scenario, facts: beyond)
-    page = AppTest.from_function(_beyond_page)
-    page.run()
-    assert not page.exception
-    assert any("200,000 tokens" in text.value for text in page.markdown)
-
-
-def _beyond_page():
-    from twin.spec import Scenario
-    from twin.ui import results
-
-    results.beyond_evidence(Scenario())
+    opened(app, run=done(store, scenario("Far out")))
+    assert "Outside the published evidence in 1 respect" in popovers(app)
+    assert "200,000 tokens" in words(app)

@@ -57,16 +57,16 @@ def set_up(scenario: Scenario, facts: Facts, trace: TraceTable | None) -> Setup:
     Raises the rooms' own errors (HardwareError, ModelError, ExpertsError, WorkloadError,
     ScenarioError), each with one sentence.
     """
-    chip = load_chip(facts, scenario.supernode.chip)
-    fabric = build_fabric(scenario.supernode, facts)
-    costs = build_costs(scenario, facts, fabric)
-    instances = place_instances(scenario, chip.dies_per_npu)
-    prefill_hot, decode_hot = imbalances(scenario, facts, costs, trace)
     if scenario.workload.arrivals == "trace" and trace is None:
         raise ScenarioError(
             f"the trace {scenario.workload.trace.name or scenario.workload.trace.digest[:12]} "
             "is not here: import its file first"
         )
+    chip = load_chip(facts, scenario.supernode.chip)
+    fabric = build_fabric(scenario.supernode, facts)
+    costs = build_costs(scenario, facts, fabric)
+    instances = place_instances(scenario, chip.dies_per_npu)
+    prefill_hot, decode_hot = imbalances(scenario, facts, costs, trace)
     partial = Setup(
         scenario, chip, fabric, instances, costs, prefill_hot, decode_hot,
         requests=None, dies_per_npu=chip.dies_per_npu, notes=[],  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from numba import njit
 
+from twin.engine.clock import spread
 from twin.engine.lists import pop
 from twin.engine.phases.decode import (
     begin_iteration,
@@ -84,6 +85,25 @@ def finish_pieces(world: World, c: int, now_s: float) -> None:
 
 
 @njit(cache=True)
+def book_pieces(world: World, c: int, begin_s: float, end_s: float, taken: float) -> None:
+    """Book the prompt tokens of an iteration, and the bytes that their experts move."""
+    settings = world.settings
+    record = world.record
+    on_ub = taken * settings.prefill_ub_bytes_per_token
+    on_rdma = taken * settings.prefill_rdma_bytes_per_token
+    book_one(world, begin_s, end_s, PREFILL_TOKENS, taken)
+    book_one(world, begin_s, end_s, PREFILL_BATCHES, 1.0)
+    book_one(world, begin_s, end_s, UB_BYTES, on_ub)
+    book_one(world, begin_s, end_s, RDMA_BYTES, on_rdma)
+    world.prefill.tokens[c] += taken
+    record.fields[0], record.amounts[0] = c, on_ub + on_rdma
+    spread(
+        record.prefill_bytes, begin_s, end_s, record.fields, record.amounts, 1,
+        settings.horizon_s, settings.warmup_s,
+    )  # fmt: skip
+
+
+@njit(cache=True)
 def launch_mixed(world: World, c: int, now_s: float, taken: int, hits: int, pairs: float) -> None:
     """Begin an iteration over the decode batch and `taken` prompt tokens."""
     settings = world.settings
@@ -111,12 +131,7 @@ def launch_mixed(world: World, c: int, now_s: float, taken: int, hits: int, pair
         book_one(world, now_s, now_s + fetch_s, settings.pool_plane, fetched)
         took_s += fetch_s
     if taken > 0:
-        end_s = now_s + took_s
-        book_one(world, now_s, end_s, PREFILL_TOKENS, float(taken))
-        book_one(world, now_s, end_s, PREFILL_BATCHES, 1.0)
-        book_one(world, now_s, end_s, UB_BYTES, taken * settings.prefill_ub_bytes_per_token)
-        book_one(world, now_s, end_s, RDMA_BYTES, taken * settings.prefill_rdma_bytes_per_token)
-        queue.tokens[c] += taken
+        book_pieces(world, c, now_s, now_s + took_s, float(taken))
     tokens, context = sit_through(world, c, now_s, now_s + took_s)
     total, dies = float(state.in_batch[c]), float(settings.decode_ranks)
     flops = mixed_flops(costs.mixed, total, context, dies, float(taken), pairs)

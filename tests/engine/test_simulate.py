@@ -1,0 +1,91 @@
+"""simulate: progress, cancelling, refusals in one sentence, remarks, closed loops."""
+
+import pytest
+
+from tests.engine.small import facts_with_kv_space, recorded, run, small
+from twin.engine.setup import ScenarioError, set_up
+from twin.engine.simulate import Cancelled, simulate
+from twin.lab.library import load_facts
+
+LOOP = {"workload.arrivals": "closed_loop", "workload.concurrency": 50, "horizon_s": 6.0}
+
+
+def test_progress_rises_to_one_and_does_not_touch_the_result():
+    seen = []
+
+    def watch(share, numbers):
+        seen.append((share, numbers["arrived"]))
+        return True
+
+    watched = simulate(small(), load_facts(), progress=watch)
+    assert watched.digest == run().digest
+    assert seen == sorted(seen) and seen[-1] == (1.0, watched.summary["requests"])
+
+
+def test_a_run_stops_when_its_watcher_says_so():
+    with pytest.raises(Cancelled):
+        simulate(small(), load_facts(), progress=lambda share, _: share < 0.5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"workload.arrivals": "trace", "workload.trace.digest": "a" * 64}, "import its file"),
+        ({"workload.arrivals": "gamma", "workload.rate_req_per_s": 0.001}, "no request arrives"),
+        (
+            {
+                "workload.arrivals": "closed_loop",
+                "workload.concurrency": 2_000_000,
+                "deployment.mode": "prefill_only",
+                "horizon_s": 6000.0,
+            },
+            "shorten horizon_s",
+        ),
+    ],
+)
+def test_what_cannot_run_is_refused_in_a_sentence(settings, sentence):
+    with pytest.raises(ScenarioError, match=sentence):
+        simulate(small(settings), load_facts())
+
+
+def test_a_closed_loop_keeps_its_clients_in_the_machine():
+    answer = run(LOOP)
+    inside = answer.tables["windows"].select(
+        "front_end_queue", "router_queue", "prefill_queue", "prefill_running", "transfer_running",
+        "decode_running",
+    )  # fmt: skip
+    assert inside.sum_horizontal().to_numpy() == pytest.approx(50.0)
+    assert answer.summary["requests"] > 200
+
+
+@pytest.mark.parametrize("mode", ["disaggregated", "colocated", "prefill_only", "decode_only"])
+def test_a_closed_loop_has_requests_enough(mode):
+    scenario = small(LOOP | {"deployment.mode": mode, "workload.output_tokens": 5})
+    answer = simulate(scenario, load_facts())
+    prepared = set_up(scenario, load_facts(), None).requests.arrival_s.size
+    assert answer.summary["requests"] < prepared
+    assert not [n for n in answer.notes if "ran out" in n]
+
+
+def test_clients_that_are_turned_away_come_back():
+    scenario = small(LOOP | {"workload.input_tokens": 20_000, "deployment.mode": "decode_only"})
+    answer = simulate(scenario, facts_with_kv_space(scenario, 9000))
+    assert answer.valid
+    assert answer.summary["rejected"] > 50 and answer.summary["finished"] == 0
+    assert set(answer.tables["requests"]["reason"].cast(str)) == {
+        "prompt longer than the KV space of a decode die"
+    }
+
+
+def test_overload_is_said_and_ends():
+    notes = run({"workload.rate_req_per_s": 3000.0}).notes
+    assert any("overloaded" in n for n in notes)
+    assert not any("overloaded" in n for n in run().notes)
+
+
+def test_what_a_trace_leaves_out_is_among_the_notes():
+    trace = recorded([0.0, 1.0, 99.0], [100] * 3, [5] * 3)
+    settings = {"workload.arrivals": "trace", "workload.trace.digest": trace.digest}
+    answer = simulate(small(settings), load_facts(), trace)
+    assert answer.summary["requests"] == 2
+    assert "1 requests: after the horizon" in answer.notes

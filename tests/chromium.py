@@ -27,6 +27,9 @@ FLAGS = [
     "--disable-dev-shm-usage",
 ]
 
+# Fonts too: without any, a browser draws boxes and measures them.
+PACKAGES = ("chromium", "fonts-liberation")
+
 MISSING = (
     "NO BROWSER: no Chromium was found and none could be installed, so every browser test is "
     "skipped. Install chromium, or name one in TWIN_CHROMIUM."
@@ -57,7 +60,7 @@ def install() -> str | None:
         return found
     if os.geteuid() == 0 and Path("/etc/debian_version").exists():
         _try("apt-get", "update", "-qq")
-        _try("apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium")
+        _try("apt-get", "install", "-y", "-qq", "--no-install-recommends", *PACKAGES)
         if found := find():
             return found
     _try(sys.executable, "-m", "playwright", "install", "chromium")

@@ -325,6 +325,12 @@ class Precision(Section):
     weights: Literal["int8", "bf16", "fp8", "fp4"] = choice(
         "int8", "Weights and matrix products.", source=f"{PAPER} 4.5"
     )
+    attention: Literal["as_weights", "bf16"] = choice(
+        "as_weights",
+        "Attention projections and dense FFN: in the format of the weights, or BF16 beside "
+        "quantised experts.",
+        source=f"{PAPER} 4.5",
+    )
     kv: Literal["bf16", "int8"] = choice("bf16", "KV cache.", source=f"{PAPER} 4.2.2")
 
 
@@ -339,6 +345,66 @@ class Communication(Section):
     )
     early_quantisation: bool = choice(
         True, "Dispatch sends INT8 tokens with a scale instead of BF16.", source=f"{PAPER} 4.2.1"
+    )
+
+
+class Optimisations(Section):
+    """What engines and operator libraries do to save time, each with its mechanism."""
+
+    attention_kernel: Literal["flash_attention", "fused_mla", "amla"] = choice(
+        "fused_mla",
+        "Decode attention core: built on an existing FlashAttention, the fused MLA operator, or "
+        "AMLA, which rescales by adding integers; they reach different shares of the peak.",
+        source=f"{PAPER} 4.2.2",
+    )
+    fused_deep_mla: bool = choice(
+        False,
+        "One operator for MLA prolog, attention core and gating: fewer launches, and queries do "
+        "not go through HBM between them.",
+    )
+    fused_deep_moe: bool = choice(
+        False,
+        "One operator for dispatch, experts and combine: rows are computed and sent back tile by "
+        "tile while others still arrive.",
+    )
+    shared_expert_scheduling: bool = choice(
+        True,
+        "Transmissions to the dies of the shared expert are scheduled among the others; off: all "
+        "dies send to them at once (in-cast), and routed tokens wait behind.",
+    )
+    weight_prefetch: bool = choice(
+        False,
+        "Weights of the next operator are read into the on-chip cache while dispatch and combine "
+        "start and wait, when nothing else reads (decode without microbatches).",
+    )
+    multi_stream: bool = choice(
+        False,
+        "Decode without microbatches: the KV branch runs beside the query branch, and a shared "
+        "expert on the same die beside dispatch.",
+    )
+    flash_comm: bool = choice(
+        True,
+        "FlashComm: prefill's all-gather and all-to-all carry quantised activations; off: BF16.",
+    )
+    layer_in_parallel: bool = choice(
+        True,
+        "Layer-in parallel conversion: prefill's attention goes from tensor to sequence parallel "
+        "by an all-to-all before the output projection; off: partial sums of all tokens are "
+        "reduced after it.",
+        source=f"{PAPER} 4.3.1",
+    )
+    speculation: Literal["pipelined", "fusion_spec", "unfused"] = choice(
+        "pipelined",
+        "What speculation costs beside its passes: nothing when graphs are launched ahead and "
+        "sampling stays on the NPU; about 1 ms with FusionSpec; or a launch after each graph.",
+        source=f"{PAPER} 4.2.4",
+    )
+    host_gap_ms: float = quantity(
+        0.0,
+        "ms",
+        "Pause of the host between iterations, beyond what the machine's own figures say.",
+        low=0,
+        high=100,
     )
 
 
@@ -357,6 +423,7 @@ class Deployment(Section):
     colocated: Colocated = Colocated()
     precision: Precision = Precision()
     communication: Communication = Communication()
+    optimisations: Optimisations = Optimisations()
     kv_transfer_plane: Literal["rdma", "ub", "vpc"] = choice(
         "rdma", "Plane that carries KV from prefill to decode.", source=f"{PAPER} 4.3.3"
     )

@@ -14,7 +14,7 @@ def test_ascend_910c_is_the_papers_package():
     assert chip.hbm_bytes_per_npu == 128e9
     assert chip.hbm_bytes_per_s * chip.dies_per_npu == 3.2e12
     assert chip.cross_die_bytes_per_s == 270e9
-    assert chip.flops["int8"] == 2 * chip.flops["bf16"]
+    assert chip.flops["int8"] == 2 * chip.flops["fp16"]
 
 
 def test_a_format_the_chip_lacks_is_refused_with_what_it_has():

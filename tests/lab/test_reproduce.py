@@ -47,6 +47,8 @@ def test_operators_stand_beside_what_was_published_of_the_same_configuration(row
 
 
 def test_rows_of_one_configuration_share_one_run(rows):
-    slides = [reproduce.question(r) for r in rows if r.id.startswith("slides-")]
+    other = ("slides-tpot-64", "slides-tpot-128")
+    of_288 = [r for r in rows if r.id.startswith("slides-") and r.id not in other]
+    slides = [reproduce.question(r) for r in of_288]
     assert len(slides) > 1
     assert all(s == slides[0] for s in slides)

@@ -176,7 +176,8 @@ def pool_read(
     dram = {n: rate for n in every if (rate := _cpu_rate(fabric, n)) > 0.0}
     if not homes or not dram:
         raise HardwareError("a pool read needs at least one die and one node whose CPUs are linked")
-    if plane == "ub" and not fabric.graph["l2_chips_per_sub_plane"] and set(dram) != set(homes):
+    several = len(set(dram) | set(homes)) > 1
+    if plane == "ub" and not fabric.graph["l2_chips_per_sub_plane"] and several:
         plane = "rdma"
     bounds = []
     off_node = 0.0

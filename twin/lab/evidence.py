@@ -25,7 +25,9 @@ from twin.lab.library import DATA
 from twin.model import params as q
 from twin.model.collectives import exchange, moe_traffic
 from twin.model.costs import build_costs
-from twin.model.decode import streams
+from twin.model.decode import decode_iteration_s, streams
+from twin.model.layer import ffn_rows_s
+from twin.model.params import DECODE_OPERATORS, operator_sink
 from twin.model.predict import EVEN, Hot, Prediction, predict, rank_load
 from twin.model.roofline import interpolate, load_machine
 from twin.model.shape import load_shape
@@ -186,6 +188,9 @@ def _decode(name: str, overrides: Mapping[str, Any], facts: Facts, args: Any) ->
     d = found.decode
     assert d is not None
     part = name.split(".", 2)[1:]
+    if part[0] == "profile":
+        seen = _profile(scenario_of(overrides), found, facts)
+        return math.fsum(seen[n] for n in part[1].split("+")) / found.costs.shape.layers
     if part[0] == "layer":
         names = part[1].split("+") if len(part) > 1 else LAYER
         return math.fsum(d.operators.get(n, 0.0) for n in names) / found.costs.shape.layers
@@ -194,6 +199,30 @@ def _decode(name: str, overrides: Mapping[str, Any], facts: Facts, args: Any) ->
         "iteration": d.iteration_s,
         "throughput": d.tokens_per_s_per_npu,
     }[part[0]]
+
+
+def _profile(s: Scenario, found: Prediction, facts: Facts) -> dict[str, float]:
+    """Seconds of an iteration by operator as a die of mean load sees them, without microbatches.
+
+    Its own attention and experts take their mean time; until the slowest die has sent, and the
+    hottest has computed, it stands in dispatch and in combine.
+    """
+    d = found.decode
+    assert d is not None and found.costs.decode_role is not None
+    role, w = found.costs.decode_role, s.workload
+    count = int(d.batch_per_npu) // found.costs.chip.dies_per_npu
+    requests, context = rank_load(count, role.dies, w.input_tokens, w.output_tokens)
+    context[0] = context[-1]
+    mean = operator_sink(DECODE_OPERATORS)
+    decode_iteration_s(role.vector, requests, context, 0, role.dies, *EVEN, mean)
+    seen = dict(zip(DECODE_OPERATORS, mean.tolist(), strict=True))
+    slowest = load_machine(facts, found.costs.chip).slowest(role.dies)
+    for name in (*LAYER[:4], "experts"):
+        seen[name] /= slowest
+    for waiting, slow in (("dispatch", LAYER[:4]), ("combine", ("experts",))):
+        wait = math.fsum(d.operators[n] - seen[n] for n in slow)
+        seen[waiting] = d.operators[waiting] + wait
+    return seen
 
 
 def _prefill(name: str, overrides: Mapping[str, Any], facts: Facts, args: Any) -> float:
@@ -249,6 +278,17 @@ def _stream(name: str, overrides: Mapping[str, Any], facts: Facts, args: Any) ->
     return float(both[0] if name.endswith("attention") else both[1])
 
 
+def _kernel(name: str, overrides: Mapping[str, Any], facts: Facts, args: Any) -> float:
+    """One kernel on a die that shares its cores with nothing: attention core, grouped product."""
+    s = scenario_of(overrides)
+    p = build_costs(s, facts, build_fabric(s.supernode, facts)).decode
+    alone = q.SPLIT if p[q.HIDES] > 0.0 else q.SEQUENCE  # the former waits for no other die
+    if name.endswith("attention"):
+        context = float(args["batch"]) * float(args["kv"])
+        return float(p[alone + q.CORE_FIXED] + p[alone + q.CORE_CONTEXT_ONE] * context)
+    return float(ffn_rows_s(p, alone, float(args["experts"]), float(args["rows"])))
+
+
 def _memory(name: str, overrides: Mapping[str, Any], facts: Facts, args: Any) -> float:
     s = scenario_of(overrides)
     return build_costs(s, facts, build_fabric(s.supernode, facts)).kv_bytes_per_token
@@ -259,6 +299,7 @@ MEASURES: dict[str, Callable[[str, Mapping[str, Any], Facts, Any], float]] = {
     "prefill": _prefill,
     "exchange": _exchange,
     "stream": _stream,
+    "kernel": _kernel,
     "memory": _memory,
 }
 

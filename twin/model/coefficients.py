@@ -26,7 +26,7 @@ from twin.model.memory import ExpertLayout
 from twin.model.operators import Formats, Work
 from twin.model.roofline import Machine, roof
 from twin.model.shape import Shape
-from twin.spec import Communication
+from twin.spec import Communication, Optimisations
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,20 @@ class Setting:
     machine: Machine
     facts: Facts
     communication: Communication
+    optimisations: Optimisations
     layout: ExpertLayout
     exchange: Exchange
     gather: Exchange  # the same dies, data pulled by reads
+
+
+def route(x: Setting, role: str) -> Exchange:
+    """How tokens get to experts on other nodes: once to each node, or straight to each die.
+
+    The latter in decode of one chip family (low-latency kernels over RDMA).
+    """
+    if role != "prefill" and x.machine.family == "nvidia":
+        return x.exchange
+    return two_level(x.exchange, x.shape.top_k, x.shape.most_nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +125,12 @@ def decode_vector(
     p[q.TOP_K], p[q.ROUTED_DIES] = s.top_k, x.layout.routed_dies
     p[q.SLOTS], p[q.SHARED_EXPERTS] = x.layout.slots_per_die, s.shared_experts
     p[q.SHARED_DIES] = x.layout.shared_dies
+    p[q.IN_CAST] = float(not x.optimisations.shared_expert_scheduling)
+    p[q.BESIDE] = float(x.optimisations.multi_stream)
+    if x.optimisations.fused_deep_moe:
+        p[q.TILES] = float(x.facts["operators.fused_deep_moe.tiles"].value)
     dense = o.dense_ffn(s, x.formats)
-    p[q.DENSE_WEIGHT], p[q.DENSE_FLOP], p[q.DENSE_IO], p[q.DENSE_VECTOR] = _seconds(
-        m, dense, whole
-    )
+    p[q.DENSE_WEIGHT], p[q.DENSE_FLOP], p[q.DENSE_IO], p[q.DENSE_VECTOR] = _seconds(m, dense, whole)
     p[q.DENSE_FIXED] = 3 * gap
     projection = o.mtp_projection(s, x.formats)
     p[q.MTP_WEIGHT], p[q.MTP_FLOP], _, p[q.MTP_VECTOR] = _seconds(m, projection, whole)
@@ -127,9 +140,19 @@ def decode_vector(
     p[q.HEAD_FIXED] = gap
     p[q.SAMPLE_FIXED] = 4 * gap
     p[q.SAMPLE_TOKEN] = _seconds(m, o.sampling(s), whole)[3]
-    p[q.GRAPH_LAUNCH], p[q.HOST_GAP] = m.graph_launch_s, m.host_gap_s
+    p[q.GRAPH_LAUNCH], p[q.HOST_GAP] = m.graph_launch_s, _host_gap_s(x, drafts)
     _fill_demand(p, x, dense, head)
     return p
+
+
+def _host_gap_s(x: Setting, drafts: int) -> float:
+    """What the host and the speculation framework add to every iteration, seconds."""
+    gap = x.machine.host_gap_s + x.optimisations.host_gap_ms * 1e-3
+    if drafts and x.optimisations.speculation == "fusion_spec":
+        gap += x.facts.si("operators.fusion_spec.overhead")
+    if drafts and x.optimisations.speculation == "unfused":
+        gap += (1 + drafts) * x.machine.graph_launch_s
+    return gap
 
 
 def _fill_mode(
@@ -141,7 +164,7 @@ def _fill_mode(
     p[at + q.PROLOG_FIXED] = 2 * gap
     p[at + q.PROLOG_WEIGHT], p[at + q.PROLOG_FLOP] = prolog[0], prolog[1]
     p[at + q.PROLOG_IO], p[at + q.PROLOG_VECTOR] = prolog[2], prolog[3]
-    p[at + q.CORE_FIXED] = gap
+    p[at + q.CORE_FIXED] = gap + m.attention_fixed_s
     p[at + q.CORE_CONTEXT] = context_s(x, query, attention)
     p[at + q.CORE_CONTEXT_ONE] = context_s(x, 1, attention)
     output = _seconds(m, o.decode_output(s, f), attention)
@@ -151,12 +174,13 @@ def _fill_mode(
     gate = _seconds(m, o.gate(s, f), moe)
     p[at + q.GATE_FIXED] = 2 * gap + gate[0]
     p[at + q.GATE_TOKEN] = max(gate[1], gate[2]) + m.gate_token_s / moe.vector
-    # Decode on one chip family sends straight to each expert's die even between nodes.
-    way = x.exchange if m.family == "nvidia" else two_level(x.exchange, s.top_k, s.most_nodes)
-    t = moe_traffic(s, x.communication, m, x.facts, way)
+    t = moe_traffic(s, x.communication, m, x.facts, route(x, "decode"))
+    # A shared expert on dies of its own is one more to send to, and one more that answers.
+    more = 1.0 + (s.shared_experts / s.top_k if x.layout.shared_dies else 0.0)
     p[at + q.DISPATCH_FIXED] = t.dispatch_fixed_s
-    p[at + q.DISPATCH_MESSAGE] = t.dispatch_message_s / moe.copying
-    p[at + q.DISPATCH_SEND], p[at + q.DISPATCH_RECEIVE] = t.dispatch_send_s, t.dispatch_receive_s
+    p[at + q.DISPATCH_MESSAGE] = more * t.dispatch_message_s / moe.copying
+    p[at + q.DISPATCH_SEND] = more * t.dispatch_send_s
+    p[at + q.DISPATCH_RECEIVE] = t.dispatch_receive_s
     expert = _seconds(m, o.expert(s, f), moe)
     p[at + q.EXPERT_FIXED] = 2 * gap
     p[at + q.EXPERT_WEIGHT], p[at + q.EXPERT_FLOP] = expert[0], expert[1]
@@ -165,13 +189,43 @@ def _fill_mode(
         late = (o.ACTIVATION_BYTES + 1.0) * s.hidden / m.vector_bytes_per_s(moe.vector)
         p[at + q.EXPERT_VECTOR] += late
     p[at + q.COMBINE_FIXED] = t.combine_fixed_s
-    p[at + q.COMBINE_SEND], p[at + q.COMBINE_RECEIVE] = t.combine_send_s, t.combine_receive_s
+    p[at + q.COMBINE_SEND] = t.combine_send_s
+    p[at + q.COMBINE_RECEIVE] = more * t.combine_receive_s
+    _optimise_attention(p, x, at, attention)
     if at == q.SEQUENCE:
         # Every barrier of the exchange waits for the slowest die. With two microbatches under
         # way a die that waits for one computes the other.
         slow = m.slowest(x.layout.dies)
         p[at : at + q.GATE_TOKEN + 1] *= slow
         p[at + q.EXPERT_FIXED : at + q.EXPERT_VECTOR + 1] *= slow
+        _prefetch(p, x)
+
+
+def _optimise_attention(p: np.ndarray, x: Setting, at: int, cores: Cores) -> None:
+    """What one operator for attention, or a stream for its KV branch, saves."""
+    m, s = x.machine, x.shape
+    saved = 0.0
+    if x.optimisations.fused_deep_mla:
+        query = o.ACTIVATION_BYTES * s.query_width
+        latent = o.ACTIVATION_BYTES * s.heads * (s.kv_lora + s.rope_dim)
+        written = 2 * query + (latent if s.attention == "mla" else query)
+        p[at + q.PROLOG_IO] -= written / m.stream_bytes_per_s(cores.cube)
+        p[at + q.PROLOG_IO] = max(0.0, p[at + q.PROLOG_IO])
+        p[at + q.PROLOG_FIXED] = p[at + q.GATE_FIXED] = 0.0
+        saved += query
+    if x.optimisations.multi_stream and at == q.SEQUENCE:
+        saved += 4 * o.ACTIVATION_BYTES * (s.kv_lora + s.rope_dim)
+    p[at + q.PROLOG_VECTOR] -= saved / m.vector_bytes_per_s(cores.vector)
+
+
+def _prefetch(p: np.ndarray, x: Setting) -> None:
+    """Read ahead while a collective starts and waits, as far as the on-chip cache holds it."""
+    if not x.optimisations.weight_prefetch:
+        return
+    room = x.facts.si("operators.weight_prefetch.bytes") / x.machine.stream_bytes_per_s()
+    ahead = min(room, float(p[q.SEQUENCE + q.COMBINE_FIXED]))
+    p[q.SEQUENCE + q.PROLOG_WEIGHT] = max(0.0, p[q.SEQUENCE + q.PROLOG_WEIGHT] - ahead)
+    p[q.SEQUENCE + q.EXPERT_AHEAD] = min(room, float(p[q.SEQUENCE + q.DISPATCH_FIXED]))
 
 
 def _fill_demand(p: np.ndarray, x: Setting, dense: Work, head: Work) -> None:
@@ -201,6 +255,8 @@ def mixed_vector(x: Setting, drafts: int) -> np.ndarray:
     p[: q.DECODE_SIZE] = decode_vector(x, drafts, "off", ())
     p[q.CHUNK_PAIR] = pair_s(x)
     p[q.CHUNK_PAIR_FLOPS] = x.shape.prefill_core_flops * x.shape.layers
+    cached = _many_rows(x.machine, o.cached_up(x.shape, x.formats)) / x.layout.dies
+    p[q.CHUNK_HIT] = cached * x.shape.layers
     return p
 
 
@@ -238,11 +294,15 @@ def _fill_prefill_attention(p: np.ndarray, x: Setting, staged: bool) -> None:
     p[q.F_CORE_FIXED], p[q.F_CORE_PAIR] = gap, pair_s(x)
     p[q.F_HIT_TOKEN] = _many_rows(m, o.cached_up(s, f)) / x.layout.dies
     if staged:
-        # Latents travel in the format in which the up-projections read them.
-        latent = f.activation_bytes * (s.q_lora + s.kv_lora) + o.ACTIVATION_BYTES * s.rope_dim
+        # Latents travel in the format in which the up-projections read them, or in BF16.
+        wire = f.activation_bytes if x.optimisations.flash_comm else o.ACTIVATION_BYTES
+        latent = wire * (s.q_lora + s.kv_lora) + o.ACTIVATION_BYTES * s.rope_dim
         p[q.F_GATHER_FIXED] = x.gather.latency_s + gap
         p[q.F_GATHER_TOKEN] = latent * all_gather_s_per_byte(x.gather) / x.layout.dies
-        values = f.activation_bytes * s.heads * s.value_dim
+        values = wire * s.heads * s.value_dim
+        if not x.optimisations.layer_in_parallel:
+            # Every die has a partial sum of the whole batch; each takes its tokens' sum.
+            values = o.ACTIVATION_BYTES * s.hidden * x.layout.dies
         p[q.F_EXCHANGE_FIXED] = x.gather.latency_s + gap
         p[q.F_EXCHANGE_TOKEN] = values * all_to_all_s_per_byte(x.gather)
     output = _seconds(m, o.prefill_output(s, f), whole)
@@ -258,9 +318,11 @@ def _fill_prefill_moe(p: np.ndarray, x: Setting) -> None:
     gate = _seconds(m, o.gate(s, f), whole)
     p[q.F_GATE_FIXED] = 2 * gap
     p[q.F_GATE_TOKEN] = max(gate[1], gate[2]) + m.gate_token_s
-    t = moe_traffic(s, x.communication, m, x.facts, two_level(x.exchange, s.top_k, s.most_nodes))
+    t = moe_traffic(s, x.communication, m, x.facts, route(x, "prefill"))
     p[q.F_DISPATCH_FIXED], p[q.F_COMBINE_FIXED] = t.dispatch_fixed_s, t.combine_fixed_s
     p[q.F_DISPATCH_CORE] = t.dispatch_message_s
+    row = o.dispatch_bytes(s, x.communication.early_quantisation)
+    p[q.F_DISPATCH_ORDER] = 2 * row / m.vector_bytes_per_s()
     # Copy engines move prefill's rows (arXiv 2506.12708v2 section 4.3.2), not vector cores.
     rate = m.fitted["copy_engine"] if m.family == "ascend" else 1.0
     p[q.F_DISPATCH_WIRE] = t.dispatch_send_s / rate

@@ -101,9 +101,7 @@ def two_level(x: Exchange, top_k: int, most_nodes: int) -> Exchange:
     return replace(x, rate_bytes_per_s=x.rate_bytes_per_s * top_k * x.off_node / crossing)
 
 
-def moe_traffic(
-    s: Shape, comm: Communication, m: Machine, facts: Facts, x: Exchange
-) -> MoeTraffic:
+def moe_traffic(s: Shape, comm: Communication, m: Machine, facts: Facts, x: Exchange) -> MoeTraffic:
     """Dispatch and combine of one token's `top_k` messages among `x.peers` dies."""
     sent = dispatch_bytes(s, comm.early_quantisation)
     answered = combine_bytes(s)

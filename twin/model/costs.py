@@ -21,6 +21,7 @@ from twin.model.coefficients import (
     decode_vector,
     mixed_vector,
     prefill_vector,
+    route,
 )
 from twin.model.collectives import exchange
 from twin.model.memory import (
@@ -150,9 +151,10 @@ def _role(
     setting = Setting(
         shape=shape,
         formats=f,
-        machine=load_machine(facts, chip),
+        machine=load_machine(facts, chip, d.optimisations.attention_kernel),
         facts=facts,
         communication=d.communication,
+        optimisations=d.optimisations,
         layout=layout,
         exchange=sending,
         gather=exchange(fabric, dies, "read") if i.role == "prefill" else sending,
@@ -176,6 +178,7 @@ def _role(
     vector.flags.writeable = False
     space = budget(chip, facts, weights, buffers, what)
     per_token = shape.kv_bytes_per_token_layer(f.kv) * shape.layers
+    way = route(setting, i.role)
     return RoleCosts(
         dies=i.dies,
         vector=vector,
@@ -183,7 +186,9 @@ def _role(
         memory=space,
         kv_tokens_per_die=int(space.kv / per_token),
         exchange_bytes_per_s=sending.rate_bytes_per_s,
-        off_node_fraction=sending.off_node,
+        off_node_fraction=sending.off_node * sending.rate_bytes_per_s / way.rate_bytes_per_s
+        if sending.off_node
+        else 0.0,
     )
 
 

@@ -16,15 +16,11 @@ from numba import njit
 from twin.model import params as q
 from twin.model.layer import (
     attention_s,
-    combine_s,
     dense_s,
-    dispatch_s,
-    experts_s,
-    gate_s,
+    moe_parts,
     moe_s,
     output_s,
     prolog_s,
-    routed_per_die,
     survey,
 )
 from twin.model.params import DECODE_OPERATORS
@@ -48,28 +44,22 @@ def _add_attention(
 
 
 @njit(cache=True)
-def _add_ffn(
+def _add_moe(
     p: np.ndarray, m: int, times: float, busiest: float, tokens: float, dies: float, hot: float,
-    ops: np.ndarray,
+    computing: bool, moving: bool, ops: np.ndarray,
 ) -> float:  # fmt: skip
-    """Book `times` gates and experts on the critical path; returns their seconds."""
-    a = gate_s(p, m, busiest) * times
-    b = experts_s(p, m, tokens, dies, hot) * times
-    ops[q.OP_GATE] += a
-    ops[q.OP_EXPERTS] += b
-    return a + b
-
-
-@njit(cache=True)
-def _add_exchange(
-    p: np.ndarray, m: int, times: float, busiest: float, rows: float, ops: np.ndarray
-) -> float:
-    """Book `times` dispatches and combines on the critical path; returns their seconds."""
-    a = dispatch_s(p, m, busiest, rows) * times
-    b = combine_s(p, m, busiest, rows) * times
-    ops[q.OP_DISPATCH] += a
-    ops[q.OP_COMBINE] += b
-    return a + b
+    """Book `times` MoE passes, what computes and what moves of them; returns their seconds."""
+    gate, dispatch, experts, combine = moe_parts(p, m, busiest, tokens, dies, hot)
+    time = 0.0
+    if computing:
+        ops[q.OP_GATE] += gate * times
+        ops[q.OP_EXPERTS] += experts * times
+        time += (gate + experts) * times
+    if moving:
+        ops[q.OP_DISPATCH] += dispatch * times
+        ops[q.OP_COMBINE] += combine * times
+        time += (dispatch + combine) * times
+    return time
 
 
 @njit(cache=True)
@@ -138,9 +128,9 @@ def layers_in_sequence_s(
     query = p[q.QUERY_TOKENS]
     core = p[q.SEQUENCE + q.CORE_CONTEXT] * context
     time = _add_attention(p, q.SEQUENCE, layers, query * requests, core, ops)
-    rows = routed_per_die(p, query * total) * hot
-    time += _add_ffn(p, q.SEQUENCE, layers, query * busiest, query * total, dies, hot, ops)
-    return time + _add_exchange(p, q.SEQUENCE, layers, query * busiest, rows, ops)
+    return time + _add_moe(
+        p, q.SEQUENCE, layers, query * busiest, query * total, dies, hot, True, True, ops
+    )
 
 
 @njit(cache=True)
@@ -155,12 +145,10 @@ def streams(
     half = 0.5 * p[q.QUERY_TOKENS]
     core = 0.5 * p[m + q.CORE_CONTEXT] * context
     attention = attention_s(p, m, half * requests, core)
-    rows = routed_per_die(p, half * total) * hot
-    computing = gate_s(p, m, half * busiest) + experts_s(p, m, half * total, dies, hot)
-    moving = dispatch_s(p, m, half * busiest, rows) + combine_s(p, m, half * busiest, rows)
+    gate, dispatch, experts, combine = moe_parts(p, m, half * busiest, half * total, dies, hot)
     if p[q.HIDES] > 0.0:
-        return attention + computing, moving
-    return attention, computing + moving
+        return attention + gate + experts, dispatch + combine
+    return attention, gate + dispatch + experts + combine
 
 
 @njit(cache=True)
@@ -202,16 +190,16 @@ def layers_in_streams_s(
     core = 0.5 * p[m + q.CORE_CONTEXT] * context
     one, other = streams(p, m, requests, context, busiest, total, dies, hot)
     passes = 2.0 * layers
-    rows = routed_per_die(p, half * total) * hot
-    if p[q.HIDES] > 0.0:
-        if one < other:
-            return _add_exchange(p, m, passes, half * busiest, rows, ops)
-        time = _add_attention(p, m, passes, half * requests, core, ops)
-        return time + _add_ffn(p, m, passes, half * busiest, half * total, dies, hot, ops)
+    hides = p[q.HIDES] > 0.0
+    time = 0.0
     if one >= other:
-        return _add_attention(p, m, passes, half * requests, core, ops)
-    time = _add_ffn(p, m, passes, half * busiest, half * total, dies, hot, ops)
-    return time + _add_exchange(p, m, passes, half * busiest, rows, ops)
+        time += _add_attention(p, m, passes, half * requests, core, ops)
+    if hides or one < other:
+        time += _add_moe(
+            p, m, passes, half * busiest, half * total, dies, hot,
+            not hides or one >= other, one < other, ops,
+        )  # fmt: skip
+    return time
 
 
 @njit(cache=True)
@@ -251,9 +239,7 @@ def decode_iteration_s(
         plain = attention_s(p, q.SEQUENCE, tokens, core)
         plain += moe_s(p, q.SEQUENCE, p[q.QUERY_TOKENS] * most, entering, dies, hot)
         if split < plain or p[q.MICROBATCH] == 1.0:
-            time += layers_in_streams_s(
-                p, m, layers, mine, its, most, whole, dies, hot_half, ops
-            )
+            time += layers_in_streams_s(p, m, layers, mine, its, most, whole, dies, hot_half, ops)
             return time + launch_gap_s(p, time, ops)
     time += layers_in_sequence_s(p, layers, mine, its, most, whole, dies, hot, ops)
     return time + launch_gap_s(p, time, ops)
@@ -281,9 +267,9 @@ def decode_hbm_bytes(p: np.ndarray, requests: float, context: float, dies: float
     weights += p[q.HEAD_BYTES] * (1.0 + p[q.DRAFTS])
     shared = 0.0 if p[q.SHARED_DIES] > 0.0 else p[q.SHARED_EXPERTS]
     experts = p[q.EXPERT_BYTES] * (p[q.MOE_LAYERS] + p[q.DRAFTS])
-    return dies * (weights + experts * (p[q.SLOTS] + shared)) + context * p[
-        q.CONTEXT_BYTES
-    ] * layers
+    return (
+        dies * (weights + experts * (p[q.SLOTS] + shared)) + context * p[q.CONTEXT_BYTES] * layers
+    )
 
 
 @njit(cache=True)
@@ -293,8 +279,8 @@ def decode_flops(p: np.ndarray, requests: float, context: float, dies: float) ->
     tokens = query * requests
     layers = p[q.MOE_LAYERS] + p[q.DENSE_LAYERS] + p[q.DRAFTS]
     per_token = p[q.ATTENTION_FLOPS] * layers + p[q.DENSE_FLOPS] * p[q.DENSE_LAYERS]
-    per_token += p[q.EXPERT_FLOPS] * (p[q.TOP_K] + p[q.SHARED_EXPERTS]) * (
-        p[q.MOE_LAYERS] + p[q.DRAFTS]
+    per_token += (
+        p[q.EXPERT_FLOPS] * (p[q.TOP_K] + p[q.SHARED_EXPERTS]) * (p[q.MOE_LAYERS] + p[q.DRAFTS])
     )
     per_token += p[q.HEAD_FLOPS] * (1.0 + p[q.DRAFTS])
     return tokens * per_token + query * context * p[q.CONTEXT_FLOPS] * layers

@@ -35,23 +35,14 @@ def output_s(p: np.ndarray, m: int, tokens: float) -> float:
 
 
 @njit(cache=True)
-def gate_s(p: np.ndarray, m: int, tokens: float) -> float:
-    """Router of `tokens` on one die, seconds."""
-    return p[m + q.GATE_FIXED] + p[m + q.GATE_TOKEN] * tokens
-
-
-@njit(cache=True)
-def dispatch_s(p: np.ndarray, m: int, tokens: float, received: float) -> float:
-    """Dispatch: the busiest sender's `tokens`, or what the hottest expert die receives."""
-    wire = max(p[m + q.DISPATCH_SEND] * tokens, p[m + q.DISPATCH_RECEIVE] * received)
-    return p[m + q.DISPATCH_FIXED] + p[m + q.DISPATCH_MESSAGE] * tokens + wire
-
-
-@njit(cache=True)
-def combine_s(p: np.ndarray, m: int, tokens: float, answered: float) -> float:
-    """Combine: the hottest expert die sends `answered` rows back, each die adds up `tokens`."""
-    wire = max(p[m + q.COMBINE_SEND] * answered, p[m + q.COMBINE_RECEIVE] * tokens)
-    return p[m + q.COMBINE_FIXED] + wire
+def exchange_s(
+    p: np.ndarray, send: float, receive: float, sent: float, routed: float, shared: float
+) -> float:
+    """Wire time: a die exchanges `sent` tokens, the hottest expert die `routed` rows, one with
+    the shared expert `shared` rows; unscheduled, these come at once and the rest wait behind."""
+    if p[q.IN_CAST] > 0.0:
+        return max(send * sent, receive * routed) + receive * shared
+    return max(send * sent, receive * max(routed, shared))
 
 
 @njit(cache=True)
@@ -66,40 +57,49 @@ def ffn_rows_s(p: np.ndarray, m: int, experts: float, rows: float) -> float:
     if experts <= 0.0 or rows <= 0.0:
         return 0.0
     read = experts * (1.0 - math.exp(-rows / experts))
-    product = roof(
-        p[m + q.EXPERT_FLOP] * rows, p[m + q.EXPERT_WEIGHT] * read + p[m + q.EXPERT_IO] * rows
-    )
+    weights = max(0.0, p[m + q.EXPERT_WEIGHT] * read - p[m + q.EXPERT_AHEAD])
+    product = roof(p[m + q.EXPERT_FLOP] * rows, weights + p[m + q.EXPERT_IO] * rows)
     return p[m + q.EXPERT_FIXED] + product + p[m + q.EXPERT_VECTOR] * rows
 
 
 @njit(cache=True)
-def experts_s(p: np.ndarray, m: int, tokens: float, dies: float, hot: float) -> float:
-    """Routed and shared experts of `tokens` (all dies together) on the hottest die, seconds."""
-    rows = routed_per_die(p, tokens) * hot
-    if p[q.SHARED_EXPERTS] > 0.0 and p[q.SHARED_DIES] > 0.0:
-        shared_rows = p[q.SHARED_EXPERTS] * tokens / p[q.SHARED_DIES]
-        shared = ffn_rows_s(p, m, p[q.SHARED_EXPERTS], shared_rows)
-        return max(ffn_rows_s(p, m, p[q.SLOTS], rows), shared)
-    shared_rows = p[q.SHARED_EXPERTS] * tokens / dies
-    return ffn_rows_s(p, m, p[q.SLOTS] + p[q.SHARED_EXPERTS], rows + shared_rows)
-
-
-@njit(cache=True)
-def moe_s(
+def moe_parts(
     p: np.ndarray, m: int, busiest: float, tokens: float, dies: float, hot: float
-) -> float:
-    """Gate, dispatch, experts and combine of one pass, seconds.
+) -> tuple[float, float, float, float]:
+    """Seconds of (gate, dispatch, experts, combine) of one pass, as far as each is waited for.
 
     `busiest`: tokens of the die that sends most; `tokens`: of all dies; `hot`: hottest die's
     routed load over the mean.
     """
+    gate = p[m + q.GATE_FIXED] + p[m + q.GATE_TOKEN] * busiest
+    start = p[m + q.DISPATCH_FIXED] + p[m + q.DISPATCH_MESSAGE] * busiest
     rows = routed_per_die(p, tokens) * hot
-    return (
-        gate_s(p, m, busiest)
-        + dispatch_s(p, m, busiest, rows)
-        + experts_s(p, m, tokens, dies, hot)
-        + combine_s(p, m, busiest, rows)
-    )
+    away = p[q.SHARED_EXPERTS] > 0.0 and p[q.SHARED_DIES] > 0.0
+    mine = p[q.SHARED_EXPERTS] * tokens / (p[q.SHARED_DIES] if away else dies)
+    sent = mine if away else 0.0
+    there = exchange_s(p, p[m + q.DISPATCH_SEND], p[m + q.DISPATCH_RECEIVE], busiest, rows, sent)
+    back = exchange_s(p, p[m + q.COMBINE_RECEIVE], p[m + q.COMBINE_SEND], busiest, rows, sent)
+    if away:
+        shared = ffn_rows_s(p, m, p[q.SHARED_EXPERTS], mine)
+        experts = max(ffn_rows_s(p, m, p[q.SLOTS], rows), shared)
+    elif p[q.BESIDE] > 0.0:
+        shared = ffn_rows_s(p, m, p[q.SHARED_EXPERTS], mine)
+        experts = ffn_rows_s(p, m, p[q.SLOTS], rows) + max(0.0, shared - start - there)
+    else:
+        experts = ffn_rows_s(p, m, p[q.SLOTS] + p[q.SHARED_EXPERTS], rows + mine)
+    if p[q.TILES] > 0.0:  # a pipeline of tiles: the longest stage, and one tile of the others
+        longest = max(there, experts, back)
+        there = there if there == longest else there / p[q.TILES]
+        experts = experts if experts == longest else experts / p[q.TILES]
+        back = back if back == longest else back / p[q.TILES]
+    return gate, start + there, experts, p[m + q.COMBINE_FIXED] + back
+
+
+@njit(cache=True)
+def moe_s(p: np.ndarray, m: int, busiest: float, tokens: float, dies: float, hot: float) -> float:
+    """All of moe_parts together, seconds."""
+    gate, dispatch, experts, combine = moe_parts(p, m, busiest, tokens, dies, hot)
+    return gate + dispatch + experts + combine
 
 
 @njit(cache=True)

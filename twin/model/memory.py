@@ -106,9 +106,7 @@ def budget(
     what: str,
 ) -> Budget:
     """The die's HBM split; raises ModelError when nothing is left for KV."""
-    found = Budget(
-        chip.hbm_bytes_per_die, weights, buffers, facts.si("operators.memory.reserve")
-    )
+    found = Budget(chip.hbm_bytes_per_die, weights, buffers, facts.si("operators.memory.reserve"))
     if found.kv <= 0.0:
         raise ModelError(
             f"{what} does not fit: a die of {chip.title} has {found.hbm / 1e9:.1f} GB, weights "

@@ -68,6 +68,18 @@ def mixed_iteration_s(
 
 
 @njit(cache=True)
+def mixed_hits_s(p: np.ndarray, hit_tokens: float, ops: np.ndarray) -> float:
+    """Seconds an iteration takes longer for `hit_tokens` cached tokens that its prompts attend to.
+
+    As prefill_hits_s: their latents are projected up to keys and values of all heads, on the
+    dies that share the prompts. Comes on top of mixed_iteration_s; ops as there.
+    """
+    time = p[q.CHUNK_HIT] * hit_tokens
+    ops[q.OP_CHUNK] += time
+    return time
+
+
+@njit(cache=True)
 def mixed_flops(
     p: np.ndarray, requests: float, context: float, dies: float, chunk: float, pairs: float
 ) -> float:

@@ -46,6 +46,8 @@ class Formats:
 def formats(precision: Precision) -> Formats:
     """Formats by precision: FP4 is for experts only, attention projections then stay FP8."""
     linear = "fp8" if precision.weights == "fp4" else precision.weights
+    if precision.attention == "bf16":
+        linear = "bf16"
     return Formats(linear, precision.weights, precision.kv)
 
 
@@ -55,13 +57,17 @@ def linear(fmt: str, weights: float, read: float, write: float, vector: float = 
 
 
 def decode_prolog(s: Shape, f: Formats) -> Work:
-    """Norm, Q and KV projections, rotary embedding; the key half of kv_up absorbed (MLA)."""
+    """Norm, Q and KV projections, rotary embedding; the key half of kv_up absorbed (MLA).
+
+    What absorption writes comes from the matrix product; only its rotary part is element-wise.
+    """
     weights = s.down_weights + s.q_up_weights + s.kv_lora * s.heads * s.nope_dim
     hidden = ACTIVATION_BYTES * s.hidden
     query = ACTIVATION_BYTES * s.query_width
     latent = ACTIVATION_BYTES * s.heads * (s.kv_lora + s.rope_dim)
     absorbed = latent if s.attention == "mla" else query
-    vector = 2 * hidden + hidden + f.activation_bytes * s.hidden + 2 * query + absorbed
+    rotated = ACTIVATION_BYTES * s.heads * s.rope_dim if s.attention == "mla" else query
+    vector = 3 * hidden + f.activation_bytes * s.hidden + 2 * query + rotated
     return linear(
         f.linear, weights, f.activation_bytes * s.hidden + query, query + absorbed, vector
     )
@@ -146,9 +152,7 @@ def mtp_projection(s: Shape, f: Formats) -> Work:
 
 def lm_head(s: Shape) -> Work:
     """Logits in BF16 over the vocabulary."""
-    return linear(
-        "bf16", float(s.vocabulary * s.hidden), 2.0 * s.hidden, 4.0 * s.vocabulary
-    )
+    return linear("bf16", float(s.vocabulary * s.hidden), 2.0 * s.hidden, 4.0 * s.vocabulary)
 
 
 def sampling(s: Shape) -> Work:

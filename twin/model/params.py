@@ -63,6 +63,7 @@ DECODE_OPERATORS = (
     DISPATCH_SEND,
     DISPATCH_RECEIVE,  # per token an expert die receives
     EXPERT_FIXED,
+    EXPERT_AHEAD,  # of the weights' reading, done before dispatch ends
     EXPERT_WEIGHT,  # one expert
     EXPERT_FLOP,  # per token assigned
     EXPERT_IO,
@@ -71,7 +72,7 @@ DECODE_OPERATORS = (
     COMBINE_SEND,  # per token an expert die sends back
     COMBINE_RECEIVE,
     MODE,
-) = range(28)
+) = range(29)
 
 SEQUENCE = 0  # all cores, one operator after the other
 SPLIT = MODE  # the first of SPLITS ways to share the cores between the two streams
@@ -89,6 +90,9 @@ SPLITS = 9
     SLOTS,  # routed expert slots of a die
     SHARED_EXPERTS,
     SHARED_DIES,  # 0: shared experts sit on every die
+    IN_CAST,  # 1: transmissions to shared experts are not scheduled
+    TILES,  # of dispatch, experts and combine in one operator; 0: one after the other
+    BESIDE,  # 1: a shared expert on the same die computes beside dispatch
     DENSE_FIXED,
     DENSE_WEIGHT,
     DENSE_FLOP,
@@ -116,12 +120,13 @@ SPLITS = 9
     DENSE_FLOPS,
     HEAD_FLOPS,
     DECODE_SIZE,
-) = range((1 + SPLITS) * MODE, (1 + SPLITS) * MODE + 39)
+) = range((1 + SPLITS) * MODE, (1 + SPLITS) * MODE + 42)
 
 # A colocated instance's vector: decode's, then what a prompt chunk's attention costs.
 CHUNK_PAIR = DECODE_SIZE  # per query-key pair and layer
 CHUNK_PAIR_FLOPS = DECODE_SIZE + 1
-MIXED_SIZE = DECODE_SIZE + 2
+CHUNK_HIT = DECODE_SIZE + 2  # up-projection of one cached token, all layers
+MIXED_SIZE = DECODE_SIZE + 3
 
 PREFILL_OPERATORS = (
     "attention_input",
@@ -183,6 +188,7 @@ PREFILL_OPERATORS = (
     F_DISPATCH_CORE,  # reorder and quantise on vector cores, per token of a die
     F_DISPATCH_WIRE,  # per token sent
     F_DISPATCH_RECEIVE,  # per token received by an expert die
+    F_DISPATCH_ORDER,  # reorder on vector cores, per token received
     F_EXPERT_FIXED,
     F_EXPERT_WEIGHT,
     F_EXPERT_TOKEN,
@@ -202,7 +208,7 @@ PREFILL_OPERATORS = (
     F_TOKEN_FLOPS,  # per token of the die, without attention pairs
     F_PAIR_FLOPS,
     PREFILL_SIZE,
-) = range(49)
+) = range(50)
 
 
 def operator_sink(names: tuple[str, ...]) -> np.ndarray:

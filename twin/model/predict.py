@@ -20,7 +20,7 @@ from twin.hardware.fabric import Fabric
 from twin.hardware.routes import pool_read
 from twin.model.costs import Costs, RoleCosts, build_costs
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
-from twin.model.mixed import mixed_iteration_s
+from twin.model.mixed import mixed_hits_s, mixed_iteration_s
 from twin.model.params import DECODE_OPERATORS, PREFILL_OPERATORS, operator_sink
 from twin.model.prefill import prefill_batch_s, prefill_flops, prefill_hits_s
 from twin.model.shape import ModelError
@@ -171,9 +171,7 @@ def slots(role: RoleCosts, wanted: float, request_tokens: float) -> tuple[int, s
     return (fits, "KV space") if fits < count else (count, "slots")
 
 
-def _decode(
-    s: Scenario, costs: Costs, given: float, answer: float, hot: Hot
-) -> DecodePrediction:
+def _decode(s: Scenario, costs: Costs, given: float, answer: float, hot: Hot) -> DecodePrediction:
     role = costs.decode_role
     assert role is not None
     per_npu = costs.chip.dies_per_npu
@@ -240,9 +238,7 @@ def _prefill(
         most = math.ceil(prompts / role.dies) / prompts
     ops = operator_sink(PREFILL_OPERATORS)
     cached = prompts * hits
-    took = prefill_batch_s(
-        role.vector, tokens, pairs, tokens * most, pairs * most, *hot, ops
-    )
+    took = prefill_batch_s(role.vector, tokens, pairs, tokens * most, pairs * most, *hot, ops)
     took += prefill_hits_s(role.vector, cached, ops)
     fetch = _fetch_s(s, costs, fabric, cached)
     operators = {n: float(v) for n, v in zip(PREFILL_OPERATORS, ops, strict=True) if v > 0.0}
@@ -294,9 +290,8 @@ def _colocated(
     pairs = chunk * (hits + 0.5 * (fresh + 1.0))
     requests, context = rank_load(count, role.dies, given, answer)
     ops = operator_sink(DECODE_OPERATORS)
-    took = mixed_iteration_s(
-        role.vector, requests, context, 0, role.dies, chunk, pairs, *hot, ops
-    )
+    took = mixed_iteration_s(role.vector, requests, context, 0, role.dies, chunk, pairs, *hot, ops)
+    took += mixed_hits_s(role.vector, ending * hits, ops)
     decode = _decode_figures(
         s, costs, role, took, ops, per_iteration, count * per_npu, limited, answer,
         float(requests.sum()), float(context.sum()), d.colocated.instances,

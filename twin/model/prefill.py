@@ -56,7 +56,8 @@ def _grouped_s(p: np.ndarray, experts: float, rows: float) -> float:
 @njit(cache=True)
 def _dispatch_s(p: np.ndarray, die_tokens: float, rows: float) -> float:
     wire = max(p[q.F_DISPATCH_WIRE] * die_tokens, p[q.F_DISPATCH_RECEIVE] * rows)
-    return p[q.F_DISPATCH_FIXED] + p[q.F_DISPATCH_CORE] * die_tokens + wire
+    core = p[q.F_DISPATCH_CORE] * die_tokens + p[q.F_DISPATCH_ORDER] * rows
+    return p[q.F_DISPATCH_FIXED] + core + wire
 
 
 @njit(cache=True)
@@ -75,21 +76,48 @@ def _attention(
     ops: np.ndarray,
 ) -> float:
     """Book attention of `layers` passes; returns their seconds."""
-    a = p[q.F_INPUT_FIXED] + roof(
-        p[q.F_INPUT_TOKEN] * die_tokens, p[q.F_INPUT_WEIGHT]
-    )
+    a = p[q.F_INPUT_FIXED] + roof(p[q.F_INPUT_TOKEN] * die_tokens, p[q.F_INPUT_WEIGHT])
     b = p[q.F_GATHER_FIXED] + p[q.F_GATHER_TOKEN] * tokens
     c = p[q.F_CORE_FIXED] + p[q.F_CORE_PAIR] * die_pairs
     d = p[q.F_EXCHANGE_FIXED] + p[q.F_EXCHANGE_TOKEN] * die_tokens
-    e = p[q.F_OUTPUT_FIXED] + roof(
-        p[q.F_OUTPUT_TOKEN] * die_tokens, p[q.F_OUTPUT_WEIGHT]
-    )
+    e = p[q.F_OUTPUT_FIXED] + roof(p[q.F_OUTPUT_TOKEN] * die_tokens, p[q.F_OUTPUT_WEIGHT])
     ops[q.PO_INPUT] += a * layers
     ops[q.PO_GATHER] += b * layers
     ops[q.PO_CORE] += c * layers
     ops[q.PO_EXCHANGE] += d * layers
     ops[q.PO_OUTPUT] += e * layers
     return (a + b + c + d + e) * layers
+
+
+@njit(cache=True)
+def pipeline_s(before: float, sent: float, experts: float, answered: float) -> float:
+    """Seconds a layer takes when two microbatches share cores and copy engines in turn.
+
+    Cores: attention and gate of one, of the other, experts of one, of the other. Copy engines:
+    dispatch and combine, each after its microbatch computed and before it goes on. `before`:
+    attention and gate of one microbatch. All dies wait for the hottest in every exchange, so its
+    rows count in three of the four. The steady state is reached within a few layers.
+    """
+    first = second = core = wire = 0.0  # when microbatches may begin a layer, resources are free
+    begun = period = 0.0
+    for _ in range(6):
+        start = max(core, first)
+        period = start - begun
+        begun = start
+        core = start + before
+        wire = max(core, wire) + sent
+        there = wire
+        core = max(core, second) + before
+        wire = max(core, wire) + sent
+        there_too = wire
+        core = max(core, there) + experts
+        ready = core
+        core = max(core, there_too) + experts
+        wire = max(ready, wire) + answered
+        first = wire
+        wire = max(core, wire) + answered
+        second = wire
+    return period
 
 
 @njit(cache=True)
@@ -130,19 +158,26 @@ def prefill_batch_s(
     mine = part * die_tokens
     hot = interpolate(tokens, hot_tokens, hot_factor)
     busy = passes / p[q.F_COMPUTE_SHARE] if p[q.F_MICROBATCH] > 0.0 else passes
-    main = _attention(p, busy, tokens, mine, part * die_pairs, ops)
+    before = _attention(p, busy, tokens, mine, part * die_pairs, ops)
     gate = (p[q.F_GATE_FIXED] + p[q.F_GATE_TOKEN] * mine) * busy
     experts = _experts_s(p, tokens, hot) * busy
+    before += gate
     rows = _expert_rows(p, tokens, hot)
     sent = _dispatch_s(p, mine, rows) * passes
     answered = _combine_s(p, mine, rows) * passes
-    main += gate + experts
+    main = before + experts
     ops[q.PO_GATE] += gate
     ops[q.PO_EXPERTS] += experts
     shown = sent + answered
     if p[q.F_MICROBATCH] > 0.0:
-        copying = (p[q.F_DISPATCH_CORE] + p[q.F_COMBINE_CORE]) * mine * passes
-        shown = max(p[q.F_CONTENTION] * copying, shown - main)
+        rest = p[q.F_CONTENTION] / passes
+        order = p[q.F_DISPATCH_ORDER] * rows * passes
+        slowed = (p[q.F_DISPATCH_CORE] + p[q.F_COMBINE_CORE]) * mine * passes
+        layer = pipeline_s(
+            before / passes + rest * slowed, sent / passes,
+            experts / passes + rest * order, answered / passes,
+        )  # fmt: skip
+        shown = layer * layers - main
     ops[q.PO_DISPATCH] += shown * sent / (sent + answered)
     ops[q.PO_COMBINE] += shown * answered / (sent + answered)
     return time + main + shown

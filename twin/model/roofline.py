@@ -42,6 +42,7 @@ class Machine:
     attention_utilisation: float  # of the FP16 peak, decode attention, compute-bound
     attention_peak: float  # FLOP/s the utilisations above and below refer to
     prefill_attention_utilisation: float
+    attention_fixed_s: float  # decode attention core: what it takes beyond its roofs
     kv_bandwidth_utilisation: float  # of HBM bandwidth, decode attention, memory-bound
     gemm_utilisation: float  # of the peak of the weights' number format
     gemm_bandwidth_utilisation: float  # of HBM bandwidth, weights streamed
@@ -93,8 +94,11 @@ def family_of(facts: Facts, chip: str) -> str:
     return "ascend" if chip.startswith("ascend") else "nvidia"
 
 
-def load_machine(facts: Facts, chip: Chip) -> Machine:
-    """Peaks and efficiencies of a chip; raises FactError when the family has no operator table."""
+def load_machine(facts: Facts, chip: Chip, kernel: str = "fused_mla") -> Machine:
+    """Peaks and efficiencies of a chip, with one of its decode attention kernels.
+
+    Raises FactError when the family has no operator table or no figure for that kernel.
+    """
     family = family_of(facts, chip.name)
     if family not in facts.names("operators"):
         raise FactError(
@@ -104,13 +108,22 @@ def load_machine(facts: Facts, chip: Chip) -> Machine:
     table = f"operators.{family}"
     fitted = {name: facts.si(f"calibration.{name}") for name in FITTED}
     own = f"{table}.vector_bandwidth"  # a family without one is the one that was fitted
+    if f"{table}.kernel_gap" in facts:
+        fitted["kernel_gap"] = facts.si(f"{table}.kernel_gap")
+    reached = f"{table}.attention_compute.{kernel}"
+    if reached not in facts:
+        raise FactError(
+            f"deployment.optimisations.attention_kernel = {kernel!r} has no figure for "
+            f"{chip.title}: take one of {facts.names(f'{table}.attention_compute')}"
+        )
     attention_format = str(facts[f"{table}.attention_format"].value)
     return Machine(
         chip=chip,
         family=family,
-        attention_utilisation=facts.si(f"{table}.attention_compute"),
+        attention_utilisation=facts.si(reached),
         attention_peak=chip.peak(attention_format),
         prefill_attention_utilisation=facts.si(f"{table}.prefill_attention_compute"),
+        attention_fixed_s=facts.si(f"{table}.attention_fixed"),
         kv_bandwidth_utilisation=facts.si(f"{table}.attention_bandwidth"),
         gemm_utilisation=facts.si(f"{table}.gemm_compute"),
         gemm_bandwidth_utilisation=facts.si(f"{table}.gemm_bandwidth"),

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Literal, get_args, get_origin
 
 from twin.facts import Facts
-from twin.spec import Scenario, field_info, field_unit
+from twin.spec import Optimisations, Scenario, field_info, field_unit
 
 WORKLOAD = {
     "Traffic": (
@@ -79,10 +79,12 @@ DEPLOYMENT = {
     ),
     "Precision": (
         "deployment.precision.weights",
+        "deployment.precision.attention",
         "deployment.precision.kv",
         "deployment.communication.fused",
         "deployment.communication.early_quantisation",
     ),
+    "Optimisations": tuple(f"deployment.optimisations.{n}" for n in Optimisations.model_fields),
 }
 SUPERNODE = {
     "Machine": (

@@ -145,7 +145,8 @@ def compare(
 def import_trace(
     trace: Annotated[Path, typer.Argument(help="A recorded request stream, plain or gzip.")],
     block_tokens: Annotated[
-        int | None, typer.Option(help="Tokens of a hashed block, where the file does not say.")
+        int | None,
+        typer.Option(min=1, help="Tokens of a hashed block, where the file does not say."),
     ] = None,
     as_json: AsJson = False,
     no_store: Annotated[bool, typer.Option("--no-store", help="Only show what is in it.")] = False,

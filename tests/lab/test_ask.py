@@ -85,3 +85,26 @@ def test_every_request_of_a_replay_lies_inside_the_horizon(copies):
     s = replayed(QUICK, table, rate_multiplier=1.5, tree_copies=copies)
     made = generate(s.workload, s.horizon_s, s.seed, 128, load_facts(), table)
     assert len(made) == copies * len(table)
+
+
+@pytest.mark.parametrize("multiplier", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_multiplier_out_of_bounds_is_named(multiplier):
+    with pytest.raises(SpecError, match="workload.trace.rate_multiplier"):
+        replayed(QUICK, trace_of([0.0, 1.0]), multiplier)
+
+
+def test_a_trace_longer_than_any_run_is_named_and_faster_it_fits():
+    month = trace_of([0.0, 30 * 86_400.0])
+    with pytest.raises(SpecError, match=r"made.csv lasts 2.592e\+06 s"):
+        replayed(QUICK, month)
+    assert replayed(QUICK, month, 10.0).horizon_s > 259_200
+
+
+def test_a_multiplier_without_a_trace_is_refused():
+    with pytest.raises(SpecError, match="of a trace"):
+        question("quickstart", rate_multiplier=32.0)
+
+
+def test_a_number_of_too_many_digits_is_refused_as_text():
+    with pytest.raises(SpecError, match="seed"):
+        question("quickstart", ["seed=" + "9" * 5000])

@@ -83,3 +83,11 @@ def test_a_broken_canonical_text_is_refused_in_one_sentence(text, said):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(SpecError, match="gone.toml"):
         load_scenario_file(tmp_path / "gone.toml")
+
+
+def test_a_number_of_too_many_digits_is_refused():
+    digits = "9" * 5000
+    with pytest.raises(SpecError, match="not valid TOML"):
+        scenario_from_toml(f"seed = {digits}".encode())
+    with pytest.raises(SpecError, match="not valid JSON"):
+        scenario_from_canonical(f'{{"schema": 1, "scenario": {{"seed": {digits}}}}}')

@@ -11,11 +11,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from annotated_types import Le
+
 from twin.lab.library import load_scenario_file, presets
 from twin.spec import Scenario, SpecError, with_overrides
 
 if TYPE_CHECKING:
     from twin.serving.workload import TraceTable
+
+HORIZON_MAX_S: float = next(
+    m.le for m in Scenario.model_fields["horizon_s"].metadata if isinstance(m, Le)
+)
 
 
 def question(
@@ -27,6 +33,8 @@ def question(
 ) -> tuple[Scenario, TraceTable | None]:
     """The scenario a person asked for, and the trace it replays, if any. Settings come last."""
     scenario, table = scenario_named(name), None
+    if trace is None and (rate_multiplier, tree_copies) != (1.0, 1):
+        raise SpecError("a rate multiplier and tree copies are of a trace: name its file too")
     if trace is not None:
         from twin.lab.traces import read_trace
 
@@ -66,7 +74,7 @@ def _value(text: str) -> Any:
     """A TOML number, boolean or string; anything else is the text itself."""
     try:
         table = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # ValueError: no TOML, or a number of too many digits
         return text
     return table["value"] if len(table) == 1 else text
 
@@ -89,10 +97,20 @@ def replayed(
         "workload.trace.rate_multiplier": rate_multiplier,
         "workload.trace.tree_copies": tree_copies,
     }
+    # Bounds first: what follows divides by the multiplier.
+    scenario = with_overrides(scenario, settings)
     if table.has_time:
+        longest_s = HORIZON_MAX_S * rate_multiplier
+        if table.duration_s > longest_s:
+            raise SpecError(
+                f"{table.name} lasts {table.duration_s:,.6g} s, but a run at {rate_multiplier:g} "
+                f"times its speed takes at most {longest_s:,.6g} s of it: are its times in the "
+                "unit of its format?"
+            )
         copies_s = table.duration_s * min(1.0, COPY_SPREAD_REQUESTS / max(len(table), 1))
         late_s = timestamp_quantum(table.arrival_s) + (copies_s if tree_copies > 1 else 0.0)
         # A step more, so that the last arrival lies inside even when nothing is spread.
         horizon_s = (table.duration_s + late_s) / rate_multiplier + scenario.step_s
-        settings |= {"horizon_s": max(horizon_s, 1.0), "warmup_s": 0.0}
-    return with_overrides(scenario, settings)
+        settings = {"horizon_s": max(horizon_s, 1.0), "warmup_s": 0.0}
+        scenario = with_overrides(scenario, settings)
+    return scenario

@@ -79,7 +79,7 @@ def scenario_from_toml(data: bytes, name: str = "the scenario") -> Scenario:
         table = tomllib.loads(data.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise SpecError(f"{name} is not text in UTF-8, so it is no TOML file") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError: also a number of too many digits
         said = str(error).replace("\n", " ") or "it is nested too deeply"
         raise SpecError(f"{name} is not valid TOML: {said}") from None
     try:
@@ -101,7 +101,9 @@ def scenario_from_canonical(text: str) -> Scenario:
         body = json.loads(
             text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_duplicates
         )
-    except (json.JSONDecodeError, RecursionError) as error:
+    except SpecError:
+        raise
+    except (ValueError, RecursionError) as error:  # ValueError: also a number of too many digits
         raise SpecError(f"the scenario is not valid JSON: {error}") from None
     if not isinstance(body, dict) or set(body) != {"schema", "scenario"}:
         raise SpecError("the scenario's JSON must hold exactly 'schema' and 'scenario'")

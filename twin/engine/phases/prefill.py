@@ -55,23 +55,31 @@ def prefill(world: World, t1: float) -> None:
 
 
 @njit(cache=True)
-def begin_pass(world: World, p: int, i: int, now_s: float) -> int:
-    """Look a request up in the memory pool when its prefill begins; set its cached tokens."""
+def cached_tokens(world: World, p: int, i: int) -> int:
+    """Tokens of a request that the memory pool holds now."""
+    settings = world.settings
+    request = world.request
+    if not settings.pool_enabled:
+        return 0
+    blocks = matched_blocks(
+        world.pool,
+        p if settings.pool_local else 0,
+        request.segment_first,
+        request.segment_blocks,
+        request.segment_offset[i],
+        request.segment_offset[i + 1],
+    )
+    # The last token is always computed: its logits give the first answer token.
+    length = request.input_tokens[i] + request.emitted[i]
+    return int(min(blocks * settings.block_tokens, request.input_tokens[i], length - 1))
+
+
+@njit(cache=True)
+def begin_pass(world: World, i: int, hit: int, now_s: float) -> None:
+    """A request's prefill begins, with `hit` cached tokens."""
     settings = world.settings
     request = world.request
     length = request.input_tokens[i] + request.emitted[i]
-    hit = 0
-    if settings.pool_enabled:
-        blocks = matched_blocks(
-            world.pool,
-            p if settings.pool_local else 0,
-            request.segment_first,
-            request.segment_blocks,
-            request.segment_offset[i],
-            request.segment_offset[i + 1],
-        )
-        # The last token is always computed: its logits give the first answer token.
-        hit = min(blocks * settings.block_tokens, request.input_tokens[i], length - 1)
     request.progress[i] = hit
     if request.emitted[i] == 0:
         request.hit_tokens[i] = hit
@@ -82,7 +90,6 @@ def begin_pass(world: World, p: int, i: int, now_s: float) -> int:
         add_at(book, now_s, HIT_TOKENS, float(hit), horizon_s, warmup_s)
     request.status[i] = PREFILLING
     world.record.counters[PREFILL_BEGUN] += 1
-    return hit
 
 
 @njit(cache=True)
@@ -107,11 +114,9 @@ def form_batch(world: World, p: int, now_s: float) -> tuple[int, int, float]:
     before = NONE
     i = state.queue_head[p]
     while i != NONE and request.ready_s[i] <= now_s and taken < settings.prefill_budget:
-        if request.progress[i] == NONE:
-            hits += begin_pass(world, p, i, now_s)
-        length = request.input_tokens[i] + request.emitted[i]
-        held = request.progress[i]
-        remaining = length - held
+        begins = request.progress[i] == NONE
+        held = cached_tokens(world, p, i) if begins else request.progress[i]
+        remaining = request.input_tokens[i] + request.emitted[i] - held
         take = tokens_to_take(
             remaining, settings.prefill_budget - taken, settings.chunk_tokens, taken == 0
         )
@@ -119,6 +124,9 @@ def form_batch(world: World, p: int, now_s: float) -> tuple[int, int, float]:
             take = 0
         if take <= 0:
             break
+        if begins:
+            begin_pass(world, i, held, now_s)
+            hits += held
         new_pairs = take * (held + 0.5 * (take + 1))
         if settings.data_parallel_attention:
             to_lightest_die(state.die_tokens, state.die_pairs, float(take), new_pairs)

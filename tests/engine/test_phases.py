@@ -1,0 +1,205 @@
+"""The phases against naive simulations of one request and one iteration at a time.
+
+Only the cost kernels are shared; who waits, who joins, who is done is worked out anew.
+"""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.engine.small import end_of, facts_with_kv_space, small
+from twin.engine import world as w
+from twin.engine.simulate import simulate
+from twin.lab.library import load_facts
+from twin.model.decode import DECODE_OPERATORS, decode_iteration_s
+from twin.model.prefill import PREFILL_OPERATORS, prefill_batch_s
+
+MIXED_LENGTHS = {
+    "workload.lengths": "azure-2023-conv",
+    "workload.rate_req_per_s": 100.0,
+    "horizon_s": 3.0,
+}
+
+
+def decoded(world, instance):
+    """Finish of every request of a decode instance, iteration by iteration, token by token."""
+    r, s, costs = world.request, world.settings, world.costs
+    n = s.decode_ranks
+    waiting = [int(i) for i in np.flatnonzero(r.rank // n == instance) if r.transfer_end_s[i] >= 0]
+    waiting.sort(key=lambda i: (r.transfer_end_s[i], i))
+    running, finish, now = {}, {}, 0.0
+    while waiting or running:
+        if not running:
+            now = max(now, r.transfer_end_s[waiting[0]])
+        while waiting and r.transfer_end_s[waiting[0]] <= now:
+            i = waiting.pop(0)
+            if r.output_tokens[i] == 1:
+                finish[i] = now
+            else:
+                running[i] = 1  # the first token came with the KV
+        if not running:
+            continue
+        requests, context = np.zeros(n, np.int64), np.zeros(n)
+        for i, out in running.items():
+            requests[r.rank[i] % n] += 1
+            context[r.rank[i] % n] += r.input_tokens[i] + out
+        now += decode_iteration_s(
+            costs.decode, requests, context, 0, n, costs.decode_hot_tokens,
+            costs.decode_hot_factor, np.zeros(len(DECODE_OPERATORS)),
+        )  # fmt: skip
+        if now > s.horizon_s:
+            break
+        running = {i: out + 1 for i, out in running.items()}
+        for i in [i for i, out in running.items() if out == r.output_tokens[i]]:
+            finish[i] = now
+            del running[i]
+    return finish
+
+
+@pytest.mark.parametrize("mode", ["decode_only", "disaggregated"])
+def test_decode_is_what_a_token_by_token_simulation_finds(mode):
+    _, world = end_of(small(MIXED_LENGTHS | {"deployment.mode": mode}))
+    finished = 0
+    for instance in range(2):
+        for i, at in decoded(world, instance).items():
+            assert world.request.finish_s[i] == pytest.approx(at, abs=1e-9)
+            finished += 1
+    assert finished == world.record.counters[w.FINISHED_DECODE] > 100
+
+
+def prefilled(world, instance):
+    """Start and end of prefill of every request of an instance, batch by batch."""
+    r, s, costs = world.request, world.settings, world.costs
+    queue = [int(i) for i in np.flatnonzero(r.prefill_instance == instance)]
+    queue.sort(key=lambda i: (r.routed_s[i], i))
+    done, begin, end, now = dict.fromkeys(queue, 0), {}, {}, 0.0
+    while queue:
+        now = max(now, r.routed_s[queue[0]])
+        if now > s.horizon_s:
+            break
+        batch, room, pairs, dies = {}, s.prefill_budget, 0.0, np.zeros((s.prefill_ranks, 2))
+        for i in queue:
+            left = int(r.input_tokens[i]) - done[i]
+            take = min(left, s.chunk_tokens, room) if s.chunk_tokens else left
+            if r.routed_s[i] > now or room <= 0 or (take > room and batch):
+                break
+            begin.setdefault(i, now)
+            batch[i] = take
+            mine = take * (done[i] + (take + 1) / 2)
+            pairs += mine
+            dies[np.argmin(dies[:, 0])] += (take, mine)
+            room -= take
+        tokens = float(sum(batch.values()))
+        die_tokens, die_pairs = tokens / s.prefill_ranks, pairs / s.prefill_ranks
+        if s.data_parallel_attention:
+            die_tokens, die_pairs = dies.max(axis=0)
+        now += prefill_batch_s(
+            costs.prefill, tokens, pairs, die_tokens, die_pairs, costs.prefill_hot_tokens,
+            costs.prefill_hot_factor, np.zeros(len(PREFILL_OPERATORS)),
+        )  # fmt: skip
+        for i, take in batch.items():
+            done[i] += take
+            if done[i] == r.input_tokens[i]:
+                end[i] = now
+                queue.remove(i)
+    return begin, end
+
+
+@pytest.mark.parametrize("attention", ["sp_tp_sp", "dp"])
+@pytest.mark.parametrize("chunk", [0, 300])
+def test_prefill_is_what_a_batch_by_batch_simulation_finds(attention, chunk):
+    asked = MIXED_LENGTHS | {
+        "deployment.mode": "prefill_only",
+        "deployment.prefill.tokens_per_npu": 512,
+        "deployment.prefill.attention": attention,
+        "deployment.prefill.chunk_tokens": chunk,
+        "workload.rate_req_per_s": 200.0,
+        "memory_pool.enabled": False,
+    }
+    _, world = end_of(small(asked))
+    r, horizon_s, ended = world.request, world.settings.horizon_s, 0
+    for instance in range(2):
+        begin, end = prefilled(world, instance)
+        for i, at in begin.items():
+            assert r.prefill_start_s[i] == pytest.approx(at, abs=1e-9)
+        for i, at in end.items():
+            if at <= horizon_s:
+                assert r.prefill_end_s[i] == pytest.approx(at, abs=1e-9)
+                ended += 1
+    assert ended == world.record.counters[w.FINISHED_PREFILL] > 100
+
+
+def test_hits_are_fetched_before_the_rest_is_computed():
+    setup, world = end_of(
+        small(
+            {
+                "workload.prefix": "shared",
+                "workload.prefix_groups": 1,
+                "workload.rate_req_per_s": 2.0,
+                "workload.arrivals": "uniform",
+                "deployment.mode": "prefill_only",
+                "deployment.prefill.instances": 1,
+            }
+        )
+    )
+    r, s = world.request, world.settings
+    hits = r.hit_tokens[:8]
+    assert hits[0] == 0 and (hits[1:] == hits[1]).all() and hits[1] > 0
+    moved = hits[1:].sum() * s.kv_bytes_per_token
+    assert world.prefill.fetched_bytes[0] == pytest.approx(moved)
+    took = (r.prefill_end_s - r.prefill_start_s)[:8]
+    fetch_s = (
+        s.fetch_latency_s + hits[1] * s.kv_bytes_per_token / world.prefill.fetch_bytes_per_s[0]
+    )
+    assert took[1:] == pytest.approx(np.full(7, took[1]), abs=1e-9)
+    assert took[1] > fetch_s
+
+
+def test_preempted_requests_are_computed_again_and_still_finish():
+    scenario = small(
+        {
+            "workload.input_tokens": 300,
+            "workload.output_tokens": 300,
+            "workload.rate_req_per_s": 60.0,
+            "horizon_s": 12.0,
+            "deployment.decode.batch_per_npu": 64,
+            "deployment.prefill.tokens_per_npu": 1024,
+        }
+    )
+    answer = simulate(scenario, facts_with_kv_space(scenario, 4000))
+    rows = answer.tables["requests"]
+    hit = rows.filter(pl.col("preemptions") > 0)
+    assert answer.valid and hit.height > 8
+    finished = hit.filter(pl.col("status") == "finished")
+    assert finished.height > 8
+    # One stamp of the first token, whatever came after.
+    assert (finished["first_token_s"] < finished["finish_s"]).all()
+    spared = rows.filter((pl.col("preemptions") == 0) & (pl.col("status") == "finished"))
+    stay = [(part["finish_s"] - part["first_token_s"]).mean() for part in (finished, spared)]
+    assert stay[0] > stay[1]
+
+
+def test_an_answer_that_outgrows_its_die_alone_is_rejected_with_the_reason():
+    scenario = small(
+        {
+            "workload.output_tokens": 2000,
+            "workload.rate_req_per_s": 1.0,
+            "horizon_s": 30.0,
+            "deployment.mode": "decode_only",
+        }
+    )
+    answer = simulate(scenario, facts_with_kv_space(scenario, 2000))
+    turned_away = answer.tables["requests"].filter(pl.col("status") == "rejected")
+    assert answer.valid and turned_away.height > 5
+    assert turned_away["first_token_s"].null_count() == 0
+    reasons = set(turned_away["reason"].cast(str))
+    assert reasons == {"answer outgrew the KV space of its decode die"}
+
+
+def test_a_colocated_chunk_delays_the_tokens_of_everyone():
+    asked = {"deployment.mode": "colocated", "workload.rate_req_per_s": 30.0}
+    fine, coarse = (
+        simulate(small(asked | {"deployment.colocated.chunk_tokens_per_npu": n}), load_facts())
+        for n in (32, 1024)
+    )
+    assert fine.summary["itl_s_p99"] < coarse.summary["itl_s_p99"]

@@ -30,15 +30,34 @@ def answer(key: str) -> Run:
 
 
 def figures(key: str) -> dict[str, float]:
-    """The headline figures a preset has, at six digits: enough to see any change that matters."""
+    """The headline figures a preset has, at eight digits: enough to see any change at all."""
     summary = answer(key).summary
-    return {f: float(f"{summary[f]:.6g}") for f in FIGURES if summary[f] is not None}
+    return {f: float(f"{summary[f]:.8g}") for f in FIGURES if summary[f] is not None}
+
+
+def changes(found: dict[str, float], golden: dict[str, float]) -> list[str]:
+    """Which figures moved by more than a millionth, from what to what."""
+    moved = []
+    for name in sorted({*found, *golden}):
+        was, now = golden.get(name), found.get(name)
+        if was is None or now is None or now != pytest.approx(was, rel=1e-6):
+            moved.append(f"{name}: {was} -> {now}")
+    return moved
 
 
 @pytest.mark.parametrize("key", KEYS)
 def test_a_preset_answers_as_before(key: str):
     golden = json.loads(GOLDEN.read_text("utf-8"))
-    assert figures(key) == pytest.approx(golden[key], rel=1e-5), "run `make golden`, and say why"
+    moved = changes(figures(key), golden[key])
+    assert not moved, "\n".join(["run `make golden`, and say why in CHANGELOG:", *moved])
+
+
+def test_a_change_is_told_by_name():
+    golden = {"finished": 10.0, "tpot_s_mean": 0.05}
+    assert changes({"finished": 10.0, "tpot_s_mean": 0.05 + 1e-9}, golden) == []
+    assert changes({"finished": 11.0}, golden) == [
+        "finished: 10.0 -> 11.0", "tpot_s_mean: 0.05 -> None",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("key", KEYS)

@@ -93,9 +93,7 @@ def calibrate(
 
     def residuals(x: np.ndarray) -> np.ndarray:
         known = with_constants(facts, dict(zip(names, low + x * scale, strict=True)))
-        return np.array(
-            [weight(r) * (answer_row(r, known) / r.value - 1.0) for r in used]
-        )
+        return np.array([weight(r) * (answer_row(r, known) / r.value - 1.0) for r in used])
 
     names = [c.name for c in constants]
     start = np.array([(c.start - c.low) / (c.high - c.low) for c in constants])

@@ -53,6 +53,17 @@ HOT = R1 | {
     "workload.rate_req_per_s": 300.0,
     "workload.output_tokens": 15,
 }
+R1_PREFILL = R1 | {"deployment.mode": "prefill_only"}
+ALONE = HOT | {"deployment.decode.microbatch": "off"}
+# So many dies that the shared expert has some of its own.
+WIDE = PLAIN | {
+    "deployment.model": "deepseek-r1",
+    "deployment.mode": "decode_only",
+    "supernode.nodes": 20,
+    "deployment.decode.instances": 1,
+    "deployment.decode.npus_per_instance": 160,
+    "workload.output_tokens": 20,
+}
 
 FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "seed": (PLAIN, [1, 2]),
@@ -111,8 +122,20 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "deployment.precision.weights": (HOT | {"supernode.chip": "b200"},
                                      ["fp8", "bf16", "int8", "fp4"]),
     "deployment.precision.kv": (PLAIN, ["bf16", "int8"]),
+    "deployment.precision.attention": (R1, ["as_weights", "bf16"]),
     "deployment.communication.fused": (R1, [True, False]),
     "deployment.communication.early_quantisation": (R1, [True, False]),
+    "deployment.optimisations.attention_kernel": (ALONE, ["fused_mla", "flash_attention", "amla"]),
+    "deployment.optimisations.fused_deep_mla": (ALONE, [False, True]),
+    "deployment.optimisations.fused_deep_moe": (ALONE, [False, True]),
+    "deployment.optimisations.shared_expert_scheduling": (WIDE, [True, False]),
+    "deployment.optimisations.weight_prefetch": (ALONE, [False, True]),
+    "deployment.optimisations.multi_stream": (ALONE, [False, True]),
+    "deployment.optimisations.flash_comm": (R1_PREFILL, [True, False]),
+    "deployment.optimisations.layer_in_parallel": (R1_PREFILL, [True, False]),
+    "deployment.optimisations.speculation": (R1 | {"deployment.decode.mtp_draft_tokens": 1},
+                                             ["pipelined", "fusion_spec", "unfused"]),
+    "deployment.optimisations.host_gap_ms": (R1, [0.0, 0.5]),
     "deployment.kv_transfer_plane": (PLAIN, ["rdma", "ub", "vpc"]),
     "front_end.api_servers": (PLAIN | {"front_end.service_ms": 30.0}, [4, 2]),
     "front_end.service_ms": (PLAIN, [4.0, 5.0]),

@@ -177,7 +177,7 @@ def prefill_batch_s(
             before / passes + rest * slowed, sent / passes,
             experts / passes + rest * order, answered / passes,
         )  # fmt: skip
-        shown = layer * layers - main
+        shown = max(0.0, layer * layers - main)  # rounding must not make it negative
     ops[q.PO_DISPATCH] += shown * sent / (sent + answered)
     ops[q.PO_COMBINE] += shown * answered / (sent + answered)
     return time + main + shown

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from annotated_types import Le
-
 from twin.lab.library import load_scenario_file, presets
 from twin.spec import Scenario, SpecError, with_overrides
 
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
     from twin.serving.workload import TraceTable
 
 HORIZON_MAX_S: float = next(
-    m.le for m in Scenario.model_fields["horizon_s"].metadata if isinstance(m, Le)
+    m.le for m in Scenario.model_fields["horizon_s"].metadata if hasattr(m, "le")
 )
 
 

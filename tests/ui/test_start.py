@@ -2,6 +2,7 @@
 
 import pytest
 
+from twin.lab import share
 from twin.lab.library import presets
 from twin.lab.store import StoreError
 from twin.ui import session
@@ -85,3 +86,22 @@ def test_a_store_that_cannot_be_opened_is_said_in_a_sentence(app, monkeypatch):
     app.run()
     assert not app.exception
     assert "newer twin" in app.error[0].value
+
+
+@pytest.mark.parametrize("page", ["start", "workload"])
+def test_words_that_came_in_a_link_are_shown_as_typed(app, page):
+    image = "![x](http://elsewhere.example/seen.png)"
+    words = dict.fromkeys(("name", "question", "source"), image)
+    app.query_params["s"] = share.pack(presets()[0].scenario.model_copy(update=words))
+    if page == "workload":
+        app.switch_page("twin/ui/pages/workload.py")
+    app.run()
+    assert not app.exception
+    assert app.session_state["history"][-1].name == image
+    bodies = [
+        element.value for kind in (app.markdown, app.caption, app.subheader) for element in kind
+    ]
+    labels = [block.proto.popover.label for block in app.get("popover")]
+    said = [text for text in bodies + labels if "elsewhere" in text]
+    assert said
+    assert not [text for text in said if image in text]

@@ -19,6 +19,7 @@ from twin.lab.store import RunRow, ScenarioRow, StoreError
 from twin.lab.store.scenarios import Kind
 from twin.spec import Scenario, SpecError
 from twin.ui import session, words
+from twin.ui.comparison import plain
 from twin.ui.fields import sentence
 from twin.ui.toolbar import RUN_PAGE, open_run
 
@@ -118,8 +119,8 @@ def about(picked: Sequence[RunRow | ScenarioRow]) -> None:
     else:
         digest, where = row.digest, "preset" if row.preset else "own scenario"
     if scenario := _load(digest):
-        st.caption(" · ".join((words.machine(scenario), words.brief(scenario), where)))
-        st.caption(scenario.question)
+        st.caption(plain(" · ".join((words.machine(scenario), words.brief(scenario), where))))
+        st.caption(plain(scenario.question))
 
 
 # What can be done.

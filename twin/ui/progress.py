@@ -44,7 +44,7 @@ def nothing_chosen() -> None:
     for run in recent:
         with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
             icon, line = words.run_line(run)
-            st.page_link(RUN_PAGE, label=run.name, query_params={"run": run.id}, icon=icon)
+            st.page_link(RUN_PAGE, label=plain(run.name), query_params={"run": run.id}, icon=icon)
             st.caption(line, width="content")
 
 

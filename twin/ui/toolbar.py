@@ -7,6 +7,7 @@ import streamlit as st
 from twin.lab.store import StoreError
 from twin.spec import Scenario, field_unit
 from twin.ui import forms, session
+from twin.ui.comparison import plain
 from twin.ui.fields import ELSEWHERE, LABELS, label, sentence, show
 from twin.ui.link import copy_link
 
@@ -70,11 +71,11 @@ def open_run(scenario: Scenario) -> None:
 
 
 def _name() -> None:
-    with st.popover(session.draft().name, icon=":material/edit:"):
+    with st.popover(plain(session.draft().name), icon=":material/edit:"):
         forms.field("name")
         forms.field("question")
         if session.draft().source:
-            st.caption(f"Figures: {session.draft().source}")
+            st.caption(f"Figures: {plain(session.draft().source)}")
 
 
 def _changes() -> None:
@@ -83,7 +84,7 @@ def _changes() -> None:
         return
     count = f"{len(changed)} change{'s' if len(changed) > 1 else ''}"
     with st.popover(count, icon=":material/difference:"):
-        st.caption(f"Against {session.preset().name}")
+        st.caption(f"Against {plain(session.preset().name)}")
         for path, (old, new) in changed.items():
             unit = field_unit(path)
             name = LABELS.get(path) or label(path)

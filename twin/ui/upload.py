@@ -10,6 +10,7 @@ from twin.lab import ask, traces
 from twin.lab.store import StoreError
 from twin.metrics.measures import amount
 from twin.ui import forms, session, words
+from twin.ui.comparison import plain
 
 KEPT = 50  # traces offered for choice
 NO_SHARING = "nothing: no prefixes in the file"
@@ -19,7 +20,7 @@ def trace_upload() -> None:
     """The trace the draft replays, and two ways to another one."""
     used = session.draft().workload.trace
     if used.digest:
-        st.markdown(f":material/description: Replays **{used.name or 'a recorded trace'}**")
+        st.markdown(f":material/description: Replays **{plain(used.name) or 'a recorded trace'}**")
         if not session.trace_has_time(used.digest):
             forms.field("workload.rate_req_per_s")
     _choose(used.digest)

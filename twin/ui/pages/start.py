@@ -3,6 +3,7 @@
 import streamlit as st
 
 from twin.ui import session, words
+from twin.ui.comparison import plain
 from twin.ui.link import copy_link
 from twin.ui.toolbar import RUN_PAGE, open_run, run_button
 
@@ -34,8 +35,8 @@ if session.link_problem():
 with st.container(border=True):
     about, tiles = st.columns([3, 4], gap="large", vertical_alignment="center")
     with about:
-        st.subheader(draft.name, anchor=False, help=draft.source or None)
-        st.markdown(draft.question or "No question written down yet.")
+        st.subheader(plain(draft.name), anchor=False, help=plain(draft.source) or None)
+        st.markdown(plain(draft.question) or "No question written down yet.")
         if edits := len(session.changes()):
             st.caption(f"With {edits} change{'s' if edits > 1 else ''} of yours.")
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -81,5 +82,5 @@ if not recent:
 for run in recent:
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         icon, line = words.run_line(run)
-        st.page_link(RUN_PAGE, label=run.name, query_params={"run": run.id}, icon=icon)
+        st.page_link(RUN_PAGE, label=plain(run.name), query_params={"run": run.id}, icon=icon)
         st.caption(line, width="content")

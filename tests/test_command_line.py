@@ -60,6 +60,7 @@ def test_the_same_question_gives_the_same_bytes_kept_or_not(twin):
         (["run", "quickstart", "--trace", "absent.jsonl"], "absent.jsonl"),
         (["compare", "quickstart", "nothing-like-it"], "nothing-like-it"),
         (["predict", "quickstart", "--set", "horizon_s=nan"], "horizon_s"),
+        (["import-model", "nowhere/config.json"], "config.json cannot be read"),
     ],
 )
 def test_a_question_at_fault_is_one_sentence_and_status_two(twin, words, said):

@@ -168,6 +168,29 @@ def import_trace(
     _print_rows(table.name, ("what", "figure"), [row for row in rows if row[1] != "None"])
 
 
+@app.command("import-model")
+def import_model(
+    config: Annotated[Path, typer.Argument(help="A config.json of Hugging Face.")],
+    name: Annotated[str | None, typer.Option(help="What deployment.model will call it.")] = None,
+    write: Annotated[bool, typer.Option("--write", help="Add it to data/models.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Read a model's config.json and show it as a file of data/models."""
+    from twin.lab.model_import import import_model as read
+    from twin.lab.model_import import write_model
+
+    found = read(config, name)
+    path = write_model(found) if write else None
+    if as_json:
+        figures = {k: asdict(fact) for k, fact in found.figures.items()}
+        written = str(path) if path else None
+        _print_json({"name": found.name, "figures": figures, "written": written})
+    elif path:
+        out.print(escape(f"{path.name} is written: ask for it as deployment.model={found.name}"))
+    else:
+        sys.stdout.write(found.toml)
+
+
 @app.command()
 def evidence(as_json: AsJson = False) -> None:
     """Put published figures beside the twin's own, with the error of each."""

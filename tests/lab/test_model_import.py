@@ -1,0 +1,152 @@
+import json
+import shutil
+import tomllib
+from dataclasses import replace
+
+import pytest
+
+from twin.lab.estimate import capacity
+from twin.lab.library import DATA, load_facts
+from twin.lab.model_import import ConfigError, import_model, write_model
+from twin.model.shape import load_shape
+from twin.spec import Scenario, with_overrides
+
+# The published figures of DeepSeek-V3, and those of Qwen3-235B.
+V3 = {
+    "model_type": "deepseek_v3", "num_hidden_layers": 61, "first_k_dense_replace": 3,
+    "hidden_size": 7168, "num_attention_heads": 128, "num_key_value_heads": 128,
+    "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+    "v_head_dim": 128, "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8,
+    "moe_intermediate_size": 2048, "intermediate_size": 18432, "vocab_size": 129280,
+    "num_nextn_predict_layers": 1, "max_position_embeddings": 163840, "n_group": 8,
+    "topk_group": 4, "moe_layer_freq": 1, "rope_scaling": {"type": "yarn"},
+}  # fmt: skip
+QWEN3 = {
+    "model_type": "qwen3_moe", "num_hidden_layers": 94, "hidden_size": 4096, "head_dim": 128,
+    "num_attention_heads": 64, "num_key_value_heads": 4, "num_experts": 128,
+    "num_experts_per_tok": 8, "moe_intermediate_size": 1536, "intermediate_size": 12288,
+    "vocab_size": 151936, "max_position_embeddings": 131072, "mlp_only_layers": [],
+    "decoder_sparse_step": 1, "use_sliding_window": False, "sliding_window": None,
+}  # fmt: skip
+
+
+@pytest.fixture
+def config(tmp_path):
+    def write(content, name="config.json"):
+        path = tmp_path / name
+        path.write_text(content if isinstance(content, str) else json.dumps(content), "utf-8")
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize(("given", "known"), [(V3, "deepseek-r1"), (QWEN3, "qwen3-235b")])
+def test_a_config_gives_the_shape_that_is_already_in_data(config, given, known):
+    found = import_model(config(given), known)
+    expected = load_shape(load_facts(), known)
+    assert replace(found.shape, title="") == replace(expected, title="")
+
+
+@pytest.mark.parametrize(("given", "model"), [(V3, "deepseek-r1"), (QWEN3, "qwen3-235b")])
+def test_a_written_model_is_read_back_and_served_like_its_twin(config, tmp_path, given, model):
+    folder = shutil.copytree(
+        DATA, tmp_path / "data", ignore=shutil.ignore_patterns("*.db*", "artifacts")
+    )
+    made = import_model(config(given), "mine")
+    write_model(made, folder / "models")
+    facts = load_facts(folder)
+    assert load_shape(facts, "mine") == made.shape
+    asked = {"deployment.model": "mine"}
+    if model == "deepseek-r1":
+        mine, known = (capacity(with_overrides(Scenario(), {"deployment.model": name}), facts)
+                       for name in ("mine", model))  # fmt: skip
+        assert mine.requests_per_s == known.requests_per_s > 0
+    assert with_overrides(Scenario(), asked).deployment.model == "mine"
+
+
+def test_every_figure_says_where_it_stands(config):
+    tables = tomllib.loads(import_model(config(V3), "mine").toml)
+    units = {k: v["unit"] for k, v in tomllib.loads(
+        (DATA / "models" / "deepseek-r1.toml").read_text("utf-8")).items()}  # fmt: skip
+    assert {k: v["unit"] for k, v in tables.items()} == units
+    assert tables["layers"]["source"] == "num_hidden_layers of config.json"
+    assert tables["layers"]["mark"] == "a"
+    assert tables["most_nodes"]["mark"] == "d"
+
+
+def test_a_model_without_a_name_takes_that_of_its_file_or_folder(config, tmp_path):
+    assert import_model(config(V3, "DeepSeek-V3.1_Base.json")).name == "deepseek-v3-1-base"
+    (tmp_path / "My Model").mkdir()
+    assert import_model(config(V3, "My Model/config.json")).name == "my-model"
+
+
+def test_an_existing_model_is_never_replaced(config, tmp_path):
+    made = import_model(config(V3), "mine")
+    path = write_model(made, tmp_path)
+    path.write_text("kept", "utf-8")
+    with pytest.raises(ConfigError, match=r"mine\.toml is already in .*--name"):
+        write_model(made, tmp_path)
+    assert path.read_text("utf-8") == "kept"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("model_type", None, "model_type is missing: it must be one of deepseek_v2"),
+        ("model_type", "llama", "model_type is 'llama': it must be one of"),
+        ("kv_lora_rank", None, "kv_lora_rank is missing: it must be a whole number, 1 or more"),
+        ("hidden_size", "7168", "hidden_size is '7168': it must be a whole number"),
+        ("hidden_size", True, "hidden_size is 'True'"),
+        ("hidden_size", 10**12, "hidden_size is '1000000000000'"),
+        ("vocab_size", 0, "vocab_size is '0'"),
+        ("num_experts_per_tok", 300, "num_experts_per_tok = 300 must be at most"),
+        ("num_key_value_heads", 8, "num_key_value_heads = 8 must equal"),
+        ("first_k_dense_replace", 62, "first_k_dense_replace is more than num_hidden_layers"),
+        ("topk_group", 9, "topk_group = 9 must be at most n_group, 8"),
+        ("moe_layer_freq", 2, "moe_layer_freq = 2 must be 1"),
+        ("index_topk", 2048, "index_topk = 2048 must be absent"),
+    ],
+)  # fmt: skip
+def test_a_field_at_fault_is_named_with_what_would_be_right(config, field, value, said):
+    given = {k: v for k, v in (V3 | {field: value}).items() if v is not None}
+    with pytest.raises(ConfigError, match=f"^config.json: {said}") as caught:
+        import_model(config(given), "mine")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("num_key_value_heads", 5, "num_key_value_heads = 5 must divide"),
+        ("mlp_only_layers", [3], "mlp_only_layers .* must name the first layers"),
+        ("mlp_only_layers", 3, "mlp_only_layers = 3 must name the first layers"),
+        ("use_sliding_window", True, "use_sliding_window = True must be off"),
+        ("shared_expert_intermediate_size", 1000, "shared_expert_intermediate_size = 1000 must be"),
+    ],
+)
+def test_what_a_shape_cannot_say_is_refused(config, field, value, said):
+    with pytest.raises(ConfigError, match=said):
+        import_model(config(QWEN3 | {field: value}), "mine")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[1]", "one JSON object"),
+        ("{", "not valid JSON"),
+        ('{"a": ' + "9" * 5000 + "}", "not valid JSON"),
+        ("[" * 100_000, "not valid JSON"),
+        (" " * 1_048_577, "larger than 1 MiB"),
+    ],
+    ids=["list", "cut", "digits", "nested", "large"],
+)
+def test_a_file_that_is_no_config_is_one_sentence(config, text, said):
+    with pytest.raises(ConfigError, match=said):
+        import_model(config(text), "mine")
+
+
+def test_a_missing_file_and_a_name_out_of_bounds_are_sentences(config, tmp_path):
+    with pytest.raises(ConfigError, match=r"nowhere\.json cannot be read"):
+        import_model(tmp_path / "nowhere.json", "mine")
+    with pytest.raises(ConfigError, match="lower-case letters"):
+        import_model(config(V3), "../mine")

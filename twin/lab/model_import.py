@@ -1,0 +1,280 @@
+"""A model's shape from its `config.json` of Hugging Face: one file of data/models.
+
+Families whose fields are known here are read, all others refused: in a family nobody looked at, a
+field may mean something else. It knows nothing about weights, tokenizers or speed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, NoReturn
+
+import tomli_w
+
+from twin.facts import Fact
+from twin.lab.library import DATA
+from twin.model.shape import Shape
+
+CONFIG_BYTES_MAX = 1024 * 1024
+SIZE_MAX = 10**8  # of any count in a config: more is a slip of the pen
+MLA_FAMILIES = ("deepseek_v2", "deepseek_v3", "kimi_k2")
+GQA_FAMILIES = ("qwen3_moe", "qwen2_moe", "glm4_moe", "mixtral")
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+NOTES = {
+    "attention": "mla: multi-head latent attention; gqa: grouped-query attention",
+    "layers": "all decoder layers, the dense ones first",
+    "q_lora": "0: the query has no low-rank step",
+    "nope_dim": "query and key dimension of a head, without position in MLA",
+    "rope_dim": "query and key dimension of a head with position, of its own in MLA alone",
+    "value_dim": "value dimension of a head",
+    "mtp_layers": "multi-token-prediction modules that were released",
+    "most_nodes": "nodes that the router lets a token's experts be on; top_k: no limit",
+}
+UNITS = {
+    "title": "", "attention": "", "layers": "layers", "dense_layers": "layers", "heads": "heads",
+    "kv_heads": "heads", "routed_experts": "experts", "shared_experts": "experts",
+    "top_k": "experts", "vocabulary": "tokens", "mtp_layers": "layers", "max_context": "tokens",
+    "most_nodes": "nodes",
+}  # fmt: skip
+
+
+class ConfigError(ValueError):
+    """A config that cannot become a model: one sentence naming the field and what is right."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedModel:
+    """A model read from a config: its name in data/models, and every figure with its source."""
+
+    name: str
+    figures: Mapping[str, Fact]  # by field of Shape, in its order
+
+    @property
+    def shape(self) -> Shape:
+        """The shape these figures come to."""
+        return Shape(**{name: fact.value for name, fact in self.figures.items()})
+
+    @property
+    def toml(self) -> str:
+        """The text of data/models/<name>.toml."""
+        tables = {}
+        for name, fact in self.figures.items():
+            table = {
+                "value": fact.value,
+                "unit": fact.unit,
+                "source": fact.source,
+                "mark": fact.mark,
+            }
+            tables[name] = table | ({"note": fact.note} if fact.note else {})
+        head = "# Shape of a model, made by `python -m twin import-model`; all sizes are counts."
+        return f"{head}\n\n{tomli_w.dumps(tables)}"
+
+
+def import_model(path: Path, name: str | None = None) -> ImportedModel:
+    """The model of a config file; raises ConfigError with one sentence.
+
+    Without a name it takes the file's, or its folder's when the file is called config.json.
+    """
+    if name is None:
+        stem = path.resolve().parent.name if path.stem == "config" else path.stem
+        name = re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")[:64].strip("-")
+    if not NAME.fullmatch(name):
+        raise ConfigError(
+            f"--name {name!r} must be lower-case letters, digits and hyphens, like deepseek-r1"
+        )
+    return ImportedModel(name, _Config(_read(path), path.name).figures(name))
+
+
+def write_model(model: ImportedModel, folder: Path = DATA / "models") -> Path:
+    """Write the model as a new file of data/models; an existing one is never replaced."""
+    path = folder / f"{model.name}.toml"
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(model.toml)
+    except FileExistsError:
+        raise ConfigError(
+            f"{path.name} is already in {folder.name}: choose another --name, or delete it first"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
+    return path
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            data = file.read(CONFIG_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    if len(data) > CONFIG_BYTES_MAX:
+        raise ConfigError(f"{path.name} is larger than 1 MiB: no config.json of a model is")
+    try:
+        config = json.loads(data.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path.name} is not text in UTF-8, so it is no config.json") from None
+    except (ValueError, RecursionError) as error:  # ValueError: also a number of too many digits
+        raise ConfigError(f"{path.name} is not valid JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise ConfigError(f"{path.name} must hold one JSON object, as a model's config.json does")
+    return config
+
+
+class _Config:
+    """A config as it is turned into figures: each field is checked where it is read."""
+
+    def __init__(self, table: Mapping[str, Any], file: str) -> None:
+        self.table = table
+        self.file = file
+        known = (*MLA_FAMILIES, *GQA_FAMILIES)
+        self.family = table.get("model_type")
+        if self.family not in known:
+            said = f"model_type is {self.family!r}" if self.family else "model_type is missing"
+            raise ConfigError(f"{file}: {said}: it must be one of {', '.join(known)}")
+
+    def figures(self, title: str) -> dict[str, Fact]:
+        """Every field of a Shape, with where it stands in the config."""
+        self._refuse_other_layers()
+        found = {"title": Fact(title, "", f"name given to {self.file}", "e")}
+        found |= self._mla() if self.family in MLA_FAMILIES else self._gqa()
+        found |= self._experts()
+        found |= {
+            "layers": self._count("num_hidden_layers"),
+            "hidden": self._count("hidden_size"),
+            "vocabulary": self._count("vocab_size"),
+            "max_context": self._count("max_position_embeddings"),
+            "mtp_layers": self._count("num_nextn_predict_layers", low=0, absent=0),
+            "dense_layers": self._dense_layers(),
+        }
+        if found["dense_layers"].value > found["layers"].value:
+            self._fail("first_k_dense_replace", "is more than num_hidden_layers")
+        found["dense_intermediate"] = (
+            self._count("intermediate_size")
+            if found["dense_layers"].value
+            else self._derived(0, "no layer is dense")
+        )
+        return {
+            f.name: Fact(
+                found[f.name].value,
+                UNITS.get(f.name, "values"),
+                found[f.name].source,
+                found[f.name].mark,
+                NOTES.get(f.name, ""),
+            )
+            for f in fields(Shape)
+        }
+
+    def _mla(self) -> dict[str, Fact]:
+        heads = self._count("num_attention_heads")
+        kv_heads = self._count("num_key_value_heads", absent=heads.value)
+        if kv_heads.value != heads.value:
+            self._fail("num_key_value_heads", f"must equal num_attention_heads, {heads.value}: "
+                       "in latent attention every head has keys of its own")  # fmt: skip
+        return {
+            "attention": self._derived("mla", f"model_type {self.family}"),
+            "heads": heads,
+            "kv_heads": kv_heads,
+            "q_lora": self._count("q_lora_rank", low=0, absent=0),
+            "kv_lora": self._count("kv_lora_rank"),
+            "nope_dim": self._count("qk_nope_head_dim"),
+            "rope_dim": self._count("qk_rope_head_dim"),
+            "value_dim": self._count("v_head_dim"),
+        }
+
+    def _gqa(self) -> dict[str, Fact]:
+        heads, hidden = self._count("num_attention_heads"), self._count("hidden_size")
+        kv_heads = self._count("num_key_value_heads", absent=heads.value)
+        if heads.value % kv_heads.value:
+            self._fail("num_key_value_heads", f"must divide num_attention_heads, {heads.value}")
+        if self.table.get("head_dim") is None and hidden.value % heads.value:
+            self._fail("head_dim", "is missing, and hidden_size is no multiple of the heads")
+        size = self._count("head_dim", absent=hidden.value // heads.value)
+        none = self._derived(0, f"{self.family} has no latent attention")
+        return {
+            "attention": self._derived("gqa", f"model_type {self.family}"),
+            "heads": heads,
+            "kv_heads": kv_heads,
+            "q_lora": none,
+            "kv_lora": none,
+            "nope_dim": size,
+            "rope_dim": self._derived(0, "the positional part is within the head's dimension"),
+            "value_dim": size,
+        }
+
+    def _experts(self) -> dict[str, Fact]:
+        names = ("n_routed_experts", "num_experts", "num_local_experts")
+        named = next((n for n in names if self.table.get(n) is not None), names[0])
+        routed, top_k = self._count(named), self._count("num_experts_per_tok")
+        if top_k.value > routed.value:
+            self._fail("num_experts_per_tok", f"must be at most {named}, {routed.value}")
+        width = "intermediate_size" if self.family == "mixtral" else "moe_intermediate_size"
+        size = self._count(width)
+        shared = self._count("n_shared_experts", low=0, absent=0)
+        if self.table.get("shared_expert_intermediate_size"):
+            wide = self._count("shared_expert_intermediate_size").value
+            if wide % size.value:
+                self._fail("shared_expert_intermediate_size", f"must be a multiple of {width}, "
+                           f"{size.value}: shared experts are as wide as routed ones")  # fmt: skip
+            shared = self._derived(
+                wide // size.value, f"shared_expert_intermediate_size / {width} of {self.file}"
+            )
+        return {
+            "routed_experts": routed,
+            "top_k": top_k,
+            "expert_intermediate": size,
+            "shared_experts": shared,
+            "most_nodes": self._most_nodes(top_k.value),
+        }
+
+    def _most_nodes(self, top_k: int) -> Fact:
+        """A router that limits groups does so for nodes: arXiv 2412.19437 section 2.1.2."""
+        groups = self._count("n_group", absent=1).value
+        limit = self._count("topk_group", absent=groups).value
+        if limit > groups:
+            self._fail("topk_group", f"must be at most n_group, {groups}")
+        if limit == groups:
+            return self._derived(top_k, "the router limits no groups: num_experts_per_tok")
+        return self._derived(min(limit, top_k), f"topk_group of {self.file}, a group to a node")
+
+    def _dense_layers(self) -> Fact:
+        if "first_k_dense_replace" in self.table:
+            return self._count("first_k_dense_replace", low=0)
+        dense = self.table.get("mlp_only_layers") or []
+        if dense != list(range(len(dense) if isinstance(dense, list) else 0)):
+            self._fail("mlp_only_layers", "must name the first layers, like [0, 1], or none")
+        if self.family in MLA_FAMILIES:
+            self._fail("first_k_dense_replace", "is missing: it must be a whole number, 0 or more")
+        return self._derived(len(dense), f"mlp_only_layers of {self.file}")
+
+    def _refuse_other_layers(self) -> None:
+        """Layers that are not all alike, which a Shape cannot say."""
+        for name in ("moe_layer_freq", "decoder_sparse_step"):
+            if self.table.get(name) not in (None, 1):
+                self._fail(name, "must be 1: every layer after the dense ones has experts")
+        if self.table.get("use_sliding_window") or (
+            self.family == "mixtral" and self.table.get("sliding_window")
+        ):
+            name = "use_sliding_window" if "use_sliding_window" in self.table else "sliding_window"
+            self._fail(name, "must be off: attention over part of the context is not modelled")
+        if self.table.get("index_topk") is not None:
+            self._fail("index_topk", "must be absent: sparse attention is not modelled")
+
+    def _count(self, name: str, low: int = 1, absent: int | None = None) -> Fact:
+        value = self.table.get(name)
+        if value is None and absent is not None:
+            return self._derived(absent, f"{self.file} has no {name}")
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= SIZE_MAX:
+            said = "is missing" if value is None else f"is {str(value)[:40]!r}"
+            self._fail(name, f"{said}: it must be a whole number, {low} or more")
+        return Fact(value, "", f"{name} of {self.file}", "a")
+
+    def _derived(self, value: int | str, source: str) -> Fact:
+        return Fact(value, "", source, "d")
+
+    def _fail(self, name: str, why: str) -> NoReturn:
+        given = self.table.get(name)
+        shown = "" if given is None or why.startswith("is ") else f" = {str(given)[:40]}"
+        raise ConfigError(f"{self.file}: {name}{shown} {why}")

@@ -244,9 +244,8 @@ def test_the_pins_are_shown_whole(app, store):
     run = done(store, scenario())
     opened(app, run, "Scenario")
     row = store.runs.get(run)
-    assert {row.scenario, row.result_digest, row.facts_digest, run} <= set(
-        app.dataframe[0].value.Value
-    )
+    shown = {value.strip("`") for value in app.table[0].value.Value}
+    assert {row.scenario, row.result_digest, row.facts_digest, run} <= shown
 
 
 # The record.

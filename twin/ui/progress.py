@@ -139,17 +139,10 @@ def _numbers(row: RunRow, scenario: Scenario) -> None:
     if 0.02 < row.progress < 1.0:
         left_s = elapsed_s * (1 - row.progress) / row.progress
         said.append(f"about {words.duration(max(1, round(left_s)))} to go")
-    said.append(
-        f"{three_figures(now.get('arrived', 0) / elapsed_s)} requests per wall second"
-    )
+    said.append(f"{three_figures(now.get('arrived', 0) / elapsed_s)} requests per wall second")
     if now.get("rejected"):
         said.append(f"{now['rejected']:,.0f} rejected")
     st.caption(" · ".join(said))
-
-
-def _roughly(seconds: float) -> str:
-    """A wall time for people: whole seconds, from two minutes on whole minutes."""
-    return f"{seconds / 60:,.0f} min" if seconds >= 120 else f"{max(1, seconds):.0f} s"
 
 
 def ended_without_results(row: RunRow, scenario: Scenario) -> None:

@@ -240,7 +240,7 @@ def about(row: RunRow, scenario: Scenario) -> None:
             st.caption(f"Figures: {scenario.source}")
     with right:
         st.subheader("What pins the answer", anchor=False)
-        st.dataframe(_pins(row), hide_index=True)
+        st.table(_pins(row), border="horizontal", hide_index=True, hide_header=True)
     st.subheader("Every field", anchor=False)
     st.dataframe(_fields(scenario), hide_index=True, height=420)
 
@@ -257,7 +257,7 @@ def _pins(row: RunRow) -> list[dict[str, str]]:
         "Ended": ended,
         "Wall time": f"{row.wall_s:.2f} s" if row.wall_s is not None else NOTHING,
     }
-    return [{"": name, "Value": value} for name, value in pairs.items()]
+    return [{"": name, "Value": f"`{value}`"} for name, value in pairs.items()]
 
 
 def _fields(scenario: Scenario) -> list[dict[str, Any]]:

@@ -61,6 +61,7 @@ def test_the_same_question_gives_the_same_bytes_kept_or_not(twin):
         (["compare", "quickstart", "nothing-like-it"], "nothing-like-it"),
         (["predict", "quickstart", "--set", "horizon_s=nan"], "horizon_s"),
         (["import-model", "nowhere/config.json"], "config.json cannot be read"),
+        (["calibrate", "--points", "README.md"], "README.md, line 1: no column is called quantity"),
     ],
 )
 def test_a_question_at_fault_is_one_sentence_and_status_two(twin, words, said):

@@ -219,24 +219,44 @@ def evidence(as_json: AsJson = False) -> None:
 
 @app.command()
 def calibrate(
-    write: Annotated[bool, typer.Option(help="Replace data/calibration.toml.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Replace data/calibration.toml.")] = False,
+    points: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.csv", help="Fit to figures you measured, not published ones."),
+    ] = None,
+    private: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE.toml", help="Keep that private fit here.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Fit the few constants of the model to the published rows that calibrate."""
     from twin.lab.calibrate import calibrate as fitted
     from twin.lab.calibrate import write_calibration
     from twin.lab.library import load_facts
+    from twin.lab.points import check_options, fit_points, write_private
 
+    check_options(points, private, write)
+    untouched: Sequence[str] = ()
     with err.status("fitting"):
-        fit = fitted(load_facts())
+        if points is None:
+            fit = fitted(load_facts())
+        else:
+            found = fit_points(points, load_facts())
+            fit, untouched = found.fit, found.untouched
     if write:
         write_calibration(fit)
+    if private:
+        write_private(found, private)
     if as_json:
-        _print_json(asdict(fit))
+        _print_json(asdict(fit) | ({"untouched": untouched} if points else {}))
         return
-    _print_rows("Constants", ("constant", "value"), [(k, f"{v:g}") for k, v in fit.values.items()])
+    kept = {name: "as before: no point informs it" for name in untouched}
+    rows = [(k, f"{v:g}", kept.get(k, "")) for k, v in fit.values.items()]
+    _print_rows("Constants", ("constant", "value", ""), rows)
     errors = [(k, f"{100 * v:+.1f} %") for k, v in fit.errors.items()]
     _print_rows("Rows fitted to", ("row", "error"), errors)
+    if private:
+        out.print(escape(f"to use it: TWIN_CALIBRATION={private}"))
 
 
 @app.command()

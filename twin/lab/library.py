@@ -7,6 +7,7 @@ database; `seed_library` hands it the presets.
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
-from twin.facts import Facts, facts_from_tables
+from twin.facts import FactError, Facts, facts_from_tables
 from twin.spec import SCHEMA_VERSION, Scenario, SpecError, field_unit, parse_scenario
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "data"
 SCENARIOS = ROOT / "scenarios"
+CALIBRATION_VARIABLE = "TWIN_CALIBRATION"  # a private copy of the fitted constants
 NOT_FACTS = {"published"}  # lists of measured rows, read by lab.evidence
 FIRST_PRESET = "quickstart"
 SCENARIO_BYTES_MAX = 256 * 1024  # of a file, or of what a link unpacks to
@@ -39,9 +41,17 @@ class Preset:
     path: Path
 
 
-@lru_cache(maxsize=4)
 def load_facts(folder: Path = DATA) -> Facts:
-    """All facts below a folder; `chips/ascend-910c.toml` becomes `chips.ascend-910c.*`."""
+    """All facts below a folder; `chips/ascend-910c.toml` becomes `chips.ascend-910c.*`.
+
+    Where TWIN_CALIBRATION names a file, its constants replace those of calibration.toml. Read
+    once per process. Raises FactError for a broken file.
+    """
+    return _facts_of(folder, os.environ.get(CALIBRATION_VARIABLE, ""))
+
+
+@lru_cache(maxsize=4)
+def _facts_of(folder: Path, calibration: str) -> Facts:
     tables: dict[str, Any] = {}
     for path in sorted(folder.rglob("*.toml")):
         *parents, stem = path.relative_to(folder).with_suffix("").parts
@@ -51,7 +61,31 @@ def load_facts(folder: Path = DATA) -> Facts:
         for part in parents:
             here = here.setdefault(part, {})
         here[stem] = tomllib.loads(path.read_text("utf-8"))
+    if calibration:
+        tables["calibration"] = _private(Path(calibration), tables["calibration"])
     return facts_from_tables(tables)
+
+
+def _private(path: Path, known: dict[str, Any]) -> dict[str, Any]:
+    """Calibration tables with those of a private copy in their place."""
+    here = f"{CALIBRATION_VARIABLE} = {path}"
+    try:
+        own = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise FactError(f"{here} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:  # ValueError: also text that is not UTF-8
+        said = str(error).replace("\n", " ")
+        raise FactError(f"{here} is not valid TOML: {said}") from None
+    for name, table in own.items():
+        if name not in known:
+            raise FactError(f"{here}: {name} is no constant: take some of {', '.join(known)}")
+        low, high, unit = (known[name][key] for key in ("low", "high", "unit"))
+        value = table.get("value") if isinstance(table, dict) else None
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise FactError(f"{here}: {name} has no value that is a number")
+        if not low <= value <= high or table.get("unit") != unit:
+            raise FactError(f"{here}: {name} must be {low:g} to {high:g} in unit {unit!r}")
+    return known | own
 
 
 @lru_cache(maxsize=4)

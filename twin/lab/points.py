@@ -1,0 +1,275 @@
+"""Points someone measured: a CSV file in, a private copy of the fitted constants out.
+
+The copy lies beside nobody's data: `TWIN_CALIBRATION` names it (lab.library lays it over the
+facts). A constant that no point informs keeps its value, and the file says so. Which constants
+there are, their bounds and their meaning is calibrate's business; what a quantity means, that of
+evidence.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomli_w
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from twin.facts import FactError, Facts
+from twin.hardware.chip import load_chip
+from twin.lab.ask import scenario_named, settings_from
+from twin.lab.calibrate import CALIBRATION, CONSTANTS, Constant, Fit, with_constants
+from twin.lab.evidence import Row, answer_row
+from twin.spec import Scenario, SpecError, field_info, pools, with_overrides
+
+POINTS_MAX = 128
+FILE_BYTES_MAX = 1024 * 1024
+INFORMS = 1e-4  # change of an answer, relative, when a constant moves by 1 % of its range
+# What a constant's whole range costs as a relative error: it stays near its present value unless
+# figures measured to about 1 % speak against that, so a few points do not drive it to a bound.
+HOLD = 0.01
+COLUMNS = ("quantity", "value", "preset", "weight", "ep", "tokens", "note")
+# quantity: (measure of lab.evidence, unit, role that must be deployed; "": a collective alone)
+QUANTITIES = {
+    "decode_tpot_ms": ("decode.tpot", "ms", "decode"),
+    "decode_iteration_ms": ("decode.iteration", "ms", "decode"),
+    "decode_layer_us": ("decode.layer", "us", "decode"),
+    "decode_tokens_per_s_per_npu": ("decode.throughput", "tokens/s", "decode"),
+    "prefill_batch_ms": ("prefill.batch", "ms", "prefill"),
+    "prefill_layer_us": ("prefill.layer", "us", "prefill"),
+    "prefill_tokens_per_s_per_npu": ("prefill.throughput", "tokens/s", "prefill"),
+    "dispatch_us": ("exchange.dispatch", "us", ""),
+    "combine_us": ("exchange.combine", "us", ""),
+}
+
+
+class PointsError(ValueError):
+    """Points that cannot be fitted to: one sentence naming the file, the line and what is right."""
+
+
+@dataclass(frozen=True)
+class PrivateFit:
+    """A fit to someone's own points, and which constants the points say nothing about."""
+
+    fit: Fit
+    untouched: tuple[str, ...]
+    points: str  # name of the file
+
+
+def check_options(points: Path | None, private: Path | None, write: bool) -> None:
+    """Raise PointsError where a private fit would be lost among published rows, or they in it."""
+    if points and write:
+        raise PointsError("--write is for published rows: keep a fit to --points with --out FILE")
+    if private and not points:
+        raise PointsError("--out keeps a private fit: name what you measured with --points FILE")
+    if private:
+        _refuse_published(private)
+
+
+def read_points(path: Path, facts: Facts) -> list[Row]:
+    """The points of a CSV file as rows that calibrate; a row's id is `line N: quantity`.
+
+    Columns: `quantity` and `value`; where wanted `preset` (a key or a scenario file), `weight`,
+    `note`, `ep` and `tokens` (dies and tokens of each, for dispatch and combine), and any field of
+    a scenario by its dotted name. An empty cell leaves the field as it is. Raises PointsError.
+    """
+    reader = csv.DictReader(io.StringIO(_text(path), newline=""), strict=True)
+    rows: list[Row] = []
+    try:
+        heads = [head.strip() for head in reader.fieldnames or []]
+        reader.fieldnames = heads
+        _check_heads(heads, path.name)
+        for cells in reader:
+            here = f"{path.name}, line {reader.line_num}"
+            if len(rows) == POINTS_MAX:
+                raise PointsError(f"{here}: more than {POINTS_MAX} points: keep as many")
+            rows.append(_row(cells, here, reader.line_num, facts))
+    except csv.Error as error:
+        said = f"line {reader.line_num + 1}: {error}"
+        raise PointsError(f"{path.name}, {said}: it must be comma-separated") from None
+    if not rows:
+        raise PointsError(f"{path.name} holds no point: write one below its line of column names")
+    return rows
+
+
+def fit_points(path: Path, facts: Facts, constants: Sequence[Constant] = CONSTANTS) -> PrivateFit:
+    """Constants that fit a file of measured points best, from their present values on.
+
+    Least squares over signed relative errors. Raises PointsError, with the line, for a point
+    that the twin cannot answer.
+    """
+    rows = read_points(path, facts)
+    low = np.array([c.low for c in constants])
+    span = np.array([c.high for c in constants]) - low
+    held = np.array([facts[f"calibration.{c.name}"].value for c in constants], np.float64)
+    start = np.clip((held - low) / span, 1e-6, 1.0 - 1e-6)
+    weights = np.array([float(row.args.get("weight", 1.0)) for row in rows])
+
+    def errors(x: NDArray[np.float64], at: Sequence[int]) -> NDArray[np.float64]:
+        moved = {constants[i].name: float(low[i] + v * span[i]) for i, v in zip(at, x, strict=True)}
+        known = with_constants(facts, moved)
+        return np.array([_answer(row, known, path.name) / row.value - 1.0 for row in rows])
+
+    everyone = range(len(constants))
+    base = errors(start, everyone)
+    informed = []
+    for i in everyone:
+        near = start.copy()
+        near[i] += 0.01 if start[i] < 0.5 else -0.01
+        if np.abs(errors(near, everyone) - base).max() > INFORMS:
+            informed.append(i)
+    if not informed:
+        raise PointsError(f"{path.name}: no constant moves any of these figures: add other points")
+    begin = start[informed]
+    found = least_squares(
+        lambda x: np.append(weights * errors(x, informed), HOLD * (x - begin)),
+        begin, bounds=(0.0, 1.0), diff_step=1e-4, x_scale=0.1,
+    )  # fmt: skip
+    values = {c.name: float(v) for c, v in zip(constants, held, strict=True)}
+    for i, x in zip(informed, found.x, strict=True):
+        values[constants[i].name] = float(f"{low[i] + x * span[i]:.4g}")
+    known = with_constants(facts, values)
+    after = {row.id: _answer(row, known, path.name) / row.value - 1.0 for row in rows}
+    untouched = tuple(c.name for i, c in enumerate(constants) if i not in informed)
+    return PrivateFit(Fit(values, after), untouched, path.name)
+
+
+def private_text(found: PrivateFit, constants: Sequence[Constant] = CONSTANTS) -> str:
+    """The private copy as TOML, in the form of data/calibration.toml."""
+    tables = {
+        c.name: {
+            "value": found.fit.values[c.name],
+            "unit": c.unit,
+            "source": "no point informs it: as before"
+            if c.name in found.untouched
+            else f"least squares over {len(found.fit.errors)} points of {found.points}",
+            "mark": "f",
+            "note": c.meaning,
+        }
+        for c in constants
+        if c.name in found.fit.values
+    }
+    return (
+        "# A private copy of the fitted constants, made by `python -m twin calibrate --points`.\n"
+        "# To use it, name this file in TWIN_CALIBRATION.\n"
+        f"# Mean absolute error of its points: {found.fit.error_mean:.1%}.\n\n"
+        + tomli_w.dumps(tables)
+    )
+
+
+def write_private(found: PrivateFit, path: Path) -> None:
+    """Write the private copy; raises PointsError where it cannot be written."""
+    _refuse_published(path)
+    try:
+        path.write_text(private_text(found), "utf-8")
+    except OSError as error:
+        raise PointsError(f"--out {path} cannot be written: {error.strerror}") from None
+
+
+def _refuse_published(path: Path) -> None:
+    if path.resolve() == CALIBRATION.resolve():
+        raise PointsError("--out may not be data/calibration.toml: that is of published rows")
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise PointsError(f"{path} cannot be read: {error.strerror}") from None
+    if len(data) > FILE_BYTES_MAX:
+        raise PointsError(f"{path.name} is larger than 1 MiB: {POINTS_MAX} points are less")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise PointsError(f"{path.name} is not text in UTF-8, so it is no CSV file") from None
+
+
+def _check_heads(heads: Sequence[str], file: str) -> None:
+    for needed in COLUMNS[:2]:
+        if needed not in heads:
+            raise PointsError(f"{file}, line 1: no column is called {needed}: name the columns")
+    for head in heads:
+        if head not in COLUMNS and field_info(head) is None:
+            raise PointsError(
+                f"{file}, line 1: column {head[:40]!r} must be one of {', '.join(COLUMNS)}, or a "
+                "field of a scenario like deployment.decode.batch_per_npu"
+            )
+        if heads.count(head) > 1:
+            raise PointsError(f"{file}, line 1: two columns are called {head!r}: keep one")
+
+
+def _row(cells: Mapping[str | None, Any], here: str, line: int, facts: Facts) -> Row:
+    if None in cells or None in cells.values():
+        raise PointsError(f"{here}: it must have a cell, if an empty one, for each column")
+    told = {str(k): v.strip() for k, v in cells.items() if v.strip()}
+    quantity = told.get("quantity", "")
+    if quantity not in QUANTITIES:
+        known = ", ".join(QUANTITIES)
+        raise PointsError(f"{here}: quantity {quantity[:40]!r} must be one of {known}")
+    measure, unit, role = QUANTITIES[quantity]
+    args: dict[str, float] = {"weight": _number(told, "weight", here, "1")}
+    try:
+        scenario = scenario_named(told["preset"]) if "preset" in told else Scenario()
+        settings = settings_from([f"{k}={v}" for k, v in told.items() if k not in COLUMNS])
+        asked = with_overrides(scenario, settings)
+    except SpecError as error:
+        raise PointsError(f"{here}: {error}") from None
+    if not role:
+        args |= {k: _number(told, k, here) for k in ("ep", "tokens")}
+        s = asked.supernode
+        dies = s.nodes * s.npus_per_node * load_chip(facts, s.chip).dies_per_npu
+        if args["ep"] != int(args["ep"]) or not 2 <= args["ep"] <= dies:
+            raise PointsError(f"{here}: ep must be a whole number from 2 to the {dies} dies")
+    elif role not in {name for name, *_ in pools(asked)}:
+        mode = asked.deployment.mode
+        raise PointsError(f"{here}: deployment.mode = {mode!r} has no {role} pool to measure")
+    _refuse_unsteady(asked, role, here)
+    return Row(
+        id=f"line {line}: {quantity}", system="", regime="", quantity=quantity, unit=unit,
+        value=_number(told, "value", here), basis="", measure=measure, calibrates=True,
+        source=here, mark="m", scenario=_flat(asked.model_dump(mode="json")), args=args,
+    )  # fmt: skip
+
+
+def _refuse_unsteady(asked: Scenario, role: str, here: str) -> None:
+    """A point is a steady state of fixed lengths without reuse: nothing else has a formula."""
+    w = asked.workload
+    if role and (w.lengths != "fixed" or w.arrivals == "trace"):
+        raise PointsError(f"{here}: workload.lengths must be fixed, and no trace: give the lengths")
+    if role == "prefill" and w.prefix != "none" and asked.memory_pool.enabled:
+        raise PointsError(f"{here}: workload.prefix must be none: prefill is measured unshared")
+
+
+def _number(told: Mapping[str, str], name: str, here: str, absent: str = "") -> float:
+    text = told.get(name, absent)
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0.0 < value < 1e15:
+        raise PointsError(f"{here}: {name} {text[:40]!r} must be a number above 0")
+    return value
+
+
+def _flat(table: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        found |= _flat(value, f"{path}{key}.") if isinstance(value, dict) else {path + key: value}
+    return found
+
+
+def _answer(row: Row, facts: Facts, file: str) -> float:
+    try:
+        return answer_row(row, facts)
+    except (ValueError, FactError) as error:
+        # Only the rooms' own errors are sentences; anything else is a fault of the twin.
+        if not type(error).__module__.startswith("twin."):
+            raise
+        raise PointsError(f"{file}, {row.id}: {error}") from None

@@ -89,3 +89,24 @@ def test_what_a_trace_leaves_out_is_among_the_notes():
     answer = simulate(small(settings), load_facts(), trace)
     assert answer.summary["requests"] == 2
     assert "1 requests: after the horizon" in answer.notes
+
+
+def test_a_silent_stretch_is_passed_over_and_still_counted():
+    quiet = run({"workload.rate_req_per_s": 0.05, "horizon_s": 400.0, "warmup_s": 0.0})
+    assert quiet.valid
+    windows = quiet.tables["windows"]
+    held = sum(windows[f"{place}"].sum() for place in ("decode_running", "prefill_running"))
+    inside = quiet.summary["concurrency_mean"] * windows.height
+    assert held <= inside  # an empty stretch weighs as much as a busy one
+    assert quiet.summary["concurrency_mean"] < 1
+
+
+def test_a_run_that_would_not_fit_in_memory_is_refused_before_it_starts(monkeypatch):
+    monkeypatch.setattr("twin.engine.setup.MOST_BYTES", 1e3)
+    with pytest.raises(ScenarioError, match="GB of memory"):
+        simulate(small(), load_facts())
+
+
+def test_a_horizon_shorter_than_the_stays_is_said():
+    notes = run({"workload.output_tokens": 4000, "horizon_s": 4.0, "warmup_s": 1.0}).notes
+    assert any("still inside" in note or "No request finished" in note for note in notes)

@@ -1,6 +1,7 @@
 """In a real browser: a draft survives a reload, travels in its link, and fits a phone."""
 
 import pytest
+from playwright.sync_api import expect
 
 RATE = "Request rate (req/s)"
 pytestmark = pytest.mark.browser
@@ -29,14 +30,14 @@ def test_an_edited_draft_survives_a_reload_and_travels_in_its_link(app_url, page
     set_rate(page, "77", "77.0 req/s")
     page.reload()
     rate(page).wait_for()
-    assert rate(page).input_value() == "77"
+    expect(rate(page)).to_have_value("77")
     page.get_by_role("button", name="Copy link").click()
     page.get_by_text("Link copied").wait_for()
     link = page.evaluate("navigator.clipboard.readText()")
     other = browser.new_context().new_page()
     open_page(other, link)
     rate(other).wait_for()
-    assert rate(other).input_value() == "77"
+    expect(rate(other)).to_have_value("77")
     other.context.close()
 
 
@@ -49,10 +50,10 @@ def test_undo_takes_back_an_edit_and_a_page_change_keeps_one(app_url, page):
     page.get_by_role("heading", name="Deployment", level=1).wait_for()
     page.get_by_role("link", name="Workload").first.click()
     rate(page).wait_for()
-    assert rate(page).input_value() == "77"
+    expect(rate(page)).to_have_value("77")
     page.get_by_test_id("stButton").first.get_by_role("button").click()
     page.get_by_text("77.0 req/s").wait_for(state="hidden")
-    assert rate(page).input_value() == first
+    expect(rate(page)).to_have_value(first, timeout=20_000)
 
 
 @pytest.mark.parametrize("address", ["", "workload", "deployment"])

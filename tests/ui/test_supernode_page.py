@@ -32,10 +32,14 @@ def says(canvas, name, value):
 def set_row(page: Page, row: int, value: str):
     """Type into the value column of the spec's table."""
     table = page.get_by_test_id("stDataFrame").first
-    table.scroll_into_view_if_needed()
-    box = table.bounding_box()
-    page.mouse.dblclick(box["x"] + 230, box["y"] + 35 + 33 * row + 16)
     editor = page.get_by_test_id("glide-cell-editor").or_(page.locator(".gdg-input")).first
+    for _ in range(6):  # a table that is redrawn meanwhile swallows the clicks
+        table.scroll_into_view_if_needed()
+        box = table.bounding_box()
+        page.mouse.dblclick(box["x"] + 230, box["y"] + 35 + 33 * row + 16)
+        page.wait_for_timeout(700)
+        if editor.is_visible():
+            break
     editor.fill(value)
     editor.press("Enter")
 

@@ -41,7 +41,13 @@ from twin.engine.world import (
 def advance(world: World, cursor: np.ndarray, first_step: int, last_step: int) -> None:
     """Run steps first_step..last_step - 1; `cursor` i8[1] is the router's place in the stream."""
     settings = world.settings
-    for k in range(first_step, last_step):
+    k = first_step
+    while k < last_step:
+        idle = idle_until(world, k, last_step)
+        if idle > k:
+            sample_idle(world, k, idle)
+            k = idle
+            continue
         t0 = k * settings.step_s
         t1 = min((k + 1) * settings.step_s, settings.horizon_s)
         arrivals(world, t0, t1)
@@ -57,6 +63,41 @@ def advance(world: World, cursor: np.ndarray, first_step: int, last_step: int) -
             if settings.has_decode:
                 decode(world, t1)
         sample(world, t1)
+        k += 1
+
+
+@njit(cache=True)
+def idle_until(world: World, step: int, last_step: int) -> int:
+    """The step in which the next request arrives while nobody is inside, else `step` itself."""
+    settings = world.settings
+    count = world.record.counters
+    ended = count[FINISHED_DECODE] + count[FINISHED_PREFILL]
+    ended += count[REJECTED_ROUTER] + count[REJECTED_DECODE]
+    arrived = count[ARRIVED]
+    if settings.closed_loop or arrived > ended:
+        return step
+    arrival_s = world.request.arrival_s
+    if arrived == arrival_s.size:
+        return last_step
+    # A step early: an arrival on a border belongs to the step that ends there.
+    return max(step, min(int(arrival_s[arrived] / settings.step_s) - 1, last_step))
+
+
+@njit(cache=True)
+def sample_idle(world: World, first_step: int, last_step: int) -> None:
+    """Count the ends of steps in which nobody was inside: only the memory pool holds anything."""
+    settings = world.settings
+    windows = world.record.windows
+    last = windows.shape[0] - 1
+    fill = pool_fill(world)
+    for k in range(first_step, last_step):
+        t1 = min((k + 1) * settings.step_s, settings.horizon_s)
+        w = window_of(t1 - 0.5 * settings.step_s, settings.horizon_s, last)
+        windows[w, SAMPLES] += 1.0
+        windows[w, POOL_USED] += fill
+        if t1 > settings.warmup_s:
+            windows[last, SAMPLES] += 1.0
+            windows[last, POOL_USED] += fill
 
 
 @njit(cache=True)

@@ -136,7 +136,7 @@ def _happenings(world: w.World, arrived: int, count: int) -> dict[str, np.ndarra
     first, finish = r.transfer_end_s[:arrived], r.finish_s[:arrived]
     seen = first <= horizon_s
     done = finish <= horizon_s
-    several = done & (r.output_tokens[:arrived] > 1)
+    several = done & (r.output_tokens[:arrived] > 1) & bool(world.settings.has_decode)
     at_first, at_finish = window(first[seen]), window(finish[several])
     tpot = (finish[several] - first[several]) / (r.output_tokens[:arrived][several] - 1)
     rejected = r.status[:arrived] == w.REJECTED

@@ -24,6 +24,8 @@ from twin.serving.workload import Requests, TraceTable, generate, mean_lengths
 from twin.spec import Scenario
 
 MOST_REQUESTS = 30_000_000
+MOST_BYTES = 8e9  # of columns and memory pool, about
+BYTES_PER_REQUEST, BYTES_PER_BLOCK = 300, 8  # see build_world; a block stands in every pool
 EVEN = Imbalance(np.ones(1), np.ones(1), np.ones((1, 1)))  # of a role that is not deployed
 
 
@@ -88,12 +90,30 @@ def set_up(scenario: Scenario, facts: Facts, trace: TraceTable | None) -> Setup:
             f"no request arrives within horizon_s = {scenario.horizon_s:g} s: "
             "raise workload.rate_req_per_s or the horizon"
         )
+    _refuse_too_large(scenario, requests)
     notes = [f"{n:,} requests: {reason}" for reason, n in sorted(requests.counts.items()) if n]
     notes += requests.notes
     return Setup(
         scenario, chip, fabric, instances, costs, prefill_hot, decode_hot,
         requests, chip.dies_per_npu, notes,
     )  # fmt: skip
+
+
+def _refuse_too_large(s: Scenario, requests: Requests) -> None:
+    """Raise ScenarioError, naming what weighs most, before memory runs out."""
+    pools = 1 if s.memory_pool.scope == "shared" else s.deployment.prefill.instances
+    columns = BYTES_PER_REQUEST * requests.arrival_s.size
+    blocks = BYTES_PER_BLOCK * requests.blocks * pools * int(s.memory_pool.enabled)
+    if columns + blocks <= MOST_BYTES:
+        return
+    most = f"{requests.arrival_s.size:,} requests"
+    if blocks > columns:
+        most = f"{requests.blocks:,} distinct KV blocks in {pools} memory pool(s)"
+    raise ScenarioError(
+        f"this run would need about {(columns + blocks) / 1e9:.0f} GB of memory, more than "
+        f"{MOST_BYTES / 1e9:.0f} GB, mostly for {most}: shorten horizon_s, lower the request rate "
+        "or take larger blocks"
+    )
 
 
 def imbalances(

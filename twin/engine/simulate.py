@@ -197,9 +197,18 @@ def remarks(setup: Setup, world: w.World, summary: Summary) -> list[str]:
         said.append(
             "Queues grow to the end: the machine is overloaded and latencies depend on the horizon."
         )
-    few = summary["requests_steady"]
-    if isinstance(few, int) and few < 10 * max(PERCENTILES):
-        said.append(f"Only {few} requests finished in the steady state: p99 is a rough figure.")
+    few = int(summary["requests_steady"] or 0)
+    if few == 0:
+        said.append("No request finished in the steady state: lengthen horizon_s.")
+    elif few < 10 * max(PERCENTILES):
+        plural = "request" if few == 1 else "requests"
+        said.append(f"Only {few} {plural} finished in the steady state: p99 is a rough figure.")
+    inside, finished = int(summary["running"] or 0), int(summary["finished"] or 0)
+    if inside > finished and s.workload.arrivals != "closed_loop":
+        said.append(
+            f"{inside:,} requests are still inside and {finished:,} finished: the figures are those "
+            "of short stays; lengthen horizon_s and warmup_s."
+        )
     return said
 
 

@@ -54,6 +54,8 @@ def latencies(s: Scenario, requests: pl.DataFrame, steady_s: float) -> Summary:
     for name, begin, end in TTFT_PARTS:
         found[f"ttft_{name}_s_mean"] = _mean(span(requests, begin, end)[started])
     per_token = tpot_s(requests)[ended]
+    if s.deployment.mode == "prefill_only":  # no token follows the first
+        per_token = np.full(per_token.size, np.nan)
     found |= spread_of(per_token[~np.isnan(per_token)], "tpot_s")
     found |= spread_of(span(requests, "arrival_s", "finish_s")[ended], "e2e_s")
     ttft = span(requests, "arrival_s", "first_token_s")[ended]

@@ -206,8 +206,8 @@ def remarks(setup: Setup, world: w.World, summary: Summary) -> list[str]:
     inside, finished = int(summary["running"] or 0), int(summary["finished"] or 0)
     if inside > finished and s.workload.arrivals != "closed_loop":
         said.append(
-            f"{inside:,} requests are still inside and {finished:,} finished: the figures are those "
-            "of short stays; lengthen horizon_s and warmup_s."
+            f"{inside:,} requests are still inside and {finished:,} finished: the figures are "
+            "those of short stays; lengthen horizon_s and warmup_s."
         )
     return said
 

@@ -19,6 +19,32 @@ SCHEMA_VERSION = 1
 PAPER = "arXiv 2506.12708v2"
 
 
+DIGEST = r"^([0-9a-f]{64})?$"
+PRINTABLE = r"^[^\x00-\x08\x0b-\x1f\x7f]*$"  # tabs and line ends are welcome
+
+# What would be right, in a person's words: by pattern, and by pydantic's type of error.
+PATTERNS = {
+    DIGEST: "should be a SHA-256, 64 hexadecimal digits",
+    PRINTABLE: "should hold no control characters",
+}
+WRONG_KINDS = {
+    "int_type": "should be a whole number",
+    "int_parsing": "should be a whole number",
+    "int_parsing_size": "should be a whole number of fewer digits",
+    "int_from_float": "should be a whole number",
+    "float_type": "should be a number",
+    "float_parsing": "should be a number",
+    "finite_number": "should be a finite number",
+    "bool_type": "should be true or false",
+    "bool_parsing": "should be true or false",
+    "string_type": "should be text",
+    "model_type": "should be a table of fields",
+    "model_attributes_type": "should be a table of fields",
+    "dict_type": "should be a table of fields",
+}
+LONGEST_ECHO = 60  # characters of a wrong value that are said back
+
+
 class SpecError(ValueError):
     """A scenario that cannot be: one sentence naming what, where and what would be right."""
 
@@ -131,7 +157,7 @@ class Trace(Section):
     name: str = choice("", "File name the trace was read from, for people.")
     digest: str = Field(
         "",
-        pattern=r"^([0-9a-f]{64})?$",
+        pattern=DIGEST,
         description="SHA-256 of the canonical request table; empty: no trace.",
         json_schema_extra={"unit": "", "source": ""},
     )
@@ -522,9 +548,13 @@ class Slo(Section):
 class Scenario(Section):
     """One question to the twin."""
 
-    name: str = Field("untitled", max_length=120, description="Short name.")
-    question: str = Field("", max_length=600, description="What this scenario asks.")
-    source: str = Field("", max_length=600, description="Where its figures come from.")
+    name: str = Field("untitled", max_length=120, pattern=PRINTABLE, description="Short name.")
+    question: str = Field(
+        "", max_length=600, pattern=PRINTABLE, description="What this scenario asks."
+    )
+    source: str = Field(
+        "", max_length=600, pattern=PRINTABLE, description="Where its figures come from."
+    )
     seed: int = quantity(1, "", "Seed of all random streams.", low=0, high=2**31 - 1)
     horizon_s: float = quantity(120.0, "s", "Simulated time.", low=0.1, high=604_800)
     warmup_s: float = quantity(
@@ -615,9 +645,16 @@ def explain(error: ValidationError) -> str:
         return f"{where} is not a field of a scenario"
     if not where:
         return message
+    given = repr(first["input"])
+    if len(given) > LONGEST_ECHO:
+        given = given[:LONGEST_ECHO] + "..."
+    if first["type"] == "string_pattern_mismatch":
+        return f"{where} = {given} {PATTERNS[first['ctx']['pattern']]}"
+    if first["type"] in WRONG_KINDS:
+        return f"{where} = {given} {WRONG_KINDS[first['type']]}"
     unit = field_unit(where)
     bound = message.removeprefix("Input ")
-    return f"{where} = {first['input']!r} {bound}" + (f" {unit}" if unit else "")
+    return f"{where} = {given} {bound}" + (f" {unit}" if unit else "")
 
 
 def field_info(path: str) -> Any:

@@ -14,7 +14,7 @@ from twin.lab.library import (
 )
 from twin.spec import Scenario, SpecError, canonical, field_unit
 
-TEXT = st.text(st.characters(blacklist_categories=("Cs",)), max_size=40)
+TEXT = st.text(st.characters(blacklist_categories=("Cs", "Cc")), max_size=40)
 
 
 def test_every_preset_is_a_scenario_with_a_name_of_its_own():

@@ -55,6 +55,12 @@ class Facts(Mapping[str, Fact]):
     by_name: Mapping[str, Fact]
     digest: str = field(default="")
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Facts) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
     def __getitem__(self, name: str) -> Fact:
         try:
             return self.by_name[name]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -133,7 +135,7 @@ def imbalances(
             continue
         layout = role.layout
         found.append(
-            imbalance(
+            _imbalance(
                 s.experts,
                 shape.routed_experts,
                 shape.moe_layers,
@@ -146,6 +148,12 @@ def imbalances(
             )
         )
     return found[0], found[1]
+
+
+@lru_cache(maxsize=64)
+def _imbalance(*question: Any) -> Imbalance:
+    """One answer for one question: an edit elsewhere in a form need not find it again."""
+    return imbalance(*question)
 
 
 def closed_loop_count(setup: Setup, facts: Facts) -> int:

@@ -1,0 +1,34 @@
+"""Facts: each with value, unit, source and mark; equal when what they say is equal."""
+
+import pytest
+
+from twin.facts import FactError, facts_from_tables
+
+DIE = {"value": 1.6, "unit": "TB/s", "source": "arXiv 2506.12708v2 3.3.1", "mark": "a"}
+
+
+def test_a_fact_comes_in_si_units_by_its_dotted_name():
+    facts = facts_from_tables({"chips": {"mine": {"hbm": DIE}}})
+    assert facts.si("chips.mine.hbm") == 1.6e12
+    assert facts.names("chips") == ["mine"]
+
+
+@pytest.mark.parametrize("missing", ["unit", "source", "mark"])
+def test_a_fact_without_a_part_is_named(missing):
+    broken = {k: v for k, v in DIE.items() if k != missing}
+    with pytest.raises(FactError, match=f"fact hbm has no {missing}"):
+        facts_from_tables({"hbm": broken})
+
+
+def test_an_unknown_mark_and_an_unknown_name_are_refused():
+    with pytest.raises(FactError, match="mark 'z'"):
+        facts_from_tables({"hbm": DIE | {"mark": "z"}})
+    with pytest.raises(FactError, match="no fact is named"):
+        facts_from_tables({"hbm": DIE})["ddr"]
+
+
+def test_facts_that_say_the_same_are_one_key():
+    one, two = facts_from_tables({"hbm": DIE}), facts_from_tables({"hbm": dict(DIE)})
+    other = facts_from_tables({"hbm": DIE | {"value": 1.7}})
+    assert one == two and hash(one) == hash(two)
+    assert one != other

@@ -45,11 +45,6 @@ def use_own_cache() -> Path:
     return folder
 
 
-def is_warm() -> bool:
-    """Whether kernels of this state of the sources have been compiled before."""
-    return any(use_own_cache().rglob("*.nbi"))
-
-
 def _forget_oldest(home: Path) -> None:
     folders = sorted((p for p in home.iterdir() if p.is_dir()), key=lambda p: p.stat().st_mtime)
     for folder in folders[:-KEPT]:

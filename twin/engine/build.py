@@ -179,8 +179,6 @@ def _prefill_state(setup: Setup, prefill: list[Instance]) -> w.PrefillState:
         fetch_bytes_per_s=np.array(rates or [1.0]),
         die_tokens=np.zeros(ranks),
         die_pairs=np.zeros(ranks),
-        requests=np.zeros(n, np.int64),
-        tokens=np.zeros(n),
         busy_s=np.zeros(n),
         fetched_bytes=np.zeros(n),
         sent_bytes=np.zeros((n, ranks)),

@@ -62,9 +62,8 @@ COUNTERS = 13
     SAMPLES,
     POOL_USED,
     PREEMPTIONS,
-    CONTEXT_S,
     FIRST_OPERATOR,
-) = range(26)
+) = range(25)
 
 
 class Settings(NamedTuple):
@@ -159,8 +158,6 @@ class PrefillState(NamedTuple):
     fetch_bytes_per_s: np.ndarray  # f8, memory pool reads into the instance
     die_tokens: np.ndarray  # f8[ranks], scratch of data-parallel attention
     die_pairs: np.ndarray  # f8[ranks], scratch of data-parallel attention
-    requests: np.ndarray  # i8, requests served
-    tokens: np.ndarray  # f8, tokens computed
     busy_s: np.ndarray  # f8
     fetched_bytes: np.ndarray  # f8
     sent_bytes: np.ndarray  # f8[instances, ranks], KV handed over by each die

@@ -72,7 +72,6 @@ def finish_pieces(world: World, c: int, now_s: float) -> None:
         if i == NONE:
             break
         queue.queued_tokens[c] -= request.input_tokens[i] + request.emitted[i]
-        queue.requests[c] += 1
         if world.settings.pool_enabled:
             store_blocks(world, c, i)
         if request.emitted[i] == 0:
@@ -95,7 +94,6 @@ def book_pieces(world: World, c: int, begin_s: float, end_s: float, taken: float
     book_one(world, begin_s, end_s, PREFILL_BATCHES, 1.0)
     book_one(world, begin_s, end_s, UB_BYTES, on_ub)
     book_one(world, begin_s, end_s, RDMA_BYTES, on_rdma)
-    world.prefill.tokens[c] += taken
     record.fields[0], record.amounts[0] = c, on_ub + on_rdma
     spread(
         record.prefill_bytes, begin_s, end_s, record.fields, record.amounts, 1,

@@ -12,7 +12,6 @@ from twin.engine.clock import add_at, bin_of, spread
 from twin.engine.lists import append, pop
 from twin.engine.phases.prefill import come_back
 from twin.engine.world import (
-    CONTEXT_S,
     DECODE_BUSY_S,
     DECODE_TOKENS,
     DECODING,
@@ -201,14 +200,13 @@ def book_iteration(
     record.fields[3], record.amounts[3] = DECODE_BUSY_S, took_s
     record.fields[4], record.amounts[4] = KV_USED_S, context / held * took_s
     record.fields[5], record.amounts[5] = UB_BYTES, on_ub
-    record.fields[6], record.amounts[6] = CONTEXT_S, context * took_s
-    record.fields[7], record.amounts[7] = RDMA_BYTES, on_rdma
-    record.fields[8], record.amounts[8] = HBM_BYTES, hbm_bytes
-    record.fields[9], record.amounts[9] = FLOPS, flops
+    record.fields[6], record.amounts[6] = RDMA_BYTES, on_rdma
+    record.fields[7], record.amounts[7] = HBM_BYTES, hbm_bytes
+    record.fields[8], record.amounts[8] = FLOPS, flops
     for k in range(operators.size):
-        record.fields[10 + k] = FIRST_OPERATOR + k
-        record.amounts[10 + k] = operators[k]
-    count = 10 + operators.size
+        record.fields[9 + k] = FIRST_OPERATOR + k
+        record.amounts[9 + k] = operators[k]
+    count = 9 + operators.size
     horizon_s, warmup_s = settings.horizon_s, settings.warmup_s
     spread(
         record.windows, begin_s, end_s, record.fields, record.amounts, count, horizon_s, warmup_s

@@ -194,7 +194,6 @@ def run_batch(world: World, p: int, now_s: float, taken: int, hits: int, pairs: 
     state.running[p] = 1
     state.ends_s[p] = end_s
     state.busy_s[p] += min(end_s, settings.horizon_s) - now_s
-    state.tokens[p] += taken
     book_batch(world, p, now_s, end_s, float(taken), pairs, fetch_s)
 
 
@@ -265,7 +264,6 @@ def finish_batch(world: World, p: int) -> None:
         if i == NONE:
             break
         state.queued_tokens[p] -= request.input_tokens[i] + request.emitted[i]
-        state.requests[p] += 1
         if settings.pool_enabled:
             store_blocks(world, p, i)
         if request.emitted[i] == 0:

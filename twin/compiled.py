@@ -22,8 +22,8 @@ ANSWERS = (*KERNELS, "metrics")  # rooms that decide what a run says
 
 def source_digest(rooms: Sequence[str] = KERNELS) -> str:
     """SHA-256 over the sources of some rooms and of the scenario's declaration."""
-    content = hashlib.sha256((SOURCES / "spec.py").read_bytes())
-    for room in rooms:
+    content = hashlib.sha256()
+    for room in ("spec", *rooms):
         for path in sorted((SOURCES / room).rglob("*.py")):
             content.update(path.relative_to(SOURCES).as_posix().encode())
             content.update(path.read_bytes())

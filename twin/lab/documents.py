@@ -25,8 +25,11 @@ def fields(model: type[Section] = Scenario, path: str = "") -> Iterator[tuple[st
     """Every field that can be set, by dotted path, in the order of declaration."""
     for name, info in model.model_fields.items():
         kind = info.annotation
+        row = typing.get_args(kind)[0] if typing.get_origin(kind) is tuple else None
         if isinstance(kind, type) and issubclass(kind, Section):
             yield from fields(kind, f"{path}{name}.")
+        elif row is not None:  # a list of tables: [[faults]] in a file
+            yield from fields(row, f"{path}{name}[].")
         else:
             yield f"{path}{name}", info
 
@@ -42,7 +45,7 @@ def field_table() -> str:
         rows.append(
             _row(
                 f"`{path}`",
-                _plain(info.default),
+                "required" if info.is_required() else _plain(info.default),
                 extra.get("unit", ""),
                 accepts(info),
                 info.description or "",

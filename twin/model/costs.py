@@ -39,7 +39,9 @@ from twin.model.shape import ModelError, Shape, load_shape
 from twin.spec import Scenario
 
 __all__ = ["DECODE_OPERATORS", "PREFILL_OPERATORS", "Costs", "ModelError", "RoleCosts",
-           "build_costs"]  # fmt: skip
+           "build_costs", "dies_of", "role_costs"]  # fmt: skip
+
+Dies = range | tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ def build_costs(scenario: Scenario, facts: Facts, fabric: Fabric) -> Costs:
     for instance in place_instances(scenario, chip.dies_per_npu):
         first.setdefault(instance.role, instance)
     roles = {
-        name: _role(scenario, facts, fabric, chip, shape, instance)
+        name: role_costs(scenario, facts, fabric, name, dies_of(instance), instance.name)
         for name, instance in first.items()
     }
     quantised = d.communication.early_quantisation
@@ -140,12 +142,22 @@ def build_costs(scenario: Scenario, facts: Facts, fabric: Fabric) -> Costs:
     )
 
 
-def _role(
-    scenario: Scenario, facts: Facts, fabric: Fabric, chip: Chip, shape: Shape, i: Instance
+def dies_of(i: Instance) -> range:
+    """The dies of an instance as it was placed, by their numbers."""
+    return range(i.first_die, i.first_die + i.dies)
+
+
+def role_costs(
+    scenario: Scenario, facts: Facts, fabric: Fabric, role: str, dies: Dies, name: str
 ) -> RoleCosts:
+    """Costs of one instance of a role on these dies of a fabric, as it is at some moment.
+
+    Raises ModelError when the model does not fit them, HardwareError when links are missing.
+    """
     d = scenario.deployment
-    dies = range(i.first_die, i.first_die + i.dies)
-    layout = expert_layout(shape, scenario.experts.redundant, i.dies)
+    shape = load_shape(facts, d.model)
+    chip = load_chip(facts, scenario.supernode.chip)
+    layout = expert_layout(shape, scenario.experts.redundant, len(dies))
     f = formats(d.precision)
     sending = exchange(fabric, dies)
     setting = Setting(
@@ -157,20 +169,20 @@ def _role(
         optimisations=d.optimisations,
         layout=layout,
         exchange=sending,
-        gather=exchange(fabric, dies, "read") if i.role == "prefill" else sending,
+        gather=exchange(fabric, dies, "read") if role == "prefill" else sending,
     )
     drafts = d.decode.mtp_draft_tokens
-    staged = i.role == "prefill" and d.prefill.attention == "sp_tp_sp"
+    staged = role == "prefill" and d.prefill.attention == "sp_tp_sp"
     weights = layer_stack_bytes(shape, f, layout, drafts > 0, staged)
     buffers = exchange_buffer_bytes(
-        shape, layout, _tokens_per_die(scenario, chip, i.role), d.communication.early_quantisation
+        shape, layout, _tokens_per_die(scenario, chip, role), d.communication.early_quantisation
     )
-    what = f"{shape.title} on {i.dies} dies ({i.dies // chip.dies_per_npu} NPUs) of {i.name}"
-    if i.role == "prefill":
+    what = f"{shape.title} on {len(dies)} dies ({len(dies) // chip.dies_per_npu} NPUs) of {name}"
+    if role == "prefill":
         # Prefill's exchange runs through the copy engine on dynamic buffers of one batch.
-        buffers /= i.dies
+        buffers /= len(dies)
         vector = prefill_vector(setting, d.prefill.attention, d.prefill.microbatch, drafts > 0)
-    elif i.role == "decode":
+    elif role == "decode":
         ways = _ways(facts, setting.machine.family)
         vector = decode_vector(setting, drafts, d.decode.microbatch, ways)
     else:
@@ -178,9 +190,9 @@ def _role(
     vector.flags.writeable = False
     space = budget(chip, facts, weights, buffers, what)
     per_token = shape.kv_bytes_per_token_layer(f.kv) * shape.layers
-    way = route(setting, i.role)
+    way = route(setting, role)
     return RoleCosts(
-        dies=i.dies,
+        dies=len(dies),
         vector=vector,
         layout=layout,
         memory=space,

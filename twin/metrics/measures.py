@@ -118,6 +118,46 @@ _TABLE: list[Measure] = [
     Measure("rejected", "Rejected", "count", "requests", "lower", "Requests never served."),
     Measure("running", "Unfinished", "count", "requests", "", "Still in the machine at the end."),
     Measure(
+        "lost", "Lost", "count", "requests", "lower",
+        "Requests given up after faults: their last retry failed, or nobody was left to serve.",
+    ),
+    Measure(
+        "retried", "Retried", "count", "requests", "lower",
+        "Requests that a fault threw out at least once and that were tried again.",
+    ),
+    Measure(
+        "rebalances", "Rebalances", "count", "rebalances", "",
+        "Times experts were moved to even out the load of dies.",
+    ),
+    Measure(
+        "moved_bytes", "Experts moved", "bytes", "B", "",
+        "Bytes of expert weights that all rebalances moved.",
+    ),
+    Measure(
+        "down_s", "Out of service", "time", "s", "lower",
+        "Seconds that instances were out of service, summed over instances.",
+    ),
+    Measure(
+        "recovery_s", "Time to recover", "time", "s", "lower",
+        "From a fault until output is back within 5 % of what it was, and stays there.",
+    ),
+    Measure(
+        "before_tokens_per_s", "Before the fault", "rate", "tokens/s", "higher",
+        "Tokens per second in the minute, or the 20 windows, before a fault; the whole machine.",
+    ),
+    Measure(
+        "lowest_tokens_per_s", "At its lowest", "rate", "tokens/s", "higher",
+        "Tokens per second in the slowest window after a fault; the whole machine.",
+    ),
+    Measure(
+        "goodput_before_req_per_s", "Goodput before the fault", "rate", "req/s", "higher",
+        "Requests per second that met the whole SLO, in the minute or 20 windows before a fault.",
+    ),
+    Measure(
+        "goodput_during_req_per_s", "Goodput during the fault", "rate", "req/s", "higher",
+        "Requests per second that met the whole SLO, from a fault until recovery.",
+    ),
+    Measure(
         "concurrency_mean", "Requests in the machine", "count", "requests", "",
         "Mean number of requests inside, from arrival to finish.",
     ),

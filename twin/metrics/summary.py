@@ -13,6 +13,7 @@ import polars as pl
 
 from twin.metrics.goodput import met_slo
 from twin.metrics.latency import TTFT_PARTS, histogram_quantile, span, spread_of, tpot_s
+from twin.metrics.resilience import incidents
 from twin.metrics.throughput import per_second, quotient
 from twin.spec import Scenario
 
@@ -20,19 +21,27 @@ Summary = dict[str, float | int | str | None]
 
 
 def summarise(
-    s: Scenario, requests: pl.DataFrame, totals: Mapping[str, float], npus: Mapping[str, int]
+    s: Scenario,
+    requests: pl.DataFrame,
+    totals: Mapping[str, float],
+    npus: Mapping[str, int],
+    events: pl.DataFrame | None = None,
 ) -> Summary:
     """Headline figures of a run.
 
-    totals: amounts of the steady state and counts of the run, by name; npus: NPUs by role.
+    totals: amounts of the steady state and counts of the run, by name; npus: NPUs by role;
+    events: what broke or was moved while it ran, None where nothing could.
     """
     steady_s = s.horizon_s - s.warmup_s
+    happened = incidents(requests, events, s.horizon_s)
+    ended = int(totals["finished"]) + int(totals["rejected"]) + int(happened["lost"] or 0)
     summary: Summary = {
         "requests": requests.height,
         "finished": int(totals["finished"]),
         "rejected": int(totals["rejected"]),
-        "running": requests.height - int(totals["finished"]) - int(totals["rejected"]),
+        "running": requests.height - ended,
     }
+    summary |= happened
     summary |= latencies(s, requests, steady_s)
     summary |= rates(s, totals, npus, steady_s)
     summary |= {

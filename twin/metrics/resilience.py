@@ -1,0 +1,325 @@
+"""Resilience: what a fault cost a run, and how long until it was made good.
+
+Read from the tables of a run: `events` says what broke and when, `windows` how fast answers came,
+`requests` who was thrown out. Faults of one moment are one dip. A dip lasts until output is back,
+or until the next fault, or the end of the run. This module knows no engine and no policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+
+from twin.metrics.goodput import met_slo
+from twin.metrics.latency import span, tpot_s
+from twin.metrics.measures import amount, seconds, three_figures
+
+BEFORE_S = 60.0  # what was usual: the minute before a fault,
+BEFORE_WINDOWS = 20  # or this many windows, whichever is shorter;
+FEWEST_WINDOWS = 2  # of fewer nothing usual can be said
+BACK = 0.95  # of the usual rate: from here on a run has recovered,
+SUSTAINED = 5  # when it stays there so many windows in the mean
+NOISE = 3.0  # standard deviations under the usual: a window below is no chance
+
+Tables = Mapping[str, pl.DataFrame]
+
+
+@dataclass(frozen=True, slots=True)
+class Dip:
+    """What one fault, or several of one moment, did to the run."""
+
+    at_s: float
+    element: str  # what broke, as people name it
+    detail: str  # how: the event's own words
+    repaired_s: float | None  # when it was whole again; None: not within the run
+    phase: str  # "output" or "input": whose tokens the rates count
+    before_tokens_per_s: float | None  # usual rate; None: too little was seen before
+    lowest_tokens_per_s: float | None  # slowest window until recovery
+    end_tokens_per_s: float | None  # last windows of the span
+    recovery_s: float | None  # from the fault; 0: no dip; None: not within the span
+    cut_short: bool  # another fault came before output was back
+    until_s: float  # end of what is counted here: recovery, next fault or end of run
+    goodput_before_req_per_s: float | None
+    goodput_during_req_per_s: float | None
+    down: tuple[tuple[str, float], ...]  # instance, seconds out of service; longest first
+    retried: int  # requests thrown out and tried again
+    lost: int  # requests given up
+    what: str  # the same for people
+
+
+def resilience(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> list[Dip]:
+    """One dip per moment at which something broke, in order of time; empty without faults.
+
+    Each retried or lost request is counted once: at the first fault that was noticed after it
+    arrived. So the counts of all dips add up to those of the run.
+    """
+    events, windows = tables.get("events"), tables.get("windows")
+    if events is None or windows is None or not windows.height:
+        return []
+    faults = events.filter(pl.col("kind") == "fault").sort("t_s", maintain_order=True)
+    moments: list[float] = faults["t_s"].unique().sort().to_list()
+    if not moments:
+        return []
+    end_s = float(windows["t_s"][-1] + windows["window_s"][-1])
+    victims = _victims(tables.get("requests"), events, moments)
+    good = _good_ends(tables.get("requests"), ttft_limit_s, tpot_limit_s)
+    found = []
+    for k, at_s in enumerate(moments):
+        stop_s = moments[k + 1] if k + 1 < len(moments) else end_s
+        since_s = moments[k - 1] if k else 0.0
+        rows = faults.filter(pl.col("t_s") == at_s)
+        down = _down(events, at_s, stop_s, end_s)
+        last = k + 1 == len(moments)
+        found.append(_dip(rows, windows, good, (since_s, stop_s, last), down, victims[k]))
+    return found
+
+
+def _dip(
+    rows: pl.DataFrame,
+    windows: pl.DataFrame,
+    good_s: np.ndarray | None,
+    span_s: tuple[float, float, bool],
+    down: tuple[tuple[str, float], ...],
+    victims: tuple[int, int],
+) -> Dip:
+    """The dip of faults that share a moment; span_s: fault before, next fault or end, is last."""
+    at_s = float(rows["t_s"][0])
+    since_s, stop_s, last = span_s
+    phase, begin, length, rate = _rates(windows, at_s)
+    usual = _before(begin, length, at_s, since_s)
+    before = float(rate[usual].mean()) if usual.sum() >= FEWEST_WINDOWS else None
+    after = (begin >= at_s - 1e-9) & (begin + length <= stop_s + 1e-9)
+    noise = float(rate[usual].std()) if before is not None else 0.0
+    recovery_s, lowest = _recovery(begin[after], rate[after], before, noise, at_s)
+    until_s = stop_s if recovery_s is None else min(stop_s, at_s + recovery_s)
+    tail = rate[after][-SUSTAINED:]
+    began_s = float(begin[usual][0]) if usual.any() else at_s
+    ends = rows["end_s"].to_list()
+    dip = Dip(
+        at_s=at_s,
+        element=_listed(rows["element"].to_list()),
+        detail=_listed(sorted({str(d) for d in rows["detail"].to_list() if d})),
+        repaired_s=None if None in ends else max(ends),
+        phase=phase,
+        before_tokens_per_s=before,
+        lowest_tokens_per_s=lowest,
+        end_tokens_per_s=float(tail.mean()) if tail.size else None,
+        recovery_s=recovery_s,
+        cut_short=recovery_s is None and not last,
+        until_s=until_s,
+        goodput_before_req_per_s=_goodput(good_s, began_s, at_s),
+        goodput_during_req_per_s=_goodput(good_s, at_s, until_s),
+        down=down,
+        retried=victims[0],
+        lost=victims[1],
+        what="",
+    )
+    return replace(dip, what=_said(dip, stop_s))
+
+
+def _rates(windows: pl.DataFrame, at_s: float) -> tuple[str, np.ndarray, np.ndarray, np.ndarray]:
+    """Whose tokens to count, and begin, length and rate of each window; input without decode."""
+    begin = windows["t_s"].to_numpy().astype(np.float64)
+    length = windows["window_s"].to_numpy().astype(np.float64)
+    for phase in ("output", "input"):
+        name = f"{phase}_tokens_per_s"
+        if name in windows.columns and (windows[name].sum() or 0.0) > 0.0:
+            return phase, begin, length, windows[name].fill_null(0.0).to_numpy()
+    return "output", begin, length, np.zeros(windows.height)
+
+
+def _before(begin: np.ndarray, length: np.ndarray, at_s: float, since_s: float) -> np.ndarray:
+    """Mask of the windows that say what was usual: before the fault, after the last one."""
+    span_s = min(BEFORE_S, BEFORE_WINDOWS * float(length[0]))
+    span_s = max(span_s, FEWEST_WINDOWS * float(length[0]))
+    first_s = max(since_s, at_s - span_s)
+    mask: np.ndarray = (begin >= first_s - 1e-9) & (begin + length <= at_s + 1e-9)
+    return mask
+
+
+def _recovery(
+    begin: np.ndarray, rate: np.ndarray, before: float | None, noise: float, at_s: float
+) -> tuple[float | None, float | None]:
+    """Seconds until the rate is back for good, and the lowest rate until then.
+
+    A dip is a window that is 5 % and NOISE deviations under the usual rate. It ends with the
+    first later window that is back and whose SUSTAINED windows are back in the mean.
+    """
+    if rate.size == 0:
+        return None, None
+    if before is None:
+        return None, float(rate.min())
+    dips = np.flatnonzero(rate < min(BACK * before, before - NOISE * noise))
+    if not dips.size:
+        return 0.0, float(rate.min())
+    for k in range(int(dips[0]) + 1, rate.size - SUSTAINED + 1):
+        if rate[k] >= BACK * before and rate[k : k + SUSTAINED].mean() >= BACK * before:
+            return float(begin[k] - at_s), float(rate[:k].min())
+    return None, float(rate.min())
+
+
+def _down(
+    events: pl.DataFrame, at_s: float, stop_s: float, end_s: float
+) -> tuple[tuple[str, float], ...]:
+    """Instances that went out of service in a span, with their seconds out, longest first."""
+    within = (pl.col("t_s") >= at_s) & ((pl.col("t_s") < stop_s) | (pl.lit(stop_s) >= end_s))
+    rows = events.filter((pl.col("kind") == "instance_down") & within)
+    out: dict[str, float] = {}
+    for row in rows.iter_rows(named=True):
+        name = instance_name(row["role"], row["instance"])
+        until_s = end_s if row["end_s"] is None else min(row["end_s"], end_s)
+        out[name] = out.get(name, 0.0) + max(0.0, until_s - row["t_s"])
+    return tuple(sorted(out.items(), key=lambda item: (-item[1], item[0])))
+
+
+def instance_name(role: str, instance: int | None) -> str:
+    """An instance as people name it: 'decode 0'."""
+    return role if instance is None else f"{role} {instance}"
+
+
+def _victims(
+    requests: pl.DataFrame | None, events: pl.DataFrame, moments: Sequence[float]
+) -> list[tuple[int, int]]:
+    """(retried, lost) requests of each fault; a request belongs to the first one it could meet."""
+    if requests is None or "retries" not in requests.columns:
+        return [(0, 0)] * len(moments)
+    noticed = _noticed(events, moments)
+    tried = requests["retries"].to_numpy() > 0
+    given_up = is_lost(requests)
+    # Who came after the last fault was noticed met its long shadow: no instance to go to.
+    of = np.minimum(
+        np.searchsorted(noticed, requests["arrival_s"].to_numpy(), "left"), len(moments) - 1
+    )
+    size = len(moments)
+    retried = np.bincount(of[tried], minlength=size)
+    lost = np.bincount(of[given_up], minlength=size)
+    return [(int(a), int(b)) for a, b in zip(retried, lost, strict=True)]
+
+
+def _noticed(events: pl.DataFrame, moments: Sequence[float]) -> np.ndarray:
+    """When each fault was noticed: the last 'detected' before the next fault, else the fault."""
+    seen = events.filter(pl.col("kind") == "detected")["t_s"].to_list()
+    edges = [*moments[1:], np.inf]
+    return np.array(
+        [
+            max([t, *(d for d in seen if t <= d < edge)])
+            for t, edge in zip(moments, edges, strict=True)
+        ]
+    )
+
+
+def is_lost(requests: pl.DataFrame) -> np.ndarray:
+    """Mask of requests that were given up after a fault; all False where no state says so."""
+    status = requests["status"]
+    if isinstance(status.dtype, pl.Enum) and "lost" not in status.dtype.categories:
+        return np.zeros(requests.height, bool)
+    return (status == "lost").fill_null(False).to_numpy()
+
+
+def _good_ends(
+    requests: pl.DataFrame | None, ttft_limit_s: float, tpot_limit_s: float
+) -> np.ndarray | None:
+    """When each request finished that met both limits, in order; None without requests."""
+    if requests is None:
+        return None
+    done = requests.filter(pl.col("finish_s").is_not_null())
+    ttft = span(done, "arrival_s", "first_token_s")
+    kept = met_slo(ttft, tpot_s(done), ttft_limit_s, tpot_limit_s)
+    return np.sort(done["finish_s"].to_numpy()[kept])
+
+
+def _goodput(good_s: np.ndarray | None, begin_s: float, end_s: float) -> float | None:
+    """Requests per second that finished in a span and met the SLO; None for an empty span."""
+    if good_s is None or end_s <= begin_s:
+        return None
+    low, high = np.searchsorted(good_s, (begin_s, end_s))
+    return float(high - low) / (end_s - begin_s)
+
+
+def _listed(names: Sequence[str], most: int = 3) -> str:
+    """Names in a row: 'a, b and c', cut after a few."""
+    if len(names) > most:
+        return f"{', '.join(names[:most])} and {len(names) - most} more"
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
+
+
+def _said(dip: Dip, stop_s: float) -> str:
+    """A dip in sentences: what broke, how deep output fell, when it was back, who paid."""
+    broke = f"{dip.element} at {seconds(dip.at_s)}"
+    parts = [f"{broke} ({dip.detail}): {_course(dip, stop_s)}." if dip.detail
+             else f"{broke}: {_course(dip, stop_s)}."]  # fmt: skip
+    if dip.down:
+        out = [f"{name} was down for {seconds(time)}" for name, time in dip.down]
+        words = _listed(out)
+        parts.append(words[0].upper() + words[1:] + ".")
+    if dip.retried or dip.lost:
+        parts.append(
+            f"{_people(dip.retried)} tried again, {dip.lost:,} given up."
+            if dip.lost
+            else f"{_people(dip.retried)} tried again, none given up."
+        )
+    before, during = dip.goodput_before_req_per_s, dip.goodput_during_req_per_s
+    if dip.recovery_s != 0.0 and before is not None and during is not None:
+        parts.append(
+            f"Goodput until then was {three_figures(during)} req/s, "
+            f"against {three_figures(before)} before."
+        )
+    return " ".join(parts)
+
+
+def _people(count: int) -> str:
+    return "1 request was" if count == 1 else f"{count:,} requests were"
+
+
+def _course(dip: Dip, stop_s: float) -> str:
+    """How output went: fell from, to, and back or not."""
+    before, lowest = dip.before_tokens_per_s, dip.lowest_tokens_per_s
+    if lowest is None:
+        return "the run ends too soon to say what it did"
+    if before is None:
+        return f"too early in the run to say what was usual; {dip.phase} fell to " + _rate(lowest)
+    if dip.recovery_s == 0.0:
+        return f"{dip.phase} kept its {_rate(before)}, within 5 % or the usual noise"
+    fell = f"{dip.phase} fell from {_rate(before)} to {three_figures(lowest)}"
+    if before > 0:
+        fell += f" ({amount(1 - lowest / before, 'share')} less) at its lowest"
+    if dip.recovery_s is not None:
+        return f"{fell} and was back within 5 % after {seconds(dip.recovery_s)}"
+    left = seconds(stop_s - dip.at_s)
+    level = "" if dip.end_tokens_per_s is None else f", at {_rate(dip.end_tokens_per_s)}"
+    if dip.cut_short:
+        return f"{fell} and was not back{level} when the next fault came {left} later"
+    return f"{fell} and was not back{level} when the run ended {left} later"
+
+
+def _rate(value: float) -> str:
+    return amount(value, "rate", "tokens/s")
+
+
+def incidents(
+    requests: pl.DataFrame | None, events: pl.DataFrame | None, horizon_s: float
+) -> dict[str, float | int | str | None]:
+    """What faults and balancing add to a summary; zeros for a run in which nothing happened.
+
+    lost, retried: requests; rebalances: how often experts were moved; moved_bytes: what of them;
+    down_s: instance-seconds out of service, an open end counting to the horizon.
+    """
+    found: dict[str, float | int | str | None] = {
+        "lost": 0, "retried": 0, "rebalances": 0, "moved_bytes": 0.0, "down_s": 0.0,
+    }  # fmt: skip
+    if requests is not None:
+        found["lost"] = int(is_lost(requests).sum())
+        if "retries" in requests.columns:
+            found["retried"] = int((requests["retries"] > 0).sum())
+    if events is not None and events.height:
+        moves = events.filter(pl.col("kind") == "rebalance")
+        found["rebalances"] = moves.height
+        found["moved_bytes"] = float(moves["bytes"].fill_null(0.0).sum())
+        down = events.filter(pl.col("kind") == "instance_down")
+        # Filled first: an open end of a column that is all null has no type of its own.
+        until = down["end_s"].cast(pl.Float64).fill_null(horizon_s).clip(upper_bound=horizon_s)
+        found["down_s"] = float((until - down["t_s"]).clip(lower_bound=0.0).sum())
+    return found

@@ -51,6 +51,7 @@ def requests(rows):
             "arrival_s": pl.Float64,
             "first_token_s": pl.Float64,
             "finish_s": pl.Float64,
+            "output_tokens": pl.Int32,
             "retries": pl.Int16,
             "status": pl.String,
         },

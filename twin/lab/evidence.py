@@ -23,7 +23,7 @@ from twin.hardware.chip import load_chip
 from twin.hardware.fabric import build_fabric
 from twin.lab.library import DATA
 from twin.model import params as q
-from twin.model.collectives import exchange, moe_traffic
+from twin.model.collectives import direct, exchange, moe_traffic
 from twin.model.costs import build_costs
 from twin.model.decode import decode_iteration_s, streams
 from twin.model.layer import ffn_rows_s
@@ -250,6 +250,8 @@ def _exchange(name: str, overrides: Mapping[str, Any], facts: Facts, args: Any) 
     shape = load_shape(facts, s.deployment.model)
     machine = load_machine(facts, load_chip(facts, s.supernode.chip))
     found = exchange(build_fabric(s.supernode, facts), range(int(args["ep"])))
+    if machine.family == "nvidia":
+        found = direct(found, facts)
     t = moe_traffic(shape, s.deployment.communication, machine, facts, found)
     tokens, rows = float(args["tokens"]), float(args["tokens"]) * shape.top_k
     if name.endswith("dispatch"):

@@ -19,6 +19,7 @@ from twin.model.collectives import (
     Exchange,
     all_gather_s_per_byte,
     all_to_all_s_per_byte,
+    direct,
     moe_traffic,
     two_level,
 )
@@ -50,7 +51,7 @@ def route(x: Setting, role: str) -> Exchange:
     The latter in decode of one chip family (low-latency kernels over RDMA).
     """
     if role != "prefill" and x.machine.family == "nvidia":
-        return x.exchange
+        return direct(x.exchange, x.facts)
     return two_level(x.exchange, x.shape.top_k, x.shape.most_nodes)
 
 
@@ -321,7 +322,7 @@ def _fill_prefill_moe(p: np.ndarray, x: Setting) -> None:
     t = moe_traffic(s, x.communication, m, x.facts, route(x, "prefill"))
     p[q.F_DISPATCH_FIXED], p[q.F_COMBINE_FIXED] = t.dispatch_fixed_s, t.combine_fixed_s
     p[q.F_DISPATCH_CORE] = t.dispatch_message_s
-    row = o.dispatch_bytes(s, x.communication.early_quantisation)
+    row = o.dispatch_bytes(s, x.communication.early_quantisation, m.message_scale_bytes)
     p[q.F_DISPATCH_ORDER] = 2 * row / m.vector_bytes_per_s()
     # Copy engines move prefill's rows (arXiv 2506.12708v2 section 4.3.2), not vector cores.
     rate = m.fitted["copy_engine"] if m.family == "ascend" else 1.0

@@ -101,9 +101,20 @@ def two_level(x: Exchange, top_k: int, most_nodes: int) -> Exchange:
     return replace(x, rate_bytes_per_s=x.rate_bytes_per_s * top_k * x.off_node / crossing)
 
 
+def direct(x: Exchange, facts: Facts) -> Exchange:
+    """The same dies when each message goes straight to its die through the sender's NIC.
+
+    Kernels that write without a proxy reach another share of the NIC than copies do.
+    """
+    if not x.slow_between or x.nodes < 2:
+        return x
+    gain = facts.si("operators.nvidia.direct_rdma") / facts.si("fabric.efficiency.rdma")
+    return replace(x, rate_bytes_per_s=x.rate_bytes_per_s * gain)
+
+
 def moe_traffic(s: Shape, comm: Communication, m: Machine, facts: Facts, x: Exchange) -> MoeTraffic:
     """Dispatch and combine of one token's `top_k` messages among `x.peers` dies."""
-    sent = dispatch_bytes(s, comm.early_quantisation)
+    sent = dispatch_bytes(s, comm.early_quantisation, m.message_scale_bytes)
     answered = combine_bytes(s)
     table = f"operators.{m.family}"
     if m.family == "ascend":

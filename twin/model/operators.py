@@ -160,9 +160,11 @@ def sampling(s: Shape) -> Work:
     return Work("bf16", 0.0, 0.0, 0.0, 4 * 4.0 * s.vocabulary)
 
 
-def dispatch_bytes(s: Shape, early_quantisation: bool) -> float:
-    """One message to one expert, bytes: INT8 with a padded scale, or BF16 (paper 4.2.1)."""
-    return s.hidden + MESSAGE_SCALE_BYTES if early_quantisation else ACTIVATION_BYTES * s.hidden
+def dispatch_bytes(
+    s: Shape, early_quantisation: bool, scale_bytes: float = MESSAGE_SCALE_BYTES
+) -> float:
+    """One message to one expert, bytes: 8-bit with its scales, or BF16 (paper 4.2.1)."""
+    return s.hidden + scale_bytes if early_quantisation else ACTIVATION_BYTES * s.hidden
 
 
 def combine_bytes(s: Shape) -> float:

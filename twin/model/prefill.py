@@ -172,10 +172,14 @@ def prefill_batch_s(
     if p[q.F_MICROBATCH] > 0.0:
         rest = p[q.F_CONTENTION] / passes
         order = p[q.F_DISPATCH_ORDER] * rows * passes
-        slowed = (p[q.F_DISPATCH_CORE] + p[q.F_COMBINE_CORE]) * mine * passes
+        sending = p[q.F_DISPATCH_CORE] * mine * passes
+        gathering = p[q.F_COMBINE_CORE] * mine * passes
+        # What both want of the vector cores delays the one as much as the other.
         layer = pipeline_s(
-            before / passes + rest * slowed, sent / passes,
-            experts / passes + rest * order, answered / passes,
+            before / passes + rest * (sending + gathering),
+            sent / passes + rest * (sending + order),
+            experts / passes + rest * order,
+            answered / passes + rest * gathering,
         )  # fmt: skip
         shown = max(0.0, layer * layers - main)  # rounding must not make it negative
     ops[q.PO_DISPATCH] += shown * sent / (sent + answered)

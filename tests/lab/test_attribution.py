@@ -1,0 +1,122 @@
+"""The ladder from a benchmark to a deployment: one cause a rung, nothing lost, nothing twice."""
+
+import pytest
+
+from twin.lab import attribution
+from twin.lab.attribution import AttributionError, climb, even_benchmark, ladder, parts, reached
+from twin.lab.compare import input_diff
+from twin.lab.library import presets
+from twin.spec import with_overrides
+
+PRESETS = {p.key: p.scenario for p in presets()}
+BENCHMARK, PRODUCTION, BALANCED = (
+    PRESETS[f"canary-{name}"] for name in ("benchmark", "production", "balanced")
+)
+CAPACITY = 100.0  # req/s that the formulas would allow
+
+
+def machine(sustains: float, tokens_per_request: float = 10.0):
+    """Answers of a made-up machine that keeps its promise up to a rate."""
+
+    def answers(s):
+        rate = CAPACITY if s.workload.arrivals == "closed_loop" else s.workload.rate_req_per_s
+        return {
+            "slo_attainment": 1.0 if rate <= sustains else 0.2,
+            "decode_tokens_per_s_per_npu": rate * tokens_per_request,
+        }
+
+    return answers
+
+
+def test_rungs_change_one_cause_each_and_end_at_production():
+    rungs = ladder(BENCHMARK, PRODUCTION, BALANCED)
+    assert [r.key for r in rungs] == [
+        "benchmark", "lengths", "queueing", "acceptance", "experts", "static", "balancing",
+    ]  # fmt: skip
+    seen = [path for rung in rungs[:5] for path in rung.changed]
+    assert len(seen) == len(set(seen))
+    words = ("name", "question", "source")
+    last = next(r for r in rungs if r.key == "experts").scenario
+    assert [d.path for d in input_diff(last, PRODUCTION) if d.path not in words] == []
+    assert [d.path for d in input_diff(rungs[-1].scenario, BALANCED) if d.path not in words] == []
+
+
+def test_each_rung_changes_only_what_it_says():
+    rungs = ladder(BENCHMARK, PRODUCTION, BALANCED)
+    for before, rung in zip(rungs[1:], rungs[2:], strict=False):
+        found = {d.path for d in input_diff(before.scenario, rung.scenario)}
+        assert found - {"name", "question", "source"} == set(rung.changed)
+
+
+def test_a_difference_without_a_cause_of_its_own_is_a_rung_too():
+    odd = with_overrides(PRODUCTION, {"deployment.precision.kv": "int8"})
+    rungs = ladder(BENCHMARK, odd)
+    assert [r.changed for r in rungs if r.key == "other"] == [("deployment.precision.kv",)]
+    assert rungs[-1].key == "experts"
+
+
+def test_a_trace_and_a_pool_that_decodes_nothing_are_refused_in_a_sentence():
+    trace = {"workload.arrivals": "trace", "workload.trace.digest": "0" * 64}
+    with pytest.raises(AttributionError, match="no rate to look for"):
+        ladder(BENCHMARK, with_overrides(PRODUCTION, trace))
+    with pytest.raises(AttributionError, match="decodes nothing"):
+        ladder(BENCHMARK, with_overrides(PRODUCTION, {"deployment.mode": "prefill_only"}))
+
+
+@pytest.mark.parametrize("sustains", [3.0, 37.0, 82.0, 99.0, 250.0])
+def test_the_search_finds_the_highest_rate_that_keeps_the_promise(sustains):
+    rung = next(r for r in ladder(BENCHMARK, PRODUCTION) if r.searched)
+    step = climb(rung, machine(sustains), CAPACITY)
+    most = min(sustains, CAPACITY)
+    assert step.done
+    assert most - 1.2 * CAPACITY / 128 - 0.05 <= step.rate_req_per_s <= most + 0.05
+    assert step.tokens_per_s_per_npu == pytest.approx(10 * step.rate_req_per_s, rel=0.01)
+    assert len(step.asked) <= attribution.PROBES
+
+
+def test_a_promise_kept_at_no_rate_is_worth_nothing():
+    rung = next(r for r in ladder(BENCHMARK, PRODUCTION) if r.searched)
+    step = climb(rung, machine(0.0), CAPACITY)
+    assert (step.tokens_per_s_per_npu, step.summary) == (0.0, None)
+
+
+def test_a_ladder_is_climbed_one_question_at_a_time_and_again_for_nothing():
+    known, asked = {}, 0
+    simulate = machine(40.0)
+    rungs = ladder(BENCHMARK, PRODUCTION, BALANCED)
+    while True:
+        steps = [climb(r, known.get, CAPACITY) for r in rungs]
+        wanted = [s.wanted for s in steps if s.wanted is not None]
+        if not wanted:
+            break
+        for question in wanted:
+            assert question not in known
+            known[question] = simulate(question)
+            asked += 1
+    assert asked <= 2 + attribution.PROBES * (len(rungs) - 2)
+    assert all(climb(r, known.get, CAPACITY).done for r in rungs)
+
+
+def test_parts_add_up_to_what_is_left():
+    rungs = ladder(BENCHMARK, PRODUCTION, BALANCED)
+    worths = dict(zip([r.key for r in rungs], (100, 80, 70, 65, 30, 50, 60), strict=True))
+    steps = [climb(r, lambda s: None, CAPACITY) for r in rungs]
+    assert parts(steps) == []
+    assert reached([]) is None
+    known = [
+        attribution.Step(s.rung, float(worths[s.rung.key]), None, (), None, None) for s in steps
+    ]
+    found = parts(known)
+    assert sum(p.change for p in found) == found[-1].tokens_per_s_per_npu == 60
+    assert found[1].share_of_benchmark == pytest.approx(-0.2)
+    assert reached(found) == pytest.approx(0.3)
+    assert reached(found[:4]) is None
+
+
+def test_a_benchmark_can_be_made_of_any_deployment():
+    made = even_benchmark(PRESETS["quickstart"], BENCHMARK)
+    assert made.workload.arrivals == "closed_loop"
+    assert made.workload.concurrency == 160 * 96
+    assert made.experts.placement == "perfect"
+    assert made.deployment.prefill == PRESETS["quickstart"].deployment.prefill
+    assert ladder(made, PRESETS["quickstart"])[-1].key == "experts"

@@ -89,6 +89,7 @@ DEPLOYMENT = {
 SUPERNODE = {
     "Machine": (
         "supernode.chip",
+        "supernode.supernodes",
         "supernode.nodes",
         "supernode.npus_per_node",
         "supernode.cpus_per_node",
@@ -104,7 +105,9 @@ SUPERNODE = {
     ),
 }
 # Words about the scenario, and what an upload fills in: shown, but not as a form's field.
-ELSEWHERE = ("name", "question", "source", "workload.trace.name", "workload.trace.digest")
+ELSEWHERE = (
+    "name", "question", "source", "workload.trace.name", "workload.trace.digest", "supernode.edits"
+)  # fmt: skip
 
 LABELS = {
     "front_end.api_servers": "API servers",
@@ -198,11 +201,7 @@ CHOICES_OF = {
     "supernode.scale_up": {"supernode": "The whole supernode", "node": "One node"},
 }
 # Choices that are files of data/, by the folder they lie in.
-FILES = {
-    "supernode.chip": "chips",
-    "deployment.model": "models",
-    "workload.lengths": "workloads",
-}
+FILES = {"supernode.chip": "chips", "deployment.model": "models", "workload.lengths": "workloads"}
 STEPS = {
     "deployment.prefill.chunk_tokens": 512,
     "workload.trace.max_requests": 1000,

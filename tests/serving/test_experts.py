@@ -17,14 +17,13 @@ from twin.serving.eplb import replicate
 from twin.serving.experts import (
     EMPTY,
     ExpertsError,
-    die_moments,
-    draw_layer,
+    die_load,
     imbalance,
     layer_popularity,
-    peak_of_amounts,
-    peak_of_counts,
     place,
 )
+from twin.serving.experts.peak import peak_of_amounts, peak_of_counts
+from twin.serving.experts.popularity import SKEWED, rank_loads
 from twin.spec import Experts
 
 FACTS = facts_from_tables({"experts": tomllib.loads((DATA / "experts.toml").read_text())})
@@ -40,9 +39,9 @@ def hot(tokens, dies, slots, tokens_per_request=1.0, seed=1, **fields):
 
 
 def copies(scale, extra):
-    load, same = np.empty(256), np.empty(256)
-    draw_layer(scale, 0.0, 8.0, np.uint64(1), np.uint64(2), load, same)
-    _, _, count = replicate(load.astype(np.float32), 256 + extra)
+    log_load = np.empty(256)
+    rank_loads(SKEWED, scale, 0.0, 0.0, np.uint64(1), log_load)
+    _, _, count = replicate(np.exp(log_load).astype(np.float32), 256 + extra)
     return sorted((int(c) for c in count if c > 1), reverse=True)
 
 
@@ -74,9 +73,9 @@ def test_every_expert_lives_and_no_pick_is_lost(placement, dies, redundant, skew
     for layer in held:
         count = np.bincount(layer[layer != EMPTY], minlength=64)
         assert count.min() >= 1 and count.sum() == 64 + redundant
-    picks, _, _ = die_moments(popularity.now, held)
     assert popularity.now.max() <= 1.0
-    assert np.allclose(picks.sum(axis=1), 6.0) and np.allclose(popularity.now.sum(axis=1), 6.0)
+    assert np.allclose(die_load(popularity.now, held).mean(axis=1), 1.0)
+    assert np.allclose(popularity.now.sum(axis=1), 6.0)
     got = imbalance(experts, 64, 4, 6, dies, slots, FACTS, seed)
     assert np.allclose(got.die_load.mean(axis=1), 1.0)
     assert (got.factor >= got.die_load.max(axis=1).mean() * 0.999).all()

@@ -6,7 +6,7 @@ from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric, edited
 from twin.hardware.routes import all_to_all, between, nic, pool_read
 from twin.lab.library import load_facts
-from twin.spec import Supernode
+from twin.spec import Edit, Supernode
 
 FACTS = load_facts()
 FULL = build_fabric(Supernode(), FACTS)
@@ -136,8 +136,10 @@ def test_editing_one_link_changes_exactly_its_own_answers():
 
 
 def test_a_longer_link_delays_what_is_sprayed_over_it():
-    far = edited(FULL)
-    far.edges["L1 9.0", "L2 0.3"]["latency_s"] += 1e-6
+    edit = Edit(
+        element="L1 9.0", to="L2 0.3", latency_factor=1 + 1e-6 / FACTS.si("fabric.hop.l1_l2")
+    )
+    far = edited(FULL, edits=[edit])
     assert between(far, 0, 9 * 16).latency_s == pytest.approx(
         between(FULL, 0, 9 * 16).latency_s + 1e-6
     )

@@ -4,8 +4,12 @@
 that people use ("die 20.1.0": node 20, NPU 1, die 0; "L1 20.3": node 20, sub-plane 3;
 "L2 3.12": sub-plane 3, chip 12). An edge has `capacity_bytes_per_s` and `latency_s` of *one
 direction*, its `plane` ("ub", "rdma" or "vpc"), its `kind`, its `sub_plane` (None off the UB
-plane) and how many physical `links` it bundles. Everything `routes` answers it reads from these
-edges, so an edited fabric gives edited answers.
+plane) and how many physical `links` it bundles. The same links stand beside the graph as arrays
+(hardware/tables.py), made with it, so an edited fabric gives edited answers: change a fabric with
+`edited` only, never its edges in place.
+
+Several supernodes are one graph: nodes number through, each supernode has L2 chips of its own
+("L2 1:3.12" is of the second), and the RDMA and VPC networks join them.
 
 What it does not know: traffic (routes.py), how switch chips queue, the paths inside the RDMA and
 VPC networks (each is one non-blocking vertex), the CPUs' own full mesh (its bandwidth is not
@@ -16,28 +20,38 @@ elements: its first-level switch is "L1", its latencies are UB's.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any
 
 import networkx as nx
+import numpy as np
 
 from twin.facts import Facts
 from twin.hardware.chip import HardwareError, load_chip
-from twin.spec import Supernode
+from twin.hardware.names import Edge, Fabric, die_name, members, name_index
+from twin.hardware.tables import INTS, Tables, tables, wiring
+from twin.spec import Edit, Supernode
 
-Fabric: TypeAlias = nx.Graph  # frozen; see the module's docstring
-Edge: TypeAlias = tuple[str, str]
+__all__ = [
+    "Constants",
+    "Edge",
+    "Fabric",
+    "build_fabric",
+    "built",
+    "changes",
+    "constants",
+    "die_name",
+    "edited",
+    "edits",
+    "l2_chips_per_sub_plane",
+    "links_between",
+    "members",
+]
 
-PLANES = ("ub", "rdma", "vpc")
-
-GROUPS = (  # names of more than one vertex, as typed, and the kinds they take in
-    (r"npu (?P<node>\d+) (?P<npu>\d+)", {"die"}),
-    (r"node (?P<node>\d+)", {"die", "nic", "cpu", "l1", "qingtian"}),
-    (r"sub plane (?P<sub_plane>\d+)", {"l1", "l2"}),
-)
+MOST_BYTES_PER_S = 1e18  # beyond these an edit is a slip of the pen
+MOST_LATENCY_S = 3600.0
 
 
 @dataclass(frozen=True)
@@ -72,23 +86,31 @@ def constants(supernode: Supernode, facts: Facts) -> Constants:
 
 
 def build_fabric(supernode: Supernode, facts: Facts) -> Fabric:
-    """The frozen graph of a supernode; equal supernodes share one graph.
+    """The frozen graph of a supernode with its edits; equal supernodes share one graph.
 
-    Raises HardwareError when the wiring cannot reach every node.
+    Raises HardwareError when the wiring cannot reach every node, or an edit names what is not
+    there.
     """
-    return _build(supernode, constants(supernode, facts))
+    return _with_edits(supernode, constants(supernode, facts))
+
+
+@lru_cache(maxsize=16)
+def _with_edits(s: Supernode, c: Constants) -> Fabric:
+    bare = _build(s.model_copy(update={"edits": ()}), c)
+    return edited(bare, edits=s.edits, supernode=s) if s.edits else bare
 
 
 @lru_cache(maxsize=8)
 def _build(s: Supernode, c: Constants) -> Fabric:
     chips = l2_chips_per_sub_plane(s, c.l2_step)
+    host = min(c.cpu_with_dpu, s.cpus_per_node - 1)
     graph = nx.Graph()
     graph.graph.update(
         supernode=s,
         constants=c,
         dies_per_npu=c.dies_per_npu,
         l2_chips_per_sub_plane=chips,
-        cpu_with_dpu=min(c.cpu_with_dpu, s.cpus_per_node - 1),
+        cpu_with_dpu=host,
         write_extra_s=dict(c.hop_s)["write_extra"],
         efficiency=dict(c.efficiency),
     )
@@ -96,7 +118,10 @@ def _build(s: Supernode, c: Constants) -> Fabric:
     graph.add_edges_from(_ub_edges(s, c, chips))
     graph.add_edges_from(_rdma_edges(s, c))
     graph.add_edges_from(_vpc_edges(s, c))
-    graph.graph["dies"] = tuple(_of_kind(graph, "die"))
+    made = wiring(graph, s, c.dies_per_npu, chips, host)
+    graph.graph["dies"] = tuple(v for v, kind in graph.nodes(data="kind") if kind == "die")
+    graph.graph["names"] = name_index(graph)
+    graph.graph["tables"] = Tables(made, made.capacity, made.latency)
     return nx.freeze(graph)
 
 
@@ -121,21 +146,29 @@ def l2_chips_per_sub_plane(s: Supernode, step: int) -> int:
 
 
 def _vertices(s: Supernode, c: Constants, chips: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    for n in range(s.nodes):
+    for n in range(s.all_nodes):
+        home = {"supernode": n // s.nodes, "node": n}
         for i in range(s.npus_per_node):
             for d in range(c.dies_per_npu):
-                yield f"die {n}.{i}.{d}", {"kind": "die", "node": n, "npu": i, "die": d}
-                yield f"NIC {n}.{i}.{d}", {"kind": "nic", "node": n, "npu": i, "die": d}
+                yield f"die {n}.{i}.{d}", {"kind": "die", **home, "npu": i, "die": d}
+                yield f"NIC {n}.{i}.{d}", {"kind": "nic", **home, "npu": i, "die": d}
         for i in range(s.cpus_per_node):
-            yield f"CPU {n}.{i}", {"kind": "cpu", "node": n, "index": i}
+            yield f"CPU {n}.{i}", {"kind": "cpu", **home, "index": i}
         for p in range(s.sub_planes):
-            yield f"L1 {n}.{p}", {"kind": "l1", "node": n, "sub_plane": p}
-        yield f"Qingtian {n}", {"kind": "qingtian", "node": n}
-    for p in range(s.sub_planes):
-        for i in range(chips):
-            yield f"L2 {p}.{i}", {"kind": "l2", "sub_plane": p, "index": i}
+            yield f"L1 {n}.{p}", {"kind": "l1", **home, "sub_plane": p}
+        yield f"Qingtian {n}", {"kind": "qingtian", **home}
+    for g in range(s.supernodes):
+        for p in range(s.sub_planes):
+            for i in range(chips):
+                at = {"supernode": g, "sub_plane": p, "index": i}
+                yield l2_name(g, p, i), {"kind": "l2", **at}
     yield "RDMA network", {"kind": "rdma"}
     yield "VPC network", {"kind": "vpc"}
+
+
+def l2_name(supernode: int, sub_plane: int, index: int) -> str:
+    """Name of an L2 chip: "L2 3.12" in the first supernode, "L2 1:3.12" in the second."""
+    return f"L2 {supernode}:{sub_plane}.{index}" if supernode else f"L2 {sub_plane}.{index}"
 
 
 def _link(
@@ -155,7 +188,7 @@ def _link(
 def _ub_edges(s: Supernode, c: Constants, chips: int) -> Iterator[tuple[str, str, dict[str, Any]]]:
     hop = dict(c.hop_s)
     link = s.ub_link_gb_per_s * 1e9
-    for n in range(s.nodes):
+    for n in range(s.all_nodes):
         for i in range(s.npus_per_node):
             for d in range(c.dies_per_npu):
                 for e in range(d + 1, c.dies_per_npu):
@@ -177,11 +210,11 @@ def _ub_edges(s: Supernode, c: Constants, chips: int) -> Iterator[tuple[str, str
                     f"L1 {n}.{p}",
                     _link("CPU-L1", "ub", c.cpu_bytes_per_s / s.sub_planes, hop["cpu_l1"], p),
                 )
-        for i, links in _dealt(n, s.l1_uplinks, chips):
+        for i, links in _dealt(n % s.nodes, s.l1_uplinks, chips):
             for p in range(s.sub_planes):
                 yield (
                     f"L1 {n}.{p}",
-                    f"L2 {p}.{i}",
+                    l2_name(n // s.nodes, p, i),
                     _link("L1-L2", "ub", links * link, hop["l1_l2"], p, links),
                 )
 
@@ -201,7 +234,7 @@ def _dealt(node: int, uplinks: int, chips: int) -> list[tuple[int, int]]:
 def _rdma_edges(s: Supernode, c: Constants) -> Iterator[tuple[str, str, dict[str, Any]]]:
     capacity = s.rdma_gb_per_s_per_npu * 1e9 / c.dies_per_npu
     hop_s = dict(c.hop_s)["rdma"]
-    for n in range(s.nodes):
+    for n in range(s.all_nodes):
         for i in range(s.npus_per_node):
             for d in range(c.dies_per_npu):
                 nic = f"NIC {n}.{i}.{d}"
@@ -213,56 +246,10 @@ def _vpc_edges(s: Supernode, c: Constants) -> Iterator[tuple[str, str, dict[str,
     capacity = s.vpc_gb_per_s_per_node * 1e9
     hop = dict(c.hop_s)
     host = min(c.cpu_with_dpu, s.cpus_per_node - 1)
-    for n in range(s.nodes):
+    for n in range(s.all_nodes):
         dpu = f"Qingtian {n}"
         yield f"CPU {n}.{host}", dpu, _link("CPU-Qingtian", "vpc", capacity, hop["cpu_dpu"])
         yield dpu, "VPC network", _link("Qingtian-VPC", "vpc", capacity, hop["dpu_vpc"])
-
-
-def _of_kind(graph: Fabric, kind: str) -> list[str]:
-    return [v for v, k in graph.nodes(data="kind") if k == kind]
-
-
-def die_name(fabric: Fabric, die: int) -> str:
-    """Vertex of a die by its number in the supernode (node by node, NPU by NPU)."""
-    dies: tuple[str, ...] = fabric.graph["dies"]
-    if not 0 <= die < len(dies):
-        raise HardwareError(
-            f"die {die} does not exist: the supernode has dies 0 to {len(dies) - 1}"
-        )
-    return dies[die]
-
-
-def members(fabric: Fabric, name: str) -> tuple[str, ...]:
-    """Vertices an element's name stands for, as a person would type it.
-
-    A vertex stands for itself; "NPU 20.1" for its dies, "node 20" for all in it, "sub-plane 3"
-    for its L1 and L2 chips. Letter case and a hyphen for a dot or space do not matter.
-    Raises HardwareError when nothing has that name.
-    """
-    wanted = _plain(name)
-    for vertex in fabric:
-        if _plain(vertex) == wanted:
-            return (vertex,)
-    found: list[str] = []
-    for pattern, kinds in GROUPS:
-        if match := re.fullmatch(pattern, wanted):
-            at = {key: int(number) for key, number in match.groupdict().items()}
-            found = [
-                v
-                for v, d in fabric.nodes(data=True)
-                if d["kind"] in kinds and at.items() <= d.items()
-            ]
-    if not found:
-        raise HardwareError(
-            f"no element is named {name!r}: try NPU 20.1, die 20.1.0, CPU 20.2, L1 20.3, L2 3.12, "
-            "node 20 or sub-plane 3"
-        )
-    return tuple(found)
-
-
-def _plain(name: str) -> str:
-    return " ".join(name.lower().replace(".", " ").replace("-", " ").split())
 
 
 def edited(
@@ -271,32 +258,122 @@ def edited(
     remove: Iterable[str] = (),
     capacity: Mapping[Edge, float] | None = None,
     scale: Mapping[str, float] | None = None,
+    latency: Mapping[str, float] | None = None,
+    edits: Iterable[Edit] = (),
+    supernode: Supernode | None = None,
 ) -> Fabric:
     """A frozen copy with elements removed or links changed; the original stays as it is.
 
-    `remove` names elements (see `members`); `capacity` sets bytes/s of single edges; `scale`
-    multiplies the capacity of every edge at an element ("sub-plane 3": 0.5). The vertex order,
-    and with it the numbering of dies, is kept: a removed die keeps its number without links.
+    `capacity` sets bytes/s of single edges; `scale` and `latency` multiply the capacity and the
+    latency of every link at an element ("sub-plane 3": 0.5); `edits` are a scenario's, applied in
+    order, their factors multiplying what they find; `remove` names elements (see `members`). A
+    link of capacity 0 is gone. The vertex order, and with it the numbering of dies, is kept: a
+    removed die keeps its number without links. `supernode` is what the copy says it was built
+    from (default: as before). Raises HardwareError when a name or a link is not there.
     """
-    graph = nx.Graph(fabric)
+    t = tables(fabric)
+    rates, waits = t.capacity.copy(), t.latency.copy()
     for (a, b), bytes_per_s in (capacity or {}).items():
-        if not graph.has_edge(a, b):
-            raise HardwareError(f"no link joins {a} and {b}")
-        graph.edges[a, b]["capacity_bytes_per_s"] = float(bytes_per_s)
+        rates[links_between(fabric, a, b)] = float(bytes_per_s)
     for name, factor in (scale or {}).items():
-        for a, b in {tuple(sorted(e)): e for e in graph.edges(members(fabric, name))}.values():
-            graph.edges[a, b]["capacity_bytes_per_s"] *= factor
+        rates[links_between(fabric, name)] *= factor
+    for name, factor in (latency or {}).items():
+        waits[links_between(fabric, name)] *= factor
+    for edit in edits:
+        at = links_between(fabric, edit.element, edit.to)
+        rates[at] *= edit.capacity_factor
+        waits[at] *= edit.latency_factor
+        _refuse_absurd(rates[at], waits[at], edit.element)
     for name in remove:
-        for vertex in members(fabric, name):
-            graph.remove_edges_from(list(graph.edges(vertex)))
+        rates[links_between(fabric, name)] = 0.0
+    _refuse_absurd(rates, waits, "an edit")
+    return _copy(fabric, Tables(t.wiring, rates, waits), supernode)
+
+
+def _refuse_absurd(rates: Any, waits: Any, what: str) -> None:
+    fits = (rates >= 0.0) & (rates <= MOST_BYTES_PER_S) & (waits >= 0.0) & (waits <= MOST_LATENCY_S)
+    if not fits.all():
+        raise HardwareError(
+            f"{what} gives a link less than 0 or more than {MOST_BYTES_PER_S:g} bytes/s, or a "
+            f"latency beyond {MOST_LATENCY_S:g} s: use factors nearer to 1"
+        )
+
+
+def links_between(fabric: Fabric, element: str, to: str = "") -> INTS:
+    """Numbers of the links as built at an element, or of those that join it with `to`.
+
+    Either may be a group ("NPU 20.1"). Raises HardwareError when there is none.
+    """
+    made = tables(fabric).wiring
+    here = members(fabric, element)
+    found = np.unique(np.concatenate([made.at[v] for v in here]))
+    if to:
+        mine, other = set(here), set(members(fabric, to))
+        joins = [_crosses(made.edges[i], mine, other) for i in found.tolist()]
+        found = found[np.array(joins, bool)]
+    if not found.size:
+        raise HardwareError(
+            f"no link joins {element} and {to}: name the two ends of one link, such as L1 20.3 "
+            "and L2 3.12"
+        )
+    return found
+
+
+def _crosses(edge: Edge, mine: set[str], other: set[str]) -> bool:
+    a, b = edge
+    return (a in mine and b in other) or (b in mine and a in other)
+
+
+def _copy(fabric: Fabric, now: Tables, supernode: Supernode | None) -> Fabric:
+    """A graph with other links; whatever did not change is shared with the original."""
+    before = tables(fabric)
+    graph = nx.Graph()
+    graph.graph.update(fabric.graph, tables=now)
+    graph.graph.pop("ports", None)
+    if supernode is not None:
+        graph.graph["supernode"] = supernode
+    graph._node = fabric._node
+    rows = dict(fabric._adj)
+    own = set()
+    differ = (now.capacity != before.capacity) | (now.latency != before.latency)
+    for i in np.flatnonzero(differ).tolist():
+        a, b = now.wiring.edges[i]
+        for end in (a, b):
+            if end not in own:
+                own.add(end)
+                rows[end] = dict(rows[end])
+        if now.capacity[i] > 0.0:
+            rows[a][b] = rows[b][a] = {
+                **now.wiring.data[i],
+                "capacity_bytes_per_s": float(now.capacity[i]),
+                "latency_s": float(now.latency[i]),
+            }
+        else:
+            rows[a].pop(b, None)
+            rows[b].pop(a, None)
+    graph._adj = rows
     return nx.freeze(graph)
 
 
+def built(fabric: Fabric) -> Fabric:
+    """The fabric as built, before any edit."""
+    s: Supernode = fabric.graph["supernode"]
+    return _build(s.model_copy(update={"edits": ()}), fabric.graph["constants"])
+
+
 def edits(fabric: Fabric) -> dict[Edge, float]:
-    """Links that differ from the supernode's fabric as built: bytes/s now, 0 when removed."""
-    built = _build(fabric.graph["supernode"], fabric.graph["constants"])
-    if fabric is built:
-        return {}
-    now = {(a, b): fabric.get_edge_data(a, b) for a, b in built.edges}
-    rates = {e: float(d["capacity_bytes_per_s"]) if d else 0.0 for e, d in now.items()}
-    return {e: r for e, r in rates.items() if r != built.edges[e]["capacity_bytes_per_s"]}
+    """Links whose capacity differs from the fabric as built: bytes/s now, 0 when removed."""
+    t = tables(fabric)
+    differ = np.flatnonzero(t.capacity != t.wiring.capacity)
+    return {t.wiring.edges[i]: float(t.capacity[i]) for i in differ.tolist()}
+
+
+def changes(fabric: Fabric) -> dict[Edge, tuple[float, float]]:
+    """Links that differ from the fabric as built: capacity and latency over those as built."""
+    t = tables(fabric)
+    w = t.wiring
+    differ = np.flatnonzero((t.capacity != w.capacity) | (t.latency != w.latency)).tolist()
+    return {
+        w.edges[i]: (float(t.capacity[i] / w.capacity[i]), float(t.latency[i] / w.latency[i]))
+        for i in differ
+    }

@@ -5,13 +5,13 @@ The small questions that `routes` puts together into prices. It knows edges, not
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import networkx as nx
 
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import Fabric, die_name
+from twin.hardware.names import Fabric, die_name
 
 Operation: TypeAlias = Literal["read", "write", "nominal"]
 Plane: TypeAlias = Literal["ub", "rdma", "vpc"]
@@ -149,44 +149,3 @@ def port_rate(fabric: Fabric, name: str, kind: str, operation: Operation) -> flo
         edge["capacity_bytes_per_s"] * efficiency(fabric, kind, str(edge["plane"]), operation)
         for _, edge in links_of(fabric, name, kind)
     )
-
-
-def port_latency(
-    fabric: Fabric, name: str, kinds: Sequence[str], known: dict[str, float] | None = None
-) -> float:
-    """Longest latency from a vertex over one link of each kind in turn.
-
-    `known` keeps the answers of the vertices after the first, for callers with many questions
-    of the same kinds.
-    """
-    if not kinds:
-        return 0.0
-    known = {} if known is None else known
-    longest = 0.0
-    for other, edge in links_of(fabric, name, kinds[0]):
-        if other not in known:
-            known[other] = port_latency(fabric, other, kinds[1:], known)
-        longest = max(longest, edge["latency_s"] + known[other])
-    return longest
-
-
-def uplinks(
-    fabric: Fabric, node: int, among: Collection[int], operation: Operation
-) -> dict[int, float]:
-    """Bytes/s of a node's uplinks by sub-plane, over L2 chips that reach another node of `among`.
-
-    Empty where the UB plane ends at the node.
-    """
-    share = efficiency(fabric, "L1-L2", "ub", operation) * beyond_node(fabric, operation)
-    rates: dict[int, float] = {}
-    for p in range(fabric.graph["supernode"].sub_planes):
-        rates[p] = sum(
-            edge["capacity_bytes_per_s"] * share
-            for chip, edge in links_of(fabric, f"L1 {node}.{p}", "L1-L2")
-            if any(
-                fabric.nodes[other]["node"] in among
-                for other, _ in links_of(fabric, chip, "L1-L2")
-                if fabric.nodes[other]["node"] != node
-            )
-        )
-    return rates

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from twin.hardware.fabric import Fabric
-from twin.hardware.paths import Operation, links_of, port_rate
+from twin.hardware.names import Fabric
+from twin.hardware.paths import Operation, port_rate
 from twin.hardware.routes import Price, between
+from twin.hardware.tables import tables
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Element:
 def summary(fabric: Fabric) -> dict[str, float]:
     """Counts of every element and the headline capacities, bytes/s of one direction, nominal.
 
-    `bisection_bytes_per_s` is what half of the nodes can send to the other half over UB;
+    `bisection_bytes_per_s` is what half of a supernode can send to the other half over UB;
     `oversubscription` is what the NPUs of a node can send over what its uplinks carry (1 is
     non-blocking, 0 when there are no uplinks).
     """
@@ -37,14 +38,17 @@ def summary(fabric: Fabric) -> dict[str, float]:
     links: Counter[str] = Counter()
     for _, _, edge in fabric.edges(data=True):
         links[edge["kind"]] += edge["links"] * (edge["capacity_bytes_per_s"] > 0.0)
-    s = fabric.graph["supernode"]
+    s, t = fabric.graph["supernode"], tables(fabric)
     beyond = bool(fabric.graph["l2_chips_per_sub_plane"])
     uplinks = uplink_matrix(fabric).sum(axis=1) * beyond
-    injection = [_npus_rate(fabric, n) for n in range(s.nodes)]
+    injection = t.die_links.sum(axis=1).reshape(s.all_nodes, -1).sum(axis=1)
     ports = kinds["l2"] * s.l2_ports_per_chip
-    weakest = float(min(uplinks))
+    weakest = float(uplinks.min())
+    most = float(injection.max())
+    halves = np.sort(uplinks.reshape(s.supernodes, s.nodes))[:, : s.nodes // 2].sum(axis=1)
     return {
-        "nodes": s.nodes,
+        "supernodes": s.supernodes,
+        "nodes": s.all_nodes,
         "npus": s.npus,
         "dies": kinds["die"],
         "cpus": kinds["cpu"],
@@ -58,13 +62,13 @@ def summary(fabric: Fabric) -> dict[str, float]:
         "l2_ports": ports,
         "l2_ports_used": links["L1-L2"],
         "l2_port_utilisation": links["L1-L2"] / ports if ports else 0.0,
-        "npu_bytes_per_s": max(injection) / s.npus_per_node,
-        "node_npu_bytes_per_s": max(injection),
+        "npu_bytes_per_s": most / s.npus_per_node,
+        "node_npu_bytes_per_s": most,
         "node_uplink_bytes_per_s": weakest,
-        "oversubscription": max(injection) / weakest if weakest > 0.0 else 0.0,
-        "bisection_bytes_per_s": float(np.sort(uplinks)[: s.nodes // 2].sum()),
-        "rdma_bytes_per_s": _total(fabric, "NIC-RDMA"),
-        "vpc_bytes_per_s": _total(fabric, "Qingtian-VPC"),
+        "oversubscription": most / weakest if weakest > 0.0 else 0.0,
+        "bisection_bytes_per_s": float(halves.min()),
+        "rdma_bytes_per_s": float(t.rates("NIC-RDMA").sum()),
+        "vpc_bytes_per_s": float(t.rates("Qingtian-VPC").sum()),
     }
 
 
@@ -73,13 +77,11 @@ def uplink_matrix(fabric: Fabric) -> np.ndarray[tuple[int, int], np.dtype[np.flo
 
     Where the UB plane ends at the node it is what its dies put into the L1 chip instead.
     """
+    t = tables(fabric)
+    if fabric.graph["l2_chips_per_sub_plane"]:
+        return np.asarray(t.uplinks.sum(axis=2))
     s = fabric.graph["supernode"]
-    kind = "L1-L2" if fabric.graph["l2_chips_per_sub_plane"] else "die-L1"
-    cells = np.zeros((s.nodes, s.sub_planes))
-    for n in range(s.nodes):
-        for p in range(s.sub_planes):
-            cells[n, p] = port_rate(fabric, f"L1 {n}.{p}", kind, "nominal")
-    return cells
+    return np.asarray(t.die_links.reshape(s.all_nodes, -1, s.sub_planes).sum(axis=1))
 
 
 def node_elements(fabric: Fabric, node: int) -> list[Element]:
@@ -111,21 +113,6 @@ def _element(fabric: Fabric, name: str) -> Element:
     rate = sum(port_rate(fabric, name, k, "nominal") for k in MAIN_LINKS[kind])
     ends = tuple((o, float(e["capacity_bytes_per_s"])) for o, e in fabric.adj[name].items())
     return Element(name, kind, rate, ends)
-
-
-def _npus_rate(fabric: Fabric, node: int) -> float:
-    s = fabric.graph["supernode"]
-    return sum(
-        edge["capacity_bytes_per_s"]
-        for p in range(s.sub_planes)
-        for _, edge in links_of(fabric, f"L1 {node}.{p}", "die-L1")
-    )
-
-
-def _total(fabric: Fabric, kind: str) -> float:
-    return float(
-        sum(e["capacity_bytes_per_s"] for _, _, e in fabric.edges(data=True) if e["kind"] == kind)
-    )
 
 
 def point_to_point(fabric: Fabric) -> dict[tuple[str, Operation, str], Price]:

@@ -13,6 +13,7 @@ from twin.facts import Facts, facts_from_tables
 from twin.lab.library import DATA
 from twin.lab.store import models as m
 from twin.lab.store.artefacts import SWEEP_AGE_S, Artefacts
+from twin.lab.store.counts import ExpertCounts
 from twin.lab.store.engines import Database, check_integrity, open_database, prepare_file
 from twin.lab.store.errors import StoreError, UnknownId
 from twin.lab.store.migrate import upgrade
@@ -33,6 +34,7 @@ class Store:
         self.scenarios = Scenarios(database)
         self.runs = Runs(database, artefacts)
         self.traces = Traces(database, artefacts)
+        self.counts = ExpertCounts(database, artefacts)
 
     @property
     def warnings(self) -> tuple[str, ...]:

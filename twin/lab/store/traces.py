@@ -16,6 +16,7 @@ from sqlalchemy import delete, exists, func, select
 
 from twin.lab.store import models as m
 from twin.lab.store.artefacts import Artefacts
+from twin.lab.store.counts import FORMAT as EXPERT_COUNTS
 from twin.lab.store.engines import Database
 from twin.lab.store.errors import StoreError, UnknownId
 from twin.lab.store.statements import PAGE, Page, count_of, insert_once, matching, remember
@@ -132,7 +133,7 @@ _ROWS = select(
     .correlate(m.traces)
     .scalar_subquery(),
     m.traces.c.created_s,
-)
+).where(m.traces.c.format != EXPERT_COUNTS)
 
 
 def _values(trace: TraceTable) -> dict[str, Any]:

@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 
 SMALL_MEAN = 24.0  # tokens per die up to which token counts are treated as the integers they are
 STEPS = 16  # quadrature points over the distribution of the hottest die: 400 change 6e-5
-HALVINGS = 30  # of the interval that a quantile is searched in
+HALVINGS = 20  # of the interval that a quantile is searched in
 MEAN = -1.0  # asked for instead of a quantile
 ROOT_HALF = math.sqrt(0.5)
 
@@ -28,7 +28,8 @@ def peak_of_counts(mean: Floats, spread: Floats, quantile: float = MEAN) -> floa
 
     Each count is binomial (spread < 1), Poisson (1) or negative binomial (> 1), which share the
     recursion p(k) = p(k-1) (a + b/k) (Panjer 1981); E[max] = sum over k of 1 - P(all <= k).
-    A quantile instead is where P(all <= k), joined by straight lines between counts, passes it.
+    A quantile instead is where P(all <= k), joined by straight lines between counts, passes it,
+    for counts of a fixed total.
     """
     dies = mean.size
     a = np.empty(dies)
@@ -50,7 +51,9 @@ def peak_of_counts(mean: Floats, spread: Floats, quantile: float = MEAN) -> floa
             chance[d] = math.exp(-mean[d] * math.log(1.0 + over) / over)
         below[d] = chance[d]
     total = 0.0
+    square = 0.0
     before = 0.0
+    passed = -1.0
     k = 0
     while True:
         all_below = 1.0
@@ -58,11 +61,14 @@ def peak_of_counts(mean: Floats, spread: Floats, quantile: float = MEAN) -> floa
             all_below *= below[d]
             if all_below < 1e-10:
                 break
-        if quantile >= 0.0 and all_below >= quantile:
-            return k - (all_below - quantile) / (all_below - before)
+        if passed < 0.0 and all_below >= quantile >= 0.0:
+            passed = k - (all_below - quantile) / (all_below - before)
         before = all_below
         total += 1.0 - all_below
+        square += (2.0 * k + 1.0) * (1.0 - all_below)
         if 1.0 - all_below < 1e-7 or k > 100_000:
+            if quantile >= 0.0:
+                return _of_fixed_total(passed, total, square - total * total, mean, spread)
             return total
         k += 1
         for d in range(dies):
@@ -88,19 +94,41 @@ def peak_of_amounts(mean: Floats, spread: Floats, quantile: float = MEAN) -> flo
         skew[d] = max(1e-6, (2.0 * spread[d] - 1.0) / max(sd[d], 1e-12))
         low = max(low, mean[d] - 3.5 * sd[d])
         high = max(high, mean[d] + (5.5 + 5.0 * skew[d]) * sd[d])
-    if quantile >= 0.0:
-        for _ in range(HALVINGS):
-            x = 0.5 * (low + high)
-            if _all_below(x, mean, sd, skew) < quantile:
-                low = x
-            else:
-                high = x
-        return 0.5 * (low + high)
     width = (high - low) / STEPS
     total = low
+    square = 0.0
     for i in range(STEPS):
-        total += (1.0 - _all_below(low + (i + 0.5) * width, mean, sd, skew)) * width
-    return total
+        above = (1.0 - _all_below(low + (i + 0.5) * width, mean, sd, skew)) * width
+        total += above
+        square += 2.0 * (i + 0.5) * width * above
+    if quantile < 0.0:
+        return total
+    variance = square - (total - low) * (total - low)
+    for _ in range(HALVINGS):
+        x = 0.5 * (low + high)
+        if _all_below(x, mean, sd, skew) < quantile:
+            low = x
+        else:
+            high = x
+    return _of_fixed_total(0.5 * (low + high), total, variance, mean, spread)
+
+
+@njit(cache=True)
+def _of_fixed_total(
+    quantile: float, peak: float, variance: float, mean: Floats, spread: Floats
+) -> float:
+    """A quantile of the largest count, given one of independent counts with this mean, variance.
+
+    A batch makes a fixed number of picks. Holding the total fixed takes from every count its part
+    of the total's chance (for normal counts, v / V of it): no change to the expected largest, but
+    v**2 / V off its variance, v the hottest die's and V the total's.
+    """
+    total = 0.0
+    for d in range(mean.size):
+        total += mean[d] * spread[d]
+    hottest = mean[0] * spread[0]
+    kept = 1.0 - hottest * hottest / total / max(variance, 1e-300)
+    return peak + (quantile - peak) * math.sqrt(max(0.0, kept))
 
 
 @njit(cache=True)

@@ -1,0 +1,342 @@
+"""Imported expert counts: how often each expert of each layer was picked, from a file.
+
+Reads, by content: a NumPy array (`.npy`, one array of an `.npz`) or JSON of counts [layers,
+experts] or [steps, layers, experts] (the `logical_count` of SGLang's recorder); a placement
+pattern of omni-infer [ranks, layers, experts] of 0 and 1; a CSV of layer, expert, count; each as it
+is or in gzip. A `.pt` file is refused: it is a pickle, and reading one runs whatever is in it.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import math
+import struct
+import tokenize
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twin.lab.traces.source import (
+    LOCAL,
+    UPLOAD,
+    ZIP_MAGIC,
+    Limits,
+    TraceError,
+    open_source,
+    printable,
+)
+
+if TYPE_CHECKING:
+    from twin.lab.store import Store
+
+Floats = NDArray[np.float64]
+
+MOST_LAYERS, MOST_EXPERTS = 512, 4096
+MOST_COUNT = 1e18
+NPY_MAGIC = b"\x93NUMPY"
+PICKLE_MAGIC = b"\x80"
+COLUMNS = {
+    "layer": ("layer", "moe_layer", "layer_id"),
+    "expert": ("expert", "expert_id", "logical_expert"),
+    "count": ("count", "counts", "tokens", "load"),
+}
+UNSAFE = (
+    "{name} is a PyTorch file: reading one can run code hidden in it, so it is refused; save its "
+    "logical_count as .npy, .npz or JSON instead"
+)
+BROKEN_HEADER = (
+    ValueError, EOFError, TypeError, KeyError, SyntaxError, RecursionError, MemoryError,
+    tokenize.TokenError,
+)  # fmt: skip
+BROKEN_ZIP = (
+    zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError, RuntimeError, EOFError,
+    OSError, ValueError, KeyError,
+)  # fmt: skip
+SHAPES = "[layers, experts] or [steps, layers, experts]"
+
+
+class CountsError(ValueError):
+    """A file of expert counts that cannot be read: what, where, and what would be right."""
+
+
+@dataclass(frozen=True)
+class CountsTable:
+    """Counts of one model's experts, as a file says.
+
+    counts f8[layers, experts]: MoE layers only, in order. note: what was derived or left out.
+    """
+
+    name: str
+    format: str
+    counts: Floats
+    note: str = ""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) of the counts alone, by which a scenario names them."""
+        return digest_of(self.counts)
+
+
+def digest_of(counts: Floats) -> str:
+    """SHA-256 (hex) of the canonical table: shape, then counts as little-endian f8 by row."""
+    content = hashlib.sha256(f"expert counts 1 {counts.shape[0]} {counts.shape[1]}\n".encode())
+    content.update(np.ascontiguousarray(counts, "<f8").tobytes())
+    return content.hexdigest()
+
+
+def read_counts(
+    source: str | Path | bytes, name: str | None = None, limits: Limits | None = None
+) -> CountsTable:
+    """Expert counts of a file, or of the bytes of an upload; raises CountsError.
+
+    limits None: those of traces, LOCAL for a path and UPLOAD for bytes.
+    """
+    limits = limits or (UPLOAD if isinstance(source, bytes) else LOCAL)
+    label, data = _content(source, name, limits)
+    if data.startswith(ZIP_MAGIC):
+        return _table(label, "npz", _npz(label, data, limits))
+    if data.startswith(PICKLE_MAGIC) or label.endswith((".pt", ".pth", ".pkl")):
+        raise CountsError(UNSAFE.format(name=label))
+    if data.startswith(NPY_MAGIC):
+        return _table(label, "npy", _npy(label, data))
+    text = _text(label, data)
+    if text.lstrip()[:1] in ("{", "["):
+        return _table(label, "json", _json(label, text))
+    return _table(label, "csv", _csv(label, text))
+
+
+def save_counts(store: Store, table: CountsTable) -> str:
+    """Store counts, once; returns their digest."""
+    return store.counts.save(table.digest, table.name, table.counts, table.note)
+
+
+def load_counts(store: Store, digest: str) -> Floats:
+    """The counts of a digest, f8[layers, experts]; raises UnknownId, or StoreError if damaged."""
+    counts = store.counts.load(digest)
+    if digest_of(counts) != digest:
+        raise CountsError(f"the expert counts {digest[:12]} are damaged: import their file again")
+    return counts
+
+
+def _content(source: str | Path | bytes, name: str | None, limits: Limits) -> tuple[str, bytes]:
+    """(name for people, content), unpacked from gzip; zip archives are left as they are."""
+    if isinstance(source, bytes) and source.startswith(ZIP_MAGIC):
+        if len(source) > limits.packed_bytes:
+            raise CountsError(_too_large(printable(name or "upload"), limits.packed_bytes))
+        return printable(name or "upload"), source
+    if not isinstance(source, bytes):
+        path = Path(source)
+        if not path.is_file():
+            raise CountsError(f"{path} is not a file: name one file of counts")
+        if path.stat().st_size > limits.packed_bytes:
+            raise CountsError(_too_large(printable(name or path.name), limits.packed_bytes))
+        return _content(path.read_bytes(), name or path.name, limits)
+    try:
+        label, _, pieces = open_source(source, name, limits)
+        found = list(pieces)
+    except TraceError as error:
+        raise CountsError(str(error)) from None
+    if len(found) != 1:
+        raise CountsError(f"{label} holds {len(found)} files: give one file of counts")
+    return label, found[0].data
+
+
+def _too_large(name: str, most: int) -> str:
+    return f"{name} is larger than {most >> 20} MB, the most that is read: sum its steps first"
+
+
+def _text(name: str, data: bytes) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise CountsError(
+            f"{name} is no array, JSON or CSV (byte {error.start} is not text): save the counts as "
+            ".npy, .npz, JSON or a CSV of layer, expert, count"
+        ) from None
+
+
+def _npy(name: str, data: bytes) -> NDArray[Any]:
+    """The array of an .npy file: its header is believed only as far as its bytes go."""
+    stream = io.BytesIO(data)
+    try:
+        version = np.lib.format.read_magic(stream)
+        read = np.lib.format.read_array_header_1_0
+        if version != (1, 0):
+            read = np.lib.format.read_array_header_2_0
+        shape, by_column, kind = read(stream)
+    except BROKEN_HEADER:
+        raise CountsError(f"{name} has a broken header: save the array again") from None
+    if kind.hasobject or kind.kind not in "iufb":
+        raise CountsError(f"{name} holds {kind} and not numbers: save an array of counts")
+    body = data[stream.tell() :]
+    if min(shape, default=0) < 0 or math.prod(shape) * kind.itemsize != len(body):
+        raise CountsError(
+            f"{name} should hold {math.prod(shape) * kind.itemsize:,} bytes of {shape} numbers but "
+            f"holds {len(body):,}: copy it again"
+        )
+    return np.frombuffer(body, kind).reshape(shape, order="F" if by_column else "C")
+
+
+def _npz(name: str, data: bytes, limits: Limits) -> NDArray[Any]:
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            names = archive.namelist()
+            arrays = [n for n in names if n.endswith(".npy")]
+            if not arrays:
+                if any(n.endswith("data.pkl") for n in names):
+                    raise CountsError(UNSAFE.format(name=name))
+                raise CountsError(f"{name} is a zip archive without an array: save one .npz array")
+            if "logical_count.npy" in arrays:
+                arrays = ["logical_count.npy"]
+            if len(arrays) != 1:
+                raise CountsError(
+                    f"{name} holds {len(arrays)} arrays, none named logical_count: keep the counts "
+                    "alone"
+                )
+            with archive.open(arrays[0]) as member:
+                inner = member.read(limits.unpacked_bytes + 1)
+    except CountsError:
+        raise
+    except BROKEN_ZIP:
+        raise CountsError(f"{name} is not a sound .npz file: save it again") from None
+    if len(inner) > limits.unpacked_bytes:
+        raise CountsError(_too_large(name, limits.unpacked_bytes))
+    return _npy(f"{name} ({printable(arrays[0])})", inner)
+
+
+def _json(name: str, text: str) -> NDArray[Any]:
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        where = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise CountsError(f"{name} is not sound JSON{where}: save it again") from None
+    if isinstance(body, dict):
+        if "logical_count" not in body:
+            raise CountsError(f"{name} has no logical_count: give it {SHAPES}")
+        body = body["logical_count"]
+    try:
+        return np.array(body, np.float64)
+    except (ValueError, TypeError, OverflowError):
+        raise CountsError(
+            f"{name} holds rows of different lengths, or other things than numbers: give "
+            f"logical_count {SHAPES}"
+        ) from None
+
+
+def _csv(name: str, text: str) -> NDArray[Any]:
+    rows = csv.reader(io.StringIO(text))
+    try:
+        found: dict[tuple[int, int], float] = {}
+        header = [cell.strip().lower() for cell in next(rows, [])]
+        at = [_column(name, header, what) for what in COLUMNS]
+        for row in rows:
+            if not any(cell.strip() for cell in row):
+                continue
+            layer, expert, count = _cells(name, rows.line_num, row, at)
+            found[layer, expert] = found.get((layer, expert), 0.0) + count
+    except csv.Error as error:
+        raise CountsError(f"{name}, line {rows.line_num}: {error}; save the CSV again") from None
+    if not found:
+        raise CountsError(f"{name} has no rows: give one row of layer, expert, count for each")
+    layers = sorted({layer for layer, _ in found})
+    if layers != list(range(layers[0], layers[0] + len(layers))):
+        gap = next(n for n in range(layers[0], layers[-1]) if n not in set(layers))
+        raise CountsError(f"{name} has no row of layer {gap}: give every MoE layer between others")
+    out = np.zeros((len(layers), 1 + max(expert for _, expert in found)))
+    for (layer, expert), count in found.items():
+        out[layer - layers[0], expert] = count
+    return out
+
+
+def _column(name: str, header: list[str], what: str) -> int:
+    for known in COLUMNS[what]:
+        if known in header:
+            return header.index(known)
+    shown = printable(", ".join(header))[:80]
+    raise CountsError(
+        f"{name}, line 1: no column {what} in '{shown}': begin with the line layer,expert,count"
+    )
+
+
+def _cells(name: str, line: int, row: list[str], at: list[int]) -> tuple[int, int, float]:
+    try:
+        layer, expert, count = int(row[at[0]]), int(row[at[1]]), float(row[at[2]])
+    except (ValueError, IndexError):
+        raise CountsError(
+            f"{name}, line {line}: '{printable(','.join(row))[:60]}' is not layer, expert, count: "
+            "give two whole numbers and a number"
+        ) from None
+    if not (0 <= layer < MOST_LAYERS and 0 <= expert < MOST_EXPERTS):
+        raise CountsError(
+            f"{name}, line {line}: layer {layer}, expert {expert} must be from 0 and below "
+            f"{MOST_LAYERS} layers, {MOST_EXPERTS} experts"
+        )
+    if not 0.0 <= count <= MOST_COUNT:
+        raise CountsError(f"{name}, line {line}: the count {count:g} must be 0 or more")
+    return layer, expert, count
+
+
+def _table(name: str, kind: str, array: NDArray[Any]) -> CountsTable:
+    """Counts of whatever array a file held; raises CountsError for what cannot be counts."""
+    shape = " x ".join(str(n) for n in array.shape)
+    if array.ndim not in (2, 3) or 0 in array.shape:
+        raise CountsError(f"{name} holds an array of {shape or 'one number'}: give {SHAPES}")
+    layers, experts = array.shape[-2:]
+    if layers > MOST_LAYERS or experts > MOST_EXPERTS:
+        raise CountsError(
+            f"{name} holds {layers} layers x {experts} experts: at most {MOST_LAYERS} x "
+            f"{MOST_EXPERTS} are read"
+        )
+    if not np.isfinite(array).all() or (array < 0).any() or (array > MOST_COUNT).any():
+        place = np.argwhere(~(np.isfinite(array) & (array >= 0) & (array <= MOST_COUNT)))[0]
+        raise CountsError(
+            f"{name} holds {array[tuple(place)]} at {place.tolist()}: counts are 0 or more"
+        )
+    if array.ndim == 3 and array.max() <= 1 and array.sum(axis=0).min() >= 1:
+        counts, note = _from_placement(name, array)
+        return CountsTable(name, "omni placement", counts, note)
+    total = array.sum(axis=0, dtype=np.float64) if array.ndim == 3 else array.astype(np.float64)
+    note = f"{array.shape[0]} steps summed" if array.ndim == 3 else ""
+    picked = np.flatnonzero(total.sum(axis=1) > 0)
+    if not picked.size:
+        raise CountsError(f"{name} counts nothing: every number is 0")
+    dense = int(picked[0])
+    if picked.size != layers - dense:
+        missing = next(n for n in range(dense, layers) if n not in set(picked.tolist()))
+        raise CountsError(f"{name} counts nothing in layer {missing}: leave out dense layers")
+    if dense:
+        note = f"{note}; " if note else ""
+        note += f"the first {dense} layers count nothing and were left out as dense"
+    return CountsTable(name, kind, np.ascontiguousarray(total[dense:]), note)
+
+
+def _from_placement(name: str, array: NDArray[Any]) -> tuple[Floats, str]:
+    """Least loads f8[layers, experts], mean 1, that greedy copies array [ranks, layers, experts].
+
+    An expert copied r times had, before its last copy, the largest load per copy, so at least the
+    mean slot's: load / mean >= (r - 1) experts / slots. The others share the rest evenly.
+    """
+    copies = array.sum(axis=0, dtype=np.float64)
+    experts = copies.shape[1]
+    slots = copies.sum(axis=1, keepdims=True)
+    if (slots == experts).all():
+        raise CountsError(
+            f"{name} places every expert once: such a pattern says nothing about load; give one "
+            "with redundant experts, or counts"
+        )
+    bound = (copies - 1.0) * experts / slots
+    hot = bound > 1.0
+    rest = (experts - (bound * hot).sum(axis=1, keepdims=True)) / (~hot).sum(axis=1, keepdims=True)
+    load = np.where(hot, bound, np.maximum(rest, 0.0))
+    return load, (
+        "a placement, not counts: the least loads for which greedy copying makes it, the other "
+        "experts alike"
+    )

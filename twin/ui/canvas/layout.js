@@ -8,13 +8,18 @@ function matrixLayout(shape, live, width, zoom) {
   const rows = live.cells.length / shape.nodes, left = 62, boxes = [], notes = [], strips = []
   const side = Math.max(HIT, 14 * zoom)
   let columns = Math.max(1, Math.min(shape.nodes, Math.floor((width - left - 2) / side)))
-  const bands = Math.ceil(shape.nodes / columns)
-  columns = Math.min(columns, Math.max(4, 4 * Math.ceil(shape.nodes / bands / 4)))
+  const each = shape.perSupernode ?? shape.nodes, bands = Math.ceil(each / Math.min(columns, each))
+  columns = Math.min(columns, Math.max(4, 4 * Math.ceil(each / bands / 4)))
   const cw = Math.min(Math.max(side, (width - left - 2) / columns), 34 * zoom), ch = Math.max(HIT + 2, 20 * zoom)
   const stripH = shape.instances.length ? 10 : 0
   let y = 2
-  for (let from = 0; from < shape.nodes; from += columns) {
-    const to = Math.min(from + columns, shape.nodes), x = (n) => left + (n - from) * cw
+  for (let from = 0, to; from < shape.nodes; from = to) {
+    to = Math.min(from + columns, each * (Math.floor(from / each) + 1)) // a band ends with its supernode
+    if (from % each === 0 && each < shape.nodes) {
+      notes.push({ x: 0, y: y + 8, text: `Supernode ${from / each}` })
+      y += 19
+    }
+    const x = (n) => left + (n - from) * cw
     for (const [role, label, first, last] of shape.instances) {
       const a = Math.max(first, from), b = Math.min(last, to)
       if (a < b) strips.push({ role, label, x: x(a), y, w: (b - a) * cw - 1.5, h: stripH - 3 })
@@ -88,7 +93,7 @@ function planeLayout(shape, live, width, zoom, plane) {
   const layout = { width, boxes: [], notes: [], strips: [] }, left = 62, h = 24 * zoom
   const rows = live.cells.length / shape.nodes
   layout.notes.push({ x: 0, y: 4 + h / 2, text: "L2 chips", plane: "ub" })
-  let y = row(layout, "l2", range(shape.l2).map((i) => `L2 ${plane}.${i}`), 4, h, left, width - 4, (_, i) => ({ text: `${i}` }))
+  let y = row(layout, "l2", range(shape.supernodes).flatMap((g) => range(shape.l2).map((i) => shape.l2Name(g, plane, i))), 4, h, left, width - 4, (_, i) => ({ text: shape.supernodes > 1 ? `${Math.floor(i / shape.l2)}:${i % shape.l2}` : `${i}` }))
   y += 90
   layout.notes.push({ x: 0, y: y + h / 2, text: "L1 of node" })
   y = row(layout, "l1", range(shape.nodes).map((n) => `L1 ${n}.${plane}`), y, h, left + 14, width - 4, (_, n) => ({ value: live.cells[n * rows + plane], text: `${n}`, plane: "ub" }))

@@ -1,7 +1,8 @@
 // The fabric on a canvas: nodes x planes as a matrix, one node's or one sub-plane's chips on
 // drill-in, links only for the chip that is pointed at or selected. The server sends a small
 // constant `shape` and the colours of the moment (`live`); what is shown, zoomed, hovered and
-// selected lives here, so a recolouring never resets the view. Only a selection goes back.
+// selected lives here, so a recolouring or an edit never resets the view. Only a selection goes
+// back, and what edit.js asks for.
 
 const VIEWS = new WeakMap()
 const NO_VIEW = { kind: "matrix", index: null }
@@ -11,6 +12,7 @@ export default function ({ data, parentElement, setStateValue }) {
   if (!VIEWS.has(parentElement)) VIEWS.set(parentElement, new View(parentElement))
   const view = VIEWS.get(parentElement)
   view.send = (selection) => setStateValue("selection", selection)
+  view.ask = (acts) => setStateValue("acts", acts)
   view.update(data)
   return () => { view.close(); VIEWS.delete(parentElement) }
 }
@@ -21,15 +23,16 @@ class View {
     this.host = root.host ?? root
     Object.assign(this, { canvas: $("canvas"), stage: $("stage"), text: $("text"), place: $("place"), back: $("back"),
       search: $("search"), opens: $("opens"), legend: $("legend"), smaller: $("smaller"), larger: $("larger") })
-    Object.assign(this, { view: NO_VIEW, zoom: 1, hover: null, selected: null, draws: 0, said: "" })
+    Object.assign(this, { view: NO_VIEW, zoom: 1, hover: null, selected: null, chosen: new Map(), draws: 0, said: "" })
     this.listen()
+    this.editor = new Editor(this, $)
   }
 
   listen() {
     const c = this.canvas
-    c.onpointermove = (e) => { if (e.pointerType !== "touch") this.point(this.under(e)) }
+    c.onpointermove = (e) => { if (e.pointerType !== "touch" && !this.editor.drag(e)) this.point(this.under(e)) }
     c.onpointerleave = () => this.point(null)
-    c.onclick = (e) => this.select(this.under(e))
+    c.onclick = (e) => { if (!this.editor.dropped()) this.select(this.under(e), this.editor.adds(e)) }
     c.ondblclick = (e) => this.open(this.under(e))
     c.onkeydown = (e) => this.key(e)
     c.onblur = () => this.point(null)
@@ -45,14 +48,16 @@ class View {
     this.observer.observe(this.stage)
   }
 
-  close() { this.observer.disconnect() }
+  close() { this.observer.disconnect(); this.editor.close() }
 
-  update({ shape, live, height }) {
+  update({ shape, live, height, editable, acted }) {
     const text = JSON.stringify(shape)
     if (text !== this.shapeText) { this.shape = new Shape(shape); this.shapeText = text }
     this.live = live
     this.stage.style.maxHeight = height ? `${height}px` : ""
-    if (this.selected && !this.shape.find(this.selected.name)) this.selected = null
+    for (const name of [...this.chosen.keys()]) if (!this.shape.find(name)) this.chosen.delete(name)
+    if (this.selected && !this.chosen.has(this.selected.name)) this.selected = [...this.chosen.values()].at(-1) ?? null
+    this.editor.update(editable, acted)
     const { kind, index } = this.view
     if (index !== null && index >= (kind === "node" ? this.shape.nodes : this.shape.planes)) this.view = NO_VIEW
     this.hover = null
@@ -98,13 +103,23 @@ class View {
     this.say()
   }
 
-  select(box) {
+  select(box, add = false) { // one element; with `add` it joins the others, or leaves them
     const found = box ? this.shape.find(box.name) : null
-    if ((found?.name ?? null) === (this.selected?.name ?? null)) return
-    this.selected = found
+    if (add) return found && this.choose([found], true)
+    if (this.chosen.size < 2 && (found?.name ?? null) === (this.selected?.name ?? null)) return
+    this.chosen.clear()
+    this.choose(found ? [found] : [])
+  }
+
+  choose(elements, toggles = false) { // add to what is selected; with `toggles`, those that are in go
+    for (const found of elements)
+      if (toggles && this.chosen.has(found.name)) this.chosen.delete(found.name)
+      else this.chosen.set(found.name, found)
+    this.selected = [...this.chosen.values()].at(-1) ?? null
     this.draw()
     this.say()
-    this.send(found ?? {})
+    this.editor.show()
+    this.send(this.selected ? { ...this.selected, names: [...this.chosen.keys()] } : {})
   }
 
   open(box) { // a node's or a sub-plane's chips
@@ -143,6 +158,7 @@ class View {
   key(event) {
     const { key } = event
     const now = this.hover ?? this.layout.boxes.find((b) => b.name === this.selected?.name) ?? null
+    if (this.editor.key(event, now)) return event.preventDefault()
     if (KEYS[key]) this.point(this.beside(now, KEYS[key]))
     else if (key === "Enter") now && now.name === this.selected?.name ? this.open(now) : this.select(now)
     else if (key === " ") this.select(now)
@@ -189,22 +205,25 @@ class View {
     if (focus) this.drawLinks(pen, focus) // below the boxes, so that every name stays readable
     for (const b of this.layout.boxes) this.box(pen, b, lit)
     for (const b of this.layout.boxes) {
-      if (b.name === this.selected?.name && !b.head && b.kind !== "node") {
+      if (this.chosen.has(b.name) && !b.head && b.kind !== "node") {
         this.outline(pen, b, this.colour.paper, 5)
         this.outline(pen, b, this.colour.accent, 2.5)
       }
       else if (b.name === this.hover?.name && !b.head && b.kind !== "node") this.outline(pen, b, this.colour.text, 1.5)
     }
+    this.editor.draw(pen)
     this.publish()
   }
 
   box(pen, b, lit) {
     if (b.head) {
-      const on = lit && (lit.name === b.name || (b.kind === "node" ? lit.node === this.shape.find(b.name).node : lit.kind !== "l2" && lit.sub_plane === this.shape.find(b.name).sub_plane))
+      if (this.shape.within.has(b.name) || this.shape.mark(b.name)) this.corner(pen, b)
+      const on = this.chosen.has(b.name) || lit && (lit.name === b.name || (b.kind === "node" ? lit.node === this.shape.find(b.name).node : lit.kind !== "l2" && lit.sub_plane === this.shape.find(b.name).sub_plane))
       const colour = b.plane ? this.shape.colours[b.plane] : this.colour.quiet
       return this.write(pen, b.text, b.kind === "node" ? b.x + 1 : b.x, b.y + b.h / 2, on ? this.colour.text : colour, on)
     }
-    if (b.kind === "node") { if (lit?.node === this.shape.find(b.name).node) this.write(pen, b.text, b.x + 1, b.y + b.h / 2, this.colour.text, true); return }
+    if (b.kind === "node" && (this.shape.within.has(b.name) || this.shape.mark(b.name))) this.corner(pen, b)
+    if (b.kind === "node") { if (this.chosen.has(b.name) || lit?.node === this.shape.find(b.name).node) this.write(pen, b.text, b.x + 1, b.y + b.h / 2, this.colour.text, true); return }
     if (b.frame) {
       pen.strokeStyle = this.colour.line
       pen.lineWidth = 1
@@ -219,6 +238,9 @@ class View {
     pen.beginPath(); pen.roundRect(b.x + gap, b.y + gap, b.w - 2 * gap, b.h - 2 * gap, b.cell ? 2 : 4); pen.fill()
     pen.globalAlpha = 1
     if (!b.cell || (!fill && strength < 0.1)) this.outline(pen, b, this.colour.line, 1, gap)
+    const mark = this.shape.mark(b.name)
+    if (mark && !mark.capacity) this.strike(pen, b)
+    else if (mark) this.corner(pen, b)
     const fits = b.cell ? null : [b.text, b.text?.split(".").at(-1)].find((t) => t && pen.measureText(t).width < b.w - 4)
     if (fits) {
       const x = b.x + (b.w - pen.measureText(fits).width) / 2
@@ -227,10 +249,22 @@ class View {
     }
   }
 
+  corner(pen, b) { // this element was edited
+    const size = Math.min(7, b.h / 2), x = b.x + (b.plane === "ub" && b.head ? -8 : 0) + b.w - (b.cell ? 1 : 1), y = b.y + 1
+    pen.fillStyle = this.colour.accent
+    pen.beginPath(); pen.moveTo(x - size, y); pen.lineTo(x, y); pen.lineTo(x, y + size); pen.fill()
+  }
+
+  strike(pen, b) { // this element is off
+    pen.strokeStyle = this.colour.quiet
+    pen.lineWidth = 1.2
+    pen.beginPath(); pen.moveTo(b.x + 2, b.y + b.h - 2); pen.lineTo(b.x + b.w - 2, b.y + 2); pen.stroke()
+  }
+
   // Without measured values a box shows its plane's colour, fainter where it can carry less.
   strength(b, value) {
     if (value === null || value === undefined) return this.live.measured ? 0 : 0.4
-    return value > 0 ? 0.15 + 0.6 * (value / this.live.most[b.plane]) : 0
+    return value > 0 ? 0.1 + 0.65 * Math.min(1, value / this.live.most[b.plane]) : 0
   }
 
   write(pen, text, x, y, colour, strong = false) {
@@ -258,7 +292,8 @@ class View {
       if (!a || !b) continue
       pen.strokeStyle = this.shape.colours[link.plane]
       pen.lineWidth = Math.max(1, width * Math.sqrt(link.gb / most))
-      pen.globalAlpha = 0.75
+      pen.globalAlpha = link.gb > 0 ? 0.75 : 0.45
+      pen.setLineDash(link.gb > 0 ? [] : [2, 4])
       pen.beginPath()
       const down = b.y >= a.y + a.h, up = b.y + b.h <= a.y, right = b.x > a.x
       if (down || up) {
@@ -270,8 +305,9 @@ class View {
       }
       pen.stroke()
       pen.globalAlpha = 1
+      pen.setLineDash([])
     }
-    this.canvas.dataset.links = links.filter(([a, l]) => a && at.has(l.to)).length
+    this.canvas.dataset.links = links.filter(([a, l]) => a && at.has(l.to) && l.gb > 0).length
   }
 
   // --- What is said ------------------------------------------------------------------------
@@ -286,7 +322,8 @@ class View {
     else if (found) {
       const strong = document.createElement("b")
       strong.textContent = found.name
-      const value = this.valueOf(found), facts = describe(this.shape, found)
+      const value = this.valueOf(found), facts = describe(this.shape, found), change = edited(this.shape, found.name)
+      if (change) facts.unshift(change)
       const instances = found.node !== null && this.shape.instances.filter(([, , a, b]) => found.node >= Math.floor(a) && found.node < b).map(([, label]) => label)
       if (value !== null && this.live.measured) facts.unshift(`${this.live.title.toLowerCase()} ${number(value)} ${this.live.unit}`)
       if (instances && instances.length && kind === "matrix") facts.push(instances.join(", "))
@@ -294,7 +331,7 @@ class View {
     } else {
       const hint = document.createElement("span")
       hint.className = "hint"
-      hint.textContent = kind === "matrix" ? "Point at a cell, click to select it. Double-click, or Enter twice, opens the node." : "Point at a chip to see its links. Esc goes back."
+      hint.textContent = kind === "matrix" ? this.editor.hint ?? "Point at a cell, click to select it. Double-click, or Enter twice, opens the node." : "Point at a chip to see its links. Esc goes back."
       this.text.append(hint)
     }
     this.offer(this.selected)
@@ -338,6 +375,12 @@ class View {
       parts.push(`${title}, ${unit}:`)
       for (const [plane, gb] of Object.entries(most)) part(plane, `${plane.toUpperCase()} ${number(gb)}`)
     }
+    if (this.shape.edits?.length) for (const [look, words] of [["edited", "edited"], ["off", "off"]]) {
+      const key = document.createElement("span"), swatch = document.createElement("span")
+      swatch.className = `swatch ${look}`
+      key.append(swatch, words)
+      parts.push(key)
+    }
     for (const role of [...new Set(this.shape.instances.map(([r]) => r))]) part(role, `${role} instances`)
     this.legend.replaceChildren(...parts)
   }
@@ -345,7 +388,7 @@ class View {
   publish() { // for tests and for people who script: no pixel guessing
     const { kind, index } = this.view
     Object.assign(this.canvas.dataset, { draw: ++this.draws, view: index === null ? kind : `${kind} ${index}`, zoom: this.zoom,
-      selection: this.selected?.name ?? "", hover: this.hover?.name ?? "", boxes: this.layout.boxes.length,
+      selection: this.selected?.name ?? "", chosen: this.chosen.size, edits: this.shape.edits?.length ?? 0, hover: this.hover?.name ?? "", boxes: this.layout.boxes.length,
       smallest: Math.min(...this.layout.boxes.map((b) => Math.min(b.w, b.h))).toFixed(1), version: this.live.version })
   }
 }

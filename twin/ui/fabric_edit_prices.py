@@ -1,0 +1,118 @@
+"""What a fabric costs its deployment: three rates that an edit moves, each with what binds it.
+
+The slowest instance of a pool speaks for it, for that is the one an edit is felt by. Instances
+whose nodes are alike share one answer, so an edit of one node asks the graph little more than
+none. Rates are of idle links, in bytes/s of one direction; what traffic does to each other is the
+simulation's to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from twin.hardware.chip import HardwareError
+from twin.hardware.fabric import Fabric
+from twin.hardware.placement import Instance, place_instances
+from twin.hardware.routes import Price, all_to_all, nic, pool_read
+from twin.spec import Scenario
+
+PLANES = {"ub": "UB", "rdma": "RDMA", "vpc": "VPC"}
+
+
+@dataclass(frozen=True)
+class Headline:
+    """One price of a fabric: its rate, and what binds it; without a rate, why there is none."""
+
+    label: str
+    bytes_per_s: float | None
+    per: str  # whose rate it is
+    where: str  # what is full first, or why nothing can pass
+    latency_s: float | None = None
+
+
+def headlines(s: Scenario, fabric: Fabric) -> list[Headline]:
+    """The prices that the scenario's deployment pays: experts' exchange, hand-off, pool."""
+    placed = place_instances(s, fabric.graph["dies_per_npu"])
+    alike = _Alike(fabric)
+    return list(_headlines(s, fabric, placed, alike))
+
+
+def _headlines(
+    s: Scenario, fabric: Fabric, placed: Sequence[Instance], alike: _Alike
+) -> Iterator[Headline]:
+    def pool(*roles: str) -> list[Instance]:
+        return [i for i in placed if i.role in roles]
+
+    serving = pool("decode", "colocated") or pool("prefill")
+    exchanging = [i for i in serving if i.dies > 1]
+    if exchanging:
+        yield _slowest(
+            f"All-to-all, {exchanging[0].role} instance",
+            "die",
+            ((i, alike.of(i), lambda i: all_to_all(fabric, _dies(i))) for i in exchanging),
+        )
+    if s.deployment.mode == "disaggregated":
+        plane = s.deployment.kv_transfer_plane
+        ends = pool("prefill", "decode")
+        yield _slowest(
+            f"KV hand-off over {PLANES[plane]}",
+            "die" if plane != "vpc" else "node",
+            ((i, alike.of(i), lambda i: _hand_off(fabric, i, plane)) for i in ends),
+        )
+    if s.memory_pool.enabled and s.deployment.mode != "decode_only":
+        plane = s.memory_pool.plane
+        readers = pool("prefill", "colocated")
+        yield _slowest(
+            f"Memory-pool read over {PLANES[plane]}",
+            f"{readers[0].role} instance",
+            ((i, alike.of(i), lambda i: pool_read(fabric, _dies(i), plane)) for i in readers),
+        )
+
+
+def _dies(instance: Instance) -> range:
+    return range(instance.first_die, instance.first_die + instance.dies)
+
+
+def _hand_off(fabric: Fabric, instance: Instance, plane: str) -> Price:
+    return min((nic(fabric, d, plane) for d in _dies(instance)), key=lambda p: p.bytes_per_s)  # type: ignore[arg-type]
+
+
+Asked = tuple[Instance, tuple[bytes, ...], Callable[[Instance], Price]]
+
+
+def _slowest(label: str, per: str, asked: Iterator[Asked]) -> Headline:
+    """The least rate among instances; instances alike are asked once."""
+    known: dict[tuple[bytes, ...], Price] = {}
+    for instance, likeness, price in asked:
+        if likeness in known:
+            continue
+        try:
+            known[likeness] = price(instance)
+        except HardwareError as error:
+            return Headline(label, None, per, str(error))
+    worst = min(known.values(), key=lambda p: p.bytes_per_s)
+    return Headline(label, worst.bytes_per_s, per, worst.bottleneck, worst.latency_s)
+
+
+class _Alike:
+    """Which instances must get the same answers: same place in nodes whose links are the same."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self._per_node = fabric.graph["supernode"].npus_per_node * fabric.graph["dies_per_npu"]
+        links: dict[int, list[tuple[float, float]]] = {}
+        vertices = fabric.nodes
+        for a, b, edge in fabric.edges(data=True):
+            home = vertices[a].get("node", vertices[b].get("node"))
+            links.setdefault(-1 if home is None else home, []).append(
+                (edge["capacity_bytes_per_s"], edge["latency_s"])
+            )
+        self._nodes = {n: np.array(found).tobytes() for n, found in links.items()}
+
+    def of(self, instance: Instance) -> tuple[bytes, ...]:
+        first, size = divmod(instance.first_die, self._per_node)[0], instance.dies
+        last = (instance.first_die + size - 1) // self._per_node
+        place = f"{instance.first_die % self._per_node} {size}".encode()
+        return (place, *(self._nodes.get(n, b"") for n in range(first, last + 1)))

@@ -1,0 +1,119 @@
+"""What a machine adds up to, and what one die gets from it beside what was measured."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import streamlit as st
+
+from twin.hardware.chip import Chip, HardwareError
+from twin.hardware.fabric import Fabric
+from twin.hardware.survey import point_to_point, summary
+from twin.ui import session
+
+
+@lru_cache(maxsize=8)
+def _summary(fabric: Fabric) -> dict[str, float]:
+    return summary(fabric)
+
+
+def in_all(fabric: Fabric, chip: Chip) -> None:
+    """Counts and capacities of the whole machine, each with its unit."""
+    total = _summary(fabric)
+    s = fabric.graph["supernode"]
+    st.subheader("In all", anchor=False)
+    dies, over = total["dies"], total["oversubscription"]
+    best = max(chip.flops, key=lambda p: (chip.flops[p], p))
+    beyond = f" in {s.supernodes} supernodes" if s.supernodes > 1 else ""
+    with st.grid(4, min_column_width=160):
+        st.metric(
+            "NPUs",
+            f"{s.npus:,}",
+            help=f"{chip.title}, {dies:,} dies, in {s.all_nodes:,} nodes{beyond}.",
+        )
+        st.metric("HBM", f"{dies * chip.hbm_bytes_per_die / 1e12:,.1f} TB", help="Of all dies.")
+        st.metric(
+            f"Peak, {best.upper()}",
+            f"{dies * chip.flops[best] / 1e15:,.0f} P{'OPS' if best[:3] == 'int' else 'FLOPS'}",
+            help="Dense, of all dies; what operators reach of it is the model's work.",
+        )
+        st.metric(
+            "Switch chips",
+            f"{total['l1_chips']:,} + {total['l2_chips']:,}",
+            help=f"L1 in the nodes + L2 between them, {total['l2_chips_per_sub_plane']} a "
+            f"sub-plane; {total['l2_port_utilisation']:.0%} of the L2 ports are used.",
+        )
+        _rates(total, over)
+
+
+def _rates(total: dict[str, float], over: float) -> None:
+    st.metric(
+        "UB of an NPU",
+        f"{total['npu_bytes_per_s'] / 1e9:,.4g} GB/s",
+        help="One direction, nominal, both dies together.",
+    )
+    st.metric(
+        "UB out of a node",
+        f"{total['node_uplink_bytes_per_s'] / 1e9:,.4g} GB/s",
+        help="One direction, of the weakest node. A node's NPUs can send "
+        f"{total['node_npu_bytes_per_s'] / 1e9:,.4g} GB/s: "
+        + (f"{over:.3g} to 1." if over else "none of it leaves the node over UB."),
+    )
+    st.metric(
+        "UB bisection",
+        f"{total['bisection_bytes_per_s'] / 1e12:,.4g} TB/s",
+        help="What one half of the nodes can send to the other half, one direction.",
+    )
+    st.metric(
+        "RDMA · VPC",
+        f"{total['rdma_bytes_per_s'] / 1e12:,.3g} · {total['vpc_bytes_per_s'] / 1e12:,.3g} TB/s",
+        help="All NICs together · all nodes' Qingtian DPUs together, one direction.",
+    )
+
+
+def measured(fabric: Fabric) -> None:
+    """What the first die gets, pair by pair, beside the published table; asked when opened."""
+    fold = st.expander(
+        "Point to point: this fabric beside the published measurement",
+        key="supernode-measured",
+        on_change="rerun",
+    )
+    with fold:
+        if not fold.open:
+            return
+        try:
+            rows = _rows(fabric)
+        except HardwareError as error:
+            st.warning(f"The first die does not reach all it is measured against: {error}.")
+            return
+        formats = {
+            name: "%.4g" if "GB" in name else "%.2f" for name in (rows or [{}])[0] if "," in name
+        }
+        st.dataframe(
+            rows,
+            hide_index=True,
+            column_config={n: st.column_config.NumberColumn(format=f) for n, f in formats.items()},
+        )
+        st.caption(
+            "Per die, one direction, 512 bytes for the latency. Measured on a CloudMatrix384 with "
+            "Ascend 910C (arXiv 2506.12708v2, Table 1): other chips and links have no such table."
+        )
+
+
+def _rows(fabric: Fabric) -> list[dict[str, Any]]:
+    rows = []
+    for (pair, operation, where), price in point_to_point(fabric).items():
+        seen = session.facts().group(f"fabric.measured.{pair}.{operation}.{where}")
+        end, home = "die" if pair == "npu_npu" else "CPU", where == "intra_node"
+        rows.append(
+            {
+                "From a die to": f"a {end} of {'its own' if home else 'another'} node",
+                "Operation": operation,
+                "This fabric, GB/s": price.bytes_per_s / 1e9,
+                "Measured, GB/s": seen["bandwidth"].value,
+                "This fabric, µs": price.latency_s * 1e6,
+                "Measured, µs": seen["first_512_bytes"].value,
+            }
+        )
+    return rows

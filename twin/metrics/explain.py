@@ -7,7 +7,7 @@ the run at hand, never a forecast.
 
 from __future__ import annotations
 
-from twin.metrics import reasons_machine, reasons_requests
+from twin.metrics import reasons_events, reasons_machine, reasons_requests
 from twin.metrics.finding import Finding, Rule, Summary, Tables, ttft_parts
 from twin.spec import Scenario
 
@@ -27,6 +27,9 @@ RULES: tuple[Rule, ...] = (
     reasons_machine.pools_balanced,
     reasons_machine.busiest_link,
     reasons_machine.pool_hits,
+    reasons_events.faults,
+    reasons_events.moved,
+    reasons_events.contended,
 )
 
 

@@ -92,6 +92,27 @@ def steady_mean(s: Summary, tables: Tables, column: str) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
+def weighted(s: Summary, tables: Tables, role: str, column: str) -> tuple[float, float] | None:
+    """(mean, highest) of a column of the instances table for a role, after the warm-up.
+
+    The mean weighs each window by the time its instance was busy; None where nothing is known.
+    """
+    instances = tables.get("instances")
+    if instances is None or column not in instances.columns:
+        return None
+    rows = instances.filter(
+        (pl.col("role") == role)
+        & (pl.col("t_s") >= (number(s, "warmup_s") or 0.0))
+        & pl.col(column).is_not_null()
+        & (pl.col("busy") > 0)
+    )
+    if not rows.height:
+        return None
+    values = rows[column].cast(pl.Float64).to_numpy()
+    weights = (rows["busy"] * rows["window_s"]).to_numpy()
+    return float((values * weights).sum() / weights.sum()), float(values.max())
+
+
 def operator_shares(tables: Tables, phase: str) -> dict[str, float]:
     """Each operator's share of a phase's time, 0..1; empty when the phase did not run."""
     operators = tables.get("operators")

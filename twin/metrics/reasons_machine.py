@@ -17,6 +17,7 @@ from twin.metrics.finding import (
     operator_shares,
     steady_mean,
     ttft_parts,
+    weighted,
 )
 from twin.metrics.measures import amount, seconds, shown
 from twin.spec import Scenario, pools
@@ -172,31 +173,52 @@ def _more_load(sentence: str, scenario: Scenario) -> list[Wish]:
 
 def experts_uneven(scenario: Scenario, s: Summary, tables: Tables) -> list[Finding]:
     """What the hottest die costs the instances that wait for it, pool by pool."""
-    ranks = tables.get("ranks")
-    if ranks is None or "expert_load" not in ranks.columns:
-        return []
-    worst: tuple[float, float, str] | None = None  # saving, hottest, role
-    for role in sorted(ranks["role"].unique()):
-        hottest = ranks.filter(pl.col("role") == role)["expert_load"].max()
+    worst: tuple[float, float, float, str] | None = None  # saving, hottest, at worst, role
+    for role in ("colocated", "decode", "prefill"):
+        hottest, peak = _hottest(s, tables, role)
         share = operator_shares(tables, "prefill" if role == "prefill" else "decode")
-        if isinstance(hottest, int | float) and hottest > 1:
-            saving = share.get("experts", 0.0) * (1 - 1 / float(hottest))
-            worst = max(worst or (0.0, 0.0, ""), (saving, float(hottest), role))
+        if hottest > 1:
+            saving = share.get("experts", 0.0) * (1 - 1 / hottest)
+            worst = max(worst or (0.0, 0.0, 0.0, ""), (saving, hottest, peak, role))
     if worst is None or worst[0] < 0.02:
         return []
-    saving, hottest_load, role = worst
+    saving, hottest_load, peak, role = worst
     unit = "batch" if role == "prefill" else "iteration"
+    at_worst = f" ({peak:.2f} in the worst window)" if peak > 1.05 * hottest_load else ""
     what = (
-        f"The most loaded die of {role} carries {hottest_load:.2f} times the mean expert load, "
-        f"and its instance waits for it: an even load would make a {role} {unit} about "
-        f"{amount(saving, 'share')} shorter."
+        f"The most loaded die of {role} carries {hottest_load:.2f} times the mean expert load"
+        f"{at_worst}, and its instance waits for it: an even load would make a {role} {unit} "
+        f"about {amount(saving, 'share')} shorter."
     )
+    e = scenario.experts
+    drifts = e.drift_s > 0 or e.shift_every_s > 0 or e.topics > 1
+    follow: list[Wish] = [
+        ("Popularity changes while the run goes on: moving experts after it keeps dies even.",
+         "experts.balancing.policy", "periodic"),
+    ] if drifts and e.balancing.policy == "none" else []  # fmt: skip
     wishes: list[Wish] = [
+        *follow,
         ("Balancing experts (EPLB) evens it out.", "experts.placement", "eplb"),
         ("A perfectly even placement shows what is there to gain.", "experts.placement", "perfect"),
     ]
     fix, settings = first_open(scenario, wishes)
     return [Finding("experts", min(0.7, 0.1 + 1.2 * saving), what, fix, settings)]
+
+
+def _hottest(s: Summary, tables: Tables, role: str) -> tuple[float, float]:
+    """The hottest die's expert load over the mean, on average and at worst; 0 when unknown.
+
+    What the iterations met where the run says so, else the typical moment before it began.
+    """
+    met = weighted(s, tables, role, "hot_factor")
+    if met is not None:
+        return met
+    ranks = tables.get("ranks")
+    if ranks is None or "expert_load" not in ranks.columns:
+        return 0.0, 0.0
+    hottest = ranks.filter(pl.col("role") == role)["expert_load"].max()
+    known = float(hottest) if isinstance(hottest, int | float) else 0.0
+    return known, known
 
 
 def kv_full(scenario: Scenario, s: Summary, tables: Tables) -> list[Finding]:

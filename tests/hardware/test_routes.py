@@ -70,6 +70,47 @@ def test_a_lost_part_costs_what_the_graph_says(lost, bytes_per_s):
     assert price.bytes_per_s == pytest.approx(bytes_per_s, rel=1e-9)
 
 
+@pytest.mark.parametrize("dies", [range(32), range(192, 512), ALL], ids=len)
+def test_all_to_all_is_held_by_injection_at_the_measured_efficiency_too(dies):
+    share = FACTS.si("fabric.efficiency.write") * FACTS.si("fabric.efficiency.beyond_node")
+    price = all_to_all(FULL, dies)
+    size = 64e6
+    assert price.seconds(size) == pytest.approx(size / (196e9 * share) + price.latency_s, rel=0.015)
+    assert price.bottleneck.startswith("UB links")
+
+
+def test_losing_one_of_a_nodes_uplinks_costs_its_node_what_the_graph_says():
+    # 15 of 16 links of one L1 chip are left for the 752/767 of its dies' bytes.
+    lost = edited(FULL, edits=[Edit(element="L1 20.3", to="L2 3.12", capacity_factor=0)])
+    assert all_to_all(lost, ALL, operation="nominal").bytes_per_s == pytest.approx(
+        6 * 28e9 + 15 * 28e9 / (16 * 752 / 767), rel=1e-9
+    )
+    others = [d for d in ALL if d // 16 != 20]
+    assert all_to_all(lost, others, operation="nominal").bytes_per_s == pytest.approx(196e9)
+
+
+def test_losing_all_uplinks_of_a_node_on_a_sub_plane_costs_that_sub_plane():
+    lost = edited(FULL, edits=[Edit(element="L1 20.3", to="sub-plane 3", capacity_factor=0)])
+    # Nothing of what leaves node 20 can take sub-plane 3 any more.
+    price = all_to_all(lost, ALL, operation="nominal")
+    assert price.bytes_per_s == pytest.approx(6 * 28e9)
+    assert all_to_all(lost, range(320, 336), operation="nominal").bytes_per_s == 196e9
+
+
+def test_traffic_is_sprayed_over_the_chips_and_sub_planes_that_are_left():
+    half = edited(FULL, remove=[f"L2 3.{i}" for i in range(8)])
+    assert between(half, "L1 0.3", "L1 9.3", "nominal").bytes_per_s == 8 * 28e9
+    assert between(half, "L1 0.2", "L1 9.2", "nominal").bytes_per_s == 448e9
+    assert between(half, 0, 500, "nominal").bytes_per_s == 196e9  # one link needs one chip
+    thin = edited(half, edits=[Edit(element="L1 0.3", to="L2 3.15", capacity_factor=0.5)])
+    assert between(thin, "L1 0.3", "L1 9.3", "nominal").bytes_per_s == 7.5 * 28e9
+    # Two nodes that were left on different halves of a sub-plane's chips do not meet there.
+    apart = [Edit(element="L1 0.3", to=f"L2 3.{i}", capacity_factor=0) for i in range(8)]
+    apart += [Edit(element="L1 9.3", to=f"L2 3.{i}", capacity_factor=0) for i in range(8, 16)]
+    split = edited(FULL, edits=apart)
+    assert between(split, 0, 9 * 16, "nominal").bytes_per_s == 6 * 28e9
+
+
 def test_oversubscription_halves_what_leaves_a_node():
     half = build_fabric(Supernode(l1_uplinks=8), FACTS)
     price = all_to_all(half, ALL, operation="nominal")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import linprog
 
 from twin.hardware.chip import HardwareError
 from twin.hardware.sharing import Flow, max_min
@@ -93,6 +94,47 @@ def test_every_flow_is_at_its_bound_or_fastest_on_a_full_link(network):
             for link in full & set(flow.links)
         )
         assert at_bound or fastest
+
+
+def by_linear_programs(flows, capacities):
+    """Max-min by definition: raise the least level as far as it goes, fix who is held, go on."""
+    rates = np.full(len(flows), np.nan)
+    while np.isnan(rates).any():
+        growing = [f for f in range(len(flows)) if np.isnan(rates[f])]
+        # Variables: the rates of the growing flows and the level z, which is to be largest.
+        links, room, levels = [], [], []
+        for link, capacity in capacities.items():
+            links.append([flows[f].links.get(link, 0.0) for f in growing] + [0.0])
+            room.append(capacity - sum(
+                flow.links.get(link, 0.0) * r
+                for flow, r in zip(flows, rates, strict=True) if not np.isnan(r)
+            ))  # fmt: skip
+        for k, f in enumerate(growing):
+            row = np.zeros(len(growing) + 1)
+            row[k], row[-1] = -flows[f].penalty, 1.0
+            levels.append(row)
+        best = linprog(
+            np.append(np.zeros(len(growing)), -1.0),
+            A_ub=np.array([*levels, *links]),
+            b_ub=np.array([*np.zeros(len(growing)), *np.maximum(room, 0.0)]),
+            bounds=[(0, flows[f].bound) for f in growing] + [(0, None)],
+        )
+        # A flow whose level has a price cannot rise in any optimum.
+        held = best.ineqlin.marginals[: len(growing)] < -1e-9
+        assert held.any()
+        for k, f in enumerate(growing):
+            if held[k]:
+                rates[f] = best.x[-1] / flows[f].penalty
+    return rates
+
+
+@given(networks())
+@settings(max_examples=200, derandomize=True, deadline=None)
+def test_rates_are_those_of_the_linear_programs(network):
+    flows, capacities = network
+    assert max_min(flows, capacities) == pytest.approx(
+        by_linear_programs(flows, capacities), rel=1e-6
+    )
 
 
 @given(networks(), st.randoms(use_true_random=False))

@@ -91,16 +91,17 @@ def build_fabric(supernode: Supernode, facts: Facts) -> Fabric:
     Raises HardwareError when the wiring cannot reach every node, or an edit names what is not
     there.
     """
-    return _with_edits(supernode, constants(supernode, facts))
+    known = constants(supernode, facts)
+    return _with_edits(supernode, known) if supernode.edits else _build(supernode, known)
 
 
 @lru_cache(maxsize=16)
 def _with_edits(s: Supernode, c: Constants) -> Fabric:
     bare = _build(s.model_copy(update={"edits": ()}), c)
-    return edited(bare, edits=s.edits, supernode=s) if s.edits else bare
+    return edited(bare, edits=s.edits, supernode=s)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=16)
 def _build(s: Supernode, c: Constants) -> Fabric:
     chips = l2_chips_per_sub_plane(s, c.l2_step)
     host = min(c.cpu_with_dpu, s.cpus_per_node - 1)

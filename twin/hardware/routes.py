@@ -182,9 +182,10 @@ def _farthest(fabric: Fabric, at: INTS, plane: Plane, operation: Operation) -> f
     t = tables(fabric)
     home = at // t.dies_per_node
     extra = write_extra(fabric, operation)
+    one = np.unique(home).size == 1
     if plane == "rdma":
-        return _two_longest(t.die_waits["rdma"][at], home)
-    if np.unique(home).size == 1:
+        return _two_longest(t.die_waits["rdma"][at], np.arange(at.size) if one else home)
+    if one:
         return _two_longest(t.die_waits["l1"][at], np.arange(at.size)) + extra
     if plane == "vpc":
         return _two_longest(t.die_waits["vpc"][at], home) + extra

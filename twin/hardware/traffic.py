@@ -295,7 +295,7 @@ def _ends(flow: _Flow, at: INTS, plane: Plane, peers: FLOATS, mine: str, theirs:
     time = near * flow.near + within * flow.far
     cost = np.where(on_ub > 0.0, time / np.where(on_ub > 0.0, on_ub, 1.0), 0.0)
     flow.add(f"die_{mine}", at, on_ub * each, cost)
-    flow.add(f"nic_{mine}", at, away * each, flow.nic)
+    _through_nics(flow, mine, at, away * each)
     _spread(flow, (mine,), at, on_ub * each)
     if plane != "ub":
         return
@@ -307,6 +307,21 @@ def _ends(flow: _Flow, at: INTS, plane: Plane, peers: FLOATS, mine: str, theirs:
     flow.doors(theirs, np.maximum(goes, 0.0)[:, None] * split, among)
 
 
+def _through_nics(flow: _Flow, way: str, at: INTS, bytes_: FLOATS) -> None:
+    """Bytes of dies over the NICs of these dies in each node, by what each NIC carries.
+
+    A die whose NIC is lost so uses its neighbours'.
+    """
+    t = flow.t
+    home = at // t.dies_per_node
+    total = np.asarray(np.bincount(home, bytes_, flow.nodes), np.float64)
+    carried = np.bincount(home, t.nics[at], flow.nodes)
+    crowd = np.bincount(home, minlength=flow.nodes)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        part = np.where(carried[home] > 0.0, t.nics[at] / carried[home], 1.0 / crowd[home])
+    flow.add(f"nic_{way}", at, total[home] * part, flow.nic)
+
+
 def _lenders(flow: _Flow, plane: Plane, given: FLOATS, taken: FLOATS, way: str) -> None:
     """NICs that the dies of a pool's nodes lend to its CPUs, for what leaves their UB plane."""
     if plane == "vpc":
@@ -316,9 +331,8 @@ def _lenders(flow: _Flow, plane: Plane, given: FLOATS, taken: FLOATS, way: str) 
     same = np.bincount(domain, taken)[domain] if plane == "ub" else taken
     crossing = given * (1.0 - same)
     crossing[crossing < 1e-12] = 0.0
-    nics = t.nics.reshape(-1, t.dies_per_node)
-    each = crossing[:, None] * _part(nics)
-    flow.add(f"nic_{way}", np.arange(flow.dies), each.ravel(), flow.nic)
+    every = np.arange(flow.dies)
+    _through_nics(flow, way, every, (crossing / t.dies_per_node)[every // t.dies_per_node])
 
 
 def hand_off_takes(
@@ -335,8 +349,8 @@ def hand_off_takes(
         raise HardwareError("a hand-off needs at least one die that sends and one that receives")
     t = flow.t
     if plane == "rdma":
-        flow.add("nic_out", source, np.full(source.size, 1.0 / source.size), flow.nic)
-        flow.add("nic_in", sink, np.full(sink.size, 1.0 / sink.size), flow.nic)
+        _through_nics(flow, "out", source, np.full(source.size, 1.0 / source.size))
+        _through_nics(flow, "in", sink, np.full(sink.size, 1.0 / sink.size))
         return flow.done()
     sends = np.bincount(source // t.dies_per_node, minlength=flow.nodes) / source.size
     receives = np.bincount(sink // t.dies_per_node, minlength=flow.nodes) / sink.size

@@ -1,0 +1,87 @@
+"""Faults leave the graph they should, and name the dies and servers that are gone."""
+
+import pytest
+
+from twin.hardware.chip import HardwareError
+from twin.hardware.fabric import build_fabric, edits
+from twin.hardware.faults import broken, dies_out, dies_without, servers_out, slow_dies
+from twin.hardware.names import members
+from twin.hardware.routes import all_to_all
+from twin.lab.library import load_facts
+from twin.spec import Fault, Supernode
+
+FACTS = load_facts()
+FULL = build_fabric(Supernode(), FACTS)
+
+
+@pytest.mark.parametrize(
+    ("element", "dies", "servers"),
+    [
+        ("die 20.1.0", {322}, set()),
+        ("NPU 20.1", {322, 323}, set()),
+        ("node 20", set(range(320, 336)), {20}),
+        ("CPU 20.1", set(), set()),
+        ("L1 20.3", set(), set()),
+        ("L2 3.12", set(), set()),
+        ("sub-plane 3", set(), set()),
+        ("UB plane", set(range(768)), set(range(48))),
+        ("RDMA plane", set(), set()),
+    ],
+)
+def test_a_failure_takes_out_what_it_names(element, dies, servers):
+    left = broken(FULL, [Fault(element=element)])
+    assert dies_out(left) == dies
+    assert servers_out(left) == servers
+    assert not any(left.adj[v] for v in members(left, element))
+
+
+def test_a_node_without_any_uplink_cannot_serve():
+    left = broken(FULL, [Fault(element=f"L1 7.{p}") for p in range(7)])
+    assert dies_out(left) == set(range(112, 128))
+
+
+def test_a_server_is_lost_with_the_last_of_its_cpus():
+    faults = [Fault(element=f"CPU 3.{i}") for i in range(4)]
+    assert servers_out(broken(FULL, faults[:3])) == set()
+    assert servers_out(broken(FULL, faults)) == {3}
+
+
+def test_what_a_plane_lost_is_known_by_die():
+    left = broken(FULL, [Fault(element="NIC 2.0.1"), Fault(element="CPU 4.0")])
+    assert dies_without(left, "rdma") == {33}
+    assert dies_without(left, "vpc") == set(range(64, 80))
+    assert dies_without(left, "ub") == set()
+    assert len(dies_without(broken(FULL, [Fault(element="RDMA network")]), "rdma")) == 768
+
+
+def test_a_derated_link_keeps_its_share_and_a_slow_die_all_its_links():
+    faults = [
+        Fault(element="L1 20.3", to="L2 3.12", kind="derate", factor=0.5),
+        Fault(element="NPU 1.0", kind="slow", factor=0.5),
+        Fault(element="die 1.0.1", kind="slow", factor=0.5),
+    ]
+    left = broken(FULL, faults)
+    assert edits(left) == {("L1 20.3", "L2 3.12"): 14e9}
+    assert slow_dies(left, faults) == {16: 0.5, 17: 0.25}
+    assert broken(FULL, faults[1:]) is FULL
+
+
+def test_a_repaired_fabric_is_the_one_before():
+    one = Fault(element="L2 3.12")
+    other = Fault(element="node 5", kind="derate", factor=0.3)
+    both = broken(FULL, [one, other])
+    again = broken(FULL, [other])
+    assert edits(both) != edits(again)
+    assert edits(broken(FULL, [])) == {}
+    assert all_to_all(FULL, range(768)).bytes_per_s > all_to_all(both, range(768)).bytes_per_s
+
+
+@pytest.mark.parametrize("kind", ["fail", "derate", "slow"])
+def test_a_fault_of_nothing_is_refused(kind):
+    with pytest.raises(HardwareError, match="no element is named 'NPU 99.1'"):
+        broken(FULL, [Fault(element="NPU 99.1", kind=kind)])
+
+
+def test_only_dies_can_be_slow():
+    with pytest.raises(HardwareError, match="L2 3.12 has no dies"):
+        broken(FULL, [Fault(element="L2 3.12", kind="slow")])

@@ -7,21 +7,17 @@ laws, 2 the question is at fault, said in one sentence.
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from twin.metrics.measures import seconds, shown
+from twin.terminal import err, out, print_json, print_rows, progress
 
 if TYPE_CHECKING:
     from twin.lab.compare import MetricRow
@@ -32,9 +28,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-# A pipe has no width of its own; 80 columns would cut names and figures in two.
-out = Console(width=None if sys.stdout.isatty() else 120)
-err = Console(stderr=True)
 
 Asked = Annotated[str, typer.Argument(help="A scenario file (.toml) or a preset's key.")]
 Settings = Annotated[
@@ -57,6 +50,8 @@ HEADLINES = (
     "decode_iteration_s_mean", "prefill_utilisation", "decode_utilisation", "preemptions",
     "requests", "finished", "rejected", "running",
 )  # fmt: skip
+# Said only where something happened.
+HAPPENED = ("lost", "retried", "down_s", "rebalances", "moved_bytes")
 
 
 @app.command()
@@ -74,10 +69,10 @@ def run(
     from twin.lab.ask import question
 
     asked, table = question(scenario, settings or [], trace, rate_multiplier, tree_copies)
-    with _progress(asked.name) as watch:
+    with progress(asked.name) as watch:
         found = answer(asked, table, watch, keep=not no_store)
     if as_json:
-        _print_json(found.as_json())
+        print_json(found.as_json())
     else:
         _print_run(found.as_json())
     raise typer.Exit(0 if found.result.valid else 1)
@@ -89,11 +84,9 @@ def presets(as_json: AsJson = False) -> None:
     from twin.lab.library import presets as library
 
     if as_json:
-        _print_json({p.key: p.scenario.model_dump(mode="json") for p in library()})
+        print_json({p.key: p.scenario.model_dump(mode="json") for p in library()})
         return
-    _print_rows(
-        "Presets", ("preset", "question"), [(p.key, p.scenario.question) for p in library()]
-    )
+    print_rows("Presets", ("preset", "question"), [(p.key, p.scenario.question) for p in library()])
 
 
 @app.command()
@@ -105,15 +98,15 @@ def predict(scenario: Asked, settings: Settings = None, as_json: AsJson = False)
     asked, _ = question(scenario, settings or [])
     found = predicted(asked)
     if as_json:
-        _print_json(found)
+        print_json(found)
         return
     rows = [(k, shown(k, v)) for k, v in found["summary"].items()]
-    _print_rows(f"{asked.name}: always full", ("figure", "value"), rows)
+    print_rows(f"{asked.name}: always full", ("figure", "value"), rows)
     for phase, operators in found["operators"].items():
         total = sum(operators.values())
         longest = sorted(operators.items(), key=lambda item: -item[1])
         shares = [(k, seconds(v), f"{100 * v / total:.1f} %") for k, v in longest]
-        _print_rows(f"Where {phase} time goes", ("operator", "critical path", "share"), shares)
+        print_rows(f"Where {phase} time goes", ("operator", "critical path", "share"), shares)
     out.print(escape(found["advice"]))
     out.print(f"{seconds(found['wall_s'])} of wall time, compiling left out", style="dim")
 
@@ -126,19 +119,48 @@ def compare(
     """Put runs side by side, the first one the baseline; what was never run is run first."""
     from twin.lab.answer import compared
 
-    with _progress("compare") as watch:
+    with progress("compare") as watch:
         found = compared(runs, lambda name: watch)
     if as_json:
-        _print_json(asdict(found))
+        print_json(asdict(found))
         return
     heads = [f"{i + 1} {name}" for i, name in enumerate(found.names)]
     asked = [r for r in found.inputs if r.path not in {"name", "question", "source"}]
     fields = [(r.path, *(f"{v} {r.unit}".strip() for v in r.values)) for r in asked]
-    _print_rows("What was asked", ("field", *heads), fields)
+    print_rows("What was asked", ("field", *heads), fields)
     figures = [(r.name, *_against(r)) for r in found.metrics if set(r.verdicts) != {"same"}]
-    _print_rows("What came of it", ("figure", *heads), figures)
+    print_rows("What came of it", ("figure", *heads), figures)
     for note in found.notes:
         out.print(escape(note))
+
+
+@app.command("trace")
+def trace_run(
+    run: Annotated[str, typer.Argument(help="A preset, a scenario file or a run's id.")],
+    begin_s: Annotated[
+        float | None, typer.Option("--from", metavar="S", help="Second of the run to begin at.")
+    ] = None,
+    end_s: Annotated[
+        float | None, typer.Option("--to", metavar="S", help="Second of the run to end at.")
+    ] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Write it here; .gz compresses it."),
+    ] = None,
+    settings: Settings = None,
+    most_events: Annotated[int, typer.Option(min=1000, help="At most so many events.")] = 200_000,
+) -> None:
+    """Write a span of a run as a trace that ui.perfetto.dev opens."""
+    from twin.lab.perfetto import write_trace
+    from twin.lab.perfetto.source import traced
+
+    with progress(run) as watch:
+        found = traced(run, settings or [], watch)
+    target = to if to is not None else sys.stdout.buffer
+    written = write_trace(found, target, begin_s, end_s, most_events, found.streams())
+    err.print(escape(written.sentence))
+    if to is not None:
+        out.print(escape(f"{to} is written: open it in ui.perfetto.dev"))
 
 
 @app.command("import")
@@ -161,11 +183,11 @@ def import_trace(
         open_store().traces.save(table)
     found = preview(table)
     if as_json:
-        _print_json(found)
+        print_json(found)
         return
     flat = {f"{k} {n}".strip(): v for k, part in found.items() for n, v in _parts(part)}
     rows = [(k, f"{v:,.5g}" if isinstance(v, float) else str(v)) for k, v in flat.items()]
-    _print_rows(table.name, ("what", "figure"), [row for row in rows if row[1] != "None"])
+    print_rows(table.name, ("what", "figure"), [row for row in rows if row[1] != "None"])
 
 
 @app.command("import-model")
@@ -184,7 +206,7 @@ def import_model(
     if as_json:
         figures = {k: asdict(fact) for k, fact in found.figures.items()}
         written = str(path) if path else None
-        _print_json({"name": found.name, "figures": figures, "written": written})
+        print_json({"name": found.name, "figures": figures, "written": written})
     elif path:
         out.print(escape(f"{path.name} is written: ask for it as deployment.model={found.name}"))
     else:
@@ -200,7 +222,7 @@ def evidence(as_json: AsJson = False) -> None:
 
     found = rows_of(load_facts())
     if as_json:
-        _print_json({"summary": summary(found), "rows": found})
+        print_json({"summary": summary(found), "rows": found})
         return
     rows = [
         (
@@ -212,9 +234,9 @@ def evidence(as_json: AsJson = False) -> None:
         )
         for row in found
     ]
-    _print_rows("Published figures", ("row", "published", "twin", "error", ""), rows)
+    print_rows("Published figures", ("row", "published", "twin", "error", ""), rows)
     errors = [(k.replace("_", " "), f"{100 * v:.1f} %") for k, v in summary(found).items()]
-    _print_rows("Absolute error", ("rows", "error"), errors)
+    print_rows("Absolute error", ("rows", "error"), errors)
 
 
 @app.command()
@@ -248,13 +270,13 @@ def calibrate(
     if private:
         write_private(found, private)
     if as_json:
-        _print_json(asdict(fit) | ({"untouched": untouched} if points else {}))
+        print_json(asdict(fit) | ({"untouched": untouched} if points else {}))
         return
     kept = {name: "as before: no point informs it" for name in untouched}
     rows = [(k, f"{v:g}", kept.get(k, "")) for k, v in fit.values.items()]
-    _print_rows("Constants", ("constant", "value", ""), rows)
+    print_rows("Constants", ("constant", "value", ""), rows)
     errors = [(k, f"{100 * v:+.1f} %") for k, v in fit.errors.items()]
-    _print_rows("Rows fitted to", ("row", "error"), errors)
+    print_rows("Rows fitted to", ("row", "error"), errors)
     if private:
         out.print(escape(f"to use it: TWIN_CALIBRATION={private}"))
 
@@ -274,7 +296,7 @@ def bench(
         results.append(measured)
         err.print(f"  {measured.requests_per_s:,.0f} requests/s in {measured.wall_s:.1f} s")
     if as_json:
-        _print_json({m.name: m.as_json() for m in results})
+        print_json({m.name: m.as_json() for m in results})
         return
     heads = ("benchmark", "requests", "wall s", "cpu s", "requests/s", "peak MB", "bytes/request")
     rows = [
@@ -289,21 +311,7 @@ def bench(
         )
         for m in results
     ]
-    _print_rows("One core, after warm-up", heads, rows)
-
-
-@contextmanager
-def _progress(name: str) -> Iterator[Callable[[float, Mapping[str, Any]], None]]:
-    """A bar on standard error; the first run on a machine compiles before the bar moves."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, TextColumn("{task.fields[live]}"), console=err, transient=True) as bar:
-        task = bar.add_task(escape(name), total=1.0, live="preparing (compiles once per machine)")
-
-        def watch(fraction: float, live: Mapping[str, Any]) -> None:
-            said = ", ".join(f"{v:,.0f} {k}" for k, v in live.items())
-            bar.update(task, completed=fraction, live=said)
-
-        yield watch
+    print_rows("One core, after warm-up", heads, rows)
 
 
 def _parts(value: Any) -> list[tuple[str, Any]]:
@@ -320,16 +328,13 @@ def _against(row: MetricRow) -> list[str]:
     return [cell + change for cell, change in zip(cells, changes, strict=True)]
 
 
-def _print_json(value: object) -> None:
-    """Exactly one JSON object on standard output; NaN has no place in it."""
-    sys.stdout.write(json.dumps(value, allow_nan=False) + "\n")
-
-
 def _print_run(found: Mapping[str, Any]) -> None:
     """A run's headlines, what to know about them, and where it is kept."""
     summary = found["summary"]
-    rows = [(key, shown(key, summary[key])) for key in HEADLINES if summary.get(key) is not None]
-    _print_rows(str(found["name"]), ("figure", "value"), rows)
+    keys = [key for key in HEADLINES if summary.get(key) is not None]
+    keys += [key for key in HAPPENED if summary.get(key)]
+    rows = [(key, shown(key, summary[key])) for key in keys]
+    print_rows(str(found["name"]), ("figure", "value"), rows)
     for note in found["notes"]:
         out.print(escape(note))
     for check in found["broken_checks"]:
@@ -337,20 +342,6 @@ def _print_run(found: Mapping[str, Any]) -> None:
     wall_s, requests = found["wall_s"], found["requests"]
     kept = f"kept as run {found['run']}" if found["run"] else "not kept"
     out.print(f"{requests:,} requests in {wall_s:.2f} s of wall time; {kept}", style="dim")
-
-
-def _print_rows(title: str, heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    """A table; cells are plain text."""
-    table = Table(title=escape(title), title_justify="left")
-    for at, head in enumerate(heads):
-        numeric = all(row[at][:1] in "+-0123456789" for row in rows)
-        # The name of a thing stays on one line: a broken one cannot be copied.
-        table.add_column(
-            head, justify="right" if numeric else "left", overflow="fold", no_wrap=at == 0
-        )
-    for row in rows:
-        table.add_row(*map(escape, row))
-    out.print(table)
 
 
 def main() -> None:

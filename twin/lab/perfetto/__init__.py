@@ -1,0 +1,23 @@
+"""A run as a trace for ui.perfetto.dev: iterations, requests, faults and loads over time."""
+
+from twin.lab.perfetto.streams import stream_plans
+from twin.lab.perfetto.writer import (
+    MOST_EVENTS,
+    SPAN_S,
+    Traced,
+    TraceError,
+    Written,
+    span_of,
+    write_trace,
+)
+
+__all__ = [
+    "MOST_EVENTS",
+    "SPAN_S",
+    "TraceError",
+    "Traced",
+    "Written",
+    "span_of",
+    "stream_plans",
+    "write_trace",
+]

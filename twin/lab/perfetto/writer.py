@@ -1,0 +1,395 @@
+"""A run as a Chrome trace: JSON that ui.perfetto.dev and chrome://tracing open.
+
+Instances are processes. Their iterations and batches are slices with the operators inside,
+requests are flows from arrival to finish, faults and rebalances are instants, queues and loads are
+counters. Where the slices come from is `spans` and `streams`; every slice says in its arguments
+what of it is a stamp of the run and what a mean of its window.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Protocol
+
+import numpy as np
+import polars as pl
+
+from twin.lab.perfetto.flows import flows, lives
+from twin.lab.perfetto.spans import Span, decode_spans, prefill_spans
+from twin.lab.perfetto.streams import StreamPlan, passes
+from twin.lab.perfetto.tracks import (
+    FIRST_INSTANCE,
+    FIRST_STREAM,
+    ITERATIONS,
+    KV_IN,
+    REQUESTS,
+    RUN,
+    Event,
+    Instance,
+    Track,
+    named,
+    ns,
+)
+from twin.metrics.resilience import instance_name
+from twin.spec import Scenario
+
+SPAN_S = 2.0  # how much of a run is written unless asked otherwise
+MOST_EVENTS = 200_000
+
+LASTING = ("fault", "instance_down")  # kinds of events that go on until somebody ends them
+ROOM_FOR_WORK = 0.6  # of the events at most; the rest is for requests and streams
+
+Tables = Mapping[str, pl.DataFrame]
+
+WINDOW_COUNTERS = {
+    "waiting": ("front_end_queue", "router_queue", "prefill_queue"),
+    "running": ("prefill_running", "transfer_running", "decode_running"),
+    "plane utilisation": ("ub_utilisation", "rdma_utilisation", "vpc_utilisation"),
+    "tokens per s": ("input_tokens_per_s", "output_tokens_per_s"),
+    "memory": ("kv_used_fraction", "pool_used_fraction"),
+}
+INSTANCE_COUNTERS = {
+    "requests": ("queue", "running"),
+    "busy": ("busy",),
+    "hottest die over mean": ("hot_factor",),
+    "exchange slowed by others": ("contention",),
+    "dies in service": ("dies",),
+}
+
+
+class TraceError(ValueError):
+    """The wish for a trace is at fault, in one sentence."""
+
+
+class Traced(Protocol):
+    """What a trace is made of; `engine.simulate.Run` is one."""
+
+    @property
+    def scenario(self) -> Scenario:
+        """The question."""
+
+    @property
+    def tables(self) -> Mapping[str, pl.DataFrame]:
+        """The run's tables by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a trace holds."""
+
+    events: int
+    left_out: int  # slices and flows for which there was no room
+    begin_s: float
+    end_s: float
+
+    @property
+    def sentence(self) -> str:
+        """The same for people."""
+        said = f"{self.events:,} events from {self.begin_s:g} s to {self.end_s:g} s of the run"
+        if self.left_out:
+            said += f"; {self.left_out:,} more had no room: ask for a shorter span"
+        return said + "."
+
+
+def write_trace(
+    run: Traced,
+    to: Path | IO[bytes],
+    begin_s: float | None = None,
+    end_s: float | None = None,
+    most_events: int = MOST_EVENTS,
+    streams: Mapping[str, StreamPlan] | None = None,
+) -> Written:
+    """Write a span of a run; a path that ends in .gz is compressed.
+
+    Without a begin it starts where the warm-up ends, or at the first fault if there is one;
+    without an end it lasts SPAN_S. `streams`: how an iteration of each role runs in microbatches,
+    drawn on tracks of its own. Raises TraceError when the span holds nothing.
+    """
+    begin_s, end_s = span_of(run, begin_s, end_s)
+    if most_events < 1000:
+        raise TraceError(f"a trace of at most {most_events} events holds nothing: give it 1000")
+    with _opened(to) as file:
+        sink = _Sink(file, most_events)
+        sink.open(run, begin_s, end_s)
+        instances, cut = _instances(run.tables, begin_s, end_s, most_events)
+        sink.left_out += cut
+        for group in _groups(run.tables, instances, begin_s, end_s, streams or {}):
+            sink.put(group)
+        return sink.close(begin_s, end_s)
+
+
+def span_of(run: Traced, begin_s: float | None, end_s: float | None) -> tuple[float, float]:
+    """The span to write, within the run; raises TraceError when there is nothing in it."""
+    windows, requests = run.tables["windows"], run.tables["requests"]
+    last_s = float(windows["t_s"][-1] + windows["window_s"][-1]) if windows.height else 0.0
+    if begin_s is None:
+        begin_s = min(run.scenario.warmup_s, max(0.0, last_s - SPAN_S))
+        events = run.tables.get("events")
+        if events is not None and (at := events.filter(pl.col("kind") == "fault")).height:
+            begin_s = max(0.0, float(at["t_s"].min()) - 0.5)  # type: ignore[arg-type]
+        if end_s is not None:
+            begin_s = min(begin_s, max(0.0, end_s - SPAN_S))
+    if not begin_s >= 0 or begin_s >= last_s:
+        raise TraceError(f"a trace cannot start at {begin_s:g} s: the run lasts {last_s:g} s")
+    end_s = begin_s + SPAN_S if end_s is None else end_s
+    if not end_s > begin_s:
+        raise TraceError(f"a trace cannot end at {end_s:g} s, for it starts at {begin_s:g} s")
+    end_s = min(end_s, last_s)
+    inside = requests.filter(
+        (pl.col("arrival_s") < end_s) & ~(pl.col("finish_s") < begin_s).fill_null(False)
+    )
+    if not inside.height:
+        raise TraceError(
+            f"nothing is in the machine between {begin_s:g} s and {end_s:g} s: try another span"
+        )
+    return begin_s, end_s
+
+
+@contextmanager
+def _opened(to: Path | IO[bytes]) -> Iterator[IO[bytes]]:
+    """The file to write to; a failure leaves no half a trace behind."""
+    if not isinstance(to, Path):
+        yield to
+        return
+    try:
+        raw = to.open("wb")
+    except OSError as error:
+        raise TraceError(f"{to} cannot be written: {error.strerror}") from None
+    with raw:
+        if to.suffix == ".gz":
+            # Without a time and a name in it the same run gives the same bytes.
+            with gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed:
+                yield packed  # type: ignore[misc]
+        else:
+            yield raw
+
+
+@dataclass(slots=True)
+class _Sink:
+    """Events go in group by group, a group whole or not at all; bytes come out at once."""
+
+    file: IO[bytes]
+    room: int
+    events: int = 0
+    left_out: int = 0
+
+    def open(self, run: Traced, begin_s: float, end_s: float) -> None:
+        about = {
+            "scenario": run.scenario.name,
+            "begin_s": begin_s,
+            "end_s": end_s,
+            "slices": "ends with stamped=true are stamps of the run; others divide the time "
+            "between two stamps evenly; operators are shares of the window's mean",
+        }
+        head = f'{{"displayTimeUnit":"ms","otherData":{_json(about)},"traceEvents":['
+        self.file.write(head.encode())
+
+    def put(self, group: list[Event]) -> None:
+        if len(group) > self.room:
+            self.left_out += len(group)
+            return
+        for event in group:
+            self.file.write((",\n" if self.events else "\n").encode() + _json(event).encode())
+            self.events += 1
+        self.room -= len(group)
+
+    def close(self, begin_s: float, end_s: float) -> Written:
+        self.file.write(b"\n]}\n")
+        return Written(self.events, self.left_out, begin_s, end_s)
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))
+
+
+def _groups(
+    tables: Tables,
+    instances: Sequence[Instance],
+    begin_s: float,
+    end_s: float,
+    streams: Mapping[str, StreamPlan],
+) -> Iterator[list[Event]]:
+    """Everything there is to write, the dearest last; groups are written whole or not at all."""
+    yield from _names(instances, streams)
+    yield from _happenings(tables, instances, begin_s, end_s)
+    yield from _counters(tables, instances, begin_s, end_s)
+    for one in instances:
+        yield from _work(tables, one)
+    yield from flows(tables, instances, begin_s, end_s)
+    yield from lives(tables, begin_s, end_s)
+    for one in instances:
+        if one.role in streams:
+            for span in one.spans:
+                yield _in_streams(one, span, streams[one.role])
+
+
+def _instances(
+    tables: Tables, begin_s: float, end_s: float, most_events: int
+) -> tuple[list[Instance], int]:
+    """Every instance with its slices, prefill first, and for how many events no room is left.
+
+    Slices are cut here and not while writing, so that no arrow points at one that is missing.
+    """
+    order = {"prefill": 0, "decode": 1, "colocated": 2}
+    rows: list[tuple[str, int]] = tables["ranks"].select("role", "instance").unique().rows()
+    rows = sorted(rows, key=lambda row: (order.get(row[0], 9), row[1]))
+    # An iteration and its operators.
+    events = 1 + max((part.height for part in tables["operators"].partition_by("phase")), default=0)
+    most = max(1, int(ROOM_FOR_WORK * most_events / events / max(len(rows), 1)))
+    found, cut = [], 0
+    for k, (role, index) in enumerate(rows):
+        spans = _spans(tables, role, index, begin_s, end_s)
+        cut += events * max(0, len(spans) - most)
+        found.append(Instance(role, index, FIRST_INSTANCE + k, spans[:most]))
+    return found, cut
+
+
+def _spans(tables: Tables, role: str, index: int, begin_s: float, end_s: float) -> list[Span]:
+    if role == "prefill":
+        return prefill_spans(tables, index, begin_s, end_s)
+    return decode_spans(tables, role, index, begin_s, end_s)
+
+
+def _names(
+    instances: Iterable[Instance], streams: Mapping[str, StreamPlan]
+) -> Iterator[list[Event]]:
+    """What processes and tracks are called, and in what order they stand."""
+    yield named(RUN, "run", {0: "events"})
+    yield named(REQUESTS, "requests", {0: "arrivals"})
+    for one in instances:
+        work = "batches" if one.role == "prefill" else "iterations"
+        tracks = {ITERATIONS: work}
+        if one.role == "decode":
+            tracks[KV_IN] = "KV in place"
+        if one.role in streams:
+            names = (f"{name} stream" for name in streams[one.role].streams)
+            tracks |= dict(enumerate(names, FIRST_STREAM))
+        yield named(one.pid, one.name, tracks)
+
+
+def _happenings(
+    tables: Tables, instances: Iterable[Instance], begin_s: float, end_s: float
+) -> Iterator[list[Event]]:
+    """Faults, rebalances and what followed: instants, and bars for what lasts."""
+    events = tables.get("events")
+    if events is None:
+        return
+    pids = {(one.role, one.index): one.pid for one in instances}
+    for number, row in enumerate(events.sort("t_s", maintain_order=True).iter_rows(named=True)):
+        at_s, until_s = row["t_s"], row["end_s"]
+        if until_s is None:  # what broke stays broken; all else is a moment
+            until_s = end_s if row["kind"] in LASTING else at_s
+        if at_s >= end_s or until_s < begin_s:
+            continue
+        what = row["element"] or instance_name(row["role"], row["instance"])
+        name = f"{row['kind'].replace('_', ' ')} {what}".strip()
+        args = {k: row[k] for k in ("detail", "bytes", "requests") if row[k]}
+        group = []
+        if at_s >= begin_s:
+            more: Event = {"s": "g", "cat": row["kind"], "args": args}
+            group.append(Track(RUN).event("i", name, ns(at_s), **more))
+        if until_s > at_s:
+            track = Track(pids.get((row["role"], row["instance"]), RUN))
+            shown = ns(max(at_s, begin_s)), ns(min(until_s, end_s))
+            known = args | {"from_s": at_s, "to_s": row["end_s"]}
+            group += track.bar(name, *shown, row["kind"], number, known)
+        yield group
+
+
+def _counters(
+    tables: Tables, instances: Iterable[Instance], begin_s: float, end_s: float
+) -> Iterator[list[Event]]:
+    """Means of every window that touches the span, run by run and instance by instance."""
+    for name, columns in WINDOW_COUNTERS.items():
+        yield _counted(Track(RUN), name, tables["windows"], columns, begin_s, end_s)
+    own = tables.get("instances")
+    if own is None:
+        return
+    for one in instances:
+        mine = (pl.col("role") == one.role) & (pl.col("instance") == one.index)
+        rows = own.filter(mine).sort("t_s")
+        for name, columns in INSTANCE_COUNTERS.items():
+            yield _counted(Track(one.pid), name, rows, columns, begin_s, end_s)
+
+
+def _counted(
+    track: Track, name: str, rows: pl.DataFrame, columns: Iterable[str], begin_s: float,
+    end_s: float,
+) -> list[Event]:  # fmt: skip
+    """One counter with a series per column; a window in which nothing is known is left out."""
+    present = [c for c in columns if c in rows.columns]
+    touching = rows.filter((pl.col("t_s") < end_s) & (pl.col("t_s") + pl.col("window_s") > begin_s))
+    found = []
+    for row in touching.iter_rows(named=True):
+        args = {c: float(row[c]) for c in present if row[c] is not None and np.isfinite(row[c])}
+        if args:
+            found.append(track.event("C", name, ns(max(row["t_s"], begin_s)), args=args))
+    return found
+
+
+def _work(tables: Tables, one: Instance) -> Iterator[list[Event]]:
+    """Iterations or batches of an instance, each with its operators inside."""
+    track = Track(one.pid, ITERATIONS)
+    name = "prefill batch" if one.role == "prefill" else f"{one.role} iteration"
+    shares = _Shares(tables, one.role)
+    for span in one.spans:
+        begin, end = ns(span.begin_s), ns(span.end_s)
+        group = [track.slice(name, begin, end, stamped=span.stamped)]
+        for operator, low, high in shares.laid_out(span.begin_s, begin, end):
+            group.append(
+                track.slice(operator, low, high, layers="all, summed", of="mean of the window")
+            )
+        yield group
+
+
+class _Shares:
+    """What an iteration is made of: each operator's share, by window where the run has it."""
+
+    def __init__(self, tables: Tables, role: str):
+        phase = "prefill" if role == "prefill" else "decode"
+        rows = tables["operators"].filter(pl.col("phase") == phase)
+        self.names: list[str] = rows["operator"].to_list()
+        self._steady = rows["share"].fill_null(0.0).to_numpy()
+        windows = tables["windows"]
+        self._at = windows["t_s"].to_numpy()
+        columns = [f"{phase}_{name}_s" for name in self.names]
+        self._windows = (
+            windows.select(columns).fill_null(0.0).to_numpy()
+            if phase == "decode" and columns and set(columns) <= set(windows.columns)
+            else None
+        )
+
+    def laid_out(self, at_s: float, begin: int, end: int) -> list[tuple[str, int, int]]:
+        """(operator, begin ns, end ns) one after the other, filling a slice exactly."""
+        parts = self._steady
+        if self._windows is not None:
+            row = self._windows[max(0, int(np.searchsorted(self._at, at_s, "right")) - 1)]
+            parts = row if row.sum() > 0 else parts
+        total = float(parts.sum())
+        if not total > 0:
+            return []
+        edges = begin + np.rint(np.cumsum(parts) / total * (end - begin)).astype(np.int64)
+        cuts = [begin, *(min(int(e), end) for e in edges)]
+        spans = zip(self.names, cuts[:-1], cuts[1:], strict=True)
+        return [(name, low, high) for name, low, high in spans if high > low]
+
+
+def _in_streams(one: Instance, span: Span, plan: StreamPlan) -> list[Event]:
+    """The layers of one iteration on the tracks of its streams, microbatch by microbatch."""
+    begin, length = ns(span.begin_s), ns(span.end_s) - ns(span.begin_s)
+    group = []
+    for stream, layer, microbatch, low, high, operators in passes(plan):
+        track = Track(one.pid, FIRST_STREAM + stream)
+        edges = [begin + int(low * length), begin + int(high * length)]
+        name = f"layer {layer} microbatch {microbatch}"
+        group.append(track.slice(name, *edges, of="formula at the mean load"))
+        for operator, a, b in operators:
+            inner = (begin + int(a * length), begin + int(b * length))
+            if inner[1] > inner[0]:
+                group.append(track.slice(operator, *inner))
+    return group

@@ -1,0 +1,54 @@
+"""The terminal: tables, one JSON object, a bar that moves; how a command shows what it found.
+
+Standard output carries the answer, standard error everything else. It knows no command.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+# A pipe has no width of its own; 80 columns would cut names and figures in two.
+out = Console(width=None if sys.stdout.isatty() else 120)
+err = Console(stderr=True)
+
+
+@contextmanager
+def progress(name: str) -> Iterator[Callable[[float, Mapping[str, Any]], None]]:
+    """A bar on standard error; the first run on a machine compiles before the bar moves."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, TextColumn("{task.fields[live]}"), console=err, transient=True) as bar:
+        task = bar.add_task(escape(name), total=1.0, live="preparing (compiles once per machine)")
+
+        def watch(fraction: float, live: Mapping[str, Any]) -> None:
+            said = ", ".join(f"{v:,.0f} {k}" for k, v in live.items())
+            bar.update(task, completed=fraction, live=said)
+
+        yield watch
+
+
+def print_json(value: object) -> None:
+    """Exactly one JSON object on standard output; NaN has no place in it."""
+    sys.stdout.write(json.dumps(value, allow_nan=False) + "\n")
+
+
+def print_rows(title: str, heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    """A table; cells are plain text."""
+    table = Table(title=escape(title), title_justify="left")
+    for at, head in enumerate(heads):
+        numeric = all(row[at][:1] in "+-0123456789" for row in rows)
+        # The name of a thing stays on one line: a broken one cannot be copied.
+        table.add_column(
+            head, justify="right" if numeric else "left", overflow="fold", no_wrap=at == 0
+        )
+    for row in rows:
+        table.add_row(*map(escape, row))
+    out.print(table)

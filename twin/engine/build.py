@@ -10,19 +10,19 @@ import math
 import numpy as np
 
 from twin.engine import world as w
-from twin.engine.clock import EDGES, WINDOWS
+from twin.engine.clock import EDGES, WINDOWS, steps_in
 from twin.engine.setup import Setup
 from twin.hardware.placement import Instance
 from twin.hardware.routes import nic, pool_read
-from twin.model.costs import Costs
-from twin.model.decode import DECODE_OPERATORS
-from twin.model.prefill import PREFILL_OPERATORS
+from twin.model import params as q
+from twin.model.conditions import places
+from twin.model.params import DECODE_OPERATORS, PREFILL_OPERATORS
 from twin.serving.memory_pool import BlockPool, empty_pool
 from twin.serving.rng import stream_key
 from twin.serving.router import ROUTERS
 from twin.serving.workload import Requests
 
-PLANE_FIELD = {"ub": w.UB_BYTES, "rdma": w.RDMA_BYTES, "vpc": w.VPC_BYTES}
+LOOKS = 8  # at every instance, in each window of the record
 
 
 def build_world(setup: Setup) -> w.World:
@@ -31,6 +31,7 @@ def build_world(setup: Setup) -> w.World:
     prefill = setup.of_role("prefill")
     decode = setup.of_role("decode")
     settings = _settings(setup, prefill, decode)
+    columns = max(len(prefill), 1) + max(len(decode), 1)
     return w.World(
         settings=settings,
         request=_request_columns(setup.requests),
@@ -38,9 +39,10 @@ def build_world(setup: Setup) -> w.World:
         transfer=_transfer_state(setup, prefill, decode),
         decode=_decode_state(setup, decode, settings),
         pool=_pool(setup, prefill),
-        costs=_costs(setup),
+        costs=_costs(setup, len(prefill), len(decode)),
+        traffic=_traffic(max(len(prefill), 1), columns),
         loop=w.Loop(np.zeros(max(s.workload.concurrency, 1) + 1), np.zeros(1, np.int64)),
-        record=_record(len(prefill), len(decode)),
+        record=_record(columns),
     )
 
 
@@ -83,17 +85,21 @@ def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> 
         prompt_kv_tokens=prompt_kv,
         batch_kv_tokens=batch_kv,
         decode_ranks=int(decode[0].dies) if decode else 1,
-        instance_slots=int(slots_of(setup, decode[:1]).sum()),
-        decode_kv_tokens=_decode_kv_tokens(costs),
         page_tokens=int(s.memory_pool.block_tokens),
         draft_tokens=int(d.decode.mtp_draft_tokens),
         acceptance=float(d.decode.mtp_acceptance),
         kv_bytes_per_token=float(costs.kv_bytes_per_token),
         fetch_latency_s=float(fetch.latency_s),
         transfer_latency_s=float(hand_off.latency_s),
-        kv_plane=PLANE_FIELD[d.kv_transfer_plane],
-        pool_plane=PLANE_FIELD[s.memory_pool.plane],
+        kv_plane=w.PLANES.index(d.kv_transfer_plane),
+        pool_plane=w.PLANES.index(s.memory_pool.plane),
+        kv_among_experts=int(_kv_among_experts(setup)),
+        sample_every=max(1, steps_in(s.horizon_s, s.step_s) // (LOOKS * WINDOWS)),
+        retries=int(s.recovery.retries),
+        block_bytes=float(setup.requests.block_tokens * costs.kv_bytes_per_token),
         **_expert_bytes(setup),
+        attention_bytes_per_token=_attention_bytes(setup),
+        attention_plane=w.UB if s.supernode.scale_up == "supernode" else w.RDMA,
         key_route_a=stream_key(s.seed, "router.first"),
         key_route_b=stream_key(s.seed, "router.second"),
         key_accept=stream_key(s.seed, "mtp.acceptance"),
@@ -102,9 +108,25 @@ def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> 
     )
 
 
-def _decode_kv_tokens(costs: Costs) -> float:
-    role = costs.colocated_role or costs.decode_role
-    return float(role.kv_tokens_per_die) if role is not None else math.inf
+def _kv_among_experts(setup: Setup) -> bool:
+    """Whether KV hand-off uses the very ports that dispatch and combine use."""
+    s = setup.scenario
+    if s.deployment.mode != "disaggregated":
+        return False
+    plane = "ub" if s.supernode.scale_up == "supernode" else "rdma"
+    return s.deployment.kv_transfer_plane == plane
+
+
+def _attention_bytes(setup: Setup) -> float:
+    """Bytes that prefill's attention gathers and exchanges for one token, all layers and dies."""
+    role = setup.costs.prefill_role
+    if role is None:
+        return 0.0
+    p = role.vector
+    layers = p[q.F_MOE_LAYERS] + p[q.F_DENSE_LAYERS]
+    seconds = p[q.F_GATHER_TOKEN] * role.dies + p[q.F_EXCHANGE_TOKEN]
+    rate = role.exchange_bytes_per_s
+    return float(seconds * layers * rate) if seconds > 0.0 else 0.0
 
 
 def _expert_bytes(setup: Setup) -> dict[str, float]:
@@ -156,6 +178,7 @@ def _request_columns(r: Requests) -> w.RequestColumns:
         joined=ints(0),
         due=ints(0),
         preemptions=ints(0, np.int16),
+        retries=ints(0, np.int16),
         status=ints(w.WAITING, np.int8),
         reason=ints(0, np.int8),
         following=ints(w.NONE),
@@ -165,7 +188,6 @@ def _request_columns(r: Requests) -> w.RequestColumns:
 def _prefill_state(setup: Setup, prefill: list[Instance]) -> w.PrefillState:
     n = max(len(prefill), 1)
     ranks = prefill[0].dies if prefill else 1
-    rates = _fetch_rates(setup, prefill)
     return w.PrefillState(
         queue_head=np.full(n, w.NONE, np.int32),
         queue_tail=np.full(n, w.NONE, np.int32),
@@ -176,33 +198,19 @@ def _prefill_state(setup: Setup, prefill: list[Instance]) -> w.PrefillState:
         free_s=np.zeros(n),
         queued_tokens=np.zeros(n, np.int64),
         hit_view=np.zeros(n, np.int64),
-        fetch_bytes_per_s=np.array(rates or [1.0]),
+        open=np.ones(n, np.int8),
+        up=np.ones(n, np.int8),
+        fetch_end_s=np.zeros(n),
+        store_end_s=np.zeros(n),
+        ssd_bytes_per_s=np.ones(n),
+        cold_tokens=np.zeros(1, np.int64),
+        sending=np.zeros(n, np.int64),
         die_tokens=np.zeros(ranks),
         die_pairs=np.zeros(ranks),
         busy_s=np.zeros(n),
         fetched_bytes=np.zeros(n),
         sent_bytes=np.zeros((n, ranks)),
     )
-
-
-def _fetch_rates(setup: Setup, prefill: list[Instance]) -> list[float]:
-    """Bytes/s of memory pool reads into each instance.
-
-    All nodes of a scenario's fabric are alike, so instances that lie alike within their nodes
-    share one answer: asking the graph for each would cost the square of the machine's size.
-    """
-    node = setup.scenario.supernode
-    per_node = node.npus_per_node * setup.dies_per_npu
-    plane = setup.scenario.memory_pool.plane
-    known: dict[tuple[int, int], float] = {}
-    rates = []
-    for i in prefill:
-        shape = (i.first_die % per_node, i.dies)
-        if shape not in known:
-            dies = range(i.first_die, i.first_die + i.dies)
-            known[shape] = pool_read(setup.fabric, dies, plane).bytes_per_s
-        rates.append(known[shape])
-    return rates
 
 
 def _transfer_state(
@@ -227,6 +235,7 @@ def _transfer_state(
         flows_out=np.zeros(ports, np.int32),
         flows_in=np.zeros(ports, np.int32),
         capacity=np.full(ports, float(price.bytes_per_s)),
+        granted=np.full(ports, float(price.bytes_per_s)),
         port_of_prefill=_ports(prefill, share),
         port_of_decode=_ports(decode, share).reshape(-1),
     )
@@ -262,6 +271,10 @@ def _decode_state(setup: Setup, decode: list[Instance], settings: w.Settings) ->
         wait_tail=np.full(n, w.NONE, np.int32),
         in_batch=np.zeros(n, np.int64),
         taken=np.zeros(n, np.int64),
+        room=slots.reshape(n, -1).sum(axis=1),
+        kv_tokens=np.full(n, math.inf),
+        open=np.ones(n, np.int8),
+        up=np.ones(n, np.int8),
         calendar=np.full((n, ring), w.NONE, np.int32),
         requests=np.zeros(ranks, np.int64),
         context=np.zeros(ranks),
@@ -281,37 +294,64 @@ def _decode_state(setup: Setup, decode: list[Instance], settings: w.Settings) ->
 
 
 def _pool(setup: Setup, prefill: list[Instance]) -> BlockPool:
-    s = setup.scenario
-    pool = s.memory_pool
+    pool = setup.scenario.memory_pool
     if not pool.enabled or not prefill:
         return empty_pool(1, 1, 0)
-    block_bytes = setup.requests.block_tokens * setup.costs.kv_bytes_per_token
-    rows, nodes = 1, float(s.supernode.nodes)
-    if pool.scope == "local":
-        rows = len(prefill)
-        nodes = prefill[0].dies / setup.dies_per_npu / s.supernode.npus_per_node
-    capacity = int(pool.gb_per_node * 1e9 * nodes / block_bytes)
-    return empty_pool(rows, max(setup.requests.blocks, 1), capacity)
+    rows = len(prefill) if pool.scope == "local" else 1
+    return empty_pool(rows, max(setup.requests.blocks, 1), setup.pool_blocks)
 
 
-def _costs(setup: Setup) -> w.Costs:
+def _costs(setup: Setup, prefills: int, decodes: int) -> w.Costs:
+    """Coefficients of every instance; engine/machine.py fills them in."""
     c = setup.costs
-    nothing = np.zeros(1)
-    nothing.flags.writeable = False  # the same array type as the vectors
+    prefill = _rows(c.prefill if c.prefill_role else np.zeros(1), prefills)
+    decode = _rows(c.decode if c.decode_role else np.zeros(1), decodes)
+    mixed = _rows(c.mixed if c.colocated_role else np.zeros(1), decodes)
     return w.Costs(
-        prefill=c.prefill if c.prefill_role else nothing,
-        decode=c.decode if c.decode_role else nothing,
-        mixed=c.mixed if c.colocated_role else nothing,
+        prefill=prefill,
+        decode=decode,
+        mixed=mixed,
+        prefill_alone=prefill.copy(),
+        decode_alone=decode.copy(),
+        mixed_alone=mixed.copy(),
+        prefill_carried=places("prefill", computed=False),
+        decode_carried=places("decode", computed=False),
         prefill_hot_tokens=setup.prefill_imbalance.tokens,
-        prefill_hot_factor=setup.prefill_imbalance.factor,
+        prefill_hot_factor=_rows(setup.prefill_imbalance.factor, prefills),
         decode_hot_tokens=setup.decode_imbalance.tokens,
-        decode_hot_factor=setup.decode_imbalance.factor,
+        decode_hot_factor=_rows(setup.decode_imbalance.factor, decodes),
         prefill_operators=np.zeros(len(PREFILL_OPERATORS)),
         decode_operators=np.zeros(len(DECODE_OPERATORS)),
     )
 
 
-def _record(prefill: int, decode: int) -> w.Record:
+def _rows(vector: np.ndarray, count: int) -> np.ndarray:
+    """The same vector for every instance, f8[instances, size]."""
+    return np.tile(vector, (max(count, 1), 1))
+
+
+def _traffic(prefills: int, columns: int) -> w.Traffic:
+    """Nobody meets anybody yet; engine/machine.py says who crosses which link."""
+    flows = 2 * columns + 3 * prefills
+    return w.Traffic(
+        start=np.zeros(flows + 1, np.int64),
+        links=np.zeros(0, np.int64),
+        takes=np.zeros(0),
+        capacity=np.zeros(0),
+        alone=np.ones(flows),
+        shares=np.zeros(flows, np.int8),
+        active=np.zeros(flows, np.int8),
+        seen=np.zeros(flows, np.int8),
+        rate=np.ones(flows),
+        bound=np.zeros(flows),
+        duty=np.zeros(columns),
+        crowding=np.ones(columns),
+        stale=np.zeros(1, np.int64),
+        moves=np.zeros(columns),
+    )
+
+
+def _record(columns: int) -> w.Record:
     fields = w.FIRST_OPERATOR + len(DECODE_OPERATORS) + len(PREFILL_OPERATORS) + 1
     return w.Record(
         windows=np.zeros((WINDOWS + 1, fields)),
@@ -319,6 +359,6 @@ def _record(prefill: int, decode: int) -> w.Record:
         fields=np.zeros(fields, np.int64),
         amounts=np.zeros(fields),
         gaps=np.zeros(EDGES - 1),
-        prefill_bytes=np.zeros((WINDOWS + 1, max(prefill, 1))),
-        decode_bytes=np.zeros((WINDOWS + 1, max(decode, 1))),
+        traffic=np.zeros((WINDOWS + 1, len(w.TRAFFIC) * len(w.PLANES) * columns)),
+        instances=np.zeros((WINDOWS + 1, columns * w.AT_FIELDS)),
     )

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from twin.engine import world as w
+from twin.engine.build import slots_of
 from twin.engine.clock import steps_in
 from twin.engine.setup import Setup
 from twin.metrics.little import samples_of_stays
@@ -49,7 +50,7 @@ def check_all(setup: Setup, world: w.World, tables: dict[str, pl.DataFrame]) -> 
         busy_within_time(world),
         bytes_conserved(world),
         within_capacity(tables["windows"]),
-        kv_space(world),
+        kv_space(setup, world),
         causal(tables["requests"]),
         work_conserving(world),
         tokens_conserved(world),
@@ -65,12 +66,14 @@ def conserved(world: w.World) -> Check:
     finished = int((status == w.FINISHED).sum())
     rejected = int((status == w.REJECTED).sum())
     c = world.record.counters
+    lost = int((status == w.LOST).sum())
     ok = finished == c[w.FINISHED_DECODE] + c[w.FINISHED_PREFILL]
     ok = ok and rejected == c[w.REJECTED_ROUTER] + c[w.REJECTED_DECODE]
-    inside = arrived - finished - rejected
+    ok = ok and lost == c[w.GIVEN_UP]
+    inside = arrived - finished - rejected - lost
     return Check(
-        "I1", "arrived = finished + inside + rejected", bool(ok and inside >= 0),
-        f"{arrived:,} = {finished:,} + {inside:,} + {rejected:,} requests",
+        "I1", "arrived = finished + inside + rejected + lost", bool(ok and inside >= 0),
+        f"{arrived:,} = {finished:,} + {inside:,} + {rejected:,} + {lost:,} requests",
     )  # fmt: skip
 
 
@@ -82,7 +85,7 @@ def little(world: w.World) -> Check:
     counted = int(world.record.windows[:-1, w.IN_FRONT_END : w.IN_DECODE + 1].sum())
     arrived = int(c[w.ARRIVED])
     end_s = r.finish_s[:arrived].copy()
-    out = r.status[:arrived] == w.REJECTED
+    out = r.status[:arrived] >= w.REJECTED  # or lost
     end_s[out] = r.ready_s[:arrived][out]
     # Clients that came back in the last step, and those that found no request left, one sample
     # each, are counted without a row of their own.
@@ -135,12 +138,13 @@ def within_capacity(windows: pl.DataFrame) -> Check:
     )  # fmt: skip
 
 
-def kv_space(world: w.World) -> Check:
+def kv_space(setup: Setup, world: w.World) -> Check:
     """I5: each rank's KV tokens are those of its requests and fit; its slots add up."""
     d, r = world.decode, world.request
     worst, fullest = 0.0, 0.0
     page = 0.5 * world.settings.page_tokens
     slots_ok = True
+    built = slots_of(setup, setup.of_role("decode"))
     for rank in range(d.requests.size):
         instance = rank // world.settings.decode_ranks
         held = 0.0
@@ -153,13 +157,13 @@ def kv_space(world: w.World) -> Check:
             held += int(r.input_tokens[i]) + int(r.emitted[i]) + past * (left / span)
             slots_ok = slots_ok and r.rank[i] == rank and r.slot[i] == k
         worst = max(worst, abs(held - float(d.context[rank])) / max(held, 1.0))
-        slots_ok = slots_ok and d.requests[rank] <= d.taken_slots[rank] <= max(d.slots[rank], 0)
-        fullest = max(fullest, held + float(d.requests[rank]) * page)
-    room = world.settings.decode_kv_tokens
+        slots_ok = slots_ok and d.requests[rank] <= d.taken_slots[rank] <= built[rank]
+        full = (held + float(d.requests[rank]) * page) / float(d.kv_tokens[instance])
+        fullest = max(fullest, full)
     return Check(
         "I5a", "KV tokens and slots of a rank = those of its requests, and fit",
-        bool(slots_ok and worst <= 1e-6 and fullest <= room * (1 + ROUNDING)),
-        f"largest gap {worst:.1e} of a rank's tokens; fullest rank {fullest:,.0f} of {room:,.0f}",
+        bool(slots_ok and worst <= 1e-6 and fullest <= 1 + ROUNDING),
+        f"largest gap {worst:.1e} of a rank's tokens; fullest rank at {100 * fullest:.1f} %",
     )  # fmt: skip
 
 
@@ -201,10 +205,11 @@ def work_conserving(world: w.World) -> Check:
     for row in range(p.queue_head.size):
         head = p.queue_head[row]
         busy = d.running[row] if world.settings.colocated else p.running[row]
-        idle += int(head != w.NONE and not busy and r.ready_s[head] <= horizon_s)
+        idle += int(p.up[row] and head != w.NONE and not busy and r.ready_s[head] <= horizon_s)
     for row in range(d.wait_head.size):
         head = d.wait_head[row]
-        idle += int(head != w.NONE and not d.running[row] and r.ready_s[head] <= horizon_s)
+        waits = head != w.NONE and r.ready_s[head] <= horizon_s
+        idle += int(d.up[row] and waits and not d.running[row])
     return Check("I8", "no instance idle while work waits", idle == 0, f"{idle} idle with work")
 
 
@@ -226,7 +231,8 @@ def tokens_conserved(world: w.World) -> Check:
     under_way += float((np.maximum(r.emitted[~finished], 1) - 1).sum())
     # Open to the last iteration of each instance, cut off at the horizon, and to one token each
     # preemption rounds away or has prefill compute anew.
-    slack = float(world.decode.growth.sum()) + 2.0 * float(r.preemptions.sum()) + 1.0
+    slack = float(world.decode.growth.sum()) + 1.0
+    slack += 2.0 * float(r.preemptions.sum()) + 2.0 * float(r.retries.sum())
     gap = abs(book - out - under_way)
     return Check(
         "I10", "decode tokens booked = tokens of answers", gap <= slack + 1e-6 * out,

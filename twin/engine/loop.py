@@ -13,17 +13,31 @@ from twin.engine.phases.front_end import front_end
 from twin.engine.phases.kv_transfer import kv_transfer
 from twin.engine.phases.prefill import prefill
 from twin.engine.phases.router import router
+from twin.engine.phases.traffic import traffic
 from twin.engine.world import (
     ARRIVED,
+    AT_CROWDED,
+    AT_FIELDS,
+    AT_HOT,
+    AT_QUEUE,
+    AT_RUNNING,
+    AT_SAMPLES,
+    AT_UP,
+    BACK_FROM_DECODE,
+    BACK_FROM_PREFILL,
+    BACK_FROM_QUEUE,
+    BACK_FROM_TRANSFER,
     FINISHED_DECODE,
     FINISHED_PREFILL,
     FRONTED,
+    GIVEN_UP,
     IN_DECODE,
     IN_FRONT_END,
     IN_PREFILL,
     IN_PREFILL_QUEUE,
     IN_ROUTER,
     IN_TRANSFER,
+    NONE,
     POOL_USED,
     PREEMPTED,
     PREFILL_BEGUN,
@@ -35,6 +49,7 @@ from twin.engine.world import (
     TRANSFERRED,
     World,
 )
+from twin.model.roofline import interpolate
 
 
 @njit(cache=True)
@@ -62,7 +77,10 @@ def advance(world: World, cursor: np.ndarray, first_step: int, last_step: int) -
                 kv_transfer(world, t1)
             if settings.has_decode:
                 decode(world, t1)
+        traffic(world, t1)
         sample(world, t1)
+        if k % settings.sample_every == 0:
+            look_at_instances(world, t1)
         k += 1
 
 
@@ -72,7 +90,7 @@ def idle_until(world: World, step: int, last_step: int) -> int:
     settings = world.settings
     count = world.record.counters
     ended = count[FINISHED_DECODE] + count[FINISHED_PREFILL]
-    ended += count[REJECTED_ROUTER] + count[REJECTED_DECODE]
+    ended += count[REJECTED_ROUTER] + count[REJECTED_DECODE] + count[GIVEN_UP]
     arrived = count[ARRIVED]
     if settings.closed_loop or arrived > ended:
         return step
@@ -113,6 +131,10 @@ def sample(world: World, t1: float) -> None:
     if not settings.has_decode:
         arrived_by_decode = done
     ended = count[FINISHED_DECODE] + count[REJECTED_DECODE] + count[PREEMPTED]
+    ended += count[BACK_FROM_DECODE]
+    back = count[BACK_FROM_QUEUE] + count[BACK_FROM_PREFILL]
+    back += count[BACK_FROM_TRANSFER] + count[BACK_FROM_DECODE] + count[PREEMPTED]
+    gone = count[ROUTED] + count[REJECTED_ROUTER] + count[GIVEN_UP]
     if not settings.has_decode:
         ended = count[FINISHED_PREFILL]
     last = windows.shape[0] - 1
@@ -121,14 +143,55 @@ def sample(world: World, t1: float) -> None:
         w = last if k == 1 else window_of(t1 - 0.5 * settings.step_s, settings.horizon_s, last)
         windows[w, SAMPLES] += 1.0
         windows[w, IN_FRONT_END] += count[ARRIVED] - count[FRONTED] + returning(world, t1)
-        windows[w, IN_ROUTER] += (
-            count[FRONTED] + count[PREEMPTED] - count[ROUTED] - count[REJECTED_ROUTER]
-        )
-        windows[w, IN_PREFILL_QUEUE] += count[ROUTED] - begun
-        windows[w, IN_PREFILL] += begun - done
-        windows[w, IN_TRANSFER] += done - arrived_by_decode
+        windows[w, IN_ROUTER] += count[FRONTED] + back - gone
+        windows[w, IN_PREFILL_QUEUE] += count[ROUTED] - begun - count[BACK_FROM_QUEUE]
+        windows[w, IN_PREFILL] += begun - done - count[BACK_FROM_PREFILL]
+        windows[w, IN_TRANSFER] += done - arrived_by_decode - count[BACK_FROM_TRANSFER]
         windows[w, IN_DECODE] += arrived_by_decode - ended
         windows[w, POOL_USED] += pool_fill(world)
+
+
+@njit(cache=True)
+def look_at_instances(world: World, t1: float) -> None:
+    """Count what waits for and runs on every instance at the end of a step."""
+    settings = world.settings
+    book = world.record.instances
+    flows = world.traffic
+    w = window_of(t1 - 0.5 * settings.step_s, settings.horizon_s, book.shape[0] - 1)
+    prefill, decode, following = world.prefill, world.decode, world.request.following
+    instances = prefill.running.size
+    for p in range(instances):
+        at = p * AT_FIELDS
+        waits, runs = 0, 0
+        i = prefill.queue_head[p]
+        while i != NONE:
+            waits += 1
+            i = following[i]
+        i = prefill.batch_head[p]
+        while i != NONE:
+            runs += 1
+            i = following[i]
+        book[w, at + AT_QUEUE] += waits
+        book[w, at + AT_RUNNING] += runs
+        book[w, at + AT_UP] += prefill.up[p]
+        book[w, at + AT_CROWDED] += flows.crowding[p]
+        book[w, at + AT_HOT] += world.costs.prefill_hot_factor[p, -1]
+        book[w, at + AT_SAMPLES] += 1.0
+    for d in range(decode.running.size):
+        at = (instances + d) * AT_FIELDS
+        waits = 0
+        i = decode.wait_head[d]
+        while i != NONE:
+            waits += 1
+            i = following[i]
+        asked = (settings.draft_tokens + 1.0) * decode.in_batch[d]
+        hot = interpolate(asked, world.costs.decode_hot_tokens, world.costs.decode_hot_factor[d])
+        book[w, at + AT_QUEUE] += waits
+        book[w, at + AT_RUNNING] += decode.in_batch[d]
+        book[w, at + AT_UP] += decode.up[d]
+        book[w, at + AT_CROWDED] += flows.crowding[instances + d]
+        book[w, at + AT_HOT] += hot
+        book[w, at + AT_SAMPLES] += 1.0
 
 
 @njit(cache=True)

@@ -10,26 +10,77 @@ import numpy as np
 import polars as pl
 
 from twin.engine import world as w
+from twin.engine.balancing import Balance
+from twin.engine.events import Event, events_table
+from twin.engine.machine import Machine
+from twin.engine.movement import instances_table, links_table, shares_table, traffic_table
 from twin.engine.setup import Setup
-from twin.hardware.placement import Instance
 from twin.model.decode import DECODE_OPERATORS
 from twin.model.prefill import PREFILL_OPERATORS
 
-STATUS = pl.Enum(["queued", "running", "finished", "rejected"])
+STATUS = pl.Enum(["queued", "running", "finished", "rejected", "lost"])
 REASON = pl.Enum(list(w.REASONS))
 PREFILL_COLUMNS = (*PREFILL_OPERATORS, "kv_fetch")
 
 
-def tables(setup: Setup, world: w.World) -> dict[str, pl.DataFrame]:
+def tables(
+    setup: Setup, machine: Machine, balance: Balance, log: list[Event]
+) -> dict[str, pl.DataFrame]:
     """All tables of a run; requests that never arrived are left out."""
+    world = machine.world
     arrived = int(world.record.counters[w.ARRIVED])
+    shares = shares_table(setup, machine)
     return {
         "requests": requests_table(world, arrived),
         "windows": windows_table(setup, world, arrived),
         "operators": operators_table(world),
         "ranks": ranks_table(setup, world),
-        "links": links_table(setup, world),
+        "events": events_table(log, world.settings.horizon_s),
+        "instances": instances_table(setup, machine, log),
+        "traffic": traffic_table(setup, world),
+        "shares": shares,
+        "links": links_table(setup, world, shares),
+        "hottest": hottest_table(balance),
+        "die_load": die_load_table(balance),
     }
+
+
+def hottest_table(balance: Balance) -> pl.DataFrame:
+    """Hottest die over the mean in every layer at each measurement, by the load measured."""
+    schema = {"t_s": pl.Float64, "role": pl.String, "instance": pl.Int32, "layer": pl.Int32,
+              "hottest": pl.Float64}  # fmt: skip
+    frames = [pl.DataFrame(schema=schema)]
+    for t_s, role, instance, by_layer in balance.hottest:
+        n = by_layer.size
+        frames.append(
+            pl.DataFrame(
+                {"t_s": [t_s] * n, "role": [role] * n, "instance": [instance] * n,
+                 "layer": np.arange(n), "hottest": by_layer},
+                schema=schema,
+            )
+        )  # fmt: skip
+    return pl.concat(frames)
+
+
+def die_load_table(balance: Balance) -> pl.DataFrame:
+    """Load of every die over its layer's mean, at the moments that are kept."""
+    schema = {"t_s": pl.Float64, "role": pl.String, "instance": pl.Int32, "moment": pl.String,
+              "layer": pl.Int32, "die": pl.Int32, "load": pl.Float64,
+              "replicas": pl.Int32}  # fmt: skip
+    frames = [pl.DataFrame(schema=schema)]
+    for t_s, role, instance, moment, load, extra in balance.loads:
+        layers, dies = load.shape
+        n = layers * dies
+        frames.append(
+            pl.DataFrame(
+                {"t_s": [t_s] * n, "role": [role] * n, "instance": [instance] * n,
+                 "moment": [moment] * n, "layer": np.repeat(np.arange(layers), dies),
+                 "die": np.tile(np.arange(dies), layers), "load": load.reshape(-1),
+                 "replicas": extra.reshape(-1)},
+                schema=schema,
+            )
+        )  # fmt: skip
+    return pl.concat(frames)
 
 
 def requests_table(world: w.World, arrived: int) -> pl.DataFrame:
@@ -68,6 +119,7 @@ def requests_table(world: w.World, arrived: int) -> pl.DataFrame:
             "decode_instance": _index(np.where(rank < 0, -1, rank // ranks).astype(np.int32)),
             "decode_rank": _index(np.where(rank < 0, -1, rank % ranks).astype(np.int32)),
             "preemptions": r.preemptions[:arrived],
+            "retries": r.retries[:arrived],
             "status": pl.Series(values=status).cat.to(STATUS),
             "reason": pl.Series(values=r.reason[:arrived].astype(np.uint8)).cat.to(REASON),
         }
@@ -108,19 +160,24 @@ def windows_table(setup: Setup, world: w.World, arrived: int) -> pl.DataFrame:
     columns["decode_busy"] = book[:, w.DECODE_BUSY_S] / (width_s * max(decodes, 1))
     columns["kv_used_fraction"] = book[:, w.KV_USED_S] / (width_s * max(decodes, 1))
     limits = capacities(setup)
-    for name, field in (
-        ("ub", w.UB_BYTES),
-        ("rdma", w.RDMA_BYTES),
-        ("vpc", w.VPC_BYTES),
-        ("hbm", w.HBM_BYTES),
-        ("cube", w.FLOPS),
-    ):
+    moved = by_plane(world)[:-1]
+    for plane, name in enumerate(w.PLANES):
+        columns[f"{name}_utilisation"] = moved[:, plane] / (width_s * limits[name])
+    for name, field in (("hbm", w.HBM_BYTES), ("cube", w.FLOPS)):
         columns[f"{name}_utilisation"] = book[:, field] / (width_s * limits[name])
     for k, operator in enumerate(DECODE_OPERATORS):
         columns[f"decode_{operator}_s"] = ratio(
             book[:, w.FIRST_OPERATOR + k], book[:, w.ITERATIONS]
         )
     return pl.DataFrame({k: pl.Series(values=v, nan_to_null=True) for k, v in columns.items()})
+
+
+def by_plane(world: w.World) -> np.ndarray:
+    """Bytes on each plane by window, f8[windows + 1, planes]; the last row is the steady state."""
+    book = world.record.traffic
+    cells = book.reshape(book.shape[0], len(w.TRAFFIC), len(w.PLANES), -1)
+    total: np.ndarray = cells.sum(axis=(1, 3))
+    return total
 
 
 def _happenings(world: w.World, arrived: int, count: int) -> dict[str, np.ndarray]:
@@ -140,10 +197,12 @@ def _happenings(world: w.World, arrived: int, count: int) -> dict[str, np.ndarra
     at_first, at_finish = window(first[seen]), window(finish[several])
     tpot = (finish[several] - first[several]) / (r.output_tokens[:arrived][several] - 1)
     rejected = r.status[:arrived] == w.REJECTED
+    lost = r.status[:arrived] == w.LOST
     return {
         "arrived": np.bincount(window(arrival), minlength=count),
         "finished": np.bincount(window(finish[done]), minlength=count),
         "rejected": np.bincount(window(r.ready_s[:arrived][rejected]), minlength=count),
+        "lost": np.bincount(window(r.ready_s[:arrived][lost]), minlength=count),
         "ttft_s_mean": ratio(
             np.bincount(at_first, first[seen] - arrival[seen], count),
             np.bincount(at_first, minlength=count),
@@ -168,7 +227,7 @@ def capacities(setup: Setup) -> dict[str, float]:
     return {
         "ub": dies * node.sub_planes * node.ub_link_gb_per_s * 1e9,
         "rdma": node.npus * node.rdma_gb_per_s_per_npu * 1e9,
-        "vpc": node.nodes * node.vpc_gb_per_s_per_node * 1e9,
+        "vpc": node.all_nodes * node.vpc_gb_per_s_per_node * 1e9,
         "hbm": serving * setup.chip.hbm_bytes_per_s,
         "cube": serving * setup.chip.flops[peak],
     }
@@ -220,6 +279,7 @@ def ranks_table(setup: Setup, world: w.World) -> pl.DataFrame:
         hot = setup.decode_imbalance if decodes else setup.prefill_imbalance
         load = np.full(n, np.nan)
         load[: hot.die_load.shape[1]] = hot.die_load.mean(axis=0)[:n]
+        room = float(world.decode.kv_tokens[instance.index]) if decodes else np.inf
         frames.append(
             pl.DataFrame(
                 {
@@ -231,7 +291,7 @@ def ranks_table(setup: Setup, world: w.World) -> pl.DataFrame:
                     "node": _node_of(setup, dies),
                     "requests_mean": requests,
                     "context_tokens_mean": context,
-                    "kv_used_fraction_mean": (context + requests * page) / s.decode_kv_tokens,
+                    "kv_used_fraction_mean": (context + requests * page) / room,
                     "busy_fraction": np.full(n, busy_s / s.horizon_s),
                     "expert_load": load,
                 }
@@ -243,82 +303,3 @@ def ranks_table(setup: Setup, world: w.World) -> pl.DataFrame:
 def _node_of(setup: Setup, dies: np.ndarray) -> np.ndarray:
     per_node = setup.scenario.supernode.npus_per_node * setup.dies_per_npu
     return (dies // per_node).astype(np.int32)
-
-
-def links_table(setup: Setup, world: w.World) -> pl.DataFrame:
-    """Traffic of every node by plane (and UB sub-plane): bytes, mean and peak utilisation."""
-    node = setup.scenario.supernode
-    s = world.settings
-    out, into, peak = node_traffic(setup, world)
-    rows = []
-    parts = {"ub": node.sub_planes, "rdma": 1, "vpc": 1}
-    limit = {
-        "ub": node.npus_per_node * setup.dies_per_npu * node.ub_link_gb_per_s * 1e9,
-        "rdma": node.npus_per_node * node.rdma_gb_per_s_per_npu * 1e9,
-        "vpc": node.vpc_gb_per_s_per_node * 1e9,
-    }
-    for plane, count in parts.items():
-        for direction, traffic in (("out", out[plane]), ("in", into[plane])):
-            for k in range(count):
-                share = traffic / count
-                rows.append(
-                    pl.DataFrame(
-                        {
-                            "plane": [plane] * node.nodes,
-                            "node": np.arange(node.nodes, dtype=np.int32),
-                            "sub_plane": np.full(node.nodes, k if plane == "ub" else -1, np.int32),
-                            "direction": [direction] * node.nodes,
-                            "bytes": share,
-                            "capacity_bytes_per_s": np.full(node.nodes, limit[plane]),
-                            "utilisation_mean": share / (limit[plane] * s.horizon_s),
-                            "utilisation_peak": share * peak[plane] / (limit[plane] * s.horizon_s),
-                        }
-                    )
-                )
-    return pl.concat(rows).with_columns(pl.col("sub_plane").replace(-1, None))
-
-
-def node_traffic(
-    setup: Setup, world: w.World
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, float]]:
-    """Bytes out of and into every node by plane, and each plane's busiest window over its mean."""
-    node = setup.scenario.supernode
-    d = setup.scenario.deployment
-    planes = ("ub", "rdma", "vpc")
-    out = {p: np.zeros(node.nodes) for p in planes}
-    into = {p: np.zeros(node.nodes) for p in planes}
-    for role, moved in (
-        ("prefill", world.record.prefill_bytes),
-        ("decode", world.record.decode_bytes),
-    ):
-        ub = getattr(world.settings, f"{role}_ub_bytes_per_token")
-        rdma = getattr(world.settings, f"{role}_rdma_bytes_per_token")
-        for instance in setup.of_role(role):
-            per_die = float(moved[:-1, instance.index].sum()) / instance.dies
-            for plane, share in (("ub", ub), ("rdma", rdma)):
-                each = np.full(instance.dies, per_die * share / (ub + rdma))
-                _by_node(setup, instance, each, out[plane])
-                _by_node(setup, instance, each, into[plane])
-    pool = setup.scenario.memory_pool.plane
-    for instance in setup.of_role("prefill"):
-        fetched = float(world.prefill.fetched_bytes[instance.index])
-        _by_node(setup, instance, np.full(instance.dies, fetched / instance.dies), into[pool])
-        out[pool] += fetched / node.nodes
-        if not world.settings.colocated:
-            sent = world.prefill.sent_bytes[instance.index]
-            _by_node(setup, instance, sent, out[d.kv_transfer_plane])
-    for instance in setup.of_role("decode"):
-        at = slice(instance.index * instance.dies, (instance.index + 1) * instance.dies)
-        _by_node(setup, instance, world.decode.received_bytes[at], into[d.kv_transfer_plane])
-    peak = {}
-    for plane, field in zip(planes, (w.UB_BYTES, w.RDMA_BYTES, w.VPC_BYTES), strict=True):
-        moved = world.record.windows[:-1, field]
-        mean = float(moved.mean())
-        peak[plane] = float(moved.max()) / mean if mean > 0 else 0.0
-    return out, into, peak
-
-
-def _by_node(setup: Setup, instance: Instance, per_die: np.ndarray, totals: np.ndarray) -> None:
-    """Add bytes of an instance's dies to the totals of their nodes."""
-    dies = instance.first_die + np.arange(instance.dies)
-    np.add.at(totals, _node_of(setup, dies), per_die)

@@ -7,7 +7,7 @@ lays out state or moves time.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -17,9 +17,11 @@ from twin.facts import Facts
 from twin.hardware.chip import Chip, load_chip
 from twin.hardware.fabric import Fabric, build_fabric
 from twin.hardware.placement import Instance, place_instances
-from twin.model.costs import Costs, build_costs
+from twin.model.costs import Costs, RoleCosts, build_costs
 from twin.model.decode import DECODE_OPERATORS, decode_iteration_s
+from twin.model.operators import FORMAT_BYTES, formats
 from twin.model.prefill import PREFILL_OPERATORS, prefill_batch_s
+from twin.serving import experts as x
 from twin.serving.batching import tokens_per_iteration
 from twin.serving.experts import Imbalance, imbalance
 from twin.serving.workload import Requests, TraceTable, generate, mean_lengths
@@ -49,14 +51,52 @@ class Setup:
     requests: Requests
     dies_per_npu: int
     notes: list[str]
+    crowd: ExpertCrowd
 
     def of_role(self, role: str) -> list[Instance]:
         """Instances of a role; colocated ones count as both."""
         return [i for i in self.instances if i.role in (role, "colocated")]
 
+    def kv_tokens(self, costs: RoleCosts) -> float:
+        """KV tokens of a die: less what one layer's new experts need while they arrive."""
+        rule = self.scenario.experts.balancing
+        if rule.policy in ("none", "oracle") or rule.swap == "stall":
+            return float(costs.kv_tokens_per_die)
+        held = costs.layout.slots_per_die * self.crowd.expert_bytes
+        return float(int(costs.kv_tokens_per_die - held / self.costs.kv_bytes_per_token))
 
-def set_up(scenario: Scenario, facts: Facts, trace: TraceTable | None) -> Setup:
-    """Price the scenario and make its requests.
+    @property
+    def pool_blocks(self) -> int:
+        """KV blocks that one row of the memory pool holds."""
+        s = self.scenario
+        nodes = float(s.supernode.all_nodes)
+        if s.memory_pool.scope == "local":
+            nodes = self.of_role("prefill")[0].dies / self.dies_per_npu / s.supernode.npus_per_node
+        block_bytes = self.requests.block_tokens * self.costs.kv_bytes_per_token
+        return int(s.memory_pool.gb_per_node * 1e9 * nodes / block_bytes)
+
+
+@dataclass(frozen=True)
+class ExpertCrowd:
+    """What is known of the routed experts and of those who ask them."""
+
+    process: x.Process  # popularity over time
+    topics: np.ndarray  # i1[requests], topic class
+    tokens_per_request: dict[str, float]  # by role: tokens of a pass that come from one request
+    expert_bytes: float  # weights of one routed expert in one layer
+    groups: int  # of the model's router
+    top_groups: int
+    dies_per_node: int
+
+    def nodes_of(self, dies: int) -> int:
+        """Nodes that so many dies take up."""
+        return -(-dies // self.dies_per_node)
+
+
+def set_up(
+    scenario: Scenario, facts: Facts, trace: TraceTable | None, counts: np.ndarray | None = None
+) -> Setup:
+    """Price the scenario and make its requests; counts f8[layers, experts]: imported routing.
 
     Raises the rooms' own errors (HardwareError, ModelError, ExpertsError, WorkloadError,
     ScenarioError), each with one sentence.
@@ -66,14 +106,20 @@ def set_up(scenario: Scenario, facts: Facts, trace: TraceTable | None) -> Setup:
             f"the trace {scenario.workload.trace.name or scenario.workload.trace.digest[:12]} "
             "is not here: import its file first"
         )
+    if scenario.experts.popularity == "imported" and counts is None:
+        known = scenario.experts.counts
+        raise ScenarioError(
+            f"the expert counts {known.name or known.digest[:12]} are not here: "
+            "import their file first"
+        )
     chip = load_chip(facts, scenario.supernode.chip)
     fabric = build_fabric(scenario.supernode, facts)
     costs = build_costs(scenario, facts, fabric)
     instances = place_instances(scenario, chip.dies_per_npu)
-    prefill_hot, decode_hot = imbalances(scenario, facts, costs, trace)
+    prefill_hot, decode_hot = imbalances(scenario, facts, costs, trace, counts)
     partial = Setup(
-        scenario, chip, fabric, instances, costs, prefill_hot, decode_hot,
-        requests=None, dies_per_npu=chip.dies_per_npu, notes=[],  # type: ignore[arg-type]
+        scenario, chip, fabric, instances, costs, prefill_hot, decode_hot, dies_per_npu=
+        chip.dies_per_npu, notes=[], requests=None, crowd=None,  # type: ignore[arg-type]
     )  # fmt: skip
     count = None
     if scenario.workload.arrivals == "closed_loop":
@@ -95,10 +141,46 @@ def set_up(scenario: Scenario, facts: Facts, trace: TraceTable | None) -> Setup:
     _refuse_too_large(scenario, requests)
     notes = [f"{n:,} requests: {reason}" for reason, n in sorted(requests.counts.items()) if n]
     notes += requests.notes
-    return Setup(
-        scenario, chip, fabric, instances, costs, prefill_hot, decode_hot,
-        requests, chip.dies_per_npu, notes,
-    )  # fmt: skip
+    crowd = _crowd(
+        scenario, facts, costs, requests, mean_lengths(scenario.workload, facts, trace)[0], counts
+    )
+    return replace(partial, requests=requests, notes=notes, crowd=crowd)
+
+
+def _crowd(
+    s: Scenario, facts: Facts, costs: Costs, requests: Requests, mean_input: float,
+    counts: np.ndarray | None,
+) -> ExpertCrowd:  # fmt: skip
+    shape = costs.shape
+    process = x.start(
+        s.experts, shape.routed_experts, shape.moe_layers, shape.top_k, facts, s.seed, counts
+    )
+    groups, top_groups = _groups(s, facts, costs)
+    return ExpertCrowd(
+        process=process,
+        topics=x.topics_of(process, requests.arrival_s, requests.session, s.seed),
+        tokens_per_request=_tokens_per_request(s, mean_input),
+        expert_bytes=shape.expert_weights * FORMAT_BYTES[formats(s.deployment.precision).expert],
+        groups=groups,
+        top_groups=top_groups,
+        dies_per_node=s.supernode.npus_per_node * costs.chip.dies_per_npu,
+    )
+
+
+def _tokens_per_request(s: Scenario, mean_input: float) -> dict[str, float]:
+    passed = 1.0 + s.deployment.decode.mtp_draft_tokens
+    return {"prefill": max(mean_input, 1.0), "decode": passed, "colocated": passed}
+
+
+def _groups(s: Scenario, facts: Facts, costs: Costs) -> tuple[int, int]:
+    """Groups of the model's router, and how many a token may reach."""
+    groups = int(facts[f"models.{s.deployment.model}.expert_groups"].value)
+    if s.experts.group_limited and groups == 1:
+        raise ScenarioError(
+            f"experts.group_limited: the router of {costs.shape.title} has no groups of experts: "
+            "set it to false"
+        )
+    return groups, min(groups, costs.shape.most_nodes)
 
 
 def _refuse_too_large(s: Scenario, requests: Requests) -> None:
@@ -119,34 +201,38 @@ def _refuse_too_large(s: Scenario, requests: Requests) -> None:
 
 
 def imbalances(
-    s: Scenario, facts: Facts, costs: Costs, trace: TraceTable | None = None
+    s: Scenario,
+    facts: Facts,
+    costs: Costs,
+    trace: TraceTable | None = None,
+    counts: np.ndarray | None = None,
 ) -> tuple[Imbalance, Imbalance]:
     """Expert imbalance of a prefill and of a decode instance (the same when colocated)."""
     shape = costs.shape
-    mean_input, _ = mean_lengths(s.workload, facts, trace)
+    experts = s.experts
+    if experts.balancing.policy == "oracle":
+        experts = experts.model_copy(update={"placement": "perfect"})
+    per_request = _tokens_per_request(s, mean_lengths(s.workload, facts, trace)[0])
+    groups, top_groups = _groups(s, facts, costs)
+    per_node = s.supernode.npus_per_node * costs.chip.dies_per_npu
     found = []
-    drafts = s.deployment.decode.mtp_draft_tokens
-    for role, tokens_per_request in (
-        (costs.prefill_role, max(mean_input, 1.0)),
-        (costs.colocated_role or costs.decode_role, 1.0 + drafts),
-    ):
+    for role, name in (
+        (costs.prefill_role, "prefill"), (costs.colocated_role or costs.decode_role, "decode"),
+    ):  # fmt: skip
         if role is None:
             found.append(EVEN)
             continue
         layout = role.layout
-        found.append(
-            _imbalance(
-                s.experts,
-                shape.routed_experts,
-                shape.moe_layers,
-                shape.top_k,
-                layout.routed_dies,
-                layout.slots_per_die,
-                facts,
-                s.seed,
-                tokens_per_request,
-            )
-        )
+        nodes = -(-layout.routed_dies // per_node)
+        question = (
+            experts, shape.routed_experts, shape.moe_layers, shape.top_k, layout.routed_dies,
+            layout.slots_per_die, facts, s.seed, per_request[name],
+        )  # fmt: skip
+        rest = (groups, top_groups, nodes)
+        if counts is None:
+            found.append(_imbalance(*question, None, *rest))
+        else:
+            found.append(imbalance(*question, counts, *rest))
     return found[0], found[1]
 
 

@@ -16,10 +16,15 @@ import polars as pl
 from twin.compiled import ANSWERS, source_digest
 from twin.engine import recorder
 from twin.engine import world as w
+from twin.engine.agenda import Agenda
+from twin.engine.balancing import Balance
 from twin.engine.build import build_world
 from twin.engine.clock import ITERATION_EDGES_S, steps_in
+from twin.engine.events import Event
+from twin.engine.incidents import Incidents
 from twin.engine.invariants import Check, check_all, pool_consistent
 from twin.engine.loop import advance
+from twin.engine.machine import Machine
 from twin.engine.setup import Setup, set_up
 from twin.facts import Facts
 from twin.metrics.latency import PERCENTILES
@@ -57,38 +62,61 @@ class Run:
     valid: bool
 
 
+@dataclass(frozen=True)
+class Passed:
+    """What is left when time has passed."""
+
+    machine: Machine
+    balance: Balance
+    log: list[Event]
+    pool_check: Check
+
+
 def simulate(
     scenario: Scenario,
     facts: Facts,
     trace: TraceTable | None = None,
     progress: Progress | None = None,
+    counts: np.ndarray | None = None,
 ) -> Run:
     """Serve the scenario's workload on its supernode.
 
     `progress` is called with the share done and a few live numbers; returning False raises
-    Cancelled. Raises the rooms' own ValueErrors, each one sentence, when the scenario cannot run.
+    Cancelled. counts f8[layers, experts]: imported routing counts. Raises the rooms' own
+    ValueErrors, each one sentence, when the scenario cannot run.
     """
-    setup = set_up(scenario, facts, trace)
-    world, pool_check = pass_time(setup, progress)
-    return conclude(setup, world, pool_check, facts)
+    setup = set_up(scenario, facts, trace, counts)
+    return conclude(setup, pass_time(setup, facts, progress), facts)
 
 
-def pass_time(setup: Setup, progress: Progress | None = None) -> tuple[w.World, Check]:
-    """The world at the horizon, and whether its memory pool is consistent.
+def pass_time(setup: Setup, facts: Facts, progress: Progress | None = None) -> Passed:
+    """The machine at the horizon, its log, and whether its memory pool is consistent.
 
     The pool, often the largest part of the world, is checked and let go before tables are made.
     """
     s = setup.scenario
-    world = build_world(setup)
-    shared = w.by_reference(world)
+    machine = Machine(setup, facts, build_world(setup))
+    agenda, log = Agenda(s.step_s), list[Event]()
+    balance = Balance(machine, agenda, log)
+    Incidents(machine, agenda, log, balance.changed)
     cursor = np.zeros(1, np.int64)
     steps = steps_in(s.horizon_s, s.step_s)
     stride = max(1, steps // REPORTS)
-    for first in range(0, steps, stride):
-        advance(shared, cursor, first, min(first + stride, steps))
-        if progress is not None and not progress(min(first + stride, steps) / steps, live(world)):
-            raise Cancelled
-    return world._replace(pool=empty_pool(1, 1, 0)), pool_consistent(world)
+    first, report = 0, stride
+    while first < steps:
+        agenda.run(first)
+        due = agenda.next_step()
+        last = min(report, steps if due is None else due, steps)
+        advance(machine.shared, cursor, first, last)
+        first = last
+        if first >= report or first == steps:
+            report = first + stride
+            if progress is not None and not progress(first / steps, live(machine.world)):
+                raise Cancelled
+    balance.finish(s.horizon_s)
+    check = pool_consistent(machine.world)
+    machine.world = machine.world._replace(pool=empty_pool(1, 1, 0))
+    return Passed(machine, balance, log, check)
 
 
 def live(world: w.World) -> dict[str, float]:
@@ -99,14 +127,17 @@ def live(world: w.World) -> dict[str, float]:
         "arrived": float(c[w.ARRIVED]),
         "finished": float(ended),
         "rejected": float(c[w.REJECTED_ROUTER] + c[w.REJECTED_DECODE]),
-        "inside": float(c[w.ARRIVED] - ended - c[w.REJECTED_ROUTER] - c[w.REJECTED_DECODE]),
+        "inside": float(
+            c[w.ARRIVED] - ended - c[w.REJECTED_ROUTER] - c[w.REJECTED_DECODE] - c[w.GIVEN_UP]
+        ),
         "decoding": float(world.decode.in_batch.sum()),
     }
 
 
-def conclude(setup: Setup, world: w.World, pool_check: Check, facts: Facts) -> Run:
-    """Tables, summary, checks and digest of a world at its horizon."""
-    tables = recorder.tables(setup, world)
+def conclude(setup: Setup, passed: Passed, facts: Facts) -> Run:
+    """Tables, summary, checks and digest of a machine at its horizon."""
+    world = passed.machine.world
+    tables = recorder.tables(setup, passed.machine, passed.balance, passed.log)
     little_error = little_gap(setup, world)
     totals = steady_totals(setup, world) | {"little_error": little_error}
     npus: dict[str, int] = {}
@@ -114,7 +145,7 @@ def conclude(setup: Setup, world: w.World, pool_check: Check, facts: Facts) -> R
         npus[i.role] = npus.get(i.role, 0) + i.dies // setup.dies_per_npu
     summary = summarise(setup.scenario, tables["requests"], totals, npus)
     summary |= gaps(ITERATION_EDGES_S, world.record.gaps, totals["decode_tokens"])
-    checks = [*check_all(setup, world, tables), pool_check]
+    checks = [*check_all(setup, world, tables), passed.pool_check]
     notes = list(setup.notes) + remarks(setup, world, summary)
     return Run(
         scenario=setup.scenario,
@@ -143,7 +174,7 @@ def little_gap(setup: Setup, world: w.World) -> float:
     arrived = int(c[w.ARRIVED])
     r = world.request
     end = r.finish_s[:arrived].copy()
-    out = r.status[:arrived] == w.REJECTED
+    out = r.status[:arrived] >= w.REJECTED  # or lost
     end[out] = r.ready_s[:arrived][out]
     at_end = arrived - int((end <= world.settings.horizon_s).sum())
     at_start = int((r.arrival_s[:arrived] <= 0.0).sum())
@@ -165,15 +196,17 @@ def steady_totals(setup: Setup, world: w.World) -> dict[str, float]:
             ("prefill_busy_s", w.PREFILL_BUSY_S), ("prefill_tokens", w.PREFILL_TOKENS),
             ("prompt_tokens", w.PROMPT_TOKENS), ("hit_tokens", w.HIT_TOKENS),
             ("samples", w.SAMPLES), ("pool_used", w.POOL_USED),
-            ("preemptions", w.PREEMPTIONS), ("ub_amount", w.UB_BYTES),
-            ("rdma_amount", w.RDMA_BYTES), ("vpc_amount", w.VPC_BYTES),
+            ("preemptions", w.PREEMPTIONS),
             ("hbm_amount", w.HBM_BYTES), ("cube_amount", w.FLOPS),
         )
     }  # fmt: skip
+    moved = recorder.by_plane(world)[-1]
+    totals |= {f"{name}_amount": float(moved[k]) for k, name in enumerate(w.PLANES)}
     totals["inside"] = float(steady[w.IN_FRONT_END : w.IN_DECODE + 1].sum())
     totals |= {f"{name}_capacity": limit for name, limit in limits.items()}
     totals["finished"] = float(c[w.FINISHED_DECODE] + c[w.FINISHED_PREFILL])
     totals["rejected"] = float(c[w.REJECTED_ROUTER] + c[w.REJECTED_DECODE])
+    totals["lost"] = float(c[w.GIVEN_UP])
     first = world.request.transfer_end_s
     low, high = setup.scenario.warmup_s, setup.scenario.horizon_s
     totals["first_tokens"] = float(((first >= low) & (first <= high)).sum())

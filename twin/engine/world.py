@@ -7,19 +7,17 @@ how it moves.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numba import config, njit, types
-from numba.experimental import structref
 
 from twin.serving.memory_pool import BlockPool
 
 NONE = -1  # no request, no instance, end of a list
 
 # Where a request is; written by the phase that moves it on.
-WAITING, PREFILLING, TRANSFERRING, DECODING, FINISHED, REJECTED = range(6)
-STATUS_NAMES = ("queued", "running", "running", "running", "finished", "rejected")
+WAITING, PREFILLING, TRANSFERRING, DECODING, FINISHED, REJECTED, LOST = range(7)
+STATUS_NAMES = ("queued", "running", "running", "running", "finished", "rejected", "lost")
 
 # Why a request was turned away.
 REASONS = (
@@ -27,14 +25,31 @@ REASONS = (
     "prompt longer than the KV space of a decode die",
     "prompt longer than the KV space of a prefill instance",
     "answer outgrew the KV space of its decode die",
+    "thrown out by faults more often than it may be retried",
 )
-TOO_LONG_FOR_DECODE, TOO_LONG_FOR_PREFILL, OUTGREW_DECODE = 1, 2, 3
+TOO_LONG_FOR_DECODE, TOO_LONG_FOR_PREFILL, OUTGREW_DECODE, OUT_OF_RETRIES = 1, 2, 3, 4
 
 # Counters of events so far; one writer each.
 ARRIVED, FRONTED, ROUTED, PREFILL_BEGUN, PREFILLED, TRANSFERRED, JOINED = range(7)
 FINISHED_DECODE, PREEMPTED, REJECTED_ROUTER, REJECTED_DECODE, FINISHED_PREFILL = range(7, 12)
 EXHAUSTED = 12
-COUNTERS = 13
+# Requests that a fault sent back to the router, by where they were, and those given up.
+BACK_FROM_QUEUE, BACK_FROM_PREFILL, BACK_FROM_TRANSFER, BACK_FROM_DECODE, GIVEN_UP = range(13, 18)
+COUNTERS = 18
+
+# Planes, and classes of traffic on them.
+UB, RDMA, VPC = range(3)
+PLANES = ("ub", "rdma", "vpc")
+EXPERTS, ATTENTION, KV_HAND_OFF, POOL_READ, POOL_WRITE, WEIGHTS, STORAGE = range(7)
+TRAFFIC = (
+    "experts", "attention", "kv_hand_off", "pool_read", "pool_write", "weights", "storage",
+)  # fmt: skip
+
+# Fields of an instance's record: sampled sums, then what iterations and batches book.
+(
+    AT_QUEUE, AT_RUNNING, AT_UP, AT_HOT, AT_CROWDED, AT_SAMPLES, AT_BUSY_S, AT_ITERATION_S,
+    AT_ITERATIONS, AT_FIELDS,
+) = range(10)  # fmt: skip
 
 # Fields of the record, one column each.
 (
@@ -48,9 +63,6 @@ COUNTERS = 13
     PREFILL_TOKENS,
     PROMPT_TOKENS,
     HIT_TOKENS,
-    UB_BYTES,
-    RDMA_BYTES,
-    VPC_BYTES,
     HBM_BYTES,
     FLOPS,
     IN_FRONT_END,
@@ -63,7 +75,7 @@ COUNTERS = 13
     POOL_USED,
     PREEMPTIONS,
     FIRST_OPERATOR,
-) = range(25)
+) = range(22)
 
 
 class Settings(NamedTuple):
@@ -90,21 +102,25 @@ class Settings(NamedTuple):
     prompt_kv_tokens: float  # longest prompt a prefill instance can hold
     batch_kv_tokens: float  # KV tokens of one prefill batch
     decode_ranks: int
-    instance_slots: int
-    decode_kv_tokens: float
     page_tokens: int
     draft_tokens: int
     acceptance: float
     kv_bytes_per_token: float
     fetch_latency_s: float
     transfer_latency_s: float
-    kv_plane: int  # record field of the plane that carries KV hand-off
-    pool_plane: int  # record field of the plane that the memory pool is read over
+    kv_plane: int  # plane that carries KV hand-off
+    pool_plane: int  # plane that the memory pool is read and written over
+    kv_among_experts: int  # KV hand-off uses the ports that dispatch and combine use
+    sample_every: int  # steps between two looks at the instances
+    retries: int  # how often a request that a fault threw out is tried again
+    block_bytes: float
     # Dispatch and combine bytes of a token, by the plane that carries them.
     prefill_ub_bytes_per_token: float
     prefill_rdma_bytes_per_token: float
     decode_ub_bytes_per_token: float
     decode_rdma_bytes_per_token: float
+    attention_bytes_per_token: float  # all-gather and all-to-all of prefill's attention
+    attention_plane: int
     key_route_a: np.uint64
     key_route_b: np.uint64
     key_accept: np.uint64
@@ -138,8 +154,9 @@ class RequestColumns(NamedTuple):
     joined: np.ndarray  # i4, decode: iteration at which it joined
     due: np.ndarray  # i4, decode: iteration at which it finishes
     preemptions: np.ndarray  # i2, decode
+    retries: np.ndarray  # i2, faults
     status: np.ndarray  # i1, the phase that holds it
-    reason: np.ndarray  # i1, router or decode
+    reason: np.ndarray  # i1, router, decode or faults
     following: np.ndarray  # i4, link of the list that holds it
 
 
@@ -155,7 +172,13 @@ class PrefillState(NamedTuple):
     free_s: np.ndarray  # f8, end of the last batch
     queued_tokens: np.ndarray  # i8, tokens waiting or in prefill: what a router sees
     hit_view: np.ndarray  # i8, scratch of prefix_affinity
-    fetch_bytes_per_s: np.ndarray  # f8, memory pool reads into the instance
+    open: np.ndarray  # i1, faults: the router may choose it
+    up: np.ndarray  # i1, faults: its dies serve
+    fetch_end_s: np.ndarray  # f8, when the running batch has its cached KV
+    store_end_s: np.ndarray  # f8, when the last batch's new blocks are written
+    ssd_bytes_per_s: np.ndarray  # f8, reads from the SSD tier into the instance, faults
+    cold_tokens: np.ndarray  # i8[1], scratch: cached tokens that only the SSD tier holds
+    sending: np.ndarray  # i8, transfers under way, KV transfer
     die_tokens: np.ndarray  # f8[ranks], scratch of data-parallel attention
     die_pairs: np.ndarray  # f8[ranks], scratch of data-parallel attention
     busy_s: np.ndarray  # f8
@@ -177,7 +200,8 @@ class TransferState(NamedTuple):
     fresh_tail: np.ndarray  # i4[1]
     flows_out: np.ndarray  # i4[ports]
     flows_in: np.ndarray  # i4[ports]
-    capacity: np.ndarray  # f8[ports], bytes/s
+    capacity: np.ndarray  # f8[ports], bytes/s, traffic: what is left beside expert traffic
+    granted: np.ndarray  # f8[ports], bytes/s, faults: with nobody else on the plane
     port_of_prefill: np.ndarray  # i4[instances, ranks]
     port_of_decode: np.ndarray  # i4[ranks of all instances]
 
@@ -192,11 +216,15 @@ class DecodeState(NamedTuple):
     wait_tail: np.ndarray  # i4
     in_batch: np.ndarray  # i8, requests in the running batch
     taken: np.ndarray  # i8, slots running or reserved in the instance
+    room: np.ndarray  # i8, faults: slots of the instance's ranks in service
+    kv_tokens: np.ndarray  # f8, faults: KV tokens that one rank of the instance holds
+    open: np.ndarray  # i1, faults: the router may choose it
+    up: np.ndarray  # i1, faults: its ranks serve
     calendar: np.ndarray  # i4[instances, ring], first request due at an iteration
     requests: np.ndarray  # i8[ranks]
     context: np.ndarray  # f8[ranks], tokens of context of running requests
     growth: np.ndarray  # f8[ranks], tokens an iteration adds
-    slots: np.ndarray  # i8[ranks], given
+    slots: np.ndarray  # i8[ranks], faults: 0 while the rank is out of service
     taken_slots: np.ndarray  # i8[ranks], running + reserved
     reserved_tokens: np.ndarray  # f8[ranks], of requests on their way
     taken_tokens: np.ndarray  # f8[ranks], what the router sees: running as of the border + own
@@ -210,17 +238,45 @@ class DecodeState(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """Parameter vectors of the cost kernels and the expert imbalance they need."""
+    """What the cost kernels read, one row per instance; `now` is `alone` with crowded links."""
 
-    prefill: np.ndarray
-    decode: np.ndarray
-    mixed: np.ndarray
-    prefill_hot_tokens: np.ndarray
-    prefill_hot_factor: np.ndarray
-    decode_hot_tokens: np.ndarray
-    decode_hot_factor: np.ndarray
+    prefill: np.ndarray  # f8[instances, PREFILL_SIZE], traffic
+    decode: np.ndarray  # f8[instances, DECODE_SIZE], traffic
+    mixed: np.ndarray  # f8[instances, MIXED_SIZE], traffic
+    prefill_alone: np.ndarray  # faults
+    decode_alone: np.ndarray  # faults
+    mixed_alone: np.ndarray  # faults
+    prefill_carried: np.ndarray  # i8, places of the wire's coefficients
+    decode_carried: np.ndarray  # i8
+    prefill_hot_tokens: np.ndarray  # f8[G]
+    prefill_hot_factor: np.ndarray  # f8[instances, G], balance
+    decode_hot_tokens: np.ndarray  # f8[G]
+    decode_hot_factor: np.ndarray  # f8[instances, G], balance
     prefill_operators: np.ndarray  # f8, scratch of one batch
     decode_operators: np.ndarray  # f8, scratch of one iteration
+
+
+class Traffic(NamedTuple):
+    """Flows of instances that may meet on a link, and what they get of it.
+
+    A flow is a class of an instance's traffic (engine/traffic.py numbers them); it takes so much
+    of each link it crosses per unit of its rate. `column` is an instance over both roles.
+    """
+
+    start: np.ndarray  # i8[flows + 1], rows of `links` and `takes`, faults
+    links: np.ndarray  # i8, faults
+    takes: np.ndarray  # f8, faults
+    capacity: np.ndarray  # f8[links], bytes/s, faults
+    alone: np.ndarray  # f8[flows], bytes/s with nobody else there, faults
+    shares: np.ndarray  # i1[flows], whether it can meet another on a link, faults
+    active: np.ndarray  # i1[flows]
+    seen: np.ndarray  # i1[flows], what was active when rates were last found
+    rate: np.ndarray  # f8[flows], bytes/s
+    bound: np.ndarray  # f8[flows], bytes/s, scratch
+    duty: np.ndarray  # f8[columns], share of time an instance's exchange is on the wire
+    crowding: np.ndarray  # f8[columns], how much longer it takes there; 1 alone
+    stale: np.ndarray  # i8[1], 1 when the links changed
+    moves: np.ndarray  # f8[columns], bytes/s of expert weights moving into it, balance
 
 
 class Loop(NamedTuple):
@@ -238,8 +294,8 @@ class Record(NamedTuple):
     fields: np.ndarray  # i8[fields], scratch: which fields an event books
     amounts: np.ndarray  # f8[fields], scratch: how much
     gaps: np.ndarray  # f8[bins], steady-state request-iterations by iteration time
-    prefill_bytes: np.ndarray  # f8[windows + 1, instances], UB bytes of experts and attention
-    decode_bytes: np.ndarray  # f8[windows + 1, instances]
+    traffic: np.ndarray  # f8[windows + 1, (class, plane, column)], bytes
+    instances: np.ndarray  # f8[windows + 1, (column, field)]
 
 
 class World(NamedTuple):
@@ -252,137 +308,6 @@ class World(NamedTuple):
     decode: DecodeState
     pool: BlockPool
     costs: Costs
+    traffic: Traffic
     loop: Loop
     record: Record
-
-
-# Compiled code gets the world by reference: passed by value, its hundred arrays would be copied at
-# every call and make compilation take minutes. Each class above has a reference type of its own
-# with the same fields over the same arrays.
-
-
-class _Reference(structref.StructRefProxy):
-    """Python's handle on a reference; only compiled code looks inside."""
-
-
-@structref.register
-class SettingsType(types.StructRef):
-    """Type of a `Settings` by reference."""
-
-
-class SettingsReference(_Reference):
-    """A `Settings` by reference."""
-
-
-@structref.register
-class RequestColumnsType(types.StructRef):
-    """Type of a `RequestColumns` by reference."""
-
-
-class RequestColumnsReference(_Reference):
-    """A `RequestColumns` by reference."""
-
-
-@structref.register
-class PrefillStateType(types.StructRef):
-    """Type of a `PrefillState` by reference."""
-
-
-class PrefillStateReference(_Reference):
-    """A `PrefillState` by reference."""
-
-
-@structref.register
-class TransferStateType(types.StructRef):
-    """Type of a `TransferState` by reference."""
-
-
-class TransferStateReference(_Reference):
-    """A `TransferState` by reference."""
-
-
-@structref.register
-class DecodeStateType(types.StructRef):
-    """Type of a `DecodeState` by reference."""
-
-
-class DecodeStateReference(_Reference):
-    """A `DecodeState` by reference."""
-
-
-@structref.register
-class CostsType(types.StructRef):
-    """Type of a `Costs` by reference."""
-
-
-class CostsReference(_Reference):
-    """A `Costs` by reference."""
-
-
-@structref.register
-class LoopType(types.StructRef):
-    """Type of a `Loop` by reference."""
-
-
-class LoopReference(_Reference):
-    """A `Loop` by reference."""
-
-
-@structref.register
-class RecordType(types.StructRef):
-    """Type of a `Record` by reference."""
-
-
-class RecordReference(_Reference):
-    """A `Record` by reference."""
-
-
-@structref.register
-class WorldType(types.StructRef):
-    """Type of a `World` by reference."""
-
-
-class WorldReference(_Reference):
-    """A `World` by reference."""
-
-
-structref.define_constructor(SettingsReference, SettingsType, list(Settings._fields))
-structref.define_boxing(SettingsType, SettingsReference)
-structref.define_constructor(
-    RequestColumnsReference, RequestColumnsType, list(RequestColumns._fields)
-)
-structref.define_boxing(RequestColumnsType, RequestColumnsReference)
-structref.define_constructor(PrefillStateReference, PrefillStateType, list(PrefillState._fields))
-structref.define_boxing(PrefillStateType, PrefillStateReference)
-structref.define_constructor(TransferStateReference, TransferStateType, list(TransferState._fields))
-structref.define_boxing(TransferStateType, TransferStateReference)
-structref.define_constructor(DecodeStateReference, DecodeStateType, list(DecodeState._fields))
-structref.define_boxing(DecodeStateType, DecodeStateReference)
-structref.define_constructor(CostsReference, CostsType, list(Costs._fields))
-structref.define_boxing(CostsType, CostsReference)
-structref.define_constructor(LoopReference, LoopType, list(Loop._fields))
-structref.define_boxing(LoopType, LoopReference)
-structref.define_constructor(RecordReference, RecordType, list(Record._fields))
-structref.define_boxing(RecordType, RecordReference)
-structref.define_constructor(WorldReference, WorldType, list(World._fields))
-structref.define_boxing(WorldType, WorldReference)
-
-
-@njit(cache=True)
-def _refer(world: Any) -> Any:
-    return WorldReference(
-        SettingsReference(*world.settings),
-        RequestColumnsReference(*world.request),
-        PrefillStateReference(*world.prefill),
-        TransferStateReference(*world.transfer),
-        DecodeStateReference(*world.decode),
-        world.pool,
-        CostsReference(*world.costs),
-        LoopReference(*world.loop),
-        RecordReference(*world.record),
-    )
-
-
-def by_reference(world: World) -> Any:
-    """The same arrays as a reference, for compiled code; plain Python takes the world itself."""
-    return world if getattr(config, "DISABLE_JIT", False) else _refer(world)

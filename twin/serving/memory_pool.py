@@ -7,6 +7,9 @@ evicted before the blocks that build on it. What a hit saves or costs is not kno
 
 All arrays have one row per pool: one row when the pool is shared by all instances, one row per
 prefill instance when each keeps its own.
+
+Every block is also in the SSD tier. When a server of the pool fails, the blocks it held (by a hash
+of their id) are cold: still known, but read from the SSD tier at their next use.
 """
 
 from __future__ import annotations
@@ -30,6 +33,8 @@ class BlockPool(NamedTuple):
     used: np.ndarray  # i8[pools] resident blocks
     capacity: np.ndarray  # i8[pools] blocks that fit
     evicted: np.ndarray  # i8[pools] blocks evicted so far
+    cold: np.ndarray  # i1[pools, blocks], 1: only the SSD tier has it
+    cold_blocks: np.ndarray  # i8[1], how many are cold
 
 
 def empty_pool(pools: int, blocks: int, capacity_blocks: int) -> BlockPool:
@@ -42,6 +47,8 @@ def empty_pool(pools: int, blocks: int, capacity_blocks: int) -> BlockPool:
         used=np.zeros(pools, np.int64),
         capacity=np.full(pools, capacity_blocks, np.int64),
         evicted=np.zeros(pools, np.int64),
+        cold=np.zeros((pools, blocks), np.int8),
+        cold_blocks=np.zeros(1, np.int64),
     )
 
 
@@ -94,6 +101,15 @@ def link_newest(pool: BlockPool, row: int, block: int) -> None:
 
 
 @njit(cache=True)
+def drop(pool: BlockPool, row: int, block: int) -> None:
+    """Forget a resident block; it stays counted in `used`."""
+    unlink(pool, row, block)
+    pool.newer[row, block] = ABSENT
+    pool.cold_blocks[0] -= pool.cold[row, block]
+    pool.cold[row, block] = 0
+
+
+@njit(cache=True)
 def keep_block(pool: BlockPool, row: int, block: int) -> None:
     """Make a block the most recent one, evicting the oldest if it is new and the pool is full."""
     if pool.newest[row] == block:
@@ -106,8 +122,7 @@ def keep_block(pool: BlockPool, row: int, block: int) -> None:
         victim = pool.oldest[row]
         if victim == NONE:  # a pool without room keeps nothing
             return
-        unlink(pool, row, victim)
-        pool.newer[row, victim] = ABSENT
+        drop(pool, row, victim)
         pool.evicted[row] += 1
     link_newest(pool, row, block)
 
@@ -132,3 +147,60 @@ def keep_chain(
         last = min(segment_blocks[s], blocks - past)
         for k in range(last - 1, -1, -1):
             keep_block(pool, row, first + k)
+
+
+@njit(cache=True)
+def warm_chain(
+    pool: BlockPool,
+    row: int,
+    segment_first: np.ndarray,
+    segment_blocks: np.ndarray,
+    begin: int,
+    end: int,
+    blocks: int,
+) -> int:
+    """Read the cold ones among the first `blocks` blocks back into DRAM; returns how many."""
+    read = 0
+    for s in range(begin, end):
+        for block in range(segment_first[s], segment_first[s] + min(segment_blocks[s], blocks)):
+            if pool.cold[row, block]:
+                pool.cold[row, block] = 0
+                read += 1
+        blocks -= min(segment_blocks[s], blocks)
+    pool.cold_blocks[0] -= read
+    return read
+
+
+@njit(cache=True)
+def server_of(block: int, servers: int) -> int:
+    """The server that holds a block: a multiplicative hash of its id."""
+    mixed = np.uint64(block) * np.uint64(0x9E3779B97F4A7C15)
+    index: int = np.int64((mixed >> np.uint64(33)) % np.uint64(servers))  # type: ignore[assignment]
+    return index
+
+
+@njit(cache=True)
+def lose_server(pool: BlockPool, row: int, server: int, servers: int, keeps: int) -> int:
+    """A server fails: its blocks turn cold (keeps = 1) or are forgotten; returns how many."""
+    lost = 0
+    for block in range(pool.newer.shape[1]):
+        if pool.newer[row, block] == ABSENT or server_of(block, servers) != server:
+            continue
+        if keeps:
+            pool.cold_blocks[0] += 1 - pool.cold[row, block]
+            pool.cold[row, block] = 1
+        else:
+            drop(pool, row, block)
+            pool.used[row] -= 1
+        lost += 1
+    return lost
+
+
+@njit(cache=True)
+def resize(pool: BlockPool, row: int, capacity_blocks: int) -> None:
+    """Change how many blocks fit; the least recently used go when there are too many."""
+    pool.capacity[row] = capacity_blocks
+    while pool.used[row] > capacity_blocks:
+        drop(pool, row, pool.oldest[row])
+        pool.used[row] -= 1
+        pool.evicted[row] += 1

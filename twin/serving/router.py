@@ -19,70 +19,89 @@ ROUTERS = {
 }
 
 
+NOBODY = -1  # every instance is out of service
+
+
 @njit(cache=True)
-def round_robin(routed: int, instances: int) -> int:
+def in_service(opened: np.ndarray, first: int) -> int:
+    """The first instance from `first` on, round the ring, that takes requests; or NOBODY."""
+    n = opened.size
+    for k in range(n):
+        if opened[(first + k) % n]:
+            return (first + k) % n
+    return NOBODY
+
+
+@njit(cache=True)
+def round_robin(opened: np.ndarray, routed: int) -> int:
     """Instances in turn; `routed` counts the choices made so far."""
-    return routed % instances
+    return in_service(opened, routed % opened.size)
 
 
 @njit(cache=True)
-def least_loaded(queued_tokens: np.ndarray) -> int:
+def least_loaded(opened: np.ndarray, queued_tokens: np.ndarray) -> int:
     """The instance with the fewest input tokens waiting or in prefill; the first of equals."""
-    best = 0
-    for i in range(1, queued_tokens.size):
-        if queued_tokens[i] < queued_tokens[best]:
+    best = in_service(opened, 0)
+    for i in range(queued_tokens.size):
+        if opened[i] and queued_tokens[i] < queued_tokens[best]:
             best = i
     return best
 
 
 @njit(cache=True)
-def power_of_two(queued_tokens: np.ndarray, first_draw: float, second_draw: float) -> int:
+def power_of_two(
+    opened: np.ndarray, queued_tokens: np.ndarray, first_draw: float, second_draw: float
+) -> int:
     """The less loaded of two instances drawn at random; draws are uniform in (0, 1)."""
     n = queued_tokens.size
-    a = min(int(first_draw * n), n - 1)
-    b = min(int(second_draw * n), n - 1)
+    a = in_service(opened, min(int(first_draw * n), n - 1))
+    b = in_service(opened, min(int(second_draw * n), n - 1))
     return a if queued_tokens[a] <= queued_tokens[b] else b
 
 
 @njit(cache=True)
-def prefix_affinity(queued_tokens: np.ndarray, hit_tokens: np.ndarray) -> int:
+def prefix_affinity(opened: np.ndarray, queued_tokens: np.ndarray, hit_tokens: np.ndarray) -> int:
     """The instance with the least work left after this request's prefix hits."""
     # A hit saves exactly its own prefill, so load and locality share one currency, tokens.
-    best = 0
-    for i in range(1, queued_tokens.size):
-        if queued_tokens[i] - hit_tokens[i] < queued_tokens[best] - hit_tokens[best]:
+    best = in_service(opened, 0)
+    for i in range(queued_tokens.size):
+        if opened[i] and queued_tokens[i] - hit_tokens[i] < queued_tokens[best] - hit_tokens[best]:
             best = i
     return best
 
 
 @njit(cache=True)
-def session_sticky(session: int, instances: int) -> int:
+def session_sticky(opened: np.ndarray, session: int) -> int:
     """The same instance for every turn of a session, spread by a multiplicative hash."""
     mixed = np.uint64(session) * np.uint64(0x9E3779B97F4A7C15)
-    index: int = np.int64((mixed >> np.uint64(33)) % np.uint64(instances))  # type: ignore[assignment]
-    return index
+    index: int = np.int64((mixed >> np.uint64(33)) % np.uint64(opened.size))  # type: ignore[assignment]
+    return in_service(opened, index)
 
 
 @njit(cache=True)
 def choose_instance(
     policy: int,
     routed: int,
+    opened: np.ndarray,
     queued_tokens: np.ndarray,
     hit_tokens: np.ndarray,
     session: int,
     draw_a: float,
     draw_b: float,
 ) -> int:
-    """Dispatch on the policy's code; every policy returns an index below queued_tokens.size."""
+    """Dispatch on the policy's code; an index below queued_tokens.size, or NOBODY.
+
+    opened i1[instances]: 1 for those in service, as far as the router knows.
+    """
     if policy == 0:
-        return round_robin(routed, queued_tokens.size)
+        return round_robin(opened, routed)
     if policy == 2:
-        return power_of_two(queued_tokens, draw_a, draw_b)
+        return power_of_two(opened, queued_tokens, draw_a, draw_b)
     if policy == 3:
-        return prefix_affinity(queued_tokens, hit_tokens)
+        return prefix_affinity(opened, queued_tokens, hit_tokens)
     if policy == 4:
-        return session_sticky(session, queued_tokens.size)
-    return least_loaded(queued_tokens)
+        return session_sticky(opened, session)
+    return least_loaded(opened, queued_tokens)
 
 
 @njit(cache=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from numba import njit
 
-from twin.engine.clock import spread
 from twin.engine.lists import pop
 from twin.engine.phases.decode import (
     begin_iteration,
@@ -18,15 +17,20 @@ from twin.engine.phases.decode import (
     settle,
     sit_through,
 )
-from twin.engine.phases.prefill import book_one, form_batch, store_blocks
+from twin.engine.phases.prefill import (
+    book_one,
+    fetch,
+    form_batch,
+    move_activations,
+    store_blocks,
+    write_blocks,
+)
 from twin.engine.world import (
     NONE,
     PREFILL_BATCHES,
     PREFILL_TOKENS,
     PREFILLED,
-    RDMA_BYTES,
     TRANSFERRED,
-    UB_BYTES,
     World,
 )
 from twin.model.decode import decode_hbm_bytes
@@ -39,7 +43,7 @@ def colocated(world: World, t1: float) -> None:
     state = world.decode
     queue = world.prefill
     for c in range(state.running.size):
-        while True:
+        while state.up[c]:
             if state.running[c]:
                 if state.ends_s[c] > t1:
                     break
@@ -67,13 +71,14 @@ def finish_pieces(world: World, c: int, now_s: float) -> None:
     """Prompts whose last piece was in the iteration: first token out, they join the batch."""
     request = world.request
     queue = world.prefill
+    stored = 0
     while True:
         i = pop(queue.batch_head, queue.batch_tail, c, request.following)
         if i == NONE:
             break
         queue.queued_tokens[c] -= request.input_tokens[i] + request.emitted[i]
         if world.settings.pool_enabled:
-            store_blocks(world, c, i)
+            stored += store_blocks(world, c, i)
         if request.emitted[i] == 0:
             request.prefill_end_s[i] = now_s
             request.transfer_end_s[i] = now_s
@@ -81,24 +86,16 @@ def finish_pieces(world: World, c: int, now_s: float) -> None:
         world.record.counters[PREFILLED] += 1
         world.record.counters[TRANSFERRED] += 1
         join(world, c, i, now_s)
+    if stored > 0:
+        write_blocks(world, c, queue.running.size + c, now_s, stored)
 
 
 @njit(cache=True)
 def book_pieces(world: World, c: int, begin_s: float, end_s: float, taken: float) -> None:
     """Book the prompt tokens of an iteration, and the bytes that their experts move."""
-    settings = world.settings
-    record = world.record
-    on_ub = taken * settings.prefill_ub_bytes_per_token
-    on_rdma = taken * settings.prefill_rdma_bytes_per_token
     book_one(world, begin_s, end_s, PREFILL_TOKENS, taken)
     book_one(world, begin_s, end_s, PREFILL_BATCHES, 1.0)
-    book_one(world, begin_s, end_s, UB_BYTES, on_ub)
-    book_one(world, begin_s, end_s, RDMA_BYTES, on_rdma)
-    record.fields[0], record.amounts[0] = c, on_ub + on_rdma
-    spread(
-        record.prefill_bytes, begin_s, end_s, record.fields, record.amounts, 1,
-        settings.horizon_s, settings.warmup_s,
-    )  # fmt: skip
+    move_activations(world, world.prefill.running.size + c, begin_s, end_s, taken)
 
 
 @njit(cache=True)
@@ -106,12 +103,12 @@ def launch_mixed(world: World, c: int, now_s: float, taken: int, hits: int, pair
     """Begin an iteration over the decode batch and `taken` prompt tokens."""
     settings = world.settings
     state = world.decode
-    queue = world.prefill
     costs = world.costs
+    vector = costs.mixed[c]
     operators = costs.decode_operators
     operators[:] = 0.0
     took_s = mixed_iteration_s(
-        costs.mixed,
+        vector,
         state.requests,
         state.context,
         c * settings.decode_ranks,
@@ -119,20 +116,16 @@ def launch_mixed(world: World, c: int, now_s: float, taken: int, hits: int, pair
         float(taken),
         pairs,
         costs.decode_hot_tokens,
-        costs.decode_hot_factor,
+        costs.decode_hot_factor[c],
         operators,
     )
     if hits > 0:
-        fetched = hits * settings.kv_bytes_per_token
-        fetch_s = settings.fetch_latency_s + fetched / queue.fetch_bytes_per_s[c]
-        queue.fetched_bytes[c] += fetched
-        book_one(world, now_s, now_s + fetch_s, settings.pool_plane, fetched)
-        took_s += fetch_s
+        took_s += fetch(world, c, world.prefill.running.size + c, now_s, hits)
     if taken > 0:
         book_pieces(world, c, now_s, now_s + took_s, float(taken))
     tokens, context = sit_through(world, c, now_s, now_s + took_s)
     total, dies = float(state.in_batch[c]), float(settings.decode_ranks)
-    flops = mixed_flops(costs.mixed, total, context, dies, float(taken), pairs)
-    hbm_bytes = decode_hbm_bytes(costs.mixed, total, context, dies)
+    flops = mixed_flops(vector, total, context, dies, float(taken), pairs)
+    hbm_bytes = decode_hbm_bytes(vector, total, context, dies)
     begin_iteration(world, c, now_s, took_s)
     book_iteration(world, c, now_s, now_s + took_s, tokens, context, hbm_bytes, flops)

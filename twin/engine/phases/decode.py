@@ -11,10 +11,16 @@ from numba import njit
 from twin.engine.clock import add_at, bin_of, spread
 from twin.engine.lists import append, pop
 from twin.engine.phases.prefill import come_back
+from twin.engine.phases.traffic import beside_hand_off, book_traffic, crowd, note_duty
 from twin.engine.world import (
+    AT_BUSY_S,
+    AT_FIELDS,
+    AT_ITERATION_S,
+    AT_ITERATIONS,
     DECODE_BUSY_S,
     DECODE_TOKENS,
     DECODING,
+    EXPERTS,
     FINISHED,
     FINISHED_DECODE,
     FIRST_OPERATOR,
@@ -28,10 +34,10 @@ from twin.engine.world import (
     OUTGREW_DECODE,
     PREEMPTED,
     PREEMPTIONS,
-    RDMA_BYTES,
+    RDMA,
     REJECTED,
     REJECTED_DECODE,
-    UB_BYTES,
+    UB,
     WAITING,
     World,
 )
@@ -44,7 +50,7 @@ def decode(world: World, t1: float) -> None:
     """Advance every decode instance to t1: iterations end and begin at their exact times."""
     state = world.decode
     for d in range(state.running.size):
-        while True:
+        while state.up[d]:
             if state.running[d]:
                 if state.ends_s[d] > t1:
                     break
@@ -124,20 +130,23 @@ def launch(world: World, d: int, now_s: float) -> None:
     first = d * settings.decode_ranks
     operators = costs.decode_operators
     operators[:] = 0.0
+    if settings.kv_among_experts:
+        crowd(world, world.prefill.running.size + d, beside_hand_off(world, d))
+    vector = costs.decode[d]
     took_s = decode_iteration_s(
-        costs.decode,
+        vector,
         state.requests,
         state.context,
         first,
         settings.decode_ranks,
         costs.decode_hot_tokens,
-        costs.decode_hot_factor,
+        costs.decode_hot_factor[d],
         operators,
     )
     tokens, context = sit_through(world, d, now_s, now_s + took_s)
     total, dies = float(state.in_batch[d]), float(settings.decode_ranks)
-    hbm_bytes = decode_hbm_bytes(costs.decode, total, context, dies)
-    flops = decode_flops(costs.decode, total, context, dies)
+    hbm_bytes = decode_hbm_bytes(vector, total, context, dies)
+    flops = decode_flops(vector, total, context, dies)
     begin_iteration(world, d, now_s, took_s)
     book_iteration(world, d, now_s, now_s + took_s, tokens, context, hbm_bytes, flops)
 
@@ -193,28 +202,31 @@ def book_iteration(
     verified = world.decode.in_batch[d] * (settings.draft_tokens + 1)
     on_ub = verified * settings.decode_ub_bytes_per_token
     on_rdma = verified * settings.decode_rdma_bytes_per_token
-    held = settings.decode_ranks * settings.decode_kv_tokens
+    held = settings.decode_ranks * world.decode.kv_tokens[d]
     record.fields[0], record.amounts[0] = ITERATIONS, 1.0
     record.fields[1], record.amounts[1] = ITERATION_S, took_s
     record.fields[2], record.amounts[2] = DECODE_TOKENS, tokens
     record.fields[3], record.amounts[3] = DECODE_BUSY_S, took_s
     record.fields[4], record.amounts[4] = KV_USED_S, context / held * took_s
-    record.fields[5], record.amounts[5] = UB_BYTES, on_ub
-    record.fields[6], record.amounts[6] = RDMA_BYTES, on_rdma
-    record.fields[7], record.amounts[7] = HBM_BYTES, hbm_bytes
-    record.fields[8], record.amounts[8] = FLOPS, flops
+    record.fields[5], record.amounts[5] = HBM_BYTES, hbm_bytes
+    record.fields[6], record.amounts[6] = FLOPS, flops
     for k in range(operators.size):
-        record.fields[9 + k] = FIRST_OPERATOR + k
-        record.amounts[9 + k] = operators[k]
-    count = 9 + operators.size
+        record.fields[7 + k] = FIRST_OPERATOR + k
+        record.amounts[7 + k] = operators[k]
+    count = 7 + operators.size
     horizon_s, warmup_s = settings.horizon_s, settings.warmup_s
     spread(
         record.windows, begin_s, end_s, record.fields, record.amounts, count, horizon_s, warmup_s
     )
-    record.fields[0], record.amounts[0] = d, on_ub + on_rdma
-    spread(
-        record.decode_bytes, begin_s, end_s, record.fields, record.amounts, 1, horizon_s, warmup_s
-    )
+    column = world.prefill.running.size + d
+    first = column * AT_FIELDS
+    record.fields[0], record.amounts[0] = first + AT_BUSY_S, took_s
+    record.fields[1], record.amounts[1] = first + AT_ITERATION_S, took_s
+    record.fields[2], record.amounts[2] = first + AT_ITERATIONS, 1.0
+    spread(record.instances, begin_s, end_s, record.fields, record.amounts, 3, horizon_s, warmup_s)
+    book_traffic(world, EXPERTS, UB, column, begin_s, end_s, on_ub)
+    book_traffic(world, EXPERTS, RDMA, column, begin_s, end_s, on_rdma)
+    note_duty(world, column, (on_ub + on_rdma) / settings.decode_ranks, took_s)
 
 
 @njit(cache=True)
@@ -246,7 +258,7 @@ def make_room(world: World, d: int, now_s: float) -> None:
     settings = world.settings
     context, requests = world.decode.context, world.decode.requests
     page = 0.5 * settings.page_tokens
-    room = settings.decode_kv_tokens
+    room = world.decode.kv_tokens[d]
     first = d * settings.decode_ranks
     for r in range(first, first + settings.decode_ranks):
         while requests[r] > 0 and context[r] + requests[r] * page > room:
@@ -306,13 +318,7 @@ def preempt(world: World, d: int, rank: int, now_s: float) -> None:
         if (request.joined[i], i) > (request.joined[victim], victim):
             victim = i
     alone = state.requests[rank] == 1
-    unschedule(world, d, victim)
-    past = state.iteration[d] - request.joined[victim]
-    span = request.due[victim] - request.joined[victim]
-    left = request.output_tokens[victim] - request.emitted[victim]
-    leave(world, d, victim)
-    release(world, d, rank)
-    request.emitted[victim] += int(left * past / span)
+    pull(world, d, victim)
     request.ready_s[victim] = now_s
     settings = world.settings
     if alone:
@@ -326,6 +332,21 @@ def preempt(world: World, d: int, rank: int, now_s: float) -> None:
     world.record.counters[PREEMPTED] += 1
     add_at(world.record.windows, now_s, PREEMPTIONS, 1.0, settings.horizon_s, settings.warmup_s)
     append(state.returned_head, state.returned_tail, 0, request.following, victim)
+
+
+@njit(cache=True)
+def pull(world: World, d: int, i: int) -> None:
+    """Take a running request out of its batch; what it has emitted so far stays emitted."""
+    request = world.request
+    state = world.decode
+    rank = request.rank[i]
+    unschedule(world, d, i)
+    past = state.iteration[d] - request.joined[i]
+    span = request.due[i] - request.joined[i]
+    left = request.output_tokens[i] - request.emitted[i]
+    leave(world, d, i)
+    release(world, d, rank)
+    request.emitted[i] += int(left * past / span)
 
 
 @njit(cache=True)

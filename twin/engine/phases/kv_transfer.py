@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from twin.engine.clock import spread
 from twin.engine.lists import append, pop
-from twin.engine.world import DECODING, NONE, TRANSFERRED, TransferState, World
+from twin.engine.phases.traffic import book_traffic
+from twin.engine.world import DECODING, KV_HAND_OFF, NONE, TRANSFERRED, TransferState, World
 from twin.serving.kv_transfer import sending_rank, shared_rate
 
 
@@ -106,6 +106,7 @@ def begin_transfer(world: World, i: int) -> None:
     state.port_out[k] = state.port_of_prefill[p, sender]
     state.port_in[k] = state.port_of_decode[rank]
     state.left_bytes[k] = size
+    world.prefill.sending[p] += 1
     state.flows_out[state.port_out[k]] += 1
     state.flows_in[state.port_in[k]] += 1
     world.prefill.sent_bytes[p, sender] += size
@@ -122,16 +123,24 @@ def end_transfers(world: World, now_s: float) -> None:
             k += 1
             continue
         i = state.request[k]
-        state.flows_out[state.port_out[k]] -= 1
-        state.flows_in[state.port_in[k]] -= 1
-        last = state.active[0] - 1
-        state.request[k] = state.request[last]
-        state.port_out[k] = state.port_out[last]
-        state.port_in[k] = state.port_in[last]
-        state.left_bytes[k] = state.left_bytes[last]
-        state.rate[k] = state.rate[last]
-        state.active[0] = last
+        forget(world, k)
         arrive(world, i, now_s)
+
+
+@njit(cache=True)
+def forget(world: World, k: int) -> None:
+    """Take a transfer off the list: it has arrived, or a fault ended it."""
+    state = world.transfer
+    world.prefill.sending[world.request.prefill_instance[state.request[k]]] -= 1
+    state.flows_out[state.port_out[k]] -= 1
+    state.flows_in[state.port_in[k]] -= 1
+    last = state.active[0] - 1
+    state.request[k] = state.request[last]
+    state.port_out[k] = state.port_out[last]
+    state.port_in[k] = state.port_in[last]
+    state.left_bytes[k] = state.left_bytes[last]
+    state.rate[k] = state.rate[last]
+    state.active[0] = last
 
 
 @njit(cache=True)
@@ -144,17 +153,8 @@ def arrive(world: World, i: int, now_s: float) -> None:
     length = request.input_tokens[i] + request.emitted[i]
     size = length * settings.kv_bytes_per_token
     begun_s = request.ready_s[i]
-    record.fields[0], record.amounts[0] = settings.kv_plane, size
-    spread(
-        record.windows,
-        begun_s,
-        max(now_s, begun_s + 1e-12),
-        record.fields,
-        record.amounts,
-        1,
-        settings.horizon_s,
-        settings.warmup_s,
-    )
+    p = request.prefill_instance[i]
+    book_traffic(world, KV_HAND_OFF, settings.kv_plane, p, begun_s, now_s, size)
     world.decode.received_bytes[rank] += size
     if request.emitted[i] == 0:
         request.transfer_end_s[i] = now_s

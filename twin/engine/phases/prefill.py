@@ -9,7 +9,12 @@ from numba import njit
 
 from twin.engine.clock import add_at, spread
 from twin.engine.lists import append, heap_push, pop, remove_after
+from twin.engine.phases.traffic import book_traffic, fetch_rate, note_duty
 from twin.engine.world import (
+    AT_BUSY_S,
+    AT_FIELDS,
+    ATTENTION,
+    EXPERTS,
     FINISHED,
     FINISHED_PREFILL,
     FIRST_OPERATOR,
@@ -17,6 +22,8 @@ from twin.engine.world import (
     HBM_BYTES,
     HIT_TOKENS,
     NONE,
+    POOL_READ,
+    POOL_WRITE,
     PREFILL_BATCHES,
     PREFILL_BEGUN,
     PREFILL_BUSY_S,
@@ -24,14 +31,16 @@ from twin.engine.world import (
     PREFILLED,
     PREFILLING,
     PROMPT_TOKENS,
-    RDMA_BYTES,
+    RDMA,
+    STORAGE,
     TRANSFERRING,
-    UB_BYTES,
+    UB,
+    VPC,
     World,
 )
 from twin.model.prefill import prefill_batch_s, prefill_flops, prefill_hbm_bytes, prefill_hits_s
 from twin.serving.batching import tokens_to_take
-from twin.serving.memory_pool import keep_chain, matched_blocks
+from twin.serving.memory_pool import keep_chain, matched_blocks, warm_chain
 from twin.serving.rng import uniform
 
 
@@ -40,7 +49,7 @@ def prefill(world: World, t1: float) -> None:
     """Advance every prefill instance to t1: batches end and begin at their exact times."""
     state = world.prefill
     for p in range(state.queue_head.size):
-        while True:
+        while state.up[p]:
             if state.running[p]:
                 if state.ends_s[p] > t1:
                     break
@@ -84,6 +93,7 @@ def begin_pass(world: World, i: int, hit: int, now_s: float) -> None:
     if request.emitted[i] == 0:
         request.hit_tokens[i] = hit
         request.prefill_start_s[i] = now_s
+    if request.emitted[i] == 0 and request.retries[i] == 0:
         book = world.record.windows
         horizon_s, warmup_s = settings.horizon_s, settings.warmup_s
         add_at(book, now_s, PROMPT_TOKENS, float(length), horizon_s, warmup_s)
@@ -110,6 +120,7 @@ def form_batch(world: World, p: int, now_s: float) -> tuple[int, int, float]:
     state = world.prefill
     state.die_tokens[:] = 0.0
     state.die_pairs[:] = 0.0
+    state.cold_tokens[0] = 0
     taken, held_by_batch, hits, pairs = 0, 0, 0, 0.0
     before = NONE
     i = state.queue_head[p]
@@ -127,6 +138,8 @@ def form_batch(world: World, p: int, now_s: float) -> tuple[int, int, float]:
         if begins:
             begin_pass(world, i, held, now_s)
             hits += held
+            if held > 0 and world.pool.cold_blocks[0] > 0:
+                state.cold_tokens[0] += warm(world, p, i, held)
         new_pairs = take * (held + 0.5 * (take + 1))
         if settings.data_parallel_attention:
             to_lightest_die(state.die_tokens, state.die_pairs, float(take), new_pairs)
@@ -172,29 +185,65 @@ def run_batch(world: World, p: int, now_s: float, taken: int, hits: int, pairs: 
             die_pairs = max(die_pairs, state.die_pairs[r])
     operators = costs.prefill_operators
     operators[:] = 0.0
+    vector = costs.prefill[p]
     compute_s = prefill_batch_s(
-        costs.prefill,
+        vector,
         float(taken),
         pairs,
         die_tokens,
         die_pairs,
         costs.prefill_hot_tokens,
-        costs.prefill_hot_factor,
+        costs.prefill_hot_factor[p],
         operators,
     )
     if hits > 0:
-        compute_s += prefill_hits_s(costs.prefill, float(hits), operators)
-    fetched = hits * settings.kv_bytes_per_token
-    fetch_s = 0.0
-    if hits > 0:
-        fetch_s = settings.fetch_latency_s + fetched / state.fetch_bytes_per_s[p]
-        state.fetched_bytes[p] += fetched
-        book_one(world, now_s, now_s + fetch_s, settings.pool_plane, fetched)
+        compute_s += prefill_hits_s(vector, float(hits), operators)
+    fetch_s = fetch(world, p, p, now_s, hits) if hits > 0 else 0.0
     end_s = now_s + fetch_s + compute_s
     state.running[p] = 1
     state.ends_s[p] = end_s
+    state.fetch_end_s[p] = now_s + fetch_s
     state.busy_s[p] += min(end_s, settings.horizon_s) - now_s
     book_batch(world, p, now_s, end_s, float(taken), pairs, fetch_s)
+
+
+@njit(cache=True)
+def warm(world: World, p: int, i: int, held: int) -> int:
+    """Cached tokens of a request that come from the SSD tier; they are in DRAM again after."""
+    request = world.request
+    settings = world.settings
+    blocks = warm_chain(
+        world.pool,
+        p if settings.pool_local else 0,
+        request.segment_first,
+        request.segment_blocks,
+        request.segment_offset[i],
+        request.segment_offset[i + 1],
+        -(-held // settings.block_tokens),
+    )
+    return int(min(held, blocks * settings.block_tokens))
+
+
+@njit(cache=True)
+def fetch(world: World, p: int, column: int, now_s: float, hits: int) -> float:
+    """Seconds to read cached KV: from the pool's DRAM, what it lost from the SSD tier before."""
+    settings = world.settings
+    state = world.prefill
+    cold = state.cold_tokens[0] * settings.kv_bytes_per_token
+    fetched = hits * settings.kv_bytes_per_token
+    took_s = 0.0
+    if cold > 0.0:
+        took_s = cold / state.ssd_bytes_per_s[p]
+        book_traffic(world, STORAGE, VPC, column, now_s, now_s + took_s, cold)
+    begin_s = now_s + took_s
+    if fetched > cold:
+        read_s = settings.fetch_latency_s + (fetched - cold) / fetch_rate(world, p)
+        book_traffic(
+            world, POOL_READ, settings.pool_plane, column, begin_s, begin_s + read_s, fetched - cold
+        )
+        took_s += read_s
+    state.fetched_bytes[p] += fetched - cold
+    return took_s
 
 
 @njit(cache=True)
@@ -223,31 +272,40 @@ def book_batch(
     settings = world.settings
     record = world.record
     operators = world.costs.prefill_operators
-    p_vector = world.costs.prefill
-    ub_bytes = taken * settings.prefill_ub_bytes_per_token
+    p_vector = world.costs.prefill[p]
     record.fields[0], record.amounts[0] = PREFILL_BATCHES, 1.0
     record.fields[1], record.amounts[1] = PREFILL_BUSY_S, end_s - begin_s
     record.fields[2], record.amounts[2] = PREFILL_TOKENS, taken
-    record.fields[3], record.amounts[3] = UB_BYTES, ub_bytes
-    record.fields[4], record.amounts[4] = RDMA_BYTES, taken * settings.prefill_rdma_bytes_per_token
-    record.fields[5], record.amounts[5] = HBM_BYTES, prefill_hbm_bytes(p_vector, taken, pairs)
-    record.fields[6], record.amounts[6] = FLOPS, prefill_flops(p_vector, taken, pairs)
+    record.fields[3], record.amounts[3] = HBM_BYTES, prefill_hbm_bytes(p_vector, taken, pairs)
+    record.fields[4], record.amounts[4] = FLOPS, prefill_flops(p_vector, taken, pairs)
     first = FIRST_OPERATOR + world.costs.decode_operators.size
     for k in range(operators.size):
-        record.fields[7 + k] = first + k
-        record.amounts[7 + k] = operators[k]
-    record.fields[7 + operators.size] = first + operators.size
-    record.amounts[7 + operators.size] = fetch_s
+        record.fields[5 + k] = first + k
+        record.amounts[5 + k] = operators[k]
+    record.fields[5 + operators.size] = first + operators.size
+    record.amounts[5 + operators.size] = fetch_s
     horizon_s, warmup_s = settings.horizon_s, settings.warmup_s
-    count = 8 + operators.size
+    count = 6 + operators.size
     spread(
         record.windows, begin_s, end_s, record.fields, record.amounts, count, horizon_s, warmup_s
     )
-    moved = ub_bytes + taken * settings.prefill_rdma_bytes_per_token
-    record.fields[0], record.amounts[0] = p, moved
-    spread(
-        record.prefill_bytes, begin_s, end_s, record.fields, record.amounts, 1, horizon_s, warmup_s
-    )
+    record.fields[0], record.amounts[0] = p * AT_FIELDS + AT_BUSY_S, end_s - begin_s
+    spread(record.instances, begin_s, end_s, record.fields, record.amounts, 1, horizon_s, warmup_s)
+    move_activations(world, p, begin_s + fetch_s, end_s, taken)
+
+
+@njit(cache=True)
+def move_activations(world: World, column: int, begin_s: float, end_s: float, taken: float) -> None:
+    """Book what experts and attention of a batch put on the wire."""
+    settings = world.settings
+    on_ub = taken * settings.prefill_ub_bytes_per_token
+    on_rdma = taken * settings.prefill_rdma_bytes_per_token
+    book_traffic(world, EXPERTS, UB, column, begin_s, end_s, on_ub)
+    book_traffic(world, EXPERTS, RDMA, column, begin_s, end_s, on_rdma)
+    gathered = taken * settings.attention_bytes_per_token
+    book_traffic(world, ATTENTION, settings.attention_plane, column, begin_s, end_s, gathered)
+    moved = (on_ub + on_rdma + gathered) / settings.prefill_ranks
+    note_duty(world, column, moved, end_s - begin_s)
 
 
 @njit(cache=True)
@@ -259,13 +317,14 @@ def finish_batch(world: World, p: int) -> None:
     end_s = state.ends_s[p]
     state.running[p] = 0
     state.free_s[p] = end_s
+    stored = 0
     while True:
         i = pop(state.batch_head, state.batch_tail, p, request.following)
         if i == NONE:
             break
         state.queued_tokens[p] -= request.input_tokens[i] + request.emitted[i]
         if settings.pool_enabled:
-            store_blocks(world, p, i)
+            stored += store_blocks(world, p, i)
         if request.emitted[i] == 0:
             request.prefill_end_s[i] = end_s
         request.ready_s[i] = end_s + settings.transfer_latency_s
@@ -280,25 +339,34 @@ def finish_batch(world: World, p: int) -> None:
             request.status[i] = FINISHED
             world.record.counters[FINISHED_PREFILL] += 1
             come_back(world, i, end_s)
+    if stored > 0:
+        write_blocks(world, p, p, end_s, stored)
 
 
 @njit(cache=True)
-def store_blocks(world: World, p: int, i: int) -> None:
-    """Keep the prompt's blocks in the memory pool, most useful last."""
+def write_blocks(world: World, p: int, column: int, now_s: float, blocks: int) -> None:
+    """New blocks go to the pool's DRAM beside the next batch, and on to the SSD tier."""
+    settings = world.settings
+    state = world.prefill
+    size = blocks * settings.block_bytes
+    flow = world.traffic.duty.size + state.running.size + p
+    state.store_end_s[p] = max(state.store_end_s[p], now_s) + size / world.traffic.alone[flow]
+    book_traffic(world, POOL_WRITE, settings.pool_plane, column, now_s, state.store_end_s[p], size)
+    book_traffic(world, STORAGE, VPC, column, now_s, state.store_end_s[p], size)
+
+
+@njit(cache=True)
+def store_blocks(world: World, p: int, i: int) -> int:
+    """Keep the prompt's blocks in the memory pool, most useful last; returns how many are new."""
     request = world.request
+    row = p if world.settings.pool_local else 0
+    before = world.pool.used[row] + world.pool.evicted[row]
     begin, end = request.segment_offset[i], request.segment_offset[i + 1]
     blocks = 0
     for s in range(begin, end):
         blocks += request.segment_blocks[s]
-    keep_chain(
-        world.pool,
-        p if world.settings.pool_local else 0,
-        request.segment_first,
-        request.segment_blocks,
-        begin,
-        end,
-        blocks,
-    )
+    keep_chain(world.pool, row, request.segment_first, request.segment_blocks, begin, end, blocks)
+    return int(world.pool.used[row] + world.pool.evicted[row] - before)
 
 
 @njit(cache=True)

@@ -79,7 +79,7 @@ def unservable(world: World, i: int) -> int:
     """Reason code of a request that can never be served, 0 for the others."""
     settings = world.settings
     length = world.request.input_tokens[i] + world.request.emitted[i]
-    if settings.has_decode and length + settings.page_tokens > settings.decode_kv_tokens:
+    if settings.has_decode and length + settings.page_tokens > world.decode.kv_tokens.max():
         return OUTGREW_DECODE if world.request.emitted[i] > 0 else TOO_LONG_FOR_DECODE
     if settings.has_prefill and length > settings.prompt_kv_tokens:
         return TOO_LONG_FOR_PREFILL
@@ -94,13 +94,17 @@ def place(world: World, i: int, now_s: float) -> bool:
     instance = NONE
     if settings.has_prefill and (settings.colocated or not settings.has_decode):
         instance = choose_prefill(world, i)
+        if instance == NONE:
+            return False
     if settings.has_decode:
-        need = float(request.input_tokens[i] + request.emitted[i])
-        rank = reserve(world, instance, need + 0.5 * settings.page_tokens)
+        if instance == NONE and settings.has_prefill and not world.prefill.open.any():
+            return False
+        need = float(request.input_tokens[i] + request.emitted[i]) + 0.5 * settings.page_tokens
+        rank = reserve(world, instance, need)
         if rank == NONE:
             return False
         request.rank[i] = rank
-        world.decode.reserved_tokens[rank] += need
+        world.decode.reserved_tokens[rank] += need - 0.5 * settings.page_tokens
         if instance == NONE and settings.has_prefill:
             instance = choose_prefill(world, i)
     request.prefill_instance[i] = instance
@@ -124,7 +128,7 @@ def reserve(world: World, instance: int, need: float) -> int:
         d = (best + k) % decode.taken.size
         if k > 0 and settings.colocated:
             break
-        if decode.taken[d] >= settings.instance_slots:
+        if not decode.open[d] or decode.taken[d] >= decode.room[d]:
             continue
         rank = roomiest_rank(
             decode.taken_slots,
@@ -132,7 +136,7 @@ def reserve(world: World, instance: int, need: float) -> int:
             d * ranks,
             ranks,
             decode.slots,
-            settings.decode_kv_tokens,
+            decode.kv_tokens[d],
             need,
         )
         if rank != NONE:
@@ -169,6 +173,7 @@ def choose_prefill(world: World, i: int) -> int:
     return choose_instance(
         settings.router_policy,
         routed,
+        world.prefill.open,
         queued,
         hits,
         request.session[i],

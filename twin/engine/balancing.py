@@ -1,0 +1,263 @@
+"""Experts in the loop: popularity moves on, placements follow it when the policy says so.
+
+Popularity is a function of time and of the topics in the traffic; instances of one role and one
+layout share a placement. At every decision the load of the last window is measured, layers are
+chosen, weights move over the UB plane beside the serving traffic (or the instance stands still),
+and the new placement counts from when they are there. What a placement is worth is its hottest
+die over the mean, which the cost kernels read. Policy is serving/experts'; this file gives it time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from twin.engine import world as w
+from twin.engine.agenda import Agenda
+from twin.engine.events import Event
+from twin.engine.machine import Machine
+from twin.engine.phases.traffic import book_traffic
+from twin.serving import experts as x
+
+REFRESHES = 120  # looks at a popularity that moves, at most
+MEASUREMENTS, SNAPSHOTS = 60, 8  # what is kept for people
+EVERY = 5  # of the points of a table are computed in the loop, the others lie between
+Key = tuple[str, int, int]
+
+
+@dataclass(eq=False)
+class Group:
+    """Instances of one role and layout, and where their experts sit."""
+
+    role: str
+    slots: np.ndarray  # i8[layers, dies, slots_per_die]
+    nodes: int
+    moving: bool = False
+    factor: np.ndarray = field(default_factory=lambda: np.ones(0))
+
+
+class Balance:
+    """Popularity over time, and the placements that answer it."""
+
+    def __init__(self, machine: Machine, agenda: Agenda, log: list[Event]) -> None:
+        self.machine, self.agenda, self.log = machine, agenda, log
+        self.setup = machine.setup
+        self.experts = self.setup.scenario.experts
+        self.rule = self.experts.balancing
+        self.loads: list[tuple[float, str, int, str, np.ndarray, np.ndarray]] = []
+        self.hottest: list[tuple[float, str, int, np.ndarray]] = []
+        self.crowd = self.setup.crowd
+        self.process = self.crowd.process
+        self.perfect = self.experts.placement == "perfect" or self.rule.policy == "oracle"
+        self.groups: dict[Key, Group] = {}
+        self.of: list[Key] = [self._key(k) for k in range(len(machine.roles))]
+        if self.perfect:
+            return
+        for k, key in enumerate(self.of):
+            if key not in self.groups:
+                self.groups[key] = self._placed(k, x.long_run(self.process))
+        self._note("start", 0.0)
+        self._enter()
+
+    def _enter(self) -> None:
+        """Put on the agenda what will move: popularity, shifts, decisions."""
+        s = self.setup.scenario
+        if self.process.changes or self.process.topics > 1:
+            for n in range(1, REFRESHES):
+                self.agenda.at(s.horizon_s * n / REFRESHES, self.refresh)
+        if self.experts.shift_every_s > 0.0:
+            count = int(s.horizon_s / self.experts.shift_every_s)
+            for n in range(1, min(count, 10 * REFRESHES) + 1):
+                self.agenda.at(n * self.experts.shift_every_s, self._shift)
+        if self.rule.policy != "none":
+            self.agenda.at(self.rule.interval_s, self._decide)
+
+    def _key(self, k: int) -> Key:
+        layout = self.machine.roles[k].layout
+        return (self.setup.instances[k].role, layout.routed_dies, layout.slots_per_die)
+
+    def _placed(self, k: int, load: np.ndarray) -> Group:
+        """Experts of instance k's layout, placed by a load."""
+        role, dies, slots = self._key(k)
+        nodes = self.crowd.nodes_of(dies)
+        found = x.place(self.experts, load, dies, slots, nodes, groups=self.crowd.groups)
+        return Group(role, found, nodes)
+
+    def changed(self, k: int, t_s: float) -> None:
+        """Instance k came back with other dies: its experts are placed anew by what is measured.
+
+        Raises ExpertsError when they do not fit any more.
+        """
+        self.of[k] = self._key(k)
+        if self.perfect:
+            return
+        if self.of[k] not in self.groups:
+            self.groups[self.of[k]] = self._placed(k, self._measured(t_s))
+        self.refresh(t_s)
+
+    def mix(self, t_s: float) -> np.ndarray:
+        """Weights of the topics among the prompts' tokens that came in the last window."""
+        if self.process.topics == 1:
+            return np.ones(1)
+        r = self.setup.requests
+        low, high = np.searchsorted(r.arrival_s, [t_s - self.rule.window_s, t_s])
+        if high == low:
+            return x.mix_at(self.process, t_s)
+        weight = np.zeros(self.process.topics)
+        tokens = (r.input_tokens + r.output_tokens)[low:high].astype(np.float64)
+        np.add.at(weight, self.crowd.topics[low:high], tokens)
+        return weight / weight.sum()
+
+    def _measured(self, t_s: float) -> np.ndarray:
+        return x.measured(self.process, t_s, self.rule.window_s, mix=self.mix(t_s))
+
+    def refresh(self, t_s: float) -> None:
+        """What the placements are worth under the popularity of now."""
+        if self.perfect:
+            return
+        now = x.now(self.process, t_s, self.mix(t_s))
+        costs = self.machine.world.costs
+        for group in self._used():
+            group.factor = self._factors(group, now)
+        for k, key in enumerate(self.of):
+            i = self.setup.instances[k]
+            table = costs.prefill_hot_factor if i.role == "prefill" else costs.decode_hot_factor
+            table[i.index] = self.groups[key].factor
+
+    def _used(self) -> list[Group]:
+        return [self.groups[key] for key in sorted(set(self.of))]
+
+    def _factors(self, group: Group, now: np.ndarray) -> np.ndarray:
+        tokens = self.setup.prefill_imbalance.tokens
+        if group.role != "prefill":
+            tokens = self.setup.decode_imbalance.tokens
+        limited = self.experts.group_limited
+        some = x.hot_factors(
+            now, group.slots, tokens[::EVERY], self.crowd.tokens_per_request[group.role],
+            self.process.correlation, self.crowd.groups if limited else 1,
+            self.crowd.top_groups if limited else 1, self._nearest(group),
+        )  # fmt: skip
+        at = np.arange(tokens.size, dtype=np.float64)
+        return np.interp(at, at[::EVERY], some)
+
+    def _nearest(self, group: Group) -> int:
+        return group.nodes if self.experts.placement == "topology" else 1
+
+    def _shift(self, t_s: float) -> None:
+        self.log.append(Event(t_s, "shift", "popularity shifts: other experts are hot"))
+        self.refresh(t_s)
+
+    def _decide(self, t_s: float) -> None:
+        """Measure, choose layers, and set weights on their way."""
+        self.agenda.at(t_s + self.rule.interval_s, self._decide)
+        load = self._measured(t_s)
+        for key in sorted(set(self.of)):
+            group = self.groups[key]
+            self._keep_hottest(t_s, group, load)
+            if group.moving:
+                continue
+            chosen = x.choose_layers(
+                self.rule.policy, load, group.slots, self.rule.threshold, self.rule.layers,
+                self._nearest(group),
+            )  # fmt: skip
+            if chosen.size:
+                self._move(key, group, load, chosen, t_s)
+
+    def _move(
+        self, key: Key, group: Group, load: np.ndarray, layers: np.ndarray, t_s: float
+    ) -> None:
+        _, dies, room = key
+        new = group.slots.copy()
+        new[layers] = x.place(
+            self.experts, load[layers], dies, room, group.nodes, group.slots[layers],
+            groups=self.crowd.groups,
+        )  # fmt: skip
+        incoming = x.moves(group.slots, new).sum(axis=0) * self.crowd.expert_bytes
+        most, total = float(incoming.max()), float(incoming.sum())
+        if most <= 0.0:
+            return
+        background = self.rule.swap == "background"
+        columns = [k for k, other in enumerate(self.of) if other == key]
+        took_s = 0.0
+        for k in columns:
+            took_s = max(took_s, self._carry(k, most, total, t_s, background))
+        group.moving = True
+        before = float(self._ratio(group, group.slots, load))
+        after = float(self._ratio(group, new, load))
+        self._note("before", t_s)
+        words = f"{layers.size} layers, hottest/mean {before:.2f} -> {after:.2f}"
+        event = Event(
+            t_s, "rebalance", words, role=group.role, end_s=t_s + took_s,
+            bytes=total * len(columns),
+        )  # fmt: skip
+        self.log.append(event)
+
+        def arrived(now_s: float) -> None:
+            group.moving = False
+            if group.slots.shape == new.shape:
+                group.slots = new
+            for k in columns:
+                self.machine.world.traffic.moves[self.machine.column(k)] = 0.0
+            self.refresh(now_s)
+            self._note("after", now_s)
+
+        self.agenda.at(t_s + took_s, arrived)
+
+    def _carry(self, k: int, most: float, total: float, t_s: float, background: bool) -> float:
+        """Send an instance its weights: bytes into the busiest die, bytes in all; seconds."""
+        machine = self.machine
+        world = machine.world
+        column = machine.column(k)
+        flow = world.traffic.alone.size - world.traffic.duty.size + column
+        rate = float(world.traffic.alone[flow])
+        if background:
+            rate = min(rate, self.rule.move_gb_per_s * 1e9)
+            world.traffic.moves[column] = rate
+        took_s = most / rate
+        book_traffic(machine.shared, w.WEIGHTS, w.UB, column, t_s, t_s + took_s, total)
+        if not background:
+            self._stand_still(k, took_s, t_s)
+        return took_s
+
+    def _stand_still(self, k: int, span_s: float, t_s: float) -> None:
+        """What runs goes on after the pause; what would begin waits for its end."""
+        i, world = self.setup.instances[k], self.machine.world
+        if i.role == "prefill":
+            p = world.prefill
+            clock = p.ends_s if p.running[i.index] else p.free_s
+            clock[i.index] = max(clock[i.index], t_s) + span_s
+        else:
+            clock = world.decode.ends_s
+            clock[i.index] = max(clock[i.index], t_s) + span_s
+
+    def _ratio(self, group: Group, slots: np.ndarray, load: np.ndarray) -> float:
+        return float(x.hottest_by_layer(load, slots, self._nearest(group)).mean())
+
+    def _keep_hottest(self, t_s: float, group: Group, load: np.ndarray) -> None:
+        kept = sum(1 for _, role, _, _ in self.hottest if role == group.role)
+        if kept < MEASUREMENTS:
+            by_layer = x.hottest_by_layer(load, group.slots, self._nearest(group))
+            self.hottest.append((t_s, group.role, self._first(group), by_layer))
+
+    def _first(self, group: Group) -> int:
+        """An instance that stands for the group."""
+        k = next(k for k, key in enumerate(self.of) if self.groups[key] is group)
+        return self.setup.instances[k].index
+
+    def _note(self, moment: str, t_s: float) -> None:
+        """Keep the load of every die in every layer as it is now."""
+        taken = {(t, m) for t, _, _, m, _, _ in self.loads}
+        if self.perfect or (len(taken) >= SNAPSHOTS and moment != "end"):
+            return
+        now = x.now(self.process, t_s, self.mix(t_s))
+        for group in self._used():
+            load = x.die_load(now, group.slots, self._nearest(group))
+            extra = x.replicas(group.slots, now.shape[1])
+            self.loads.append((t_s, group.role, self._first(group), moment, load, extra))
+            if moment in ("start", "end"):
+                self._keep_hottest(t_s, group, now)
+
+    def finish(self, t_s: float) -> None:
+        """The last look."""
+        self._note("end", t_s)

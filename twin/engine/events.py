@@ -1,0 +1,49 @@
+"""The log of a run: what broke, what was moved, who was out of service, and for how long."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import polars as pl
+
+SCHEMA = {
+    "t_s": pl.Float64,
+    "end_s": pl.Float64,
+    "kind": pl.String,
+    "element": pl.String,
+    "role": pl.String,
+    "instance": pl.Int32,
+    "detail": pl.String,
+    "bytes": pl.Float64,
+    "requests": pl.Int32,
+}
+
+
+@dataclass(slots=True)
+class Event:
+    """One entry: a moment, or a span once `end_s` is known. Seconds and bytes."""
+
+    t_s: float
+    kind: str
+    detail: str = ""
+    element: str = ""
+    role: str = ""
+    instance: int | None = None
+    end_s: float | None = None
+    bytes: float = 0.0
+    requests: int = 0
+
+
+def events_table(events: list[Event], horizon_s: float) -> pl.DataFrame:
+    """One row per event within the horizon, in order of time; `end_s` null while it goes on."""
+    seen = [e for e in events if e.t_s <= horizon_s]
+    order = sorted(range(len(seen)), key=lambda k: (seen[k].t_s, k))
+    columns: dict[str, list[object]] = {name: [] for name in SCHEMA}
+    for k in order:
+        e = seen[k]
+        over = e.end_s is not None and math.isfinite(e.end_s) and e.end_s <= horizon_s
+        for name in SCHEMA:
+            columns[name].append(getattr(e, name))
+        columns["end_s"][-1] = e.end_s if over else None
+    return pl.DataFrame(columns, schema=SCHEMA)

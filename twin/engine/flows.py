@@ -1,0 +1,122 @@
+"""Which flows there are in a deployment, and which links they may meet on.
+
+Numbers follow the columns (instances, prefill first, then decode or colocated): exchange of each
+column; memory pool reads, memory pool writes and KV hand-off of each prefill instance; expert
+weights moving into each column. Links that only one flow crosses are left out: they are in that
+flow's rate alone. Links that the same flows cross in the same proportion count as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from twin.engine import world as w
+from twin.hardware import traffic as ways
+from twin.hardware.fabric import Fabric
+from twin.hardware.ports import Ports, Takes, port_table
+from twin.hardware.traffic import Share, shares
+from twin.spec import Scenario
+
+IDLE = 1e30  # bytes/s of a flow that is not there
+
+
+@dataclass(frozen=True)
+class Flow:
+    """One class of an instance's traffic: who, what, and what it takes of the ports."""
+
+    number: int
+    traffic: str  # as in world.TRAFFIC
+    role: str
+    instance: int
+    takes: Takes
+
+
+@dataclass(frozen=True)
+class Seat:
+    """An instance as the flows see it."""
+
+    role: str
+    index: int
+    column: int
+    dies: tuple[int, ...]
+
+
+def flows_of(
+    s: Scenario, fabric: Fabric, seats: Sequence[Seat], prefills: int, columns: int
+) -> list[Flow]:
+    """Every flow of the instances in service, on this fabric."""
+    ports = port_table(fabric)
+    d = s.deployment
+    plane = s.memory_pool.plane
+    among = [die for seat in seats if seat.role == "decode" for die in seat.dies]
+    found = []
+
+    def add(number: int, traffic: str, seat: Seat, takes: Takes) -> None:
+        found.append(Flow(number, traffic, seat.role, seat.index, takes))
+
+    for seat in seats:
+        if not seat.dies:
+            continue
+        if len(seat.dies) > 1:
+            exchange = ways.exchange_takes(fabric, ports, seat.dies)
+            add(seat.column, "experts", seat, exchange)
+            weights = ways.weights_takes(fabric, ports, seat.dies)
+            add(columns + 3 * prefills + seat.column, "weights", seat, weights)
+        if seat.role == "decode":
+            continue
+        at = columns + seat.index
+        if s.memory_pool.enabled:
+            add(at, "pool_read", seat, ways.pool_takes(fabric, ports, seat.dies, plane))
+            back = ways.store_takes(fabric, ports, seat.dies, plane)
+            add(at + prefills, "pool_write", seat, back)
+        if seat.role == "prefill" and among:
+            hand = ways.hand_off_takes(fabric, ports, seat.dies, among, d.kv_transfer_plane)
+            add(at + 2 * prefills, "kv_hand_off", seat, hand)
+    return found
+
+
+def storage_shares(fabric: Fabric, seats: Sequence[Seat]) -> list[tuple[Seat, list[Share]]]:
+    """Where bytes of the SSD tier go, by instance."""
+    ports = port_table(fabric)
+    return [
+        (seat, shares(ports, ways.storage_takes(fabric, ports, seat.dies)))
+        for seat in seats
+        if seat.role != "decode" and seat.dies
+    ]
+
+
+def lay_out(flows: Sequence[Flow], ports: Ports, before: w.Traffic) -> w.Traffic:
+    """The flows as the solver reads them; what is under way stays as it was."""
+    count = before.alone.size
+    alone = np.full(count, IDLE)
+    crossed: dict[int, list[tuple[int, float]]] = {}
+    for flow in flows:
+        alone[flow.number] = max(flow.takes.alone(ports)[0], 1.0)
+        for port, amount in zip(
+            flow.takes.ports.tolist(), flow.takes.amounts.tolist(), strict=True
+        ):
+            crossed.setdefault(port, []).append((flow.number, amount))
+    merged: dict[tuple[tuple[int, float], ...], float] = {}
+    for port, who in crossed.items():
+        if len(who) > 1:
+            key = tuple(sorted((f, float(f"{amount:.9g}")) for f, amount in who))
+            capacity = float(ports.capacity[port])
+            merged[key] = min(merged.get(key, capacity), capacity)
+    rows: list[list[tuple[int, float]]] = [[] for _ in range(count)]
+    for link, key in enumerate(merged):
+        for f, amount in key:
+            rows[f].append((link, amount))
+    start = np.zeros(count + 1, np.int64)
+    start[1:] = np.cumsum([len(r) for r in rows])
+    return before._replace(
+        start=start,
+        links=np.array([link for r in rows for link, _ in r], np.int64),
+        takes=np.array([amount for r in rows for _, amount in r], np.float64),
+        capacity=np.array(list(merged.values()), np.float64),
+        alone=alone,
+        shares=np.array([bool(r) for r in rows], np.int8),
+        stale=np.ones(1, np.int64),
+    )

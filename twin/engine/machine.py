@@ -1,0 +1,180 @@
+"""The machine as it is now: which dies serve in each instance, and what that costs.
+
+Fabric, members and slow dies change between steps; this file prices the new state with the same
+functions that priced the first one and writes it into the world. It decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from twin.engine import world as w
+from twin.engine.build import slots_of
+from twin.engine.flows import Flow, Seat, flows_of, lay_out
+from twin.engine.reference import by_reference
+from twin.engine.setup import Setup
+from twin.facts import Facts
+from twin.hardware.fabric import Fabric
+from twin.hardware.faults import broken, dies_out, slow_dies
+from twin.hardware.placement import Instance
+from twin.hardware.ports import port_table
+from twin.hardware.routes import nic
+from twin.hardware.traffic import storage_takes
+from twin.model.conditions import slowed
+from twin.model.costs import RoleCosts, role_costs
+from twin.spec import Fault
+
+
+class Machine:
+    """Fabric, instances and their prices at this moment, and the world they are written into."""
+
+    def __init__(self, setup: Setup, facts: Facts, world: w.World) -> None:
+        self.setup = setup
+        self.facts = facts
+        self.world = world
+        self.fabric: Fabric = setup.fabric
+        self.in_force: list[Fault] = []
+        self.members: list[list[int | None]] = [
+            list(range(i.first_die, i.first_die + i.dies)) for i in setup.instances
+        ]
+        self.roles: list[RoleCosts] = [self._as_built(i) for i in setup.instances]
+        self.spare = self._unused()
+        self._slots = slots_of(setup, setup.of_role("decode"))
+        for k, costs in enumerate(self.roles):
+            self.adopt(k, costs)
+        self.lay_flows()
+
+    def _as_built(self, i: Instance) -> RoleCosts:
+        c = self.setup.costs
+        role = {"prefill": c.prefill_role, "decode": c.decode_role, "colocated": c.colocated_role}
+        found = role[i.role]
+        assert found is not None
+        return found
+
+    def _unused(self) -> list[int]:
+        used = {die for members in self.members for die in members}
+        count = self.setup.scenario.supernode.npus * self.setup.dies_per_npu
+        return [die for die in range(count) if die not in used]
+
+    def column(self, k: int) -> int:
+        """Column of instance k (its place in setup.instances) in the record and the traffic."""
+        i = self.setup.instances[k]
+        return i.index if i.role == "prefill" else self.world.prefill.running.size + i.index
+
+    def serving(self, k: int) -> tuple[int, ...]:
+        """Dies of instance k that are in service, by their numbers."""
+        return tuple(die for die in self.members[k] if die is not None)
+
+    def change(self, in_force: Sequence[Fault]) -> frozenset[int]:
+        """Put these faults in force; returns the dies that cannot serve now."""
+        self.in_force = list(in_force)
+        self.fabric = broken(self.setup.fabric, self.in_force)
+        self._lay_ports()
+        return dies_out(self.fabric) | self._without_nic()
+
+    def _without_nic(self) -> frozenset[int]:
+        """Dies whose port for KV hand-off is gone while others of the plane are not."""
+        s = self.setup.scenario.deployment
+        if s.mode != "disaggregated" or s.kv_transfer_plane == "vpc":
+            return frozenset()
+        granted = self.world.transfer.granted
+        if not granted.any():
+            return frozenset()
+        return frozenset(int(die) for die in np.flatnonzero(granted <= 0.0))
+
+    def _lay_ports(self) -> None:
+        """Capacity of every die's port for KV hand-off, bytes/s."""
+        plane = self.setup.scenario.deployment.kv_transfer_plane
+        group = {"ub": "die", "rdma": "nic", "vpc": "dpu"}[plane]
+        if plane == "ub" and not self.fabric.graph["l2_chips_per_sub_plane"]:
+            group = "nic"  # UB ends at the node (hardware/routes.nic)
+        transfer = self.world.transfer
+        now, built = port_table(self.fabric), port_table(self.setup.fabric)
+        left = np.ones(transfer.granted.size)
+        for way in ("out", "in"):
+            slot = now.slots[f"{group}_{way}"]
+            left = np.minimum(left, now.capacity[slot] / built.capacity[slot])
+        transfer.granted[:] = nic(self.setup.fabric, 0, plane).bytes_per_s * left
+        transfer.capacity[:] = transfer.granted
+
+    def price(self, k: int) -> RoleCosts:
+        """Costs of instance k on its dies in service; raises ModelError or HardwareError."""
+        i = self.setup.instances[k]
+        dies = self.serving(k)
+        s = self.setup.scenario
+        found = role_costs(s, self.facts, self.fabric, i.role, dies, i.name)
+        speeds = slow_dies(self.fabric, self.in_force)
+        slowest = min((speeds.get(die, 1.0) for die in dies), default=1.0)
+        if slowest < 1.0:
+            vector = slowed(found.vector, i.role, slowest)
+            vector.flags.writeable = False
+            found = replace(found, vector=vector)
+        return found
+
+    def adopt(self, k: int, costs: RoleCosts) -> None:
+        """Let instance k compute with these costs from now on."""
+        self.roles[k] = costs
+        i = self.setup.instances[k]
+        c, traffic = self.world.costs, self.world.traffic
+        at = i.index
+        if i.role == "prefill":
+            c.prefill_alone[at] = costs.vector
+            c.prefill[at] = costs.vector
+            places, now, alone = c.prefill_carried, c.prefill, c.prefill_alone
+        else:
+            now, alone = (c.mixed, c.mixed_alone) if i.role == "colocated" else (
+                c.decode, c.decode_alone
+            )  # fmt: skip
+            alone[at] = costs.vector
+            now[at] = costs.vector
+            places = c.decode_carried
+            self._seat(k)
+            self.world.decode.kv_tokens[at] = self.setup.kv_tokens(costs)
+        now[at, places] = alone[at, places] * traffic.crowding[self.column(k)]
+
+    def _seat(self, k: int) -> None:
+        """Slots of the instance's ranks: none where no die serves."""
+        i = self.setup.instances[k]
+        ranks = slice(i.index * i.dies, (i.index + 1) * i.dies)
+        seated = np.array([die is not None for die in self.members[k]])
+        decode = self.world.decode
+        decode.slots[ranks] = np.where(seated, self._slots[ranks], 0)
+        decode.room[i.index] = decode.slots[ranks].sum()
+
+    def lay_flows(self) -> None:
+        """Who crosses which link, after the fabric or an instance's dies changed."""
+        prefills = self.world.prefill.running.size
+        columns = self.world.traffic.duty.size
+        scenario = self.setup.scenario
+        self.flows: list[Flow] = flows_of(scenario, self.fabric, self.seats(), prefills, columns)
+        laid = lay_out(self.flows, port_table(self.fabric), self.world.traffic)
+        self.world = self.world._replace(traffic=laid)
+        self.shared = by_reference(self.world)
+        self._rate_storage()
+
+    def seats(self) -> list[Seat]:
+        """Instances as the flows see them."""
+        return [
+            Seat(i.role, i.index, self.column(k), self.serving(k))
+            for k, i in enumerate(self.setup.instances)
+        ]
+
+    def _rate_storage(self) -> None:
+        """Bytes/s that each prefill instance reads from the SSD tier."""
+        ports = port_table(self.fabric)
+        for seat in self.seats():
+            if seat.role != "decode" and seat.dies:
+                rate = storage_takes(self.fabric, ports, seat.dies).alone(ports)[0]
+                self.world.prefill.ssd_bytes_per_s[seat.index] = max(rate, 1.0)
+
+    def pool_nodes(self, row: int) -> list[int]:
+        """Nodes whose DRAM is a row of the memory pool."""
+        s = self.setup.scenario
+        if s.memory_pool.scope == "shared":
+            return list(range(s.supernode.all_nodes))
+        i = self.setup.of_role("prefill")[row]
+        per_node = s.supernode.npus_per_node * self.setup.dies_per_npu
+        return sorted({die // per_node for die in range(i.first_die, i.first_die + i.dies)})

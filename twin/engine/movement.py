@@ -1,0 +1,196 @@
+"""Tables of what moved and where: traffic by class, its places, links, instances over time."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from twin.engine import world as w
+from twin.engine.events import Event
+from twin.engine.flows import storage_shares
+from twin.engine.machine import Machine
+from twin.engine.setup import Setup
+from twin.hardware.placement import Instance
+from twin.hardware.ports import port_table
+from twin.hardware.traffic import Share, shares
+
+SHARES = {
+    "plane": pl.String, "traffic": pl.String, "role": pl.String, "instance": pl.Int32,
+    "node": pl.Int32, "sub_plane": pl.Int32, "direction": pl.String, "share": pl.Float64,
+}  # fmt: skip
+
+
+def columns_of(setup: Setup, prefills: int) -> list[tuple[int, Instance]]:
+    """Column of every instance in the record."""
+    return [(i.index if i.role == "prefill" else prefills + i.index, i) for i in setup.instances]
+
+
+def traffic_table(setup: Setup, world: w.World) -> pl.DataFrame:
+    """Bytes by window, plane, class of traffic and instance; what is nothing is left out."""
+    book = world.record.traffic[:-1]
+    windows = book.shape[0]
+    cells = book.reshape(windows, len(w.TRAFFIC), len(w.PLANES), -1)
+    width_s = world.settings.horizon_s / windows
+    frames = [
+        pl.DataFrame(
+            schema={"t_s": pl.Float64, "window_s": pl.Float64, "plane": pl.String,
+                    "traffic": pl.String, "role": pl.String, "instance": pl.Int32,
+                    "bytes": pl.Float64}
+        )
+    ]  # fmt: skip
+    for column, instance in columns_of(setup, world.prefill.running.size):
+        for kind, traffic in enumerate(w.TRAFFIC):
+            for plane, name in enumerate(w.PLANES):
+                moved = cells[:, kind, plane, column]
+                at = np.flatnonzero(moved > 0.0)
+                if at.size:
+                    frames.append(
+                        pl.DataFrame(
+                            {"t_s": at * width_s, "window_s": np.full(at.size, width_s),
+                             "plane": [name] * at.size, "traffic": [traffic] * at.size,
+                             "role": [instance.role] * at.size,
+                             "instance": np.full(at.size, instance.index, np.int32),
+                             "bytes": moved[at]}
+                        )
+                    )  # fmt: skip
+    return pl.concat(frames)
+
+
+def shares_table(setup: Setup, machine: Machine) -> pl.DataFrame:
+    """Where each class of an instance's bytes leaves and enters, on the fabric of the run's end."""
+    ports = port_table(machine.fabric)
+    rows: list[tuple[str, str, str, int, int, int | None, str, float]] = []
+
+    def add(traffic: str, role: str, instance: int, found: list[Share]) -> None:
+        rows.extend(
+            (p.plane, traffic, role, instance, p.node, p.sub_plane, p.direction, p.share)
+            for p in found
+        )
+
+    for flow in machine.flows:
+        places = shares(ports, flow.takes)
+        add(flow.traffic, flow.role, flow.instance, places)
+        if flow.traffic == "experts" and flow.role == "prefill":
+            add("attention", flow.role, flow.instance, places)
+    for seat, places in storage_shares(machine.fabric, machine.seats()):
+        add("storage", seat.role, seat.index, places)
+    return pl.DataFrame(rows, schema=SHARES, orient="row")
+
+
+def links_table(setup: Setup, world: w.World, where: pl.DataFrame) -> pl.DataFrame:
+    """Traffic of every node by plane and UB sub-plane: bytes, mean and peak utilisation.
+
+    Sums run in a fixed order: the same question has the same bytes.
+    """
+    node = setup.scenario.supernode
+    horizon_s = setup.scenario.horizon_s
+    planes = {"ub": node.sub_planes, "rdma": 1, "vpc": 1}
+    limit = {
+        "ub": node.npus_per_node * setup.dies_per_npu * node.ub_link_gb_per_s * 1e9,
+        "rdma": node.npus_per_node * node.rdma_gb_per_s_per_npu * 1e9,
+        "vpc": node.vpc_gb_per_s_per_node * 1e9,
+    }
+    moved = _placed_bytes(setup, world, where)
+    book = world.record.traffic[:-1]
+    over_time = book.reshape(book.shape[0], len(w.TRAFFIC), len(w.PLANES), -1).sum(axis=(1, 3))
+    frames = []
+    for p, (plane, count) in enumerate(planes.items()):
+        mean = float(over_time[:, p].mean())
+        peak = float(over_time[:, p].max()) / mean if mean > 0.0 else 0.0
+        for way in ("out", "in"):
+            for k in range(count):
+                bytes_ = moved[plane, way][:, k]
+                used = bytes_ / (limit[plane] * horizon_s)
+                sub_plane = [k if plane == "ub" else None] * node.all_nodes
+                frames.append(
+                    pl.DataFrame(
+                        {
+                            "plane": [plane] * node.all_nodes,
+                            "node": np.arange(node.all_nodes, dtype=np.int32),
+                            "sub_plane": pl.Series(sub_plane, dtype=pl.Int32),
+                            "direction": [way] * node.all_nodes,
+                            "bytes": bytes_,
+                            "capacity_bytes_per_s": np.full(node.all_nodes, limit[plane]),
+                            "utilisation_mean": used,
+                            "utilisation_peak": used * peak,
+                        }
+                    )
+                )
+    return pl.concat(frames)
+
+
+def _placed_bytes(
+    setup: Setup, world: w.World, where: pl.DataFrame
+) -> dict[tuple[str, str], np.ndarray]:
+    """Bytes of the whole run by (plane, direction), each f8[nodes, sub-planes or 1]."""
+    node = setup.scenario.supernode
+    found = {
+        (plane, way): np.zeros((node.all_nodes, node.sub_planes if plane == "ub" else 1))
+        for plane in w.PLANES
+        for way in ("out", "in")
+    }
+    book = world.record.traffic[:-1].sum(axis=0)
+    cells = book.reshape(len(w.TRAFFIC), len(w.PLANES), -1)
+    column = {
+        (i.role, i.index): c for c, i in columns_of(setup, world.prefill.running.size)
+    }  # fmt: skip
+    rows = where.rows()
+    # What a plane carries of a class is known; its shares there are brought back to a whole.
+    whole: dict[tuple[str, str, str, int, str], float] = {}
+    for plane, traffic, role, instance, _, _, way, share in rows:
+        key = (plane, traffic, role, instance, way)
+        whole[key] = whole.get(key, 0.0) + share
+    for plane, traffic, role, instance, n, sub_plane, way, share in rows:
+        c = column[role, instance]
+        bytes_ = cells[w.TRAFFIC.index(traffic), w.PLANES.index(plane), c]
+        part = share / whole[plane, traffic, role, instance, way]
+        found[plane, way][n, sub_plane or 0] += bytes_ * part
+    return found
+
+
+def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.DataFrame:
+    """One row per window and instance: queue, batch, iteration time, how hot, how crowded."""
+    world = machine.world
+    book = world.record.instances[:-1]
+    windows = book.shape[0]
+    width_s = world.settings.horizon_s / windows
+    begin = np.arange(windows) * width_s
+    frames = []
+    for k, (column, i) in enumerate(columns_of(setup, world.prefill.running.size)):
+        at = book[:, column * w.AT_FIELDS : (column + 1) * w.AT_FIELDS]
+        looks = np.maximum(at[:, w.AT_SAMPLES], 1.0)
+        seen = at[:, w.AT_SAMPLES] > 0
+        down = np.zeros(windows)
+        for e in log:
+            if e.kind == "instance_down" and (e.role, e.instance) == (i.role, i.index):
+                end_s = np.inf if e.end_s is None else e.end_s
+                down += np.clip(
+                    np.minimum(end_s, begin + width_s) - np.maximum(e.t_s, begin), 0, None
+                )
+        queue, running = at[:, w.AT_QUEUE] / looks, at[:, w.AT_RUNNING] / looks
+        if i.role == "colocated":  # what waits for it waits in its prompt queue
+            waits = book[:, i.index * w.AT_FIELDS + w.AT_QUEUE] / looks
+            queue = queue + waits
+        iterations = at[:, w.AT_ITERATIONS]
+        frames.append(
+            pl.DataFrame(
+                {
+                    "t_s": begin,
+                    "window_s": np.full(windows, width_s),
+                    "role": [i.role] * windows,
+                    "instance": np.full(windows, i.index, np.int32),
+                    "queue": queue,
+                    "running": running,
+                    "busy": np.minimum(at[:, w.AT_BUSY_S] / width_s, 1.0),
+                    "iteration_s": np.divide(
+                        at[:, w.AT_ITERATION_S], iterations,
+                        out=np.full(windows, np.nan), where=iterations > 1e-9,
+                    ),
+                    "hot_factor": np.where(seen, at[:, w.AT_HOT] / looks, np.nan),
+                    "contention": np.where(seen, at[:, w.AT_CROWDED] / looks, 1.0),
+                    "up": 1.0 - down / width_s,
+                    "dies": np.full(windows, len(machine.serving(k)), np.int32),
+                }
+            ).with_columns(pl.col("iteration_s", "hot_factor").fill_nan(None))
+        )  # fmt: skip
+    return pl.concat(frames)

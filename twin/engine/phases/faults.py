@@ -1,0 +1,192 @@
+"""Phase: faults throw requests out, and they go back to the router.
+
+What a fault does is decided in engine/incidents.py at a step's border; this file moves the
+requests. A request that loses its KV or its unfinished prefill is tried again, its emitted tokens
+kept; after `retries` times it is lost, with the reason.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from twin.engine.lists import append, pop
+from twin.engine.phases.decode import pull, release
+from twin.engine.phases.kv_transfer import collect, forget
+from twin.engine.phases.prefill import come_back
+from twin.engine.world import (
+    BACK_FROM_DECODE,
+    BACK_FROM_PREFILL,
+    BACK_FROM_QUEUE,
+    BACK_FROM_TRANSFER,
+    GIVEN_UP,
+    LOST,
+    NONE,
+    OUT_OF_RETRIES,
+    WAITING,
+    World,
+)
+
+
+@njit(cache=True)
+def send_back(world: World, i: int, now_s: float, came_from: int) -> None:
+    """Give a request back to the router, or up; its place was taken already."""
+    request = world.request
+    counters = world.record.counters
+    counters[came_from] += 1
+    request.ready_s[i] = now_s
+    request.retries[i] += 1
+    if request.retries[i] > world.settings.retries:
+        request.status[i] = LOST
+        request.reason[i] = OUT_OF_RETRIES
+        counters[GIVEN_UP] += 1
+        come_back(world, i, now_s)
+        return
+    request.status[i] = WAITING
+    if request.emitted[i] == 0:  # its first token is still to come, by another way
+        request.prefill_start_s[i] = np.nan
+        request.prefill_end_s[i] = np.nan
+        request.transfer_end_s[i] = np.nan
+    append(world.decode.returned_head, world.decode.returned_tail, 0, request.following, i)
+
+
+@njit(cache=True)
+def give_slot_back(world: World, i: int) -> None:
+    """Release the decode slot that a request had reserved."""
+    if world.settings.has_decode:
+        rank = world.request.rank[i]
+        length = world.request.input_tokens[i] + world.request.emitted[i]
+        world.decode.reserved_tokens[rank] -= length
+        release(world, rank // world.settings.decode_ranks, rank)
+
+
+@njit(cache=True)
+def empty_decode(world: World, d: int, rank: int, now_s: float) -> int:
+    """Throw out what runs or waits on a rank (NONE: on all) of a decode instance; how many."""
+    state = world.decode
+    width = world.settings.decode_ranks
+    count = 0
+    for r in range(d * width, (d + 1) * width):
+        if rank not in (NONE, r):
+            continue
+        while state.requests[r] > 0:
+            i = state.slot_table[r, state.requests[r] - 1]
+            pull(world, d, i)
+            send_back(world, i, now_s, BACK_FROM_DECODE)
+            count += 1
+    waiting = 0
+    i = state.wait_head[d]
+    while i != NONE:
+        waiting += 1
+        i = world.request.following[i]
+    for _ in range(waiting):
+        i = pop(state.wait_head, state.wait_tail, d, world.request.following)
+        if rank == NONE or world.request.rank[i] == rank:
+            give_slot_back(world, i)
+            send_back(world, i, now_s, BACK_FROM_DECODE)
+            count += 1
+        else:
+            append(state.wait_head, state.wait_tail, d, world.request.following, i)
+    return count
+
+
+@njit(cache=True)
+def empty_transfers(world: World, p: int, d: int, rank: int, now_s: float) -> int:
+    """End KV transfers out of prefill p, into decode d or into one rank (NONE: any); how many."""
+    state = world.transfer
+    request = world.request
+    width = world.settings.decode_ranks
+    count = 0
+    k = 0
+    while k < state.active[0]:
+        i = state.request[k]
+        if not hit(request.prefill_instance[i], request.rank[i], width, p, d, rank):
+            k += 1
+            continue
+        size = (request.input_tokens[i] + request.emitted[i]) * world.settings.kv_bytes_per_token
+        sender = request.rank[i] % width * world.settings.prefill_ranks // width
+        world.prefill.sent_bytes[request.prefill_instance[i], sender] -= size
+        forget(world, k)
+        give_slot_back(world, i)
+        send_back(world, i, now_s, BACK_FROM_TRANSFER)
+        count += 1
+    fresh = collect(world)
+    for i in fresh:
+        if hit(request.prefill_instance[i], request.rank[i], width, p, d, rank):
+            give_slot_back(world, i)
+            send_back(world, i, now_s, BACK_FROM_TRANSFER)
+            count += 1
+        else:
+            append(state.fresh_head, state.fresh_tail, 0, request.following, i)
+    return count
+
+
+@njit(cache=True)
+def hit(at: int, its_rank: int, width: int, p: int, d: int, rank: int) -> bool:
+    """Whether a transfer from `at` to `its_rank` is one of those asked for."""
+    if p != NONE:
+        return at == p
+    return its_rank // width == d and rank in (NONE, its_rank)
+
+
+@njit(cache=True)
+def empty_prefill(world: World, p: int, now_s: float) -> int:
+    """Throw out what waits or computes on a prefill instance; its batch is lost. How many."""
+    state = world.prefill
+    request = world.request
+    count = 0
+    while True:
+        computing = True
+        i = pop(state.batch_head, state.batch_tail, p, request.following)
+        if i == NONE:
+            i = pop(state.queue_head, state.queue_tail, p, request.following)
+            if i == NONE:
+                break
+            computing = request.progress[i] != NONE
+        state.queued_tokens[p] -= request.input_tokens[i] + request.emitted[i]
+        request.progress[i] = NONE
+        give_slot_back(world, i)
+        send_back(world, i, now_s, BACK_FROM_PREFILL if computing else BACK_FROM_QUEUE)
+        count += 1
+    state.running[p] = 0
+    state.fetch_end_s[p] = 0.0
+    return count
+
+
+@njit(cache=True)
+def free_rank(world: World, rank: int, now_s: float) -> int:
+    """A decode rank is gone for good: nothing may stay on it or be on its way; how many left."""
+    d = rank // world.settings.decode_ranks
+    count = empty_decode(world, d, rank, now_s)
+    if world.settings.has_prefill and not world.settings.colocated:
+        count += empty_transfers(world, NONE, d, rank, now_s)
+        count += leave_prefill(world, rank, now_s)
+    return count
+
+
+@njit(cache=True)
+def leave_prefill(world: World, rank: int, now_s: float) -> int:
+    """Send back what is still in prefill but has its decode slot on a rank that is gone."""
+    state = world.prefill
+    request = world.request
+    count = 0
+    for p in range(state.queue_head.size):
+        for heads, tails in ((state.queue_head, state.queue_tail),
+                             (state.batch_head, state.batch_tail)):  # fmt: skip
+            waiting = 0
+            i = heads[p]
+            while i != NONE:
+                waiting += 1
+                i = request.following[i]
+            for _ in range(waiting):
+                i = pop(heads, tails, p, request.following)
+                if request.rank[i] != rank:
+                    append(heads, tails, p, request.following, i)
+                    continue
+                computing = request.progress[i] != NONE
+                state.queued_tokens[p] -= request.input_tokens[i] + request.emitted[i]
+                request.progress[i] = NONE
+                give_slot_back(world, i)
+                send_back(world, i, now_s, BACK_FROM_PREFILL if computing else BACK_FROM_QUEUE)
+                count += 1
+    return count

@@ -6,6 +6,7 @@ import json
 
 import polars as pl
 
+from tests.lab.trace_format import check, parsed
 from tests.ui.stored_runs import done, scenario
 from twin.engine.recorder import STATUS
 from twin.lab.library import scenario_from_toml
@@ -72,3 +73,13 @@ def test_a_file_name_is_plain_whatever_the_run_is_called(store):
     assert set(download._stem(row)) <= set(
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
     )
+
+
+def test_a_trace_of_a_stored_run_keeps_the_format_even_when_nobody_is_there(store):
+    run = done(store, scenario())
+    for begin_s, end_s in ((60.0, 61.0), (0.0, 0.0001)):
+        made = download.trace_bytes(store, run, begin_s, end_s)
+        found = parsed(gzip.decompress(made))
+        check(found)
+        assert {e["ph"] for e in found} >= {"M", "C"}
+        assert made == download.trace_bytes(store, run, begin_s, end_s)

@@ -6,6 +6,7 @@ A long table is compressed as it is written, so that millions of rows never lie 
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 from collections.abc import Callable
@@ -15,6 +16,8 @@ import polars as pl
 import streamlit as st
 
 from twin.lab.library import scenario_to_toml
+from twin.lab.perfetto import SPAN_S, write_trace
+from twin.lab.perfetto.source import stored
 from twin.lab.store import RunRow, Store
 from twin.metrics.measures import measure
 from twin.spec import Scenario
@@ -22,7 +25,8 @@ from twin.ui import session
 
 FORMULA = r"^[=+\-@\t\r\x00]"  # what a spreadsheet takes for a formula, or may after trimming
 LONG_ROWS = 200_000  # from here on a CSV is compressed, and no JSON is offered
-SUMMARY, QUESTION = "Summary", "Scenario"
+SUMMARY, QUESTION, TRACE = "Summary", "Scenario", "Trace (Perfetto)"
+LONGEST_TRACE_S = 60.0  # what a viewer still turns over at ease
 MIME = {
     "CSV": "text/csv", "CSV, gzip": "application/gzip", "JSON": "application/json",
     "Parquet": "application/vnd.apache.parquet", "TOML": "application/toml",
@@ -35,8 +39,13 @@ def downloads(row: RunRow, scenario: Scenario) -> None:
     store = session.store()
     tables = store.runs.tables(row.id)
     chosen = st.selectbox(
-        "What", [SUMMARY, *(name.capitalize() for name in tables), QUESTION], key="download-what"
+        "What",
+        [SUMMARY, *(name.capitalize() for name in tables), QUESTION, TRACE],
+        key="download-what",
     )
+    if chosen == TRACE:
+        _trace(store, row, scenario)
+        return
     rows = {name.capitalize(): stored.rows for name, stored in tables.items()}.get(chosen)
     if rows is not None:
         st.caption(f"{rows:,} rows; times in seconds, sizes in bytes.")
@@ -46,6 +55,37 @@ def downloads(row: RunRow, scenario: Scenario) -> None:
                 kind, make, f"{_stem(row)}-{chosen.lower()}.{SUFFIX[kind]}", MIME[kind],
                 icon=":material/download:", on_click="ignore", key=f"download-{chosen}-{kind}",
             )  # fmt: skip
+
+
+def _trace(store: Store, row: RunRow, scenario: Scenario) -> None:
+    """Which span of the run, and a button for it as a trace."""
+    st.caption(
+        "Iterations, operators, requests, faults and loads of a span, to open in "
+        "ui.perfetto.dev or chrome://tracing."
+    )
+    last_s = scenario.horizon_s
+    with st.container(horizontal=True):
+        begin_s = st.number_input(
+            "From, s", 0.0, 0.99 * last_s, min(scenario.warmup_s, 0.9 * last_s), key="trace-from"
+        )
+        length_s = st.number_input(
+            "Length, s", 0.01, LONGEST_TRACE_S, min(SPAN_S, 0.1 * last_s), key="trace-length"
+        )
+    st.download_button(
+        "JSON, gzip", lambda: trace_bytes(store, row.id, begin_s, begin_s + length_s),
+        f"{_stem(row)}-{begin_s:g}s.json.gz", "application/gzip",
+        icon=":material/download:", on_click="ignore", key="download-trace",
+    )  # fmt: skip
+
+
+def trace_bytes(store: Store, run: str, begin_s: float, end_s: float) -> bytes:
+    """A span of a stored run as trace-event JSON, compressed; the same bytes each time."""
+    source, file = stored(store, run), io.BytesIO()
+    with gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as packed:
+        write_trace(
+            source, packed, begin_s, end_s, streams=source.streams(), may_be_empty=True
+        )  # fmt: skip
+    return file.getvalue()
 
 
 def _formats(
@@ -72,7 +112,7 @@ def _formats(
         return file.getvalue()
 
     if rows is not None and rows >= LONG_ROWS:
-        return {"CSV, gzip": lambda: csv_bytes(table(), gzip=True), "Parquet": parquet}
+        return {"CSV, gzip": lambda: csv_bytes(table(), packed=True), "Parquet": parquet}
     return {
         "CSV": lambda: csv_bytes(table()),
         "Parquet": parquet,
@@ -98,10 +138,10 @@ def spreadsheet_safe(frame: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def csv_bytes(frame: pl.DataFrame, *, gzip: bool = False) -> bytes:
+def csv_bytes(frame: pl.DataFrame, *, packed: bool = False) -> bytes:
     """The table as CSV, formula-safe, with one header line."""
     file = io.BytesIO()
-    spreadsheet_safe(frame).write_csv(file, compression="gzip" if gzip else "uncompressed")
+    spreadsheet_safe(frame).write_csv(file, compression="gzip" if packed else "uncompressed")
     return file.getvalue()
 
 

@@ -14,11 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Protocol
+from typing import Protocol
 
 import numpy as np
 import polars as pl
 
+from twin.lab.perfetto.around import counters, happenings
 from twin.lab.perfetto.flows import flows, lives
 from twin.lab.perfetto.spans import Span, decode_spans, prefill_spans
 from twin.lab.perfetto.streams import StreamPlan, passes
@@ -35,11 +36,14 @@ from twin.lab.perfetto.tracks import (
     named,
     ns,
 )
-from twin.metrics.resilience import instance_name
 from twin.spec import Scenario
 
 SPAN_S = 2.0  # how much of a run is written unless asked otherwise
 MOST_EVENTS = 200_000
+
+ROOM_FOR_WORK = 0.6  # of the events at most; the rest is for requests and streams
+
+Tables = Mapping[str, pl.DataFrame]
 
 LASTING = ("fault", "instance_down")  # kinds of events that go on until somebody ends them
 ROOM_FOR_WORK = 0.6  # of the events at most; the rest is for requests and streams
@@ -60,6 +64,13 @@ INSTANCE_COUNTERS = {
     "exchange slowed by others": ("contention",),
     "dies in service": ("dies",),
 }
+
+
+class Sink(Protocol):
+    """Where bytes go: a file, a pipe, a compressor."""
+
+    def write(self, data: bytes, /) -> object:
+        """Take some bytes."""
 
 
 class TraceError(ValueError):
@@ -98,23 +109,28 @@ class Written:
 
 def write_trace(
     run: Traced,
-    to: Path | IO[bytes],
+    to: Path | Sink,
     begin_s: float | None = None,
     end_s: float | None = None,
     most_events: int = MOST_EVENTS,
     streams: Mapping[str, StreamPlan] | None = None,
+    *,
+    may_be_empty: bool = False,
 ) -> Written:
     """Write a span of a run; a path that ends in .gz is compressed.
 
     Without a begin it starts where the warm-up ends, or at the first fault if there is one;
     without an end it lasts SPAN_S. `streams`: how an iteration of each role runs in microbatches,
-    drawn on tracks of its own. Raises TraceError when the span holds nothing.
+    drawn on tracks of its own. Raises TraceError for a span outside the run, and for one in
+    which nobody is in the machine unless it `may_be_empty`.
     """
     begin_s, end_s = span_of(run, begin_s, end_s)
+    if not may_be_empty:
+        _check_occupied(run, begin_s, end_s)
     if most_events < 1000:
         raise TraceError(f"a trace of at most {most_events} events holds nothing: give it 1000")
     with _opened(to) as file:
-        sink = _Sink(file, most_events)
+        sink = _Events(file, most_events)
         sink.open(run, begin_s, end_s)
         instances, cut = _instances(run.tables, begin_s, end_s, most_events)
         sink.left_out += cut
@@ -124,8 +140,8 @@ def write_trace(
 
 
 def span_of(run: Traced, begin_s: float | None, end_s: float | None) -> tuple[float, float]:
-    """The span to write, within the run; raises TraceError when there is nothing in it."""
-    windows, requests = run.tables["windows"], run.tables["requests"]
+    """The span to write, within the run; raises TraceError when there is none."""
+    windows = run.tables["windows"]
     last_s = float(windows["t_s"][-1] + windows["window_s"][-1]) if windows.height else 0.0
     if begin_s is None:
         begin_s = min(run.scenario.warmup_s, max(0.0, last_s - SPAN_S))
@@ -139,19 +155,21 @@ def span_of(run: Traced, begin_s: float | None, end_s: float | None) -> tuple[fl
     end_s = begin_s + SPAN_S if end_s is None else end_s
     if not end_s > begin_s:
         raise TraceError(f"a trace cannot end at {end_s:g} s, for it starts at {begin_s:g} s")
-    end_s = min(end_s, last_s)
-    inside = requests.filter(
-        (pl.col("arrival_s") < end_s) & ~(pl.col("finish_s") < begin_s).fill_null(False)
-    )
+    return begin_s, min(end_s, last_s)
+
+
+def _check_occupied(run: Traced, begin_s: float, end_s: float) -> None:
+    """Raise TraceError when nobody is in the machine during a span."""
+    gone = (pl.col("finish_s") < begin_s).fill_null(value=False)
+    inside = run.tables["requests"].filter((pl.col("arrival_s") < end_s) & ~gone)
     if not inside.height:
         raise TraceError(
             f"nothing is in the machine between {begin_s:g} s and {end_s:g} s: try another span"
         )
-    return begin_s, end_s
 
 
 @contextmanager
-def _opened(to: Path | IO[bytes]) -> Iterator[IO[bytes]]:
+def _opened(to: Path | Sink) -> Iterator[Sink]:
     """The file to write to; a failure leaves no half a trace behind."""
     if not isinstance(to, Path):
         yield to
@@ -164,16 +182,16 @@ def _opened(to: Path | IO[bytes]) -> Iterator[IO[bytes]]:
         if to.suffix == ".gz":
             # Without a time and a name in it the same run gives the same bytes.
             with gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed:
-                yield packed  # type: ignore[misc]
+                yield packed
         else:
             yield raw
 
 
 @dataclass(slots=True)
-class _Sink:
+class _Events:
     """Events go in group by group, a group whole or not at all; bytes come out at once."""
 
-    file: IO[bytes]
+    file: Sink
     room: int
     events: int = 0
     left_out: int = 0
@@ -216,8 +234,8 @@ def _groups(
 ) -> Iterator[list[Event]]:
     """Everything there is to write, the dearest last; groups are written whole or not at all."""
     yield from _names(instances, streams)
-    yield from _happenings(tables, instances, begin_s, end_s)
-    yield from _counters(tables, instances, begin_s, end_s)
+    yield from happenings(tables, instances, begin_s, end_s)
+    yield from counters(tables, instances, begin_s, end_s)
     for one in instances:
         yield from _work(tables, one)
     yield from flows(tables, instances, begin_s, end_s)
@@ -270,66 +288,6 @@ def _names(
             names = (f"{name} stream" for name in streams[one.role].streams)
             tracks |= dict(enumerate(names, FIRST_STREAM))
         yield named(one.pid, one.name, tracks)
-
-
-def _happenings(
-    tables: Tables, instances: Iterable[Instance], begin_s: float, end_s: float
-) -> Iterator[list[Event]]:
-    """Faults, rebalances and what followed: instants, and bars for what lasts."""
-    events = tables.get("events")
-    if events is None:
-        return
-    pids = {(one.role, one.index): one.pid for one in instances}
-    for number, row in enumerate(events.sort("t_s", maintain_order=True).iter_rows(named=True)):
-        at_s, until_s = row["t_s"], row["end_s"]
-        if until_s is None:  # what broke stays broken; all else is a moment
-            until_s = end_s if row["kind"] in LASTING else at_s
-        if at_s >= end_s or until_s < begin_s:
-            continue
-        what = row["element"] or instance_name(row["role"], row["instance"])
-        name = f"{row['kind'].replace('_', ' ')} {what}".strip()
-        args = {k: row[k] for k in ("detail", "bytes", "requests") if row[k]}
-        group = []
-        if at_s >= begin_s:
-            more: Event = {"s": "g", "cat": row["kind"], "args": args}
-            group.append(Track(RUN).event("i", name, ns(at_s), **more))
-        if until_s > at_s:
-            track = Track(pids.get((row["role"], row["instance"]), RUN))
-            shown = ns(max(at_s, begin_s)), ns(min(until_s, end_s))
-            known = args | {"from_s": at_s, "to_s": row["end_s"]}
-            group += track.bar(name, *shown, row["kind"], number, known)
-        yield group
-
-
-def _counters(
-    tables: Tables, instances: Iterable[Instance], begin_s: float, end_s: float
-) -> Iterator[list[Event]]:
-    """Means of every window that touches the span, run by run and instance by instance."""
-    for name, columns in WINDOW_COUNTERS.items():
-        yield _counted(Track(RUN), name, tables["windows"], columns, begin_s, end_s)
-    own = tables.get("instances")
-    if own is None:
-        return
-    for one in instances:
-        mine = (pl.col("role") == one.role) & (pl.col("instance") == one.index)
-        rows = own.filter(mine).sort("t_s")
-        for name, columns in INSTANCE_COUNTERS.items():
-            yield _counted(Track(one.pid), name, rows, columns, begin_s, end_s)
-
-
-def _counted(
-    track: Track, name: str, rows: pl.DataFrame, columns: Iterable[str], begin_s: float,
-    end_s: float,
-) -> list[Event]:  # fmt: skip
-    """One counter with a series per column; a window in which nothing is known is left out."""
-    present = [c for c in columns if c in rows.columns]
-    touching = rows.filter((pl.col("t_s") < end_s) & (pl.col("t_s") + pl.col("window_s") > begin_s))
-    found = []
-    for row in touching.iter_rows(named=True):
-        args = {c: float(row[c]) for c in present if row[c] is not None and np.isfinite(row[c])}
-        if args:
-            found.append(track.event("C", name, ns(max(row["t_s"], begin_s)), args=args))
-    return found
 
 
 def _work(tables: Tables, one: Instance) -> Iterator[list[Event]]:

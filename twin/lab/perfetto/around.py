@@ -14,6 +14,20 @@ Tables = Mapping[str, pl.DataFrame]
 
 LASTING = ("fault", "instance_down")  # kinds of events that go on until somebody ends them
 # Counters: name, and the columns that are its series.
+WINDOW_COUNTERS = {
+    "waiting": ("front_end_queue", "router_queue", "prefill_queue"),
+    "running": ("prefill_running", "transfer_running", "decode_running"),
+    "plane utilisation": ("ub_utilisation", "rdma_utilisation", "vpc_utilisation"),
+    "tokens per s": ("input_tokens_per_s", "output_tokens_per_s"),
+    "memory": ("kv_used_fraction", "pool_used_fraction"),
+}
+INSTANCE_COUNTERS = {
+    "requests": ("queue", "running"),
+    "busy": ("busy",),
+    "hottest die over mean": ("hot_factor",),
+    "exchange slowed by others": ("contention",),
+    "dies in service": ("dies",),
+}
 
 
 def happenings(

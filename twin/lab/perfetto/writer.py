@@ -45,26 +45,6 @@ ROOM_FOR_WORK = 0.6  # of the events at most; the rest is for requests and strea
 
 Tables = Mapping[str, pl.DataFrame]
 
-LASTING = ("fault", "instance_down")  # kinds of events that go on until somebody ends them
-ROOM_FOR_WORK = 0.6  # of the events at most; the rest is for requests and streams
-
-Tables = Mapping[str, pl.DataFrame]
-
-WINDOW_COUNTERS = {
-    "waiting": ("front_end_queue", "router_queue", "prefill_queue"),
-    "running": ("prefill_running", "transfer_running", "decode_running"),
-    "plane utilisation": ("ub_utilisation", "rdma_utilisation", "vpc_utilisation"),
-    "tokens per s": ("input_tokens_per_s", "output_tokens_per_s"),
-    "memory": ("kv_used_fraction", "pool_used_fraction"),
-}
-INSTANCE_COUNTERS = {
-    "requests": ("queue", "running"),
-    "busy": ("busy",),
-    "hottest die over mean": ("hot_factor",),
-    "exchange slowed by others": ("contention",),
-    "dies in service": ("dies",),
-}
-
 
 class Sink(Protocol):
     """Where bytes go: a file, a pipe, a compressor."""

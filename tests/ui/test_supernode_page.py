@@ -5,6 +5,11 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
+from twin.hardware.fabric import build_fabric, built
+from twin.lab.library import load_facts
+from twin.spec import Edit, Supernode
+from twin.ui.fabric_view import shape_of
+
 pytestmark = pytest.mark.browser
 WAIT_MS = 30_000
 
@@ -27,6 +32,12 @@ def at(canvas, name):
 
 def says(canvas, name, value):
     expect(canvas).to_have_attribute(f"data-{name}", value, timeout=WAIT_MS)
+
+
+def metric(page: Page, label: str):
+    """The figure of a tile."""
+    tile = page.get_by_test_id("stMetric").filter(has_text=re.compile(f"^{label}"))
+    return tile.get_by_test_id("stMetricValue")
 
 
 def set_row(page: Page, row: int, value: str):
@@ -55,7 +66,7 @@ def test_the_matrix_opens_into_a_node_and_keeps_its_view(page, canvas):
     says(canvas, "links", str(7 + 1 + 1))  # the L1 chips, the sibling die, the NIC
     # A changed machine redraws the same view.
     version = canvas.get_attribute("data-version")
-    set_row(page, 4, "14")
+    set_row(page, 5, "14")
     expect(canvas).not_to_have_attribute("data-version", version, timeout=WAIT_MS)
     says(canvas, "view", "node 20")
     says(canvas, "selection", "L1 20.3")
@@ -99,9 +110,9 @@ def test_the_matrix_is_worked_by_keys_alone(page, canvas):
 
 
 def test_an_edit_in_the_table_changes_the_machine_and_can_be_undone(page, canvas):
-    npus = page.get_by_test_id("stMetricValue").first
+    npus = metric(page, "NPUs")
     expect(npus).to_have_text("384", timeout=WAIT_MS)
-    set_row(page, 0, "32")
+    set_row(page, 1, "32")
     expect(npus).to_have_text("256", timeout=WAIT_MS)
     expect(page.get_by_text("336 + 112")).to_have_count(0)
     expect(page.get_by_text("224 + 84")).to_be_visible()
@@ -113,11 +124,11 @@ def test_an_edit_in_the_table_changes_the_machine_and_can_be_undone(page, canvas
 
 
 def test_a_machine_that_cannot_be_wired_says_why(page, canvas):
-    set_row(page, 6, "32")
+    set_row(page, 7, "32")
     expect(page.get_by_text(re.compile("nodes 32 to 47 could not be reached"))).to_be_visible(
         timeout=WAIT_MS
     )
-    set_row(page, 6, "48")
+    set_row(page, 7, "48")
     expect(page.locator("canvas[data-draw]")).to_be_visible(timeout=WAIT_MS)
 
 
@@ -131,3 +142,69 @@ def test_a_small_dark_screen_shows_all_without_sideways_scrolling(browser, app_u
     canvas.click(position=at(canvas, "L1 47.6"))
     says(canvas, "selection", "L1 47.6")
     context.close()
+
+
+def test_a_link_is_edited_in_the_picture_priced_and_undone(page, canvas):
+    rate = metric(page, "All-to-all")
+    expect(rate).to_have_text("133 GB/s", timeout=WAIT_MS)
+    page.get_by_label("Find an element by its name").fill("node 20")
+    page.keyboard.press("Enter")
+    says(canvas, "view", "node 20")
+    canvas.click(position=at(canvas, "die 20.3.1"))
+    canvas.click(position=at(canvas, "L1 20.2"), modifiers=["Shift"])
+    says(canvas, "chosen", "2")
+    page.get_by_role("button", name="Only their link").click()
+    page.get_by_label("Capacity", exact=True).fill("10")
+    page.keyboard.press("Enter")
+    says(canvas, "edits", "1")
+    expect(rate).to_have_text("115.9 GB/s", timeout=WAIT_MS)
+    says(canvas, "view", "node 20")  # the view, the zoom and the selection stay
+    says(canvas, "chosen", "2")
+    canvas.focus()
+    page.keyboard.press("Control+z")
+    says(canvas, "edits", "0")
+    expect(rate).to_have_text("133 GB/s", timeout=WAIT_MS)
+    page.keyboard.press("Control+Shift+z")
+    says(canvas, "edits", "1")
+    says(canvas, "view", "node 20")
+
+
+def test_many_cells_are_selected_by_a_rectangle_and_edited_by_keys(page, canvas):
+    first, last = at(canvas, "L1 3.1"), at(canvas, "L1 6.4")
+    box = canvas.bounding_box()
+    page.mouse.move(box["x"] + first["x"], box["y"] + first["y"])
+    page.mouse.down()
+    page.mouse.move(box["x"] + last["x"], box["y"] + last["y"], steps=4)
+    page.mouse.up()
+    says(canvas, "chosen", "16")
+    canvas.focus()
+    page.keyboard.press("Delete")
+    says(canvas, "edits", "16")
+    page.keyboard.press("r")
+    says(canvas, "edits", "0")
+    page.keyboard.press("Escape")
+    says(canvas, "chosen", "0")
+
+
+def test_the_picture_and_the_fabric_agree_on_every_edited_link(page, canvas):
+    changed = (
+        Edit(element="sub-plane 3", capacity_factor=0.5),
+        Edit(element="node 7", capacity_factor=0.25, latency_factor=2),
+        Edit(element="L1 7.3", to="L2 3.4", capacity_factor=0.1),
+        Edit(element="NPU 20.1", capacity_factor=0),
+        Edit(element="RDMA plane", capacity_factor=0.75),
+    )
+    supernode = Supernode(nodes=24, supernodes=2, edits=changed)
+    fabric = build_fabric(supernode, load_facts())
+    seen = canvas.evaluate(
+        """(canvas, [shape, names]) => {
+            const shown = new canvas.Shape(shape)
+            return names.map((name) => shown.links(name).map((l) => [l.to, l.gb]))
+        }""",
+        [shape_of(fabric), names := [v for v in built(fabric) if not v.endswith("network")]],
+    )
+    assert sum(map(len, seen)) > 9000
+    for name, links in zip(names, seen, strict=True):
+        ends = {to: edge["capacity_bytes_per_s"] / 1e9 for to, edge in fabric.adj[name].items()}
+        ours = {to: gb for to, gb in links if gb > 0}
+        assert ours == pytest.approx({k: v for k, v in ends.items() if not k.endswith("network")})

@@ -45,20 +45,24 @@ def _price(price: Headline, before: float | None) -> None:
         st.metric(
             price.label,
             "cut off",
-            f"was {_rate(before)}" if before else None,
+            f"was {_rate(before)}" if before else "now",
             delta_color="off",
             delta_arrow="off",
             help=sentence(price.where),
         )
         return
-    delta = None
+    # Always a line below the figure: the picture must not move when the first edit is priced.
+    delta, moved = "as in the preset" if before else "now", False
     if before and abs(price.bytes_per_s / before - 1) >= 5e-5:
+        moved = True
         delta = f"{100 * (price.bytes_per_s / before - 1):+.3g} % of {_rate(before)}"
     wait = f" Latency {1e6 * price.latency_s:.3g} µs." if price.latency_s else ""
     st.metric(
         price.label,
-        f"{_rate(price.bytes_per_s)}",
+        _rate(price.bytes_per_s),
         delta,
+        delta_color="normal" if moved else "off",
+        delta_arrow="auto" if moved else "off",
         help=f"A {price.per} gets this, one direction, nobody else on the way; the slowest one. "
         f"Full first: {price.where}.{wait} The change is against the preset's machine.",
     )

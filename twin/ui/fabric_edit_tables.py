@@ -21,7 +21,7 @@ from twin.ui import session
 from twin.ui.fabric_edit import EditError, plain
 from twin.ui.fields import sentence
 
-NOW, DELAY = "Now, GB/s", "Latency, × built"
+BUILT, NOW, DELAY = "Built GB/s", "Now GB/s", "Latency ×"
 KINDS = {
     "die": "die", "nic": "RDMA NIC", "cpu": "CPU", "l1": "L1 switch chip", "l2": "L2 switch chip",
     "qingtian": "Qingtian DPU", "rdma": "network", "vpc": "network",
@@ -113,7 +113,7 @@ def parts_table(fabric: Fabric, selected: str) -> None:
     _table(found, plain(typed))
     what = "Each row is a link" if found[0].to else "Each row counts the chip's main links"
     st.caption(
-        f"{what}, one direction. 0 GB/s takes it out. "
+        f"{what}, one direction; latency over that as built. 0 GB/s takes it out. "
         + ("" if found[0].to else "A change holds for all links of the chip.")
     )
 
@@ -132,10 +132,10 @@ def _table(found: list[Part], name: str) -> None:
         height=min(36 * len(rows) + 40, 420),
         on_change=_take,
         args=(key,),
-        disabled=["Element", "Link to", "Kind", "As built, GB/s"],
+        disabled=["Element", "Link to", "Kind", BUILT],
         column_config={
-            "As built, GB/s": st.column_config.NumberColumn(format="%.5g", width=90),
-            NOW: st.column_config.NumberColumn(format="%.5g", min_value=0, width=80),
+            BUILT: st.column_config.NumberColumn(format="%.5g", width=90),
+            NOW: st.column_config.NumberColumn(format="%.5g", min_value=0, width=90),
             DELAY: st.column_config.NumberColumn(
                 format="%.4g", min_value=0.01, max_value=1000, width=90
             ),
@@ -157,7 +157,7 @@ def _row(part: Part) -> dict[str, Any]:
     name = {"Link to": part.to} if part.to else {"Element": part.name}
     return {
         **name,
-        "As built, GB/s": part.built / 1e9,
+        BUILT: part.built / 1e9,
         NOW: part.now / 1e9,
         DELAY: part.latency,
         "Kind": part.kind,

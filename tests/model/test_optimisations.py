@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from twin.facts import FactError
+from twin.model.overlap import pipeline_s
 from twin.model.params import PREFILL_OPERATORS, operator_sink
-from twin.model.prefill import pipeline_s, prefill_batch_s
+from twin.model.prefill import prefill_batch_s
 
 SEQUENCE = {"deployment__decode__microbatch": "off"}
 

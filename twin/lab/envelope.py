@@ -220,10 +220,11 @@ def outside_evidence(
     roles = [role for role, *_ in pools(scenario)]
     if roles == ["colocated"]:
         roles = ["prefill", "decode"]
-        if all(c.scenario.deployment.mode != "colocated" for c in known):
+        alike = [c for c in known if c.scenario.supernode.chip == scenario.supernode.chip]
+        if all(c.scenario.deployment.mode != "colocated" for c in alike):
             found.append(
-                "Prefill and decode share their iterations (colocated); every published row "
-                "measures the two pools apart."
+                "Prefill and decode share their iterations (colocated); every published row on "
+                "this chip measures the two pools apart."
             )
     for each in here:
         pool = each.aspect.pool

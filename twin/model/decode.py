@@ -23,6 +23,7 @@ from twin.model.layer import (
     prolog_s,
     survey,
 )
+from twin.model.overlap import pipeline_s
 from twin.model.params import DECODE_OPERATORS
 from twin.model.roofline import interpolate, roof
 
@@ -138,17 +139,36 @@ def streams(
     p: np.ndarray, m: int, requests: float, context: float, busiest: float, total: float,
     dies: float, hot: float,
 ) -> tuple[float, float]:  # fmt: skip
-    """Seconds of the two streams for one microbatch of one layer, block m of coefficients.
-
-    Attention and MoE on split cores, or (HIDES) computing on all cores beside communication.
-    """
+    """Seconds of the attention and the MoE stream for one microbatch of one layer, block m."""
     half = 0.5 * p[q.QUERY_TOKENS]
     core = 0.5 * p[m + q.CORE_CONTEXT] * context
     attention = attention_s(p, m, half * requests, core)
-    gate, dispatch, experts, combine = moe_parts(p, m, half * busiest, half * total, dies, hot)
+    return attention, moe_s(p, m, half * busiest, half * total, dies, hot)
+
+
+@njit(cache=True)
+def split_layer_s(
+    p: np.ndarray, m: int, requests: float, context: float, busiest: float, total: float,
+    dies: float, hot: float,
+) -> tuple[float, bool]:  # fmt: skip
+    """(seconds of a layer of two microbatches, whether the first stream is the longer).
+
+    On split cores each stream passes both microbatches; where cores are not split (HIDES) the
+    microbatches take turns on all cores and on the wire (overlap.py).
+    """
     if p[q.HIDES] > 0.0:
-        return attention + gate + experts, dispatch + combine
-    return attention, gate + dispatch + experts + combine
+        half = 0.5 * p[q.QUERY_TOKENS]
+        core = 0.5 * p[m + q.CORE_CONTEXT] * context
+        before = attention_s(p, m, half * requests, core)
+        gate, dispatch, experts, combine = moe_parts(p, m, half * busiest, half * total, dies, hot)
+        # What an exchange takes beside its bytes, the cores are busy with: nothing hides it.
+        sends = p[m + q.DISPATCH_FIXED] + p[m + q.DISPATCH_MESSAGE] * half * busiest
+        before += gate + sends
+        experts += p[m + q.COMBINE_FIXED]
+        combine -= p[m + q.COMBINE_FIXED]
+        return pipeline_s(before, dispatch - sends, experts, combine), True
+    one, other = streams(p, m, requests, context, busiest, total, dies, hot)
+    return 2.0 * max(one, other), one >= other
 
 
 @njit(cache=True)
@@ -163,21 +183,20 @@ def best_split(
     low, high = 0, int(p[q.WAYS]) - 1
     while low < high:  # more cores for attention: its stream shortens, the other grows
         middle = (low + high) // 2
-        one, other = streams(
-            p, q.SPLIT + middle * q.MODE, requests, context, busiest, total, dies, hot
-        )
-        if one > other:
+        m = q.SPLIT + middle * q.MODE
+        _, attention_longer = split_layer_s(p, m, requests, context, busiest, total, dies, hot)
+        if attention_longer:
             low = middle + 1
         else:
             high = middle
     best = q.SPLIT + low * q.MODE
-    one, other = streams(p, best, requests, context, busiest, total, dies, hot)
-    shortest = max(one, other)
+    shortest, _ = split_layer_s(p, best, requests, context, busiest, total, dies, hot)
     if low > 0:
-        one, other = streams(p, best - q.MODE, requests, context, busiest, total, dies, hot)
-        if max(one, other) < shortest:
-            return best - q.MODE, 2.0 * max(one, other)
-    return best, 2.0 * shortest
+        m = best - q.MODE
+        found, _ = split_layer_s(p, m, requests, context, busiest, total, dies, hot)
+        if found < shortest:
+            return m, found
+    return best, shortest
 
 
 @njit(cache=True)
@@ -185,21 +204,26 @@ def layers_in_streams_s(
     p: np.ndarray, m: int, layers: float, requests: float, context: float, busiest: float,
     total: float, dies: float, hot: float, ops: np.ndarray,
 ) -> float:  # fmt: skip
-    """`layers` MoE layers as two microbatches on two streams: the longer stream counts."""
+    """`layers` MoE layers as two microbatches on two streams: the longer stream counts.
+
+    Without split cores all computing counts, and of the exchange what it does not hide.
+    """
     half = 0.5 * p[q.QUERY_TOKENS]
     core = 0.5 * p[m + q.CORE_CONTEXT] * context
-    one, other = streams(p, m, requests, context, busiest, total, dies, hot)
+    layer, attention_longer = split_layer_s(p, m, requests, context, busiest, total, dies, hot)
     passes = 2.0 * layers
-    hides = p[q.HIDES] > 0.0
     time = 0.0
-    if one >= other:
+    if p[q.HIDES] > 0.0:
         time += _add_attention(p, m, passes, half * requests, core, ops)
-    if hides or one < other:
-        time += _add_moe(
-            p, m, passes, half * busiest, half * total, dies, hot,
-            not hides or one >= other, one < other, ops,
-        )  # fmt: skip
-    return time
+        time += _add_moe(p, m, passes, half * busiest, half * total, dies, hot, True, False, ops)
+        shown = max(0.0, layer * layers - time)  # rounding must not make it negative
+        _, dispatch, _, combine = moe_parts(p, m, half * busiest, half * total, dies, hot)
+        ops[q.OP_DISPATCH] += shown * dispatch / (dispatch + combine)
+        ops[q.OP_COMBINE] += shown * combine / (dispatch + combine)
+        return time + shown
+    if attention_longer:
+        return _add_attention(p, m, passes, half * requests, core, ops)
+    return _add_moe(p, m, passes, half * busiest, half * total, dies, hot, True, True, ops)
 
 
 @njit(cache=True)

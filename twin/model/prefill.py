@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit
 
 from twin.model import params as q
+from twin.model.overlap import pipeline_s
 from twin.model.params import PREFILL_OPERATORS
 from twin.model.roofline import interpolate, roof
 
@@ -87,37 +88,6 @@ def _attention(
     ops[q.PO_EXCHANGE] += d * layers
     ops[q.PO_OUTPUT] += e * layers
     return (a + b + c + d + e) * layers
-
-
-@njit(cache=True)
-def pipeline_s(before: float, sent: float, experts: float, answered: float) -> float:
-    """Seconds a layer takes when two microbatches share cores and copy engines in turn.
-
-    Cores: attention and gate of one, of the other, experts of one, of the other. Copy engines:
-    dispatch and combine, each after its microbatch computed and before it goes on. `before`:
-    attention and gate of one microbatch. All dies wait for the hottest in every exchange, so its
-    rows count in three of the four. The steady state is reached within a few layers.
-    """
-    first = second = core = wire = 0.0  # when microbatches may begin a layer, resources are free
-    begun = period = 0.0
-    for _ in range(6):
-        start = max(core, first)
-        period = start - begun
-        begun = start
-        core = start + before
-        wire = max(core, wire) + sent
-        there = wire
-        core = max(core, second) + before
-        wire = max(core, wire) + sent
-        there_too = wire
-        core = max(core, there) + experts
-        ready = core
-        core = max(core, there_too) + experts
-        wire = max(ready, wire) + answered
-        first = wire
-        wire = max(core, wire) + answered
-        second = wire
-    return period
 
 
 @njit(cache=True)

@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric, edited
 from twin.hardware.names import element_names, link_names
-from twin.hardware.ports import port_table
+from twin.hardware.ports import port_table, shares
 from twin.hardware.routes import all_to_all, nic, pool_read
 from twin.hardware.sharing import max_min_rates
 from twin.hardware.traffic import (
     exchange_takes,
     hand_off_takes,
     pool_takes,
-    shares,
     storage_takes,
     store_takes,
     weights_takes,

@@ -16,6 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from twin.hardware.names import Fabric
+from twin.hardware.paths import Plane
 from twin.hardware.tables import FLOATS, INTS, Tables, tables
 
 WORDS = {  # port group -> what people read before and after the place
@@ -119,6 +120,17 @@ class Takes:
         return least, int(self.ports[int((rates <= least * (1.0 + 1e-9)).argmax())])
 
 
+@dataclass(frozen=True)
+class Share:
+    """Where a class's bytes go: share of what leaves (or enters) its ends, by place."""
+
+    plane: Plane
+    node: int
+    sub_plane: int | None  # None off the UB plane
+    direction: str  # "out" or "in"
+    share: float
+
+
 def port_table(fabric: Fabric) -> Ports:
     """The ports of a fabric; one table a fabric, made when first asked for."""
     found: Ports | None = fabric.graph.get("ports")
@@ -152,3 +164,28 @@ def _table(fabric: Fabric, t: Tables) -> Ports:
         dies=fabric.graph["dies"],
         dies_per_npu=t.wiring.dies_per_npu,
     )
+
+
+def shares(ports: Ports, takes: Takes) -> list[Share]:
+    """Where the bytes of a flow leave (or enter) dies and CPUs: plane, node, sub-plane, direction.
+
+    Each byte is counted on the plane that carries it between its ends, so the shares of a
+    direction sum to 1. Links between the dies of an NPU count as none.
+    """
+    dense = np.zeros(ports.capacity.size)
+    dense[takes.ports] = takes.bytes
+    per_node = len(ports.dies) // takes.ub_out.shape[0]
+    found: list[Share] = []
+    for way, ub in (("out", takes.ub_out), ("in", takes.ub_in)):
+        nics = dense[ports.slots[f"nic_{way}"]].reshape(-1, per_node).sum(axis=1)
+        dpus = dense[ports.slots[f"dpu_{way}"]]
+        total = ub.sum() + nics.sum() + dpus.sum()
+        if total <= 0.0:
+            continue
+        for n, p in zip(*np.nonzero(ub), strict=True):
+            found.append(Share("ub", int(n), int(p), way, float(ub[n, p] / total)))
+        off: tuple[tuple[Plane, FLOATS], ...] = (("rdma", nics), ("vpc", dpus))
+        for plane, bytes_ in off:
+            for n in np.flatnonzero(bytes_).tolist():
+                found.append(Share(plane, n, None, way, float(bytes_[n] / total)))
+    return found

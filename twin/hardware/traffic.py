@@ -13,7 +13,6 @@ thought to reach each other, and a byte on its way to a weak port is not held ea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,17 +21,6 @@ from twin.hardware.names import Fabric
 from twin.hardware.paths import Operation, Plane, beyond_node, efficiency
 from twin.hardware.ports import Ports, Takes
 from twin.hardware.tables import FLOATS, INTS, tables
-
-
-@dataclass(frozen=True)
-class Share:
-    """Where a class's bytes go: share of what leaves (or enters) its ends, by place."""
-
-    plane: Plane
-    node: int
-    sub_plane: int | None  # None off the UB plane
-    direction: str  # "out" or "in"
-    share: float
 
 
 class _Flow:
@@ -380,28 +368,3 @@ def storage_takes(fabric: Fabric, ports: Ports, dies: Sequence[int]) -> Takes:
     flow.add("cpu_out", home, each, flow.cpu)
     flow.add("die_in", at, each, flow.near)
     return flow.done()
-
-
-def shares(ports: Ports, takes: Takes) -> list[Share]:
-    """Where the bytes of a flow leave (or enter) dies and CPUs: plane, node, sub-plane, direction.
-
-    Each byte is counted on the plane that carries it between its ends, so the shares of a
-    direction sum to 1. Links between the dies of an NPU count as none.
-    """
-    dense = np.zeros(ports.capacity.size)
-    dense[takes.ports] = takes.bytes
-    per_node = len(ports.dies) // takes.ub_out.shape[0]
-    found: list[Share] = []
-    for way, ub in (("out", takes.ub_out), ("in", takes.ub_in)):
-        nics = dense[ports.slots[f"nic_{way}"]].reshape(-1, per_node).sum(axis=1)
-        dpus = dense[ports.slots[f"dpu_{way}"]]
-        total = ub.sum() + nics.sum() + dpus.sum()
-        if total <= 0.0:
-            continue
-        for n, p in zip(*np.nonzero(ub), strict=True):
-            found.append(Share("ub", int(n), int(p), way, float(ub[n, p] / total)))
-        off: tuple[tuple[Plane, FLOATS], ...] = (("rdma", nics), ("vpc", dpus))
-        for plane, bytes_ in off:
-            for n in np.flatnonzero(bytes_).tolist():
-                found.append(Share(plane, n, None, way, float(bytes_[n] / total)))
-    return found

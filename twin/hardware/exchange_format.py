@@ -1,0 +1,368 @@
+"""A whole fabric as a file: node-link JSON or GraphML, out and in again.
+
+What is written is the graph as it stands, edits included, with the supernode's parameters as
+attributes of the graph. What is read is a `Supernode`: the parameters of the file, and as edits
+every difference of its links from the fabric these parameters build. So other tools may take links
+out or change `capacity_bytes_per_s` and `latency_s`; they cannot add elements. Text in, text out:
+this module opens no file, follows no reference out of a text and expands no entity.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+from xml.etree import ElementTree as ET
+from xml.sax.saxutils import escape, quoteattr
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
+
+from twin.facts import Facts
+from twin.hardware.chip import HardwareError
+from twin.hardware.fabric import build_fabric, edited, links_between
+from twin.hardware.names import Edge, Fabric, element_names
+from twin.hardware.tables import FLOATS, INTS, Wiring, tables
+from twin.spec import Edit, Supernode
+
+Kind: TypeAlias = Literal["json", "graphml"]
+Links: TypeAlias = dict[Edge, tuple[float, float]]  # bytes/s and s of each link in a file
+
+LONGEST = 64_000_000  # characters of a file
+MOST_LINKS = 1_500_000  # of a fabric that is built to compare a file with
+MOST_EDITS = 2000  # a scenario holds no more
+SHOWN = 20  # faults listed in full
+PARAMETERS = tuple(name for name in Supernode.model_fields if name != "edits")
+NAMESPACE = "http://graphml.graphdrawing.org/xmlns"
+WORDS = {int: "long", float: "double", str: "string"}  # types in GraphML
+TYPES = {"int": int, "long": int, "float": float, "double": float, "string": str}
+
+
+class FabricFileError(HardwareError):
+    """A file that is no fabric; `faults` has one sentence for each."""
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        self.faults = list(faults[:SHOWN])
+        if len(faults) > SHOWN:
+            self.faults.append(f"And {len(faults) - SHOWN} faults more.")
+        super().__init__(" ".join(self.faults))
+
+
+def write_fabric(fabric: Fabric, kind: Kind) -> str:
+    """The fabric as text: "json" (node-link, as networkx writes it) or "graphml"."""
+    s: Supernode = fabric.graph["supernode"]
+    said: dict[str, Any] = {name: getattr(s, name) for name in PARAMETERS}
+    changed = [edit.model_dump(exclude_defaults=True) for edit in s.edits]
+    vertices = list(fabric.nodes(data=True))
+    links = [
+        (a, b, {k: v for k, v in data.items() if v is not None})
+        for a, b, data in fabric.edges(data=True)
+    ]
+    if kind == "json":
+        told = {
+            "directed": False,
+            "multigraph": False,
+            "graph": said | {"edits": changed},
+            "nodes": [data | {"id": v} for v, data in vertices],
+            "edges": [data | {"source": a, "target": b} for a, b, data in links],
+        }
+        return json.dumps(told, allow_nan=False)
+    return _graphml(said | {"edits": json.dumps(changed)}, vertices, links)
+
+
+def _graphml(
+    said: Mapping[str, Any],
+    vertices: Sequence[tuple[str, Mapping[str, Any]]],
+    links: Sequence[tuple[str, str, Mapping[str, Any]]],
+) -> str:
+    """GraphML text: one line an element, keys called by their place and name."""
+    kinds: dict[tuple[str, str], str] = {}
+
+    def inside(place: str, data: Mapping[str, Any]) -> str:
+        for key, value in data.items():
+            kinds.setdefault((place, key), WORDS[type(value)])
+        return "".join(
+            f'<data key="{place}_{key}">{escape(str(value))}</data>' for key, value in data.items()
+        )
+
+    body = [inside("graph", said)]
+    body += [f"<node id={quoteattr(v)}>{inside('node', data)}</node>" for v, data in vertices]
+    body += [
+        f"<edge source={quoteattr(a)} target={quoteattr(b)}>{inside('edge', data)}</edge>"
+        for a, b, data in links
+    ]
+    keys = [
+        f'<key id="{place}_{key}" for="{place}" attr.name="{key}" attr.type="{kind}"/>'
+        for (place, key), kind in kinds.items()
+    ]
+    head = ['<?xml version="1.0" encoding="utf-8"?>', f'<graphml xmlns="{NAMESPACE}">', *keys]
+    return "\n".join(
+        [*head, '<graph edgedefault="undirected">', *body, "</graph>", "</graphml>", ""]
+    )
+
+
+def read_fabric(text: str, kind: Kind, facts: Facts) -> Supernode:
+    """The supernode of a file, its edits what the file's links differ in from those as built.
+
+    Raises FabricFileError with a sentence for every fault.
+    """
+    if len(text) > LONGEST:
+        raise FabricFileError([f"The file is longer than {LONGEST // 10**6} million characters."])
+    parameters, vertices, links = _from_json(text) if kind == "json" else _from_graphml(text)
+    supernode = _supernode(parameters)
+    bare = build_fabric(supernode, facts)
+    faults = [f"{v!r} is no element of this supernode." for v in vertices if v not in bare]
+    made = tables(bare).wiring
+    faults += [
+        f"No link of this supernode joins {a!r} and {b!r}."
+        for a, b in links
+        if (a, b) not in made.number
+    ]
+    if faults:
+        raise FabricFileError(faults)
+    rates, waits = _as_arrays(made, links)
+    said = _said(bare, parameters, rates, waits)
+    edits = _as_edits(bare, rates, waits) if said is None else said
+    return Supernode.model_validate(supernode.model_dump() | {"edits": edits})
+
+
+def _supernode(parameters: Mapping[str, Any]) -> Supernode:
+    known = {name: parameters[name] for name in PARAMETERS if name in parameters}
+    if not known:
+        raise FabricFileError(
+            ["The file does not say of which supernode it is: write its parameters, such as "
+             "nodes and npus_per_node, as attributes of the graph."]
+        )  # fmt: skip
+    try:
+        s = Supernode.model_validate(known)
+    except ValidationError as error:
+        raise FabricFileError(_sentences(error)) from None
+    ends = s.npus_per_node * 2 * (s.sub_planes + 3) + s.sub_planes * (
+        s.cpus_per_node + s.l1_uplinks
+    )
+    if s.all_nodes * ends > MOST_LINKS:
+        raise FabricFileError(
+            [f"A supernode of more than {MOST_LINKS:,} links is too large to be read from a file."]
+        )
+    return s
+
+
+def _sentences(error: ValidationError) -> list[str]:
+    return [
+        f"Attribute {'.'.join(str(part) for part in fault['loc'])} of the graph: {fault['msg']}."
+        for fault in error.errors(include_url=False, include_input=False)
+    ]
+
+
+# --- Reading -------------------------------------------------------------------------
+
+
+def _from_json(text: str) -> tuple[Mapping[str, Any], list[str], Links]:
+    try:
+        told = json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise FabricFileError([f"The file is not JSON: {str(error)[:100]}."]) from None
+    parts = [told.get(key) if isinstance(told, dict) else None for key in ("graph", "nodes")]
+    rows = (told.get("edges", told.get("links"))) if isinstance(told, dict) else None
+    graph, nodes = parts
+    if not (isinstance(graph, dict) and isinstance(nodes, list) and isinstance(rows, list)):
+        raise FabricFileError(
+            ["The file is no node-link JSON: it needs an object `graph` and lists `nodes` and "
+             "`edges`."]
+        )  # fmt: skip
+    if not all(isinstance(row, dict) for row in (*nodes, *rows)):
+        raise FabricFileError(["Every entry of `nodes` and of `edges` must be an object."])
+    vertices = [str(row.get("id")) for row in nodes]
+    return graph, vertices, _links((str(r.get("source")), str(r.get("target")), r) for r in rows)
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is no number")
+
+
+def _from_graphml(text: str) -> tuple[Mapping[str, Any], list[str], Links]:
+    if re.search(r"<!\s*(DOCTYPE|ENTITY)", text, re.IGNORECASE):
+        raise FabricFileError(["A GraphML file with a DOCTYPE or entities is not read."])
+    try:
+        root = ET.fromstring(text)
+    except (ET.ParseError, ValueError) as error:
+        raise FabricFileError([f"The file is not XML: {str(error)[:100]}."]) from None
+    keys = {
+        e.get("id", ""): (e.get("attr.name", ""), TYPES.get(e.get("attr.type", ""), str))
+        for e in root
+        if _tag(e) == "key"
+    }
+    graph = next((e for e in root if _tag(e) == "graph"), None)
+    if graph is None:
+        raise FabricFileError(["The file is no GraphML: it has no element `graph`."])
+    vertices = [e.get("id", "") for e in graph if _tag(e) == "node"]
+    rows = (
+        (e.get("source", ""), e.get("target", ""), _data(e, keys))
+        for e in graph
+        if _tag(e) == "edge"
+    )
+    return _data(graph, keys), vertices, _links(rows)
+
+
+def _tag(element: ET.Element) -> str:
+    return element.tag.rpartition("}")[2]
+
+
+def _data(element: ET.Element, keys: Mapping[str, tuple[str, Any]]) -> dict[str, Any]:
+    """Attributes of a graph or an edge, by name; a number that is none stays text."""
+    found: dict[str, Any] = {}
+    for e in element:
+        if _tag(e) == "data" and (key := keys.get(e.get("key", ""))):
+            name, made = key
+            text = (e.text or "").strip()
+            try:
+                found[name] = made(text)
+            except ValueError:
+                found[name] = text
+    return found
+
+
+def _links(rows: Iterable[tuple[str, str, Mapping[str, Any]]]) -> Links:
+    links: Links = {}
+    faults = []
+    for a, b, data in rows:
+        if (a, b) in links or (b, a) in links:
+            faults.append(f"The link of {a!r} and {b!r} stands there twice.")
+        rate, wait = (_number(data.get(key)) for key in ("capacity_bytes_per_s", "latency_s"))
+        if rate is None or wait is None:
+            faults.append(
+                f"The link of {a!r} and {b!r} needs capacity_bytes_per_s and latency_s, numbers "
+                "of at least 0."
+            )
+        else:
+            links[a, b] = rate, wait
+    if faults:
+        raise FabricFileError(faults)
+    return links
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) and number >= 0.0 else None
+
+
+# --- Differences as edits ------------------------------------------------------------
+
+
+def _as_arrays(made: Wiring, links: Links) -> tuple[FLOATS, FLOATS]:
+    """Capacity and latency of every link as built, by number; a missing link has capacity 0."""
+    rates, waits = np.zeros(made.capacity.size), made.latency.copy()
+    for ends, (rate, wait) in links.items():
+        number = made.number[ends]
+        rates[number] = rate
+        if rate > 0.0:
+            waits[number] = wait
+    return rates, waits
+
+
+def _said(
+    bare: Fabric, parameters: Mapping[str, Any], rates: FLOATS, waits: FLOATS
+) -> tuple[Edit, ...] | None:
+    """The edits a file lists, where they lead to just its links; None: they do not."""
+    told = parameters.get("edits")
+    try:
+        listed = json.loads(told) if isinstance(told, str) else told
+        if not isinstance(listed, list) or len(listed) > MOST_EDITS:
+            return None
+        rows = TypeAdapter(tuple[Edit, ...]).validate_python(listed)
+        t = tables(edited(bare, edits=rows))
+    except (ValueError, RecursionError):  # HardwareError and ValidationError are such
+        return None
+    alike = np.allclose(t.capacity, rates, rtol=1e-12, atol=0.0)
+    open_ = rates > 0.0
+    return rows if alike and np.allclose(t.latency[open_], waits[open_], rtol=1e-12) else None
+
+
+def _as_edits(bare: Fabric, rates: FLOATS, waits: FLOATS) -> list[Edit]:
+    """Few edits that turn the links as built into these, of whole elements where they can be.
+
+    What is taken out comes last, so that the elements it is taken from can be told by one factor.
+    """
+    made = tables(bare).wiring
+    factors = {"capacity": _over(rates, made.capacity), "latency": _over(waits, made.latency)}
+    open_ = factors["capacity"] > 0.0
+    changed = ~open_ | (factors["capacity"] != 1.0) | (factors["latency"] != 1.0)
+    elements = _elements(bare, changed)
+    found: dict[Edge, dict[str, float]] = {}
+    for what, wanted in factors.items():
+        for ends, factor in _by_element(made, elements, wanted.copy(), open_):
+            found.setdefault(ends, {})[what] = factor
+    edits = [(a, b, f.get("capacity", 1.0), f.get("latency", 1.0)) for (a, b), f in found.items()]
+    faults = [
+        f"The links at {a} have {rate:g} times the capacity and {wait:g} times the latency as "
+        "built: factors of 0 to 100 and of 0.01 to 1000 can be kept."
+        for a, _, rate, wait in edits
+        if rate > 100.0 or not 0.01 <= wait <= 1000.0
+    ]
+    out = ~open_[:-1]
+    for name, links in elements:
+        if not open_[links].any() and out[links].any():
+            edits.append((name, "", 0.0, 1.0))
+            out[links] = False
+    edits += [(*made.edges[i], 0.0, 1.0) for i in np.flatnonzero(out).tolist()]
+    if len(edits) > MOST_EDITS:
+        faults.append(f"The file differs by {len(edits)} edits, and {MOST_EDITS} are the most.")
+    if faults:
+        raise FabricFileError(faults)
+    return [Edit(element=a, to=b, capacity_factor=r, latency_factor=w) for a, b, r, w in edits]
+
+
+def _by_element(
+    made: Wiring, elements: Sequence[tuple[str, INTS]], wanted: FLOATS, open_: NDArray[np.bool_]
+) -> Iterator[tuple[Edge, float]]:
+    """Factors that multiply to `wanted` on open links: of elements first, then of single links.
+
+    An element is taken where most of its open links want one same factor; the others want what
+    is then missing. So the number of links that want something falls with every element.
+    """
+    wanted[~open_] = 1.0
+    for name, links in elements:
+        kept = links[open_[links]]
+        if kept.size < 2:
+            continue
+        values, counts = np.unique(wanted[kept], return_counts=True)
+        most = int(counts.argmax())
+        if 2 * counts[most] > kept.size and not _is_one(values[most]):
+            yield (name, ""), float(values[most])
+            wanted[kept] /= values[most]
+    for i in np.flatnonzero(~_is_one(wanted) & open_).tolist():
+        yield made.edges[i], float(wanted[i])
+
+
+def _is_one(factor: FLOATS) -> NDArray[np.bool_]:
+    return np.abs(factor - 1.0) < 1e-13
+
+
+def _elements(fabric: Fabric, changed: NDArray[np.bool_]) -> list[tuple[str, INTS]]:
+    """Elements of several links some of which have changed, those of most links first."""
+    found = []
+    for name in element_names(fabric):
+        links = links_between(fabric, name)
+        if links.size > 1 and changed[links].any():
+            found.append((name, links))
+    return sorted(found, key=lambda pair: -pair[1].size)
+
+
+def _over(now: FLOATS, as_built: FLOATS) -> FLOATS:
+    """Factors that lead back to `now` to the bit where one exists; 1 where nothing was built."""
+    some = as_built > 0.0
+    factors = np.ones(now.size)
+    factors[some] = now[some] / as_built[some]
+    for towards in (0.0, np.inf):
+        beside = np.nextafter(factors, towards)
+        better = (factors * as_built != now) & (beside * as_built == now) & some
+        factors[better] = beside[better]
+    return factors

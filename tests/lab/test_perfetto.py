@@ -10,9 +10,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.engine.small import run
+from tests.engine.small import run, small
 from tests.lab.trace_format import check, parsed
 from tests.metrics.test_resilience import events
+from twin.engine.build import build_world
+from twin.engine.clock import steps_in
+from twin.engine.loop import advance
+from twin.engine.setup import set_up
+from twin.engine.world import by_reference
 from twin.lab.library import load_facts
 from twin.lab.perfetto import TraceError, stream_plans, write_trace
 from twin.lab.perfetto.spans import decode_spans, merged, prefill_spans
@@ -66,6 +71,46 @@ def test_every_finish_within_a_busy_time_is_the_end_of_an_iteration():
     finish = answer.tables["requests"].filter(pl.col("decode_instance") == 1)["finish_s"]
     for t in finish.drop_nulls().to_list():
         assert np.abs(ends - t).min() < 1e-9
+
+
+def watched(scenario):
+    """The engine's own iterations and batches, seen by looking after every step: their ends."""
+    setup = set_up(scenario, load_facts(), None)
+    world = build_world(setup)
+    reference, cursor = by_reference(world), np.zeros(1, np.int64)
+    found = {("decode", d): set() for d in range(world.decode.running.size)}
+    found |= {("prefill", p): set() for p in range(world.prefill.running.size)}
+    for k in range(steps_in(scenario.horizon_s, scenario.step_s)):
+        advance(reference, cursor, k, k + 1)
+        for role, state in (("decode", world.decode), ("prefill", world.prefill)):
+            for i in range(state.running.size):
+                if state.running[i]:
+                    found[role, i].add(float(state.ends_s[i]))
+    return {key: np.array(sorted(ends)) for key, ends in found.items()}
+
+
+def test_spans_are_the_iterations_and_batches_that_the_engine_ran():
+    # Longer than a step, so that none passes unseen.
+    slow = {"deployment.model": "deepseek-r1", "supernode.nodes": 12, "horizon_s": 10.0,
+            "deployment.prefill.npus_per_instance": 16, "deployment.decode.npus_per_instance": 16,
+            "deployment.prefill.instances": 2, "workload.rate_req_per_s": 20.0}  # fmt: skip
+    scenario = small(slow)
+    answer = run(slow)
+    for (role, index), ends in watched(scenario).items():
+        if role == "decode":
+            spans = decode_spans(answer.tables, role, index, 2.0, 9.0)
+        else:
+            spans = prefill_spans(answer.tables, index, 2.0, 9.0)
+        mine = np.array([s.end_s for s in spans if s.end_s < 9.0])
+        true = ends[(ends > spans[0].begin_s) & (ends < 9.0)]
+        assert true.size > 10 and abs(mine.size - true.size) <= 0.01 * true.size
+        stamped = np.array([s.stamped for s in spans if s.end_s < 9.0])
+        assert stamped.any() and set(mine[stamped]) <= set(true)
+        if role == "prefill":
+            assert np.array_equal(mine, true)
+        # Between stamps the ends are those of equal iterations: near, not exact.
+        off = np.abs(mine[:, None] - true[None, :]).min(axis=1)
+        assert off.mean() < 0.05 * np.diff(true).mean()
 
 
 def test_batches_hold_every_prompt_from_begin_to_end():

@@ -17,6 +17,8 @@ MAP = (  # file name = address
     ("workload", "Workload", "stacked_line_chart", "The traffic: when requests come, how long."),
     ("deployment", "Deployment", "dns", "Which instances serve, and by which policies."),
     ("run", "Run", "play_circle", "A run while it runs, and its results."),
+    ("playback", "Playback", "movie", "A finished run over time: links, instances, what broke."),
+    ("experts", "Experts", "balance", "Expert load of a run, balancing, and what it costs."),
     ("compare", "Compare", "compare_arrows", "Two to six runs side by side."),
     ("evidence", "Evidence", "fact_check", "How far the twin is from what was measured."),
     ("library", "Library", "folder_open", "Every scenario and run that is kept here."),

@@ -20,7 +20,7 @@ from twin.lab.compare import input_diff
 from twin.spec import Scenario, SpecError, pools, with_overrides
 
 ATTAINED = 0.9  # share of requests that must keep the promise: what "sustains" means here
-PROBES = 8  # looks at a rate: to 1/128 of what the formulas allow
+PROBES = 7  # halvings between nothing and the formulas' rate: to 1/128 of it
 WORDS = ("name", "question", "source")
 CLOCK = ("seed", "horizon_s", "warmup_s", "step_s")
 UNIT = "tokens/s per decode NPU"
@@ -179,7 +179,7 @@ def worth(summary: Summary) -> float:
 def climb(rung: Rung, answers: Answers, most_req_per_s: float) -> Step:
     """How far a rung is answered, and what to ask next.
 
-    `most_req_per_s` is what the formulas say it sustains for ever: no rate above is looked at.
+    `most_req_per_s` is what the formulas say it sustains for ever: the search stays below it.
     """
     if not rung.searched:
         found = answers(rung.scenario)
@@ -189,9 +189,8 @@ def climb(rung: Rung, answers: Answers, most_req_per_s: float) -> Step:
     low, high = 0.0, most_req_per_s
     best: Summary | None = None
     asked: list[Scenario] = []
-    for probe in range(PROBES):
-        # The first look is at the formulas' own rate: where that is kept, nothing more is needed.
-        rate = high if probe == 0 else 0.5 * (low + high)
+    for _ in range(PROBES):
+        rate = 0.5 * (low + high)
         question = at_rate(rung.scenario, rate)
         found = answers(question)
         if found is None:
@@ -199,8 +198,6 @@ def climb(rung: Rung, answers: Answers, most_req_per_s: float) -> Step:
         asked.append(question)
         if (found.get("slo_attainment") or 0.0) >= ATTAINED:
             low, best = rate, found
-            if probe == 0:
-                break
         else:
             high = rate
     return Step(rung, worth(best) if best else 0.0, low, tuple(asked), None, best)

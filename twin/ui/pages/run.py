@@ -5,7 +5,7 @@ import streamlit as st
 from twin.lab import share
 from twin.lab.store import StoreError
 from twin.spec import SpecError
-from twin.ui import progress, record, results, sections, session
+from twin.ui import experts_cost, progress, record, results, sections, session
 from twin.ui.fields import sentence
 
 session.open_link()
@@ -33,6 +33,7 @@ if not row.summary:
 # 2) The headline, and what it is worth.
 results.header(row, scenario)
 results.tiles(row, scenario)
+experts_cost.tile(row, scenario)
 results.validity(row, scenario)
 
 # 3) One section at a time: only the chosen one reads its tables.

@@ -1,0 +1,293 @@
+"""Charts of expert load: die by layer, layer by layer, over time, node to node, and a waterfall.
+
+Same template and colours as `charts`; loads are drawn on one fixed scale, so that two moments and
+two runs can be held against each other. Knows nothing about streamlit, runs or stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+import polars as pl
+
+from twin.metrics.measures import amount, seconds, three_figures
+from twin.ui import theme
+from twin.ui.charts import Chart, empty, figure
+
+LOAD_TOP = 4.0  # end of the load scale, times the mean; hotter dies are drawn in its last colour
+MARKS_MOST = 4000  # replicas that are marked one by one
+BEFORE, AFTER = theme.SERIES[1], theme.SERIES[0]
+LOST, GAINED, WHOLE = theme.SERIES[1], theme.SERIES[0], theme.OTHER
+KIND = {"rebalance": theme.SERIES[2], "shift": theme.SERIES[3]}
+
+
+def die_map(
+    layers: np.ndarray, load: np.ndarray, replicas: np.ndarray, *, dark: bool = False
+) -> Chart:
+    """Load of each die (across) in each layer (down), redundant copies marked by a dot.
+
+    layers i8[n]; load f8[n, dies] of the layer's mean die; replicas i8[n, dies] copies there.
+    """
+    if not load.size:
+        return empty("No expert load was recorded")
+    fig = figure(height=120 + 7 * layers.size)
+    colours = list(reversed(theme.SEQUENTIAL) if dark else theme.SEQUENTIAL)
+    fig.add_heatmap(
+        z=np.round(load, 3), y=layers, customdata=replicas, colorscale=colours,
+        zmin=0, zmax=LOAD_TOP, name="",
+        hovertemplate="die %{x}, layer %{y}<br>%{z:.2f} × mean, "
+        "%{customdata} redundant<extra></extra>",
+        colorbar={
+            "orientation": "h", "y": 1.01, "yanchor": "bottom", "x": 0, "xanchor": "left",
+            "len": 0.6, "thickness": 10, "outlinewidth": 0, "tickvals": [0, 1, 2, 3, 4],
+            "ticktext": ["0", "1 × mean", "2 ×", "3 ×", "≥ 4 ×"],
+        },
+    )  # fmt: skip
+    row, die = np.nonzero(replicas)
+    if 0 < row.size <= MARKS_MOST:
+        fig.add_scatter(
+            x=die, y=layers[row], mode="markers", name="holds a redundant copy", hoverinfo="skip",
+            marker={"color": theme.SERIES[1], "size": 4, "symbol": "circle"},
+        )  # fmt: skip
+    fig.update_layout(
+        hovermode="closest", margin={"t": 48, "b": 8}, showlegend=False,
+        xaxis={"title_text": "die of the instance", "range": [-0.5, load.shape[1] - 0.5]},
+        yaxis={"title_text": "layer", "nticks": 8, "showgrid": False,
+               "range": [layers.max() + 0.5, layers.min() - 0.5]},
+    )  # fmt: skip
+    hot = np.unravel_index(int(load.argmax()), load.shape)
+    return Chart(
+        fig,
+        f"Load of {load.shape[1]} dies in {layers.size} layers. The hottest die over the mean is "
+        f"{load.max(axis=1).mean():.2f} on average over layers; the highest load is "
+        f"{load.max():.2f} times the mean, on die {hot[1]} in layer {layers[hot[0]]}. "
+        f"{int(replicas.sum()):,} redundant copies.",
+    )
+
+
+def by_layer(layers: np.ndarray, before: np.ndarray, after: np.ndarray | None) -> Chart:
+    """Hottest die over the mean by layer, at one moment or on the two sides of a rebalance."""
+    if not layers.size:
+        return empty("No expert load was recorded")
+    fig = figure(height=320)
+    said = []
+    pairs = [("before", before, BEFORE, "circle"), ("after", after, AFTER, "diamond")]
+    if after is None:
+        pairs = [("hottest die", before, AFTER, "circle")]
+    for name, values, colour, symbol in pairs:
+        assert values is not None
+        fig.add_scatter(
+            x=layers, y=values, mode="lines+markers", name=name, line={"color": colour, "width": 2},
+            marker={"symbol": symbol, "size": 6}, hovertemplate="%{y:.2f} × mean",
+        )  # fmt: skip
+        said.append(
+            f"{name}: {values.mean():.2f} on average, worst {values.max():.2f} in layer "
+            f"{layers[int(values.argmax())]}"
+        )
+    top = max(float(v.max()) for _, v, *_ in pairs if v is not None)
+    _even(fig)
+    fig.update_layout(showlegend=after is not None)
+    fig.update_xaxes(title_text="layer")
+    fig.update_yaxes(title_text="hottest die, × mean", range=[0, max(2.0, 1.08 * top)])
+    return Chart(fig, "Hottest die over the mean by layer. " + "; ".join(said) + ".")
+
+
+def _even(fig: go.Figure) -> None:
+    fig.add_hline(
+        y=1, line={"color": theme.OTHER, "width": 1.2, "dash": "dash"}, annotation_text="even",
+        annotation_position="bottom right", annotation_font={"size": 12, "color": theme.OTHER},
+    )  # fmt: skip
+
+
+def hottest_over_time(hottest: pl.DataFrame, events: pl.DataFrame, horizon_s: float) -> Chart:
+    """Hottest die over the mean at each measurement: mean, median and worst layer."""
+    if not hottest.height:
+        return empty("No measurement was made in this run")
+    found = (
+        hottest.group_by("t_s")
+        .agg(
+            mean=pl.col("hottest").mean(),
+            median=pl.col("hottest").median(),
+            worst=pl.col("hottest").max(),
+        )
+        .sort("t_s")
+    )
+    factor, unit = clock(horizon_s)
+    fig = figure(height=300)
+    said = []
+    for column, label, colour in (
+        ("worst", "worst layer", theme.SERIES[3]),
+        ("mean", "mean of layers", theme.SERIES[0]),
+        ("median", "median layer", theme.SERIES[4]),
+    ):
+        values = found[column].to_numpy()
+        fig.add_scatter(
+            x=found["t_s"].to_numpy() * factor, y=values, name=label, mode="lines+markers",
+            line={"color": colour, "width": 2}, marker={"size": 5},
+            hovertemplate="%{y:.2f} × mean",
+        )  # fmt: skip
+        said.append(f"{label} {values.min():.2f} to {values.max():.2f}")
+    _even(fig)
+    top = float(found["worst"].max() or 1.0)  # type: ignore[arg-type]
+    _mark(fig, events, factor, 1.08 * top)
+    fig.update_xaxes(title_text=f"simulated time ({unit})", range=[0, horizon_s * factor])
+    fig.update_yaxes(title_text="hottest die, × mean", range=[0, max(2.0, 1.16 * top)])
+    return Chart(fig, "Hottest die over the mean over time. " + "; ".join(said) + ".")
+
+
+def tpot(windows: pl.DataFrame, events: pl.DataFrame, slo_s: float, warmup_s: float) -> Chart:
+    """Mean TPOT (ms) by window with each rebalance and shift marked, and the promise as a line."""
+    if not windows.height or not windows["tpot_s_mean"].cast(pl.Float64).max():
+        return empty("No answer ended in this run")
+    horizon_s = float(windows["t_s"].max() or 0.0) + float(windows["window_s"][0])  # type: ignore[arg-type]
+    factor, unit = clock(horizon_s)
+    begin, value = windows["t_s"].to_numpy(), windows["tpot_s_mean"].cast(pl.Float64).to_numpy()
+    fig = figure(height=320)
+    fig.add_scatter(
+        x=begin * factor, y=1e3 * value, mode="lines", name="TPOT mean",
+        line={"color": theme.ROLE["decode"], "width": 2}, hovertemplate="%{y:.1f} ms",
+    )  # fmt: skip
+    top = 1e3 * float(np.nanmax(value))
+    if 1e3 * slo_s < 2.0 * top:
+        top = max(top, 1e3 * slo_s)
+        fig.add_hline(
+            y=1e3 * slo_s, line={"color": theme.OTHER, "width": 1.2, "dash": "dash"},
+            annotation_text=f"SLO {seconds(slo_s)}", annotation_position="bottom left",
+            annotation_font={"size": 12, "color": theme.OTHER},
+        )  # fmt: skip
+    if warmup_s > 0:
+        fig.add_vrect(
+            x0=0, x1=warmup_s * factor, fillcolor=theme.OTHER, opacity=0.12, line_width=0,
+            layer="below",
+        )  # fmt: skip
+    count = _mark(fig, events, factor, 1.06 * top)
+    fig.update_xaxes(title_text=f"simulated time ({unit})", range=[0, horizon_s * factor])
+    fig.update_yaxes(title_text="TPOT, ms", range=[0, 1.14 * top])
+    fig.update_layout(hovermode="closest")
+    return Chart(
+        fig,
+        f"TPOT over simulated time, {seconds(float(np.nanmean(value)))} on average, "
+        f"{seconds(float(np.nanmax(value)))} at most; {count['rebalance']} rebalances and "
+        f"{count['shift']} shifts of popularity are marked.",
+    )
+
+
+def _mark(fig: go.Figure, events: pl.DataFrame, factor: float, height: float) -> dict[str, int]:
+    """Signs at the top for rebalances and shifts, a band while weights move; counts by kind."""
+    counts = {}
+    for kind, symbol in (("rebalance", "triangle-down"), ("shift", "x")):
+        rows = events.filter(pl.col("kind") == kind).sort("t_s")
+        counts[kind] = rows.height
+        if not rows.height:
+            continue
+        t = rows["t_s"].to_numpy() * factor
+        fig.add_scatter(
+            x=t, y=np.full(t.size, height), mode="markers", name=kind,
+            marker={"symbol": symbol, "size": 9, "color": KIND[kind]},
+            customdata=[d or "" for d in rows["detail"]],
+            hovertemplate=f"{kind} at %{{x:.4g}}<br>%{{customdata}}<extra></extra>",
+        )  # fmt: skip
+        for row in rows.iter_rows(named=True):
+            ends = row["end_s"] if row["end_s"] is not None else row["t_s"]
+            fig.add_vrect(
+                x0=row["t_s"] * factor, x1=ends * factor, fillcolor=KIND[kind], opacity=0.25,
+                line={"color": KIND[kind], "width": 1}, layer="below",
+            )  # fmt: skip
+    return counts
+
+
+def node_matrix(nodes: np.ndarray, moved: np.ndarray, window: str, *, dark: bool = False) -> Chart:
+    """Bytes of expert exchange from node (down) to node (across)."""
+    if not moved.size or not moved.max():
+        return empty("No expert exchange was recorded")
+    scale, unit = bytes_unit(float(moved.max()))
+    colours = list(reversed(theme.SEQUENTIAL) if dark else theme.SEQUENTIAL)
+    names = [str(n) for n in nodes]
+    few = nodes.size <= 12
+    fig = figure(height=max(260, min(640, 130 + 28 * nodes.size)))
+    fig.add_heatmap(
+        x=names, y=names, z=moved * scale, colorscale=colours, zmin=0, name="", xgap=1, ygap=1,
+        hovertemplate=f"node %{{y}} → node %{{x}}<br>%{{z:,.3~g}} {unit}<extra></extra>",
+        texttemplate="%{z:.3~g}" if few else None,
+        colorbar={"thickness": 10, "outlinewidth": 0, "len": 0.9, "nticks": 5,
+                  "title": {"text": unit, "side": "top"}},
+    )  # fmt: skip
+    fig.update_layout(hovermode="closest", margin={"t": 16})
+    fig.update_xaxes(title_text="to node", type="category")
+    fig.update_yaxes(title_text="from node", type="category", autorange="reversed")
+    stays = float(np.trace(moved)) / float(moved.sum())
+    busiest = int(moved.sum(axis=0).argmax())
+    return Chart(
+        fig,
+        f"Expert exchange between {nodes.size} nodes {window}: "
+        f"{amount(float(moved.sum()), 'bytes')} in all, {amount(stays, 'share')} within a node; "
+        f"node {nodes[busiest]} receives most.",
+    )
+
+
+def waterfall(parts: Sequence[tuple[str, float, float, bool]], unit: str) -> Chart:
+    """What each cause takes or gives back: (label, value after it, change, is a whole)."""
+    if not parts:
+        return empty("Nothing has been answered yet")
+    fig = figure(height=80 + 44 * len(parts))
+    first = parts[0][1]
+    names, base, width, colours, text = [], [], [], [], []
+    for label, value, change, whole in parts:
+        names.append(label)
+        base.append(0.0 if whole else min(value, value - change))
+        width.append(value if whole else abs(change))
+        colours.append(WHOLE if whole else (GAINED if change > 0 else LOST))
+        sign = "+" if change > 0 else "−"
+        share = f"{100 * abs(change) / first:.0f} %" if first else ""
+        text.append(
+            f"{value:,.0f}" if whole else f"{sign}{abs(change):,.0f} ({sign}{share}) → {value:,.0f}"
+        )
+    top = max(b + w for b, w in zip(base, width, strict=True))
+    inside = [b + w > 0.62 * top for b, w in zip(base, width, strict=True)]
+    fig.add_bar(
+        y=names, x=width, base=base, orientation="h", name="",
+        marker={"color": colours, "line_width": 0},
+        customdata=text, hovertemplate="%{y}: %{customdata}<extra></extra>",
+    )  # fmt: skip
+    for name, b, w, said, left in zip(names, base, width, text, inside, strict=True):
+        wide = left and b < 0.3 * top  # a bar from the axis on: its figure stands inside
+        fig.add_annotation(
+            x=0.01 * top if wide else (b if left else b + w), y=name, text=said, showarrow=False,
+            xanchor="left" if wide or not left else "right", xshift=0 if wide else 5 - 10 * left,
+            font={"size": 13, "color": "#FFFFFF" if wide else theme.OTHER},
+        )  # fmt: skip
+    fig.update_layout(hovermode="closest", showlegend=False, bargap=0.3, margin={"t": 8})
+    fig.update_xaxes(title_text=unit, showgrid=True, range=[0, 1.02 * top])
+    fig.update_yaxes(autorange="reversed", nticks=len(names))
+    said = "; ".join(f"{n} {t}" for n, t in zip(names, text, strict=True))
+    return Chart(fig, f"{unit}: {said}.")
+
+
+def clock(horizon_s: float) -> tuple[float, str]:
+    """Factor and unit of a time axis."""
+    if horizon_s <= 900:
+        return 1.0, "s"
+    return (1 / 60, "min") if horizon_s <= 3 * 3600 else (1 / 3600, "h")
+
+
+def bytes_unit(largest: float) -> tuple[float, str]:
+    """Factor and unit of an axis of bytes.
+
+    >>> bytes_unit(2.5e9)
+    (1e-09, 'GB')
+    """
+    for factor, unit in ((1e-15, "PB"), (1e-12, "TB"), (1e-9, "GB"), (1e-6, "MB")):
+        if largest * factor >= 1:
+            return factor, unit
+    return 1e-3, "kB"
+
+
+def load_words(load: float) -> str:
+    """A load as people read it.
+
+    >>> load_words(1.234)
+    '1.23 × mean'
+    """
+    return f"{three_figures(load)} × mean"

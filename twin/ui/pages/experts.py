@@ -1,0 +1,62 @@
+"""The experts of a finished run: how even their load was, what balancing did, and what it costs."""
+
+import streamlit as st
+
+from twin.lab import share
+from twin.lab.store import StoreError
+from twin.spec import SpecError
+from twin.ui import experts, experts_ladder, experts_views, progress, record, session
+from twin.ui.comparison import plain
+from twin.ui.fields import sentence
+from twin.ui.toolbar import RUN_PAGE, open_run
+
+LADDER = "Benchmark versus deployment"
+
+session.open_link()
+row = share.open_run(st.query_params.to_dict(), session.store())
+
+# 1) No run to show, or none with results yet.
+if row is None:
+    progress.nothing_chosen("Experts", experts.PAGE)
+    st.stop()
+if isinstance(row, share.NotHere):
+    progress.absent(row)
+    st.stop()
+try:
+    scenario = record.scenario(row.scenario)
+except (StoreError, SpecError) as error:
+    progress.unreadable(row, str(error))
+    st.stop()
+st.title(plain(row.name), anchor=False)
+if not row.ended or not row.summary:
+    st.markdown("The experts of a run can be looked at when it has ended with results.")
+    st.page_link(RUN_PAGE, label="See how far it is", query_params={"run": row.id})
+    st.stop()
+st.page_link(
+    RUN_PAGE,
+    label="Results of this run",
+    query_params={"run": row.id},
+    icon=":material/query_stats:",
+)
+
+# 2) Which view: those of the recorded load, and the ladder, which needs none.
+views = [*experts_views.VIEWS, LADDER]
+view = st.segmented_control(
+    "View", views, default=views[0], required=True, label_visibility="collapsed",
+    key="experts-view", bind="query-params", wrap=True,
+)  # fmt: skip
+try:
+    if view == LADDER:
+        experts_ladder.section(scenario)
+        st.stop()
+    load = experts.table(row.id, "die_load")
+    if load is None or not load.height:
+        st.markdown("This run did not record the load of its experts: an earlier engine made it.")
+        if st.button("Run it again", type="primary", icon=":material/play_arrow:", key="again"):
+            open_run(scenario)
+        st.stop()
+    role, instance = experts_views.chosen_instance(row)
+    experts_views.tiles(row, role, instance)
+    experts_views.VIEWS[view](row, scenario, role, instance)
+except StoreError as error:
+    st.error(sentence(str(error)), icon=":material/broken_image:")

@@ -3,8 +3,12 @@
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
+from streamlit.testing.v1 import AppTest
 
+from twin.hardware.exchange_format import write_fabric
+from twin.hardware.fabric import build_fabric
 from twin.lab import share
+from twin.lab.library import load_facts
 from twin.spec import Edit
 from twin.ui import fabric_edit_tables as tables
 from twin.ui import fabric_editor as editor
@@ -98,7 +102,6 @@ def test_parts_of_an_element_are_listed_with_what_they_carry(page):
 
 
 def test_the_picture_asks_once_for_each_thing(store):
-    from streamlit.testing.v1 import AppTest
 
     def script(wishes):
         from twin.ui import fabric_editor, session
@@ -121,7 +124,6 @@ def test_the_picture_asks_once_for_each_thing(store):
 
 
 def test_a_cell_of_a_table_edits_its_row_only(store):
-    from streamlit.testing.v1 import AppTest
 
     def script():
         from twin.spec import Edit, Supernode
@@ -152,8 +154,6 @@ def test_a_cell_of_a_table_edits_its_row_only(store):
 
 
 def test_groups_list_their_chips():
-    from twin.hardware.fabric import build_fabric
-    from twin.lab.library import load_facts
     from twin.spec import Supernode
 
     facts = load_facts()
@@ -184,3 +184,46 @@ def test_several_supernodes_can_be_edited(page):
     say(page, "sub-plane 2:3 at half speed")
     assert not page.exception
     assert [e.element for e in edits(page)] == ["sub-plane 2:3"]
+
+
+def test_a_fabric_goes_out_and_comes_in_again(page):
+    say(page, "L2 3.* off")
+    graph = editor_fabric(page)
+    for kind in ("json", "graphml"):
+        fresh = AppTest.from_function(file_taken, args=(write_fabric(graph, kind), kind))
+        fresh.run(timeout=30)
+        assert not fresh.exception
+        assert [m.value for m in fresh.markdown] == []
+        assert edits(fresh) == edits(page)
+
+
+def file_taken(text: str, kind: str) -> None:
+    """The script under test: a file's text becomes the draft's machine."""
+    import streamlit as st
+
+    from twin.ui import session
+    from twin.ui.fabric_edit_files import take_text
+
+    session.draft()
+    for fault in take_text(text.encode(), kind):
+        st.markdown(fault)
+
+
+def editor_fabric(at):
+    state = at.session_state
+    return build_fabric(state["history"][state["position"]].supernode, load_facts())
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [("{", "not JSON"), ('{"graph": {}, "nodes": [], "edges": []}', "supernode")]
+)
+def test_a_file_that_is_no_fabric_is_refused_in_sentences(store, text, why):
+    at = AppTest.from_function(file_taken, args=(text, "json")).run()
+    assert why in at.markdown[0].value
+    assert edits(at) == ()
+
+
+def test_what_cannot_work_is_said_in_sentences(page):
+    assert not page.warning
+    say(page, "NPU 20.1 off")
+    assert any("NPU 20.1 has a die without a UB link" in w.value for w in page.warning)

@@ -178,7 +178,15 @@ def test_many_cells_are_selected_by_a_rectangle_and_edited_by_keys(page, canvas)
     page.mouse.up()
     says(canvas, "chosen", "16")
     canvas.focus()
-    page.keyboard.press("Delete")
+    foreseen = canvas.evaluate(
+        """(canvas) => {
+            canvas.dispatchEvent(new KeyboardEvent("keydown", { key: "Delete" }))
+            return [canvas.dataset.edits, canvas.cells()]
+        }"""
+    )
+    assert foreseen[0] == "16"  # drawn before the server knows, and rightly
+    expect(canvas).to_have_attribute("data-took", re.compile(r"\d"), timeout=WAIT_MS)
+    assert canvas.evaluate("(canvas) => canvas.cells()") == foreseen[1]
     says(canvas, "edits", "16")
     page.keyboard.press("r")
     says(canvas, "edits", "0")

@@ -10,7 +10,8 @@ import streamlit as st
 
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import Fabric
-from twin.spec import Edit, Scenario, field_unit
+from twin.hardware.validation import problems
+from twin.spec import Edit, Scenario, Supernode, field_unit
 from twin.ui import fabric_editor as editor
 from twin.ui import session
 from twin.ui.fabric_edit import effect
@@ -77,6 +78,18 @@ def _rate(bytes_per_s: float) -> str:
     if bytes_per_s >= 1e12:
         return f"{bytes_per_s / 1e12:,.4g} TB/s"
     return f"{bytes_per_s / 1e9:,.4g} GB/s"
+
+
+@lru_cache(maxsize=16)
+def _problems(supernode: Supernode) -> list[str]:
+    return problems(supernode, session.facts())
+
+
+def faults(draft: Scenario) -> None:
+    """A sentence for everything about the machine that cannot work; nothing when all can."""
+    found = _problems(draft.supernode)
+    if found:
+        st.warning("  \n".join(found[:8]), icon=":material/report:")
 
 
 def words() -> None:

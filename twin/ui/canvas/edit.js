@@ -1,6 +1,7 @@
 // Changing the fabric from its picture: several elements at once, the bar of actions, the keys.
 // An action is a wish sent to the server, numbered, and sent again with the next one until the
-// server says it was taken: so no quick second press is lost. Nothing is changed here.
+// server says it was taken: so no quick second press is lost. What it will look like is drawn at
+// once, from the same rules the server has; what the server then sends is what holds.
 
 const DRAG = 5 // px a press must travel to be a rectangle and not a click
 
@@ -131,8 +132,30 @@ class Editor {
     const names = [...this.view.chosen.keys()]
     if (!this.editable || (!names.length && !wish.step)) return
     this.waiting.push({ number: ++this.number, names: wish.step ? [] : names, link: this.onlyLink, ...wish })
-    this.asked ??= performance.now()
+    const now = performance.now()
+    this.asked ??= now
+    if (!wish.step) this.foresee({ names, link: this.onlyLink, ...wish })
+    this.view.canvas.dataset.seen = (performance.now() - now).toFixed(0)
     this.view.ask(this.waiting.map((act) => ({ ...act })))
+  }
+
+  foresee(wish) { // draw what the wish will make of the fabric
+    const view = this.view, { shape } = view, before = shape.edits ?? []
+    const owned = (name) => name && shape.owners(name).some((owner) => wish.names.includes(owner))
+    const same = ([a, b], c, d) => (a === c && b === d) || (d && a === d && b === c)
+    let edits = before
+    const each = wish.link ? [wish.names] : wish.names.flatMap((n) => (n.startsWith("NICs ") ? shape.nicsOf(Number(n.slice(5))) : [n])).map((n) => [n, ""])
+    if (wish.restore) edits = before.filter((e) => (wish.link ? !same(e, ...wish.names) : !owned(e[0]) && !owned(e[1])))
+    else for (const [element, to] of each) {
+      const old = edits.find((e) => same(e, element, to)) ?? [element, to, 1, 1]
+      const now = [element, to, wish.capacity ?? old[2], wish.latency ?? old[3]]
+      edits = [...edits.filter((e) => e !== old), ...(now[2] === 1 && now[3] === 1 ? [] : [now])]
+    }
+    view.shape = new Shape({ ...shape, edits })
+    view.shapeText = null
+    if (!view.live.measured) view.live = { ...view.live, cells: view.shape.cells(view.live.cells, wish.names) }
+    view.drawLegend()
+    view.arrange()
   }
 
   key(event, now) { // a key pressed on the picture; true when it was meant for here

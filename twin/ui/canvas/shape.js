@@ -123,6 +123,27 @@ class Shape {
     return all.filter((l) => l.built > 0)
   }
 
+  nicsOf(node) { return this.eachDie().map(([i, d]) => `NIC ${node}.${i}.${d}`) }
+
+  cells(old, names) { // capacities of the matrix, GB/s, worked out anew where the named elements are
+    const nodes = new Set(), planes = new Set(), rows = this.planes + 2
+    for (const name of names) {
+      const kind = name.split(" ")[0], numbers = this.numbers(name)
+      if (kind === "L2" || kind === "sub-plane") planes.add(kind === "L2" ? numbers.at(-2) : numbers.at(-1))
+      else nodes.add(Number.isInteger(numbers[0]) && kind !== "supernode" ? numbers[0] : "all")
+    }
+    const rate = (a, b, gb) => gb * this.factors(a, b)[0]
+    const value = (n, r) => {
+      if (r < this.planes) return sum(this.links(`L1 ${n}.${r}`).filter((l) => l.kind === (this.l2 ? "L2" : "die")).map((l) => l.gb))
+      if (r > this.planes) return rate(`Qingtian ${n}`, "VPC network", this.gb.vpc)
+      return sum(this.nicsOf(n).map((nic) => rate(nic, "RDMA network", this.gb.nic)))
+    }
+    return old.map((was, k) => {
+      const n = Math.floor(k / rows), r = k % rows
+      return nodes.has("all") || nodes.has(n) || planes.has(r) ? value(n, r) : was
+    })
+  }
+
   eachDie() { return range(this.npus).flatMap((i) => range(this.dies).map((d) => [i, d])) }
 }
 

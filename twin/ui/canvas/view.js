@@ -36,7 +36,7 @@ class View {
     c.ondblclick = (e) => this.open(this.under(e))
     c.onkeydown = (e) => this.key(e)
     c.onblur = () => this.point(null)
-    c.Shape = Shape // for tests, like the next
+    Object.assign(c, { Shape, cells: () => this.live.cells }) // for tests, like the next
     c.where = (name) => { // for tests: the middle of a box, CSS px from the canvas' corner
       const b = this.layout.boxes.find((box) => box.name === name)
       return b ? { x: b.x + b.w / 2, y: b.y + (b.frame ? 9 : b.h / 2) } : null

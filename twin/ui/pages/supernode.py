@@ -41,6 +41,8 @@ with picture:
             on_act=editor.on_act,
             acted=editor.acted(),
         )
+    if not fault:
+        panels.faults(draft)
 
 # 2) The same machine as numbers, parts, differences and files.
 with spec:

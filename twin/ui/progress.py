@@ -31,9 +31,9 @@ COMPILING = (
 )
 
 
-def nothing_chosen() -> None:
+def nothing_chosen(title: str = "Run", page: str = RUN_PAGE) -> None:
     """No run in the address: the latest runs, or the way to the first one."""
-    st.title("Run", anchor=False)
+    st.title(title, anchor=False)
     recent = session.recent_runs(RECENT)
     if not recent:
         st.markdown("Nothing has been run here yet. Choose a preset and press Run.")
@@ -44,7 +44,7 @@ def nothing_chosen() -> None:
     for run in recent:
         with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
             icon, line = words.run_line(run)
-            st.page_link(RUN_PAGE, label=plain(run.name), query_params={"run": run.id}, icon=icon)
+            st.page_link(page, label=plain(run.name), query_params={"run": run.id}, icon=icon)
             st.caption(line, width="content")
 
 

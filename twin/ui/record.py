@@ -22,6 +22,7 @@ from twin.spec import Scenario
 from twin.ui import session
 
 SMALL = ("windows", "operators", "ranks", "links")
+OVER_TIME = ("events", "instances", "traffic", "shares")  # what an earlier engine did not record
 KEPT_QUANTILES = 2001  # of a distribution: p99.9 is still a point of its own
 SLOWEST = 0.01  # share of requests that the "slowest" row of the TTFT picture is of
 
@@ -40,9 +41,9 @@ class Latencies:
 
 @st.cache_resource(show_spinner=False, max_entries=60)
 def table(run: str, name: str) -> pl.DataFrame:
-    """One of the SMALL tables of a run; shared, so never changed. Raises StoreError."""
-    if name not in SMALL:
-        raise ValueError(f"{name} is not one of the small tables: {', '.join(SMALL)}")
+    """One of the SMALL tables or those OVER_TIME; shared, so never changed. Raises StoreError."""
+    if name not in SMALL + OVER_TIME:
+        raise ValueError(f"{name} is not one of: {', '.join(SMALL + OVER_TIME)}")
     return session.store().runs.table(run, name)
 
 

@@ -1,0 +1,235 @@
+"""A run as one small message that a browser can play: every window's numbers, packed.
+
+The browser gets what moved (bytes by window, plane, traffic class and instance) and where it went
+(shares by node and sub-plane) apart, and multiplies: that is a hundredth of all frames of all
+classes, and any class can be chosen without asking again. Numbers travel as base64 of little-endian
+f4, NaN for "none". This file draws nothing and knows no streamlit.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from twin.hardware.placement import Instance
+from twin.spec import Scenario
+from twin.ui import theme
+
+TABLES = ("windows", "instances", "traffic", "shares", "events", "links")
+MEASURED = ("queue", "running", "busy", "iteration_s", "hot_factor", "contention", "up", "dies")
+STRIP = (  # column of `windows`, what it is called, unit, factor from SI
+    ("ttft_s_mean", "TTFT, mean", "s", 1.0, "prefill"),
+    ("tpot_s_mean", "TPOT, mean", "ms", 1e3, "decode"),
+    ("waiting", "Requests waiting", "", 1.0, "router"),
+    ("output_tokens_per_s", "Output", "tokens/s", 1.0, "decode"),
+)
+WAITING = ("front_end_queue", "router_queue", "prefill_queue")
+TRAFFIC = {
+    "experts": "Expert exchange",
+    "attention": "Attention exchange",
+    "kv_hand_off": "KV hand-off",
+    "pool_read": "Memory pool, reads",
+    "pool_write": "Memory pool, writes",
+    "weights": "Weights moved",
+    "storage": "Storage",
+}
+NODE = re.compile(r"(?:node|die|npu|nic|nics|cpu|l1|qingtian) (\d+)", re.IGNORECASE)
+PLANE = re.compile(r"(?:sub plane|l2) (\d+)|l1 \d+ (\d+)", re.IGNORECASE)
+
+Array = np.ndarray[Any, Any]
+
+
+def message(
+    scenario: Scenario, tables: Mapping[str, pl.DataFrame], instances: Sequence[Instance], dies: int
+) -> dict[str, Any]:
+    """Everything the player needs of a run; `dies` is the number of dies in an NPU.
+
+    `tables` holds TABLES; `instances` are those the scenario places, in any order.
+    """
+    s = scenario.supernode
+    windows = tables["windows"]
+    count = windows.height
+    number = {(i.role, i.index): k for k, i in enumerate(instances)}
+    per_node = s.npus_per_node * dies
+    series, moved = _moved(tables["traffic"], windows, number)
+    return {
+        "nodes": s.all_nodes,
+        "planes": s.sub_planes,
+        "windows": count,
+        "window_s": scenario.horizon_s / count if count else 0.0,
+        "horizon_s": scenario.horizon_s,
+        "warmup_s": scenario.warmup_s,
+        "instances": [
+            [i.role, i.name, i.first_die / per_node, (i.first_die + i.dies) / per_node]
+            for i in instances
+        ],
+        "measured": _measured(tables["instances"], windows, number),
+        "series": series,
+        "bytes": packed(moved),
+        "shares": _shares(tables["shares"], series, s.sub_planes, number),
+        "capacity": packed(_capacity(tables["links"], s.all_nodes, s.sub_planes)),
+        "traffic": TRAFFIC,
+        "strip": _strip(windows),
+        "pool": _pool(windows) if scenario.memory_pool.enabled else "",
+        "events": happened(tables["events"], scenario.horizon_s),
+        "colours": theme.PLANE | theme.ROLE,
+    }
+
+
+def packed(values: Array) -> str:
+    """Numbers as base64 of little-endian f4."""
+    return base64.b64encode(np.ascontiguousarray(values, "<f4").tobytes()).decode()
+
+
+def _window_of(frame: pl.DataFrame, windows: pl.DataFrame) -> Array:
+    """Number of the window that each row belongs to, by the middle of its own."""
+    starts = windows["t_s"].to_numpy()
+    middle = frame["t_s"].to_numpy() + 0.5 * frame["window_s"].to_numpy()
+    return np.clip(np.searchsorted(starts, middle, "right") - 1, 0, max(len(starts) - 1, 0))
+
+
+def _places(frame: pl.DataFrame, number: Mapping[tuple[str, int], int]) -> Array:
+    """Number of each row's instance, -1 where the scenario places none of that name."""
+    pairs = zip(frame["role"].cast(pl.String), frame["instance"], strict=True)
+    return np.fromiter((number.get(pair, -1) for pair in pairs), np.int64, frame.height)
+
+
+def _measured(
+    frame: pl.DataFrame, windows: pl.DataFrame, number: Mapping[tuple[str, int], int]
+) -> dict[str, str]:
+    """Each figure of the instances as f4[windows, instances]."""
+    at, who = _window_of(frame, windows), _places(frame, number)
+    known = who >= 0
+    out = {}
+    for name in MEASURED:
+        if name not in frame.columns:
+            continue
+        grid = np.full((windows.height, len(number)), np.nan)
+        values = frame[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
+        grid[at[known], who[known]] = values[known]
+        out[name] = packed(grid)
+    return out
+
+
+def _moved(
+    traffic: pl.DataFrame, windows: pl.DataFrame, number: Mapping[tuple[str, int], int]
+) -> tuple[list[list[Any]], Array]:
+    """Series as [plane, class, instance], and their bytes f8[series, windows]."""
+    at, who = _window_of(traffic, windows), _places(traffic, number)
+    planes, classes = traffic["plane"].cast(pl.String), traffic["traffic"].cast(pl.String)
+    index: dict[tuple[str, str, int], int] = {}
+    row_of = np.fromiter(
+        (
+            index.setdefault((plane, name, int(i)), len(index))
+            for plane, name, i in zip(planes, classes, who, strict=True)
+        ),
+        np.int64,
+        traffic.height,
+    )
+    moved = np.zeros((len(index), windows.height))
+    np.add.at(moved, (row_of, at), traffic["bytes"].to_numpy())
+    return [list(key) for key in index], moved
+
+
+def _shares(
+    shares: pl.DataFrame,
+    series: Sequence[Sequence[Any]],
+    planes: int,
+    number: Mapping[tuple[str, int], int],
+) -> dict[str, str]:
+    """Where the bytes of each series go: series, node, column, direction and share, all f4.
+
+    Columns are the UB sub-planes, then RDMA, then VPC; direction 0 is out, 1 in.
+    """
+    index = {tuple(key): k for k, key in enumerate(series)}
+    who = _places(shares, number)
+    rows: list[tuple[float, ...]] = []
+    for row, place in zip(shares.iter_rows(named=True), who, strict=True):
+        k = index.get((row["plane"], row["traffic"], int(place)))
+        if k is None or row["node"] is None:
+            continue
+        inward = float(row["direction"] == "in")
+        at = {"rdma": [planes], "vpc": [planes + 1]}.get(row["plane"])
+        if at is None:  # a row without a sub-plane is spread over all of them
+            at = list(range(planes)) if row["sub_plane"] is None else [row["sub_plane"]]
+        rows += [(k, row["node"], c, inward, row["share"] / len(at)) for c in at]
+    table = np.array(rows, float).reshape(-1, 5)
+    names = ("series", "node", "column", "direction", "share")
+    return {name: packed(table[:, k]) for k, name in enumerate(names)}
+
+
+def _capacity(links: pl.DataFrame, nodes: int, planes: int) -> Array:
+    """Bytes/s of one direction by node and column, f8[nodes, planes + 2]; NaN where no link is."""
+    cells = np.full((nodes, planes + 2), np.nan)
+    for row in links.iter_rows(named=True):
+        if row["node"] is None or not row["capacity_bytes_per_s"]:
+            continue
+        columns = {"rdma": [planes], "vpc": [planes + 1]}.get(row["plane"]) or (
+            list(range(planes)) if row["sub_plane"] is None else [row["sub_plane"]]
+        )
+        cells[row["node"], columns] = row["capacity_bytes_per_s"] / (
+            planes if row["plane"] == "ub" and row["sub_plane"] is None else 1
+        )
+    return cells
+
+
+def _strip(windows: pl.DataFrame) -> list[dict[str, Any]]:
+    """The curves below the picture, those that the run has."""
+    waits = [name for name in WAITING if name in windows.columns]
+    frame = windows.with_columns(waiting=pl.sum_horizontal(*waits) if waits else pl.lit(None))
+    curves = []
+    for name, title, unit, factor, colour in STRIP:
+        if name not in frame.columns or frame[name].null_count() == frame.height:
+            continue
+        values = frame[name].cast(pl.Float64).fill_null(np.nan).to_numpy() * factor
+        curves.append(
+            {"title": title, "unit": unit, "values": packed(values), "colour": theme.ROLE[colour]}
+        )
+    return curves
+
+
+def _pool(windows: pl.DataFrame) -> str:
+    if "pool_used_fraction" not in windows.columns:
+        return ""
+    return packed(windows["pool_used_fraction"].cast(pl.Float64).fill_null(np.nan).to_numpy())
+
+
+def happened(events: pl.DataFrame, horizon_s: float) -> list[dict[str, Any]]:
+    """Events for the player, in order of time: when, what, where on the picture."""
+    rows = []
+    for row in events.sort("t_s").iter_rows(named=True):
+        node, plane = where(row["element"] or "")
+        end = row["end_s"]
+        rows.append(
+            {
+                "t": row["t_s"],
+                "end": horizon_s if end is None and row["kind"] in LASTING else end,
+                "kind": row["kind"],
+                "element": row["element"] or "",
+                "instance": f"{row['role']} {row['instance']}" if row["role"] else "",
+                "node": node,
+                "plane": plane,
+                "detail": row["detail"] or "",
+            }
+        )
+    return rows
+
+
+LASTING = ("fault", "instance_down", "shrunk")  # an open end means: until the run ends
+
+
+def where(element: str) -> tuple[int | None, int | None]:
+    """Node and UB sub-plane an element's name points at, None where it names none.
+
+    >>> where("die 20.1.0"), where("L1 20.3"), where("sub-plane 3"), where("RDMA network")
+    ((20, None), (20, 3), (None, 3), (None, None))
+    """
+    plain = " ".join(element.replace(".", " ").replace("-", " ").split())
+    node, plane = NODE.match(plain), PLANE.match(plain)
+    number = next((g for g in plane.groups() if g is not None), None) if plane else None
+    return (int(node[1]) if node else None), (None if number is None else int(number))

@@ -131,7 +131,10 @@ def as_json(change):
         (lambda t: t["graph"].update(nodes="many"), "Attribute nodes of the graph"),
         (lambda t: t["graph"].update(nodes=96), "could not be reached"),
         (lambda t: t.update(graph={}), "does not say of which supernode"),
-        (lambda t: t["graph"].update(nodes=384, npus_per_node=72, sub_planes=32), "too large"),
+        (
+            lambda t: t["graph"].update(nodes=384, l2_ports_per_chip=384, npus_per_node=72),
+            "too large",
+        ),
         (lambda t: t["graph"].update(chip="abacus"), "abacus"),
         (lambda t: t.update(nodes=[1]), "must be an object"),
         (lambda t: t.pop("edges"), "lists `nodes` and `edges`"),
@@ -170,7 +173,9 @@ BOMB = """<?xml version="1.0"?><!DOCTYPE lolz [<!ENTITY a "aaaa"><!ENTITY b "&a;
         ("[" * 100_000, "json", "not JSON"),
         ('{"graph": NaN}', "json", "NaN is no number"),
         ("[1]", "json", "no node-link JSON"),
-        (" " * 64_000_001, "json", "longer than 64 million"),
+        ("[[]," * 500_001, "json", "more than 1,000,000 parts"),
+        ("<a/>" * 4_000_001, "graphml", "more than 4,000,000 parts"),
+        (" " * 48_000_001, "json", "longer than 48 million"),
     ],
 )
 def test_what_is_no_fabric_is_refused(text, kind, fault):

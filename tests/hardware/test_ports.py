@@ -187,14 +187,14 @@ def test_what_leaves_a_supernode_takes_the_nics():
 
 def test_tables_and_takes_are_quick():
     best = np.inf
-    for attempt in range(3):  # the quickest of three: the processor is shared
+    for attempt in range(3):  # processor time, the least of three: others share it
         broken = edited(FULL, scale={f"L2 3.{attempt}": 0.5})
-        start = time.perf_counter()
+        start = time.process_time()
         ports = port_table(broken)
         for dies in INSTANCES:
             for ask in (exchange_takes, pool_takes, store_takes, weights_takes):
                 ask(broken, ports, dies)
             hand_off_takes(broken, ports, INSTANCES[0], INSTANCES[-1])
             storage_takes(broken, ports, dies)
-        best = min(best, time.perf_counter() - start)
+        best = min(best, time.process_time() - start)
     assert best < 0.1

@@ -125,10 +125,10 @@ def test_what_crosses_between_supernodes_takes_the_nics():
 
 
 def test_a_wider_supernode_of_four_builds_and_answers_in_time():
-    start = time.perf_counter()
+    start = time.process_time()
     four = build_fabric(Supernode(supernodes=4, ub_link_gb_per_s=28.5), FACTS)
     assert all_to_all(four, range(3072)).bytes_per_s > 0
-    assert time.perf_counter() - start < 3.0
+    assert time.process_time() - start < 3.0
 
 
 def test_one_supernode_builds_and_is_rerouted_in_time():
@@ -141,14 +141,14 @@ def test_one_supernode_builds_and_is_rerouted_in_time():
         for die in range(512):
             nic(fabric, die)
 
-    start = time.perf_counter()
+    start = time.process_time()
     route(build_fabric(Supernode(ub_link_gb_per_s=28.25), FACTS))
-    assert time.perf_counter() - start < 2.0
+    assert time.process_time() - start < 2.0
     best = np.inf
-    for i in range(3):  # the quickest of three: the processor is shared
-        start = time.perf_counter()
+    for i in range(3):  # processor time, the least of three: others share it
+        start = time.process_time()
         route(edited(FULL, scale={f"L2 2.{i}": 0.5}))
-        best = min(best, time.perf_counter() - start)
+        best = min(best, time.process_time() - start)
     assert best < 0.1
 
 

@@ -31,8 +31,9 @@ from twin.spec import Edit, Supernode
 Kind: TypeAlias = Literal["json", "graphml"]
 Links: TypeAlias = dict[Edge, tuple[float, float]]  # bytes/s and s of each link in a file
 
-LONGEST = 64_000_000  # characters of a file
-MOST_LINKS = 1_500_000  # of a fabric that is built to compare a file with
+LONGEST = 48_000_000  # characters of a file; eight supernodes of 384 NPUs take 35 million
+MOST_PARTS = {"json": ("{[", 1_000_000), "graphml": ("<", 4_000_000)}  # what opens them, how many
+MOST_LINKS = 250_000  # of a fabric that is built to compare a file with
 MOST_EDITS = 2000  # a scenario holds no more
 SHOWN = 20  # faults listed in full
 PARAMETERS = tuple(name for name in Supernode.model_fields if name != "edits")
@@ -111,6 +112,9 @@ def read_fabric(text: str, kind: Kind, facts: Facts) -> Supernode:
     """
     if len(text) > LONGEST:
         raise FabricFileError([f"The file is longer than {LONGEST // 10**6} million characters."])
+    opens, most = MOST_PARTS[kind]
+    if sum(text.count(mark) for mark in opens) > most:
+        raise FabricFileError([f"The file has more than {most:,} parts."])
     parameters, vertices, links = _from_json(text) if kind == "json" else _from_graphml(text)
     supernode = _supernode(parameters)
     bare = build_fabric(supernode, facts)

@@ -23,6 +23,8 @@ from twin.spec import Supernode
 FLOATS = NDArray[np.float64]
 INTS = NDArray[np.int64]
 
+KEPT_DOORS = 256
+
 
 @dataclass(frozen=True)
 class Wiring:
@@ -164,11 +166,25 @@ class Tables:
         """`doors` when a node may talk to every other, f8[nodes, sub_planes]."""
         return self.doors(range(self.wiring.supernode.all_nodes))
 
-    def doors(self, among: Collection[int]) -> FLOATS:
+    def doors(self, among: Collection[int] | INTS) -> FLOATS:
         """Nominal bytes/s of every node's uplinks, over L2 chips that reach another of `among`.
 
         f8[nodes, sub_planes]; 0 where the UB plane ends at the node.
         """
+        asked = np.asarray(among, np.int64).tobytes()
+        found = self._doors.get(asked)
+        if found is None:
+            if len(self._doors) >= KEPT_DOORS:
+                self._doors.clear()
+            found = self._doors[asked] = self._open_doors(among)
+        return found
+
+    @cached_property
+    def _doors(self) -> dict[bytes, FLOATS]:
+        """Answers of `doors` by what was asked: every flow of an instance asks the same."""
+        return {}
+
+    def _open_doors(self, among: Collection[int] | INTS) -> FLOATS:
         s = self.wiring.supernode
         inside = np.zeros(s.all_nodes, np.int64)
         inside[np.asarray(among, np.int64)] = 1

@@ -14,7 +14,7 @@ import numpy as np
 
 from twin.facts import Facts
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import build_fabric, edited
+from twin.hardware.fabric import build_fabric, edited, links_between
 from twin.hardware.names import Fabric
 from twin.hardware.tables import tables
 from twin.spec import Supernode
@@ -36,7 +36,7 @@ def problems(supernode: Supernode, facts: Facts) -> list[str]:
     kept = []
     for i, edit in enumerate(supernode.edits):
         try:
-            edited(bare, edits=[edit])
+            links_between(bare, edit.element, edit.to)
             kept.append(edit)
         except HardwareError as error:
             found.append(_sentence(f"edit {i + 1} changes nothing: {error}"))

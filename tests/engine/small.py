@@ -13,7 +13,8 @@ from twin.engine.clock import steps_in
 from twin.engine.loop import advance
 from twin.engine.setup import Setup, set_up
 from twin.engine.simulate import Run, simulate
-from twin.engine.world import World, by_reference
+from twin.engine.reference import by_reference
+from twin.engine.world import World
 from twin.facts import Facts
 from twin.hardware.fabric import build_fabric
 from twin.lab.library import load_facts

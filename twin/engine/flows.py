@@ -16,8 +16,7 @@ import numpy as np
 from twin.engine import world as w
 from twin.hardware import traffic as ways
 from twin.hardware.fabric import Fabric
-from twin.hardware.ports import Ports, Takes, port_table
-from twin.hardware.traffic import Share, shares
+from twin.hardware.ports import Ports, Share, Takes, port_table, shares
 from twin.spec import Scenario
 
 IDLE = 1e30  # bytes/s of a flow that is not there

@@ -11,8 +11,7 @@ from twin.engine.flows import storage_shares
 from twin.engine.machine import Machine
 from twin.engine.setup import Setup
 from twin.hardware.placement import Instance
-from twin.hardware.ports import port_table
-from twin.hardware.traffic import Share, shares
+from twin.hardware.ports import Share, port_table, shares
 
 SHARES = {
     "plane": pl.String, "traffic": pl.String, "role": pl.String, "instance": pl.Int32,
@@ -181,14 +180,14 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
                     "instance": np.full(windows, i.index, np.int32),
                     "queue": queue,
                     "running": running,
-                    "busy": np.minimum(at[:, w.AT_BUSY_S] / width_s, 1.0),
+                    "busy": np.clip(at[:, w.AT_BUSY_S] / width_s, 0.0, 1.0),
                     "iteration_s": np.divide(
                         at[:, w.AT_ITERATION_S], iterations,
                         out=np.full(windows, np.nan), where=iterations > 1e-9,
                     ),
                     "hot_factor": np.where(seen, at[:, w.AT_HOT] / looks, np.nan),
                     "contention": np.where(seen, at[:, w.AT_CROWDED] / looks, 1.0),
-                    "up": 1.0 - down / width_s,
+                    "up": np.clip(1.0 - down / width_s, 0.0, 1.0),
                     "dies": np.full(windows, len(machine.serving(k)), np.int32),
                 }
             ).with_columns(pl.col("iteration_s", "hot_factor").fill_nan(None))

@@ -67,9 +67,8 @@ def empty_decode(world: World, d: int, rank: int, now_s: float) -> int:
     width = world.settings.decode_ranks
     count = 0
     for r in range(d * width, (d + 1) * width):
-        if rank not in (NONE, r):
-            continue
-        while state.requests[r] > 0:
+        whole = rank == NONE
+        while (whole or r == rank) and state.requests[r] > 0:
             i = state.slot_table[r, state.requests[r] - 1]
             pull(world, d, i)
             send_back(world, i, now_s, BACK_FROM_DECODE)
@@ -126,7 +125,9 @@ def hit(at: int, its_rank: int, width: int, p: int, d: int, rank: int) -> bool:
     """Whether a transfer from `at` to `its_rank` is one of those asked for."""
     if p != NONE:
         return at == p
-    return its_rank // width == d and rank in (NONE, its_rank)
+    if rank != NONE:
+        return its_rank == rank
+    return its_rank // width == d
 
 
 @njit(cache=True)

@@ -62,7 +62,8 @@ def earliest_end(state: TransferState) -> float:
     soonest = np.inf
     left, rate = state.left_bytes, state.rate
     for k in range(state.active[0]):
-        soonest = min(soonest, left[k] / rate[k])
+        if rate[k] > 0.0:  # a transfer over a dead port waits
+            soonest = min(soonest, left[k] / rate[k])
     return state.now_s[0] + soonest
 
 

@@ -2,12 +2,14 @@
 
 DeepSeek-V3's gate takes the 4 best of 8 groups, then the 8 best experts in them (arXiv 2412.19437
 2.1.2). The popularity of experts already is what such a gate leads to, so their chances stay;
-what changes is which experts are picked *together*. The approximation: a group is reached with a
-chance that goes with its load, an expert of a reached group is picked independently with the
-chance that keeps its own, and two groups are reached together as `top_groups` drawn without
-replacement are. Two experts of one group then come together more often than by chance and two of
-different groups less often, which makes dies that hold many experts of one group less even, and
-lets a token reach fewer nodes. Knows nothing about time.
+what changes is which experts are picked *together*. The approximation:
+- a group is reached with a chance that goes with its load, and two groups together as `top_groups`
+  drawn without replacement are;
+- of a reached group an expert is picked with the chance that keeps its own; the number of picks in
+  it varies EVEN times as much as independent picks would, because a group is reached for its two
+  best experts, so that it rarely has fewer, and the other picks are fixed in number.
+So dies that hold much of one group are less even, dies that mix groups hardly change, and a token
+reaches fewer nodes when groups are kept on nodes. Knows nothing about time.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+EVEN = 0.25  # variance of a reached group's picks over that of independent ones, by simulated gates
 
 
 @njit(cache=True)
@@ -76,36 +80,65 @@ def together(a: float, b: float, top_groups: int) -> float:
 
 
 @njit(cache=True)
-def pair_covariance(now: Floats, slots: Ints, part: Floats, groups: int, top_groups: int) -> Floats:
-    """Sum over pairs of experts on a die of the covariance of their counts, f8[layers, dies].
+def limited_own(now: Floats, slots: Ints, part: Floats, groups: int, top_groups: int) -> Floats:
+    """`own` of `load.die_moments` under routing limited to groups, f8[layers, dies].
 
-    now f8[layers, experts], slots i8[layers, dies, slots], part as of `load.copy_shares`; for one
-    token, by the model of this module.
+    now f8[layers, experts], slots i8[layers, dies, slots], part as of `load.copy_shares`. What a
+    token takes off the variance of its count on a die: its own squared chances less twice the
+    covariance of every pair of experts there. The counts of all dies have a fixed total; these
+    are of independent counts that come to the same given that total, as `peak` wants them.
     """
     layers, dies, room = slots.shape
     experts = now.shape[1]
     size = experts // groups
-    out = np.zeros((layers, dies))
+    own = np.zeros((layers, dies))
     reached = np.empty(groups)
-    here = np.empty(groups)
+    within = np.empty(groups)
+    mean = np.empty(groups)
+    bound = np.empty(groups)
+    variance = np.empty(dies)
     for layer in range(layers):
         group_chances(now[layer], groups, top_groups, reached)
+        within[:] = 1e-12
+        for e in range(experts):
+            p = min(1.0, now[layer, e] / max(reached[e // size], 1e-12))
+            within[e // size] += p * (1.0 - p)
+        whole = 0.0
         for d in range(dies):
-            here[:] = 0.0
+            mean[:] = 0.0
+            bound[:] = 0.0
+            variance[d] = 0.0
             for i in range(room):
-                if part[layer, d, i] > 0.0:
-                    e = slots[layer, d, i]
-                    x = now[layer, e] * part[layer, d, i]
-                    out[layer, d] -= 0.5 * x * x * (1.0 / max(reached[e // size], 1e-12) - 1.0)
-                    here[e // size] += x
-            for g in range(groups):
-                if here[g] == 0.0:
+                if part[layer, d, i] <= 0.0:
                     continue
-                out[layer, d] += 0.5 * here[g] * here[g] * (1.0 / reached[g] - 1.0)
+                e = slots[layer, d, i]
+                g = e // size
+                x = now[layer, e] * part[layer, d, i]
+                p = min(1.0, now[layer, e] / max(reached[g], 1e-12))
+                v = p * (1.0 - p) * part[layer, d, i]
+                variance[d] += x - x * x  # of this expert, and what the pairs below count of it
+                variance[d] -= x * x * (1.0 / max(reached[g], 1e-12) - 1.0)
+                variance[d] += reached[g] * (1.0 - EVEN) * v * v / within[g]
+                mean[g] += x
+                bound[g] += v
+            for g in range(groups):
+                if mean[g] == 0.0:
+                    continue
+                variance[d] += mean[g] * mean[g] * (1.0 / reached[g] - 1.0)
+                variance[d] -= reached[g] * (1.0 - EVEN) * bound[g] * bound[g] / within[g]
                 for h in range(g):
                     both = together(reached[g], reached[h], top_groups)
-                    out[layer, d] += here[g] * here[h] * (both - 1.0)
-    return out
+                    variance[d] += 2.0 * mean[g] * mean[h] * (both - 1.0)
+            variance[d] = max(0.0, variance[d])
+            whole += variance[d]
+        for d in range(dies):
+            picks = 0.0
+            for i in range(room):
+                if part[layer, d, i] > 0.0:
+                    picks += now[layer, slots[layer, d, i]] * part[layer, d, i]
+            rest = max(whole - variance[d], 0.1 * whole)
+            own[layer, d] = picks - (variance[d] * whole / rest if rest > 0.0 else 0.0)
+    return own
 
 
 def nodes_reached(
@@ -121,17 +154,13 @@ def nodes_reached(
 
 @njit(cache=True)
 def _nodes_reached(now: Floats, slots: Ints, nodes: int, groups: int, top_groups: int) -> Floats:
-    """P(a node is missed) is the product over experts, corrected for the fixed number of picks.
-
-    Independent picks of mean k fall outside a node of mean x all k together with the chance
-    (1 - x / k)**k e**x of theirs (the ratio of two Poisson counts at k).
-    """
     layers, dies, room = slots.shape
     experts = now.shape[1]
     size = experts // groups
     out = np.zeros(layers)
     held = np.zeros((experts, nodes))
     reached = np.ones(groups)
+    none = np.empty(groups)
     for layer in range(layers):
         held[:] = 0.0
         for d in range(dies):
@@ -149,18 +178,56 @@ def _nodes_reached(now: Floats, slots: Ints, nodes: int, groups: int, top_groups
             for n in range(nodes):
                 held[e, n] /= copies
         for n in range(nodes):
-            missed = 1.0
-            mean = 0.0
+            if groups == 1:
+                out[layer] += 1.0 - _missed(now[layer], held[:, n], picks)
+                continue
             for g in range(groups):
-                none = 1.0
+                mean = 0.0
+                here = 0.0
                 for e in range(g * size, (g + 1) * size):
-                    x = now[layer, e] * held[e, n]
-                    mean += x
-                    none *= max(0.0, 1.0 - x / max(reached[g], 1e-12))
-                missed *= 1.0 - reached[g] + reached[g] * none
-            if mean < picks:
-                missed *= math.pow(1.0 - mean / picks, picks) * math.exp(mean)
-            else:
-                missed = 0.0
-            out[layer] += 1.0 - missed
+                    mean += now[layer, e]
+                    here += now[layer, e] * held[e, n]
+                few = mean / max(reached[g], 1e-12) / (1.0 - EVEN)
+                none[g] = math.pow(max(0.0, 1.0 - (1.0 - EVEN) * here / mean), few)
+            out[layer] += 1.0 - _all_missed(none, reached, top_groups)
     return out
+
+
+@njit(cache=True)
+def _missed(chance: Floats, share: Floats, picks: float) -> float:
+    """P(a token has no expert on a node) of chance f8[experts], its share f8[experts] of each.
+
+    The product over experts, corrected for the fixed number of picks: independent picks of mean k
+    fall outside a node of mean x all k together with (1 - x / k)**k e**x times their chance to
+    fall outside at all (the ratio of two Poisson counts at k).
+    """
+    missed = 1.0
+    mean = 0.0
+    for e in range(chance.size):
+        x = chance[e] * share[e]
+        mean += x
+        missed *= max(0.0, 1.0 - x)
+    if mean >= picks:
+        return 0.0
+    return missed * math.pow(1.0 - mean / picks, picks) * math.exp(mean)
+
+
+@njit(cache=True)
+def _all_missed(none: Floats, reached: Floats, top_groups: int) -> float:
+    """P(no group puts a pick on a node), exactly `top_groups` of them being reached.
+
+    none f8[groups]: P(no pick there) of a reached group; reached f8[groups]: its chance.
+    """
+    with_none = np.zeros(top_groups + 1)
+    all_ways = np.zeros(top_groups + 1)
+    with_none[0] = 1.0
+    all_ways[0] = 1.0
+    for g in range(none.size):
+        p = min(1.0, reached[g])
+        for m in range(top_groups, -1, -1):
+            with_none[m] *= 1.0 - p
+            all_ways[m] *= 1.0 - p
+            if m > 0:
+                with_none[m] += with_none[m - 1] * p * none[g]
+                all_ways[m] += all_ways[m - 1] * p
+    return with_none[top_groups] / max(all_ways[top_groups], 1e-300)

@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from twin.serving.experts.groups import pair_covariance
+from twin.serving.experts.groups import limited_own
 from twin.serving.experts.peak import MEAN, SMALL_MEAN, peak_of_amounts, peak_of_counts
 from twin.serving.experts.popularity import ExpertsError
 
@@ -83,7 +83,7 @@ def _factors(
     part = copy_shares(slots, now.shape[1], nearest)
     picks, own, alike = die_moments(now, slots, part)
     if groups > 1:
-        own -= 2.0 * pair_covariance(now, slots, part, groups, top_groups)
+        own = limited_own(now, slots, part, groups, top_groups)
     out = np.empty(len(tokens))
     for g, n in enumerate(np.asarray(tokens, np.float64).tolist()):
         shared = max(0.0, min(tokens_per_request, n) - 1.0) * correlation

@@ -45,7 +45,7 @@ def decode_spans(
         if high > begin_s and low < end_s:
             cuts = np.unique(np.concatenate([[low, high], stamps]))
             cuts = cuts[(cuts >= low) & (cuts <= high)]
-            found += _divided(cuts, mean_s, begin_s, end_s, horizon_s)
+            found += _divided(cuts, mean_s, begin_s, end_s, stamps)
     return found
 
 
@@ -58,15 +58,15 @@ def prefill_spans(tables: Tables, instance: int, begin_s: float, end_s: float) -
     rows, horizon_s = _rows(tables, "prefill_instance", instance)
     rows = rows.filter(pl.col("prefill_start_s").is_not_null() & _undisturbed(rows))
     begins = rows["prefill_start_s"].to_numpy()
-    ends = rows["prefill_end_s"].fill_null(horizon_s).to_numpy()
+    ends = rows["prefill_end_s"].fill_null(float("inf")).to_numpy()
     found: list[Span] = []
     down = down_spans(tables, "prefill", instance, horizon_s)
-    for low, high in without(merged(begins, ends), down):
+    for low, high in without(merged(begins, np.minimum(ends, horizon_s)), down):
         if high > begin_s and low < end_s:
             cuts = np.unique(np.concatenate([[low, high], begins, ends]))
             cuts = cuts[(cuts >= low) & (cuts <= high)]
             found += [
-                Span(float(a), float(b), bool(b < horizon_s))
+                Span(float(a), float(b), bool(np.any(ends == b) | np.any(begins == b)))
                 for a, b in zip(cuts[:-1], cuts[1:], strict=True)
                 if b > begin_s and a < end_s
             ]
@@ -161,7 +161,7 @@ def _divided(
     mean_s: tuple[np.ndarray, np.ndarray],
     begin_s: float,
     end_s: float,
-    horizon_s: float,
+    stamps: np.ndarray,
 ) -> list[Span]:
     """Iterations between stamps, as many to each gap as its window's mean iteration says."""
     found: list[Span] = []
@@ -173,7 +173,7 @@ def _divided(
         usual = float(lengths[window]) if lengths.size else float("nan")
         parts = max(1, round((high - low) / usual)) if usual > 0 else 1
         edges = np.linspace(low, high, parts + 1)
-        exact = parts == 1 and bool(high < horizon_s)
+        exact = parts == 1 and bool(np.any(stamps == high))
         found += [
             Span(float(a), float(b), exact)
             for a, b in zip(edges[:-1], edges[1:], strict=True)

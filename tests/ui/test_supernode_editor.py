@@ -47,7 +47,7 @@ def test_a_change_in_words_is_priced_and_undone(page):
     say(page, "sub-plane 3 at half speed")
     assert edits(page) == (HALF,)
     assert price(page, "All-to-all") == ("123.5 GB/s", "-7.14 % of 133 GB/s")
-    assert price(page, "Memory-pool") == ("4.867 TB/s", "-7.14 % of 5.241 TB/s")
+    assert price(page, "Pool read") == ("4.867 TB/s", "-7.14 % of 5.241 TB/s")
     assert any("sub-plane 3: 50 % of capacity" in m.value for m in page.markdown)
     page.button(key="undo").click().run()
     assert edits(page) == ()
@@ -67,7 +67,7 @@ def test_words_that_are_not_understood_change_nothing_and_stay(page):
 
 def test_a_cut_off_pool_is_said_so(page):
     say(page, "node 5 off")
-    assert price(page, "Memory-pool") == ("cut off", "was 5.241 TB/s")
+    assert price(page, "Pool read") == ("cut off", "was 5.241 TB/s")
 
 
 def test_differences_are_listed_and_taken_back_one_by_one(page):

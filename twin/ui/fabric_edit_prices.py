@@ -50,7 +50,7 @@ def _headlines(
     exchanging = [i for i in serving if i.dies > 1]
     if exchanging:
         yield _slowest(
-            f"All-to-all, {exchanging[0].role} instance",
+            f"All-to-all, {exchanging[0].role} die",
             "die",
             ((i, alike.of(i), lambda i: all_to_all(fabric, _dies(i))) for i in exchanging),
         )
@@ -58,7 +58,7 @@ def _headlines(
         plane = s.deployment.kv_transfer_plane
         ends = pool("prefill", "decode")
         yield _slowest(
-            f"KV hand-off over {PLANES[plane]}",
+            f"KV hand-off, die · {PLANES[plane]}",
             "die" if plane != "vpc" else "node",
             ((i, alike.of(i), lambda i: _hand_off(fabric, i, plane)) for i in ends),
         )
@@ -66,7 +66,7 @@ def _headlines(
         plane = s.memory_pool.plane
         readers = pool("prefill", "colocated")
         yield _slowest(
-            f"Memory-pool read over {PLANES[plane]}",
+            f"Pool read, instance · {PLANES[plane]}",
             f"{readers[0].role} instance",
             ((i, alike.of(i), lambda i: pool_read(fabric, _dies(i), plane)) for i in readers),
         )

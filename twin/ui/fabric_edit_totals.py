@@ -44,17 +44,17 @@ def in_all(fabric: Fabric, chip: Chip) -> None:
             help=f"L1 in the nodes + L2 between them, {total['l2_chips_per_sub_plane']} a "
             f"sub-plane; {total['l2_port_utilisation']:.0%} of the L2 ports are used.",
         )
-        _rates(total, over)
+        _rates(total, over, bool(s.edits))
 
 
-def _rates(total: dict[str, float], over: float) -> None:
+def _rates(total: dict[str, float], over: float, uneven: bool) -> None:
     st.metric(
         "UB of an NPU",
         f"{total['npu_bytes_per_s'] / 1e9:,.4g} GB/s",
         help="One direction, nominal, both dies together.",
     )
     st.metric(
-        "UB out of a node",
+        "UB out of the weakest node" if uneven else "UB out of a node",
         f"{total['node_uplink_bytes_per_s'] / 1e9:,.4g} GB/s",
         help="One direction, of the weakest node. A node's NPUs can send "
         f"{total['node_npu_bytes_per_s'] / 1e9:,.4g} GB/s: "

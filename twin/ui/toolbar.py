@@ -80,13 +80,19 @@ def _name() -> None:
 
 def _changes() -> None:
     changed = {p: v for p, v in session.changes().items() if p not in ELSEWHERE}
-    if not changed:
+    edits = session.draft().supernode.edits
+    fabric = edits != session.preset().supernode.edits
+    if not (changed or fabric):
         return
-    count = f"{len(changed)} change{'s' if len(changed) > 1 else ''}"
+    total = len(changed) + fabric
+    count = f"{total} change{'s' if total > 1 else ''}"
     with st.popover(count, icon=":material/difference:"):
         st.caption(f"Against {plain(session.preset().name)}")
         for path, (old, new) in changed.items():
             unit = field_unit(path)
             name = LABELS.get(path) or label(path)
             st.markdown(f"{name}: :gray[{show(old, path)}] → **{show(new, path)}** {unit}".rstrip())
+        if fabric:
+            count = f"{len(edits):,} edit{'s' if len(edits) != 1 else ''}"
+            st.markdown(f"Fabric: **{count}**, told one by one on the Supernode page")
         st.button("Back to the preset", icon=":material/restart_alt:", on_click=session.reset)

@@ -21,7 +21,7 @@ class View {
   constructor(root) {
     const $ = (id) => root.querySelector(`#${id}`)
     this.host = root.host ?? root
-    Object.assign(this, { canvas: $("canvas"), stage: $("stage"), text: $("text"), place: $("place"), back: $("back"),
+    Object.assign(this, { canvas: $("canvas"), stage: $("stage"), anchor: $("anchor"), text: $("text"), place: $("place"), back: $("back"),
       search: $("search"), opens: $("opens"), legend: $("legend"), smaller: $("smaller"), larger: $("larger") })
     Object.assign(this, { view: NO_VIEW, zoom: 1, hover: null, selected: null, chosen: new Map(), draws: 0, said: "" })
     this.listen()
@@ -149,6 +149,13 @@ class View {
     this.arrange()
     this.select(found)
     this.canvas.focus({ preventScroll: true })
+    this.bring(this.layout.boxes.find((b) => b.name === found.name))
+  }
+
+  bring(b) { // scroll as little as shows a box
+    if (!b) return
+    Object.assign(this.anchor.style, { left: `${b.x}px`, top: `${b.y}px`, width: `${b.w}px`, height: `${b.h}px` })
+    this.anchor.scrollIntoView({ block: "nearest", inline: "nearest" })
   }
 
   scale(step) {
@@ -160,7 +167,7 @@ class View {
     const { key } = event
     const now = this.hover ?? this.layout.boxes.find((b) => b.name === this.selected?.name) ?? null
     if (this.editor.key(event, now)) return event.preventDefault()
-    if (KEYS[key]) this.point(this.beside(now, KEYS[key]))
+    if (KEYS[key]) { this.point(this.beside(now, KEYS[key])); this.bring(this.hover) }
     else if (key === "Enter") now && now.name === this.selected?.name ? this.open(now) : this.select(now)
     else if (key === " ") this.select(now)
     else if (key === "Escape") this.selected ? this.select(null) : this.show(NO_VIEW)

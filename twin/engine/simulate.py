@@ -143,7 +143,7 @@ def conclude(setup: Setup, passed: Passed, facts: Facts) -> Run:
     npus: dict[str, int] = {}
     for i in setup.instances:
         npus[i.role] = npus.get(i.role, 0) + i.dies // setup.dies_per_npu
-    summary = summarise(setup.scenario, tables["requests"], totals, npus)
+    summary = summarise(setup.scenario, tables["requests"], totals, npus, tables["events"])
     summary |= gaps(ITERATION_EDGES_S, world.record.gaps, totals["decode_tokens"])
     checks = [*check_all(setup, world, tables), passed.pool_check]
     notes = list(setup.notes) + remarks(setup, world, summary)

@@ -66,6 +66,11 @@ def test_absurd_edits_are_refused():
         edited(FULL, edits=[wider] * 9)
 
 
+def test_a_machine_that_would_not_fit_in_memory_is_refused():
+    with pytest.raises(HardwareError, match="too large to be held"):
+        build_fabric(Supernode(supernodes=8, npus_per_node=72, nodes=384, scale_up="node"), FACTS)
+
+
 def test_a_link_between_groups_is_every_link_between_them():
     fabric = with_edits({"element": "NPU 20.1", "to": "L1 20.3", "capacity_factor": 0.5})
     assert list(edits(fabric)) == [("die 20.1.0", "L1 20.3"), ("die 20.1.1", "L1 20.3")]

@@ -52,6 +52,7 @@ __all__ = [
 
 MOST_BYTES_PER_S = 1e18  # beyond these an edit is a slip of the pen
 MOST_LATENCY_S = 3600.0
+MOST_LINKS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -101,9 +102,17 @@ def _with_edits(s: Supernode, c: Constants) -> Fabric:
     return edited(bare, edits=s.edits, supernode=s)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=8)
 def _build(s: Supernode, c: Constants) -> Fabric:
     chips = l2_chips_per_sub_plane(s, c.l2_step)
+    links = s.all_nodes * (
+        s.npus_per_node * c.dies_per_npu * (s.sub_planes + 2) + s.sub_planes * (4 + chips)
+    )
+    if links > MOST_LINKS:
+        raise HardwareError(
+            f"a machine of some {links:,} links is too large to be held as a graph: take fewer "
+            f"nodes, NPUs, sub-planes or supernodes, for at most {MOST_LINKS:,} links"
+        )
     host = min(c.cpu_with_dpu, s.cpus_per_node - 1)
     graph = nx.Graph()
     graph.graph.update(

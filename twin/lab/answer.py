@@ -91,6 +91,19 @@ def predicted(scenario: Scenario) -> dict[str, Any]:
     wall_s = time.perf_counter() - begun
     summary: dict[str, Any] = {"throughput_req_per_s": found.requests_per_s, "limit": found.limit}
     operators = {}
+    advice = found.advice  # speaks of the bound already where full slots are beyond it
+    if scenario.deployment.mode != "prefill_only":
+        from twin.lab.target import largest_batch
+
+        target = largest_batch(scenario, facts, scenario.slo.tpot_ms * 1e-3)
+        if target.sentence not in advice:
+            advice += f" {target.sentence}"
+        summary |= {
+            "slo_tpot_s": target.tpot_s,
+            "slo_batch_per_npu": target.batch_per_npu,
+            "slo_best_tpot_s": target.best_tpot_s,
+            "slo_binds": target.binds,
+        }
     if (prefill := found.prefill) is not None:
         operators["prefill"] = prefill.operators
         summary |= {
@@ -116,7 +129,7 @@ def predicted(scenario: Scenario) -> dict[str, Any]:
         "wall_s": wall_s,
         "summary": summary,
         "operators": operators,
-        "advice": found.advice,
+        "advice": advice,
     }
 
 

@@ -8,13 +8,14 @@ they are edited. Queues, warm-up and reuse of a filling memory pool are a run's 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from twin.engine.setup import imbalances
 from twin.facts import Facts
 from twin.hardware.fabric import build_fabric
+from twin.lab.target import largest_batch
 from twin.model.costs import build_costs
 from twin.model.predict import Prediction, predict
 from twin.serving.requests import TraceTable
@@ -98,7 +99,9 @@ def offered(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -
 def capacity(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -> Prediction:
     """The steady state by formula, for the traffic's mean lengths and its reuse.
 
-    Takes milliseconds once compiled. Raises ModelError when the model or a request does not fit.
+    With full slots beyond the SLO's TPOT the advice says which batch keeps it, or that none does
+    and why. Takes milliseconds once compiled. Raises ModelError when the model or a request does
+    not fit.
     """
     fabric = build_fabric(scenario.supernode, facts)
     hot = imbalances(scenario, facts, build_costs(scenario, facts, fabric), trace)
@@ -106,7 +109,7 @@ def capacity(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) 
     reuse = 0.0
     if scenario.memory_pool.enabled and scenario.deployment.mode != "decode_only":
         reuse = offered(scenario, facts, trace).reuse
-    return predict(
+    found = predict(
         scenario,
         facts,
         fabric,
@@ -116,3 +119,8 @@ def capacity(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) 
         prefill_hot=(hot[0].tokens, hot[0].factor),
         decode_hot=(hot[1].tokens, hot[1].factor),
     )
+    bound_s = scenario.slo.tpot_ms * 1e-3
+    if found.decode is None or found.decode.tpot_s <= bound_s:
+        return found
+    target = largest_batch(scenario, facts, bound_s, trace)
+    return replace(found, advice=f"{found.advice} {target.sentence}")

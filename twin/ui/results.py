@@ -136,6 +136,8 @@ def validity(row: RunRow, scenario: Scenario) -> None:
     for note in row.notes:
         if not note.startswith("Steady-state figures leave out"):
             st.caption(f":material/info: {note}")
+    if (row.summary.get("tpot_s_mean") or 0.0) > scenario.slo.tpot_ms * 1e-3:
+        st.caption(f":material/timer: {session.bound(scenario)}")
     beyond_evidence(scenario)
 
 

@@ -21,6 +21,7 @@ from twin.lab import estimate, library, share
 from twin.lab.job import uses_trace
 from twin.lab.runner import Runner
 from twin.lab.store import RunRow, Store, StoreError, open_store
+from twin.lab.target import largest_batch
 from twin.model.predict import Prediction
 from twin.serving.requests import TraceTable
 from twin.spec import Scenario, SpecError, canonical, with_overrides
@@ -293,6 +294,21 @@ def _capacity(key: str, _scenario: Scenario) -> Prediction | str:
         return estimate.capacity(_scenario, facts(), trace)
     except (ValueError, FactError) as error:
         return str(error)
+
+
+@st.cache_data(show_spinner=False, max_entries=200)
+def _bound(key: str, _scenario: Scenario) -> str:
+    try:
+        trace = _trace(_scenario.workload.trace.digest) if uses_trace(_scenario) else None
+        bound_s = _scenario.slo.tpot_ms * 1e-3
+        return largest_batch(_scenario, facts(), bound_s, trace).sentence
+    except (ValueError, FactError) as error:
+        return str(error)
+
+
+def bound(scenario: Scenario) -> str:
+    """Which batch keeps the SLO's TPOT by formula, or that none does and why."""
+    return _bound(canonical(scenario), scenario)
 
 
 def trace_has_time(digest: str) -> bool:

@@ -1,0 +1,53 @@
+"""The largest batch within a bound on TPOT, and what is said where none is."""
+
+import pytest
+
+from twin.lab.ask import scenario_named
+from twin.lab.library import load_facts
+from twin.lab.target import largest_batch
+from twin.model.shape import ModelError
+from twin.spec import with_overrides
+
+
+@pytest.fixture(scope="module")
+def facts():
+    return load_facts()
+
+
+@pytest.fixture(scope="module")
+def paper():
+    return scenario_named("paper-decode-50ms-4k")
+
+
+def test_the_batch_found_keeps_the_bound_and_one_more_a_die_does_not(facts, paper):
+    found = largest_batch(paper, facts, 0.05)
+    assert found.feasible and found.batch_tpot_s <= 0.05
+    assert 90 <= found.batch_per_npu <= 102  # published: 96 at 49.4 ms
+    again = largest_batch(paper, facts, found.batch_tpot_s * 0.9999)
+    assert again.batch_per_npu == found.batch_per_npu - 2
+
+
+def test_a_bound_below_the_smallest_batch_is_infeasible_and_says_what_binds(facts, paper):
+    found = largest_batch(paper, facts, 0.005)
+    assert not found.feasible and found.batch_per_npu == 0
+    assert 0.008 < found.best_tpot_s < 0.0149  # published: 14.9 ms at batch 8
+    assert found.binds == "reading weights"
+    assert "No batch keeps" in found.sentence and "reading weights" in found.sentence
+    assert 0.5 < sum(found.causes.values()) < 1.3  # soft roofs and barriers do not add up exactly
+
+
+def test_a_long_context_binds_on_the_attention_core(facts, paper):
+    long = with_overrides(paper, {"workload.input_tokens": 120_000})
+    assert largest_batch(long, facts, 0.001).binds == "the attention core"
+
+
+def test_faster_memory_allows_what_was_infeasible(facts, paper):
+    best = largest_batch(paper, facts, 0.001).best_tpot_s
+    other = with_overrides(paper, {"deployment.decode.mtp_acceptance": 0.95})
+    assert largest_batch(other, facts, 0.001).best_tpot_s < best
+    assert largest_batch(other, facts, best).feasible
+
+
+def test_what_decodes_nothing_has_no_answer(facts, paper):
+    with pytest.raises(ModelError, match="decodes nothing"):
+        largest_batch(with_overrides(paper, {"deployment.mode": "prefill_only"}), facts, 0.05)

@@ -1,4 +1,4 @@
-"""A made-up run whose experts drift and are rebalanced twice, in the columns the engine promises."""
+"""A made-up run with drifting experts and two rebalances, in the columns the engine promises."""
 
 from __future__ import annotations
 

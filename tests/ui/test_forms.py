@@ -50,7 +50,8 @@ def read(scenario, path):
 
 
 def test_every_field_has_exactly_one_place():
-    assert sorted([*PATHS, *ELSEWHERE]) == sorted(path for path, _ in declared())
+    every = {path.partition("[]")[0] for path, _ in declared()}  # a list is edited as a whole
+    assert sorted([*PATHS, *ELSEWHERE]) == sorted(every)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -93,6 +94,15 @@ def scenarios():
                 "workload.prefix": prefix,
                 "workload.trace.digest": "0" * 64,
                 "deployment.mode": mode,
+            },
+        )
+    for popularity, policy in (("power_law", "threshold"), ("skewed", "layer_budget")):
+        yield with_overrides(
+            Scenario(),
+            {
+                "experts.popularity": popularity,
+                "experts.topics": 2,
+                "experts.balancing.policy": policy,
             },
         )
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from twin.facts import Facts
 from twin.spec import Optimisations, Scenario, field_info, field_unit
+from twin.ui import experts_fields, faults_words
 
 WORKLOAD = {
     "Traffic": (
@@ -71,12 +72,8 @@ DEPLOYMENT = {
         "memory_pool.block_tokens",
         "memory_pool.plane",
     ),
-    "Experts": (
-        "experts.popularity",
-        "experts.skew",
-        "experts.redundant",
-        "experts.placement",
-    ),
+    "Experts": experts_fields.EXPERTS,
+    "Balancing": experts_fields.BALANCING,
     "Precision": (
         "deployment.precision.weights",
         "deployment.precision.attention",
@@ -85,6 +82,7 @@ DEPLOYMENT = {
         "deployment.communication.early_quantisation",
     ),
     "Optimisations": tuple(f"deployment.optimisations.{n}" for n in Optimisations.model_fields),
+    "What breaks": faults_words.RECOVERY,
 }
 SUPERNODE = {
     "Machine": (
@@ -106,7 +104,8 @@ SUPERNODE = {
 }
 # Words about the scenario, and what an upload fills in: shown, but not as a form's field.
 ELSEWHERE = (
-    "name", "question", "source", "workload.trace.name", "workload.trace.digest", "supernode.edits"
+    "name", "question", "source", "workload.trace.name", "workload.trace.digest", "supernode.edits",
+    "faults", *experts_fields.ELSEWHERE,
 )  # fmt: skip
 
 LABELS = {
@@ -156,10 +155,6 @@ LABELS = {
     "memory_pool.gb_per_node": "DRAM lent by a node",
     "memory_pool.block_tokens": "KV block",
     "memory_pool.plane": "Plane it is read over",
-    "experts.popularity": "Expert popularity",
-    "experts.skew": "Strength of the skew",
-    "experts.redundant": "Redundant experts",
-    "experts.placement": "Expert placement",
     "deployment.precision.weights": "Weights",
     "deployment.precision.kv": "KV cache format",
     "deployment.communication.fused": "Fused dispatch and combine",
@@ -173,7 +168,8 @@ LABELS = {
     "supernode.vpc_gb_per_s_per_node": "VPC of a node",
     "supernode.npus_per_node": "NPUs in a node",
     "supernode.cpus_per_node": "CPUs in a node",
-}
+} | experts_fields.LABELS
+LABELS |= faults_words.RECOVERY_LABELS
 CHOICES = {
     "closed_loop": "Closed loop",
     "uniform": "Uniform",
@@ -199,7 +195,8 @@ CHOICES_OF = {
     "workload.prefix": {"shared": "A popular prefix", "sessions": "Sessions"},
     "workload.arrivals": {"trace": "Recorded trace", "uniform": "Evenly spaced"},
     "supernode.scale_up": {"supernode": "The whole supernode", "node": "One node"},
-}
+} | experts_fields.CHOICES_OF
+CHOICES_OF |= faults_words.RECOVERY_CHOICES
 # Choices that are files of data/, by the folder they lie in.
 FILES = {"supernode.chip": "chips", "deployment.model": "models", "workload.lengths": "workloads"}
 STEPS = {
@@ -210,9 +207,8 @@ STEPS = {
     "deployment.prefill.npus_per_instance": 8,
     "deployment.colocated.npus_per_instance": 16,
     "memory_pool.block_tokens": 16,
-    "experts.redundant": 8,
     "workload.think_s": 1.0,
-}
+} | experts_fields.STEPS
 
 
 def _generated(s: Scenario) -> bool:
@@ -298,7 +294,6 @@ APPLIES: dict[str, tuple[Callable[[Scenario], bool], str]] = {
     "memory_pool.scope": (lambda s: s.memory_pool.enabled, "no blocks are kept"),
     "memory_pool.gb_per_node": (lambda s: s.memory_pool.enabled, "no blocks are kept"),
     "memory_pool.plane": (lambda s: s.memory_pool.enabled, "no blocks are kept"),
-    "experts.skew": (lambda s: s.experts.popularity == "skewed", "skewed popularity only"),
     "supernode.l1_uplinks": (
         lambda s: s.supernode.scale_up == "supernode",
         "UB ends at the node",
@@ -307,7 +302,7 @@ APPLIES: dict[str, tuple[Callable[[Scenario], bool], str]] = {
         lambda s: s.supernode.scale_up == "supernode",
         "UB ends at the node",
     ),
-}
+} | experts_fields.APPLIES
 
 
 def label(path: str) -> str:

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from twin.ui import charts, forms, session, tiles
+from twin.ui import charts, experts_upload, faults, forms, session, tiles
 from twin.ui.fields import DEPLOYMENT, sentence
 from twin.ui.toolbar import header
 
@@ -19,7 +19,12 @@ with form:
         "Group", list(DEPLOYMENT), default="Pools", required=True,
         label_visibility="collapsed", key="deployment-group", persist_state="session", wrap=True,
     )  # fmt: skip
-    forms.group(DEPLOYMENT[group])
+    if group == faults.GROUP:
+        faults.form()
+    else:
+        forms.group(DEPLOYMENT[group])
+    if group == "Experts" and session.value("experts.popularity") == "imported":
+        experts_upload.counts_upload()
 
 # 2) What it sustains when every slot is taken, by the formulas that a run uses too.
 with facts, st.container(border=True):

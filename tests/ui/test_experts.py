@@ -1,0 +1,334 @@
+"""The Experts page: figures as the tables say, missing ones in words, one click for the cost."""
+
+import numpy as np
+import polars as pl
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from tests.ui.experts_run import (
+    DIES,
+    HORIZON_S,
+    LAYERS,
+    MOVED_BYTES,
+    MOVES,
+    done_skewed,
+    expert_tables,
+    skewed,
+)
+from tests.ui.stored_runs import done, scenario
+from twin.lab import attribution
+from twin.lab.library import presets
+from twin.spec import canonical, with_overrides
+from twin.ui import charts_experts, experts, experts_ladder, session
+
+PRESETS = {p.key: p.scenario for p in presets()}
+
+
+@pytest.fixture(scope="module")
+def tables():
+    return expert_tables(skewed())
+
+
+def opened(app, run="", view="", page="experts"):
+    app.run().switch_page(f"twin/ui/pages/{page}.py")
+    if run:
+        app.query_params["run"] = run
+    if view:
+        app.session_state["experts-view"] = view
+    app.run()
+    assert not app.exception
+    return app
+
+
+def words(app):
+    every = [*app.markdown, *app.caption, *app.error, *app.warning, *app.info]
+    return " ".join(str(e.value) for e in every)
+
+
+def metrics(app):
+    return {m.label: m.value for m in app.metric}
+
+
+# Cutting tables.
+
+
+def test_moments_pair_the_two_sides_of_each_rebalance(tables):
+    found = experts.moments(tables["die_load"], "decode", 0)
+    assert [(m.name, m.number) for m in found] == [
+        ("start", 0), ("before", 1), ("after", 1), ("before", 2), ("after", 2), ("end", 0),
+    ]  # fmt: skip
+    before, after = experts.pair(found, found[2])
+    assert (before.t_s, after.t_s) == MOVES[0]
+    assert experts.pair(found, found[0]) is None
+
+
+def test_loads_written_down_by_another_pools_rebalance_do_not_hide_the_own_one(tables):
+    die_load = tables["die_load"]
+    early = die_load.filter(pl.col("moment") == "after").with_columns(pl.col("t_s") - 1.0)
+    twice = die_load.filter(pl.col("moment") == "before")
+    found = experts.moments(pl.concat([die_load, early, twice]), "decode", 0)
+    assert found == experts.moments(die_load, "decode", 0)
+
+
+def test_a_snapshot_has_a_mean_of_one_in_every_layer(tables):
+    die_load = tables["die_load"]
+    for at in experts.moments(die_load, "decode", 0):
+        snap = experts.snapshot(die_load, "decode", 0, at)
+        assert snap.load.shape == (LAYERS, DIES)
+        assert snap.load.mean(axis=1) == pytest.approx(np.ones(LAYERS))
+        assert (snap.hottest >= 1).all()
+
+
+def test_a_move_tells_its_bytes_its_time_and_its_slow_down(tables):
+    found = experts.moves(tables["events"], tables["instances"], "decode", 0)
+    assert [m.bytes for m in found] == [MOVED_BYTES] * 2
+    assert [(m.t_s, m.end_s) for m in found] == list(MOVES)
+    for move in found:
+        assert move.slow_down == pytest.approx(1.15, abs=0.02)
+        assert move.after_s == pytest.approx(move.before_s, rel=0.02)
+
+
+def test_the_moves_of_a_whole_pool_are_those_of_each_of_its_instances(tables):
+    events = tables["events"].with_columns(instance=pl.lit(None, pl.Int32))
+    assert len(experts.moves(events, None, "decode", 3)) == 2
+    assert experts.moves(events, None, "prefill", 0) == []
+    assert experts.moves(events, None, "decode", 0)[0].slow_down is None
+
+
+def test_node_traffic_keeps_its_bytes_and_hot_and_shared_dies_draw_more(tables):
+    load = np.ones((4, 6))
+    load[:, 0], load[:, 1] = 1.6, 0.4
+    snap = experts.Snapshot(np.arange(4), load, np.zeros((4, 6), int))
+    nodes, moved = experts.between_nodes(snap, np.array([7, 8, 9, 9, 9, 9, 10, 10]), 90.0, True, 8)
+    assert nodes.tolist() == [7, 8, 9, 10]
+    assert moved.sum() == pytest.approx(90)
+    sent, received = moved.sum(axis=1), moved.sum(axis=0)
+    assert received[0] > received[1]
+    assert (sent + received)[0] > (sent + received)[1]
+    # Nothing routed lies on the last node: it takes the ninth row, and all its dies' answers.
+    assert moved[0, 3] > 0
+    even = experts.Snapshot(np.arange(4), np.ones((4, 8)), np.zeros((4, 8), int))
+    _, alike = experts.between_nodes(even, np.repeat([0, 1], 4), 10.0, False, 8)
+    assert alike == pytest.approx(np.full((2, 2), 2.5))
+
+
+def test_the_same_question_with_even_experts_differs_in_nothing_else():
+    s = skewed()
+    even = experts.perfect(s)
+    assert even.experts.placement == "perfect"
+    assert even.experts.balancing.policy == "none"
+    assert even.experts.drift_s == s.experts.drift_s
+    assert even.model_copy(update={"experts": s.experts, "name": s.name}) == s
+    assert experts.is_even(even) and not experts.is_even(s)
+
+
+# Charts.
+
+
+def test_the_map_of_loads_has_one_fixed_scale_and_marks_copies(tables):
+    at = experts.moments(tables["die_load"], "decode", 0)[0]
+    snap = experts.snapshot(tables["die_load"], "decode", 0, at)
+    chart = charts_experts.die_map(snap.layers, snap.load, snap.replicas)
+    heat, marks = chart.figure.data
+    assert (heat.zmin, heat.zmax) == (0, charts_experts.LOAD_TOP)
+    assert len(marks.x) == (snap.replicas > 0).sum()
+    assert "hottest die over the mean" in chart.alt
+    many = charts_experts.die_map(snap.layers, snap.load, np.ones_like(snap.replicas))
+    assert len(many.figure.data) == 1
+
+
+def test_rebalances_and_shifts_are_marked_on_the_time_axis(tables):
+    run = skewed()
+    windows = pl.DataFrame(
+        {"t_s": np.arange(60.0) * 2, "window_s": np.full(60, 2.0), "tpot_s_mean": np.full(60, 0.04)}
+    )
+    chart = charts_experts.tpot(windows, tables["events"], 0.05, run.warmup_s)
+    names = {trace.name: len(trace.x) for trace in chart.figure.data}
+    assert names == {"TPOT mean": 60, "rebalance": 2, "shift": 1}
+    assert chart.figure.layout.yaxis.title.text == "TPOT, ms"
+    assert "2 rebalances" in chart.alt
+    over = charts_experts.hottest_over_time(tables["hottest"], tables["events"], HORIZON_S)
+    assert {"worst layer", "median layer"} <= {trace.name for trace in over.figure.data}
+
+
+def test_a_waterfall_starts_each_bar_where_the_last_one_ended():
+    parts = [("Benchmark", 100.0, 100.0, True), ("Lost", 60.0, -40.0, False),
+             ("Back", 75.0, 15.0, False)]  # fmt: skip
+    bar = charts_experts.waterfall(parts, "tokens/s per NPU").figure.data[0]
+    assert [(b, b + w) for b, w in zip(bar.base, bar.x, strict=True)] == [
+        (0, 100), (60, 100), (60, 75),
+    ]  # fmt: skip
+    assert "−40 (−40 %) → 60" in bar.customdata[1]
+
+
+def test_nothing_to_draw_is_said():
+    none = np.zeros((0, 0))
+    for chart in (
+        charts_experts.die_map(none, none, none),
+        charts_experts.node_matrix(np.zeros(0), none, ""),
+        charts_experts.waterfall([], ""),
+        charts_experts.hottest_over_time(pl.DataFrame(), pl.DataFrame(), 1.0),
+    ):
+        assert not chart.figure.data
+        assert chart.alt
+
+
+# The page.
+
+
+@pytest.mark.parametrize("view", ["Dies", "Layers", "Over time", "Between nodes"])
+def test_every_view_of_a_run_draws(app, store, view):
+    opened(app, done_skewed(store), view)
+    shown = metrics(app)
+    assert shown["Rebalances"] == "2"
+    assert "× mean" in shown["Hottest die, start"]
+    assert "GB" in shown["Weights moved"]
+    assert len(app.get("plotly_chart")) >= 1
+
+
+def test_the_slider_goes_through_the_moments(app, store):
+    opened(app, done_skewed(store))
+    slider = app.select_slider[0]
+    assert slider.options[0] == "Start · 0 s"
+    assert "After rebalance 2 · 82 s" in slider.options
+    slider.set_value(slider.options[2]).run()
+    assert not app.exception
+
+
+def test_a_run_of_an_earlier_engine_says_so_and_can_be_run_again(app, store):
+    opened(app, done(store, scenario("Old")))
+    assert "did not record the load of its experts" in words(app)
+    assert [b.label for b in app.button] == ["Run it again"]
+
+
+def test_without_moves_the_page_says_there_were_none(app, store):
+    run = done_skewed(store, without=("events", "instances", "traffic", "hottest"))
+    opened(app, run, "Over time")
+    assert "No expert was moved" in words(app)
+    app.session_state["experts-view"] = "Between nodes"
+    app.run()
+    assert "recorded no expert exchange" in words(app)
+
+
+# What imbalance costs.
+
+
+def test_the_cost_is_asked_for_once_and_then_shown(app, store, monkeypatch):
+    s = skewed()
+    run = done_skewed(store, s)
+    asked = []
+
+    def ask(question):
+        asked.append(question)
+        return done_skewed(store, question, faster=1.25)
+
+    monkeypatch.setattr(session, "run", ask)
+    opened(app, run, page="run")
+    assert "What expert imbalance costs" not in words(app)
+    app.button(key="ask-even").click().run()
+    assert asked == [experts.perfect(s)]
+    assert "What expert imbalance costs" in words(app)
+    shown = [m for m in app.metric if m.label == "TPOT mean"]
+    assert shown[-1].value == "+25.0 %"
+
+
+def test_a_stored_answer_is_found_again_and_even_experts_are_not_asked_about(app, store):
+    s = skewed()
+    run = done_skewed(store, s)
+    even = done_skewed(store, experts.perfect(s), faster=1.1)
+    opened(app, run, page="run")
+    assert "What expert imbalance costs" in words(app)
+    opened(app, even, page="run")
+    assert "What expert imbalance costs" not in words(app)
+    assert "ask-even" not in [b.key for b in app.button]
+
+
+# Benchmark versus deployment.
+
+
+def test_the_ladder_of_a_run_goes_from_even_to_unplaced_to_balanced():
+    s = PRESETS["canary-balanced"]
+    rungs = experts_ladder.rungs_of(canonical(s), s)
+    assert [r.key for r in rungs] == [
+        "benchmark", "lengths", "queueing", "acceptance", "experts", "static", "balancing",
+    ]  # fmt: skip
+    unplaced = rungs[4].scenario.experts
+    assert (unplaced.placement, unplaced.redundant) == ("round_robin", 0)
+    assert rungs[-1].scenario.experts == s.experts
+    quick = PRESETS["quickstart"]
+    assert experts_ladder.rungs_of(canonical(quick), quick)[-1].scenario.experts.balancing == (
+        s.experts.balancing
+    )
+
+
+def test_the_ladder_is_shown_from_stored_answers(app, store, monkeypatch):
+    sustains = {"lengths": 80, "queueing": 60, "acceptance": 55, "experts": 20, "static": 45,
+                "balancing": 50}  # fmt: skip
+    s = PRESETS["canary-balanced"]
+    rungs = experts_ladder.rungs_of(canonical(s), s)
+    limit = {r.scenario.experts: sustains.get(r.key, 100) for r in rungs}
+
+    def answer(question):
+        rate = question.workload.rate_req_per_s
+        closed = question.workload.arrivals == "closed_loop"
+        kept = closed or rate <= limit[question.experts]
+        return {"slo_attainment": float(kept), "decode_tokens_per_s_per_npu": 10.0 * rate,
+                "tpot_s_mean": 0.04, "ttft_s_p99": 0.5}  # fmt: skip
+
+    monkeypatch.setattr(experts_ladder, "answer", answer)
+    monkeypatch.setattr(session, "capacity", lambda scenario: _predicted(100.0))
+    monkeypatch.setattr(experts_ladder, "Prediction", _Predicted)
+    opened(app, done_skewed(store, s), "Benchmark versus deployment")
+    shown = metrics(app)
+    assert {"Benchmark", "Without balancing", "Placed once", "Balanced in the loop"} <= set(shown)
+    assert len(app.get("plotly_chart")) == 1
+    assert "climb" not in [b.key for b in app.button]
+
+
+class _Predicted:
+    def __init__(self, requests_per_s):
+        self.requests_per_s = requests_per_s
+
+
+def _predicted(rate):
+    return _Predicted(rate)
+
+
+def test_an_unanswered_ladder_asks_first(app, store, monkeypatch):
+    monkeypatch.setattr(session, "capacity", lambda scenario: _predicted(100.0))
+    monkeypatch.setattr(experts_ladder, "Prediction", _Predicted)
+    monkeypatch.setattr(experts_ladder, "answer", lambda question: None)
+    opened(app, done_skewed(store), "Benchmark versus deployment")
+    assert app.button(key="climb").label == "Find the parts"
+    trace = {"workload.arrivals": "trace", "workload.trace.digest": "0" * 64}
+    opened(app, done_skewed(store, with_overrides(skewed("Trace"), trace)),
+           "Benchmark versus deployment")  # fmt: skip
+    assert "no rate to look for" in words(app)
+    assert attribution.PROBES > 0
+
+
+# Counts of one's own.
+
+
+def upload_form() -> None:
+    """The script under test: the uploader alone."""
+    from twin.ui import experts_upload
+
+    experts_upload.counts_upload()
+
+
+def test_counts_of_ones_own_reach_the_draft_and_a_broken_file_is_one_sentence(store):
+    at = AppTest.from_function(upload_form).run()
+    at.file_uploader[0].upload("broken.csv", b"layer,expert\n1,2\n", "text/csv").run()
+    assert not at.exception
+    assert at.error[0].value.count(".") >= 1
+    rows = [f"{layer},{e},{1 + e % 7}" for layer in range(58) for e in range(256)]
+    text = "\n".join(["layer,expert,count", *rows])
+    at = AppTest.from_function(upload_form).run()
+    at.file_uploader[0].upload("mine.csv", text.encode(), "text/csv").run()
+    assert not at.error
+    at.button(key="use-counts").click().run()
+    draft = at.session_state["history"][-1]
+    assert draft.experts.popularity == "imported"
+    assert draft.experts.counts.name == "mine.csv"
+    assert store is None or draft.experts.counts.digest

@@ -1,0 +1,151 @@
+"""The form of what breaks: rows in and out of the draft, typical faults, wrong names refused."""
+
+import pytest
+
+from tests.ui.stored_runs import scenario
+from twin.hardware.fabric import build_fabric
+from twin.hardware.placement import place_instances
+from twin.ui import charts_playback, session
+from twin.ui.faults_rows import offered_names, typical, wrong
+
+
+@pytest.fixture
+def page(app):
+    at = app.run().switch_page("twin/ui/pages/deployment.py").run()
+    at.get_by_key("deployment-group").set_value("What breaks")
+    at.run()
+    assert not at.exception
+    return at
+
+
+def draft(at):
+    return at.session_state["history"][at.session_state["position"]]
+
+
+def widget(at, field, number=0):
+    return at.get_by_key(f"field:faults.{number}.{field}:{at.session_state['generation']}")
+
+
+def add(at, name="fault-add"):
+    at.get_by_key(name).click()
+    at.run()
+    assert not at.exception
+    return at
+
+
+def words(at):
+    return " ".join(str(e.value) for e in (*at.markdown, *at.caption))
+
+
+def machine():
+    s = scenario()
+    return s, build_fabric(s.supernode, session.facts())
+
+
+def test_without_faults_the_form_says_so_and_hides_the_reaction(page):
+    assert "Nothing breaks" in words(page)
+    assert "field:recovery.policy:0" not in [w.key for w in page.get("button_group")]
+
+
+def test_a_row_is_added_edited_duplicated_and_removed_and_undone(page):
+    add(page)
+    widget(page, "at_s").set_value(42.0)
+    page.run()
+    widget(page, "element").set_value("L2 3.12")
+    page.run()
+    widget(page, "kind").set_value("derate")
+    page.run()
+    widget(page, "factor").set_value(0.25)
+    page.run()
+    widget(page, "duration_s").set_value(10.0)
+    page.run()
+    [fault] = draft(page).faults
+    said = (fault.at_s, fault.element, fault.kind, fault.factor, fault.duration_s)
+    assert said == (42.0, "L2 3.12", "derate", 0.25, 10.0)
+    add(page, "fault-copy:0")
+    assert draft(page).faults == (fault, fault)
+    add(page, "fault-remove:1")
+    assert draft(page).faults == (fault,)
+    add(page, "undo")
+    assert draft(page).faults == (fault, fault)
+    add(page, "fault-none")
+    assert draft(page).faults == ()
+
+
+def test_a_wrong_name_is_one_sentence_and_the_draft_keeps_the_right_one(page):
+    add(page)
+    widget(page, "to").set_value("node 99")
+    page.run()
+    assert "node 99" in words(page)
+    assert "until then it stays the whole element" in words(page)
+    assert draft(page).faults[0].to == ""
+    widget(page, "to").set_value("")
+    page.run()
+    assert "until then" not in words(page)
+
+
+def test_only_what_computes_can_compute_slowly(page):
+    add(page)
+    widget(page, "element").set_value("L2 3.1")
+    page.run()
+    widget(page, "kind").set_value("slow")
+    page.run()
+    assert "no dies that could compute slowly" in words(page)
+    assert draft(page).faults[0].kind == "fail"
+
+
+def test_with_a_fault_the_reaction_can_be_chosen_and_names_its_source(page):
+    add(page)
+    policy = widget_of(page, "recovery.policy")
+    assert "arXiv" in policy.help
+    policy.set_value("restart")
+    page.run()
+    assert draft(page).recovery.policy == "restart"
+
+
+def widget_of(at, path):
+    return at.get_by_key(f"field:{path}:{at.session_state['generation']}")
+
+
+def test_a_fault_after_the_end_is_said(page):
+    add(page)
+    widget(page, "at_s").set_value(1e5)
+    page.run()
+    assert "After the end of the run" in words(page)
+
+
+def test_every_typical_fault_fits_the_machine_and_can_be_added(page):
+    s, fabric = machine()
+    offered = typical(s, fabric, place_instances(s, 2))
+    assert {"A node", "An L2 chip", "Sub-plane 3"} <= set(offered)
+    assert any("die of decode" in name for name in offered)
+    assert any("memory server" in name for name in offered)
+    for name, rows in offered.items():
+        before = len(draft(page).faults)
+        add(page, f"typical:{name}")
+        assert len(draft(page).faults) == before + len(rows)
+
+
+def test_a_machine_without_an_l2_chip_is_not_offered_one():
+    s = scenario(supernode__scale_up="node")
+    fabric = build_fabric(s.supernode, session.facts())
+    assert "An L2 chip" not in typical(s, fabric, place_instances(s, 2))
+
+
+def test_a_wrong_fault_has_one_sentence_and_a_right_one_none():
+    _, fabric = machine()
+    row = {"at_s": 1.0, "element": "node 3", "to": "", "kind": "fail", "factor": 0.5,
+           "duration_s": 0.0}  # fmt: skip
+    assert wrong(fabric, row) == ""
+    assert "no element is named" in wrong(fabric, row | {"element": "nobody"})
+    assert wrong(fabric, row | {"element": "node 3", "to": "node 40"})
+    assert not wrong(fabric, row | {"element": "L1 3.2", "to": "L2 2.1"})
+    assert {"node 3", "sub-plane 3", "die 3.0.1", "L2 3.12"} <= set(offered_names(fabric))
+
+
+def test_the_picture_names_every_fault():
+    s = scenario(faults=[{"at_s": 10.0, "element": "node 3"},
+                         {"at_s": 20.0, "element": "L2 3.1", "kind": "derate"}])  # fmt: skip
+    chart = charts_playback.faults(s.faults, s.horizon_s)
+    assert "node 3 at 10 s, to the end" in chart.alt
+    assert "L2 3.1" in chart.alt

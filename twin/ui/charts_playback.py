@@ -1,0 +1,110 @@
+"""Charts of what breaks: the faults of a scenario over its time, and a run's figures around them.
+
+Beside charts.py because that file is full; the same template and the same rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+import polars as pl
+
+from twin.spec import Fault
+from twin.ui import theme
+from twin.ui.charts import Chart, empty, figure, timeline
+from twin.ui.faults_words import KINDS
+
+FAULT = "#D03B2F"  # a thing out of service; 4.5:1 on white, 3.9:1 on the dark page
+COLOURS = {"fail": FAULT, "derate": theme.PLANE["rdma"], "slow": theme.ROLE["colocated"]}
+MOST = 40  # rows of a picture
+MARKS = {
+    "fault": ("✕", FAULT),
+    "rebalance": ("⇄", theme.ROLE["colocated"]),
+    "shift": ("≈", theme.PLANE["vpc"]),
+}
+
+
+def faults(events: Sequence[Fault], horizon_s: float, warmup_s: float = 0.0) -> Chart:
+    """A bar a fault from when it begins to when it is repaired, over the simulated time."""
+    seen = [e for e in events if e.at_s < horizon_s][:MOST]
+    if not seen:
+        return empty("Nothing breaks within the simulated time")
+    fig = figure(height=80 + 24 * len(seen))
+    ends = [min(horizon_s, e.at_s + e.duration_s) if e.duration_s else horizon_s for e in seen]
+    names = [f"{k + 1}  {e.element}" + (f" - {e.to}" if e.to else "") for k, e in enumerate(seen)]
+    for kind, word in KINDS.items():
+        rows = [k for k, e in enumerate(seen) if e.kind == kind]
+        if rows:
+            fig.add_bar(
+                y=[names[k] for k in rows], base=[seen[k].at_s for k in rows],
+                x=[max(ends[k] - seen[k].at_s, 0.004 * horizon_s) for k in rows],
+                orientation="h", name=word, marker={"color": COLOURS[kind], "line_width": 0},
+                customdata=[_lasts(seen[k]) for k in rows],
+                hovertemplate="%{y}: from %{base:,.6~g} s, %{customdata}<extra></extra>",
+            )  # fmt: skip
+    _warm_up(fig, warmup_s)
+    fig.update_layout(barmode="overlay", hovermode="closest", bargap=0.35, showlegend=True)
+    fig.update_xaxes(title_text="simulated time (s)", range=[0, horizon_s], showgrid=True)
+    fig.update_yaxes(
+        autorange="reversed", nticks=len(seen), categoryorder="array", categoryarray=names
+    )
+    told = "; ".join(f"{e.element} at {e.at_s:g} s, {_lasts(e)}" for e in seen[:5])
+    return Chart(fig, f"{len(seen)} faults over {horizon_s:g} s. {told}.")
+
+
+def _lasts(fault: Fault) -> str:
+    return f"for {fault.duration_s:g} s" if fault.duration_s else "to the end"
+
+
+def _warm_up(fig: go.Figure, warmup_s: float) -> None:
+    if warmup_s > 0:
+        fig.add_vrect(
+            x0=0, x1=warmup_s, fillcolor=theme.OTHER, opacity=0.12, line_width=0, layer="below",
+            annotation_text="warm-up", annotation_position="bottom left",
+            annotation_font={"size": 11, "color": theme.OTHER},
+        )  # fmt: skip
+
+
+def rates(windows: pl.DataFrame, events: pl.DataFrame, warmup_s: float, column: str) -> Chart:
+    """Output or input tokens per second over time, with what happened marked."""
+    word = column.partition("_")[0]
+    columns = {column: (word, theme.ROLE["decode" if word == "output" else "prefill"])}
+    chart = timeline(windows, columns, f"{word} tokens/s", warmup_s=warmup_s)
+    return marked(chart, windows, events)
+
+
+def delays(windows: pl.DataFrame, events: pl.DataFrame, warmup_s: float) -> Chart:
+    """Mean time to first token over time, with what happened marked."""
+    columns = {"ttft_s_mean": ("TTFT", theme.ROLE["prefill"])}
+    return marked(timeline(windows, columns, "s", warmup_s=warmup_s), windows, events)
+
+
+def marked(chart: Chart, windows: pl.DataFrame, events: pl.DataFrame) -> Chart:
+    """The chart with lines at what happened and a shade while an instance was out of service."""
+    end_s = float(windows["t_s"].max() or 0.0)  # type: ignore[arg-type]
+    factor = 1.0 if end_s <= 900 else 1 / 60 if end_s <= 3 * 3600 else 1 / 3600
+    free = -1.0
+    for row in events.sort("t_s").head(10 * MOST).iter_rows(named=True):
+        if row["kind"] == "instance_down":
+            until = end_s if row["end_s"] is None else row["end_s"]
+            chart.figure.add_vrect(
+                x0=row["t_s"] * factor, x1=until * factor, fillcolor=FAULT, opacity=0.1,
+                line_width=0, layer="below",
+            )  # fmt: skip
+        elif row["kind"] in MARKS:
+            _mark(chart.figure, row, factor, named=row["t_s"] >= free)
+            free = max(free, row["t_s"] + 0.04 * end_s)
+    kinds = events["kind"].value_counts().sort("kind").iter_rows()
+    told = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in kinds)
+    return Chart(chart.figure, f"{chart.alt} Marked: {told}.")
+
+
+def _mark(fig: go.Figure, row: Mapping[str, Any], factor: float, *, named: bool) -> None:
+    sign, colour = MARKS[row["kind"]]
+    fig.add_vline(
+        x=row["t_s"] * factor, line={"color": colour, "width": 1.4},
+        annotation_text=sign if named else "", annotation_position="top",
+        annotation_font={"size": 13, "color": colour},
+    )  # fmt: skip

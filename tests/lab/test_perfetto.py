@@ -16,13 +16,13 @@ from tests.metrics.test_resilience import events
 from twin.engine.build import build_world
 from twin.engine.clock import steps_in
 from twin.engine.loop import advance
+from twin.engine.machine import Machine
 from twin.engine.setup import set_up
-from twin.engine.world import by_reference
 from twin.lab.library import load_facts
 from twin.lab.perfetto import TraceError, stream_plans, write_trace
 from twin.lab.perfetto.spans import decode_spans, merged, prefill_spans
 from twin.lab.perfetto.streams import Piece, StreamPlan, _pipeline, passes
-from twin.model.prefill import pipeline_s
+from twin.model.overlap import pipeline_s
 
 MODES = ("disaggregated", "colocated", "prefill_only", "decode_only")
 
@@ -76,12 +76,12 @@ def test_every_finish_within_a_busy_time_is_the_end_of_an_iteration():
 def watched(scenario):
     """The engine's own iterations and batches, seen by looking after every step: their ends."""
     setup = set_up(scenario, load_facts(), None)
-    world = build_world(setup)
-    reference, cursor = by_reference(world), np.zeros(1, np.int64)
+    machine = Machine(setup, load_facts(), build_world(setup))
+    world, cursor = machine.world, np.zeros(1, np.int64)
     found = {("decode", d): set() for d in range(world.decode.running.size)}
     found |= {("prefill", p): set() for p in range(world.prefill.running.size)}
     for k in range(steps_in(scenario.horizon_s, scenario.step_s)):
-        advance(reference, cursor, k, k + 1)
+        advance(machine.shared, cursor, k, k + 1)
         for role, state in (("decode", world.decode), ("prefill", world.prefill)):
             for i in range(state.running.size):
                 if state.running[i]:
@@ -243,11 +243,17 @@ def test_in_sequence_there_are_no_streams():
     assert stream_plans(answer.scenario, load_facts(), answer.tables) == {}
 
 
+def pipeline(before, sent, experts, answered):
+    return _pipeline(
+        (("attention_core", 0.75 * before), ("gate", 0.25 * before)),
+        (("dispatch", sent),),
+        (("experts", experts),),
+        (("combine", answered),),
+    )
+
+
 def test_a_stream_never_does_two_things_and_a_microbatch_never_overtakes_itself():
-    each = dict.fromkeys(
-        ("attention_input", "all_gather", "attention_core", "all_to_all", "o_proj", "gate"), 1.0
-    ) | {"dispatch": 4.0, "experts": 5.0, "combine": 7.0}
-    plan = StreamPlan(("cores", "copy engine"), 9, 0.1, 0.9, _pipeline(each))
+    plan = StreamPlan(("cores", "copy engine"), 9, 0.1, 0.9, pipeline(6.0, 4.0, 5.0, 7.0))
     found = list(passes(plan))
     for stream in (0, 1):
         spans = sorted((low, high) for s, _, _, low, high, _ in found if s == stream)
@@ -258,13 +264,11 @@ def test_a_stream_never_does_two_things_and_a_microbatch_never_overtakes_itself(
     assert min(f[3] for f in found) >= 0.1 and max(f[4] for f in found) <= 0.9 + 1e-9
 
 
-def test_the_pipeline_keeps_the_pace_of_the_model():
-    each = dict.fromkeys(
-        ("attention_input", "all_gather", "attention_core", "all_to_all", "o_proj", "gate"), 0.5
-    ) | {"dispatch": 4.0, "experts": 2.0, "combine": 3.0}
-    pieces = _pipeline(each)
+@pytest.mark.parametrize("parts", [(3, 4, 2, 3), (9, 1, 5, 1), (1, 6, 1, 7), (2, 2, 2, 2)])
+def test_the_pipeline_keeps_the_pace_of_the_model(parts):
+    pieces = pipeline(*map(float, parts))
     cores = sum(p.high - p.low for p in pieces if p.stream == 0)
-    assert 2 * (3.0 + 2.0) / cores == pytest.approx(pipeline_s(3.0, 4.0, 2.0, 3.0))
+    assert 2 * (parts[0] + parts[2]) / cores == pytest.approx(pipeline_s(*map(float, parts)))
     assert all(isinstance(p, Piece) for p in pieces)
 
 

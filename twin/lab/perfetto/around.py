@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import polars as pl
@@ -60,11 +60,15 @@ def happenings(
 
 
 def counters(
-    tables: Tables, instances: Iterable[Instance], begin_s: float, end_s: float
+    tables: Tables, instances: Sequence[Instance], begin_s: float, end_s: float, most: int
 ) -> Iterator[list[Event]]:
-    """Means of every window that touches the span, run by run and instance by instance."""
+    """Means of the windows that touch the span, of the run and of every instance.
+
+    Where that would be more than `most` events, every so-many-th window only.
+    """
+    most = max(1, most // (len(WINDOW_COUNTERS) + len(INSTANCE_COUNTERS) * len(instances)))
     for name, columns in WINDOW_COUNTERS.items():
-        yield _counted(Track(RUN), name, tables["windows"], columns, begin_s, end_s)
+        yield _counted(Track(RUN), name, tables["windows"], columns, (begin_s, end_s), most)
     own = tables.get("instances")
     if own is None:
         return
@@ -72,18 +76,23 @@ def counters(
         mine = (pl.col("role") == one.role) & (pl.col("instance") == one.index)
         rows = own.filter(mine).sort("t_s")
         for name, columns in INSTANCE_COUNTERS.items():
-            yield _counted(Track(one.pid), name, rows, columns, begin_s, end_s)
+            yield _counted(Track(one.pid), name, rows, columns, (begin_s, end_s), most)
 
 
 def _counted(
-    track: Track, name: str, rows: pl.DataFrame, columns: Iterable[str], begin_s: float,
-    end_s: float,
-) -> list[Event]:  # fmt: skip
+    track: Track,
+    name: str,
+    rows: pl.DataFrame,
+    columns: Iterable[str],
+    span_s: tuple[float, float],
+    most: int,
+) -> list[Event]:
     """One counter with a series per column; a window in which nothing is known is left out."""
+    begin_s, end_s = span_s
     present = [c for c in columns if c in rows.columns]
     touching = rows.filter((pl.col("t_s") < end_s) & (pl.col("t_s") + pl.col("window_s") > begin_s))
     found = []
-    for row in touching.iter_rows(named=True):
+    for row in touching.gather_every(-(-max(touching.height, 1) // most)).iter_rows(named=True):
         args = {c: float(row[c]) for c in present if row[c] is not None and np.isfinite(row[c])}
         if args:
             found.append(track.event("C", name, ns(max(row["t_s"], begin_s)), args=args))

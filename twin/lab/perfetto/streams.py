@@ -111,7 +111,8 @@ def _decode_plan(p: np.ndarray, dies: int, tables: Tables) -> StreamPlan | None:
     plain += moe_s(p, q.SEQUENCE, tokens, tokens * count, count, hot)
     if p[q.MICROBATCH] == 2.0 and plain <= split:
         return None
-    half = 0.5 * tokens
+    begin, end = _decode_section(p, mine, its, dies, hot, split)
+    layers, half = int(p[q.MOE_LAYERS]), 0.5 * tokens
     attention: Operators = (
         ("mla_prolog", prolog_s(p, m, half)),
         ("attention_core", p[m + q.CORE_FIXED] + 0.5 * p[m + q.CORE_CONTEXT] * its),
@@ -119,14 +120,20 @@ def _decode_plan(p: np.ndarray, dies: int, tables: Tables) -> StreamPlan | None:
     )
     parts = moe_parts(p, m, half, half * count, count, hot)
     moe: Operators = tuple(zip(("gate", "dispatch", "experts", "combine"), parts, strict=True))
-    names = ("attention", "MoE")
-    if p[q.HIDES] > 0.0:
-        names = ("computing", "communication")
-        attention = (*attention, moe[0], moe[2])
-        moe = (moe[1], moe[3])
-    begin, end = _decode_section(p, mine, its, dies, hot, split)
-    pieces = _in_turn(attention, moe)
-    return StreamPlan(names, int(p[q.MOE_LAYERS]), begin, end, pieces)
+    if p[q.HIDES] == 0.0:
+        pieces = _in_turn(attention, moe)
+        return StreamPlan(("attention", "MoE"), layers, begin, end, pieces)
+    # What an exchange takes beside its bytes, the cores are busy with (model.decode).
+    gate, dispatch, experts, combine = parts
+    sends = p[m + q.DISPATCH_FIXED] + p[m + q.DISPATCH_MESSAGE] * half
+    back = p[m + q.COMBINE_FIXED]
+    pieces = _pipeline(
+        (*attention, ("gate", gate), ("dispatch", sends)),
+        (("dispatch", dispatch - sends),),
+        (("experts", experts), ("combine", back)),
+        (("combine", combine - back),),
+    )
+    return StreamPlan(("computing", "communication"), layers, begin, end, pieces)
 
 
 def _in_turn(one: Operators, other: Operators) -> tuple[Piece, ...]:
@@ -174,7 +181,12 @@ def _prefill_plan(p: np.ndarray, dies: int, tables: Tables, warmup_s: float) -> 
     each = dict(zip(q.PREFILL_OPERATORS, operators / p[q.F_MOE_LAYERS], strict=True))
     for name in (*ATTENTION, "experts"):
         each[name] /= p[q.F_COMPUTE_SHARE]
-    pieces = _pipeline(each)
+    pieces = _pipeline(
+        tuple((name, each[name]) for name in ATTENTION),
+        (("dispatch", each["dispatch"]),),
+        (("experts", each["experts"]),),
+        (("combine", each["combine"]),),
+    )
     # Dense layers before, head after: as many layers' worth as there are dense ones.
     dense = float(p[q.F_DENSE_LAYERS]) / (float(p[q.F_MOE_LAYERS]) + float(p[q.F_DENSE_LAYERS]))
     return StreamPlan(("cores", "copy engine"), int(p[q.F_MOE_LAYERS]), dense, 1.0, pieces)
@@ -189,15 +201,11 @@ def _mean_batch(tables: Tables, warmup_s: float) -> float:
     return tokens / batches if batches > 0 else 0.0
 
 
-def _pipeline(each: Mapping[str, float]) -> tuple[Piece, ...]:
-    """One layer once the pipeline repeats itself: the recursion of `model.prefill.pipeline_s`."""
-    before = tuple((name, each[name]) for name in ATTENTION)
-    work = {
-        "before": before,
-        "sent": (("dispatch", each["dispatch"]),),
-        "experts": (("experts", each["experts"]),),
-        "answered": (("combine", each["combine"]),),
-    }
+def _pipeline(
+    before: Operators, sent: Operators, experts: Operators, answered: Operators
+) -> tuple[Piece, ...]:
+    """One layer once the pipeline repeats itself: the recursion of `model.overlap.pipeline_s`."""
+    work = {"before": before, "sent": sent, "experts": experts, "answered": answered}
     long = {name: sum(t for _, t in part) for name, part in work.items()}
     ready = [0.0, 0.0]  # when each microbatch may begin a layer
     free = [0.0, 0.0]  # when cores and copy engine are

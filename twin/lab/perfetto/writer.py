@@ -12,7 +12,7 @@ import gzip
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -41,7 +41,8 @@ from twin.spec import Scenario
 SPAN_S = 2.0  # how much of a run is written unless asked otherwise
 MOST_EVENTS = 200_000
 
-ROOM_FOR_WORK = 0.6  # of the events at most; the rest is for requests and streams
+ROOM_FOR_COUNTERS = 0.2  # of all events, at most
+ROOM_FOR_WORK = 0.7  # of what is left then; the rest is for requests and streams
 
 Tables = Mapping[str, pl.DataFrame]
 
@@ -112,9 +113,12 @@ def write_trace(
     with _opened(to) as file:
         sink = _Events(file, most_events)
         sink.open(run, begin_s, end_s)
-        instances, cut = _instances(run.tables, begin_s, end_s, most_events)
+        instances = _instances(run.tables)
+        for group in _around(run.tables, instances, begin_s, end_s, most_events, streams or {}):
+            sink.put(group)
+        instances, cut = _at_work(run.tables, instances, begin_s, end_s, sink.room)
         sink.left_out += cut
-        for group in _groups(run.tables, instances, begin_s, end_s, streams or {}):
+        for group in _work_and_requests(run.tables, instances, begin_s, end_s, streams or {}):
             sink.put(group)
         return sink.close(begin_s, end_s)
 
@@ -205,17 +209,29 @@ def _json(value: object) -> str:
     return json.dumps(value, allow_nan=False, separators=(",", ":"))
 
 
-def _groups(
+def _around(
+    tables: Tables,
+    instances: Sequence[Instance],
+    begin_s: float,
+    end_s: float,
+    most_events: int,
+    streams: Mapping[str, StreamPlan],
+) -> Iterator[list[Event]]:
+    """Names, what happened, and how full everything was."""
+    yield from _names(instances, streams)
+    yield from happenings(tables, instances, begin_s, end_s)
+    most = int(ROOM_FOR_COUNTERS * most_events)
+    yield from counters(tables, instances, begin_s, end_s, most)
+
+
+def _work_and_requests(
     tables: Tables,
     instances: Sequence[Instance],
     begin_s: float,
     end_s: float,
     streams: Mapping[str, StreamPlan],
 ) -> Iterator[list[Event]]:
-    """Everything there is to write, the dearest last; groups are written whole or not at all."""
-    yield from _names(instances, streams)
-    yield from happenings(tables, instances, begin_s, end_s)
-    yield from counters(tables, instances, begin_s, end_s)
+    """What instances did and whom they served, the dearest last."""
     for one in instances:
         yield from _work(tables, one)
     yield from flows(tables, instances, begin_s, end_s)
@@ -226,24 +242,29 @@ def _groups(
                 yield _in_streams(one, span, streams[one.role])
 
 
-def _instances(
-    tables: Tables, begin_s: float, end_s: float, most_events: int
-) -> tuple[list[Instance], int]:
-    """Every instance with its slices, prefill first, and for how many events no room is left.
-
-    Slices are cut here and not while writing, so that no arrow points at one that is missing.
-    """
+def _instances(tables: Tables) -> list[Instance]:
+    """Every instance, prefill first, not yet at work."""
     order = {"prefill": 0, "decode": 1, "colocated": 2}
     rows: list[tuple[str, int]] = tables["ranks"].select("role", "instance").unique().rows()
     rows = sorted(rows, key=lambda row: (order.get(row[0], 9), row[1]))
+    return [Instance(role, index, FIRST_INSTANCE + k) for k, (role, index) in enumerate(rows)]
+
+
+def _at_work(
+    tables: Tables, instances: Sequence[Instance], begin_s: float, end_s: float, room: int
+) -> tuple[list[Instance], int]:
+    """The instances with their slices, and for how many events of them there is no room.
+
+    Slices are cut here and not while writing, so that no arrow points at one that is missing.
+    """
     # An iteration and its operators.
     events = 1 + max((part.height for part in tables["operators"].partition_by("phase")), default=0)
-    most = max(1, int(ROOM_FOR_WORK * most_events / events / max(len(rows), 1)))
+    most = int(ROOM_FOR_WORK * room / events / max(len(instances), 1))
     found, cut = [], 0
-    for k, (role, index) in enumerate(rows):
-        spans = _spans(tables, role, index, begin_s, end_s)
+    for one in instances:
+        spans = _spans(tables, one.role, one.index, begin_s, end_s)
         cut += events * max(0, len(spans) - most)
-        found.append(Instance(role, index, FIRST_INSTANCE + k, spans[:most]))
+        found.append(replace(one, spans=spans[:most]))
     return found, cut
 
 

@@ -7,13 +7,17 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import polars as pl
 
+from twin.engine.agenda import Agenda
+from twin.engine.balancing import Balance
 from twin.engine.build import build_world
 from twin.engine.clock import steps_in
 from twin.engine.loop import advance
+from twin.engine.machine import Machine
+from twin.engine.recorder import tables
 from twin.engine.setup import Setup, set_up
 from twin.engine.simulate import Run, simulate
-from twin.engine.reference import by_reference
 from twin.engine.world import World
 from twin.facts import Facts
 from twin.hardware.fabric import build_fabric
@@ -71,11 +75,25 @@ def end_of(
     scenario: Scenario, facts: Facts | None = None, trace: TraceTable | None = None
 ) -> tuple[Setup, World]:
     """The set-up and the world at the horizon, for tests that look inside."""
-    setup = set_up(scenario, facts or load_facts(), trace)
-    world = build_world(setup)
+    setup, machine = machine_at_end(scenario, facts, trace)
+    return setup, machine.world
+
+
+def machine_at_end(
+    scenario: Scenario, facts: Facts | None = None, trace: TraceTable | None = None
+) -> tuple[Setup, Machine]:
+    """The set-up and the machine at the horizon; nothing breaks and nobody rebalances."""
+    facts = facts or load_facts()
+    setup = set_up(scenario, facts, trace)
+    machine = Machine(setup, facts, build_world(setup))
     steps = steps_in(scenario.horizon_s, scenario.step_s)
-    advance(by_reference(world), np.zeros(1, np.int64), 0, steps)
-    return setup, world
+    advance(machine.shared, np.zeros(1, np.int64), 0, steps)
+    return setup, machine
+
+
+def tables_of(setup: Setup, machine: Machine) -> dict[str, pl.DataFrame]:
+    """The tables of a machine at its horizon."""
+    return tables(setup, machine, Balance(machine, Agenda(setup.scenario.step_s), []), [])
 
 
 def facts_with(changes: dict[str, Any]) -> Facts:

@@ -6,14 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.engine.small import facts_with_kv_space, small
+from tests.engine.small import facts_with_kv_space, machine_at_end, small, tables_of
 from twin.engine import invariants
 from twin.engine import world as w
-from twin.engine.build import build_world
-from twin.engine.clock import steps_in
-from twin.engine.loop import advance
-from twin.engine.recorder import tables
-from twin.engine.setup import set_up
 
 # A run that ends in the middle of everything.
 CROWDED = small(
@@ -31,10 +26,7 @@ CROWDED = small(
 
 @pytest.fixture
 def state():
-    setup = set_up(CROWDED, facts_with_kv_space(CROWDED, 9000), None)
-    world = build_world(setup)
-    advance(w.by_reference(world), np.zeros(1, np.int64), 0, steps_in(2.0, CROWDED.step_s))
-    return setup, world
+    return machine_at_end(CROWDED, facts_with_kv_space(CROWDED, 9000))
 
 
 def running(world):
@@ -84,7 +76,6 @@ CHECKS = {
     invariants.little: stamp_too_late,
     invariants.busy_within_time: work_after_the_end,
     invariants.bytes_conserved: receive_what_was_not_sent,
-    invariants.kv_space: hold_more_than_fits,
     invariants.pool_consistent: forget_a_block,
     invariants.work_conserving: stand_idle,
     invariants.tokens_conserved: book_a_token_more,
@@ -93,20 +84,23 @@ CHECKS = {
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda c: c.__name__)
 def test_a_check_holds_until_its_law_is_broken(state, check):
-    _, world = state
+    world = state[1].world
     assert check(world).ok, check(world)
     CHECKS[check](world)
     broken = check(world)
     assert not broken.ok and any(c.isdigit() for c in broken.detail)
 
 
-def test_slots_are_checked_too(state):
-    two_in_a_slot(state[1])
-    assert not invariants.kv_space(state[1]).ok
+@pytest.mark.parametrize("fault", [hold_more_than_fits, two_in_a_slot])
+def test_kv_space_and_slots_are_checked(state, fault):
+    setup, machine = state
+    assert invariants.kv_space(setup, machine.world).ok
+    fault(machine.world)
+    assert not invariants.kv_space(setup, machine.world).ok
 
 
 def test_stamps_out_of_order_or_missing_are_found(state):
-    rows = tables(*state)["requests"]
+    rows = tables_of(*state)["requests"]
     assert invariants.causal(rows).ok
     early = pl.col("finish_s") - 100.0
     gap = pl.when(pl.col("finish_s").is_not_null()).then(None).otherwise(pl.col("routed_s"))
@@ -115,7 +109,7 @@ def test_stamps_out_of_order_or_missing_are_found(state):
 
 
 def test_a_plane_above_its_capacity_is_found(state):
-    windows = tables(*state)["windows"]
+    windows = tables_of(*state)["windows"]
     assert invariants.within_capacity(windows).ok
     above = windows.with_columns(rdma_utilisation=pl.lit(1.01))
     assert not invariants.within_capacity(above).ok
@@ -123,7 +117,7 @@ def test_a_plane_above_its_capacity_is_found(state):
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1e-3])
 def test_one_bad_figure_anywhere_is_found(state, bad):
-    found = tables(*state)
+    found = tables_of(*state)
     assert invariants.finite(found).ok
     links = found["links"].with_columns(bytes=pl.lit(bad))
     assert not invariants.finite(found | {"links": links}).ok
@@ -138,7 +132,7 @@ def test_expert_load_that_does_not_add_up_is_found(state):
 
 
 def test_the_crowded_world_is_crowded(state):
-    _, world = state
+    world = state[1].world
     c = world.record.counters
     assert c[w.PREEMPTED] > 10 and c[w.FINISHED_DECODE] > 10
     assert c[w.FRONTED] > c[w.ROUTED] and world.decode.requests.sum() > 10

@@ -10,6 +10,7 @@ import pytest
 from tests.engine.small import end_of, facts_with_kv_space, small
 from twin.engine import world as w
 from twin.engine.simulate import simulate
+from twin.hardware.routes import pool_read
 from twin.lab.library import load_facts
 from twin.model.decode import DECODE_OPERATORS, decode_iteration_s
 from twin.model.prefill import PREFILL_OPERATORS, prefill_batch_s
@@ -44,8 +45,8 @@ def decoded(world, instance):
             requests[r.rank[i] % n] += 1
             context[r.rank[i] % n] += r.input_tokens[i] + out
         now += decode_iteration_s(
-            costs.decode, requests, context, 0, n, costs.decode_hot_tokens,
-            costs.decode_hot_factor, np.zeros(len(DECODE_OPERATORS)),
+            costs.decode[instance], requests, context, 0, n, costs.decode_hot_tokens,
+            costs.decode_hot_factor[instance], np.zeros(len(DECODE_OPERATORS)),
         )  # fmt: skip
         if now > s.horizon_s:
             break
@@ -94,8 +95,8 @@ def prefilled(world, instance):
         if s.data_parallel_attention:
             die_tokens, die_pairs = dies.max(axis=0)
         now += prefill_batch_s(
-            costs.prefill, tokens, pairs, die_tokens, die_pairs, costs.prefill_hot_tokens,
-            costs.prefill_hot_factor, np.zeros(len(PREFILL_OPERATORS)),
+            costs.prefill[instance], tokens, pairs, die_tokens, die_pairs, costs.prefill_hot_tokens,
+            costs.prefill_hot_factor[instance], np.zeros(len(PREFILL_OPERATORS)),
         )  # fmt: skip
         for i, take in batch.items():
             done[i] += take
@@ -148,9 +149,8 @@ def test_hits_are_fetched_before_the_rest_is_computed():
     moved = hits[1:].sum() * s.kv_bytes_per_token
     assert world.prefill.fetched_bytes[0] == pytest.approx(moved)
     took = (r.prefill_end_s - r.prefill_start_s)[:8]
-    fetch_s = (
-        s.fetch_latency_s + hits[1] * s.kv_bytes_per_token / world.prefill.fetch_bytes_per_s[0]
-    )
+    rate = pool_read(setup.fabric, range(setup.instances[0].dies)).bytes_per_s
+    fetch_s = s.fetch_latency_s + hits[1] * s.kv_bytes_per_token / rate
     assert took[1:] == pytest.approx(np.full(7, took[1]), abs=1e-9)
     assert took[1] > fetch_s
 

@@ -4,8 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.engine.small import MODES, end_of, run, small
-from twin.engine.recorder import tables
+from tests.engine.small import MODES, end_of, machine_at_end, run, small, tables_of
 
 BUSY = {
     "workload.prefix": "shared",
@@ -99,7 +98,8 @@ def test_what_never_happened_is_null_not_a_number():
 
 
 def test_the_tables_know_no_request_that_never_arrived():
-    setup, world = end_of(small({"workload.arrivals": "closed_loop", "workload.concurrency": 7}))
-    found = tables(setup, world)
+    loop = small({"workload.arrivals": "closed_loop", "workload.concurrency": 7})
+    setup, machine = machine_at_end(loop)
+    found = tables_of(setup, machine)
     assert found["requests"].height < len(setup.requests)
     assert found["requests"]["arrival_s"].is_finite().all()

@@ -15,9 +15,9 @@ from twin.engine.build import build_world
 from twin.engine.clock import steps_in
 from twin.engine.lists import append
 from twin.engine.phases.kv_transfer import kv_transfer
+from twin.engine.reference import by_reference
 from twin.engine.setup import set_up
 from twin.engine.simulate import simulate
-from twin.engine.world import by_reference
 from twin.hardware.fabric import build_fabric
 from twin.hardware.routes import nic
 from twin.lab.library import load_facts
@@ -243,7 +243,8 @@ def transfers(start_s, tokens, token_s=1.0, step_s=1.0):
         recorded([0.0] * n, list(tokens), [2] * n),
     )
     world = build_world(setup)
-    world.transfer.capacity[:] = world.settings.kv_bytes_per_token / token_s
+    world.transfer.granted[:] = world.settings.kv_bytes_per_token / token_s
+    world.transfer.capacity[:] = world.transfer.granted
     request, state = world.request, world.transfer
     request.ready_s[:] = start_s
     request.rank[:] = 3

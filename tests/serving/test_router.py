@@ -9,17 +9,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twin.serving import router
-from twin.serving.router import ROUTERS, choose_instance, roomiest_rank
+from twin.serving.router import NOBODY, ROUTERS, choose_instance, roomiest_rank
 
 loads = st.lists(st.integers(0, 100_000), min_size=1, max_size=12)
 draws = st.floats(0, 1, exclude_min=True, exclude_max=True)
-SEES = {"policy", "routed", "queued_tokens", "hit_tokens", "session", "draw_a", "draw_b"}
+SEES = {"policy", "routed", "opened", "queued_tokens", "hit_tokens", "session", "draw_a", "draw_b"}
 
 
-def choose(name, queued, hits=None, routed=0, session=0, a=0.5, b=0.5):
+def choose(name, queued, hits=None, routed=0, session=0, a=0.5, b=0.5, opened=None):
     queued = np.array(queued, np.int64)
     hits = np.zeros(queued.size, np.int64) if hits is None else np.array(hits, np.int64)
-    return choose_instance(ROUTERS[name], routed, queued, hits, session, a, b)
+    opened = np.ones(queued.size, np.int8) if opened is None else np.array(opened, np.int8)
+    return choose_instance(ROUTERS[name], routed, opened, queued, hits, session, a, b)
+
+
+@pytest.mark.parametrize("name", ROUTERS)
+@settings(max_examples=40, derandomize=True, deadline=None)
+@given(data=st.data())
+def test_no_router_names_an_instance_out_of_service(name, data):
+    queued = data.draw(loads)
+    opened = data.draw(st.lists(st.booleans(), min_size=len(queued), max_size=len(queued)))
+    chosen = choose(
+        name, queued, routed=data.draw(st.integers(0, 50)), session=data.draw(st.integers(0, 99)),
+        a=data.draw(draws), b=data.draw(draws), opened=opened,
+    )  # fmt: skip
+    assert opened[chosen] if any(opened) else chosen == NOBODY
 
 
 @pytest.mark.parametrize("name", ROUTERS)
@@ -38,7 +52,8 @@ def test_every_router_names_an_instance_and_plain_python_agrees(name, data):
     assert 0 <= chosen < len(queued)
     assert chosen == choose(name, queued, hits, **asked)
     plain = choose_instance.py_func(
-        ROUTERS[name], asked["routed"], np.array(queued), np.array(hits), asked["session"],
+        ROUTERS[name], asked["routed"], np.ones(len(queued), np.int8), np.array(queued),
+        np.array(hits), asked["session"],
         asked["a"], asked["b"],
     )  # fmt: skip
     assert chosen == plain

@@ -202,6 +202,7 @@ def _prefill_state(setup: Setup, prefill: list[Instance]) -> w.PrefillState:
         up=np.ones(n, np.int8),
         fetch_end_s=np.zeros(n),
         store_end_s=np.zeros(n),
+        pool_open=np.ones(n, np.int8),
         ssd_bytes_per_s=np.ones(n),
         cold_tokens=np.zeros(1, np.int64),
         sending=np.zeros(n, np.int64),

@@ -67,7 +67,7 @@ def flows_of(
         if seat.role == "decode":
             continue
         at = columns + seat.index
-        if s.memory_pool.enabled:
+        if s.memory_pool.enabled and ways.pool_sources(fabric, seat.dies, plane).size:
             add(at, "pool_read", seat, ways.pool_takes(fabric, ports, seat.dies, plane))
             back = ways.store_takes(fabric, ports, seat.dies, plane)
             add(at + prefills, "pool_write", seat, back)

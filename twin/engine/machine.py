@@ -96,7 +96,9 @@ class Machine:
         left = np.ones(transfer.granted.size)
         for way in ("out", "in"):
             slot = now.slots[f"{group}_{way}"]
-            left = np.minimum(left, now.capacity[slot] / built.capacity[slot])
+            whole = built.capacity[slot]
+            there = np.where(whole > 0.0, whole, 1.0)
+            left = np.minimum(left, now.capacity[slot] / there)
         transfer.granted[:] = nic(self.setup.fabric, 0, plane).bytes_per_s * left
         transfer.capacity[:] = transfer.granted
 
@@ -153,7 +155,7 @@ class Machine:
         laid = lay_out(self.flows, port_table(self.fabric), self.world.traffic)
         self.world = self.world._replace(traffic=laid)
         self.shared = by_reference(self.world)
-        self._rate_storage()
+        self._reach_storage()
 
     def seats(self) -> list[Seat]:
         """Instances as the flows see them."""
@@ -162,8 +164,13 @@ class Machine:
             for k, i in enumerate(self.setup.instances)
         ]
 
-    def _rate_storage(self) -> None:
-        """Bytes/s that each prefill instance reads from the SSD tier."""
+    def _reach_storage(self) -> None:
+        """Who reaches the memory pool, and bytes/s that each reads from the SSD tier."""
+        prefill = self.world.prefill
+        prefill.pool_open[:] = 0
+        for flow in self.flows:
+            if flow.traffic == "pool_read":
+                prefill.pool_open[flow.instance] = 1
         ports = port_table(self.fabric)
         for seat in self.seats():
             if seat.role != "decode" and seat.dies:

@@ -16,6 +16,7 @@ import numpy as np
 from twin.facts import Facts
 from twin.hardware.chip import Chip, load_chip
 from twin.hardware.fabric import Fabric, build_fabric
+from twin.hardware.faults import broken
 from twin.hardware.placement import Instance, place_instances
 from twin.model.costs import Costs, RoleCosts, build_costs
 from twin.model.decode import DECODE_OPERATORS, decode_iteration_s
@@ -114,6 +115,8 @@ def set_up(
         )
     chip = load_chip(facts, scenario.supernode.chip)
     fabric = build_fabric(scenario.supernode, facts)
+    for fault in scenario.faults:
+        broken(fabric, [fault])  # refuses an element that is not there
     costs = build_costs(scenario, facts, fabric)
     instances = place_instances(scenario, chip.dies_per_npu)
     prefill_hot, decode_hot = imbalances(scenario, facts, costs, trace, counts)

@@ -176,6 +176,7 @@ class PrefillState(NamedTuple):
     up: np.ndarray  # i1, faults: its dies serve
     fetch_end_s: np.ndarray  # f8, when the running batch has its cached KV
     store_end_s: np.ndarray  # f8, when the last batch's new blocks are written
+    pool_open: np.ndarray  # i1, faults: some of the pool's memory can be reached
     ssd_bytes_per_s: np.ndarray  # f8, reads from the SSD tier into the instance, faults
     cold_tokens: np.ndarray  # i8[1], scratch: cached tokens that only the SSD tier holds
     sending: np.ndarray  # i8, transfers under way, KV transfer

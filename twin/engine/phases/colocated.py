@@ -77,7 +77,7 @@ def finish_pieces(world: World, c: int, now_s: float) -> None:
         if i == NONE:
             break
         queue.queued_tokens[c] -= request.input_tokens[i] + request.emitted[i]
-        if world.settings.pool_enabled:
+        if world.settings.pool_enabled and queue.pool_open[c]:
             stored += store_blocks(world, c, i)
         if request.emitted[i] == 0:
             request.prefill_end_s[i] = now_s

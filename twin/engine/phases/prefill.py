@@ -68,7 +68,7 @@ def cached_tokens(world: World, p: int, i: int) -> int:
     """Tokens of a request that the memory pool holds now."""
     settings = world.settings
     request = world.request
-    if not settings.pool_enabled:
+    if not settings.pool_enabled or not world.prefill.pool_open[p]:
         return 0
     blocks = matched_blocks(
         world.pool,
@@ -323,7 +323,7 @@ def finish_batch(world: World, p: int) -> None:
         if i == NONE:
             break
         state.queued_tokens[p] -= request.input_tokens[i] + request.emitted[i]
-        if settings.pool_enabled:
+        if settings.pool_enabled and state.pool_open[p]:
             stored += store_blocks(world, p, i)
         if request.emitted[i] == 0:
             request.prefill_end_s[i] = end_s

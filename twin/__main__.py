@@ -134,6 +134,34 @@ def compare(
         out.print(escape(note))
 
 
+@app.command()
+def attribute(scenario: Asked, settings: Settings = None, as_json: AsJson = False) -> None:
+    """Find what a deployment loses against its benchmark, cause by cause, by about forty runs."""
+    from twin.lab.ask import question
+    from twin.lab.attribution import UNIT, parts
+    from twin.lab.attribution import attribute as climbed
+    from twin.lab.store import open_store
+
+    asked, _ = question(scenario, settings or [])
+    with progress(asked.name) as watch:
+        steps = climbed(asked, open_store(), lambda name: watch)
+    found = parts(steps)
+    if as_json:
+        print_json({"unit": UNIT, "parts": [asdict(part) for part in found]})
+        return
+    rows = [
+        (
+            part.label,
+            f"{part.tokens_per_s_per_npu:,.0f}",
+            f"{part.change:+,.0f}",
+            f"{100 * part.share_of_benchmark:+.1f} %",
+            f"{step.rate_req_per_s:,.1f} req/s" if step.rate_req_per_s else "slots full",
+        )
+        for part, step in zip(found, steps, strict=True)
+    ]
+    print_rows(f"{asked.name}: {UNIT}", ("cause", "left", "change", "of benchmark", "at"), rows)
+
+
 @app.command("trace")
 def trace_run(
     run: Annotated[str, typer.Argument(help="A preset, a scenario file or a run's id.")],

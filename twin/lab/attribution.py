@@ -5,25 +5,31 @@ to a deployment, one cause at a time, and on to what balancing brings back. Each
 by simulating it. A rung with real arrivals is worth what it sustains: the highest request rate at
 which enough requests keep the promise, found by bisection below the rate that the formulas allow.
 
-Nothing here simulates or stores. The caller hands in what is answered already and is told what to
-ask next, so the same ladder is climbed by a command, by a page that looks once a second, and again
-for nothing once all its runs are stored.
+`climb` neither simulates nor stores: it is handed what is answered already and says what to ask
+next, so the same ladder is climbed by a command (`attribute`), by a page that looks once a second,
+and again for nothing once all its runs are stored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twin.lab.compare import input_diff
+from twin.lab.library import load_facts, presets
 from twin.spec import Scenario, SpecError, pools, with_overrides
+
+if TYPE_CHECKING:
+    from twin.lab.job import Watch
+    from twin.lab.store import Store
 
 ATTAINED = 0.9  # share of requests that must keep the promise: what "sustains" means here
 PROBES = 7  # halvings between nothing and the formulas' rate: to 1/128 of it
 WORDS = ("name", "question", "source")
 CLOCK = ("seed", "horizon_s", "warmup_s", "step_s")
 UNIT = "tokens/s per decode NPU"
+BENCHMARK, BALANCED = "canary-benchmark", "canary-balanced"  # presets that any ladder borrows from
 
 # What each cause changes, by the start of a field's path; `experts` is always last.
 CAUSES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
@@ -169,6 +175,54 @@ def even_benchmark(production: Scenario, pattern: Scenario) -> Scenario:
     }
     found = with_overrides(production, changes)
     return found.model_copy(update={"name": f"{production.name[:70]} · benchmark", "question": ""})
+
+
+def ladder_of(scenario: Scenario) -> list[Rung]:
+    """The ladder of one deployment, with the canary presets for what it does not say itself.
+
+    From its even benchmark, over experts in order without copies, to experts placed once and to
+    balancing in the loop. Raises AttributionError where there is no such way.
+    """
+    known = {p.key: p.scenario for p in presets()}
+    pattern = known[BALANCED].experts
+    e = scenario.experts
+    never = e.balancing.model_copy(update={"policy": "none"})
+    unplaced = {"placement": "round_robin", "redundant": 0, "balancing": never}
+    placed = e
+    if e.placement in ("round_robin", "perfect"):
+        asked = {"placement": pattern.placement, "redundant": pattern.redundant}
+        placed = e.model_copy(update=asked)
+    if e.balancing.policy == "none":
+        placed = placed.model_copy(update={"balancing": pattern.balancing})
+    production = scenario.model_copy(update={"experts": e.model_copy(update=unplaced)})
+    balanced = scenario.model_copy(update={"experts": placed})
+    return ladder(even_benchmark(production, known[BENCHMARK]), production, balanced)
+
+
+def attribute(scenario: Scenario, store: Store, watch: Callable[[str], Watch]) -> list[Step]:
+    """Climb the ladder of a deployment in this process; what is stored is not run again.
+
+    `watch(name)` gives what hears the progress of the run of that name.
+    """
+    from twin.lab.estimate import capacity
+    from twin.lab.runner import find_run, run_now
+
+    facts = load_facts()
+
+    def stored(question: Scenario) -> Summary | None:
+        found = find_run(store, question, facts=facts)
+        row = store.runs.get(found) if found else None
+        return row.summary if row else None
+
+    steps = []
+    for rung in ladder_of(scenario):
+        most = capacity(rung.scenario, facts).requests_per_s if rung.searched else 0.0
+        step = climb(rung, stored, most)
+        while step.wanted is not None:
+            run_now(store, step.wanted, facts=facts, watch=watch(step.wanted.name))
+            step = climb(rung, stored, most)
+        steps.append(step)
+    return steps
 
 
 def worth(summary: Summary) -> float:

@@ -52,7 +52,7 @@ def die_map(
             marker={"color": theme.SERIES[1], "size": 4, "symbol": "circle"},
         )  # fmt: skip
     fig.update_layout(
-        hovermode="closest", margin={"t": 48, "b": 8}, showlegend=False,
+        hovermode="closest", margin={"t": 48, "b": 40}, showlegend=False,
         xaxis={"title_text": "die of the instance", "range": [-0.5, load.shape[1] - 0.5]},
         yaxis={"title_text": "layer", "nticks": 8, "showgrid": False,
                "range": [layers.max() + 0.5, layers.min() - 0.5]},
@@ -208,13 +208,14 @@ def node_matrix(nodes: np.ndarray, moved: np.ndarray, window: str, *, dark: bool
     few = nodes.size <= 12
     fig = figure(height=max(260, min(640, 130 + 28 * nodes.size)))
     fig.add_heatmap(
-        x=names, y=names, z=moved * scale, colorscale=colours, zmin=0, name="", xgap=1, ygap=1,
+        x=names, y=names, z=moved * scale, colorscale=colours, zmin=0,
+        zmax=float(moved.max()) * scale, name="", xgap=1, ygap=1,
         hovertemplate=f"node %{{y}} → node %{{x}}<br>%{{z:,.3~g}} {unit}<extra></extra>",
         texttemplate="%{z:.3~g}" if few else None,
         colorbar={"thickness": 10, "outlinewidth": 0, "len": 0.9, "nticks": 5,
                   "title": {"text": unit, "side": "top"}},
     )  # fmt: skip
-    fig.update_layout(hovermode="closest", margin={"t": 16})
+    fig.update_layout(hovermode="closest", margin={"t": 16, "b": 40})
     fig.update_xaxes(title_text="to node", type="category")
     fig.update_yaxes(title_text="from node", type="category", autorange="reversed")
     stays = float(np.trace(moved)) / float(moved.sum())

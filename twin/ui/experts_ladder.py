@@ -13,7 +13,6 @@ import streamlit as st
 from twin.lab import attribution
 from twin.lab.attribution import AttributionError, Part, Rung, Step
 from twin.lab.job import load_engine
-from twin.lab.library import presets
 from twin.lab.store import RunRow, StoreError
 from twin.metrics.measures import amount, seconds
 from twin.model.predict import Prediction
@@ -22,7 +21,6 @@ from twin.ui import charts_experts, session
 from twin.ui.fields import sentence
 from twin.ui.sections import plot
 
-PATTERN, BALANCED = "canary-benchmark", "canary-balanced"  # presets that the ladder borrows from
 AT_ONCE = 3  # runs asked for ahead of their answers
 LOOKED_BACK = 5  # latest runs of a question that may hold its answer
 WHOLES = ("benchmark",)
@@ -51,23 +49,8 @@ def section(scenario: Scenario) -> None:
 
 @st.cache_data(show_spinner=False, max_entries=50)
 def rungs_of(key: str, _scenario: Scenario) -> list[Rung]:
-    """The ladder of a deployment: even benchmark, unplaced experts, placed once, in the loop."""
-    known = {p.key: p.scenario for p in presets()}
-    e, pattern = _scenario.experts, known[BALANCED].experts
-    unbalanced = {"placement": "round_robin", "redundant": 0}
-    none = e.balancing.model_copy(update={"policy": "none"})
-    production = _scenario.model_copy(
-        update={"experts": e.model_copy(update=unbalanced | {"balancing": none})}
-    )
-    balanced = _scenario
-    if e.placement in ("round_robin", "perfect"):
-        placed = {"placement": pattern.placement, "redundant": pattern.redundant}
-        balanced = balanced.model_copy(update={"experts": e.model_copy(update=placed)})
-    if e.balancing.policy == "none":
-        looped = balanced.experts.model_copy(update={"balancing": pattern.balancing})
-        balanced = balanced.model_copy(update={"experts": looped})
-    benchmark = attribution.even_benchmark(production, known[PATTERN])
-    return attribution.ladder(benchmark, production, balanced)
+    """The ladder of a deployment."""
+    return attribution.ladder_of(_scenario)
 
 
 def _stand(rungs: list[Rung], going: str) -> None:

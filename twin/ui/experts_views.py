@@ -140,9 +140,7 @@ def layers(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
 def over_time(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
     """TPOT and the hottest die over time with signs for rebalances and shifts; what moves cost."""
     events = table(row, "events")
-    own = events.filter(
-        (pl.col("kind") == "shift") | ((pl.col("role") == role) & (pl.col("instance") == instance))
-    )
+    own = events.filter((pl.col("kind") == "shift") | experts.concerns(role, instance))
     windows = record.table(row.id, "windows")
     if scenario.deployment.mode != "prefill_only":
         st.subheader("Time per output token", anchor=False)

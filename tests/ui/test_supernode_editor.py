@@ -136,7 +136,7 @@ def test_a_cell_of_a_table_edits_its_row_only(store):
 
         def row(name, to=""):
             now = editor.fabric_of(session.draft().supernode)
-            return next(p for p in tables.parts(now, built, name) if to in ("", p.to))
+            return next(p for p in tables.parts(now, built, [name]) if to in ("", p.to))
 
         tables.take_cell(row("L1 20.3", "L2 3.12"), tables.NOW, 7.0)
         assert row("L1 20.3", "L2 3.12").now == 7e9
@@ -159,11 +159,12 @@ def test_groups_list_their_chips():
     facts = load_facts()
     built = build_fabric(Supernode(), facts)
     slow = build_fabric(Supernode(edits=(HALF,)), facts)
-    rows = {p.name: p for p in tables.parts(slow, built, "node 20")}
+    rows = {p.name: p for p in tables.parts(slow, built, ["node 20"])}
     assert len(rows) == 16 + 16 + 4 + 7 + 1
     assert (rows["L1 20.3"].built, rows["L1 20.3"].now) == (448e9, 224e9)
-    assert len(tables.parts(slow, built, "sub-plane 3")) == 48 + 16
-    assert {p.name for p in tables.parts(slow, built, "NPU 20.1")} == {"die 20.1.0", "die 20.1.1"}
+    assert len(tables.parts(slow, built, ["sub-plane 3"])) == 48 + 16
+    assert {p.name for p in tables.parts(slow, built, ["NPU 20.1"])} == {"die 20.1.0", "die 20.1.1"}
+    assert len(tables.parts(slow, built, ["L1 0.0", "node 0", "L1 1.0"])) == 44 + 1
     assert editor.as_built(slow.graph["supernode"]) == Supernode()
 
 

@@ -34,6 +34,8 @@ def fabric(*edits: Edit):
         ("L1 2-3.6", ["L1 2.6", "L1 3.6"]),
         ("node 3, 5 and CPU 0.1", ["node 3", "node 5", "CPU 0.1"]),
         ("die 0.0.0, die 0.0.*", ["die 0.0.0", "die 0.0.1"]),
+        ("die 0.0", ["die 0.0.0", "die 0.0.1"]),
+        ("L2 3", [f"L2 3.{i}" for i in range(16)]),
     ],
 )
 def test_names_stand_for_the_elements_a_person_means(typed, names):

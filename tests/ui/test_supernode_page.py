@@ -40,9 +40,9 @@ def metric(page: Page, label: str):
     return tile.get_by_test_id("stMetricValue")
 
 
-def set_row(page: Page, row: int, value: str):
-    """Type into the value column of the spec's table."""
-    table = page.get_by_test_id("stDataFrame").first
+def set_row(page: Page, row: int, value: str, table: int = 0):
+    """Type into the value column of the spec's table, or of the parts' after it."""
+    table = page.get_by_test_id("stDataFrame").nth(table)
     editor = page.get_by_test_id("glide-cell-editor").or_(page.locator(".gdg-input")).first
     for _ in range(6):  # a table that is redrawn meanwhile swallows the clicks
         table.scroll_into_view_if_needed()
@@ -141,6 +141,13 @@ def test_a_small_dark_screen_shows_all_without_sideways_scrolling(browser, app_u
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     canvas.click(position=at(canvas, "L1 47.6"))
     says(canvas, "selection", "L1 47.6")
+    page.get_by_role("button", name="Several").click()
+    canvas.click(position=at(canvas, "L1 46.6"))
+    says(canvas, "chosen", "2")
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    bar = page.get_by_role("toolbar", name="Change what is selected").bounding_box()
+    assert bar["x"] >= 0
+    assert bar["x"] + bar["width"] <= 390
     context.close()
 
 
@@ -167,6 +174,19 @@ def test_a_link_is_edited_in_the_picture_priced_and_undone(page, canvas):
     page.keyboard.press("Control+Shift+z")
     says(canvas, "edits", "1")
     says(canvas, "view", "node 20")
+
+
+def test_a_cell_of_the_parts_table_sets_a_links_capacity(page, canvas):
+    canvas.click(position=at(canvas, "L1 20.3"))
+    says(canvas, "selection", "L1 20.3")
+    page.get_by_role("tab", name="Parts and links").click()
+    expect(page.get_by_text("Each row is a link")).to_be_visible(timeout=WAIT_MS)
+    set_row(page, 1, "14", table=1)
+    says(canvas, "edits", "1")
+    page.get_by_role("tab", name="Changes").click()
+    expect(page.get_by_text("L1 20.3 – die 20.0.1: 50 % of capacity")).to_be_visible(
+        timeout=WAIT_MS
+    )
 
 
 def test_many_cells_are_selected_by_a_rectangle_and_edited_by_keys(page, canvas):

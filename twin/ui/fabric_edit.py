@@ -71,7 +71,7 @@ class Inventory:
         listed = self.by_kind.get(kind, {})
         if not listed:
             raise EditError(f"no element is named “{typed.strip()}”: {self._examples()}")
-        wanted = _numbers(numbers, len(next(iter(listed))))
+        wanted = _numbers(numbers, 2 if kind == "L2" else len(next(iter(listed))))
         if kind == "L2" and len(wanted) == 2:
             wanted = ["*", *wanted]
         found = [name for n, name in listed.items() if _fit(n, wanted)]
@@ -116,11 +116,9 @@ def _read(typed: str) -> tuple[str, str]:
 
 
 def _numbers(typed: str, count: int) -> list[str]:
-    """'3.*' -> ['3', '*']; spaces or hyphens for dots are taken as well; '*' alone is all."""
+    """'3.*' -> ['3', '*']; numbers left out at the end stand for all: 'die 20.1', 'L1 20'."""
     parts = [p for p in re.split(r"[.: ]+", typed.strip(" .-")) if p]
-    if len(parts) < count and "*" not in typed:
-        parts = [p for p in re.split(r"[.: -]+", typed.strip(" .-")) if p]
-    return ["*"] * count if parts == ["*"] else parts
+    return parts + ["*"] * (count - len(parts))
 
 
 def _fit(numbers: Sequence[str], wanted: Sequence[str]) -> bool:

@@ -6,7 +6,7 @@ the chips in it, a chip's table its links.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from twin.ui.fabric_edit import EditError, plain
 from twin.ui.fields import sentence
 
 BUILT, NOW, DELAY = "Built GB/s", "Now GB/s", "Latency ×"
+MOST_NAMED = 12  # selected elements that are written out
 KINDS = {
     "die": "die", "nic": "RDMA NIC", "cpu": "CPU", "l1": "L1 switch chip", "l2": "L2 switch chip",
     "qingtian": "Qingtian DPU", "rdma": "network", "vpc": "network",
@@ -40,9 +41,9 @@ class Part:
     latency: float  # of the link, or what the element's own edit makes of all its links
 
 
-def parts(fabric: Fabric, built: Fabric, name: str) -> list[Part]:
-    """The links of a chip, or the chips of a group with what their main links carry."""
-    inside = members(built, name)
+def parts(fabric: Fabric, built: Fabric, names: Sequence[str]) -> list[Part]:
+    """The links of one chip, or the chips of several, and of groups, with their main links."""
+    inside = list(dict.fromkeys(v for name in names for v in members(built, name)))
     if len(inside) > 1 or inside[0].endswith("network"):
         return [_chip(fabric, built, v) for v in inside]
     return list(_links(fabric, built, inside[0]))
@@ -86,8 +87,9 @@ def _own(fabric: Fabric, element: str, to: str = "") -> Edit:
     return Edit(element=element, to=to)
 
 
-def parts_table(fabric: Fabric, selected: str) -> None:
-    """Ask for an element, and draw its parts or links to be edited."""
+def parts_table(fabric: Fabric, names: Sequence[str]) -> None:
+    """Ask for elements, first those selected, and draw their parts or links to be edited."""
+    selected = ", ".join(names if len(names) <= MOST_NAMED else names[-1:])
     typed = st.text_input(
         "Element",
         selected,
@@ -104,12 +106,12 @@ def parts_table(fabric: Fabric, selected: str) -> None:
         return
     supernode = session.draft().supernode
     try:
-        names = editor.inventory(editor.as_built(supernode)).expand(typed)
+        named = editor.inventory(editor.as_built(supernode)).every(typed)
     except EditError as error:
         st.markdown(f":red[:material/error: {sentence(str(error))}]")
         return
     built = editor.fabric_of(editor.as_built(fabric.graph["supernode"]))
-    found = [p for name in names for p in parts(fabric, built, name)]
+    found = parts(fabric, built, named)
     _table(found, plain(typed))
     what = "Each row is a link" if found[0].to else "Each row counts the chip's main links"
     st.caption(
@@ -123,6 +125,9 @@ def _table(found: list[Part], name: str) -> None:
     if _stale(key, fresh):  # an edit of one row moved others
         editor.renew_tables()
         key = f"parts:{name}:{editor.version()}"
+    if key not in st.session_state:  # not drawn last time, so what was typed is forgotten
+        for kept in ("rows", "typed"):
+            st.session_state.pop(f"{key}:{kept}", None)
     rows = st.session_state.setdefault(f"{key}:rows", fresh)
     st.session_state[f"{key}:parts"] = found
     st.data_editor(

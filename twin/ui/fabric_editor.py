@@ -128,7 +128,10 @@ def on_act(asked: Sequence[dict[str, Any]]) -> None:
         if number <= state.get("fabric-acted", 0):
             continue
         state["fabric-acted"] = number
-        _do(wish)
+        try:
+            _do(wish)
+        except ValueError as error:  # an element or a factor that cannot be
+            say(sentence(str(error).partition("\n")[0]), refused=True)
 
 
 def acted() -> int:
@@ -140,7 +143,7 @@ def _do(wish: dict[str, Any]) -> None:
     if step := wish.get("step"):
         session.undo() if step < 0 else session.redo()
         return
-    names = [n for typed in wish.get("names", ()) for n in _chips(str(typed))]
+    names = chips([str(name) for name in wish.get("names", ())])
     if wish.get("link") and len(names) == 2:
         if wish.get("restore"):
             ends = {tuple(names), tuple(reversed(names))}
@@ -157,11 +160,10 @@ def _factors(wish: dict[str, Any]) -> dict[str, float]:
     return {k: float(wish[k]) for k in ("capacity", "latency") if wish.get(k) is not None}
 
 
-def _chips(name: str) -> list[str]:
-    """Elements that a name in the picture stands for: 'NICs 3' is a row of the matrix."""
-    if not name.startswith("NICs "):
-        return [name]
-    return inventory(session.draft().supernode).expand(f"NIC {name[5:]}.*.*")
+def chips(names: Iterable[str]) -> list[str]:
+    """Elements that names in the picture stand for: 'NICs 3' is a cell of the matrix."""
+    known = inventory(as_built(session.draft().supernode))
+    return [chip for name in names for chip in known.expand(name)]
 
 
 def by_words() -> None:
@@ -171,7 +173,7 @@ def by_words() -> None:
         return
     supernode = session.draft().supernode
     try:
-        wish = parse(typed, inventory(supernode))
+        wish = parse(typed, inventory(as_built(supernode)))
         _check_links(wish.names)
     except (EditError, HardwareError) as error:
         say(sentence(str(error)), refused=True)

@@ -247,7 +247,7 @@ class View {
     pen.globalAlpha = 1
     if (!b.cell || (!fill && strength < 0.1)) this.outline(pen, b, this.colour.line, 1, gap)
     const mark = this.shape.mark(b.name)
-    if (mark && !mark.capacity) this.strike(pen, b)
+    if ((mark && !mark.capacity) || (b.cell && value === 0 && !this.live.measured)) this.strike(pen, b)
     else if (mark) this.corner(pen, b)
     const fits = b.cell ? null : [b.text, b.text?.split(".").at(-1)].find((t) => t && pen.measureText(t).width < b.w - 4)
     if (fits) {

@@ -54,7 +54,7 @@ with spec:
         spec_table(NUMBERS, "supernode-table")
     with parts:
         if parts.open and fabric is not None:
-            parts_table(fabric, str(selected.get("name", "")))
+            parts_table(fabric, selected.get("names", []))
     with changes:
         if changes.open:
             panels.changes()

@@ -37,6 +37,7 @@ def playback_tables(s: Scenario) -> dict[str, pl.DataFrame]:
     """All tables of a run in which a decode instance is down for a while."""
     rng = np.random.default_rng(5)
     tables = fake_tables(s, requests=400, windows=WINDOWS)
+    tables["requests"] = tables["requests"].with_columns(retries=pl.lit(0, pl.Int16))
     t = tables["windows"]["t_s"].to_numpy()
     width_s = s.horizon_s / WINDOWS
     down = (t >= FAULT_S) & (t < BACK_S)

@@ -39,7 +39,7 @@ TRAFFIC = {
     "storage": "Storage",
 }
 NODE = re.compile(r"(?:node|die|npu|nic|nics|cpu|l1|qingtian) (\d+)", re.IGNORECASE)
-PLANE = re.compile(r"(?:sub plane|l2) (\d+)|l1 \d+ (\d+)", re.IGNORECASE)
+PLANE = re.compile(r"(?:sub plane|l2) (?:\d+:)?(\d+)|l1 \d+ (\d+)", re.IGNORECASE)
 
 Array = np.ndarray[Any, Any]
 

@@ -11,7 +11,7 @@ from twin.lab.envelope import outside_evidence
 from twin.lab.store import RunRow
 from twin.metrics.measures import amount, measure, seconds, shown
 from twin.spec import Scenario
-from twin.ui import download, session, words
+from twin.ui import download, playback, session, words
 from twin.ui.comparison import plain
 from twin.ui.fields import sentence
 from twin.ui.link import copy_link
@@ -43,6 +43,11 @@ def header(row: RunRow, scenario: Scenario) -> None:
         if st.button("Edit a copy", icon=":material/tune:", key="edit-copy"):
             session.start_from(scenario)
             st.switch_page(EDIT_PAGE)
+        if not playback.missing(row.id):
+            st.page_link(
+                playback.PAGE, label="Play back", icon=":material/movie:",
+                query_params={share.RUN: row.id},
+            )  # fmt: skip
         with st.popover("Compare with", icon=":material/compare_arrows:"):
             _compare(row)
         with st.popover("Download", icon=":material/download:"):

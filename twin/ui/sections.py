@@ -17,7 +17,7 @@ from twin.lab.store import RunRow
 from twin.metrics.explain import Finding, ttft_parts
 from twin.metrics.measures import MEASURES, NOTHING, amount, measure, seconds, shown
 from twin.spec import Scenario, SpecError, field_unit, with_overrides
-from twin.ui import charts, record, session, theme, words
+from twin.ui import charts, faults_results, record, session, theme, words
 from twin.ui.fabric_view import cells_of_links, fabric_matrix
 from twin.ui.fields import DEPLOYMENT, ELSEWHERE, LABELS, SUPERNODE, WORKLOAD, label, show
 
@@ -286,3 +286,10 @@ SECTIONS: dict[str, Callable[[RunRow, Scenario], None]] = {
     "Fabric": fabric,
     "Scenario": about,
 }
+
+
+def of(row: RunRow, scenario: Scenario) -> dict[str, Callable[[RunRow, Scenario], None]]:
+    """The sections that this run has: faults only where something was to break."""
+    if not faults_results.applies(row, scenario):
+        return SECTIONS
+    return {"Why": why, "Faults": faults_results.section} | SECTIONS

@@ -37,11 +37,12 @@ experts_cost.tile(row, scenario)
 results.validity(row, scenario)
 
 # 3) One section at a time: only the chosen one reads its tables.
+shown = sections.of(row, scenario)
 section = st.segmented_control(
-    "Section", list(sections.SECTIONS), default=next(iter(sections.SECTIONS)), required=True,
+    "Section", list(shown), default=next(iter(shown)), required=True,
     label_visibility="collapsed", key="section", bind="query-params", wrap=True,
 )  # fmt: skip
 try:
-    sections.SECTIONS[section](row, scenario)
+    shown[section](row, scenario)
 except StoreError as error:
     st.error(sentence(str(error)), icon=":material/broken_image:")

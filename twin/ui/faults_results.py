@@ -1,0 +1,112 @@
+"""The faults of a finished run: how deep output fell, when it was back, who paid for it."""
+
+from __future__ import annotations
+
+import polars as pl
+import streamlit as st
+
+from twin.lab.store import RunRow
+from twin.metrics.measures import NOTHING, amount, seconds
+from twin.metrics.resilience import Dip, resilience
+from twin.spec import Scenario
+from twin.ui import charts_playback, playback, record, session
+from twin.ui.charts import Chart
+
+SHOWN = 6  # dips told in full; the rest is one sentence each
+COLUMNS = ["arrival_s", "first_token_s", "finish_s", "output_tokens", "status", "retries"]
+
+
+def applies(row: RunRow, scenario: Scenario) -> bool:
+    """Whether there is anything to tell: something broke, and the run wrote it down."""
+    return bool(scenario.faults) and "events" in session.store().runs.tables(row.id)
+
+
+def section(row: RunRow, scenario: Scenario) -> None:
+    """Every dip with its figures, and the run's figures over time with what happened marked."""
+    found = dips(row.id, scenario.slo.ttft_s, 1e-3 * scenario.slo.tpot_ms)
+    windows, events = record.table(row.id, "windows"), record.table(row.id, "events")
+    if not found:
+        st.markdown("Every fault of this scenario comes after the end of the run.")
+        return
+    for number, dip in enumerate(found[:SHOWN]):
+        _dip(row, dip, number)
+    if found[SHOWN:]:
+        with st.expander(f"{len(found) - SHOWN} more"):
+            for dip in found[SHOWN:]:
+                st.markdown(f"- {dip.what}")
+    left, right = st.columns(2, gap="large")
+    with left:
+        st.subheader(f"{found[0].phase.capitalize()} tokens", anchor=False)
+        rates = charts_playback.rates(
+            windows, events, scenario.warmup_s, f"{found[0].phase}_tokens_per_s"
+        )
+        _plot(rates, "fault-rates")
+    with right:
+        st.subheader("Time to first token", anchor=False)
+        _plot(charts_playback.delays(windows, events, scenario.warmup_s), "fault-delays")
+    st.caption(
+        "✕ something breaks · ⇄ experts rebalanced · ≈ traffic shifts; shaded while an instance "
+        "was out of service. Before: the minute before the fault, or 20 windows if shorter. Back: "
+        "within 5 % of that and staying there."
+    )
+
+
+@st.cache_data(show_spinner="Looking at the faults", max_entries=100)
+def dips(run: str, ttft_limit_s: float, tpot_limit_s: float) -> list[Dip]:
+    """What each fault cost; a run never changes, so the answer is kept."""
+    requests: pl.DataFrame = session.store().runs.table(run, "requests", COLUMNS)
+    tables = {name: record.table(run, name) for name in ("events", "windows")}
+    return resilience(tables | {"requests": requests}, ttft_limit_s, tpot_limit_s)
+
+
+def _dip(row: RunRow, dip: Dip, number: int) -> None:
+    with st.container(border=True):
+        head, link = st.columns([5, 1], vertical_alignment="center")
+        head.markdown(f"**{dip.element}** at {seconds(dip.at_s)}: {dip.detail or 'breaks'}")
+        link.page_link(
+            playback.PAGE, label="Watch it", icon=":material/movie:",
+            query_params={"run": row.id, "at": f"{dip.at_s:.6g}", "see": _seen(dip)},
+        )  # fmt: skip
+        with st.grid(6, min_column_width=140, key=f"dip-{number}"):
+            for tile in tiles(dip):
+                st.metric(**tile)
+        st.caption(dip.what)
+
+
+def _seen(dip: Dip) -> str:
+    return dip.down[0][0] if dip.down else dip.element
+
+
+def tiles(dip: Dip) -> list[dict[str, str | None]]:
+    """Arguments of one metric a figure of a dip, each with its unit."""
+
+    def rate(value: float | None, unit: str) -> str:
+        return NOTHING if value is None else amount(value, "rate", unit)
+
+    fall = None
+    if dip.before_tokens_per_s and dip.lowest_tokens_per_s is not None:
+        lower = 1 - dip.lowest_tokens_per_s / dip.before_tokens_per_s
+        fall = f"-{amount(lower, 'share')}" if lower > 0 else None
+    back = "not in time" if dip.recovery_s is None else seconds(dip.recovery_s)
+    word = dip.phase.capitalize()
+    during, before = dip.goodput_during_req_per_s, dip.goodput_before_req_per_s
+    return [
+        {"label": f"{word} before", "value": rate(dip.before_tokens_per_s, "tokens/s")},
+        {"label": "Lowest", "value": rate(dip.lowest_tokens_per_s, "tokens/s"), "delta": fall},
+        {
+            "label": "Back after",
+            "value": "no dip" if dip.recovery_s == 0.0 else back,
+            "help": "From the fault until output was back within 5 % of before and stayed there.",
+        },
+        {"label": "Goodput before", "value": rate(before, "req/s")},
+        {
+            "label": "Goodput until back",
+            "value": rate(during, "req/s"),
+            "help": "Requests per second that met the SLO, from the fault until output was back.",
+        },
+        {"label": "Retried · lost", "value": f"{dip.retried:,} · {dip.lost:,} requests"},
+    ]
+
+
+def _plot(picture: Chart, key: str) -> None:
+    st.plotly_chart(picture.figure, alt=picture.alt, key=key, config={"displayModeBar": False})

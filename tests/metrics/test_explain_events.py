@@ -110,7 +110,7 @@ def test_faults_tell_the_dip_and_offer_what_would_shorten_it(run):
         ),
     }  # fmt: skip
     (found,) = findings(scenario, run[1], run[2] | more, "fault")
-    assert found.what.startswith("NPU 20.1 at 60.0 s (failed): output fell from 100,000 tokens/s")
+    assert found.what.startswith("NPU 20.1 (failed) at 60.0 s: output fell from 100,000 tokens/s")
     assert "Decode 0 was down for 40.2 s." in found.what
     assert found.settings == {"recovery.policy": "in_place"}
     assert found.weight > 0.6

@@ -74,6 +74,7 @@ def test_a_step_down_and_up_is_measured_exactly():
     (dip,) = dips(windows(rate), FAULT)
     assert (dip.before_tokens_per_s, dip.lowest_tokens_per_s) == (1000.0, 400.0)
     assert dip.recovery_s == pytest.approx(12.0) and dip.until_s == pytest.approx(52.0)
+    assert dip.what.startswith("NPU 1.0 (failed) at 40.0 s: output fell")
     assert "fell from 1,000 tokens/s to 400 (60.0 % less)" in dip.what
     assert "back within 5 % after 12.0 s" in dip.what
 
@@ -128,6 +129,11 @@ def test_the_next_fault_cuts_a_dip_short_and_the_usual_is_what_was_between():
 def test_faults_of_one_moment_are_one_dip():
     (dip,) = dips(windows(np.full(90, 9.0)), FAULT, {**FAULT, "element": "node 3", "end_s": 50.0})
     assert dip.element == "NPU 1.0 and node 3" and dip.repaired_s is None
+
+
+def test_what_broke_is_said_once():
+    (dip,) = dips(windows(np.full(90, 9.0)), {**FAULT, "detail": "NPU 1.0 fails"})
+    assert dip.what.startswith("NPU 1.0 fails at 40.0 s: output kept its")
 
 
 def test_who_paid_is_told_by_instance_and_request():

@@ -248,9 +248,9 @@ def _listed(names: Sequence[str], most: int = 3) -> str:
 
 def _said(dip: Dip, stop_s: float) -> str:
     """A dip in sentences: what broke, how deep output fell, when it was back, who paid."""
-    broke = f"{dip.element} at {seconds(dip.at_s)}"
-    parts = [f"{broke} ({dip.detail}): {_course(dip, stop_s)}." if dip.detail
-             else f"{broke}: {_course(dip, stop_s)}."]  # fmt: skip
+    told = all(name in dip.detail for name in dip.element.split(" and ")[0].split(", "))
+    broke = dip.detail if told else f"{dip.element} ({dip.detail})" if dip.detail else dip.element
+    parts = [f"{broke} at {seconds(dip.at_s)}: {_course(dip, stop_s)}."]
     if dip.down:
         out = [f"{name} was down for {seconds(time)}" for name, time in dip.down]
         words = _listed(out)

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.optimize import Bounds, LinearConstraint, milp
 
+from tests.serving.routing import best_peak
 from twin.serving.eplb import EplbError, rebalance
 
 README = np.array(
@@ -168,3 +170,80 @@ def test_sizes_that_do_not_fit_are_named(sizes, words):
 def test_loads_must_be_numbers():
     with pytest.raises(EplbError, match="negative or not finite"):
         rebalance(np.array([[1.0, np.nan]]), 2, 1, 1, 1)
+
+
+# How far from the best: reported, and what greedy does not promise
+
+
+def hottest(weight, slots, dies):
+    got = rebalance(weight[None], slots, 1, 1, dies)
+    return float(die_loads(weight[None], got, dies).max())
+
+
+def best_by_milp(weight, slots, dies):
+    """Least hottest die as a mixed integer programme over copies and their dies."""
+    n, most = len(weight), slots - len(weight) + 1
+    ways = [(e, k) for e in range(n) for k in range(1, most + 1)]
+    size = len(ways) * (1 + dies) + 1
+
+    def on(i, d):
+        return len(ways) * (1 + d) + i
+
+    rows, low, high = [], [], []
+
+    def add(terms, least, greatest):
+        row = np.zeros(size)
+        for i, value in terms:
+            row[i] = value
+        rows.append(row)
+        low.append(least)
+        high.append(greatest)
+
+    for e in range(n):
+        add([(i, 1) for i, (expert, _) in enumerate(ways) if expert == e], 1, 1)
+    for i, (_, k) in enumerate(ways):
+        add([(on(i, d), 1) for d in range(dies)] + [(i, -k)], 0, 0)
+    for d in range(dies):
+        add([(on(i, d), 1) for i in range(len(ways))], 0, slots // dies)
+        load = [(on(i, d), weight[e] / k) for i, (e, k) in enumerate(ways)]
+        add([*load, (size - 1, -1)], -np.inf, 0)
+    whole = np.ones(size)
+    whole[-1] = 0
+    upper = np.full(size, float(slots))
+    upper[-1] = weight.sum()
+    found = milp(
+        1 - whole,
+        constraints=LinearConstraint(np.array(rows), low, high),
+        integrality=whole,
+        bounds=Bounds(0, upper),
+    )
+    return found.fun
+
+
+def test_two_exact_solvers_agree():
+    for seed in (1, 2):
+        weight = np.random.default_rng(seed).integers(1, 40, 6).astype(float)
+        assert best_peak(weight, 8, 2) == pytest.approx(best_by_milp(weight, 8, 2))
+
+
+def test_distance_to_the_optimum_on_small_cases(record_property):
+    over = []
+    for seed in range(12):
+        weight = np.round(np.random.default_rng(seed).lognormal(0, 1, 8) * 20) + 1
+        greedy = hottest(weight, 12, 4)
+        over.append(greedy / best_peak(weight, 12, 4, greedy))
+    record_property("mean over optimum", float(np.mean(over)))
+    record_property("worst over optimum", float(np.max(over)))
+    assert min(over) >= 1 - 1e-6  # no packing beats the exact one
+    assert 1.01 < np.mean(over) < 1.10 and np.max(over) < 1.25  # greedy is not optimal
+    assert sum(o > 1 + 1e-6 for o in over) > 6
+
+
+@pytest.mark.parametrize(
+    ("weight", "slots", "peaks"),
+    [([1, 12, 25, 36, 2, 37], (6, 9), (38, 43)), ([31, 15, 26, 8, 37, 4], (6, 9), (41, 44))],
+)
+def test_recorded_one_more_slot_a_die_can_worsen_the_peak(weight, slots, peaks):
+    weight = np.array(weight, float)
+    assert tuple(hottest(weight, s, 3) for s in slots) == pytest.approx(peaks)
+    assert best_peak(weight, slots[1], 3) <= peaks[0]  # room for the placement of before

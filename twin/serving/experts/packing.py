@@ -56,23 +56,29 @@ def place_spread(load: Floats, physical: int, node_of: Ints, nodes: int, slots: 
     """Copies for the hottest, each on a node that has few of it, each on a light die without it.
 
     load f8[layers, experts], node_of i8[dies] rising: fills slots i8[layers, dies, slots_per_die].
-    A copy weighs what it gets when tokens take a copy on their own node first. Two copies meet on
-    a die only when no other die of the node has room.
+    A copy weighs what it gets when tokens take a copy on their own node first. No expert has more
+    copies than there are dies; two meet on a die only when no other die of the node has room.
     """
     layers, dies, room = slots.shape
     experts = load.shape[1]
     for layer in range(layers):
         count = np.ones(experts, np.int64)
-        for _ in range(physical - experts):
-            hot = 0
-            for e in range(1, experts):
-                if load[layer, e] * count[hot] > load[layer, hot] * count[e]:
+        copies = experts
+        while copies < physical:
+            hot = -1
+            for e in range(experts):
+                if count[e] < dies and (
+                    hot < 0 or load[layer, e] * count[hot] > load[layer, hot] * count[e]
+                ):
                     hot = e
+            if hot < 0:
+                break  # every die has every expert
             count[hot] += 1
+            copies += 1
         near = _copies_to_nodes(load[layer], count, node_of, nodes, room)
-        share = np.empty(physical)
-        expert = np.empty(physical, np.int64)
-        node = np.empty(physical, np.int64)
+        share = np.empty(copies)
+        expert = np.empty(copies, np.int64)
+        node = np.empty(copies, np.int64)
         p = 0
         for e in range(experts):
             without = 0.0

@@ -1,0 +1,125 @@
+"""Brute force beside the formulas: batches routed token by token, and the best placement."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+
+def tables(slots, experts):
+    """(expert of copy sorted, die of copy, first copy of expert) of one layer's slots [d, r]."""
+    dies, room = slots.shape
+    expert, die = slots.ravel(), np.repeat(np.arange(dies), room)
+    expert, die = expert[expert >= 0], die[expert >= 0]
+    order = np.argsort(expert, kind="stable")
+    first = np.concatenate(([0], np.cumsum(np.bincount(expert, minlength=experts))))
+    return die[order], first
+
+
+@njit(cache=False)
+def hottest_of_batches(now, die, first, tokens, rounds, rng, distinct, dies):
+    """Most picks of a die, i8[rounds], in batches routed token by token.
+
+    distinct: a token picks different experts, by systematic sampling in a random order, whose
+    inclusion probabilities are `now` exactly; else every pick is drawn anew (a multinomial).
+    """
+    experts = now.size
+    top_k = round(now.sum())
+    out = np.empty(rounds, np.int64)
+    order = np.arange(experts)
+    cumulative = np.cumsum(now / top_k)
+    for r in range(rounds):
+        load = np.zeros(dies, np.int64)
+        for _ in range(tokens):
+            if not distinct:
+                for _ in range(top_k):
+                    e = min(experts - 1, np.searchsorted(cumulative, rng.random()))
+                    copy = first[e] + int(rng.random() * (first[e + 1] - first[e]))
+                    load[die[copy]] += 1
+                continue
+            for i in range(experts - 1, 0, -1):
+                j = int(rng.random() * (i + 1))
+                order[i], order[j] = order[j], order[i]
+            start = rng.random()
+            before = 0.0
+            for i in range(experts):
+                e = order[i]
+                after = before + now[e]
+                if np.floor(after - start) > np.floor(before - start):
+                    copy = first[e] + int(rng.random() * (first[e + 1] - first[e]))
+                    load[die[copy]] += 1
+                before = after
+        out[r] = load.max()
+    return out
+
+
+@njit(cache=False)
+def gate(logit, tokens, groups, top_groups, top_k, rng):
+    """Experts i8[tokens, top_k] of a gate limited to groups (arXiv 2412.19437 2.1.2).
+
+    Scores are sigmoids of logit + noise; a group's is the sum of its two best.
+    """
+    size = logit.size // groups
+    out = np.empty((tokens, top_k), np.int64)
+    score = np.empty(logit.size)
+    group = np.empty(groups)
+    for t in range(tokens):
+        for e in range(logit.size):
+            score[e] = 1.0 / (1.0 + np.exp(-logit[e] - rng.standard_normal()))
+        for g in range(groups):
+            best = np.sort(score[g * size : (g + 1) * size])
+            group[g] = best[-1] + best[-2]
+        for g in np.argsort(-group)[top_groups:]:
+            score[g * size : (g + 1) * size] = -1.0
+        out[t] = np.argsort(-score)[:top_k]
+    return out
+
+
+def quantile(counts, q):
+    """Quantile of integer counts, their cumulative probabilities joined by straight lines."""
+    below = np.cumsum(np.bincount(counts)) / counts.size
+    k = int(np.searchsorted(below, q))
+    return k - (below[k] - q) / (below[k] - (below[k - 1] if k else 0.0))
+
+
+def best_peak(weight, slots, dies, known=np.inf):
+    """Least load of the hottest die that any copies and any packing give: branch and bound.
+
+    known: one that some packing has.
+    """
+    room = slots // dies
+    best = [min(float(sum(weight)), known)]
+    for copies in _ways(len(weight), slots):
+        shares = sorted((w / c for w, c in zip(weight, copies, strict=True) for _ in range(c)))
+        if shares[-1] < best[0]:
+            _pack(shares, [0.0] * dies, [0] * dies, room, best)
+    return best[0]
+
+
+def _ways(experts, slots):
+    if experts == 1:
+        yield (slots,)
+        return
+    for c in range(1, slots - experts + 2):
+        for rest in _ways(experts - 1, slots - c):
+            yield (c, *rest)
+
+
+def _pack(shares, load, items, room, best):
+    if max(load) >= best[0] - 1e-12:
+        return
+    if not shares:
+        best[0] = max(load)
+        return
+    free = sum(room - i for i in items)
+    if free < len(shares):
+        return
+    tried = set()
+    for d in range(len(load)):
+        state = (load[d], items[d])
+        if items[d] < room and state not in tried:  # dies alike are one choice
+            tried.add(state)
+            load[d] += shares[-1]
+            items[d] += 1
+            _pack(shares[:-1], load, items, room, best)
+            load[d], items[d] = state

@@ -83,3 +83,15 @@ def test_a_trace_of_a_stored_run_keeps_the_format_even_when_nobody_is_there(stor
         check(found)
         assert {e["ph"] for e in found} >= {"M", "C"}
         assert made == download.trace_bytes(store, run, begin_s, end_s)
+
+
+def test_the_page_asks_which_span_and_stays_within_the_run(store, app):
+    run = done(store, scenario(horizon_s=30.0, warmup_s=10.0))
+    app.run().switch_page("twin/ui/pages/run.py")
+    app.query_params["run"] = run
+    app.run()
+    app.selectbox(key="download-what").select(download.TRACE).run()
+    assert not app.exception
+    begin, length = app.number_input(key="trace-from"), app.number_input(key="trace-length")
+    assert (begin.value, length.value) == (10.0, 2.0)
+    assert begin.max < 30.0 and length.max <= download.LONGEST_TRACE_S

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from twin.engine.setup import imbalances
 from twin.facts import Facts
@@ -96,15 +97,20 @@ def offered(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -
     )
 
 
-def capacity(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -> Prediction:
+def capacity(
+    scenario: Scenario,
+    facts: Facts,
+    trace: TraceTable | None = None,
+    counts: NDArray[np.float64] | None = None,
+) -> Prediction:
     """The steady state by formula, for the traffic's mean lengths and its reuse.
 
     With full slots beyond the SLO's TPOT the advice says which batch keeps it, or that none does
-    and why. Takes milliseconds once compiled. Raises ModelError when the model or a request does
-    not fit.
+    and why. counts f8[layers, experts]: imported routing. Takes milliseconds once compiled. Raises
+    ModelError when the model or a request does not fit.
     """
     fabric = build_fabric(scenario.supernode, facts)
-    hot = imbalances(scenario, facts, build_costs(scenario, facts, fabric), trace)
+    hot = imbalances(scenario, facts, build_costs(scenario, facts, fabric), trace, counts)
     given, answer = mean_lengths(scenario.workload, facts, trace)
     reuse = 0.0
     if scenario.memory_pool.enabled and scenario.deployment.mode != "decode_only":
@@ -122,5 +128,5 @@ def capacity(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) 
     bound_s = scenario.slo.tpot_ms * 1e-3
     if found.decode is None or found.decode.tpot_s <= bound_s:
         return found
-    target = largest_batch(scenario, facts, bound_s, trace)
+    target = largest_batch(scenario, facts, bound_s, trace, counts)
     return replace(found, advice=f"{found.advice} {target.sentence}")

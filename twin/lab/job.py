@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from twin.facts import Facts
+from twin.lab.counts import load_counts
 from twin.lab.library import load_facts
 from twin.lab.store import Owner, RunRow, Store, StoreError, open_store
 from twin.lab.store.runs import Beat, Result
@@ -149,7 +150,15 @@ def _answer(
         facts = store.facts(row.facts_digest)
     if trace is None and uses_trace(scenario):
         trace = store.traces.load(scenario.workload.trace.digest)
-    return engine.simulate(scenario, facts, trace=trace, progress=progress)
+    imported = {}
+    if uses_counts(scenario):
+        imported["counts"] = load_counts(store, scenario.experts.counts.digest)
+    return engine.simulate(scenario, facts, trace=trace, progress=progress, **imported)
+
+
+def uses_counts(scenario: Scenario) -> bool:
+    """Whether a scenario's experts are as popular as an imported table says."""
+    return scenario.experts.popularity == "imported"
 
 
 def uses_trace(scenario: Scenario) -> bool:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from twin.facts import Facts
-from twin.lab.job import ENGINE, Watch, execute, load_engine, uses_trace
+from twin.lab.job import ENGINE, Watch, execute, load_engine, uses_counts, uses_trace
 from twin.lab.library import ROOT, load_facts
 from twin.lab.store import Owner, Store, StoreError
 from twin.lab.store.runs import Result
@@ -73,6 +73,12 @@ def add_run(
     store.artefacts.require_space()
     if uses_trace(scenario):
         _have_trace(store, scenario, trace)
+    wanted = scenario.experts.counts
+    if uses_counts(scenario) and store.counts.get(wanted.digest) is None:
+        raise StoreError(
+            f"the expert counts {wanted.name or wanted.digest} are not stored here: import their "
+            "file first"
+        )
     saved = store.scenarios.save(scenario, parent=parent)
     version = load_engine(engine).version
     return store.runs.add(

@@ -85,7 +85,11 @@ class Target:
 
 
 def largest_batch(
-    scenario: Scenario, facts: Facts, tpot_s: float, trace: TraceTable | None = None
+    scenario: Scenario,
+    facts: Facts,
+    tpot_s: float,
+    trace: TraceTable | None = None,
+    counts: NDArray[np.float64] | None = None,
 ) -> Target:
     """The largest batch per NPU whose steady state keeps `tpot_s`, for mean lengths.
 
@@ -96,7 +100,7 @@ def largest_batch(
         raise ModelError("deployment.mode = 'prefill_only' decodes nothing: it has no TPOT")
     fabric = build_fabric(scenario.supernode, facts)
     costs = build_costs(scenario, facts, fabric)
-    hot = imbalances(scenario, facts, costs, trace)[1]
+    hot = imbalances(scenario, facts, costs, trace, counts)[1]
     given, answer = mean_lengths(scenario.workload, facts, trace)
     each = costs.chip.dies_per_npu
 

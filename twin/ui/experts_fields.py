@@ -93,7 +93,7 @@ def _moves(s: Scenario) -> bool:
 _UNIFORM = "all experts are alike"
 _NEVER = "nothing is rebalanced"
 APPLIES: dict[str, tuple[Callable[[Scenario], bool], str]] = {
-    "experts.skew": (lambda s: s.experts.popularity == "skewed", "DeepSeek-V3's shape only"),
+    "experts.skew": (_varies, _UNIFORM),
     "experts.power_law_alpha": (lambda s: s.experts.popularity == "power_law", "power law only"),
     "experts.drift_s": (_varies, _UNIFORM),
     "experts.shift_every_s": (_varies, _UNIFORM),

@@ -18,7 +18,8 @@ import streamlit as st
 
 from twin.facts import FactError, Facts
 from twin.lab import estimate, library, share
-from twin.lab.job import uses_trace
+from twin.lab.counts import load_counts
+from twin.lab.job import uses_counts, uses_trace
 from twin.lab.runner import Runner
 from twin.lab.store import RunRow, Store, StoreError, open_store
 from twin.lab.target import largest_batch
@@ -291,7 +292,7 @@ def capacity(scenario: Scenario) -> Prediction | str:
 def _capacity(key: str, _scenario: Scenario) -> Prediction | str:
     try:
         trace = _trace(_scenario.workload.trace.digest) if uses_trace(_scenario) else None
-        return estimate.capacity(_scenario, facts(), trace)
+        return estimate.capacity(_scenario, facts(), trace, _counts(_scenario))
     except (ValueError, FactError) as error:
         return str(error)
 
@@ -301,7 +302,7 @@ def _bound(key: str, _scenario: Scenario) -> str:
     try:
         trace = _trace(_scenario.workload.trace.digest) if uses_trace(_scenario) else None
         bound_s = _scenario.slo.tpot_ms * 1e-3
-        return largest_batch(_scenario, facts(), bound_s, trace).sentence
+        return largest_batch(_scenario, facts(), bound_s, trace, _counts(_scenario)).sentence
     except (ValueError, FactError) as error:
         return str(error)
 
@@ -320,6 +321,13 @@ def trace_has_time(digest: str) -> bool:
 @st.cache_resource(show_spinner=False, max_entries=2)
 def _trace(digest: str) -> TraceTable:
     return store().traces.load(digest)
+
+
+def _counts(scenario: Scenario) -> Any:
+    """Imported routing counts f8[layers, experts], None where the scenario uses none."""
+    if not uses_counts(scenario):
+        return None
+    return load_counts(store(), scenario.experts.counts.digest)
 
 
 def run(scenario: Scenario) -> str:

@@ -17,8 +17,12 @@ from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import Fabric
 from twin.hardware.placement import Instance, place_instances
 from twin.hardware.routes import Price, all_to_all, nic, pool_read
+from twin.hardware.tables import tables
 from twin.spec import Scenario
 
+PRICED = (  # kinds of links that belong to one node each
+    "die-die", "die-L1", "CPU-L1", "L1-L2", "die-NIC", "NIC-RDMA", "CPU-Qingtian", "Qingtian-VPC",
+)  # fmt: skip
 PLANES = {"ub": "UB", "rdma": "RDMA", "vpc": "VPC"}
 
 
@@ -101,18 +105,16 @@ class _Alike:
     """Which instances must get the same answers: same place in nodes whose links are the same."""
 
     def __init__(self, fabric: Fabric) -> None:
-        self._per_node = fabric.graph["supernode"].npus_per_node * fabric.graph["dies_per_npu"]
-        links: dict[int, list[tuple[float, float]]] = {}
-        vertices = fabric.nodes
-        for a, b, edge in fabric.edges(data=True):
-            home = vertices[a].get("node", vertices[b].get("node"))
-            links.setdefault(-1 if home is None else home, []).append(
-                (edge["capacity_bytes_per_s"], edge["latency_s"])
-            )
-        self._nodes = {n: np.array(found).tobytes() for n, found in links.items()}
+        s = fabric.graph["supernode"]
+        self._per_node = s.npus_per_node * fabric.graph["dies_per_npu"]
+        t = tables(fabric)
+        rows = [
+            made(kind).reshape(s.all_nodes, -1) for kind in PRICED for made in (t.rates, t.waits)
+        ]
+        self._nodes = [row.tobytes() for row in np.concatenate(rows, axis=1)]
 
     def of(self, instance: Instance) -> tuple[bytes, ...]:
         first, size = divmod(instance.first_die, self._per_node)[0], instance.dies
         last = (instance.first_die + size - 1) // self._per_node
         place = f"{instance.first_die % self._per_node} {size}".encode()
-        return (place, *(self._nodes.get(n, b"") for n in range(first, last + 1)))
+        return (place, *self._nodes[first : last + 1])

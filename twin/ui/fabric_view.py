@@ -23,6 +23,7 @@ import streamlit as st
 from twin.hardware.fabric import Edge, Fabric, built, edited, edits
 from twin.hardware.placement import Instance
 from twin.hardware.survey import uplink_matrix
+from twin.hardware.tables import tables
 from twin.ui import theme
 from twin.ui.fabric_edit import Inventory, plain
 
@@ -96,10 +97,8 @@ def capacities(fabric: Fabric) -> np.ndarray[Any, Any]:
     s = fabric.graph["supernode"]
     cells = np.zeros((s.all_nodes, s.sub_planes + 2))
     cells[:, :-2] = uplink_matrix(fabric)
-    for a, _, edge in fabric.edges(data=True):
-        column = {"NIC-RDMA": -2, "Qingtian-VPC": -1}.get(edge["kind"])
-        if column is not None:
-            cells[fabric.nodes[a]["node"], column] += edge["capacity_bytes_per_s"]
+    cells[:, -2] = tables(fabric).rates("NIC-RDMA").reshape(s.all_nodes, -1).sum(axis=1)
+    cells[:, -1] = tables(fabric).rates("Qingtian-VPC")
     cells.setflags(write=False)
     return cells
 

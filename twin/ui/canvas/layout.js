@@ -54,8 +54,8 @@ function flow(count, left, y, right, w, h, gap) {
   return { at: range(count).map((k) => [left + (k % perRow) * step, y + Math.floor(k / perRow) * (h + gap)]), bottom: y + rows * (h + gap) }
 }
 
-function row(layout, kind, names, y, h, left, right, extra = () => ({})) {
-  const gap = 6, w = Math.max(HIT + 6, Math.min(92, (right - left + gap) / names.length - gap))
+function row(layout, kind, names, y, h, left, right, extra = () => ({}), least = 0) {
+  const gap = 6, w = Math.max(HIT + 6, least, Math.min(92, (right - left + gap) / names.length - gap))
   const { at, bottom } = flow(names.length, left, y, right, w, h, gap)
   names.forEach((name, k) => layout.boxes.push({ name, kind, x: at[k][0], y: at[k][1], w, h, text: name.split(" ")[1], ...extra(name, k) }))
   return bottom
@@ -89,13 +89,19 @@ function nodeLayout(shape, live, width, zoom, node) {
   return { ...layout, height: y + 4 }
 }
 
-function planeLayout(shape, live, width, zoom, plane) {
+function planeLayout(shape, live, width, zoom, plane) { // one supernode's chips below the other's
   const layout = { width, boxes: [], notes: [], strips: [] }, left = 62, h = 24 * zoom
-  const rows = live.cells.length / shape.nodes
-  layout.notes.push({ x: 0, y: 4 + h / 2, text: "L2 chips", plane: "ub" })
-  let y = row(layout, "l2", range(shape.supernodes).flatMap((g) => range(shape.l2).map((i) => shape.l2Name(g, plane, i))), 4, h, left, width - 4, (_, i) => ({ text: shape.supernodes > 1 ? `${Math.floor(i / shape.l2)}:${i % shape.l2}` : `${i}` }))
-  y += 90
-  layout.notes.push({ x: 0, y: y + h / 2, text: "L1 of node" })
-  y = row(layout, "l1", range(shape.nodes).map((n) => `L1 ${n}.${plane}`), y, h, left + 14, width - 4, (_, n) => ({ value: live.cells[n * rows + plane], text: `${n}`, plane: "ub" }))
-  return { ...layout, height: y + 4 }
+  const rows = live.cells.length / shape.nodes, each = shape.perSupernode, least = shape.nodes > 100 ? 30 : 0
+  let y = 4
+  for (const g of range(shape.supernodes)) {
+    if (shape.supernodes > 1) { layout.notes.push({ x: 0, y: y + 6, text: `Supernode ${g}` }); y += 22 }
+    layout.notes.push({ x: 0, y: y + h / 2, text: "L2 chips", plane: "ub" })
+    y = row(layout, "l2", range(shape.l2).map((i) => shape.l2Name(g, plane, i)), y, h, left, width - 4, (_, i) => ({ text: `${i}` }))
+    y += shape.supernodes > 1 ? 56 : 90
+    layout.notes.push({ x: 0, y: y + h / 2, text: "L1 of node" })
+    const nodes = range(each).map((n) => g * each + n)
+    y = row(layout, "l1", nodes.map((n) => `L1 ${n}.${plane}`), y, h, left + 14, width - 4, (_, k) => ({ value: live.cells[nodes[k] * rows + plane], text: `${nodes[k]}`, plane: "ub" }), least)
+    y += 20
+  }
+  return { ...layout, height: y - 16 }
 }

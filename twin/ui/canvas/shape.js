@@ -18,10 +18,14 @@ const PATTERNS = [ // what a person may type, spaces for dots and hyphens
   [/^(?:sub plane|subplane|plane) (\d+)$/, (s, p) => p < s.planes && ["plane", `sub-plane ${p}`, null, p]],
 ]
 
+const OWNERS = new Map() // nodes of a supernode -> name -> owners: an edit changes neither
+
 class Shape {
   constructor(shape) {
     Object.assign(this, { supernodes: 1 }, shape)
     this.perSupernode = this.nodes / this.supernodes
+    if (!OWNERS.has(this.perSupernode)) OWNERS.set(this.perSupernode, new Map())
+    this.known = OWNERS.get(this.perSupernode)
     this.at = new Map() // element -> its edits [order, to, capacity, latency]
     this.within = new Set() // nodes and sub-planes in which some element has an edit of its own
     for (const [order, [element, to, capacity, latency]] of (shape.edits ?? []).entries())
@@ -33,6 +37,11 @@ class Shape {
   }
 
   owners(name) { // names that take an element in: itself, its NPU, its node, its sub-plane
+    if (!this.known.has(name)) this.known.set(name, this.ownersOf(name))
+    return this.known.get(name)
+  }
+
+  ownersOf(name) {
     const kind = name.split(" ")[0], [a, b, c] = this.numbers(name), found = [name]
     const add = (...names) => { for (const n of names) if (n !== name) found.push(n) }
     if (kind === "die") add(`NPU ${a}.${b}`)
@@ -134,7 +143,8 @@ class Shape {
     }
     const rate = (a, b, gb) => gb * this.factors(a, b)[0]
     const value = (n, r) => {
-      if (r < this.planes) return sum(this.links(`L1 ${n}.${r}`).filter((l) => l.kind === (this.l2 ? "L2" : "die")).map((l) => l.gb))
+      if (r < this.planes && this.l2) return sum(this.dealt(n).map(([i, count]) => this.uplink(n, r, i, count).gb))
+      if (r < this.planes) return sum(of(this.links(`L1 ${n}.${r}`), "die").map((l) => l.gb))
       if (r > this.planes) return rate(`Qingtian ${n}`, "VPC network", this.gb.vpc)
       return sum(this.nicsOf(n).map((nic) => rate(nic, "RDMA network", this.gb.nic)))
     }

@@ -23,7 +23,7 @@ picture, spec = st.columns([5, 3], gap="large")
 draft = session.draft()
 
 # 1) The machine as a picture that is edited in place, with the instances placed on it. Its prices
-# stand above it and are filled in last, so that an edit is seen before it is priced.
+# stand above it, its faults below; both are filled in last, so that an edit is seen first.
 with picture:
     above = st.container()
     panels.words()
@@ -41,8 +41,7 @@ with picture:
             on_act=editor.on_act,
             acted=editor.acted(),
         )
-    if not fault:
-        panels.faults(draft)
+    below = st.container()
 
 # 2) The same machine as numbers, parts, differences and files.
 with spec:
@@ -66,5 +65,7 @@ with spec:
 if fabric is not None and not fault:
     with above:
         panels.prices(draft, fabric)
+    with below:
+        panels.faults(draft)
     totals.in_all(fabric, load_chip(session.facts(), draft.supernode.chip))
     totals.measured(fabric)

@@ -16,7 +16,7 @@ def tables(slots, experts):
     return die[order], first
 
 
-@njit(cache=False)
+@njit(cache=True)
 def hottest_of_batches(now, die, first, tokens, rounds, rng, distinct, dies):
     """Most picks of a die, i8[rounds], in batches routed token by token.
 
@@ -53,7 +53,7 @@ def hottest_of_batches(now, die, first, tokens, rounds, rng, distinct, dies):
     return out
 
 
-@njit(cache=False)
+@njit(cache=True)
 def gate(logit, tokens, groups, top_groups, top_k, rng):
     """Experts i8[tokens, top_k] of a gate limited to groups (arXiv 2412.19437 2.1.2).
 

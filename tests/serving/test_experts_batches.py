@@ -1,6 +1,7 @@
 """Finite batches and routing limited to groups, against batches routed token by token."""
 
 import tomllib
+from functools import lru_cache
 
 import numpy as np
 import pytest
@@ -22,12 +23,15 @@ FACTS = facts_from_tables({"experts": tomllib.loads((DATA / "experts.toml").read
 SIZES = [(8, 36, 32), (40, 8, 32), (144, 2, 32), (320, 1, 64)]  # dies, slots, redundant
 
 
-@pytest.mark.parametrize("distinct", [True, False], ids=["distinct", "multinomial"])
-@pytest.mark.parametrize("batch", [1, 16])
-@pytest.mark.parametrize(("dies", "room", "redundant"), SIZES)
+@pytest.mark.parametrize(
+    ("dies", "room", "redundant", "batch", "distinct"),
+    [(*SIZES[0], 1, True), (*SIZES[0], 16, True), (*SIZES[1], 4, True), (*SIZES[2], 1, True),
+     (*SIZES[3], 4, True), (*SIZES[0], 1, False), (*SIZES[1], 16, False), (*SIZES[3], 1, False)],
+)  # fmt: skip
 def test_mean_and_p99_of_the_hottest_die_within_2_percent(dies, room, redundant, batch, distinct):
+    # `make bench` sweeps EP 8-320 and batches 1-128
     tokens = np.array([float(dies * batch)])
-    rounds = min(6000, max(150, 400_000 // (dies * batch)))
+    rounds = min(6000, max(150, 200_000 // (dies * batch)))
     seen, said = np.zeros(2), np.zeros(2)
     for seed in (1, 2, 3):
         popularity = layer_popularity(Experts(), 256, 40, 8, FACTS, seed)
@@ -43,10 +47,16 @@ def test_mean_and_p99_of_the_hottest_die_within_2_percent(dies, room, redundant,
     assert said[1] == pytest.approx(seen[1], rel=0.02 + noise)
 
 
-def gated(spread, placement, dies, room, redundant, batch, seed=1):
+@lru_cache
+def routed_by_gate(spread):
+    rng = np.random.default_rng(1)
+    return gate(spread * rng.normal(size=256), 20_000, 8, 4, 8, rng)
+
+
+def gated(spread, placement, dies, room, redundant, batch):
     """(simulated, said, said without groups) hottest die / mean, then nodes that are reached."""
-    rng = np.random.default_rng(seed)
-    routed = gate(spread * rng.normal(size=256), 40_000, 8, 4, 8, rng)
+    rng = np.random.default_rng(2)
+    routed = routed_by_gate(spread)
     now = np.bincount(routed.ravel(), minlength=256)[None] / len(routed)
     slots = place(Experts(placement=placement, redundant=redundant), now, dies, room)
     die, first = tables(slots[0], 256)
@@ -55,7 +65,7 @@ def gated(spread, placement, dies, room, redundant, batch, seed=1):
     def dies_of(picks):
         return die[first[picks] + (rng.random(picks.shape) * count[picks]).astype(int)]
 
-    rounds = 3000 // batch
+    rounds = 1600 // batch
     most = [
         np.bincount(dies_of(routed[rng.integers(0, len(routed), dies * batch)]).ravel()).max()
         for _ in range(rounds)

@@ -1,0 +1,105 @@
+"""Expert load: speed of what the loop asks, and how far formulas are from brute force.
+
+Reported, never asserted; `make bench` runs this.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numba import njit
+
+from tests.serving.routing import best_peak, hottest_of_batches, quantile, tables
+from twin.lab.library import load_facts
+from twin.serving import experts as x
+from twin.serving.eplb import rebalance
+from twin.spec import Experts
+
+SIZES = ((8, 36, 32), (32, 9, 32), (72, 4, 32), (144, 2, 32), (320, 1, 64))
+
+
+@pytest.fixture(scope="module")
+def process():
+    fields = {"drift_s": 600.0, "shift_every_s": 900.0, "topics": 4}
+    return x.start(Experts(**fields), 256, 58, 8, load_facts(), 1)
+
+
+def bench_now(benchmark, process):
+    benchmark(x.now, process, 1000.0)
+
+
+def bench_measured(benchmark, process):
+    benchmark(x.measured, process, 1000.0, 60.0, 1e4)
+
+
+@pytest.mark.parametrize("placement", ["round_robin", "eplb", "eplb_groups", "greedy", "topology"])
+def bench_place_on_320_dies(benchmark, process, placement):
+    load = x.measured(process, 1000.0, 60.0)
+    current = x.place(Experts(placement=placement, redundant=64), load, 320, 1, 20, groups=8)
+    question = (Experts(placement=placement, redundant=64), load, 320, 1, 20, current)
+    benchmark(x.place, *question, groups=8)
+
+
+@pytest.mark.parametrize("points", [6, 11])
+def bench_hot_factors_of_320_dies(benchmark, process, points):
+    chances = x.now(process, 1000.0)
+    slots = x.place(Experts(redundant=64), x.long_run(process), 320, 1)
+    benchmark(x.hot_factors, chances, slots, x.batch_grid(points), 2.0, process.correlation)
+
+
+def bench_factor_of_an_iteration(benchmark):
+    table = np.linspace(3.0, 1.0, 41)
+    tokens = x.batch_grid()
+
+    @njit
+    def many(times):
+        total = 0.0
+        for i in range(times):
+            total += np.interp(float(i % 5000 + 1), tokens, table)
+        return total
+
+    many(1)
+    benchmark.extra_info["us per iteration"] = None
+    benchmark(many, 10_000)
+    benchmark.extra_info["us per iteration"] = benchmark.stats["median"] / 10_000 * 1e6
+
+
+@pytest.mark.parametrize("popularity", ["skewed", "power_law", "uniform"])
+@pytest.mark.parametrize("batch", [1, 4, 16, 128])
+@pytest.mark.parametrize(("dies", "room", "redundant"), SIZES)
+def bench_finite_batches(benchmark, popularity, batch, dies, room, redundant):
+    """Said over simulated, less 1: mean and p99 of the hottest die, layer 20 of 40."""
+    tokens = dies * batch
+    rounds = min(4000, max(200, 400_000 // tokens))
+    law = x.layer_popularity(Experts(popularity=popularity), 256, 40, 8, load_facts(), 1)
+    now, load = law.now[20:21], law.measured[20:21]
+    slots = x.place(Experts(redundant=redundant), load, dies, room)
+    grid = np.array([float(tokens)])
+    benchmark(x.hot_quantiles, now, slots, grid)
+    die, first = tables(slots[0], 256)
+    for name, distinct in (("distinct", True), ("multinomial", False)):
+        rng = np.random.default_rng(1)
+        seen = hottest_of_batches(now[0], die, first, tokens, rounds, rng, distinct, dies)
+        mean, p99 = seen.mean() / (8 * batch), quantile(seen, 0.99) / (8 * batch)
+        said = x.hot_factors(now, slots, grid)[0], x.hot_quantiles(now, slots, grid)[0]
+        benchmark.extra_info[f"{name} mean"] = round(said[0] / mean - 1, 4)
+        benchmark.extra_info[f"{name} p99"] = round(said[1] / p99 - 1, 4)
+
+
+@pytest.mark.parametrize(("experts", "slots", "dies"), [(6, 8, 4), (8, 12, 4), (10, 12, 4)])
+def bench_eplb_over_the_optimum(benchmark, experts, slots, dies):
+    weights = [
+        np.round(np.random.default_rng(seed).lognormal(0, 1, experts) * 20) + 1
+        for seed in range(30)
+    ]
+
+    def greedy(weight):
+        got = rebalance(weight[None], slots, 1, 1, dies)
+        share = (weight / got.copies[0])[got.expert[0]]
+        return float(share.reshape(dies, -1).sum(axis=1).max())
+
+    over = [greedy(w) / best_peak(w, slots, dies, greedy(w)) for w in weights]
+    benchmark.extra_info["mean over optimum"] = round(float(np.mean(over)), 4)
+    benchmark.extra_info["worst over optimum"] = round(float(np.max(over)), 4)
+    benchmark.extra_info["optimal"] = sum(o < 1 + 1e-9 for o in over)
+    benchmark(greedy, weights[0])

@@ -272,6 +272,18 @@ def test_the_pipeline_keeps_the_pace_of_the_model(parts):
     assert all(isinstance(p, Piece) for p in pieces)
 
 
+def test_work_that_no_stamp_tells_of_is_filled_in_as_a_mean():
+    answer = run()
+    forgotten = answer.tables["requests"].with_columns(retries=pl.lit(1, pl.Int16))
+    tables = answer.tables | {"requests": forgotten}
+    known = prefill_spans(answer.tables, 0, 1.0, 3.0)
+    made_up = prefill_spans(tables, 0, 1.0, 3.0)
+    assert made_up and not any(s.stamped for s in made_up)
+    assert all(b.begin_s >= a.end_s - 1e-9 for a, b in zip(made_up[:-1], made_up[1:], strict=True))
+    inside = [min(s.end_s, 3.0) - max(s.begin_s, 1.0) for s in known]
+    assert sum(s.end_s - s.begin_s for s in made_up) == pytest.approx(sum(inside), rel=0.15)
+
+
 def test_spans_merge_like_sets():
     assert merged(np.array([]), np.array([])) == []
     assert merged(np.array([0.0, 5.0, 1.0]), np.array([2.0, 6.0, 1.5])) == [(0.0, 2.0), (5.0, 6.0)]

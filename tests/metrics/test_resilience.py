@@ -126,6 +126,16 @@ def test_the_next_fault_cuts_a_dip_short_and_the_usual_is_what_was_between():
     assert second.recovery_s == pytest.approx(10.0)
 
 
+def test_a_fault_during_an_outage_is_measured_against_what_was_before_it():
+    rate = np.full(100, 1000.0)
+    rate[40:58] = 0.0
+    down = {"t_s": 40.0, "end_s": 58.0, "kind": "instance_down", "role": "decode", "instance": 0}
+    first, second = dips(windows(rate), FAULT, down, {**FAULT, "t_s": 50.0, "element": "node 2"})
+    assert first.cut_short
+    assert second.before_tokens_per_s == pytest.approx(1000.0)
+    assert second.recovery_s == pytest.approx(8.0)
+
+
 def test_faults_of_one_moment_are_one_dip():
     (dip,) = dips(windows(np.full(90, 9.0)), FAULT, {**FAULT, "element": "node 3", "end_s": 50.0})
     assert dip.element == "NPU 1.0 and node 3" and dip.repaired_s is None

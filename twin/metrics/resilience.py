@@ -66,15 +66,24 @@ def resilience(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> list
     end_s = float(windows["t_s"][-1] + windows["window_s"][-1])
     victims = _victims(tables.get("requests"), events, moments)
     good = _good_ends(tables.get("requests"), ttft_limit_s, tpot_limit_s)
-    found = []
+    found: list[Dip] = []
+    usual: float | None = None  # known from before an outage that still goes on
     for k, at_s in enumerate(moments):
         stop_s = moments[k + 1] if k + 1 < len(moments) else end_s
         since_s = moments[k - 1] if k else 0.0
         rows = faults.filter(pl.col("t_s") == at_s)
         down = _down(events, at_s, stop_s, end_s)
         last = k + 1 == len(moments)
-        found.append(_dip(rows, windows, good, (since_s, stop_s, last), down, victims[k]))
+        dip = _dip(rows, windows, good, (since_s, stop_s, last), down, victims[k], usual)
+        usual = dip.before_tokens_per_s if _still_down(events, stop_s) else None
+        found.append(dip)
     return found
+
+
+def _still_down(events: pl.DataFrame, at_s: float) -> bool:
+    """Whether an instance that went out before a moment is out at it."""
+    down = events.filter((pl.col("kind") == "instance_down") & (pl.col("t_s") < at_s))
+    return bool((down["end_s"].cast(pl.Float64).fill_null(float("inf")) > at_s).any())
 
 
 def _dip(
@@ -84,15 +93,20 @@ def _dip(
     span_s: tuple[float, float, bool],
     down: tuple[tuple[str, float], ...],
     victims: tuple[int, int],
+    known: float | None,
 ) -> Dip:
-    """The dip of faults that share a moment; span_s: fault before, next fault or end, is last."""
+    """The dip of faults that share a moment; span_s: fault before, next fault or end, is last.
+
+    known: the usual rate, where an outage of before makes the last windows anything but usual.
+    """
     at_s = float(rows["t_s"][0])
     since_s, stop_s, last = span_s
     phase, begin, length, rate = _rates(windows, at_s)
     usual = _before(begin, length, at_s, since_s)
     before = float(rate[usual].mean()) if usual.sum() >= FEWEST_WINDOWS else None
+    before = before if known is None else known
     after = (begin >= at_s - 1e-9) & (begin + length <= stop_s + 1e-9)
-    noise = float(rate[usual].std()) if before is not None else 0.0
+    noise = float(rate[usual].std()) if before is not None and known is None else 0.0
     recovery_s, lowest = _recovery(begin[after], rate[after], before, noise, at_s)
     until_s = stop_s if recovery_s is None else min(stop_s, at_s + recovery_s)
     tail = rate[after][-SUSTAINED:]

@@ -3,7 +3,8 @@
 A run keeps stamps of requests, not of iterations. But a request finishes when an iteration ends,
 a prompt begins and ends with a batch, and an instance that holds requests runs iterations back to
 back. So ends at which somebody finished are exact, and between two of them lie as many iterations
-of equal length as the window's mean iteration says. This module knows no file format.
+of equal length as the window's mean iteration says. Where a window was busier than its stamps tell,
+spans of mean length fill it. This module knows no file format.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import numpy as np
 import polars as pl
 
 Tables = Mapping[str, pl.DataFrame]
+
+SURE = 0.1  # of a window: so much work that stamps do not tell of is filled in
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ def decode_spans(
             cuts = np.unique(np.concatenate([[low, high], stamps]))
             cuts = cuts[(cuts >= low) & (cuts <= high)]
             found += _divided(cuts, mean_s, begin_s, end_s, stamps)
-    return found
+    return filled(found, tables, role, instance, begin_s, end_s)
 
 
 def prefill_spans(tables: Tables, instance: int, begin_s: float, end_s: float) -> list[Span]:
@@ -70,7 +73,45 @@ def prefill_spans(tables: Tables, instance: int, begin_s: float, end_s: float) -
                 for a, b in zip(cuts[:-1], cuts[1:], strict=True)
                 if b > begin_s and a < end_s
             ]
-    return found
+    return filled(found, tables, "prefill", instance, begin_s, end_s)
+
+
+def filled(
+    found: list[Span], tables: Tables, role: str, instance: int, begin_s: float, end_s: float
+) -> list[Span]:
+    """The spans, and spans of mean length where a window was busier than stamps tell.
+
+    A request that a fault threw out takes the stamps of its first service with it.
+    """
+    own = tables.get("instances")
+    if own is None:
+        return found
+    phase = tables["operators"].filter(
+        pl.col("phase") == ("prefill" if role == "prefill" else "decode")
+    )
+    usual_s = float(phase["per_iteration_s"].sum() or 0.0)
+    rows = own.filter(
+        (pl.col("role") == role)
+        & (pl.col("instance") == instance)
+        & (pl.col("t_s") < end_s)
+        & (pl.col("t_s") + pl.col("window_s") > begin_s)
+    ).sort("t_s")
+    known = [(s.begin_s, s.end_s) for s in found]
+    more: list[Span] = []
+    for at_s, width_s, busy in rows.select("t_s", "window_s", "busy").iter_rows():
+        low, high = max(at_s, begin_s), min(at_s + width_s, end_s)
+        touching = [s for s in known if s[1] > low and s[0] < high]
+        holes = without([(low, high)], touching)
+        missing_s = (busy or 0.0) * (high - low) - (high - low - sum(b - a for a, b in holes))
+        if missing_s < SURE * (high - low) or usual_s <= 0:
+            continue
+        for a, b in without(holes, down_spans(tables, role, instance, end_s)):
+            part_s = min(b - a, missing_s)
+            missing_s -= part_s
+            edges = np.linspace(a, a + part_s, max(1, round(part_s / usual_s)) + 1)
+            pairs = zip(edges[:-1], edges[1:], strict=True)
+            more += [Span(float(x), float(y), False) for x, y in pairs if y > x]
+    return sorted(found + more, key=lambda s: s.begin_s)
 
 
 def _rows(tables: Tables, column: str, instance: int) -> tuple[pl.DataFrame, float]:

@@ -296,8 +296,9 @@ def _work(tables: Tables, one: Instance) -> Iterator[list[Event]]:
     track = Track(one.pid, ITERATIONS)
     name = "prefill batch" if one.role == "prefill" else f"{one.role} iteration"
     shares = _Shares(tables, one.role)
-    for span in one.spans:
-        begin, end = ns(span.begin_s), ns(span.end_s)
+    for span, begin, end in zip(one.spans, *(e.tolist() for e in one.edges()), strict=True):
+        if end <= begin:
+            continue
         group = [track.slice(name, begin, end, stamped=span.stamped)]
         for operator, low, high in shares.laid_out(span.begin_s, begin, end):
             group.append(

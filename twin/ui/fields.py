@@ -168,6 +168,7 @@ LABELS = {
     "supernode.vpc_gb_per_s_per_node": "VPC of a node",
     "supernode.npus_per_node": "NPUs in a node",
     "supernode.cpus_per_node": "CPUs in a node",
+    "supernode.edits": "Edits of the fabric",
 } | experts_fields.LABELS
 LABELS |= faults_words.RECOVERY_LABELS
 CHOICES = {
@@ -345,6 +346,8 @@ def show(value: Any, path: str = "") -> str:
         return "on" if value else "off"
     if isinstance(value, int | float):
         return f"{value:,.6g}" if isinstance(value, float) else f"{value:,}"
+    if value and not isinstance(value, str):  # a list of rows: how many
+        return f"{len(value):,}"
     return choice_label(path, value) if value else "none"
 
 

@@ -253,9 +253,10 @@ def test_the_ladder_of_a_run_goes_from_even_to_unplaced_to_balanced():
     s = PRESETS["canary-balanced"]
     rungs = experts_ladder.rungs_of(canonical(s), s)
     assert [r.key for r in rungs] == [
-        "benchmark", "lengths", "queueing", "acceptance", "experts", "static", "balancing",
+        "benchmark", "means", "lengths", "queueing", "acceptance", "experts", "static",
+        "balancing",
     ]  # fmt: skip
-    unplaced = rungs[4].scenario.experts
+    unplaced = rungs[5].scenario.experts
     assert (unplaced.placement, unplaced.redundant) == ("round_robin", 0)
     assert rungs[-1].scenario.experts == s.experts
     quick = PRESETS["quickstart"]

@@ -122,6 +122,9 @@ def ladder(
     rungs = [Rung("benchmark", "Benchmark", benchmark, ())]
     # Long answers need the deployment's long warm-up from the first rung that has them.
     here = with_overrides(benchmark, clock)
+    if means := _mean_lengths(benchmark, production):
+        here = _renamed(with_overrides(here, means), production, "Mean lengths")
+        rungs.append(Rung("means", "Mean lengths", here, tuple(means)))
     for key, label, starts in CAUSES:
         later = "experts." if key != "experts" else "\0"
         taken = {
@@ -136,6 +139,16 @@ def ladder(
     if balanced is not None:
         rungs += _balanced(here, production, balanced)
     return rungs
+
+
+def _mean_lengths(benchmark: Scenario, production: Scenario) -> dict[str, Any]:
+    """Production's mean lengths for every request, so that skew is told from size."""
+    from twin.serving.workload import mean_lengths
+
+    if benchmark.workload.lengths != "fixed" or production.workload.lengths == "fixed":
+        return {}
+    given, answer = mean_lengths(production.workload, load_facts())
+    return {"workload.input_tokens": round(given), "workload.output_tokens": round(answer)}
 
 
 def _balanced(here: Scenario, production: Scenario, balanced: Scenario) -> list[Rung]:

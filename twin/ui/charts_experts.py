@@ -49,7 +49,7 @@ def die_map(
     if 0 < row.size <= MARKS_MOST:
         fig.add_scatter(
             x=die, y=layers[row], mode="markers", name="holds a redundant copy", hoverinfo="skip",
-            marker={"color": theme.SERIES[1], "size": 4, "symbol": "circle"},
+            marker={"color": theme.SERIES[1], "size": 3, "symbol": "circle"},
         )  # fmt: skip
     fig.update_layout(
         hovermode="closest", margin={"t": 48, "b": 40}, showlegend=False,

@@ -87,7 +87,7 @@ def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> 
         decode_ranks=int(decode[0].dies) if decode else 1,
         page_tokens=int(s.memory_pool.block_tokens),
         draft_tokens=int(d.decode.mtp_draft_tokens),
-        acceptance=float(d.decode.mtp_acceptance),
+        acceptance=float(costs.mtp_acceptance),
         kv_bytes_per_token=float(costs.kv_bytes_per_token),
         fetch_latency_s=float(fetch.latency_s),
         transfer_latency_s=float(hand_off.latency_s),

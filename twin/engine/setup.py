@@ -270,7 +270,7 @@ def closed_loop_count(setup: Setup, facts: Facts) -> int:
             np.zeros(len(DECODE_OPERATORS)),
         )  # fmt: skip
         d = s.deployment.decode
-        per_iteration = tokens_per_iteration(d.mtp_draft_tokens, d.mtp_acceptance)
+        per_iteration = tokens_per_iteration(d.mtp_draft_tokens, setup.costs.mtp_acceptance)
         fastest_s += took_s * mean_output / per_iteration
     turns = math.ceil(s.horizon_s / max(fastest_s, 1e-3)) + 2
     count = clients * turns

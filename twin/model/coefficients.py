@@ -17,8 +17,6 @@ from twin.model import operators as o
 from twin.model import params as q
 from twin.model.collectives import (
     Exchange,
-    all_gather_s_per_byte,
-    all_to_all_s_per_byte,
     direct,
     moe_traffic,
     two_level,
@@ -43,6 +41,8 @@ class Setting:
     layout: ExpertLayout
     exchange: Exchange
     gather: Exchange  # the same dies, data pulled by reads
+    group: Exchange | None = None  # a tensor-parallel group of prefill's attention, by reads
+    expert_dies: int = 0  # that hold experts alone (decode); 0: every die does both
 
 
 def route(x: Setting, role: str) -> Exchange:
@@ -68,7 +68,7 @@ class Cores:
         return min(1.0, self.vector / 0.5)
 
 
-def _seconds(m: Machine, w: Work, cores: Cores) -> tuple[float, float, float, float]:
+def seconds(m: Machine, w: Work, cores: Cores) -> tuple[float, float, float, float]:
     """Weight read, FLOP, activation and vector seconds (the last three per token)."""
     rate = m.stream_bytes_per_s(cores.cube)
     return (
@@ -79,7 +79,7 @@ def _seconds(m: Machine, w: Work, cores: Cores) -> tuple[float, float, float, fl
     )
 
 
-def _many_rows(m: Machine, w: Work) -> float:
+def many_rows(m: Machine, w: Work) -> float:
     """Seconds a token of a product over many rows.
 
     Where vector cores stand beside the matrix cores, element-wise work is pipelined with the
@@ -126,21 +126,25 @@ def decode_vector(
     p[q.TOP_K], p[q.ROUTED_DIES] = s.top_k, x.layout.routed_dies
     p[q.SLOTS], p[q.SHARED_EXPERTS] = x.layout.slots_per_die, s.shared_experts
     p[q.SHARED_DIES] = x.layout.shared_dies
+    p[q.BUFFER_TOKENS], p[q.CROWD] = x.communication.buffer_tokens_per_die, 1.0
+    if x.expert_dies:
+        p[q.EXPERT_DIES] = x.expert_dies
+        p[q.CROWD] = x.exchange.peers / (x.exchange.peers - x.expert_dies)
     p[q.IN_CAST] = float(not x.optimisations.shared_expert_scheduling)
     p[q.BESIDE] = float(x.optimisations.multi_stream)
     if x.optimisations.fused_deep_moe:
         p[q.TILES] = float(x.facts["operators.fused_deep_moe.tiles"].value)
     dense = o.dense_ffn(s, x.formats)
-    p[q.DENSE_WEIGHT], p[q.DENSE_FLOP], p[q.DENSE_IO], p[q.DENSE_VECTOR] = _seconds(m, dense, whole)
+    p[q.DENSE_WEIGHT], p[q.DENSE_FLOP], p[q.DENSE_IO], p[q.DENSE_VECTOR] = seconds(m, dense, whole)
     p[q.DENSE_FIXED] = 3 * gap
     projection = o.mtp_projection(s, x.formats)
-    p[q.MTP_WEIGHT], p[q.MTP_FLOP], _, p[q.MTP_VECTOR] = _seconds(m, projection, whole)
+    p[q.MTP_WEIGHT], p[q.MTP_FLOP], _, p[q.MTP_VECTOR] = seconds(m, projection, whole)
     p[q.MTP_FIXED] = 3 * gap
     head = o.lm_head(s)
-    p[q.HEAD_WEIGHT], p[q.HEAD_FLOP], _, _ = _seconds(m, head, whole)
+    p[q.HEAD_WEIGHT], p[q.HEAD_FLOP], _, _ = seconds(m, head, whole)
     p[q.HEAD_FIXED] = gap
     p[q.SAMPLE_FIXED] = 4 * gap
-    p[q.SAMPLE_TOKEN] = _seconds(m, o.sampling(s), whole)[3]
+    p[q.SAMPLE_TOKEN] = seconds(m, o.sampling(s), whole)[3]
     p[q.GRAPH_LAUNCH], p[q.HOST_GAP] = m.graph_launch_s, _host_gap_s(x, drafts)
     _fill_demand(p, x, dense, head)
     return p
@@ -161,18 +165,18 @@ def _fill_mode(
 ) -> None:
     m, s, f = x.machine, x.shape, x.formats
     gap = m.fitted["kernel_gap"]
-    prolog = _seconds(m, o.decode_prolog(s, f), attention)
+    prolog = seconds(m, o.decode_prolog(s, f), attention)
     p[at + q.PROLOG_FIXED] = 2 * gap
     p[at + q.PROLOG_WEIGHT], p[at + q.PROLOG_FLOP] = prolog[0], prolog[1]
     p[at + q.PROLOG_IO], p[at + q.PROLOG_VECTOR] = prolog[2], prolog[3]
     p[at + q.CORE_FIXED] = gap + m.attention_fixed_s
     p[at + q.CORE_CONTEXT] = context_s(x, query, attention)
     p[at + q.CORE_CONTEXT_ONE] = context_s(x, 1, attention)
-    output = _seconds(m, o.decode_output(s, f), attention)
+    output = seconds(m, o.decode_output(s, f), attention)
     p[at + q.OUTPUT_FIXED] = 3 * gap
     p[at + q.OUTPUT_WEIGHT], p[at + q.OUTPUT_FLOP] = output[0], output[1]
     p[at + q.OUTPUT_IO], p[at + q.OUTPUT_VECTOR] = output[2], output[3]
-    gate = _seconds(m, o.gate(s, f), moe)
+    gate = seconds(m, o.gate(s, f), moe)
     p[at + q.GATE_FIXED] = 2 * gap + gate[0]
     p[at + q.GATE_TOKEN] = max(gate[1], gate[2]) + m.gate_token_s / moe.vector
     t = moe_traffic(s, x.communication, m, x.facts, route(x, "decode"))
@@ -182,7 +186,7 @@ def _fill_mode(
     p[at + q.DISPATCH_MESSAGE] = more * t.dispatch_message_s / moe.copying
     p[at + q.DISPATCH_SEND] = more * t.dispatch_send_s
     p[at + q.DISPATCH_RECEIVE] = t.dispatch_receive_s
-    expert = _seconds(m, o.expert(s, f), moe)
+    expert = seconds(m, o.expert(s, f), moe)
     p[at + q.EXPERT_FIXED] = 2 * gap
     p[at + q.EXPERT_WEIGHT], p[at + q.EXPERT_FLOP] = expert[0], expert[1]
     p[at + q.EXPERT_IO], p[at + q.EXPERT_VECTOR] = expert[2], expert[3]
@@ -196,7 +200,7 @@ def _fill_mode(
     if at == q.SEQUENCE:
         # Every barrier of the exchange waits for the slowest die. With two microbatches under
         # way a die that waits for one computes the other.
-        slow = m.slowest(x.layout.dies)
+        slow = m.slowest(x.exchange.peers)
         p[at : at + q.GATE_TOKEN + 1] *= slow
         p[at + q.EXPERT_FIXED : at + q.EXPERT_VECTOR + 1] *= slow
         _prefetch(p, x)
@@ -256,111 +260,6 @@ def mixed_vector(x: Setting, drafts: int) -> np.ndarray:
     p[: q.DECODE_SIZE] = decode_vector(x, drafts, "off", ())
     p[q.CHUNK_PAIR] = pair_s(x)
     p[q.CHUNK_PAIR_FLOPS] = x.shape.prefill_core_flops * x.shape.layers
-    cached = _many_rows(x.machine, o.cached_up(x.shape, x.formats)) / x.layout.dies
+    cached = many_rows(x.machine, o.cached_up(x.shape, x.formats)) / x.layout.dies
     p[q.CHUNK_HIT] = cached * x.shape.layers
     return p
-
-
-def prefill_vector(x: Setting, attention: str, microbatch: bool, mtp: bool) -> np.ndarray:
-    """Coefficients of a prefill instance, f8[PREFILL_SIZE]."""
-    p = np.zeros(q.PREFILL_SIZE)
-    m, s = x.machine, x.shape
-    gap = m.fitted["kernel_gap"]
-    p[q.F_MOE_LAYERS], p[q.F_DENSE_LAYERS] = s.moe_layers + mtp, s.dense_layers
-    p[q.F_MICROBATCH] = float(microbatch)
-    p[q.F_CONTENTION] = m.fitted["vector_contention"] if m.family == "ascend" else 0.0
-    p[q.F_COMPUTE_SHARE] = m.prefill_compute_share
-    p[q.F_DIES], p[q.F_TOP_K] = x.layout.dies, s.top_k
-    p[q.F_ROUTED_DIES], p[q.F_SLOTS] = x.layout.routed_dies, x.layout.slots_per_die
-    p[q.F_SHARED_EXPERTS], p[q.F_SHARED_DIES] = s.shared_experts, x.layout.shared_dies
-    _fill_prefill_attention(p, x, attention == "sp_tp_sp" and x.layout.dies > 1)
-    _fill_prefill_moe(p, x)
-    head = o.lm_head(s)
-    p[q.F_HEAD] = head.weight_bytes / m.stream_bytes_per_s() + 2 * gap
-    p[q.F_GAP] = m.graph_launch_s
-    _fill_prefill_demand(p, x)
-    return p
-
-
-def _fill_prefill_attention(p: np.ndarray, x: Setting, staged: bool) -> None:
-    m, s, f = x.machine, x.shape, x.formats
-    gap = m.fitted["kernel_gap"]
-    whole = Cores()
-    down = _seconds(m, o.prefill_down(s, f), whole)
-    up = _seconds(m, o.prefill_up(s, f), whole)
-    heads_share = 1.0 / min(x.layout.dies, s.heads) if staged else 1.0
-    p[q.F_INPUT_FIXED] = 4 * gap
-    p[q.F_INPUT_WEIGHT] = down[0] + up[0] * heads_share
-    p[q.F_INPUT_TOKEN] = _many_rows(m, o.prefill_down(s, f)) + _many_rows(m, o.prefill_up(s, f))
-    p[q.F_CORE_FIXED], p[q.F_CORE_PAIR] = gap, pair_s(x)
-    p[q.F_HIT_TOKEN] = _many_rows(m, o.cached_up(s, f)) / x.layout.dies
-    if staged:
-        # Latents travel in the format in which the up-projections read them, or in BF16.
-        wire = f.activation_bytes if x.optimisations.flash_comm else o.ACTIVATION_BYTES
-        latent = wire * (s.q_lora + s.kv_lora) + o.ACTIVATION_BYTES * s.rope_dim
-        p[q.F_GATHER_FIXED] = x.gather.latency_s + gap
-        p[q.F_GATHER_TOKEN] = latent * all_gather_s_per_byte(x.gather) / x.layout.dies
-        values = wire * s.heads * s.value_dim
-        if not x.optimisations.layer_in_parallel:
-            # Every die has a partial sum of the whole batch; each takes its tokens' sum.
-            values = o.ACTIVATION_BYTES * s.hidden * x.layout.dies
-        p[q.F_EXCHANGE_FIXED] = x.gather.latency_s + gap
-        p[q.F_EXCHANGE_TOKEN] = values * all_to_all_s_per_byte(x.gather)
-    output = _seconds(m, o.prefill_output(s, f), whole)
-    p[q.F_OUTPUT_FIXED] = 3 * gap
-    p[q.F_OUTPUT_WEIGHT] = output[0]
-    p[q.F_OUTPUT_TOKEN] = _many_rows(m, o.prefill_output(s, f))
-
-
-def _fill_prefill_moe(p: np.ndarray, x: Setting) -> None:
-    m, s, f = x.machine, x.shape, x.formats
-    gap = m.fitted["kernel_gap"]
-    whole = Cores()
-    gate = _seconds(m, o.gate(s, f), whole)
-    p[q.F_GATE_FIXED] = 2 * gap
-    p[q.F_GATE_TOKEN] = max(gate[1], gate[2]) + m.gate_token_s
-    t = moe_traffic(s, x.communication, m, x.facts, route(x, "prefill"))
-    p[q.F_DISPATCH_FIXED], p[q.F_COMBINE_FIXED] = t.dispatch_fixed_s, t.combine_fixed_s
-    p[q.F_DISPATCH_CORE] = t.dispatch_message_s
-    row = o.dispatch_bytes(s, x.communication.early_quantisation, m.message_scale_bytes)
-    p[q.F_DISPATCH_ORDER] = 2 * row / m.vector_bytes_per_s()
-    # Copy engines move prefill's rows (arXiv 2506.12708v2 section 4.3.2), not vector cores.
-    rate = m.fitted["copy_engine"] if m.family == "ascend" else 1.0
-    p[q.F_DISPATCH_WIRE] = t.dispatch_send_s / rate
-    p[q.F_DISPATCH_RECEIVE] = t.dispatch_receive_s / rate
-    p[q.F_COMBINE_WIRE] = t.combine_send_s / rate
-    p[q.F_COMBINE_RECEIVE] = t.combine_receive_s / rate
-    gathered = (s.top_k + 1) * o.combine_bytes(s)
-    p[q.F_COMBINE_CORE] = gathered / m.vector_bytes_per_s()
-    expert = _seconds(m, o.expert(s, f), whole)
-    p[q.F_EXPERT_FIXED], p[q.F_EXPERT_WEIGHT] = 2 * gap, expert[0]
-    p[q.F_EXPERT_TOKEN], p[q.F_EXPERT_VECTOR] = max(expert[1], expert[2]), expert[3]
-    if not x.communication.early_quantisation and f.expert != "bf16":
-        p[q.F_EXPERT_VECTOR] += (o.ACTIVATION_BYTES + 1.0) * s.hidden / m.vector_bytes_per_s()
-    dense = _seconds(m, o.dense_ffn(s, f), whole)
-    p[q.F_DENSE_FIXED], p[q.F_DENSE_WEIGHT] = 3 * gap, dense[0]
-    p[q.F_DENSE_TOKEN], p[q.F_DENSE_VECTOR] = max(dense[1], dense[2]), dense[3]
-
-
-def _fill_prefill_demand(p: np.ndarray, x: Setting) -> None:
-    s, f = x.shape, x.formats
-    attention = (o.prefill_down(s, f), o.prefill_up(s, f), o.prefill_output(s, f), o.gate(s, f))
-    expert, dense = o.expert(s, f), o.dense_ffn(s, f)
-    used = s.top_k + s.shared_experts
-    layers = p[q.F_MOE_LAYERS] + s.dense_layers
-    held = x.layout.slots_per_die + (0 if x.layout.shared_dies else s.shared_experts)
-    p[q.F_WEIGHT_BYTES] = (
-        sum(w.weight_bytes for w in attention) * layers
-        + expert.weight_bytes * held * p[q.F_MOE_LAYERS]
-        + dense.weight_bytes * s.dense_layers
-    )
-    p[q.F_TOKEN_BYTES] = (
-        sum(w.io_bytes_per_token + w.vector_bytes_per_token for w in attention) * layers
-        + used * (expert.io_bytes_per_token + expert.vector_bytes_per_token) * p[q.F_MOE_LAYERS]
-    )
-    p[q.F_TOKEN_FLOPS] = (
-        sum(w.flops_per_token for w in attention) * layers
-        + used * expert.flops_per_token * p[q.F_MOE_LAYERS]
-        + dense.flops_per_token * s.dense_layers
-    )
-    p[q.F_PAIR_FLOPS] = s.prefill_core_flops * layers

@@ -7,7 +7,7 @@ simulation and the closed steady state, so the two agree. It knows no request.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from twin.model.coefficients import (
     Setting,
     decode_vector,
     mixed_vector,
-    prefill_vector,
     route,
 )
 from twin.model.collectives import exchange
@@ -29,14 +28,16 @@ from twin.model.memory import (
     ExpertLayout,
     budget,
     exchange_buffer_bytes,
+    expert_bytes,
     expert_layout,
     layer_stack_bytes,
 )
 from twin.model.operators import combine_bytes, dispatch_bytes, formats
 from twin.model.params import DECODE_OPERATORS, PREFILL_OPERATORS
-from twin.model.roofline import load_machine
+from twin.model.prefill_coefficients import prefill_vector
+from twin.model.roofline import family_of, load_machine
 from twin.model.shape import ModelError, Shape, load_shape
-from twin.spec import Scenario
+from twin.spec import Decode, Deployment, Prefill, Scenario
 
 __all__ = ["DECODE_OPERATORS", "PREFILL_OPERATORS", "Costs", "ModelError", "RoleCosts",
            "build_costs", "dies_of", "role_costs"]  # fmt: skip
@@ -71,6 +72,7 @@ class Costs:
     combine_bytes_per_token: float
     prefill_instances: int
     decode_instances: int
+    mtp_acceptance: float  # chance that a draft token is right
 
     @property
     def decode(self) -> np.ndarray:
@@ -128,6 +130,7 @@ def build_costs(scenario: Scenario, facts: Facts, fabric: Fabric) -> Costs:
     }
     quantised = d.communication.early_quantisation
     away = shape.top_k * shape.moe_layers
+    scale = facts.si(f"operators.{family_of(facts, chip.name)}.message_scale")
     return Costs(
         shape=shape,
         chip=chip,
@@ -135,10 +138,13 @@ def build_costs(scenario: Scenario, facts: Facts, fabric: Fabric) -> Costs:
         prefill_role=roles.get("prefill"),
         colocated_role=roles.get("colocated"),
         kv_bytes_per_token=shape.kv_bytes_per_token_layer(d.precision.kv) * shape.layers,
-        dispatch_bytes_per_token=dispatch_bytes(shape, quantised) * away,
+        dispatch_bytes_per_token=dispatch_bytes(shape, quantised, scale) * away,
         combine_bytes_per_token=combine_bytes(shape) * away,
         prefill_instances=d.prefill.instances,
         decode_instances=d.decode.instances,
+        mtp_acceptance=d.decode.mtp_acceptance
+        if d.decode.mtp_dataset == "as_stated"
+        else facts.si(f"operators.mtp_acceptance.{d.decode.mtp_dataset}"),
     )
 
 
@@ -157,9 +163,14 @@ def role_costs(
     d = scenario.deployment
     shape = load_shape(facts, d.model)
     chip = load_chip(facts, scenario.supernode.chip)
-    layout = expert_layout(shape, scenario.experts.redundant, len(dies))
+    apart = _expert_dies(d.decode, chip, len(dies)) if role == "decode" else 0
+    layout = expert_layout(shape, scenario.experts.redundant, apart or len(dies))
     f = formats(d.precision)
     sending = exchange(fabric, dies)
+    if apart:
+        sending = replace(sending, remote=1.0)  # no expert is at home
+    shards = _shards(d.prefill, shape, len(dies)) if role == "prefill" else 1
+    staged = role == "prefill" and d.prefill.attention == "sp_tp_sp"
     setting = Setting(
         shape=shape,
         formats=f,
@@ -170,25 +181,21 @@ def role_costs(
         layout=layout,
         exchange=sending,
         gather=exchange(fabric, dies, "read") if role == "prefill" else sending,
+        group=exchange(fabric, dies[:shards], "read") if shards > 1 else None,
+        expert_dies=apart,
     )
     drafts = d.decode.mtp_draft_tokens
-    staged = role == "prefill" and d.prefill.attention == "sp_tp_sp"
-    weights = layer_stack_bytes(shape, f, layout, drafts > 0, staged)
-    buffers = exchange_buffer_bytes(
-        shape, layout, _tokens_per_die(scenario, chip, role), d.communication.early_quantisation
-    )
     what = f"{shape.title} on {len(dies)} dies ({len(dies) // chip.dies_per_npu} NPUs) of {name}"
-    if role == "prefill":
-        # Prefill's exchange runs through the copy engine on dynamic buffers of one batch.
-        buffers /= len(dies)
-        vector = prefill_vector(setting, d.prefill.attention, d.prefill.microbatch, drafts > 0)
-    elif role == "decode":
-        ways = _ways(facts, setting.machine.family)
-        vector = decode_vector(setting, drafts, d.decode.microbatch, ways)
-    else:
-        vector = mixed_vector(setting, drafts)
+    weights = layer_stack_bytes(
+        shape, f, None if apart else layout, drafts > 0, len(dies) if staged else shards, shards > 1
+    )
+    vector = _vector(setting, d, role)
     vector.flags.writeable = False
-    space = budget(chip, facts, weights, buffers, what)
+    space = budget(chip, facts, weights, _buffers(setting, scenario, chip, role), what)
+    if apart:
+        passes = shape.moe_layers + (1 if drafts else 0)
+        held = expert_bytes(shape, f, layout) * passes
+        budget(chip, facts, held, 0.0, f"The experts of {what}")
     per_token = shape.kv_bytes_per_token_layer(f.kv) * shape.layers
     way = route(setting, role)
     return RoleCosts(
@@ -196,12 +203,60 @@ def role_costs(
         vector=vector,
         layout=layout,
         memory=space,
-        kv_tokens_per_die=int(space.kv / per_token),
+        # A rank stands for its share of the instance: with expert dies less than a die's KV.
+        kv_tokens_per_die=int(space.kv / per_token * (1.0 - apart / len(dies))),
         exchange_bytes_per_s=sending.rate_bytes_per_s,
         off_node_fraction=sending.off_node * sending.rate_bytes_per_s / way.rate_bytes_per_s
         if sending.off_node
         else 0.0,
     )
+
+
+def _vector(x: Setting, d: Deployment, role: str) -> np.ndarray:
+    drafts = d.decode.mtp_draft_tokens
+    if role == "prefill":
+        return prefill_vector(x, d.prefill.attention, d.prefill.microbatch, drafts > 0)
+    if role == "decode":
+        ways = [] if x.expert_dies else _ways(x.facts, x.machine.family)
+        return decode_vector(x, drafts, d.decode.microbatch, ways)
+    return mixed_vector(x, drafts)
+
+
+def _buffers(x: Setting, scenario: Scenario, chip: Chip, role: str) -> float:
+    """Static exchange buffers of a die, bytes; prefill's are dynamic, for one batch."""
+    comm = x.communication
+    tokens = _tokens_per_die(scenario, chip, role)
+    if role == "prefill":
+        whole = exchange_buffer_bytes(x.shape, x.layout, tokens, comm.early_quantisation)
+        return whole / x.layout.dies
+    if x.expert_dies:
+        tokens *= x.exchange.peers / (x.exchange.peers - x.expert_dies)
+    if comm.buffer_tokens_per_die:
+        tokens = min(tokens, float(comm.buffer_tokens_per_die))
+    return exchange_buffer_bytes(x.shape, x.layout, tokens, comm.early_quantisation)
+
+
+def _expert_dies(d: Decode, chip: Chip, dies: int) -> int:
+    """Dies that hold experts alone; raises ModelError when none is left for attention."""
+    apart = d.expert_npus * chip.dies_per_npu
+    if apart >= dies:
+        raise ModelError(
+            f"deployment.decode.expert_npus = {d.expert_npus} leaves no NPU for attention: take "
+            f"at most {dies // chip.dies_per_npu - 1}"
+        )
+    return apart
+
+
+def _shards(d: Prefill, shape: Shape, dies: int) -> int:
+    """Dies that share attention by heads (1: none); raises ModelError when they cannot."""
+    if d.attention != "tp":
+        return 1
+    if dies % d.tp_dies or shape.heads % d.tp_dies:
+        raise ModelError(
+            f"deployment.prefill.tp_dies = {d.tp_dies} must divide the {dies} dies of a prefill "
+            f"instance and the {shape.heads} heads of {shape.title}"
+        )
+    return d.tp_dies
 
 
 def _ways(facts: Facts, family: str) -> list[tuple[Cores, Cores]]:

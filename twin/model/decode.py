@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit
 
 from twin.model import params as q
+from twin.model.apart import apart_stages, ring_s
 from twin.model.layer import (
     attention_s,
     dense_s,
@@ -156,6 +157,9 @@ def split_layer_s(
     On split cores each stream passes both microbatches; where cores are not split (HIDES) the
     microbatches take turns on all cores and on the wire (overlap.py).
     """
+    if p[q.EXPERT_DIES] > 0.0:
+        a, b, c, d = apart_stages(p, m, requests, context, busiest, total, dies, hot)
+        return ring_s(a, b, c, d), a >= c
     if p[q.HIDES] > 0.0:
         half = 0.5 * p[q.QUERY_TOKENS]
         core = 0.5 * p[m + q.CORE_CONTEXT] * context
@@ -213,6 +217,8 @@ def layers_in_streams_s(
     layer, attention_longer = split_layer_s(p, m, requests, context, busiest, total, dies, hot)
     passes = 2.0 * layers
     time = 0.0
+    if p[q.EXPERT_DIES] > 0.0:
+        return _add_ring(p, m, layers, requests, context, busiest, total, dies, hot, ops)
     if p[q.HIDES] > 0.0:
         time += _add_attention(p, m, passes, half * requests, core, ops)
         time += _add_moe(p, m, passes, half * busiest, half * total, dies, hot, True, False, ops)
@@ -224,6 +230,29 @@ def layers_in_streams_s(
     if attention_longer:
         return _add_attention(p, m, passes, half * requests, core, ops)
     return _add_moe(p, m, passes, half * busiest, half * total, dies, hot, True, True, ops)
+
+
+@njit(cache=True)
+def _add_ring(
+    p: np.ndarray, m: int, layers: float, requests: float, context: float, busiest: float,
+    total: float, dies: float, hot: float, ops: np.ndarray,
+) -> float:  # fmt: skip
+    """Book `layers` of two microbatches between attention and expert dies; returns the seconds.
+
+    Each stage is booked in proportion to its share of the way around, whatever bounds the ring.
+    """
+    a, b, c, d = apart_stages(p, m, requests, context, busiest, total, dies, hot)
+    time = ring_s(a, b, c, d) * layers
+    part = time / (a + b + c + d)
+    half = 0.5 * p[q.QUERY_TOKENS]
+    gate = p[m + q.GATE_FIXED] + p[m + q.GATE_TOKEN] * half * busiest
+    core = 0.5 * p[m + q.CORE_CONTEXT] * context
+    booked = _add_attention(p, m, part, half * requests, core, ops)
+    ops[q.OP_GATE] += gate * part
+    ops[q.OP_DISPATCH] += b * part
+    ops[q.OP_EXPERTS] += c * part
+    ops[q.OP_COMBINE] += d * part
+    return booked + (gate + b + c + d) * part
 
 
 @njit(cache=True)
@@ -250,8 +279,8 @@ def decode_iteration_s(
     dies = float(count)
     entering = p[q.QUERY_TOKENS] * total
     hot = interpolate(entering, hot_tokens, hot_factor)
-    mine, its = float(requests[who]), context[who]
-    most, whole = float(busiest), float(total)
+    mine, its = p[q.CROWD] * requests[who], p[q.CROWD] * context[who]
+    most, whole = p[q.CROWD] * busiest, float(total)
     time = _dense_layers_s(p, mine, its, ops)
     time += outside_s(p, mine, its, whole, dies, hot, ops)
     layers = p[q.MOE_LAYERS]
@@ -290,10 +319,10 @@ def decode_hbm_bytes(p: np.ndarray, requests: float, context: float, dies: float
     weights = p[q.ATTENTION_BYTES] * layers + p[q.DENSE_BYTES] * p[q.DENSE_LAYERS]
     weights += p[q.HEAD_BYTES] * (1.0 + p[q.DRAFTS])
     shared = 0.0 if p[q.SHARED_DIES] > 0.0 else p[q.SHARED_EXPERTS]
-    experts = p[q.EXPERT_BYTES] * (p[q.MOE_LAYERS] + p[q.DRAFTS])
-    return (
-        dies * (weights + experts * (p[q.SLOTS] + shared)) + context * p[q.CONTEXT_BYTES] * layers
-    )
+    experts = p[q.EXPERT_BYTES] * (p[q.MOE_LAYERS] + p[q.DRAFTS]) * (p[q.SLOTS] + shared)
+    holding = p[q.EXPERT_DIES] if p[q.EXPERT_DIES] > 0.0 else dies
+    read = weights * dies / p[q.CROWD] + experts * holding
+    return read + context * p[q.CONTEXT_BYTES] * layers
 
 
 @njit(cache=True)

@@ -69,10 +69,24 @@ def moe_parts(
     """Seconds of (gate, dispatch, experts, combine) of one pass, as far as each is waited for.
 
     `busiest`: tokens of the die that sends most; `tokens`: of all dies; `hot`: hottest die's
-    routed load over the mean.
+    routed load over the mean. What static buffers have no room for goes in further rounds.
     """
     gate = p[m + q.GATE_FIXED] + p[m + q.GATE_TOKEN] * busiest
+    rounds = 1.0
+    if p[q.BUFFER_TOKENS] > 0.0:
+        rounds = max(1.0, math.ceil(busiest / p[q.BUFFER_TOKENS]))
+    there, experts, back = _round(p, m, busiest / rounds, tokens / rounds, dies, hot)
+    return gate, there * rounds, experts * rounds, back * rounds
+
+
+@njit(cache=True)
+def _round(
+    p: np.ndarray, m: int, busiest: float, tokens: float, dies: float, hot: float
+) -> tuple[float, float, float]:
+    """Seconds of (dispatch, experts, combine) of one round, arguments as above."""
     start = p[m + q.DISPATCH_FIXED] + p[m + q.DISPATCH_MESSAGE] * busiest
+    if p[q.EXPERT_DIES] > 0.0:
+        dies = p[q.EXPERT_DIES]
     rows = routed_per_die(p, tokens) * hot
     away = p[q.SHARED_EXPERTS] > 0.0 and p[q.SHARED_DIES] > 0.0
     mine = p[q.SHARED_EXPERTS] * tokens / (p[q.SHARED_DIES] if away else dies)
@@ -92,7 +106,7 @@ def moe_parts(
         there = there if there == longest else there / p[q.TILES]
         experts = experts if experts == longest else experts / p[q.TILES]
         back = back if back == longest else back / p[q.TILES]
-    return gate, start + there, experts, p[m + q.COMBINE_FIXED] + back
+    return start + there, experts, p[m + q.COMBINE_FIXED] + back
 
 
 @njit(cache=True)

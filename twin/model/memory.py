@@ -67,16 +67,18 @@ def expert_layout(s: Shape, redundant: int, dies: int) -> ExpertLayout:
     return ExpertLayout(dies, dies, math.ceil(slots / dies), 0)
 
 
-def layer_stack_bytes(s: Shape, f: Formats, layout: ExpertLayout, mtp: bool, tp: bool) -> float:
-    """Weights of one die, bytes. `tp`: up-projections are split by heads over the instance."""
+def layer_stack_bytes(
+    s: Shape, f: Formats, layout: ExpertLayout | None, mtp: bool, tp: int = 1, output: bool = False
+) -> float:
+    """Weights of one die, bytes; without a layout it holds no experts.
+
+    Up-projections, and the output projection if `output`, are split by heads over `tp` dies.
+    """
     unit = FORMAT_BYTES[f.linear]
-    up = (s.q_up_weights + s.kv_up_weights) * unit
+    split = s.q_up_weights + s.kv_up_weights + (s.o_weights if output else 0)
     attention = s.attention_weights * unit
-    if tp:
-        attention -= up * (1.0 - 1.0 / min(layout.dies, s.heads))
-    shared = 0 if layout.shared_dies else s.shared_experts
-    held = layout.slots_per_die + shared
-    experts = held * s.expert_weights * FORMAT_BYTES[f.expert]
+    attention -= split * unit * (1.0 - 1.0 / min(tp, s.heads))
+    experts = expert_bytes(s, f, layout) if layout else 0.0
     passes = 1 if mtp else 0
     total = attention * (s.layers + passes) + experts * (s.moe_layers + passes)
     total += s.dense_layers * s.dense_weights * unit
@@ -84,6 +86,12 @@ def layer_stack_bytes(s: Shape, f: Formats, layout: ExpertLayout, mtp: bool, tp:
     if mtp:
         total += 2.0 * s.hidden * s.hidden * unit
     return total
+
+
+def expert_bytes(s: Shape, f: Formats, layout: ExpertLayout) -> float:
+    """Weights of the experts a die holds in one layer, bytes."""
+    held = layout.slots_per_die + (0 if layout.shared_dies else s.shared_experts)
+    return held * s.expert_weights * FORMAT_BYTES[f.expert]
 
 
 def exchange_buffer_bytes(

@@ -119,8 +119,11 @@ SPLITS = 9
     EXPERT_FLOPS,
     DENSE_FLOPS,
     HEAD_FLOPS,
+    BUFFER_TOKENS,  # of a die in one round of the exchange; 0: all at once
+    EXPERT_DIES,  # that hold experts alone; 0: every die does attention and experts
+    CROWD,  # requests of a die that does attention, per request of a rank
     DECODE_SIZE,
-) = range((1 + SPLITS) * MODE, (1 + SPLITS) * MODE + 42)
+) = range((1 + SPLITS) * MODE, (1 + SPLITS) * MODE + 45)
 
 # A colocated instance's vector: decode's, then what a prompt chunk's attention costs.
 CHUNK_PAIR = DECODE_SIZE  # per query-key pair and layer
@@ -207,8 +210,9 @@ PREFILL_OPERATORS = (
     F_TOKEN_BYTES,
     F_TOKEN_FLOPS,  # per token of the die, without attention pairs
     F_PAIR_FLOPS,
+    F_HIT_GATHER,  # latent of one cached token of the batch
     PREFILL_SIZE,
-) = range(50)
+) = range(51)
 
 
 def operator_sink(names: tuple[str, ...]) -> np.ndarray:

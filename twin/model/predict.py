@@ -180,7 +180,7 @@ def _decode(s: Scenario, costs: Costs, given: float, answer: float, hot: Hot) ->
     requests, context = rank_load(count, role.dies, given, answer)
     ops = operator_sink(DECODE_OPERATORS)
     took = decode_iteration_s(role.vector, requests, context, 0, role.dies, *hot, ops)
-    per_iteration = 1.0 + accepted_tokens(d.mtp_draft_tokens, d.mtp_acceptance)
+    per_iteration = 1.0 + accepted_tokens(d.mtp_draft_tokens, costs.mtp_acceptance)
     batch = float(min(d.batch_per_npu, count * per_npu))
     return _decode_figures(
         s, costs, role, took, ops, per_iteration, batch, limited, answer,
@@ -278,7 +278,7 @@ def _colocated(
     per_npu = costs.chip.dies_per_npu
     npus = role.dies / per_npu
     fresh = max(1.0, given - hits)
-    per_iteration = 1.0 + accepted_tokens(d.decode.mtp_draft_tokens, d.decode.mtp_acceptance)
+    per_iteration = 1.0 + accepted_tokens(d.decode.mtp_draft_tokens, costs.mtp_acceptance)
     held, limited = slots(role, d.decode.batch_per_npu / per_npu, given + 0.5 * answer)
     count = float(held)
     budget = float(d.colocated.chunk_tokens_per_npu) * npus

@@ -166,7 +166,7 @@ def prefill_hits_s(p: np.ndarray, hit_tokens: float, ops: np.ndarray) -> float:
     """
     layers = p[q.F_MOE_LAYERS] + p[q.F_DENSE_LAYERS]
     a = p[q.F_HIT_TOKEN] * hit_tokens * layers
-    b = p[q.F_GATHER_TOKEN] * hit_tokens * layers
+    b = p[q.F_HIT_GATHER] * hit_tokens * layers
     ops[q.PO_INPUT] += a
     ops[q.PO_GATHER] += b
     return a + b

@@ -31,11 +31,20 @@ class Prefill(Section):
         low=0,
         high=1_048_576,
     )
-    attention: Literal["sp_tp_sp", "dp"] = choice(
+    attention: Literal["sp_tp_sp", "tp", "dp"] = choice(
         "sp_tp_sp",
-        "Staged sequence-tensor-sequence parallel attention, or plain data parallel (each prompt "
-        "on one die, so lengths skew the load).",
+        "Staged sequence-tensor-sequence parallel attention; tensor parallel in groups of dies, "
+        "which gather hidden states before it and reduce partial sums after it; or plain data "
+        "parallel (each prompt on one die, so lengths skew the load).",
         source=f"{PAPER} 4.3.1",
+    )
+    tp_dies: int = quantity(
+        8,
+        "dies",
+        "Dies of a tensor-parallel group, where attention is tp; groups share the prompts evenly.",
+        low=2,
+        high=128,
+        source="SGLang on Atlas A3: tp-size 16, dp-size 2; xDeepServe: 4",
     )
     microbatch: bool = choice(
         True, "Two microbatches hide communication behind computing.", source=f"{PAPER} 4.3.2"
@@ -81,6 +90,21 @@ class Decode(Section):
         high=1,
         source=f"{PAPER} 5.2 (assumed there)",
     )
+    mtp_dataset: Literal["as_stated", "c_eval", "gsm8k", "mmlu"] = choice(
+        "as_stated",
+        "The chance above, or the share of draft tokens that was right on a dataset "
+        "(data/operators.toml).",
+        source="slide deck 'CloudMatrix Ascend Super-computer'",
+    )
+    expert_npus: int = quantity(
+        0,
+        "NPUs",
+        "NPUs of each instance that hold nothing but experts, while the others do attention "
+        "(attention/FFN disaggregation); 0: every NPU does both.",
+        low=0,
+        high=383,
+        source=f"{PAPER} 6.2.1; MegaScale-Infer, arXiv 2504.02263",
+    )
 
 
 class Colocated(Section):
@@ -125,6 +149,15 @@ class Communication(Section):
     )
     early_quantisation: bool = choice(
         True, "Dispatch sends INT8 tokens with a scale instead of BF16.", source=f"{PAPER} 4.2.1"
+    )
+    buffer_tokens_per_die: int = quantity(
+        0,
+        "tokens/die",
+        "Tokens of a die for which decode's static exchange buffers have room; more go in "
+        "further rounds of dispatch, experts and combine. 0: room for the largest batch.",
+        low=0,
+        high=65_536,
+        source=f"{PAPER} 4.2.1: 96",
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from twin.facts import Facts
 from twin.spec import Optimisations, Scenario, field_info, field_unit
-from twin.ui import experts_fields, faults_words
+from twin.ui import choices, experts_fields, faults_words
 
 WORKLOAD = {
     "Traffic": (
@@ -49,6 +49,7 @@ DEPLOYMENT = {
         "deployment.prefill.npus_per_instance",
         "deployment.decode.instances",
         "deployment.decode.npus_per_instance",
+        "deployment.decode.expert_npus",
         "deployment.colocated.instances",
         "deployment.colocated.npus_per_instance",
         "deployment.kv_transfer_plane",
@@ -57,11 +58,13 @@ DEPLOYMENT = {
         "deployment.prefill.tokens_per_npu",
         "deployment.prefill.chunk_tokens",
         "deployment.prefill.attention",
+        "deployment.prefill.tp_dies",
         "deployment.prefill.microbatch",
         "deployment.colocated.chunk_tokens_per_npu",
         "deployment.decode.batch_per_npu",
         "deployment.decode.microbatch",
         "deployment.decode.mtp_draft_tokens",
+        "deployment.decode.mtp_dataset",
         "deployment.decode.mtp_acceptance",
     ),
     "Routing": ("router.policy", "front_end.api_servers", "front_end.service_ms"),
@@ -80,6 +83,7 @@ DEPLOYMENT = {
         "deployment.precision.kv",
         "deployment.communication.fused",
         "deployment.communication.early_quantisation",
+        "deployment.communication.buffer_tokens_per_die",
     ),
     "Optimisations": tuple(f"deployment.optimisations.{n}" for n in Optimisations.model_fields),
     "What breaks": faults_words.RECOVERY,
@@ -134,17 +138,20 @@ LABELS = {
     "deployment.prefill.npus_per_instance": "Each prefill instance",
     "deployment.decode.instances": "Decode instances",
     "deployment.decode.npus_per_instance": "Each decode instance",
+    "deployment.decode.expert_npus": "Of it, experts alone",
     "deployment.colocated.instances": "Colocated instances",
     "deployment.colocated.npus_per_instance": "Each colocated instance",
     "deployment.kv_transfer_plane": "Plane for KV transfer",
     "deployment.prefill.tokens_per_npu": "Prefill batch",
     "deployment.prefill.chunk_tokens": "Prefill chunk",
     "deployment.prefill.attention": "Prefill attention",
+    "deployment.prefill.tp_dies": "Tensor-parallel group",
     "deployment.prefill.microbatch": "Prefill microbatches",
     "deployment.colocated.chunk_tokens_per_npu": "Prefill chunk beside decode",
     "deployment.decode.batch_per_npu": "Decode batch",
     "deployment.decode.microbatch": "Decode microbatches",
     "deployment.decode.mtp_draft_tokens": "MTP draft tokens",
+    "deployment.decode.mtp_dataset": "MTP dataset",
     "deployment.decode.mtp_acceptance": "MTP acceptance (chance)",
     "deployment.optimisations.fused_deep_mla": "FusedDeepMLA",
     "deployment.optimisations.fused_deep_moe": "FusedDeepMoE",
@@ -159,6 +166,7 @@ LABELS = {
     "deployment.precision.kv": "KV cache format",
     "deployment.communication.fused": "Fused dispatch and combine",
     "deployment.communication.early_quantisation": "Quantise before dispatch",
+    "deployment.communication.buffer_tokens_per_die": "Exchange buffers",
     "supernode.scale_up": "UB reaches",
     "supernode.sub_planes": "UB sub-planes",
     "supernode.ub_link_gb_per_s": "UB link",
@@ -171,33 +179,7 @@ LABELS = {
     "supernode.edits": "Edits of the fabric",
 } | experts_fields.LABELS
 LABELS |= faults_words.RECOVERY_LABELS
-CHOICES = {
-    "closed_loop": "Closed loop",
-    "uniform": "Uniform",
-    "none": "Nothing",
-    "shared": "Shared",
-    "sp_tp_sp": "SP-TP-SP",
-    "dp": "Data parallel",
-    "eplb": "EPLB",
-    "prefill_only": "Prefill only",
-    "decode_only": "Decode only",
-    "deepseek-r1": "DeepSeek-R1",
-    "ascend-910c": "Ascend 910C",
-    "fixed": "Fixed",
-    "servegen-deepseek-r1": "ServeGen DeepSeek-R1",
-    "mooncake-conversation": "Mooncake conversation",
-    "deepseek-service": "DeepSeek service",
-    "azure-2023-conv": "Azure 2023 conversation",
-    "sharegpt": "ShareGPT",
-    "arxiv-summarisation": "arXiv summarisation",
-} | {name: name.upper() for name in ("ub", "rdma", "vpc", "int8", "bf16", "fp8", "fp4")}
-# The same word in two fields can mean two things.
-CHOICES_OF = {
-    "workload.prefix": {"shared": "A popular prefix", "sessions": "Sessions"},
-    "workload.arrivals": {"trace": "Recorded trace", "uniform": "Evenly spaced"},
-    "supernode.scale_up": {"supernode": "The whole supernode", "node": "One node"},
-} | experts_fields.CHOICES_OF
-CHOICES_OF |= faults_words.RECOVERY_CHOICES
+CHOICES_OF = choices.CHOICES_OF | experts_fields.CHOICES_OF | faults_words.RECOVERY_CHOICES
 # Choices that are files of data/, by the folder they lie in.
 FILES = {"supernode.chip": "chips", "deployment.model": "models", "workload.lengths": "workloads"}
 STEPS = {
@@ -265,6 +247,10 @@ APPLIES: dict[str, tuple[Callable[[Scenario], bool], str]] = {
     ),
     "workload.trace": (lambda s: not _generated(s), "a recorded trace only"),
     "deployment.prefill": (_prefills, "no prefill pool in this mode"),
+    "deployment.prefill.tp_dies": (
+        lambda s: _prefills(s) and s.deployment.prefill.attention == "tp",
+        "tensor-parallel attention only",
+    ),
     "deployment.decode.instances": (
         lambda s: s.deployment.mode in ("disaggregated", "decode_only"),
         "no decode pool in this mode",
@@ -273,15 +259,28 @@ APPLIES: dict[str, tuple[Callable[[Scenario], bool], str]] = {
         lambda s: s.deployment.mode in ("disaggregated", "decode_only"),
         "no decode pool in this mode",
     ),
+    "deployment.decode.expert_npus": (
+        lambda s: s.deployment.mode in ("disaggregated", "decode_only"),
+        "no decode pool in this mode",
+    ),
     "deployment.decode.microbatch": (
         lambda s: s.deployment.mode in ("disaggregated", "decode_only"),
         "no decode pool in this mode",
     ),
     "deployment.decode": (_decodes, "nothing is decoded in this mode"),
-    "deployment.decode.mtp_acceptance": (
+    "deployment.decode.mtp_dataset": (
         lambda s: _decodes(s) and s.deployment.decode.mtp_draft_tokens > 0,
         "MTP is off",
     ),
+    "deployment.decode.mtp_acceptance": (
+        lambda s: (
+            _decodes(s)
+            and s.deployment.decode.mtp_draft_tokens > 0
+            and s.deployment.decode.mtp_dataset == "as_stated"
+        ),
+        "MTP is off, or a dataset says it",
+    ),
+    "deployment.communication.buffer_tokens_per_die": (_decodes, "nothing is decoded here"),
     "deployment.colocated": (
         lambda s: s.deployment.mode == "colocated",
         "colocated instances only",
@@ -320,7 +319,7 @@ def choice_label(path: str, option: str, facts: Facts | None = None) -> str:
     title = f"{FILES.get(path)}.{option}.title"
     if facts is not None and title in facts:
         return str(facts[title].value)
-    named = CHOICES_OF.get(path, {}).get(option) or CHOICES.get(option)
+    named = CHOICES_OF.get(path, {}).get(option) or choices.CHOICES.get(option)
     return named or option.replace("_", " ").replace("-", " ").capitalize()
 
 

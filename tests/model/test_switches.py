@@ -1,0 +1,161 @@
+"""Where attention and experts sit, how large buffers are, how attention is split: mechanisms."""
+
+import math
+
+import numpy as np
+import pytest
+
+from twin.model import params as q
+from twin.model.apart import ring_s
+from twin.model.decode import decode_hbm_bytes
+from twin.model.layer import moe_parts
+from twin.model.overlap import pipeline_s
+from twin.model.shape import ModelError
+
+APART = {"deployment__decode__expert_npus": 48}
+OFF = {"deployment__decode__microbatch": "off"}
+
+
+# --- Attention and experts on dies of their own ---------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stages", "seconds"),
+    [((5.0, 1.0, 1.0, 1.0), 10.0), ((1.0, 1.0, 5.0, 1.0), 10.0), ((2.0, 2.0, 2.0, 2.0), 8.0)],
+)
+def test_a_ring_takes_its_longest_stage_twice_or_the_way_around(stages, seconds):
+    assert ring_s(*stages) == seconds
+
+
+def test_two_microbatches_hide_one_side_behind_the_other(ask):
+    with_two, without = ask(**APART), ask(**APART, **OFF)
+    assert 0.5 < with_two.decode.iteration_s / without.decode.iteration_s < 0.75
+
+
+def test_expert_npus_serve_no_attention_so_the_others_have_more_of_it(ask):
+    both, apart = ask(**OFF), ask(**APART, **OFF)
+    crowd = 160 / 112
+    core = apart.decode.operators["attention_core"] / both.decode.operators["attention_core"]
+    assert core == pytest.approx(crowd, rel=0.01)
+    assert apart.costs.decode[q.CROWD] == pytest.approx(crowd)
+    assert apart.costs.decode[q.EXPERT_DIES] == 96
+
+
+def test_kv_space_is_that_of_attention_dies_without_experts(ask):
+    both, apart = ask().costs.decode_role, ask(**APART).costs.decode_role
+    assert apart.memory.weights < both.memory.weights
+    assert apart.memory.kv > both.memory.kv
+    per_token = 70_272
+    assert apart.kv_tokens_per_die == int(apart.memory.kv / per_token * 112 / 160)
+
+
+def test_weights_are_read_where_they_are(ask):
+    p = ask(**APART).costs.decode
+    dies = 320.0
+    layers = p[q.MOE_LAYERS] + p[q.DENSE_LAYERS] + p[q.DRAFTS]
+    attention = p[q.ATTENTION_BYTES] * layers + p[q.DENSE_BYTES] * p[q.DENSE_LAYERS]
+    attention += p[q.HEAD_BYTES] * (1 + p[q.DRAFTS])
+    shared = 0.0 if p[q.SHARED_DIES] else p[q.SHARED_EXPERTS]
+    experts = p[q.EXPERT_BYTES] * (p[q.MOE_LAYERS] + p[q.DRAFTS]) * (p[q.SLOTS] + shared)
+    assert decode_hbm_bytes(p, 0.0, 0.0, dies) == pytest.approx(224 * attention + 96 * experts)
+
+
+def test_no_npu_left_for_attention_is_refused(ask):
+    with pytest.raises(ModelError, match="leaves no NPU for attention: take at most 159"):
+        ask(deployment__decode__expert_npus=160)
+
+
+def test_experts_that_do_not_fit_their_dies_are_refused(ask):
+    with pytest.raises(ModelError, match="The experts of"):
+        ask(deployment__decode__expert_npus=4)
+
+
+# --- Static exchange buffers ----------------------------------------------------------------------
+
+
+def test_the_papers_buffers_take_645_mb(ask):
+    # arXiv 2506.12708v2 section 4.2.1: 320 ranks x 96 tokens, 225 + 420 MB (of 1,024 KB)
+    found = ask(deployment__communication__buffer_tokens_per_die=96).costs.decode_role.memory
+    assert found.buffers / 1024 / 1024 == pytest.approx(645, rel=0.005)
+
+
+def test_smaller_buffers_leave_more_for_kv_and_larger_ones_are_not_taken(ask):
+    sized, small, large = (
+        ask(deployment__communication__buffer_tokens_per_die=n).costs.decode_role.memory.buffers
+        for n in (0, 24, 60_000)
+    )
+    assert small == pytest.approx(sized / 4)
+    assert large == sized
+
+
+def test_what_does_not_fit_goes_in_a_second_round(ask):
+    p = ask().costs.decode.copy()
+    whole = moe_parts(p, q.SEQUENCE, 40.0, 40.0 * 320, 320.0, 1.0)
+    half = moe_parts(p, q.SEQUENCE, 20.0, 20.0 * 320, 320.0, 1.0)
+    p[q.BUFFER_TOKENS] = 20.0
+    rounds = moe_parts(p, q.SEQUENCE, 40.0, 40.0 * 320, 320.0, 1.0)
+    assert rounds[0] == whole[0]  # the gate chooses once
+    assert rounds[1:] == tuple(2 * part for part in half[1:])
+    assert sum(rounds) > sum(whole)
+
+
+# --- Tensor-parallel prefill ----------------------------------------------------------------------
+
+
+def test_tensor_parallel_attention_reduces_all_tokens_of_a_group(ask):
+    apart = {"experts__placement": "perfect", "deployment__prefill__microbatch": False}
+    four, eight = (
+        ask(**apart, deployment__prefill__attention="tp", deployment__prefill__tp_dies=n).prefill
+        for n in (4, 8)
+    )
+    # (n - 1) shares leave each die; and n partial sums are added: between 7/3 and 2
+    grown = eight.operators["all_to_all"] / four.operators["all_to_all"]
+    assert 2.0 < grown < 7 / 3
+    assert eight.operators["attention_input"] > 1.3 * four.operators["attention_input"]
+    assert eight.operators["attention_core"] == pytest.approx(four.operators["attention_core"])
+    assert eight.batch_s > four.batch_s
+
+
+def test_a_group_holds_its_share_of_the_attention_weights(ask):
+    staged, tp = (ask(deployment__prefill__attention=a).costs.prefill_role for a in
+                  ("dp", "tp"))  # fmt: skip
+    assert tp.memory.weights < staged.memory.weights
+
+
+def test_a_group_that_does_not_divide_the_dies_is_refused(ask):
+    with pytest.raises(ModelError, match="tp_dies = 24 must divide the 32 dies"):
+        ask(deployment__prefill__attention="tp", deployment__prefill__tp_dies=24)
+
+
+# --- Acceptance by dataset ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "share"), [("c_eval", 0.814), ("gsm8k", 0.887), ("mmlu", 0.907)])
+def test_a_dataset_has_its_published_acceptance(ask, name, share):
+    found = ask(deployment__decode__mtp_dataset=name)
+    assert found.decode.tokens_per_iteration == pytest.approx(1.0 + share)
+    assert found.decode.iteration_s == ask().decode.iteration_s
+
+
+# --- Two batches in turn --------------------------------------------------------------------------
+
+
+def test_what_an_exchange_takes_beside_its_bytes_is_not_hidden(ask):
+    h800 = {
+        "supernode__chip": "h800", "supernode__scale_up": "node", "supernode__nodes": 24,
+        "supernode__sub_planes": 1, "deployment__mode": "decode_only",
+        "deployment__precision__weights": "fp8", "deployment__decode__microbatch": "on",
+        "deployment__decode__batch_per_npu": 16,
+    }  # fmt: skip
+    p = ask(**h800).costs.decode
+    assert p[q.HIDES] == 1.0
+    parts = moe_parts(p, q.SPLIT, 8.0, 8.0 * 160, 160.0, 1.0)
+    assert parts[1] > p[q.SPLIT + q.DISPATCH_FIXED] > 30e-6
+
+
+def test_a_pipeline_is_never_faster_than_its_cores_or_its_wire():
+    rng = np.random.default_rng(3)
+    for before, sent, experts, answered in rng.uniform(0.1, 2.0, (200, 4)):
+        found = pipeline_s(before, sent, experts, answered)
+        assert found >= 2 * max(before + experts, sent + answered) - 1e-12
+        assert found <= 2 * math.fsum((before, sent, experts, answered)) + 1e-12

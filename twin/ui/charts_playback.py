@@ -31,7 +31,7 @@ def faults(events: Sequence[Fault], horizon_s: float, warmup_s: float = 0.0) -> 
     seen = [e for e in events if e.at_s < horizon_s][:MOST]
     if not seen:
         return empty("Nothing breaks within the simulated time")
-    fig = figure(height=80 + 24 * len(seen))
+    fig = figure(height=100 + 26 * len(seen))
     ends = [min(horizon_s, e.at_s + e.duration_s) if e.duration_s else horizon_s for e in seen]
     names = [f"{k + 1}  {e.element}" + (f" - {e.to}" if e.to else "") for k, e in enumerate(seen)]
     for kind, word in KINDS.items():
@@ -46,7 +46,7 @@ def faults(events: Sequence[Fault], horizon_s: float, warmup_s: float = 0.0) -> 
             )  # fmt: skip
     _warm_up(fig, warmup_s)
     fig.update_layout(barmode="overlay", hovermode="closest", bargap=0.35, showlegend=True)
-    fig.update_xaxes(title_text="simulated time (s)", range=[0, horizon_s], showgrid=True)
+    fig.update_xaxes(range=[0, horizon_s], showgrid=True, ticksuffix=" s")
     fig.update_yaxes(
         autorange="reversed", nticks=len(seen), categoryorder="array", categoryarray=names
     )

@@ -45,7 +45,7 @@ def section(row: RunRow, scenario: Scenario) -> None:
         st.subheader("Time to first token", anchor=False)
         _plot(charts_playback.delays(windows, events, scenario.warmup_s), "fault-delays")
     st.caption(
-        "✕ something breaks · ⇄ experts rebalanced · ≈ traffic shifts; shaded while an instance "
+        "✕ something breaks · ⇄ experts rebalanced · ≈ popularity shifts; shaded while an instance "
         "was out of service. Before: the minute before the fault, or 20 windows if shorter. Back: "
         "within 5 % of that and staying there."
     )
@@ -62,7 +62,7 @@ def dips(run: str, ttft_limit_s: float, tpot_limit_s: float) -> list[Dip]:
 def _dip(row: RunRow, dip: Dip, number: int) -> None:
     with st.container(border=True):
         head, link = st.columns([5, 1], vertical_alignment="center")
-        head.markdown(f"**{dip.element}** at {seconds(dip.at_s)}: {dip.detail or 'breaks'}")
+        head.markdown(f"**{dip.detail or dip.element}** at {seconds(dip.at_s)}")
         link.page_link(
             playback.PAGE, label="Watch it", icon=":material/movie:",
             query_params={"run": row.id, "at": f"{dip.at_s:.6g}", "see": _seen(dip)},

@@ -27,7 +27,8 @@ KINDS = {
     "instance_down": "Instance out of service",
     "shrunk": "Instance goes on smaller",
     "rebalance": "Experts rebalanced",
-    "shift": "Traffic shifts",
+    "shift": "Popularity shifts",
+    "pool_lost": "Memory pool loses blocks",
 }
 
 _HERE = Path(__file__).parent / "canvas"
@@ -66,6 +67,15 @@ def player(row: RunRow, scenario: Scenario) -> None:
     )
     if result.view:
         _remember(row.id, dict(result.view))
+
+
+def caveats(row: RunRow, scenario: Scenario) -> None:
+    """What the picture does not know, where it matters."""
+    if scenario.faults and "t_s" not in record.table(row.id, "shares").columns:
+        st.caption(
+            ":material/info: Bytes are those of each window; over which nodes and sub-planes they "
+            "went is shown as the machine stood at the end of the run."
+        )
 
 
 def _start(run: str) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def message(
         "measured": _measured(tables["instances"], windows, number),
         "series": series,
         "bytes": packed(moved),
-        "shares": _shares(tables["shares"], series, s.sub_planes, number),
+        "shares": _shares(tables["shares"], windows, series, s.sub_planes, number),
         "capacity": packed(_capacity(tables["links"], s.all_nodes, s.sub_planes)),
         "traffic": TRAFFIC,
         "strip": _strip(windows),
@@ -138,14 +138,19 @@ def _moved(
 
 def _shares(
     shares: pl.DataFrame,
+    windows: pl.DataFrame,
     series: Sequence[Sequence[Any]],
     planes: int,
     number: Mapping[tuple[str, int], int],
 ) -> dict[str, str]:
     """Where the bytes of each series go: series, node, column, direction and share, all f4.
 
-    Columns are the UB sub-planes, then RDMA, then VPC; direction 0 is out, 1 in.
+    Columns are the UB sub-planes, then RDMA, then VPC; direction 0 is out, 1 in. `from` and
+    `until` are the windows in which a share holds: all of them, unless the table says from when
+    (`t_s`) to when (`end_s`, null: to the end).
     """
+    starts = windows["t_s"].to_numpy()
+    timed = {"t_s", "end_s"} <= set(shares.columns)
     index = {tuple(key): k for k, key in enumerate(series)}
     who = _places(shares, number)
     rows: list[tuple[float, ...]] = []
@@ -157,9 +162,14 @@ def _shares(
         at = {"rdma": [planes], "vpc": [planes + 1]}.get(row["plane"])
         if at is None:  # a row without a sub-plane is spread over all of them
             at = list(range(planes)) if row["sub_plane"] is None else [row["sub_plane"]]
-        rows += [(k, row["node"], c, inward, row["share"] / len(at)) for c in at]
-    table = np.array(rows, float).reshape(-1, 5)
-    names = ("series", "node", "column", "direction", "share")
+        first, last = 0, len(starts)
+        if timed:
+            first = int(np.searchsorted(starts, row["t_s"] - 1e-9))
+            if row["end_s"] is not None:
+                last = int(np.searchsorted(starts, row["end_s"] - 1e-9))
+        rows += [(k, row["node"], c, inward, row["share"] / len(at), first, last) for c in at]
+    names = ("series", "node", "column", "direction", "share", "from", "until")
+    table = np.array(rows, float).reshape(-1, len(names))
     return {name: packed(table[:, k]) for k, name in enumerate(names)}
 
 

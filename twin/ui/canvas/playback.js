@@ -354,7 +354,7 @@ class Player {
     const spans = this.frames.events.filter(apart).map((e) => {
       const [sign, colour] = MARKS[e.kind] ?? ["•", this.style.quiet], mark = document.createElement("span")
       mark.textContent = sign
-      mark.title = `${clock(e.t, this.frames.horizon_s)}: ${e.kind.replaceAll("_", " ")} ${e.element}`
+      mark.title = `${clock(e.t, this.frames.horizon_s)}: ${e.detail || e.element}`
       Object.assign(mark.style, { left: `${(100 * e.t) / this.frames.horizon_s}%`, color: colour })
       return mark
     })
@@ -403,10 +403,10 @@ class Player {
       ;[strong, line] = [found.name, parts.join(" · ")]
     } else if (found) {
       const { frames } = this.choice, values = f.rows(this.el.plane.value).map((c) => [c, busiest(f, frames, this.window, found, c)])
-      const named = values.filter(([, v]) => Number.isFinite(v)).map(([c, v]) => `${c < f.planes ? `UB ${c}` : c === f.planes ? "RDMA" : "VPC"} ${number(v)} %`)
+      const named = values.filter(([, v]) => Number.isFinite(v)).map(([c, v]) => `${c < f.planes ? `UB ${c}` : c === f.planes ? "RDMA" : "VPC"}: ${number(v)} %`)
       const homes = found.node === null ? [] : f.instances.filter(([, , a, b]) => found.node >= Math.floor(a) && found.node < b).map(([, name]) => name)
       ;[strong, line] = [found.name, [...named, homes.join(", ")].filter(Boolean).join(" · ")]
-    } else line = this.now.length ? this.now.map((e) => [MARKS[e.kind]?.[0] ?? "", e.element, e.detail].filter(Boolean).join(" ")).join(" · ")
+    } else line = this.now.length ? this.now.map((e) => `${MARKS[e.kind]?.[0] ?? ""} ${e.detail || `${e.element} ${MARKS[e.kind]?.[2] ?? e.kind}`}`.trim()).join(" · ")
       : "Click a node, a sub-plane or an instance for its own curves. Space plays, arrow keys step."
     const name = document.createElement("b")
     name.textContent = strong
@@ -416,6 +416,7 @@ class Player {
   publish() { // for tests and for people who script: no pixel guessing
     Object.assign(this.el.player.dataset, { draw: this.draws, window: this.window, playing: this.playing, zoom: this.zoom, selection: this.selected?.name ?? "",
       ms: this.spent?.toFixed(2), slowest: this.slowest.toFixed(2), high: this.choice?.high, curves: this.strip.curves?.length,
+      values: JSON.stringify(Object.fromEntries((this.strip.curves ?? []).map((c) => [c.title, Number.isFinite(c.values[this.window]) ? Number(c.values[this.window].toPrecision(4)) : null]))),
       down: this.frames.instances.filter((_, i) => this.frames.down(this.window, i)).map(([, name]) => name).join(","), boxes: this.boxes?.fabric.length })
   }
 }

@@ -43,14 +43,14 @@ class Frames {
     const name = `${plane}|${traffic}`
     if (this.kept.has(name)) return this.kept.get(name)
     const wanted = this.series.map(([p, t]) => (plane === "all" || p === plane) && (traffic === "all" || t === traffic))
-    const { series, node, column, direction, share } = this.goes
+    const { series, node, column, direction, share, from, until } = this.goes
     const rows = range(series.length).filter((r) => wanted[series[r]])
     const frames = new Float32Array(this.windows * this.cells), ways = [new Float32Array(this.cells), new Float32Array(this.cells)]
     const shown = this.rows(plane)
     let high = 0
     for (let w = 0; w < this.windows; w++) {
       ways[0].fill(0); ways[1].fill(0)
-      for (const r of rows) ways[direction[r]][node[r] * this.columns + column[r]] += share[r] * this.moved[series[r] * this.windows + w]
+      for (const r of rows) if (w >= from[r] && w < until[r]) ways[direction[r]][node[r] * this.columns + column[r]] += share[r] * this.moved[series[r] * this.windows + w]
       for (let n = 0; n < this.nodes; n++) for (const c of shown) {
         const k = n * this.columns + c
         const used = (100 * Math.max(ways[0][k], ways[1][k])) / (this.window_s * this.room[k])
@@ -80,7 +80,7 @@ class Frames {
     if (found.kind === "instance") {
       const own = (name, title, unit, factor = 1) => this.figures[name] && { title: `${found.name}: ${title}`, unit, colour: this.colours[this.instances[found.index][0]],
         values: Float32Array.from(range(this.windows), (w) => factor * this.figure(name, w, found.index)) }
-      return [own("queue", "waiting", "requests"), own("running", "in its batch", "requests"), own("iteration_s", "iteration", "ms", 1000), own("up", "in service", "%", 100)].filter(Boolean)
+      return [own("queue", "waiting", "requests"), own("running", "in its batch", "requests"), own("iteration_s", "iteration", "ms", 1000), own("up", "in service", "%", 100)].filter((c) => c && c.values.some(Number.isFinite))
     }
     const { frames } = this.of(plane, traffic)
     const groups = [["ub", range(this.planes)], ["rdma", [this.planes]], ["vpc", [this.planes + 1]]].filter(([p]) => plane === "all" || plane === p)

@@ -5,7 +5,7 @@
 const MARKS = { // every kind has a sign as well as a colour
   fault: ["✕", "#D03B2F", "something breaks"], instance_down: ["▼", "#D03B2F", "instance down"],
   detected: ["◉", "#B07A10", "noticed"], shrunk: ["◣", "#B07A10", "goes on smaller"],
-  rebalance: ["⇄", "#7C5CD6", "experts rebalanced"], shift: ["≈", "#2B8F7B", "traffic shifts"],
+  pool_lost: ["▢", "#699D59", "pool blocks lost"], rebalance: ["⇄", "#7C5CD6", "experts rebalanced"], shift: ["≈", "#2B8F7B", "popularity shifts"],
 }
 const STRIP = { left: 8, right: 8, top: 16, row: 54, gap: 5, foot: 20 }
 
@@ -59,9 +59,10 @@ class Strip {
     for (const e of this.frames.events) {
       const [sign, colour] = MARKS[e.kind] ?? ["•", this.style.quiet], x = this.x(e.t)
       pen.fillStyle = pen.strokeStyle = colour
-      if (e.end !== null && e.end > e.t) {
-        pen.globalAlpha = 0.1
-        pen.fillRect(x, STRIP.top, Math.max(1, this.x(e.end) - x), bottom - STRIP.top)
+      if (e.end !== null && e.end > e.t) { // what is broken: a bar above; what is out of service: a shade
+        pen.globalAlpha = e.kind === "fault" ? 0.7 : 0.12
+        const [y, h] = e.kind === "fault" ? [STRIP.top - 2, 3] : [STRIP.top, bottom - STRIP.top]
+        pen.fillRect(x, y, Math.max(1, this.x(e.end) - x), h)
       }
       pen.globalAlpha = 0.8
       pen.lineWidth = 1
@@ -89,6 +90,7 @@ class Strip {
       if (!Number.isFinite(v)) { on = false; return }
       const x = this.x((w + 0.5) * step)
       on ? pen.lineTo(x, at(v)) : pen.moveTo(x, at(v))
+      if (!on && !Number.isFinite(curve.values[w + 1])) pen.lineTo(x + 1.5, at(v)) // one alone is a dot
       on = true
     })
     pen.stroke()

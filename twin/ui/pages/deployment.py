@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from twin.spec import Recovery
 from twin.ui import charts, experts_upload, faults, forms, session, tiles
 from twin.ui.fields import DEPLOYMENT, sentence
 from twin.ui.toolbar import header
@@ -29,7 +30,8 @@ with form:
 # 2) What it sustains when every slot is taken, by the formulas that a run uses too.
 with facts, st.container(border=True):
     st.markdown("**What this sustains**")
-    draft = session.draft()
+    # The formulas know a whole machine: an edit of what breaks need not find them again.
+    draft = session.draft().model_copy(update={"faults": (), "recovery": Recovery()})
     found, asked = session.capacity(draft), session.offered(draft)
     if isinstance(found, str):
         st.markdown(f":red[:material/error: {sentence(found)}]")

@@ -1,0 +1,166 @@
+"""Playback in a real browser: frames in time, a view that stays, keyboard, phone, and the dip.
+
+The last test is the whole way: a link edited, a fault injected, a run, its playback and the dip.
+"""
+
+import json
+import re
+
+import pytest
+
+from tests.ui.playback_run import done_broken
+from twin.lab.store import open_store
+
+pytestmark = pytest.mark.browser
+FRAME_MS = 100
+RUN_MS = 600_000  # the first start on a machine compiles the engine
+
+
+@pytest.fixture(scope="module")
+def run(app_url, tmp_path_factory):
+    """The made-up run in the served dashboard's own store."""
+    home = max(tmp_path_factory.getbasetemp().glob("served*"), key=lambda p: p.stat().st_mtime)
+    store = open_store(f"sqlite:///{home / 'twin.db'}")
+    try:
+        return done_broken(store)
+    finally:
+        store.close()
+
+
+def player(page, address):
+    page.goto(address)
+    found = page.locator("#player[data-draw]")
+    found.wait_for(timeout=60_000)
+    return found
+
+
+def data(found):
+    return found.evaluate("e => ({...e.dataset})")
+
+
+def at(found, window):
+    found.page.wait_for_function(
+        "([e, w]) => e.dataset.window === w", arg=[found.element_handle(), str(window)]
+    )
+    return data(found)
+
+
+def values(found):
+    return json.loads(data(found)["values"])
+
+
+def test_a_frame_costs_less_than_a_tenth_of_a_second_and_playing_ends(page, app_url, run):
+    found = player(page, f"{app_url}/playback?run={run}")
+    page.locator("#speed").select_option("8")
+    page.locator("#play").click()
+    page.wait_for_timeout(3000)
+    assert data(found)["playing"] == "true"
+    page.wait_for_function(
+        "e => e.dataset.playing === 'false'", arg=found.element_handle(), timeout=30_000
+    )
+    said = data(found)
+    assert said["window"] == "239"
+    assert int(said["draw"]) > 20
+    assert float(said["slowest"]) < FRAME_MS
+
+
+def test_recolouring_keeps_zoom_and_selection_and_the_address_remembers(page, app_url, run):
+    found = player(page, f"{app_url}/playback?run={run}&at=30")
+    page.locator("#larger").click()
+    canvas = page.locator("#fabric")
+    canvas.click(position=canvas.evaluate("c => c.where('node 6')"))
+    before = data(found)
+    assert before["selection"] == "node 6"
+    assert int(before["curves"]) == 7
+    page.locator("#plane").select_option("ub")
+    page.locator("#traffic").select_option("experts")
+    page.locator("#after").click()
+    after = at(found, 61)
+    assert (after["zoom"], after["selection"]) == (before["zoom"], "node 6")
+    page.wait_for_url(re.compile("at=30.5&see=node"))
+    page.reload()
+    found = page.locator("#player[data-draw]")
+    found.wait_for()
+    assert (data(found)["window"], data(found)["selection"]) == ("61", "node 6")
+
+
+def test_the_keyboard_finds_the_dip(page, app_url, run):
+    found = player(page, f"{app_url}/playback?run={run}&at=55")
+    page.locator("#fabric").focus()
+    assert data(found)["down"] == ""
+    before = values(found)["Output"]
+    for _ in range(2):
+        page.keyboard.press("Shift+ArrowRight")
+    assert at(found, 130)["down"] == "decode 0"
+    assert values(found)["Output"] < 0.5 * before
+    page.keyboard.press("End")
+    at(found, 239)
+    page.keyboard.press("Home")
+    at(found, 0)
+    page.keyboard.press("ArrowUp")
+    assert data(found)["selection"] == "decode 0"
+    page.keyboard.press("Escape")
+    assert data(found)["selection"] == ""
+    page.keyboard.press("Space")
+    page.wait_for_timeout(600)
+    assert data(found)["playing"] == "true"
+
+
+def test_a_wrong_name_is_said_and_a_right_one_selected(page, app_url, run):
+    found = player(page, f"{app_url}/playback?run={run}")
+    page.locator("#search").fill("node 400")
+    page.locator("#search").press("Enter")
+    page.get_by_text("Nothing is named “node 400”").wait_for()
+    page.locator("#search").fill("L2 3.4")
+    page.locator("#search").press("Enter")
+    assert data(found)["selection"] == "sub-plane 3"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_playback_fits_a_phone_and_asks_nobody_else(browser, app_url, run, scheme):
+    context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme=scheme)
+    page = context.new_page()
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    player(page, f"{app_url}/playback?run={run}&at=65")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    host = app_url.split("//")[1]
+    assert [u for u in asked if f"//{host}/" not in u and not u.startswith("data:")] == []
+    context.close()
+
+
+def test_a_link_is_edited_a_fault_injected_the_run_played_back_and_the_dip_found(page, app_url):
+    page.goto(f"{app_url}/supernode")
+    edit_a_link(page)
+    page.get_by_role("link", name="Deployment").first.click()
+    page.get_by_role("heading", name="Deployment", level=1).wait_for()
+    page.get_by_test_id("stMain").get_by_role("radio", name="What breaks").click()
+    page.get_by_role("button", name="Typical faults").click()
+    page.get_by_role("button", name="A die of decode 0", exact=True).click()
+    page.get_by_text("How the serving stack reacts").wait_for()
+    page.get_by_role("button", name="Run", exact=True).click()
+    page.wait_for_url("**/run?run=*", timeout=60_000)
+    page.get_by_text(re.compile(r"All \d+ laws held")).wait_for(timeout=RUN_MS)
+    page.get_by_test_id("stMain").get_by_role("radio", name="Faults").click()
+    page.get_by_text(re.compile("output fell from")).wait_for(timeout=60_000)
+    page.get_by_role("link", name="Watch it").click()
+    found = page.locator("#player[data-draw]")
+    found.wait_for(timeout=60_000)
+    assert data(found)["selection"] == "decode 0"
+    page.locator("#before").click()
+    page.locator("#before").click()
+    before = values(found)
+    assert before["decode 0: in service"] == 100
+    for _ in range(4):
+        page.locator("#after").click()
+    dip = values(found)
+    assert data(found)["down"] == "decode 0"
+    assert dip["Output"] < 0.5 * before["Output"]
+
+
+def edit_a_link(page):
+    """One uplink at half its capacity, by the words that the page takes."""
+    words = page.get_by_role("textbox", name="Change by name")
+    words.fill("L1 3.2 – L2 2.4 at half speed")
+    words.press("Enter")
+    page.get_by_text(re.compile("L1 3.2 – L2 2.4:")).first.wait_for(timeout=60_000)

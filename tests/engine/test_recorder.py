@@ -70,7 +70,7 @@ def test_links_carry_what_the_planes_carried(answer):
     links, windows = answer.tables["links"], answer.tables["windows"]
     for plane in ("ub", "rdma", "vpc"):
         mine = links.filter(pl.col("plane") == plane)
-        out = mine.filter(pl.col("direction") == "out")
+        out = mine.filter(pl.col("direction") == "out")  # reads of the SSD tier come from outside
         assert mine["node"].n_unique() == answer.scenario.supernode.nodes
         assert (mine["utilisation_peak"] >= mine["utilisation_mean"] - 1e-12).all()
         capacity = out["capacity_bytes_per_s"].sum()

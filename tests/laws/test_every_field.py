@@ -17,7 +17,7 @@ from twin.engine.simulate import result_digest, simulate
 from twin.lab.library import load_facts
 from twin.spec import Scenario, canonical, field_info, with_overrides
 
-DESCRIPTIVE = {"name", "question", "source", "workload.trace.name"}
+DESCRIPTIVE = {"name", "question", "source", "workload.trace.name", "experts.counts.name"}
 DIGEST = "0" * 64
 JUDGED = ("slo_attainment", "ttft_s_mean")  # of the steady state
 
@@ -65,12 +65,33 @@ WIDE = PLAIN | {
     "workload.output_tokens": 20,
 }
 
+# Things that break in the middle of a short run.
+HIT = PLAIN | {
+    "faults": [{"at_s": 0.6, "element": "die 1.1.0"}],
+    "recovery.detection_s": 0.1,
+    "recovery.in_place_s": 0.3,
+    "recovery.restart_s": 0.6,
+    "workload.rate_req_per_s": 200.0,
+}
+SERVER_LOST = REUSE | HIT | {"faults": [{"at_s": 0.6, "element": "node 3"}]}
+# Expert popularity that moves, and a balancer that follows it.
+MOVING = HOT | {"experts.drift_s": 0.5, "experts.redundant": 16}
+BALANCED = MOVING | {
+    "experts.balancing.policy": "periodic",
+    "experts.balancing.interval_s": 0.4,
+    "experts.balancing.window_s": 0.3,
+}
+
 FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "seed": (PLAIN, [1, 2]),
     "horizon_s": (PLAIN, [2.0, 3.0]),
     "warmup_s": (PLAIN, [0.5, 1.0]),
     "step_s": (LOOP, [0.005, 0.05]),
     "supernode.chip": (PLAIN, ["ascend-910c", "h800"]),
+    "supernode.supernodes": (REUSE | {"memory_pool.gb_per_node": 0.01}, [1, 2]),
+    "supernode.edits": (R1, [[], [{"element": "sub-plane 3", "capacity_factor": 0.1}],
+                             [{"element": "node 0", "latency_factor": 5.0}],
+                             [{"element": "nobody"}]]),
     "supernode.nodes": (REUSE | {"memory_pool.gb_per_node": 0.01}, [4, 5]),
     "supernode.npus_per_node": (R1 | {"supernode.scale_up": "node"}, [8, 16]),
     "supernode.cpus_per_node": (REUSE, [4, 1]),
@@ -152,12 +173,38 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "memory_pool.gb_per_node": (REUSE, [512.0, 0.01]),
     "memory_pool.block_tokens": (REUSE, [128, 64]),
     "memory_pool.plane": (REUSE, ["ub", "vpc"]),
-    "experts.popularity": (PLAIN, ["uniform", "skewed"]),
+    "experts.popularity": (PLAIN | {"experts.counts.digest": DIGEST},
+                           ["uniform", "skewed", "power_law", "imported"]),
+    "experts.power_law_alpha": (PLAIN | {"experts.popularity": "power_law"}, [1.01, 0.5]),
+    "experts.counts.digest": (PLAIN | {"experts.popularity": "imported"}, [DIGEST, ""]),
+    "experts.topics": (MOVING, [1, 4]),
+    "experts.mix_period_s": (MOVING | {"experts.topics": 4}, [1.0, 60.0]),
+    "experts.drift_s": (HOT, [0.0, 0.5]),
+    "experts.shift_every_s": (HOT, [0.0, 0.7]),
+    "experts.group_limited": (HOT, [False, True]),
+    "experts.balancing.policy": (BALANCED, ["none", "periodic", "threshold", "layer_budget",
+                                            "oracle"]),
+    "experts.balancing.interval_s": (BALANCED, [0.4, 0.9]),
+    "experts.balancing.window_s": (BALANCED, [0.3, 0.05]),
+    "experts.balancing.threshold": (BALANCED | {"experts.balancing.policy": "threshold"},
+                                    [1.3, 1.05]),
+    "experts.balancing.layers": (BALANCED | {"experts.balancing.policy": "layer_budget"}, [8, 2]),
+    "experts.balancing.swap": (BALANCED, ["background", "stall"]),
+    "experts.balancing.move_gb_per_s": (BALANCED, [10.0, 100.0]),
     "experts.skew": (PLAIN, [1.0, 2.0]),
     "experts.redundant": (PLAIN, [32, 8]),
-    "experts.placement": (PLAIN, ["round_robin", "eplb", "perfect"]),
+    "experts.placement": (HOT, ["round_robin", "eplb", "eplb_groups", "greedy", "topology",
+                                "perfect"]),
     "slo.ttft_s": (PLAIN, [5.0, 0.01]),
     "slo.tpot_ms": (PLAIN, [50.0, 0.2]),
+    "faults": (PLAIN, [[], HIT["faults"], [{"at_s": 0.6, "element": "nobody"}]]),
+    "recovery.detection_s": (HIT, [0.1, 0.4]),
+    "recovery.policy": (HIT, ["restart", "in_place", "shrink"]),
+    "recovery.restart_s": (HIT | {"recovery.policy": "restart"}, [0.6, 0.2]),
+    "recovery.in_place_s": (HIT, [0.3, 0.6]),
+    "recovery.spares": (HIT | {"workload.rate_req_per_s": 400.0}, [True, False]),
+    "recovery.retries": (HIT, [3, 0]),
+    "recovery.lost_blocks": (SERVER_LOST, ["ssd", "lost"]),
 }  # fmt: skip
 # `auto` does what is faster for the batch at hand, so it equals one of the others.
 CHOICES_LEFT_OUT = {"deployment.decode.microbatch": {"auto"}}

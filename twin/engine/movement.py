@@ -72,7 +72,12 @@ def shares_table(setup: Setup, machine: Machine) -> pl.DataFrame:
         if flow.traffic == "experts" and flow.role == "prefill":
             add("attention", flow.role, flow.instance, places)
     for seat, places in storage_shares(machine.fabric, machine.seats()):
-        add("storage", seat.role, seat.index, places)
+        into = [p for p in places if p.plane == "vpc" and p.direction == "in"]
+        add("ssd_read", seat.role, seat.index, into)
+        # What is kept lies evenly over the nodes, and each writes its own to the SSD tier.
+        nodes = setup.scenario.supernode.all_nodes
+        even = [Share("vpc", n, None, "out", 1.0 / nodes) for n in range(nodes)]
+        add("ssd_write", seat.role, seat.index, even)
     return pl.DataFrame(rows, schema=SHARES, orient="row")
 
 

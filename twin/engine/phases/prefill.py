@@ -32,7 +32,8 @@ from twin.engine.world import (
     PREFILLING,
     PROMPT_TOKENS,
     RDMA,
-    STORAGE,
+    SSD_READ,
+    SSD_WRITE,
     TRANSFERRING,
     UB,
     VPC,
@@ -234,7 +235,7 @@ def fetch(world: World, p: int, column: int, now_s: float, hits: int) -> float:
     took_s = 0.0
     if cold > 0.0:
         took_s = cold / state.ssd_bytes_per_s[p]
-        book_traffic(world, STORAGE, VPC, column, now_s, now_s + took_s, cold)
+        book_traffic(world, SSD_READ, VPC, column, now_s, now_s + took_s, cold)
     begin_s = now_s + took_s
     if fetched > cold:
         read_s = settings.fetch_latency_s + (fetched - cold) / fetch_rate(world, p)
@@ -352,7 +353,7 @@ def write_blocks(world: World, p: int, column: int, now_s: float, blocks: int) -
     flow = world.traffic.duty.size + state.running.size + p
     state.store_end_s[p] = max(state.store_end_s[p], now_s) + size / world.traffic.alone[flow]
     book_traffic(world, POOL_WRITE, settings.pool_plane, column, now_s, state.store_end_s[p], size)
-    book_traffic(world, STORAGE, VPC, column, now_s, state.store_end_s[p], size)
+    book_traffic(world, SSD_WRITE, VPC, column, now_s, state.store_end_s[p], size)
 
 
 @njit(cache=True)

@@ -62,7 +62,7 @@ def test_contention_names_the_traffic_in_the_way_and_the_plane_that_is_free(run)
         "instances": instances(scenario, contention=1.18),
         "traffic": traffic(
             ("ub", "experts", "decode", 0, 9e9), ("ub", "kv_hand_off", "prefill", 0, 5e9),
-            ("ub", "pool_read", "prefill", 0, 1e9), ("rdma", "storage", "decode", 0, 8e9),
+            ("ub", "pool_read", "prefill", 0, 1e9), ("rdma", "ssd_read", "decode", 0, 8e9),
         ),
     }  # fmt: skip
     (found,) = findings(scenario, run[1], run[2] | more, "contention")

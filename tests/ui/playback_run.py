@@ -23,7 +23,7 @@ CLASSES = {
     ("ub", "experts"): ("prefill", "decode"),
     ("ub", "pool_read"): ("prefill",),
     ("rdma", "kv_hand_off"): ("prefill", "decode"),
-    ("vpc", "storage"): ("prefill",),
+    ("vpc", "ssd_write"): ("prefill",),
 }
 
 

@@ -29,7 +29,8 @@ CLASSES = {  # traffic classes as people name them
     "pool_read": "reads from the memory pool",
     "pool_write": "writes to the memory pool",
     "weights": "expert weights on the move",
-    "storage": "storage",
+    "ssd_read": "reads from the SSD tier",
+    "ssd_write": "writes to the SSD tier",
 }
 
 

@@ -36,7 +36,8 @@ TRAFFIC = {
     "pool_read": "Memory pool, reads",
     "pool_write": "Memory pool, writes",
     "weights": "Weights moved",
-    "storage": "Storage",
+    "ssd_read": "SSD tier, reads",
+    "ssd_write": "SSD tier, writes",
 }
 NODE = re.compile(r"(?:node|die|npu|nic|nics|cpu|l1|qingtian) (\d+)", re.IGNORECASE)
 PLANE = re.compile(r"(?:sub plane|l2) (?:\d+:)?(\d+)|l1 \d+ (\d+)", re.IGNORECASE)

@@ -118,8 +118,11 @@ def write_trace(
             sink.put(group)
         instances, cut = _at_work(run.tables, instances, begin_s, end_s, sink.room)
         sink.left_out += cut
-        for group in _work_and_requests(run.tables, instances, begin_s, end_s, streams or {}):
+        for group in _work_and_requests(run.tables, instances, begin_s, end_s):
             sink.put(group)
+        for one in instances:
+            if streams and one.role in streams:
+                _put_streams(sink, one, streams[one.role])
         return sink.close(begin_s, end_s)
 
 
@@ -225,21 +228,25 @@ def _around(
 
 
 def _work_and_requests(
-    tables: Tables,
-    instances: Sequence[Instance],
-    begin_s: float,
-    end_s: float,
-    streams: Mapping[str, StreamPlan],
+    tables: Tables, instances: Sequence[Instance], begin_s: float, end_s: float
 ) -> Iterator[list[Event]]:
-    """What instances did and whom they served, the dearest last."""
+    """What instances did and whom they served."""
     for one in instances:
         yield from _work(tables, one)
     yield from flows(tables, instances, begin_s, end_s)
     yield from lives(tables, begin_s, end_s)
-    for one in instances:
-        if one.role in streams:
-            for span in one.spans:
-                yield _in_streams(one, span, streams[one.role])
+
+
+def _put_streams(sink: _Events, one: Instance, plan: StreamPlan) -> None:
+    """The streams of an instance's iterations, as long as there is room: they are the dearest."""
+    size = 0
+    for span in one.spans:
+        if size > sink.room:  # not even made
+            sink.left_out += size
+            continue
+        group = _in_streams(one, span, plan)
+        size = len(group)
+        sink.put(group)
 
 
 def _instances(tables: Tables) -> list[Instance]:

@@ -101,5 +101,5 @@ def bench_eplb_over_the_optimum(benchmark, experts, slots, dies):
     over = [greedy(w) / best_peak(w, slots, dies, greedy(w)) for w in weights]
     benchmark.extra_info["mean over optimum"] = round(float(np.mean(over)), 4)
     benchmark.extra_info["worst over optimum"] = round(float(np.max(over)), 4)
-    benchmark.extra_info["optimal"] = sum(o < 1 + 1e-9 for o in over)
+    benchmark.extra_info["optimal"] = int(sum(o < 1 + 1e-9 for o in over))
     benchmark(greedy, weights[0])

@@ -84,6 +84,7 @@ def _factors(
     picks, own, alike = die_moments(now, slots, part)
     if groups > 1:
         own = limited_own(now, slots, part, groups, top_groups)
+    _fall(picks, own, alike)
     out = np.empty(len(tokens))
     for g, n in enumerate(np.asarray(tokens, np.float64).tolist()):
         shared = max(0.0, min(tokens_per_request, n) - 1.0) * correlation
@@ -193,6 +194,16 @@ def die_moments(now: Floats, slots: Ints, part: Floats) -> tuple[Floats, Floats,
 
 
 @njit(cache=True)
+def _fall(picks: Floats, own: Floats, alike: Floats) -> None:
+    """Sorts the dies of each layer in place by picks f8[layers, dies], falling."""
+    for layer in range(picks.shape[0]):
+        order = np.argsort(-picks[layer], kind="mergesort")
+        picks[layer] = picks[layer][order]
+        own[layer] = own[layer][order]
+        alike[layer] = alike[layer][order]
+
+
+@njit(cache=True)
 def _mean_peak(
     picks: Floats,
     own: Floats,
@@ -202,7 +213,7 @@ def _mean_peak(
     ceiling: float,
     quantile: float,
 ) -> float:
-    """Mean over layers of the hottest die / mean die, for a batch of `tokens`.
+    """Mean over layers of the hottest die / mean die, for a batch of `tokens`; dies falling.
 
     `shared`: topic correlation times the other tokens of the same request. `ceiling`: the most
     picks one token can make on one die. `quantile` of the hottest die, or MEAN: its expectation.
@@ -212,10 +223,9 @@ def _mean_peak(
     spread = np.empty(dies)
     total = 0.0
     for layer in range(layers):
-        order = np.argsort(-picks[layer], kind="mergesort")
         expected = 0.0
         busy = 0
-        for d in order:
+        for d in range(dies):
             x = picks[layer, d]
             if x <= 0.0:
                 break  # empty dies come last and are never the hottest

@@ -97,8 +97,10 @@ def peak_of_amounts(mean: Floats, spread: Floats, quantile: float = MEAN) -> flo
     width = (high - low) / STEPS
     total = low
     square = 0.0
+    last = dies
     for i in range(STEPS):
-        above = (1.0 - _all_below(low + (i + 0.5) * width, mean, sd, skew)) * width
+        all_below, last = _all_below(low + (i + 0.5) * width, mean[:last], sd, skew)
+        above = (1.0 - all_below) * width
         total += above
         square += 2.0 * (i + 0.5) * width * above
     if quantile < 0.0:
@@ -106,7 +108,7 @@ def peak_of_amounts(mean: Floats, spread: Floats, quantile: float = MEAN) -> flo
     variance = square - (total - low) * (total - low)
     for _ in range(HALVINGS):
         x = 0.5 * (low + high)
-        if _all_below(x, mean, sd, skew) < quantile:
+        if _all_below(x, mean, sd, skew)[0] < quantile:
             low = x
         else:
             high = x
@@ -132,10 +134,11 @@ def _of_fixed_total(
 
 
 @njit(cache=True)
-def _all_below(x: float, mean: Floats, sd: Floats, skew: Floats) -> float:
-    """P(no die is above x) of `peak_of_amounts`."""
+def _all_below(x: float, mean: Floats, sd: Floats, skew: Floats) -> tuple[float, int]:
+    """P(no die is above x) of `peak_of_amounts`, and how many dies may be above any larger x."""
     all_below = 1.0
     below = 1.0
+    last = 0
     for d in range(mean.size):
         if d == 0 or mean[d] != mean[d - 1] or sd[d] != sd[d - 1]:
             far = (x - mean[d]) / sd[d]
@@ -147,6 +150,8 @@ def _all_below(x: float, mean: Floats, sd: Floats, skew: Floats) -> float:
                 z = 6.0 / skew[d] * (math.pow(y, 1.0 / 3.0) - 1.0) + skew[d] / 6.0
                 below = 0.5 * math.erfc(-z * ROOT_HALF)
         all_below *= below  # copies of one expert alone on their dies are alike
+        if below < 1.0:
+            last = d + 1
         if all_below < 1e-9:
-            break
-    return all_below
+            return all_below, mean.size
+    return all_below, last

@@ -23,6 +23,8 @@ def opened(page: Page, app_url: str):
     page.goto(f"{app_url}/supernode")
     found = page.locator("canvas[data-draw]")
     expect(found).to_have_attribute("data-view", "matrix", timeout=WAIT_MS)
+    # What stands last has come: nothing moves any more.
+    expect(page.get_by_text("Point to point: this fabric")).to_be_visible(timeout=WAIT_MS)
     return found
 
 

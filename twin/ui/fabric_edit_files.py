@@ -43,6 +43,7 @@ def files(fabric: Fabric) -> None:
         "A fabric as JSON or GraphML",
         ["json", "graphml", "xml"],
         key="fabric-file",
+        max_upload_size=40,  # MB: the GraphML of four supernodes is 18
         on_change=take_file,
         help="A file from here, whose links may have been changed or taken out elsewhere. What "
         "differs from the machine as built becomes edits of the draft.",

@@ -335,7 +335,8 @@ class View {
       const instances = found.node !== null && this.shape.instances.filter(([, , a, b]) => found.node >= Math.floor(a) && found.node < b).map(([, label]) => label)
       if (value !== null && this.live.measured) facts.unshift(`${this.live.title.toLowerCase()} ${number(value)} ${this.live.unit}`)
       if (instances && instances.length && kind === "matrix") facts.push(instances.join(", "))
-      this.text.append(strong, ` · ${facts.join(" · ")}`)
+      const many = this.chosen.size > 1 && !this.hover ? `${this.chosen.size} selected, last ` : ""
+      this.text.append(many, strong, ` · ${facts.join(" · ")}`)
     } else {
       const hint = document.createElement("span")
       hint.className = "hint"

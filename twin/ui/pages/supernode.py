@@ -22,12 +22,13 @@ header("Supernode", "The machine: nodes, chips and the three network planes.", "
 picture, spec = st.columns([5, 3], gap="large")
 draft = session.draft()
 
-# 1) The machine as a picture that is edited in place, with the instances placed on it. Its prices
-# stand above it, its faults below; both are filled in last, so that an edit is seen first.
+# 1) The machine as a picture that is edited in place, with the instances placed on it. Its faults
+# stand below it and are found last, for they take longest.
 with picture:
-    above = st.container()
-    panels.words()
     fabric, fault = editor.shown_fabric()
+    if fabric is not None and not fault:
+        panels.prices(draft, fabric)
+    panels.words()
     if fault:
         st.error(fault, icon=":material/device_hub:")
     selected = {}
@@ -63,8 +64,6 @@ with spec:
 
 # 3) What it adds up to, and what one die gets from it beside what was measured.
 if fabric is not None and not fault:
-    with above:
-        panels.prices(draft, fabric)
     with below:
         panels.faults(draft)
     totals.in_all(fabric, load_chip(session.facts(), draft.supernode.chip))

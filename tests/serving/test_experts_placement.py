@@ -140,6 +140,17 @@ def test_topology_spreads_copies_and_sends_less_between_nodes():
     assert hottest_by_layer(measured, spread, 4).mean() < 1.15
 
 
+def test_topology_keeps_experts_on_their_nodes_while_the_load_allows():
+    experts, before = Experts(placement="topology"), loads(layers=8)
+    after = before * np.random.default_rng(1).lognormal(0, 0.1, before.shape)
+    old = place(experts, before, 144, 2, 9)
+    plain = place(experts, after, 144, 2, 9)
+    kept = place(experts, after, 144, 2, 9, current=old)
+    assert moves(old, kept).sum() < 0.75 * moves(old, plain).sum()
+    heat = [hottest_by_layer(after, slots, 9).mean() for slots in (plain, kept)]
+    assert heat[1] < 1.03 * heat[0]
+
+
 def test_a_lost_die_raises_the_hottest_and_gives_up_copies_first():
     measured = loads(layers=58)
     whole = place(Experts(), measured, 32, 9)

@@ -12,6 +12,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Counts = NDArray[np.int32]
 
+SLACK = 1.01  # load of a node over its part, up to which experts stay where they are
+
 
 @njit(cache=True)
 def place_eplb(load: Floats, physical: int, groups: int, nodes: int, slots: Ints) -> None:
@@ -52,10 +54,13 @@ def place_eplb(load: Floats, physical: int, groups: int, nodes: int, slots: Ints
 
 
 @njit(cache=True)
-def place_spread(load: Floats, physical: int, node_of: Ints, nodes: int, slots: Ints) -> None:
+def place_spread(
+    load: Floats, physical: int, node_of: Ints, nodes: int, current: Ints, slots: Ints
+) -> None:
     """Copies for the hottest, each on a node that has few of it, each on a light die without it.
 
     load f8[layers, experts], node_of i8[dies] rising: fills slots i8[layers, dies, slots_per_die].
+    current: the slots as they are, or no layers; an expert then stays on its node if that has room.
     A copy weighs what it gets when tokens take a copy on their own node first. No expert has more
     copies than there are dies; two meet on a die only when no other die of the node has room.
     """
@@ -75,7 +80,13 @@ def place_spread(load: Floats, physical: int, node_of: Ints, nodes: int, slots: 
                 break  # every die has every expert
             count[hot] += 1
             copies += 1
-        near = _copies_to_nodes(load[layer], count, node_of, nodes, room)
+        was = np.zeros((experts, nodes), np.bool_)
+        if nodes > 1 and current.shape[0] > 0:
+            for d in range(dies):
+                for i in range(current.shape[2]):
+                    if current[layer, d, i] >= 0:
+                        was[current[layer, d, i], node_of[d]] = True
+        near = _copies_to_nodes(load[layer], count, node_of, was, room)
         share = np.empty(copies)
         expert = np.empty(copies, np.int64)
         node = np.empty(copies, np.int64)
@@ -95,34 +106,50 @@ def place_spread(load: Floats, physical: int, node_of: Ints, nodes: int, slots: 
 
 
 @njit(cache=True)
-def _copies_to_nodes(load: Floats, count: Ints, node_of: Ints, nodes: int, room: int) -> Ints:
+def _copies_to_nodes(
+    load: Floats, count: Ints, node_of: Ints, was: NDArray[np.bool_], room: int
+) -> Ints:
     """How many of the copies count i8[experts] each node gets, i8[experts, nodes].
 
-    Heaviest experts first, copy by copy to the node with the fewest of it, then the lightest.
+    Heaviest experts first, copy by copy to the node with the fewest of it, then to the lightest;
+    but rather to one that has the expert, was [experts, nodes], while its load stays below SLACK
+    times its part of the whole.
     """
-    experts = load.size
+    experts, nodes = was.shape
     free = np.zeros(nodes, np.int64)
     for d in range(node_of.size):
         free[node_of[d]] += room
     space = free.copy()
+    part = SLACK * load.sum() / (node_of.size * room)
     near = np.zeros((experts, nodes), np.int64)
     total = np.zeros(nodes)
     for e in np.argsort(-load / count, kind="mergesort"):
+        share = load[e] / count[e]
         for _ in range(count[e]):
             best = -1
             for n in range(nodes):
-                if free[n] == 0:
-                    continue
-                if (
+                if free[n] > 0 and (
                     best < 0
                     or near[e, n] < near[e, best]
-                    or near[e, n] == near[e, best]
-                    and (total[n] * space[best] < total[best] * space[n])
+                    or (
+                        near[e, n] == near[e, best]
+                        and total[n] * space[best] < total[best] * space[n]
+                    )
                 ):
                     best = n
+            if not was[e, best]:
+                for n in range(nodes):
+                    if (
+                        was[e, n]
+                        and free[n] > 0
+                        and near[e, n] == near[e, best]
+                        and total[n] + share <= part * space[n]
+                    ):
+                        best = n
+                        break
             near[e, best] += 1
             free[best] -= 1
-            total[best] += load[e] / count[e]
+            total[best] += share
     return near
 
 

@@ -46,7 +46,8 @@ def place(
     one expert on a die; `topology` spreads an expert's copies over the nodes first.
 
     Where copies do not divide evenly over the dies, some dies have empty slots. `current`: the
-    slots as they are; equal dies are then numbered so that few weights move. `lost`: dies that
+    slots as they are; equal dies are then numbered so that few weights move, and `topology` keeps
+    experts on their nodes where the load allows. `lost`: dies that
     hold nothing; redundant copies give way to the experts themselves. Raises ExpertsError for too
     few slots.
     """
@@ -63,6 +64,7 @@ def place(
     node_of = live * nodes // dies
     load = np.ascontiguousarray(measured, np.float64)
     held = np.full((layers, live.size, slots_per_die), EMPTY, np.int64)
+    was = held[:0] if current is None else np.ascontiguousarray(current[:, live])
     apart = False  # whether a die's number says more than which die is meant: its node
     if experts.placement == "eplb":
         packing.place_eplb(load, physical, 1, 1, held)
@@ -71,12 +73,12 @@ def place(
         packing.place_eplb(load, physical, groups if apart else 1, nodes if apart else 1, held)
     elif experts.placement == "topology":
         apart = nodes > 1
-        packing.place_spread(load, physical, node_of, nodes, held)
+        packing.place_spread(load, physical, node_of, nodes, was, held)
     else:
-        packing.place_spread(load, physical, np.zeros_like(live), 1, held)
+        packing.place_spread(load, physical, np.zeros_like(live), 1, was, held)
     if current is not None:
         where = node_of if apart else np.zeros_like(live)
-        held = packing.renumber(np.ascontiguousarray(current[:, live]), held, where, count)
+        held = packing.renumber(was, held, where, count)
     slots[:, live] = held
     return slots
 

@@ -5,6 +5,8 @@ The answer is a run like any other, found again when it is stored, and never sta
 
 from __future__ import annotations
 
+from typing import Literal
+
 import streamlit as st
 
 from twin.lab import share
@@ -63,6 +65,13 @@ def _ask(row: RunRow, scenario: Scenario) -> None:
             else:
                 st.rerun()
         st.caption("The same run with perfectly even experts beside this one.", width="content")
+        st.space("stretch")
+        _experts_link(row)
+
+
+def _experts_link(row: RunRow) -> None:
+    icon = ":material/balance:"
+    st.page_link(experts.PAGE, label="Its experts", icon=icon, query_params={share.RUN: row.id})
 
 
 @st.fragment(run_every=1.0)
@@ -79,6 +88,7 @@ def _answer(row: RunRow, even: RunRow) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.markdown("**What expert imbalance costs**")
         st.space("stretch")
+        _experts_link(row)
         st.page_link(
             COMPARE_PAGE, label="Side by side", icon=":material/compare_arrows:",
             query_params={share.RUNS: f"{even.id},{row.id}"},
@@ -110,8 +120,9 @@ def _short(key: str, value: float) -> str:
     return shown(key, value).removesuffix(" per NPU")
 
 
-def _colour(key: str, here: float, best: float) -> str:
-    return {"worse": "red", "better": "green"}.get(verdict(key, here, best), "off")
+def _colour(key: str, here: float, best: float) -> Literal["red", "green", "off"]:
+    said = verdict(key, here, best)
+    return "red" if said == "worse" else "green" if said == "better" else "off"
 
 
 def _met(row: RunRow, even: RunRow) -> str:

@@ -110,7 +110,8 @@ def _share(step: Step) -> float:
 
 def climbed(rungs: list[Rung]) -> tuple[list[Step], str]:
     """Every rung as far as the store answers it, and why it can go no further, if so."""
-    steps, trouble = [], ""
+    steps: list[Step] = []
+    trouble = ""
     for rung in rungs:
         most = 0.0
         if rung.searched:

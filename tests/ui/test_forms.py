@@ -96,6 +96,7 @@ def scenarios():
                 "deployment.mode": mode,
             },
         )
+    yield with_overrides(Scenario(), {"deployment.prefill.attention": "tp"})
     for popularity, policy in (("power_law", "threshold"), ("skewed", "layer_budget")):
         yield with_overrides(
             Scenario(),

@@ -176,8 +176,9 @@ def _decode(s: Scenario, costs: Costs, given: float, answer: float, hot: Hot) ->
     assert role is not None
     per_npu = costs.chip.dies_per_npu
     d = s.deployment.decode
-    count, limited = slots(role, d.batch_per_npu / per_npu, given + 0.5 * answer)
-    requests, context = rank_load(count, role.dies, given, answer)
+    wanted = d.batch_per_npu / per_npu
+    count, limited = slots(role, wanted, given + 0.5 * answer)
+    requests, context = rank_load(min(wanted, 1.0) * count, role.dies, given, answer)
     ops = operator_sink(DECODE_OPERATORS)
     took = decode_iteration_s(role.vector, requests, context, 0, role.dies, *hot, ops)
     per_iteration = 1.0 + accepted_tokens(d.mtp_draft_tokens, costs.mtp_acceptance)

@@ -9,7 +9,7 @@ from twin.hardware.exchange_format import write_fabric
 from twin.hardware.fabric import build_fabric
 from twin.lab import share
 from twin.lab.library import load_facts
-from twin.spec import Edit
+from twin.spec import Edit, with_overrides
 from twin.ui import fabric_edit_tables as tables
 from twin.ui import fabric_editor as editor
 from twin.ui import session
@@ -228,3 +228,16 @@ def test_what_cannot_work_is_said_in_sentences(page):
     assert not page.warning
     say(page, "NPU 20.1 off")
     assert any("NPU 20.1 has a die without a UB link" in w.value for w in page.warning)
+
+
+@pytest.mark.parametrize("tab", ["Numbers", "Parts and links", "Changes", "File"])
+def test_a_machine_that_cannot_be_wired_keeps_the_last_picture_and_takes_no_edit(page, tab):
+    open_tab(page, tab)
+    state = page.session_state
+    draft = state["history"][state["position"]]
+    state["history"] = [with_overrides(draft, {"supernode.l2_ports_per_chip": 32})]
+    page.run()
+    say(page, "node 3 off")
+    assert not page.exception
+    assert "last machine that could be built" in page.error[0].value
+    assert edits(page) == ()

@@ -30,7 +30,10 @@ with picture:
         panels.prices(draft, fabric)
     panels.words()
     if fault:
-        st.error(fault, icon=":material/device_hub:")
+        st.error(
+            f"{fault} The picture shows the last machine that could be built.",
+            icon=":material/device_hub:",
+        )
     selected = {}
     if fabric is not None:
         placed = place_instances(draft, fabric.graph["dies_per_npu"])
@@ -53,13 +56,13 @@ with spec:
         forms.group(CHOICES)
         spec_table(NUMBERS, "supernode-table")
     with parts:
-        if parts.open and fabric is not None:
+        if parts.open and fabric is not None and not fault:
             parts_table(fabric, selected.get("names", []))
     with changes:
         if changes.open:
             panels.changes()
     with file:
-        if file.open and fabric is not None:
+        if file.open and fabric is not None and not fault:
             files(fabric)
 
 # 3) What it adds up to, and what one die gets from it beside what was measured.

@@ -72,9 +72,10 @@ def tiles(row: RunRow, role: str, instance: int) -> None:
     with st.grid(5, min_column_width=165):
         st.metric("Hottest die, start", f"{first.hottest.mean():.2f} × mean", help=uneven)
         ended = float(last.hottest.mean())
+        change = ended - float(first.hottest.mean())
         st.metric(
             "Hottest die, end", f"{ended:.2f} × mean",
-            f"{ended - float(first.hottest.mean()):+.2f}", delta_color="inverse", help=uneven,
+            f"{change:+.2f}" if abs(change) >= 0.005 else None, delta_color="inverse", help=uneven,
         )  # fmt: skip
         st.metric(
             "Worst layer, end", f"{last.hottest.max():.2f} × mean",

@@ -6,7 +6,7 @@ import polars as pl
 import streamlit as st
 
 from twin.lab.store import RunRow
-from twin.metrics.measures import NOTHING, amount, seconds
+from twin.metrics.measures import NOTHING, amount, seconds, three_figures
 from twin.metrics.resilience import Dip, resilience
 from twin.spec import Scenario
 from twin.ui import charts_playback, playback, record, session
@@ -67,7 +67,7 @@ def _dip(row: RunRow, dip: Dip, number: int) -> None:
             playback.PAGE, label="Watch it", icon=":material/movie:",
             query_params={"run": row.id, "at": f"{dip.at_s:.6g}", "see": _seen(dip)},
         )  # fmt: skip
-        with st.grid(6, min_column_width=140, key=f"dip-{number}"):
+        with st.grid(5, min_column_width=170, key=f"dip-{number}"):
             for tile in tiles(dip):
                 st.metric(**tile)
         st.caption(dip.what)
@@ -87,24 +87,34 @@ def tiles(dip: Dip) -> list[dict[str, str | None]]:
     if dip.before_tokens_per_s and dip.lowest_tokens_per_s is not None:
         lower = 1 - dip.lowest_tokens_per_s / dip.before_tokens_per_s
         fall = f"-{amount(lower, 'share')}" if lower > 0 else None
-    back = "not in time" if dip.recovery_s is None else seconds(dip.recovery_s)
+    back = "no dip" if dip.recovery_s == 0.0 else seconds(dip.recovery_s or 0.0)
+    if dip.recovery_s is None:
+        back = f"not in {seconds(dip.until_s - dip.at_s)}"
     word = dip.phase.capitalize()
-    during, before = dip.goodput_during_req_per_s, dip.goodput_before_req_per_s
+    before, during = dip.goodput_before_req_per_s, dip.goodput_during_req_per_s
+    good = NOTHING if before is None else three_figures(before)
+    if during is not None:
+        good = f"{good} → {three_figures(during)}"
     return [
         {"label": f"{word} before", "value": rate(dip.before_tokens_per_s, "tokens/s")},
         {"label": "Lowest", "value": rate(dip.lowest_tokens_per_s, "tokens/s"), "delta": fall},
         {
             "label": "Back after",
-            "value": "no dip" if dip.recovery_s == 0.0 else back,
-            "help": "From the fault until output was back within 5 % of before and stayed there.",
+            "value": back,
+            "help": "From the fault until output was back within 5 % of before and stayed there; "
+            "where it was not: how long was looked, to the next fault or the end of the run.",
         },
-        {"label": "Goodput before", "value": rate(before, "req/s")},
         {
-            "label": "Goodput until back",
-            "value": rate(during, "req/s"),
-            "help": "Requests per second that met the SLO, from the fault until output was back.",
+            "label": "Goodput before → then",
+            "value": f"{good} req/s",
+            "help": "Requests per second that met the SLO, before the fault and from it until "
+            "output was back.",
         },
-        {"label": "Retried · lost", "value": f"{dip.retried:,} · {dip.lost:,} requests"},
+        {
+            "label": "Requests retried · lost",
+            "value": f"{dip.retried:,} · {dip.lost:,}",
+            "help": "Thrown out by this fault and tried again; given up.",
+        },
     ]
 
 

@@ -25,4 +25,4 @@ RECOVERY_CHOICES = {
     },
     "recovery.lost_blocks": {"ssd": "Read from SSD", "lost": "Gone"},
 }
-KINDS = {"fail": "Fails", "derate": "Links derated", "slow": "Computes slowly"}
+KINDS = {"fail": "Fails", "derate": "Derated", "slow": "Slowed"}

@@ -103,6 +103,7 @@ class Player {
   play() {
     if (this.window >= this.frames.windows - 1) this.seek(0)
     this.playing = true
+    this.publish()
     this.el.play.textContent = "❚❚ Pause"
     this.since()
     const tick = (now) => {

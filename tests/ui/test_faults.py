@@ -108,6 +108,14 @@ def widget_of(at, path):
     return at.get_by_key(f"field:{path}:{at.session_state['generation']}")
 
 
+def test_a_fault_counts_as_a_change_that_can_be_taken_back(page):
+    add(page)
+    assert "What breaks: :gray[none] → **1**" in words(page)
+    next(b for b in page.button if b.label == "Back to the preset").click()
+    page.run()
+    assert draft(page).faults == ()
+
+
 def test_a_fault_after_the_end_is_said(page):
     add(page)
     widget(page, "at_s").set_value(1e5)

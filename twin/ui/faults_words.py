@@ -9,6 +9,7 @@ RECOVERY = tuple(
     )
 )  # fmt: skip
 RECOVERY_LABELS = {
+    "faults": "What breaks",
     "recovery.policy": "An instance that loses a die",
     "recovery.detection_s": "Until it is noticed",
     "recovery.in_place_s": "Recovering in place",

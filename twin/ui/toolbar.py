@@ -79,7 +79,8 @@ def _name() -> None:
 
 
 def _changes() -> None:
-    changed = {p: v for p, v in session.changes().items() if p not in ELSEWHERE}
+    counted = session.changes().items()
+    changed = {p: v for p, v in counted if p not in ELSEWHERE or p == "faults"}
     edits = session.draft().supernode.edits
     fabric = edits != session.preset().supernode.edits
     if not (changed or fabric):

@@ -9,6 +9,7 @@ from functools import cache
 from itertools import combinations
 from typing import Any, get_args, get_origin
 
+import numpy as np
 import pytest
 from pydantic import BaseModel
 
@@ -80,6 +81,7 @@ BALANCED = MOVING | {
     "experts.balancing.policy": "periodic",
     "experts.balancing.interval_s": 0.4,
     "experts.balancing.window_s": 0.3,
+    "experts.balancing.threshold": 1.05,
 }
 
 FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
@@ -187,7 +189,7 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "experts.balancing.interval_s": (BALANCED, [0.4, 0.9]),
     "experts.balancing.window_s": (BALANCED, [0.3, 0.05]),
     "experts.balancing.threshold": (BALANCED | {"experts.balancing.policy": "threshold"},
-                                    [1.3, 1.05]),
+                                    [1.05, 3.0]),
     "experts.balancing.layers": (BALANCED | {"experts.balancing.policy": "layer_budget"}, [8, 2]),
     "experts.balancing.swap": (BALANCED, ["background", "stall"]),
     "experts.balancing.move_gb_per_s": (BALANCED, [10.0, 100.0]),
@@ -233,8 +235,11 @@ def answer(text: str) -> tuple[str, str]:
     """
     scenario = Scenario.model_validate_json(text)
     trace = stream() if scenario.workload.arrivals == "trace" else None
+    counts = (
+        1.0 + np.arange(26.0 * 64).reshape(26, 64) % 37 if scenario.experts.counts.digest else None
+    )
     try:
-        run = simulate(scenario, load_facts(), trace)
+        run = simulate(scenario, load_facts(), trace, counts=counts)
     except ValueError as refusal:
         return "refused", str(refusal)
     assert run.valid, (text, [c for c in run.checks if not c["ok"]])

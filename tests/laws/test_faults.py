@@ -96,7 +96,7 @@ def test_a_die_of_a_decode_instance_takes_it_down_and_it_comes_back():
     assert shrunk["detail"][0] == "decode 0 serves with 7 of 8 dies"
     at = found.tables["instances"].filter((pl.col("role") == "decode") & (pl.col("instance") == 0))
     out = at.filter((pl.col("t_s") > down["t_s"]) & (pl.col("t_s") < down["end_s"] - 0.05))
-    assert (out["up"] == 0).all() and (at["up"].head(80) == 1).all()
+    assert (out["up"] < 1e-9).all() and (at["up"].head(80) == 1).all()
 
 
 def test_policies_throw_out_what_they_must():

@@ -97,6 +97,7 @@ def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> 
         sample_every=max(1, steps_in(s.horizon_s, s.step_s) // (LOOKS * WINDOWS)),
         retries=int(s.recovery.retries),
         block_bytes=float(setup.requests.block_tokens * costs.kv_bytes_per_token),
+        ssd_write_bytes_per_s=_ssd_pace(setup, max(len(prefill), 1)),
         **_expert_bytes(setup),
         attention_bytes_per_token=_attention_bytes(setup),
         attention_plane=w.UB if s.supernode.scale_up == "supernode" else w.RDMA,
@@ -115,6 +116,12 @@ def _kv_among_experts(setup: Setup) -> bool:
         return False
     plane = "ub" if s.supernode.scale_up == "supernode" else "rdma"
     return s.deployment.kv_transfer_plane == plane
+
+
+def _ssd_pace(setup: Setup, instances: int) -> float:
+    """Writes to the SSD tier wait for nobody and take half of the VPC plane at most, bytes/s."""
+    node = setup.scenario.supernode
+    return 0.5 * node.all_nodes * node.vpc_gb_per_s_per_node * 1e9 / instances
 
 
 def _attention_bytes(setup: Setup) -> float:
@@ -202,6 +209,7 @@ def _prefill_state(setup: Setup, prefill: list[Instance]) -> w.PrefillState:
         up=np.ones(n, np.int8),
         fetch_end_s=np.zeros(n),
         store_end_s=np.zeros(n),
+        ssd_end_s=np.zeros(n),
         pool_open=np.ones(n, np.int8),
         ssd_bytes_per_s=np.ones(n),
         cold_tokens=np.zeros(1, np.int64),
@@ -333,7 +341,7 @@ def _rows(vector: np.ndarray, count: int) -> np.ndarray:
 
 def _traffic(prefills: int, columns: int) -> w.Traffic:
     """Nobody meets anybody yet; engine/machine.py says who crosses which link."""
-    flows = 2 * columns + 3 * prefills
+    flows = 2 * columns + 4 * prefills
     return w.Traffic(
         start=np.zeros(flows + 1, np.int64),
         links=np.zeros(0, np.int64),

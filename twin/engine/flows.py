@@ -2,8 +2,9 @@
 
 Numbers follow the columns (instances, prefill first, then decode or colocated): exchange of each
 column; memory pool reads, memory pool writes and KV hand-off of each prefill instance; expert
-weights moving into each column. Links that only one flow crosses are left out: they are in that
-flow's rate alone. Links that the same flows cross in the same proportion count as one.
+weights moving into each column; what each prefill instance writes to the SSD tier. Links that only
+one flow crosses are left out: they are in that flow's rate alone. Links that the same flows cross
+in the same proportion count as one.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ def flows_of(
     ports = port_table(fabric)
     d = s.deployment
     plane = s.memory_pool.plane
+    written = _to_storage(ports)
     among = [die for seat in seats if seat.role == "decode" for die in seat.dies]
     found = []
 
@@ -71,10 +73,20 @@ def flows_of(
             add(at, "pool_read", seat, ways.pool_takes(fabric, ports, seat.dies, plane))
             back = ways.store_takes(fabric, ports, seat.dies, plane)
             add(at + prefills, "pool_write", seat, back)
+            add(2 * columns + 3 * prefills + seat.index, "ssd_write", seat, written)
         if seat.role == "prefill" and among:
             hand = ways.hand_off_takes(fabric, ports, seat.dies, among, d.kv_transfer_plane)
             add(at + 2 * prefills, "kv_hand_off", seat, hand)
     return found
+
+
+def _to_storage(ports: Ports) -> Takes:
+    """Kept blocks lie evenly over the nodes, and each node writes its own to the SSD tier."""
+    slot = ports.slots["dpu_out"]
+    at = np.arange(slot.start, slot.stop)
+    each = np.full(at.size, 1.0 / at.size)
+    nothing = np.zeros((at.size, ports.sub_planes))
+    return Takes(at, each, each, nothing, nothing)
 
 
 def storage_shares(fabric: Fabric, seats: Sequence[Seat]) -> list[tuple[Seat, list[Share]]]:

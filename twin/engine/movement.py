@@ -74,10 +74,6 @@ def shares_table(setup: Setup, machine: Machine) -> pl.DataFrame:
     for seat, places in storage_shares(machine.fabric, machine.seats()):
         into = [p for p in places if p.plane == "vpc" and p.direction == "in"]
         add("ssd_read", seat.role, seat.index, into)
-        # What is kept lies evenly over the nodes, and each writes its own to the SSD tier.
-        nodes = setup.scenario.supernode.all_nodes
-        even = [Share("vpc", n, None, "out", 1.0 / nodes) for n in range(nodes)]
-        add("ssd_write", seat.role, seat.index, even)
     return pl.DataFrame(rows, schema=SHARES, orient="row")
 
 

@@ -115,6 +115,7 @@ class Settings(NamedTuple):
     sample_every: int  # steps between two looks at the instances
     retries: int  # how often a request that a fault threw out is tried again
     block_bytes: float
+    ssd_write_bytes_per_s: float  # pace at which an instance's new blocks go to the SSD tier
     # Dispatch and combine bytes of a token, by the plane that carries them.
     prefill_ub_bytes_per_token: float
     prefill_rdma_bytes_per_token: float
@@ -176,7 +177,8 @@ class PrefillState(NamedTuple):
     open: np.ndarray  # i1, faults: the router may choose it
     up: np.ndarray  # i1, faults: its dies serve
     fetch_end_s: np.ndarray  # f8, when the running batch has its cached KV
-    store_end_s: np.ndarray  # f8, when the last batch's new blocks are written
+    store_end_s: np.ndarray  # f8, when the last batch's new blocks are in the pool's DRAM
+    ssd_end_s: np.ndarray  # f8, when they are in the SSD tier
     pool_open: np.ndarray  # i1, faults: some of the pool's memory can be reached
     ssd_bytes_per_s: np.ndarray  # f8, reads from the SSD tier into the instance, faults
     cold_tokens: np.ndarray  # i8[1], scratch: cached tokens that only the SSD tier holds

@@ -2,7 +2,8 @@
 
 Flows are whole classes of an instance's traffic, numbered over the columns (instances, prefill
 first, then decode): the exchange of each column; memory pool reads, writes and KV hand-off of each
-prefill instance; expert weights moving into each column. Rates are max-min fair (progressive
+prefill instance; expert weights moving into each column; what each prefill instance has written to
+the SSD tier. Rates are max-min fair (progressive
 filling, hardware/sharing.py), each flow's share measured against what it would get alone. They are
 found anew at a step's border when something began or ended; single KV transfers share their ports
 in their own phase.
@@ -48,6 +49,7 @@ def mark(world: World, now_s: float) -> None:
         active[columns + p] = computing and now_s < prefill.fetch_end_s[p]
         active[columns + instances + p] = now_s < prefill.store_end_s[p]
         active[columns + 2 * instances + p] = prefill.sending[p] > 0
+        active[2 * columns + 3 * instances + p] = now_s < prefill.ssd_end_s[p]
     for d in range(decode.running.size):
         active[instances + d] = decode.running[d] and decode.up[d]
     for c in range(columns):
@@ -60,13 +62,17 @@ def share(world: World) -> None:
     flows = world.traffic
     columns = flows.duty.size
     count = flows.active.size
-    first_move = count - columns
+    instances = world.prefill.running.size
+    first_move = columns + 3 * instances
+    first_write = first_move + columns
     penalty = np.empty(count)
     for f in range(count):
         flows.seen[f] = flows.active[f]
         penalty[f] = 1.0 / flows.alone[f]
         flows.bound[f] = flows.alone[f] if flows.active[f] else 0.0
-        if f >= first_move and flows.active[f]:
+        if f >= first_write and flows.active[f]:
+            flows.bound[f] = min(flows.alone[f], world.settings.ssd_write_bytes_per_s)
+        elif f >= first_move and flows.active[f]:
             flows.bound[f] = min(flows.alone[f], flows.moves[f - first_move])
     flows.stale[0] = 0
     rates = max_min_rates(
@@ -89,6 +95,7 @@ def share(world: World) -> None:
         )
         for f in range(columns, count):
             flows.rate[f] = weight * flows.rate[f] + (1.0 - weight) * rates[f]
+    hold_hand_off(world)
     for c in range(columns):
         crowding = 1.0
         if flows.active[c] and flows.rate[c] > 0.0:
@@ -96,6 +103,19 @@ def share(world: World) -> None:
         if crowding != flows.crowding[c]:
             flows.crowding[c] = crowding
             crowd(world, c, 1.0)
+
+
+@njit(cache=True)
+def hold_hand_off(world: World) -> None:
+    """Let the ports of a prefill instance send no faster than its hand-off as a whole may."""
+    flows, transfer = world.traffic, world.transfer
+    instances, ranks = transfer.port_of_prefill.shape
+    for p in range(instances):
+        f = flows.duty.size + 2 * instances + p
+        part = flows.rate[f] / flows.alone[f] if flows.active[f] and flows.shares[f] else 1.0
+        for r in range(ranks):
+            port = transfer.port_of_prefill[p, r]
+            transfer.capacity[port] = transfer.granted[port] * part
 
 
 @njit(cache=True)

@@ -104,7 +104,7 @@ def _row(rows: list[Row], number: int, fabric: Fabric) -> None:
             help=HELP["element"], **about("element"),
         )  # fmt: skip
         kind.selectbox(
-            "Kind", list(KINDS), list(KINDS).index(row["kind"]), format_func=KINDS.get,
+            "Kind", list(KINDS), list(KINDS).index(row["kind"]), format_func=KINDS.__getitem__,
             help=HELP["kind"], **about("kind"),
         )  # fmt: skip
         left.number_input(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import polars as pl
 import streamlit as st
 
@@ -77,7 +79,7 @@ def _seen(dip: Dip) -> str:
     return dip.down[0][0] if dip.down else dip.element
 
 
-def tiles(dip: Dip) -> list[dict[str, str | None]]:
+def tiles(dip: Dip) -> list[dict[str, Any]]:
     """Arguments of one metric a figure of a dip, each with its unit."""
 
     def rate(value: float | None, unit: str) -> str:

@@ -42,7 +42,7 @@ def typical(s: Scenario, fabric: Fabric, instances: Iterable[Instance]) -> dict[
 
 
 def _fault(at_s: float, element: str, kind: str = "fail", factor: float = 0.5) -> Row:
-    return Fault(at_s=at_s, element=element, kind=kind, factor=factor).model_dump()  # type: ignore[arg-type]
+    return Fault(at_s=at_s, element=element, kind=kind, factor=factor).model_dump()
 
 
 def wrong(fabric: Fabric, row: Row) -> str:

@@ -32,7 +32,7 @@ KINDS = {
 }
 
 _HERE = Path(__file__).parent / "canvas"
-_PARTS = ("playback_frames", "playback_strip", "playback")
+_PARTS = ("playback_frames", "playback_strip", "playback_tools", "playback")
 
 _player = st.components.v2.component(
     "playback",

@@ -387,28 +387,9 @@ class Player {
   }
 
   say() {
-    const found = this.hover ?? this.selected, f = this.frames, { text, clear } = this.el
+    const { text, clear } = this.el, [strong, line] = this.said ? ["", this.said] : told(this, this.hover ?? this.selected)
+    this.said = ""
     clear.hidden = !this.selected
-    let line, strong = ""
-    if (this.said) { line = this.said; this.said = "" }
-    else if (found?.kind === "instance") {
-      const get = (name) => f.figure(name, this.window, found.index), parts = [f.down(this.window, found.index) ? "down" : "in service"]
-      const put = (name, words) => { if (Number.isFinite(get(name))) parts.push(words(get(name))) }
-      put("running", (v) => `${count(v)} in its batch`)
-      put("queue", (v) => `${count(v)} waiting`)
-      put("iteration_s", (v) => `iteration ${duration(v)}`)
-      put("busy", (v) => `busy ${number(100 * v)} %`)
-      put("hot_factor", (v) => `hottest die ${number(v)} of the mean`)
-      put("contention", (v) => `expert exchange ${number(v)}x as long for sharing its links`)
-      put("dies", (v) => `${number(v)} dies`)
-      ;[strong, line] = [found.name, parts.join(" · ")]
-    } else if (found) {
-      const { frames } = this.choice, values = f.rows(this.el.plane.value).map((c) => [c, busiest(f, frames, this.window, found, c)])
-      const named = values.filter(([, v]) => Number.isFinite(v)).map(([c, v]) => `${c < f.planes ? `UB ${c}` : c === f.planes ? "RDMA" : "VPC"}: ${number(v)} %`)
-      const homes = found.node === null ? [] : f.instances.filter(([, , a, b]) => found.node >= Math.floor(a) && found.node < b).map(([, name]) => name)
-      ;[strong, line] = [found.name, [...named, homes.join(", ")].filter(Boolean).join(" · ")]
-    } else line = this.now.length ? this.now.map((e) => `${MARKS[e.kind]?.[0] ?? ""} ${e.detail || `${e.element} ${MARKS[e.kind]?.[2] ?? e.kind}`}`.trim()).join(" · ")
-      : "Click a node, a sub-plane or an instance for its own curves. Space plays, arrow keys step."
     const name = document.createElement("b")
     name.textContent = strong
     if (text.textContent !== `${strong}${strong ? " · " : ""}${line}`) text.replaceChildren(...(strong ? [name, ` · ${line}`] : [line]))
@@ -420,61 +401,4 @@ class Player {
       values: JSON.stringify(Object.fromEntries((this.strip.curves ?? []).map((c) => [c.title, Number.isFinite(c.values[this.window]) ? Number(c.values[this.window].toPrecision(4)) : null]))),
       down: this.frames.instances.filter((_, i) => this.frames.down(this.window, i)).map(([, name]) => name).join(","), boxes: this.boxes?.fabric.length })
   }
-}
-
-const hits = (b, node, plane) => (node === null || b.n === node) && (plane === null || b.c === plane)
-
-function busiest(f, frames, window_, { node, plane }, c) {
-  if (plane !== null && c !== plane) return NaN
-  const at = node === null ? range(f.nodes) : [node]
-  return Math.max(...at.map((n) => frames[window_ * f.cells + n * f.columns + c]))
-}
-
-function fill(select, options, wanted) {
-  select.replaceChildren(...options.map(([value, text]) => Object.assign(document.createElement("option"), { value, textContent: text })))
-  if (options.some(([value]) => value === wanted)) select.value = wanted
-}
-
-function size(canvas, width, height) {
-  const ratio = window.devicePixelRatio || 1
-  Object.assign(canvas, { width: width * ratio, height: height * ratio })
-  Object.assign(canvas.style, { width: `${width}px`, height: `${height}px` })
-}
-
-function penOf(canvas, style) { // a cleared pen that counts in CSS pixels
-  const pen = canvas.getContext("2d"), ratio = window.devicePixelRatio || 1
-  pen.setTransform(ratio, 0, 0, ratio, 0, 0)
-  pen.clearRect(0, 0, canvas.width, canvas.height)
-  pen.font = style.font
-  pen.textBaseline = "middle"
-  return pen
-}
-
-function hatch(pen, { x, y, w, h }, colour) {
-  pen.save()
-  pen.beginPath(); pen.rect(x, y, w, h); pen.clip()
-  pen.strokeStyle = colour
-  pen.globalAlpha = h > 20 ? 0.22 : 0.55 // fainter where words stand on it
-  pen.lineWidth = 1.5
-  pen.beginPath()
-  for (let k = x - h; k < x + w; k += 6) { pen.moveTo(k, y + h); pen.lineTo(k + h, y) }
-  pen.stroke()
-  pen.restore()
-}
-
-function blended(colours, count) { // a finer ramp through the theme's colours
-  const rgb = colours.map((c) => [1, 3, 5].map((i) => parseInt(c.slice(i, i + 2), 16)))
-  return range(count).map((k) => {
-    const at = (k / (count - 1)) * (rgb.length - 1), i = Math.min(rgb.length - 2, Math.floor(at)), part = at - i
-    return `rgb(${rgb[i].map((v, j) => Math.round(v + (rgb[i + 1][j] - v) * part)).join(",")})`
-  })
-}
-
-const count = (v) => (!Number.isFinite(v) ? "–" : number(v < 10 ? Math.round(10 * v) / 10 : Math.round(v))) // a mean of whole things
-const duration = (s) => (s >= 1 ? `${number(s)} s` : s >= 1e-3 ? `${number(1e3 * s)} ms` : `${number(1e6 * s)} µs`)
-
-function clock(t, end) {
-  if (end <= 900) return `${t.toFixed(end < 10 ? 2 : 1)} s of ${number(end)} s`
-  const pair = (s) => (end < 7200 ? `${Math.floor(s / 60)}:${String(Math.floor(s % 60)).padStart(2, "0")} min` : `${Math.floor(s / 3600)}:${String(Math.floor((s % 3600) / 60)).padStart(2, "0")} h`)
-  return `${pair(t)} of ${pair(end)}`
 }

@@ -43,7 +43,7 @@ class Latencies:
 def table(run: str, name: str) -> pl.DataFrame:
     """One of the SMALL tables or those OVER_TIME; shared, so never changed. Raises StoreError."""
     if name not in SMALL + OVER_TIME:
-        raise ValueError(f"{name} is not one of: {', '.join(SMALL + OVER_TIME)}")
+        raise ValueError(f"{name} is not one of the small tables: {', '.join(SMALL + OVER_TIME)}")
     return session.store().runs.table(run, name)
 
 

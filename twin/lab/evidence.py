@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ PREFILL_LAYER = ("attention_input", "all_gather", "attention_core", "all_to_all"
                  "gate", "dispatch", "experts", "combine")  # fmt: skip
 MOE_ONLY = ("gate", "dispatch", "experts", "combine")  # operators of MoE layers alone
 TO_UNIT = {"us": 1e6, "ms": 1e3}
+IMBALANCE_FACTS = ("experts", "models", "workloads")
 PAPER_SPLIT = q.SPLIT + 4 * q.MODE  # 16 of 24 cube cores for attention
 
 
@@ -122,14 +124,21 @@ def answer_row(row: Row, facts: Facts) -> float:
 
 
 def with_facts(facts: Facts, values: Mapping[str, Any]) -> Facts:
-    """Facts with some values replaced; unit, source and mark stay."""
+    """Facts with some values replaced; unit, source and mark stay.
+
+    Facts are equal by their digest, and answers on expert imbalance are kept by it: where such a
+    fact changes, so does the digest.
+    """
     if not values:
         return facts
+    digest = facts.digest
+    if any(name.split(".", 1)[0] in IMBALANCE_FACTS for name in values):
+        digest = sha256(f"{digest}{sorted(values.items())}".encode()).hexdigest()
     changed = dict(facts.by_name)
     for name, value in values.items():
         old = facts[name]
         changed[name] = Fact(value, old.unit, old.source, old.mark, old.note)
-    return Facts(changed, facts.digest)
+    return Facts(changed, digest)
 
 
 def scenario_of(overrides: Mapping[str, Any]) -> Scenario:
@@ -147,7 +156,7 @@ class _Key:
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
-        parts = ("experts", "models", "chips", "workloads")
+        parts = (*IMBALANCE_FACTS, "chips")
         self.key = hash(tuple((k, str(v.value)) for k, v in facts.by_name.items()
                               if k.split(".", 1)[0] in parts))  # fmt: skip
 

@@ -52,3 +52,10 @@ def test_rows_of_one_configuration_share_one_run(rows):
     slides = [reproduce.question(r) for r in of_288]
     assert len(slides) > 1
     assert all(s == slides[0] for s in slides)
+
+
+def test_a_colocated_row_fills_the_slots_of_its_colocated_instances():
+    row = next(r for r in load_published() if r.id == "mlperf-gb200-server-tpot")
+    asked = reproduce.question(row)
+    assert asked is not None
+    assert asked.workload.concurrency == 143 * 8 * 9

@@ -13,7 +13,7 @@ from typing import Any
 
 from twin.facts import Facts
 from twin.lab.evidence import TO_UNIT, Row, answer_row, scenario_of
-from twin.spec import Scenario
+from twin.spec import Scenario, pools
 
 RUNNABLE = {
     "decode.tpot": "tpot_s_mean",
@@ -55,10 +55,10 @@ def _name(row: Row, s: Scenario, pool: str) -> str:
 
 def _decode_loop(s: Scenario) -> dict[str, Any]:
     """As many requests as there are slots, long enough for each slot to turn over thrice."""
-    d = s.deployment.decode
+    npus = sum(count * each for role, count, each in pools(s) if role != "prefill")
     answer_s = 1e-3 * s.slo.tpot_ms * s.workload.output_tokens
     return {
-        "workload.concurrency": d.batch_per_npu * d.npus_per_instance * d.instances,
+        "workload.concurrency": s.deployment.decode.batch_per_npu * npus,
         "horizon_s": max(80.0, round(3.2 * answer_s)),
         "warmup_s": max(25.0, round(answer_s)),
     }

@@ -213,6 +213,7 @@ def test_a_lone_transfer_takes_latency_and_bytes_over_rate():
         scenario = small(
             {
                 "deployment.kv_transfer_plane": plane,
+                "memory_pool.enabled": False,  # whose blocks would share the VPC plane
                 "workload.arrivals": "trace",
                 "workload.trace.digest": "0" * 64,
             }

@@ -209,7 +209,7 @@ class Balance:
         machine = self.machine
         world = machine.world
         column = machine.column(k)
-        flow = world.traffic.alone.size - world.traffic.duty.size + column
+        flow = world.traffic.duty.size + 3 * world.prefill.running.size + column
         rate = float(world.traffic.alone[flow])
         if background:
             rate = min(rate, self.rule.move_gb_per_s * 1e9)

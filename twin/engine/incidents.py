@@ -84,7 +84,7 @@ class Incidents:
                     self._reprice(k, t_s)
             elif k not in self.pending:  # nothing else will wake it
                 self._recover_at(k, t_s)
-        machine.lay_flows()
+        machine.lay_flows(t_s)
 
     def _held(self) -> set[int]:
         """Dies that belong to an instance, in service or as the place of a rank without one."""
@@ -261,7 +261,7 @@ class Incidents:
             self.log.append(
                 Event(t_s, "shrunk", words, element=i.name, role=i.role, instance=i.index)
             )
-        machine.lay_flows()
+        machine.lay_flows(t_s)
 
     def _servers(self, out: frozenset[int], t_s: float) -> None:
         """Memory servers that went or came back: their blocks, and what the pool holds."""

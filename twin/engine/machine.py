@@ -7,7 +7,7 @@ functions that priced the first one and writes it into the world. It decides not
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,6 +28,16 @@ from twin.model.costs import RoleCosts, role_costs
 from twin.spec import Fault
 
 
+@dataclass(frozen=True)
+class Epoch:
+    """The machine between two changes of its links or of who sits where."""
+
+    t_s: float
+    fabric: Fabric
+    flows: list[Flow]
+    seats: list[Seat]
+
+
 class Machine:
     """Fabric, instances and their prices at this moment, and the world they are written into."""
 
@@ -42,6 +52,7 @@ class Machine:
         ]
         self.roles: list[RoleCosts] = [self._as_built(i) for i in setup.instances]
         self.spare = self._unused()
+        self.epochs: list[Epoch] = []
         self._slots = slots_of(setup, setup.of_role("decode"))
         for k, costs in enumerate(self.roles):
             self.adopt(k, costs)
@@ -146,12 +157,15 @@ class Machine:
         decode.slots[ranks] = np.where(seated, self._slots[ranks], 0)
         decode.room[i.index] = decode.slots[ranks].sum()
 
-    def lay_flows(self) -> None:
-        """Who crosses which link, after the fabric or an instance's dies changed."""
+    def lay_flows(self, t_s: float = 0.0) -> None:
+        """Who crosses which link, from t_s on: the fabric or an instance's dies changed."""
         prefills = self.world.prefill.running.size
         columns = self.world.traffic.duty.size
         scenario = self.setup.scenario
         self.flows: list[Flow] = flows_of(scenario, self.fabric, self.seats(), prefills, columns)
+        if self.epochs and self.epochs[-1].t_s == t_s:
+            self.epochs.pop()
+        self.epochs.append(Epoch(t_s, self.fabric, self.flows, self.seats()))
         laid = lay_out(self.flows, port_table(self.fabric), self.world.traffic)
         self.world = self.world._replace(traffic=laid)
         self.shared = by_reference(self.world)

@@ -8,12 +8,14 @@ import polars as pl
 from twin.engine import world as w
 from twin.engine.events import Event
 from twin.engine.flows import storage_shares
-from twin.engine.machine import Machine
+from twin.engine.machine import Epoch, Machine
 from twin.engine.setup import Setup
 from twin.hardware.placement import Instance
 from twin.hardware.ports import Share, port_table, shares
 
+ShareRow = tuple[float, float, str, str, str, int, int, int | None, str, float]
 SHARES = {
+    "t_s": pl.Float64, "end_s": pl.Float64,
     "plane": pl.String, "traffic": pl.String, "role": pl.String, "instance": pl.Int32,
     "node": pl.Int32, "sub_plane": pl.Int32, "direction": pl.String, "share": pl.Float64,
 }  # fmt: skip
@@ -55,26 +57,39 @@ def traffic_table(setup: Setup, world: w.World) -> pl.DataFrame:
     return pl.concat(frames)
 
 
-def shares_table(setup: Setup, machine: Machine) -> pl.DataFrame:
-    """Where each class of an instance's bytes leaves and enters, on the fabric of the run's end."""
-    ports = port_table(machine.fabric)
-    rows: list[tuple[str, str, str, int, int, int | None, str, float]] = []
+def shares_table(machine: Machine, horizon_s: float) -> pl.DataFrame:
+    """Where each class of an instance's bytes leaves and enters, from t_s to end_s.
+
+    One set of rows for every span between two changes of the machine.
+    """
+    rows: list[ShareRow] = []
+    epochs = [e for e in machine.epochs if e.t_s < horizon_s]
+    for k, epoch in enumerate(epochs):
+        end_s = epochs[k + 1].t_s if k + 1 < len(epochs) else horizon_s
+        rows += _shares_of(epoch, end_s)
+    return pl.DataFrame(rows, schema=SHARES, orient="row")
+
+
+def _shares_of(epoch: Epoch, end_s: float) -> list[ShareRow]:
+    ports = port_table(epoch.fabric)
+    rows: list[ShareRow] = []
 
     def add(traffic: str, role: str, instance: int, found: list[Share]) -> None:
         rows.extend(
-            (p.plane, traffic, role, instance, p.node, p.sub_plane, p.direction, p.share)
+            (epoch.t_s, end_s, p.plane, traffic, role, instance, p.node, p.sub_plane, p.direction,
+             p.share)
             for p in found
-        )
+        )  # fmt: skip
 
-    for flow in machine.flows:
+    for flow in epoch.flows:
         places = shares(ports, flow.takes)
         add(flow.traffic, flow.role, flow.instance, places)
         if flow.traffic == "experts" and flow.role == "prefill":
             add("attention", flow.role, flow.instance, places)
-    for seat, places in storage_shares(machine.fabric, machine.seats()):
+    for seat, places in storage_shares(epoch.fabric, epoch.seats):
         into = [p for p in places if p.plane == "vpc" and p.direction == "in"]
         add("ssd_read", seat.role, seat.index, into)
-    return pl.DataFrame(rows, schema=SHARES, orient="row")
+    return rows
 
 
 def links_table(setup: Setup, world: w.World, where: pl.DataFrame) -> pl.DataFrame:
@@ -129,22 +144,25 @@ def _placed_bytes(
         for plane in w.PLANES
         for way in ("out", "in")
     }
-    book = world.record.traffic[:-1].sum(axis=0)
-    cells = book.reshape(len(w.TRAFFIC), len(w.PLANES), -1)
-    column = {
-        (i.role, i.index): c for c, i in columns_of(setup, world.prefill.running.size)
-    }  # fmt: skip
-    rows = where.rows()
+    book = world.record.traffic[:-1]
+    cells = book.reshape(book.shape[0], len(w.TRAFFIC), len(w.PLANES), -1)
+    column = {(i.role, i.index): c for c, i in columns_of(setup, world.prefill.running.size)}
+    middle = (np.arange(book.shape[0]) + 0.5) * setup.scenario.horizon_s / book.shape[0]
+    rows: list[ShareRow] = where.rows()
     # What a plane carries of a class is known; its shares there are brought back to a whole.
-    whole: dict[tuple[str, str, str, int, str], float] = {}
-    for plane, traffic, role, instance, _, _, way, share in rows:
-        key = (plane, traffic, role, instance, way)
+    whole: dict[tuple[float, str, str, str, int, str], float] = {}
+    for t_s, _, plane, traffic, role, instance, _, _, way, share in rows:
+        key = (t_s, plane, traffic, role, instance, way)
         whole[key] = whole.get(key, 0.0) + share
-    for plane, traffic, role, instance, n, sub_plane, way, share in rows:
-        c = column[role, instance]
-        bytes_ = cells[w.TRAFFIC.index(traffic), w.PLANES.index(plane), c]
-        part = share / whole[plane, traffic, role, instance, way]
-        found[plane, way][n, sub_plane or 0] += bytes_ * part
+    spans = {t_s: (middle >= t_s) & (middle < end_s) for t_s, end_s, *_ in rows}
+    per_share = {}
+    for key, total in whole.items():
+        t_s, plane, traffic, role, instance, _ = key
+        cell = cells[:, w.TRAFFIC.index(traffic), w.PLANES.index(plane), column[role, instance]]
+        per_share[key] = float(cell[spans[t_s]].sum()) / total
+    for t_s, _, plane, traffic, role, instance, n, sub_plane, way, share in rows:
+        at = per_share[t_s, plane, traffic, role, instance, way]
+        found[plane, way][n, sub_plane or 0] += at * share
     return found
 
 

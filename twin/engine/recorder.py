@@ -29,7 +29,7 @@ def tables(
     """All tables of a run; requests that never arrived are left out."""
     world = machine.world
     arrived = int(world.record.counters[w.ARRIVED])
-    shares = shares_table(setup, machine)
+    shares = shares_table(machine, world.settings.horizon_s)
     return {
         "requests": requests_table(world, arrived),
         "windows": windows_table(setup, world, arrived),

@@ -81,7 +81,7 @@ BALANCED = MOVING | {
     "experts.balancing.policy": "periodic",
     "experts.balancing.interval_s": 0.4,
     "experts.balancing.window_s": 0.3,
-    "experts.balancing.threshold": 1.05,
+    "experts.balancing.threshold": 1.1,
 }
 
 FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
@@ -189,7 +189,7 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "experts.balancing.interval_s": (BALANCED, [0.4, 0.9]),
     "experts.balancing.window_s": (BALANCED, [0.3, 0.05]),
     "experts.balancing.threshold": (BALANCED | {"experts.balancing.policy": "threshold"},
-                                    [1.05, 3.0]),
+                                    [1.1, 3.0]),
     "experts.balancing.layers": (BALANCED | {"experts.balancing.policy": "layer_budget"}, [8, 2]),
     "experts.balancing.swap": (BALANCED, ["background", "stall"]),
     "experts.balancing.move_gb_per_s": (BALANCED, [10.0, 100.0]),

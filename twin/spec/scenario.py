@@ -118,11 +118,11 @@ def parse_scenario(data: dict[str, Any]) -> Scenario:
 def field_info(path: str) -> Any:
     """The declaration of a field by dotted path, or None when there is no such field.
 
-    A row of a list is named by its number: `faults.0.at_s`.
+    A row of a list is named by its number or by none: `faults.0.at_s`, `faults[].at_s`.
     """
     model: Any = Scenario
     info = None
-    for part in path.split("."):
+    for part in path.replace("[]", ".0").split("."):
         if part.isdigit() and get_args(model):
             model = get_args(model)[0]
             continue

@@ -9,7 +9,7 @@ from numba import njit
 
 from twin.engine.clock import add_at, spread
 from twin.engine.lists import append, heap_push, pop, remove_after
-from twin.engine.phases.traffic import book_traffic, fetch_rate, note_duty
+from twin.engine.phases.traffic import book_traffic, fetch_rate, give_ports_back, note_duty
 from twin.engine.world import (
     AT_BUSY_S,
     AT_FIELDS,
@@ -318,6 +318,7 @@ def finish_batch(world: World, p: int) -> None:
     end_s = state.ends_s[p]
     state.running[p] = 0
     state.free_s[p] = end_s
+    give_ports_back(world, p)
     stored = 0
     while True:
         i = pop(state.batch_head, state.batch_tail, p, request.following)

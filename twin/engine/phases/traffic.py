@@ -159,6 +159,15 @@ def leave_to_hand_off(world: World) -> None:
 
 
 @njit(cache=True)
+def give_ports_back(world: World, p: int) -> None:
+    """A batch has ended: its hand-off has the ports to itself until the next border tells more."""
+    if world.settings.kv_among_experts:
+        transfer = world.transfer
+        for port in transfer.port_of_prefill[p]:
+            transfer.capacity[port] = transfer.granted[port]
+
+
+@njit(cache=True)
 def beside_hand_off(world: World, d: int) -> float:
     """How much longer an instance's exchange takes beside the KV that its dies now receive.
 

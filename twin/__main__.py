@@ -250,7 +250,7 @@ def evidence(as_json: AsJson = False) -> None:
 
     found = rows_of(load_facts())
     if as_json:
-        print_json({"summary": summary(found), "rows": found})
+        print_json(found)
         return
     rows = [
         (

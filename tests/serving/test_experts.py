@@ -207,7 +207,7 @@ def test_agrees_with_measured_r1_within_15_percent(
 def test_prefill_of_long_prompts_is_as_uneven_as_the_note_of_its_fit_says():
     # A microbatch of 32 prompts x 4,096 tokens, EP32 with 32 redundant experts; what of it the
     # published 6,688 / 5,655 shows is for the pipeline of prefill to say.
-    assert hot(131072, 32, 9, 4096.0) == pytest.approx(1.45, abs=0.02)
+    assert hot(131072, 32, 9, 4096.0) == pytest.approx(1.39, abs=0.02)
     share = (6688 / 5655 - 1) / (hot(131072, 32, 9, 4096.0) - 1)
     assert 0.3 < share < 0.7  # of a pass waits for the hottest die
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from twin.hardware.chip import HardwareError
-from twin.hardware.sharing import Flow, max_min
+from twin.hardware.sharing import Flow, max_min, max_min_levels, max_min_rates
 
 ONE = {"c": 1.0}
 
@@ -177,3 +177,25 @@ def test_what_cannot_be_shared_is_refused():
 
 def test_a_dead_link_stops_its_flows_only():
     assert max_min([Flow({"a": 1}), Flow({"b": 1})], {"a": 0, "b": 2}).tolist() == [0, 2]
+
+
+@settings(max_examples=200, derandomize=True, deadline=None)
+@given(data=st.data())
+def test_levels_of_overloaded_links_are_those_of_progressive_filling(data):
+    flows, links = data.draw(st.integers(1, 7)), data.draw(st.integers(1, 6))
+    share = st.sampled_from([0.0, 0.0, 0.05, 0.3, 0.5, 0.9, 1.0])
+    parts = np.array(data.draw(st.lists(st.lists(share, min_size=links, max_size=links),
+                                        min_size=flows, max_size=flows)))  # fmt: skip
+    bound = st.sampled_from([0.0, 0.1, 0.4, 1.0, 1.0])
+    most = np.array(data.draw(st.lists(bound, min_size=flows, max_size=flows)))
+    f, i = np.nonzero(parts)
+    start = np.searchsorted(f, np.arange(flows + 1))
+    by_link = np.argsort(i, kind="stable")
+    link_start = np.searchsorted(i[by_link], np.arange(links + 1))
+    level, load = np.zeros(flows), (parts * most[:, None]).sum(axis=0)
+    held = max_min_levels(
+        start, i, parts[f, i], link_start, by_link, f[by_link], most, load.copy(), level
+    )
+    rates = max_min_rates(start, i, parts[f, i], np.ones(flows), most, np.ones(links))
+    np.testing.assert_allclose(level, rates, atol=1e-9)
+    assert held == bool((load > 1 + 1e-9).any())

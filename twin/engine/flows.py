@@ -4,7 +4,7 @@ Numbers follow the columns (instances, prefill first, then decode or colocated):
 column; memory pool reads, memory pool writes and KV hand-off of each prefill instance; expert
 weights moving into each column; what each prefill instance writes to the SSD tier. Links that only
 one flow crosses are left out: they are in that flow's rate alone. Links that the same flows cross
-in the same proportion count as one.
+in the same proportion count as one, and those that all flows together cannot fill as none.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from twin.hardware.ports import Ports, Share, Takes, port_table, shares
 from twin.spec import Scenario
 
 IDLE = 1e30  # bytes/s of a flow that is not there
+TINY = 1e-9  # bytes/s of a link that is gone
 
 
 @dataclass(frozen=True)
@@ -116,18 +117,41 @@ def lay_out(flows: Sequence[Flow], ports: Ports, before: w.Traffic) -> w.Traffic
             key = tuple(sorted((f, float(f"{amount:.9g}")) for f, amount in who))
             capacity = float(ports.capacity[port])
             merged[key] = min(merged.get(key, capacity), capacity)
+    # A link that all flows together could not fill holds nobody.
+    parts = {
+        key: [(f, amount * alone[f] / max(capacity, TINY)) for f, amount in key]
+        for key, capacity in merged.items()
+        if capacity <= 0.0 or sum(a * alone[f] for f, a in key) > capacity
+    }
     rows: list[list[tuple[int, float]]] = [[] for _ in range(count)]
-    for link, key in enumerate(merged):
-        for f, amount in key:
-            rows[f].append((link, amount))
-    start = np.zeros(count + 1, np.int64)
-    start[1:] = np.cumsum([len(r) for r in rows])
+    for link, found in enumerate(parts.values()):
+        for f, part in found:
+            rows[f].append((link, part))
     return before._replace(
-        start=start,
-        links=np.array([link for r in rows for link, _ in r], np.int64),
-        takes=np.array([amount for r in rows for _, amount in r], np.float64),
-        capacity=np.array(list(merged.values()), np.float64),
         alone=alone,
-        shares=np.array([bool(r) for r in rows], np.int8),
-        stale=np.ones(1, np.int64),
+        most=np.zeros(count),
+        level=np.zeros(count),
+        load=np.zeros(len(parts)),
+        scratch=np.zeros(len(parts)),
+        held=np.ones(1, np.int64),  # look at everything at the next border
+        **_both_ways(rows, len(parts)),
     )
+
+
+def _both_ways(rows: list[list[tuple[int, float]]], links: int) -> dict[str, np.ndarray]:
+    """Flows by link and links by flow, in compressed rows."""
+    start = np.zeros(len(rows) + 1, np.int64)
+    start[1:] = np.cumsum([len(r) for r in rows])
+    of = np.array([link for r in rows for link, _ in r], np.int64)
+    owner = np.array([f for f, r in enumerate(rows) for _ in r], np.int64)
+    entries = np.argsort(of, kind="stable")
+    link_start = np.zeros(links + 1, np.int64)
+    link_start[1:] = np.cumsum(np.bincount(of, minlength=links))
+    return {
+        "start": start,
+        "links": of,
+        "parts": np.array([part for r in rows for _, part in r], np.float64),
+        "link_start": link_start,
+        "entries": entries,
+        "owners": owner[entries],
+    }

@@ -176,7 +176,8 @@ class PrefillState(NamedTuple):
     hit_view: np.ndarray  # i8, scratch of prefix_affinity
     open: np.ndarray  # i1, faults: the router may choose it
     up: np.ndarray  # i1, faults: its dies serve
-    fetch_end_s: np.ndarray  # f8, when the running batch has its cached KV
+    fetch_begin_s: np.ndarray  # f8, when the running batch began to read its cached KV
+    fetch_end_s: np.ndarray  # f8, when it has it
     store_end_s: np.ndarray  # f8, when the last batch's new blocks are in the pool's DRAM
     ssd_end_s: np.ndarray  # f8, when they are in the SSD tier
     pool_open: np.ndarray  # i1, faults: some of the pool's memory can be reached
@@ -263,23 +264,25 @@ class Costs(NamedTuple):
 class Traffic(NamedTuple):
     """Flows of instances that may meet on a link, and what they get of it.
 
-    A flow is a class of an instance's traffic (engine/traffic.py numbers them); it takes so much
-    of each link it crosses per unit of its rate. `column` is an instance over both roles.
+    A flow is a class of an instance's traffic (engine/flows.py numbers them). Links are those on
+    which flows can meet. `column` is an instance over both roles.
     """
 
-    start: np.ndarray  # i8[flows + 1], rows of `links` and `takes`, faults
+    start: np.ndarray  # i8[flows + 1], rows of `links` and `parts`, faults
     links: np.ndarray  # i8, faults
-    takes: np.ndarray  # f8, faults
-    capacity: np.ndarray  # f8[links], bytes/s, faults
+    parts: np.ndarray  # f8, share of a link that the flow takes with nobody else there, faults
+    link_start: np.ndarray  # i8[links + 1], rows of `entries` and `owners`, faults
+    entries: np.ndarray  # i8, places in `parts`, link by link, faults
+    owners: np.ndarray  # i8, the flows they belong to, faults
     alone: np.ndarray  # f8[flows], bytes/s with nobody else there, faults
-    shares: np.ndarray  # i1[flows], whether it can meet another on a link, faults
     active: np.ndarray  # i1[flows]
-    seen: np.ndarray  # i1[flows], what was active when rates were last found
-    rate: np.ndarray  # f8[flows], bytes/s
-    bound: np.ndarray  # f8[flows], bytes/s, scratch
+    most: np.ndarray  # f8[flows], share of `alone` that it would take, 0 when it is not there
+    load: np.ndarray  # f8[links], sum of parts times most
+    level: np.ndarray  # f8[flows], share of `alone` that it gets
+    scratch: np.ndarray  # f8[links]
+    held: np.ndarray  # i8[1], 1 while a flow gets less than it would take
     duty: np.ndarray  # f8[columns], share of time an instance's exchange is on the wire
     crowding: np.ndarray  # f8[columns], how much longer it takes there; 1 alone
-    stale: np.ndarray  # i8[1], 1 when the links changed
     moves: np.ndarray  # f8[columns], bytes/s of expert weights moving into it, balance
 
 

@@ -203,6 +203,7 @@ def run_batch(world: World, p: int, now_s: float, taken: int, hits: int, pairs: 
     end_s = now_s + fetch_s + compute_s
     state.running[p] = 1
     state.ends_s[p] = end_s
+    state.fetch_begin_s[p] = now_s
     state.fetch_end_s[p] = now_s + fetch_s
     state.busy_s[p] += min(end_s, settings.horizon_s) - now_s
     book_batch(world, p, now_s, end_s, float(taken), pairs, fetch_s)
@@ -238,7 +239,7 @@ def fetch(world: World, p: int, column: int, now_s: float, hits: int) -> float:
         book_traffic(world, SSD_READ, VPC, column, now_s, now_s + took_s, cold)
     begin_s = now_s + took_s
     if fetched > cold:
-        read_s = settings.fetch_latency_s + (fetched - cold) / fetch_rate(world, p)
+        read_s = settings.fetch_latency_s + (fetched - cold) / fetch_rate(world, p, column, begin_s)
         book_traffic(
             world, POOL_READ, settings.pool_plane, column, begin_s, begin_s + read_s, fetched - cold
         )

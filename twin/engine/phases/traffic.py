@@ -3,34 +3,27 @@
 Flows are whole classes of an instance's traffic, numbered over the columns (instances, prefill
 first, then decode): the exchange of each column; memory pool reads, writes and KV hand-off of each
 prefill instance; expert weights moving into each column; what each prefill instance has written to
-the SSD tier. Rates are max-min fair (progressive
-filling, hardware/sharing.py), each flow's share measured against what it would get alone. They are
-found anew at a step's border when something began or ended; single KV transfers share their ports
-in their own phase.
+the SSD tier. What each gets is max-min fair (hardware/sharing.py), in shares of what it
+would get alone. It is found anew at a step's border when something began or ended on links that are
+overloaded; single KV transfers share their ports in their own phase.
 """
 
 from __future__ import annotations
 
-import numpy as np
 from numba import njit
 
 from twin.engine.clock import spread
 from twin.engine.world import World
-from twin.hardware.sharing import max_min_rates
+from twin.hardware.sharing import max_min_levels
+
+SLACK = 0.01  # overload of a link that is let pass: less than what its capacity is known to
 
 
 @njit(cache=True)
 def traffic(world: World, t1: float) -> None:
-    """Find rates anew when what is under way at t1 is not what it was."""
-    flows = world.traffic
+    """Find anew what flows get when what is under way at t1 is not what it was."""
     mark(world, t1)
-    changed = flows.stale[0] == 1
-    active, seen, shares = flows.active, flows.seen, flows.shares
-    for f in range(active.size):
-        if active[f] != seen[f] and shares[f]:
-            changed = True
-    if changed:
-        share(world)
+    settle_links(world)
     if world.settings.kv_among_experts:
         leave_to_hand_off(world)
 
@@ -57,52 +50,118 @@ def mark(world: World, now_s: float) -> None:
 
 
 @njit(cache=True)
+def settle_links(world: World) -> None:
+    """Take note of what ended, then of what began; where a link is overloaded, share anew."""
+    flows = world.traffic
+    active, most = flows.active, flows.most
+    crowded = flows.held[0] == 1
+    for f in range(active.size):
+        if most[f] > 0.0:
+            wants = wanted(world, f)
+            if wants < most[f]:
+                take_note(world, f, wants)
+    for f in range(active.size):
+        if active[f]:
+            wants = wanted(world, f)
+            if wants > most[f]:
+                crowded = take_note(world, f, wants) or crowded
+    if crowded:
+        share(world)
+
+
+@njit(cache=True)
+def wanted(world: World, f: int) -> float:
+    """Share of what it would get alone that a flow would take; 0 when it is not there."""
+    flows = world.traffic
+    if not flows.active[f]:
+        return 0.0
+    first_move = flows.duty.size + 3 * world.prefill.running.size
+    if f < first_move:
+        return 1.0
+    pace = world.settings.ssd_write_bytes_per_s
+    if f < first_move + flows.duty.size:
+        pace = flows.moves[f - first_move]
+    return float(min(1.0, pace / flows.alone[f]))
+
+
+@njit(cache=True)
+def take_note(world: World, f: int, wants: float) -> bool:
+    """A flow wants more or less than before; whether it meets an overloaded link."""
+    flows = world.traffic
+    links, parts, load = flows.links, flows.parts, flows.load
+    more = wants - flows.most[f]
+    crowded = False
+    for k in range(flows.start[f], flows.start[f + 1]):
+        load[links[k]] += parts[k] * more
+        crowded = crowded or load[links[k]] > 1.0 + SLACK
+    flows.most[f] = wants
+    flows.level[f] = wants
+    return crowded
+
+
+@njit(cache=True)
 def share(world: World) -> None:
-    """Max-min rates of the flows under way, and how crowded each column's exchange is."""
+    """Max-min levels of the flows under way, and how crowded each column's exchange is."""
     flows = world.traffic
     columns = flows.duty.size
-    count = flows.active.size
-    instances = world.prefill.running.size
-    first_move = columns + 3 * instances
-    first_write = first_move + columns
-    penalty = np.empty(count)
-    for f in range(count):
-        flows.seen[f] = flows.active[f]
-        penalty[f] = 1.0 / flows.alone[f]
-        flows.bound[f] = flows.alone[f] if flows.active[f] else 0.0
-        if f >= first_write and flows.active[f]:
-            flows.bound[f] = min(flows.alone[f], world.settings.ssd_write_bytes_per_s)
-        elif f >= first_move and flows.active[f]:
-            flows.bound[f] = min(flows.alone[f], flows.moves[f - first_move])
-    flows.stale[0] = 0
-    rates = max_min_rates(
-        flows.start, flows.links, flows.takes, penalty, flows.bound, flows.capacity
-    )
-    flows.rate[:] = rates
-    # Exchanges are on the wire for a part of the time only: what else is there sees them so long.
-    weight = 0.0
-    busy = 0
-    for c in range(columns):
-        if flows.active[c]:
-            busy += 1
-            weight += flows.duty[c]
-    if 0 < busy < count:
-        weight /= busy
-        for c in range(columns):
-            flows.bound[c] = 0.0
-        rates = max_min_rates(
-            flows.start, flows.links, flows.takes, penalty, flows.bound, flows.capacity
-        )
-        for f in range(columns, count):
-            flows.rate[f] = weight * flows.rate[f] + (1.0 - weight) * rates[f]
-    hold_hand_off(world)
+    held = levels(world)
+    flows.held[0] = held
     for c in range(columns):
         crowding = 1.0
-        if flows.active[c] and flows.rate[c] > 0.0:
-            crowding = max(1.0, flows.alone[c] / flows.rate[c])
+        if flows.most[c] > 0.0 and flows.level[c] > 0.0:
+            crowding = max(1.0, flows.most[c] / flows.level[c])
         if crowding != flows.crowding[c]:
             flows.crowding[c] = crowding
             crowd(world, c, 1.0)
+    if held:
+        see_exchanges_for_their_time(world)
+    hold_hand_off(world)
+
+
+@njit(cache=True)
+def levels(world: World) -> bool:
+    """Fill the levels; returns whether a flow is held."""
+    flows = world.traffic
+    sum_loads(world)
+    flows.scratch[:] = flows.load
+    return max_min_levels(
+        flows.start, flows.links, flows.parts, flows.link_start, flows.entries, flows.owners,
+        flows.most, flows.scratch, flows.level,
+    )  # fmt: skip
+
+
+@njit(cache=True)
+def see_exchanges_for_their_time(world: World) -> None:
+    """Exchanges are on the wire for a part of the time only: so long the other flows meet them."""
+    flows = world.traffic
+    columns = flows.duty.size
+    busy, weight = 0, 0.0
+    for c in range(columns):
+        if flows.most[c] > 0.0:
+            busy += 1
+            weight += flows.duty[c]
+    if busy == 0:
+        return
+    weight /= busy
+    beside = flows.level.copy()
+    wanted = flows.most[:columns].copy()
+    flows.most[:columns] = 0.0
+    levels(world)
+    flows.most[:columns] = wanted
+    for f in range(columns, beside.size):
+        flows.level[f] = weight * beside[f] + (1.0 - weight) * flows.level[f]
+    flows.level[:columns] = beside[:columns]
+    sum_loads(world)
+
+
+@njit(cache=True)
+def sum_loads(world: World) -> None:
+    """What every link would carry if all flows had what they want; no rounding adds up."""
+    flows = world.traffic
+    flows.load[:] = 0.0
+    for f in range(flows.most.size):
+        for k in range(flows.start[f], flows.start[f + 1]):
+            flows.load[flows.links[k]] += flows.parts[k] * flows.most[f]
 
 
 @njit(cache=True)
@@ -112,7 +171,7 @@ def hold_hand_off(world: World) -> None:
     instances, ranks = transfer.port_of_prefill.shape
     for p in range(instances):
         f = flows.duty.size + 2 * instances + p
-        part = flows.rate[f] / flows.alone[f] if flows.active[f] and flows.shares[f] else 1.0
+        part = flows.level[f] if flows.active[f] else 1.0
         for r in range(ranks):
             port = transfer.port_of_prefill[p, r]
             transfer.capacity[port] = transfer.granted[port] * part
@@ -189,15 +248,21 @@ def beside_hand_off(world: World, d: int) -> float:
 
 
 @njit(cache=True)
-def fetch_rate(world: World, p: int) -> float:
-    """Bytes/s at which a prefill instance that begins now reads from the memory pool."""
+def fetch_rate(world: World, p: int, column: int, now_s: float) -> float:
+    """Bytes/s at which an instance that begins a batch now reads from the memory pool."""
     flows = world.traffic
-    f = flows.duty.size + p
-    if not flows.shares[f]:
-        return flows.alone[f]
-    flows.active[f] = 1
-    share(world)
-    return flows.rate[f]
+    first = flows.duty.size
+    most, begins_s, ends_s = flows.most, world.prefill.fetch_begin_s, world.prefill.fetch_end_s
+    crowded = flows.held[0] == 1
+    for other in range(ends_s.size):
+        # Within a step instances move one after the other: what others read may be over or later.
+        if most[first + other] > 0.0 and not begins_s[other] <= now_s < ends_s[other]:
+            take_note(world, first + other, 0.0)
+    if most[column] > 0.0:  # its exchange comes after
+        take_note(world, column, 0.0)
+    if take_note(world, first + p, 1.0) or crowded:
+        share(world)
+    return flows.alone[first + p] * flows.level[first + p]
 
 
 @njit(cache=True)

@@ -78,7 +78,7 @@ def rates(windows: pl.DataFrame, events: pl.DataFrame, warmup_s: float, column: 
 def delays(windows: pl.DataFrame, events: pl.DataFrame, warmup_s: float) -> Chart:
     """Mean time to first token over time, with what happened marked."""
     columns = {"ttft_s_mean": ("TTFT", theme.ROLE["prefill"])}
-    return marked(timeline(windows, columns, "s", warmup_s=warmup_s), windows, events)
+    return marked(timeline(windows, columns, "TTFT, mean (s)", warmup_s=warmup_s), windows, events)
 
 
 def marked(chart: Chart, windows: pl.DataFrame, events: pl.DataFrame) -> Chart:

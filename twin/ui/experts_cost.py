@@ -17,6 +17,7 @@ from twin.ui import experts, session
 from twin.ui.fields import sentence
 
 COMPARE_PAGE = "twin/ui/pages/compare.py"
+KEEPS_UP = "A machine that keeps up with its arrivals loses time, not throughput."
 FIGURES = (
     ("tpot_s_mean", "TPOT mean"),
     ("ttft_s_p50", "TTFT p50"),
@@ -125,7 +126,7 @@ def _gap(key: str, here: float, best: float) -> str:
     if verdict(key, here, best) == "same":
         return "same"
     ratio = here / best
-    return f"× {ratio:.1f}" if ratio >= 3 else f"{100 * (ratio - 1):+.1f} %"
+    return f"× {ratio:.1f}" if ratio >= 3 else f"{100 * (ratio - 1):+.1f} %".replace("-", "−")
 
 
 def _short(key: str, value: float) -> str:
@@ -142,8 +143,9 @@ def _met(row: RunRow, even: RunRow) -> str:
     here, best = row.summary.get("slo_attainment"), even.summary.get("slo_attainment")
     if here is None or best is None:
         return ""
+    if amount(here, "share") == amount(best, "share"):
+        return f"Either way {amount(here, 'share')} of requests met the SLO. {KEEPS_UP}"
     return (
         f"{amount(here, 'share')} of requests met the SLO; with even experts "
-        f"{amount(best, 'share')}. A machine that keeps up with its arrivals loses time, not "
-        "throughput."
+        f"{amount(best, 'share')}. {KEEPS_UP}"
     )

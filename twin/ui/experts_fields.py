@@ -35,6 +35,10 @@ BALANCING = tuple(
 )
 ELSEWHERE = ("experts.counts.name", "experts.counts.digest")  # an upload fills them in
 
+HELP = {
+    "experts.skew": "Strength of the skew: scales the log of each expert's popularity, whichever "
+    "popularity is chosen, but for all experts alike; 1 leaves it as it is, 0 makes it even.",
+}
 LABELS = {
     "experts.popularity": "Expert popularity",
     "experts.skew": "Strength of the skew",

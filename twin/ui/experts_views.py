@@ -174,7 +174,7 @@ def cost(row: RunRow, role: str, instance: int) -> None:
             if move.slow_down is None
             else f"{100 * (move.slow_down - 1):+.1f} %",
             "After": _time(move.after_s),
-            "What": move.detail,
+            "What": move.detail.replace("->", "→"),
         }
         for move in found
     ]

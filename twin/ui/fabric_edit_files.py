@@ -15,7 +15,7 @@ from twin.hardware.chip import HardwareError
 from twin.hardware.exchange_format import FabricFileError, read_fabric, write_fabric
 from twin.hardware.fabric import Fabric
 from twin.ui import fabric_editor as editor
-from twin.ui import session
+from twin.ui import session, words
 from twin.ui.fields import sentence
 
 Kind = Literal["json", "graphml"]
@@ -85,7 +85,7 @@ def take_text(raw: bytes, kind: Kind) -> list[str]:
         return [sentence(refused)]
     count = len(supernode.edits)
     told = f"{count:,} edit{'s' if count != 1 else ''}" if count else "no edits"
-    editor.say(f"The machine of the file: {supernode.npus:,} NPUs, {told}.")
+    editor.say(f"The machine of the file: {words.npus(supernode.npus)}, {told}.")
     return []
 
 

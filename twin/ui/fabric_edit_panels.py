@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import groupby
 
 import streamlit as st
@@ -123,16 +123,19 @@ def changes() -> None:
             icon=":material/difference:",
         )
         return
-    rows = [(_number(p, old, new), editor.take_back, p) for p, (old, new) in numbers.items()]
-    rows += [(_told(group), editor.take_back_edits, group) for group in _alike(edited)]
+    rows = [
+        (_number(path, old, new), partial(editor.take_back, path))
+        for path, (old, new) in numbers.items()
+    ]
+    rows += [(told(group), partial(editor.take_back_edits, group)) for group in alike(edited)]
     with st.container(gap="xsmall"):
-        for place, (text, does, what) in enumerate(rows[:SHOWN]):
+        for place, (text, take_back) in enumerate(rows[:SHOWN]):
             with st.container(horizontal=True, vertical_alignment="center", gap="small"):
                 st.markdown(text, width="stretch")
                 st.button(
                     "", icon=":material/settings_backup_restore:", type="tertiary",
-                    key=f"take-back-{place}", help="Back to the preset", on_click=does,
-                    args=(what,),
+                    key=f"take-back-{place}", help="Back to the preset",
+                    on_click=take_back,
                 )  # fmt: skip
         if rows[SHOWN:]:
             st.caption(f"And {len(rows) - SHOWN:,} more.")
@@ -165,7 +168,7 @@ def _changed_edits(draft: Scenario, preset: Scenario) -> list[Edit]:
     return new + [Edit(element=e.element, to=e.to) for e in gone]
 
 
-def _alike(edits: list[Edit]) -> Iterator[list[Edit]]:
+def alike(edits: list[Edit]) -> Iterator[list[Edit]]:
     """Edits that stand together and do the same to the same kind of thing."""
 
     def kind(e: Edit) -> tuple[str, str, float, float]:
@@ -175,7 +178,8 @@ def _alike(edits: list[Edit]) -> Iterator[list[Edit]]:
         yield list(group)
 
 
-def _told(group: list[Edit]) -> str:
+def told(group: list[Edit]) -> str:
+    """Edits that are alike as one line: the elements, and what was done to them."""
     names = [f"{e.element} – {e.to}" if e.to else e.element for e in group]
     what = ", ".join(names) if len(names) < 4 else f"{names[0]} to {names[-1]}, {len(names)} in all"
     return f"{what}: **{effect(group[0].capacity_factor, group[0].latency_factor)}**"

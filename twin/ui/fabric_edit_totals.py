@@ -10,6 +10,8 @@ import streamlit as st
 from twin.hardware.chip import Chip, HardwareError
 from twin.hardware.fabric import Fabric
 from twin.hardware.survey import point_to_point, summary
+from twin.metrics.measures import NOTHING
+from twin.spec import MemoryPool
 from twin.ui import session
 
 
@@ -18,7 +20,7 @@ def _summary(fabric: Fabric) -> dict[str, float]:
     return summary(fabric)
 
 
-def in_all(fabric: Fabric, chip: Chip) -> None:
+def in_all(fabric: Fabric, chip: Chip, pool: MemoryPool) -> None:
     """Counts and capacities of the whole machine, each with its unit."""
     total = _summary(fabric)
     s = fabric.graph["supernode"]
@@ -26,13 +28,19 @@ def in_all(fabric: Fabric, chip: Chip) -> None:
     dies, over = total["dies"], total["oversubscription"]
     best = max(chip.flops, key=lambda p: (chip.flops[p], p))
     beyond = f" in {s.supernodes} supernodes" if s.supernodes > 1 else ""
-    with st.grid(4, min_column_width=160):
+    with st.grid(5, min_column_width=160):
         st.metric(
             "NPUs",
             f"{s.npus:,}",
             help=f"{chip.title}, {dies:,} dies, in {s.all_nodes:,} nodes{beyond}.",
         )
         st.metric("HBM", f"{dies * chip.hbm_bytes_per_die / 1e12:,.1f} TB", help="Of all dies.")
+        lent = pool.gb_per_node * s.all_nodes / 1e3 if pool.enabled else 0.0
+        st.metric(
+            "DRAM lent to the memory pool",
+            f"{lent:,.4g} TB" if lent else NOTHING,
+            help=f"{pool.gb_per_node:,.4g} GB of every node." if lent else "No blocks are kept.",
+        )
         st.metric(
             f"Peak, {best.upper()}",
             f"{dies * chip.flops[best] / 1e15:,.0f} P{'OPS' if best[:3] == 'int' else 'FLOPS'}",
@@ -57,8 +65,14 @@ def _rates(total: dict[str, float], over: float, uneven: bool) -> None:
         "UB out of the weakest node" if uneven else "UB out of a node",
         f"{total['node_uplink_bytes_per_s'] / 1e9:,.4g} GB/s",
         help="One direction, of the weakest node. A node's NPUs can send "
-        f"{total['node_npu_bytes_per_s'] / 1e9:,.4g} GB/s: "
-        + (f"{over:.3g} to 1." if over else "none of it leaves the node over UB."),
+        f"{total['node_npu_bytes_per_s'] / 1e9:,.4g} GB/s"
+        + ("." if over else ", and none of it leaves the node over UB."),
+    )
+    st.metric(
+        "Oversubscription",
+        f"{over:.3g} : 1" if over else NOTHING,
+        help="What the NPUs of a node can send over what leaves the weakest node over UB; "
+        "1 : 1 holds nothing back.",
     )
     st.metric(
         "UB bisection",

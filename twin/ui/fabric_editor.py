@@ -144,20 +144,21 @@ def _do(wish: dict[str, Any]) -> None:
         session.undo() if step < 0 else session.redo()
         return
     names = chips([str(name) for name in wish.get("names", ())])
+    capacity, latency = _factor(wish, "capacity"), _factor(wish, "latency")
     if wish.get("link") and len(names) == 2:
         if wish.get("restore"):
             ends = {tuple(names), tuple(reversed(names))}
             take([e for e in session.draft().supernode.edits if (e.element, e.to) not in ends])
         else:
-            set_elements([(names[0], names[1])], **_factors(wish))
+            set_elements([(names[0], names[1])], capacity=capacity, latency=latency)
     elif wish.get("restore"):
         restore_elements(names)
     else:
-        set_elements(names, **_factors(wish))
+        set_elements(names, capacity=capacity, latency=latency)
 
 
-def _factors(wish: dict[str, Any]) -> dict[str, float]:
-    return {k: float(wish[k]) for k in ("capacity", "latency") if wish.get(k) is not None}
+def _factor(wish: dict[str, Any], name: str) -> float | None:
+    return None if wish.get(name) is None else float(wish[name])
 
 
 def chips(names: Iterable[str]) -> list[str]:

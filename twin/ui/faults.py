@@ -38,6 +38,10 @@ def form() -> None:
     st.caption("What breaks while the machine serves, and when; and how the serving stack reacts.")
     if rows:
         _rows(rows, fabric)
+        st.caption(
+            "Left: the part of its speed or rate that remains, when it does not fail outright. "
+            "Lasts 0 s: until the end of the run."
+        )
     else:
         st.markdown("Nothing breaks in this scenario. Add a typical fault, or one of your own.")
     _add(rows, draft, fabric)

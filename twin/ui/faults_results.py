@@ -13,6 +13,7 @@ from twin.metrics.resilience import Dip, resilience
 from twin.spec import Scenario
 from twin.ui import charts_playback, playback, record, session
 from twin.ui.charts import Chart
+from twin.ui.fields import sentence
 
 SHOWN = 6  # dips told in full; the rest is one sentence each
 COLUMNS = ["arrival_s", "first_token_s", "finish_s", "output_tokens", "status", "retries"]
@@ -72,7 +73,16 @@ def _dip(row: RunRow, dip: Dip, number: int) -> None:
         with st.grid(5, min_column_width=170, key=f"dip-{number}"):
             for tile in tiles(dip):
                 st.metric(**tile)
-        st.caption(dip.what)
+        if said := _down(dip):
+            st.caption(said)
+
+
+def _down(dip: Dip) -> str:
+    """Who was out of service and for how long: what no tile says."""
+    shown = [f"{name} was out of service for {seconds(for_s)}" for name, for_s in dip.down[:SHOWN]]
+    if dip.down[SHOWN:]:
+        shown.append(f"{len(dip.down) - SHOWN} more were out of service for less")
+    return sentence("; ".join(shown)) if shown else ""
 
 
 def _seen(dip: Dip) -> str:

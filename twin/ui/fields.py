@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from twin.facts import Facts
 from twin.spec import Optimisations, Scenario, field_info, field_unit
-from twin.ui import choices, experts_fields, faults_words
+from twin.ui import choices, experts_fields, faults_words, listed
 
 WORKLOAD = {
     "Traffic": (
@@ -327,7 +327,7 @@ def tooltip(path: str) -> str:
     """What the field means, its bounds, its default and where that comes from."""
     info = field_info(path)
     low, high = bounds(path)
-    parts = [info.description]
+    parts = [experts_fields.HELP.get(path, info.description)]
     shown = show(info.default, path)
     source = (info.json_schema_extra or {}).get("source", "")
     span = f"{low:,g} to {high:,g}. " if low is not None else ""
@@ -345,8 +345,8 @@ def show(value: Any, path: str = "") -> str:
         return "on" if value else "off"
     if isinstance(value, int | float):
         return f"{value:,.6g}" if isinstance(value, float) else f"{value:,}"
-    if value and not isinstance(value, str):  # a list of rows: how many
-        return f"{len(value):,}"
+    if path in listed.LISTS:
+        return listed.told(path, value)
     return choice_label(path, value) if value else "none"
 
 

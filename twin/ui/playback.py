@@ -69,15 +69,6 @@ def player(row: RunRow, scenario: Scenario) -> None:
         _remember(row.id, dict(result.view))
 
 
-def caveats(row: RunRow, scenario: Scenario) -> None:
-    """What the picture does not know, where it matters."""
-    if scenario.faults and "t_s" not in record.table(row.id, "shares").columns:
-        st.caption(
-            ":material/info: Bytes are those of each window; over which nodes and sub-planes they "
-            "went is shown as the machine stood at the end of the run."
-        )
-
-
 def _start(run: str) -> dict[str, Any]:
     """Where the player begins: what the address said when it was opened.
 
@@ -123,7 +114,7 @@ def happened(events: pl.DataFrame) -> None:
             "Lasted": "" if row["end_s"] is None else f"{row['end_s'] - row['t_s']:.4g} s",
             "Moved": amount(row["bytes"], "bytes") if row["bytes"] else "",
             "Requests": f"{row['requests']:,}" if row["requests"] else "",
-            "Detail": row["detail"] or "",
+            "Detail": (row["detail"] or "").replace("->", "→"),
         }
         for row in events.sort("t_s").iter_rows(named=True)
     ]

@@ -225,7 +225,7 @@ def happened(events: pl.DataFrame, horizon_s: float) -> list[dict[str, Any]]:
                 "instance": f"{row['role']} {row['instance']}" if row["role"] else "",
                 "node": node,
                 "plane": plane,
-                "detail": row["detail"] or "",
+                "detail": (row["detail"] or "").replace("->", "→"),
             }
         )
     return rows

@@ -11,7 +11,7 @@ from twin.lab.envelope import outside_evidence
 from twin.lab.store import RunRow
 from twin.metrics.measures import amount, measure, seconds, shown
 from twin.spec import Scenario
-from twin.ui import download, playback, session, words
+from twin.ui import download, listed, playback, session, words
 from twin.ui.comparison import plain
 from twin.ui.fields import sentence
 from twin.ui.link import copy_link
@@ -39,6 +39,8 @@ def header(row: RunRow, scenario: Scenario) -> None:
     """Title and question, and what can be done with the run."""
     st.title(plain(row.name), anchor=False)
     st.caption(plain(scenario.question or words.brief(scenario)))
+    for said in listed.of(scenario):
+        st.markdown(f":material/bolt: {plain(said)}")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if st.button("Edit a copy", icon=":material/tune:", key="edit-copy"):
             session.start_from(scenario)

@@ -19,7 +19,7 @@ from twin.metrics.measures import MEASURES, NOTHING, amount, measure, seconds, s
 from twin.spec import Scenario, SpecError, field_unit, with_overrides
 from twin.ui import charts, faults_results, record, session, theme, words
 from twin.ui.fabric_view import cells_of_links, fabric_matrix
-from twin.ui.fields import DEPLOYMENT, ELSEWHERE, LABELS, SUPERNODE, WORKLOAD, label, show
+from twin.ui.fields import DEPLOYMENT, ELSEWHERE, LABELS, SUPERNODE, WORKLOAD, label, show, why_idle
 
 FIRST_FINDINGS = 4
 PAGES = {"supernode": "supernode", "workload": "workload", "slo": "workload"}
@@ -264,17 +264,23 @@ def _fields(scenario: Scenario) -> list[dict[str, Any]]:
     rows = []
     for group in (WORKLOAD, DEPLOYMENT, SUPERNODE):
         for name, paths in group.items():
-            rows += [
-                {
-                    "Group": name,
-                    "Field": LABELS.get(path) or label(path),
-                    "Value": show(session.read(scenario, path), path),
-                    "Unit": field_unit(path),
-                }
-                for path in paths
-                if path not in ELSEWHERE
-            ]
-    return rows
+            rows += [_field(scenario, name, path) for path in paths if path not in ELSEWHERE]
+    broken = [_field(scenario, "What breaks", "faults", [fault]) for fault in scenario.faults]
+    edits = scenario.supernode.edits
+    edited = [_field(scenario, "Machine", "supernode.edits", [edit]) for edit in edits]
+    return rows + (broken or [_field(scenario, "What breaks", "faults")]) + edited
+
+
+def _field(scenario: Scenario, group: str, path: str, value: Any = None) -> dict[str, Any]:
+    """A row of the table of fields; what the other choices make idle says why."""
+    idle = why_idle(path, scenario)
+    value = session.read(scenario, path) if value is None else value
+    return {
+        "Group": group,
+        "Field": LABELS.get(path) or label(path),
+        "Value": f"not used: {idle}" if idle else show(value, path),
+        "Unit": "" if idle else field_unit(path),
+    }
 
 
 SECTIONS: dict[str, Callable[[RunRow, Scenario], None]] = {

@@ -228,6 +228,11 @@ def open_link() -> None:
     dead server is marked, and a process is warm when Run is pressed.
     """
     try:
+        facts()
+    except FactError as error:  # a broken file, or a wrong one named in TWIN_CALIBRATION
+        st.error(f"{error}.", title="The facts cannot be read", icon=":material/rule:")
+        st.stop()
+    try:
         runner()
     except StoreError as error:
         st.error(str(error), title="Nothing can be stored here", icon=":material/database_off:")

@@ -6,12 +6,14 @@ import streamlit as st
 
 from twin.lab.store import StoreError
 from twin.spec import Scenario, field_unit
-from twin.ui import forms, session
+from twin.ui import forms, listed, session
 from twin.ui.comparison import plain
 from twin.ui.fields import ELSEWHERE, LABELS, label, sentence, show
 from twin.ui.link import copy_link
 
 RUN_PAGE = "twin/ui/pages/run.py"
+WORDS = ("name", "question", "source")
+NAME_MOST = 80
 
 
 def header(title: str, caption: str, page: str) -> None:
@@ -57,7 +59,27 @@ def run_button(text: str, **layout: str) -> None:
         key="run-draft",
         **layout,  # type: ignore[arg-type]
     ):
-        open_run(session.draft())
+        open_run(named(session.draft()))
+
+
+def named(draft: Scenario) -> Scenario:
+    """The draft under a name that says its first change, where it still has the preset's name.
+
+    Else every run of a preset that somebody varies has one name in every list.
+    """
+    counted = {p: v for p, v in session.changes().items() if p not in WORDS}
+    if draft.name != session.preset().name or not counted:
+        return draft
+    path, (_, new) = next(iter(counted.items()))
+    if path in listed.LISTS:
+        said = listed.told(path, new, 1)
+    else:
+        unit = f" {field_unit(path)}"
+        said = f"{LABELS.get(path) or label(path).removesuffix(f' ({unit.strip()})')} "
+        said = f"{said}{show(new, path)}{unit}".rstrip()
+    more = f" +{len(counted) - 1}" if len(counted) > 1 else ""
+    name = f"{draft.name} · {said}"[: NAME_MOST - len(more)] + more
+    return draft.model_copy(update={"name": name})
 
 
 def open_run(scenario: Scenario) -> None:

@@ -16,7 +16,16 @@ from twin.ui.fields import choice_label
 
 def machine(s: Scenario) -> str:
     """How much of the supernode serves: '256 of 384 NPUs'."""
-    return f"{npus_used(s):,} of {s.supernode.npus:,} NPUs"
+    return f"{npus_used(s):,} of {npus(s.supernode.npus)}"
+
+
+def npus(count: int) -> str:
+    """A number of NPUs.
+
+    >>> npus(1), npus(1536)
+    ('1 NPU', '1,536 NPUs')
+    """
+    return f"{count:,} NPU{'s' if count != 1 else ''}"
 
 
 def traffic(s: Scenario) -> str:
@@ -45,9 +54,14 @@ def split(s: Scenario) -> tuple[str, str]:
     return f"{roles.capitalize()} NPUs", " : ".join(f"{n * npus:,}" for _, n, npus in pools(s))
 
 
+def _split(s: Scenario) -> str:
+    counts = [n * each for _, n, each in pools(s)]
+    return npus(counts[0]) if len(counts) == 1 else f"{split(s)[1]} NPUs"
+
+
 def brief(s: Scenario) -> str:
     """One line for a card: traffic, lengths, split."""
-    return " · ".join((traffic(s), lengths(s), f"{split(s)[1]} NPUs"))
+    return " · ".join((traffic(s), lengths(s), _split(s)))
 
 
 def duration(seconds: float) -> str:

@@ -123,7 +123,7 @@ class Strip {
     this.curves.forEach((curve, k) => {
       const y = STRIP.top + k * (STRIP.row + STRIP.gap), v = curve.values[window_]
       again.fillStyle = this.style.quiet
-      again.fillText(`${Number.isFinite(v) ? `${number(v)} ${curve.unit}`.trim() : "–"}  ·  up to ${number(curve.high)}`, curve.label, y + 7)
+      again.fillText(`${Number.isFinite(v) ? number(v) : "–"}  ·  up to ${`${number(curve.high)} ${curve.unit}`.trim()}`, curve.label, y + 7)
       if (!Number.isFinite(v)) return
       again.fillStyle = curve.colour
       again.beginPath(); again.arc(x, y + STRIP.row - (v / curve.high) * (STRIP.row - 18), 3, 0, 7); again.fill()

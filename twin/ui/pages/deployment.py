@@ -12,14 +12,14 @@ header(
     "Which instances serve, how they batch, and who decides what goes where.",
     "deployment",
 )
+group = st.segmented_control(
+    "Group", list(DEPLOYMENT), default="Pools", required=True,
+    label_visibility="collapsed", key="deployment-group", persist_state="session", wrap=True,
+)  # fmt: skip
 form, facts = st.columns([3, 2], gap="large")
 
 # 1) The form: a few fields at a time.
 with form:
-    group = st.segmented_control(
-        "Group", list(DEPLOYMENT), default="Pools", required=True,
-        label_visibility="collapsed", key="deployment-group", persist_state="session", wrap=True,
-    )  # fmt: skip
     if group == faults.GROUP:
         faults.form()
     else:

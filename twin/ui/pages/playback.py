@@ -43,7 +43,6 @@ st.page_link(
 )  # fmt: skip
 try:
     playback.player(row, scenario)
-    playback.caveats(row, scenario)
     st.subheader("What happened", anchor=False)
     playback.happened(record.table(row.id, "events"))
 except StoreError as error:

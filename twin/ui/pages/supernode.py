@@ -17,6 +17,7 @@ from twin.ui.toolbar import header
 
 CHOICES = ("supernode.chip", "supernode.scale_up")
 NUMBERS = [path for paths in SUPERNODE.values() for path in paths if path not in CHOICES]
+NUMBERS.append("memory_pool.gb_per_node")  # what a node's DRAM lends: read here, set here too
 
 header("Supernode", "The machine: nodes, chips and the three network planes.", "supernode")
 picture, spec = st.columns([5, 3], gap="large")
@@ -69,5 +70,5 @@ with spec:
 if fabric is not None and not fault:
     with below:
         panels.faults(draft)
-    totals.in_all(fabric, load_chip(session.facts(), draft.supernode.chip))
+    totals.in_all(fabric, load_chip(session.facts(), draft.supernode.chip), draft.memory_pool)
     totals.measured(fabric)

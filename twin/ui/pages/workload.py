@@ -47,7 +47,7 @@ with facts, st.container(border=True):
             st.metric(
                 "Answer tokens per NPU",
                 amount(answers / npus, "rate", "tokens/s"),
-                help=f"Answer tokens per second for each of the {npus:,} NPUs that serve.",
+                help=f"Answer tokens per second for each NPU that serves ({npus:,} in all).",
             )
         st.metric(
             "Reusable prompt tokens",

@@ -1,0 +1,57 @@
+"""Lists in a scenario as words: what breaks, and what was edited in the fabric. Draws nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from twin.spec import Scenario
+from twin.ui.fabric_edit import effect
+
+SHOWN = 3  # rows told one by one
+LISTS = ("faults", "supernode.edits")
+
+
+def told(path: str, rows: Sequence[Any], most: int = SHOWN) -> str:
+    """Faults or edits, models or dicts, in words; 'none' when there are none.
+
+    >>> told("faults", [{"element": "node 31", "kind": "fail", "at_s": 106.0, "to": ""}])
+    'node 31 fails at 106 s'
+    >>> told("supernode.edits", [])
+    'none'
+    """
+    one = fault if path == "faults" else edit
+    said = [one(dict(row)) for row in rows[:most]]
+    if rows[most:]:
+        said.append(f"{len(rows) - most:,} more")
+    return "; ".join(said) or "none"
+
+
+def fault(row: dict[str, Any]) -> str:
+    """One fault: what, how and when."""
+    left = f"{100 * row.get('factor', 1.0):,.4g} %"
+    does = {"fail": "fails", "derate": f"at {left}", "slow": f"slowed to {left}"}[row["kind"]]
+    lasts = f" for {row['duration_s']:g} s" if row.get("duration_s") else ""
+    return f"{_named(row)} {does} at {row['at_s']:g} s{lasts}".replace(" % at ", " % from ")
+
+
+def edit(row: dict[str, Any]) -> str:
+    """One edit of the fabric: where, and what is left."""
+    does = effect(row.get("capacity_factor"), row.get("latency_factor"))
+    return f"{_named(row)}: {does}"
+
+
+def _named(row: dict[str, Any]) -> str:
+    return f"{row['element']} – {row['to']}" if row.get("to") else str(row["element"])
+
+
+def of(scenario: Scenario, most: int = SHOWN) -> list[str]:
+    """What breaks in a scenario and what was edited in its fabric, a sentence each; often none."""
+    said = []
+    if scenario.faults:
+        said.append(f"What breaks: {told('faults', scenario.faults, most)}")
+    if scenario.supernode.edits:
+        said.append(
+            f"Edits of the fabric: {told('supernode.edits', scenario.supernode.edits, most)}"
+        )
+    return said

@@ -37,7 +37,7 @@ def in_all(fabric: Fabric, chip: Chip, pool: MemoryPool) -> None:
         st.metric("HBM", f"{dies * chip.hbm_bytes_per_die / 1e12:,.1f} TB", help="Of all dies.")
         lent = pool.gb_per_node * s.all_nodes / 1e3 if pool.enabled else 0.0
         st.metric(
-            "DRAM lent to the memory pool",
+            "Memory pool, DRAM",
             f"{lent:,.4g} TB" if lent else NOTHING,
             help=f"{pool.gb_per_node:,.4g} GB of every node." if lent else "No blocks are kept.",
         )

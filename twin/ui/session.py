@@ -249,6 +249,23 @@ def open_link() -> None:
         state.link_problem = str(error)
 
 
+def resume() -> None:
+    """Take the scenario of the run that the address names, where there is no draft of one's own.
+
+    Back from a run that was reloaded comes to a form whose address names that run: the draft it
+    was asked with is gone with the session, but the run knows what was asked.
+    """
+    query = st.query_params.to_dict()
+    if edited() or share.scenario_query(query):
+        return
+    row = share.open_run(query, store())
+    if isinstance(row, RunRow):
+        try:
+            start_from(store().scenarios.load(row.scenario))
+        except (StoreError, SpecError) as error:
+            _state().link_problem = str(error)
+
+
 def link_problem() -> str:
     """Why the address could not be opened, '' when it could or names nothing."""
     return _state().link_problem

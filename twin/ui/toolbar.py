@@ -6,7 +6,7 @@ import streamlit as st
 
 from twin.lab.store import StoreError
 from twin.spec import Scenario, field_unit
-from twin.ui import forms, listed, session
+from twin.ui import forms, listed, session, words
 from twin.ui.comparison import plain
 from twin.ui.fields import ELSEWHERE, LABELS, label, sentence, show
 from twin.ui.link import copy_link
@@ -22,6 +22,7 @@ def header(title: str, caption: str, page: str) -> None:
     `page` is the page's address, what its link opens again.
     """
     session.open_link()
+    session.resume()
     st.title(title, anchor=False)
     st.caption(caption)
     toolbar(page)
@@ -70,8 +71,11 @@ def named(draft: Scenario) -> Scenario:
     counted = {p: v for p, v in session.changes().items() if p not in WORDS}
     if draft.name != session.preset().name or not counted:
         return draft
-    path, (_, new) = next(iter(counted.items()))
-    if path in listed.LISTS:
+    path = min(counted, key=_weight)
+    new = counted[path][1]
+    if path.startswith("workload.") and draft.workload.arrivals == "trace":
+        said = words.traffic(draft)
+    elif path in listed.LISTS:
         said = listed.told(path, new, 1)
     else:
         unit = f" {field_unit(path)}"
@@ -80,6 +84,13 @@ def named(draft: Scenario) -> Scenario:
     more = f" +{len(counted) - 1}" if len(counted) > 1 else ""
     name = f"{draft.name} · {said}"[: NAME_MOST - len(more)] + more
     return draft.model_copy(update={"name": name})
+
+
+def _weight(path: str) -> int:
+    """Which of several changes names a run: what breaks, an edit, any field, and last its time."""
+    if path in listed.LISTS:
+        return listed.LISTS.index(path)
+    return 2 if "." in path else 3
 
 
 def open_run(scenario: Scenario) -> None:

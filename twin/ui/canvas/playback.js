@@ -286,11 +286,11 @@ class Player {
       if (f.down(this.window, s.index)) { hatch(pen, s, DOWN); continue }
       pen.fillRect(s.x, s.y, s.w, s.h)
     }
-    for (const b of heads) { pen.fillStyle = b.colour; pen.fillText(b.text, 0, b.y + b.h / 2) }
+    for (const b of heads) { pen.fillStyle = legible(b.colour, this.style.text); pen.fillText(b.text, 0, b.y + b.h / 2) }
     for (const b of this.boxes.fabric) {
       if (b.head) {
         const on = this.lit(b)
-        pen.fillStyle = on ? this.style.text : b.p === undefined ? this.style.quiet : f.colours.ub
+        pen.fillStyle = on ? this.style.text : b.p === undefined ? this.style.quiet : legible(f.colours.ub, this.style.text)
         if (b.text || on) pen.fillText(b.text || `${b.n}`, b.x + 1, b.y + b.h / 2)
         continue
       }

@@ -81,3 +81,7 @@ function clock(t, end) {
   const pair = (s) => (end < 7200 ? `${Math.floor(s / 60)}:${String(Math.floor(s % 60)).padStart(2, "0")} min` : `${Math.floor(s / 3600)}:${String(Math.floor((s % 3600) / 60)).padStart(2, "0")} h`)
   return `${pair(t)} of ${pair(end)}`
 }
+
+function legible(colour, text) { // a plane's colour as text, on light and on dark
+  return `color-mix(in srgb, ${colour} 60%, ${text})`
+}

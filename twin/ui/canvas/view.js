@@ -207,7 +207,7 @@ class View {
     pen.font = this.font
     pen.textBaseline = "middle"
     for (const s of this.layout.strips) { pen.fillStyle = this.shape.colours[s.role]; pen.beginPath(); pen.roundRect(s.x, s.y, s.w, s.h, 2); pen.fill() }
-    for (const n of this.layout.notes) this.write(pen, n.text, n.x, n.y, n.plane ? this.shape.colours[n.plane] : this.colour.quiet)
+    for (const n of this.layout.notes) this.write(pen, n.text, n.x, n.y, n.plane ? this.legible(n.plane) : this.colour.quiet)
     const focus = this.hover?.name ?? this.selected?.name, lit = focus && this.shape.find(focus)
     this.canvas.dataset.links = 0
     if (focus) this.drawLinks(pen, focus) // below the boxes, so that every name stays readable
@@ -227,7 +227,7 @@ class View {
     if (b.head) {
       if (this.shape.within.has(b.name) || this.shape.mark(b.name)) this.corner(pen, b)
       const on = this.chosen.has(b.name) || lit && (lit.name === b.name || (b.kind === "node" ? lit.node === this.shape.find(b.name).node : lit.kind !== "l2" && lit.sub_plane === this.shape.find(b.name).sub_plane))
-      const colour = b.plane ? this.shape.colours[b.plane] : this.colour.quiet
+      const colour = b.plane ? this.legible(b.plane) : this.colour.quiet
       return this.write(pen, b.text, b.kind === "node" ? b.x + 1 : b.x, b.y + b.h / 2, on ? this.colour.text : colour, on)
     }
     if (b.kind === "node" && (this.shape.within.has(b.name) || this.shape.mark(b.name))) this.corner(pen, b)
@@ -274,6 +274,8 @@ class View {
     if (value === null || value === undefined) return this.live.measured ? 0 : 0.4
     return value > 0 ? 0.1 + 0.65 * Math.min(1, value / this.live.most[b.plane]) : 0
   }
+
+  legible(plane) { return `color-mix(in srgb, ${this.shape.colours[plane]} 60%, ${this.colour.text})` } // as text, on light and on dark
 
   write(pen, text, x, y, colour, strong = false) {
     pen.font = strong ? `600 ${this.font}` : this.font

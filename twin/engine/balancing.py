@@ -22,7 +22,7 @@ from twin.serving import experts as x
 
 REFRESHES = 120  # looks at a popularity that moves, at most
 MEASUREMENTS, SNAPSHOTS = 60, 8  # what is kept for people
-EVERY = 5  # of the points of a table are computed in the loop, the others lie between
+EVERY = 5  # every so many points of a table its change is computed, the others lie between
 Key = tuple[str, int, int]
 
 
@@ -85,15 +85,15 @@ class Balance:
         return Group(role, found, nodes)
 
     def changed(self, k: int, t_s: float) -> None:
-        """Instance k came back with other dies: its experts are placed anew by what is measured.
+        """Instance k came back with other dies: its experts sit as in others of that many dies.
 
-        Raises ExpertsError when they do not fit any more.
+        When there is none, they are placed by what is measured. Raises ExpertsError when they do
+        not fit any more.
         """
-        self.of[k] = self._key(k)
-        if self.perfect:
-            return
-        if self.of[k] not in self.groups:
-            self.groups[self.of[k]] = self._placed(k, self._measured(t_s))
+        key = self._key(k)
+        if not self.perfect and key not in self.groups:
+            self.groups[key] = self._placed(k, self._measured(t_s))
+        self.of[k] = key
         self.refresh(t_s)
 
     def mix(self, t_s: float) -> np.ndarray:
@@ -129,17 +129,23 @@ class Balance:
         return [self.groups[key] for key in sorted(set(self.of))]
 
     def _factors(self, group: Group, now: np.ndarray) -> np.ndarray:
-        tokens = self.setup.prefill_imbalance.tokens
+        """Hottest die over the mean by tokens: the first table times how far it has changed.
+
+        The change is smooth, the table is not: so a few points of it are enough, and where
+        nothing has changed it is the first table to the last bit.
+        """
+        first = self.setup.prefill_imbalance
         if group.role != "prefill":
-            tokens = self.setup.decode_imbalance.tokens
+            first = self.setup.decode_imbalance
         limited = self.experts.group_limited
         some = x.hot_factors(
-            now, group.slots, tokens[::EVERY], self.crowd.tokens_per_request[group.role],
+            now, group.slots, first.tokens[::EVERY], self.crowd.tokens_per_request[group.role],
             self.process.correlation, self.crowd.groups if limited else 1,
             self.crowd.top_groups if limited else 1, self._nearest(group),
         )  # fmt: skip
-        at = np.arange(tokens.size, dtype=np.float64)
-        return np.interp(at, at[::EVERY], some)
+        at = np.arange(first.tokens.size, dtype=np.float64)
+        change = np.interp(at, at[::EVERY], some / first.factor[::EVERY])
+        return np.maximum(first.factor * change, 1.0)
 
     def _nearest(self, group: Group) -> int:
         return group.nodes if self.experts.placement == "topology" else 1
@@ -178,10 +184,8 @@ class Balance:
         if most <= 0.0:
             return
         background = self.rule.swap == "background"
-        columns = [k for k, other in enumerate(self.of) if other == key]
-        took_s = 0.0
-        for k in columns:
-            took_s = max(took_s, self._carry(k, most, total, t_s, background))
+        at = [k for k, other in enumerate(self.of) if other == key and self._serves(k)]
+        took_s = max((self._carry(k, most, total, t_s, background) for k in at), default=0.0)
         group.moving = True
         before = float(self._ratio(group, group.slots, load))
         after = float(self._ratio(group, new, load))
@@ -189,20 +193,24 @@ class Balance:
         words = f"{layers.size} layers, hottest/mean {before:.2f} -> {after:.2f}"
         event = Event(
             t_s, "rebalance", words, role=group.role, end_s=t_s + took_s,
-            bytes=total * len(columns),
+            bytes=total * len(at),
         )  # fmt: skip
         self.log.append(event)
 
         def arrived(now_s: float) -> None:
             group.moving = False
-            if group.slots.shape == new.shape:
-                group.slots = new
-            for k in columns:
+            group.slots = new
+            for k in at:
                 self.machine.world.traffic.moves[self.machine.column(k)] = 0.0
             self.refresh(now_s)
             self._note("after", now_s)
 
         self.agenda.at(t_s + took_s, arrived)
+
+    def _serves(self, k: int) -> bool:
+        """Whether instance k takes part: one that is down loads its experts when it comes back."""
+        i, world = self.setup.instances[k], self.machine.world
+        return bool((world.prefill if i.role == "prefill" else world.decode).up[i.index])
 
     def _carry(self, k: int, most: float, total: float, t_s: float, background: bool) -> float:
         """Send an instance its weights: bytes into the busiest die, bytes in all; seconds."""
@@ -221,15 +229,16 @@ class Balance:
         return took_s
 
     def _stand_still(self, k: int, span_s: float, t_s: float) -> None:
-        """What runs goes on after the pause; what would begin waits for its end."""
+        """What runs goes on after the pause, and is busy so long; what would begin waits."""
         i, world = self.setup.instances[k], self.machine.world
-        if i.role == "prefill":
-            p = world.prefill
-            clock = p.ends_s if p.running[i.index] else p.free_s
-            clock[i.index] = max(clock[i.index], t_s) + span_s
-        else:
-            clock = world.decode.ends_s
-            clock[i.index] = max(clock[i.index], t_s) + span_s
+        state = world.prefill if i.role == "prefill" else world.decode
+        running = bool(state.running[i.index])
+        clock = world.prefill.free_s if i.role == "prefill" and not running else state.ends_s
+        begin_s = max(float(clock[i.index]), t_s)
+        clock[i.index] = begin_s + span_s
+        if running:
+            horizon_s = self.setup.scenario.horizon_s
+            state.busy_s[i.index] += max(0.0, min(begin_s + span_s, horizon_s) - begin_s)
 
     def _ratio(self, group: Group, slots: np.ndarray, load: np.ndarray) -> float:
         return float(x.hottest_by_layer(load, slots, self._nearest(group)).mean())

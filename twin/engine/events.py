@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import polars as pl
@@ -37,13 +36,9 @@ class Event:
 
 def events_table(events: list[Event], horizon_s: float) -> pl.DataFrame:
     """One row per event within the horizon, in order of time; `end_s` null while it goes on."""
-    seen = [e for e in events if e.t_s <= horizon_s]
-    order = sorted(range(len(seen)), key=lambda k: (seen[k].t_s, k))
-    columns: dict[str, list[object]] = {name: [] for name in SCHEMA}
-    for k in order:
-        e = seen[k]
-        over = e.end_s is not None and math.isfinite(e.end_s) and e.end_s <= horizon_s
-        for name in SCHEMA:
-            columns[name].append(getattr(e, name))
-        columns["end_s"][-1] = e.end_s if over else None
+    seen = sorted((e for e in events if e.t_s <= horizon_s), key=lambda e: e.t_s)
+    columns: dict[str, list[object]] = {name: [getattr(e, name) for e in seen] for name in SCHEMA}
+    columns["end_s"] = [
+        e.end_s if e.end_s is not None and e.end_s <= horizon_s else None for e in seen
+    ]
     return pl.DataFrame(columns, schema=SCHEMA)

@@ -17,7 +17,10 @@ import numpy as np
 from twin.engine import world as w
 from twin.hardware import traffic as ways
 from twin.hardware.fabric import Fabric
+from twin.hardware.faults import dies_without
+from twin.hardware.paths import Plane
 from twin.hardware.ports import Ports, Share, Takes, port_table, shares
+from twin.hardware.tables import FLOATS
 from twin.spec import Scenario
 
 IDLE = 1e30  # bytes/s of a flow that is not there
@@ -42,7 +45,8 @@ class Seat:
     role: str
     index: int
     column: int
-    dies: tuple[int, ...]
+    dies: tuple[int, ...]  # in service and alive
+    pool_nodes: tuple[int, ...]  # whose DRAM holds its part of the memory pool
 
 
 def flows_of(
@@ -50,10 +54,12 @@ def flows_of(
 ) -> list[Flow]:
     """Every flow of the instances in service, on this fabric."""
     ports = port_table(fabric)
-    d = s.deployment
     plane = s.memory_pool.plane
-    written = _to_storage(ports)
+    hand_off = s.deployment.kv_transfer_plane
+    no_way = dies_without(fabric, hand_off)
     among = [die for seat in seats if seat.role == "decode" for die in seat.dies]
+    among = [die for die in among if die not in no_way]
+    written = _to_storage(ports)
     found = []
 
     def add(number: int, traffic: str, seat: Seat, takes: Takes) -> None:
@@ -70,34 +76,64 @@ def flows_of(
         if seat.role == "decode":
             continue
         at = columns + seat.index
-        if s.memory_pool.enabled and ways.pool_sources(fabric, seat.dies, plane).size:
-            add(at, "pool_read", seat, ways.pool_takes(fabric, ports, seat.dies, plane))
-            back = ways.store_takes(fabric, ports, seat.dies, plane)
+        read = _from_pool(fabric, ports, seat, plane) if s.memory_pool.enabled else None
+        if read is not None:
+            add(at, "pool_read", seat, read)
+            back = ways.store_takes(fabric, ports, seat.dies, plane, seat.pool_nodes)
             add(at + prefills, "pool_write", seat, back)
-            add(2 * columns + 3 * prefills + seat.index, "ssd_write", seat, written)
-        if seat.role == "prefill" and among:
-            hand = ways.hand_off_takes(fabric, ports, seat.dies, among, d.kv_transfer_plane)
+            if written is not None:
+                add(2 * columns + 3 * prefills + seat.index, "ssd_write", seat, written)
+        source = [die for die in seat.dies if die not in no_way]
+        if seat.role == "prefill" and among and source:
+            hand = ways.hand_off_takes(fabric, ports, source, among, hand_off)
             add(at + 2 * prefills, "kv_hand_off", seat, hand)
     return found
 
 
-def _to_storage(ports: Ports) -> Takes:
+def _from_pool(fabric: Fabric, ports: Ports, seat: Seat, plane: Plane) -> Takes | None:
+    """Reads of an instance from the memory pool; None when nothing of it can be reached."""
+    if not ways.pool_sources(fabric, seat.dies, plane, seat.pool_nodes).size:
+        return None
+    takes = ways.pool_takes(fabric, ports, seat.dies, plane, seat.pool_nodes)
+    return takes if takes.alone(ports)[0] > 0.0 else None
+
+
+def _to_storage(ports: Ports) -> Takes | None:
     """Kept blocks lie evenly over the nodes, and each node writes its own to the SSD tier."""
     slot = ports.slots["dpu_out"]
-    at = np.arange(slot.start, slot.stop)
+    at = slot.start + np.flatnonzero(ports.capacity[slot] > 0.0)
+    if not at.size:
+        return None
     each = np.full(at.size, 1.0 / at.size)
-    nothing = np.zeros((at.size, ports.sub_planes))
+    nothing = np.zeros((slot.stop - slot.start, ports.sub_planes))
     return Takes(at, each, each, nothing, nothing)
+
+
+def from_storage(fabric: Fabric, dies: Sequence[int]) -> Takes | None:
+    """What an instance's reads from the SSD tier take; None when no node reaches it.
+
+    They come in through the DPUs of its own nodes; when none of these is left, through those of
+    as many other dies.
+    """
+    ports = port_table(fabric)
+    no_way = dies_without(fabric, "vpc")
+    ends = [die for die in dies if die not in no_way]
+    if not ends:
+        ends = [die for die in range(len(ports.dies)) if die not in no_way][: len(dies)]
+    return ways.storage_takes(fabric, ports, ends) if ends else None
 
 
 def storage_shares(fabric: Fabric, seats: Sequence[Seat]) -> list[tuple[Seat, list[Share]]]:
     """Where bytes of the SSD tier go, by instance."""
     ports = port_table(fabric)
-    return [
-        (seat, shares(ports, ways.storage_takes(fabric, ports, seat.dies)))
-        for seat in seats
-        if seat.role != "decode" and seat.dies
-    ]
+    found = [(s, from_storage(fabric, s.dies)) for s in seats if s.role != "decode" and s.dies]
+    return [(seat, shares(ports, takes)) for seat, takes in found if takes is not None]
+
+
+def _rounded(amounts: FLOATS) -> FLOATS:
+    """To nine digits, so that ports that differ by rounding alone are alike."""
+    part, power = np.frexp(amounts)
+    return np.ldexp(np.round(part * 2.0**30) / 2.0**30, power)
 
 
 def lay_out(flows: Sequence[Flow], ports: Ports, before: w.Traffic) -> w.Traffic:
@@ -107,14 +143,13 @@ def lay_out(flows: Sequence[Flow], ports: Ports, before: w.Traffic) -> w.Traffic
     crossed: dict[int, list[tuple[int, float]]] = {}
     for flow in flows:
         alone[flow.number] = max(flow.takes.alone(ports)[0], 1.0)
-        for port, amount in zip(
-            flow.takes.ports.tolist(), flow.takes.amounts.tolist(), strict=True
-        ):
+        amounts = _rounded(flow.takes.amounts)
+        for port, amount in zip(flow.takes.ports.tolist(), amounts.tolist(), strict=True):
             crossed.setdefault(port, []).append((flow.number, amount))
     merged: dict[tuple[tuple[int, float], ...], float] = {}
     for port, who in crossed.items():
         if len(who) > 1:
-            key = tuple(sorted((f, float(f"{amount:.9g}")) for f, amount in who))
+            key = tuple(who)
             capacity = float(ports.capacity[port])
             merged[key] = min(merged.get(key, capacity), capacity)
     # A link that all flows together could not fill holds nobody.

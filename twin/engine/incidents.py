@@ -2,8 +2,10 @@
 
 A die that fails takes its instance with it: the iteration under way ends, nothing follows, and
 after the detection time the policy decides (`Recovery.policy`): start anew, recover in place, or
-go on with fewer dies. Links that fail or lose capacity only change prices; a memory server that
-fails takes its blocks. Requests are moved by engine/phases/faults.py.
+go on with fewer dies. Links that fail or lose capacity only change prices, until an instance cannot
+work over what is left: then it stands still until they are back, and the router learns of it after
+the detection time. A memory server that fails takes its blocks. Requests are moved by
+engine/phases/faults.py.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from twin.engine.agenda import Agenda
 from twin.engine.events import Event
 from twin.engine.machine import Machine
 from twin.engine.phases import faults as phase
+from twin.engine.phases.colocated import finish_pieces
 from twin.engine.phases.decode import settle
 from twin.hardware.chip import HardwareError
 from twin.hardware.faults import servers_out
@@ -38,11 +41,13 @@ class Incidents:
         self.agenda = agenda
         self.log = log
         self.changed = changed
-        self.out: frozenset[int] = frozenset()
-        self.servers: frozenset[int] = frozenset()
+        self.servers = servers_out(machine.fabric)
         self.down: dict[int, Event] = {}  # instances out of service
+        self.hit: list[set[int]] = [set() for _ in machine.members]  # ranks lost since it served
         self.turn = [0] * len(machine.members)  # counts recoveries, so that an old one is void
-        self.pending: set[int] = set()  # instances whose next turn is on the agenda
+        self.pending: set[int] = set()  # instances whose recovery is on the agenda
+        if self.servers:
+            self._resize_pool()
         for fault in machine.setup.scenario.faults:
             agenda.at(fault.at_s, self._begin(fault))
 
@@ -71,62 +76,69 @@ class Incidents:
     def _adjust(self, in_force: list[Fault], t_s: float) -> None:
         """The machine changed: who is hit, who gets a die back, what everything costs now."""
         machine = self.machine
-        before = self.out
-        self.out = machine.change(in_force)
+        before = machine.out
+        machine.change(in_force)
         self._servers(servers_out(machine.fabric), t_s)
-        lost, back = self.out - before, before - self.out
-        machine.spare = sorted((set(machine.spare) | (back - self._held())) - self.out)
+        lost, back = machine.out - before, before - machine.out
+        machine.spare = sorted((set(machine.spare) | (back - self._held())) - machine.out)
         for k, members in enumerate(machine.members):
-            if any(die in lost for die in members):
-                self._hit(k, t_s)
+            gone = {r for r, die in enumerate(members) if die in lost}
+            if gone:
+                self._hit(k, gone, t_s)
             elif k not in self.down:
-                if not self._refill(k, back, t_s):
-                    self._reprice(k, t_s)
+                self._reprice(k, self._go_home(k), t_s)
             elif k not in self.pending:  # nothing else will wake it
-                self._recover_at(k, t_s)
+                self._recover_at(k, t_s + (self._wait_s(k) if self.hit[k] else 0.0))
         machine.lay_flows(t_s)
 
     def _held(self) -> set[int]:
         """Dies that belong to an instance, in service or as the place of a rank without one."""
-        held = {die for members in self.machine.members for die in members if die is not None}
+        held = self.machine.in_use()
         for k, i in enumerate(self.machine.setup.instances):
             vacant = [r for r, die in enumerate(self.machine.members[k]) if die is None]
             held |= {i.first_die + r for r in vacant}
         return held
 
-    def _refill(self, k: int, back: frozenset[int], t_s: float) -> bool:
-        """Dies that are repaired take up the ranks that were theirs."""
-        i = self.machine.setup.instances[k]
-        members = self.machine.members[k]
-        vacant = [r for r, die in enumerate(members) if die is None and i.first_die + r in back]
+    def _go_home(self, k: int) -> bool:
+        """Dies that work again take up the ranks that were theirs; whether there was one.
+
+        A die that serves another instance by now stays there.
+        """
+        machine = self.machine
+        first, members = machine.setup.instances[k].first_die, machine.members[k]
+        taken = machine.in_use() | machine.out
+        vacant = [r for r, die in enumerate(members) if die is None and first + r not in taken]
         for r in vacant:
-            members[r] = i.first_die + r
-        if vacant:
-            self._reprice(k, t_s)
-            self.changed(k, t_s)
+            members[r] = first + r
         return bool(vacant)
 
-    def _reprice(self, k: int, t_s: float) -> None:
-        """Other links or slower dies: the same instance at another price."""
+    def _reprice(self, k: int, grown: bool, t_s: float) -> None:
+        """Other links, slower or more dies: the instance at another price, or at a standstill."""
         machine = self.machine
         try:
             machine.adopt(k, machine.price(k))
-        except (HardwareError, ModelError) as error:
+            if grown:
+                self.changed(k, t_s)
+        except (HardwareError, ModelError, ExpertsError) as error:
             self._stop(k, t_s, str(error))
+            self._notice(k, t_s)
 
-    def _hit(self, k: int, t_s: float) -> None:
-        """A die of the instance is gone: nothing moves until somebody notices."""
+    def _hit(self, k: int, ranks: set[int], t_s: float) -> None:
+        """Dies of the instance are gone: nothing moves until somebody notices."""
         self._stop(k, t_s, "")
-        self.turn[k] += 1
+        self.hit[k] |= ranks
         self.pending.add(k)
+        self._notice(k, t_s)
+
+    def _notice(self, k: int, t_s: float) -> None:
+        self.turn[k] += 1
         turn = self.turn[k]
-        wait = self.machine.setup.scenario.recovery.detection_s
 
         def detected(now_s: float) -> None:
             if turn == self.turn[k]:
                 self._detected(k, now_s)
 
-        self.agenda.at(t_s + wait, detected)
+        self.agenda.at(t_s + self.machine.setup.scenario.recovery.detection_s, detected)
 
     def _stop(self, k: int, t_s: float, why: str) -> None:
         """Nothing of the instance moves any more; the iteration under way ends now."""
@@ -149,19 +161,40 @@ class Incidents:
                 decode.busy_s[i.index] -= self._cut_short(decode.ends_s[i.index], t_s)
                 settle(self.machine.shared, i.index, t_s)
                 decode.running[i.index] = 0
+                if i.role == "colocated":
+                    finish_pieces(self.machine.shared, i.index, t_s)
             decode.ends_s[i.index] = t_s
 
     def _cut_short(self, ends_s: float, t_s: float) -> float:
-        """Time booked for what does not take place, seconds."""
+        """Seconds from now to the end of what is under way, as far as the horizon reaches."""
         return max(0.0, min(ends_s, self.machine.setup.scenario.horizon_s) - t_s)
 
     def _detected(self, k: int, t_s: float) -> None:
-        """The policy's answer: who is thrown out, and when the instance is back."""
+        """The policy's answer: who is thrown out, and when the instance is back.
+
+        A die that was gone has lost its KV, also when it works again by now. Where only links are
+        missing, the instance goes on when these are back, and no time is known.
+        """
+        i = self.machine.setup.instances[k]
+        rule = self.machine.setup.scenario.recovery
+        thrown = self._throw_out(k, t_s)
+        name = {"restart": "starts anew", "in_place": "recovers in place",
+                "shrink": "goes on with fewer dies"}[rule.policy]  # fmt: skip
+        if not self.hit[k]:
+            name = "waits for its links"
+        self.log.append(
+            Event(t_s, "detected", f"{i.name} {name}", element=i.name, role=i.role,
+                  instance=i.index, requests=thrown)
+        )  # fmt: skip
+        self.down[k].requests += thrown
+        if self.hit[k]:
+            self._recover_at(k, t_s + self._wait_s(k))
+
+    def _throw_out(self, k: int, t_s: float) -> int:
+        """Close the instance to the router and send back who cannot stay; how many."""
         i = self.machine.setup.instances[k]
         rule = self.machine.setup.scenario.recovery
         world, shared = self.machine.world, self.machine.shared
-        members = self.machine.members[k]
-        gone = [r for r, die in enumerate(members) if die in self.out or die is None]
         thrown = 0
         if i.role != "decode":
             world.prefill.open[i.index] = 0
@@ -174,28 +207,26 @@ class Incidents:
                 thrown += phase.empty_decode(shared, i.index, w.NONE, t_s)
                 if i.role == "decode" and world.settings.has_prefill:
                     thrown += phase.empty_transfers(shared, w.NONE, i.index, w.NONE, t_s)
-            for r in gone:
-                if members[r] is not None:
-                    thrown += phase.free_rank(shared, i.index * i.dies + r, t_s)
-        name = {"restart": "starts anew", "in_place": "recovers in place",
-                "shrink": "goes on with fewer dies"}[rule.policy]  # fmt: skip
-        self.log.append(
-            Event(t_s, "detected", f"{i.name} {name}", element=i.name, role=i.role,
-                  instance=i.index, requests=thrown)
-        )  # fmt: skip
-        self.down[k].requests += thrown
-        wait = {"restart": rule.restart_s, "in_place": rule.in_place_s,
-                "shrink": self._reload_s(k, gone)}[rule.policy]  # fmt: skip
-        self._recover_at(k, t_s + wait)
+            for r in sorted(self.hit[k]):
+                thrown += phase.free_rank(shared, i.index * i.dies + r, t_s)
+        return thrown
 
-    def _reload_s(self, k: int, gone: list[int]) -> float:
+    def _wait_s(self, k: int) -> float:
+        """Seconds from detection, or from a repair, until the instance serves again."""
+        rule = self.machine.setup.scenario.recovery
+        if rule.policy == "shrink":
+            return self._reload_s(k)
+        return rule.restart_s if rule.policy == "restart" else rule.in_place_s
+
+    def _reload_s(self, k: int) -> float:
         """Seconds to load the experts of the dies that are gone onto those that are left.
 
         All slots of a lost die count: which of them had a copy elsewhere is not looked at. Every
         die left reads its share from the memory pool over UB.
         """
         machine = self.machine
-        left = [d for d in machine.members[k] if d is not None and d not in self.out]
+        left = [d for d in machine.serving(k) if d not in machine.out]
+        gone = [r for r in self.hit[k] if machine.members[k][r] in machine.out]
         if not left or not gone:
             return 0.0
         layout, shape = machine.roles[k].layout, machine.setup.costs.shape
@@ -222,14 +253,11 @@ class Incidents:
     def _recovered(self, k: int, t_s: float) -> None:
         """The instance takes requests again, with spares or with fewer dies; or it cannot."""
         machine = self.machine
-        i = machine.setup.instances[k]
         rule = machine.setup.scenario.recovery
         members = machine.members[k]
+        self._go_home(k)
         for r, die in enumerate(members):
-            home = i.first_die + r
-            if die is None and home not in self.out:
-                members[r] = home
-            elif die is None or die in self.out:
+            if die is None or die in machine.out:
                 takes = rule.spares and rule.policy != "shrink" and machine.spare
                 members[r] = machine.spare.pop(0) if takes else None
         if not machine.serving(k):
@@ -247,21 +275,31 @@ class Incidents:
         machine = self.machine
         i = machine.setup.instances[k]
         world = machine.world
+        event = self.down.pop(k)
+        event.end_s = t_s
+        self.hit[k].clear()
         if i.role != "decode":
             world.prefill.open[i.index] = world.prefill.up[i.index] = 1
             world.prefill.free_s[i.index] = t_s
+            if world.prefill.running[i.index]:
+                self._resume(i.index, event.t_s, t_s)
         if i.role != "prefill":
             decode = world.decode
             decode.open[i.index] = decode.up[i.index] = 1
             decode.ends_s[i.index] = t_s
-        event = self.down.pop(k)
-        event.end_s = t_s
         if len(machine.serving(k)) < i.dies:
             words = f"{i.name} serves with {len(machine.serving(k))} of {i.dies} dies"
             self.log.append(
                 Event(t_s, "shrunk", words, element=i.name, role=i.role, instance=i.index)
             )
         machine.lay_flows(t_s)
+
+    def _resume(self, p: int, stopped_s: float, t_s: float) -> None:
+        """A batch that missing links held up goes on where it was."""
+        prefill = self.machine.world.prefill
+        prefill.ends_s[p] += t_s - stopped_s
+        prefill.fetch_end_s[p] += t_s - stopped_s
+        prefill.busy_s[p] += self._cut_short(prefill.ends_s[p], t_s)
 
     def _servers(self, out: frozenset[int], t_s: float) -> None:
         """Memory servers that went or came back: their blocks, and what the pool holds."""
@@ -282,9 +320,18 @@ class Incidents:
             what = "read again from the SSD tier" if keeps else "lost"
             words = f"{count:,} KV blocks of node {node} {what}"
             self.log.append(Event(t_s, "pool_lost", words, element=f"node {node}"))
-        for row, nodes in enumerate(homes):
-            part = sum(node not in out for node in nodes) / len(nodes)
-            resize(world.pool, row, int(machine.setup.pool_blocks * part))
+        self._resize_pool()
+
+    def _resize_pool(self) -> None:
+        """The pool holds what the servers that are left hold."""
+        machine = self.machine
+        pool = machine.world.pool
+        if not machine.world.settings.pool_enabled:
+            return
+        for row in range(pool.capacity.size):
+            nodes = machine.pool_nodes(row)
+            part = sum(node not in self.servers for node in nodes) / len(nodes)
+            resize(pool, row, int(machine.setup.pool_blocks * part))
 
 
 NO_DIES = "no die is left to serve"

@@ -22,7 +22,6 @@ from twin.engine.world import (
     AT_QUEUE,
     AT_RUNNING,
     AT_SAMPLES,
-    AT_UP,
     BACK_FROM_DECODE,
     BACK_FROM_PREFILL,
     BACK_FROM_QUEUE,
@@ -173,7 +172,6 @@ def look_at_instances(world: World, t1: float) -> None:
             i = following[i]
         book[w, at + AT_QUEUE] += waits
         book[w, at + AT_RUNNING] += runs
-        book[w, at + AT_UP] += prefill.up[p]
         book[w, at + AT_CROWDED] += flows.crowding[p]
         book[w, at + AT_HOT] += world.costs.prefill_hot_factor[p, -1]
         book[w, at + AT_SAMPLES] += 1.0
@@ -188,7 +186,6 @@ def look_at_instances(world: World, t1: float) -> None:
         hot = interpolate(asked, world.costs.decode_hot_tokens, world.costs.decode_hot_factor[d])
         book[w, at + AT_QUEUE] += waits
         book[w, at + AT_RUNNING] += decode.in_batch[d]
-        book[w, at + AT_UP] += decode.up[d]
         book[w, at + AT_CROWDED] += flows.crowding[instances + d]
         book[w, at + AT_HOT] += hot
         book[w, at + AT_SAMPLES] += 1.0

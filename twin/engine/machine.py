@@ -13,16 +13,15 @@ import numpy as np
 
 from twin.engine import world as w
 from twin.engine.build import slots_of
-from twin.engine.flows import Flow, Seat, flows_of, lay_out
+from twin.engine.flows import Flow, Seat, flows_of, from_storage, lay_out
 from twin.engine.reference import by_reference
 from twin.engine.setup import Setup
 from twin.facts import Facts
+from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import Fabric
-from twin.hardware.faults import broken, dies_out, slow_dies
-from twin.hardware.placement import Instance
+from twin.hardware.faults import broken, dies_out, dies_without, slow_dies
 from twin.hardware.ports import port_table
 from twin.hardware.routes import nic
-from twin.hardware.traffic import storage_takes
 from twin.model.conditions import slowed
 from twin.model.costs import RoleCosts, role_costs
 from twin.spec import Fault
@@ -47,28 +46,42 @@ class Machine:
         self.world = world
         self.fabric: Fabric = setup.fabric
         self.in_force: list[Fault] = []
+        self.out: frozenset[int] = frozenset()  # dies that cannot serve now
         self.members: list[list[int | None]] = [
             list(range(i.first_die, i.first_die + i.dies)) for i in setup.instances
         ]
-        self.roles: list[RoleCosts] = [self._as_built(i) for i in setup.instances]
-        self.spare = self._unused()
+        plane = setup.scenario.deployment.kv_transfer_plane
+        self._port = nic(setup.fabric, 0, plane)  # of die 0, for KV hand-off
+        self.change([])
+        for members in self.members:  # an edit of the supernode may have cut dies off
+            members[:] = [None if die in self.out else die for die in members]
+        used = self.in_use()
+        count = setup.scenario.supernode.npus * setup.dies_per_npu
+        self.spare = [die for die in range(count) if die not in used | self.out]
         self.epochs: list[Epoch] = []
         self._slots = slots_of(setup, setup.of_role("decode"))
+        self.roles: list[RoleCosts] = [self._as_built(k) for k in range(len(self.members))]
         for k, costs in enumerate(self.roles):
             self.adopt(k, costs)
         self.lay_flows()
 
-    def _as_built(self, i: Instance) -> RoleCosts:
-        c = self.setup.costs
+    def _as_built(self, k: int) -> RoleCosts:
+        """The first instance of a role has its price already; others may have other links.
+
+        Raises HardwareError when no die of the instance is linked.
+        """
+        i, c = self.setup.instances[k], self.setup.costs
         role = {"prefill": c.prefill_role, "decode": c.decode_role, "colocated": c.colocated_role}
+        if not self.serving(k):
+            raise HardwareError(f"no die of {i.name} is linked: take back an edit of the supernode")
         found = role[i.role]
-        assert found is not None
+        if i.index or None in self.members[k] or found is None:
+            return self.price(k)
         return found
 
-    def _unused(self) -> list[int]:
-        used = {die for members in self.members for die in members}
-        count = self.setup.scenario.supernode.npus * self.setup.dies_per_npu
-        return [die for die in range(count) if die not in used]
+    def in_use(self) -> set[int]:
+        """Dies that are members of an instance, in service or failed."""
+        return {die for members in self.members for die in members if die is not None}
 
     def column(self, k: int) -> int:
         """Column of instance k (its place in setup.instances) in the record and the traffic."""
@@ -76,25 +89,24 @@ class Machine:
         return i.index if i.role == "prefill" else self.world.prefill.running.size + i.index
 
     def serving(self, k: int) -> tuple[int, ...]:
-        """Dies of instance k that are in service, by their numbers."""
+        """Dies of instance k that are in service, by their numbers; failed ones until replaced."""
         return tuple(die for die in self.members[k] if die is not None)
 
-    def change(self, in_force: Sequence[Fault]) -> frozenset[int]:
-        """Put these faults in force; returns the dies that cannot serve now."""
+    def change(self, in_force: Sequence[Fault]) -> None:
+        """Put these faults in force: fabric, ports, and the dies that cannot serve now."""
         self.in_force = list(in_force)
         self.fabric = broken(self.setup.fabric, self.in_force)
         self._lay_ports()
-        return dies_out(self.fabric) | self._without_nic()
+        self.out = dies_out(self.fabric) | self._without_hand_off()
 
-    def _without_nic(self) -> frozenset[int]:
-        """Dies whose port for KV hand-off is gone while others of the plane are not."""
-        s = self.setup.scenario.deployment
-        if s.mode != "disaggregated" or s.kv_transfer_plane == "vpc":
+    def _without_hand_off(self) -> frozenset[int]:
+        """Dies whose way for KV hand-off is gone while others of the plane have one."""
+        s = self.setup.scenario
+        if s.deployment.mode != "disaggregated":
             return frozenset()
-        granted = self.world.transfer.granted
-        if not granted.any():
-            return frozenset()
-        return frozenset(int(die) for die in np.flatnonzero(granted <= 0.0))
+        out = dies_without(self.fabric, s.deployment.kv_transfer_plane)
+        every = s.supernode.npus * self.setup.dies_per_npu
+        return out if len(out) < every else frozenset()
 
     def _lay_ports(self) -> None:
         """Capacity of every die's port for KV hand-off, bytes/s."""
@@ -104,13 +116,9 @@ class Machine:
             group = "nic"  # UB ends at the node (hardware/routes.nic)
         transfer = self.world.transfer
         now, built = port_table(self.fabric), port_table(self.setup.fabric)
-        left = np.ones(transfer.granted.size)
-        for way in ("out", "in"):
-            slot = now.slots[f"{group}_{way}"]
-            whole = built.capacity[slot]
-            there = np.where(whole > 0.0, whole, 1.0)
-            left = np.minimum(left, now.capacity[slot] / there)
-        transfer.granted[:] = nic(self.setup.fabric, 0, plane).bytes_per_s * left
+        out, into = now.slots[f"{group}_out"], now.slots[f"{group}_in"]
+        left = np.minimum(now.capacity[out], now.capacity[into]) / built.capacity[out][0]
+        transfer.granted[:] = self._port.bytes_per_s * left
         transfer.capacity[:] = transfer.granted
 
     def price(self, k: int) -> RoleCosts:
@@ -147,6 +155,22 @@ class Machine:
             self._seat(k)
             self.world.decode.kv_tokens[at] = self.setup.kv_tokens(costs)
         now[at, places] = alone[at, places] * traffic.crowding[self.column(k)]
+        self._plug_in(k)
+
+    def _plug_in(self, k: int) -> None:
+        """Ports over which the ranks hand KV on; a rank without a die has another's send for it."""
+        dies = self.serving(k)
+        if self.setup.scenario.deployment.mode != "disaggregated" or not dies:
+            return
+        i, transfer = self.setup.instances[k], self.world.transfer
+        ports = [
+            (dies[r % len(dies)] if die is None else die) // self._port.shared_by_dies
+            for r, die in enumerate(self.members[k])
+        ]
+        if i.role == "prefill":
+            transfer.port_of_prefill[i.index] = ports
+        else:
+            transfer.port_of_decode[i.index * i.dies : (i.index + 1) * i.dies] = ports
 
     def _seat(self, k: int) -> None:
         """Slots of the instance's ranks: none where no die serves."""
@@ -162,23 +186,28 @@ class Machine:
         prefills = self.world.prefill.running.size
         columns = self.world.traffic.duty.size
         scenario = self.setup.scenario
-        self.flows: list[Flow] = flows_of(scenario, self.fabric, self.seats(), prefills, columns)
+        seats = self.seats()
+        self.flows: list[Flow] = flows_of(scenario, self.fabric, seats, prefills, columns)
         if self.epochs and self.epochs[-1].t_s == t_s:
             self.epochs.pop()
-        self.epochs.append(Epoch(t_s, self.fabric, self.flows, self.seats()))
+        self.epochs.append(Epoch(t_s, self.fabric, self.flows, seats))
         laid = lay_out(self.flows, port_table(self.fabric), self.world.traffic)
         self.world = self.world._replace(traffic=laid)
         self.shared = by_reference(self.world)
-        self._reach_storage()
+        self._reach_storage(seats)
 
     def seats(self) -> list[Seat]:
-        """Instances as the flows see them."""
+        """Instances as the flows see them: dies that have failed take part in nothing."""
         return [
-            Seat(i.role, i.index, self.column(k), self.serving(k))
+            Seat(
+                i.role, i.index, self.column(k),
+                tuple(die for die in self.serving(k) if die not in self.out),
+                () if i.role == "decode" else tuple(self.pool_nodes(i.index)),
+            )
             for k, i in enumerate(self.setup.instances)
-        ]
+        ]  # fmt: skip
 
-    def _reach_storage(self) -> None:
+    def _reach_storage(self, seats: Sequence[Seat]) -> None:
         """Who reaches the memory pool, and bytes/s that each reads from the SSD tier."""
         prefill = self.world.prefill
         prefill.pool_open[:] = 0
@@ -186,13 +215,18 @@ class Machine:
             if flow.traffic == "pool_read":
                 prefill.pool_open[flow.instance] = 1
         ports = port_table(self.fabric)
-        for seat in self.seats():
-            if seat.role != "decode" and seat.dies:
-                rate = storage_takes(self.fabric, ports, seat.dies).alone(ports)[0]
-                self.world.prefill.ssd_bytes_per_s[seat.index] = max(rate, 1.0)
+        for seat in seats:
+            if seat.role == "decode" or not seat.dies:
+                continue
+            takes = from_storage(self.fabric, seat.dies)
+            rate = takes.alone(ports)[0] if takes is not None else 0.0
+            if rate > 0.0:
+                prefill.ssd_bytes_per_s[seat.index] = rate
+            elif self.world.pool.cold_blocks[0] > 0:  # what only that tier has cannot be read
+                prefill.pool_open[seat.index] = 0
 
     def pool_nodes(self, row: int) -> list[int]:
-        """Nodes whose DRAM is a row of the memory pool."""
+        """Nodes whose DRAM is a row of the memory pool: of an instance as it was built if local."""
         s = self.setup.scenario
         if s.memory_pool.scope == "shared":
             return list(range(s.supernode.all_nodes))

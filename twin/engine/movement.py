@@ -87,8 +87,7 @@ def _shares_of(epoch: Epoch, end_s: float) -> list[ShareRow]:
         if flow.traffic == "experts" and flow.role == "prefill":
             add("attention", flow.role, flow.instance, places)
     for seat, places in storage_shares(epoch.fabric, epoch.seats):
-        into = [p for p in places if p.plane == "vpc" and p.direction == "in"]
-        add("ssd_read", seat.role, seat.index, into)
+        add("ssd_read", seat.role, seat.index, places)
     return rows
 
 
@@ -173,6 +172,9 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
     windows = book.shape[0]
     width_s = world.settings.horizon_s / windows
     begin = np.arange(windows) * width_s
+    epochs = machine.epochs
+    latest = np.searchsorted([e.t_s for e in epochs], begin + width_s) - 1  # at a window's end
+    in_service = np.array([[len(seat.dies) for seat in e.seats] for e in epochs], np.int32)
     frames = []
     for k, (column, i) in enumerate(columns_of(setup, world.prefill.running.size)):
         at = book[:, column * w.AT_FIELDS : (column + 1) * w.AT_FIELDS]
@@ -181,9 +183,9 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
         down = np.zeros(windows)
         for e in log:
             if e.kind == "instance_down" and (e.role, e.instance) == (i.role, i.index):
-                end_s = np.inf if e.end_s is None else e.end_s
+                assert e.end_s is not None  # infinite while it lasts
                 down += np.clip(
-                    np.minimum(end_s, begin + width_s) - np.maximum(e.t_s, begin), 0, None
+                    np.minimum(e.end_s, begin + width_s) - np.maximum(e.t_s, begin), 0, None
                 )
         queue, running = at[:, w.AT_QUEUE] / looks, at[:, w.AT_RUNNING] / looks
         if i.role == "colocated":  # what waits for it waits in its prompt queue
@@ -207,7 +209,7 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
                     "hot_factor": np.where(seen, at[:, w.AT_HOT] / looks, np.nan),
                     "contention": np.where(seen, at[:, w.AT_CROWDED] / looks, 1.0),
                     "up": np.clip(1.0 - down / width_s, 0.0, 1.0),
-                    "dies": np.full(windows, len(machine.serving(k)), np.int32),
+                    "dies": in_service[latest, k],
                 }
             ).with_columns(pl.col("iteration_s", "hot_factor").fill_nan(None))
         )  # fmt: skip

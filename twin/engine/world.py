@@ -48,9 +48,9 @@ TRAFFIC = (
 
 # Fields of an instance's record: sampled sums, then what iterations and batches book.
 (
-    AT_QUEUE, AT_RUNNING, AT_UP, AT_HOT, AT_CROWDED, AT_SAMPLES, AT_BUSY_S, AT_ITERATION_S,
+    AT_QUEUE, AT_RUNNING, AT_HOT, AT_CROWDED, AT_SAMPLES, AT_BUSY_S, AT_ITERATION_S,
     AT_ITERATIONS, AT_FIELDS,
-) = range(10)  # fmt: skip
+) = range(9)  # fmt: skip
 
 # Fields of the record, one column each.
 (

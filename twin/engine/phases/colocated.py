@@ -50,14 +50,16 @@ def colocated(world: World, t1: float) -> None:
                 now_s = state.ends_s[c]
                 settle(world, c, now_s)
                 finish_pieces(world, c, now_s)
-                make_room(world, c, now_s)
             else:
                 head = queue.queue_head[c]
-                if head == NONE:
-                    break
-                now_s = max(state.ends_s[c], world.request.ready_s[head])
+                now_s = state.ends_s[c]
+                if state.in_batch[c] == 0:  # a batch that a fault stopped goes on by itself
+                    if head == NONE:
+                        break
+                    now_s = max(now_s, world.request.ready_s[head])
                 if now_s > t1:
                     break
+            make_room(world, c, now_s)
             taken, hits, pairs = form_batch(world, c, now_s)
             if state.in_batch[c] > 0 or taken > 0:
                 launch_mixed(world, c, now_s, taken, hits, pairs)

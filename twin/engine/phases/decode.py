@@ -58,9 +58,13 @@ def decode(world: World, t1: float) -> None:
                 settle(world, d, now_s)
             else:
                 head = state.wait_head[d]
-                if head == NONE:
+                now_s = state.ends_s[d]
+                if state.in_batch[d] == 0:  # a batch that a fault stopped goes on by itself
+                    if head == NONE:
+                        break
+                    now_s = max(now_s, world.request.ready_s[head])
+                if now_s > t1:
                     break
-                now_s = max(state.ends_s[d], world.request.ready_s[head])
             admit(world, d, now_s)
             make_room(world, d, now_s)
             if state.in_batch[d] > 0:

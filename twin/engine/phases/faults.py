@@ -26,11 +26,12 @@ from twin.engine.world import (
     WAITING,
     World,
 )
+from twin.serving.kv_transfer import sending_rank
 
 
 @njit(cache=True)
 def send_back(world: World, i: int, now_s: float, came_from: int) -> None:
-    """Give a request back to the router, or up; its place was taken already."""
+    """Give a request back to the router, or up; it has been taken out of where it was."""
     request = world.request
     counters = world.record.counters
     counters[came_from] += 1
@@ -43,7 +44,7 @@ def send_back(world: World, i: int, now_s: float, came_from: int) -> None:
         come_back(world, i, now_s)
         return
     request.status[i] = WAITING
-    if request.emitted[i] == 0:  # its first token is still to come, by another way
+    if request.emitted[i] == 0:  # its first token comes, or comes again, with the next prefill
         request.prefill_start_s[i] = np.nan
         request.prefill_end_s[i] = np.nan
         request.transfer_end_s[i] = np.nan
@@ -103,7 +104,7 @@ def empty_transfers(world: World, p: int, d: int, rank: int, now_s: float) -> in
             k += 1
             continue
         size = (request.input_tokens[i] + request.emitted[i]) * world.settings.kv_bytes_per_token
-        sender = request.rank[i] % width * world.settings.prefill_ranks // width
+        sender = sending_rank(request.rank[i] % width, width, world.settings.prefill_ranks)
         world.prefill.sent_bytes[request.prefill_instance[i], sender] -= size
         forget(world, k)
         give_slot_back(world, i)
@@ -122,7 +123,7 @@ def empty_transfers(world: World, p: int, d: int, rank: int, now_s: float) -> in
 
 @njit(cache=True)
 def hit(at: int, its_rank: int, width: int, p: int, d: int, rank: int) -> bool:
-    """Whether a transfer from `at` to `its_rank` is one of those asked for."""
+    """Whether a transfer is one of those asked for: from p, else to `rank`, else into d."""
     if p != NONE:
         return at == p
     if rank != NONE:

@@ -16,6 +16,7 @@ def kv_transfer(world: World, t1: float) -> None:
     """Move every transfer under way to t1, starting new ones at their exact times."""
     fresh = collect(world)
     state = world.transfer
+    set_rates(state)  # what the ports have may have changed at the border
     begun = 0
     while True:
         next_start_s = np.inf

@@ -39,6 +39,7 @@ from twin.engine.world import (
     VPC,
     World,
 )
+from twin.model.params import F_DIES
 from twin.model.prefill import prefill_batch_s, prefill_flops, prefill_hbm_bytes, prefill_hits_s
 from twin.serving.batching import tokens_to_take
 from twin.serving.memory_pool import keep_chain, matched_blocks, warm_chain
@@ -143,7 +144,8 @@ def form_batch(world: World, p: int, now_s: float) -> tuple[int, int, float]:
                 state.cold_tokens[0] += warm(world, p, i, held)
         new_pairs = take * (held + 0.5 * (take + 1))
         if settings.data_parallel_attention:
-            to_lightest_die(state.die_tokens, state.die_pairs, float(take), new_pairs)
+            dies = int(world.costs.prefill[p, F_DIES])
+            to_lightest_die(state.die_tokens[:dies], state.die_pairs, float(take), new_pairs)
         taken += take
         held_by_batch += held + take
         pairs += new_pairs
@@ -177,11 +179,11 @@ def run_batch(world: World, p: int, now_s: float, taken: int, hits: int, pairs: 
     settings = world.settings
     state = world.prefill
     costs = world.costs
-    ranks = settings.prefill_ranks
-    die_tokens, die_pairs = taken / ranks, pairs / ranks
+    dies = costs.prefill[p, F_DIES]
+    die_tokens, die_pairs = taken / dies, pairs / dies
     if settings.data_parallel_attention:
         die_tokens, die_pairs = 0.0, 0.0
-        for r in range(ranks):
+        for r in range(int(dies)):
             die_tokens = max(die_tokens, state.die_tokens[r])
             die_pairs = max(die_pairs, state.die_pairs[r])
     operators = costs.prefill_operators

@@ -167,14 +167,21 @@ def sum_loads(world: World) -> None:
 @njit(cache=True)
 def hold_hand_off(world: World) -> None:
     """Let the ports of a prefill instance send no faster than its hand-off as a whole may."""
-    flows, transfer = world.traffic, world.transfer
+    transfer = world.transfer
     instances, ranks = transfer.port_of_prefill.shape
     for p in range(instances):
-        f = flows.duty.size + 2 * instances + p
-        part = flows.level[f] if flows.active[f] else 1.0
+        part = hand_off_level(world, p)
         for r in range(ranks):
             port = transfer.port_of_prefill[p, r]
             transfer.capacity[port] = transfer.granted[port] * part
+
+
+@njit(cache=True)
+def hand_off_level(world: World, p: int) -> float:
+    """What an instance's hand-off as a whole gets of what it would get alone."""
+    flows = world.traffic
+    f = flows.duty.size + 2 * world.prefill.running.size + p
+    return float(flows.level[f]) if flows.active[f] else 1.0
 
 
 @njit(cache=True)
@@ -200,11 +207,15 @@ def crowd(world: World, column: int, more: float) -> None:
 
 @njit(cache=True)
 def leave_to_hand_off(world: World) -> None:
-    """What ports that also carry experts' traffic leave to KV transfers: half of its time."""
+    """What ports that also carry experts' traffic leave to KV transfers: half of its time.
+
+    Those of a prefill instance send no faster than its hand-off as a whole may, either.
+    """
     transfer, flows = world.transfer, world.traffic
     instances, ranks = transfer.port_of_prefill.shape
     for p in range(instances):
         part = 1.0 - 0.5 * flows.duty[p] if flows.active[p] else 1.0
+        part = min(part, hand_off_level(world, p))
         for r in range(ranks):
             port = transfer.port_of_prefill[p, r]
             transfer.capacity[port] = transfer.granted[port] * part

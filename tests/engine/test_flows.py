@@ -1,0 +1,137 @@
+"""Flows and links: leaving out and merging links changes no rate; who meets whom shares."""
+
+import random
+
+import numpy as np
+import pytest
+
+from tests.engine.small import small
+from twin.engine.build import build_world
+from twin.engine.flows import from_storage
+from twin.engine.machine import Machine
+from twin.engine.phases.traffic import settle_links
+from twin.engine.setup import set_up
+from twin.hardware.ports import port_table
+from twin.hardware.routes import all_to_all, pool_read
+from twin.hardware.sharing import max_min_rates
+from twin.lab.library import load_facts
+from twin.spec import Fault
+
+UNALIGNED = {
+    "supernode.nodes": 5,
+    "deployment.prefill.npus_per_instance": 12,
+    "deployment.decode.npus_per_instance": 6,
+}
+
+
+def machine(settings=None, faults=()):
+    setup = set_up(small(settings), load_facts(), None)
+    found = Machine(setup, load_facts(), build_world(setup))
+    if faults:
+        found.change([Fault(**f) for f in faults])
+        found.lay_flows()
+    return found
+
+
+def number(found, traffic, role, instance=0):
+    who = (traffic, role, instance)
+    return next(f.number for f in found.flows if (f.traffic, f.role, f.instance) == who)
+
+
+def rates(found, active):
+    """Rates of the flows in `active`, over the links as they were merged; exchanges never rest."""
+    t = found.world.traffic
+    t.duty[:], t.moves[:] = 1.0, 1e30
+    t.active[:] = active
+    settle_links(found.shared)
+    return t.level * t.alone
+
+
+def plain_rates(found, active):
+    """The same over every single port, nothing left out."""
+    ports, t = port_table(found.fabric), found.world.traffic
+    rows = {f.number: f.takes for f in found.flows}
+    start, links, takes = [0], [], []
+    for k in range(t.alone.size):
+        if k in rows:
+            links += rows[k].ports.tolist()
+            takes += rows[k].amounts.tolist()
+        start.append(len(links))
+    return max_min_rates(np.array(start), np.array(links), np.array(takes), 1.0 / t.alone, t.most * t.alone,
+                         ports.capacity)  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_merged_links_give_the_rates_of_all_links(seed):
+    draw = random.Random(seed)
+    names = [f"L1 {n}.{p}" for n in range(5) for p in range(7)] + [f"die {n}.2.0" for n in range(5)]
+    names += ["sub-plane 3", "NIC 3.1.0", "Qingtian 2", "CPU 0.1"]
+    faults = [
+        {"element": name, "kind": "derate", "factor": draw.choice([0.1, 0.3, 0.7])}
+        for name in draw.sample(names, 8)
+    ]
+    plane = {"deployment.kv_transfer_plane": draw.choice(["ub", "rdma", "vpc"]),
+             "memory_pool.plane": draw.choice(["ub", "vpc"])}  # fmt: skip
+    found = machine(UNALIGNED | plane, faults)
+    there = np.isin(np.arange(found.world.traffic.alone.size), [f.number for f in found.flows])
+    for _ in range(5):
+        active = there & (np.array([draw.random() for _ in there]) < 0.6)
+        # A link that wants to carry a hundredth too much holds nobody.
+        np.testing.assert_allclose(rates(found, active), plain_rates(found, active), rtol=0.011)
+
+
+def test_a_lone_flow_gets_the_price_of_its_route():
+    found = machine()
+    dies = found.serving(0)
+    prices = {
+        number(found, "pool_read", "prefill"): pool_read(found.fabric, dies),
+        number(found, "experts", "prefill"): all_to_all(found.fabric, dies),
+        number(found, "experts", "decode"): all_to_all(found.fabric, found.serving(2)),
+    }
+    for f, price in prices.items():
+        alone = np.arange(found.world.traffic.alone.size) == f
+        assert rates(found, alone)[f] == pytest.approx(price.bytes_per_s, rel=1e-8)
+
+
+def test_two_exchanges_that_meet_on_a_node_share_its_uplinks():
+    narrow = [
+        {"element": "L1 1.0", "to": f"L2 0.{c}", "kind": "derate", "factor": 0.5} for c in range(4)
+    ]
+    found = machine(UNALIGNED, narrow)
+    both = np.zeros(found.world.traffic.alone.size, bool)
+    one, other = (number(found, "experts", "prefill", k) for k in (0, 1))
+    both[[one, other]] = True
+    got, alone = rates(found, both), found.world.traffic.alone
+    assert 0.4 < got[one] / alone[one] < 0.95
+    crowding = found.world.traffic.crowding
+    assert crowding[0] == pytest.approx(alone[one] / got[one])
+    places = found.world.costs.prefill_carried
+    ratio = found.world.costs.prefill[0, places] / found.world.costs.prefill_alone[0, places]
+    assert np.nanmax(np.abs(ratio - crowding[0])) < 1e-9
+
+
+def test_a_dead_server_or_die_holds_nobody_else_up():
+    apart = {"deployment.decode.npus_per_instance": 8}
+    whole = machine(apart)
+    hurt = machine(apart, [{"element": "node 1"}])
+    f = number(whole, "kv_hand_off", "prefill")
+    assert hurt.world.traffic.alone[f] == pytest.approx(whole.world.traffic.alone[f], rel=0.51)
+    assert hurt.world.traffic.alone[number(hurt, "ssd_write", "prefill")] > 1e9
+
+
+def test_what_cannot_be_reached_is_no_flow():
+    vpc = {"memory_pool.plane": "vpc", "deployment.prefill.instances": 1}
+    apart = {"deployment.prefill.npus_per_instance": 8}
+    found = machine(vpc | apart, [{"element": "Qingtian 0"}])
+    assert not [f for f in found.flows if f.traffic == "pool_read"]
+    assert not found.world.prefill.pool_open.any()
+    assert from_storage(found.fabric, found.serving(0)) is not None  # through other nodes
+    gone = machine(vpc, [{"element": "VPC network"}])
+    assert from_storage(gone.fabric, gone.serving(0)) is None
+
+
+def test_a_cache_of_an_instance_is_read_in_its_own_nodes():
+    found = machine({"memory_pool.scope": "local", "memory_pool.plane": "vpc"})
+    takes = next(f.takes for f in found.flows if f.traffic == "pool_read")
+    assert found.world.traffic.alone[number(found, "pool_read", "prefill")] > 0
+    assert np.flatnonzero(takes.ub_out.sum(axis=1)).tolist() == [0]

@@ -26,6 +26,7 @@ from twin.lab.target import largest_batch
 from twin.model.predict import Prediction
 from twin.serving.requests import TraceTable
 from twin.spec import Scenario, SpecError, canonical, with_overrides
+from twin.ui import judged
 
 HISTORY_LENGTH = 100  # scenarios a visitor can step back through
 
@@ -48,6 +49,7 @@ def store() -> Store:
 @st.cache_resource(show_spinner=False)
 def runner() -> Runner:
     """The one runner of this process; starting it marks what a dead server left running."""
+    judged.prepare()
     return Runner(store()).start()
 
 

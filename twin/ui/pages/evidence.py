@@ -5,16 +5,9 @@ import streamlit as st
 from twin.lab import evidence, reproduce, share
 from twin.lab.envelope import outside_evidence, reach
 from twin.lab.runner import find_run
-from twin.ui import parity, proof, session
+from twin.ui import judged, parity, proof, session
 from twin.ui.fields import sentence
 from twin.ui.toolbar import open_run
-
-
-@st.cache_data(show_spinner="Working out every published row", max_entries=4)
-def answers(digest: str) -> list[dict]:
-    """All rows, judged; kept by the digest of the facts they were worked out from."""
-    rows = evidence.load_published()
-    return proof.judged(evidence.evidence(session.facts(), rows), rows)
 
 
 @st.cache_data(show_spinner=False, max_entries=4)
@@ -57,7 +50,8 @@ st.title("Evidence", anchor=False)
 st.caption("How far the twin is from what was measured and published, and where it stops holding.")
 try:
     published = {row.id: row for row in evidence.load_published()}
-    found = answers(facts.digest)
+    with st.spinner("Working out every published row"):
+        found = judged.answers()
 except evidence.EvidenceError as error:
     st.error(f"{sentence(str(error))}", icon=":material/fact_check:")
     st.stop()

@@ -25,7 +25,7 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         label_visibility="collapsed", bind="query-params",
     )  # fmt: skip
     text = st.text_input(
-        "Search", key="q", type="search", live=True, bind="query-params",
+        "Search", key="q", type="search", live="100ms", bind="query-params",
         placeholder="Name, question or id", label_visibility="collapsed", width=280,
     )  # fmt: skip
     narrow = st.segmented_control(

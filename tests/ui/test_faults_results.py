@@ -31,7 +31,7 @@ def test_the_dip_is_told_in_figures_with_units_and_leads_to_its_moment(app, stor
     assert number(shown["Lowest"]) < 0.5 * number(shown["Output before"])
     assert 14 <= number(shown["Back after"]) <= 17
     assert shown["Requests retried · lost"] == "0 · 0"  # the made-up requests were never thrown out
-    assert "output fell" in words(at)
+    assert "Decode 0 was out of service for 15.0 s" in words(at)
     [watch] = [link for link in at.get("page_link") if link.label == "Watch it"]
     assert "at=60" in watch.proto.query_string
     assert run in watch.proto.query_string

@@ -142,7 +142,7 @@ def test_a_link_is_edited_a_fault_injected_the_run_played_back_and_the_dip_found
     page.wait_for_url("**/run?run=*", timeout=60_000)
     page.get_by_text(re.compile(r"All \d+ laws held")).wait_for(timeout=RUN_MS)
     page.get_by_test_id("stMain").get_by_role("radio", name="Faults").click(timeout=RUN_MS)
-    page.get_by_text(re.compile("output fell from")).wait_for(timeout=60_000)
+    page.get_by_text(re.compile("was out of service for")).wait_for(timeout=60_000)
     page.get_by_role("link", name="Watch it").click()
     found = page.locator("#player[data-draw]")
     found.wait_for(timeout=60_000)

@@ -78,9 +78,10 @@ def named(draft: Scenario) -> Scenario:
     elif path in listed.LISTS:
         said = listed.told(path, new, 1)
     else:
-        unit = f" {field_unit(path)}"
-        said = f"{LABELS.get(path) or label(path).removesuffix(f' ({unit.strip()})')} "
-        said = f"{said}{show(new, path)}{unit}".rstrip()
+        tail = f" ({field_unit(path)})"
+        field = label(path)  # "Request rate (req/s)", but "Supernodes"
+        unit = f" {field_unit(path)}" if field.endswith(tail) else ""
+        said = f"{field.removesuffix(tail)} {show(new, path)}{unit}"
     more = f" +{len(counted) - 1}" if len(counted) > 1 else ""
     name = f"{draft.name} · {said}"[: NAME_MOST - len(more)] + more
     return draft.model_copy(update={"name": name})

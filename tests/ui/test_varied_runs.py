@@ -1,0 +1,97 @@
+"""A preset that somebody varies: what the run is called, what its page lists, and the way back."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from tests.ui.stored_runs import done, scenario
+from twin.ui import listed, sections, session, toolbar
+from twin.ui.fields import show, tooltip
+
+FAULT = {"at_s": 106.0, "element": "node 31"}
+EDIT = {"element": "sub-plane 3", "capacity_factor": 0.5}
+
+
+def varied(**fields):
+    return scenario(**{"faults": [FAULT], "supernode.edits": [EDIT], **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({}, "Quick start"),
+        ({"name": "Mine", "faults": [FAULT]}, "Mine"),
+        ({"supernode__supernodes": 2}, "Quick start · Supernodes 2"),
+        ({"horizon_s": 100.0, "faults": [FAULT]}, "Quick start · node 31 fails at 106 s +1"),
+        ({"workload__rate_req_per_s": 80.0}, "Quick start · Request rate 80 req/s"),
+    ],
+)
+def test_a_varied_run_is_named_by_its_weightiest_change(monkeypatch, fields, name):
+    draft, preset = scenario(**fields), scenario()
+    differences = dict(session._differences("", preset.model_dump(), draft.model_dump()))
+    fake = SimpleNamespace(changes=lambda: differences, preset=lambda: preset)
+    monkeypatch.setattr(toolbar, "session", fake)
+    assert toolbar.named(draft).name == name
+
+
+def test_a_long_name_keeps_its_count_and_its_bound(monkeypatch):
+    draft, preset = varied(faults=[{**FAULT, "element": "L2 3.12", "kind": "derate"}]), scenario()
+    draft = draft.model_copy(update={"name": "x" * 78})
+    preset = preset.model_copy(update={"name": "x" * 78})
+    differences = dict(session._differences("", preset.model_dump(), draft.model_dump()))
+    fake = SimpleNamespace(changes=lambda: differences, preset=lambda: preset)
+    monkeypatch.setattr(toolbar, "session", fake)
+    assert len(toolbar.named(draft).name) <= toolbar.NAME_MOST
+    assert toolbar.named(draft).name.endswith("+1")
+
+
+def test_lists_are_told_in_words_as_models_and_as_plain_values():
+    s = varied()
+    assert show(s.faults, "faults") == show([FAULT | {"kind": "fail", "to": ""}], "faults")
+    assert show(s.supernode.edits, "supernode.edits") == "sub-plane 3: 50 % of capacity"
+    slow = {**FAULT, "kind": "slow", "factor": 0.5, "duration_s": 20.0}
+    assert listed.told("faults", [slow]) == "node 31 slowed to 50 % from 106 s for 20 s"
+    assert listed.told("faults", [slow] * 5).endswith("2 more")
+    assert listed.of(scenario()) == []
+
+
+def test_every_field_lists_faults_and_edits_and_says_what_is_not_used():
+    rows = sections._fields(varied())
+    told = {(row["Field"], row["Value"]) for row in rows}
+    assert ("What breaks", "node 31 fails at 106 s") in told
+    assert ("Edits of the fabric", "sub-plane 3: 50 % of capacity") in told
+    assert ("Requests in flight", "not used: closed loop only") in told
+    assert all(row["Value"] for row in rows)
+
+
+def test_the_runs_page_says_what_breaks_and_what_was_edited(app, store):
+    app.query_params["run"] = done(store, varied())
+    app.run().switch_page("twin/ui/pages/run.py").run()
+    assert not app.exception
+    said = " ".join(m.value for m in app.markdown).replace("\\", "")
+    assert "What breaks: node 31 fails at 106 s" in said
+    assert "sub-plane 3: 50 % of capacity" in said
+
+
+def test_back_to_a_form_after_a_reload_takes_up_the_runs_scenario(app, store):
+    run = done(store, scenario("Asked before", workload__rate_req_per_s=33.0))
+    app.run().switch_page("twin/ui/pages/workload.py")
+    app.query_params["run"] = run
+    app.run()
+    assert not app.exception
+    assert [f.value for f in app.number_input if f.label.startswith("Request rate")] == [33.0]
+
+
+def test_wrong_constants_are_a_sentence_on_every_page(app, monkeypatch, tmp_path):
+    wrong = tmp_path / "mine.toml"
+    wrong.write_text("[nonsense]\nvalue = 1\n")
+    monkeypatch.setenv("TWIN_CALIBRATION", str(wrong))
+    for page in ("start", "deployment", "evidence", "library"):
+        app.switch_page(f"twin/ui/pages/{page}.py").run()
+        assert not app.exception
+        [error] = app.error
+        assert "nonsense is no constant" in error.value
+
+
+def test_the_help_of_the_skew_says_what_it_scales():
+    assert "but for all experts alike" in tooltip("experts.skew")

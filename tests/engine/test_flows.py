@@ -57,8 +57,10 @@ def plain_rates(found, active):
             links += rows[k].ports.tolist()
             takes += rows[k].amounts.tolist()
         start.append(len(links))
-    return max_min_rates(np.array(start), np.array(links), np.array(takes), 1.0 / t.alone, t.most * t.alone,
-                         ports.capacity)  # fmt: skip
+    penalty, bound = 1.0 / t.alone, t.most * t.alone
+    return max_min_rates(
+        np.array(start), np.array(links), np.array(takes), penalty, bound, ports.capacity
+    )
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -78,8 +78,8 @@ class Experts(Section):
     skew: float = quantity(
         1.0,
         "",
-        "Strength of the skew: scales the log of each expert's popularity; 1 is the fitted "
-        "DeepSeek-V3 shape, 0 is uniform.",
+        "Strength of the skew: scales the log of each expert's popularity, whatever its shape "
+        "(but uniform); 1 leaves the shape as it is, 0 makes all alike.",
         low=0,
         high=3,
         source="workloads.md 3",

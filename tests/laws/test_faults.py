@@ -63,6 +63,13 @@ def schedule(number):
         "router.policy": draw.choice(["least_loaded", "round_robin", "session_sticky"]),
         "experts.balancing.policy": draw.choice(["none", "periodic"]),
         "experts.balancing.interval_s": 1.0,
+        "memory_pool.enabled": draw.random() < 0.9,
+        "experts.balancing.swap": draw.choice(["background", "stall"]),
+        "supernode.supernodes": draw.choice([1, 1, 2]),
+        "deployment.prefill.attention": draw.choice(["sp_tp_sp", "dp"]),
+        "deployment.prefill.npus_per_instance": draw.choice([4, 6, 8]),
+        "deployment.decode.npus_per_instance": draw.choice([4, 6, 8]),
+        "workload.arrivals": draw.choice(["poisson", "poisson", "closed_loop"]),
     }
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from twin.engine import world as w
 from twin.engine.clock import EDGES, WINDOWS, steps_in
 from twin.engine.setup import Setup
+from twin.hardware.paths import Plane
 from twin.hardware.placement import Instance
 from twin.hardware.routes import nic, pool_read
 from twin.model import params as q
@@ -21,6 +22,7 @@ from twin.serving.memory_pool import BlockPool, empty_pool
 from twin.serving.rng import stream_key
 from twin.serving.router import ROUTERS
 from twin.serving.workload import Requests
+from twin.spec import Scenario
 
 LOOKS = 8  # at every instance, in each window of the record
 
@@ -62,7 +64,8 @@ def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> 
         budget = d.colocated.chunk_tokens_per_npu * d.colocated.npus_per_instance
         chunk = budget
     hand_off = nic(setup.fabric, 0, d.kv_transfer_plane)
-    fetch = pool_read(setup.fabric, range(setup.dies_per_npu), s.memory_pool.plane)
+    pool_plane = pool_plane_of(s)
+    fetch = pool_read(setup.fabric, range(setup.dies_per_npu), pool_plane)
     return w.Settings(
         horizon_s=float(s.horizon_s),
         warmup_s=float(s.warmup_s),
@@ -92,7 +95,7 @@ def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> 
         fetch_latency_s=float(fetch.latency_s),
         transfer_latency_s=float(hand_off.latency_s),
         kv_plane=w.PLANES.index(d.kv_transfer_plane),
-        pool_plane=w.PLANES.index(s.memory_pool.plane),
+        pool_plane=w.PLANES.index(pool_plane),
         kv_among_experts=int(_kv_among_experts(setup)),
         sample_every=max(1, steps_in(s.horizon_s, s.step_s) // (LOOKS * WINDOWS)),
         retries=int(s.recovery.retries),
@@ -107,6 +110,11 @@ def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> 
         key_round=stream_key(s.seed, "mtp.rounding"),
         key_think=stream_key(s.seed, "clients.think"),
     )
+
+
+def pool_plane_of(s: Scenario) -> Plane:
+    """Plane of the memory pool's traffic: an instance's own cache does not leave its nodes."""
+    return "ub" if s.memory_pool.scope == "local" else s.memory_pool.plane
 
 
 def _kv_among_experts(setup: Setup) -> bool:

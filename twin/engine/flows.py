@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from twin.engine import world as w
+from twin.engine.build import pool_plane_of
 from twin.hardware import traffic as ways
 from twin.hardware.fabric import Fabric
 from twin.hardware.faults import dies_without
@@ -54,7 +55,7 @@ def flows_of(
 ) -> list[Flow]:
     """Every flow of the instances in service, on this fabric."""
     ports = port_table(fabric)
-    plane = s.memory_pool.plane
+    plane = pool_plane_of(s)
     hand_off = s.deployment.kv_transfer_plane
     no_way = dies_without(fabric, hand_off)
     among = [die for seat in seats if seat.role == "decode" for die in seat.dies]

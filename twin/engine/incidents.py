@@ -13,8 +13,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
+
 from twin.engine import world as w
 from twin.engine.agenda import Agenda
+from twin.engine.clock import spread
 from twin.engine.events import Event
 from twin.engine.machine import Machine
 from twin.engine.phases import faults as phase
@@ -22,6 +25,7 @@ from twin.engine.phases.colocated import finish_pieces
 from twin.engine.phases.decode import settle
 from twin.hardware.chip import HardwareError
 from twin.hardware.faults import servers_out
+from twin.hardware.placement import Instance
 from twin.hardware.routes import pool_read
 from twin.model.shape import ModelError
 from twin.serving.experts import ExpertsError
@@ -153,21 +157,34 @@ class Incidents:
         if i.role != "decode" and world.prefill.up[i.index]:
             world.prefill.up[i.index] = 0
             if world.prefill.running[i.index]:
-                world.prefill.busy_s[i.index] -= self._cut_short(world.prefill.ends_s[i.index], t_s)
+                self._busy(i, t_s, world.prefill.ends_s[i.index], -1.0)
         if i.role != "prefill" and world.decode.up[i.index]:
             decode = world.decode
             decode.up[i.index] = 0
             if decode.running[i.index]:
-                decode.busy_s[i.index] -= self._cut_short(decode.ends_s[i.index], t_s)
+                self._busy(i, t_s, decode.ends_s[i.index], -1.0)
                 settle(self.machine.shared, i.index, t_s)
                 decode.running[i.index] = 0
                 if i.role == "colocated":
                     finish_pieces(self.machine.shared, i.index, t_s)
             decode.ends_s[i.index] = t_s
 
-    def _cut_short(self, ends_s: float, t_s: float) -> float:
-        """Seconds from now to the end of what is under way, as far as the horizon reaches."""
-        return max(0.0, min(ends_s, self.machine.setup.scenario.horizon_s) - t_s)
+    def _busy(self, i: Instance, begin_s: float, end_s: float, sign: float) -> None:
+        """Book time of what is under way: what was booked when it began is not what happens."""
+        world = self.machine.world
+        s, record = world.settings, world.record
+        if end_s <= begin_s:
+            return
+        first = i.role == "prefill"
+        (world.prefill if first else world.decode).busy_s[i.index] += sign * max(
+            0.0, min(end_s, s.horizon_s) - begin_s
+        )
+        at = self.machine.column(self.machine.setup.instances.index(i)) * w.AT_FIELDS + w.AT_BUSY_S
+        whole = w.PREFILL_BUSY_S if first else w.DECODE_BUSY_S
+        for book, field in ((record.windows, whole), (record.instances, at)):
+            record.fields[0], record.amounts[0] = field, sign * (end_s - begin_s)
+            spread(book, begin_s, end_s, record.fields, record.amounts, 1, s.horizon_s, s.warmup_s)
+            np.maximum(book[:, field], 0.0, out=book[:, field])  # what rounding leaves
 
     def _detected(self, k: int, t_s: float) -> None:
         """The policy's answer: who is thrown out, and when the instance is back.
@@ -282,7 +299,9 @@ class Incidents:
             world.prefill.open[i.index] = world.prefill.up[i.index] = 1
             world.prefill.free_s[i.index] = t_s
             if world.prefill.running[i.index]:
-                self._resume(i.index, event.t_s, t_s)
+                world.prefill.ends_s[i.index] += t_s - event.t_s  # goes on where it was
+                world.prefill.fetch_end_s[i.index] += t_s - event.t_s
+                self._busy(i, t_s, world.prefill.ends_s[i.index], 1.0)
         if i.role != "prefill":
             decode = world.decode
             decode.open[i.index] = decode.up[i.index] = 1
@@ -293,13 +312,6 @@ class Incidents:
                 Event(t_s, "shrunk", words, element=i.name, role=i.role, instance=i.index)
             )
         machine.lay_flows(t_s)
-
-    def _resume(self, p: int, stopped_s: float, t_s: float) -> None:
-        """A batch that missing links held up goes on where it was."""
-        prefill = self.machine.world.prefill
-        prefill.ends_s[p] += t_s - stopped_s
-        prefill.fetch_end_s[p] += t_s - stopped_s
-        prefill.busy_s[p] += self._cut_short(prefill.ends_s[p], t_s)
 
     def _servers(self, out: frozenset[int], t_s: float) -> None:
         """Memory servers that went or came back: their blocks, and what the pool holds."""

@@ -219,6 +219,8 @@ def _prefill_state(setup: Setup, prefill: list[Instance]) -> w.PrefillState:
         fetch_end_s=np.zeros(n),
         store_end_s=np.zeros(n),
         ssd_end_s=np.zeros(n),
+        fetch_part=np.ones(n),
+        store_part=np.ones(n),
         pool_open=np.ones(n, np.int8),
         ssd_bytes_per_s=np.ones(n),
         cold_tokens=np.zeros(1, np.int64),

@@ -12,6 +12,7 @@ from twin.engine.machine import Epoch, Machine
 from twin.engine.setup import Setup
 from twin.hardware.placement import Instance
 from twin.hardware.ports import Share, port_table, shares
+from twin.hardware.tables import tables
 
 ShareRow = tuple[float, float, str, str, str, int, int, int | None, str, float]
 SHARES = {
@@ -99,11 +100,7 @@ def links_table(setup: Setup, world: w.World, where: pl.DataFrame) -> pl.DataFra
     node = setup.scenario.supernode
     horizon_s = setup.scenario.horizon_s
     planes = {"ub": node.sub_planes, "rdma": 1, "vpc": 1}
-    limit = {
-        "ub": node.npus_per_node * setup.dies_per_npu * node.ub_link_gb_per_s * 1e9,
-        "rdma": node.npus_per_node * node.rdma_gb_per_s_per_npu * 1e9,
-        "vpc": node.vpc_gb_per_s_per_node * 1e9,
-    }
+    limit = _limits(setup)
     moved = _placed_bytes(setup, world, where)
     book = world.record.traffic[:-1]
     over_time = book.reshape(book.shape[0], len(w.TRAFFIC), len(w.PLANES), -1).sum(axis=(1, 3))
@@ -114,7 +111,10 @@ def links_table(setup: Setup, world: w.World, where: pl.DataFrame) -> pl.DataFra
         for way in ("out", "in"):
             for k in range(count):
                 bytes_ = moved[plane, way][:, k]
-                used = bytes_ / (limit[plane] * horizon_s)
+                most = limit[plane][:, k]
+                used = np.divide(
+                    bytes_, most * horizon_s, out=np.zeros_like(bytes_), where=most > 0.0
+                )
                 sub_plane = [k if plane == "ub" else None] * node.all_nodes
                 frames.append(
                     pl.DataFrame(
@@ -124,13 +124,21 @@ def links_table(setup: Setup, world: w.World, where: pl.DataFrame) -> pl.DataFra
                             "sub_plane": pl.Series(sub_plane, dtype=pl.Int32),
                             "direction": [way] * node.all_nodes,
                             "bytes": bytes_,
-                            "capacity_bytes_per_s": np.full(node.all_nodes, limit[plane]),
+                            "capacity_bytes_per_s": most,
                             "utilisation_mean": used,
                             "utilisation_peak": used * peak,
                         }
                     )
                 )
     return pl.concat(frames)
+
+
+def _limits(setup: Setup) -> dict[str, np.ndarray]:
+    """Bytes/s of a node on each plane as its fabric is built, f8[nodes, sub-planes or 1]."""
+    node, t = setup.scenario.supernode, tables(setup.fabric)
+    ub = t.die_links.reshape(node.all_nodes, -1, node.sub_planes).sum(axis=1)
+    rdma = t.nics.reshape(node.all_nodes, -1).sum(axis=1)
+    return {"ub": ub, "rdma": rdma[:, None], "vpc": t.dpus[:, None]}
 
 
 def _placed_bytes(

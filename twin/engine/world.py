@@ -180,6 +180,8 @@ class PrefillState(NamedTuple):
     fetch_end_s: np.ndarray  # f8, when it has it
     store_end_s: np.ndarray  # f8, when the last batch's new blocks are in the pool's DRAM
     ssd_end_s: np.ndarray  # f8, when they are in the SSD tier
+    fetch_part: np.ndarray  # f8, most that it takes of its pool reads' rate alone, faults
+    store_part: np.ndarray  # f8, the same of its pool writes, faults
     pool_open: np.ndarray  # i1, faults: some of the pool's memory can be reached
     ssd_bytes_per_s: np.ndarray  # f8, reads from the SSD tier into the instance, faults
     cold_tokens: np.ndarray  # i8[1], scratch: cached tokens that only the SSD tier holds

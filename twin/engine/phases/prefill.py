@@ -355,8 +355,11 @@ def write_blocks(world: World, p: int, column: int, now_s: float, blocks: int) -
     state = world.prefill
     size = blocks * settings.block_bytes
     flow = world.traffic.duty.size + state.running.size + p
-    state.store_end_s[p] = max(state.store_end_s[p], now_s) + size / world.traffic.alone[flow]
-    book_traffic(world, POOL_WRITE, settings.pool_plane, column, now_s, state.store_end_s[p], size)
+    begin_s = max(state.store_end_s[p], now_s)
+    state.store_end_s[p] = begin_s + size / (world.traffic.alone[flow] * state.store_part[p])
+    book_traffic(
+        world, POOL_WRITE, settings.pool_plane, column, begin_s, state.store_end_s[p], size
+    )
     begin_s = max(state.ssd_end_s[p], now_s)
     state.ssd_end_s[p] = begin_s + size / settings.ssd_write_bytes_per_s
     book_traffic(world, SSD_WRITE, VPC, column, begin_s, state.ssd_end_s[p], size)

@@ -75,9 +75,11 @@ def wanted(world: World, f: int) -> float:
     flows = world.traffic
     if not flows.active[f]:
         return 0.0
-    first_move = flows.duty.size + 3 * world.prefill.running.size
+    instances = world.prefill.running.size
+    first_move = flows.duty.size + 3 * instances
     if f < first_move:
-        return 1.0
+        stored = f - flows.duty.size - instances
+        return float(world.prefill.store_part[stored]) if 0 <= stored < instances else 1.0
     pace = world.settings.ssd_write_bytes_per_s
     if f < first_move + flows.duty.size:
         pace = flows.moves[f - first_move]
@@ -273,7 +275,7 @@ def fetch_rate(world: World, p: int, column: int, now_s: float) -> float:
         take_note(world, column, 0.0)
     if take_note(world, first + p, 1.0) or crowded:
         share(world)
-    return flows.alone[first + p] * flows.level[first + p]
+    return flows.alone[first + p] * min(flows.level[first + p], world.prefill.fetch_part[p])
 
 
 @njit(cache=True)

@@ -158,7 +158,7 @@ def _crowd(
     process = x.start(
         s.experts, shape.routed_experts, shape.moe_layers, shape.top_k, facts, s.seed, counts
     )
-    groups, top_groups = _groups(s, facts, costs)
+    groups, top_groups = _groups(s, costs)
     return ExpertCrowd(
         process=process,
         topics=x.topics_of(process, requests.arrival_s, requests.session, s.seed),
@@ -175,9 +175,9 @@ def _tokens_per_request(s: Scenario, mean_input: float) -> dict[str, float]:
     return {"prefill": max(mean_input, 1.0), "decode": passed, "colocated": passed}
 
 
-def _groups(s: Scenario, facts: Facts, costs: Costs) -> tuple[int, int]:
+def _groups(s: Scenario, costs: Costs) -> tuple[int, int]:
     """Groups of the model's router, and how many a token may reach."""
-    groups = int(facts[f"models.{s.deployment.model}.expert_groups"].value)
+    groups = costs.shape.expert_groups
     if s.experts.group_limited and groups == 1:
         raise ScenarioError(
             f"experts.group_limited: the router of {costs.shape.title} has no groups of experts: "
@@ -216,7 +216,7 @@ def imbalances(
     if experts.balancing.policy == "oracle":
         experts = experts.model_copy(update={"placement": "perfect"})
     per_request = _tokens_per_request(s, mean_lengths(s.workload, facts, trace)[0])
-    groups, top_groups = _groups(s, facts, costs)
+    groups, top_groups = _groups(s, costs)
     per_node = s.supernode.npus_per_node * costs.chip.dies_per_npu
     found = []
     for role, name in (

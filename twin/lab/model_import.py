@@ -33,12 +33,13 @@ NOTES = {
     "value_dim": "value dimension of a head",
     "mtp_layers": "multi-token-prediction modules that were released",
     "most_nodes": "nodes that the router lets a token's experts be on; top_k: no limit",
+    "expert_groups": "groups of routed experts that the router chooses first; 1: none",
 }
 UNITS = {
     "title": "", "attention": "", "layers": "layers", "dense_layers": "layers", "heads": "heads",
     "kv_heads": "heads", "routed_experts": "experts", "shared_experts": "experts",
     "top_k": "experts", "vocabulary": "tokens", "mtp_layers": "layers", "max_context": "tokens",
-    "most_nodes": "nodes",
+    "most_nodes": "nodes", "expert_groups": "groups",
 }  # fmt: skip
 
 
@@ -227,6 +228,7 @@ class _Config:
             "expert_intermediate": size,
             "shared_experts": shared,
             "most_nodes": self._most_nodes(top_k.value),
+            "expert_groups": self._count("n_group", absent=1),
         }
 
     def _most_nodes(self, top_k: int) -> Fact:

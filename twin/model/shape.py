@@ -7,7 +7,7 @@ anything is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 
 from twin.facts import Facts
 
@@ -41,6 +41,7 @@ class Shape:
     mtp_layers: int
     max_context: int
     most_nodes: int  # nodes a token's experts may be on, by the router's limit
+    expert_groups: int = 1  # groups that the router chooses first; 1: it chooses experts only
 
     @property
     def moe_layers(self) -> int:
@@ -125,7 +126,11 @@ def load_shape(facts: Facts, name: str) -> Shape:
     known = facts.names("models")
     if name not in known:
         raise ModelError(f"deployment.model = {name!r} is not known: take one of {known}")
-    values = {f.name: facts[f"models.{name}.{f.name}"].value for f in fields(Shape)}
+    values = {
+        f.name: facts[f"models.{name}.{f.name}"].value
+        for f in fields(Shape)
+        if f.default is MISSING or f"models.{name}.{f.name}" in facts
+    }
     shape = Shape(**values)
     if shape.attention not in ("mla", "gqa"):
         raise ModelError(f"models.{name}.attention = {shape.attention!r} must be 'mla' or 'gqa'")

@@ -11,9 +11,9 @@ import time
 import streamlit as st
 
 from twin.lab import share
-from twin.lab.store import RunRow
+from twin.lab.store import RunRow, StoreError
 from twin.metrics.measures import three_figures
-from twin.spec import Scenario
+from twin.spec import Scenario, SpecError
 from twin.ui import record, session, words
 from twin.ui.comparison import plain
 from twin.ui.fields import sentence
@@ -60,6 +60,32 @@ def unreadable(row: RunRow, why: str) -> None:
     st.title(plain(row.name), anchor=False)
     st.error(f"What this run asked cannot be read. {sentence(why)}", icon=":material/broken_image:")
     _to_start()
+
+
+def ended_run(title: str, page: str, not_yet: str) -> tuple[RunRow, Scenario]:
+    """The run in the address and its question, under its name; a page of ended runs begins so.
+
+    Where there is none to show, the page says why and stops. `not_yet`: what it says of a run
+    without results.
+    """
+    row = share.open_run(st.query_params.to_dict(), session.store())
+    if row is None:
+        nothing_chosen(title, page)
+        st.stop()
+    if isinstance(row, share.NotHere):
+        absent(row)
+        st.stop()
+    try:
+        scenario = record.scenario(row.scenario)
+    except (StoreError, SpecError) as error:
+        unreadable(row, str(error))
+        st.stop()
+    st.title(plain(row.name), anchor=False)
+    if not row.ended or not row.summary:
+        st.markdown(not_yet)
+        st.page_link(RUN_PAGE, label="See how far it is", query_params={"run": row.id})
+        st.stop()
+    return row, scenario
 
 
 def _to_start() -> None:

@@ -2,36 +2,17 @@
 
 import streamlit as st
 
-from twin.lab import share
 from twin.lab.store import StoreError
-from twin.spec import SpecError
-from twin.ui import experts, experts_ladder, experts_views, progress, record, session
-from twin.ui.comparison import plain
+from twin.ui import experts, experts_ladder, experts_views, progress, session
 from twin.ui.fields import sentence
 from twin.ui.toolbar import RUN_PAGE, open_run
 
 LADDER = "Benchmark versus deployment"
 
 session.open_link()
-row = share.open_run(st.query_params.to_dict(), session.store())
-
-# 1) No run to show, or none with results yet.
-if row is None:
-    progress.nothing_chosen("Experts", experts.PAGE)
-    st.stop()
-if isinstance(row, share.NotHere):
-    progress.absent(row)
-    st.stop()
-try:
-    scenario = record.scenario(row.scenario)
-except (StoreError, SpecError) as error:
-    progress.unreadable(row, str(error))
-    st.stop()
-st.title(plain(row.name), anchor=False)
-if not row.ended or not row.summary:
-    st.markdown("The experts of a run can be looked at when it has ended with results.")
-    st.page_link(RUN_PAGE, label="See how far it is", query_params={"run": row.id})
-    st.stop()
+row, scenario = progress.ended_run(
+    "Experts", experts.PAGE, "The experts of a run can be looked at when it has ended with results."
+)
 st.page_link(
     RUN_PAGE,
     label="Results of this run",
@@ -39,7 +20,7 @@ st.page_link(
     icon=":material/query_stats:",
 )
 
-# 2) Which view: those of the recorded load, and the ladder, which needs none.
+# 1) Which view: those of the recorded load, and the ladder, which needs none.
 views = [*experts_views.VIEWS, LADDER]
 view = st.segmented_control(
     "View", views, default=views[0], required=True, label_visibility="collapsed",

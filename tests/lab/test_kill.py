@@ -83,7 +83,7 @@ def test_twenty_kills_break_nothing_and_lose_no_finished_run(store, tmp_path):
 
     # What is left is finished or marked by the next server.
     runner = Runner(store, processes=1, engine="tests.lab.fake_engine").start()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while store.runs.search(states=["queued", "running"]).total and time.monotonic() < deadline:
         time.sleep(0.05)
     runner.close(kill=True)

@@ -8,8 +8,6 @@ never judged: this module knows no bar.
 from __future__ import annotations
 
 import multiprocessing
-import resource
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -18,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from twin.lab.library import ROOT
+from twin.lab.memory import peak_bytes
 from twin.spec import Scenario, parse_scenario, with_overrides
 
 # Real traces are not part of the project; they are looked for beside it.
@@ -157,13 +156,13 @@ def _measure(benchmark: Benchmark) -> Measured:
         scenario = replayed(scenario, trace, tree_copies=COPIES)
     facts = load_facts()
     simulate(with_overrides(scenario, BRIEF), facts, trace)
-    base = _peak_rss_bytes()
+    base = peak_bytes()
 
     start, cpu = time.perf_counter(), time.process_time()
     run = simulate(scenario, facts, trace)
     wall_s = time.perf_counter() - start
     cpu_s = time.process_time() - cpu
-    peak = _peak_rss_bytes()
+    peak = peak_bytes()
     requests = int(run.summary["requests"] or 0)
     return Measured(
         name=benchmark.name,
@@ -178,9 +177,3 @@ def _measure(benchmark: Benchmark) -> Measured:
         bytes_per_request=(peak - base) / max(requests, 1),
         digest=run.digest,
     )
-
-
-def _peak_rss_bytes() -> int:
-    """Most resident memory this process has had; Linux counts in KiB, macOS in bytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024

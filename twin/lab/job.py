@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from twin.facts import Facts
 from twin.lab.counts import load_counts
 from twin.lab.library import load_facts
+from twin.lab.memory import peak_bytes
 from twin.lab.store import Owner, RunRow, Store, StoreError, open_store
 from twin.lab.store.runs import Beat, Result
 from twin.spec import Scenario
@@ -203,11 +204,15 @@ def warm_up(engine: Engine) -> None:
 
 
 def serve(store: Store, owner: Owner, engine: Engine, parent: Parent, idle_s: float) -> None:
-    """Carry out queued runs until the parent is gone, or there was none for `idle_s`."""
+    """Carry out queued runs until the parent is gone, or there was none for `idle_s`.
+
+    A process that grew large ends too, but only after a run: whatever size it has at its start, a
+    new process gets something done.
+    """
     if store.runs.waiting() == 0:
         warm_up(engine)
     last_s = time.monotonic()
-    while not parent.gone and time.monotonic() - last_s < idle_s and _peak_bytes() < PEAK_BYTES_MAX:
+    while not parent.gone and time.monotonic() - last_s < idle_s:
         try:
             row = store.runs.claim(owner)
             if row is not None:
@@ -219,18 +224,10 @@ def serve(store: Store, owner: Owner, engine: Engine, parent: Parent, idle_s: fl
             row = None
         if row is None:
             parent.wait(POLL_S)
-        else:
-            last_s = time.monotonic()
-
-
-def _peak_bytes() -> float:
-    """Most memory this process ever had; 0 where the system does not say."""
-    if sys.platform == "win32":
-        return 0.0
-    import resource
-
-    unit = 1 if sys.platform == "darwin" else 1024
-    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
+            continue
+        last_s = time.monotonic()
+        if peak_bytes() > PEAK_BYTES_MAX:
+            return
 
 
 def main() -> None:

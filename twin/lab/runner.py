@@ -210,7 +210,7 @@ class Runner:
         while not self._closed:
             try:
                 busy = self._tick()
-            except StoreError as error:
+            except (StoreError, OSError) as error:
                 log.warning("the runner could not look after its runs: %s", error)
                 busy = False
             self._wake.wait(BUSY_TICK_S if busy else QUIET_TICK_S)

@@ -1,0 +1,29 @@
+"""Peak memory is a process's own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from twin.lab.memory import peak_bytes
+
+ROOT = Path(__file__).resolve().parents[2]
+CHILD = "from twin.lab.memory import peak_bytes; print(peak_bytes())"
+PARENT = f"""
+import subprocess, sys
+block = b"1" * 400_000_000
+print(subprocess.check_output([sys.executable, "-c", {CHILD!r}], text=True))
+"""
+
+
+def test_a_process_started_by_a_large_one_is_not_large_itself():
+    said = subprocess.check_output([sys.executable, "-c", PARENT], cwd=ROOT, text=True)
+    assert 1e6 < int(said) < 200e6
+
+
+def test_the_peak_stays_when_memory_is_given_back():
+    before = peak_bytes()
+    block = b"1" * (before + 50_000_000)
+    high = peak_bytes()
+    assert high >= before + len(block) / 2
+    del block
+    assert peak_bytes() > high - 2_000_000  # the kernel counts pages in batches

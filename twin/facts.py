@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -90,7 +91,8 @@ class Facts(Mapping[str, Fact]):
 def facts_from_tables(tables: Mapping[str, Any]) -> Facts:
     """Facts from nested tables {file stem: {...}}; a table with `value` is a fact.
 
-    Raises FactError for a fact without unit, source or a known mark.
+    Raises FactError for a fact without unit, source or a known mark, and for one with a unit that
+    is no number.
     """
     flat: dict[str, Fact] = {}
     _collect("", tables, flat)
@@ -107,6 +109,11 @@ def _collect(path: str, table: Mapping[str, Any], flat: dict[str, Fact]) -> None
                 raise FactError(f"fact {path} has no {key}")
         if table["mark"] not in MARKS:
             raise FactError(f"fact {path} has mark {table['mark']!r}, not one of {MARKS}")
+        if table["unit"] and not _is_figure(table["value"]):
+            raise FactError(
+                f"fact {path} is {str(table['value'])[:40]!r} in {table['unit']}: it must be a "
+                "finite number, or a list of them"
+            )
         flat[path] = Fact(
             table["value"], table["unit"], table["source"], table["mark"], table.get("note", "")
         )
@@ -114,3 +121,9 @@ def _collect(path: str, table: Mapping[str, Any], flat: dict[str, Fact]) -> None
     for key, value in table.items():
         if isinstance(value, Mapping):
             _collect(f"{path}.{key}" if path else key, value, flat)
+
+
+def _is_figure(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(_is_figure(part) for part in value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -20,6 +20,7 @@ from scipy.optimize import least_squares
 
 from twin.facts import Fact, Facts
 from twin.lab.evidence import EvidenceError, Row, answer_row, load_published
+from twin.lab.files import write_text
 from twin.lab.library import DATA
 
 CALIBRATION = DATA / "calibration.toml"
@@ -141,5 +142,5 @@ def calibration_text(fit: Fit, constants: Sequence[Constant] = CONSTANTS) -> str
 
 
 def write_calibration(fit: Fit, path: Path = CALIBRATION) -> None:
-    """Replace the calibration file (or write a private copy elsewhere)."""
-    path.write_text(calibration_text(fit), "utf-8")
+    """Replace the calibration file; raises EvidenceError where it cannot be written."""
+    write_text(path, calibration_text(fit), EvidenceError)

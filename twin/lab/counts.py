@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from twin.lab.files import printable, read_bytes
 from twin.lab.traces.source import (
     LOCAL,
     UPLOAD,
@@ -31,7 +32,6 @@ from twin.lab.traces.source import (
     Limits,
     TraceError,
     open_source,
-    printable,
 )
 
 if TYPE_CHECKING:
@@ -134,11 +134,10 @@ def _content(source: str | Path | bytes, name: str | None, limits: Limits) -> tu
         return printable(name or "upload"), source
     if not isinstance(source, bytes):
         path = Path(source)
-        if not path.is_file():
-            raise CountsError(f"{path} is not a file: name one file of counts")
-        if path.stat().st_size > limits.packed_bytes:
+        data = read_bytes(path, limits.packed_bytes, CountsError)
+        if len(data) > limits.packed_bytes:
             raise CountsError(_too_large(printable(name or path.name), limits.packed_bytes))
-        return _content(path.read_bytes(), name or path.name, limits)
+        return _content(data, name or path.name, limits)
     try:
         label, _, pieces = open_source(source, name, limits)
         found = list(pieces)

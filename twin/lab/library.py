@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import tomli_w
 
 from twin.facts import FactError, Facts, facts_from_tables
+from twin.lab.files import decoded, printable, read_bytes, read_text
 from twin.spec import SCHEMA_VERSION, Scenario, SpecError, field_unit, parse_scenario
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ CALIBRATION_VARIABLE = "TWIN_CALIBRATION"  # a private copy of the fitted consta
 NOT_FACTS = {"published"}  # lists of measured rows, read by lab.evidence
 FIRST_PRESET = "quickstart"
 SCENARIO_BYTES_MAX = 256 * 1024  # of a file, or of what a link unpacks to
+FACTS_BYTES_MAX = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,9 @@ def _facts_of(folder: Path, calibration: str) -> Facts:
         here = tables
         for part in parents:
             here = here.setdefault(part, {})
-        here[stem] = tomllib.loads(path.read_text("utf-8"))
+        here[stem] = _toml(
+            read_text(path, FACTS_BYTES_MAX, FactError, "TOML file"), str(path), FactError
+        )
     if calibration:
         tables["calibration"] = _private(Path(calibration), tables["calibration"])
     return facts_from_tables(tables)
@@ -70,12 +74,9 @@ def _private(path: Path, known: dict[str, Any]) -> dict[str, Any]:
     """Calibration tables with those of a private copy in their place."""
     here = f"{CALIBRATION_VARIABLE} = {path}"
     try:
-        own = tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise FactError(f"{here} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # ValueError: also text that is not UTF-8
-        said = str(error).replace("\n", " ")
-        raise FactError(f"{here} is not valid TOML: {said}") from None
+        own = _toml(read_text(path, FACTS_BYTES_MAX, FactError, "TOML file"), path.name, FactError)
+    except FactError as error:
+        raise FactError(f"{CALIBRATION_VARIABLE}: {error}") from None
     for name, table in own.items():
         if name not in known:
             raise FactError(f"{here}: {name} is no constant: take some of {', '.join(known)}")
@@ -88,6 +89,15 @@ def _private(path: Path, known: dict[str, Any]) -> dict[str, Any]:
     return known | own
 
 
+def _toml(text: str, name: str, error: type[Exception]) -> dict[str, Any]:
+    """The table of a TOML text; raises `error` with one sentence."""
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as why:  # ValueError: also a number of too many digits
+        said = str(why).replace("\n", " ") or "it is nested too deeply"
+        raise error(f"{name} is not valid TOML: {said}") from None
+
+
 @lru_cache(maxsize=4)
 def presets(folder: Path = SCENARIOS) -> tuple[Preset, ...]:
     """All presets: the quick start first, then by key. Raises SpecError for a broken file."""
@@ -97,27 +107,15 @@ def presets(folder: Path = SCENARIOS) -> tuple[Preset, ...]:
 
 def load_scenario_file(path: Path) -> Scenario:
     """The scenario of a TOML file; raises SpecError with one sentence that names the file."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(SCENARIO_BYTES_MAX + 1)
-    except OSError as error:
-        raise SpecError(f"{path} cannot be read: {error.strerror}") from None
-    return scenario_from_toml(data, path.name)
+    return scenario_from_toml(read_bytes(path, SCENARIO_BYTES_MAX, SpecError), path.name)
 
 
 def scenario_from_toml(data: bytes, name: str = "the scenario") -> Scenario:
     """The scenario of a TOML text of at most 256 KiB, as uploaded; raises SpecError."""
-    if len(data) > SCENARIO_BYTES_MAX:
-        raise SpecError(f"{name} is larger than {SCENARIO_BYTES_MAX // 1024} KiB: no scenario is")
+    text = decoded(data, name, SCENARIO_BYTES_MAX, SpecError, "scenario")
+    name = printable(name)
     try:
-        table = tomllib.loads(data.decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        raise SpecError(f"{name} is not text in UTF-8, so it is no TOML file") from None
-    except (ValueError, RecursionError) as error:  # ValueError: also a number of too many digits
-        said = str(error).replace("\n", " ") or "it is nested too deeply"
-        raise SpecError(f"{name} is not valid TOML: {said}") from None
-    try:
-        return parse_scenario(table)
+        return parse_scenario(_toml(text, name, SpecError))
     except SpecError as error:
         raise SpecError(f"{name}: {error}") from None
 

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import tomli_w
 
 from twin.facts import Fact
+from twin.lab.files import read_text
 from twin.lab.library import DATA
 from twin.model.shape import Shape
 
@@ -106,17 +107,9 @@ def write_model(model: ImportedModel, folder: Path = DATA / "models") -> Path:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    text = read_text(path, CONFIG_BYTES_MAX, ConfigError, "config.json of a model")
     try:
-        with path.open("rb") as file:
-            data = file.read(CONFIG_BYTES_MAX + 1)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-    if len(data) > CONFIG_BYTES_MAX:
-        raise ConfigError(f"{path.name} is larger than 1 MiB: no config.json of a model is")
-    try:
-        config = json.loads(data.decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path.name} is not text in UTF-8, so it is no config.json") from None
+        config = json.loads(text)
     except (ValueError, RecursionError) as error:  # ValueError: also a number of too many digits
         raise ConfigError(f"{path.name} is not valid JSON: {error}") from None
     if not isinstance(config, dict):

@@ -26,6 +26,7 @@ from twin.hardware.chip import load_chip
 from twin.lab.ask import scenario_named, settings_from
 from twin.lab.calibrate import CALIBRATION, CONSTANTS, Constant, Fit, with_constants
 from twin.lab.evidence import Row, answer_row
+from twin.lab.files import read_text, write_text
 from twin.spec import Scenario, SpecError, field_info, pools, with_overrides
 
 POINTS_MAX = 128
@@ -79,7 +80,8 @@ def read_points(path: Path, facts: Facts) -> list[Row]:
     `note`, `ep` and `tokens` (dies and tokens of each, for dispatch and combine), and any field of
     a scenario by its dotted name. An empty cell leaves the field as it is. Raises PointsError.
     """
-    reader = csv.DictReader(io.StringIO(_text(path), newline=""), strict=True)
+    text = read_text(path, FILE_BYTES_MAX, PointsError, "CSV file of points")
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     rows: list[Row] = []
     try:
         heads = [head.strip() for head in reader.fieldnames or []]
@@ -166,29 +168,12 @@ def private_text(found: PrivateFit, constants: Sequence[Constant] = CONSTANTS) -
 def write_private(found: PrivateFit, path: Path) -> None:
     """Write the private copy; raises PointsError where it cannot be written."""
     _refuse_published(path)
-    try:
-        path.write_text(private_text(found), "utf-8")
-    except OSError as error:
-        raise PointsError(f"--out {path} cannot be written: {error.strerror}") from None
+    write_text(path, private_text(found), PointsError)
 
 
 def _refuse_published(path: Path) -> None:
     if path.resolve() == CALIBRATION.resolve():
         raise PointsError("--out may not be data/calibration.toml: that is of published rows")
-
-
-def _text(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            data = file.read(FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise PointsError(f"{path} cannot be read: {error.strerror}") from None
-    if len(data) > FILE_BYTES_MAX:
-        raise PointsError(f"{path.name} is larger than 1 MiB: {POINTS_MAX} points are less")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise PointsError(f"{path.name} is not text in UTF-8, so it is no CSV file") from None
 
 
 def _check_heads(heads: Sequence[str], file: str) -> None:

@@ -8,7 +8,6 @@ text, hashes of prompt components that are not chained and so not used.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -88,8 +87,7 @@ class Row:
                 value = float(value)
             except ValueError:
                 raise self.wrong(key, "a time") from None
-        fits = type(value) in {int, float} and math.isfinite(value) and 0 <= value <= MOST_TICKS
-        if not fits:
+        if type(value) not in {int, float} or not 0 <= value <= MOST_TICKS:
             raise self.wrong(key, "a time from 0 on")
         return float(value)
 

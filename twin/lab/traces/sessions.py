@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from twin.lab.traces.jsonl import Row, decode, hash_array, text_of
+from twin.lab.traces.jsonl import MOST_TICKS, Row, decode, hash_array, text_of
 from twin.lab.traces.source import Piece, TraceError
-from twin.lab.traces.table import Columns
+from twin.lab.traces.table import MOST_TOKENS, Columns
 from twin.serving.rng import stream_key, uniform
 
 DAY_S = 86_400.0
@@ -26,6 +27,17 @@ PARQUET_COLUMNS = (
     "trace", "subagent", "t", "input_length", "output_length", "think_time", "hash_ids",
 )  # fmt: skip
 PARQUET_BLOCK_TOKENS = 64
+_TOKENS = f"a whole number of tokens from 0 to {MOST_TOKENS:,}"
+PARQUET_LIMITS = {  # the largest value of a column of numbers, and what it must be
+    "subagent": (1e9, "a whole number, 0 for the session itself"),
+    "t": (MOST_TICKS, "a time from 0 on"),
+    "input_length": (MOST_TOKENS, _TOKENS),
+    "output_length": (MOST_TOKENS, _TOKENS),
+    "think_time": (MOST_TICKS, "a time from 0 on, or nothing"),
+}
+SMALL_INTEGERS = (
+    pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64, pl.Null,
+)  # fmt: skip
 LIMIT_REASON = "dropped: sessions with a prompt beyond {most:,} tokens (requests)"
 NO_CLOCK = (
     "sessions carry no common clock: their starts are drawn evenly over 24 hours, and the times "
@@ -154,32 +166,23 @@ def read_session_table(piece: Piece, most: int | None, seed: int, most_rows: int
 
     Times of a called agent's requests count from its own start, which the table does not hold: it
     is taken to be that of the session's last own request before it. Read from disk only: what a
-    parquet file unpacks to cannot be known before.
+    parquet file unpacks to cannot be known before. Raises TraceError, with the row of a value that
+    cannot be.
     """
     if piece.path is None:
         raise TraceError(f"{piece.name}: parquet is read from disk only, not from an upload")
-    scan = pl.scan_parquet(piece.path)
-    rows = scan.select(pl.len()).collect().item()
-    if rows > most_rows:
-        raise TraceError(f"{piece.name} holds {rows:,} requests, more than {most_rows:,}")
-    own_t = pl.when(pl.col("subagent") == 0).then(pl.col("t"))
-    called_t = own_t.forward_fill().over("trace").fill_null(0.0) + pl.col("t")
-    # Hashes are a hundred times the rest, so they are read last and only of what is kept.
-    kept = (
-        scan.select(PARQUET_COLUMNS[:-1])
-        .with_row_index("row", 1)
-        .with_columns(t=pl.when(pl.col("subagent") == 0).then("t").otherwise(called_t))
-        .collect()
-    )
-    if most is not None:
-        kept = kept.filter(pl.col("input_length").max().over("trace") <= most)
-    wanted = pl.col("trace").is_in(kept["trace"].unique().to_list())
-    hash_lists = scan.filter(wanted).select("hash_ids").collect()["hash_ids"]
+    try:
+        kept, hash_lists, rows = _session_rows(piece.name, piece.path, most, most_rows)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
+        raise TraceError(f"{piece.name} is not a sound parquet file: copy it again") from None
     session = kept["trace"].rank("dense").cast(pl.Int64).to_numpy() - 1
-    lengths = hash_lists.list.len().cast(pl.Int64).to_numpy()
     offset = np.zeros(kept.height + 1, np.int64)
-    np.cumsum(lengths, out=offset[1:])
-    hashes = hash_lists.explode().drop_nulls().cast(pl.Int64).to_numpy()
+    np.cumsum(hash_lists.list.len().cast(pl.Int64).to_numpy(), out=offset[1:])
+    hashes = hash_lists.explode().drop_nulls()  # of an empty list a null comes out
+    if hashes.len() != offset[-1]:
+        raise TraceError(f"{piece.name}: hash_ids must hold whole numbers, and some are missing")
+    unsigned = hashes.dtype == pl.UInt64
+    hashes = hashes.reinterpret(signed=True) if unsigned else hashes.cast(pl.Int64)
     columns = Columns(
         name=piece.name,
         format="kv-cache-tester parquet",
@@ -190,10 +193,63 @@ def read_session_table(piece: Piece, most: int | None, seed: int, most_rows: int
         source_row=kept["row"].cast(pl.Int64).to_numpy(),
         session=session,
         hash_offset=offset,
-        hashes=np.array(hashes),  # a copy that may be overwritten
+        hashes=np.array(hashes, np.int64),  # a copy that may be overwritten
         scope=session,
         block_tokens=PARQUET_BLOCK_TOKENS,
         think_s=kept["think_time"].cast(pl.Float64).fill_null(np.nan).to_numpy(),
         in_order=False,
     )
     return _finished(columns, rows - kept.height, int(session.max(initial=-1)) + 1, most)
+
+
+def _session_rows(
+    name: str, path: Path, most: int | None, most_rows: int
+) -> tuple[pl.DataFrame, pl.Series, int]:
+    """(checked rows of the sessions to keep, their lists of hashes, rows of the whole file)."""
+    scan = pl.scan_parquet(path)
+    rows = scan.select(pl.len()).collect().item()
+    if rows > most_rows:
+        raise TraceError(f"{name} holds {rows:,} requests, more than {most_rows:,}")
+    _check_types(name, scan.collect_schema())
+    # Hashes are a hundred times the rest, so they are read last and only of what is kept.
+    plain = scan.select(PARQUET_COLUMNS[:-1]).with_row_index("row", 1).collect()
+    if plain["trace"].null_count():
+        raise TraceError(f"{name}: every row must name its trace")
+    _check_values(name, plain)
+    own_t = pl.when(pl.col("subagent") == 0).then(pl.col("t"))
+    called_t = own_t.forward_fill().over("trace").fill_null(0.0) + pl.col("t")
+    kept = plain.with_columns(t=pl.when(pl.col("subagent") == 0).then("t").otherwise(called_t))
+    if most is not None:
+        kept = kept.filter(pl.col("input_length").max().over("trace") <= most)
+    wanted_rows = pl.col("trace").is_in(kept["trace"].unique().to_list())
+    lists = scan.filter(wanted_rows).select("hash_ids").collect()["hash_ids"]
+    if lists.null_count():
+        raise TraceError(f"{name}: every row must have a list of hash_ids, if an empty one")
+    return kept, lists, rows
+
+
+def _check_types(name: str, schema: pl.Schema) -> None:
+    """Raise TraceError for a column of other things than it must hold."""
+    hashes = schema["hash_ids"]
+    listed = isinstance(hashes, pl.List) and hashes.inner in SMALL_INTEGERS
+    if not listed:
+        raise TraceError(f"{name}: hash_ids is of type {hashes}, it must be lists of integers")
+    if schema["trace"] != pl.String and not schema["trace"].is_integer():
+        raise TraceError(f"{name}: trace is of type {schema['trace']}, it must be names or numbers")
+    for column in PARQUET_LIMITS:
+        if not schema[column].is_numeric() and schema[column] != pl.Null:
+            raise TraceError(f"{name}: {column} is of type {schema[column]}, it must be numbers")
+
+
+def _check_values(name: str, plain: pl.DataFrame) -> None:
+    """Raise TraceError with the first row of a number that cannot be."""
+    for column, (highest, wanted) in PARQUET_LIMITS.items():
+        values = plain[column].cast(pl.Float64)
+        bad = ~values.is_between(0.0, highest)
+        if wanted.startswith("a whole"):
+            bad |= values != values.floor()
+        unknown = column == "think_time"
+        bad = (bad & ~(unknown & values.is_nan())).fill_null(not unknown)
+        if bad.any():
+            row = plain.row(int(bad.arg_max() or 0), named=True)
+            raise TraceError(f"{name} row {row['row']}: {column} = {row[column]} must be {wanted}")

@@ -6,12 +6,15 @@ allowed, before it does. Knows nothing about what the pieces mean.
 
 from __future__ import annotations
 
+import gzip
 import io
 import tarfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from twin.lab.files import printable
 
 GZIP_MAGIC = b"\x1f\x8b"
 TAR_MAGIC = (b"ustar\x00", b"ustar ")
@@ -78,19 +81,24 @@ def open_source(
         label, limits = printable(name or "upload"), limits or UPLOAD
         return label, limits, _unpacked(label, _sized(label, source, limits), limits)
     path, limits = Path(source), limits or LOCAL
-    label = printable(name or path.name)
-    if path.is_dir():
-        return label, limits, _folder(path, Budget(label, limits))
-    if not path.is_file():
-        raise TraceError(f"{path} is not a file or a folder")
-    if path.stat().st_size > limits.packed_bytes:
-        raise _too_large(label, limits)
-    return label, limits, _unpacked(label, path.read_bytes(), limits, path)
+    label = printable(name or path.name or path.resolve().name)
+    try:
+        if path.is_dir():
+            return label, limits, _folder(path, Budget(label, limits))
+        if not path.is_file():
+            raise TraceError(f"{printable(str(path))} is not a file or a folder")
+    except OSError as error:
+        raise TraceError(f"{printable(str(path))} cannot be read: {error.strerror}") from None
+    return label, limits, _unpacked(label, _read(path, label, limits), limits, path)
 
 
-def printable(name: str) -> str:
-    """A file's name on one line of reasonable length, whatever somebody called it."""
-    return "".join(c if c.isprintable() else "?" for c in name[:200])
+def _read(path: Path, label: str, limits: Limits) -> bytes:
+    try:
+        if path.stat().st_size > limits.packed_bytes:
+            raise _too_large(label, limits)
+        return path.read_bytes()
+    except OSError as error:
+        raise TraceError(f"{printable(str(path))} cannot be read: {error.strerror}") from None
 
 
 def _sized(name: str, data: bytes, limits: Limits) -> bytes:
@@ -112,6 +120,8 @@ def _unpacked(name: str, data: bytes, limits: Limits, path: Path | None = None) 
         yield Piece(name, data, path)
         return
     inner, packed = _plain(name, data, budget)
+    if not packed:
+        budget.spend(len(inner))
     if inner[257:263] in TAR_MAGIC or inner[257:262] == b"ustar":
         yield from _tar(name, inner, budget, packed)
     else:
@@ -119,11 +129,13 @@ def _unpacked(name: str, data: bytes, limits: Limits, path: Path | None = None) 
 
 
 def _plain(name: str, data: bytes, budget: Budget) -> tuple[bytes, bool]:
-    """(content, whether it was compressed); compressed twice is refused."""
+    """(content, whether it was compressed); compressed twice is refused.
+
+    Only what comes out of a compressor is taken off the budget here.
+    """
     if data.startswith(ZIP_MAGIC):
         raise TraceError(f"{name} is a zip archive: unpack it, or pack it as gzip or tar.gz")
     if not data.startswith(GZIP_MAGIC):
-        budget.spend(len(data))
         return data, False
     inner = gunzip(name, data, budget)
     if inner.startswith((GZIP_MAGIC, ZIP_MAGIC)):
@@ -135,28 +147,22 @@ def gunzip(name: str, data: bytes, budget: Budget) -> bytes:
     """The content of a gzip file; raises TraceError for a broken or an exploding one."""
     out = []
     made = 0
-    rest = data
-    while rest:
-        stream = zlib.decompressobj(wbits=31)
-        while rest and not stream.eof:
-            try:
-                piece = stream.decompress(rest, CHUNK_BYTES)
-            except zlib.error:
-                raise TraceError(f"{name} is not a sound gzip file: compress it again") from None
-            rest = stream.unconsumed_tail
-            out.append(piece)
-            made += len(piece)
-            budget.spend(len(piece))
-            if made > max(FIRST_BYTES, budget.limits.ratio * (len(data) - len(rest))):
-                raise TraceError(
-                    f"{name} unpacks to more than {budget.limits.ratio} times its size, which no "
-                    "trace does"
-                )
-            if not rest and not piece and not stream.eof:
-                break
-        if not stream.eof:
-            raise TraceError(f"{name} ends in the middle of its gzip stream: copy it again")
-        rest = stream.unused_data.lstrip(b"\x00")
+    raw = io.BytesIO(data)
+    try:
+        with gzip.GzipFile(fileobj=raw, mode="rb") as file:
+            while piece := file.read(CHUNK_BYTES):
+                out.append(piece)
+                made += len(piece)
+                budget.spend(len(piece))
+                if made > max(FIRST_BYTES, budget.limits.ratio * raw.tell()):
+                    raise TraceError(
+                        f"{name} unpacks to more than {budget.limits.ratio} times its size, which "
+                        "no trace does"
+                    )
+    except EOFError:
+        raise TraceError(f"{name} ends in the middle of its gzip stream: copy it again") from None
+    except (gzip.BadGzipFile, zlib.error):
+        raise TraceError(f"{name} is not a sound gzip file: compress it again") from None
     return b"".join(out)
 
 
@@ -168,7 +174,8 @@ def _tar(name: str, data: bytes, budget: Budget, packed: bool) -> Iterator[Piece
                 if not member.isreg() or _hidden(member.name):
                     continue
                 seen = _counted(name, seen)
-                budget.spend(member.size)
+                if member.issparse() or member.size > len(data):  # more than the archive holds
+                    budget.spend(member.size)
                 handle = archive.extractfile(member)
                 content = handle.read() if handle else b""
                 if packed and content.startswith((GZIP_MAGIC, ZIP_MAGIC)):
@@ -186,13 +193,14 @@ def _folder(folder: Path, budget: Budget) -> Iterator[Piece]:
         if not path.is_file() or _hidden(name):
             continue
         seen = _counted(budget.name, seen)
-        if path.stat().st_size > budget.limits.packed_bytes:
-            raise _too_large(name, budget.limits)
-        data = path.read_bytes()
+        data = _read(path, name, budget.limits)
         if data.startswith(PARQUET_MAGIC):
             yield Piece(name, data, path)
-        else:
-            yield Piece(name, _plain(name, data, budget)[0])
+            continue
+        inner, packed = _plain(name, data, budget)
+        if not packed:
+            budget.spend(len(inner))
+        yield Piece(name, inner)
 
 
 def _hidden(name: str) -> bool:

@@ -11,16 +11,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from twin.lab import ask
-from twin.lab.compare import Comparison, compare
+from twin.lab.compare import Comparison, check_number, compare
 from twin.lab.library import load_facts
 from twin.spec import Scenario, SpecError, scenario_digest
 
 if TYPE_CHECKING:
+    from twin.lab.job import Watch
     from twin.lab.store import RunRow, Store
     from twin.lab.store.runs import Result
     from twin.serving.workload import TraceTable
-
-Watch = Callable[[float, Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,27 +137,38 @@ def compared(names: Sequence[str], watching: Callable[[str], Watch]) -> Comparis
 
     A name is a preset's key, a scenario file, or the id of a stored run.
     """
-    from twin.lab.store import open_store
+    from twin.lab.store import RunRow, open_store
 
+    check_number(len(names))
     store = open_store()
-    rows = [_row(store, name, watching(name)) for name in names]
-    found = compare(rows, [store.scenarios.load(row.scenario) for row in rows])
-    store.close()
-    return found
+    try:
+        found = [_named(store, name) for name in names]  # before any of them is run
+        rows = [
+            row if isinstance(row, RunRow) else _made(store, row, watching(name))
+            for name, row in zip(names, found, strict=True)
+        ]
+        return compare(rows, [store.scenarios.load(row.scenario) for row in rows])
+    finally:
+        store.close()
 
 
-def _row(store: Store, name: str, watch: Watch) -> RunRow:
-    """A stored run: by its id, or the newest of a scenario, made now when there is none."""
+def _named(store: Store, name: str) -> RunRow | Scenario:
+    """A stored run by its id, else the scenario of that name."""
+    row = store.runs.get(name)
+    if row is not None:
+        return row
+    try:
+        return ask.scenario_named(name)
+    except SpecError as error:
+        raise SpecError(f"{error}; nor is it a run kept here") from None
+
+
+def _made(store: Store, scenario: Scenario, watch: Watch) -> RunRow:
+    """The newest run of a scenario, made now when there is none."""
     from twin.lab.runner import find_run, run_now
 
-    row = store.runs.get(name)
+    run = find_run(store, scenario) or run_now(store, scenario, watch=watch).id
+    row = store.runs.get(run)
     if row is None:
-        try:
-            scenario = ask.scenario_named(name)
-        except SpecError as error:
-            raise SpecError(f"{error}; nor is it a run kept here") from None
-        run_id = find_run(store, scenario) or run_now(store, scenario, watch=watch).id
-        row = store.runs.get(run_id)
-    if row is None:
-        raise SpecError(f"run {name} was deleted meanwhile")
+        raise SpecError(f"run {run} was deleted meanwhile")
     return row

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from twin.lab.files import printable
 from twin.lab.library import load_scenario_file, presets
 from twin.spec import Scenario, SpecError, with_overrides
 
@@ -50,7 +51,7 @@ def scenario_named(name: str) -> Scenario:
         return known[name]
     close = difflib.get_close_matches(name, known, n=1)
     hint = f", perhaps {close[0]}" if close else "; the command presets lists them"
-    raise SpecError(f"{name} is neither a .toml file nor a preset{hint}")
+    raise SpecError(f"{printable(name)} is neither a .toml file nor a preset{hint}")
 
 
 def settings_from(words: Sequence[str]) -> dict[str, Any]:

@@ -121,8 +121,7 @@ def compare(
     runs: Sequence[Compared], scenarios: Sequence[Scenario], baseline: int = 0
 ) -> Comparison:
     """Runs with their scenarios side by side; raises CompareError for other than two to six."""
-    if not RUNS_MIN <= len(runs) <= RUNS_MAX:
-        raise CompareError(f"{len(runs)} runs cannot be compared: take {RUNS_MIN} to {RUNS_MAX}")
+    check_number(len(runs))
     if not 0 <= baseline < len(runs) or len(scenarios) != len(runs):
         raise CompareError("the baseline must be one of the runs, and each needs its scenario")
     flat = [flatten(scenario) for scenario in scenarios]
@@ -141,6 +140,12 @@ def compare(
         metrics=[row for row in rows if any(value is not None for value in row.values)],
         notes=_notes(runs, inputs),
     )
+
+
+def check_number(runs: int) -> None:
+    """Raise CompareError for other than two to six runs."""
+    if not RUNS_MIN <= runs <= RUNS_MAX:
+        raise CompareError(f"{runs} runs cannot be compared: take {RUNS_MIN} to {RUNS_MAX}")
 
 
 def metric_row(name: str, values: Sequence[Any], baseline: int) -> MetricRow:

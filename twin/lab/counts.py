@@ -275,8 +275,8 @@ def _cells(name: str, line: int, row: list[str], at: list[int]) -> tuple[int, in
         ) from None
     if not (0 <= layer < MOST_LAYERS and 0 <= expert < MOST_EXPERTS):
         raise CountsError(
-            f"{name}, line {line}: layer {layer}, expert {expert} must be from 0 and below "
-            f"{MOST_LAYERS} layers, {MOST_EXPERTS} experts"
+            f"{name}, line {line}: layer {str(layer)[:20]}, expert {str(expert)[:20]} must be from "
+            f"0 and below {MOST_LAYERS} layers, {MOST_EXPERTS} experts"
         )
     if not 0.0 <= count <= MOST_COUNT:
         raise CountsError(f"{name}, line {line}: the count {count:g} must be 0 or more")

@@ -213,6 +213,7 @@ def serve(store: Store, owner: Owner, engine: Engine, parent: Parent, idle_s: fl
         warm_up(engine)
     last_s = time.monotonic()
     while not parent.gone and time.monotonic() - last_s < idle_s:
+        row = None
         try:
             row = store.runs.claim(owner)
             if row is not None:
@@ -221,10 +222,10 @@ def serve(store: Store, owner: Owner, engine: Engine, parent: Parent, idle_s: fl
             log.info("run %s was stopped on request", row.id if row else "")
         except Exception as error:
             log.error("%s", error)
-            row = None
         if row is None:
             parent.wait(POLL_S)
             continue
+        # However it ended: the next may begin at once, in a process that is not too large.
         last_s = time.monotonic()
         if peak_bytes() > PEAK_BYTES_MAX:
             return

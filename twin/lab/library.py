@@ -52,6 +52,12 @@ def load_facts(folder: Path = DATA) -> Facts:
     return _facts_of(folder, os.environ.get(CALIBRATION_VARIABLE, ""))
 
 
+def facts_environment() -> dict[str, str]:
+    """Environment variables with which a process in another folder reads these same facts."""
+    named = os.environ.get(CALIBRATION_VARIABLE, "")
+    return {CALIBRATION_VARIABLE: str(Path(named).resolve())} if named else {}
+
+
 @lru_cache(maxsize=4)
 def _facts_of(folder: Path, calibration: str) -> Facts:
     tables: dict[str, Any] = {}

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from twin.facts import Facts
 from twin.lab.job import ENGINE, Watch, execute, load_engine, uses_counts, uses_trace
-from twin.lab.library import ROOT, load_facts
+from twin.lab.library import ROOT, facts_environment, load_facts
 from twin.lab.store import Owner, Store, StoreError
 from twin.lab.store.runs import Result
 from twin.spec import Scenario, scenario_digest
@@ -213,6 +213,10 @@ class Runner:
             except (StoreError, OSError) as error:
                 log.warning("the runner could not look after its runs: %s", error)
                 busy = False
+            except Exception:
+                # Without this thread no run would begin, end or stop any more, and nobody be told.
+                log.exception("the runner could not look after its runs")
+                busy = False
             self._wake.wait(BUSY_TICK_S if busy else QUIET_TICK_S)
             self._wake.clear()
 
@@ -271,7 +275,8 @@ class Runner:
         return subprocess.Popen(
             command,
             cwd=ROOT,
-            env={**os.environ, **ONE_THREAD, **self._store.environment},
+            # Its folder is another one, so what names files names them in full.
+            env={**os.environ, **ONE_THREAD, **facts_environment(), **self._store.environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             start_new_session=True,  # a Ctrl-C meant for the server does not tear a run

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
+from twin.lab.compare import RUNS_MAX, RUNS_MIN
 from twin.lab.library import SCENARIO_BYTES_MAX, scenario_from_canonical
 from twin.spec import Scenario, SpecError, canonical
 
@@ -26,7 +27,7 @@ RUN, RUNS, BASELINE = "run", "runs", "baseline"  # names of query parameters
 SCENARIO, PORTABLE = "scenario", "s"
 RUN_PAGE, COMPARE_PAGE = "run", "compare"
 LINK_CHARS_MAX = 8000  # of a scenario inside a link
-COMPARED_MIN, COMPARED_MAX = 2, 6
+COMPARED_MIN, COMPARED_MAX = RUNS_MIN, RUNS_MAX
 
 RUN_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{21,63}")
 DIGEST = re.compile(r"[0-9a-f]{64}")

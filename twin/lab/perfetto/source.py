@@ -14,7 +14,7 @@ from twin.lab.perfetto.streams import StreamPlan, stream_plans
 from twin.spec import Scenario, SpecError, with_overrides
 
 if TYPE_CHECKING:
-    from twin.lab.answer import Watch
+    from twin.lab.job import Watch
     from twin.lab.store import Store
 
 TABLES = ("requests", "windows", "operators", "ranks", "events", "instances")

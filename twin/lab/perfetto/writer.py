@@ -11,7 +11,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -157,21 +157,29 @@ def _check_occupied(run: Traced, begin_s: float, end_s: float) -> None:
 
 @contextmanager
 def _opened(to: Path | Sink) -> Iterator[Sink]:
-    """The file to write to; a failure leaves no half a trace behind."""
+    """What to write to; a file gets its name when it is whole, and a failure leaves no part."""
     if not isinstance(to, Path):
         yield to
         return
+    to = to.resolve()  # a link goes on pointing at the file
+    # A pipe or a terminal has its name already, and keeps it.
+    whole = to if to.exists() and not to.is_file() else to.with_name(f".{to.name}.part")
     try:
-        raw = to.open("wb")
+        with whole.open("wb") as raw:
+            if to.suffix == ".gz":
+                # Without a time and a name in it the same run gives the same bytes.
+                with gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed:
+                    yield packed
+            else:
+                yield raw
+        if whole != to:
+            whole.replace(to)
     except OSError as error:
         raise TraceError(f"{to} cannot be written: {error.strerror}") from None
-    with raw:
-        if to.suffix == ".gz":
-            # Without a time and a name in it the same run gives the same bytes.
-            with gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed:
-                yield packed
-        else:
-            yield raw
+    finally:
+        if whole != to:
+            with suppress(OSError):
+                whole.unlink(missing_ok=True)
 
 
 @dataclass(slots=True)

@@ -15,7 +15,8 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,21 +51,19 @@ class Artefacts:
 
     def put(self, frame: pl.DataFrame) -> Artefact:
         """Store a table (zstd Parquet); storing it again costs no space. Raises StoreError."""
-        self.folder.mkdir(parents=True, exist_ok=True)
         draft = self.folder / (UNFINISHED + secrets.token_hex(8))
         try:
+            self.folder.mkdir(parents=True, exist_ok=True)
             frame.write_parquet(draft, compression="zstd")
             sha256, size = _hash_file(draft)
             final = self.path(sha256)
-            if final.exists():
-                os.utime(final)  # young again: no sweep takes it before our row names it
-                if _hash_file(final)[0] == sha256:
-                    return Artefact(sha256, size, frame.height)
-            _publish(draft, final)
+            if not _renewed(final, sha256):
+                _publish(draft, final)
         except OSError as error:
             raise StoreError(self._explain(error)) from error
         finally:
-            draft.unlink(missing_ok=True)
+            with suppress(OSError):  # the sweep takes what cannot be deleted now
+                draft.unlink(missing_ok=True)
         return Artefact(sha256, size, frame.height)
 
     def read(self, sha256: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
@@ -74,6 +73,8 @@ class Artefacts:
             data = path.read_bytes()
         except FileNotFoundError:
             raise StoreError(f"the file {path} is gone: restore it from a backup") from None
+        except OSError as error:
+            raise StoreError(f"the file {path} cannot be read: {error.strerror}") from None
         if hashlib.sha256(data).hexdigest() != sha256:
             raise StoreError(
                 f"the file {path} is damaged (its SHA-256 is not its name): restore it from a "
@@ -81,22 +82,14 @@ class Artefacts:
             )
         return pl.read_parquet(io.BytesIO(data), columns=list(columns) if columns else None)
 
-    def sweep(
-        self, known: Callable[[list[str]], set[str]], older_than_s: float = SWEEP_AGE_S
-    ) -> int:
-        """Delete files that no row names and that are old enough; returns how many went.
+    def old(self, older_than_s: float = SWEEP_AGE_S) -> list[Path]:
+        """Files that a sweep may take when no row names them: a long look at a large folder."""
+        files = [*self.folder.glob(f"*/*{SUFFIX}"), *self.folder.glob(UNFINISHED + "*")]
+        return [path for path in files if _older(path, older_than_s)]
 
-        `known` tells which of some names a row mentions.
-        """
-        if not self.folder.is_dir():
-            return 0
-        limit = time.time() - older_than_s
-        old = [path for path in self.folder.glob(f"*/*{SUFFIX}") if path.stat().st_mtime < limit]
-        kept = known([path.stem for path in old])
-        gone = [path for path in old if path.stem not in kept]
-        gone += [
-            path for path in self.folder.glob(UNFINISHED + "*") if path.stat().st_mtime < limit
-        ]
+    def drop(self, files: Sequence[Path], named: Collection[str], older_than_s: float) -> int:
+        """Delete files that no row names (by SHA-256) and that are still old; returns how many."""
+        gone = [p for p in files if p.stem not in named and _older(p, older_than_s)]
         for path in gone:
             path.unlink(missing_ok=True)
         return len(gone)
@@ -117,6 +110,23 @@ class Artefacts:
         if error.errno == errno.ENOSPC or "No space left" in str(error):
             return f"the disk of {self.folder} is full: free some space and try again"
         return f"{self.folder} cannot be written: {error.strerror or error}"
+
+
+def _older(path: Path, age_s: float) -> bool:
+    """Whether a file is that old; one that vanished meanwhile is not."""
+    try:
+        return path.stat().st_mtime < time.time() - age_s
+    except FileNotFoundError:
+        return False
+
+
+def _renewed(path: Path, sha256: str) -> bool:
+    """Whether a sound file is there already; it is young again, so no sweep takes it now."""
+    try:
+        os.utime(path)
+        return _hash_file(path)[0] == sha256
+    except OSError:  # not there, taken by a sweep just now, or another user's: write it anew
+        return False
 
 
 def _hash_file(path: Path) -> tuple[str, int]:

@@ -75,13 +75,14 @@ class Store:
             .union_all(select(m.traces.c.requests_sha256), select(m.traces.c.segments_sha256))
             .scalar_subquery()
         )
+        files = self.artefacts.old(older_than_s)  # before the lock: nobody waits for a slow disk
         with self._database.write() as connection:
             connection.execute(
                 delete(m.artefacts).where(a.created_s < limit, a.sha256.not_in(used))
             )
             # Files go while the write lock is held, so that no row naming one comes in between.
-            every = set(connection.execute(select(a.sha256)).scalars())
-            return self.artefacts.sweep(every.intersection, older_than_s)
+            named = set(connection.execute(select(a.sha256)).scalars())
+            return self.artefacts.drop(files, named, older_than_s)
 
     def damage(self) -> list[str]:
         """Everything that is wrong with the stored bytes: database, files, results."""

@@ -34,13 +34,13 @@ class Owner:
         return Owner(name or secrets.token_urlsafe(12), this_host(), pid, _started(pid) or "")
 
     def lives(self, silent_s: float) -> bool:
-        """Whether the process still runs, given how long its last heartbeat is past (s)."""
+        """Whether the process still runs, given for how long (s) no heartbeat of it was seen."""
         if self.host != this_host():
             return silent_s < SILENT_S
         if self.pid == os.getpid():
             return True
         started = _started(self.pid)
-        return started is not None and started == self.started and silent_s < STUCK_S
+        return started in ("", self.started) and silent_s < STUCK_S
 
 
 @lru_cache(maxsize=1)
@@ -57,12 +57,10 @@ def this_host() -> str:
 
 def _started(pid: int) -> str | None:
     """Start time of a process in clock ticks ('' where unknown), None when it is gone."""
-    if not PROC.joinpath("self/stat").exists():
-        return _started_without_proc(pid)
     try:
         text = PROC.joinpath(str(pid), "stat").read_text("utf-8", "replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return None
+    except OSError:  # gone, or hidden: processes of other users may be (mount option hidepid)
+        return _started_without_proc(pid)
     state, *rest = text.rpartition(")")[2].split()  # the name before it may hold anything
     return None if state in "ZX" else rest[18]
 

@@ -17,8 +17,8 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from twin.facts import Facts
 from twin.lab.store import models as m
-from twin.lab.store.artefacts import Artefact
-from twin.lab.store.engines import json_text
+from twin.lab.store.artefacts import Artefact, Artefacts
+from twin.lab.store.engines import Database, json_text
 from twin.lab.store.errors import StoreError, UnknownId
 from twin.lab.store.models import CANCELLED, DONE, FAILED, INTERRUPTED, QUEUED, RUNNING
 from twin.lab.store.owner import Owner
@@ -69,6 +69,11 @@ class Result(Protocol):
 
 class Runs(RunRows):
     """Make, claim, advance, finish, share and delete runs, and all that RunRows can."""
+
+    def __init__(self, database: Database, artefacts: Artefacts):
+        super().__init__(database, artefacts)
+        # Of running runs: the last heartbeat, and when it was first seen here (monotonic s).
+        self._heard: dict[str, tuple[float | None, float]] = {}
 
     # Making a run.
 
@@ -209,18 +214,26 @@ class Runs(RunRows):
     def recover(self, alive: Callable[[Owner, float], bool] = Owner.lives) -> list[str]:
         """Mark running rows of dead processes interrupted; returns their ids.
 
-        `alive` gets an owner and the age of its last heartbeat (s). A heartbeat that comes in
-        between saves its run.
+        `alive` gets an owner and for how long (s) this process has seen no new heartbeat of it. A
+        heartbeat that comes in between saves its run.
         """
-        c, now = m.runs.c, time.time()
+        c = m.runs.c
         with self._database.read() as connection:
             rows = connection.execute(
                 select(c.id, c.cancel_s, c.beat_s, *OWNER).where(c.state == RUNNING)
             ).all()
+        # Not the heartbeat's own time: clocks of two machines differ, and a machine that slept
+        # wakes to old heartbeats of processes that are well.
+        now = time.monotonic()
+        last = {row.id: (row.beat_s, now) for row in rows}
+        for run, seen in self._heard.items():
+            if run in last and last[run][0] == seen[0]:
+                last[run] = seen
+        self._heard = last
         ended = []
         for row in rows:
             owner = Owner(row.owner, row.owner_host, row.owner_pid, row.owner_started)
-            if alive(owner, max(0.0, now - (row.beat_s or 0.0))):
+            if alive(owner, now - last[row.id][1]):
                 continue
             state = INTERRUPTED if row.cancel_s is None else CANCELLED
             silent = (c.id == row.id) & (c.owner == row.owner) & (c.beat_s == row.beat_s)

@@ -1,0 +1,209 @@
+"""What only shows elsewhere: another machine's clock, another user, another folder, a slow disk."""
+
+import os
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import polars as pl
+import pytest
+
+from twin.lab import answer, job
+from twin.lab.compare import CompareError
+from twin.lab.job import load_engine
+from twin.lab.library import CALIBRATION_VARIABLE, DATA
+from twin.lab.perfetto import TraceError
+from twin.lab.perfetto.writer import _opened
+from twin.lab.runner import Runner, add_run
+from twin.lab.store import Owner, StoreError
+from twin.lab.store import owner as owners
+from twin.lab.store import runs as run_module
+from twin.spec import Scenario, SpecError
+
+ENGINE = "tests.lab.fake_engine"
+FAR = Owner("far", "another machine", 1, "0")
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The clocks of the module that judges silence: wall time, and time since a moment."""
+    now = SimpleNamespace(wall=time.time(), monotonic=0.0)
+    fake = SimpleNamespace(time=lambda: now.wall, monotonic=lambda: now.monotonic)
+    monkeypatch.setattr(run_module, "time", fake)
+    return now
+
+
+@pytest.mark.parametrize("ahead_s", [-3600.0, 3600.0])
+def test_a_run_of_a_machine_whose_clock_is_off_goes_on_while_it_says_so(
+    store, add_run, clock, ahead_s
+):
+    run = add_run(owner=FAR)
+    clock.wall += ahead_s
+    for _ in range(10):
+        assert store.runs.recover() == []
+        clock.monotonic += 20.0
+        clock.wall += 20.0
+        assert store.runs.beat(run, FAR) == "go"
+    assert store.runs.recover() == []
+    clock.monotonic += 29.0
+    assert store.runs.recover() == []
+    clock.monotonic += 2.0
+    assert store.runs.recover() == [run]
+
+
+def test_a_machine_that_slept_wakes_to_its_own_runs(store, add_run, clock):
+    run = add_run(owner=Owner.here("me"))
+    assert store.runs.recover() == []
+    clock.wall += 9 * 3600.0  # the clock that judges stood still meanwhile
+    assert store.runs.recover() == []
+    assert store.runs.get(run).state == "running"
+
+
+def test_a_process_that_is_hidden_lives(monkeypatch, tmp_path):
+    """With hidepid another user's process is not in /proc, and still it runs."""
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "stat").write_text("")
+    monkeypatch.setattr(owners, "PROC", tmp_path)
+    hidden = Owner("other server", owners.this_host(), os.getppid(), "123")
+    assert hidden.lives(silent_s=5)
+    assert not Owner("gone", owners.this_host(), 2**22 + 1, "123").lives(silent_s=5)
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(store):
+    store.artefacts.folder.write_text("a file where the folder should be")
+    with pytest.raises(StoreError, match="artifacts cannot be written"):
+        store.artefacts.put(pl.DataFrame({"a": [1]}))
+
+
+def test_an_artefact_that_cannot_be_read_is_one_sentence(store):
+    stored = store.artefacts.put(pl.DataFrame({"a": [1]}))
+    path = store.artefacts.path(stored.sha256)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(StoreError, match="cannot be read: Is a directory"):
+        store.artefacts.read(stored.sha256)
+
+
+def test_a_file_that_a_sweep_takes_at_this_moment_is_written_anew(store, monkeypatch):
+    frame = pl.DataFrame({"a": [1]})
+    stored = store.artefacts.put(frame)
+    touch = os.utime
+
+    def swept(path, *more, **named):
+        Path(path).unlink()
+        touch(path, *more, **named)
+
+    monkeypatch.setattr(os, "utime", swept)
+    assert store.artefacts.put(frame) == stored
+    assert store.artefacts.read(stored.sha256).equals(frame)
+
+
+def test_a_sweep_passes_over_files_that_vanish_and_those_used_again(store):
+    frames = [pl.DataFrame({"a": [n]}) for n in range(3)]
+    stored = [store.artefacts.put(frame) for frame in frames]
+    for one in stored:
+        os.utime(store.artefacts.path(one.sha256), (0, 0))
+    old = store.artefacts.old()
+    assert len(old) == 3
+    store.artefacts.path(stored[0].sha256).unlink()
+    store.artefacts.put(frames[1])  # a run that names it is about to be stored
+    assert store.artefacts.drop(old, set(), 3600.0) == 1
+    assert store.artefacts.read(stored[1].sha256).equals(frames[1])
+
+
+def test_a_sweep_looks_at_the_disk_before_it_keeps_others_from_writing(store, monkeypatch):
+    def slow(*_):
+        store.scenarios.save(Scenario())  # would wait for the lock, and in vain
+        return []
+
+    monkeypatch.setattr(store.artefacts, "old", slow)
+    assert store.sweep() == 0
+
+
+# Processes of the background.
+
+
+def test_a_job_reads_the_calibration_that_its_server_reads(store, monkeypatch, tmp_path):
+    """Its folder is the project's, so a relative name would be another file."""
+    monkeypatch.chdir(tmp_path)
+    Path("mine.toml").write_text((DATA / "calibration.toml").read_text("utf-8"), "utf-8")
+    monkeypatch.setenv(CALIBRATION_VARIABLE, "mine.toml")
+    started = {}
+
+    def start(command, **how):
+        started.update(how)
+        raise OSError("no more processes")
+
+    monkeypatch.setattr("subprocess.Popen", start)
+    with pytest.raises(OSError, match="no more processes"):
+        Runner(store, engine=ENGINE)._start_process("one", 1.0)
+    named = Path(started["env"][CALIBRATION_VARIABLE])
+    assert named.is_absolute()
+    assert named.samefile(tmp_path / "mine.toml")
+
+
+def test_the_watch_goes_on_after_whatever_it_met(store, monkeypatch):
+    runner = Runner(store, processes=1, engine=ENGINE)
+    looks = []
+
+    def look():
+        looks.append(1)
+        if len(looks) == 1:
+            raise KeyError("what nobody foresaw")
+        runner._closed = True
+        return False
+
+    monkeypatch.setattr(runner, "_tick", look)
+    monkeypatch.setattr("twin.lab.runner.QUIET_TICK_S", 0.01)
+    runner._watch()
+    assert len(looks) == 2
+
+
+def test_after_a_run_that_failed_the_next_begins_at_once_and_size_is_looked_at(store, monkeypatch):
+    for question in ("impossible", "impossible", ""):
+        add_run(store, Scenario(question=question, horizon_s=31.0), engine=ENGINE)
+    waited = []
+    parent = SimpleNamespace(gone=False, wait=waited.append)
+    monkeypatch.setattr(job, "peak_bytes", lambda: 3e9 if store.runs.waiting() == 0 else 0)
+    job.serve(store, Owner.here("job"), load_engine(ENGINE), parent, idle_s=60.0)
+    assert [row.state for row in store.runs.search().rows] == ["done", "failed", "failed"]
+    assert waited == []
+    add_run(store, Scenario(question="impossible", seed=2), engine=ENGINE)
+    job.serve(store, Owner.here("job"), load_engine(ENGINE), parent, idle_s=60.0)
+    assert waited == []
+
+
+# Asking for what cannot be, before anything is run.
+
+
+@pytest.mark.parametrize(
+    ("names", "error", "said"),
+    [
+        (["quickstart"], CompareError, "1 runs cannot be compared: take 2 to 6"),
+        (["quickstart"] * 7, CompareError, "7 runs cannot be compared: take 2 to 6"),
+        (["quickstart", "nothing"], SpecError, "nothing is neither"),
+    ],
+)
+def test_a_comparison_that_cannot_be_is_refused_before_it_is_run(
+    store, monkeypatch, names, error, said
+):
+    monkeypatch.setenv("TWIN_DB_URL", str(store._database.url))
+    monkeypatch.setattr("twin.lab.runner.run_now", lambda *a, **k: pytest.fail("it was run"))
+    with pytest.raises(error, match=said):
+        answer.compared(names, lambda name: lambda fraction, live: None)
+
+
+def test_half_a_trace_file_is_no_file(tmp_path):
+    path = tmp_path / "run.json.gz"
+    path.write_text("an earlier one")
+    with pytest.raises(TraceError, match=r"run\.json\.gz cannot be written: No space"), \
+            _opened(path) as file:  # fmt: skip
+        file.write(b"x" * 100_000)
+        raise OSError(28, "No space left on device")
+    assert path.read_text() == "an earlier one"
+    with _opened(path) as file:
+        file.write(b"x")
+    assert [one.name for one in tmp_path.iterdir()] == ["run.json.gz"]
+    with pytest.raises(TraceError, match="cannot be written: Not a directory"), \
+            _opened(path / "deeper.json"):  # fmt: skip
+        pytest.fail("opened")

@@ -61,6 +61,9 @@ def test_the_same_question_gives_the_same_bytes_kept_or_not(twin):
         (["compare", "quickstart", "nothing-like-it"], "nothing-like-it"),
         (["predict", "quickstart", "--set", "horizon_s=nan"], "horizon_s"),
         (["import-model", "nowhere/config.json"], "config.json cannot be read"),
+        (["bench", "--only", "nothing"], "nothing: no benchmark is called so"),
+        (["bench", "--trace", "absent.jsonl"], "absent.jsonl is not a file"),
+        (["compare", "quickstart"], "take 2 to 6"),
         (["calibrate", "--points", "README.md"], "README.md, line 1: no column is called quantity"),
     ],
 )
@@ -75,6 +78,27 @@ def test_a_question_at_fault_is_one_sentence_and_status_two(twin, words, said):
 
 def test_presets_are_listed(twin):
     assert "quickstart" in json.loads(twin("presets", "--json").stdout)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
+@pytest.mark.parametrize("words", [["presets"], ["presets", "--json"]], ids=["table", "json"])
+def test_an_answer_that_cannot_be_written_is_one_sentence(words):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "twin", *words],
+            check=False, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.strip() == "the answer cannot be written: No space left on device"
+
+
+@pytest.mark.parametrize("words", ["presets", "presets --json"])
+def test_without_a_standard_output_nothing_breaks(words):
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$0" -m twin {words} >&-', sys.executable],
+        check=False, cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_conversation_hour_hits_no_more_than_an_lru_in_trace_order(twin, traces):

@@ -17,7 +17,7 @@ import typer
 from rich.markup import escape
 
 from twin.metrics.measures import seconds, shown
-from twin.terminal import err, out, print_json, print_rows, progress
+from twin.terminal import bytes_out, err, out, print_json, print_rows, progress
 
 if TYPE_CHECKING:
     from twin.lab.compare import MetricRow
@@ -184,7 +184,7 @@ def trace_run(
 
     with progress(run) as watch:
         found = traced(run, settings or [], watch)
-    target = to if to is not None else sys.stdout.buffer
+    target = to if to is not None else bytes_out()
     written = write_trace(found, target, begin_s, end_s, most_events, found.streams())
     err.print(escape(written.sentence))
     if to is not None:
@@ -238,7 +238,7 @@ def import_model(
     elif path:
         out.print(escape(f"{path.name} is written: ask for it as deployment.model={found.name}"))
     else:
-        sys.stdout.write(found.toml)
+        out.file.write(found.toml)
 
 
 @app.command()
@@ -317,8 +317,13 @@ def bench(
 ) -> None:
     """Measure speed and memory, each benchmark in a process of its own."""
     from twin.lab.bench import benchmarks, measure
+    from twin.spec import SpecError
 
-    chosen = [b for b in benchmarks(trace) if only in b.name]
+    every = benchmarks(trace)
+    chosen = [b for b in every if only in b.name]
+    if not chosen:
+        names = ", ".join(b.name for b in every)
+        raise SpecError(f"--only {only}: no benchmark is called so: name a part of one of {names}")
     results = []
     for measured in measure(chosen, lambda b: err.print(f"{b.name}: {b.shows}", style="dim")):
         results.append(measured)
@@ -383,6 +388,12 @@ def main() -> None:
         if not type(error).__module__.startswith("twin."):
             raise
         err.print(escape(str(error)), style="red", soft_wrap=True)
+        sys.exit(2)
+    except OSError as error:
+        # Files that people name are refused by the rooms; without a name it is a stream.
+        if error.filename is not None:
+            raise
+        err.print(f"the answer cannot be written: {error.strerror}", style="red", soft_wrap=True)
         sys.exit(2)
 
 

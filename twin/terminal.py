@@ -9,7 +9,8 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from io import BytesIO
+from typing import Any, BinaryIO
 
 from rich.console import Console
 from rich.markup import escape
@@ -17,7 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 # A pipe has no width of its own; 80 columns would cut names and figures in two.
-out = Console(width=None if sys.stdout.isatty() else 120)
+out = Console(width=None if sys.stdout and sys.stdout.isatty() else 120)
 err = Console(stderr=True)
 
 
@@ -37,7 +38,12 @@ def progress(name: str) -> Iterator[Callable[[float, Mapping[str, Any]], None]]:
 
 def print_json(value: object) -> None:
     """Exactly one JSON object on standard output; NaN has no place in it."""
-    sys.stdout.write(json.dumps(value, allow_nan=False) + "\n")
+    out.file.write(json.dumps(value, allow_nan=False) + "\n")
+
+
+def bytes_out() -> BinaryIO:
+    """Standard output for bytes; a process may have been started without one."""
+    return sys.stdout.buffer if sys.stdout else BytesIO()
 
 
 def print_rows(title: str, heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:

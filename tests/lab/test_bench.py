@@ -1,4 +1,7 @@
+import pytest
+
 from twin.lab import bench
+from twin.lab.traces import TraceError
 from twin.spec import npus_used
 
 
@@ -15,8 +18,14 @@ def test_a_wider_machine_gets_as_much_more_of_everything():
     assert four.workload.rate_req_per_s == 4 * one.workload.rate_req_per_s
 
 
-def test_without_the_trace_its_statistics_stand_in(tmp_path):
-    found = {b.name: b for b in bench.benchmarks(tmp_path / "absent.jsonl")}
+def test_a_trace_that_was_named_and_is_not_there_is_no_other_benchmark(tmp_path):
+    with pytest.raises(TraceError, match=r"absent\.jsonl is not a file"):
+        bench.benchmarks(tmp_path / "absent.jsonl")
+
+
+def test_without_the_trace_its_statistics_stand_in(tmp_path, monkeypatch):
+    monkeypatch.setattr(bench, "MOONCAKE", tmp_path / "absent.jsonl")
+    found = {b.name: b for b in bench.benchmarks()}
     hour = found["conversation-hour-32"]
     assert hour.trace is None
     assert hour.scenario.workload.lengths == "mooncake-conversation"

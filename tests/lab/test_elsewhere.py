@@ -8,14 +8,15 @@ from types import SimpleNamespace
 import polars as pl
 import pytest
 
+from tests.lab import fake_engine
 from twin.lab import answer, job
 from twin.lab.compare import CompareError
 from twin.lab.job import load_engine
-from twin.lab.library import CALIBRATION_VARIABLE, DATA
+from twin.lab.library import CALIBRATION_VARIABLE, DATA, load_facts
 from twin.lab.perfetto import TraceError
 from twin.lab.perfetto.writer import _opened
 from twin.lab.runner import Runner, add_run
-from twin.lab.store import Owner, StoreError
+from twin.lab.store import Owner, StoreError, open_store
 from twin.lab.store import owner as owners
 from twin.lab.store import runs as run_module
 from twin.spec import Scenario, SpecError
@@ -120,6 +121,33 @@ def test_a_sweep_looks_at_the_disk_before_it_keeps_others_from_writing(store, mo
     assert store.sweep() == 0
 
 
+def test_a_database_never_sweeps_the_results_of_another(tmp_path):
+    frame, kept = pl.DataFrame({"a": [1]}), []
+    for name in ("twin.db", "other.db", "third.db"):
+        one = open_store(f"sqlite:///{tmp_path / name}")
+        run = one.runs.add(
+            one.scenarios.save(Scenario()), load_facts(), "fake-1", 1, owner=Owner.here("me")
+        )
+        assert one.runs.finish(run, Owner.here("me"), fake_engine.answer(Scenario()), 1.0)
+        one.artefacts.put(frame)
+        kept.append((one, run))
+    for one, _ in kept:
+        assert one.sweep(older_than_s=-1) == 1  # its own orphan, and no more
+    for one, run in kept:
+        again = open_store(one.environment["TWIN_DB_URL"])
+        assert again.artefacts.folder == one.artefacts.folder
+        assert again.runs.table(run, "requests").height == 100
+
+
+def test_a_database_from_before_keeps_the_folder_that_it_knows(tmp_path):
+    old = open_store(f"sqlite:///{tmp_path / 'old.db'}")
+    old.close()
+    old.artefacts.folder.rmdir()
+    (tmp_path / "artifacts").mkdir()
+    again = open_store(f"sqlite:///{tmp_path / 'old.db'}")
+    assert again.artefacts.folder == tmp_path / "artifacts"
+
+
 # Processes of the background.
 
 
@@ -171,6 +199,13 @@ def test_after_a_run_that_failed_the_next_begins_at_once_and_size_is_looked_at(s
     add_run(store, Scenario(question="impossible", seed=2), engine=ENGINE)
     job.serve(store, Owner.here("job"), load_engine(ENGINE), parent, idle_s=60.0)
     assert waited == []
+
+
+def test_a_folder_nobody_may_write_in_is_said_before_a_run(store, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)
+    with pytest.raises(StoreError, match="cannot be written: give this user the right"):
+        add_run(store, Scenario(), engine=ENGINE)
+    assert store.runs.search().total == 0
 
 
 # Asking for what cannot be, before anything is run.

@@ -21,7 +21,7 @@ class BusyServer:
     """A server process that can be killed and started again; all share one diary."""
 
     def __init__(self, store, folder: Path):
-        self.url = str(store._database.url)
+        self.url = store._database.url.render_as_string(hide_password=False)
         self.diary = folder / "diary"
         self.diary.touch()
         self.started = 0

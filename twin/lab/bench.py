@@ -17,6 +17,7 @@ from typing import Any
 
 from twin.lab.library import ROOT
 from twin.lab.memory import peak_bytes
+from twin.lab.traces.source import TraceError
 from twin.spec import Scenario, parse_scenario, with_overrides
 
 # Real traces are not part of the project; they are looked for beside it.
@@ -75,7 +76,12 @@ class Measured:
 
 
 def benchmarks(trace: Path | None = None) -> list[Benchmark]:
-    """Every benchmark; `trace` replaces the Mooncake conversation hour looked for by default."""
+    """Every benchmark; `trace` replaces the Mooncake conversation hour looked for by default.
+
+    Raises TraceError for a trace that is not there.
+    """
+    if trace is not None and not trace.exists():
+        raise TraceError(f"{trace} is not a file or a folder")
     full = parse_scenario(FULL_LOAD)
     found = [
         Benchmark("full-load-hour", "The full-load hour on 384 NPUs.", full),

@@ -95,10 +95,12 @@ class Artefacts:
         return len(gone)
 
     def require_space(self, free_bytes: float = FREE_BYTES_MIN) -> None:
-        """Raise StoreError when the disk is nearly full: better before a run than after it."""
+        """Raise StoreError when no result could be written: better before a run than after it."""
         here = self.folder
         while not here.exists():
             here = here.parent
+        if not os.access(here, os.W_OK | os.X_OK):
+            raise StoreError(f"{here} cannot be written: give this user the right to write in it")
         free = shutil.disk_usage(here).free
         if free < free_bytes:
             raise StoreError(

@@ -2,8 +2,8 @@
 
 The library defaults silently lose updates on SQLite (measured: 373 of 480 read-modify-writes), so
 there are two engines: the writer begins with BEGIN IMMEDIATE and so takes its lock before it
-reads, the reader begins with BEGIN and never waits behind a writer. Every difference between
-SQLite and PostgreSQL is in this file and in `guards`.
+reads, the reader begins with BEGIN and never waits behind a writer. On PostgreSQL an advisory lock
+does the same. Every difference between the two is in this file and in `guards`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Database:
     def write(self, *, durable: bool = False) -> Iterator[Connection]:
         """A transaction that writes; `durable` waits until the disk itself has it.
 
-        Keep it short: on SQLite no one else writes meanwhile. Raises StoreError.
+        Keep it short: no one else writes meanwhile. Raises StoreError.
         """
         with self._sentences(), self.writer.connect() as connection:
             connection.execution_options(durable=durable)
@@ -86,11 +86,15 @@ class Database:
             return said
         for sign, sentence in {
             "is locked": f"{where} was busy for {BUSY_TIMEOUT_S} s: try again in a moment",
+            "lock timeout": f"{where} was busy for {BUSY_TIMEOUT_S} s: try again in a moment",
+            "read-only": f"{where} cannot be written by one who only reads",
             "is full": f"the disk of {where} is full: free some space and try again",
             "not a database": f"{where} is not a database: move it away or restore a backup",
             "malformed": f"{where} is damaged: restore a backup of it",
-            "readonly": f"{where} cannot be written: give this user the right to write it",
-            "unable to open": f"{where} cannot be opened: does its folder exist?",
+            "readonly": f"{where} cannot be written: give this user the right to write it and in "
+            "its folder",
+            "unable to open": f"{where} cannot be opened: give this user the right to read and "
+            "write it and in its folder",
         }.items():
             if sign in said:
                 return sentence
@@ -107,20 +111,38 @@ def open_database(url: str) -> Database:
             "postgresql://user@host/name"
         ) from None
     kind = parsed.get_backend_name()
-    if kind == "sqlite":
+    if parsed.drivername in ("sqlite", "sqlite+pysqlite"):
+        if parsed.query:
+            raise StoreError(
+                "TWIN_DB_URL takes no options behind a file: write sqlite:////path/twin.db"
+            )
         return _open_sqlite(parsed)
     if kind == "postgresql":
         return _open_postgresql(parsed)
-    raise StoreError(f"TWIN_DB_URL names {kind}: the twin stores in SQLite or PostgreSQL")
+    raise StoreError(
+        f"TWIN_DB_URL names {parsed.drivername}: the twin stores in SQLite or PostgreSQL"
+    )
 
 
 def _open_postgresql(url: URL) -> Database:
     options: dict[str, Any] = {"pool_pre_ping": True, "json_serializer": json_text}
     try:
         writer = create_engine(url, **options)
-    except ModuleNotFoundError as error:
-        raise StoreError(f"PostgreSQL needs its driver: pip install {error.name}") from None
-    reader = create_engine(url, **options, execution_options={"postgresql_readonly": True})
+    except ArgumentError as error:
+        raise StoreError(f"TWIN_DB_URL is not a PostgreSQL URL: {error}") from None
+    except ImportError:
+        raise StoreError(
+            'PostgreSQL needs its driver psycopg: pip install "psycopg[binary]"'
+        ) from None
+    reading = {"postgresql_readonly": True, "isolation_level": "REPEATABLE READ"}
+    reader = create_engine(url, **options, execution_options=reading)
+
+    @event.listens_for(writer, "begin")
+    def _begin(connection: Connection) -> None:
+        # One writer at a time, as on SQLite: what a writer has read stays true until it commits.
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{BUSY_TIMEOUT_S}s'")
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({APPLICATION_ID})")
+
     return Database(url, writer, reader, None)
 
 

@@ -97,6 +97,22 @@ GUARDS = (
 )
 
 
+def drop_guards(connection: Connection) -> None:
+    """Remove all guards, and such as were once made: a migration may change what they name.
+
+    PostgreSQL refuses to alter a column that a trigger names; SQLite has no triggers yet or drops
+    them with the table.
+    """
+    if connection.dialect.name == "sqlite":
+        return
+    there = connection.exec_driver_sql(
+        "SELECT t.tgname, c.relname FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid "
+        "JOIN pg_proc p ON p.oid = t.tgfoid WHERE p.proname = 'twin_refuse'"
+    ).all()
+    for name, table in there:
+        connection.exec_driver_sql(f'DROP TRIGGER "{name}" ON "{table}"')
+
+
 def make_guards(connection: Connection) -> None:
     """Create all guards, replacing earlier ones."""
     sqlite = connection.dialect.name == "sqlite"

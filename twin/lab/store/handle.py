@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from sqlalchemy import delete, select
@@ -23,6 +25,7 @@ from twin.lab.store.traces import Traces
 
 URL_VARIABLE = "TWIN_DB_URL"
 ARTEFACTS_VARIABLE = "TWIN_ARTIFACTS"
+DEFAULT_NAME = "twin.db"
 
 
 class Store:
@@ -111,14 +114,34 @@ class Store:
 def open_store(url: str | None = None, artefacts: Path | None = None) -> Store:
     """Open the store of a URL, else of TWIN_DB_URL, else `data/twin.db`; migrates it first.
 
-    Artefacts lie in `artefacts`, else TWIN_ARTIFACTS, else `artifacts` beside the SQLite file, or
-    `data/artifacts`. Raises StoreError with one sentence.
+    Artefacts lie in `artefacts`, else TWIN_ARTIFACTS, else in a folder of this database alone.
+    Raises StoreError with one sentence.
     """
-    given = url or os.environ.get(URL_VARIABLE) or f"sqlite:///{DATA / 'twin.db'}"
+    given = url or os.environ.get(URL_VARIABLE) or f"sqlite:///{DATA / DEFAULT_NAME}"
     database = open_database(given)
     named = artefacts or os.environ.get(ARTEFACTS_VARIABLE)
-    beside = database.path.parent if database.path else DATA
-    folder = Path(named).resolve() if named else beside / "artifacts"
+    folder = Path(named).resolve() if named else _own_folder(database)
     prepare_file(database, folder)
     upgrade(database)
     return Store(database, Artefacts(folder))
+
+
+def _own_folder(database: Database) -> Path:
+    """Where the artefacts of a database lie, and of no other: a sweep deletes what it cannot name.
+
+    `artifacts` beside a file called twin.db, `NAME-artifacts` beside another; of a server's
+    database a folder of data/ named by a digest of its address.
+    """
+    path = database.path
+    if path is None:
+        address = f"{database.url.host} {database.url.port} {database.url.database}"
+        return DATA / f"artifacts-{hashlib.sha256(address.encode()).hexdigest()[:12]}"
+    common = path.with_name("artifacts")
+    if path.name == DEFAULT_NAME:
+        return common
+    own = path.with_name(f"{path.name}-artifacts")
+    if not path.exists() or not path.stat().st_size:
+        with suppress(OSError):  # who may not write here is told so when the file is made
+            own.mkdir(exist_ok=True)
+    # A database of before there were folders of their own keeps the one that it knows.
+    return common if common.exists() and not own.exists() else own

@@ -21,7 +21,7 @@ from twin.lab.store.engines import (
     stamped_version,
 )
 from twin.lab.store.errors import StoreError
-from twin.lab.store.guards import make_guards
+from twin.lab.store.guards import drop_guards, make_guards
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +61,7 @@ def upgrade(database: Database, versions: Path = VERSIONS) -> None:
         _keep_backup(database, found)
     with migration_connection(database) as connection:
         if _current(connection) != known[-1]:
+            drop_guards(connection)
             _run_alembic(connection, versions)
             make_guards(connection)
             stamp(connection, len(known))

@@ -81,7 +81,7 @@ def open_source(
         label, limits = printable(name or "upload"), limits or UPLOAD
         return label, limits, _unpacked(label, _sized(label, source, limits), limits)
     path, limits = Path(source), limits or LOCAL
-    label = printable(name or path.name or path.resolve().name)
+    label = printable(name or path.name or path.resolve().name or str(path))
     try:
         if path.is_dir():
             return label, limits, _folder(path, Budget(label, limits))

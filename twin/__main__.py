@@ -316,16 +316,12 @@ def bench(
     as_json: AsJson = False,
 ) -> None:
     """Measure speed and memory, each benchmark in a process of its own."""
-    from twin.lab.bench import benchmarks, measure
-    from twin.spec import SpecError
+    from twin.lab.bench import chosen, measure
 
-    every = benchmarks(trace)
-    chosen = [b for b in every if only in b.name]
-    if not chosen:
-        names = ", ".join(b.name for b in every)
-        raise SpecError(f"--only {only}: no benchmark is called so: name a part of one of {names}")
     results = []
-    for measured in measure(chosen, lambda b: err.print(f"{b.name}: {b.shows}", style="dim")):
+    for measured in measure(
+        chosen(only, trace), lambda b: err.print(f"{b.name}: {b.shows}", style="dim")
+    ):
         results.append(measured)
         err.print(f"  {measured.requests_per_s:,.0f} requests/s in {measured.wall_s:.1f} s")
     if as_json:

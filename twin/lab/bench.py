@@ -18,7 +18,7 @@ from typing import Any
 from twin.lab.library import ROOT
 from twin.lab.memory import peak_bytes
 from twin.lab.traces.source import TraceError
-from twin.spec import Scenario, parse_scenario, with_overrides
+from twin.spec import Scenario, SpecError, parse_scenario, with_overrides
 
 # Real traces are not part of the project; they are looked for beside it.
 MOONCAKE = ROOT.parent / "shared" / "traces" / "mooncake" / "conversation_trace.jsonl.gz"
@@ -96,6 +96,16 @@ def benchmarks(trace: Path | None = None) -> list[Benchmark]:
     return found
 
 
+def chosen(part: str, trace: Path | None = None) -> list[Benchmark]:
+    """The benchmarks whose name holds a text; raises SpecError when there is none."""
+    every = benchmarks(trace)
+    found = [b for b in every if part in b.name]
+    if not found:
+        names = ", ".join(b.name for b in every)
+        raise SpecError(f"--only {part}: no benchmark is called so: name a part of one of {names}")
+    return found
+
+
 def _conversation_hour(trace: Path) -> Benchmark:
     """The Mooncake conversation hour 32 times over; without the file, its fitted statistics."""
     deployment = {"prefill": {"instances": 14}}
@@ -138,11 +148,11 @@ def _wider(full: Scenario, supernodes: int) -> Scenario:
 
 
 def measure(
-    chosen: list[Benchmark], progress: Callable[[Benchmark], None] = lambda _: None
+    benchmarks: list[Benchmark], progress: Callable[[Benchmark], None] = lambda _: None
 ) -> Iterator[Measured]:
     """Run benchmarks one after another, each in a process of its own."""
     spawn = multiprocessing.get_context("spawn")
-    for benchmark in chosen:
+    for benchmark in benchmarks:
         progress(benchmark)
         # An executor, not a pool: it says so when its process dies, a pool waits for ever.
         with ProcessPoolExecutor(1, mp_context=spawn) as process:

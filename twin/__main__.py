@@ -353,7 +353,8 @@ def _parts(value: Any) -> list[tuple[str, Any]]:
 def _against(row: MetricRow) -> list[str]:
     """One figure of every run, each but the baseline with its change."""
     cells = [shown(row.name, value) for value in row.values]
-    changes = ["" if r is None or r == 1 else f"  {100 * (r - 1):+.1f} %" for r in row.ratios]
+    told = zip(row.ratios, row.verdicts, strict=True)
+    changes = ["" if r is None or v == "same" else f"  {100 * (r - 1):+.1f} %" for r, v in told]
     return [cell + change for cell, change in zip(cells, changes, strict=True)]
 
 

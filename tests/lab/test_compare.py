@@ -14,6 +14,7 @@ from twin.lab.compare import (
     metric_row,
 )
 from twin.lab.library import presets
+from twin.metrics.measures import verdict
 from twin.spec import Scenario, with_overrides
 
 
@@ -80,6 +81,12 @@ def test_figures_are_told_against_the_baseline():
     assert row.verdicts == ("same", "better", "worse", "same", "unknown")
     assert metric_row("goodput_req_per_s", [2.0, 1.0], 1).verdicts == ("better", "same")
     assert metric_row("ub_utilisation", [0.0, 1.0], 0).ratios == (None, None)
+
+
+def test_a_figure_stands_as_the_pages_say():
+    for name, values in (("tpot_s_mean", [1.0, 1.0004]), ("goodput_req_per_s", [1e3, 999.9])):
+        assert metric_row(name, values, 0).verdicts == ("same", verdict(name, *values[::-1]))
+        assert verdict(name, *values) == "same"
 
 
 @settings(max_examples=30, derandomize=True)

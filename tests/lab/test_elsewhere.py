@@ -16,7 +16,7 @@ from twin.lab.library import CALIBRATION_VARIABLE, DATA, load_facts
 from twin.lab.perfetto import TraceError
 from twin.lab.perfetto.writer import _opened
 from twin.lab.runner import Runner, add_run
-from twin.lab.store import Owner, StoreError, open_store
+from twin.lab.store import Owner, StoreError, handle, open_store
 from twin.lab.store import owner as owners
 from twin.lab.store import runs as run_module
 from twin.spec import Scenario, SpecError
@@ -146,6 +146,19 @@ def test_a_database_from_before_keeps_the_folder_that_it_knows(tmp_path):
     (tmp_path / "artifacts").mkdir()
     again = open_store(f"sqlite:///{tmp_path / 'old.db'}")
     assert again.artefacts.folder == tmp_path / "artifacts"
+
+
+@pytest.mark.parametrize("odd", ["a b", "50%20", "what?x=1", "ü#"])
+def test_the_project_may_lie_in_any_folder(tmp_path, monkeypatch, odd):
+    folder = tmp_path / odd
+    monkeypatch.setattr(handle, "DATA", folder)
+    monkeypatch.delenv("TWIN_DB_URL", raising=False)
+    monkeypatch.delenv("TWIN_ARTIFACTS", raising=False)
+    store = open_store()
+    assert (folder / "twin.db").exists()
+    again = open_store(store.environment["TWIN_DB_URL"])
+    assert again._database.path == store._database.path
+    assert again.artefacts.folder == folder / "artifacts"
 
 
 # Processes of the background.

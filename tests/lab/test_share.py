@@ -86,9 +86,10 @@ def test_an_unknown_scenario_is_a_sentence(store, digest):
 def test_a_run_opens_as_stored_and_sharing_keeps_it(store, add_run):
     run = add_run(owner=ME)
     with pytest.raises(StoreError, match="when it has ended"):
-        share.share_run(store, run)
+        store.runs.publish(run)
     store.runs.finish(run, ME, fake_engine.answer(Scenario()), 1.0)
-    url = share.share_run(store, run, "http://localhost:8501/")
+    store.runs.publish(run)
+    url = share.run_url("http://localhost:8501/", run)
     assert url == f"http://localhost:8501/run?run={run}"
     assert share.open_run(query_of(url), store) == store.runs.get(run)
     assert store.runs.get(run).published_s is not None

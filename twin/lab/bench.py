@@ -148,11 +148,11 @@ def _wider(full: Scenario, supernodes: int) -> Scenario:
 
 
 def measure(
-    benchmarks: list[Benchmark], progress: Callable[[Benchmark], None] = lambda _: None
+    selected: list[Benchmark], progress: Callable[[Benchmark], None] = lambda _: None
 ) -> Iterator[Measured]:
     """Run benchmarks one after another, each in a process of its own."""
     spawn = multiprocessing.get_context("spawn")
-    for benchmark in benchmarks:
+    for benchmark in selected:
         progress(benchmark)
         # An executor, not a pool: it says so when its process dies, a pool waits for ever.
         with ProcessPoolExecutor(1, mp_context=spawn) as process:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from twin.metrics.measures import Better, measure
+from twin.metrics.measures import Better, measure, verdict
 from twin.spec import Scenario, field_unit
 
 RUNS_MIN, RUNS_MAX = 2, 6
@@ -153,17 +153,16 @@ def metric_row(name: str, values: Sequence[Any], baseline: int) -> MetricRow:
     numbers = [_number(value) for value in values]
     base = numbers[baseline]
     described = measure(name)
-    better = described.better
     deltas = [None if base is None or v is None else v - base for v in numbers]
     ratios = [None if not base or v is None else v / base for v in numbers]
     return MetricRow(
         name=name,
         unit="" if described.kind == "share" else described.unit,
-        better=better,
+        better=described.better,
         values=tuple(numbers),
         deltas=tuple(deltas),
         ratios=tuple(ratios),
-        verdicts=tuple(_verdict(delta, better) for delta in deltas),
+        verdicts=tuple(_verdict(name, value, base) for value in numbers),
     )
 
 
@@ -173,14 +172,11 @@ def _number(value: Any) -> float | None:
     return float(value)
 
 
-def _verdict(delta: float | None, better: Better) -> Verdict:
-    if delta is None:
+def _verdict(name: str, value: float | None, base: float | None) -> Verdict:
+    """As the pages say it; a figure without a better way is only different."""
+    if value is None or base is None:
         return "unknown"
-    if delta == 0:
-        return "same"
-    if not better:
-        return "different"
-    return "better" if (delta < 0) == (better == "lower") else "worse"
+    return verdict(name, value, base) or "different"
 
 
 def _notes(runs: Sequence[Compared], inputs: Sequence[InputRow]) -> list[str]:

@@ -77,12 +77,6 @@ def scenario_link(scenario: Scenario, page: str = "") -> str:
     return portable_url("", scenario, page)
 
 
-def share_run(store: Store, run: str, base: str = "") -> str:
-    """The address of an ended run to hand out; from now on the run stays. Raises StoreError."""
-    store.runs.publish(run)
-    return run_url(base, run)
-
-
 def share_scenario(store: Store, scenario: Scenario, base: str = "", page: str = "") -> str:
     """The short address of a scenario to hand out; it is stored, and stays from now on."""
     digest = store.scenarios.save(scenario)

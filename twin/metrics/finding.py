@@ -12,20 +12,12 @@ from typing import Any
 
 import polars as pl
 
+from twin.metrics.latency import TTFT_PARTS
 from twin.spec import Scenario, SpecError, field_info, with_overrides
 
 Summary = Mapping[str, float | int | str | None]
 Tables = Mapping[str, pl.DataFrame]
 Wish = tuple[str, str, Any]  # sentence, dotted scenario path, value
-
-# TTFT parts in the order a request meets them: (summary key, short name).
-TTFT_PARTS: tuple[tuple[str, str], ...] = (
-    ("ttft_front_end_s_mean", "front_end"),
-    ("ttft_router_s_mean", "router"),
-    ("ttft_prefill_queue_s_mean", "prefill_queue"),
-    ("ttft_prefill_s_mean", "prefill"),
-    ("ttft_kv_transfer_s_mean", "kv_transfer"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +71,7 @@ def number(summary: Summary, key: str) -> float | None:
 
 def ttft_parts(summary: Summary) -> list[tuple[str, float]]:
     """(part, mean seconds) in pipeline order, only the parts the summary holds."""
-    parts = [(name, number(summary, key)) for key, name in TTFT_PARTS]
+    parts = [(name, number(summary, f"ttft_{name}_s_mean")) for name, *_ in TTFT_PARTS]
     return [(name, value) for name, value in parts if value is not None]
 
 

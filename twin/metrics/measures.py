@@ -58,7 +58,6 @@ _TABLE: list[Measure] = [
     _part("prefill_queue", "Waiting for prefill", "In the queue of the chosen prefill instance."),
     _part("prefill", "Prefill", "From the start of the first prefill batch to the last one's end."),
     _part("kv_transfer", "KV transfer", "Moving KV blocks from prefill to decode dies."),
-    _part("first_decode", "First token", "From KV arrival to the first token."),
     Measure(
         "goodput_req_per_s", "Goodput", "rate", "req/s", "higher",
         "Requests per second that met the whole SLO; the whole machine.",
@@ -101,7 +100,6 @@ _TABLE: list[Measure] = [
     ),
     _busy("prefill_utilisation", "Prefill busy", "Share of time a prefill instance computes."),
     _busy("decode_utilisation", "Decode busy", "Share of time a decode instance computes."),
-    _busy("colocated_utilisation", "Colocated busy", "Share of time an instance computes."),
     _busy("hbm_utilisation", "HBM bandwidth used", "Bytes read over what the dies could read."),
     _busy("cube_utilisation", "Cube cores used", "FLOPs done over what the dies could do."),
     _busy("ub_utilisation", "UB plane used", "Bytes over capacity, mean of all links."),

@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from sqlalchemy import delete, select
+from sqlalchemy import URL, delete, select
 
 from twin.facts import Facts, facts_from_tables
 from twin.lab.library import DATA
@@ -117,13 +117,18 @@ def open_store(url: str | None = None, artefacts: Path | None = None) -> Store:
     Artefacts lie in `artefacts`, else TWIN_ARTIFACTS, else in a folder of this database alone.
     Raises StoreError with one sentence.
     """
-    given = url or os.environ.get(URL_VARIABLE) or f"sqlite:///{DATA / DEFAULT_NAME}"
+    given = url or os.environ.get(URL_VARIABLE) or _default_url()
     database = open_database(given)
     named = artefacts or os.environ.get(ARTEFACTS_VARIABLE)
     folder = Path(named).resolve() if named else _own_folder(database)
     prepare_file(database, folder)
     upgrade(database)
     return Store(database, Artefacts(folder))
+
+
+def _default_url() -> str:
+    """`data/twin.db`, wherever the project lies: a path may hold what a URL must escape."""
+    return URL.create("sqlite", database=str(DATA / DEFAULT_NAME)).render_as_string()
 
 
 def _own_folder(database: Database) -> Path:

@@ -12,8 +12,6 @@ from statistics import NormalDist
 
 import numpy as np
 
-from twin.serving.lengths import Quantiles
-
 LEVELS = (
     0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5,
     0.55, 0.6, 0.65, 0.7, 0.75, 0.775, 0.8, 0.825, 0.85, 0.875, 0.9, 0.9125, 0.925, 0.9375, 0.95,
@@ -36,8 +34,3 @@ def lognormal_table(median: float, sigma: float, low: int, high: int) -> list[in
     for p in LEVELS[1:-1]:
         table.append(round(min(max(median * math.exp(sigma * normal.inv_cdf(p)), low), high)))
     return [*table, high]
-
-
-def table_of(tokens: list[int]) -> Quantiles:
-    """The distribution that a table at LEVELS stands for."""
-    return Quantiles(np.array(LEVELS), np.array(tokens, np.float64))

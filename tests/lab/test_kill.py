@@ -36,12 +36,14 @@ class BusyServer:
 
     def lines(self) -> list[list[str]]:
         """Whole lines only: the last may have been torn by a kill."""
-        text = self.diary.read_text()
+        text = self.diary.read_text("utf-8")
         return [line.split() for line in text[: text.rfind("\n") + 1].splitlines()]
 
     def pids(self) -> list[int]:
         """Its processes, once another run was done since the last kill: it is in full swing."""
+        deadline = time.monotonic() + 300
         while self.process.poll() is None:
+            assert time.monotonic() < deadline, "no run was done for five minutes"
             news = self.lines()[self.seen :]
             said = [line[1:] for line in news if line[0] == "pids" and line[1:]]
             if said and any(line[0] == "ended" and line[2] == "done" for line in news):

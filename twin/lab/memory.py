@@ -15,7 +15,7 @@ def peak_bytes() -> int:
     (it counts the memory replaced by exec), and would take itself for large before its first run.
     """
     if STATUS.exists():
-        lines = STATUS.read_text().splitlines()
+        lines = STATUS.read_text("utf-8", "replace").splitlines()
         found = next((line for line in lines if line.startswith("VmHWM:")), "VmHWM: 0 kB")
         return int(found.split()[1]) * 1024
     if sys.platform == "win32":

@@ -179,6 +179,7 @@ def trace_run(
     most_events: Annotated[int, typer.Option(min=1000, help="At most so many events.")] = 200_000,
 ) -> None:
     """Write a span of a run as a trace that ui.perfetto.dev opens."""
+    from twin.lab.files import printable
     from twin.lab.perfetto import write_trace
     from twin.lab.perfetto.source import traced
 
@@ -188,7 +189,7 @@ def trace_run(
     written = write_trace(found, target, begin_s, end_s, most_events, found.streams())
     err.print(escape(written.sentence))
     if to is not None:
-        out.print(escape(f"{to} is written: open it in ui.perfetto.dev"))
+        out.print(escape(f"{printable(str(to))} is written: open it in ui.perfetto.dev"))
 
 
 @app.command("import")

@@ -94,6 +94,12 @@ def test_an_unknown_id_is_none_or_a_sentence(store):
             ask("nowhere")
 
 
+def test_a_name_that_is_no_text_is_a_sentence(store):
+    for ask in (store.runs.get, store.scenarios.get, store.runs.search):
+        with pytest.raises(StoreError, match=r"udcff.* is not text in UTF-8"):
+            ask("name\udcff")
+
+
 # What the database itself refuses.
 
 

@@ -74,6 +74,10 @@ class Database:
             if isinstance(error.orig, StoreError):  # raised by json_text on the way in
                 raise error.orig from None
             raise
+        except UnicodeEncodeError as error:
+            raise StoreError(
+                f"{ascii(error.object)[:80]} is not text in UTF-8: nothing here is called so"
+            ) from None
         except PoolTimeout as error:
             raise StoreError(
                 "the database is in use by too many at once: try again in a moment"

@@ -148,7 +148,7 @@ def test_a_database_from_before_keeps_the_folder_that_it_knows(tmp_path):
     assert again.artefacts.folder == tmp_path / "artifacts"
 
 
-@pytest.mark.parametrize("odd", ["a b", "50%20", "what?x=1", "ü#"])
+@pytest.mark.parametrize("odd", ["a b", "50%20", "what?x=1", "a#b"])
 def test_the_project_may_lie_in_any_folder(tmp_path, monkeypatch, odd):
     folder = tmp_path / odd
     monkeypatch.setattr(handle, "DATA", folder)

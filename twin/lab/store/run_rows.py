@@ -19,7 +19,7 @@ from twin.lab.store.engines import Database, json_text
 from twin.lab.store.errors import StoreError
 from twin.lab.store.models import DONE, ENDED_STATES, QUEUED, RUNNING
 from twin.lab.store.owner import Owner
-from twin.lab.store.statements import PAGE, Page, count_of, matching
+from twin.lab.store.statements import PAGE, Page, matching, page_of
 
 ANSWER = ("summary", "checks", "notes", "result_digest", "valid")  # what the seal covers
 
@@ -93,9 +93,7 @@ class RunRows:
         if scenario:
             query = query.where(c.scenario == scenario)
         with self._database.read() as connection:
-            total = count_of(connection, query)
-            page = query.order_by(c.queued_s.desc(), c.id).limit(limit).offset(offset)
-            return Page([_row(row) for row in connection.execute(page)], total)
+            return page_of(connection, query, (c.queued_s.desc(), c.id), _row, limit, offset)
 
     def find(self, scenario: str, facts_digest: str, engine_version: str) -> str | None:
         """The newest done run of a question, None when it has none."""

@@ -17,7 +17,7 @@ from twin.lab.library import scenario_from_canonical
 from twin.lab.store import models as m
 from twin.lab.store.engines import Database
 from twin.lab.store.errors import StoreError, UnknownId
-from twin.lab.store.statements import PAGE, Page, count_of, insert_once, matching, publish
+from twin.lab.store.statements import PAGE, Page, insert_once, matching, page_of, publish
 from twin.spec import SCHEMA_VERSION, Scenario, canonical, scenario_digest
 
 Kind = Literal["all", "presets", "own"]
@@ -102,11 +102,9 @@ class Scenarios:
         query = matching(_ROWS, text, [c.name, c.question, c.source], c.digest)
         if kind != "all":
             query = query.where(c.preset != "" if kind == "presets" else c.preset == "")
+        order = (c.preset, c.digest) if kind == "presets" else (c.created_s.desc(), c.digest)
         with self._database.read() as connection:
-            total = count_of(connection, query)
-            order = (c.preset, c.digest) if kind == "presets" else (c.created_s.desc(), c.digest)
-            rows = connection.execute(query.order_by(*order).limit(limit).offset(offset)).all()
-        return Page([ScenarioRow(*row) for row in rows], total)
+            return page_of(connection, query, order, lambda row: ScenarioRow(*row), limit, offset)
 
     def publish(self, digest: str) -> None:
         """From now on the scenario stays: someone was given its link."""

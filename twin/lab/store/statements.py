@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -83,3 +83,17 @@ def count_of(connection: Connection, query: Select[Any]) -> int:
     """How many rows a query has in all."""
     narrow = query.with_only_columns(func.count(), maintain_column_froms=True).order_by(None)
     return int(connection.execute(narrow).scalar_one())
+
+
+def page_of(
+    connection: Connection,
+    query: Select[Any],
+    order: Sequence[Any],
+    made: Callable[[Any], T],
+    limit: int,
+    offset: int,
+) -> Page[T]:
+    """Some of a query's rows in an order, as what `made` makes of each, and how many there are."""
+    total = count_of(connection, query)
+    rows = connection.execute(query.order_by(*order).limit(limit).offset(offset)).all()
+    return Page([made(row) for row in rows], total)

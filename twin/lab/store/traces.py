@@ -19,7 +19,7 @@ from twin.lab.store.artefacts import Artefacts
 from twin.lab.store.counts import FORMAT as EXPERT_COUNTS
 from twin.lab.store.engines import Database
 from twin.lab.store.errors import StoreError, UnknownId
-from twin.lab.store.statements import PAGE, Page, count_of, insert_once, matching, remember
+from twin.lab.store.statements import PAGE, Page, insert_once, matching, page_of, remember
 
 if TYPE_CHECKING:
     from twin.serving.requests import TraceTable
@@ -106,10 +106,9 @@ class Traces:
         """Traces whose name or format holds every word, newest first."""
         c = m.traces.c
         query = matching(_ROWS, text, [c.name, c.format], c.digest)
+        order = (c.created_s.desc(), c.digest)
         with self._database.read() as connection:
-            total = count_of(connection, query)
-            page = query.order_by(c.created_s.desc(), c.digest).limit(limit).offset(offset)
-            return Page([TraceRow(*row) for row in connection.execute(page)], total)
+            return page_of(connection, query, order, lambda row: TraceRow(*row), limit, offset)
 
     def delete(self, digest: str) -> None:
         """Delete a trace that no scenario names; its files go with the next sweep."""

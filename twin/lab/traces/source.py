@@ -120,22 +120,21 @@ def _unpacked(name: str, data: bytes, limits: Limits, path: Path | None = None) 
         yield Piece(name, data, path)
         return
     inner, packed = _plain(name, data, budget)
-    if not packed:
-        budget.spend(len(inner))
     if inner[257:263] in TAR_MAGIC or inner[257:262] == b"ustar":
         yield from _tar(name, inner, budget, packed)
     else:
         yield Piece(name, inner)
 
 
-def _plain(name: str, data: bytes, budget: Budget) -> tuple[bytes, bool]:
+def _plain(name: str, data: bytes, budget: Budget, *, counted: bool = False) -> tuple[bytes, bool]:
     """(content, whether it was compressed); compressed twice is refused.
 
-    Only what comes out of a compressor is taken off the budget here.
+    counted: the bytes as they are have been taken off the budget already.
     """
     if data.startswith(ZIP_MAGIC):
         raise TraceError(f"{name} is a zip archive: unpack it, or pack it as gzip or tar.gz")
     if not data.startswith(GZIP_MAGIC):
+        budget.spend(0 if counted else len(data))
         return data, False
     inner = gunzip(name, data, budget)
     if inner.startswith((GZIP_MAGIC, ZIP_MAGIC)):
@@ -181,7 +180,7 @@ def _tar(name: str, data: bytes, budget: Budget, packed: bool) -> Iterator[Piece
                 if packed and content.startswith((GZIP_MAGIC, ZIP_MAGIC)):
                     raise TraceError(f"{name} holds {printable(member.name)} compressed twice")
                 inner = printable(member.name)
-                yield Piece(inner, _plain(inner, content, budget)[0])
+                yield Piece(inner, _plain(inner, content, budget, counted=True)[0])
     except (tarfile.TarError, EOFError, OverflowError, KeyError):
         raise TraceError(f"{name} is not a sound tar archive: pack it again") from None
 
@@ -197,10 +196,7 @@ def _folder(folder: Path, budget: Budget) -> Iterator[Piece]:
         if data.startswith(PARQUET_MAGIC):
             yield Piece(name, data, path)
             continue
-        inner, packed = _plain(name, data, budget)
-        if not packed:
-            budget.spend(len(inner))
-        yield Piece(name, inner)
+        yield Piece(name, _plain(name, data, budget)[0])
 
 
 def _hidden(name: str) -> bool:

@@ -356,6 +356,13 @@ def test_a_trace_in_use_stays(store):
     assert store.sweep(older_than_s=-1) == 2
 
 
+def test_expert_counts_are_no_trace_to_delete(store):
+    kept = store.counts.save("c" * 64, "mine", np.ones((2, 3)))
+    with pytest.raises(UnknownId):
+        store.traces.delete(kept)
+    assert store.counts.load(kept).shape == (2, 3)
+
+
 def test_a_trace_that_is_too_large_is_refused_before_it_is_written(store, monkeypatch):
     monkeypatch.setattr("twin.lab.store.traces.TRACE_BYTES_MAX", 100)
     with pytest.raises(StoreError, match="keep only its first requests"):

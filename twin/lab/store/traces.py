@@ -116,7 +116,8 @@ class Traces:
         with self._database.write() as connection:
             if connection.execute(used).scalar():
                 raise StoreError("a scenario uses this trace: delete that first")
-            gone = connection.execute(delete(m.traces).where(m.traces.c.digest == digest))
+            mine = (m.traces.c.digest == digest) & (m.traces.c.format != EXPERT_COUNTS)
+            gone = connection.execute(delete(m.traces).where(mine))
             if not gone.rowcount:
                 raise UnknownId("trace", digest)
 

@@ -88,6 +88,13 @@ def test_a_time_beyond_all_numbers_is_one_sentence():
         read_trace(json.dumps(row).encode())
 
 
+@pytest.mark.parametrize("size", [0, -5, 65_537, 10**23])
+def test_a_block_size_that_cannot_be_is_one_sentence(size):
+    row = {"timestamp": 0, "input_length": 100, "output_length": 1, "hash_ids": [1]}
+    with pytest.raises(TraceError, match="must be from 1 to 65,536"):
+        read_trace(json.dumps(row).encode(), block_tokens=size)
+
+
 def packed(files):
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:

@@ -14,7 +14,7 @@ import polars as pl
 
 from twin.lab.traces import jsonl, servegen, sessions, tabular
 from twin.lab.traces.source import PARQUET_MAGIC, Limits, Piece, TraceError, open_source
-from twin.lab.traces.table import Cut, build_table
+from twin.lab.traces.table import MOST_BLOCK_TOKENS, Cut, build_table
 from twin.serving.requests import TraceTable
 
 HEAD_BYTES = 1 << 16
@@ -59,6 +59,10 @@ def read_trace(
     what the format leaves to chance (starts of sessions, ServeGen's samples). limits: of size;
     None is wide for a path and narrow for an upload.
     """
+    if block_tokens is not None and not 1 <= block_tokens <= MOST_BLOCK_TOKENS:
+        raise TraceError(
+            f"a block of {block_tokens} tokens is none: it must be from 1 to {MOST_BLOCK_TOKENS:,}"
+        )
     label, limits, pieces = open_source(source, name, limits)
     first = _first(label, pieces)
     kind = _format(label, first)

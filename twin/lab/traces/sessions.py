@@ -18,7 +18,7 @@ import polars as pl
 
 from twin.lab.traces.jsonl import MOST_TICKS, Row, decode, hash_array, text_of
 from twin.lab.traces.source import Piece, TraceError
-from twin.lab.traces.table import MOST_TOKENS, Columns
+from twin.lab.traces.table import MOST_BLOCK_TOKENS, MOST_TOKENS, Columns
 from twin.serving.rng import stream_key, uniform
 
 DAY_S = 86_400.0
@@ -70,7 +70,7 @@ def read_weka(
     for piece in pieces:
         for where, body in _objects(piece):
             own = body.get("block_size")
-            if type(own) is not int or not 1 <= own <= 65_536:
+            if type(own) is not int or not 1 <= own <= MOST_BLOCK_TOKENS:
                 raise TraceError(f"{where} has no block_size: it must be a number of tokens")
             if size not in {0, own} and block_tokens is None:
                 raise TraceError(f"{where} has blocks of {own} tokens where others have {size}")

@@ -14,6 +14,7 @@ from twin.serving.chains import chain_ids, runs_of
 from twin.serving.requests import TraceTable
 
 MOST_TOKENS = 10_000_000  # of one prompt or answer: beyond it a figure is not a length
+MOST_BLOCK_TOKENS = 65_536
 BLOCK_SIZES = (512, 16, 32, 64, 128, 256, 1024)
 
 

@@ -70,6 +70,7 @@ def schedule(number):
         "deployment.prefill.npus_per_instance": draw.choice([4, 6, 8]),
         "deployment.decode.npus_per_instance": draw.choice([4, 6, 8]),
         "workload.arrivals": draw.choice(["poisson", "poisson", "closed_loop"]),
+        "memory_pool.plane": draw.choice(["ub", "vpc"]),
     }
 
 

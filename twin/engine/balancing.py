@@ -17,7 +17,7 @@ from twin.engine import world as w
 from twin.engine.agenda import Agenda
 from twin.engine.events import Event
 from twin.engine.machine import Machine
-from twin.engine.phases.traffic import book_traffic
+from twin.engine.phases.books import book_traffic
 from twin.serving import experts as x
 
 REFRESHES = 120  # looks at a popularity that moves, at most

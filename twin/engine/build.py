@@ -11,6 +11,7 @@ import numpy as np
 
 from twin.engine import world as w
 from twin.engine.clock import EDGES, WINDOWS, steps_in
+from twin.engine.phases.streams import stream_flows
 from twin.engine.setup import Setup
 from twin.hardware.paths import Plane
 from twin.hardware.placement import Instance
@@ -43,6 +44,7 @@ def build_world(setup: Setup) -> w.World:
         pool=_pool(setup, prefill),
         costs=_costs(setup, len(prefill), len(decode)),
         traffic=_traffic(max(len(prefill), 1), columns),
+        streams=_streams(max(len(prefill), 1), columns),
         loop=w.Loop(np.zeros(max(s.workload.concurrency, 1) + 1), np.zeros(1, np.int64)),
         record=_record(columns),
     )
@@ -212,15 +214,19 @@ def _prefill_state(setup: Setup, prefill: list[Instance]) -> w.PrefillState:
         ends_s=np.zeros(n),
         free_s=np.zeros(n),
         queued_tokens=np.zeros(n, np.int64),
+        ending_tokens=np.zeros(n, np.int64),
+        queue_view=np.zeros(n, np.int64),
         hit_view=np.zeros(n, np.int64),
         open=np.ones(n, np.int8),
         up=np.ones(n, np.int8),
-        fetch_begin_s=np.zeros(n),
-        fetch_end_s=np.zeros(n),
-        store_end_s=np.zeros(n),
-        ssd_end_s=np.zeros(n),
-        fetch_part=np.ones(n),
-        store_part=np.ones(n),
+        reading=np.zeros(n, np.int8),
+        begin_s=np.zeros(n),
+        read_end_s=np.zeros(n),
+        batch_tokens=np.zeros(n),
+        batch_hits=np.zeros(n),
+        batch_pairs=np.zeros(n),
+        most_tokens=np.zeros(n),
+        most_pairs=np.zeros(n),
         pool_open=np.ones(n, np.int8),
         ssd_bytes_per_s=np.ones(n),
         cold_tokens=np.zeros(1, np.int64),
@@ -371,6 +377,11 @@ def _traffic(prefills: int, columns: int) -> w.Traffic:
         crowding=np.ones(columns),
         moves=np.zeros(columns),
     )
+
+
+def _streams(prefills: int, columns: int) -> w.Streams:
+    flow = stream_flows(prefills, columns)
+    return w.Streams(flow, np.zeros(flow.size), np.zeros(flow.size), np.zeros(flow.size))
 
 
 def _record(columns: int) -> w.Record:

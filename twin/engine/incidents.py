@@ -298,9 +298,10 @@ class Incidents:
         if i.role != "decode":
             world.prefill.open[i.index] = world.prefill.up[i.index] = 1
             world.prefill.free_s[i.index] = t_s
+            if world.prefill.reading[i.index]:
+                world.prefill.begin_s[i.index] += t_s - event.t_s  # so long it was not busy
             if world.prefill.running[i.index]:
                 world.prefill.ends_s[i.index] += t_s - event.t_s  # goes on where it was
-                world.prefill.fetch_end_s[i.index] += t_s - event.t_s
                 self._busy(i, t_s, world.prefill.ends_s[i.index], 1.0)
         if i.role != "prefill":
             decode = world.decode

@@ -204,14 +204,15 @@ def work_conserving(world: w.World) -> Check:
     horizon_s = world.settings.horizon_s
     for row in range(p.queue_head.size):
         head = p.queue_head[row]
-        busy = d.running[row] if world.settings.colocated else p.running[row]
+        busy = p.reading[row] or (d if world.settings.colocated else p).running[row]
         waits = head != w.NONE and max(r.ready_s[head], p.free_s[row]) <= horizon_s
         idle += int(p.up[row] and waits and not busy)
     for row in range(d.wait_head.size):
         head = d.wait_head[row]
         waits = (head != w.NONE and r.ready_s[head] <= horizon_s) or d.in_batch[row] > 0
         may = d.up[row] and d.ends_s[row] <= horizon_s
-        idle += int(may and waits and not d.running[row])
+        busy = d.running[row] or (world.settings.colocated and p.reading[row])
+        idle += int(may and waits and not busy)
     return Check("I8", "no instance idle while work waits", idle == 0, f"{idle} idle with work")
 
 

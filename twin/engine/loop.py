@@ -11,8 +11,10 @@ from twin.engine.phases.colocated import colocated
 from twin.engine.phases.decode import decode
 from twin.engine.phases.front_end import front_end
 from twin.engine.phases.kv_transfer import kv_transfer
+from twin.engine.phases.pool import book_reading
 from twin.engine.phases.prefill import prefill
 from twin.engine.phases.router import router
+from twin.engine.phases.streams import settle_stream
 from twin.engine.phases.traffic import traffic
 from twin.engine.world import (
     ARRIVED,
@@ -81,6 +83,17 @@ def advance(world: World, cursor: np.ndarray, first_step: int, last_step: int) -
         if k % settings.sample_every == 0:
             look_at_instances(world, t1)
         k += 1
+
+
+@njit(cache=True)
+def close_books(world: World) -> None:
+    """At the horizon: book what is still on its way, and the time of batches that still read."""
+    horizon_s = world.settings.horizon_s
+    for v in range(world.streams.flow.size):
+        settle_stream(world, v, horizon_s)
+    for p in range(world.prefill.reading.size):
+        if world.prefill.reading[p]:
+            book_reading(world, p, horizon_s)
 
 
 @njit(cache=True)

@@ -214,7 +214,6 @@ class Machine:
         for flow in self.flows:
             if flow.traffic == "pool_read":
                 prefill.pool_open[flow.instance] = 1
-        self._share_doors(seats)
         ports = port_table(self.fabric)
         for seat in seats:
             if seat.role == "decode" or not seat.dies:
@@ -225,25 +224,6 @@ class Machine:
                 prefill.ssd_bytes_per_s[seat.index] = rate
             elif self.world.pool.cold_blocks[0] > 0:  # what only that tier has cannot be read
                 prefill.pool_open[seat.index] = 0
-
-    def _share_doors(self, seats: Sequence[Seat]) -> None:
-        """Over the VPC plane, instances on one node share its DPU, and writes leave half to reads.
-
-        A read keeps the rate with which it began, so it may not begin with what others need.
-        """
-        prefill, s = self.world.prefill, self.setup.scenario
-        if s.memory_pool.plane != "vpc":
-            return
-        per_node = s.supernode.npus_per_node * self.setup.dies_per_npu
-        homes = {
-            seat.index: {die // per_node for die in seat.dies}
-            for seat in seats
-            if seat.role != "decode"
-        }
-        for index, nodes in homes.items():
-            beside = sum(bool(nodes & others) for others in homes.values())
-            prefill.fetch_part[index] = 1.0 / max(beside, 1)
-            prefill.store_part[index] = 0.5 / max(beside, 1)
 
     def pool_nodes(self, row: int) -> list[int]:
         """Nodes whose DRAM is a row of the memory pool: of an instance as it was built if local."""

@@ -20,6 +20,7 @@ from twin.engine.world import (
     Record,
     RequestColumns,
     Settings,
+    Streams,
     Traffic,
     TransferState,
     World,
@@ -94,6 +95,15 @@ class TrafficReference(_Reference):
 
 
 @structref.register
+class StreamsType(types.StructRef):
+    """Type of a `Streams` by reference."""
+
+
+class StreamsReference(_Reference):
+    """A `Streams` by reference."""
+
+
+@structref.register
 class LoopType(types.StructRef):
     """Type of a `Loop` by reference."""
 
@@ -136,6 +146,8 @@ structref.define_constructor(CostsReference, CostsType, list(Costs._fields))
 structref.define_boxing(CostsType, CostsReference)
 structref.define_constructor(TrafficReference, TrafficType, list(Traffic._fields))
 structref.define_boxing(TrafficType, TrafficReference)
+structref.define_constructor(StreamsReference, StreamsType, list(Streams._fields))
+structref.define_boxing(StreamsType, StreamsReference)
 structref.define_constructor(LoopReference, LoopType, list(Loop._fields))
 structref.define_boxing(LoopType, LoopReference)
 structref.define_constructor(RecordReference, RecordType, list(Record._fields))
@@ -155,6 +167,7 @@ def _refer(world: Any) -> Any:
         world.pool,
         CostsReference(*world.costs),
         TrafficReference(*world.traffic),
+        StreamsReference(*world.streams),
         LoopReference(*world.loop),
         RecordReference(*world.record),
     )

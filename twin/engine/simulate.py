@@ -23,7 +23,7 @@ from twin.engine.clock import ITERATION_EDGES_S, steps_in
 from twin.engine.events import Event
 from twin.engine.incidents import Incidents
 from twin.engine.invariants import Check, check_all, pool_consistent
-from twin.engine.loop import advance
+from twin.engine.loop import advance, close_books
 from twin.engine.machine import Machine
 from twin.engine.setup import Setup, set_up
 from twin.facts import Facts
@@ -113,6 +113,7 @@ def pass_time(setup: Setup, facts: Facts, progress: Progress | None = None) -> P
             report = first + stride
             if progress is not None and not progress(first / steps, live(machine.world)):
                 raise Cancelled
+    close_books(machine.shared)
     balance.finish(s.horizon_s)
     check = pool_consistent(machine.world)
     machine.world = machine.world._replace(pool=empty_pool(1, 1, 0))

@@ -172,16 +172,20 @@ class PrefillState(NamedTuple):
     running: np.ndarray  # i1
     ends_s: np.ndarray  # f8, end of the running batch
     free_s: np.ndarray  # f8, end of the last batch
-    queued_tokens: np.ndarray  # i8, tokens waiting or in prefill: what a router sees
+    queued_tokens: np.ndarray  # i8, tokens waiting or in prefill
+    ending_tokens: np.ndarray  # i8, of those, what leaves with the running batch
+    queue_view: np.ndarray  # i8, scratch: what a router sees of queued_tokens
     hit_view: np.ndarray  # i8, scratch of prefix_affinity
     open: np.ndarray  # i1, faults: the router may choose it
     up: np.ndarray  # i1, faults: its dies serve
-    fetch_begin_s: np.ndarray  # f8, when the running batch began to read its cached KV
-    fetch_end_s: np.ndarray  # f8, when it has it
-    store_end_s: np.ndarray  # f8, when the last batch's new blocks are in the pool's DRAM
-    ssd_end_s: np.ndarray  # f8, when they are in the SSD tier
-    fetch_part: np.ndarray  # f8, most that it takes of its pool reads' rate alone, faults
-    store_part: np.ndarray  # f8, the same of its pool writes, faults
+    reading: np.ndarray  # i1, the next batch is formed and reads its cached KV
+    begin_s: np.ndarray  # f8, when the batch was formed
+    read_end_s: np.ndarray  # f8, when it has its cached KV, at the rate of now
+    batch_tokens: np.ndarray  # f8, what it computes
+    batch_hits: np.ndarray  # f8, cached tokens
+    batch_pairs: np.ndarray  # f8, pairs of tokens in attention
+    most_tokens: np.ndarray  # f8, tokens of the die that has most of them
+    most_pairs: np.ndarray  # f8, pairs of the die that has most of them
     pool_open: np.ndarray  # i1, faults: some of the pool's memory can be reached
     ssd_bytes_per_s: np.ndarray  # f8, reads from the SSD tier into the instance, faults
     cold_tokens: np.ndarray  # i8[1], scratch: cached tokens that only the SSD tier holds
@@ -288,6 +292,18 @@ class Traffic(NamedTuple):
     moves: np.ndarray  # f8[columns], bytes/s of expert weights moving into it, balance
 
 
+class Streams(NamedTuple):
+    """Bytes on their way to or from the memory pool, at a rate that others' coming and going moves.
+
+    Three rows of prefill (or colocated) instances: reads, writes, and what goes on to the SSD tier.
+    """
+
+    flow: np.ndarray  # i8[3 * instances], its number among the flows
+    left_bytes: np.ndarray  # f8, still to go at `since_s`
+    rate: np.ndarray  # f8, bytes/s since then
+    since_s: np.ndarray  # f8
+
+
 class Loop(NamedTuple):
     """A closed loop's clients: when each comes back, as a binary heap."""
 
@@ -318,5 +334,6 @@ class World(NamedTuple):
     pool: BlockPool
     costs: Costs
     traffic: Traffic
+    streams: Streams
     loop: Loop
     record: Record

@@ -1,7 +1,8 @@
 """Routers: which prefill instance takes the next request, and which decode rank awaits it.
 
-A policy sees a view of the instances as of the last step border plus its own choices since, and
-nothing else: never an output length, never the time a batch will take. Add a router by writing one
+A policy sees how many tokens wait or compute at each prefill instance, and the decode ranks as of
+the last step border plus its own choices since, and nothing else: never an output length, never the
+time a batch will take. Add a router by writing one
 function, giving it a code in `ROUTERS` and a line in `choose_instance`.
 """
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from numba import njit
 
 from twin.engine.lists import pop
+from twin.engine.phases.books import book_one
 from twin.engine.phases.decode import (
     begin_iteration,
     book_iteration,
@@ -17,14 +18,8 @@ from twin.engine.phases.decode import (
     settle,
     sit_through,
 )
-from twin.engine.phases.prefill import (
-    book_one,
-    fetch,
-    form_batch,
-    move_activations,
-    store_blocks,
-    write_blocks,
-)
+from twin.engine.phases.pool import begin_reading, store_blocks, write_blocks
+from twin.engine.phases.prefill import form_batch, move_activations
 from twin.engine.world import (
     NONE,
     PREFILL_BATCHES,
@@ -44,6 +39,11 @@ def colocated(world: World, t1: float) -> None:
     queue = world.prefill
     for c in range(state.running.size):
         while state.up[c]:
+            if queue.reading[c]:
+                read_s = max(queue.read_end_s[c], state.ends_s[c])
+                if read_s > t1:
+                    break
+                launch_mixed(world, c, read_s)
             if state.running[c]:
                 if state.ends_s[c] > t1:
                     break
@@ -60,12 +60,13 @@ def colocated(world: World, t1: float) -> None:
                 if now_s > t1:
                     break
             make_room(world, c, now_s)
-            taken, hits, pairs = form_batch(world, c, now_s)
-            if state.in_batch[c] > 0 or taken > 0:
-                launch_mixed(world, c, now_s, taken, hits, pairs)
-            else:
-                state.running[c] = 0
-                state.ends_s[c] = now_s
+            taken = form_batch(world, c, now_s)
+            state.running[c] = 0
+            state.ends_s[c] = now_s
+            if queue.batch_hits[c] > 0.0:
+                begin_reading(world, c, queue.running.size + c, now_s)
+            elif state.in_batch[c] > 0 or taken > 0:
+                launch_mixed(world, c, now_s)
 
 
 @njit(cache=True)
@@ -89,7 +90,7 @@ def finish_pieces(world: World, c: int, now_s: float) -> None:
         world.record.counters[TRANSFERRED] += 1
         join(world, c, i, now_s)
     if stored > 0:
-        write_blocks(world, c, queue.running.size + c, now_s, stored)
+        write_blocks(world, c, now_s, stored)
 
 
 @njit(cache=True)
@@ -101,11 +102,17 @@ def book_pieces(world: World, c: int, begin_s: float, end_s: float, taken: float
 
 
 @njit(cache=True)
-def launch_mixed(world: World, c: int, now_s: float, taken: int, hits: int, pairs: float) -> None:
-    """Begin an iteration over the decode batch and `taken` prompt tokens."""
+def launch_mixed(world: World, c: int, read_s: float) -> None:
+    """Begin an iteration over the decode batch and the pieces of prompts that were formed.
+
+    It counts from when they were formed; computing begins when their cached KV is there.
+    """
     settings = world.settings
     state = world.decode
     costs = world.costs
+    queue = world.prefill
+    now_s, taken, pairs = queue.begin_s[c], queue.batch_tokens[c], queue.batch_pairs[c]
+    queue.reading[c] = 0
     vector = costs.mixed[c]
     operators = costs.decode_operators
     operators[:] = 0.0
@@ -115,19 +122,18 @@ def launch_mixed(world: World, c: int, now_s: float, taken: int, hits: int, pair
         state.context,
         c * settings.decode_ranks,
         settings.decode_ranks,
-        float(taken),
+        taken,
         pairs,
         costs.decode_hot_tokens,
         costs.decode_hot_factor[c],
         operators,
     )
-    if hits > 0:
-        took_s += fetch(world, c, world.prefill.running.size + c, now_s, hits)
-    if taken > 0:
-        book_pieces(world, c, now_s, now_s + took_s, float(taken))
+    took_s += read_s - now_s
+    if taken > 0.0:
+        book_pieces(world, c, now_s, now_s + took_s, taken)
     tokens, context = sit_through(world, c, now_s, now_s + took_s)
     total, dies = float(state.in_batch[c]), float(settings.decode_ranks)
-    flops = mixed_flops(vector, total, context, dies, float(taken), pairs)
+    flops = mixed_flops(vector, total, context, dies, taken, pairs)
     hbm_bytes = decode_hbm_bytes(vector, total, context, dies)
     begin_iteration(world, c, now_s, took_s)
     book_iteration(world, c, now_s, now_s + took_s, tokens, context, hbm_bytes, flops)

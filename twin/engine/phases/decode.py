@@ -10,8 +10,9 @@ from numba import njit
 
 from twin.engine.clock import add_at, bin_of, spread
 from twin.engine.lists import append, pop
+from twin.engine.phases.books import book_traffic
 from twin.engine.phases.prefill import come_back
-from twin.engine.phases.traffic import beside_hand_off, book_traffic, crowd, note_duty
+from twin.engine.phases.traffic import beside_hand_off, crowd, note_duty
 from twin.engine.world import (
     AT_BUSY_S,
     AT_FIELDS,

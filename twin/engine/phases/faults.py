@@ -13,7 +13,8 @@ from numba import njit
 from twin.engine.lists import append, pop
 from twin.engine.phases.decode import pull, release
 from twin.engine.phases.kv_transfer import collect, forget
-from twin.engine.phases.prefill import come_back
+from twin.engine.phases.pool import stop_reading
+from twin.engine.phases.prefill import come_back, note_ending
 from twin.engine.world import (
     BACK_FROM_DECODE,
     BACK_FROM_PREFILL,
@@ -151,7 +152,7 @@ def empty_prefill(world: World, p: int, now_s: float) -> int:
         send_back(world, i, now_s, BACK_FROM_PREFILL if computing else BACK_FROM_QUEUE)
         count += 1
     state.running[p] = 0
-    state.fetch_end_s[p] = 0.0
+    stop_reading(world, p, now_s)
     return count
 
 
@@ -191,4 +192,5 @@ def leave_prefill(world: World, rank: int, now_s: float) -> int:
                 give_slot_back(world, i)
                 send_back(world, i, now_s, BACK_FROM_PREFILL if computing else BACK_FROM_QUEUE)
                 count += 1
+        note_ending(world, p)
     return count

@@ -9,7 +9,15 @@ from numba import njit
 
 from twin.engine.clock import add_at, spread
 from twin.engine.lists import append, heap_push, pop, remove_after
-from twin.engine.phases.traffic import book_traffic, fetch_rate, give_ports_back, note_duty
+from twin.engine.phases.books import book_traffic
+from twin.engine.phases.pool import (
+    begin_reading,
+    cached_tokens,
+    store_blocks,
+    warm,
+    write_blocks,
+)
+from twin.engine.phases.traffic import give_ports_back, note_duty
 from twin.engine.world import (
     AT_BUSY_S,
     AT_FIELDS,
@@ -22,8 +30,6 @@ from twin.engine.world import (
     HBM_BYTES,
     HIT_TOKENS,
     NONE,
-    POOL_READ,
-    POOL_WRITE,
     PREFILL_BATCHES,
     PREFILL_BEGUN,
     PREFILL_BUSY_S,
@@ -32,17 +38,13 @@ from twin.engine.world import (
     PREFILLING,
     PROMPT_TOKENS,
     RDMA,
-    SSD_READ,
-    SSD_WRITE,
     TRANSFERRING,
     UB,
-    VPC,
     World,
 )
 from twin.model.params import F_DIES
 from twin.model.prefill import prefill_batch_s, prefill_flops, prefill_hbm_bytes, prefill_hits_s
 from twin.serving.batching import tokens_to_take
-from twin.serving.memory_pool import keep_chain, matched_blocks, warm_chain
 from twin.serving.rng import uniform
 
 
@@ -52,6 +54,11 @@ def prefill(world: World, t1: float) -> None:
     state = world.prefill
     for p in range(state.queue_head.size):
         while state.up[p]:
+            if state.reading[p]:
+                read_s = max(state.read_end_s[p], state.free_s[p])
+                if read_s > t1:
+                    break
+                compute_batch(world, p, read_s)
             if state.running[p]:
                 if state.ends_s[p] > t1:
                     break
@@ -63,26 +70,6 @@ def prefill(world: World, t1: float) -> None:
             if start_s > t1:
                 break
             start_batch(world, p, start_s)
-
-
-@njit(cache=True)
-def cached_tokens(world: World, p: int, i: int) -> int:
-    """Tokens of a request that the memory pool holds now."""
-    settings = world.settings
-    request = world.request
-    if not settings.pool_enabled or not world.prefill.pool_open[p]:
-        return 0
-    blocks = matched_blocks(
-        world.pool,
-        p if settings.pool_local else 0,
-        request.segment_first,
-        request.segment_blocks,
-        request.segment_offset[i],
-        request.segment_offset[i + 1],
-    )
-    # The last token is always computed: its logits give the first answer token.
-    length = request.input_tokens[i] + request.emitted[i]
-    return int(min(blocks * settings.block_tokens, request.input_tokens[i], length - 1))
 
 
 @njit(cache=True)
@@ -106,16 +93,21 @@ def begin_pass(world: World, i: int, hit: int, now_s: float) -> None:
 
 @njit(cache=True)
 def start_batch(world: World, p: int, now_s: float) -> None:
-    """Form a batch from what has been routed by now_s and set when it ends."""
-    taken, hits, pairs = form_batch(world, p, now_s)
-    run_batch(world, p, now_s, taken, hits, pairs)
+    """Form a batch from what has been routed by now_s; it reads its hits, then computes."""
+    state = world.prefill
+    form_batch(world, p, now_s)
+    if state.batch_hits[p] > 0.0:
+        begin_reading(world, p, p, now_s)
+    else:
+        compute_batch(world, p, now_s)
 
 
 @njit(cache=True)
-def form_batch(world: World, p: int, now_s: float) -> tuple[int, int, float]:
+def form_batch(world: World, p: int, now_s: float) -> int:
     """Move pieces of queued prompts into the batch, first come, first served.
 
-    Returns the tokens to compute, the cached tokens to fetch, and the attention pairs.
+    Notes the tokens to compute, the cached tokens to read, and the attention pairs; returns the
+    tokens.
     """
     settings = world.settings
     request = world.request
@@ -157,7 +149,39 @@ def form_batch(world: World, p: int, now_s: float) -> tuple[int, int, float]:
         else:
             before = i
         i = following
-    return taken, hits, pairs
+    note_batch(world, p, now_s, float(taken), float(hits), pairs)
+    note_ending(world, p)
+    return taken
+
+
+@njit(cache=True)
+def note_ending(world: World, p: int) -> None:
+    """How many tokens leave the instance when its batch ends."""
+    state, request = world.prefill, world.request
+    tokens = 0
+    i = state.batch_head[p]
+    while i != NONE:
+        tokens += request.input_tokens[i] + request.emitted[i]
+        i = request.following[i]
+    state.ending_tokens[p] = tokens
+
+
+@njit(cache=True)
+def note_batch(world: World, p: int, now_s: float, taken: float, hits: float, pairs: float) -> None:
+    """What the batch has to do, in all and on the die that has most of it."""
+    state = world.prefill
+    state.begin_s[p] = now_s
+    state.batch_tokens[p] = taken
+    state.batch_hits[p] = hits
+    state.batch_pairs[p] = pairs
+    if world.settings.colocated:  # priced over all its dies
+        return
+    dies = world.costs.prefill[p, F_DIES]
+    state.most_tokens[p] = taken / dies
+    state.most_pairs[p] = pairs / dies
+    if world.settings.data_parallel_attention:
+        state.most_tokens[p] = state.die_tokens.max()
+        state.most_pairs[p] = state.die_pairs.max()
 
 
 @njit(cache=True)
@@ -174,106 +198,39 @@ def to_lightest_die(
 
 
 @njit(cache=True)
-def run_batch(world: World, p: int, now_s: float, taken: int, hits: int, pairs: float) -> None:
-    """Set the end of a batch: fetch the hits, then compute; book what it uses."""
+def compute_batch(world: World, p: int, now_s: float) -> None:
+    """Set the end of a batch that has its cached KV; book what it uses, from when it was formed."""
     settings = world.settings
     state = world.prefill
     costs = world.costs
-    dies = costs.prefill[p, F_DIES]
-    die_tokens, die_pairs = taken / dies, pairs / dies
-    if settings.data_parallel_attention:
-        die_tokens, die_pairs = 0.0, 0.0
-        for r in range(int(dies)):
-            die_tokens = max(die_tokens, state.die_tokens[r])
-            die_pairs = max(die_pairs, state.die_pairs[r])
     operators = costs.prefill_operators
     operators[:] = 0.0
     vector = costs.prefill[p]
     compute_s = prefill_batch_s(
         vector,
-        float(taken),
-        pairs,
-        die_tokens,
-        die_pairs,
+        state.batch_tokens[p],
+        state.batch_pairs[p],
+        state.most_tokens[p],
+        state.most_pairs[p],
         costs.prefill_hot_tokens,
         costs.prefill_hot_factor[p],
         operators,
     )
-    if hits > 0:
-        compute_s += prefill_hits_s(vector, float(hits), operators)
-    fetch_s = fetch(world, p, p, now_s, hits) if hits > 0 else 0.0
-    end_s = now_s + fetch_s + compute_s
+    if state.batch_hits[p] > 0.0:
+        compute_s += prefill_hits_s(vector, state.batch_hits[p], operators)
+    end_s = now_s + compute_s
+    state.reading[p] = 0
     state.running[p] = 1
     state.ends_s[p] = end_s
-    state.fetch_begin_s[p] = now_s
-    state.fetch_end_s[p] = now_s + fetch_s
-    state.busy_s[p] += min(end_s, settings.horizon_s) - now_s
-    book_batch(world, p, now_s, end_s, float(taken), pairs, fetch_s)
+    state.busy_s[p] += min(end_s, settings.horizon_s) - state.begin_s[p]
+    book_batch(world, p, state.begin_s[p], end_s, now_s - state.begin_s[p])
 
 
 @njit(cache=True)
-def warm(world: World, p: int, i: int, held: int) -> int:
-    """Cached tokens of a request that come from the SSD tier; they are in DRAM again after."""
-    request = world.request
-    settings = world.settings
-    blocks = warm_chain(
-        world.pool,
-        p if settings.pool_local else 0,
-        request.segment_first,
-        request.segment_blocks,
-        request.segment_offset[i],
-        request.segment_offset[i + 1],
-        -(-held // settings.block_tokens),
-    )
-    return int(min(held, blocks * settings.block_tokens))
-
-
-@njit(cache=True)
-def fetch(world: World, p: int, column: int, now_s: float, hits: int) -> float:
-    """Seconds to read cached KV: from the pool's DRAM, what it lost from the SSD tier before."""
-    settings = world.settings
-    state = world.prefill
-    cold = state.cold_tokens[0] * settings.kv_bytes_per_token
-    fetched = hits * settings.kv_bytes_per_token
-    took_s = 0.0
-    if cold > 0.0:
-        took_s = cold / state.ssd_bytes_per_s[p]
-        book_traffic(world, SSD_READ, VPC, column, now_s, now_s + took_s, cold)
-    begin_s = now_s + took_s
-    if fetched > cold:
-        read_s = settings.fetch_latency_s + (fetched - cold) / fetch_rate(world, p, column, begin_s)
-        book_traffic(
-            world, POOL_READ, settings.pool_plane, column, begin_s, begin_s + read_s, fetched - cold
-        )
-        took_s += read_s
-    state.fetched_bytes[p] += fetched - cold
-    return took_s
-
-
-@njit(cache=True)
-def book_one(world: World, begin_s: float, end_s: float, field: int, amount: float) -> None:
-    """Book one amount over a span."""
-    record = world.record
-    record.fields[0] = field
-    record.amounts[0] = amount
-    spread(
-        record.windows,
-        begin_s,
-        end_s,
-        record.fields,
-        record.amounts,
-        1,
-        world.settings.horizon_s,
-        world.settings.warmup_s,
-    )
-
-
-@njit(cache=True)
-def book_batch(
-    world: World, p: int, begin_s: float, end_s: float, taken: float, pairs: float, fetch_s: float
-) -> None:
+def book_batch(world: World, p: int, begin_s: float, end_s: float, fetch_s: float) -> None:
     """Book a batch: time, tokens, operators, and the bytes that its collectives move."""
     settings = world.settings
+    taken, pairs = world.prefill.batch_tokens[p], world.prefill.batch_pairs[p]
     record = world.record
     operators = world.costs.prefill_operators
     p_vector = world.costs.prefill[p]
@@ -345,38 +302,7 @@ def finish_batch(world: World, p: int) -> None:
             world.record.counters[FINISHED_PREFILL] += 1
             come_back(world, i, end_s)
     if stored > 0:
-        write_blocks(world, p, p, end_s, stored)
-
-
-@njit(cache=True)
-def write_blocks(world: World, p: int, column: int, now_s: float, blocks: int) -> None:
-    """New blocks go to the pool's DRAM beside the next batch, and on to the SSD tier."""
-    settings = world.settings
-    state = world.prefill
-    size = blocks * settings.block_bytes
-    flow = world.traffic.duty.size + state.running.size + p
-    begin_s = max(state.store_end_s[p], now_s)
-    state.store_end_s[p] = begin_s + size / (world.traffic.alone[flow] * state.store_part[p])
-    book_traffic(
-        world, POOL_WRITE, settings.pool_plane, column, begin_s, state.store_end_s[p], size
-    )
-    begin_s = max(state.ssd_end_s[p], now_s)
-    state.ssd_end_s[p] = begin_s + size / settings.ssd_write_bytes_per_s
-    book_traffic(world, SSD_WRITE, VPC, column, begin_s, state.ssd_end_s[p], size)
-
-
-@njit(cache=True)
-def store_blocks(world: World, p: int, i: int) -> int:
-    """Keep the prompt's blocks in the memory pool, most useful last; returns how many are new."""
-    request = world.request
-    row = p if world.settings.pool_local else 0
-    before = world.pool.used[row] + world.pool.evicted[row]
-    begin, end = request.segment_offset[i], request.segment_offset[i + 1]
-    blocks = 0
-    for s in range(begin, end):
-        blocks += request.segment_blocks[s]
-    keep_chain(world.pool, row, request.segment_first, request.segment_blocks, begin, end, blocks)
-    return int(world.pool.used[row] + world.pool.evicted[row] - before)
+        write_blocks(world, p, end_s, stored)
 
 
 @njit(cache=True)

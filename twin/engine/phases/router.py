@@ -93,7 +93,7 @@ def place(world: World, i: int, now_s: float) -> bool:
     request = world.request
     instance = NONE
     if settings.has_prefill and (settings.colocated or not settings.has_decode):
-        instance = choose_prefill(world, i)
+        instance = choose_prefill(world, i, now_s)
         if instance == NONE:
             return False
     if settings.has_decode:
@@ -106,7 +106,7 @@ def place(world: World, i: int, now_s: float) -> bool:
         request.rank[i] = rank
         world.decode.reserved_tokens[rank] += need - 0.5 * settings.page_tokens
         if instance == NONE and settings.has_prefill:
-            instance = choose_prefill(world, i)
+            instance = choose_prefill(world, i, now_s)
     request.prefill_instance[i] = instance
     return True
 
@@ -148,11 +148,28 @@ def reserve(world: World, instance: int, need: float) -> int:
 
 
 @njit(cache=True)
-def choose_prefill(world: World, i: int) -> int:
+def see_queues(world: World, now_s: float) -> np.ndarray:
+    """Tokens waiting or in prefill at each instance as of now (i8, a view).
+
+    A batch that has ended within this step is gone from it: without that, how long a router keeps
+    away from an instance that has just become free would hang on the step.
+    """
+    prefill = world.prefill
+    running, ends_s = prefill.running, prefill.ends_s
+    if world.settings.colocated:
+        running, ends_s = world.decode.running, world.decode.ends_s
+    for p in range(prefill.queue_view.size):
+        gone = prefill.ending_tokens[p] if running[p] and ends_s[p] <= now_s else 0
+        prefill.queue_view[p] = prefill.queued_tokens[p] - gone
+    return prefill.queue_view
+
+
+@njit(cache=True)
+def choose_prefill(world: World, i: int, now_s: float) -> int:
     """The prefill (or colocated) instance that the policy picks."""
     settings = world.settings
     request = world.request
-    queued = world.prefill.queued_tokens
+    queued = see_queues(world, now_s)
     # The pool's hits matter to one policy only; with a shared pool they are alike everywhere.
     hits = world.prefill.hit_view
     if settings.router_policy == 3 and settings.pool_enabled:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from twin.engine.clock import spread
+from twin.engine.phases.streams import end_of, room_for, steer, under_way, wanted
 from twin.engine.world import World
 from twin.hardware.sharing import max_min_levels
 
@@ -24,6 +24,7 @@ def traffic(world: World, t1: float) -> None:
     """Find anew what flows get when what is under way at t1 is not what it was."""
     mark(world, t1)
     settle_links(world)
+    steer(world, t1)
     if world.settings.kv_among_experts:
         leave_to_hand_off(world)
 
@@ -32,21 +33,23 @@ def traffic(world: World, t1: float) -> None:
 def mark(world: World, now_s: float) -> None:
     """Which flows are under way."""
     prefill, decode = world.prefill, world.decode
-    active = world.traffic.active
-    moves = world.traffic.moves
-    instances = prefill.running.size
-    columns = instances + decode.running.size
+    # Into locals: each access through a reference costs.
+    active, moves = world.traffic.active, world.traffic.moves
+    running, up, sending = prefill.running, prefill.up, prefill.sending
+    decodes, serves = decode.running, decode.up
+    instances = running.size
+    columns = instances + decodes.size
     for p in range(instances):
-        computing = prefill.running[p] and prefill.up[p] and now_s < prefill.ends_s[p]
-        active[p] = computing and now_s >= prefill.fetch_end_s[p]
-        active[columns + p] = computing and now_s < prefill.fetch_end_s[p]
-        active[columns + instances + p] = now_s < prefill.store_end_s[p]
-        active[columns + 2 * instances + p] = prefill.sending[p] > 0
-        active[2 * columns + 3 * instances + p] = now_s < prefill.ssd_end_s[p]
-    for d in range(decode.running.size):
-        active[instances + d] = decode.running[d] and decode.up[d]
+        active[p] = running[p] and up[p]
+        active[columns + 2 * instances + p] = sending[p] > 0
+    for d in range(decodes.size):
+        active[instances + d] = decodes[d] and serves[d]
     for c in range(columns):
         active[columns + 3 * instances + c] = moves[c] > 0.0
+    left, flow = world.streams.left_bytes, world.streams.flow
+    for v in range(left.size):
+        moving = left[v] > 0.0 and under_way(world, v, now_s)
+        active[flow[v]] = moving and (v >= instances or up[v])
 
 
 @njit(cache=True)
@@ -67,23 +70,6 @@ def settle_links(world: World) -> None:
                 crowded = take_note(world, f, wants) or crowded
     if crowded:
         share(world)
-
-
-@njit(cache=True)
-def wanted(world: World, f: int) -> float:
-    """Share of what it would get alone that a flow would take; 0 when it is not there."""
-    flows = world.traffic
-    if not flows.active[f]:
-        return 0.0
-    instances = world.prefill.running.size
-    first_move = flows.duty.size + 3 * instances
-    if f < first_move:
-        stored = f - flows.duty.size - instances
-        return float(world.prefill.store_part[stored]) if 0 <= stored < instances else 1.0
-    pace = world.settings.ssd_write_bytes_per_s
-    if f < first_move + flows.duty.size:
-        pace = flows.moves[f - first_move]
-    return float(min(1.0, pace / flows.alone[f]))
 
 
 @njit(cache=True)
@@ -261,37 +247,25 @@ def beside_hand_off(world: World, d: int) -> float:
 
 
 @njit(cache=True)
-def fetch_rate(world: World, p: int, column: int, now_s: float) -> float:
-    """Bytes/s at which an instance that begins a batch now reads from the memory pool."""
+def first_rate(world: World, p: int, column: int, now_s: float, amount: float) -> float:
+    """Bytes/s at which an instance begins now to read an amount from the memory pool.
+
+    Its fair share, but no more than the others leave: they hear of it at the step's border.
+    """
     flows = world.traffic
     first = flows.duty.size
-    most, begins_s, ends_s = flows.most, world.prefill.fetch_begin_s, world.prefill.fetch_end_s
     crowded = flows.held[0] == 1
-    for other in range(ends_s.size):
+    for other in range(world.prefill.running.size):
         # Within a step instances move one after the other: what others read may be over or later.
-        if most[first + other] > 0.0 and not begins_s[other] <= now_s < ends_s[other]:
+        reads = world.streams.since_s[other] <= now_s < end_of(world, other)
+        if flows.most[first + other] > 0.0 and other != p and not reads:
             take_note(world, first + other, 0.0)
-    if most[column] > 0.0:  # its exchange comes after
+    if flows.most[column] > 0.0:  # its exchange comes after
         take_note(world, column, 0.0)
     if take_note(world, first + p, 1.0) or crowded:
         share(world)
-    return flows.alone[first + p] * min(flows.level[first + p], world.prefill.fetch_part[p])
-
-
-@njit(cache=True)
-def book_traffic(
-    world: World, kind: int, plane: int, column: int, begin_s: float, end_s: float, amount: float
-) -> None:
-    """Book bytes of a class of traffic over a span."""
-    if amount <= 0.0:
-        return
-    record = world.record
-    record.fields[0] = (kind * 3 + plane) * world.traffic.duty.size + column
-    record.amounts[0] = amount
-    spread(
-        record.traffic, begin_s, max(end_s, begin_s + 1e-12), record.fields, record.amounts, 1,
-        world.settings.horizon_s, world.settings.warmup_s,
-    )  # fmt: skip
+    part = min(float(flows.level[first + p]), room_for(world, p, now_s, amount))
+    return float(flows.alone[first + p]) * part
 
 
 @njit(cache=True)

@@ -1,0 +1,42 @@
+"""Booking: amounts that accrue over a span go into the record's windows."""
+
+from __future__ import annotations
+
+from numba import njit
+
+from twin.engine.clock import spread
+from twin.engine.world import World
+
+
+@njit(cache=True)
+def book_traffic(
+    world: World, kind: int, plane: int, column: int, begin_s: float, end_s: float, amount: float
+) -> None:
+    """Book bytes of a class of traffic over a span."""
+    if amount <= 0.0:
+        return
+    record = world.record
+    record.fields[0] = (kind * 3 + plane) * world.traffic.duty.size + column
+    record.amounts[0] = amount
+    spread(
+        record.traffic, begin_s, max(end_s, begin_s + 1e-12), record.fields, record.amounts, 1,
+        world.settings.horizon_s, world.settings.warmup_s,
+    )  # fmt: skip
+
+
+@njit(cache=True)
+def book_one(world: World, begin_s: float, end_s: float, field: int, amount: float) -> None:
+    """Book one amount over a span."""
+    record = world.record
+    record.fields[0] = field
+    record.amounts[0] = amount
+    spread(
+        record.windows,
+        begin_s,
+        end_s,
+        record.fields,
+        record.amounts,
+        1,
+        world.settings.horizon_s,
+        world.settings.warmup_s,
+    )

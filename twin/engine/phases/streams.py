@@ -1,0 +1,187 @@
+"""Streams: bytes on their way to and from the memory pool, at a rate that changes on the way.
+
+A stream is what one flow still has to carry. It keeps its rate until the flow's share of the links
+changes at a step's border; what it moved is booked then, or when it is through. What begins inside
+a step takes no more than the links have left, since the others hear of it at the border only.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from twin.engine.phases.books import book_traffic
+from twin.engine.world import POOL_READ, POOL_WRITE, SSD_WRITE, VPC, Traffic, World
+
+READS, WRITES, ARCHIVES = range(3)  # rows of instances, in this order
+ABSENT = 1e30  # bytes/s of a flow that is not laid out (engine/flows.IDLE)
+
+
+@njit(cache=True)
+def end_of(world: World, v: int) -> float:
+    """When a stream is through if nothing changes (s); infinite while it stands still."""
+    streams = world.streams
+    if streams.left_bytes[v] <= 0.0:
+        return float(streams.since_s[v])
+    if streams.rate[v] <= 0.0:
+        return math.inf
+    return float(streams.since_s[v] + streams.left_bytes[v] / streams.rate[v])
+
+
+@njit(cache=True)
+def settle_stream(world: World, v: int, now_s: float) -> None:
+    """Book what a stream has moved up to now, at the rate it had."""
+    streams = world.streams
+    since_s, left = streams.since_s[v], streams.left_bytes[v]
+    if now_s <= since_s:
+        return
+    streams.since_s[v] = now_s
+    if left <= 0.0 or streams.rate[v] <= 0.0:
+        return
+    end_s = since_s + left / streams.rate[v]
+    moved = left if end_s <= now_s else min(left, streams.rate[v] * (now_s - since_s))
+    streams.left_bytes[v] = left - moved
+    settings = world.settings
+    instances = world.prefill.running.size
+    kind, p = v // instances, v % instances
+    column = instances + p if settings.colocated else p
+    traffic, plane = POOL_READ, settings.pool_plane
+    if kind == WRITES:
+        traffic = POOL_WRITE
+    elif kind == ARCHIVES:
+        traffic, plane = SSD_WRITE, VPC
+    book_traffic(world, traffic, plane, column, since_s, min(end_s, now_s), moved)
+
+
+@njit(cache=True)
+def wanted(world: World, f: int) -> float:
+    """Share of what it would get alone that a flow takes if it may; 0 when it is not there."""
+    return wish(world, f) if world.traffic.active[f] else 0.0
+
+
+@njit(cache=True)
+def wish(world: World, f: int) -> float:
+    """Share of what it would get alone that a flow takes if it may (0..1)."""
+    flows = world.traffic
+    first_move = flows.duty.size + 3 * world.prefill.running.size
+    if f < first_move:
+        return 1.0
+    pace = world.settings.ssd_write_bytes_per_s
+    if f < first_move + flows.duty.size:
+        pace = flows.moves[f - first_move]
+    return float(min(1.0, pace / flows.alone[f]))
+
+
+@njit(cache=True)
+def add_to_stream(world: World, v: int, now_s: float, amount: float) -> None:
+    """More bytes to go, behind those under way; a stream that stood still begins now."""
+    streams = world.streams
+    if end_of(world, v) <= now_s:
+        drop_stream(world, v, now_s)
+        f = streams.flow[v]
+        streams.since_s[v] = max(streams.since_s[v], now_s)
+        part = min(wish(world, f), room_for(world, v, now_s, amount))
+        streams.rate[v] = world.traffic.alone[f] * part
+    streams.left_bytes[v] += amount
+
+
+@njit(cache=True)
+def drop_stream(world: World, v: int, now_s: float) -> None:
+    """What is left is not wanted any more."""
+    settle_stream(world, v, now_s)
+    world.streams.left_bytes[v] = 0.0
+    world.streams.rate[v] = 0.0
+
+
+@njit(cache=True)
+def under_way(world: World, v: int, now_s: float) -> bool:
+    """Whether a stream has something to move at a step's border; one that is through is booked."""
+    streams = world.streams
+    if streams.left_bytes[v] <= 0.0 or streams.since_s[v] > now_s:
+        return False
+    if end_of(world, v) > now_s:
+        return True
+    settle_stream(world, v, now_s)
+    streams.left_bytes[v] = 0.0
+    streams.rate[v] = 0.0
+    return False
+
+
+@njit(cache=True)
+def steer(world: World, now_s: float) -> None:
+    """Let every stream go on at the rate that its flow gets from now on."""
+    streams, flows = world.streams, world.traffic
+    left, since_s, rates, flow = (
+        streams.left_bytes, streams.since_s, streams.rate, streams.flow
+    )  # fmt: skip
+    alone, level, active = flows.alone, flows.level, flows.active
+    read_end_s = world.prefill.read_end_s
+    for v in range(left.size):
+        if left[v] <= 0.0 or since_s[v] > now_s:
+            continue
+        f = flow[v]
+        rate = alone[f] * level[f] if active[f] else 0.0
+        if alone[f] >= ABSENT:  # the pool is out of reach: what was asked for still comes
+            rate = rates[v]
+            if rate <= 0.0:
+                left[v] = 0.0
+        if rate != rates[v]:
+            settle_stream(world, v, now_s)
+            rates[v] = rate
+        if v < read_end_s.size:
+            read_end_s[v] = end_of(world, v)
+
+
+@njit(cache=True)
+def room_for(world: World, v: int, begin_s: float, amount: float) -> float:
+    """Share of its rate alone that the other streams leave to one which begins then (0..1).
+
+    Within a step instances move one after the other, so some streams that are known already begin
+    later: they count if this one, alone, would not be through by then. Exchanges don't count: they
+    are no streams, and give way at the border.
+    """
+    streams, flows = world.streams, world.traffic
+    left, since_s, rates, flow = (
+        streams.left_bytes, streams.since_s, streams.rate, streams.flow
+    )  # fmt: skip
+    alone, most, level, taken = flows.alone, flows.most, flows.level, flows.scratch
+    end_s = begin_s + amount / alone[flow[v]]
+    anyone = False
+    for u in range(left.size):
+        if u == v or left[u] <= 0.0 or rates[u] <= 0.0:
+            continue
+        if since_s[u] < end_s and since_s[u] + left[u] / rates[u] > begin_s:
+            if not anyone:
+                taken[:] = 0.0
+                anyone = True
+            take_room(flows, flow[u], rates[u] / alone[flow[u]])
+    instances, columns = world.prefill.running.size, flows.duty.size
+    for f in range(columns + 2 * instances, 2 * columns + 3 * instances):  # hand-off, weights
+        if most[f] > 0.0:
+            if not anyone:
+                taken[:] = 0.0
+                anyone = True
+            take_room(flows, f, level[f])
+    least = 1.0
+    if anyone:
+        links, parts, start = flows.links, flows.parts, flows.start
+        for k in range(start[flow[v]], start[flow[v] + 1]):
+            least = min(least, max(0.0, 1.0 - taken[links[k]]) / parts[k])
+    return least
+
+
+@njit(cache=True)
+def take_room(flows: Traffic, f: int, level: float) -> None:
+    """Add to the links' scratch what a flow at this level takes of each."""
+    taken, links, parts, start = flows.scratch, flows.links, flows.parts, flows.start
+    for k in range(start[f], start[f + 1]):
+        taken[links[k]] += parts[k] * level
+
+
+def stream_flows(prefills: int, columns: int) -> np.ndarray:
+    """Number of each stream's flow (engine/flows.py), i8[3 * instances]."""
+    pool = columns + np.arange(2 * prefills)
+    archive = 2 * columns + 3 * prefills + np.arange(prefills)
+    return np.concatenate([pool, archive])

@@ -23,7 +23,9 @@ def test_every_row_of_a_pool_can_be_run_and_keeps_its_configuration(rows):
         assert (asked is None) == (each.measure.split(".")[0] not in ("decode", "prefill"))
         if asked is not None:
             assert asked.workload.arrivals == "closed_loop"
-            assert asked.workload.input_tokens == each.scenario["workload.input_tokens"]
+            for field in ("input_tokens", "output_tokens", "lengths"):
+                stated = each.scenario.get(f"workload.{field}")
+                assert stated is None or getattr(asked.workload, field) == stated
             assert (reproduce.question(each, against=True) is None) == (each.against is None)
 
 

@@ -43,3 +43,40 @@ def test_slower_links_and_node_wide_planes_lengthen_the_exchange(traffic):
 
 def test_a_die_alone_sends_nothing(traffic):
     assert traffic(1).dispatch_send_s == 0.0
+
+
+@pytest.fixture
+def gathered(facts):
+    """Dispatch and combine on Atlas A2 without fused operators: tokens go to all dies."""
+    machine = load_machine(facts, load_chip(facts, "ascend-910b"))
+    shape = load_shape(facts, "deepseek-r1")
+    four = Supernode(chip="ascend-910b", nodes=4, scale_up="node", rdma_gb_per_s_per_npu=25.0,
+                     sub_planes=7, ub_link_gb_per_s=28.0)  # fmt: skip
+
+    def of(dies, beside=False, **switches):
+        found = exchange(build_fabric(four, facts), range(dies))
+        return moe_traffic(
+            shape, Communication(fused=False, **switches), machine, facts, found, beside
+        )
+
+    return of
+
+
+def test_gathering_moves_every_token_to_every_die_whatever_the_routing(gathered):
+    t = gathered(32)
+    assert t.dispatch_receive_s == t.combine_send_s == 0.0
+    # 3 of 4 nodes over 25 GB/s, 28 of 32 dies inside the node: 7,168 B there, BF16 back.
+    assert t.combine_receive_s == pytest.approx(2 * t.dispatch_send_s)
+    assert t.dispatch_send_s > 7_168 * (3 / 25e9 + 28 / 196e9)
+
+
+def test_streams_of_their_own_hide_what_passes_between_nodes(gathered):
+    one, other = gathered(32), gathered(32, beside=True)
+    assert other.dispatch_send_s < one.dispatch_send_s < 2 * other.dispatch_send_s
+    assert other.combine_fixed_s < one.combine_fixed_s
+
+
+def test_gathering_over_more_nodes_costs_in_proportion_to_the_dies(gathered):
+    two, four = gathered(16), gathered(32)
+    assert four.dispatch_send_s / two.dispatch_send_s == pytest.approx(2.0, rel=0.35)
+    assert four.dispatch_fixed_s > two.dispatch_fixed_s

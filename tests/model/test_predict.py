@@ -4,7 +4,7 @@ import pytest
 
 from twin.hardware.fabric import build_fabric
 from twin.lab.evidence import with_facts
-from twin.model.predict import accepted_tokens, predict, rank_load
+from twin.model.predict import Held, accepted_tokens, predict, rank_load
 from twin.model.shape import ModelError
 from twin.spec import Scenario
 
@@ -55,6 +55,35 @@ def test_the_rank_with_most_context_never_exceeds_full_answers():
     requests, context = rank_load(4, 320, 100.0, 1000.0)
     assert requests.sum() == 4 * 320
     assert context[1] == 4 * 600.0 < context[0] <= 4 * 1100.0
+
+
+def test_answers_of_unequal_length_are_met_when_they_are_long(facts):
+    s = Scenario()
+    fabric = build_fabric(s.supernode, facts)
+    half = 0.5 * s.workload.output_tokens
+    alike = predict(s, facts, fabric, held=Held(half, half / math.sqrt(3))).decode
+    assert alike.tpot_s == pytest.approx(predict(s, facts, fabric).decode.tpot_s, rel=0.005)
+    longer = predict(s, facts, fabric, held=Held(8 * half, half)).decode
+    wider = predict(s, facts, fabric, held=Held(half, 40 * half)).decode
+    assert min(longer.tpot_s, wider.tpot_s) > 1.02 * alike.tpot_s
+
+
+def test_the_host_shows_where_the_machine_is_faster(facts, ask):
+    fields = {"deployment__mode": "decode_only", "deployment__decode__batch_per_npu": 8}
+    base = ask(**fields).decode
+    slow = {
+        "operators.ascend.graph_launch": 1e3 * base.iteration_s
+    }  # two graphs: twice the busy time
+    assert ask(with_facts(facts, slow), **fields).decode.iteration_s == pytest.approx(
+        2 * base.iteration_s, rel=0.01
+    )
+    streams = 8 * 160
+    per_answer = {"operators.ascend.host_answer": 3e6 * base.iteration_s / streams}
+    assert ask(with_facts(facts, per_answer), **fields).decode.iteration_s == pytest.approx(
+        3 * base.iteration_s, rel=0.05
+    )
+    hidden = {"operators.ascend.host_answer": 1e5 * base.iteration_s / streams}
+    assert ask(with_facts(facts, hidden), **fields).decode.iteration_s == base.iteration_s
 
 
 def test_colocation_trades_batch_for_prompts(ask):

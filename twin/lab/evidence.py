@@ -27,11 +27,13 @@ from twin.model import params as q
 from twin.model.collectives import direct, exchange, moe_traffic
 from twin.model.costs import build_costs
 from twin.model.decode import decode_iteration_s, streams
+from twin.model.finite import Finite, burst, drain
 from twin.model.layer import ffn_rows_s
 from twin.model.params import DECODE_OPERATORS, operator_sink
-from twin.model.predict import EVEN, Hot, Prediction, predict, rank_load
+from twin.model.predict import EVEN, Held, Hot, Prediction, predict, rank_load
 from twin.model.roofline import interpolate, load_machine
 from twin.model.shape import load_shape
+from twin.serving.lengths import Quantiles, fitted_lengths
 from twin.spec import Scenario, with_overrides
 
 PUBLISHED = DATA / "published.toml"
@@ -64,6 +66,7 @@ class Row:
     source: str
     mark: str
     note: str = ""
+    stack: str = ""  # whose facts below data/stacks.toml apply
     scenario: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     args: Mapping[str, Any] = field(default_factory=dict)
@@ -110,7 +113,7 @@ def evidence(facts: Facts, rows: list[Row] | None = None) -> list[dict[str, Any]
 
 def answer_row(row: Row, facts: Facts) -> float:
     """What the twin says for a row, in the row's unit."""
-    known = with_facts(facts, row.facts)
+    known = with_facts(facts, stack_values(facts, row.stack) | dict(row.facts))
     kind = row.measure.split(".")[0]
     if kind not in MEASURES:
         raise EvidenceError(f"row {row.id} measures {row.measure!r}: take one of {list(MEASURES)}")
@@ -121,6 +124,17 @@ def answer_row(row: Row, facts: Facts) -> float:
                  if key.startswith("against_")}  # fmt: skip
         found /= measure(row.measure, row.against, known, other)
     return found * float(row.args.get("times", 1.0)) * TO_UNIT.get(row.unit, 1.0)
+
+
+def stack_values(facts: Facts, stack: str) -> dict[str, Any]:
+    """What a serving stack replaces, by the name of the fact; raises EvidenceError for no such."""
+    if not stack:
+        return {}
+    found = {name: fact.value for name, fact in facts.group(f"stacks.{stack}").items()}
+    if not found:
+        known = ", ".join(facts.names("stacks"))
+        raise EvidenceError(f"stack {stack!r} is not in data/stacks.toml: take one of {known}")
+    return found
 
 
 def with_facts(facts: Facts, values: Mapping[str, Any]) -> Facts:
@@ -179,14 +193,35 @@ def steady(overrides: Mapping[str, Any], facts: Facts, hit_share: float = 0.0) -
     """The steady state of a row's scenario with its own expert imbalance."""
     s = scenario_of(overrides)
     prefill, decode = hot_tables(s, facts)
+    given, answer = float(s.workload.input_tokens), float(s.workload.output_tokens)
+    held = None
+    if s.workload.lengths != "fixed":
+        prompts, answers = fitted_lengths(facts, s.workload.lengths)
+        given, answer, held = prompts.mean, answers.mean, held_of(prompts, answers)
     return predict(
         s,
         facts,
         build_fabric(s.supernode, facts),
-        hit_tokens=hit_share * s.workload.input_tokens,
+        input_tokens=given,
+        output_tokens=answer,
+        hit_tokens=hit_share * given,
         prefill_hot=prefill,
         decode_hot=decode,
+        held=held,
     )
+
+
+def held_of(prompts: Quantiles, answers: Quantiles) -> Held:
+    """What a request under way holds beyond a mean prompt: the age of a renewal process.
+
+    Mean E[a^2] / (2 E[a]); second moment E[a^3] / (3 E[a]); prompts vary beside it.
+    """
+    a, b = answers.tokens[:-1], answers.tokens[1:]
+    cube = float((np.diff(answers.levels) * (a**3 + a * a * b + a * b * b + b**3) / 4).sum())
+    age = answers.mean_square / (2.0 * answers.mean)
+    variance = cube / (3.0 * answers.mean) - age * age
+    variance += prompts.mean_square - prompts.mean**2
+    return Held(age, math.sqrt(variance))
 
 
 # --- Measures: (name, scenario overrides, facts, args) -> SI value ----------------------------
@@ -300,6 +335,36 @@ def _kernel(name: str, overrides: Mapping[str, Any], facts: Facts, args: Any) ->
     return float(ffn_rows_s(p, alone, float(args["experts"]), float(args["rows"])))
 
 
+def _finite(name: str, overrides: Mapping[str, Any], facts: Facts, args: Any) -> float:
+    """A run that begins with `requests` per instance waiting and ends with the last answer.
+
+    `drain` deals answers of the workload's lengths to the slots, in an order that is even at every
+    scale (multiples of the golden ratio); `burst` computes all prompts before anyone decodes.
+    """
+    s = scenario_of(overrides)
+    found = steady(overrides, facts)
+    d, role, requests = found.decode, found.costs.colocated_role, int(args["requests"])
+    assert d is not None and role is not None
+    _, hot = hot_tables(s, facts)
+    npus = s.deployment.colocated.npus_per_instance
+    kind, figure = name.split(".")[1:]
+    ran: Finite
+    if kind == "drain":
+        prompts, answers = fitted_lengths(facts, s.workload.lengths)
+        level = np.modf((0.5 + np.arange(requests)) * 0.5 * (math.sqrt(5.0) - 1.0))[0]
+        tokens = np.interp(level, answers.levels, answers.tokens)
+        slots = int(d.batch_per_npu * npus)
+        ran = drain(role, prompts.mean, tokens / d.tokens_per_iteration, slots, hot)
+    else:
+        tokens = np.full(requests, float(s.workload.output_tokens))
+        batch = float(s.deployment.colocated.chunk_tokens_per_npu * npus)
+        iterations = s.workload.output_tokens / d.tokens_per_iteration
+        ran = burst(role, float(s.workload.input_tokens), iterations, requests, batch, hot)
+    if figure == "tpot":
+        return ran.tpot_s / d.tokens_per_iteration
+    return float(tokens.sum()) / ran.seconds / npus
+
+
 def _memory(name: str, overrides: Mapping[str, Any], facts: Facts, args: Any) -> float:
     s = scenario_of(overrides)
     return build_costs(s, facts, build_fabric(s.supernode, facts)).kv_bytes_per_token
@@ -311,6 +376,7 @@ MEASURES: dict[str, Callable[[str, Mapping[str, Any], Facts, Any], float]] = {
     "exchange": _exchange,
     "stream": _stream,
     "kernel": _kernel,
+    "finite": _finite,
     "memory": _memory,
 }
 

@@ -40,7 +40,7 @@ _OF_A_BLOCK = {  # what an iteration is made of, as places in a block of coeffic
 _OUTSIDE = {
     "reading weights": (q.DENSE_WEIGHT, q.MTP_WEIGHT, q.HEAD_WEIGHT),
     "launches and the host": (q.DENSE_FIXED, q.MTP_FIXED, q.HEAD_FIXED, q.SAMPLE_FIXED,
-                              q.GRAPH_LAUNCH, q.HOST_GAP),
+                              q.GRAPH_LAUNCH, q.HOST_GAP, q.HOST_ANSWER),
     "matrix products": (q.DENSE_FLOP, q.MTP_FLOP, q.HEAD_FLOP),
 }  # fmt: skip
 

@@ -146,6 +146,7 @@ def decode_vector(
     p[q.SAMPLE_FIXED] = 4 * gap
     p[q.SAMPLE_TOKEN] = seconds(m, o.sampling(s), whole)[3]
     p[q.GRAPH_LAUNCH], p[q.HOST_GAP] = m.graph_launch_s, _host_gap_s(x, drafts)
+    p[q.HOST_ANSWER] = m.host_answer_s
     _fill_demand(p, x, dense, head)
     return p
 
@@ -179,7 +180,8 @@ def _fill_mode(
     gate = seconds(m, o.gate(s, f), moe)
     p[at + q.GATE_FIXED] = 2 * gap + gate[0]
     p[at + q.GATE_TOKEN] = max(gate[1], gate[2]) + m.gate_token_s / moe.vector
-    t = moe_traffic(s, x.communication, m, x.facts, route(x, "decode"))
+    way = route(x, "decode")
+    t = moe_traffic(s, x.communication, m, x.facts, way, x.optimisations.multi_stream)
     # A shared expert on dies of its own is one more to send to, and one more that answers.
     more = 1.0 + (s.shared_experts / s.top_k if x.layout.shared_dies else 0.0)
     p[at + q.DISPATCH_FIXED] = t.dispatch_fixed_s

@@ -19,7 +19,7 @@ from typing import Literal
 from twin.facts import Facts
 from twin.hardware import routes
 from twin.hardware.fabric import Fabric
-from twin.model.operators import combine_bytes, dispatch_bytes
+from twin.model.operators import ACTIVATION_BYTES, combine_bytes, dispatch_bytes
 from twin.model.roofline import Machine
 from twin.model.shape import Shape
 from twin.spec import Communication
@@ -39,6 +39,8 @@ class Exchange:
     off_node: float = 0.0  # share of what is sent that leaves the node
     nodes: int = 1  # nodes these dies are on
     slow_between: bool = False  # other nodes are reached over the RDMA plane
+    inside_bytes_per_s: float = 0.0  # among the dies of one node alone, where nodes are slow apart
+    beyond_bytes_per_s: float = 0.0  # over the plane between nodes alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +78,22 @@ def _exchange(
     if count < 2:
         return Exchange(1, float("inf"), 0.0, 0.0)
     price = routes.all_to_all(fabric, dies, "ub", operation)
+    nodes = max(1, round(1.0 / (1.0 - price.off_node_fraction)))
+    slow = fabric.graph["supernode"].scale_up == "node"
+    inside = beyond = 0.0
+    if slow and 1 < nodes < count:
+        inside = routes.all_to_all(fabric, dies[: count // nodes], "ub", operation).bytes_per_s
+        beyond = price.bytes_per_s * price.off_node_fraction
     return Exchange(
         count,
         price.bytes_per_s,
         price.latency_s,
         (count - 1) / count,
         price.off_node_fraction,
-        nodes=max(1, round(1.0 / (1.0 - price.off_node_fraction))),
-        slow_between=fabric.graph["supernode"].scale_up == "node",
+        nodes=nodes,
+        slow_between=slow,
+        inside_bytes_per_s=inside,
+        beyond_bytes_per_s=beyond,
     )
 
 
@@ -112,10 +122,18 @@ def direct(x: Exchange, facts: Facts) -> Exchange:
     return replace(x, rate_bytes_per_s=x.rate_bytes_per_s * gain)
 
 
-def moe_traffic(s: Shape, comm: Communication, m: Machine, facts: Facts, x: Exchange) -> MoeTraffic:
-    """Dispatch and combine of one token's `top_k` messages among `x.peers` dies."""
+def moe_traffic(
+    s: Shape, comm: Communication, m: Machine, facts: Facts, x: Exchange, beside: bool = False
+) -> MoeTraffic:
+    """Dispatch and combine of one token's `top_k` messages among `x.peers` dies.
+
+    Without fused operators, and between nodes that are slow apart, all tokens go to all dies
+    (`_gathered`); `beside`: its transfers between nodes run in streams of their own.
+    """
     sent = dispatch_bytes(s, comm.early_quantisation, m.message_scale_bytes)
     answered = combine_bytes(s)
+    if not comm.fused and m.family == "ascend" and x.inside_bytes_per_s > 0.0:
+        return _gathered(s, comm, m, x, beside)
     table = f"operators.{m.family}"
     if m.family == "ascend":
         fixed, barrier = m.fitted["comm_fixed"], m.fitted["barrier_round"]
@@ -137,6 +155,35 @@ def moe_traffic(s: Shape, comm: Communication, m: Machine, facts: Facts, x: Exch
         combine_fixed_s=start,
         combine_send_s=x.remote * answered / x.rate_bytes_per_s,
         combine_receive_s=per_token * answered / x.rate_bytes_per_s,
+    )
+
+
+def _gathered(s: Shape, comm: Communication, m: Machine, x: Exchange, beside: bool) -> MoeTraffic:
+    """All-gather before the experts, reduce-scatter of partial sums after them, in rounds.
+
+    As omni-infer does on Atlas A2 (communication_op.py, all_gather_round_pipeline): the tokens of
+    the own node are gathered inside it; each other node's come by a swap with the die of the same
+    place there and are gathered in turn. Experts' numbers and weights are gathered in two stages
+    more. What travels does not depend on the routing: no die receives more than another.
+    """
+    token = s.hidden * (1.0 if comm.early_quantisation else ACTIVATION_BYTES)
+    others, near = x.nodes - 1, x.peers // x.nodes - 1
+
+    def step_s(peers: int) -> float:  # start and barrier of one collective
+        return m.fitted["comm_fixed"] + x.latency_s + m.fitted["barrier_round"] * math.log2(peers)
+
+    swaps = 0.0 if beside else others * step_s(2)
+    fixed = x.nodes * step_s(near + 1) + swaps
+    beyond, inside = others / x.beyond_bytes_per_s, near * x.nodes / x.inside_bytes_per_s
+    per_byte = max(beyond, inside) if beside else beyond + inside
+    return MoeTraffic(
+        dispatch_fixed_s=fixed + step_s(near + 1) + step_s(x.nodes),
+        dispatch_message_s=m.fitted["quantise"] if comm.early_quantisation else 0.0,
+        dispatch_send_s=token * per_byte,
+        dispatch_receive_s=0.0,
+        combine_fixed_s=fixed,
+        combine_send_s=0.0,
+        combine_receive_s=combine_bytes(s) * per_byte,
     )
 
 

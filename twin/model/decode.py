@@ -103,13 +103,15 @@ def outside_s(
 
 
 @njit(cache=True)
-def launch_gap_s(p: np.ndarray, busy: float, ops: np.ndarray) -> float:
+def launch_gap_s(p: np.ndarray, busy: float, total: int, ops: np.ndarray) -> float:
     """What the host adds to an iteration in which the NPU is `busy` for so many seconds.
 
-    The gap between iterations, and what launching 1 + k graphs takes longer than the NPU: the
-    next graph is launched while one runs (arXiv 2506.12708v2 section 4.2.4).
+    The gap between iterations, and what launching 1 + k graphs and handing out the tokens of
+    `total` requests takes longer than the NPU: the host works while a graph runs (arXiv
+    2506.12708v2 section 4.2.4).
     """
-    gap = p[q.HOST_GAP] + max(0.0, p[q.GRAPH_LAUNCH] * (1.0 + p[q.DRAFTS]) - busy)
+    host = p[q.GRAPH_LAUNCH] * (1.0 + p[q.DRAFTS]) + p[q.HOST_ANSWER] * total
+    gap = p[q.HOST_GAP] + max(0.0, host - busy)
     ops[q.OP_GAPS] += gap
     return gap
 
@@ -293,9 +295,9 @@ def decode_iteration_s(
         plain += moe_s(p, q.SEQUENCE, p[q.QUERY_TOKENS] * most, entering, dies, hot)
         if split < plain or p[q.MICROBATCH] == 1.0:
             time += layers_in_streams_s(p, m, layers, mine, its, most, whole, dies, hot_half, ops)
-            return time + launch_gap_s(p, time, ops)
+            return time + launch_gap_s(p, time, total, ops)
     time += layers_in_sequence_s(p, layers, mine, its, most, whole, dies, hot, ops)
-    return time + launch_gap_s(p, time, ops)
+    return time + launch_gap_s(p, time, total, ops)
 
 
 @njit(cache=True)

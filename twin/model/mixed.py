@@ -64,7 +64,7 @@ def mixed_iteration_s(
     ops[q.OP_DENSE] += dense
     time = layer * p[q.MOE_LAYERS] + dense
     time += outside_s(p, mine, context[who], total, dies, hot, ops)
-    return time + launch_gap_s(p, time, ops)
+    return time + launch_gap_s(p, time, total, ops)
 
 
 @njit(cache=True)

@@ -109,6 +109,7 @@ SPLITS = 9
     SAMPLE_TOKEN,
     GRAPH_LAUNCH,
     HOST_GAP,
+    HOST_ANSWER,  # host time for one request's token of an iteration
     ATTENTION_BYTES,  # weight bytes a die reads for attention in one layer
     EXPERT_BYTES,
     DENSE_BYTES,
@@ -123,7 +124,7 @@ SPLITS = 9
     EXPERT_DIES,  # that hold experts alone; 0: every die does attention and experts
     CROWD,  # requests of a die that does attention, per request of a rank
     DECODE_SIZE,
-) = range((1 + SPLITS) * MODE, (1 + SPLITS) * MODE + 45)
+) = range((1 + SPLITS) * MODE, (1 + SPLITS) * MODE + 46)
 
 # A colocated instance's vector: decode's, then what a prompt chunk's attention costs.
 CHUNK_PAIR = DECODE_SIZE  # per query-key pair and layer

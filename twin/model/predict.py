@@ -29,6 +29,19 @@ from twin.spec import Scenario
 Hot = tuple[NDArray[np.float64], NDArray[np.float64]]  # tokens f8[G], factor f8[G]
 EVEN: Hot = (np.array([1.0]), np.array([1.0]))
 
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a request under way holds beyond a mean prompt, tokens: mean and standard deviation.
+
+    Where answers differ in length it is mostly the long ones that are met under way, so the mean
+    is more than half an answer: E[a^2] / (2 E[a]), the mean age of a renewal process.
+    """
+
+    mean: float
+    deviation: float
+
+
 ROOF = {
     "fetch": "memory pool",
     "attention_core": "cube cores",
@@ -98,11 +111,13 @@ def predict(
     hit_tokens: float = 0.0,
     prefill_hot: Hot = EVEN,
     decode_hot: Hot = EVEN,
+    held: Held | None = None,
 ) -> Prediction:
     """Steady state of a scenario for mean lengths (default: its fixed lengths).
 
-    `*_hot` are (tokens, factor) tables as in decode_iteration_s. Raises ModelError with one
-    sentence when the model or a single request does not fit.
+    `*_hot` are (tokens, factor) tables as in decode_iteration_s; `held` for answers of unequal
+    length (default: all alike, at even stages). Raises ModelError with one sentence when the
+    model or a single request does not fit.
     """
     w = scenario.workload
     given = float(w.input_tokens) if input_tokens is None else input_tokens
@@ -113,7 +128,7 @@ def predict(
     prefill = decode = None
     space = 0
     if costs.colocated_role is not None:
-        decode, prefill = _colocated(scenario, costs, given, answer, hit_tokens, decode_hot)
+        decode, prefill = _colocated(scenario, costs, given, answer, hit_tokens, decode_hot, held)
         rates["colocated"] = decode.requests_per_s
         space = costs.colocated_role.kv_tokens_per_die
     if costs.prefill_role is not None:
@@ -121,7 +136,7 @@ def predict(
         rates["prefill"] = prefill.requests_per_s
         space = costs.prefill_role.kv_tokens_per_die
     if costs.decode_role is not None:
-        decode = _decode(scenario, costs, given, answer, decode_hot)
+        decode = _decode(scenario, costs, given, answer, decode_hot, held)
         rates["decode"] = decode.requests_per_s
         space = costs.decode_role.kv_tokens_per_die
     limit = min(rates, key=lambda name: (rates[name], name))
@@ -141,18 +156,26 @@ def largest_of(count: int) -> float:
 
 
 def rank_load(
-    requests: float, ranks: int, input_tokens: float, output_tokens: float
+    requests: float,
+    ranks: int,
+    input_tokens: float,
+    output_tokens: float,
+    held: Held | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Requests and context of each rank for a mean number of requests, the fullest rank first.
 
-    Requests are at even stages of their answers, so a rank's sum of contexts varies; the
-    slowest of the ranks is what an iteration waits for.
+    Requests are at even stages of their answers (or as `held` says), so a rank's sum of contexts
+    varies; the slowest of the ranks is what an iteration waits for.
     """
     total = round(requests * ranks)
     count = np.full(ranks, total // ranks, np.int64)
     count[: total % ranks] += 1
-    context = (count * (input_tokens + 0.5 * output_tokens)).astype(np.float64)
     most = float(count[0])
+    if held is not None:
+        context = (count * (input_tokens + held.mean)).astype(np.float64)
+        context[0] += largest_of(ranks) * math.sqrt(most) * held.deviation
+        return count, context
+    context = (count * (input_tokens + 0.5 * output_tokens)).astype(np.float64)
     spread = math.sqrt(most / 12.0) * output_tokens
     fullest = context[0] + largest_of(ranks) * spread
     context[0] = min(fullest, most * (input_tokens + output_tokens))
@@ -171,14 +194,16 @@ def slots(role: RoleCosts, wanted: float, request_tokens: float) -> tuple[int, s
     return (fits, "KV space") if fits < count else (count, "slots")
 
 
-def _decode(s: Scenario, costs: Costs, given: float, answer: float, hot: Hot) -> DecodePrediction:
+def _decode(
+    s: Scenario, costs: Costs, given: float, answer: float, hot: Hot, held: Held | None
+) -> DecodePrediction:
     role = costs.decode_role
     assert role is not None
     per_npu = costs.chip.dies_per_npu
     d = s.deployment.decode
     wanted = d.batch_per_npu / per_npu
-    count, limited = slots(role, wanted, given + 0.5 * answer)
-    requests, context = rank_load(min(wanted, 1.0) * count, role.dies, given, answer)
+    count, limited = slots(role, wanted, given + (held.mean if held else 0.5 * answer))
+    requests, context = rank_load(min(wanted, 1.0) * count, role.dies, given, answer, held)
     ops = operator_sink(DECODE_OPERATORS)
     took = decode_iteration_s(role.vector, requests, context, 0, role.dies, *hot, ops)
     per_iteration = 1.0 + accepted_tokens(d.mtp_draft_tokens, costs.mtp_acceptance)
@@ -270,8 +295,9 @@ def _fetch_s(s: Scenario, costs: Costs, fabric: Fabric, cached: float) -> float:
 
 
 def _colocated(
-    s: Scenario, costs: Costs, given: float, answer: float, hits: float, hot: Hot
-) -> tuple[DecodePrediction, PrefillPrediction]:
+    s: Scenario, costs: Costs, given: float, answer: float, hits: float, hot: Hot,
+    under_way: Held | None,
+) -> tuple[DecodePrediction, PrefillPrediction]:  # fmt: skip
     """Slots stay full when each iteration prefills as many prompts as answers end."""
     role = costs.colocated_role
     assert role is not None
@@ -280,7 +306,8 @@ def _colocated(
     npus = role.dies / per_npu
     fresh = max(1.0, given - hits)
     per_iteration = 1.0 + accepted_tokens(d.decode.mtp_draft_tokens, costs.mtp_acceptance)
-    held, limited = slots(role, d.decode.batch_per_npu / per_npu, given + 0.5 * answer)
+    each = given + (under_way.mean if under_way else 0.5 * answer)
+    held, limited = slots(role, d.decode.batch_per_npu / per_npu, each)
     count = float(held)
     budget = float(d.colocated.chunk_tokens_per_npu) * npus
     ending = count * role.dies * per_iteration / answer  # answers that end in an iteration
@@ -289,7 +316,7 @@ def _colocated(
         ending, limited = budget / fresh, "prompt tokens an iteration may prefill"
     chunk = ending * fresh
     pairs = chunk * (hits + 0.5 * (fresh + 1.0))
-    requests, context = rank_load(count, role.dies, given, answer)
+    requests, context = rank_load(count, role.dies, given, answer, under_way)
     ops = operator_sink(DECODE_OPERATORS)
     took = mixed_iteration_s(role.vector, requests, context, 0, role.dies, chunk, pairs, *hot, ops)
     took += mixed_hits_s(role.vector, ending * hits, ops)

@@ -51,6 +51,7 @@ class Machine:
     prefill_compute_share: float  # cores left to compute while microbatches overlap
     graph_launch_s: float  # host time to launch one graph
     host_gap_s: float  # between iterations, on the host
+    host_answer_s: float  # host time to hand out one request's token of an iteration
     message_scale_bytes: float  # beside a quantised token on its way to an expert
     fitted: dict[str, float]
 
@@ -133,6 +134,7 @@ def load_machine(facts: Facts, chip: Chip, kernel: str = "fused_mla") -> Machine
         prefill_compute_share=facts.si(f"{table}.prefill_compute_share"),
         graph_launch_s=facts.si(f"{table}.graph_launch"),
         host_gap_s=facts.si(f"{table}.host_gap"),
+        host_answer_s=facts.si(f"{table}.host_answer"),
         message_scale_bytes=facts.si(f"{table}.message_scale"),
         fitted=fitted,
     )

@@ -1,0 +1,108 @@
+"""Finite runs by formula: so many requests at once, until the last answer has ended.
+
+Benchmarks that hand over all requests at the start have no steady state: slots are full for a
+while, then the longest answers are left alone (`drain`); or all prompts are computed before any
+answer goes on (`burst`). The kernels are those of the colocated instance; nothing here knows
+arrivals or a queue, and prompts are all alike.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twin.model.costs import RoleCosts
+from twin.model.mixed import mixed_iteration_s
+from twin.model.params import DECODE_OPERATORS, operator_sink
+from twin.model.predict import Held, Hot, rank_load
+
+WINDOW = 64  # iterations that are priced at their mean load
+
+
+@dataclass(frozen=True, slots=True)
+class Finite:
+    """A finite run of one instance."""
+
+    seconds: float  # from the start to the end of the last answer
+    tpot_s: float  # mean over requests, from the first token on
+    iterations: int
+
+
+def deal(answers: NDArray[np.float64], slots: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(first, end) iteration of each answer when it takes the slot that is free first, i8[N].
+
+    Every request under way emits in every iteration, so time can be counted in iterations.
+    """
+    free = [0] * min(slots, answers.size)
+    first = np.empty(answers.size, np.int64)
+    lengths = np.maximum(1, np.rint(answers)).astype(np.int64)
+    for i, length in enumerate(lengths.tolist()):
+        first[i] = heapq.heappop(free)
+        heapq.heappush(free, int(first[i]) + length)
+    return first, first + lengths
+
+
+def drain(
+    role: RoleCosts, prompt: float, answers: NDArray[np.float64], slots: int, hot: Hot
+) -> Finite:
+    """All requests wait from the start; each takes a slot of the instance when one is free.
+
+    answers f8[N]: iterations of each answer in the order of the queue; slots: of all dies
+    together; hot as in mixed_iteration_s. Prompts are computed beside the answers under way.
+    """
+    first, end = deal(answers, slots)
+    last = int(end.max())
+    # Of those under way at an iteration: how many, and the sum and the sum of squares of `first`.
+    sums = [np.zeros(last + 1) for _ in range(3)]
+    for power, total in enumerate(sums):
+        np.add.at(total, first, first.astype(np.float64) ** power)
+        np.add.at(total, end, -(first.astype(np.float64) ** power))
+    under_way, begun, squared = (np.cumsum(total)[:last] for total in sums)
+    joining = np.bincount(first, minlength=last)
+    ops = operator_sink(DECODE_OPERATORS)
+    seconds = token_s = 0.0
+    for low in range(0, last, WINDOW):
+        part = slice(low, min(low + WINDOW, last))
+        width = part.stop - part.start
+        now = 0.5 * (part.start + part.stop)
+        count = float(under_way[part].mean())
+        age = now - float(begun[part].mean()) / count
+        square = now * now - 2.0 * now * (now - age) + float(squared[part].mean()) / count
+        held = Held(age, float(np.sqrt(max(0.0, square - age * age))))
+        requests, context = rank_load(count / role.dies, role.dies, prompt, 0.0, held)
+        chunk = float(joining[part].sum()) * prompt / width
+        took = mixed_iteration_s(
+            role.vector, requests, context, 0, role.dies, chunk, 0.5 * chunk * (prompt + 1.0),
+            *hot, ops,
+        )  # fmt: skip
+        seconds += width * took
+        token_s += width * took * count
+    return Finite(seconds, token_s / float((end - first).sum()), last)
+
+
+def burst(
+    role: RoleCosts, prompt: float, answer: float, requests: int, batch_tokens: float, hot: Hot
+) -> Finite:
+    """All requests arrive at once, and while a prompt waits nobody decodes; answers all alike.
+
+    answer: iterations of an answer; batch_tokens: prompt tokens of the instance in one pass.
+    Early prompts wait after their first token until the last prompt is computed.
+    """
+    ops = operator_sink(DECODE_OPERATORS)
+    prompts = max(1.0, batch_tokens // prompt)
+    none = np.zeros(role.dies, np.int64)
+    chunk = prompts * prompt
+    passes = int(np.ceil(requests / prompts))
+    one_s = mixed_iteration_s(
+        role.vector, none, none.astype(np.float64), 0, role.dies, chunk,
+        0.5 * chunk * (prompt + 1.0), *hot, ops,
+    )  # fmt: skip
+    together, context = rank_load(requests / role.dies, role.dies, prompt, answer, Held(0.0, 0.0))
+    context += together * 0.5 * answer  # the time is linear in it, so its mean will do
+    step_s = mixed_iteration_s(role.vector, together, context, 0, role.dies, 0.0, 0.0, *hot, ops)
+    steps = max(1.0, answer - 1.0)
+    stalled_s = 0.5 * (passes - 1) * one_s
+    return Finite(passes * one_s + steps * step_s, step_s + stalled_s / steps, int(answer) + passes)

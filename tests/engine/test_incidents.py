@@ -3,8 +3,16 @@
 import polars as pl
 import pytest
 
-from tests.engine.small import run
+from tests.engine.small import run, small
 from tests.laws.lawful import lawful
+from twin.engine.agenda import Agenda
+from twin.engine.balancing import Balance
+from twin.engine.build import build_world
+from twin.engine.machine import Machine
+from twin.engine.setup import set_up
+from twin.hardware.routes import pool_read
+from twin.lab.library import load_facts
+from twin.serving.experts import EMPTY
 
 STEP = 0.006  # of the clock, and a little
 QUICK = {
@@ -51,6 +59,18 @@ def test_shrinking_waits_for_the_lost_experts_only():
     assert at["dies"][0] == 8 and at["dies"][-1] == 7
 
 
+def test_an_expert_with_a_copy_elsewhere_is_not_loaded():
+    copies = {"experts__redundant": 64, "experts__placement": "topology"}  # two of each of 64
+    assert lasts(hit(HIT, recovery__policy="shrink", **copies)) == pytest.approx(0.1, abs=STEP)
+    setup = set_up(small(QUICK | {"experts.redundant": 0}), load_facts(), None)
+    machine = Machine(setup, load_facts(), build_world(setup))
+    lone = Balance(machine, Agenda(0.005), [])
+    decode = setup.instances.index(setup.of_role("decode")[0])
+    held = lone.groups[lone.of[decode]].slots
+    assert lone.missing(decode, {0}) == (held[:, 0] != EMPTY).sum() > 0
+    assert lone.missing(decode, set(range(held.shape[1]))) == (held != EMPTY).sum()
+
+
 def test_nothing_waits_when_faults_are_noticed_and_mended_at_once():
     found = hit(HIT, recovery__detection_s=0.0, recovery__in_place_s=0.0)
     assert lasts(found) == 0.0
@@ -80,8 +100,17 @@ def test_requests_on_dies_that_are_left_go_on_without_a_new_arrival():
     assert rows.height == 8 and (rows["status"] == "finished").all()
 
 
-def test_a_repair_fills_the_rank_again_at_once():
+def test_a_repaired_die_serves_again_when_it_has_its_weights():
     found = hit(HIT | {"duration_s": 1.2}, recovery__policy="shrink")
+    ((_, _, back_s, end_s),) = spans(found, "rejoined")
+    (shrunk,) = spans(found, "shrunk")
+    assert end_s is None and shrunk[3] == back_s
+    setup = set_up(small(QUICK), load_facts(), None)
+    first = setup.of_role("decode")[0].first_die
+    rate = pool_read(setup.fabric, [first]).bytes_per_s
+    load_s = setup.costs.decode_role.memory.weights / rate
+    assert load_s > 0.01
+    assert back_s == pytest.approx(1.5 + 1.2 + load_s, abs=STEP)
     at = found.tables["instances"].filter((pl.col("role") == "decode") & (pl.col("instance") == 0))
     assert at["dies"].min() == 7 and at["dies"][-1] == 8
     assert len(spans(found)) == 1

@@ -96,6 +96,22 @@ class Balance:
         self.of[k] = key
         self.refresh(t_s)
 
+    def missing(self, k: int, dies: set[int]) -> int:
+        """Expert weights of instance k, over all layers, of which only these dies hold a copy.
+
+        dies: places among those that serve.
+        Where experts are even there are no slots: then all that the dies hold counts.
+        """
+        layout = self.machine.roles[k].layout
+        if self.perfect:
+            return len(dies) * layout.slots_per_die * self.setup.costs.shape.moe_layers
+        slots = self.groups[self.of[k]].slots
+        gone = [d for d in sorted(dies) if d < slots.shape[1]]  # the others hold shared experts
+        left = slots.copy()
+        left[:, gone] = x.EMPTY
+        count = self.process.base.shape[1]
+        return int(((x.copies(slots, count) > 0) & (x.copies(left, count) == 0)).sum())
+
     def mix(self, t_s: float) -> np.ndarray:
         """Weights of the topics among the prompts' tokens that came in the last window."""
         if self.process.topics == 1:

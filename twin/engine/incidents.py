@@ -33,20 +33,23 @@ from twin.serving.memory_pool import lose_server, resize
 from twin.spec import Fault
 
 Changed = Callable[[int, float], None]  # an instance got other dies, at a time
+Missing = Callable[[int, set[int]], int]  # expert weights that only these dies of it held
 
 
 class Incidents:
     """The scenario's faults, entered into the agenda."""
 
     def __init__(
-        self, machine: Machine, agenda: Agenda, log: list[Event], changed: Changed
+        self, machine: Machine, agenda: Agenda, log: list[Event], changed: Changed, missing: Missing
     ) -> None:
         self.machine = machine
         self.agenda = agenda
         self.log = log
         self.changed = changed
+        self.missing = missing
         self.servers = servers_out(machine.fabric)
         self.down: dict[int, Event] = {}  # instances out of service
+        self.shrunk: dict[int, Event] = {}  # instances that serve with fewer dies than built
         self.hit: list[set[int]] = [set() for _ in machine.members]  # ranks lost since it served
         self.turn = [0] * len(machine.members)  # counts recoveries, so that an old one is void
         self.pending: set[int] = set()  # instances whose recovery is on the agenda
@@ -90,7 +93,9 @@ class Incidents:
             if gone:
                 self._hit(k, gone, t_s)
             elif k not in self.down:
-                self._reprice(k, self._go_home(k), t_s)
+                self._reprice(k, False, t_s)
+                if vacant := self._vacant(k):
+                    self.agenda.at(t_s + self._load_s(k, vacant), self._rejoin(k))
             elif k not in self.pending:  # nothing else will wake it
                 self._recover_at(k, t_s + (self._wait_s(k) if self.hit[k] else 0.0))
         machine.lay_flows(t_s)
@@ -103,18 +108,40 @@ class Incidents:
             held |= {i.first_die + r for r in vacant}
         return held
 
-    def _go_home(self, k: int) -> bool:
-        """Dies that work again take up the ranks that were theirs; whether there was one.
-
-        A die that serves another instance by now stays there.
-        """
+    def _vacant(self, k: int) -> list[int]:
+        """Ranks without a die whose own die works; one that serves elsewhere by now stays there."""
         machine = self.machine
         first, members = machine.setup.instances[k].first_die, machine.members[k]
         taken = machine.in_use() | machine.out
-        vacant = [r for r, die in enumerate(members) if die is None and first + r not in taken]
+        return [r for r, die in enumerate(members) if die is None and first + r not in taken]
+
+    def _go_home(self, k: int) -> bool:
+        """Dies that work again take up the ranks that were theirs; whether there was one."""
+        vacant = self._vacant(k)
         for r in vacant:
-            members[r] = first + r
+            self.machine.members[k][r] = self.machine.setup.instances[k].first_die + r
         return bool(vacant)
+
+    def _load_s(self, k: int, ranks: list[int]) -> float:
+        """Seconds until repaired dies have their weights, read from the memory pool over UB."""
+        machine = self.machine
+        dies = [machine.setup.instances[k].first_die + r for r in ranks]
+        size = machine.roles[k].memory.weights * len(dies)
+        try:
+            return size / pool_read(machine.fabric, dies).bytes_per_s
+        except HardwareError:
+            return 0.0
+
+    def _rejoin(self, k: int) -> Callable[[float], None]:
+        """A repaired die has its weights: it serves in its old rank, unless it is gone again."""
+
+        def action(t_s: float) -> None:
+            if k not in self.down and self._go_home(k):
+                self._reprice(k, True, t_s)
+                self._count_dies(k, "rejoined", t_s)
+                self.machine.lay_flows(t_s)
+
+        return action
 
     def _reprice(self, k: int, grown: bool, t_s: float) -> None:
         """Other links, slower or more dies: the instance at another price, or at a standstill."""
@@ -236,19 +263,16 @@ class Incidents:
         return rule.restart_s if rule.policy == "restart" else rule.in_place_s
 
     def _reload_s(self, k: int) -> float:
-        """Seconds to load the experts of the dies that are gone onto those that are left.
+        """Seconds to load the experts that only the lost dies held onto those that are left.
 
-        All slots of a lost die count: which of them had a copy elsewhere is not looked at. Every
-        die left reads its share from the memory pool over UB.
+        Every die left reads its share from the memory pool over UB.
         """
         machine = self.machine
         left = [d for d in machine.serving(k) if d not in machine.out]
-        gone = [r for r in self.hit[k] if machine.members[k][r] in machine.out]
+        gone = {at for at, die in enumerate(machine.serving(k)) if die in machine.out}
         if not left or not gone:
             return 0.0
-        layout, shape = machine.roles[k].layout, machine.setup.costs.shape
-        expert = machine.setup.crowd.expert_bytes
-        size = len(gone) * layout.slots_per_die * shape.moe_layers * expert
+        size = self.missing(k, gone) * machine.setup.crowd.expert_bytes
         try:
             rate = pool_read(machine.fabric, left).bytes_per_s
         except HardwareError:
@@ -307,12 +331,22 @@ class Incidents:
             decode = world.decode
             decode.open[i.index] = decode.up[i.index] = 1
             decode.ends_s[i.index] = t_s
-        if len(machine.serving(k)) < i.dies:
-            words = f"{i.name} serves with {len(machine.serving(k))} of {i.dies} dies"
-            self.log.append(
-                Event(t_s, "shrunk", words, element=i.name, role=i.role, instance=i.index)
-            )
+        self._count_dies(k, "shrunk", t_s)
         machine.lay_flows(t_s)
+
+    def _count_dies(self, k: int, kind: str, t_s: float) -> None:
+        """Note how many dies an instance serves with, when they are not all or were not before."""
+        i, count = self.machine.setup.instances[k], len(self.machine.serving(k))
+        if k in self.shrunk:
+            self.shrunk.pop(k).end_s = t_s
+        elif count == i.dies:
+            return
+        words = f"{i.name} serves with {count} of {i.dies} dies"
+        event = Event(t_s, kind, words, element=i.name, role=i.role, instance=i.index)
+        self.log.append(event)
+        if count < i.dies:
+            event.end_s = math.inf
+            self.shrunk[k] = event
 
     def _servers(self, out: frozenset[int], t_s: float) -> None:
         """Memory servers that went or came back: their blocks, and what the pool holds."""

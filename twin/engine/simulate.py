@@ -98,7 +98,7 @@ def pass_time(setup: Setup, facts: Facts, progress: Progress | None = None) -> P
     machine = Machine(setup, facts, build_world(setup))
     agenda, log = Agenda(s.step_s), list[Event]()
     balance = Balance(machine, agenda, log)
-    Incidents(machine, agenda, log, balance.changed)
+    Incidents(machine, agenda, log, balance.changed, balance.missing)
     cursor = np.zeros(1, np.int64)
     steps = steps_in(s.horizon_s, s.step_s)
     stride = max(1, steps // REPORTS)

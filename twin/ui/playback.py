@@ -26,6 +26,7 @@ KINDS = {
     "detected": "Noticed",
     "instance_down": "Instance out of service",
     "shrunk": "Instance goes on smaller",
+    "rejoined": "Repaired die serves again",
     "rebalance": "Experts rebalanced",
     "shift": "Popularity shifts",
     "pool_lost": "Memory pool loses blocks",

@@ -231,7 +231,7 @@ def happened(events: pl.DataFrame, horizon_s: float) -> list[dict[str, Any]]:
     return rows
 
 
-LASTING = ("fault", "instance_down", "shrunk")  # an open end means: until the run ends
+LASTING = ("fault", "instance_down", "shrunk", "rejoined")  # an open end means: until the run ends
 
 
 def where(element: str) -> tuple[int | None, int | None]:

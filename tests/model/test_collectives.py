@@ -80,3 +80,9 @@ def test_gathering_over_more_nodes_costs_in_proportion_to_the_dies(gathered):
     two, four = gathered(16), gathered(32)
     assert four.dispatch_send_s / two.dispatch_send_s == pytest.approx(2.0, rel=0.35)
     assert four.dispatch_fixed_s > two.dispatch_fixed_s
+
+
+@pytest.mark.parametrize(("nodes", "per_node"), [(4, 1), (8, 8), (18, 8)])
+def test_an_exchange_knows_on_how_many_nodes_its_dies_are(facts, nodes, per_node):
+    s = Supernode(chip="h800", nodes=nodes, npus_per_node=per_node, scale_up="node")
+    assert exchange(build_fabric(s, facts), range(nodes * per_node)).nodes == nodes

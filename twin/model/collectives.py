@@ -19,6 +19,7 @@ from typing import Literal
 from twin.facts import Facts
 from twin.hardware import routes
 from twin.hardware.fabric import Fabric
+from twin.hardware.tables import tables
 from twin.model.operators import ACTIVATION_BYTES, combine_bytes, dispatch_bytes
 from twin.model.roofline import Machine
 from twin.model.shape import Shape
@@ -78,7 +79,8 @@ def _exchange(
     if count < 2:
         return Exchange(1, float("inf"), 0.0, 0.0)
     price = routes.all_to_all(fabric, dies, "ub", operation)
-    nodes = max(1, round(1.0 / (1.0 - price.off_node_fraction)))
+    per_node = tables(fabric).dies_per_node
+    nodes = len({die // per_node for die in dies})
     slow = fabric.graph["supernode"].scale_up == "node"
     inside = beyond = 0.0
     if slow and 1 < nodes < count:

@@ -85,3 +85,19 @@ def test_demand_counts_every_token_and_weight(facts):
     assert two == pytest.approx(2 * one)
     weights = decode_hbm_bytes(p, 0.0, 0.0, 320.0)
     assert decode_hbm_bytes(p, 1.0, 4096.0, 320.0) - weights == 4096 * 1152 * 62
+
+
+@pytest.mark.parametrize("drafts", [0, 1, 3])
+def test_flops_are_those_of_the_passes_that_are_timed(facts, drafts):
+    """DeepSeek-R1: 61 layers and a head for 1 + k positions, then k passes of the module."""
+    s = with_overrides(Scenario(), {"deployment.decode.mtp_draft_tokens": drafts})
+    p = build_costs(s, facts, build_fabric(s.supernode, facts)).decode
+    attention, expert = 187_105_280 + 7168 * 256, 3 * 7168 * 2048
+    head, dense = 7168 * 129_280, 3 * 7168 * 18_432
+    position = 61 * attention + 58 * 9 * expert + 3 * dense + head
+    module = attention + 9 * expert + 2 * 7168 * 7168
+    drafted = drafts and 1 + drafts + drafts - 1
+    pair = 128 * (2 * 512 + 64)
+    wanted = (1 + drafts) * position + drafted * module + drafts * head
+    wanted += 4096 * pair * (61 * (1 + drafts) + drafted)
+    assert decode_flops(p, 1.0, 4096.0, 320.0) == pytest.approx(2 * wanted, rel=1e-12)

@@ -4,8 +4,9 @@ import pytest
 from twin.hardware.fabric import build_fabric
 from twin.model.costs import build_costs
 from twin.model.decode import decode_iteration_s
-from twin.model.mixed import mixed_iteration_s
+from twin.model.mixed import mixed_flops, mixed_iteration_s
 from twin.model.params import DECODE_OPERATORS, DECODE_SIZE, operator_sink
+from twin.model.prefill import prefill_flops
 from twin.spec import Scenario, with_overrides
 
 ONE = np.array([1.0])
@@ -40,3 +41,11 @@ def test_without_a_chunk_it_is_a_decode_iteration(vector):
 def test_a_chunk_delays_the_batch_but_shares_the_weights(vector):
     together, alone = mixed(vector, 65_536.0), mixed(vector, 65_536.0, requests=0)
     assert mixed(vector, 0.0) < together < mixed(vector, 0.0) + alone
+
+
+def test_a_chunk_computes_as_many_flops_as_in_prefill_but_for_the_module(facts, vector):
+    s = with_overrides(Scenario(), {"deployment.mode": "prefill_only",
+                                    "deployment.decode.mtp_draft_tokens": 0})  # fmt: skip
+    p = build_costs(s, facts, build_fabric(s.supernode, facts)).prefill
+    alone = mixed_flops(vector, 0.0, 0.0, 320.0, 1_000.0, 5e5)
+    assert alone == pytest.approx(prefill_flops(p, 1_000.0, 5e5), rel=1e-12)

@@ -147,7 +147,7 @@ def decode_vector(
     p[q.SAMPLE_TOKEN] = seconds(m, o.sampling(s), whole)[3]
     p[q.GRAPH_LAUNCH], p[q.HOST_GAP] = m.graph_launch_s, _host_gap_s(x, drafts)
     p[q.HOST_ANSWER] = m.host_answer_s
-    _fill_demand(p, x, dense, head)
+    _fill_demand(p, x, dense, head, projection)
     return p
 
 
@@ -235,7 +235,7 @@ def _prefetch(p: np.ndarray, x: Setting) -> None:
     p[q.SEQUENCE + q.EXPERT_AHEAD] = min(room, float(p[q.SEQUENCE + q.DISPATCH_FIXED]))
 
 
-def _fill_demand(p: np.ndarray, x: Setting, dense: Work, head: Work) -> None:
+def _fill_demand(p: np.ndarray, x: Setting, dense: Work, head: Work, projection: Work) -> None:
     """Bytes and FLOPs for utilisation figures."""
     s, f = x.shape, x.formats
     parts = (o.decode_prolog(s, f), o.decode_output(s, f), o.gate(s, f))
@@ -248,6 +248,7 @@ def _fill_demand(p: np.ndarray, x: Setting, dense: Work, head: Work) -> None:
     p[q.CONTEXT_FLOPS] = s.decode_core_flops
     p[q.EXPERT_FLOPS], p[q.DENSE_FLOPS] = expert.flops_per_token, dense.flops_per_token
     p[q.HEAD_FLOPS] = head.flops_per_token
+    p[q.MTP_FLOPS] = projection.flops_per_token
 
 
 def pair_s(x: Setting) -> float:

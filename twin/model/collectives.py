@@ -83,7 +83,7 @@ def _exchange(
     nodes = len({die // per_node for die in dies})
     slow = fabric.graph["supernode"].scale_up == "node"
     inside = beyond = 0.0
-    if slow and 1 < nodes < count:
+    if slow and nodes > 1 and count >= 2 * nodes:
         inside = routes.all_to_all(fabric, dies[: count // nodes], "ub", operation).bytes_per_s
         beyond = price.bytes_per_s * price.off_node_fraction
     return Exchange(

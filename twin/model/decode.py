@@ -329,13 +329,18 @@ def decode_hbm_bytes(p: np.ndarray, requests: float, context: float, dies: float
 
 @njit(cache=True)
 def decode_flops(p: np.ndarray, requests: float, context: float, dies: float) -> float:
-    """FLOPs all dies of an instance compute in one iteration (sums over ranks, as above)."""
+    """FLOPs all dies of an instance compute in one iteration (sums over ranks, as above).
+
+    Every layer and the head see all verified positions; the first pass of the MTP module sees
+    them too, later ones one token a request, and each ends in the head for one token a request.
+    """
     query = p[q.QUERY_TOKENS]
-    tokens = query * requests
-    layers = p[q.MOE_LAYERS] + p[q.DENSE_LAYERS] + p[q.DRAFTS]
-    per_token = p[q.ATTENTION_FLOPS] * layers + p[q.DENSE_FLOPS] * p[q.DENSE_LAYERS]
-    per_token += (
-        p[q.EXPERT_FLOPS] * (p[q.TOP_K] + p[q.SHARED_EXPERTS]) * (p[q.MOE_LAYERS] + p[q.DRAFTS])
-    )
-    per_token += p[q.HEAD_FLOPS] * (1.0 + p[q.DRAFTS])
-    return tokens * per_token + query * context * p[q.CONTEXT_FLOPS] * layers
+    drafts = p[q.DRAFTS]
+    layers = p[q.MOE_LAYERS] + p[q.DENSE_LAYERS]
+    moe = p[q.EXPERT_FLOPS] * (p[q.TOP_K] + p[q.SHARED_EXPERTS])
+    token = p[q.ATTENTION_FLOPS] * layers + p[q.DENSE_FLOPS] * p[q.DENSE_LAYERS]
+    token += moe * p[q.MOE_LAYERS] + p[q.HEAD_FLOPS]
+    drafted = query + drafts - 1.0 if drafts > 0.0 else 0.0  # positions in the MTP module
+    module = drafted * (p[q.ATTENTION_FLOPS] + moe + p[q.MTP_FLOPS]) + drafts * p[q.HEAD_FLOPS]
+    pairs = context * p[q.CONTEXT_FLOPS] * (query * layers + drafted)
+    return requests * (query * token + module) + pairs

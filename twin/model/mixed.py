@@ -83,7 +83,12 @@ def mixed_hits_s(p: np.ndarray, hit_tokens: float, ops: np.ndarray) -> float:
 def mixed_flops(
     p: np.ndarray, requests: float, context: float, dies: float, chunk: float, pairs: float
 ) -> float:
-    """FLOPs of one colocated iteration on all dies; sums over ranks as in decode_flops."""
-    query = p[q.QUERY_TOKENS]
-    alike = decode_flops(p, chunk / query, 0.0, dies)
-    return decode_flops(p, requests, context, dies) + alike + pairs * p[q.CHUNK_PAIR_FLOPS]
+    """FLOPs of one colocated iteration on all dies; sums over ranks as in decode_flops.
+
+    Of a chunk's tokens none goes through the MTP module or the head.
+    """
+    layers = p[q.MOE_LAYERS] + p[q.DENSE_LAYERS]
+    token = p[q.ATTENTION_FLOPS] * layers + p[q.DENSE_FLOPS] * p[q.DENSE_LAYERS]
+    token += p[q.EXPERT_FLOPS] * (p[q.TOP_K] + p[q.SHARED_EXPERTS]) * p[q.MOE_LAYERS]
+    decoded = decode_flops(p, requests, context, dies)
+    return decoded + chunk * token + pairs * p[q.CHUNK_PAIR_FLOPS]

@@ -120,6 +120,7 @@ SPLITS = 9
     EXPERT_FLOPS,
     DENSE_FLOPS,
     HEAD_FLOPS,
+    MTP_FLOPS,  # of the MTP module's own projection
     BUFFER_TOKENS,  # of a die in one round of the exchange; 0: all at once
     EXPERT_DIES,  # that hold experts alone; 0: every die does attention and experts
     CROWD,  # requests of a die that does attention, per request of a rank

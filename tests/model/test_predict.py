@@ -6,7 +6,7 @@ from twin.hardware.fabric import build_fabric
 from twin.lab.evidence import with_facts
 from twin.model.predict import Held, accepted_tokens, predict, rank_load
 from twin.model.shape import ModelError
-from twin.spec import Scenario
+from twin.spec import Scenario, with_overrides
 
 
 def test_figures_of_a_part_agree_with_each_other(ask):
@@ -125,3 +125,13 @@ def test_a_larger_model_is_slower(facts, ask, name):
 def test_a_model_without_drafts_says_so(ask):
     with pytest.raises(ModelError, match="no multi-token-prediction module"):
         ask(deployment__model="qwen3-235b")
+
+
+def test_a_prefill_batch_fits_the_dies_that_hold_all_of_its_kv(facts, ask):
+    s = with_overrides(Scenario(), {"deployment.prefill.tokens_per_npu": 16_384})
+    found = predict(s, facts, build_fabric(s.supernode, facts), hit_tokens=3_584)
+    role = found.costs.prefill_role
+    prompts = found.prefill.batch_tokens / (4_096 - 3_584)
+    assert prompts * 4_096 == pytest.approx(role.kv_tokens_per_die)
+    with pytest.raises(ModelError, match="a die of a prefill instance has KV space for"):
+        ask(deployment__mode="prefill_only", workload__input_tokens=role.kv_tokens_per_die + 1)

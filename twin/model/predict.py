@@ -249,14 +249,17 @@ def _prefill(
     role = costs.prefill_role
     assert role is not None
     d = s.deployment.prefill
-    if given > role.kv_tokens_per_die * role.dies:
+    if given > role.kv_tokens_per_die:
         raise ModelError(
-            f"a prompt of {given:,.0f} tokens does not fit: a prefill instance has KV space for "
-            f"{role.kv_tokens_per_die * role.dies:,} tokens; shorten prompts or add NPUs"
+            f"a prompt of {given:,.0f} tokens does not fit: a die of a prefill instance has KV "
+            f"space for {role.kv_tokens_per_die:,} tokens; shorten prompts or add NPUs"
         )
     fresh = max(1.0, given - hits)
     budget = float(d.tokens_per_npu) * role.dies / costs.chip.dies_per_npu
-    prompts = max(1.0, budget / fresh)
+    # Every die holds the whole latent KV of a batch, hits included (arXiv 2506.12708v2 section
+    # 4.3.3); data parallel attention spreads prompts over the dies.
+    space = float(role.kv_tokens_per_die) * (role.dies if d.attention == "dp" else 1)
+    prompts = max(1.0, min(budget / fresh, space / given))
     tokens = prompts * fresh
     pairs = prompts * fresh * (hits + 0.5 * (fresh + 1.0))
     most = 1.0 / role.dies

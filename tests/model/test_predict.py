@@ -135,3 +135,9 @@ def test_a_prefill_batch_fits_the_dies_that_hold_all_of_its_kv(facts, ask):
     assert prompts * 4_096 == pytest.approx(role.kv_tokens_per_die)
     with pytest.raises(ModelError, match="a die of a prefill instance has KV space for"):
         ask(deployment__mode="prefill_only", workload__input_tokens=role.kv_tokens_per_die + 1)
+
+
+@pytest.mark.parametrize("batch", [1, 3, 96])
+def test_a_batch_that_dies_share_unevenly_is_kept_whole(ask, batch):
+    d = ask(deployment__decode__batch_per_npu=batch).decode
+    assert (d.batch_per_npu, d.limited_by) == (batch, "slots")

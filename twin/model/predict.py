@@ -182,16 +182,18 @@ def rank_load(
     return count, context
 
 
-def slots(role: RoleCosts, wanted: float, request_tokens: float) -> tuple[int, str]:
-    """Requests a die decodes at once, and what limits them; raises ModelError for none."""
+def slots(role: RoleCosts, wanted: float, request_tokens: float) -> tuple[float, str]:
+    """Requests a die decodes at once (mean over dies), and what limits them.
+
+    Raises ModelError when not even one fits.
+    """
     fits = math.floor(role.kv_tokens_per_die / request_tokens)
     if fits < 1:
         raise ModelError(
             f"a request of {request_tokens:,.0f} tokens does not fit: a die has KV space for "
             f"{role.kv_tokens_per_die:,} tokens; shorten requests, use kv = int8 or more NPUs"
         )
-    count = max(1, math.floor(wanted))
-    return (fits, "KV space") if fits < count else (count, "slots")
+    return (float(fits), "KV space") if fits < wanted else (wanted, "slots")
 
 
 def _decode(
@@ -201,13 +203,13 @@ def _decode(
     assert role is not None
     per_npu = costs.chip.dies_per_npu
     d = s.deployment.decode
-    wanted = d.batch_per_npu / per_npu
-    count, limited = slots(role, wanted, given + (held.mean if held else 0.5 * answer))
-    requests, context = rank_load(min(wanted, 1.0) * count, role.dies, given, answer, held)
+    each = given + (held.mean if held else 0.5 * answer)
+    count, limited = slots(role, d.batch_per_npu / per_npu, each)
+    requests, context = rank_load(count, role.dies, given, answer, held)
     ops = operator_sink(DECODE_OPERATORS)
     took = decode_iteration_s(role.vector, requests, context, 0, role.dies, *hot, ops)
     per_iteration = 1.0 + accepted_tokens(d.mtp_draft_tokens, costs.mtp_acceptance)
-    batch = float(min(d.batch_per_npu, count * per_npu))
+    batch = count * per_npu
     return _decode_figures(
         s, costs, role, took, ops, per_iteration, batch, limited, answer,
         float(requests.sum()), float(context.sum()), costs.decode_instances,
@@ -310,8 +312,7 @@ def _colocated(
     fresh = max(1.0, given - hits)
     per_iteration = 1.0 + accepted_tokens(d.decode.mtp_draft_tokens, costs.mtp_acceptance)
     each = given + (under_way.mean if under_way else 0.5 * answer)
-    held, limited = slots(role, d.decode.batch_per_npu / per_npu, each)
-    count = float(held)
+    count, limited = slots(role, d.decode.batch_per_npu / per_npu, each)
     budget = float(d.colocated.chunk_tokens_per_npu) * npus
     ending = count * role.dies * per_iteration / answer  # answers that end in an iteration
     if ending * fresh > budget:  # prompts cannot keep up: fewer answers are under way

@@ -89,7 +89,34 @@ def test_the_host_shows_where_the_machine_is_faster(facts, ask):
 def test_colocation_trades_batch_for_prompts(ask):
     p = ask(deployment__mode="colocated", workload__output_tokens=64)
     assert p.decode.limited_by.startswith("prompt tokens")
-    assert p.prefill.requests_per_s == pytest.approx(p.decode.requests_per_s, rel=0.05)
+    assert p.prefill.requests_per_s == pytest.approx(p.decode.requests_per_s, rel=1e-9)
+
+
+def test_colocated_use_of_the_cores_counts_prompts_too(ask):
+    p = ask(deployment__mode="colocated")
+    done = p.decode.cube_utilisation * 2 * 752e12  # FLOP/s of an NPU
+    least = 2 * 36e9 * (p.decode.tokens_per_s_per_npu + p.prefill.tokens_per_s_per_npu)
+    assert done > least
+
+
+def fetch_s(facts, **fields):
+    s = with_overrides(Scenario(), {k.replace("__", "."): v for k, v in fields.items()})
+    p = predict(s, facts, build_fabric(s.supernode, facts), hit_tokens=3_584)
+    return p.prefill.operators["fetch"] / (p.prefill.batch_tokens / 512)
+
+
+def test_a_cache_of_its_own_two_nodes_is_half_as_far_away(facts):
+    vpc = {"memory_pool__plane": "vpc"}
+    assert fetch_s(facts, memory_pool__scope="local", **vpc) < 0.6 * fetch_s(facts, **vpc)
+
+
+def test_colocated_prompts_wait_for_their_hits(facts):
+    took = []
+    for plane in ("ub", "vpc"):
+        s = with_overrides(Scenario(), {"deployment.mode": "colocated", "memory_pool.plane": plane})
+        found = predict(s, facts, build_fabric(s.supernode, facts), hit_tokens=3_584)
+        took.append(found.decode.iteration_s)
+    assert took[1] > 1.1 * took[0]
 
 
 @pytest.mark.parametrize(

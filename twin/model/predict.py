@@ -9,7 +9,7 @@ experts are arrives as two tables, for policy is not this room's business.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from twin.facts import Facts
 from twin.hardware.fabric import Fabric
 from twin.hardware.routes import pool_read
+from twin.hardware.tables import tables
 from twin.model.costs import Costs, RoleCosts, build_costs
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
-from twin.model.mixed import mixed_hits_s, mixed_iteration_s
+from twin.model.mixed import mixed_flops, mixed_hits_s, mixed_iteration_s
 from twin.model.params import DECODE_OPERATORS, PREFILL_OPERATORS, operator_sink
 from twin.model.prefill import prefill_batch_s, prefill_flops, prefill_hits_s
 from twin.model.shape import ModelError
@@ -128,7 +129,9 @@ def predict(
     prefill = decode = None
     space = 0
     if costs.colocated_role is not None:
-        decode, prefill = _colocated(scenario, costs, given, answer, hit_tokens, decode_hot, held)
+        decode, prefill = _colocated(
+            scenario, costs, fabric, given, answer, hit_tokens, decode_hot, held
+        )
         rates["colocated"] = decode.requests_per_s
         space = costs.colocated_role.kv_tokens_per_die
     if costs.prefill_role is not None:
@@ -271,7 +274,7 @@ def _prefill(
     cached = prompts * hits
     took = prefill_batch_s(role.vector, tokens, pairs, tokens * most, pairs * most, *hot, ops)
     took += prefill_hits_s(role.vector, cached, ops)
-    fetch = _fetch_s(s, costs, fabric, cached)
+    fetch = _fetch_s(s, costs, fabric, role, cached)
     operators = {n: float(v) for n, v in zip(PREFILL_OPERATORS, ops, strict=True) if v > 0.0}
     if fetch > 0.0:
         operators["fetch"] = fetch
@@ -290,17 +293,22 @@ def _prefill(
     )
 
 
-def _fetch_s(s: Scenario, costs: Costs, fabric: Fabric, cached: float) -> float:
-    """Seconds to read cached tokens from the memory pool before a batch computes."""
-    role = costs.prefill_role
-    if cached <= 0.0 or role is None:
+def _fetch_s(s: Scenario, costs: Costs, fabric: Fabric, role: RoleCosts, cached: float) -> float:
+    """Seconds to read cached tokens from the memory pool before a batch computes.
+
+    Prompts' instances come first in the machine, so the first of them is on the first dies.
+    """
+    if cached <= 0.0:
         return 0.0
-    price = pool_read(fabric, range(role.dies), s.memory_pool.plane)
+    nodes = None
+    if s.memory_pool.scope == "local":
+        nodes = range(math.ceil(role.dies / tables(fabric).dies_per_node))
+    price = pool_read(fabric, range(role.dies), s.memory_pool.plane, nodes)
     return price.latency_s + cached * costs.kv_bytes_per_token / price.bytes_per_s
 
 
 def _colocated(
-    s: Scenario, costs: Costs, given: float, answer: float, hits: float, hot: Hot,
+    s: Scenario, costs: Costs, fabric: Fabric, given: float, answer: float, hits: float, hot: Hot,
     under_way: Held | None,
 ) -> tuple[DecodePrediction, PrefillPrediction]:  # fmt: skip
     """Slots stay full when each iteration prefills as many prompts as answers end."""
@@ -314,7 +322,8 @@ def _colocated(
     each = given + (under_way.mean if under_way else 0.5 * answer)
     count, limited = slots(role, d.decode.batch_per_npu / per_npu, each)
     budget = float(d.colocated.chunk_tokens_per_npu) * npus
-    ending = count * role.dies * per_iteration / answer  # answers that end in an iteration
+    # Answers that end in an iteration; a prompt's own pass gives the first token.
+    ending = count * role.dies * per_iteration / max(1.0, answer - 1.0)
     if ending * fresh > budget:  # prompts cannot keep up: fewer answers are under way
         count *= budget / (ending * fresh)
         ending, limited = budget / fresh, "prompt tokens an iteration may prefill"
@@ -324,10 +333,16 @@ def _colocated(
     ops = operator_sink(DECODE_OPERATORS)
     took = mixed_iteration_s(role.vector, requests, context, 0, role.dies, chunk, pairs, *hot, ops)
     took += mixed_hits_s(role.vector, ending * hits, ops)
+    took += _fetch_s(s, costs, fabric, role, ending * hits)
     decode = _decode_figures(
         s, costs, role, took, ops, per_iteration, count * per_npu, limited, answer,
         float(requests.sum()), float(context.sum()), d.colocated.instances,
     )  # fmt: skip
+    peak = costs.chip.peak(d.precision.weights) * role.dies
+    flops = mixed_flops(
+        role.vector, float(requests.sum()), float(context.sum()), float(role.dies), chunk, pairs
+    )
+    decode = replace(decode, cube_utilisation=flops / (took * peak))
     part = float(ops[DECODE_OPERATORS.index("prefill_chunk")])
     prefill = PrefillPrediction(
         batch_s=took,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +23,7 @@ from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
 from twin.model.mixed import mixed_flops, mixed_hits_s, mixed_iteration_s
 from twin.model.params import DECODE_OPERATORS, PREFILL_OPERATORS, operator_sink
 from twin.model.prefill import prefill_batch_s, prefill_flops, prefill_hits_s
+from twin.model.roofline import largest_of
 from twin.model.shape import ModelError
 from twin.spec import Scenario
 
@@ -151,11 +151,6 @@ def predict(
 def accepted_tokens(drafts: int, acceptance: float) -> float:
     """Mean draft tokens accepted in an iteration: each only if all before it were."""
     return math.fsum(acceptance**k for k in range(1, drafts + 1))
-
-
-def largest_of(count: int) -> float:
-    """Expected maximum of `count` standard normal numbers (Blom's approximation)."""
-    return NormalDist().inv_cdf((count - 0.375) / (count + 0.25)) if count > 1 else 0.0
 
 
 def rank_load(

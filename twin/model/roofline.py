@@ -76,16 +76,18 @@ class Machine:
         """Time of the slowest of `dies` that do the same work, over the mean time.
 
         Each die's time varies by a relative standard deviation of `jitter`; a barrier waits for
-        the expected maximum (Blom's approximation of the normal extreme).
+        the expected maximum.
         """
-        if dies < 2:
-            return 1.0
-        extreme = NormalDist().inv_cdf((dies - 0.375) / (dies + 0.25))
-        return 1.0 + self.fitted["jitter"] * extreme
+        return 1.0 + self.fitted["jitter"] * largest_of(dies)
 
     def vector_bytes_per_s(self, vector_share: float = 1.0) -> float:
         """Sustained HBM bandwidth of element-wise work on a share of the vector cores."""
         return self.chip.hbm_bytes_per_s * self.vector_utilisation * vector_share
+
+
+def largest_of(count: int) -> float:
+    """Expected maximum of `count` standard normal numbers (Blom's approximation)."""
+    return NormalDist().inv_cdf((count - 0.375) / (count + 0.25)) if count > 1 else 0.0
 
 
 def family_of(facts: Facts, chip: str) -> str:

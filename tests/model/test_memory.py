@@ -34,3 +34,22 @@ def test_weights_that_do_not_fit_are_refused_with_the_sums(ask):
 def test_more_formats_of_fewer_bytes_leave_more_room(ask):
     wide = ask(deployment__decode__mtp_draft_tokens=0).kv_tokens_per_die
     assert ask(deployment__precision__kv="int8").kv_tokens_per_die > 1.5 * wide
+
+
+@pytest.mark.parametrize(
+    ("chip", "precision", "message"),
+    [
+        ("ascend-910c", "int8", 7_168 + 512),  # arXiv 2506.12708v2 section 4.2.1: 645 MiB in all
+        ("h800", "fp8", 7_168 + 4 * 56),  # DeepEP: one FP32 scale for 128 values
+    ],
+)
+def test_buffers_hold_the_messages_that_are_sent(ask, chip, precision, message):
+    found = ask(
+        supernode__chip=chip,
+        deployment__precision__weights=precision,
+        deployment__decode__npus_per_instance=160,
+        deployment__mode="decode_only",
+    ).costs.decode_role
+    tokens = 96 if chip == "ascend-910c" else 192
+    per_peer = tokens * min(8, found.layout.slots_per_die) * (message + 2 * 7_168)
+    assert found.memory.buffers == found.dies * per_peer

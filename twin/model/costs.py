@@ -224,16 +224,16 @@ def _vector(x: Setting, d: Deployment, role: str) -> np.ndarray:
 
 def _buffers(x: Setting, scenario: Scenario, chip: Chip, role: str) -> float:
     """Static exchange buffers of a die, bytes; prefill's are dynamic, for one batch."""
-    comm = x.communication
+    comm, scale = x.communication, x.machine.message_scale_bytes
     tokens = _tokens_per_die(scenario, chip, role)
     if role == "prefill":
-        whole = exchange_buffer_bytes(x.shape, x.layout, tokens, comm.early_quantisation)
+        whole = exchange_buffer_bytes(x.shape, x.layout, tokens, comm.early_quantisation, scale)
         return whole / x.layout.dies
     if x.expert_dies:
         tokens *= x.exchange.peers / (x.exchange.peers - x.expert_dies)
     if comm.buffer_tokens_per_die:
         tokens = min(tokens, float(comm.buffer_tokens_per_die))
-    return exchange_buffer_bytes(x.shape, x.layout, tokens, comm.early_quantisation)
+    return exchange_buffer_bytes(x.shape, x.layout, tokens, comm.early_quantisation, scale)
 
 
 def _expert_dies(d: Decode, chip: Chip, dies: int) -> int:

@@ -95,14 +95,18 @@ def expert_bytes(s: Shape, f: Formats, layout: ExpertLayout) -> float:
 
 
 def exchange_buffer_bytes(
-    s: Shape, layout: ExpertLayout, tokens_per_die: float, early_quantisation: bool
+    s: Shape,
+    layout: ExpertLayout,
+    tokens_per_die: float,
+    early_quantisation: bool,
+    scale_bytes: float,
 ) -> float:
     """Static dispatch and combine buffers of a die, bytes: peers x tokens x message.
 
     arXiv 2506.12708v2 section 4.2.1: max tokens of a peer = local batch x min(top_k, experts).
     """
     held = layout.slots_per_die
-    message = dispatch_bytes(s, early_quantisation) + combine_bytes(s)
+    message = dispatch_bytes(s, early_quantisation, scale_bytes) + combine_bytes(s)
     return layout.dies * tokens_per_die * min(s.top_k, held) * message
 
 

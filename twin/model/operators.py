@@ -15,7 +15,6 @@ from twin.spec import Precision
 
 FORMAT_BYTES = {"int8": 1.0, "fp8": 1.0, "bf16": 2.0, "fp16": 2.0, "fp4": 0.5625}
 ACTIVATION_BYTES = 2.0  # BF16 between operators
-MESSAGE_SCALE_BYTES = 512.0  # scale of a quantised message, padded; arXiv 2506.12708v2 4.2.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +159,7 @@ def sampling(s: Shape) -> Work:
     return Work("bf16", 0.0, 0.0, 0.0, 4 * 4.0 * s.vocabulary)
 
 
-def dispatch_bytes(
-    s: Shape, early_quantisation: bool, scale_bytes: float = MESSAGE_SCALE_BYTES
-) -> float:
+def dispatch_bytes(s: Shape, early_quantisation: bool, scale_bytes: float) -> float:
     """One message to one expert, bytes: 8-bit with its scales, or BF16 (paper 4.2.1)."""
     return s.hidden + scale_bytes if early_quantisation else ACTIVATION_BYTES * s.hidden
 

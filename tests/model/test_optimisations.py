@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from twin.facts import FactError
+from twin.model import params as q
 from twin.model.overlap import pipeline_s
 from twin.model.params import PREFILL_OPERATORS, operator_sink
 from twin.model.prefill import prefill_batch_s
@@ -124,3 +125,9 @@ def test_the_hottest_die_is_waited_for_in_experts_and_exchange_not_in_attention(
     assert other["experts"] / one["experts"] == pytest.approx(1.3, rel=0.11)
     assert other["dispatch"] + other["combine"] > one["dispatch"] + one["combine"]
     assert other["attention_core"] == one["attention_core"]
+
+
+def test_a_fused_attention_operator_still_reads_the_weights_of_the_gate(ask):
+    p = ask(**SEQUENCE, **switch("fused_deep_mla", True)).costs.decode
+    assert p[q.GATE_FIXED] > 2 * 7_168 * 256 / 1.6e12
+    assert p[q.PROLOG_FIXED] == 0.0

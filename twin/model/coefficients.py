@@ -218,7 +218,8 @@ def _optimise_attention(p: np.ndarray, x: Setting, at: int, cores: Cores) -> Non
         written = 2 * query + (latent if s.attention == "mla" else query)
         p[at + q.PROLOG_IO] -= written / m.stream_bytes_per_s(cores.cube)
         p[at + q.PROLOG_IO] = max(0.0, p[at + q.PROLOG_IO])
-        p[at + q.PROLOG_FIXED] = p[at + q.GATE_FIXED] = 0.0
+        p[at + q.PROLOG_FIXED] -= 2 * m.fitted["kernel_gap"]
+        p[at + q.GATE_FIXED] -= 2 * m.fitted["kernel_gap"]  # its weights are still read
         saved += query
     if x.optimisations.multi_stream and at == q.SEQUENCE:
         saved += 4 * o.ACTIVATION_BYTES * (s.kv_lora + s.rope_dim)

@@ -11,7 +11,11 @@ import numpy as np
 from twin.model import params as q
 
 # Of a decode block: what a die computes itself, and what the wire decides.
-COMPUTED = (*range(q.PROLOG_FIXED, q.GATE_TOKEN + 1), *range(q.EXPERT_FIXED, q.EXPERT_VECTOR + 1))
+COMPUTED = (
+    *range(q.PROLOG_FIXED, q.GATE_TOKEN + 1),
+    q.DISPATCH_MESSAGE,  # vector cores quantise
+    *range(q.EXPERT_FIXED, q.EXPERT_VECTOR + 1),
+)
 CARRIED = (q.DISPATCH_SEND, q.DISPATCH_RECEIVE, q.COMBINE_SEND, q.COMBINE_RECEIVE)
 OUTSIDE = (*range(q.DENSE_FIXED, q.SAMPLE_TOKEN + 1), q.CHUNK_PAIR, q.CHUNK_HIT)
 

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from twin.hardware.fabric import build_fabric
+from twin.model import params as q
 from twin.model.costs import build_costs
 from twin.model.params import PREFILL_OPERATORS, operator_sink
 from twin.model.prefill import prefill_batch_s, prefill_hits_s
@@ -70,3 +71,13 @@ def test_cached_tokens_cost_less_than_computed_ones_but_not_nothing(facts):
     took = prefill_hits_s(p, 131_072.0, ops)
     assert 0.0 < took == pytest.approx(ops.sum())
     assert took < 0.15 * 1.2
+
+
+def test_a_shared_expert_on_dies_of_its_own_is_one_more_to_send_to(ask):
+    wide = {"deployment__mode": "prefill_only", "deployment__prefill__instances": 1,
+            "deployment__prefill__npus_per_instance": 160}  # fmt: skip
+    found = ask(**wide).costs
+    p = found.prefill
+    assert found.prefill_role.layout.shared_dies == 32
+    assert p[q.F_DISPATCH_WIRE] / p[q.F_DISPATCH_RECEIVE] == pytest.approx(9.0)
+    assert p[q.F_COMBINE_RECEIVE] / p[q.F_COMBINE_WIRE] == pytest.approx(9.0)

@@ -55,6 +55,12 @@ def route(x: Setting, role: str) -> Exchange:
     return two_level(x.exchange, x.shape.top_k, x.shape.most_nodes)
 
 
+def more_messages(x: Setting) -> float:
+    """Messages of a token over those to its routed experts: a shared expert on dies of its own is
+    one more to send to, and one more that answers."""
+    return 1.0 + (x.shape.shared_experts / x.shape.top_k if x.layout.shared_dies else 0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Cores:
     """Share of a die's cube and vector cores that a stream has."""
@@ -182,8 +188,7 @@ def _fill_mode(
     p[at + q.GATE_TOKEN] = max(gate[1], gate[2]) + m.gate_token_s / moe.vector
     way = route(x, "decode")
     t = moe_traffic(s, x.communication, m, x.facts, way, x.optimisations.multi_stream)
-    # A shared expert on dies of its own is one more to send to, and one more that answers.
-    more = 1.0 + (s.shared_experts / s.top_k if x.layout.shared_dies else 0.0)
+    more = more_messages(x)
     p[at + q.DISPATCH_FIXED] = t.dispatch_fixed_s
     p[at + q.DISPATCH_MESSAGE] = more * t.dispatch_message_s / moe.copying
     p[at + q.DISPATCH_SEND] = more * t.dispatch_send_s

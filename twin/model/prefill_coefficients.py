@@ -10,7 +10,7 @@ import numpy as np
 
 from twin.model import operators as o
 from twin.model import params as q
-from twin.model.coefficients import Cores, Setting, many_rows, pair_s, route, seconds
+from twin.model.coefficients import Cores, Setting, many_rows, more_messages, pair_s, route, seconds
 from twin.model.collectives import all_gather_s_per_byte, all_to_all_s_per_byte, moe_traffic
 
 
@@ -110,15 +110,16 @@ def _fill_prefill_moe(p: np.ndarray, x: Setting) -> None:
     p[q.F_GATE_TOKEN] = max(gate[1], gate[2]) + m.gate_token_s
     t = moe_traffic(s, x.communication, m, x.facts, route(x, "prefill"))
     p[q.F_DISPATCH_FIXED], p[q.F_COMBINE_FIXED] = t.dispatch_fixed_s, t.combine_fixed_s
-    p[q.F_DISPATCH_CORE] = t.dispatch_message_s
+    more = more_messages(x)
+    p[q.F_DISPATCH_CORE] = more * t.dispatch_message_s
     row = o.dispatch_bytes(s, x.communication.early_quantisation, m.message_scale_bytes)
     p[q.F_DISPATCH_ORDER] = 2 * row / m.vector_bytes_per_s()
     # Copy engines move prefill's rows (arXiv 2506.12708v2 section 4.3.2), not vector cores.
     rate = m.fitted["copy_engine"] if m.family == "ascend" else 1.0
-    p[q.F_DISPATCH_WIRE] = t.dispatch_send_s / rate
+    p[q.F_DISPATCH_WIRE] = more * t.dispatch_send_s / rate
     p[q.F_DISPATCH_RECEIVE] = t.dispatch_receive_s / rate
     p[q.F_COMBINE_WIRE] = t.combine_send_s / rate
-    p[q.F_COMBINE_RECEIVE] = t.combine_receive_s / rate
+    p[q.F_COMBINE_RECEIVE] = more * t.combine_receive_s / rate
     gathered = (s.top_k + 1) * o.combine_bytes(s)
     p[q.F_COMBINE_CORE] = gathered / m.vector_bytes_per_s()
     expert = seconds(m, o.expert(s, f), whole)

@@ -40,6 +40,18 @@ def choice(default: Any, help: str, *, source: str = "") -> Any:  # noqa: A002
     return Field(default, description=help, json_schema_extra={"unit": "", "source": source})
 
 
+def element_name(help: str, *, needed: bool = True) -> Any:  # noqa: A002
+    """Name of an element of the machine, as people type it; empty where it is not needed."""
+    return Field(
+        ... if needed else "",
+        min_length=int(needed),
+        max_length=60,
+        pattern=PRINTABLE,
+        description=help,
+        json_schema_extra={"unit": "", "source": ""},
+    )
+
+
 def rows(help: str, *, most: int) -> Any:  # noqa: A002
     """A list of tables, empty by default: at most `most` of them, one sentence of help."""
     return Field(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
-
-from twin.spec.declaration import PRINTABLE, Section, choice, quantity
+from twin.spec.declaration import Section, choice, element_name, quantity
 
 REVIVE = "arXiv 2602.21140 (secondary)"
 
@@ -15,21 +13,11 @@ class Fault(Section):
     """One event: an element fails, its links lose capacity, or its dies compute slowly."""
 
     at_s: float = quantity(0.0, "s", "When it happens.", low=0, high=604_800)
-    element: str = Field(
-        min_length=1,
-        max_length=60,
-        pattern=PRINTABLE,
-        description="Element as people name it: 'die 20.1.0', 'NPU 20.1', 'node 20', 'CPU 3.1', "
-        "'L1 20.3', 'L2 3.12', 'sub-plane 3', 'RDMA network'.",
-        json_schema_extra={"unit": "", "source": ""},
+    element: str = element_name(
+        "Element as people name it: 'die 20.1.0', 'NPU 20.1', 'node 20', 'CPU 3.1', 'L1 20.3', "
+        "'L2 3.12', 'sub-plane 3', 'RDMA network'."
     )
-    to: str = Field(
-        "",
-        max_length=60,
-        pattern=PRINTABLE,
-        description="Other end, when a single link is meant.",
-        json_schema_extra={"unit": "", "source": ""},
-    )
+    to: str = element_name("Other end, when a single link is meant.", needed=False)
     kind: Literal["fail", "derate", "slow"] = choice(
         "fail",
         "The element fails; its links keep a share of their capacity; or its dies compute slowly "

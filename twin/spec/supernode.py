@@ -4,27 +4,17 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
-
-from twin.spec.declaration import PAPER, PRINTABLE, Section, choice, quantity, rows
+from twin.spec.declaration import PAPER, Section, choice, element_name, quantity, rows
 
 
 class Edit(Section):
     """One change to the fabric as built: of an element's links, or of the link between two."""
 
-    element: str = Field(
-        min_length=1,
-        max_length=60,
-        pattern=PRINTABLE,
-        description="Element as people name it: 'NPU 20.1', 'L2 3.12', 'sub-plane 3', 'node 20'.",
-        json_schema_extra={"unit": "", "source": ""},
+    element: str = element_name(
+        "Element as people name it: 'NPU 20.1', 'L2 3.12', 'sub-plane 3', 'node 20'."
     )
-    to: str = Field(
-        "",
-        max_length=60,
-        pattern=PRINTABLE,
-        description="Other end of a single link; empty: every link at the element.",
-        json_schema_extra={"unit": "", "source": ""},
+    to: str = element_name(
+        "Other end of a single link; empty: every link at the element.", needed=False
     )
     capacity_factor: float = quantity(
         1.0,

@@ -32,3 +32,20 @@ def test_the_id_follows_the_content_and_not_the_order_of_keys():
     a = parse_scenario({"seed": 3, "horizon_s": 60.0})
     b = parse_scenario({"horizon_s": 60.0, "seed": 3})
     assert scenario_digest(a) == scenario_digest(b) != scenario_digest(Scenario())
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        ([], "a scenario should be a table of fields"),
+        ({1: 2}, "1 is not a field of a scenario: names are text"),
+        ({"faults": [{"element": ""}]}, "faults.0.element = '' should have at least 1 character"),
+        ({"faults": [{"element": "node 0"}] * 501}, "should have at most 500 rows"),
+        ({"supernode": {"edits": [{"element": "node 0", "to": "x" * 61}]}}, "at most 60 char"),
+    ],
+)
+def test_what_is_no_scenario_at_all_is_refused_in_the_same_words(data, sentence):
+    with pytest.raises(SpecError) as refusal:
+        parse_scenario(data)
+    assert sentence in str(refusal.value)
+    assert "String" not in str(refusal.value) and "Tuple" not in str(refusal.value)

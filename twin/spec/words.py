@@ -27,7 +27,13 @@ WRONG_KINDS = {
     "model_type": "should be a table of fields",
     "model_attributes_type": "should be a table of fields",
     "dict_type": "should be a table of fields",
+    "string_unicode": "should be text",
     "tuple_type": "should be a list of tables",
+}
+WRONG_SIZES = {
+    "string_too_short": "should have at least {min_length} character(s)",
+    "string_too_long": "should have at most {max_length} characters",
+    "too_long": "should have at most {max_length} rows",
 }
 LONGEST_ECHO = 60  # characters of a wrong value that are said back
 
@@ -45,7 +51,11 @@ def explain(error: ValidationError, unit_of: Callable[[str], str]) -> str:
     if first["type"] == "missing":
         return f"{where} is missing: name it"
     if not where:
-        return message
+        return (
+            message if first["type"] == "value_error" else "a scenario should be a table of fields"
+        )
+    if first["type"] == "invalid_key":
+        return f"{where} is not a field of a scenario: names are text"
     given = repr(first["input"])
     if len(given) > LONGEST_ECHO:
         given = given[:LONGEST_ECHO] + "..."
@@ -53,6 +63,8 @@ def explain(error: ValidationError, unit_of: Callable[[str], str]) -> str:
         return f"{where} = {given} {PATTERNS[first['ctx']['pattern']]}"
     if first["type"] in WRONG_KINDS:
         return f"{where} = {given} {WRONG_KINDS[first['type']]}"
+    if first["type"] in WRONG_SIZES:
+        return f"{where} = {given} {WRONG_SIZES[first['type']].format(**first['ctx'])}"
     unit = unit_of(where)
     bound = message.removeprefix("Input ")
     return f"{where} = {given} {bound}" + (f" {unit}" if unit else "")

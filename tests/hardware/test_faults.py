@@ -85,3 +85,8 @@ def test_a_fault_of_nothing_is_refused(kind):
 def test_only_dies_can_be_slow():
     with pytest.raises(HardwareError, match="L2 3.12 has no dies"):
         broken(FULL, [Fault(element="L2 3.12", kind="slow")])
+
+
+def test_a_link_cannot_be_slow():
+    with pytest.raises(HardwareError, match="does not compute, so it cannot be slow"):
+        broken(FULL, [Fault(element="die 0.0.0", to="L1 0.3", kind="slow")])

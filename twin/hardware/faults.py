@@ -35,7 +35,15 @@ def broken(fabric: Fabric, faults: Sequence[Fault]) -> Fabric:
 
 
 def slowed(fabric: Fabric, fault: Fault) -> list[int]:
-    """Numbers of the dies that a fault of kind "slow" slows; HardwareError when it names none."""
+    """Numbers of the dies that a fault of kind "slow" slows.
+
+    Raises HardwareError when it names none, or a link.
+    """
+    if fault.to:
+        raise HardwareError(
+            f"the link of {fault.element} and {fault.to} does not compute, so it cannot be slow: "
+            "name dies alone, or take kind = derate"
+        )
     number = {name: i for i, name in enumerate(fabric.graph["dies"])}
     found = [number[v] for v in members(fabric, fault.element) if v in number]
     if not found:

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric, edited
-from twin.hardware.names import element_names, link_names
+from twin.hardware.names import element_names
 from twin.hardware.ports import port_table, shares
 from twin.hardware.routes import all_to_all, nic, pool_read
 from twin.hardware.sharing import max_min_rates
+from twin.hardware.tables import tables
 from twin.hardware.traffic import (
     exchange_takes,
     hand_off_takes,
@@ -67,7 +68,7 @@ def solved(ask, fabric, dies, plane):
 
 def random_edits(fabric, seed, count):
     rng = random.Random(seed)
-    names, links = element_names(fabric), link_names(fabric)
+    names, links = element_names(fabric), tables(fabric).wiring.edges
     for _ in range(count):
         factors = {
             "capacity_factor": rng.choice([0.0, 0.0, 0.5, 2.0, rng.random()]),
@@ -76,7 +77,7 @@ def random_edits(fabric, seed, count):
         if rng.random() < 0.5:
             yield Edit(element=rng.choice(names), **factors)
         else:
-            a, b = rng.choice(links).split(" - ")
+            a, b = rng.choice(links)
             yield Edit(element=a, to=b, **factors)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric, built, changes, edited, edits, members
-from twin.hardware.names import element_names, link_names
+from twin.hardware.names import element_names
 from twin.hardware.routes import all_to_all, between, nic, pool_read
 from twin.hardware.survey import plane_elements, summary, uplink_matrix
 from twin.lab.library import load_facts
@@ -107,8 +107,6 @@ def test_search_finds_every_name():
     assert {"NPU 20.1", "die 95.7.1", "L2 1:6.15", "sub-plane 1:3", "VPC plane"} <= set(names)
     assert len(names) == len(set(names))
     assert all(members(TWO, name) for name in names)
-    assert "L1 20.3 - L2 3.12" in link_names(FULL, "L1-L2")
-    assert len(link_names(FULL)) == FULL.number_of_edges()
 
 
 def test_inside_a_supernode_nothing_changes():

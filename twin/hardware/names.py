@@ -1,4 +1,4 @@
-"""What elements of a fabric are called: vertices, groups of them, links, numbers of dies.
+"""What elements of a fabric are called: vertices, groups of them, numbers of dies.
 
 The one place that reads names people type. Everything is looked up in an index made once for a
 fabric and shared by its edited copies, for an edit changes links and never vertices.
@@ -97,14 +97,3 @@ def element_names(fabric: Fabric) -> list[str]:
     """Every name `members` knows, as shown to people: groups first, then vertices by kind."""
     names: Names = fabric.graph["names"]
     return [*names.groups, *(v for _, v in sorted((v.split()[0], v) for v in fabric))]
-
-
-def link_names(fabric: Fabric, kind: str | None = None) -> list[str]:
-    """Links as built, "die 20.1.0 - L1 20.3", of one kind ("die-L1", "L1-L2", ...) or all."""
-    return [
-        f"{a} - {b}"
-        for (a, b), made in zip(
-            fabric.graph["tables"].wiring.edges, fabric.graph["tables"].wiring.data, strict=True
-        )
-        if kind in {None, made["kind"]}
-    ]

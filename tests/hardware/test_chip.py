@@ -11,7 +11,7 @@ FACTS = load_facts()
 def test_ascend_910c_is_the_papers_package():
     chip = load_chip(FACTS, "ascend-910c")
     assert (chip.dies_per_npu, chip.cube_cores, chip.vector_cores) == (2, 24, 48)
-    assert chip.hbm_bytes_per_npu == 128e9
+    assert chip.hbm_bytes_per_die * chip.dies_per_npu == 128e9
     assert chip.hbm_bytes_per_s * chip.dies_per_npu == 3.2e12
     assert chip.cross_die_bytes_per_s == 270e9
     assert chip.flops["int8"] == 2 * chip.flops["fp16"]

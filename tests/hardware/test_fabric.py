@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric, edited, members
-from twin.hardware.survey import node_elements, plane_elements, summary, uplink_matrix
+from twin.hardware.survey import summary, uplink_matrix
 from twin.lab.library import load_facts, presets
 from twin.spec import Supernode
 
@@ -140,16 +140,6 @@ def test_an_edit_makes_a_new_fabric_and_leaves_the_old():
     assert (uplink_matrix(FULL) == 448e9).all()
     with pytest.raises(HardwareError, match="no link joins"):
         edited(FULL, capacity={("die 0.0.0", "die 1.0.0"): 1.0})
-
-
-def test_one_node_and_one_sub_plane_can_be_listed():
-    kinds = [e.kind for e in node_elements(FULL, 20)]
-    assert {k: kinds.count(k) for k in set(kinds)} == {
-        "die": 16, "nic": 16, "cpu": 4, "l1": 7, "qingtian": 1,
-    }  # fmt: skip
-    chips = plane_elements(FULL, 3)
-    assert [c.name for c in chips] == [f"L2 3.{i}" for i in range(16)]
-    assert chips[0].bytes_per_s == 1344e9
 
 
 def test_the_fitted_constants_are_the_least_squares_of_the_rows_they_name():

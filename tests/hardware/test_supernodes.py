@@ -11,7 +11,7 @@ from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric, built, changes, edited, edits, members
 from twin.hardware.names import element_names
 from twin.hardware.routes import all_to_all, between, nic, pool_read
-from twin.hardware.survey import plane_elements, summary, uplink_matrix
+from twin.hardware.survey import summary, uplink_matrix
 from twin.lab.library import load_facts
 from twin.spec import Edit, Supernode
 
@@ -97,7 +97,6 @@ def test_names_tell_supernodes_apart_where_it_matters():
     assert len(members(TWO, "sub-plane 1:3")) == 64
     assert members(TWO, "sub-plane 0:3") == members(FULL, "sub-plane 3")
     assert len(members(TWO, "supernode 1")) == len(FULL) - 2
-    assert len(plane_elements(TWO, 3)) == 32
     half = with_edits({"element": "sub-plane 1:3", "capacity_factor": 0.5}, supernodes=2)
     assert uplink_matrix(half)[[0, 60], 3].tolist() == [448e9, 224e9]
 

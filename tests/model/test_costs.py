@@ -28,4 +28,4 @@ def test_other_models_run(facts, model):
         Scenario(), {"deployment.model": model, "deployment.decode.mtp_draft_tokens": 0}
     )
     costs = build_costs(s, facts, build_fabric(s.supernode, facts))
-    assert costs.decode_kv_tokens_per_die > 100_000
+    assert costs.decode_role.kv_tokens_per_die > 100_000

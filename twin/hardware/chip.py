@@ -32,11 +32,6 @@ class Chip:
     cross_die_bytes_per_s: float  # one direction between two dies of a package; 0: one die
     flops: Mapping[str, float]  # precision -> dense FLOP/s (OP/s for integers)
 
-    @property
-    def hbm_bytes_per_npu(self) -> float:
-        """Memory of the whole package, bytes."""
-        return self.hbm_bytes_per_die * self.dies_per_npu
-
     def peak(self, precision: str) -> float:
         """Dense peak of one die, FLOP/s; raises HardwareError when the chip lacks the format."""
         if precision not in self.flops:

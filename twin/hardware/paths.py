@@ -134,18 +134,3 @@ def latency(fabric: Fabric, paths: nx.DiGraph, a: str, b: str, operation: Operat
 def write_extra(fabric: Fabric, operation: Operation) -> float:
     """Seconds a write over UB switch chips takes longer than a read."""
     return float(fabric.graph["write_extra_s"]) if operation == "write" else 0.0
-
-
-def links_of(fabric: Fabric, name: str, kind: str) -> Iterator[tuple[str, dict[str, float]]]:
-    """(neighbour, edge) of a vertex's links of one kind, only those that carry anything."""
-    for other, edge in fabric.adj[name].items():
-        if edge["kind"] == kind and edge["capacity_bytes_per_s"] > 0.0:
-            yield other, edge
-
-
-def port_rate(fabric: Fabric, name: str, kind: str, operation: Operation) -> float:
-    """Bytes/s over all links of one kind at a vertex."""
-    return sum(
-        edge["capacity_bytes_per_s"] * efficiency(fabric, kind, str(edge["plane"]), operation)
-        for _, edge in links_of(fabric, name, kind)
-    )

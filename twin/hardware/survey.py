@@ -1,4 +1,4 @@
-"""What is in a fabric: counts, totals, and one node's or one sub-plane's elements.
+"""What is in a fabric: counts and totals.
 
 Aggregates for tables and pictures, read from the graph like everything else, so an edited fabric
 shows its edits. It does not know traffic or use.
@@ -7,24 +7,13 @@ shows its edits. It does not know traffic or use.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 import numpy as np
 
 from twin.hardware.names import Fabric
-from twin.hardware.paths import Operation, port_rate
+from twin.hardware.paths import Operation
 from twin.hardware.routes import Price, between
 from twin.hardware.tables import tables
-
-
-@dataclass(frozen=True)
-class Element:
-    """One vertex for a picture or a table: what it is and what its links carry, bytes/s."""
-
-    name: str
-    kind: str
-    bytes_per_s: float  # one direction, over all its links of the plane it mainly serves
-    links: tuple[tuple[str, float], ...]  # (other end, bytes/s of one direction)
 
 
 def summary(fabric: Fabric) -> dict[str, float]:
@@ -84,21 +73,7 @@ def uplink_matrix(fabric: Fabric) -> np.ndarray[tuple[int, int], np.dtype[np.flo
     return np.asarray(t.die_links.reshape(s.all_nodes, -1, s.sub_planes).sum(axis=1))
 
 
-def node_elements(fabric: Fabric, node: int) -> list[Element]:
-    """Dies, CPUs, L1 chips, NICs and the Qingtian DPU of a node, in the order of the graph."""
-    return [_element(fabric, v) for v, data in fabric.nodes(data=True) if data.get("node") == node]
-
-
-def plane_elements(fabric: Fabric, sub_plane: int) -> list[Element]:
-    """L2 chips of a UB sub-plane, in order; empty where the UB plane ends at the node."""
-    return [
-        _element(fabric, v)
-        for v, data in fabric.nodes(data=True)
-        if data["kind"] == "l2" and data["sub_plane"] == sub_plane
-    ]
-
-
-MAIN_LINKS = {
+MAIN_LINKS = {  # vertex kind -> kinds of link of the plane it mainly serves
     "die": ("die-L1",),
     "cpu": ("CPU-L1",),
     "l1": ("L1-L2",),
@@ -106,13 +81,6 @@ MAIN_LINKS = {
     "nic": ("NIC-RDMA",),
     "qingtian": ("Qingtian-VPC",),
 }
-
-
-def _element(fabric: Fabric, name: str) -> Element:
-    kind = fabric.nodes[name]["kind"]
-    rate = sum(port_rate(fabric, name, k, "nominal") for k in MAIN_LINKS[kind])
-    ends = tuple((o, float(e["capacity_bytes_per_s"])) for o, e in fabric.adj[name].items())
-    return Element(name, kind, rate, ends)
 
 
 def point_to_point(fabric: Fabric) -> dict[tuple[str, Operation, str], Price]:

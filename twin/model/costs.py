@@ -90,19 +90,9 @@ class Costs:
         return self._of(self.colocated_role, "colocated").vector
 
     @property
-    def decode_kv_tokens_per_die(self) -> int:
-        """KV tokens a decode die holds."""
-        return self._of(self.decode_role, "decode").kv_tokens_per_die
-
-    @property
     def prefill_kv_tokens_per_die(self) -> int:
         """KV tokens a prefill die holds."""
         return self._of(self.prefill_role, "prefill").kv_tokens_per_die
-
-    @property
-    def colocated_kv_tokens_per_die(self) -> int:
-        """KV tokens a colocated die holds."""
-        return self._of(self.colocated_role, "colocated").kv_tokens_per_die
 
     @staticmethod
     def _of(role: RoleCosts | None, name: str) -> RoleCosts:

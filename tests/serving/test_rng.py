@@ -89,3 +89,25 @@ def test_lognormal_median():
     x = np.array([rng.lognormal(key, i, 123.0, 1.0) for i in range(20_000)])
     assert np.median(x) == pytest.approx(123.0, rel=0.05)
     assert np.log(x).std() == pytest.approx(1.0, rel=0.03)
+
+
+def unmixed(bits):
+    """The key whose draw 0 has these bits: every step of SplitMix64 can be taken back."""
+
+    def unshift(z, by):
+        for _ in range(64 // by + 1):
+            z = bits_of ^ (z >> by)
+        return z
+
+    for by, factor in ((31, 0x94D049BB133111EB), (27, 0xBF58476D1CE4E5B9), (30, 1)):
+        bits_of = bits
+        bits = unshift(bits, by) * pow(factor, -1, 2**64) & MASK
+    return (bits - 0x9E3779B97F4A7C15) & MASK
+
+
+def test_the_least_and_the_last_number_are_still_inside_the_interval():
+    for bits, expected in ((0, 2.0**-54), (MASK, 1.0 - 2.0**-53)):
+        key = np.uint64(unmixed(bits))
+        assert splitmix(int(key), 0) == bits
+        assert rng.uniform(key, 0) == expected
+        assert 0.0 < expected < 1.0

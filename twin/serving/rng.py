@@ -25,6 +25,7 @@ MIX_2 = np.uint64(0x94D049BB133111EB)
 SHIFT_11, SHIFT_27, SHIFT_30, SHIFT_31 = (np.uint64(n) for n in (11, 27, 30, 31))
 SECOND_HALF = np.uint64(1 << 63)  # normal's second uniform lives in the upper half of the counters
 TO_UNIT = 2.0**-53
+BELOW_ONE = 1.0 - TO_UNIT
 TWO_PI = 2.0 * math.pi
 
 
@@ -46,7 +47,8 @@ def bits(key: np.uint64, index: int) -> np.uint64:
 @njit(cache=True)
 def uniform(key: np.uint64, index: int) -> float:
     """A uniform number strictly inside (0, 1), a multiple of 2**-54."""
-    return (np.float64(bits(key, index) >> SHIFT_11) + 0.5) * TO_UNIT
+    # Half of a unit is lost to rounding above one half, and so the last number would be 1.
+    return min((np.float64(bits(key, index) >> SHIFT_11) + 0.5) * TO_UNIT, BELOW_ONE)
 
 
 @njit(cache=True)

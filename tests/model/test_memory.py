@@ -53,3 +53,19 @@ def test_buffers_hold_the_messages_that_are_sent(ask, chip, precision, message):
     tokens = 96 if chip == "ascend-910c" else 192
     per_peer = tokens * min(8, found.layout.slots_per_die) * (message + 2 * 7_168)
     assert found.memory.buffers == found.dies * per_peer
+
+
+def test_all_weights_of_a_model_are_somewhere(ask):
+    """DeepSeek-R1 has 671 billion parameters without its MTP module (arXiv 2412.19437 section 4.2).
+
+    On 320 dies the shared expert and what is not an expert are copied.
+    """
+    one_each = {"experts__redundant": 0, "deployment__decode__mtp_draft_tokens": 0}
+    role = ask(**one_each, deployment__mode="decode_only").costs.decode_role
+    expert = 3 * 7_168 * 2_048
+    everywhere = role.memory.weights - 58 * expert
+    embedding = 2 * 129_280 * 7_168  # in BF16, like the gates; the rest has a byte a parameter
+    gates = 58 * 7_168 * 256
+    parameters = everywhere - embedding - gates + 58 * 257 * expert
+    assert parameters == pytest.approx(671.03e9, rel=1e-3)
+    assert everywhere == 61 * 187_105_280 + 3 * 3 * 7_168 * 18_432 + 2 * (embedding + gates)

@@ -80,7 +80,8 @@ def layer_stack_bytes(
     attention -= split * unit * (1.0 - 1.0 / min(tp, s.heads))
     experts = expert_bytes(s, f, layout) if layout else 0.0
     passes = 1 if mtp else 0
-    total = attention * (s.layers + passes) + experts * (s.moe_layers + passes)
+    gate = s.hidden * s.routed_experts * FORMAT_BYTES["bf16"]
+    total = attention * (s.layers + passes) + (gate + experts) * (s.moe_layers + passes)
     total += s.dense_layers * s.dense_weights * unit
     total += 2.0 * s.vocabulary * s.hidden * FORMAT_BYTES["bf16"]  # embedding, LM head
     if mtp:

@@ -29,3 +29,12 @@ def test_other_models_run(facts, model):
     )
     costs = build_costs(s, facts, build_fabric(s.supernode, facts))
     assert costs.decode_role.kv_tokens_per_die > 100_000
+
+
+@pytest.mark.parametrize(("drafts", "layers"), [(0, 61), (1, 62), (3, 62)])
+def test_the_drafting_module_keeps_its_own_kv(facts, drafts, layers):
+    s = with_overrides(Scenario(), {"deployment.decode.mtp_draft_tokens": drafts})
+    costs = build_costs(s, facts, build_fabric(s.supernode, facts))
+    assert costs.kv_bytes_per_token == 2 * (512 + 64) * layers
+    for role in (costs.prefill_role, costs.decode_role):
+        assert role.kv_tokens_per_die == int(role.memory.kv / costs.kv_bytes_per_token)

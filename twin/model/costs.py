@@ -67,7 +67,7 @@ class Costs:
     decode_role: RoleCosts | None
     prefill_role: RoleCosts | None
     colocated_role: RoleCosts | None
-    kv_bytes_per_token: float  # all layers
+    kv_bytes_per_token: float  # all layers, and the MTP module's where it drafts
     dispatch_bytes_per_token: float  # sent by a die for one token, all MoE layers
     combine_bytes_per_token: float
     prefill_instances: int
@@ -127,7 +127,7 @@ def build_costs(scenario: Scenario, facts: Facts, fabric: Fabric) -> Costs:
         decode_role=roles.get("decode"),
         prefill_role=roles.get("prefill"),
         colocated_role=roles.get("colocated"),
-        kv_bytes_per_token=shape.kv_bytes_per_token_layer(d.precision.kv) * shape.layers,
+        kv_bytes_per_token=_kv_bytes(shape, d),
         dispatch_bytes_per_token=dispatch_bytes(shape, quantised, scale) * away,
         combine_bytes_per_token=combine_bytes(shape) * away,
         prefill_instances=d.prefill.instances,
@@ -186,7 +186,6 @@ def role_costs(
         passes = shape.moe_layers + (1 if drafts else 0)
         held = expert_bytes(shape, f, layout) * passes
         budget(chip, facts, held, 0.0, f"The experts of {what}")
-    per_token = shape.kv_bytes_per_token_layer(f.kv) * shape.layers
     way = route(setting, role)
     return RoleCosts(
         dies=len(dies),
@@ -194,12 +193,18 @@ def role_costs(
         layout=layout,
         memory=space,
         # A rank stands for its share of the instance: with expert dies less than a die's KV.
-        kv_tokens_per_die=int(space.kv / per_token * (1.0 - apart / len(dies))),
+        kv_tokens_per_die=int(space.kv / _kv_bytes(shape, d) * (1.0 - apart / len(dies))),
         exchange_bytes_per_s=sending.rate_bytes_per_s,
         off_node_fraction=sending.off_node * sending.rate_bytes_per_s / way.rate_bytes_per_s
         if sending.off_node
         else 0.0,
     )
+
+
+def _kv_bytes(shape: Shape, d: Deployment) -> float:
+    """KV bytes of a token; the MTP module attends to the whole context too, so it keeps its own."""
+    layers = shape.layers + (1 if d.decode.mtp_draft_tokens else 0)
+    return shape.kv_bytes_per_token_layer(d.precision.kv) * layers
 
 
 def _vector(x: Setting, d: Deployment, role: str) -> np.ndarray:

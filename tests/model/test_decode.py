@@ -83,8 +83,10 @@ def test_demand_counts_every_token_and_weight(facts):
     p = build_costs(s, facts, build_fabric(s.supernode, facts)).decode
     one, two = (decode_flops(p, n, n * 4096.0, 320.0) for n in (1.0, 2.0))
     assert two == pytest.approx(2 * one)
-    weights = decode_hbm_bytes(p, 0.0, 0.0, 320.0)
+    weights = decode_hbm_bytes(p, 1.0, 0.0, 320.0)
     assert decode_hbm_bytes(p, 1.0, 4096.0, 320.0) - weights == 4096 * 1152 * 62
+    routed = decode_hbm_bytes(p, 1e6, 0.0, 320.0) - decode_hbm_bytes(p, 0.0, 0.0, 320.0)
+    assert routed == pytest.approx(288 * 59 * 3 * 7168 * 2048)  # all asked for, or none
 
 
 @pytest.mark.parametrize("drafts", [0, 1, 3])

@@ -5,7 +5,7 @@ from twin.hardware.fabric import build_fabric
 from twin.model import params as q
 from twin.model.costs import build_costs
 from twin.model.params import PREFILL_OPERATORS, operator_sink
-from twin.model.prefill import prefill_batch_s, prefill_hits_s
+from twin.model.prefill import prefill_batch_s, prefill_hbm_bytes, prefill_hits_s
 from twin.spec import Scenario, with_overrides
 
 ONE = np.array([1.0])
@@ -81,3 +81,25 @@ def test_a_shared_expert_on_dies_of_its_own_is_one_more_to_send_to(ask):
     assert found.prefill_role.layout.shared_dies == 32
     assert p[q.F_DISPATCH_WIRE] / p[q.F_DISPATCH_RECEIVE] == pytest.approx(9.0)
     assert p[q.F_COMBINE_RECEIVE] / p[q.F_COMBINE_WIRE] == pytest.approx(9.0)
+
+
+@pytest.mark.parametrize("attention", ["sp_tp_sp", "tp", "dp"])
+@pytest.mark.parametrize("tokens", [1.0, 32.0, 1e5])
+def test_a_batch_never_moves_more_than_hbm_can_in_its_time(ask, attention, tokens):
+    costs = ask(deployment__mode="prefill_only", deployment__prefill__attention=attention,
+                deployment__optimisations__flash_comm=True).costs  # fmt: skip
+    one, pairs = np.ones(1), 100.0 * tokens
+    took = prefill_batch_s(
+        costs.prefill, tokens, pairs, tokens / 32, pairs / 32, one, one,
+        operator_sink(PREFILL_OPERATORS),
+    )  # fmt: skip
+    assert prefill_hbm_bytes(costs.prefill, tokens, pairs) < took * 32 * 1.6e12
+
+
+def test_weights_of_a_batch_are_what_its_dies_hold_when_all_experts_are_asked_for(ask):
+    costs = ask(deployment__mode="prefill_only", deployment__prefill__npus_per_instance=16).costs
+    p, kept = costs.prefill, costs.prefill_role.memory.weights
+    outside = 4 * 129_280 * 7_168 + 2 * 7_168 * 7_168  # embedding and heads, the module's own
+    read = prefill_hbm_bytes(p, 1e6, 0.0) - 1e6 * p[q.F_TOKEN_BYTES]
+    gates = 2 * 7_168 * 256 * 3  # counted in dense layers too, which have none
+    assert read / 32 == pytest.approx(kept - outside + gates, rel=1e-9)

@@ -10,6 +10,8 @@ which requests run (the engine).
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numba import njit
 
@@ -22,6 +24,7 @@ from twin.model.layer import (
     moe_s,
     output_s,
     prolog_s,
+    routed_per_die,
     survey,
 )
 from twin.model.overlap import pipeline_s
@@ -315,15 +318,18 @@ def _dense_layers_s(p: np.ndarray, requests: float, context: float, ops: np.ndar
 def decode_hbm_bytes(p: np.ndarray, requests: float, context: float, dies: float) -> float:
     """HBM bytes all dies of an instance move in one iteration (weights, KV).
 
-    `requests` and `context` are sums over the instance's ranks. Weights count once.
+    `requests` and `context` are sums over the instance's ranks. Weights count once, and those
+    of experts that no token asks for not at all.
     """
     layers = p[q.MOE_LAYERS] + p[q.DENSE_LAYERS] + p[q.DRAFTS]
     weights = p[q.ATTENTION_BYTES] * layers + p[q.DENSE_BYTES] * p[q.DENSE_LAYERS]
     weights += p[q.HEAD_BYTES] * (1.0 + p[q.DRAFTS])
-    shared = 0.0 if p[q.SHARED_DIES] > 0.0 else p[q.SHARED_EXPERTS]
-    experts = p[q.EXPERT_BYTES] * (p[q.MOE_LAYERS] + p[q.DRAFTS]) * (p[q.SLOTS] + shared)
+    rows = routed_per_die(p, p[q.QUERY_TOKENS] * requests)
+    held = p[q.ROUTED_DIES] * p[q.SLOTS] * (1.0 - math.exp(-rows / p[q.SLOTS]))
     holding = p[q.EXPERT_DIES] if p[q.EXPERT_DIES] > 0.0 else dies
-    read = weights * dies / p[q.CROWD] + experts * holding
+    held += p[q.SHARED_EXPERTS] * (p[q.SHARED_DIES] if p[q.SHARED_DIES] > 0.0 else holding)
+    experts = p[q.EXPERT_BYTES] * (p[q.MOE_LAYERS] + p[q.DRAFTS]) * held
+    read = weights * dies / p[q.CROWD] + experts
     return read + context * p[q.CONTEXT_BYTES] * layers
 
 

@@ -208,13 +208,14 @@ PREFILL_OPERATORS = (
     F_DENSE_VECTOR,
     F_HEAD,
     F_GAP,
-    F_WEIGHT_BYTES,  # weight bytes a die reads in one batch
+    F_WEIGHT_BYTES,  # weight bytes a die reads in one batch, without experts
+    F_EXPERT_BYTES,  # of one expert, all MoE layers
     F_TOKEN_BYTES,
     F_TOKEN_FLOPS,  # per token of the die, without attention pairs
     F_PAIR_FLOPS,
     F_HIT_GATHER,  # latent of one cached token of the batch
     PREFILL_SIZE,
-) = range(51)
+) = range(52)
 
 
 def operator_sink(names: tuple[str, ...]) -> np.ndarray:

@@ -174,8 +174,16 @@ def prefill_hits_s(p: np.ndarray, hit_tokens: float, ops: np.ndarray) -> float:
 
 @njit(cache=True)
 def prefill_hbm_bytes(p: np.ndarray, new_tokens: float, pairs: float) -> float:
-    """HBM bytes all dies of an instance move for one batch (weights once, activations)."""
-    return p[q.F_DIES] * p[q.F_WEIGHT_BYTES] + new_tokens * p[q.F_TOKEN_BYTES]
+    """HBM bytes all dies of an instance move for one batch (weights once, activations).
+
+    Experts that no token asks for stay unread.
+    """
+    slots = p[q.F_SLOTS]
+    read = slots * (1.0 - math.exp(-_expert_rows(p, new_tokens, 1.0) / slots))
+    held = p[q.F_ROUTED_DIES] * read
+    held += p[q.F_SHARED_EXPERTS] * (p[q.F_SHARED_DIES] if p[q.F_SHARED_DIES] else p[q.F_DIES])
+    weights = p[q.F_DIES] * p[q.F_WEIGHT_BYTES] + held * p[q.F_EXPERT_BYTES]
+    return weights + new_tokens * p[q.F_TOKEN_BYTES]
 
 
 @njit(cache=True)

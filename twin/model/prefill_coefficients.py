@@ -26,15 +26,20 @@ def prefill_vector(x: Setting, attention: str, microbatch: bool, mtp: bool) -> n
     p[q.F_DIES], p[q.F_TOP_K] = x.layout.dies, s.top_k
     p[q.F_ROUTED_DIES], p[q.F_SLOTS] = x.layout.routed_dies, x.layout.slots_per_die
     p[q.F_SHARED_EXPERTS], p[q.F_SHARED_DIES] = s.shared_experts, x.layout.shared_dies
+    up = output = 1.0  # share of these weights that a die reads
     if attention == "tp":
         _fill_tensor_parallel(p, x)
+        assert x.group is not None
+        up = output = 1.0 / x.group.peers
     else:
-        _fill_prefill_attention(p, x, attention == "sp_tp_sp" and x.layout.dies > 1)
+        staged = attention == "sp_tp_sp" and x.layout.dies > 1
+        up = 1.0 / min(x.layout.dies, s.heads) if staged else 1.0
+        _fill_prefill_attention(p, x, staged)
     _fill_prefill_moe(p, x)
     head = o.lm_head(s)
     p[q.F_HEAD] = head.weight_bytes / m.stream_bytes_per_s() + 2 * gap
     p[q.F_GAP] = m.graph_launch_s
-    _fill_prefill_demand(p, x)
+    _fill_prefill_demand(p, x, up, output)
     return p
 
 
@@ -132,18 +137,18 @@ def _fill_prefill_moe(p: np.ndarray, x: Setting) -> None:
     p[q.F_DENSE_TOKEN], p[q.F_DENSE_VECTOR] = max(dense[1], dense[2]), dense[3]
 
 
-def _fill_prefill_demand(p: np.ndarray, x: Setting) -> None:
+def _fill_prefill_demand(p: np.ndarray, x: Setting, up: float, output: float) -> None:
+    """Bytes and FLOPs for utilisation figures; up, output: shares of weights that a die reads."""
     s, f = x.shape, x.formats
     attention = (o.prefill_down(s, f), o.prefill_up(s, f), o.prefill_output(s, f), o.gate(s, f))
     expert, dense = o.expert(s, f), o.dense_ffn(s, f)
     used = s.top_k + s.shared_experts
     layers = p[q.F_MOE_LAYERS] + s.dense_layers
-    held = x.layout.slots_per_die + (0 if x.layout.shared_dies else s.shared_experts)
-    p[q.F_WEIGHT_BYTES] = (
-        sum(w.weight_bytes for w in attention) * layers
-        + expert.weight_bytes * held * p[q.F_MOE_LAYERS]
-        + dense.weight_bytes * s.dense_layers
+    read = (1.0, up, output, 1.0)
+    p[q.F_WEIGHT_BYTES] = dense.weight_bytes * s.dense_layers + layers * sum(
+        w.weight_bytes * share for w, share in zip(attention, read, strict=True)
     )
+    p[q.F_EXPERT_BYTES] = expert.weight_bytes * p[q.F_MOE_LAYERS]
     p[q.F_TOKEN_BYTES] = (
         sum(w.io_bytes_per_token + w.vector_bytes_per_token for w in attention) * layers
         + used * (expert.io_bytes_per_token + expert.vector_bytes_per_token) * p[q.F_MOE_LAYERS]

@@ -7,6 +7,7 @@ import pytest
 
 from twin.facts import FactError
 from twin.model import params as q
+from twin.model.layer import moe_parts, moe_s
 from twin.model.overlap import pipeline_s
 from twin.model.params import PREFILL_OPERATORS, operator_sink
 from twin.model.prefill import prefill_batch_s
@@ -131,3 +132,19 @@ def test_a_fused_attention_operator_still_reads_the_weights_of_the_gate(ask):
     p = ask(**SEQUENCE, **switch("fused_deep_mla", True)).costs.decode
     assert p[q.GATE_FIXED] > 2 * 7_168 * 256 / 1.6e12
     assert p[q.PROLOG_FIXED] == 0.0
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [
+        {"supernode__chip": "h800", "deployment__precision__weights": "fp8"},
+        {"deployment__decode__expert_npus": 48},
+    ],
+)
+def test_tiles_do_not_shorten_what_two_microbatches_in_turn_already_fill(ask, machine):
+    alone = {**machine, "deployment__mode": "decode_only"}
+    plain, tiled = (ask(**alone, **switch("fused_deep_moe", v)).costs for v in (False, True))
+    load = (48.0, 48.0 * 320, float(tiled.decode_role.dies), 1.0)
+    parts = [moe_parts(c.decode, q.SPLIT, *load) for c in (plain, tiled)]
+    assert parts[0] == parts[1]
+    assert moe_s(tiled.decode, q.SEQUENCE, *load) < moe_s(plain.decode, q.SEQUENCE, *load)

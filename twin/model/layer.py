@@ -101,7 +101,9 @@ def _round(
         experts = ffn_rows_s(p, m, p[q.SLOTS], rows) + max(0.0, shared - start - there)
     else:
         experts = ffn_rows_s(p, m, p[q.SLOTS] + p[q.SHARED_EXPERTS], rows + mine)
-    if p[q.TILES] > 0.0:  # a pipeline of tiles: the longest stage, and one tile of the others
+    # Two microbatches in turn fill what a tile would: a stage keeps its resource for all its rows.
+    in_turn = m != q.SEQUENCE and (p[q.HIDES] > 0.0 or p[q.EXPERT_DIES] > 0.0)
+    if p[q.TILES] > 0.0 and not in_turn:  # the longest stage, and one tile of the others
         longest = max(there, experts, back)
         there = there if there == longest else there / p[q.TILES]
         experts = experts if experts == longest else experts / p[q.TILES]

@@ -142,7 +142,7 @@ def _attention_bytes(setup: Setup) -> float:
     p = role.vector
     layers = p[q.F_MOE_LAYERS] + p[q.F_DENSE_LAYERS]
     seconds = p[q.F_GATHER_TOKEN] * role.dies + p[q.F_EXCHANGE_TOKEN]
-    rate = role.exchange_bytes_per_s
+    rate = role.gather_bytes_per_s
     return float(seconds * layers * rate) if seconds > 0.0 else 0.0
 
 
@@ -157,8 +157,9 @@ def _expert_bytes(setup: Setup) -> dict[str, float]:
         ("decode", costs.colocated_role or costs.decode_role),
     ):
         away = 0.0 if role is None or reaches_all else role.off_node_fraction
-        found[f"{name}_ub_bytes_per_token"] = moved * (1.0 - away)
-        found[f"{name}_rdma_bytes_per_token"] = moved * away
+        sent = 0.0 if role is None else moved * role.leaving
+        found[f"{name}_ub_bytes_per_token"] = sent * (1.0 - away)
+        found[f"{name}_rdma_bytes_per_token"] = sent * away
     return found
 
 

@@ -15,6 +15,7 @@ from twin.engine.events import Event, events_table
 from twin.engine.machine import Machine
 from twin.engine.movement import instances_table, links_table, shares_table, traffic_table
 from twin.engine.setup import Setup
+from twin.hardware.tables import tables as link_tables
 from twin.model.decode import DECODE_OPERATORS
 from twin.model.prefill import PREFILL_OPERATORS
 
@@ -220,14 +221,13 @@ def ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
 
 def capacities(setup: Setup) -> dict[str, float]:
     """What the whole machine's planes, and the serving dies' HBM and cube cores, can do per s."""
-    node = setup.scenario.supernode
-    dies = node.npus * setup.dies_per_npu
+    links = link_tables(setup.fabric)
     peak = setup.scenario.deployment.precision.weights
     serving = sum(i.dies for i in setup.instances)
     return {
-        "ub": dies * node.sub_planes * node.ub_link_gb_per_s * 1e9,
-        "rdma": node.npus * node.rdma_gb_per_s_per_npu * 1e9,
-        "vpc": node.all_nodes * node.vpc_gb_per_s_per_node * 1e9,
+        "ub": max(float(links.die_links.sum()), 1.0),  # as edited; 1: a plane taken out
+        "rdma": max(float(links.nics.sum()), 1.0),
+        "vpc": max(float(links.dpus.sum()), 1.0),
         "hbm": serving * setup.chip.hbm_bytes_per_s,
         "cube": serving * setup.chip.flops[peak],
     }

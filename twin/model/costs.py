@@ -20,6 +20,7 @@ from twin.model.coefficients import (
     Setting,
     decode_vector,
     mixed_vector,
+    more_messages,
     route,
 )
 from twin.model.collectives import exchange
@@ -55,6 +56,8 @@ class RoleCosts:
     memory: Budget
     kv_tokens_per_die: int  # KV space of a die, tokens (all layers)
     exchange_bytes_per_s: float  # what a die injects in dispatch and combine
+    gather_bytes_per_s: float  # what a die reads where prefill's attention collects
+    leaving: float  # messages of a token that leave its NPU or die, over those to routed experts
     off_node_fraction: float  # share of dispatch and combine bytes that leaves the node
 
 
@@ -187,6 +190,7 @@ def role_costs(
         held = expert_bytes(shape, f, layout) * passes
         budget(chip, facts, held, 0.0, f"The experts of {what}")
     way = route(setting, role)
+    one_npu = len({die // chip.dies_per_npu for die in dies}) == 1
     return RoleCosts(
         dies=len(dies),
         vector=vector,
@@ -195,6 +199,8 @@ def role_costs(
         # A rank stands for its share of the instance: with expert dies less than a die's KV.
         kv_tokens_per_die=int(space.kv / _kv_bytes(shape, d) * (1.0 - apart / len(dies))),
         exchange_bytes_per_s=sending.rate_bytes_per_s,
+        gather_bytes_per_s=(setting.group or setting.gather).rate_bytes_per_s,
+        leaving=0.0 if one_npu else sending.remote * more_messages(setting),
         off_node_fraction=sending.off_node * sending.rate_bytes_per_s / way.rate_bytes_per_s
         if sending.off_node
         else 0.0,

@@ -29,7 +29,7 @@ from twin.engine.world import (
     World,
 )
 from twin.model.decode import decode_hbm_bytes
-from twin.model.mixed import mixed_flops, mixed_iteration_s
+from twin.model.mixed import mixed_flops, mixed_hits_s, mixed_iteration_s
 
 
 @njit(cache=True)
@@ -128,6 +128,8 @@ def launch_mixed(world: World, c: int, read_s: float) -> None:
         costs.decode_hot_factor[c],
         operators,
     )
+    if queue.batch_hits[c] > 0.0:
+        took_s += mixed_hits_s(vector, queue.batch_hits[c], operators)
     took_s += read_s - now_s
     if taken > 0.0:
         book_pieces(world, c, now_s, now_s + took_s, taken)

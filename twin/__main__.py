@@ -135,19 +135,27 @@ def compare(
 
 
 @app.command()
-def attribute(scenario: Asked, settings: Settings = None, as_json: AsJson = False) -> None:
-    """Find what a deployment loses against its benchmark, cause by cause, by about forty runs."""
+def attribute(
+    scenario: Asked,
+    settings: Settings = None,
+    as_json: AsJson = False,
+    promise: Annotated[
+        bool, typer.Option("--promise", help="Only rates that keep the promised TPOT count.")
+    ] = False,
+) -> None:
+    """Find what a deployment loses against its benchmark, cause by cause, by some sixty runs."""
     from twin.lab.ask import question
-    from twin.lab.attribution import UNIT, parts
+    from twin.lab.attribution import PROMISE, THROUGHPUT, UNIT, parts
     from twin.lab.attribution import attribute as climbed
     from twin.lab.store import open_store
 
     asked, _ = question(scenario, settings or [])
     with progress(asked.name) as watch:
-        steps = climbed(asked, open_store(), lambda name: watch)
+        measure = PROMISE if promise else THROUGHPUT
+        steps = climbed(asked, open_store(), lambda name: watch, measure)
     found = parts(steps)
     if as_json:
-        print_json({"unit": UNIT, "parts": [asdict(part) for part in found]})
+        print_json({"unit": UNIT, "measure": measure, "parts": [asdict(part) for part in found]})
         return
     rows = [
         (
@@ -155,11 +163,14 @@ def attribute(scenario: Asked, settings: Settings = None, as_json: AsJson = Fals
             f"{part.tokens_per_s_per_npu:,.0f}",
             f"{part.change:+,.0f}",
             f"{100 * part.share_of_benchmark:+.1f} %",
+            "" if part.alone is None else f"{100 * part.alone:+.1f} %",
             f"{step.rate_req_per_s:,.1f} req/s" if step.rate_req_per_s else "slots full",
         )
-        for part, step in zip(found, steps, strict=True)
+        for part, step in zip(found, steps, strict=False)  # causes alone stand behind
     ]
-    print_rows(f"{asked.name}: {UNIT}", ("cause", "left", "change", "of benchmark", "at"), rows)
+    print_rows(
+        f"{asked.name}: {UNIT}", ("cause", "left", "change", "of benchmark", "alone", "at"), rows
+    )
 
 
 @app.command("trace")

@@ -21,7 +21,7 @@ from twin.model.conditions import places
 from twin.model.params import DECODE_OPERATORS, PREFILL_OPERATORS
 from twin.serving.memory_pool import BlockPool, empty_pool
 from twin.serving.rng import stream_key
-from twin.serving.router import ROUTERS
+from twin.serving.router import RANK_CHOICES, ROUTERS
 from twin.serving.workload import Requests
 from twin.spec import Scenario
 
@@ -80,6 +80,7 @@ def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> 
         api_servers=int(s.front_end.api_servers),
         service_s=float(s.front_end.service_ms) * 1e-3,
         router_policy=ROUTERS[s.router.policy],
+        rank_choice=RANK_CHOICES[d.decode.rank_choice],
         pool_enabled=int(s.memory_pool.enabled and d.mode != "decode_only"),
         pool_local=int(s.memory_pool.scope == "local"),
         block_tokens=int(setup.requests.block_tokens),

@@ -93,6 +93,7 @@ class Settings(NamedTuple):
     api_servers: int
     service_s: float
     router_policy: int
+    rank_choice: int
     pool_enabled: int
     pool_local: int
     block_tokens: int

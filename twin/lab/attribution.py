@@ -3,7 +3,15 @@
 A ladder of questions leads from a benchmark (fixed lengths, every slot always full, even experts)
 to a deployment, one cause at a time, and on to what balancing brings back. Each rung is answered
 by simulating it. A rung with real arrivals is worth what it sustains: the highest request rate at
-which enough requests keep the promise, found by bisection below the rate that the formulas allow.
+which enough requests keep a promise, found by bisection below the rate that the formulas allow.
+
+Two promises, two measures. `throughput` asks for the first token in time only, so the rate is the
+most that the deployment takes without a growing queue, however slow its answers are: the quantity
+of a benchmark, and of a statement about one. `promise` asks for the time per token as well.
+
+A cause is charged what its rung loses against the one before. Causes multiply more than they add,
+so the order matters: a late cause takes its share of what is left. `alone` asks for the other end
+of that: what a cause takes of the benchmark while all else stays as it was.
 
 `climb` neither simulates nor stores: it is handed what is answered already and says what to ask
 next, so the same ladder is climbed by a command (`attribute`), by a page that looks once a second,
@@ -13,7 +21,7 @@ and again for nothing once all its runs are stored.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from twin.lab.compare import input_diff
@@ -31,24 +39,25 @@ CLOCK = ("seed", "horizon_s", "warmup_s", "step_s")
 UNIT = "tokens/s per decode NPU"
 BENCHMARK, BALANCED = "canary-benchmark", "canary-balanced"  # presets that any ladder borrows from
 
-# What each cause changes, by the start of a field's path; `experts` is always last.
+# What each cause changes: fields by the start of their path, the longest that fits.
 CAUSES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "lengths",
-        "Length skew",
+        "Uneven lengths",
         ("workload.lengths", "workload.input_tokens", "workload.output_tokens", "workload.prefix",
          "workload.shared_fraction", "workload.follow_up_probability", "workload.turn_gap_s",
          "memory_pool."),
     ),
-    (
-        "queueing",
-        "Arrivals, queueing and the promise",
-        ("workload.", "slo.", "front_end.", "router."),
-    ),
+    ("queueing", "Bursts and queueing", ("workload.", "slo.", "front_end.", "router.")),
     ("acceptance", "Draft acceptance", ("deployment.decode.mtp_acceptance",)),
     ("other", "Other differences", ("",)),
     ("experts", "Expert imbalance", ("experts.",)),
 )  # fmt: skip
+CONTEXT = ("context", "Longer contexts")
+APART = ("acceptance", "other", "experts")  # causes that are also asked for alone
+THROUGHPUT, PROMISE = "throughput", "promise"
+MEASURES = (THROUGHPUT, PROMISE)
+ANY_TPOT_MS = 10_000.0  # the longest that a scenario can promise
 STATIC = ("static", "Static balancing (EPLB)")
 DYNAMIC = ("balancing", "Balancing in the loop")
 
@@ -68,6 +77,7 @@ class Rung:
     label: str
     scenario: Scenario
     changed: tuple[str, ...]  # fields that this rung changed
+    base: str = ""  # of a cause alone: key of the rung that it is put on
 
     @property
     def searched(self) -> bool:
@@ -101,10 +111,14 @@ class Part:
     tokens_per_s_per_npu: float  # after this cause
     change: float  # tokens/s per NPU; negative: lost
     share_of_benchmark: float  # change over the benchmark
+    alone: float | None = None  # change over the benchmark of this cause without those before it
 
 
 def ladder(
-    benchmark: Scenario, production: Scenario, balanced: Scenario | None = None
+    benchmark: Scenario,
+    production: Scenario,
+    balanced: Scenario | None = None,
+    measure: str = THROUGHPUT,
 ) -> list[Rung]:
     """The rungs from the benchmark to production, and to what balancing brings back.
 
@@ -122,33 +136,78 @@ def ladder(
     rungs = [Rung("benchmark", "Benchmark", benchmark, ())]
     # Long answers need the deployment's long warm-up from the first rung that has them.
     here = with_overrides(benchmark, clock)
-    if means := _mean_lengths(benchmark, production):
-        here = _renamed(with_overrides(here, means), production, "Mean lengths")
-        rungs.append(Rung("means", "Mean lengths", here, tuple(means)))
-    for key, label, starts in CAUSES:
-        later = "experts." if key != "experts" else "\0"
-        taken = {
-            p: v for p, v in differing.items() if p.startswith(starts) and not p.startswith(later)
-        }
-        if not taken:
-            continue
-        for path in taken:
-            del differing[path]
-        here = _renamed(with_overrides(here, taken), production, label)
-        rungs.append(Rung(key, label, here, tuple(taken)))
+
+    def climb_on(key: str, label: str, taken: dict[str, Any]) -> None:
+        nonlocal here
+        if taken:
+            here = _renamed(with_overrides(here, taken), production, label)
+            rungs.append(Rung(key, label, here, tuple(taken)))
+
+    means, context = _mean_lengths(benchmark, production)
+    climb_on("means", "Mean lengths", means)
+    climb_on(*CONTEXT, context)
+    for key, label, _ in CAUSES:
+        taken = {p: v for p, v in differing.items() if _cause(p) == key}
+        if key == "lengths" and means and production.workload.arrivals != "closed_loop":
+            # Dies can be evened out only while some have a free slot, so these clients do not wait.
+            taken["workload.arrivals"] = "uniform"
+        climb_on(key, label, taken)
     if balanced is not None:
         rungs += _balanced(here, production, balanced)
-    return rungs
+    return [_measured(rung, measure) for rung in rungs]
 
 
-def _mean_lengths(benchmark: Scenario, production: Scenario) -> dict[str, Any]:
-    """Production's mean lengths for every request, so that skew is told from size."""
-    from twin.serving.workload import mean_lengths
+def _cause(path: str) -> str:
+    """Key of the cause that a field belongs to."""
+    fits = ((len(p), key) for key, _, starts in CAUSES for p in starts if path.startswith(p))
+    return max(fits)[1]
+
+
+def _mean_lengths(
+    benchmark: Scenario, production: Scenario
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Requests all alike: of production's mean lengths, then of its answer tokens' mean context.
+
+    Long answers are decoded for longer, so the context of the mean answer token is longer than
+    that of the mean request. Attention has that much to read even when all dies have the same:
+    what uneven lengths cost beyond it is waiting for the fullest die.
+    """
+    from twin.serving.workload import length_means
 
     if benchmark.workload.lengths != "fixed" or production.workload.lengths == "fixed":
-        return {}
-    given, answer = mean_lengths(production.workload, load_facts())
-    return {"workload.input_tokens": round(given), "workload.output_tokens": round(answer)}
+        return {}, {}
+    mean = length_means(production.workload, load_facts())
+    answer = round(mean.output_tokens)
+    given, longer = round(mean.input_tokens), round(mean.context_tokens - 0.5 * answer)
+    means = {"workload.input_tokens": given, "workload.output_tokens": answer}
+    return means, {"workload.input_tokens": longer} if longer > given else {}
+
+
+def _measured(rung: Rung, measure: str) -> Rung:
+    """The rung as a measure asks for it."""
+    if measure not in MEASURES:
+        raise AttributionError(f"measure = {measure!r}: there are {' and '.join(MEASURES)}")
+    if measure == PROMISE or not rung.searched:
+        return rung
+    free = with_overrides(rung.scenario, {"slo.tpot_ms": ANY_TPOT_MS})
+    return replace(rung, scenario=free)
+
+
+def alone(rungs: Sequence[Rung]) -> list[Rung]:
+    """Late causes each alone on the benchmark with mean lengths, its slots full."""
+    base = rungs[1] if len(rungs) > 1 and rungs[1].key == "means" else rungs[0]
+    found = []
+    for rung in rungs:
+        if rung.key not in APART:
+            continue
+        wish = {
+            d.path: d.b for d in input_diff(base.scenario, rung.scenario)
+            if d.path in rung.changed
+        }  # fmt: skip
+        scenario = with_overrides(base.scenario, wish)
+        scenario = scenario.model_copy(update={"name": f"{rung.scenario.name[:90]} alone"})
+        found.append(Rung(f"alone:{rung.key}", rung.label, scenario, rung.changed, base.key))
+    return found
 
 
 def _balanced(here: Scenario, production: Scenario, balanced: Scenario) -> list[Rung]:
@@ -190,7 +249,7 @@ def even_benchmark(production: Scenario, pattern: Scenario) -> Scenario:
     return found.model_copy(update={"name": f"{production.name[:70]} · benchmark", "question": ""})
 
 
-def ladder_of(scenario: Scenario) -> list[Rung]:
+def ladder_of(scenario: Scenario, measure: str = THROUGHPUT) -> list[Rung]:
     """The ladder of one deployment, with the canary presets for what it does not say itself.
 
     From its even benchmark, over experts in order without copies, to experts placed once and to
@@ -209,13 +268,17 @@ def ladder_of(scenario: Scenario) -> list[Rung]:
         placed = placed.model_copy(update={"balancing": pattern.balancing})
     production = scenario.model_copy(update={"experts": e.model_copy(update=unplaced)})
     balanced = scenario.model_copy(update={"experts": placed})
-    return ladder(even_benchmark(production, known[BENCHMARK]), production, balanced)
+    benchmark = even_benchmark(production, known[BENCHMARK])
+    return ladder(benchmark, production, balanced, measure)
 
 
-def attribute(scenario: Scenario, store: Store, watch: Callable[[str], Watch]) -> list[Step]:
-    """Climb the ladder of a deployment in this process; what is stored is not run again.
+def attribute(
+    scenario: Scenario, store: Store, watch: Callable[[str], Watch], measure: str = THROUGHPUT
+) -> list[Step]:
+    """Climb the ladder of a deployment in this process, and its causes alone.
 
-    `watch(name)` gives what hears the progress of the run of that name.
+    What is stored is not run again. `watch(name)` gives what hears the progress of the run of
+    that name.
     """
     from twin.lab.estimate import capacity
     from twin.lab.runner import find_run, run_now
@@ -228,7 +291,8 @@ def attribute(scenario: Scenario, store: Store, watch: Callable[[str], Watch]) -
         return row.summary if row else None
 
     steps = []
-    for rung in ladder_of(scenario):
+    rungs = ladder_of(scenario, measure)
+    for rung in rungs + alone(rungs):
         most = capacity(rung.scenario, facts).requests_per_s if rung.searched else 0.0
         step = climb(rung, stored, most)
         while step.wanted is not None:
@@ -282,16 +346,25 @@ def at_rate(scenario: Scenario, rate_req_per_s: float) -> Scenario:
 
 def parts(steps: Sequence[Step]) -> list[Part]:
     """The waterfall of the steps that are answered, up to the first that is not."""
+    value_of = {step.rung.key: step.tokens_per_s_per_npu for step in steps}
     found: list[Part] = []
     for step in steps:
         value = step.tokens_per_s_per_npu
-        if value is None:
+        if value is None or step.rung.base:
             break
         whole = found[0].tokens_per_s_per_npu if found else value
         change = value - (found[-1].tokens_per_s_per_npu if found else 0.0)
         found.append(
             Part(step.rung.key, step.rung.label, value, change, change / whole if whole else 0.0)
         )
+    for step in steps:
+        before, after = value_of.get(step.rung.base), step.tokens_per_s_per_npu
+        if before is None or after is None:
+            continue
+        for k, part in enumerate(found):
+            if f"alone:{part.key}" == step.rung.key:
+                share = (after - before) / found[0].tokens_per_s_per_npu
+                found[k] = replace(part, alone=share)
     return found
 
 

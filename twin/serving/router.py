@@ -20,6 +20,8 @@ ROUTERS = {
 }
 
 
+RANK_CHOICES = {"kv_and_requests": 0, "kv_tokens": 1, "requests": 2, "round_robin": 3}
+
 NOBODY = -1  # every instance is out of service
 
 
@@ -106,7 +108,9 @@ def choose_instance(
 
 
 @njit(cache=True)
-def roomiest_rank(
+def choose_rank(
+    choice: int,
+    routed: int,
     taken_slots: np.ndarray,
     taken_tokens: np.ndarray,
     first: int,
@@ -115,19 +119,36 @@ def roomiest_rank(
     capacity_tokens: float,
     need_tokens: float,
 ) -> int:
-    """The rank with the fewest taken slots (then the fewest KV tokens) that has room, or -1.
+    """The rank (die) of first..first+count that awaits a request, or NOBODY when none has room.
 
-    taken_slots i8[ranks], taken_tokens f8[ranks]: running plus reserved; slots i8[ranks]: how many
-    each may hold; ranks first..first+count.
+    choice: a code of `RANK_CHOICES`. taken_slots i8[ranks], taken_tokens f8[ranks]: running plus
+    reserved; slots i8[ranks]: how many each may hold; `routed` counts the choices made so far.
+    Of equals the first. The fewest of both is the least sum of the two, each over its mean:
+    DeepSeek's decode balancer evens KV usage and requests (open-infra-index, day 6) and does not
+    say how it weighs them. xDeepServe takes the lowest KV usage below the batch limit, reserved
+    room included (arXiv 2508.02520); vLLM's balancer counts requests; SGLang's takes turns.
     """
-    best = -1
+    held = 0.0
+    running = 0.0
     for r in range(first, first + count):
+        held += taken_tokens[r]
+        running += taken_slots[r]
+    by_tokens = 0.0 if choice == 2 else max(running, 1.0)
+    by_slots = 0.0 if choice == 1 else max(held, 1.0)
+    best = NOBODY
+    least = 0.0
+    for k in range(count):
+        r = first + ((routed + k) % count if choice == 3 else k)
         if taken_slots[r] >= slots[r] or taken_tokens[r] + need_tokens > capacity_tokens:
             continue
+        if choice == 3:
+            return r
+        load = by_tokens * taken_tokens[r] + by_slots * taken_slots[r]
         if (
-            best < 0
-            or taken_slots[r] < taken_slots[best]
-            or (taken_slots[r] == taken_slots[best] and taken_tokens[r] < taken_tokens[best])
+            best == NOBODY
+            or load < least
+            or (load == least and taken_tokens[r] < taken_tokens[best])
         ):
             best = r
+            least = load
     return best

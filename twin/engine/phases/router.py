@@ -25,7 +25,7 @@ from twin.engine.world import (
 )
 from twin.serving.memory_pool import matched_blocks
 from twin.serving.rng import uniform
-from twin.serving.router import choose_instance, roomiest_rank
+from twin.serving.router import choose_instance, choose_rank
 
 
 @njit(cache=True)
@@ -130,7 +130,9 @@ def reserve(world: World, instance: int, need: float) -> int:
             break
         if not decode.open[d] or decode.taken[d] >= decode.room[d]:
             continue
-        rank = roomiest_rank(
+        rank = choose_rank(
+            settings.rank_choice,
+            world.record.counters[ROUTED],
             decode.taken_slots,
             decode.taken_tokens,
             d * ranks,

@@ -168,9 +168,7 @@ def attribute(
         )
         for part, step in zip(found, steps, strict=False)  # causes alone stand behind
     ]
-    print_rows(
-        f"{asked.name}: {UNIT}", ("cause", "left", "change", "of benchmark", "alone", "at"), rows
-    )
+    print_rows(f"{asked.name}: {UNIT}", ("cause", "left", "change", "share", "alone", "at"), rows)
 
 
 @app.command("trace")

@@ -3,9 +3,20 @@
 import pytest
 
 from twin.lab import attribution
-from twin.lab.attribution import AttributionError, climb, even_benchmark, ladder, parts, reached
+from twin.lab.attribution import (
+    PROMISE,
+    THROUGHPUT,
+    AttributionError,
+    alone,
+    climb,
+    even_benchmark,
+    ladder,
+    parts,
+    reached,
+)
 from twin.lab.compare import input_diff
-from twin.lab.library import presets
+from twin.lab.library import load_facts, presets
+from twin.serving.workload import length_means
 from twin.spec import with_overrides
 
 PRESETS = {p.key: p.scenario for p in presets()}
@@ -29,12 +40,13 @@ def machine(sustains: float, tokens_per_request: float = 10.0):
 
 
 def test_rungs_change_one_cause_each_and_end_at_production():
-    rungs = ladder(BENCHMARK, PRODUCTION, BALANCED)
+    rungs = ladder(BENCHMARK, PRODUCTION, BALANCED, PROMISE)
     assert [r.key for r in rungs] == [
-        "benchmark", "means", "lengths", "queueing", "acceptance", "experts", "static", "balancing",
+        "benchmark", "means", "context", "lengths", "queueing", "acceptance", "experts", "static",
+        "balancing",
     ]  # fmt: skip
-    seen = [path for rung in rungs[2:6] for path in rung.changed]
-    assert len(seen) == len(set(seen))
+    seen = [path for rung in rungs[3:7] for path in rung.changed]
+    assert {path for path in seen if seen.count(path) > 1} <= {"workload.arrivals"}
     words = ("name", "question", "source")
     last = next(r for r in rungs if r.key == "experts").scenario
     assert [d.path for d in input_diff(last, PRODUCTION) if d.path not in words] == []
@@ -42,7 +54,7 @@ def test_rungs_change_one_cause_each_and_end_at_production():
 
 
 def test_each_rung_changes_only_what_it_says():
-    rungs = ladder(BENCHMARK, PRODUCTION, BALANCED)
+    rungs = ladder(BENCHMARK, PRODUCTION, BALANCED, PROMISE)
     for before, rung in zip(rungs[1:], rungs[2:], strict=False):
         found = {d.path for d in input_diff(before.scenario, rung.scenario)}
         idle = {"workload.input_tokens", "workload.output_tokens"}  # lengths are not fixed any more
@@ -100,7 +112,7 @@ def test_a_ladder_is_climbed_one_question_at_a_time_and_again_for_nothing():
 
 def test_parts_add_up_to_what_is_left():
     rungs = ladder(BENCHMARK, PRODUCTION, BALANCED)
-    worths = dict(zip([r.key for r in rungs], (100, 95, 80, 70, 65, 30, 50, 60), strict=True))
+    worths = dict(zip([r.key for r in rungs], (100, 95, 85, 80, 70, 65, 30, 50, 60), strict=True))
     steps = [climb(r, lambda s: None, CAPACITY) for r in rungs]
     assert parts(steps) == []
     assert reached([]) is None
@@ -109,9 +121,56 @@ def test_parts_add_up_to_what_is_left():
     ]
     found = parts(known)
     assert sum(p.change for p in found) == found[-1].tokens_per_s_per_npu == 60
-    assert found[2].share_of_benchmark == pytest.approx(-0.15)
+    assert found[2].share_of_benchmark == pytest.approx(-0.10)
     assert reached(found) == pytest.approx(0.3)
-    assert reached(found[:5]) is None
+    assert reached(found[:6]) is None
+    assert [p.alone for p in found] == [None] * len(found)
+    apart = [
+        attribution.Step(r, 38.0, None, (), None, None)
+        for r in alone(rungs) if r.key == "alone:experts"
+    ]  # fmt: skip
+    put = {p.key: p.alone for p in parts(known + apart)}
+    assert put.pop("experts") == pytest.approx(-0.57)  # from the 95 of mean lengths
+    assert set(put.values()) == {None}
+
+
+def test_throughput_asks_for_no_time_per_token_and_a_promise_does():
+    for measure, tpot_ms in ((THROUGHPUT, attribution.ANY_TPOT_MS), (PROMISE, 80.0)):
+        rungs = [r for r in ladder(BENCHMARK, PRODUCTION, BALANCED, measure) if r.searched]
+        assert {r.scenario.slo.tpot_ms for r in rungs} == {tpot_ms}
+        assert {r.scenario.slo.ttft_s for r in rungs} == {2.0}
+    with pytest.raises(AttributionError, match="throughput and promise"):
+        ladder(BENCHMARK, PRODUCTION, measure="goodput")
+
+
+def test_requests_of_the_longer_context_have_as_much_to_read_as_productions_tokens():
+    rungs = {r.key: r.scenario for r in ladder(BENCHMARK, PRODUCTION)}
+    facts = load_facts()
+    means, context, real = (
+        length_means(rungs[key].workload, facts) for key in ("means", "context", "lengths")
+    )
+    assert context.context_tokens == pytest.approx(real.context_tokens, rel=1e-3)
+    assert context.context_tokens > 1.5 * means.context_tokens  # long answers last longer
+    for found in (means, context):
+        assert found.output_tokens == pytest.approx(real.output_tokens, rel=1e-3)
+    assert means.input_tokens == pytest.approx(real.input_tokens, rel=1e-3)
+
+
+def test_bursts_are_told_from_uneven_lengths():
+    rungs = {r.key: r.scenario for r in ladder(BENCHMARK, PRODUCTION)}
+    assert rungs["lengths"].workload.arrivals == "uniform"
+    assert rungs["queueing"].workload == PRODUCTION.workload
+
+
+def test_a_cause_alone_changes_nothing_else_of_the_benchmark():
+    rungs = ladder(BENCHMARK, PRODUCTION, BALANCED)
+    found = {r.key: r for r in alone(rungs)}
+    assert set(found) == {"alone:acceptance", "alone:experts"}
+    base = next(r for r in rungs if r.key == "means")
+    for rung in found.values():
+        changed = {d.path for d in input_diff(base.scenario, rung.scenario)}
+        assert changed - {"name", "question", "source"} == set(rung.changed)
+        assert (rung.base, rung.searched) == ("means", False)
 
 
 def test_a_benchmark_can_be_made_of_any_deployment():

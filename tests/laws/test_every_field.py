@@ -142,6 +142,9 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
                                          [0.7, 0.9]),
     "deployment.decode.mtp_dataset": (R1 | {"deployment.decode.mtp_draft_tokens": 1},
                                       ["as_stated", "c_eval", "gsm8k", "mmlu"]),
+    "deployment.decode.rank_choice": (
+        PLAIN | {"workload.lengths": "servegen-deepseek-r1", "workload.rate_req_per_s": 400.0},
+        ["kv_and_requests", "kv_tokens", "requests", "round_robin"]),
     "deployment.decode.expert_npus": (R1, [0, 8]),
     "deployment.colocated.instances": (COLOCATED, [2, 1]),
     "deployment.colocated.npus_per_instance": (COLOCATED, [4, 5]),

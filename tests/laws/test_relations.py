@@ -18,7 +18,7 @@ from twin.lab.ask import replayed
 from twin.lab.library import load_facts, presets
 from twin.lab.traces import lru_bound, read_trace
 from twin.lab.traces.bound import lru_hit_blocks
-from twin.spec import with_overrides
+from twin.spec import Scenario, with_overrides
 
 SHIFT_S = 1.0
 STAMPS = (
@@ -134,3 +134,25 @@ def test_a_small_pool_hits_as_an_lru_of_whole_blocks_in_trace_order(mooncake, sh
     room = {"memory_pool.gb_per_node": room_gb / scenario.supernode.nodes * (1 + 1e-9)}
     answer = simulate(with_overrides(scenario, room), load_facts(), table)
     assert answer.summary["hit_token_ratio"] == pytest.approx(expected, rel=0.03)
+
+
+def test_dies_chosen_by_what_they_hold_keep_each_other_waiting_for_less():
+    # Attention waits for the die with the most KV to read; requests of uneven lengths make one.
+    asked = {
+        "workload.arrivals": "closed_loop",
+        "workload.concurrency": 1280,
+        "workload.lengths": "servegen-deepseek-r1",
+        "deployment.mode": "decode_only",
+        "deployment.decode.instances": 1,
+        "deployment.decode.npus_per_instance": 32,
+        "deployment.decode.batch_per_npu": 48,
+        "experts.placement": "perfect",
+        "horizon_s": 240.0,
+        "warmup_s": 120.0,
+    }
+    took_s = {}
+    for choice in ("kv_tokens", "kv_and_requests", "requests"):
+        question = with_overrides(Scenario(), asked | {"deployment.decode.rank_choice": choice})
+        took_s[choice] = simulate(question, load_facts()).summary["decode_iteration_s_mean"]
+    assert took_s["kv_tokens"] < 0.95 * took_s["requests"]
+    assert took_s["kv_and_requests"] < 0.95 * took_s["requests"]

@@ -251,25 +251,27 @@ def test_a_stored_answer_is_found_again_and_even_experts_are_not_asked_about(app
 
 def test_the_ladder_of_a_run_goes_from_even_to_unplaced_to_balanced():
     s = PRESETS["canary-balanced"]
-    rungs = experts_ladder.rungs_of(canonical(s), s)
+    rungs = experts_ladder.rungs_of(canonical(s), s, "throughput")
     assert [r.key for r in rungs] == [
-        "benchmark", "means", "lengths", "queueing", "acceptance", "experts", "static",
-        "balancing",
+        "benchmark", "means", "context", "lengths", "queueing", "acceptance", "experts", "static",
+        "balancing", "alone:acceptance", "alone:experts",
     ]  # fmt: skip
-    unplaced = rungs[5].scenario.experts
+    unplaced = rungs[6].scenario.experts
     assert (unplaced.placement, unplaced.redundant) == ("round_robin", 0)
-    assert rungs[-1].scenario.experts == s.experts
+    assert rungs[8].scenario.experts == s.experts
     quick = PRESETS["quickstart"]
-    assert experts_ladder.rungs_of(canonical(quick), quick)[-1].scenario.experts.balancing == (
-        s.experts.balancing
-    )
+    balanced = next(
+        r for r in experts_ladder.rungs_of(canonical(quick), quick, "promise")
+        if r.key == "balancing"
+    )  # fmt: skip
+    assert balanced.scenario.experts.balancing == s.experts.balancing
 
 
 def test_the_ladder_is_shown_from_stored_answers(app, store, monkeypatch):
     sustains = {"lengths": 80, "queueing": 60, "acceptance": 55, "experts": 20, "static": 45,
                 "balancing": 50}  # fmt: skip
     s = PRESETS["canary-balanced"]
-    rungs = experts_ladder.rungs_of(canonical(s), s)
+    rungs = experts_ladder.rungs_of(canonical(s), s, "throughput")
     limit = {r.scenario.experts: sustains.get(r.key, 100) for r in rungs}
 
     def answer(question):
@@ -287,6 +289,10 @@ def test_the_ladder_is_shown_from_stored_answers(app, store, monkeypatch):
     assert {"Benchmark", "Without balancing", "Placed once", "Balanced in the loop"} <= set(shown)
     assert len(app.get("plotly_chart")) == 1
     assert "climb" not in [b.key for b in app.button]
+    assert "Counts: first token in time, so that no queue grows" in words(app)
+    app.button_group(key="ladder-measure").set_value(["promise"]).run()
+    assert "Counts: first token and time per token as promised" in words(app)
+    assert "climb" not in [b.key for b in app.button]  # answered by the same made-up machine
 
 
 class _Predicted:

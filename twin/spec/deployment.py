@@ -96,12 +96,12 @@ class Decode(Section):
         "(data/operators.toml).",
         source="slide deck 'CloudMatrix Ascend Super-computer'",
     )
-    rank_choice: Literal["kv_tokens", "kv_and_requests", "requests", "round_robin"] = choice(
-        "kv_tokens",
-        "Which die with a free slot decodes a request: the one that holds the fewest KV tokens; "
-        "the least of KV tokens and requests, each over its mean (DeepSeek); the fewest requests, "
-        "then KV tokens (vLLM); or the next in turn (SGLang).",
-        source="xDeepServe, arXiv 2508.02520: the lowest KV usage below the batch limit",
+    rank_choice: Literal["kv_and_requests", "kv_tokens", "requests", "round_robin"] = choice(
+        "kv_and_requests",
+        "Which die with a free slot decodes a request: the one with the least of KV tokens and "
+        "requests, each over its mean (what DeepSeek evens); the fewest KV tokens (xDeepServe); "
+        "the fewest requests, then KV tokens (vLLM); or the next in turn (SGLang).",
+        source="DeepSeek open-infra-index day 6; xDeepServe, arXiv 2508.02520",
     )
     expert_npus: int = quantity(
         0,

@@ -29,6 +29,12 @@ CHOICES = {
 } | {name: name.upper() for name in ("ub", "rdma", "vpc", "int8", "bf16", "fp8", "fp4")}
 # The same word in two fields can mean two things.
 CHOICES_OF = {
+    "deployment.decode.rank_choice": {
+        "kv_and_requests": "Fewest KV tokens and requests",
+        "kv_tokens": "Fewest KV tokens",
+        "requests": "Fewest requests",
+        "round_robin": "In turn",
+    },
     "workload.prefix": {"shared": "A popular prefix", "sessions": "Sessions"},
     "workload.arrivals": {"trace": "Recorded trace", "uniform": "Evenly spaced"},
     "supernode.scale_up": {"supernode": "The whole supernode", "node": "One node"},

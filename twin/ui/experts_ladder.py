@@ -38,8 +38,8 @@ def section(scenario: Scenario) -> None:
         "What a benchmark of this machine would give (one length, every slot full, even experts), "
         "and what each difference to this deployment takes away, in answer tokens per second for "
         "each NPU that decodes. Published: a canary in production reached about 50 % of its "
-        "benchmark's throughput, which is put down to expert imbalance; its traffic, its placement "
-        "and the promise it kept are not."
+        "benchmark's throughput, which is put down to expert imbalance; what traffic it had, how its "
+        "experts were placed and what promise it kept is not said."
     )
     measure = _measure()
     try:
@@ -221,7 +221,7 @@ def _line(step: Step, part: Part) -> dict[str, Any]:
     return {
         "Rung": step.rung.label,
         "Tokens/s per decode NPU": round(step.tokens_per_s_per_npu or 0.0),
-        "Takes": "" if step.rung.key in WHOLES else f"{100 * part.share_of_benchmark:+.1f} %",
+        "Change": "" if step.rung.key in WHOLES else f"{100 * part.share_of_benchmark:+.1f} %",
         "Alone": "" if part.alone is None else f"{100 * part.alone:+.1f} %",
         "Rate": "slots full" if rate is None else amount(rate, "rate", "req/s"),
         "TPOT mean": seconds(s["tpot_s_mean"]) if s.get("tpot_s_mean") else "–",

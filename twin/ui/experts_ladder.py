@@ -38,8 +38,8 @@ def section(scenario: Scenario) -> None:
         "What a benchmark of this machine would give (one length, every slot full, even experts), "
         "and what each difference to this deployment takes away, in answer tokens per second for "
         "each NPU that decodes. Published: a canary in production reached about 50 % of its "
-        "benchmark's throughput, which is put down to expert imbalance; what traffic it had, how its "
-        "experts were placed and what promise it kept is not said."
+        "benchmark's throughput, which is put down to expert imbalance; what traffic it had, how "
+        "its experts were placed and what promise it kept is not said."
     )
     measure = _measure()
     try:

@@ -11,16 +11,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
 from twin.metrics.measures import seconds, shown
-from twin.terminal import bytes_out, err, out, print_json, print_rows, progress
-
-if TYPE_CHECKING:
-    from twin.lab.compare import MetricRow
+from twin.terminal import bytes_out, err, out, pairs, print_json, print_rows, progress
 
 app = typer.Typer(
     help="A digital twin of an AI supernode that serves large language models.",
@@ -128,7 +125,7 @@ def compare(
     asked = [r for r in found.inputs if r.path not in {"name", "question", "source"}]
     fields = [(r.path, *(f"{v} {r.unit}".strip() for v in r.values)) for r in asked]
     print_rows("What was asked", ("field", *heads), fields)
-    figures = [(r.name, *_against(r)) for r in found.metrics if set(r.verdicts) != {"same"}]
+    figures = [(r.name, *r.cells()) for r in found.metrics if set(r.verdicts) != {"same"}]
     print_rows("What came of it", ("figure", *heads), figures)
     for note in found.notes:
         out.print(escape(note))
@@ -223,7 +220,7 @@ def import_trace(
     if as_json:
         print_json(found)
         return
-    flat = {f"{k} {n}".strip(): v for k, part in found.items() for n, v in _parts(part)}
+    flat = {f"{k} {n}".strip(): v for k, part in found.items() for n, v in pairs(part)}
     rows = [(k, f"{v:,.5g}" if isinstance(v, float) else str(v)) for k, v in flat.items()]
     print_rows(table.name, ("what", "figure"), [row for row in rows if row[1] != "None"])
 
@@ -351,21 +348,6 @@ def bench(
         for m in results
     ]
     print_rows("One core, after warm-up", heads, rows)
-
-
-def _parts(value: Any) -> list[tuple[str, Any]]:
-    """A nested part of a preview as pairs; a plain value is one pair without a name."""
-    if isinstance(value, dict):
-        return list(value.items())
-    return [("", "; ".join(value))] if isinstance(value, list) else [("", value)]
-
-
-def _against(row: MetricRow) -> list[str]:
-    """One figure of every run, each but the baseline with its change."""
-    cells = [shown(row.name, value) for value in row.values]
-    told = zip(row.ratios, row.verdicts, strict=True)
-    changes = ["" if r is None or v == "same" else f"  {100 * (r - 1):+.1f} %" for r, v in told]
-    return [cell + change for cell, change in zip(cells, changes, strict=True)]
 
 
 def _print_run(found: Mapping[str, Any]) -> None:

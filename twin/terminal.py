@@ -58,3 +58,10 @@ def print_rows(title: str, heads: tuple[str, ...], rows: Sequence[tuple[str, ...
     for row in rows:
         table.add_row(*map(escape, row))
     out.print(table)
+
+
+def pairs(value: object) -> list[tuple[str, Any]]:
+    """A nested part of a preview as pairs; a plain value is one pair without a name."""
+    if isinstance(value, dict):
+        return list(value.items())
+    return [("", "; ".join(value))] if isinstance(value, list) else [("", value)]

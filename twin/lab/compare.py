@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from twin.metrics.measures import Better, measure, verdict
+from twin.metrics.measures import Better, measure, shown, verdict
 from twin.spec import Scenario, field_unit
 
 RUNS_MIN, RUNS_MAX = 2, 6
@@ -80,6 +80,13 @@ class MetricRow:
     deltas: tuple[float | None, ...]  # value - baseline, in the unit
     ratios: tuple[float | None, ...]  # value / baseline
     verdicts: tuple[Verdict, ...]
+
+    def cells(self) -> list[str]:
+        """The figure of every run in words, each but the baseline's with its change."""
+        told = zip(self.ratios, self.verdicts, strict=True)
+        changes = ["" if r is None or v == "same" else f"  {100 * (r - 1):+.1f} %" for r, v in told]
+        figures = [shown(self.name, value) for value in self.values]
+        return [figure + change for figure, change in zip(figures, changes, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

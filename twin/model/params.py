@@ -125,7 +125,7 @@ SPLITS = 9
     EXPERT_DIES,  # that hold experts alone; 0: every die does attention and experts
     CROWD,  # requests of a die that does attention, per request of a rank
     DECODE_SIZE,
-) = range((1 + SPLITS) * MODE, (1 + SPLITS) * MODE + 46)
+) = range((1 + SPLITS) * MODE, (1 + SPLITS) * MODE + 47)
 
 # A colocated instance's vector: decode's, then what a prompt chunk's attention costs.
 CHUNK_PAIR = DECODE_SIZE  # per query-key pair and layer

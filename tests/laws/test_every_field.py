@@ -126,6 +126,7 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "workload.trace.max_requests": (REPLAY, [0, 5]),
     "deployment.mode": (REUSE, ["disaggregated", "colocated", "prefill_only", "decode_only"]),
     "deployment.model": (PLAIN, ["deepseek-v2-lite", "qwen3-235b"]),
+    "deployment.stack": (PLAIN, ["plain", "sglang-npu"]),
     "deployment.prefill.instances": (BUSY, [2, 3]),
     "deployment.prefill.npus_per_instance": (PREFILL, [4, 5]),
     "deployment.prefill.tokens_per_npu": (BUSY, [1024, 512]),

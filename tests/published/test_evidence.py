@@ -3,11 +3,9 @@
 import pytest
 
 from twin.lab.evidence import (
-    EvidenceError,
     answer_row,
     evidence,
     load_published,
-    stack_values,
     summary,
     with_facts,
 )
@@ -68,16 +66,6 @@ def test_predictions_on_the_papers_machine_agree_within_six_and_twelve_percent(f
     assert len(errors) >= 20
     assert sum(errors) / len(errors) <= 0.06
     assert max(errors) <= 0.12
-
-
-def test_a_stack_names_facts_that_exist_and_an_unknown_one_is_refused():
-    facts = load_facts()
-    stacks = {row.stack for row in load_published() if row.stack}
-    assert stacks == set(facts.names("stacks"))
-    for stack in stacks:
-        assert set(stack_values(facts, stack)) <= set(facts.by_name)
-    with pytest.raises(EvidenceError, match="not in data/stacks.toml: take one of sglang-npu"):
-        stack_values(facts, "no-such")
 
 
 def test_other_systems_agree_within_twelve_and_twenty_five_percent(found):

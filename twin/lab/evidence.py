@@ -66,7 +66,6 @@ class Row:
     source: str
     mark: str
     note: str = ""
-    stack: str = ""  # whose facts below data/stacks.toml apply
     scenario: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     args: Mapping[str, Any] = field(default_factory=dict)
@@ -113,7 +112,7 @@ def evidence(facts: Facts, rows: list[Row] | None = None) -> list[dict[str, Any]
 
 def answer_row(row: Row, facts: Facts) -> float:
     """What the twin says for a row, in the row's unit."""
-    known = with_facts(facts, stack_values(facts, row.stack) | dict(row.facts))
+    known = with_facts(facts, row.facts)
     kind = row.measure.split(".")[0]
     if kind not in MEASURES:
         raise EvidenceError(f"row {row.id} measures {row.measure!r}: take one of {list(MEASURES)}")
@@ -124,17 +123,6 @@ def answer_row(row: Row, facts: Facts) -> float:
                  if key.startswith("against_")}  # fmt: skip
         found /= measure(row.measure, row.against, known, other)
     return found * float(row.args.get("times", 1.0)) * TO_UNIT.get(row.unit, 1.0)
-
-
-def stack_values(facts: Facts, stack: str) -> dict[str, Any]:
-    """What a serving stack replaces, by the name of the fact; raises EvidenceError for no such."""
-    if not stack:
-        return {}
-    found = {name: fact.value for name, fact in facts.group(f"stacks.{stack}").items()}
-    if not found:
-        known = ", ".join(facts.names("stacks"))
-        raise EvidenceError(f"stack {stack!r} is not in data/stacks.toml: take one of {known}")
-    return found
 
 
 def with_facts(facts: Facts, values: Mapping[str, Any]) -> Facts:

@@ -38,6 +38,7 @@ from twin.model.params import DECODE_OPERATORS, PREFILL_OPERATORS
 from twin.model.prefill_coefficients import prefill_vector
 from twin.model.roofline import family_of, load_machine
 from twin.model.shape import ModelError, Shape, load_shape
+from twin.model.stack import of_stack
 from twin.spec import Decode, Deployment, Prefill, Scenario
 
 __all__ = ["DECODE_OPERATORS", "PREFILL_OPERATORS", "Costs", "ModelError", "RoleCosts",
@@ -107,6 +108,7 @@ class Costs:
 def build_costs(scenario: Scenario, facts: Facts, fabric: Fabric) -> Costs:
     """Costs of a scenario; raises ModelError with one sentence when it cannot run."""
     d = scenario.deployment
+    facts = of_stack(facts, d.stack, scenario.supernode.chip)
     shape = load_shape(facts, d.model)
     chip = load_chip(facts, scenario.supernode.chip)
     if d.decode.mtp_draft_tokens and not shape.mtp_layers:
@@ -154,6 +156,7 @@ def role_costs(
     Raises ModelError when the model does not fit them, HardwareError when links are missing.
     """
     d = scenario.deployment
+    facts = of_stack(facts, d.stack, scenario.supernode.chip)
     shape = load_shape(facts, d.model)
     chip = load_chip(facts, scenario.supernode.chip)
     apart = _expert_dies(d.decode, chip, len(dies)) if role == "decode" else 0

@@ -238,6 +238,11 @@ class Deployment(Section):
         source=f"{PAPER} 4.1, 5.1",
     )
     model: str = choice("deepseek-r1", "Model served, a file in data/models.")
+    stack: str = choice(
+        "plain",
+        "Serving stack whose host and kernels replace the machine's own figures, a name in "
+        "data/stacks.toml; plain: none.",
+    )
     prefill: Prefill = Prefill()
     decode: Decode = Decode()
     colocated: Colocated = Colocated()

@@ -20,6 +20,10 @@ CHOICES = {
     "deepseek-r1": "DeepSeek-R1",
     "ascend-910c": "Ascend 910C",
     "fixed": "Fixed",
+    "plain": "None of its own",
+    "sglang-npu": "SGLang on Ascend",
+    "tensorrt-llm": "TensorRT-LLM",
+    "tensorrt-llm-streaming": "TensorRT-LLM, streaming",
     "servegen-deepseek-r1": "ServeGen DeepSeek-R1",
     "mooncake-conversation": "Mooncake conversation",
     "deepseek-service": "DeepSeek service",
@@ -39,3 +43,11 @@ CHOICES_OF = {
     "workload.arrivals": {"trace": "Recorded trace", "uniform": "Evenly spaced"},
     "supernode.scale_up": {"supernode": "The whole supernode", "node": "One node"},
 }
+# Choices that are names in data/, by where they lie, and those that are not beside them.
+FILES = {
+    "supernode.chip": "chips",
+    "deployment.model": "models",
+    "deployment.stack": "stacks",
+    "workload.lengths": "workloads",
+}
+NO_FILE = {"workload.lengths": ["fixed"], "deployment.stack": ["plain"]}

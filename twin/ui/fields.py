@@ -45,6 +45,7 @@ DEPLOYMENT = {
     "Pools": (
         "deployment.mode",
         "deployment.model",
+        "deployment.stack",
         "deployment.prefill.instances",
         "deployment.prefill.npus_per_instance",
         "deployment.decode.instances",
@@ -115,6 +116,7 @@ ELSEWHERE = (
 
 LABELS = {
     "front_end.api_servers": "API servers",
+    "deployment.stack": "Serving stack",
     "workload.rate_req_per_s": "Request rate",
     "workload.cv": "Burstiness (coefficient of variation)",
     "workload.concurrency": "Requests in flight",
@@ -182,8 +184,6 @@ LABELS = {
 } | experts_fields.LABELS
 LABELS |= faults_words.RECOVERY_LABELS
 CHOICES_OF = choices.CHOICES_OF | experts_fields.CHOICES_OF | faults_words.RECOVERY_CHOICES
-# Choices that are files of data/, by the folder they lie in.
-FILES = {"supernode.chip": "chips", "deployment.model": "models", "workload.lengths": "workloads"}
 STEPS = {
     "deployment.prefill.chunk_tokens": 512,
     "workload.trace.max_requests": 1000,
@@ -318,7 +318,7 @@ def label(path: str) -> str:
 
 def choice_label(path: str, option: str, facts: Facts | None = None) -> str:
     """One option of a field for people: 'sp_tp_sp' -> 'SP-TP-SP'; a file by its own title."""
-    title = f"{FILES.get(path)}.{option}.title"
+    title = f"{choices.FILES.get(path)}.{option}.title"
     if facts is not None and title in facts:
         return str(facts[title].value)
     named = CHOICES_OF.get(path, {}).get(option) or choices.CHOICES.get(option)
@@ -377,9 +377,9 @@ def options(path: str, facts: Facts) -> list[str] | None:
     annotation = field_info(path).annotation
     if get_origin(annotation) is Literal:
         return list(get_args(annotation))
-    if path not in FILES:
+    if path not in choices.FILES:
         return None
-    return (["fixed"] if path == "workload.lengths" else []) + facts.names(FILES[path])
+    return choices.NO_FILE.get(path, []) + facts.names(choices.FILES[path])
 
 
 def why_idle(path: str, scenario: Scenario) -> str:

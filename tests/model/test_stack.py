@@ -1,0 +1,47 @@
+"""A serving stack replaces the machine's own figures, wherever they are asked."""
+
+import numpy as np
+import pytest
+
+from twin.hardware.fabric import build_fabric
+from twin.model.costs import build_costs
+from twin.model.params import HOST_ANSWER
+from twin.model.shape import ModelError
+from twin.model.stack import of_stack
+from twin.spec import Scenario, with_overrides
+
+GB200 = {"supernode.chip": "gb200", "deployment.precision.weights": "fp4"}
+
+
+def costs(facts, **fields):
+    s = with_overrides(Scenario(), {"deployment.mode": "decode_only"} | fields)
+    return build_costs(s, facts, build_fabric(s.supernode, facts))
+
+
+def test_every_stack_replaces_facts_that_exist(facts):
+    for stack in facts.names("stacks"):
+        for name, fact in facts.group(f"stacks.{stack}").items():
+            assert name in facts and fact.unit, f"{stack}: {name}"
+
+
+def test_a_stack_moves_what_it_names_and_nothing_else(facts):
+    plain = costs(facts).decode
+    other = costs(facts, **{"deployment.stack": "sglang-npu"}).decode
+    moved = np.flatnonzero(plain != other)
+    assert moved.size and (other[moved] > plain[moved]).all()
+    streaming = costs(facts, **GB200, **{"deployment.stack": "tensorrt-llm-streaming"}).decode
+    assert streaming[HOST_ANSWER] == pytest.approx(11e-6)
+    assert costs(facts, **GB200).decode[HOST_ANSWER] == 0.0
+
+
+def test_facts_of_a_stack_are_other_facts(facts):
+    own = of_stack(facts, "sglang-npu", "ascend-910c")
+    assert own != facts and own["calibration.comm_fixed"].unit == "us"
+    assert of_stack(facts, "plain", "ascend-910c") is facts
+
+
+def test_a_stack_that_is_unknown_or_of_other_chips_is_refused(facts):
+    with pytest.raises(ModelError, match="not in data/stacks.toml: take plain, sglang-npu"):
+        costs(facts, **{"deployment.stack": "no-such"})
+    with pytest.raises(ModelError, match="figures of nvidia chips and says nothing of ascend-910c"):
+        costs(facts, **{"deployment.stack": "tensorrt-llm"})

@@ -13,7 +13,7 @@ from twin.engine.agenda import Agenda
 from twin.engine.balancing import Balance
 from twin.engine.build import build_world
 from twin.engine.clock import steps_in
-from twin.engine.loop import advance
+from twin.engine.loop import advance, close_books
 from twin.engine.machine import Machine
 from twin.engine.recorder import tables
 from twin.engine.setup import Setup, set_up
@@ -88,6 +88,7 @@ def machine_at_end(
     machine = Machine(setup, facts, build_world(setup))
     steps = steps_in(scenario.horizon_s, scenario.step_s)
     advance(machine.shared, np.zeros(1, np.int64), 0, steps)
+    close_books(machine.shared)
     return setup, machine
 
 

@@ -2,7 +2,9 @@
 
 `hot_factors` is what the price of a layer reads: the hottest die of a finite batch over the mean
 of ALL dies, so that dies that are lost raise it. Tokens choose among an expert's copies at random,
-or, when `nearest` counts nodes, among the copies on their own node first.
+or, when `nearest` counts nodes, among the copies on their own node first. A gate picks different
+experts, so an expert's picks in a batch vary less than a multinomial's: by its own chance. For
+the hot experts of small batches that is percents, so a multinomial has to be asked for.
 """
 
 from __future__ import annotations
@@ -30,18 +32,21 @@ def hot_factors(
     groups: int = 1,
     top_groups: int = 1,
     nearest: int = 1,
+    distinct: bool = True,
 ) -> Floats:
     """Expected load of the hottest die over the mean, averaged over layers, f8[g].
 
     now f8[layers, experts] and slots i8[layers, dies, slots_per_die]; tokens f8[g] that enter a
     layer at once over all dies. `tokens_per_request` of them come from one request and pick alike
     by `correlation`. groups > 1: a token's experts lie in `top_groups` of so many groups of
-    consecutive experts. nearest > 1: nodes within which tokens prefer a copy. The mean is over
-    all dies, those that hold nothing included. Raises ExpertsError.
+    consecutive experts. nearest > 1: nodes within which tokens prefer a copy. distinct: a token
+    picks different experts, as gates do; False: every pick is drawn anew, so that a batch is one
+    multinomial draw (groups = 1). The mean is over all dies, those that hold nothing included.
+    Raises ExpertsError.
     """
-    return _factors(
-        now, slots, tokens, tokens_per_request, correlation, groups, top_groups, nearest, MEAN
-    )
+    picks, own, alike, ceiling = _moments(now, slots, groups, top_groups, nearest, distinct)
+    shared = _shared(tokens, tokens_per_request, correlation)
+    return _table(picks, own, alike, tokens, shared, ceiling, MEAN)
 
 
 def hot_quantiles(
@@ -54,6 +59,7 @@ def hot_quantiles(
     groups: int = 1,
     top_groups: int = 1,
     nearest: int = 1,
+    distinct: bool = True,
 ) -> Floats:
     """As `hot_factors`, but the quantile of the hottest die's load, averaged over layers, f8[g].
 
@@ -61,34 +67,53 @@ def hot_quantiles(
     """
     if not 0.0 < quantile < 1.0:
         raise ExpertsError(f"quantile = {quantile:g} must lie between 0 and 1")
-    return _factors(
-        now, slots, tokens, tokens_per_request, correlation, groups, top_groups, nearest, quantile
-    )
+    picks, own, alike, ceiling = _moments(now, slots, groups, top_groups, nearest, distinct)
+    shared = _shared(tokens, tokens_per_request, correlation)
+    return _table(picks, own, alike, tokens, shared, ceiling, quantile)
 
 
-def _factors(
-    now: Floats,
-    slots: Ints,
-    tokens: Floats,
-    tokens_per_request: float,
-    correlation: float,
-    groups: int,
-    top_groups: int,
-    nearest: int,
-    quantile: float,
-) -> Floats:
+def _moments(
+    now: Floats, slots: Ints, groups: int, top_groups: int, nearest: int, distinct: bool
+) -> tuple[Floats, Floats, Floats, float]:
+    """`die_moments` of dies in falling order, and the most picks one token can make on one die."""
     refuse_groups(now.shape[1], groups, top_groups)
     top_k = round(float(now[0].sum()))
-    ceiling = float(min(top_k, slots.shape[2]))
     part = copy_shares(slots, now.shape[1], nearest)
     picks, own, alike = die_moments(now, slots, part)
-    if groups > 1:
+    ceiling = min(top_k, slots.shape[2])
+    if not distinct:
+        if groups > 1:
+            raise ExpertsError(
+                f"distinct = False with {groups} groups: a gate limited to groups picks different "
+                "experts; ask for a multinomial with groups = 1"
+            )
+        own[:] = 0.0  # counts of Poisson variance, given their total, are a multinomial's
+        ceiling = top_k
+    elif groups > 1:
         own = limited_own(now, slots, part, groups, top_groups)
     _fall(picks, own, alike)
+    return picks, own, alike, float(ceiling)
+
+
+def _shared(tokens: Floats, tokens_per_request: float, correlation: float) -> Floats:
+    """Topic correlation times the other tokens of the same request, f8[g]."""
+    others = np.minimum(tokens_per_request, np.asarray(tokens, np.float64)) - 1.0
+    return np.asarray(np.maximum(0.0, others) * correlation)
+
+
+def _table(
+    picks: Floats,
+    own: Floats,
+    alike: Floats,
+    tokens: Floats,
+    shared: Floats,
+    ceiling: float,
+    quantile: float,
+) -> Floats:
+    """`_mean_peak` for every batch size, f8[g]."""
     out = np.empty(len(tokens))
     for g, n in enumerate(np.asarray(tokens, np.float64).tolist()):
-        shared = max(0.0, min(tokens_per_request, n) - 1.0) * correlation
-        out[g] = _mean_peak(picks, own, alike, n, shared, ceiling, quantile)
+        out[g] = _mean_peak(picks, own, alike, n, float(shared[g]), ceiling, quantile)
     return out
 
 

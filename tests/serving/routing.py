@@ -17,40 +17,68 @@ def tables(slots, experts):
 
 
 @njit(cache=True)
-def hottest_of_batches(now, die, first, tokens, rounds, rng, distinct, dies):
-    """Most picks of a die, i8[rounds], in batches routed token by token.
+def different_picks(now, tokens, rng):
+    """Experts i8[tokens, top_k] that tokens pick, all of a token's different.
 
-    distinct: a token picks different experts, by systematic sampling in a random order, whose
-    inclusion probabilities are `now` exactly; else every pick is drawn anew (a multinomial).
+    By systematic sampling in a random order: inclusion probabilities are `now` exactly.
     """
     experts = now.size
     top_k = round(now.sum())
-    out = np.empty(rounds, np.int64)
+    out = np.empty((tokens, top_k), np.int64)
     order = np.arange(experts)
-    cumulative = np.cumsum(now / top_k)
-    for r in range(rounds):
-        load = np.zeros(dies, np.int64)
-        for _ in range(tokens):
-            if not distinct:
-                for _ in range(top_k):
-                    e = min(experts - 1, np.searchsorted(cumulative, rng.random()))
-                    copy = first[e] + int(rng.random() * (first[e + 1] - first[e]))
-                    load[die[copy]] += 1
-                continue
+    for t in range(tokens):
+        picked = 0
+        while picked < top_k:  # again when the sum is rounded below its last whole number
+            picked = 0
             for i in range(experts - 1, 0, -1):
                 j = int(rng.random() * (i + 1))
                 order[i], order[j] = order[j], order[i]
             start = rng.random()
             before = 0.0
             for i in range(experts):
-                e = order[i]
-                after = before + now[e]
-                if np.floor(after - start) > np.floor(before - start):
-                    copy = first[e] + int(rng.random() * (first[e + 1] - first[e]))
-                    load[die[copy]] += 1
+                after = before + now[order[i]]
+                if np.floor(after - start) > np.floor(before - start) and picked < top_k:
+                    out[t, picked] = order[i]
+                    picked += 1
                 before = after
+    return out
+
+
+@njit(cache=True)
+def hottest_of_batches(picks, die, first, tokens, rounds, rng, dies):
+    """Most picks of a die, i8[rounds], in batches of `tokens` out of picks i8[many, top_k]."""
+    out = np.empty(rounds, np.int64)
+    for r in range(rounds):
+        load = np.zeros(dies, np.int64)
+        for _ in range(tokens):
+            t = int(rng.random() * len(picks))
+            for e in picks[t]:
+                load[die[first[e] + int(rng.random() * (first[e + 1] - first[e]))]] += 1
         out[r] = load.max()
     return out
+
+
+def hottest_of_multinomials(now, die, first, tokens, rounds, rng, dies):
+    """As `hottest_of_batches`, but every pick is drawn anew from chances now f8[experts]."""
+    copies = np.diff(first)
+    share = np.bincount(die, np.repeat(now / copies, copies), dies) / now.sum()
+    most = [rng.multinomial(round(tokens * now.sum()), share).max() for _ in range(rounds)]
+    return np.array(most)
+
+
+def simulated(now, slots, tokens, rounds, rng, distinct):
+    """Mean and p99 of the hottest die of batches over the mean die, by brute force.
+
+    now f8[experts], slots i8[dies, slots]; distinct as in `hot_factors`.
+    """
+    dies = len(slots)
+    die, first = tables(slots, now.size)
+    if distinct:
+        picks = different_picks(now, min(200_000, tokens * rounds), rng)
+        most = hottest_of_batches(picks, die, first, tokens, rounds, rng, dies)
+    else:
+        most = hottest_of_multinomials(now, die, first, tokens, rounds, rng, dies)
+    return np.array([most.mean(), quantile(most, 0.99)]) * dies / (tokens * now.sum())
 
 
 @njit(cache=True)

@@ -82,7 +82,8 @@ def peak_of_amounts(mean: Floats, spread: Floats, quantile: float = MEAN) -> flo
 
     Each is taken as a shifted gamma of the same mean, variance and skewness as the counts of
     `peak_of_counts`, by the cube-root transform (Wilson and Hilferty 1931); then the midpoint
-    rule over E[max] = low + integral of 1 - P(all <= x).
+    rule over E[max] = low + integral of 1 - P(all <= x). A quantile is that of counts, joined by
+    straight lines as in `peak_of_counts`.
     """
     dies = mean.size
     sd = np.empty(dies)
@@ -112,7 +113,8 @@ def peak_of_amounts(mean: Floats, spread: Floats, quantile: float = MEAN) -> flo
             low = x
         else:
             high = x
-    return _of_fixed_total(0.5 * (low + high), total, variance, mean, spread)
+    between = 0.5 * (low + high) - 0.5  # all up to count k: all amounts up to k + 1/2
+    return _of_fixed_total(between, total, variance, mean, spread)
 
 
 @njit(cache=True)
@@ -123,14 +125,15 @@ def _of_fixed_total(
 
     A batch makes a fixed number of picks. Holding the total fixed takes from every count its part
     of the total's chance (for normal counts, v / V of it): no change to the expected largest, but
-    v**2 / V off its variance, v the hottest die's and V the total's.
+    v**2 / V off its variance, v the hottest die's and V the total's. Counts up to a quantile k are
+    amounts up to k + 1/2, and it is the amounts that draw together.
     """
     total = 0.0
     for d in range(mean.size):
         total += mean[d] * spread[d]
     hottest = mean[0] * spread[0]
     kept = 1.0 - hottest * hottest / total / max(variance, 1e-300)
-    return peak + (quantile - peak) * math.sqrt(max(0.0, kept))
+    return peak + (quantile + 0.5 - peak) * math.sqrt(max(0.0, kept)) - 0.5
 
 
 @njit(cache=True)

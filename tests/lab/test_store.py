@@ -356,6 +356,21 @@ def test_a_trace_in_use_stays(store):
     assert store.sweep(older_than_s=-1) == 2
 
 
+def test_expert_counts_are_deleted_unless_a_scenario_uses_them(store):
+    used, idle = (store.counts.save(c * 64, "mine", np.ones((2, 3))) for c in "ab")
+    experts = {"popularity": "imported", "counts": {"name": "mine", "digest": used}}
+    kept = store.scenarios.save(Scenario.model_validate({"experts": experts}))
+    with pytest.raises(StoreError, match="a scenario uses these counts"):
+        store.counts.delete(used)
+    store.counts.delete(idle)
+    assert [row.digest for row in store.counts.rows()] == [used]
+    with pytest.raises(UnknownId):
+        store.counts.delete(idle)
+    store.scenarios.delete(kept)
+    store.counts.delete(used)
+    assert store.counts.rows() == []
+
+
 def test_expert_counts_are_no_trace_to_delete(store):
     kept = store.counts.save("c" * 64, "mine", np.ones((2, 3)))
     with pytest.raises(UnknownId):

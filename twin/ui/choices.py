@@ -20,7 +20,7 @@ CHOICES = {
     "deepseek-r1": "DeepSeek-R1",
     "ascend-910c": "Ascend 910C",
     "fixed": "Fixed",
-    "plain": "None of its own",
+    "plain": "As the machine alone",
     "sglang-npu": "SGLang on Ascend",
     "tensorrt-llm": "TensorRT-LLM",
     "tensorrt-llm-streaming": "TensorRT-LLM, streaming",

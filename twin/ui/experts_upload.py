@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import streamlit as st
 
 from twin.lab.counts import CountsError, CountsTable, read_counts, save_counts
 from twin.lab.store import StoreError
+from twin.lab.store.counts import CountsRow
 from twin.ui import session
 from twin.ui.comparison import plain
 from twin.ui.fields import sentence
@@ -55,12 +57,32 @@ def _choose(digest: str) -> None:
         "Counts kept here",
         list(kept),
         index=list(kept).index(digest) if digest in kept else None,
-        format_func=lambda d: f"{kept[d].name} ({kept[d].layers} × {kept[d].experts})",
+        format_func=_named(kept),
         placeholder="Choose a table, or drop a file below",
         key=f"kept-counts:{digest}",
     )
     if chosen and chosen != digest:
         _use(kept[chosen].name, chosen)
+    with st.popover("Delete kept counts", icon=":material/delete:"):
+        idle = [d for d in kept if d != digest]  # not under the draft's feet
+        gone = st.selectbox("Counts to delete", idle, format_func=_named(kept), key="forget")
+        st.button(
+            "Delete for good", type="primary", disabled=gone is None, key="forget-counts",
+            on_click=_forget, args=(gone,),
+        )  # fmt: skip
+
+
+def _named(kept: Mapping[str, CountsRow]) -> Callable[[str], str]:
+    return lambda d: f"{kept[d].name} ({kept[d].layers} × {kept[d].experts})"
+
+
+def _forget(digest: str) -> None:
+    try:
+        session.store().counts.delete(digest)
+    except StoreError as error:
+        st.toast(sentence(str(error)), icon=":material/lock:", duration="long")
+    else:
+        st.toast("Counts deleted.", icon=":material/delete:")
 
 
 def _use(name: str, digest: str) -> None:

@@ -1,4 +1,4 @@
-"""Numbers of the draft as one editable table: value, unit, the preset's value, what each means.
+"""Numbers of the draft as one editable table: value, unit, the preset's value; what each means.
 
 The same fields as a form would show, for machines that are easier read as a list. An edit goes
 into the draft like any other; a refused one says its sentence below the table.
@@ -32,14 +32,16 @@ def spec_table(paths: Sequence[str], key: str) -> None:
         height="content",
         on_change=_take,
         args=(widget, shown),
-        disabled=["Part", "Preset", "Meaning"],
+        disabled=["Part", "Preset"],
         column_config={
             "Part": st.column_config.TextColumn(width=190),
             "Value": st.column_config.NumberColumn(required=True, format="%.6g", width=75),
             "Preset": st.column_config.NumberColumn(format="%.6g", width=70),
-            "Meaning": st.column_config.TextColumn(width="large"),
         },
     )
+    # A column of sentences would be cut off at any width that leaves room for the picture.
+    with st.popover("What these mean", icon=":material/help:"):
+        st.markdown("\n".join(f"- **{label(p)}**: {field_info(p).description}" for p in shown))
     for path in shown:
         if session.refusal(path):
             st.markdown(f":red[:material/error: {session.refusal(path)}]")
@@ -54,7 +56,6 @@ def _row(path: str) -> dict[str, Any]:
         "Part": label(path),
         "Value": float(session.value(path)),
         "Preset": float(session.read(session.preset(), path)),
-        "Meaning": field_info(path).description,
     }
 
 

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from sqlalchemy import select
+from sqlalchemy import delete, exists, select
 
 from twin.lab.store import models as m
 from twin.lab.store.artefacts import Artefacts
 from twin.lab.store.engines import Database
-from twin.lab.store.errors import UnknownId
+from twin.lab.store.errors import StoreError, UnknownId
 from twin.lab.store.statements import PAGE, insert_once, remember
 
 FORMAT = "expert counts"
@@ -37,7 +37,7 @@ class CountsRow:
 
 
 class ExpertCounts:
-    """Save, list and load expert counts."""
+    """Save, list, load and delete expert counts."""
 
     def __init__(self, database: Database, artefacts: Artefacts):
         self._database = database
@@ -74,6 +74,20 @@ class ExpertCounts:
         query = _ROWS.order_by(m.traces.c.created_s.desc(), m.traces.c.digest).limit(limit)
         with self._database.read() as connection:
             return [_row(row) for row in connection.execute(query)]
+
+    def delete(self, digest: str) -> None:
+        """Delete counts that no scenario names; their file goes with the next sweep.
+
+        Raises StoreError for counts in use, UnknownId for none.
+        """
+        # A digest of 64 hexadecimal digits stands in a scenario's text for itself alone.
+        used = select(exists().where(m.scenarios.c.body.contains(digest, autoescape=True)))
+        mine = (m.traces.c.digest == digest) & (m.traces.c.format == FORMAT)
+        with self._database.write() as connection:
+            if connection.execute(used).scalar():
+                raise StoreError("a scenario uses these counts: delete that first")
+            if not connection.execute(delete(m.traces).where(mine)).rowcount:
+                raise UnknownId("table of expert counts", digest)
 
     def load(self, digest: str) -> NDArray[np.float64]:
         """The counts f8[layers, experts] of a digest; raises UnknownId or StoreError."""

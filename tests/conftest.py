@@ -10,17 +10,19 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests import chromium
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, BrowserContext, Page
 
 ROOT = Path(__file__).resolve().parents[1]
 TRACES = ROOT.parent / "shared" / "traces"
+PATIENCE_S = 120  # how long a page may take: a busy machine is no reason for a test to fail
+PATIENCE_MS = 1000 * PATIENCE_S
 # What a developer has set for a twin of their own, or for a terminal, is none of a test's business.
 for name in ("TWIN_DB_URL", "TWIN_ARTIFACTS", "TWIN_CALIBRATION", "FORCE_COLOR", "COLUMNS"):
     os.environ.pop(name, None)
@@ -64,7 +66,7 @@ def app_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         server.terminate()
         try:
             server.wait(timeout=20)
-        except subprocess.TimeoutExpired:  # a busy machine is no reason for a test to fail
+        except subprocess.TimeoutExpired:
             server.kill()
             server.wait()
         log.close()
@@ -76,8 +78,9 @@ def browser() -> Iterator[Browser]:
     path = chromium.find()
     if path is None:
         pytest.skip(chromium.MISSING)
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=path, args=chromium.FLAGS)
         yield running
@@ -87,9 +90,16 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
     """A fresh profile's page, 1280 x 900."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context = profile(browser)
     yield context.new_page()
     context.close()
+
+
+def profile(browser: Browser, **options: Any) -> BrowserContext:
+    """A fresh profile, 1280 x 900 unless told, that waits as long as a busy machine needs."""
+    context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}} | options)
+    context.set_default_timeout(PATIENCE_MS)
+    return context
 
 
 def free_port() -> int:

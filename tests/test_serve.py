@@ -66,7 +66,7 @@ def test_it_opens_in_a_browser(app_url, page):
     failures = []
     page.on("pageerror", lambda error: failures.append(str(error)))
     page.goto(app_url)
-    page.get_by_role("heading").first.wait_for(timeout=60_000)
+    page.get_by_role("heading").first.wait_for()
     assert not failures
 
 

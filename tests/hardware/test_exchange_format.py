@@ -3,7 +3,6 @@
 import io
 import json
 import random
-import time
 
 import networkx as nx
 import numpy as np
@@ -74,9 +73,7 @@ def test_changes_alike_are_told_by_element(kind):
     changed = edited(
         FULL, remove=["node 5", "L2 2.1"], scale={"sub-plane 3": 0.5}, latency={"NPU 1.1": 2.0}
     )
-    start = time.perf_counter()
     edits = read_fabric(write_fabric(changed, kind), kind, FACTS).edits
-    assert time.perf_counter() - start < 10
     assert {"node 5", "L2 2.1"} <= {e.element for e in edits if e.capacity_factor == 0}
     assert len(edits) < 30  # of some 1,800 links
     assert same_links(changed, edited(FULL, edits=edits))

@@ -1,12 +1,13 @@
 """A dashboard without a browser, on an empty store of its own."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from tests.conftest import ROOT
+from tests.conftest import PATIENCE_S, ROOT
 from twin.ui import session
 
 
@@ -24,4 +25,9 @@ def store(tmp_path, monkeypatch) -> Iterator[None]:
 @pytest.fixture
 def app(store) -> AppTest:
     """The dashboard at its start page, not yet run."""
-    return AppTest.from_file(str(ROOT / "app.py"), default_timeout=20)
+    return AppTest.from_file(str(ROOT / "app.py"), default_timeout=PATIENCE_S)
+
+
+def patient(script: Callable[..., None], **options: Any) -> AppTest:
+    """A function's own little app, not yet run, that may be slow."""
+    return AppTest.from_function(script, default_timeout=PATIENCE_S, **options)

@@ -6,6 +6,8 @@ from contextlib import closing
 
 import pytest
 
+from tests.conftest import profile
+
 pytestmark = pytest.mark.browser
 RUN_MS = 240_000  # the first start on a machine compiles the engine
 
@@ -13,12 +15,12 @@ RUN_MS = 240_000  # the first start on a machine compiles the engine
 @pytest.fixture(scope="module")
 def finished(app_url, browser):
     """A run made by pressing Run on a preset, seen to its results; its page stays open."""
-    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    context = profile(browser, viewport={"width": 1440, "height": 900})
     context.grant_permissions(["clipboard-read", "clipboard-write"])
     page = context.new_page()
     page.goto(app_url)
     page.locator(".st-key-run-quickstart button").click()
-    page.wait_for_url("**/run?run=*", timeout=30_000)
+    page.wait_for_url("**/run?run=*")
     page.get_by_role("heading", name="Quick start", level=1).wait_for()
     page.get_by_text(re.compile(r"All \d+ laws held")).wait_for(timeout=RUN_MS)
     yield page
@@ -37,7 +39,7 @@ def test_a_preset_runs_and_its_link_opens_the_same_page_elsewhere(finished, brow
     assert finished.get_by_text("Link copied").is_visible()
     link = finished.evaluate("navigator.clipboard.readText()")
     assert re.search(r"/run\?run=[\w-]{22,}$", link)
-    other = browser.new_context().new_page()
+    other = profile(browser).new_page()
     other.goto(link)
     other.get_by_role("heading", name="Quick start", level=1).wait_for()
     other.get_by_text(re.compile(r"All \d+ laws held")).wait_for()

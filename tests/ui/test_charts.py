@@ -1,5 +1,8 @@
 """Charts: few points whatever the run's size, units on axes, a sentence for who cannot see."""
 
+import subprocess
+import sys
+
 import numpy as np
 import polars as pl
 import pytest
@@ -17,6 +20,11 @@ def tables():
 
 def points(chart):
     return max(len(trace.x if trace.x is not None else trace.z) for trace in chart.figure.data)
+
+
+def test_what_plotly_looks_for_is_loaded_before_the_first_figure():
+    asked = "import sys, twin.ui.charts; sys.exit('pandas' not in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", asked], check=False).returncode == 0
 
 
 def test_a_distribution_of_a_million_is_few_points_and_keeps_its_quantiles():

@@ -3,6 +3,8 @@
 import pytest
 from playwright.sync_api import expect
 
+from tests.conftest import profile
+
 RATE = "Request rate (req/s)"
 pytestmark = pytest.mark.browser
 
@@ -34,7 +36,7 @@ def test_an_edited_draft_survives_a_reload_and_travels_in_its_link(app_url, page
     page.get_by_role("button", name="Copy link").click()
     page.get_by_text("Link copied").wait_for()
     link = page.evaluate("navigator.clipboard.readText()")
-    other = browser.new_context().new_page()
+    other = profile(browser).new_page()
     open_page(other, link)
     rate(other).wait_for()
     expect(rate(other)).to_have_value("77")
@@ -53,7 +55,7 @@ def test_undo_takes_back_an_edit_and_a_page_change_keeps_one(app_url, page):
     expect(rate(page)).to_have_value("77")
     page.get_by_test_id("stButton").first.get_by_role("button").click()
     page.get_by_text("77.0 req/s").wait_for(state="hidden")
-    expect(rate(page)).to_have_value(first, timeout=20_000)
+    expect(rate(page)).to_have_value(first)
 
 
 @pytest.mark.parametrize("address", ["", "workload", "deployment"])

@@ -29,7 +29,6 @@ def found(facts, rows):
 
 @pytest.fixture
 def page(app):
-    app.default_timeout = 60
     return app.run().switch_page("twin/ui/pages/evidence.py").run()
 
 
@@ -120,7 +119,6 @@ def test_only_what_misses_can_be_asked_for(page, found):
 
 
 def test_an_address_names_the_row_that_is_shown(app, found):
-    app.default_timeout = 60
     app.run()
     app.query_params["row"] = "cm384-layer-mtp"
     page = app.switch_page("twin/ui/pages/evidence.py").run()

@@ -6,7 +6,7 @@ import pytest
 def settled(page):
     """Wait until the page's script has come to its end."""
     page.wait_for_timeout(500)
-    page.locator("[data-testid=stApp][data-test-script-state=notRunning]").wait_for(timeout=60_000)
+    page.locator("[data-testid=stApp][data-test-script-state=notRunning]").wait_for()
     page.wait_for_timeout(200)
 
 
@@ -14,7 +14,7 @@ def settled(page):
 def test_in_a_browser_a_click_shows_a_row_and_its_address_brings_it_back(app_url, page):
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto(f"{app_url}/evidence?regime=decode")
-    page.get_by_text("Click a row for more").wait_for(timeout=90_000)
+    page.get_by_text("Click a row for more").wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     table = page.get_by_test_id("stDataFrame").first
     table.locator(".dvn-scroller").click(position={"x": 20, "y": 35 * 2 + 18})
@@ -22,7 +22,7 @@ def test_in_a_browser_a_click_shows_a_row_and_its_address_brings_it_back(app_url
     settled(page)
     error = page.get_by_test_id("stMetric").filter(has_text="Error").inner_text()
     page.reload()
-    page.get_by_text("Click a row for more").wait_for(timeout=60_000)
+    page.get_by_text("Click a row for more").wait_for()
     page.get_by_test_id("stMetric").filter(has_text="Error").wait_for()
     settled(page)
     assert page.get_by_test_id("stMetric").filter(has_text="Error").inner_text() == error

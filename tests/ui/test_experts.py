@@ -3,8 +3,8 @@
 import numpy as np
 import polars as pl
 import pytest
-from streamlit.testing.v1 import AppTest
 
+from tests.ui.conftest import patient
 from tests.ui.experts_run import (
     DIES,
     HORIZON_S,
@@ -328,13 +328,13 @@ def upload_form() -> None:
 
 
 def test_counts_of_ones_own_reach_the_draft_and_a_broken_file_is_one_sentence(store):
-    at = AppTest.from_function(upload_form).run()
+    at = patient(upload_form).run()
     at.file_uploader[0].upload("broken.csv", b"layer,expert\n1,2\n", "text/csv").run()
     assert not at.exception
     assert at.error[0].value.count(".") >= 1
     rows = [f"{layer},{e},{1 + e % 7}" for layer in range(58) for e in range(256)]
     text = "\n".join(["layer,expert,count", *rows])
-    at = AppTest.from_function(upload_form).run()
+    at = patient(upload_form).run()
     at.file_uploader[0].upload("mine.csv", text.encode(), "text/csv").run()
     assert not at.error
     at.button(key="use-counts").click().run()

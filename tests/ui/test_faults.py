@@ -43,6 +43,16 @@ def machine():
     return s, build_fabric(s.supernode, session.facts())
 
 
+def test_an_edit_of_a_row_that_has_left_the_page_changes_nothing_and_breaks_nothing(page):
+    add(page)
+    before = draft(page)
+    widget(page, "at_s").set_value(42.0)
+    page.session_state["generation"] += 1
+    page.run()
+    assert not page.exception
+    assert draft(page) == before
+
+
 def test_without_faults_the_form_says_so_and_hides_the_reaction(page):
     assert "Nothing breaks" in words(page)
     assert "field:recovery.policy:0" not in [w.key for w in page.get("button_group")]

@@ -3,8 +3,8 @@
 import itertools
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
+from tests.ui.conftest import patient
 from twin.lab.documents import fields as declared
 from twin.lab.library import load_facts
 from twin.spec import Scenario, SpecError, field_unit, with_overrides
@@ -63,7 +63,7 @@ def test_a_field_says_its_unit_and_where_its_default_comes_from(path):
 
 @pytest.mark.parametrize("path", PATHS)
 def test_an_edit_reaches_the_draft_and_nothing_else_or_is_refused_in_a_sentence(path):
-    at = AppTest.from_function(one_field, args=(path,)).run()
+    at = patient(one_field, args=(path,)).run()
     before = at.session_state["history"][0]
     value = other_value(path, read(before, path))
     if value is None:
@@ -121,7 +121,7 @@ def two_pools() -> None:
 
 
 def test_a_refused_edit_waits_for_the_one_that_makes_it_possible():
-    at = AppTest.from_function(two_pools).run()
+    at = patient(two_pools).run()
     first = at.session_state["history"][0]
     at.number_input(key="field:deployment.prefill.instances:0").set_value(20).run()
     assert "needs" in at.markdown[0].value
@@ -148,7 +148,7 @@ def shown(at):
 
 
 def test_undo_and_redo_step_through_the_scenarios():
-    at = AppTest.from_function(undoable).run()
+    at = patient(undoable).run()
     first = shown(at)
     at.number_input[0].set_value(first + 100).run()
     at.number_input[0].set_value(first + 200).run()
@@ -161,7 +161,7 @@ def test_undo_and_redo_step_through_the_scenarios():
 
 
 def test_an_emptied_number_keeps_its_last_value():
-    at = AppTest.from_function(undoable).run()
+    at = patient(undoable).run()
     first = shown(at)
     at.number_input[0].set_value(None).run()
     assert not at.exception
@@ -171,3 +171,14 @@ def test_an_emptied_number_keeps_its_last_value():
 def test_trace_arrivals_without_a_trace_are_refused_in_one_sentence():
     with pytest.raises(SpecError, match="load a trace file first"):
         with_overrides(Scenario(), {"workload.arrivals": "trace"})
+
+
+def test_an_edit_of_a_widget_that_has_left_the_page_changes_nothing_and_breaks_nothing():
+    at = patient(one_field, args=("deployment.prefill.instances",)).run()
+    left = at.get_by_key("field:deployment.prefill.instances:0")
+    before = at.session_state["history"]
+    left.set_value(left.value + 1)
+    at.session_state["generation"] = 1  # what an undo, a preset or a fault does meanwhile
+    at.run()
+    assert not at.exception
+    assert at.session_state["history"] == before

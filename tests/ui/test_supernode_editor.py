@@ -3,8 +3,8 @@
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
+from tests.ui.conftest import patient
 from twin.hardware.exchange_format import write_fabric
 from twin.hardware.fabric import build_fabric
 from twin.lab import share
@@ -110,16 +110,16 @@ def test_the_picture_asks_once_for_each_thing(store):
         session.draft()
 
     first = {"number": 1, "names": ["L1 0.0", "NICs 2"], "capacity": 0.5}
-    at = AppTest.from_function(script, args=([first],)).run()
+    at = patient(script, args=([first],)).run()
     assert len(edits(at)) == 17  # the NICs of a node are 16
     at.run()
     assert len(at.session_state["history"]) == 2
     link = {"number": 2, "names": ["L1 0.0", "L2 0.0"], "capacity": 0.25, "link": True}
     back = {"number": 3, "names": ["node 2", "L1 0.0"], "restore": True}
-    at = AppTest.from_function(script, args=([first, link, back],)).run()
+    at = patient(script, args=([first, link, back],)).run()
     assert edits(at) == ()
     undo = {"number": 4, "step": -1}
-    at = AppTest.from_function(script, args=([first, link, back, undo],)).run()
+    at = patient(script, args=([first, link, back, undo],)).run()
     assert Edit(element="L1 0.0", to="L2 0.0", capacity_factor=0.25) in edits(at)
 
 
@@ -145,7 +145,7 @@ def test_a_cell_of_a_table_edits_its_row_only(store):
         tables.take_cell(row("L1 20.3", "L2 3.12"), tables.NOW, 0.0)
         assert row("L1 20.3", "L2 3.12").now == 0.0
 
-    at = AppTest.from_function(script).run()
+    at = patient(script).run()
     assert not at.exception
     assert edits(at) == (
         HALF,
@@ -191,8 +191,8 @@ def test_a_fabric_goes_out_and_comes_in_again(page):
     say(page, "L2 3.* off")
     graph = editor_fabric(page)
     for kind in ("json", "graphml"):
-        fresh = AppTest.from_function(file_taken, args=(write_fabric(graph, kind), kind))
-        fresh.run(timeout=30)
+        fresh = patient(file_taken, args=(write_fabric(graph, kind), kind))
+        fresh.run()
         assert not fresh.exception
         assert [m.value for m in fresh.markdown] == []
         assert edits(fresh) == edits(page)
@@ -219,7 +219,7 @@ def editor_fabric(at):
     ("text", "why"), [("{", "not JSON"), ('{"graph": {}, "nodes": [], "edges": []}', "supernode")]
 )
 def test_a_file_that_is_no_fabric_is_refused_in_sentences(store, text, why):
-    at = AppTest.from_function(file_taken, args=(text, "json")).run()
+    at = patient(file_taken, args=(text, "json")).run()
     assert why in at.markdown[0].value
     assert edits(at) == ()
 

@@ -5,6 +5,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.conftest import profile
 from twin.hardware.fabric import build_fabric, built
 from twin.lab.library import load_facts
 from twin.spec import Edit, Supernode
@@ -135,7 +136,7 @@ def test_a_machine_that_cannot_be_wired_says_why(page, canvas):
 
 
 def test_a_small_dark_screen_shows_all_without_sideways_scrolling(browser, app_url):
-    context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme="dark")
+    context = profile(browser, viewport={"width": 390, "height": 844}, color_scheme="dark")
     page = context.new_page()
     canvas = opened(page, app_url)
     assert float(canvas.get_attribute("data-smallest")) >= 12

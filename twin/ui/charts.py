@@ -1,9 +1,8 @@
 """Charts: a table in, a plotly figure and its alternative text out.
 
 One template gives every figure the same air, and twin.ui.theme the same colours. Text and grid
-colours are left to the page, so one figure serves the light and the dark theme. No figure draws
-more than a few hundred points a series: distributions are cut to quantiles first. This module
-knows nothing about streamlit, runs or stores.
+colours are left to the page, so one figure serves the light and the dark theme. A series has a few
+hundred points at most (of a distribution, quantiles). Streamlit, runs, stores are unknown here.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas  # noqa: F401 - plotly takes it from sys.modules, where it may be half loaded
 import plotly.graph_objects as go
 import polars as pl
 

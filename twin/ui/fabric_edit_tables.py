@@ -171,6 +171,8 @@ def _row(part: Part) -> dict[str, Any]:
 
 def _take(key: str) -> None:
     """Take what was typed into the draft; a cell that is set back counts as typed too."""
+    if session.gone(key):
+        return
     state = st.session_state
     rows, found = state[f"{key}:rows"], state[f"{key}:parts"]
     typed = {int(r): dict(cells) for r, cells in state[key]["edited_rows"].items()}

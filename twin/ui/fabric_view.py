@@ -70,6 +70,12 @@ def fabric_matrix(
     else:
         measured = True
     high = float(np.nanmax(values, initial=0.0)) if scale is None else scale[1]
+
+    def take_acts() -> None:
+        picture = st.session_state.get(key)  # None: a picture of another key stands there by now
+        if on_act and picture and picture.acts:
+            on_act(picture.acts)
+
     result = _canvas(
         data={
             "shape": shape_of(fabric, instances),
@@ -86,7 +92,7 @@ def fabric_matrix(
         },
         key=key,
         on_selection_change=lambda: None,
-        on_acts_change=lambda: on_act(st.session_state[key].acts or []) if on_act else None,
+        on_acts_change=take_acts,
     )
     return dict(result.selection or {})
 

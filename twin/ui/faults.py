@@ -146,6 +146,8 @@ def key(number: int, field: str) -> str:
 
 def _take(number: int, field: str, fabric: Fabric) -> None:
     """One widget of a row was edited: into the draft, or a sentence below the row."""
+    if session.gone(key(number, field)):
+        return
     value = st.session_state[key(number, field)]
     rows = [fault.model_dump() for fault in session.draft().faults]
     if number >= len(rows) or value is None:

@@ -124,11 +124,22 @@ def propose(changes: dict[str, Any]) -> str:
 
 def edit(path: str) -> None:
     """Take the value of a field's widget into the draft: the one callback of every form."""
+    if gone(field_key(path)):
+        return
     value = st.session_state[field_key(path)]
     if value is None:  # an emptied field: show the last value again
         _state().generation += 1
     else:
         propose({path: value})
+
+
+def gone(key: str) -> bool:
+    """Whether a widget has left the page since its edit was sent: there is nothing to take.
+
+    A click that overtakes a running script makes the browser send once more what the page before
+    still shows, and Streamlit calls the callbacks of all that as if it had been edited.
+    """
+    return key not in st.session_state
 
 
 def value(path: str) -> Any:

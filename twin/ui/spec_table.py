@@ -64,6 +64,8 @@ def _take(widget: str, paths: Sequence[str]) -> None:
 
     All rows, not only those the editor calls edited: it forgets a row that is set back.
     """
+    if session.gone(widget):
+        return
     rows = st.session_state[f"{widget}:rows"]
     edited = st.session_state[widget]["edited_rows"]
     changes: dict[str, Any] = {}

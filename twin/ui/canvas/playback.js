@@ -22,7 +22,7 @@ class Player {
       "stage", "fabric", "legend", "yard", "instances", "pool", "fill", "filled", "text", "clear", "below", "strip", "key"]
     this.host = root.host ?? root
     this.el = Object.fromEntries(ids.map((id) => [id, root.querySelector(`#${id}`)]))
-    Object.assign(this, { window: 0, playing: false, zoom: 1, selected: null, hover: null, said: "", draws: 0, slowest: 0 })
+    Object.assign(this, { window: 0, playing: false, zoom: 1, selected: null, hover: null, said: "", draws: 0, spent: 0 })
     this.strip = new Strip(this.el.strip)
     this.listen()
   }
@@ -272,9 +272,8 @@ class Player {
       this.el.filled.textContent = Number.isFinite(v) ? `${number(100 * v)} %` : "–"
     }
     this.say()
-    const spent = performance.now() - began
-    if (this.draws++ > 2) this.slowest = Math.max(this.slowest, spent)
-    this.spent = spent
+    this.draws++
+    this.spent += performance.now() - began
     this.publish()
   }
 
@@ -397,7 +396,7 @@ class Player {
 
   publish() { // for tests and for people who script: no pixel guessing
     Object.assign(this.el.player.dataset, { draw: this.draws, window: this.window, playing: this.playing, zoom: this.zoom, selection: this.selected?.name ?? "",
-      ms: this.spent?.toFixed(2), slowest: this.slowest.toFixed(2), high: this.choice?.high, curves: this.strip.curves?.length,
+      mean: (this.spent / this.draws).toFixed(2), high: this.choice?.high, curves: this.strip.curves?.length,
       values: JSON.stringify(Object.fromEntries((this.strip.curves ?? []).map((c) => [c.title, Number.isFinite(c.values[this.window]) ? Number(c.values[this.window].toPrecision(4)) : null]))),
       down: this.frames.instances.filter((_, i) => this.frames.down(this.window, i)).map(([, name]) => name).join(","), boxes: this.boxes?.fabric.length })
   }

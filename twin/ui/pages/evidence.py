@@ -101,7 +101,7 @@ if st.session_state.get("row") not in by_id:
 
 def take_row() -> None:
     """Show the row that was clicked in the table."""
-    picked = st.session_state[table_key].selection.rows
+    picked = [] if session.gone(table_key) else st.session_state[table_key].selection.rows
     if picked:
         st.session_state["row"] = shown[picked[0]]["id"]
         name_row()

@@ -36,7 +36,7 @@ with facts, st.container(border=True):
     if isinstance(found, str):
         st.markdown(f":red[:material/error: {sentence(found)}]")
         st.stop()
-    with st.grid(2, min_column_width=150):
+    with st.grid(2, min_column_width=180):
         for tile in tiles.capacity(draft, found, asked):
             st.metric(**tile)
     st.caption(

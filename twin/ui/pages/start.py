@@ -43,7 +43,7 @@ with st.container(border=True):
             run_button(f"Run {words.duration(draft.horizon_s)} of traffic")
             copy_link(session.link(""))
             st.page_link("twin/ui/pages/workload.py", label="Edit", icon=":material/tune:")
-    with tiles, st.grid(2, min_column_width=160):
+    with tiles, st.grid(2, min_column_width=215):
         st.metric("NPUs that serve", words.machine(draft))
         st.metric("Traffic", words.traffic(draft))
         st.metric("Prompt → answer", words.lengths(draft))

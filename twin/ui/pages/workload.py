@@ -28,7 +28,7 @@ with facts, st.container(border=True):
     if isinstance(asked, str):
         st.caption(asked)
         st.stop()
-    with st.grid(2, min_column_width=150):
+    with st.grid(2, min_column_width=180):
         st.metric(
             "Prompt : answer tokens",
             f"{asked.input_per_output:,.3g} : 1",

@@ -23,12 +23,11 @@ header("Supernode", "The machine: nodes, chips and the three network planes.", "
 picture, spec = st.columns([5, 3], gap="large")
 draft = session.draft()
 
-# 1) The machine as a picture that is edited in place, with the instances placed on it. Its faults
-# stand below it and are found last, for they take longest.
+# 1) The machine as a picture that is edited in place, with the instances placed on it. Its prices
+# stand above it and its faults below; both are found after it, for they take longer.
 with picture:
     fabric, fault = editor.shown_fabric()
-    if fabric is not None and not fault:
-        panels.prices(draft, fabric)
+    prices = st.container()
     panels.words()
     if fault:
         st.error(
@@ -47,6 +46,9 @@ with picture:
             acted=editor.acted(),
         )
     below = st.container()
+    if fabric is not None and not fault:
+        with prices:
+            panels.prices(draft, fabric)
 
 # 2) The same machine as numbers, parts, differences and files.
 with spec:

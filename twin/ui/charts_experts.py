@@ -12,7 +12,7 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
-from twin.metrics.measures import amount, seconds, three_figures
+from twin.metrics.measures import amount, seconds
 from twin.ui import theme
 from twin.ui.charts import Chart, empty, figure
 
@@ -283,12 +283,3 @@ def bytes_unit(largest: float) -> tuple[float, str]:
         if largest * factor >= 1:
             return factor, unit
     return 1e-3, "kB"
-
-
-def load_words(load: float) -> str:
-    """A load as people read it.
-
-    >>> load_words(1.234)
-    '1.23 × mean'
-    """
-    return f"{three_figures(load)} × mean"

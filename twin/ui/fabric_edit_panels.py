@@ -147,12 +147,6 @@ def changes() -> None:
     )
 
 
-def count_changes() -> int:
-    """In how many things the machine differs from the preset's."""
-    draft, preset = session.draft(), session.preset()
-    return len(editor.differences(draft, preset)) + len(_changed_edits(draft, preset))
-
-
 def _number(path: str, old: object, new: object) -> str:
     unit = field_unit(path)
     name = LABELS.get(path) or label(path)

@@ -45,7 +45,7 @@ def form() -> None:
     else:
         st.markdown("Nothing breaks in this scenario. Add a typical fault, or one of your own.")
     _add(rows, draft, fabric)
-    _told(draft, fabric)
+    _told(draft)
     if rows:
         picture = charts_playback.faults(draft.faults, draft.horizon_s, draft.warmup_s)
         st.plotly_chart(
@@ -175,7 +175,7 @@ def _keep(rows: list[Row]) -> None:
         st.toast(sentence(str(error)), icon=":material/error:")
 
 
-def _told(draft: Scenario, fabric: Fabric) -> None:
+def _told(draft: Scenario) -> None:
     """Faults that will not be seen, in a sentence."""
     late = [fault for fault in draft.faults if fault.at_s >= draft.horizon_s]
     if late:

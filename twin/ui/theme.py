@@ -79,10 +79,6 @@ SEQUENTIAL = (
     "#EEF2FB", "#D8E2F7", "#BCD0F3", "#9ABAEE", "#76A2E8",
     "#5488E0", "#386CD0", "#2853B0", "#1F3F8A", "#182E63",
 )  # fmt: skip
-DIVERGING = (
-    "#8C3A12", "#B9551F", "#DB8148", "#EFB48C", "#F8E0D0",
-    "#D9E5F8", "#A3C1F0", "#638FE0", "#3465C4", "#1F458F",
-)  # fmt: skip
 
 NAMES = {
     "ub": "UB",

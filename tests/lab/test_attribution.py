@@ -12,7 +12,6 @@ from twin.lab.attribution import (
     even_benchmark,
     ladder,
     parts,
-    reached,
 )
 from twin.lab.compare import input_diff
 from twin.lab.library import load_facts, presets
@@ -115,15 +114,12 @@ def test_parts_add_up_to_what_is_left():
     worths = dict(zip([r.key for r in rungs], (100, 95, 85, 80, 70, 65, 30, 50, 60), strict=True))
     steps = [climb(r, lambda s: None, CAPACITY) for r in rungs]
     assert parts(steps) == []
-    assert reached([]) is None
     known = [
         attribution.Step(s.rung, float(worths[s.rung.key]), None, (), None, None) for s in steps
     ]
     found = parts(known)
     assert sum(p.change for p in found) == found[-1].tokens_per_s_per_npu == 60
     assert found[2].share_of_benchmark == pytest.approx(-0.10)
-    assert reached(found) == pytest.approx(0.3)
-    assert reached(found[:6]) is None
     assert [p.alone for p in found] == [None] * len(found)
     apart = [
         attribution.Step(r, 38.0, None, (), None, None)

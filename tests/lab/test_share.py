@@ -125,15 +125,3 @@ def test_the_part_of_an_address_that_names_a_scenario():
     assert share.scenario_query({"s": "x", "scenario": "y"}) == "s=x"
     assert share.scenario_query({"scenario": "y", "run": "z"}) == "scenario=y"
     assert share.scenario_query({"run": "z", "s": ""}) == ""
-
-
-@pytest.mark.parametrize(
-    ("url", "page", "base"),
-    [
-        ("http://localhost:8501/run?run=x", "run", "http://localhost:8501"),
-        ("http://localhost:8501/?s=x", "", "http://localhost:8501"),
-        ("https://a.example/twin/compare/?runs=x#y", "compare", "https://a.example/twin"),
-    ],
-)
-def test_the_address_of_the_twin_from_that_of_a_page(url, page, base):
-    assert share.base_of(url, page) == base

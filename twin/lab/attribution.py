@@ -366,11 +366,3 @@ def parts(steps: Sequence[Step]) -> list[Part]:
                 share = (after - before) / found[0].tokens_per_s_per_npu
                 found[k] = replace(part, alone=share)
     return found
-
-
-def reached(found: Sequence[Part]) -> float | None:
-    """Production's throughput over the benchmark's; None while it is not known."""
-    deployed = [p for p in found if p.key not in (STATIC[0], DYNAMIC[0])]
-    if len(deployed) < 2 or deployed[-1].key != "experts" or not found[0].tokens_per_s_per_npu:
-        return None
-    return deployed[-1].tokens_per_s_per_npu / found[0].tokens_per_s_per_npu

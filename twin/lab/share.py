@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import urlencode, urlsplit, urlunsplit
+from urllib.parse import urlencode
 
 from twin.lab.compare import RUNS_MAX, RUNS_MIN
 from twin.lab.library import SCENARIO_BYTES_MAX, scenario_from_canonical
@@ -82,19 +82,6 @@ def share_scenario(store: Store, scenario: Scenario, base: str = "", page: str =
     digest = store.scenarios.save(scenario)
     store.scenarios.publish(digest)
     return scenario_url(base, digest, page)
-
-
-def base_of(url: str, page: str = "") -> str:
-    """The address of the twin, from the address of one of its pages.
-
-    >>> base_of("https://twin.example/lab/run?run=x", "run")
-    'https://twin.example/lab'
-    """
-    parts = urlsplit(url)
-    path = parts.path.rstrip("/")
-    if page:
-        path = path.removesuffix(f"/{page}")
-    return urlunsplit((parts.scheme, parts.netloc, path.rstrip("/"), "", ""))
 
 
 # Opening links. A query is the parameters of an address by name.

@@ -12,7 +12,6 @@ simulating, addresses or the screen.
 from twin.lab.store.artefacts import Artefact
 from twin.lab.store.errors import StoreError, UnknownId
 from twin.lab.store.handle import Store, open_store
-from twin.lab.store.models import LIVE_STATES, STATES
 from twin.lab.store.owner import Owner
 from twin.lab.store.run_rows import RunRow
 from twin.lab.store.scenarios import ScenarioRow
@@ -20,8 +19,6 @@ from twin.lab.store.statements import Page
 from twin.lab.store.traces import TraceRow
 
 __all__ = [
-    "LIVE_STATES",
-    "STATES",
     "Artefact",
     "Owner",
     "Page",

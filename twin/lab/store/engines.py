@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import logging
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,8 +23,6 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import NullPool
 
 from twin.lab.store.errors import StoreError
-
-log = logging.getLogger(__name__)
 
 APPLICATION_ID = 0x5457494E  # "TWIN", in the header of every SQLite file of ours
 BUSY_TIMEOUT_S = 30

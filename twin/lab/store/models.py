@@ -23,8 +23,6 @@ from sqlalchemy import (
 
 QUEUED, RUNNING = "queued", "running"
 DONE, FAILED, CANCELLED, INTERRUPTED = "done", "failed", "cancelled", "interrupted"
-STATES = (QUEUED, RUNNING, DONE, FAILED, CANCELLED, INTERRUPTED)
-LIVE_STATES = (QUEUED, RUNNING)
 ENDED_STATES = (DONE, FAILED, CANCELLED, INTERRUPTED)
 # Every change of state that may happen; the database refuses all others.
 TRANSITIONS = (

@@ -8,7 +8,7 @@ for data/workloads).
 
 from twin.lab.traces.bound import lru_bound
 from twin.lab.traces.preview import preview
-from twin.lab.traces.reader import read_trace, sniff
+from twin.lab.traces.reader import read_trace
 from twin.lab.traces.source import LOCAL, UPLOAD, Limits, TraceError
 
 __all__ = [
@@ -19,5 +19,4 @@ __all__ = [
     "lru_bound",
     "preview",
     "read_trace",
-    "sniff",
 ]

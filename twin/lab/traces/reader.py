@@ -31,14 +31,6 @@ ONE_FILE = {
 }
 
 
-def sniff(
-    source: str | Path | bytes, name: str | None = None, *, limits: Limits | None = None
-) -> str:
-    """The format of a trace, by its content; raises TraceError for an unknown one."""
-    label, _, pieces = open_source(source, name, limits)
-    return _format(label, _first(label, pieces))
-
-
 def read_trace(
     source: str | Path | bytes,
     name: str | None = None,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import build_fabric, built, changes, edited, edits, members
+from twin.hardware.fabric import build_fabric, built, edited, edits, members
 from twin.hardware.names import element_names
 from twin.hardware.routes import all_to_all, between, nic, pool_read
 from twin.hardware.survey import summary, uplink_matrix
@@ -35,7 +35,6 @@ def test_edits_are_built_in_order_and_multiply():
     assert fabric.edges["L1 20.3", "L2 3.11"]["capacity_bytes_per_s"] == 14e9
     assert not fabric.adj["die 7.0.0"]
     assert edits(fabric)["die 7.0.0", "L1 7.0"] == 0.0
-    assert changes(fabric)["L1 20.3", "L2 3.12"] == pytest.approx((0.25, 2.0))
     assert FULL.edges["L1 20.3", "L2 3.12"]["capacity_bytes_per_s"] == 28e9
     assert built(fabric) is build_fabric(Supernode(), FACTS)
 

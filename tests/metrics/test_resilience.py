@@ -138,7 +138,7 @@ def test_a_fault_during_an_outage_is_measured_against_what_was_before_it():
 
 def test_faults_of_one_moment_are_one_dip():
     (dip,) = dips(windows(np.full(90, 9.0)), FAULT, {**FAULT, "element": "node 3", "end_s": 50.0})
-    assert dip.element == "NPU 1.0 and node 3" and dip.repaired_s is None
+    assert dip.element == "NPU 1.0 and node 3"
 
 
 def test_what_broke_is_said_once():

@@ -38,7 +38,7 @@ def build_world(setup: Setup) -> w.World:
     return w.World(
         settings=settings,
         request=_request_columns(setup.requests),
-        prefill=_prefill_state(setup, prefill),
+        prefill=_prefill_state(prefill),
         transfer=_transfer_state(setup, prefill, decode),
         decode=_decode_state(setup, decode, settings),
         pool=_pool(setup, prefill),
@@ -204,7 +204,7 @@ def _request_columns(r: Requests) -> w.RequestColumns:
     )
 
 
-def _prefill_state(setup: Setup, prefill: list[Instance]) -> w.PrefillState:
+def _prefill_state(prefill: list[Instance]) -> w.PrefillState:
     n = max(len(prefill), 1)
     ranks = prefill[0].dies if prefill else 1
     return w.PrefillState(

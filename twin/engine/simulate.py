@@ -139,7 +139,7 @@ def conclude(setup: Setup, passed: Passed, facts: Facts) -> Run:
     """Tables, summary, checks and digest of a machine at its horizon."""
     world = passed.machine.world
     tables = recorder.tables(setup, passed.machine, passed.balance, passed.log)
-    little_error = little_gap(setup, world)
+    little_error = little_gap(world)
     totals = steady_totals(setup, world) | {"little_error": little_error}
     npus: dict[str, int] = {}
     for i in setup.instances:
@@ -161,7 +161,7 @@ def conclude(setup: Setup, passed: Passed, facts: Facts) -> Run:
     )
 
 
-def little_gap(setup: Setup, world: w.World) -> float:
+def little_gap(world: w.World) -> float:
     """Requests inside, sampled at step ends, against the sum of the stays in the stamps."""
     book = world.record.windows[:-1]
     inside = sum(

@@ -40,7 +40,6 @@ __all__ = [
     "Fabric",
     "build_fabric",
     "built",
-    "changes",
     "constants",
     "die_name",
     "edited",
@@ -376,14 +375,3 @@ def edits(fabric: Fabric) -> dict[Edge, float]:
     t = tables(fabric)
     differ = np.flatnonzero(t.capacity != t.wiring.capacity)
     return {t.wiring.edges[i]: float(t.capacity[i]) for i in differ.tolist()}
-
-
-def changes(fabric: Fabric) -> dict[Edge, tuple[float, float]]:
-    """Links that differ from the fabric as built: capacity and latency over those as built."""
-    t = tables(fabric)
-    w = t.wiring
-    differ = np.flatnonzero((t.capacity != w.capacity) | (t.latency != w.latency)).tolist()
-    return {
-        w.edges[i]: (float(t.capacity[i] / w.capacity[i]), float(t.latency[i] / w.latency[i]))
-        for i in differ
-    }

@@ -6,8 +6,8 @@ the links that are full first are named as the bottleneck. An operation reaches 
 of a port's nominal rate (arXiv 2506.12708v2 Table 1; data/fabric.toml), less what the way through
 an L2 chip costs; operation "nominal" leaves both out.
 
-It does not know who else uses a link at that moment: that is `max_min` over the flows of one
-instant. It sees no queues in switch chips and no software in front of the ports.
+It does not know who else uses a link at that moment: see `sharing`. It sees no queues in switch
+chips and no software in front of the ports.
 """
 
 from __future__ import annotations
@@ -31,11 +31,10 @@ from twin.hardware.paths import (
     write_extra,
 )
 from twin.hardware.ports import Takes, port_table
-from twin.hardware.sharing import Flow, max_min
 from twin.hardware.tables import FLOATS, INTS, tables
 from twin.hardware.traffic import exchange_takes, pool_sources, pool_takes
 
-__all__ = ["Flow", "Price", "all_to_all", "between", "max_min", "nic", "pool_read"]
+__all__ = ["Price", "all_to_all", "between", "nic", "pool_read"]
 
 
 @dataclass(frozen=True)

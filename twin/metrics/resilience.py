@@ -34,7 +34,6 @@ class Dip:
     at_s: float
     element: str  # what broke, as people name it
     detail: str  # how: the event's own words
-    repaired_s: float | None  # when it was whole again; None: not within the run
     phase: str  # "output" or "input": whose tokens the rates count
     before_tokens_per_s: float | None  # usual rate; None: too little was seen before
     lowest_tokens_per_s: float | None  # slowest window until recovery
@@ -111,12 +110,10 @@ def _dip(
     until_s = stop_s if recovery_s is None else min(stop_s, at_s + recovery_s)
     tail = rate[after][-SUSTAINED:]
     began_s = float(begin[usual][0]) if usual.any() else at_s
-    ends = rows["end_s"].to_list()
     dip = Dip(
         at_s=at_s,
         element=_listed(rows["element"].to_list()),
         detail=_listed(sorted({str(d) for d in rows["detail"].to_list() if d})),
-        repaired_s=None if None in ends else max(ends),
         phase=phase,
         before_tokens_per_s=before,
         lowest_tokens_per_s=lowest,

@@ -24,11 +24,6 @@ class ExpertLayout:
     slots_per_die: int  # routed expert slots of such a die
     shared_dies: int  # dies that hold only the shared expert; 0: every die holds a copy
 
-    @property
-    def routed_slots(self) -> int:
-        """Routed slots of the instance, redundant ones included."""
-        return self.routed_dies * self.slots_per_die
-
 
 @dataclass(frozen=True, slots=True)
 class Budget:

@@ -12,7 +12,7 @@ import pytest
 from twin.lab.library import ROOT, load_facts
 from twin.lab.traces import lru_bound, preview, read_trace
 from twin.lab.traces.fit import LEVELS, lognormal_table, quantile_table
-from twin.serving.workload import generate, length_means, workload_preset
+from twin.serving.workload import generate, length_means
 from twin.spec import Trace, Workload
 
 TRACES = ROOT.parent / "shared" / "traces"
@@ -135,7 +135,7 @@ def test_tables_made_from_published_figures():
 
 def test_deepseek_service_meets_its_published_totals():
     means = length_means(Workload(lengths="deepseek-service"), load_facts())
-    assert means.prefill_decode_ratio == pytest.approx(608 / 168, rel=0.01)
+    assert means.input_tokens / means.output_tokens == pytest.approx(608 / 168, rel=0.01)
     assert means.context_tokens == pytest.approx(4989, rel=0.01)
 
 
@@ -154,9 +154,27 @@ def ideal_hits(r, after_s=0.0):
     return hit / total
 
 
+FITTED = {  # fact of data/workloads/<name>.toml -> field of the workload section
+    "arrivals": "arrivals",
+    "rate": "rate_req_per_s",
+    "cv": "cv",
+    "prefix": "prefix",
+    "follow_up_probability": "follow_up_probability",
+    "turn_gap": "turn_gap_s",
+    "shared_fraction": "shared_fraction",
+    "prefix_groups": "prefix_groups",
+}
+
+
+def workload_as_fitted(facts, name, **fields):
+    group = facts.group(f"workloads.{name}")
+    fitted = {field: group[fact].value for fact, field in FITTED.items() if fact in group}
+    return Workload(**{"rate_req_per_s": 50.0, "lengths": name} | fitted | fields)
+
+
 def test_fitted_sessions_bring_the_hit_ratio_of_the_mooncake_hour():
     facts = load_facts()
-    w = Workload(**workload_preset(facts, "mooncake-conversation"))
+    w = workload_as_fitted(facts, "mooncake-conversation")
     hours = [ideal_hits(generate(w, 3537.0, seed, 512, facts)) for seed in range(3)]
     target = facts.si("workloads.mooncake-conversation.hit_token_ratio")
     assert np.mean(hours) == pytest.approx(target, abs=0.02)
@@ -164,8 +182,8 @@ def test_fitted_sessions_bring_the_hit_ratio_of_the_mooncake_hour():
 
 def test_fitted_sessions_bring_the_hit_ratio_of_the_service():
     facts = load_facts()
-    fields = workload_preset(facts, "deepseek-service") | {"rate_req_per_s": 8.0}
-    r = generate(Workload(**fields), 3600.0, 1, 128, facts)
+    w = workload_as_fitted(facts, "deepseek-service", rate_req_per_s=8.0)
+    r = generate(w, 3600.0, 1, 128, facts)
     target = facts.si("workloads.deepseek-service.hit_token_ratio")
     assert ideal_hits(r, after_s=1800.0) == pytest.approx(target, abs=0.03)
 
@@ -173,6 +191,6 @@ def test_fitted_sessions_bring_the_hit_ratio_of_the_service():
 @pytest.mark.parametrize("name", load_facts().names("workloads"))
 def test_every_preset_is_a_workload(name):
     facts = load_facts()
-    w = Workload(**{"rate_req_per_s": 50.0, **workload_preset(facts, name)})
+    w = workload_as_fitted(facts, name)
     r = generate(w, 20.0, 1, 128, facts)
     assert len(r) > 0 and r.input_tokens.min() >= 1 and r.output_tokens.min() >= 1

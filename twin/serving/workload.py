@@ -9,7 +9,6 @@ This module knows nothing about machines, and opens no file: a recorded trace co
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -36,7 +35,6 @@ __all__ = [
     "generate",
     "length_means",
     "mean_lengths",
-    "workload_preset",
 ]
 
 NO_LIMIT = 2**62
@@ -174,11 +172,6 @@ class MeanLengths:
     output_tokens: float
     context_tokens: float  # KV length behind an output token, averaged over output tokens
 
-    @property
-    def prefill_decode_ratio(self) -> float:
-        """Input tokens for each output token."""
-        return self.input_tokens / self.output_tokens
-
 
 def mean_lengths(
     workload: Workload, facts: Facts, trace: TraceTable | None = None
@@ -211,22 +204,3 @@ def length_means(workload: Workload, facts: Facts, trace: TraceTable | None = No
     table_in, table_out = fitted_lengths(facts, workload.lengths)
     context = table_in.mean + table_out.mean_square / (2 * table_out.mean)
     return MeanLengths(table_in.mean, table_out.mean, context)
-
-
-PRESET_FIELDS = {  # fact of data/workloads/<name>.toml -> field of the workload section
-    "arrivals": "arrivals",
-    "rate": "rate_req_per_s",
-    "cv": "cv",
-    "prefix": "prefix",
-    "follow_up_probability": "follow_up_probability",
-    "turn_gap": "turn_gap_s",
-    "shared_fraction": "shared_fraction",
-    "prefix_groups": "prefix_groups",
-}
-
-
-def workload_preset(facts: Facts, name: str) -> dict[str, Any]:
-    """Fields of the workload section as fitted in data/workloads/<name>.toml, lengths included."""
-    group = facts.group(f"workloads.{name}")
-    fields = {field: group[fact].value for fact, field in PRESET_FIELDS.items() if fact in group}
-    return {"lengths": name, **fields}

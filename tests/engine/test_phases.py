@@ -95,7 +95,7 @@ def prefilled(world, instance):
         if s.data_parallel_attention:
             die_tokens, die_pairs = dies.max(axis=0)
         now += prefill_batch_s(
-            costs.prefill[instance], tokens, pairs, die_tokens, die_pairs, costs.prefill_hot_tokens,
+            costs.prefill[instance], tokens, die_tokens, die_pairs, costs.prefill_hot_tokens,
             costs.prefill_hot_factor[instance], np.zeros(len(PREFILL_OPERATORS)),
         )  # fmt: skip
         for i, take in batch.items():

@@ -81,7 +81,7 @@ def test_every_switch_moves_the_iteration_the_right_way(iteration, fields, slowe
 def test_demand_counts_every_token_and_weight(facts):
     s = Scenario()
     p = build_costs(s, facts, build_fabric(s.supernode, facts)).decode
-    one, two = (decode_flops(p, n, n * 4096.0, 320.0) for n in (1.0, 2.0))
+    one, two = (decode_flops(p, n, n * 4096.0) for n in (1.0, 2.0))
     assert two == pytest.approx(2 * one)
     weights = decode_hbm_bytes(p, 1.0, 0.0, 320.0)
     assert decode_hbm_bytes(p, 1.0, 4096.0, 320.0) - weights == 4096 * 1152 * 62
@@ -102,4 +102,4 @@ def test_flops_are_those_of_the_passes_that_are_timed(facts, drafts):
     pair = 128 * (2 * 512 + 64)
     wanted = (1 + drafts) * position + drafted * module + drafts * head
     wanted += 4096 * pair * (61 * (1 + drafts) + drafted)
-    assert decode_flops(p, 1.0, 4096.0, 320.0) == pytest.approx(2 * wanted, rel=1e-12)
+    assert decode_flops(p, 1.0, 4096.0) == pytest.approx(2 * wanted, rel=1e-12)

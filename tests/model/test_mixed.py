@@ -47,5 +47,5 @@ def test_a_chunk_computes_as_many_flops_as_in_prefill_but_for_the_module(facts, 
     s = with_overrides(Scenario(), {"deployment.mode": "prefill_only",
                                     "deployment.decode.mtp_draft_tokens": 0})  # fmt: skip
     p = build_costs(s, facts, build_fabric(s.supernode, facts)).prefill
-    alone = mixed_flops(vector, 0.0, 0.0, 320.0, 1_000.0, 5e5)
+    alone = mixed_flops(vector, 0.0, 0.0, 1_000.0, 5e5)
     assert alone == pytest.approx(prefill_flops(p, 1_000.0, 5e5), rel=1e-12)

@@ -118,7 +118,7 @@ def test_the_hottest_die_is_waited_for_in_experts_and_exchange_not_in_attention(
         ops = operator_sink(PREFILL_OPERATORS)
         hot = np.array([1.0]), np.array([factor])
         pairs = tokens * 2_048
-        time = prefill_batch_s(costs.prefill, tokens, pairs, tokens / 32, pairs / 32, *hot, ops)
+        time = prefill_batch_s(costs.prefill, tokens, tokens / 32, pairs / 32, *hot, ops)
         return time, dict(zip(PREFILL_OPERATORS, ops.tolist(), strict=True))
 
     (even, one), (uneven, other) = batch(1.0), batch(1.3)

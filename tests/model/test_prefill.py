@@ -19,9 +19,7 @@ def batch(facts):
         p = build_costs(s, facts, build_fabric(s.supernode, facts)).prefill
         pairs = tokens * (length + 1) / 2
         ops = operator_sink(PREFILL_OPERATORS)
-        took = call(
-            p, tokens, pairs, most * tokens / DIES, most * pairs / DIES, ONE, np.array([hot]), ops
-        )
+        took = call(p, tokens, most * tokens / DIES, most * pairs / DIES, ONE, np.array([hot]), ops)
         assert ops.sum() == pytest.approx(took, rel=1e-12)
         return took
 
@@ -90,16 +88,16 @@ def test_a_batch_never_moves_more_than_hbm_can_in_its_time(ask, attention, token
                 deployment__optimisations__flash_comm=True).costs  # fmt: skip
     one, pairs = np.ones(1), 100.0 * tokens
     took = prefill_batch_s(
-        costs.prefill, tokens, pairs, tokens / 32, pairs / 32, one, one,
+        costs.prefill, tokens, tokens / 32, pairs / 32, one, one,
         operator_sink(PREFILL_OPERATORS),
     )  # fmt: skip
-    assert prefill_hbm_bytes(costs.prefill, tokens, pairs) < took * 32 * 1.6e12
+    assert prefill_hbm_bytes(costs.prefill, tokens) < took * 32 * 1.6e12
 
 
 def test_weights_of_a_batch_are_what_its_dies_hold_when_all_experts_are_asked_for(ask):
     costs = ask(deployment__mode="prefill_only", deployment__prefill__npus_per_instance=16).costs
     p, kept = costs.prefill, costs.prefill_role.memory.weights
     outside = 4 * 129_280 * 7_168 + 2 * 7_168 * 7_168  # embedding and heads, the module's own
-    read = prefill_hbm_bytes(p, 1e6, 0.0) - 1e6 * p[q.F_TOKEN_BYTES]
+    read = prefill_hbm_bytes(p, 1e6) - 1e6 * p[q.F_TOKEN_BYTES]
     gates = 2 * 7_168 * 256 * 3  # counted in dense layers too, which have none
     assert read / 32 == pytest.approx(kept - outside + gates, rel=1e-9)

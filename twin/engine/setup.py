@@ -256,7 +256,7 @@ def closed_loop_count(setup: Setup, facts: Facts) -> int:
     fastest_s = s.workload.think_s + s.front_end.service_ms * 1e-3
     if s.deployment.mode == "prefill_only":
         took_s = prefill_batch_s(
-            setup.costs.prefill, mean_input, mean_input**2 / 2, mean_input, mean_input**2 / 2,
+            setup.costs.prefill, mean_input, mean_input, mean_input**2 / 2,
             setup.prefill_imbalance.tokens, np.ones(setup.prefill_imbalance.tokens.size),
             np.zeros(len(PREFILL_OPERATORS)),
         )  # fmt: skip

@@ -334,7 +334,7 @@ def decode_hbm_bytes(p: np.ndarray, requests: float, context: float, dies: float
 
 
 @njit(cache=True)
-def decode_flops(p: np.ndarray, requests: float, context: float, dies: float) -> float:
+def decode_flops(p: np.ndarray, requests: float, context: float) -> float:
     """FLOPs all dies of an instance compute in one iteration (sums over ranks, as above).
 
     Every layer and the head see all verified positions; the first pass of the MTP module sees

@@ -81,7 +81,7 @@ def mixed_hits_s(p: np.ndarray, hit_tokens: float, ops: np.ndarray) -> float:
 
 @njit(cache=True)
 def mixed_flops(
-    p: np.ndarray, requests: float, context: float, dies: float, chunk: float, pairs: float
+    p: np.ndarray, requests: float, context: float, chunk: float, pairs: float
 ) -> float:
     """FLOPs of one colocated iteration on all dies; sums over ranks as in decode_flops.
 
@@ -90,5 +90,5 @@ def mixed_flops(
     layers = p[q.MOE_LAYERS] + p[q.DENSE_LAYERS]
     token = p[q.ATTENTION_FLOPS] * layers + p[q.DENSE_FLOPS] * p[q.DENSE_LAYERS]
     token += p[q.EXPERT_FLOPS] * (p[q.TOP_K] + p[q.SHARED_EXPERTS]) * p[q.MOE_LAYERS]
-    decoded = decode_flops(p, requests, context, dies)
+    decoded = decode_flops(p, requests, context)
     return decoded + chunk * token + pairs * p[q.CHUNK_PAIR_FLOPS]

@@ -224,7 +224,7 @@ def _decode_figures(
     operators = {n: float(v) for n, v in zip(DECODE_OPERATORS, ops, strict=True) if v > 0.0}
     binds = max(operators, key=lambda n: (operators[n], n))
     peak = costs.chip.peak(s.deployment.precision.weights) * role.dies
-    flops = decode_flops(role.vector, requests, context, float(role.dies))
+    flops = decode_flops(role.vector, requests, context)
     moved = decode_hbm_bytes(role.vector, requests, context, float(role.dies))
     residence = tpot * max(1.0, answer - 1.0)
     return DecodePrediction(
@@ -267,7 +267,7 @@ def _prefill(
         most = math.ceil(prompts / role.dies) / prompts
     ops = operator_sink(PREFILL_OPERATORS)
     cached = prompts * hits
-    took = prefill_batch_s(role.vector, tokens, pairs, tokens * most, pairs * most, *hot, ops)
+    took = prefill_batch_s(role.vector, tokens, tokens * most, pairs * most, *hot, ops)
     took += prefill_hits_s(role.vector, cached, ops)
     fetch = _fetch_s(s, costs, fabric, role, cached)
     operators = {n: float(v) for n, v in zip(PREFILL_OPERATORS, ops, strict=True) if v > 0.0}
@@ -334,9 +334,7 @@ def _colocated(
         float(requests.sum()), float(context.sum()), d.colocated.instances,
     )  # fmt: skip
     peak = costs.chip.peak(d.precision.weights) * role.dies
-    flops = mixed_flops(
-        role.vector, float(requests.sum()), float(context.sum()), float(role.dies), chunk, pairs
-    )
+    flops = mixed_flops(role.vector, float(requests.sum()), float(context.sum()), chunk, pairs)
     decode = replace(decode, cube_utilisation=flops / (took * peak))
     part = float(ops[DECODE_OPERATORS.index("prefill_chunk")])
     prefill = PrefillPrediction(

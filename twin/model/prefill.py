@@ -94,7 +94,6 @@ def _attention(
 def prefill_batch_s(
     p: np.ndarray,
     new_tokens: float,
-    pairs: float,
     die_tokens: float,
     die_pairs: float,
     hot_tokens: np.ndarray,
@@ -103,9 +102,9 @@ def prefill_batch_s(
 ) -> float:
     """Seconds to prefill one batch on one instance.
 
-    p f8[PREFILL_SIZE]; new_tokens computed in the whole batch; pairs: sum over requests of
-    new * (cached + (new + 1) / 2) query-key pairs; die_*: the same of the most loaded die (with
-    sequence-parallel attention total / dies); hot_tokens, hot_factor f8[G] as in decode; ops
+    p f8[PREFILL_SIZE]; new_tokens computed in the whole batch; die_tokens: those of the most
+    loaded die (with sequence-parallel attention total / dies); die_pairs: its query-key pairs, sum
+    over requests of new * (cached + (new + 1) / 2); hot_tokens, hot_factor f8[G] as in decode; ops
     f8[len(PREFILL_OPERATORS)] gets seconds per operator added, in all exactly the result.
     """
     if new_tokens <= 0.0:
@@ -173,7 +172,7 @@ def prefill_hits_s(p: np.ndarray, hit_tokens: float, ops: np.ndarray) -> float:
 
 
 @njit(cache=True)
-def prefill_hbm_bytes(p: np.ndarray, new_tokens: float, pairs: float) -> float:
+def prefill_hbm_bytes(p: np.ndarray, new_tokens: float) -> float:
     """HBM bytes all dies of an instance move for one batch (weights once, activations).
 
     Experts that no token asks for stay unread.

@@ -135,7 +135,7 @@ def launch_mixed(world: World, c: int, read_s: float) -> None:
         book_pieces(world, c, now_s, now_s + took_s, taken)
     tokens, context = sit_through(world, c, now_s, now_s + took_s)
     total, dies = float(state.in_batch[c]), float(settings.decode_ranks)
-    flops = mixed_flops(vector, total, context, dies, taken, pairs)
+    flops = mixed_flops(vector, total, context, taken, pairs)
     hbm_bytes = decode_hbm_bytes(vector, total, context, dies)
     begin_iteration(world, c, now_s, took_s)
     book_iteration(world, c, now_s, now_s + took_s, tokens, context, hbm_bytes, flops)

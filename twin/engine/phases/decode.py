@@ -151,7 +151,7 @@ def launch(world: World, d: int, now_s: float) -> None:
     tokens, context = sit_through(world, d, now_s, now_s + took_s)
     total, dies = float(state.in_batch[d]), float(settings.decode_ranks)
     hbm_bytes = decode_hbm_bytes(vector, total, context, dies)
-    flops = decode_flops(vector, total, context, dies)
+    flops = decode_flops(vector, total, context)
     begin_iteration(world, d, now_s, took_s)
     book_iteration(world, d, now_s, now_s + took_s, tokens, context, hbm_bytes, flops)
 

@@ -209,7 +209,6 @@ def compute_batch(world: World, p: int, now_s: float) -> None:
     compute_s = prefill_batch_s(
         vector,
         state.batch_tokens[p],
-        state.batch_pairs[p],
         state.most_tokens[p],
         state.most_pairs[p],
         costs.prefill_hot_tokens,
@@ -237,7 +236,7 @@ def book_batch(world: World, p: int, begin_s: float, end_s: float, fetch_s: floa
     record.fields[0], record.amounts[0] = PREFILL_BATCHES, 1.0
     record.fields[1], record.amounts[1] = PREFILL_BUSY_S, end_s - begin_s
     record.fields[2], record.amounts[2] = PREFILL_TOKENS, taken
-    record.fields[3], record.amounts[3] = HBM_BYTES, prefill_hbm_bytes(p_vector, taken, pairs)
+    record.fields[3], record.amounts[3] = HBM_BYTES, prefill_hbm_bytes(p_vector, taken)
     record.fields[4], record.amounts[4] = FLOPS, prefill_flops(p_vector, taken, pairs)
     first = FIRST_OPERATOR + world.costs.decode_operators.size
     for k in range(operators.size):

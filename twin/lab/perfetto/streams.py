@@ -177,7 +177,7 @@ def _prefill_plan(p: np.ndarray, dies: int, tables: Tables, warmup_s: float) -> 
     half, hot = 0.5 * tokens, _mean_hot(tables, "prefill")
     pairs = half * 0.5 * min(length, tokens)
     curve = np.array([1.0, 2.0]), np.array([hot, hot])
-    prefill_batch_s(alone, half, pairs, half / dies, pairs / dies, *curve, operators)
+    prefill_batch_s(alone, half, half / dies, pairs / dies, *curve, operators)
     each = dict(zip(q.PREFILL_OPERATORS, operators / p[q.F_MOE_LAYERS], strict=True))
     for name in (*ATTENTION, "experts"):
         each[name] /= p[q.F_COMPUTE_SHARE]

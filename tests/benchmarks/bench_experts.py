@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from tests.serving.routing import best_peak, simulated
+from tests.serving.routing import best_peak, popularity, simulated
 from twin.lab.library import load_facts
 from twin.model.roofline import interpolate
 from twin.serving import experts as x
@@ -20,6 +20,11 @@ SIZES = (
     (8, 36, 32), (16, 18, 32), (32, 9, 32), (64, 5, 64),
     (128, 2, 0), (256, 1, 0), (288, 1, 32), (320, 1, 64),
 )  # dies, slots, redundant  # fmt: skip
+
+
+def batch_grid(points):
+    """Batch sizes of a table, f8[points]: from 1 to 2**20 tokens, evenly spaced in logarithm."""
+    return 2.0 ** np.linspace(0.0, 20.0, points)
 
 
 @pytest.fixture(scope="module")
@@ -48,13 +53,13 @@ def bench_place_on_320_dies(benchmark, process, placement):
 def bench_hot_factors_of_320_dies(benchmark, process, points):
     chances = x.now(process, 1000.0)
     slots = x.place(Experts(redundant=64), x.long_run(process), 320, 1)
-    benchmark(x.hot_factors, chances, slots, x.batch_grid(points), 2.0, process.correlation)
+    benchmark(x.hot_factors, chances, slots, batch_grid(points), 2.0, process.correlation)
 
 
 def bench_factor_of_an_iteration(benchmark):
     """What an iteration asks of the table, as it asks it, for batches in no order."""
     table = np.linspace(3.0, 1.0, 41)
-    grid = x.batch_grid(41)
+    grid = batch_grid(41)
     tokens = np.random.default_rng(1).uniform(1.0, 40_960.0, 4096)
 
     @njit
@@ -70,18 +75,18 @@ def bench_factor_of_an_iteration(benchmark):
     benchmark.extra_info["us per iteration"] = benchmark.stats["median"] / 10_000 * 1e6
 
 
-@pytest.mark.parametrize("popularity", ["skewed", "power_law", "uniform"])
+@pytest.mark.parametrize("shape", ["skewed", "power_law", "uniform"])
 @pytest.mark.parametrize("batch", [1, 2, 4, 8, 16, 32, 64, 128])
 @pytest.mark.parametrize(("dies", "room", "redundant"), SIZES)
-def bench_finite_batches(benchmark, popularity, batch, dies, room, redundant):
+def bench_finite_batches(benchmark, shape, batch, dies, room, redundant):
     """Said over simulated, less 1: mean and p99 of the hottest die, layer 20 of 40.
 
     The simulated p99 is sure to half a percent.
     """
     tokens = dies * batch
     rounds = 12_000 if batch < 8 else 3000 if batch < 64 else 1000
-    law = x.layer_popularity(Experts(popularity=popularity), 256, 40, 8, load_facts(), 1)
-    now, load = law.now[20:21], law.measured[20:21]
+    law = popularity(Experts(popularity=shape), 256, 40, load_facts(), 1)
+    load, now = (part[20:21] for part in law)
     slots = x.place(Experts(redundant=redundant), load, dies, room)
     grid = np.array([float(tokens)])
     benchmark(x.hot_quantiles, now, slots, grid)

@@ -5,6 +5,30 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from twin.serving.experts import long_run, now, start
+
+
+def popularity(experts, routed_experts, layers, facts, seed, top_k=8):
+    """(measured, now): what a placement is computed from and what tokens follow, at 0 s."""
+    process = start(experts, routed_experts, layers, top_k, facts, seed)
+    return long_run(process), now(process, 0.0)
+
+
+def node_traffic(now, slots, nodes, nearest=1):
+    """Share of all picks from tokens on one node to experts on another, f8[nodes, nodes]."""
+    node = np.broadcast_to(np.arange(slots.shape[1])[:, None] * nodes // slots.shape[1],
+                           slots.shape[1:])  # fmt: skip
+    out = np.zeros((nodes, nodes))
+    for chances, layer in zip(now, slots, strict=True):
+        held = np.zeros((chances.size, nodes))
+        np.add.at(held, (layer[layer >= 0], node[layer >= 0]), 1.0)
+        for n in range(nodes):
+            to = held / held.sum(axis=1, keepdims=True)
+            if nearest > 1:
+                to[held[:, n] > 0] = np.eye(nodes)[n]
+            out[n] += chances / chances.sum() @ to
+    return out / (nodes * len(now))
+
 
 def tables(slots, experts):
     """(expert of copy sorted, die of copy, first copy of expert) of one layer's slots [d, r]."""

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.serving.routing import popularity
 from twin.facts import facts_from_tables
 from twin.lab.library import DATA, ROOT
 from twin.serving.eplb import replicate
@@ -21,7 +22,6 @@ from twin.serving.experts import (
     ExpertsError,
     die_load,
     imbalance,
-    layer_popularity,
     now,
     place,
     start,
@@ -82,14 +82,14 @@ def test_perfect_placement_is_exactly_even():
 def test_every_expert_lives_and_no_pick_is_lost(placement, dies, redundant, skew, seed):
     slots = -(-(64 + redundant) // dies)
     experts = Experts(placement=placement, redundant=redundant, skew=skew)
-    popularity = layer_popularity(experts, 64, 4, 6, FACTS, seed)
-    held = place(experts, popularity.measured, dies, slots)
+    measured, chances = popularity(experts, 64, 4, FACTS, seed, 6)
+    held = place(experts, measured, dies, slots)
     for layer in held:
         count = np.bincount(layer[layer != EMPTY], minlength=64)
         assert count.min() >= 1 and count.sum() == 64 + redundant
-    assert popularity.now.max() <= 1.0
-    assert np.allclose(die_load(popularity.now, held).mean(axis=1), 1.0)
-    assert np.allclose(popularity.now.sum(axis=1), 6.0)
+    assert chances.max() <= 1.0
+    assert np.allclose(die_load(chances, held).mean(axis=1), 1.0)
+    assert np.allclose(chances.sum(axis=1), 6.0)
     got = imbalance(experts, 64, 4, 6, dies, slots, FACTS, seed)
     assert np.allclose(got.die_load.mean(axis=1), 1.0)
     assert (got.factor >= got.die_load.max(axis=1).mean() * 0.999).all()
@@ -155,8 +155,8 @@ def test_stored_scales_are_the_best_fit_to_the_placement_patterns():
 
 def test_hottest_expert_respects_the_lower_bounds_of_the_patterns():
     # load / mean >= (copies - 1) * 256 / 272, since greedy copied it that often
-    popularity = layer_popularity(Experts(), *R1, FACTS, 1).measured
-    hottest = popularity.max(axis=1) / popularity.mean(axis=1)
+    measured, _ = popularity(Experts(), *R1[:2], FACTS, 1)
+    hottest = measured.max(axis=1) / measured.mean(axis=1)
     bound = np.array([(c[0] - 1) * 256 / 272 for c in PATTERNS["july_16_slots"]])
     assert (hottest >= bound).all() and np.median(bound) > 1.8 and bound.max() > 6.5
 
@@ -181,8 +181,8 @@ def test_fitted_shape_respects_the_real_pattern_in_every_layer():
 
 def test_heaviest_layer_looks_like_the_one_published():
     # arXiv 2508.02520 Fig 11: 20 % of experts above the mean, the hottest 30 x; not fitted
-    popularity = layer_popularity(Experts(), *R1, FACTS, 1).measured
-    worst = popularity[int(popularity.max(axis=1).argmax())]
+    measured, _ = popularity(Experts(), *R1[:2], FACTS, 1)
+    worst = measured[int(measured.max(axis=1).argmax())]
     assert 0.15 < (worst > worst.mean()).mean() < 0.25
     assert 25 < worst.max() / worst.mean() <= 32  # 32: every token picks it
 
@@ -241,21 +241,21 @@ def test_hottest_die_equals_multinomial_within_2_percent(dies, slots, batch):
     tokens = batch * dies
     expected = [0.0, 0.0]
     for seed in (1, 2):
-        popularity = layer_popularity(experts, 256, 1, 8, FACTS, seed)
-        held = place(experts, popularity.measured, dies, slots)
+        measured, chances = popularity(experts, 256, 1, FACTS, seed)
+        held = place(experts, measured, dies, slots)
         got = imbalance(experts, 256, 1, 8, dies, slots, FACTS, seed)
         expected[0] += math.exp(np.interp(math.log(tokens), np.log(got.tokens), np.log(got.factor)))
-        expected[1] += simulate(popularity.now[0], held[0], tokens, 1, 400, seed)
+        expected[1] += simulate(chances[0], held[0], tokens, 1, 400, seed)
     assert expected[0] == pytest.approx(expected[1], rel=0.02)
 
 
 @pytest.mark.parametrize("requests", [8, 32])
 def test_topics_equal_a_dirichlet_simulation_within_4_percent(requests):
     experts = Experts()
-    popularity = layer_popularity(experts, 256, 1, 8, FACTS, 3)
-    held = place(experts, popularity.measured, 32, 9)
+    measured, chances = popularity(experts, 256, 1, FACTS, 3)
+    held = place(experts, measured, 32, 9)
     got = imbalance(experts, 256, 1, 8, 32, 9, FACTS, 3, 4096.0)
-    simulated = simulate(popularity.now[0], held[0], requests * 4096, requests, 300, 5, RHO)
+    simulated = simulate(chances[0], held[0], requests * 4096, requests, 300, 5, RHO)
     assert np.interp(requests * 4096, got.tokens, got.factor) == pytest.approx(simulated, rel=0.04)
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.serving.routing import node_traffic, popularity
 from twin.facts import facts_from_tables
 from twin.lab.library import DATA
 from twin.serving.eplb import rebalance
@@ -17,9 +18,7 @@ from twin.serving.experts import (
     copies,
     die_load,
     hottest_by_layer,
-    layer_popularity,
     moves,
-    node_traffic,
     place,
     replicas,
 )
@@ -30,7 +29,7 @@ PLACEMENTS = ("round_robin", "eplb", "eplb_groups", "greedy", "topology", "perfe
 
 
 def loads(experts=256, layers=6, seed=1):
-    return layer_popularity(Experts(), experts, layers, 8, FACTS, seed).measured
+    return popularity(Experts(), experts, layers, FACTS, seed)[0]
 
 
 def doubled(slots):

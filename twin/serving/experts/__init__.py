@@ -11,18 +11,16 @@ Mechanisms, each computed, none a fitted factor on time:
 never in seconds, and not when a rebalance happens.
 """
 
-from twin.serving.experts.groups import nodes_reached
-from twin.serving.experts.imbalance import Imbalance, batch_grid, imbalance
+from twin.serving.experts.imbalance import Imbalance, imbalance
 from twin.serving.experts.load import (
     EMPTY,
     die_load,
     hot_factors,
     hot_quantiles,
     hottest_by_layer,
-    node_traffic,
 )
 from twin.serving.experts.placement import choose_layers, copies, moves, place, replicas
-from twin.serving.experts.popularity import ExpertsError, layer_popularity, topic_correlation
+from twin.serving.experts.popularity import ExpertsError, topic_correlation
 from twin.serving.experts.process import (
     Process,
     long_run,
@@ -38,7 +36,6 @@ __all__ = [
     "ExpertsError",
     "Imbalance",
     "Process",
-    "batch_grid",
     "choose_layers",
     "copies",
     "die_load",
@@ -46,13 +43,10 @@ __all__ = [
     "hot_quantiles",
     "hottest_by_layer",
     "imbalance",
-    "layer_popularity",
     "long_run",
     "measured",
     "mix_at",
     "moves",
-    "nodes_reached",
-    "node_traffic",
     "now",
     "place",
     "replicas",

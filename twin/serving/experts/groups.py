@@ -8,13 +8,11 @@ what changes is which experts are picked *together*. The approximation:
 - of a reached group an expert is picked with the chance that keeps its own; the number of picks in
   it varies EVEN times as much as independent picks would, because a group is reached for its two
   best experts, so that it rarely has fewer, and the other picks are fixed in number.
-So dies that hold much of one group are less even, dies that mix groups hardly change, and a token
-reaches fewer nodes when groups are kept on nodes. Knows nothing about time.
+So dies that hold much of one group are less even, and dies that mix groups hardly change. Knows
+nothing about time.
 """
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 from numba import njit
@@ -139,95 +137,3 @@ def limited_own(now: Floats, slots: Ints, part: Floats, groups: int, top_groups:
             rest = max(whole - variance[d], 0.1 * whole)
             own[layer, d] = picks - (variance[d] * whole / rest if rest > 0.0 else 0.0)
     return own
-
-
-def nodes_reached(
-    now: Floats, slots: Ints, nodes: int, groups: int = 1, top_groups: int = 1
-) -> Floats:
-    """Mean number of nodes that a token's experts are on, f8[layers].
-
-    now f8[layers, experts], slots i8[layers, dies, slots]; die d is on node d * nodes // dies and
-    copies are chosen at random. groups > 1: routing limited to `top_groups` of them.
-    """
-    return _nodes_reached(now, slots, nodes, groups, top_groups)
-
-
-@njit(cache=True)
-def _nodes_reached(now: Floats, slots: Ints, nodes: int, groups: int, top_groups: int) -> Floats:
-    layers, dies, room = slots.shape
-    experts = now.shape[1]
-    size = experts // groups
-    out = np.zeros(layers)
-    held = np.zeros((experts, nodes))
-    reached = np.ones(groups)
-    none = np.empty(groups)
-    for layer in range(layers):
-        held[:] = 0.0
-        for d in range(dies):
-            for i in range(room):
-                if slots[layer, d, i] >= 0:
-                    held[slots[layer, d, i], d * nodes // dies] += 1.0
-        if groups > 1:
-            group_chances(now[layer], groups, top_groups, reached)
-        picks = 0.0
-        for e in range(experts):
-            picks += now[layer, e]
-            copies = 0.0
-            for n in range(nodes):
-                copies += held[e, n]
-            for n in range(nodes):
-                held[e, n] /= copies
-        for n in range(nodes):
-            if groups == 1:
-                out[layer] += 1.0 - _missed(now[layer], held[:, n], picks)
-                continue
-            for g in range(groups):
-                mean = 0.0
-                here = 0.0
-                for e in range(g * size, (g + 1) * size):
-                    mean += now[layer, e]
-                    here += now[layer, e] * held[e, n]
-                few = mean / max(reached[g], 1e-12) / (1.0 - EVEN)
-                none[g] = math.pow(max(0.0, 1.0 - (1.0 - EVEN) * here / mean), few)
-            out[layer] += 1.0 - _all_missed(none, reached, top_groups)
-    return out
-
-
-@njit(cache=True)
-def _missed(chance: Floats, share: Floats, picks: float) -> float:
-    """P(a token has no expert on a node) of chance f8[experts], its share f8[experts] of each.
-
-    The product over experts, corrected for the fixed number of picks: independent picks of mean k
-    fall outside a node of mean x all k together with (1 - x / k)**k e**x times their chance to
-    fall outside at all (the ratio of two Poisson counts at k).
-    """
-    missed = 1.0
-    mean = 0.0
-    for e in range(chance.size):
-        x = chance[e] * share[e]
-        mean += x
-        missed *= max(0.0, 1.0 - x)
-    if mean >= picks:
-        return 0.0
-    return missed * math.pow(1.0 - mean / picks, picks) * math.exp(mean)
-
-
-@njit(cache=True)
-def _all_missed(none: Floats, reached: Floats, top_groups: int) -> float:
-    """P(no group puts a pick on a node), exactly `top_groups` of them being reached.
-
-    none f8[groups]: P(no pick there) of a reached group; reached f8[groups]: its chance.
-    """
-    with_none = np.zeros(top_groups + 1)
-    all_ways = np.zeros(top_groups + 1)
-    with_none[0] = 1.0
-    all_ways[0] = 1.0
-    for g in range(none.size):
-        p = min(1.0, reached[g])
-        for m in range(top_groups, -1, -1):
-            with_none[m] *= 1.0 - p
-            all_ways[m] *= 1.0 - p
-            if m > 0:
-                with_none[m] += with_none[m - 1] * p * none[g]
-                all_ways[m] += all_ways[m - 1] * p
-    return with_none[top_groups] / max(all_ways[top_groups], 1e-300)

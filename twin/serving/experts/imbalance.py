@@ -34,11 +34,6 @@ class Imbalance:
     die_load: Floats
 
 
-def batch_grid(points: int = GRID) -> Floats:
-    """Batch sizes of a table, f8[points]: from 1 to 2**20 tokens, evenly spaced in logarithm."""
-    return np.array([2.0 ** (20.0 * i / (points - 1)) for i in range(points)])
-
-
 def imbalance(
     experts: Experts,
     routed_experts: int,

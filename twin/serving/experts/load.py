@@ -129,15 +129,6 @@ def hottest_by_layer(now: Floats, slots: Ints, nearest: int = 1) -> Floats:
     return np.asarray(die_load(now, slots, nearest).max(axis=1))
 
 
-def node_traffic(now: Floats, slots: Ints, nodes: int, nearest: int = 1) -> Floats:
-    """Share of all picks that go from tokens on one node to experts on another, f8[nodes, nodes].
-
-    Averaged over layers, tokens spread evenly over the nodes; sums to 1. Die d is on node
-    d * nodes // dies. nearest as in `hot_factors`: 1 or `nodes`.
-    """
-    return _node_traffic(now, slots, nodes, nearest > 1)
-
-
 def refuse_groups(experts: int, groups: int, top_groups: int) -> None:
     """Raise ExpertsError for expert groups that a router cannot have."""
     if groups < 1 or experts % groups or not 1 <= top_groups <= groups:
@@ -265,32 +256,3 @@ def _mean_peak(
             peak = peak_of_amounts(mean[:busy], spread[:busy], quantile)
         total += min(peak, ceiling * tokens) / expected
     return total / layers
-
-
-@njit(cache=True)
-def _node_traffic(now: Floats, slots: Ints, nodes: int, prefer: bool) -> Floats:
-    layers, dies, room = slots.shape
-    experts = now.shape[1]
-    out = np.zeros((nodes, nodes))
-    held = np.zeros((experts, nodes))
-    for layer in range(layers):
-        held[:] = 0.0
-        for d in range(dies):
-            for i in range(room):
-                if slots[layer, d, i] >= 0:
-                    held[slots[layer, d, i], d * nodes // dies] += 1.0
-        picks = 0.0
-        for e in range(experts):
-            picks += now[layer, e]
-        for e in range(experts):
-            copies = 0.0
-            for n in range(nodes):
-                copies += held[e, n]
-            for n in range(nodes):
-                sent = now[layer, e] / picks / nodes / layers
-                if prefer and held[e, n] > 0.0:
-                    out[n, n] += sent
-                    continue
-                for to in range(nodes):
-                    out[n, to] += sent * held[e, to] / copies
-    return out

@@ -8,14 +8,13 @@ the uniform one. Knows nothing about time.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from twin.facts import Facts
-from twin.serving.rng import normal, stream_key, uniform
+from twin.serving.rng import stream_key, uniform
 from twin.spec import Experts
 
 Floats = NDArray[np.float64]
@@ -26,17 +25,6 @@ SKEWED, POWER_LAW = 0, 1  # shapes of `rank_loads`
 
 class ExpertsError(ValueError):
     """Experts that cannot be placed or counted: one sentence naming what is missing."""
-
-
-@dataclass(frozen=True)
-class Popularity:
-    """Chance that a token picks each expert, [layers, experts]; each row sums to top_k.
-
-    `measured` is what a placement was computed from, `now` what tokens follow.
-    """
-
-    measured: Floats
-    now: Floats
 
 
 def topic_correlation(experts: Experts, facts: Facts) -> float:
@@ -82,31 +70,6 @@ def log_loads(
             scale = skew * scales[layer * len(scales) // layers]
             rank_loads(SKEWED, scale, 0.0, 0.0, key, out[layer])
     return out
-
-
-def layer_popularity(
-    experts: Experts,
-    routed_experts: int,
-    layers: int,
-    top_k: int,
-    facts: Facts,
-    seed: int,
-    counts: Floats | None = None,
-) -> Popularity:
-    """Popularity when measured (the long run) and now, one draw of drift off it.
-
-    Raises ExpertsError when there are fewer experts than a token picks, or counts that do not fit.
-    """
-    refuse_picks(top_k, routed_experts)
-    base = log_loads(experts, routed_experts, layers, facts, seed, counts)
-    drift = strength(experts) * facts.si("experts.drift.log_sd")
-    measured = np.empty((layers, routed_experts))
-    now = np.empty((layers, routed_experts))
-    for layer in range(layers):
-        key = stream_key(seed, f"experts/drift/{layer}")
-        chances(base[layer], 0.0, float(top_k), key, measured[layer])
-        chances(base[layer], drift, float(top_k), key, now[layer])
-    return Popularity(measured, now)
 
 
 def refuse_picks(top_k: int, routed_experts: int) -> None:
@@ -171,17 +134,6 @@ def rank_loads(
             power = 1.0 - alpha
             low = 1.0 + u * (math.pow(span, power) - 1.0)
             out[order[rank]] = scale * math.log(low) / power
-
-
-@njit(cache=True)
-def chances(base: Floats, drift: float, top_k: float, drift_key: np.uint64, out: Floats) -> None:
-    """Fills out f8[experts] with chances from log loads, each off by a normal number x `drift`."""
-    for e in range(base.size):
-        if drift == 0.0:
-            out[e] = math.exp(base[e])
-        else:
-            out[e] = math.exp(base[e] + drift * normal(drift_key, e))
-    to_chances(out, top_k)
 
 
 @njit(cache=True)

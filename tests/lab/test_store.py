@@ -348,7 +348,7 @@ def test_a_trace_in_use_stays(store):
     digest = store.traces.save(trace())
     workload = {"arrivals": "trace", "trace": {"digest": digest}}
     user = store.scenarios.save(Scenario.model_validate({"workload": workload}))
-    with pytest.raises(StoreError, match="a scenario uses this trace"):
+    with pytest.raises(StoreError, match="this trace is used by 1 scenario: delete"):
         store.traces.delete(digest)
     store.scenarios.delete(user)
     store.traces.delete(digest)
@@ -360,7 +360,7 @@ def test_expert_counts_are_deleted_unless_a_scenario_uses_them(store):
     used, idle = (store.counts.save(c * 64, "mine", np.ones((2, 3))) for c in "ab")
     experts = {"popularity": "imported", "counts": {"name": "mine", "digest": used}}
     kept = store.scenarios.save(Scenario.model_validate({"experts": experts}))
-    with pytest.raises(StoreError, match="a scenario uses these counts"):
+    with pytest.raises(StoreError, match="these counts are used by 1 scenario: delete"):
         store.counts.delete(used)
     store.counts.delete(idle)
     assert [row.digest for row in store.counts.rows()] == [used]

@@ -342,3 +342,22 @@ def test_counts_of_ones_own_reach_the_draft_and_a_broken_file_is_one_sentence(st
     assert draft.experts.popularity == "imported"
     assert draft.experts.counts.name == "mine.csv"
     assert store is None or draft.experts.counts.digest
+
+
+def test_idle_counts_are_deleted_and_the_drafts_own_stay(store):
+    own, idle = (store.counts.save(c * 64, f"{c}.csv", np.ones((58, 256))) for c in "ab")
+    at = patient(upload_form).run()
+    at.selectbox(key="kept-counts:").set_value(own).run()
+    assert at.session_state["history"][-1].experts.counts.digest == own
+    at.selectbox(key="forget-counts").set_value(own).run()
+    assert at.button(key="forget-counts-yes").disabled
+    at.selectbox(key="forget-counts").set_value(idle).run()
+    assert "b.csv (58 × 256)** will be gone for good" in at.markdown[-1].value
+    at.button(key="forget-counts-yes").click().run()
+    assert not at.exception
+    assert at.toast[0].value == "Counts deleted."
+    assert [row.digest for row in store.counts.rows()] == [own]
+    store.counts.delete(own)  # by another visitor
+    at.run()
+    assert not at.exception
+    assert "The expert counts a.csv are not stored here" in at.error[0].value

@@ -4,6 +4,12 @@ import json
 
 import pytest
 
+from tests.ui.conftest import patient
+from tests.ui.stored_runs import queued
+from twin.lab import ask
+from twin.lab.library import presets
+from twin.lab.traces import read_trace
+
 MOONCAKE = "\n".join(
     json.dumps(
         {"timestamp": 500 * i, "input_length": 1024, "output_length": 64, "hash_ids": [0, i + 1]}
@@ -74,6 +80,138 @@ def test_a_trace_is_previewed_then_replayed(page):
     assert draft.workload.arrivals == "trace"
     assert draft.workload.trace.name == "mooncake.jsonl"
     assert draft.horizon_s == pytest.approx(20, rel=0.1)
+    assert tiles(page)["Prompt : answer tokens"] == "16 : 1"
+
+
+# Deleting traces.
+
+
+def upload_form() -> None:
+    """The script under test: the choice of a trace alone."""
+    from twin.ui import upload
+
+    upload.trace_upload()
+
+
+def recorded(name="a.jsonl", requests=40):
+    return read_trace(b"\n".join(MOONCAKE.splitlines()[:requests]), name)
+
+
+def replaying(table):
+    return ask.replayed(presets()[0].scenario, table)
+
+
+def form_of(draft):
+    """The choice of a trace for a visitor with this draft."""
+    at = patient(upload_form)
+    state = {"history": [draft], "position": 0, "preset": draft}
+    state |= {"generation": 0, "pending": {}, "refusal": "", "addresses": [], "link_problem": ""}
+    for key, value in state.items():
+        at.session_state[key] = value
+    return at.run()
+
+
+def choose_to_delete(at, digest):
+    at.selectbox(key="forget-traces").set_value(digest).run()
+    assert not at.exception
+    return at.button(key="forget-traces-yes")
+
+
+def test_an_idle_trace_is_deleted_after_a_look_and_a_confirmation(store):
+    kept, idle = recorded(), recorded("b.jsonl", 20)
+    for table in (kept, idle):
+        store.traces.save(table)
+    at = form_of(replaying(kept))
+    assert at.button(key="forget-traces-yes").disabled
+    confirm = choose_to_delete(at, idle.digest)
+    assert "b.jsonl (20 requests, " in at.markdown[-1].value
+    assert "kB)** will be gone for good" in at.markdown[-1].value
+    assert store.traces.get(idle.digest)
+    confirm.click().run()
+    assert not at.exception
+    assert at.toast[0].value == "Trace deleted."
+    assert [row.digest for row in store.traces.search().rows] == [kept.digest]
+    assert at.selectbox(key="forget-traces").value is None
+    assert at.session_state["history"][-1].workload.trace.digest == kept.digest
+
+
+def test_a_trace_in_use_and_the_drafts_own_say_so_and_stay(store):
+    own, used = recorded(), recorded("b.jsonl", 20)
+    for table in (own, used):
+        store.traces.save(table)
+    queued(store, replaying(used))
+    at = form_of(replaying(own))
+    assert choose_to_delete(at, used.digest).disabled
+    said = at.markdown[-1].value
+    assert said.endswith("This trace is used by 1 scenario with 1 run: delete those first.")
+    assert choose_to_delete(at, own.digest).disabled
+    assert at.markdown[-1].value.endswith("What the draft uses stays: choose another first.")
+    assert store.traces.search().total == 2
+
+
+def test_what_others_do_between_look_and_confirmation_is_one_sentence(store):
+    own, used, gone = recorded(), recorded("b.jsonl", 20), recorded("c.jsonl", 10)
+    for table in (own, used, gone):
+        store.traces.save(table)
+    at = form_of(replaying(own))
+    confirm = choose_to_delete(at, gone.digest)
+    store.traces.delete(gone.digest)
+    confirm.click().run()
+    assert not at.exception
+    assert at.toast[0].value == "Trace already deleted."
+    confirm = choose_to_delete(at, used.digest)
+    store.scenarios.save(replaying(used))
+    confirm.click().run()
+    assert not at.exception
+    assert "used by 1 scenario: delete those first" in at.toast[0].value
+    assert store.traces.search().total == 2
+
+
+def test_a_chosen_trace_that_is_gone_a_moment_later_is_one_sentence(store, monkeypatch):
+    table = recorded()
+    store.traces.save(table)
+    at = form_of(presets()[0].scenario)
+    monkeypatch.setattr(store.traces, "load", _vanishing(store.traces.load, store.traces.delete))
+    at.selectbox(key="kept-trace:").set_value(table.digest).run()
+    assert not at.exception
+    assert "No trace here has the id" in at.error[0].value
+    assert len(at.session_state["history"]) == 1
+
+
+def _vanishing(load, delete):
+    def loaded(digest):
+        delete(digest)
+        return load(digest)
+
+    return loaded
+
+
+def test_two_traces_of_one_name_and_size_are_told_apart(store):
+    one = recorded()
+    lines = MOONCAKE.replace(b'"output_length": 64', b'"output_length": 65')
+    two = read_trace(lines, "a.jsonl")
+    for table in (one, two):
+        store.traces.save(table)
+    at = form_of(presets()[0].scenario)
+    choose_to_delete(at, one.digest).click().run()
+    assert [row.digest for row in store.traces.search().rows] == [two.digest]
+
+
+def test_undo_to_a_trace_that_is_gone_says_so_and_its_file_brings_it_back(page, store):
+    edit(page, "workload.arrivals", "trace")
+    page.file_uploader[0].upload("mooncake.jsonl", MOONCAKE).run()
+    page.button(key="use-trace").click().run()
+    page.button(key="undo").click().run()
+    store.traces.delete(page.session_state["history"][1].workload.trace.digest)
+    page.button(key="redo").click().run()
+    assert not page.exception
+    for shown in (page.error, page.caption):
+        assert any("The trace mooncake.jsonl is not stored here" in e.value for e in shown)
+    assert not tiles(page).keys() & {"Requests", "Reusable prompt tokens"}
+    page.file_uploader[0].upload("mooncake.jsonl", MOONCAKE).run()
+    page.button(key="use-trace").click().run()
+    assert not page.exception
+    assert not page.error
     assert tiles(page)["Prompt : answer tokens"] == "16 : 1"
 
 

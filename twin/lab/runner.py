@@ -71,14 +71,11 @@ def add_run(
     With `again` false an identical run that is queued, running or done is returned instead.
     """
     store.artefacts.require_space()
-    if uses_trace(scenario):
-        _have_trace(store, scenario, trace)
-    wanted = scenario.experts.counts
-    if uses_counts(scenario) and store.counts.get(wanted.digest) is None:
-        raise StoreError(
-            f"the expert counts {wanted.name or wanted.digest} are not stored here: import their "
-            "file first"
-        )
+    wanted = scenario.workload.trace.digest
+    if trace is not None and uses_trace(scenario) and trace.digest == wanted:
+        store.traces.save(trace)
+    if lacks := lacking_trace(store, scenario) or lacking_counts(store, scenario):
+        raise StoreError(lacks)
     saved = store.scenarios.save(scenario, parent=parent)
     version = load_engine(engine).version
     return store.runs.add(
@@ -86,15 +83,21 @@ def add_run(
     )
 
 
-def _have_trace(store: Store, scenario: Scenario, trace: TraceTable | None) -> None:
-    """Store the trace a scenario names, or refuse when it is neither given nor stored."""
+def lacking_trace(store: Store, scenario: Scenario) -> str:
+    """That the trace a scenario replays is not stored here; '' when it is, or there is none."""
     wanted = scenario.workload.trace
-    if trace is not None and trace.digest == wanted.digest:
-        store.traces.save(trace)
-    elif store.traces.get(wanted.digest) is None:
-        raise StoreError(
-            f"the trace {wanted.name or wanted.digest} is not stored here: import its file first"
-        )
+    if not uses_trace(scenario) or store.traces.get(wanted.digest) is not None:
+        return ""
+    return f"the trace {wanted.name or wanted.digest} is not stored here: import its file first"
+
+
+def lacking_counts(store: Store, scenario: Scenario) -> str:
+    """That the expert counts a scenario uses are not stored here; '' as for a trace."""
+    wanted = scenario.experts.counts
+    if not uses_counts(scenario) or store.counts.get(wanted.digest) is not None:
+        return ""
+    name = wanted.name or wanted.digest
+    return f"the expert counts {name} are not stored here: import their file first"
 
 
 def run_now(

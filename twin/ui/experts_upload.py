@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import streamlit as st
 
 from twin.lab.counts import CountsError, CountsTable, read_counts, save_counts
+from twin.lab.runner import lacking_counts
 from twin.lab.store import StoreError
-from twin.lab.store.counts import CountsRow
 from twin.ui import session
 from twin.ui.comparison import plain
 from twin.ui.fields import sentence
+from twin.ui.forget import distinct, forget
 
 KEPT = 50  # tables offered for choice
 HELP = (
@@ -25,7 +25,10 @@ HELP = (
 def counts_upload() -> None:
     """The counts the draft uses, and two ways to others."""
     used = session.draft().experts.counts
-    if used.digest:
+    lacks = lacking_counts(session.store(), session.draft())
+    if lacks:
+        st.error(plain(sentence(lacks)), icon=":material/link_off:")
+    elif used.digest:
         name = plain(used.name) or "imported counts"
         st.markdown(f":material/description: Popularity of **{name}**")
     _choose(used.digest)
@@ -37,7 +40,7 @@ def counts_upload() -> None:
     except CountsError as error:
         st.error(sentence(str(error)), icon=":material/error:")
         return
-    if table.digest == used.digest:
+    if table.digest == used.digest and not lacks:
         return
     _look(table)
     if st.button("Use these counts", type="primary", icon=":material/check:", key="use-counts"):
@@ -50,39 +53,21 @@ def counts_upload() -> None:
 
 
 def _choose(digest: str) -> None:
-    kept = {row.digest: row for row in session.store().counts.rows(KEPT)}
+    rows = {row.digest: row for row in session.store().counts.rows(KEPT)}
+    kept = distinct({d: f"{r.name} ({r.layers} × {r.experts})" for d, r in rows.items()})
     if not kept:
         return
     chosen = st.selectbox(
         "Counts kept here",
         list(kept),
         index=list(kept).index(digest) if digest in kept else None,
-        format_func=_named(kept),
+        format_func=lambda d: kept.get(d, d),
         placeholder="Choose a table, or drop a file below",
         key=f"kept-counts:{digest}",
     )
     if chosen and chosen != digest:
-        _use(kept[chosen].name, chosen)
-    with st.popover("Delete kept counts", icon=":material/delete:"):
-        idle = [d for d in kept if d != digest]  # not under the draft's feet
-        gone = st.selectbox("Counts to delete", idle, format_func=_named(kept), key="forget")
-        st.button(
-            "Delete for good", type="primary", disabled=gone is None, key="forget-counts",
-            on_click=_forget, args=(gone,),
-        )  # fmt: skip
-
-
-def _named(kept: Mapping[str, CountsRow]) -> Callable[[str], str]:
-    return lambda d: f"{kept[d].name} ({kept[d].layers} × {kept[d].experts})"
-
-
-def _forget(digest: str) -> None:
-    try:
-        session.store().counts.delete(digest)
-    except StoreError as error:
-        st.toast(sentence(str(error)), icon=":material/lock:", duration="long")
-    else:
-        st.toast("Counts deleted.", icon=":material/delete:")
+        _use(rows[chosen].name, chosen)
+    forget("counts", "counts", kept, digest, session.store().counts)
 
 
 def _use(name: str, digest: str) -> None:

@@ -20,7 +20,7 @@ from twin.facts import FactError, Facts
 from twin.lab import estimate, library, share
 from twin.lab.counts import load_counts
 from twin.lab.job import uses_counts, uses_trace
-from twin.lab.runner import Runner
+from twin.lab.runner import Runner, lacking_counts, lacking_trace
 from twin.lab.store import RunRow, Store, StoreError, open_store
 from twin.lab.target import largest_batch
 from twin.model.predict import Prediction
@@ -304,9 +304,14 @@ def edited() -> bool:
     return len(_state().history) > 1
 
 
+def lacking(scenario: Scenario) -> str:
+    """That a file the scenario names is not stored here, asked each time: files come and go."""
+    return lacking_trace(store(), scenario) or lacking_counts(store(), scenario)
+
+
 def offered(scenario: Scenario) -> estimate.Offered | str:
     """What the scenario's traffic asks for, or one sentence why that cannot be said."""
-    return _offered(canonical(scenario), scenario)
+    return lacking_trace(store(), scenario) or _offered(canonical(scenario), scenario)
 
 
 @st.cache_data(show_spinner="Drawing a sample of the requests", max_entries=200)
@@ -320,7 +325,7 @@ def _offered(key: str, _scenario: Scenario) -> estimate.Offered | str:
 
 def capacity(scenario: Scenario) -> Prediction | str:
     """What the deployment sustains by formula, or one sentence why it cannot be."""
-    return _capacity(canonical(scenario), scenario)
+    return lacking(scenario) or _capacity(canonical(scenario), scenario)
 
 
 @st.cache_resource(show_spinner="Working out the steady state", max_entries=200)
@@ -344,7 +349,7 @@ def _bound(key: str, _scenario: Scenario) -> str:
 
 def bound(scenario: Scenario) -> str:
     """Which batch keeps the SLO's TPOT by formula, or that none does and why."""
-    return _bound(canonical(scenario), scenario)
+    return lacking(scenario) or _bound(canonical(scenario), scenario)
 
 
 def trace_has_time(digest: str) -> bool:

@@ -7,10 +7,14 @@ from typing import Any
 import streamlit as st
 
 from twin.lab import ask, traces
+from twin.lab.runner import lacking_trace
 from twin.lab.store import StoreError
+from twin.lab.store.traces import TraceRow
 from twin.metrics.measures import amount
 from twin.ui import forms, session, words
 from twin.ui.comparison import plain
+from twin.ui.fields import sentence
+from twin.ui.forget import distinct, forget
 
 KEPT = 50  # traces offered for choice
 NO_SHARING = "nothing: no prefixes in the file"
@@ -19,7 +23,10 @@ NO_SHARING = "nothing: no prefixes in the file"
 def trace_upload() -> None:
     """The trace the draft replays, and two ways to another one."""
     used = session.draft().workload.trace
-    if used.digest:
+    lacks = lacking_trace(session.store(), session.draft())
+    if lacks:
+        st.error(plain(sentence(lacks)), icon=":material/link_off:")
+    elif used.digest:
         st.markdown(f":material/description: Replays **{plain(used.name) or 'a recorded trace'}**")
         if not session.trace_has_time(used.digest):
             forms.field("workload.rate_req_per_s")
@@ -36,7 +43,7 @@ def trace_upload() -> None:
     except traces.TraceError as error:
         st.error(str(error), icon=":material/error:")
         return
-    if table.digest == used.digest:
+    if table.digest == used.digest and not lacks:
         return
     _look(traces.preview(table))
     if st.button("Use this trace", type="primary", icon=":material/check:", key="use-trace"):
@@ -44,19 +51,30 @@ def trace_upload() -> None:
 
 
 def _choose(digest: str) -> None:
-    kept = {row.digest: row for row in session.store().traces.search(limit=KEPT).rows}
+    rows = session.store().traces.search(limit=KEPT).rows
+    kept = distinct({row.digest: _called(row) for row in rows})
     if not kept:
         return
     chosen = st.selectbox(
         "Traces kept here",
         list(kept),
         index=list(kept).index(digest) if digest in kept else None,
-        format_func=lambda d: f"{kept[d].name} ({kept[d].requests:,} requests)",
+        format_func=lambda d: kept.get(d, d),
         placeholder="Choose a trace, or drop a file below",
         key=f"kept-trace:{digest}",
     )
     if chosen and chosen != digest:
-        _use(session.store().traces.load(chosen))
+        try:
+            table = session.store().traces.load(chosen)
+        except StoreError as error:  # another visitor deleted it just now
+            st.error(sentence(str(error)), icon=":material/error:")
+        else:
+            _use(table)
+    forget("trace", "traces", kept, digest, session.store().traces)
+
+
+def _called(row: TraceRow) -> str:
+    return f"{row.name} ({row.requests:,} requests, {amount(row.bytes, 'bytes')})"
 
 
 def _use(table: Any) -> None:

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from sqlalchemy import delete, exists, select
+from sqlalchemy import Connection, delete, select
 
 from twin.lab.store import models as m
 from twin.lab.store.artefacts import Artefacts
 from twin.lab.store.engines import Database
 from twin.lab.store.errors import StoreError, UnknownId
-from twin.lab.store.statements import PAGE, insert_once, remember
+from twin.lab.store.statements import PAGE, insert_once, remember, users
 
 FORMAT = "expert counts"
 
@@ -75,17 +75,20 @@ class ExpertCounts:
         with self._database.read() as connection:
             return [_row(row) for row in connection.execute(query)]
 
+    def used(self, digest: str) -> str:
+        """Why counts may not be deleted: how many scenarios name them; '' when none does."""
+        with self._database.read() as connection:
+            return _users(connection, digest)
+
     def delete(self, digest: str) -> None:
         """Delete counts that no scenario names; their file goes with the next sweep.
 
         Raises StoreError for counts in use, UnknownId for none.
         """
-        # A digest of 64 hexadecimal digits stands in a scenario's text for itself alone.
-        used = select(exists().where(m.scenarios.c.body.contains(digest, autoescape=True)))
         mine = (m.traces.c.digest == digest) & (m.traces.c.format == FORMAT)
         with self._database.write() as connection:
-            if connection.execute(used).scalar():
-                raise StoreError("a scenario uses these counts: delete that first")
+            if used := _users(connection, digest):
+                raise StoreError(used)
             if not connection.execute(delete(m.traces).where(mine)).rowcount:
                 raise UnknownId("table of expert counts", digest)
 
@@ -104,6 +107,12 @@ class ExpertCounts:
 _ROWS = select(m.traces.c.digest, m.traces.c.name, m.traces.c.about, m.traces.c.created_s).where(
     m.traces.c.format == FORMAT
 )
+
+
+def _users(connection: Connection, digest: str) -> str:
+    # A digest of 64 hexadecimal digits stands in a scenario's text for itself alone.
+    naming = m.scenarios.c.body.contains(digest, autoescape=True)
+    return users(connection, "these counts are", naming)
 
 
 def _row(row: Any) -> CountsRow:

@@ -1,4 +1,4 @@
-"""Statements that several kinds of rows share: insert once, publish, search, count, a page."""
+"""Statements that several kinds of rows share: insert once, publish, users, search, a page."""
 
 from __future__ import annotations
 
@@ -7,7 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import Column, Connection, Select, Table, exists, func, insert, or_, select, update
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Select,
+    Table,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 
 from twin.lab.store import models as m
@@ -67,6 +79,20 @@ def publish(database: Database, table: Table, key: str, name: str, kind: str) ->
         )
         if not connection.execute(select(exists().where(column == name))).scalar():
             raise UnknownId(kind, name)
+
+
+def users(connection: Connection, what: str, naming: ColumnElement[bool]) -> str:
+    """Why an imported file stays: how many scenarios name it; '' when none does."""
+    scenarios = connection.execute(select(func.count()).where(naming)).scalar_one()
+    if not scenarios:
+        return ""
+    joined = m.runs.join(m.scenarios, m.runs.c.scenario == m.scenarios.c.digest)
+    named = select(func.count()).select_from(joined).where(naming)
+    runs = connection.execute(named).scalar_one()
+    count = f"{scenarios:,} scenario{'s' if scenarios > 1 else ''}"
+    if runs:
+        count += f" with {runs:,} run{'s' if runs > 1 else ''}"
+    return f"{what} used by {count}: delete those first"
 
 
 def matching(

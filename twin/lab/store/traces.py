@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
-from sqlalchemy import delete, exists, func, select
+from sqlalchemy import Connection, delete, func, select
 
 from twin.lab.store import models as m
 from twin.lab.store.artefacts import Artefacts
 from twin.lab.store.counts import FORMAT as EXPERT_COUNTS
 from twin.lab.store.engines import Database
 from twin.lab.store.errors import StoreError, UnknownId
-from twin.lab.store.statements import PAGE, Page, insert_once, matching, page_of, remember
+from twin.lab.store.statements import PAGE, Page, insert_once, matching, page_of, remember, users
 
 if TYPE_CHECKING:
     from twin.serving.requests import TraceTable
@@ -110,12 +110,19 @@ class Traces:
         with self._database.read() as connection:
             return page_of(connection, query, order, lambda row: TraceRow(*row), limit, offset)
 
+    def used(self, digest: str) -> str:
+        """Why a trace may not be deleted: how many scenarios name it; '' when none does."""
+        with self._database.read() as connection:
+            return _users(connection, digest)
+
     def delete(self, digest: str) -> None:
-        """Delete a trace that no scenario names; its files go with the next sweep."""
-        used = select(exists().where(m.scenarios.c.trace_digest == digest))
+        """Delete a trace that no scenario names; its files go with the next sweep.
+
+        Raises StoreError for a trace in use, UnknownId for none.
+        """
         with self._database.write() as connection:
-            if connection.execute(used).scalar():
-                raise StoreError("a scenario uses this trace: delete that first")
+            if used := _users(connection, digest):
+                raise StoreError(used)
             mine = (m.traces.c.digest == digest) & (m.traces.c.format != EXPERT_COUNTS)
             gone = connection.execute(delete(m.traces).where(mine))
             if not gone.rowcount:
@@ -134,6 +141,10 @@ _ROWS = select(
     .scalar_subquery(),
     m.traces.c.created_s,
 ).where(m.traces.c.format != EXPERT_COUNTS)
+
+
+def _users(connection: Connection, digest: str) -> str:
+    return users(connection, "this trace is", m.scenarios.c.trace_digest == digest)
 
 
 def _values(trace: TraceTable) -> dict[str, Any]:

@@ -5,7 +5,8 @@ import streamlit as st
 from twin.metrics.measures import amount
 from twin.spec import npus_used
 from twin.ui import forms, session, upload, words
-from twin.ui.fields import WORKLOAD
+from twin.ui.comparison import plain
+from twin.ui.fields import WORKLOAD, sentence
 from twin.ui.toolbar import header
 
 header("Workload", "When requests come, how long they are, and what they share.", "workload")
@@ -26,7 +27,7 @@ with facts, st.container(border=True):
     st.markdown("**What this asks for**")
     asked = session.offered(session.draft())
     if isinstance(asked, str):
-        st.caption(asked)
+        st.caption(plain(sentence(asked)))
         st.stop()
     with st.grid(2, min_column_width=180):
         st.metric(

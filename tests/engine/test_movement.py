@@ -73,3 +73,22 @@ def test_dies_in_service_follow_faults_and_spares():
     assert at["dies"][0] == 16
     assert at.filter(pl.col("t_s").is_between(1.7, 2.0))["dies"].to_list()[0] == 0
     assert at["dies"][-1] == 16  # of the fifth node, spare until then
+
+
+def test_seats_name_every_die_that_serves_and_no_other():
+    tables = run(HURT).tables
+    seats = tables["seats"]
+    counted = seats.group_by("t_s", "end_s", "role", "instance").agg(pl.col("dies").sum())
+    for row in tables["instances"].iter_rows(named=True):
+        end_s = row["t_s"] + row["window_s"]
+        span = counted.filter(
+            (pl.col("role") == row["role"]) & (pl.col("instance") == row["instance"])
+            & (pl.col("t_s") <= row["t_s"]) & (pl.col("end_s") >= end_s - 1e-9)
+        )  # fmt: skip
+        if span.height and row["up"] == 1.0:  # the window has no change in it
+            assert span["dies"].item() == row["dies"]
+    end = pl.col("first_die") + pl.col("dies")
+    spare = seats.filter((end > 3 * 16) & (pl.col("role") == "decode"))
+    told = tables["events"].filter(pl.col("kind") == "spare")
+    assert spare["t_s"].min() == told["t_s"].min()
+    assert told["element"].to_list() == ["node 3"]

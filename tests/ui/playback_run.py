@@ -80,7 +80,23 @@ def playback_tables(s: Scenario) -> dict[str, pl.DataFrame]:
     tables["traffic"] = pl.DataFrame(moved, schema=own, orient="row")
     tables["shares"] = pl.DataFrame(split, schema=of, orient="row", infer_schema_length=None)
     tables["events"] = events()
+    tables["seats"] = seats(s)
     return tables
+
+
+def seats(s: Scenario) -> pl.DataFrame:
+    """Where instances stand: decode 0 leaves its first node at the fault and takes the last one."""
+    rows = []
+    per_node = 2 * s.supernode.npus_per_node
+    for i in place_instances(s, 2):
+        moves = (i.role, i.index) == ("decode", 0)
+        rows.append((0.0, FAULT_S if moves else s.horizon_s, i.role, i.index, i.first_die, i.dies))
+        if moves:
+            left = (i.first_die + per_node, i.dies - per_node)
+            for place in (left, (per_node * (s.supernode.nodes - 1), per_node)):
+                rows.append((FAULT_S, s.horizon_s, i.role, i.index, *place))
+    names = ["t_s", "end_s", "role", "instance", "first_die", "dies"]
+    return pl.DataFrame(rows, schema=names, orient="row")
 
 
 def events() -> pl.DataFrame:

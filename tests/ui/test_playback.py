@@ -6,11 +6,13 @@ import json
 import numpy as np
 import pytest
 
+from tests.conftest import ROOT
 from tests.ui.playback_run import FAULT_S, WINDOWS, broken, done_broken, playback_tables
 from tests.ui.stored_runs import done, queued, scenario
 from tests.ui.test_run import Runner, primary, words
 from twin.hardware.placement import place_instances
 from twin.ui import session
+from twin.ui.playback import KINDS
 from twin.ui.playback_frames import happened, message, where
 
 
@@ -76,6 +78,19 @@ def test_instances_are_windows_by_instances(made):
     assert up[:, :k].min() == 1
 
 
+def test_an_instance_stands_where_its_dies_are_and_then_where_its_spares_are(made):
+    s, tables, film = made
+    k = [name for _, name in film["instances"]].index("decode 0")
+    own = place_instances(s, 2)[k]
+    home, end = own.first_die / 16, (own.first_die + own.dies) / 16
+    change = int(FAULT_S / film["window_s"])
+    assert [place[1:] for place in film["seats"] if place[0] == k] == [
+        [home, end, 0, change], [home + 1, end, change, WINDOWS], [47.0, 48.0, change, WINDOWS],
+    ]  # fmt: skip
+    of_old = message(s, {n: t for n, t in tables.items() if n != "seats"}, place_instances(s, 2), 2)
+    assert [p[1:] for p in of_old["seats"] if p[0] == k] == [[home, end, 0, WINDOWS]]
+
+
 def test_the_message_is_small_and_plain(made):
     assert len(json.dumps(made[2], allow_nan=False)) < 400_000
 
@@ -104,6 +119,11 @@ def test_what_happened_is_in_order_and_points_at_the_picture(made):
 )  # fmt: skip
 def test_an_element_s_place_is_read_from_its_name(name, found):
     assert where(name) == found
+
+
+def test_every_kind_of_event_has_a_sign_on_the_strip():
+    signs = (ROOT / "twin/ui/canvas/playback_strip.js").read_text("utf-8")
+    assert [kind for kind in KINDS if f" {kind}: [" not in signs] == []
 
 
 def test_the_page_shows_the_player_and_what_happened(app, store):

@@ -11,7 +11,8 @@ engine/phases/faults.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -297,10 +298,14 @@ class Incidents:
         rule = machine.setup.scenario.recovery
         members = machine.members[k]
         self._go_home(k)
+        came = []
         for r, die in enumerate(members):
             if die is None or die in machine.out:
-                takes = rule.spares and rule.policy != "shrink" and machine.spare
-                members[r] = machine.spare.pop(0) if takes else None
+                members[r] = None
+                if rule.spares and rule.policy != "shrink" and machine.spare:
+                    came.append(machine.spare.pop(0))
+                    members[r] = came[-1]
+        self._tell_spares(k, came, t_s)
         if not machine.serving(k):
             self.down[k].detail = NO_DIES
             return
@@ -311,6 +316,14 @@ class Incidents:
             self.down[k].detail = f"cannot serve: {error}"
             return
         self._go_on(k, t_s)
+
+    def _tell_spares(self, k: int, came: Sequence[int], t_s: float) -> None:
+        """Note of which nodes the spare dies are that the instance goes on with."""
+        setup = self.machine.setup
+        i, dies = setup.instances[k], setup.scenario.supernode.npus_per_node * setup.dies_per_npu
+        for node, count in sorted(Counter(die // dies for die in came).items()):
+            words, at = f"{i.name} goes on with spare dies: {count}", f"node {node}"
+            self.log.append(Event(t_s, "spare", words, element=at, role=i.role, instance=i.index))
 
     def _go_on(self, k: int, t_s: float) -> None:
         machine = self.machine

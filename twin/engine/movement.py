@@ -20,6 +20,11 @@ SHARES = {
     "plane": pl.String, "traffic": pl.String, "role": pl.String, "instance": pl.Int32,
     "node": pl.Int32, "sub_plane": pl.Int32, "direction": pl.String, "share": pl.Float64,
 }  # fmt: skip
+SeatRow = tuple[float, float, str, int, int, int]
+SEATS = {
+    "t_s": pl.Float64, "end_s": pl.Float64, "role": pl.String, "instance": pl.Int32,
+    "first_die": pl.Int32, "dies": pl.Int32,
+}  # fmt: skip
 
 
 def columns_of(setup: Setup, prefills: int) -> list[tuple[int, Instance]]:
@@ -64,11 +69,33 @@ def shares_table(machine: Machine, horizon_s: float) -> pl.DataFrame:
     One set of rows for every span between two changes of the machine.
     """
     rows: list[ShareRow] = []
-    epochs = [e for e in machine.epochs if e.t_s < horizon_s]
-    for k, epoch in enumerate(epochs):
-        end_s = epochs[k + 1].t_s if k + 1 < len(epochs) else horizon_s
+    for epoch, end_s in _spans(machine, horizon_s):
         rows += _shares_of(epoch, end_s)
     return pl.DataFrame(rows, schema=SHARES, orient="row")
+
+
+def seats_table(machine: Machine, horizon_s: float) -> pl.DataFrame:
+    """Which dies serve in each instance from t_s to end_s, a row for each unbroken row of dies.
+
+    One set of rows for every span between two changes of the machine: failed dies are in none,
+    spares in those after they took a failed one's place.
+    """
+    rows: list[SeatRow] = []
+    for epoch, end_s in _spans(machine, horizon_s):
+        for seat in epoch.seats:
+            dies = np.array(sorted(seat.dies))
+            for part in np.split(dies, np.flatnonzero(np.diff(dies) > 1) + 1):
+                if part.size:
+                    place = (int(part[0]), part.size)
+                    rows.append((epoch.t_s, end_s, seat.role, seat.index, *place))
+    return pl.DataFrame(rows, schema=SEATS, orient="row")
+
+
+def _spans(machine: Machine, horizon_s: float) -> list[tuple[Epoch, float]]:
+    """Every span between two changes of the machine, and when it ends."""
+    epochs = [e for e in machine.epochs if e.t_s < horizon_s]
+    ends = [*(e.t_s for e in epochs[1:]), horizon_s]
+    return list(zip(epochs, ends, strict=True))
 
 
 def _shares_of(epoch: Epoch, end_s: float) -> list[ShareRow]:

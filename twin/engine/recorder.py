@@ -13,7 +13,13 @@ from twin.engine import world as w
 from twin.engine.balancing import Balance
 from twin.engine.events import Event, events_table
 from twin.engine.machine import Machine
-from twin.engine.movement import instances_table, links_table, shares_table, traffic_table
+from twin.engine.movement import (
+    instances_table,
+    links_table,
+    seats_table,
+    shares_table,
+    traffic_table,
+)
 from twin.engine.setup import Setup
 from twin.hardware.tables import tables as link_tables
 from twin.model.decode import DECODE_OPERATORS
@@ -40,6 +46,7 @@ def tables(
         "instances": instances_table(setup, machine, log),
         "traffic": traffic_table(setup, world),
         "shares": shares,
+        "seats": seats_table(machine, world.settings.horizon_s),
         "links": links_table(setup, world, shares),
         "hottest": hottest_table(balance),
         "die_load": die_load_table(balance),

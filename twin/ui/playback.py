@@ -26,6 +26,7 @@ KINDS = {
     "detected": "Noticed",
     "instance_down": "Instance out of service",
     "shrunk": "Instance goes on smaller",
+    "spare": "Spares take over",
     "rejoined": "Repaired die serves again",
     "rebalance": "Experts rebalanced",
     "shift": "Popularity shifts",
@@ -53,7 +54,9 @@ def missing(run: str) -> list[str]:
 def film(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, Any]:
     """The run as the player's message; shared, so never changed. Raises StoreError."""
     dies = record.fabric(_row, _scenario).graph["dies_per_npu"]
-    tables = {name: record.table(run, name) for name in playback_frames.TABLES}
+    held = session.store().runs.tables(run)
+    wanted = [*playback_frames.TABLES, *(name for name in ("seats",) if name in held)]
+    tables = {name: record.table(run, name) for name in wanted}
     placed = place_instances(_scenario, dies)
     return playback_frames.message(_scenario, tables, placed, dies)
 

@@ -50,7 +50,8 @@ def message(
 ) -> dict[str, Any]:
     """Everything the player needs of a run; `dies` is the number of dies in an NPU.
 
-    `tables` holds TABLES; `instances` are those the scenario places, in any order.
+    `tables` holds TABLES, and "seats" if the run has it; `instances` are those the scenario
+    places, in any order.
     """
     s = scenario.supernode
     windows = tables["windows"]
@@ -65,10 +66,8 @@ def message(
         "window_s": scenario.horizon_s / count if count else 0.0,
         "horizon_s": scenario.horizon_s,
         "warmup_s": scenario.warmup_s,
-        "instances": [
-            [i.role, i.name, i.first_die / per_node, (i.first_die + i.dies) / per_node]
-            for i in instances
-        ],
+        "instances": [[i.role, i.name] for i in instances],
+        "seats": _seats(tables.get("seats"), instances, windows, number, per_node),
         "measured": _measured(tables["instances"], windows, number),
         "series": series,
         "bytes": packed(moved),
@@ -98,6 +97,37 @@ def _places(frame: pl.DataFrame, number: Mapping[tuple[str, int], int]) -> Array
     """Number of each row's instance, -1 where the scenario places none of that name."""
     pairs = zip(frame["role"].cast(pl.String), frame["instance"], strict=True)
     return np.fromiter((number.get(pair, -1) for pair in pairs), np.int64, frame.height)
+
+
+def _seats(
+    seats: pl.DataFrame | None,
+    instances: Sequence[Instance],
+    windows: pl.DataFrame,
+    number: Mapping[tuple[str, int], int],
+    per_node: int,
+) -> list[list[float]]:
+    """Where instances stand: instance, from node, to node (fractions), from window, until window.
+
+    As placed, where the run did not record it. An instance without any die stays where it was.
+    """
+    if seats is None:
+        return [
+            [k, i.first_die / per_node, (i.first_die + i.dies) / per_node, 0, windows.height]
+            for k, i in enumerate(instances)
+        ]
+    starts = windows["t_s"].to_numpy()
+    places: dict[int, dict[float, list[tuple[float, float]]]] = {}
+    for row, who in zip(seats.iter_rows(named=True), _places(seats, number), strict=True):
+        place = (row["first_die"] / per_node, (row["first_die"] + row["dies"]) / per_node)
+        places.setdefault(int(who), {}).setdefault(row["t_s"], []).append(place)
+    rows: list[list[float]] = []
+    for who, spans in places.items():
+        begins = [int(np.searchsorted(starts, t_s - 1e-9)) for t_s in spans]
+        for begin, end, found in zip(
+            begins, [*begins[1:], windows.height], spans.values(), strict=True
+        ):
+            rows += [[who, a, b, begin, end] for a, b in found if begin < end]
+    return rows
 
 
 def _measured(

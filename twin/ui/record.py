@@ -22,7 +22,7 @@ from twin.spec import Scenario
 from twin.ui import session
 
 SMALL = ("windows", "operators", "ranks", "links")
-OVER_TIME = ("events", "instances", "traffic", "shares")  # what an earlier engine did not record
+OVER_TIME = ("events", "instances", "traffic", "shares", "seats")  # not of earlier engines
 KEPT_QUANTILES = 2001  # of a distribution: p99.9 is still a point of its own
 SLOWEST = 0.01  # share of requests that the "slowest" row of the TTFT picture is of
 

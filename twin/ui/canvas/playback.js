@@ -224,10 +224,10 @@ class Player {
     let y = 2
     for (let from = 0; from < f.nodes; from += per) {
       const to = Math.min(from + per, f.nodes)
-      f.instances.forEach(([role, name, a, b], index) => {
-        const first = Math.max(a, from), last = Math.min(b, to)
-        if (first < last) this.grid.strips.push({ role, index, name, x: LEFT + (first - from) * w, y, w: (last - first) * w - 1.5, h: 8 })
-      })
+      for (const [index, a, b, since, until] of f.seats) {
+        const first = Math.max(a, from), last = Math.min(b, to), [role, name] = f.instances[index]
+        if (first < last) this.grid.strips.push({ role, index, name, since, until, x: LEFT + (first - from) * w, y, w: Math.max(1.5, (last - first) * w - 1.5), h: 8 })
+      }
       y += f.instances.length ? 11 : 0
       for (let n = from; n < to; n++) boxes.push({ x: LEFT + (n - from) * w, y, w, h: HEAD, head: true, n, found: cellOf(n, null), text: n % 4 === 0 || w >= 26 ? `${n}` : "" })
       y += HEAD
@@ -278,7 +278,8 @@ class Player {
   }
 
   drawFabric() {
-    const f = this.frames, pen = penOf(this.el.fabric, this.style), { w, strips, heads } = this.grid
+    const f = this.frames, pen = penOf(this.el.fabric, this.style), { w, heads } = this.grid
+    const strips = this.grid.strips.filter((s) => s.since <= this.window && this.window < s.until)
     const { frames, high } = this.choice, base = this.window * f.cells, last = this.ramp.length - 1
     for (const s of strips) {
       pen.fillStyle = f.colours[s.role]

@@ -69,6 +69,11 @@ class Frames {
     return grid ? grid[window * this.instances.length + instance] : NaN
   }
 
+  at(node, window) { // names of the instances that have dies of a node
+    const there = this.seats.filter(([, a, b, since, until]) => node >= Math.floor(a) && node < b && since <= window && window < until)
+    return [...new Set(there.map(([index]) => this.instances[index][1]))]
+  }
+
   down(window, instance) { return this.figure("up", window, instance) < 0.5 }
 
   isOn(event, window) { // whether an event covers or begins in a window

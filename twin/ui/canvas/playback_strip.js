@@ -5,6 +5,7 @@
 const MARKS = { // every kind has a sign as well as a colour
   fault: ["✕", "#D03B2F", "something breaks"], instance_down: ["▼", "#D03B2F", "instance down"],
   detected: ["◉", "#B07A10", "noticed"], shrunk: ["◣", "#B07A10", "goes on smaller"],
+  spare: ["+", "#2B8F7B", "spares take over"], rejoined: ["◢", "#2B8F7B", "repaired die serves again"],
   pool_lost: ["▢", "#699D59", "pool blocks lost"], rebalance: ["⇄", "#7C5CD6", "experts rebalanced"], shift: ["≈", "#2B8F7B", "popularity shifts"],
 }
 const STRIP = { left: 8, right: 8, top: 16, row: 54, gap: 5, foot: 20 }

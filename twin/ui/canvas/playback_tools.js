@@ -21,7 +21,7 @@ function told(player, found) { // [name, facts] of an element at the cursor; of 
   }
   const values = f.rows(player.el.plane.value).map((c) => [c, busiest(f, player.choice.frames, at, found, c)])
   const named = values.filter(([, v]) => Number.isFinite(v)).map(([c, v]) => `${c < f.planes ? `UB ${c}` : c === f.planes ? "RDMA" : "VPC"}: ${number(v)} %`)
-  const homes = found.node === null ? [] : f.instances.filter(([, , a, b]) => found.node >= Math.floor(a) && found.node < b).map(([, name]) => name)
+  const homes = found.node === null ? [] : f.at(found.node, at)
   return [found.name, [...named, homes.join(", ")].filter(Boolean).join(" · ")]
 }
 

@@ -166,6 +166,12 @@ def test_requirements_are_exact_and_imported():
     assert all("==" in line for line in lines)
 
 
+def test_pages_are_left_in_one_way():
+    """Streamlit refuses to leave a page whose address remembers a choice, unless told where to."""
+    ways = [where(path, 1) for path in sources() if "switch_page(" in path.read_text("utf-8")]
+    assert [way.partition(":")[0] for way in ways] == ["twin/ui/link.py"]
+
+
 def test_the_public_names_are_where_the_package_says():
     said = " ".join((ast.get_docstring(ast.parse((ROOT / "twin/__init__.py").read_text()))).split())
     public = said.partition("The public names are ")[2]

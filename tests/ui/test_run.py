@@ -119,6 +119,17 @@ def finish(store, run, owner, s, **other):
     assert store.runs.finish(run, owner, SimpleNamespace(**result | other), 1.0)
 
 
+def test_a_copy_is_edited_from_whatever_section_the_address_remembers(app, store):
+    run = done(store, scenario("Done"))
+    opened(app, run)
+    app.get_by_key("section").set_value("Latency").run()
+    app.query_params["section"] = "Latency"
+    app.run().button(key="edit-copy").click().run()
+    assert not app.exception
+    assert app.title[0].value != "Done"
+    assert app.session_state["history"][-1].name == "Done"
+
+
 def test_a_failed_run_says_why_and_offers_a_copy(app, store):
     run, owner = running(store, scenario("Too much"))
     store.runs.fail(run, owner, "a decode die cannot hold one request")

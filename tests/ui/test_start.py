@@ -59,6 +59,15 @@ def test_editing_a_preset_makes_it_the_draft(app):
     assert app.title[0].value == "Workload"
 
 
+def test_a_shelf_that_the_address_remembers_is_left_by_a_click(app):
+    app.run().get_by_key("shelf").set_value("All").run()
+    app.query_params["shelf"] = "All"  # as the browser says it from now on
+    app.run().button(key="edit-fault-node").click().run()
+    assert not app.exception
+    assert app.title[0].value == "Workload"
+    assert "shelf" not in app.query_params
+
+
 def test_a_run_that_cannot_be_asked_for_says_why_and_stays(app, monkeypatch):
     def full(_scenario):
         raise StoreError("200 runs are waiting: let some finish, or stop some")

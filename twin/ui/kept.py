@@ -21,6 +21,7 @@ from twin.spec import Scenario, SpecError
 from twin.ui import session, words
 from twin.ui.comparison import plain
 from twin.ui.fields import sentence
+from twin.ui.link import go_to
 from twin.ui.toolbar import RUN_PAGE, open_run
 
 ROWS = 20  # of a page
@@ -130,14 +131,14 @@ def run_actions(picked: list[RunRow]) -> None:
     """The buttons over the runs."""
     one = picked[0] if len(picked) == 1 else None
     if st.button("Open", icon=":material/open_in_new:", disabled=one is None, key="open") and one:
-        st.switch_page(RUN_PAGE, query_params={"run": one.id})
+        go_to(RUN_PAGE, {"run": one.id})
     comparable = 1 <= len(picked) <= share.COMPARED_MAX  # a second one can be chosen there
     if st.button(
         "Compare", icon=":material/compare_arrows:", disabled=not comparable, key="compare-picked",
         help=None if comparable else "Pick up to six runs.",
     ):  # fmt: skip
         ids = ",".join(run.id for run in picked)
-        st.switch_page(COMPARE_PAGE, query_params={share.RUNS: ids})
+        go_to(COMPARE_PAGE, {share.RUNS: ids})
     _copy(one.scenario if one else "")
     _delete([(run.id, run.name) for run in picked], session.store().runs.delete, "run")
 
@@ -163,7 +164,7 @@ def _copy(digest: str) -> None:
         and (scenario := _load(digest)) is not None
     ):
         session.start_from(scenario)
-        st.switch_page(WORKLOAD_PAGE)
+        go_to(WORKLOAD_PAGE)
     st.download_button(
         "TOML", lambda: scenario_to_toml(session.store().scenarios.load(digest)),
         _file_name(digest), "application/toml", icon=":material/download:",
@@ -228,4 +229,4 @@ def import_scenario() -> None:
         if st.button("Edit it", icon=":material/tune:", key="edit-file"):
             session.store().scenarios.save(scenario)
             session.start_from(scenario)
-            st.switch_page(WORKLOAD_PAGE)
+            go_to(WORKLOAD_PAGE)

@@ -1,15 +1,17 @@
-"""The copy-link button: one click puts an address of this page into the clipboard.
+"""Addresses: the copy-link button, and the way to another page.
 
-It can also write that address into the address bar, in place of the present one, so that a
-reload keeps an edited draft and Back still leads to the page before; and it can say that it was
-pressed, because what someone was given a link to must stay. The server knows only the part after
-the host, so the browser adds its own origin. Where a browser gives no clipboard (plain http on
-another machine), the address is shown and selected instead.
+One click puts an address of this page into the clipboard. It can also write that address into the
+address bar, in place of the present one, so that a reload keeps an edited draft and Back still
+leads to the page before; and it can say that it was pressed, because what someone was given a link
+to must stay. The server knows only the part after the host, so the browser adds its own origin.
+Where a browser gives no clipboard (plain http on another machine), the address is shown and
+selected instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import NoReturn
 
 import streamlit as st
 
@@ -107,3 +109,12 @@ def copy_link(
 
 def _nothing() -> None:
     """What happens when nobody wants to know."""
+
+
+def go_to(page: str, query: Mapping[str, str] | None = None) -> NoReturn:
+    """Open another page under an address that says `query` and nothing else.
+
+    Without a word on the address Streamlit would not leave a page whose address remembers a choice
+    (`bind`).
+    """
+    st.switch_page(page, query_params=dict(query or {}))

@@ -17,7 +17,7 @@ from twin.spec import Scenario, SpecError
 from twin.ui import record, session, words
 from twin.ui.comparison import plain
 from twin.ui.fields import sentence
-from twin.ui.link import copy_link
+from twin.ui.link import copy_link, go_to
 from twin.ui.toolbar import RUN_PAGE, open_run
 
 START_PAGE = "twin/ui/pages/start.py"
@@ -90,7 +90,7 @@ def ended_run(title: str, page: str, not_yet: str) -> tuple[RunRow, Scenario]:
 
 def _to_start() -> None:
     if st.button("Choose a preset", type="primary", icon=":material/home:", key="to-start"):
-        st.switch_page(START_PAGE)
+        go_to(START_PAGE)
 
 
 def live(row: RunRow, scenario: Scenario) -> None:
@@ -181,7 +181,7 @@ def ended_without_results(row: RunRow, scenario: Scenario) -> None:
             _again(scenario)
         elif st.button("Edit a copy", type="primary", icon=":material/tune:", key="edit-copy"):
             session.start_from(scenario)
-            st.switch_page(EDIT_PAGE)
+            go_to(EDIT_PAGE)
         return
     if row.state == "cancelled":
         st.info(

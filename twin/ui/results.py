@@ -14,7 +14,7 @@ from twin.spec import Scenario
 from twin.ui import download, listed, playback, session, words
 from twin.ui.comparison import plain
 from twin.ui.fields import sentence
-from twin.ui.link import copy_link
+from twin.ui.link import copy_link, go_to
 
 EDIT_PAGE = "twin/ui/pages/workload.py"
 COMPARE_PAGE = "twin/ui/pages/compare.py"
@@ -44,7 +44,7 @@ def header(row: RunRow, scenario: Scenario) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if st.button("Edit a copy", icon=":material/tune:", key="edit-copy"):
             session.start_from(scenario)
-            st.switch_page(EDIT_PAGE)
+            go_to(EDIT_PAGE)
         if not playback.missing(row.id):
             st.page_link(
                 playback.PAGE, label="Play back", icon=":material/movie:",
@@ -78,7 +78,7 @@ def _compare(row: RunRow) -> None:
     chosen = st.selectbox("Baseline", list(others), format_func=label, key="baseline")
     if st.button("Compare", type="primary", key="compare"):
         runs = ",".join((chosen, row.id))
-        st.switch_page(COMPARE_PAGE, query_params={share.RUNS: runs})
+        go_to(COMPARE_PAGE, {share.RUNS: runs})
 
 
 def tiles(row: RunRow, scenario: Scenario) -> None:

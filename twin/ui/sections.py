@@ -20,6 +20,7 @@ from twin.spec import Scenario, SpecError, field_unit, with_overrides
 from twin.ui import charts, faults_results, record, session, theme, words
 from twin.ui.fabric_view import cells_of_links, fabric_matrix
 from twin.ui.fields import DEPLOYMENT, ELSEWHERE, LABELS, SUPERNODE, WORKLOAD, label, show, why_idle
+from twin.ui.link import go_to
 
 FIRST_FINDINGS = 4
 PAGES = {"supernode": "supernode", "workload": "workload", "slo": "workload"}
@@ -85,7 +86,7 @@ def _try(finding: Finding, scenario: Scenario) -> None:
     session.start_from(scenario)
     session.set_draft(changed)
     first = next(iter(finding.settings)).partition(".")[0]
-    st.switch_page(f"twin/ui/pages/{PAGES.get(first, 'deployment')}.py")
+    go_to(f"twin/ui/pages/{PAGES.get(first, 'deployment')}.py")
 
 
 def latency(row: RunRow, scenario: Scenario) -> None:

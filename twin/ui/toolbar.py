@@ -9,7 +9,7 @@ from twin.spec import Scenario, field_unit
 from twin.ui import forms, listed, session, words
 from twin.ui.comparison import plain
 from twin.ui.fields import ELSEWHERE, LABELS, label, sentence, show
-from twin.ui.link import copy_link
+from twin.ui.link import copy_link, go_to
 
 RUN_PAGE = "twin/ui/pages/run.py"
 WORDS = ("name", "question", "source")
@@ -101,7 +101,7 @@ def open_run(scenario: Scenario) -> None:
     except StoreError as error:
         st.toast(sentence(str(error)), icon=":material/error:", duration="long")
     else:
-        st.switch_page(RUN_PAGE, query_params={"run": run})
+        go_to(RUN_PAGE, {"run": run})
 
 
 def _name() -> None:

@@ -4,7 +4,7 @@ import streamlit as st
 
 from twin.ui import session, words
 from twin.ui.comparison import plain
-from twin.ui.link import copy_link
+from twin.ui.link import copy_link, go_to
 from twin.ui.toolbar import RUN_PAGE, open_run, run_button
 
 GALLERY = {
@@ -70,7 +70,7 @@ with st.grid(3, min_column_width=290, gap="medium"):
                     open_run(scenario)
                 if st.button("Edit", icon=":material/tune:", key=f"edit-{key}", type="tertiary"):
                     session.start_from(scenario)
-                    st.switch_page("twin/ui/pages/workload.py")
+                    go_to("twin/ui/pages/workload.py")
                 st.space("stretch")
                 st.caption("Source", help=scenario.source, width="content")
 

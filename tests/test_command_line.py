@@ -49,6 +49,21 @@ def test_the_same_question_gives_the_same_bytes_kept_or_not(twin):
         assert first[same] == second[same]
 
 
+def test_what_is_stored_is_checked(twin, tmp_path):
+    run = json.loads(twin("run", "quickstart", *SHORT, "--json").stdout)["run"]
+    whole = twin("check")
+    assert (whole.returncode, whole.stdout.splitlines()[-1]) == (0, "Nothing stored is damaged.")
+    file = max(tmp_path.rglob("*.parquet"), key=lambda path: path.stat().st_size)
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.chmod(0o644)
+    file.write_bytes(content)
+    broken = twin("check", "--json")
+    assert (broken.returncode, broken.stderr) == (1, "")
+    (said,) = json.loads(broken.stdout)["damage"]
+    assert file.stem[:8] in said or run in said
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -2,7 +2,7 @@
 
 Words in, one call into `lab`, a table or one JSON object out. Standard output carries the answer,
 standard error everything else. Exit status: 0 the answer is valid, 1 a run broke one of its own
-laws, 2 the question is at fault, said in one sentence.
+laws or something stored is damaged, 2 the question is at fault, said in one sentence.
 """
 
 from __future__ import annotations
@@ -336,18 +336,26 @@ def bench(
         return
     heads = ("benchmark", "requests", "wall s", "cpu s", "requests/s", "peak MB", "bytes/request")
     rows = [
-        (
-            m.name,
-            f"{m.requests:,}",
-            f"{m.wall_s:.2f}",
-            f"{m.cpu_s:.2f}",
-            f"{m.requests_per_s:,.0f}",
-            f"{m.peak_rss_bytes / 1e6:,.0f}",
-            f"{m.bytes_per_request:,.0f}",
-        )
+        (m.name, f"{m.requests:,}", f"{m.wall_s:.2f}", f"{m.cpu_s:.2f}", f"{m.requests_per_s:,.0f}",
+         f"{m.peak_rss_bytes / 1e6:,.0f}", f"{m.bytes_per_request:,.0f}")
         for m in results
-    ]
+    ]  # fmt: skip
     print_rows("One core, after warm-up", heads, rows)
+
+
+@app.command()
+def check(as_json: AsJson = False) -> None:
+    """Read everything that is stored once, and say what is damaged."""
+    from twin.lab.store import open_store
+
+    store = open_store()
+    found = store.damage()
+    if as_json:
+        print_json({"damage": found, "warnings": store.warnings})
+    for said in () if as_json else (*store.warnings, *(found or ["Nothing stored is damaged."])):
+        out.print(escape(said), soft_wrap=True)
+    if found:
+        raise typer.Exit(1)
 
 
 def _print_run(found: Mapping[str, Any]) -> None:

@@ -15,14 +15,16 @@ CUT = """() => [...document.querySelectorAll('[data-testid=stMain] *')].filter(e
 }).map(e => e.innerText)"""
 
 
-@pytest.mark.parametrize("width", [390, 768, 1280])
-def test_nothing_is_cut_off(browser, app_url, width):
-    context = profile(browser, viewport={"width": width, "height": 900})
+@pytest.mark.parametrize("name", PAGES)
+def test_nothing_is_cut_off(browser, app_url, name):
+    context = profile(browser)
     page = context.new_page()
-    for name in PAGES:
-        page.goto(f"{app_url}/{name}")
-        page.get_by_role("heading", level=1).wait_for()
-        page.locator("[data-testid=stApp][data-test-script-state=notRunning]").wait_for()
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, name
-        assert page.evaluate(CUT) == [], name
+    page.goto(f"{app_url}/{name}")
+    page.get_by_role("heading", level=1).wait_for()
+    page.locator("[data-testid=stApp][data-test-script-state=notRunning]").wait_for()
+    for width in (1280, 768, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_timeout(700)  # until the page has taken its new shape
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, width
+        assert page.evaluate(CUT) == [], width
     context.close()

@@ -19,15 +19,17 @@ SOURCES = Path(__file__).resolve().parent
 NUMBA_VARIABLE = "NUMBA_CACHE_DIR"
 OWN_VARIABLE = "TWIN_NUMBA_CACHE_DIR"  # what NUMBA_CACHE_DIR is when the twin has set it
 KEPT = 4  # states of the sources whose compiled kernels stay on disk
-KERNELS = ("hardware", "model", "serving", "engine")  # rooms that hold compiled code
+# Rooms that hold compiled code.
+KERNELS = ("rng.py", "hardware", "model", "workload", "experts", "policies", "engine")
 ANSWERS = (*KERNELS, "metrics")  # rooms that decide what a run says
 
 
 def source_digest(rooms: Sequence[str] = KERNELS) -> str:
     """SHA-256 over the sources of some rooms and of the scenario's declaration."""
     content = hashlib.sha256()
-    for room in ("spec", *rooms):
-        for path in sorted((SOURCES / room).rglob("*.py")):
+    for room in ("scenario", *rooms):
+        found = SOURCES / room
+        for path in [found] if found.is_file() else sorted(found.rglob("*.py")):
             content.update(path.relative_to(SOURCES).as_posix().encode())
             content.update(path.read_bytes())
     return content.hexdigest()

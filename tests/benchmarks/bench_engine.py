@@ -11,7 +11,7 @@ from twin.engine.simulate import simulate
 from twin.lab.ask import replayed
 from twin.lab.bench import BRIEF, COPIES, Benchmark, benchmarks
 from twin.lab.library import load_facts
-from twin.spec import with_overrides
+from twin.scenario import with_overrides
 
 
 @pytest.mark.parametrize("chosen", benchmarks(), ids=lambda b: b.name)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from numba import njit
 
-from tests.serving.routing import best_peak, popularity, simulated
+from tests.experts.routing import best_peak, popularity, simulated
+from twin import experts as x
+from twin.experts.eplb import rebalance
 from twin.lab.library import load_facts
 from twin.model.roofline import interpolate
-from twin.serving import experts as x
-from twin.serving.eplb import rebalance
-from twin.spec import Experts
+from twin.scenario import Experts
 
 SIZES = (
     (8, 36, 32), (16, 18, 32), (32, 9, 32), (64, 5, 64),

@@ -7,7 +7,7 @@ import pytest
 from twin.hardware.exchange_format import read_fabric, write_fabric
 from twin.hardware.fabric import build_fabric, edited
 from twin.lab.library import load_facts
-from twin.spec import Supernode
+from twin.scenario import Supernode
 
 FACTS = load_facts()
 

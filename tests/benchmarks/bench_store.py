@@ -5,7 +5,7 @@ import pytest
 from tests.lab import fake_engine
 from twin.lab.library import load_facts
 from twin.lab.store import Owner, Store, open_store
-from twin.spec import Scenario
+from twin.scenario import Scenario
 
 RUNS = 1000
 ME = Owner.here("bench")

@@ -23,8 +23,8 @@ from twin.facts import Facts
 from twin.hardware.fabric import build_fabric
 from twin.lab.library import load_facts
 from twin.model.costs import build_costs
-from twin.serving.requests import TraceTable
-from twin.spec import Scenario, canonical, parse_scenario, with_overrides
+from twin.scenario import Scenario, canonical, parse_scenario, with_overrides
+from twin.workload.requests import TraceTable
 
 BASE = parse_scenario(
     {

@@ -15,7 +15,7 @@ from twin.hardware.ports import port_table
 from twin.hardware.routes import all_to_all, pool_read
 from twin.hardware.sharing import max_min_rates
 from twin.lab.library import load_facts
-from twin.spec import Fault
+from twin.scenario import Fault
 
 UNALIGNED = {
     "supernode.nodes": 5,

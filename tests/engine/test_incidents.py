@@ -10,9 +10,9 @@ from twin.engine.balancing import Balance
 from twin.engine.build import build_world
 from twin.engine.machine import Machine
 from twin.engine.setup import set_up
+from twin.experts import EMPTY
 from twin.hardware.routes import pool_read
 from twin.lab.library import load_facts
-from twin.serving.experts import EMPTY
 
 STEP = 0.006  # of the clock, and a little
 QUICK = {

@@ -10,7 +10,7 @@ from twin.engine.setup import set_up
 from twin.hardware.chip import HardwareError
 from twin.lab.library import load_facts
 from twin.model.conditions import places
-from twin.spec import Fault
+from twin.scenario import Fault
 
 
 def machine(settings=None):

@@ -16,7 +16,7 @@ from twin.hardware.fabric import build_fabric, edited
 from twin.hardware.routes import all_to_all
 from twin.hardware.tables import tables
 from twin.lab.library import load_facts
-from twin.spec import Edit, Supernode
+from twin.scenario import Edit, Supernode
 
 FACTS = load_facts()
 BARE = build_fabric(Supernode(nodes=3, npus_per_node=2, sub_planes=3, l1_uplinks=4), FACTS)

@@ -16,7 +16,7 @@ from twin.hardware.fabric import build_fabric, edited
 from twin.hardware.names import element_names
 from twin.hardware.tables import tables
 from twin.lab.library import load_facts
-from twin.spec import Edit, Supernode
+from twin.scenario import Edit, Supernode
 
 FACTS = load_facts()
 FULL = build_fabric(Supernode(), FACTS)

@@ -12,7 +12,7 @@ from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric, edited, members
 from twin.hardware.survey import summary, uplink_matrix
 from twin.lab.library import load_facts, presets
-from twin.spec import Supernode
+from twin.scenario import Supernode
 
 FACTS = load_facts()
 FULL = build_fabric(Supernode(), FACTS)

@@ -8,7 +8,7 @@ from twin.hardware.faults import broken, dies_out, dies_without, servers_out, sl
 from twin.hardware.names import members
 from twin.hardware.routes import all_to_all
 from twin.lab.library import load_facts
-from twin.spec import Fault, Supernode
+from twin.scenario import Fault, Supernode
 
 FACTS = load_facts()
 FULL = build_fabric(Supernode(), FACTS)

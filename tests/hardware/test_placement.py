@@ -1,7 +1,7 @@
 """Instances sit on consecutive dies, prefill first, and never share one."""
 
 from twin.hardware.placement import place_instances
-from twin.spec import Scenario, with_overrides
+from twin.scenario import Scenario, with_overrides
 
 
 def test_instances_take_consecutive_dies_prefill_first():

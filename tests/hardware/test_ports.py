@@ -24,7 +24,7 @@ from twin.hardware.traffic import (
     weights_takes,
 )
 from twin.lab.library import load_facts
-from twin.spec import Edit, Supernode
+from twin.scenario import Edit, Supernode
 
 FACTS = load_facts()
 FULL = build_fabric(Supernode(), FACTS)

@@ -6,7 +6,7 @@ from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric, edited
 from twin.hardware.routes import all_to_all, between, nic, pool_read
 from twin.lab.library import load_facts
-from twin.spec import Edit, Supernode
+from twin.scenario import Edit, Supernode
 
 FACTS = load_facts()
 FULL = build_fabric(Supernode(), FACTS)

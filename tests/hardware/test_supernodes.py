@@ -13,7 +13,7 @@ from twin.hardware.names import element_names
 from twin.hardware.routes import all_to_all, between, nic, pool_read
 from twin.hardware.survey import summary, uplink_matrix
 from twin.lab.library import load_facts
-from twin.spec import Edit, Supernode
+from twin.scenario import Edit, Supernode
 
 FACTS = load_facts()
 FULL = build_fabric(Supernode(), FACTS)

@@ -4,7 +4,7 @@ import pytest
 
 from twin.hardware.validation import problems
 from twin.lab.library import load_facts, presets
-from twin.spec import Edit, Supernode
+from twin.scenario import Edit, Supernode
 
 FACTS = load_facts()
 

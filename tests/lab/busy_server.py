@@ -7,7 +7,7 @@ from pathlib import Path
 
 from twin.lab.runner import Runner
 from twin.lab.store import open_store
-from twin.spec import Scenario
+from twin.scenario import Scenario
 
 
 def main(url: str, diary: Path, first_seed: int) -> None:

@@ -13,7 +13,7 @@ from sqlalchemy import create_engine, make_url
 
 from twin.lab.library import load_facts
 from twin.lab.store import Owner, Store, open_store
-from twin.spec import Scenario
+from twin.scenario import Scenario
 
 SERVER = os.environ.get("TWIN_TEST_POSTGRES", "")
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 
-from twin.spec import Scenario, canonical
+from twin.scenario import Scenario, canonical
 
 ENGINE_VERSION = "fake-1"
 STEP_S = 0.01

@@ -3,8 +3,8 @@ import pytest
 
 from twin.lab.ask import question, replayed, scenario_named, settings_from
 from twin.lab.library import presets
-from twin.serving.workload import TraceTable
-from twin.spec import SpecError
+from twin.scenario import SpecError
+from twin.workload.generate import TraceTable
 
 QUICK = scenario_named("quickstart")
 
@@ -79,7 +79,7 @@ def test_a_trace_without_times_keeps_the_horizon():
 @pytest.mark.parametrize("copies", [1, 3])
 def test_every_request_of_a_replay_lies_inside_the_horizon(copies):
     from twin.lab.library import load_facts
-    from twin.serving.workload import generate
+    from twin.workload.generate import generate
 
     table = trace_of([3.0 * (i // 5) for i in range(500)])  # five share each coarse timestamp
     s = replayed(QUICK, table, rate_multiplier=1.5, tree_copies=copies)

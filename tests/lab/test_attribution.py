@@ -15,8 +15,8 @@ from twin.lab.attribution import (
 )
 from twin.lab.compare import input_diff
 from twin.lab.library import load_facts, presets
-from twin.serving.workload import length_means
-from twin.spec import with_overrides
+from twin.scenario import with_overrides
+from twin.workload.generate import length_means
 
 PRESETS = {p.key: p.scenario for p in presets()}
 BENCHMARK, PRODUCTION, BALANCED = (

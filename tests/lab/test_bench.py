@@ -2,7 +2,7 @@ import pytest
 
 from twin.lab import bench
 from twin.lab.traces import TraceError
-from twin.spec import npus_used
+from twin.scenario import npus_used
 
 
 def test_full_load_holds_two_million_requests_on_every_npu():

@@ -15,7 +15,7 @@ from twin.lab.compare import (
 )
 from twin.lab.library import presets
 from twin.metrics.measures import verdict
-from twin.spec import Scenario, with_overrides
+from twin.scenario import Scenario, with_overrides
 
 
 def run(name="a", **summary):

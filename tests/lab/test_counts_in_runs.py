@@ -8,7 +8,7 @@ from twin.lab.estimate import capacity
 from twin.lab.library import load_facts, presets
 from twin.lab.runner import add_run
 from twin.lab.store import StoreError, open_store
-from twin.spec import with_overrides
+from twin.scenario import with_overrides
 
 
 @pytest.fixture

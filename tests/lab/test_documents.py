@@ -4,7 +4,7 @@ import pytest
 
 from twin.lab.documents import accepts, field_table, fields, file_map, pages
 from twin.lab.library import ROOT
-from twin.spec import field_info
+from twin.scenario import field_info
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda p: p.name)

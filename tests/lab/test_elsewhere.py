@@ -19,7 +19,7 @@ from twin.lab.runner import Runner, add_run
 from twin.lab.store import Owner, StoreError, handle, open_store
 from twin.lab.store import owner as owners
 from twin.lab.store import runs as run_module
-from twin.spec import Scenario, SpecError
+from twin.scenario import Scenario, SpecError
 
 ENGINE = "tests.lab.fake_engine"
 FAR = Owner("far", "another machine", 1, "0")

@@ -20,7 +20,7 @@ from twin.lab.library import ROOT, load_facts, load_scenario_file
 from twin.lab.model_import import ConfigError, import_model
 from twin.lab.points import PointsError, read_points
 from twin.lab.traces import Limits, TraceError, read_trace
-from twin.spec import SpecError
+from twin.scenario import SpecError
 
 READERS = {
     "scenario": (load_scenario_file, SpecError),

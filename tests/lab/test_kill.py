@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.lab.fake_engine import answer
 from twin.lab.runner import Runner
 from twin.lab.store import Owner
-from twin.spec import Scenario
+from twin.scenario import Scenario
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLS = 20

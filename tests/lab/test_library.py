@@ -12,7 +12,7 @@ from twin.lab.library import (
     scenario_from_toml,
     scenario_to_toml,
 )
-from twin.spec import Scenario, SpecError, canonical, field_unit
+from twin.scenario import Scenario, SpecError, canonical, field_unit
 
 TEXT = st.text(st.characters(blacklist_categories=("Cs", "Cc")), max_size=40)
 

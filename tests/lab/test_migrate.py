@@ -12,7 +12,7 @@ from twin.lab.store import models as m
 from twin.lab.store.engines import open_database
 from twin.lab.store.guards import GUARDS
 from twin.lab.store.migrate import BACKUPS_KEPT, VERSIONS, current, revisions, upgrade
-from twin.spec import Scenario
+from twin.scenario import Scenario
 
 NEXT = """
 import sqlalchemy as sa

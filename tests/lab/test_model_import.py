@@ -9,7 +9,7 @@ from twin.lab.estimate import capacity
 from twin.lab.library import DATA, load_facts
 from twin.lab.model_import import ConfigError, import_model, write_model
 from twin.model.shape import load_shape
-from twin.spec import Scenario, with_overrides
+from twin.scenario import Scenario, with_overrides
 
 # The published figures of DeepSeek-V3, and those of Qwen3-235B.
 V3 = {

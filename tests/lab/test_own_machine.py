@@ -7,7 +7,7 @@ import tomllib
 from twin.hardware.chip import load_chip
 from twin.lab.estimate import capacity
 from twin.lab.library import DATA, ROOT, load_facts
-from twin.spec import Scenario, with_overrides
+from twin.scenario import Scenario, with_overrides
 
 
 def test_the_chip_of_the_readme_serves_faster_where_memory_binds(tmp_path):

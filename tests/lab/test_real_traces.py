@@ -12,8 +12,8 @@ import pytest
 from twin.lab.library import ROOT, load_facts
 from twin.lab.traces import lru_bound, preview, read_trace
 from twin.lab.traces.fit import LEVELS, lognormal_table, quantile_table
-from twin.serving.workload import generate, length_means
-from twin.spec import Trace, Workload
+from twin.scenario import Trace, Workload
+from twin.workload.generate import generate, length_means
 
 TRACES = ROOT.parent / "shared" / "traces"
 MOONCAKE = TRACES / "mooncake" / "conversation_trace.jsonl.gz"

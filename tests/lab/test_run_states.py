@@ -10,7 +10,7 @@ from tests.lab.fake_engine import answer
 from twin.lab.library import load_facts
 from twin.lab.store import Owner, StoreError
 from twin.lab.store.models import ENDED_STATES, TRANSITIONS
-from twin.spec import Scenario
+from twin.scenario import Scenario
 
 ONE, TWO = Owner.here("one"), Owner.here("two")
 OWNERS = st.sampled_from([ONE, TWO])

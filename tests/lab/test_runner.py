@@ -20,7 +20,7 @@ from twin.lab.library import load_facts
 from twin.lab.runner import Runner, add_run, find_run, run_now
 from twin.lab.store import Owner, StoreError
 from twin.lab.store.owner import _started, this_host
-from twin.spec import Scenario, SpecError
+from twin.scenario import Scenario, SpecError
 
 ENGINE = "tests.lab.fake_engine"
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,7 @@ from twin.lab import share
 from twin.lab.library import presets
 from twin.lab.share import NotHere, ShareError
 from twin.lab.store import Owner, StoreError
-from twin.spec import Scenario
+from twin.scenario import Scenario
 
 ME = Owner.here("me")
 

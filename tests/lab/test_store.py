@@ -20,8 +20,8 @@ from twin.lab.store import Owner, StoreError, UnknownId, engines, open_store
 from twin.lab.store import models as m
 from twin.lab.store.run_rows import RunRow
 from twin.lab.store.runs import new_id
-from twin.serving.requests import TraceTable
-from twin.spec import Scenario, scenario_digest
+from twin.scenario import Scenario, scenario_digest
+from twin.workload.requests import TraceTable
 
 ME = Owner.here("me")
 ROOT = Path(__file__).resolve().parents[2]

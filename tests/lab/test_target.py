@@ -6,7 +6,7 @@ from twin.lab.ask import scenario_named
 from twin.lab.library import load_facts
 from twin.lab.target import largest_batch
 from twin.model.shape import ModelError
-from twin.spec import with_overrides
+from twin.scenario import with_overrides
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twin.lab.traces import Limits, TraceError, lru_bound, preview, read_trace
-from twin.serving.chains import expand_runs
+from twin.workload.chains import expand_runs
 
 SMALL = Limits(packed_bytes=1 << 20, unpacked_bytes=8 << 20, rows=1000)
 

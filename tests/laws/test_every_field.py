@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from tests.engine.small import recorded, small
 from twin.engine.simulate import result_digest, simulate
 from twin.lab.library import load_facts
-from twin.spec import Scenario, canonical, field_info, with_overrides
+from twin.scenario import Scenario, canonical, field_info, with_overrides
 
 DESCRIPTIVE = {"name", "question", "source", "workload.trace.name", "experts.counts.name"}
 DIGEST = "0" * 64

@@ -41,7 +41,7 @@ def test_the_decode_phase_does_and_would_be_found():
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_no_policy_knows_a_clock_a_cost_or_a_world(policy):
-    tree = ast.parse((ROOMS / "serving" / f"{policy}.py").read_text("utf-8"))
+    tree = ast.parse((ROOMS / "policies" / f"{policy}.py").read_text("utf-8"))
     modules = {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
     assert not {m for m in modules if m and m.startswith(("twin.engine", "twin.model"))}
     arguments = {a.arg for n in ast.walk(tree) if isinstance(n, ast.arguments) for a in n.args}

@@ -14,7 +14,7 @@ from twin.hardware.faults import broken
 from twin.lab.library import load_facts
 from twin.model.costs import dies_of, role_costs
 from twin.model.decode import DECODE_OPERATORS, decode_iteration_s
-from twin.spec import Fault, parse_scenario
+from twin.scenario import Fault, parse_scenario
 
 ALONE = {
     "deployment.mode": "decode_only",

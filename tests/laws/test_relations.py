@@ -18,7 +18,7 @@ from twin.lab.ask import replayed
 from twin.lab.library import load_facts, presets
 from twin.lab.traces import lru_bound, read_trace
 from twin.lab.traces.bound import lru_hit_blocks
-from twin.spec import Scenario, with_overrides
+from twin.scenario import Scenario, with_overrides
 
 SHIFT_S = 1.0
 STAMPS = (

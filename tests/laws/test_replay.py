@@ -7,8 +7,8 @@ from tests.engine.small import MODES, small
 from twin.engine.setup import set_up
 from twin.engine.simulate import simulate
 from twin.lab.library import load_facts
-from twin.serving.requests import TraceTable
-from twin.spec import with_overrides
+from twin.scenario import with_overrides
+from twin.workload.requests import TraceTable
 
 WORKLOADS = {
     "poisson": {"workload.lengths": "azure-2023-conv"},

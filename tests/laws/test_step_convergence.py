@@ -4,7 +4,7 @@ import pytest
 
 from twin.engine.simulate import simulate
 from twin.lab.library import load_facts, presets
-from twin.spec import with_overrides
+from twin.scenario import with_overrides
 
 HEADLINES = (
     "ttft_s_mean", "ttft_s_p50", "tpot_s_mean", "tpot_s_p50", "tpot_s_p99", "itl_s_mean",

@@ -6,7 +6,7 @@ from twin.metrics.explain import explain, ttft_parts
 from twin.metrics.measures import amount
 from twin.metrics.reasons_machine import FAMILIES
 from twin.model.params import DECODE_OPERATORS, PREFILL_OPERATORS
-from twin.spec import Scenario, with_overrides
+from twin.scenario import Scenario, with_overrides
 
 
 @pytest.fixture(scope="module")

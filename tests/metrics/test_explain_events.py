@@ -8,7 +8,7 @@ from tests.metrics.test_resilience import events
 from tests.ui.fake_run import fake_summary, fake_tables
 from twin.metrics.explain import explain
 from twin.metrics.measures import amount
-from twin.spec import Scenario, with_overrides
+from twin.scenario import Scenario, with_overrides
 
 
 @pytest.fixture(scope="module")

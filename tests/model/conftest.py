@@ -3,7 +3,7 @@ import pytest
 from twin.hardware.fabric import build_fabric
 from twin.lab.library import load_facts
 from twin.model.predict import predict
-from twin.spec import Scenario, with_overrides
+from twin.scenario import Scenario, with_overrides
 
 
 @pytest.fixture(scope="session")

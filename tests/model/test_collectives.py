@@ -5,7 +5,7 @@ from twin.hardware.fabric import build_fabric
 from twin.model.collectives import exchange, moe_traffic
 from twin.model.roofline import load_machine
 from twin.model.shape import load_shape
-from twin.spec import Communication, Supernode
+from twin.scenario import Communication, Supernode
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ import pytest
 from twin.hardware.fabric import build_fabric
 from twin.model.costs import build_costs
 from twin.model.shape import ModelError
-from twin.spec import Scenario, with_overrides
+from twin.scenario import Scenario, with_overrides
 
 
 def test_a_role_that_is_not_deployed_is_refused(facts):

@@ -5,7 +5,7 @@ from twin.hardware.fabric import build_fabric
 from twin.model.costs import build_costs
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
 from twin.model.params import DECODE_OPERATORS, operator_sink
-from twin.spec import Scenario, with_overrides
+from twin.scenario import Scenario, with_overrides
 
 EVEN = np.array([1.0]), np.array([1.0])
 

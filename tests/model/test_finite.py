@@ -9,7 +9,7 @@ from twin.hardware.fabric import build_fabric
 from twin.model.costs import build_costs
 from twin.model.finite import burst, deal, drain
 from twin.model.predict import EVEN
-from twin.spec import Scenario, with_overrides
+from twin.scenario import Scenario, with_overrides
 
 
 @pytest.fixture

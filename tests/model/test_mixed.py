@@ -7,7 +7,7 @@ from twin.model.decode import decode_iteration_s
 from twin.model.mixed import mixed_flops, mixed_iteration_s
 from twin.model.params import DECODE_OPERATORS, DECODE_SIZE, operator_sink
 from twin.model.prefill import prefill_flops
-from twin.spec import Scenario, with_overrides
+from twin.scenario import Scenario, with_overrides
 
 ONE = np.array([1.0])
 

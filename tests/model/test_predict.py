@@ -6,7 +6,7 @@ from twin.hardware.fabric import build_fabric
 from twin.lab.evidence import with_facts
 from twin.model.predict import Held, accepted_tokens, predict, rank_load
 from twin.model.shape import ModelError
-from twin.spec import Scenario, with_overrides
+from twin.scenario import Scenario, with_overrides
 
 
 def test_figures_of_a_part_agree_with_each_other(ask):

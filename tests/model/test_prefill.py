@@ -6,7 +6,7 @@ from twin.model import params as q
 from twin.model.costs import build_costs
 from twin.model.params import PREFILL_OPERATORS, operator_sink
 from twin.model.prefill import prefill_batch_s, prefill_hbm_bytes, prefill_hits_s
-from twin.spec import Scenario, with_overrides
+from twin.scenario import Scenario, with_overrides
 
 ONE = np.array([1.0])
 DIES = 32

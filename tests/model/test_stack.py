@@ -8,7 +8,7 @@ from twin.model.costs import build_costs
 from twin.model.params import HOST_ANSWER
 from twin.model.shape import ModelError
 from twin.model.stack import of_stack
-from twin.spec import Scenario, with_overrides
+from twin.scenario import Scenario, with_overrides
 
 GB200 = {"supernode.chip": "gb200", "deployment.precision.weights": "fp4"}
 

@@ -10,7 +10,7 @@ import polars as pl
 from tests.ui.fake_run import fake_checks, fake_summary, fake_tables
 from tests.ui.stored_runs import scenario
 from twin.lab.store import Owner, Store
-from twin.spec import Scenario
+from twin.scenario import Scenario
 from twin.ui import session
 
 LAYERS, DIES, NODES = 58, 288, 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from twin.spec import Scenario, pools
+from twin.scenario import Scenario, pools
 
 OPERATORS = {
     "prefill": ("mla_prolog", "attention_core", "o_proj", "dispatch", "experts", "combine"),

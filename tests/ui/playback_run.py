@@ -14,7 +14,7 @@ from tests.ui.fake_run import fake_checks, fake_summary, fake_tables
 from tests.ui.stored_runs import scenario
 from twin.hardware.placement import place_instances
 from twin.lab.store import Owner, Store
-from twin.spec import Scenario
+from twin.scenario import Scenario
 from twin.ui import session
 
 WINDOWS = 240

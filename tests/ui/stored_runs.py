@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from tests.ui.fake_run import fake_checks, fake_summary, fake_tables
 from twin.lab.library import presets
 from twin.lab.store import Owner, Store
-from twin.spec import Scenario, with_overrides
+from twin.scenario import Scenario, with_overrides
 from twin.ui import session
 
 

@@ -18,7 +18,7 @@ from tests.ui.experts_run import (
 from tests.ui.stored_runs import done, scenario
 from twin.lab import attribution
 from twin.lab.library import presets
-from twin.spec import canonical, with_overrides
+from twin.scenario import canonical, with_overrides
 from twin.ui import charts_experts, experts, experts_ladder, session
 
 PRESETS = {p.key: p.scenario for p in presets()}

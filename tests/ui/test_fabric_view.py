@@ -8,7 +8,7 @@ import polars as pl
 from twin.hardware.fabric import build_fabric, edited
 from twin.hardware.placement import place_instances
 from twin.lab.library import load_facts
-from twin.spec import Scenario, Supernode
+from twin.scenario import Scenario, Supernode
 from twin.ui.fabric_view import capacities, cells_of_links, live, shape_of
 
 FACTS = load_facts()

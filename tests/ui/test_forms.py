@@ -7,7 +7,7 @@ import pytest
 from tests.ui.conftest import patient
 from twin.lab.documents import fields as declared
 from twin.lab.library import load_facts
-from twin.spec import Scenario, SpecError, field_unit, with_overrides
+from twin.scenario import Scenario, SpecError, field_unit, with_overrides
 from twin.ui.fields import (
     DEPLOYMENT,
     ELSEWHERE,

@@ -9,7 +9,7 @@ import pytest
 from tests.ui.fake_run import fake_checks, fake_tables
 from tests.ui.stored_runs import done, queued, scenario
 from twin.lab.store import Owner
-from twin.spec import SpecError
+from twin.scenario import SpecError
 from twin.ui import record, sections, session
 from twin.ui.results import headline
 

@@ -9,7 +9,7 @@ from twin.hardware.exchange_format import write_fabric
 from twin.hardware.fabric import build_fabric
 from twin.lab import share
 from twin.lab.library import load_facts
-from twin.spec import Edit, with_overrides
+from twin.scenario import Edit, with_overrides
 from twin.ui import fabric_edit_tables as tables
 from twin.ui import fabric_editor as editor
 from twin.ui import session
@@ -126,7 +126,7 @@ def test_the_picture_asks_once_for_each_thing(store):
 def test_a_cell_of_a_table_edits_its_row_only(store):
 
     def script():
-        from twin.spec import Edit, Supernode
+        from twin.scenario import Edit, Supernode
         from twin.ui import fabric_edit_tables as tables
         from twin.ui import fabric_editor as editor
         from twin.ui import session
@@ -154,7 +154,7 @@ def test_a_cell_of_a_table_edits_its_row_only(store):
 
 
 def test_groups_list_their_chips():
-    from twin.spec import Supernode
+    from twin.scenario import Supernode
 
     facts = load_facts()
     built = build_fabric(Supernode(), facts)

@@ -7,7 +7,7 @@ from twin.hardware.fabric import build_fabric
 from twin.hardware.placement import place_instances
 from twin.hardware.routes import all_to_all, pool_read
 from twin.lab.library import load_facts
-from twin.spec import Edit, Scenario, Supernode
+from twin.scenario import Edit, Scenario, Supernode
 from twin.ui.fabric_edit import EditError, Inventory, change, effect, restore
 from twin.ui.fabric_edit_prices import headlines
 from twin.ui.fabric_edit_words import parse

@@ -8,7 +8,7 @@ from playwright.sync_api import Page, expect
 from tests.conftest import profile
 from twin.hardware.fabric import build_fabric, built
 from twin.lab.library import load_facts
-from twin.spec import Edit, Supernode
+from twin.scenario import Edit, Supernode
 from twin.ui.fabric_view import shape_of
 
 pytestmark = pytest.mark.browser

@@ -4,7 +4,7 @@ Popularity is a function of time and of the topics in the traffic; instances of 
 layout share a placement. At every decision the load of the last window is measured, layers are
 chosen, weights move over the UB plane beside the serving traffic (or the instance stands still),
 and the new placement counts from when they are there. What a placement is worth is its hottest
-die over the mean, which the cost kernels read. Policy is serving/experts'; this file gives it time.
+die over the mean, which the cost kernels read. Policy is experts'; this file gives it time.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from twin import experts as x
 from twin.engine import world as w
 from twin.engine.agenda import Agenda
 from twin.engine.events import Event
 from twin.engine.machine import Machine
 from twin.engine.phases.books import book_traffic
-from twin.serving import experts as x
 
 REFRESHES = 120  # looks at a popularity that moves, at most
 MEASUREMENTS, SNAPSHOTS = 60, 8  # what is kept for people

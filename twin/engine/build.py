@@ -19,11 +19,11 @@ from twin.hardware.routes import nic, pool_read
 from twin.model import params as q
 from twin.model.conditions import places
 from twin.model.params import DECODE_OPERATORS, PREFILL_OPERATORS
-from twin.serving.memory_pool import BlockPool, empty_pool
-from twin.serving.rng import stream_key
-from twin.serving.router import RANK_CHOICES, ROUTERS
-from twin.serving.workload import Requests
-from twin.spec import Scenario
+from twin.policies.memory_pool import BlockPool, empty_pool
+from twin.policies.router import RANK_CHOICES, ROUTERS
+from twin.rng import stream_key
+from twin.scenario import Scenario
+from twin.workload.generate import Requests
 
 LOOKS = 8  # at every instance, in each window of the record
 

@@ -22,7 +22,7 @@ from twin.hardware.faults import dies_without
 from twin.hardware.paths import Plane
 from twin.hardware.ports import Ports, Share, Takes, port_table, shares
 from twin.hardware.tables import FLOATS
-from twin.spec import Scenario
+from twin.scenario import Scenario
 
 IDLE = 1e30  # bytes/s of a flow that is not there
 TINY = 1e-9  # bytes/s of a link that is gone

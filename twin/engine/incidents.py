@@ -24,14 +24,14 @@ from twin.engine.machine import Machine
 from twin.engine.phases import faults as phase
 from twin.engine.phases.colocated import finish_pieces
 from twin.engine.phases.decode import settle
+from twin.experts import ExpertsError
 from twin.hardware.chip import HardwareError
 from twin.hardware.faults import servers_out
 from twin.hardware.placement import Instance
 from twin.hardware.routes import pool_read
 from twin.model.shape import ModelError
-from twin.serving.experts import ExpertsError
-from twin.serving.memory_pool import lose_server, resize
-from twin.spec import Fault
+from twin.policies.memory_pool import lose_server, resize
+from twin.scenario import Fault
 
 Changed = Callable[[int, float], None]  # an instance got other dies, at a time
 Missing = Callable[[int, set[int]], int]  # expert weights that only these dies of it held

@@ -24,7 +24,7 @@ from twin.hardware.ports import port_table
 from twin.hardware.routes import nic
 from twin.model.conditions import slowed
 from twin.model.costs import RoleCosts, role_costs
-from twin.spec import Fault
+from twin.scenario import Fault
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from twin import experts as x
+from twin.experts import Imbalance, imbalance
 from twin.facts import Facts
 from twin.hardware.chip import Chip, load_chip
 from twin.hardware.fabric import Fabric, build_fabric
@@ -22,11 +24,9 @@ from twin.model.costs import Costs, RoleCosts, build_costs
 from twin.model.decode import DECODE_OPERATORS, decode_iteration_s
 from twin.model.operators import FORMAT_BYTES, formats
 from twin.model.prefill import PREFILL_OPERATORS, prefill_batch_s
-from twin.serving import experts as x
-from twin.serving.batching import tokens_per_iteration
-from twin.serving.experts import Imbalance, imbalance
-from twin.serving.workload import Requests, TraceTable, generate, mean_lengths
-from twin.spec import Scenario
+from twin.policies.batching import tokens_per_iteration
+from twin.scenario import Scenario
+from twin.workload.generate import Requests, TraceTable, generate, mean_lengths
 
 MOST_REQUESTS = 30_000_000
 MOST_BYTES = 8e9  # of columns and memory pool, about

@@ -30,9 +30,9 @@ from twin.facts import Facts
 from twin.metrics.latency import PERCENTILES
 from twin.metrics.little import gap, stays_s
 from twin.metrics.summary import Summary, gaps, summarise
-from twin.serving.memory_pool import empty_pool
-from twin.serving.workload import TraceTable
-from twin.spec import Scenario
+from twin.policies.memory_pool import empty_pool
+from twin.scenario import Scenario
+from twin.workload.generate import TraceTable
 
 # A run is found again by its question and this version, so a change in any source that decides
 # what a run says makes it another one.

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from twin.serving.memory_pool import BlockPool
+from twin.policies.memory_pool import BlockPool
 
 NONE = -1  # no request, no instance, end of a list
 

@@ -26,7 +26,7 @@ from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric, edited, links_between
 from twin.hardware.names import Edge, Fabric, element_names
 from twin.hardware.tables import FLOATS, INTS, Wiring, tables
-from twin.spec import Edit, Supernode
+from twin.scenario import Edit, Supernode
 
 Kind: TypeAlias = Literal["json", "graphml"]
 Links: TypeAlias = dict[Edge, tuple[float, float]]  # bytes/s and s of each link in a file

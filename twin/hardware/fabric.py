@@ -32,7 +32,7 @@ from twin.facts import Facts
 from twin.hardware.chip import HardwareError, load_chip
 from twin.hardware.names import Edge, Fabric, die_name, members, name_index
 from twin.hardware.tables import INTS, Tables, tables, wiring
-from twin.spec import Edit, Supernode
+from twin.scenario import Edit, Supernode
 
 __all__ = [
     "Constants",

@@ -16,7 +16,7 @@ from twin.hardware.fabric import edited, members
 from twin.hardware.names import Fabric
 from twin.hardware.paths import Plane
 from twin.hardware.tables import tables
-from twin.spec import Edit, Fault
+from twin.scenario import Edit, Fault
 
 
 def broken(fabric: Fabric, faults: Sequence[Fault]) -> Fabric:

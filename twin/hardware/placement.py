@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from twin.spec import Scenario, pools
+from twin.scenario import Scenario, pools
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.hardware.names import Edge, Fabric
-from twin.spec import Supernode
+from twin.scenario import Supernode
 
 FLOATS = NDArray[np.float64]
 INTS = NDArray[np.int64]

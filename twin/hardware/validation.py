@@ -17,7 +17,7 @@ from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric, edited, links_between
 from twin.hardware.names import Fabric
 from twin.hardware.tables import tables
-from twin.spec import Supernode
+from twin.scenario import Supernode
 
 SHOWN = 4  # elements named in one sentence
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from twin.lab import ask
 from twin.lab.compare import Comparison, check_number, compare
 from twin.lab.library import load_facts
-from twin.spec import Scenario, SpecError, scenario_digest
+from twin.scenario import Scenario, SpecError, scenario_digest
 
 if TYPE_CHECKING:
     from twin.lab.job import Watch
     from twin.lab.store import RunRow, Store
     from twin.lab.store.runs import Result
-    from twin.serving.workload import TraceTable
+    from twin.workload.generate import TraceTable
 
 
 @dataclass(frozen=True, slots=True)

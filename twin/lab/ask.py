@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from twin.lab.files import printable
 from twin.lab.library import load_scenario_file, presets
-from twin.spec import Scenario, SpecError, with_overrides
+from twin.scenario import Scenario, SpecError, with_overrides
 
 if TYPE_CHECKING:
-    from twin.serving.workload import TraceTable
+    from twin.workload.generate import TraceTable
 
 HORIZON_MAX_S: float = next(
     m.le for m in Scenario.model_fields["horizon_s"].metadata if hasattr(m, "le")
@@ -87,7 +87,7 @@ def replayed(
     request and its last copy. Nothing is left out as warm-up: a recorded stream is the question
     itself, so its figures are of the whole of it. A trace without times keeps the horizon.
     """
-    from twin.serving.replay import COPY_SPREAD_REQUESTS, timestamp_quantum
+    from twin.workload.replay import COPY_SPREAD_REQUESTS, timestamp_quantum
 
     settings: dict[str, Any] = {
         "workload.arrivals": "trace",

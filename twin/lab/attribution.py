@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from twin.lab.compare import input_diff
 from twin.lab.library import load_facts, presets
-from twin.spec import Scenario, SpecError, pools, with_overrides
+from twin.scenario import Scenario, SpecError, pools, with_overrides
 
 if TYPE_CHECKING:
     from twin.lab.job import Watch
@@ -172,7 +172,7 @@ def _mean_lengths(
     that of the mean request. Attention has that much to read even when all dies have the same:
     what uneven lengths cost beyond it is waiting for the fullest die.
     """
-    from twin.serving.workload import length_means
+    from twin.workload.generate import length_means
 
     if benchmark.workload.lengths != "fixed" or production.workload.lengths == "fixed":
         return {}, {}

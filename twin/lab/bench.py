@@ -18,7 +18,7 @@ from typing import Any
 from twin.lab.library import ROOT
 from twin.lab.memory import peak_bytes
 from twin.lab.traces.source import TraceError
-from twin.spec import Scenario, SpecError, parse_scenario, with_overrides
+from twin.scenario import Scenario, SpecError, parse_scenario, with_overrides
 
 # Real traces are not part of the project; they are looked for beside it.
 MOONCAKE = ROOT.parent / "shared" / "traces" / "mooncake" / "conversation_trace.jsonl.gz"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from twin.metrics.measures import Better, measure, shown, verdict
-from twin.spec import Scenario, field_unit
+from twin.scenario import Scenario, field_unit
 
 RUNS_MIN, RUNS_MAX = 2, 6
 

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from twin.lab.library import ROOT, presets
-from twin.spec import Scenario, Section
+from twin.scenario import Scenario, Section
 
 MAP_COLUMN = 34  # where a file's sentence starts
 

@@ -16,8 +16,8 @@ from typing import Any
 from twin.facts import FactError, Facts
 from twin.hardware.chip import load_chip
 from twin.lab.evidence import Row, load_published, scenario_of
-from twin.serving.workload import mean_lengths
-from twin.spec import Deployment, Scenario, field_unit, pools
+from twin.scenario import Deployment, Scenario, field_unit, pools
+from twin.workload.generate import mean_lengths
 
 Value = float | str | None  # None: the aspect says nothing about this configuration
 POOL_OF = {"decode": "decode", "stream": "decode", "exchange": "exchange", "prefill": "prefill"}

@@ -19,9 +19,9 @@ from twin.hardware.fabric import build_fabric
 from twin.lab.target import largest_batch
 from twin.model.costs import build_costs
 from twin.model.predict import Prediction, predict
-from twin.serving.requests import TraceTable
-from twin.serving.workload import generate, mean_lengths
-from twin.spec import Scenario
+from twin.scenario import Scenario
+from twin.workload.generate import generate, mean_lengths
+from twin.workload.requests import TraceTable
 
 SAMPLE = 4000  # requests a sample holds
 

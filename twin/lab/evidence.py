@@ -33,8 +33,8 @@ from twin.model.params import DECODE_OPERATORS, operator_sink
 from twin.model.predict import EVEN, Held, Hot, Prediction, predict, rank_load
 from twin.model.roofline import interpolate, load_machine
 from twin.model.shape import load_shape
-from twin.serving.lengths import Quantiles, fitted_lengths
-from twin.spec import Scenario, with_overrides
+from twin.scenario import Scenario, with_overrides
+from twin.workload.lengths import Quantiles, fitted_lengths
 
 PUBLISHED = DATA / "published.toml"
 LAYER = ("mla_prolog", "attention_core", "o_proj", "gate", "dispatch", "experts", "combine")

@@ -26,10 +26,10 @@ from twin.lab.library import load_facts
 from twin.lab.memory import peak_bytes
 from twin.lab.store import Owner, RunRow, Store, StoreError, open_store
 from twin.lab.store.runs import Beat, Result
-from twin.spec import Scenario
+from twin.scenario import Scenario
 
 if TYPE_CHECKING:
-    from twin.serving.workload import TraceTable
+    from twin.workload.generate import TraceTable
 
 log = logging.getLogger(__name__)
 

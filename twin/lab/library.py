@@ -19,7 +19,7 @@ import tomli_w
 
 from twin.facts import FactError, Facts, facts_from_tables
 from twin.lab.files import decoded, printable, read_bytes, read_text
-from twin.spec import SCHEMA_VERSION, Scenario, SpecError, field_unit, parse_scenario
+from twin.scenario import SCHEMA_VERSION, Scenario, SpecError, field_unit, parse_scenario
 
 if TYPE_CHECKING:
     from twin.lab.store import Store

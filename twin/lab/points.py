@@ -27,7 +27,7 @@ from twin.lab.ask import scenario_named, settings_from
 from twin.lab.calibrate import CALIBRATION, CONSTANTS, Constant, Fit, with_constants
 from twin.lab.evidence import Row, answer_row
 from twin.lab.files import read_text, write_text
-from twin.spec import Scenario, SpecError, field_info, pools, with_overrides
+from twin.scenario import Scenario, SpecError, field_info, pools, with_overrides
 
 POINTS_MAX = 128
 FILE_BYTES_MAX = 1024 * 1024

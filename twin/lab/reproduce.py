@@ -13,7 +13,7 @@ from typing import Any
 
 from twin.facts import Facts
 from twin.lab.evidence import TO_UNIT, Row, answer_row, scenario_of
-from twin.spec import Scenario, pools
+from twin.scenario import Scenario, pools
 
 RUNNABLE = {
     "decode.tpot": "tpot_s_mean",

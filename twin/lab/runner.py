@@ -24,10 +24,10 @@ from twin.lab.job import ENGINE, Watch, execute, load_engine, uses_counts, uses_
 from twin.lab.library import ROOT, facts_environment, load_facts
 from twin.lab.store import Owner, Store, StoreError
 from twin.lab.store.runs import Result
-from twin.spec import Scenario, scenario_digest
+from twin.scenario import Scenario, scenario_digest
 
 if TYPE_CHECKING:
-    from twin.serving.workload import TraceTable
+    from twin.workload.generate import TraceTable
 
 log = logging.getLogger(__name__)
 

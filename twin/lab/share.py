@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 
 from twin.lab.compare import RUNS_MAX, RUNS_MIN
 from twin.lab.library import SCENARIO_BYTES_MAX, scenario_from_canonical
-from twin.spec import Scenario, SpecError, canonical
+from twin.scenario import Scenario, SpecError, canonical
 
 if TYPE_CHECKING:
     from twin.lab.store import RunRow, Store

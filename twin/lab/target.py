@@ -22,9 +22,9 @@ from twin.model.decode import decode_iteration_s
 from twin.model.params import DECODE_OPERATORS, operator_sink
 from twin.model.predict import Hot, Prediction, predict, rank_load
 from twin.model.shape import ModelError
-from twin.serving.requests import TraceTable
-from twin.serving.workload import mean_lengths
-from twin.spec import Scenario, with_overrides
+from twin.scenario import Scenario, with_overrides
+from twin.workload.generate import mean_lengths
+from twin.workload.requests import TraceTable
 
 _OF_A_BLOCK = {  # what an iteration is made of, as places in a block of coefficients
     "reading weights": (q.PROLOG_WEIGHT, q.OUTPUT_WEIGHT, q.EXPERT_WEIGHT),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from twin.metrics import reasons_events, reasons_machine, reasons_requests
 from twin.metrics.finding import Finding, Rule, Summary, Tables, ttft_parts
-from twin.spec import Scenario
+from twin.scenario import Scenario
 
 __all__ = ["RULES", "Finding", "explain", "ttft_parts"]
 

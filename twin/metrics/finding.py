@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 
 from twin.metrics.latency import TTFT_PARTS
-from twin.spec import Scenario, SpecError, field_info, with_overrides
+from twin.scenario import Scenario, SpecError, field_info, with_overrides
 
 Summary = Mapping[str, float | int | str | None]
 Tables = Mapping[str, pl.DataFrame]

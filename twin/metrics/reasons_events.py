@@ -18,7 +18,7 @@ from twin.metrics.finding import (
 )
 from twin.metrics.measures import amount, seconds, shown
 from twin.metrics.resilience import Dip, resilience
-from twin.spec import Scenario
+from twin.scenario import Scenario
 
 FELT = 1.02  # an exchange slowed by less is as good as alone
 TOLD = 3  # dips that get a finding of their own; the worst ones

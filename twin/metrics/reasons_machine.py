@@ -20,7 +20,7 @@ from twin.metrics.finding import (
     weighted,
 )
 from twin.metrics.measures import amount, seconds, shown
-from twin.spec import Scenario, pools
+from twin.scenario import Scenario, pools
 
 FULL = 0.95  # of the slots or the KV space: the next request waits
 ROOM = 0.7  # of the slots: below this the load, not the machine, sets the throughput

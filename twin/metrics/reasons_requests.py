@@ -19,7 +19,7 @@ from twin.metrics.finding import (
 )
 from twin.metrics.latency import span, tpot_s
 from twin.metrics.measures import amount, measure, seconds, three_figures
-from twin.spec import Scenario
+from twin.scenario import Scenario
 
 QUEUES = {  # column of the windows table -> where that is, and the part of TTFT it makes long
     "front_end_queue": ("at the front end", "front_end"),

@@ -15,7 +15,7 @@ from twin.metrics.goodput import met_slo
 from twin.metrics.latency import TTFT_PARTS, histogram_quantile, span, spread_of, tpot_s
 from twin.metrics.resilience import incidents
 from twin.metrics.throughput import per_second, quotient
-from twin.spec import Scenario
+from twin.scenario import Scenario
 
 Summary = dict[str, float | int | str | None]
 

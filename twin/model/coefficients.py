@@ -25,7 +25,7 @@ from twin.model.memory import ExpertLayout
 from twin.model.operators import Formats, Work
 from twin.model.roofline import Machine, roof
 from twin.model.shape import Shape
-from twin.spec import Communication, Optimisations
+from twin.scenario import Communication, Optimisations
 
 
 @dataclass(frozen=True, slots=True)

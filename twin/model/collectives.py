@@ -23,7 +23,7 @@ from twin.hardware.tables import tables
 from twin.model.operators import ACTIVATION_BYTES, combine_bytes, dispatch_bytes
 from twin.model.roofline import Machine
 from twin.model.shape import Shape
-from twin.spec import Communication
+from twin.scenario import Communication
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ from twin.model.prefill_coefficients import prefill_vector
 from twin.model.roofline import family_of, load_machine
 from twin.model.shape import ModelError, Shape, load_shape
 from twin.model.stack import of_stack
-from twin.spec import Decode, Deployment, Prefill, Scenario
+from twin.scenario import Decode, Deployment, Prefill, Scenario
 
 __all__ = ["DECODE_OPERATORS", "PREFILL_OPERATORS", "Costs", "ModelError", "RoleCosts",
            "build_costs", "dies_of", "role_costs"]  # fmt: skip

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from twin.model.shape import Shape
-from twin.spec import Precision
+from twin.scenario import Precision
 
 FORMAT_BYTES = {"int8": 1.0, "fp8": 1.0, "bf16": 2.0, "fp16": 2.0, "fp4": 0.5625}
 ACTIVATION_BYTES = 2.0  # BF16 between operators

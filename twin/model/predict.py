@@ -25,7 +25,7 @@ from twin.model.params import DECODE_OPERATORS, PREFILL_OPERATORS, operator_sink
 from twin.model.prefill import prefill_batch_s, prefill_flops, prefill_hits_s
 from twin.model.roofline import largest_of
 from twin.model.shape import ModelError
-from twin.spec import Scenario
+from twin.scenario import Scenario
 
 Hot = tuple[NDArray[np.float64], NDArray[np.float64]]  # tokens f8[G], factor f8[G]
 EVEN: Hot = (np.array([1.0]), np.array([1.0]))

@@ -16,7 +16,7 @@ import streamlit as st
 from twin.lab import share
 from twin.lab.compare import Comparison, compare
 from twin.lab.store import RunRow, StoreError
-from twin.spec import Scenario
+from twin.scenario import Scenario
 from twin.ui import comparison, session, theme, words
 from twin.ui.fields import sentence
 from twin.ui.toolbar import RUN_PAGE

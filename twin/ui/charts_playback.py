@@ -11,7 +11,7 @@ from typing import Any
 import plotly.graph_objects as go
 import polars as pl
 
-from twin.spec import Fault
+from twin.scenario import Fault
 from twin.ui import theme
 from twin.ui.charts import Chart, empty, figure, timeline
 from twin.ui.faults_words import KINDS

@@ -19,7 +19,7 @@ import polars as pl
 from twin.lab.compare import Comparison, MetricRow
 from twin.metrics.latency import span, tpot_s
 from twin.metrics.measures import MEASURES, NOTHING, amount, measure, shown, verdict
-from twin.spec import Scenario
+from twin.scenario import Scenario
 from twin.ui.fields import label, show, why_idle
 
 LETTERS = "ABCDEF"

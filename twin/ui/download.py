@@ -20,7 +20,7 @@ from twin.lab.perfetto import SPAN_S, write_trace
 from twin.lab.perfetto.source import stored
 from twin.lab.store import RunRow, Store
 from twin.metrics.measures import measure
-from twin.spec import Scenario
+from twin.scenario import Scenario
 from twin.ui import session
 
 FORMULA = r"^[=+\-@\t\r\x00]"  # what a spreadsheet takes for a formula, or may after trimming

@@ -14,7 +14,7 @@ import polars as pl
 import streamlit as st
 
 from twin.lab.store import RunRow
-from twin.spec import Scenario
+from twin.scenario import Scenario
 from twin.ui import session
 
 PAGE = "twin/ui/pages/experts.py"
@@ -232,7 +232,7 @@ def is_even(scenario: Scenario) -> bool:
 
 def twin_of(row: RunRow, scenario: Scenario) -> RunRow | None:
     """The newest run of the same question with even experts, by the engine and facts of a run."""
-    from twin.spec import scenario_digest
+    from twin.scenario import scenario_digest
 
     runs = session.store().runs
     digest = scenario_digest(perfect(scenario))

@@ -12,7 +12,7 @@ import streamlit as st
 from twin.lab import share
 from twin.lab.store import RunRow, StoreError
 from twin.metrics.measures import amount, measure, shown, verdict
-from twin.spec import Scenario
+from twin.scenario import Scenario
 from twin.ui import experts, session
 from twin.ui.fields import sentence
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from twin.spec import Scenario
+from twin.scenario import Scenario
 
 EXPERTS = (
     "experts.popularity",

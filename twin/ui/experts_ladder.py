@@ -16,7 +16,7 @@ from twin.lab.job import load_engine
 from twin.lab.store import RunRow, StoreError
 from twin.metrics.measures import amount, seconds
 from twin.model.predict import Prediction
-from twin.spec import Scenario, canonical, scenario_digest
+from twin.scenario import Scenario, canonical, scenario_digest
 from twin.ui import charts_experts, session
 from twin.ui.fields import sentence
 from twin.ui.sections import plot

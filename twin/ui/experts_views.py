@@ -14,7 +14,7 @@ import streamlit as st
 
 from twin.lab.store import RunRow
 from twin.metrics.measures import NOTHING, amount, seconds
-from twin.spec import Scenario
+from twin.scenario import Scenario
 from twin.ui import charts_experts, experts, record, session, theme, words
 from twin.ui.experts import MOMENTS, Moment
 from twin.ui.sections import plot

@@ -15,7 +15,7 @@ from functools import cached_property
 
 from twin.hardware.fabric import Fabric
 from twin.hardware.names import element_names, members
-from twin.spec import Edit
+from twin.scenario import Edit
 
 MOST = 2000  # edits a scenario may hold
 

@@ -11,7 +11,7 @@ import streamlit as st
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import Fabric
 from twin.hardware.validation import problems
-from twin.spec import Edit, Scenario, Supernode, field_unit
+from twin.scenario import Edit, Scenario, Supernode, field_unit
 from twin.ui import fabric_editor as editor
 from twin.ui import session
 from twin.ui.fabric_edit import effect

@@ -18,7 +18,7 @@ from twin.hardware.fabric import Fabric
 from twin.hardware.placement import Instance, place_instances
 from twin.hardware.routes import Price, all_to_all, nic, pool_read
 from twin.hardware.tables import tables
-from twin.spec import Scenario
+from twin.scenario import Scenario
 
 PRICED = (  # kinds of links that belong to one node each
     "die-die", "die-L1", "CPU-L1", "L1-L2", "die-NIC", "NIC-RDMA", "CPU-Qingtian", "Qingtian-VPC",

@@ -15,7 +15,7 @@ import streamlit as st
 from twin.hardware.fabric import Fabric
 from twin.hardware.names import members
 from twin.hardware.survey import MAIN_LINKS
-from twin.spec import Edit
+from twin.scenario import Edit
 from twin.ui import fabric_editor as editor
 from twin.ui import session
 from twin.ui.fabric_edit import EditError, plain

@@ -11,7 +11,7 @@ from twin.hardware.chip import Chip, HardwareError
 from twin.hardware.fabric import Fabric
 from twin.hardware.survey import point_to_point, summary
 from twin.metrics.measures import NOTHING
-from twin.spec import MemoryPool
+from twin.scenario import MemoryPool
 from twin.ui import session
 
 

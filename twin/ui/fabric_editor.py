@@ -15,7 +15,7 @@ import streamlit as st
 
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import Fabric, build_fabric
-from twin.spec import Edit, Scenario, Supernode
+from twin.scenario import Edit, Scenario, Supernode
 from twin.ui import session
 from twin.ui.fabric_edit import EditError, Inventory, change, restore
 from twin.ui.fabric_edit_words import parse

@@ -14,7 +14,7 @@ import streamlit as st
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import Fabric, build_fabric
 from twin.hardware.placement import place_instances
-from twin.spec import Fault, Scenario, SpecError, with_overrides
+from twin.scenario import Fault, Scenario, SpecError, with_overrides
 from twin.ui import charts_playback, forms, session
 from twin.ui.faults_rows import Row, offered_names, typical, wrong
 from twin.ui.faults_words import KINDS, RECOVERY

@@ -10,7 +10,7 @@ import streamlit as st
 from twin.lab.store import RunRow
 from twin.metrics.measures import NOTHING, amount, seconds, three_figures
 from twin.metrics.resilience import Dip, resilience
-from twin.spec import Scenario
+from twin.scenario import Scenario
 from twin.ui import charts_playback, playback, record, session
 from twin.ui.charts import Chart
 from twin.ui.fields import sentence

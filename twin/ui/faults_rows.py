@@ -1,6 +1,6 @@
 """Faults as a person adds them: typical ones, what is wrong with one, in which order. Pure.
 
-A fault is a dict of the fields of `twin.spec.Fault` here, for a form edits one field at a time.
+A fault is a dict of the fields of `twin.scenario.Fault` here, for a form edits one field at a time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from twin.hardware.fabric import Fabric
 from twin.hardware.faults import broken
 from twin.hardware.names import element_names, members
 from twin.hardware.placement import Instance
-from twin.spec import Fault, Scenario
+from twin.scenario import Fault, Scenario
 
 Row = dict[str, Any]
 LEFT_OUT = ("NIC", "Qingtian")  # too many to choose from; their names can be typed

@@ -1,6 +1,6 @@
 """What a form says of each field: its group, its words, its bounds, and when it is idle.
 
-Unit, bounds, choices, help and source come from `twin.spec`; this file adds only what a screen
+Unit, bounds, choices, help and source come from `twin.scenario`; this file adds only what a screen
 needs - which fields stand together, what a person calls them, and when a field does not apply.
 Every leaf of a scenario is in exactly one group here or in `ELSEWHERE` (a test walks them all).
 It draws nothing (that is `forms`) and knows nothing about what a value does to a result.
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Literal, get_args, get_origin
 
 from twin.facts import Facts
-from twin.spec import Optimisations, Scenario, field_info, field_unit
+from twin.scenario import Optimisations, Scenario, field_info, field_unit
 from twin.ui import choices, experts_fields, faults_words, listed
 
 WORKLOAD = {

@@ -17,7 +17,7 @@ from twin.lab import share
 from twin.lab.library import scenario_from_toml, scenario_to_toml
 from twin.lab.store import RunRow, ScenarioRow, StoreError
 from twin.lab.store.scenarios import Kind
-from twin.spec import Scenario, SpecError
+from twin.scenario import Scenario, SpecError
 from twin.ui import session, words
 from twin.ui.comparison import plain
 from twin.ui.fields import sentence

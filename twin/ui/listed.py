@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from twin.spec import Scenario
+from twin.scenario import Scenario
 from twin.ui.fabric_edit import effect
 
 SHOWN = 3  # rows told one by one

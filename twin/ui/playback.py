@@ -16,7 +16,7 @@ import streamlit as st
 from twin.hardware.placement import place_instances
 from twin.lab.store import RunRow
 from twin.metrics.measures import amount
-from twin.spec import Scenario
+from twin.scenario import Scenario
 from twin.ui import playback_frames, record, session
 
 PAGE = "twin/ui/pages/playback.py"

@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from twin.hardware.placement import Instance
-from twin.spec import Scenario
+from twin.scenario import Scenario
 from twin.ui import theme
 
 TABLES = ("windows", "instances", "traffic", "shares", "events", "links")

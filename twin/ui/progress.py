@@ -13,7 +13,7 @@ import streamlit as st
 from twin.lab import share
 from twin.lab.store import RunRow, StoreError
 from twin.metrics.measures import three_figures
-from twin.spec import Scenario, SpecError
+from twin.scenario import Scenario, SpecError
 from twin.ui import record, session, words
 from twin.ui.comparison import plain
 from twin.ui.fields import sentence

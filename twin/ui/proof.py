@@ -19,7 +19,7 @@ from twin.lab.calibrate import CONSTANTS
 from twin.lab.envelope import Reach
 from twin.lab.evidence import Row
 from twin.metrics.measures import three_figures
-from twin.spec import field_unit
+from twin.scenario import field_unit
 from twin.ui.fields import LABELS, show
 
 SUPERNODE, OTHER = "CloudMatrix384", "other systems"

@@ -18,7 +18,7 @@ from twin.hardware.fabric import Fabric, build_fabric
 from twin.lab.store import RunRow
 from twin.metrics import latency
 from twin.metrics.explain import Finding, explain
-from twin.spec import Scenario
+from twin.scenario import Scenario
 from twin.ui import session
 
 SMALL = ("windows", "operators", "ranks", "links")

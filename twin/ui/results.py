@@ -10,7 +10,7 @@ from twin.lab import share
 from twin.lab.envelope import outside_evidence
 from twin.lab.store import RunRow
 from twin.metrics.measures import amount, measure, seconds, shown
-from twin.spec import Scenario
+from twin.scenario import Scenario
 from twin.ui import download, listed, playback, session, words
 from twin.ui.comparison import plain
 from twin.ui.fields import sentence

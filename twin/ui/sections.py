@@ -16,7 +16,7 @@ from twin.hardware.placement import place_instances
 from twin.lab.store import RunRow
 from twin.metrics.explain import Finding, ttft_parts
 from twin.metrics.measures import MEASURES, NOTHING, amount, measure, seconds, shown
-from twin.spec import Scenario, SpecError, field_unit, with_overrides
+from twin.scenario import Scenario, SpecError, field_unit, with_overrides
 from twin.ui import charts, faults_results, record, session, theme, words
 from twin.ui.fabric_view import cells_of_links, fabric_matrix
 from twin.ui.fields import DEPLOYMENT, ELSEWHERE, LABELS, SUPERNODE, WORKLOAD, label, show, why_idle

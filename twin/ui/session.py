@@ -24,9 +24,9 @@ from twin.lab.runner import Runner, lacking_counts, lacking_trace
 from twin.lab.store import RunRow, Store, StoreError, open_store
 from twin.lab.target import largest_batch
 from twin.model.predict import Prediction
-from twin.serving.requests import TraceTable
-from twin.spec import Scenario, SpecError, canonical, with_overrides
+from twin.scenario import Scenario, SpecError, canonical, with_overrides
 from twin.ui import judged
+from twin.workload.requests import TraceTable
 
 HISTORY_LENGTH = 100  # scenarios a visitor can step back through
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import streamlit as st
 
-from twin.spec import field_info
+from twin.scenario import field_info
 from twin.ui import session
 from twin.ui.fields import LABELS, label, why_idle
 

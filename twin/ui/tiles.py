@@ -12,7 +12,7 @@ import polars as pl
 from twin.lab.estimate import Offered
 from twin.metrics.measures import amount, seconds
 from twin.model.predict import DecodePrediction, Prediction, PrefillPrediction
-from twin.spec import Scenario
+from twin.scenario import Scenario
 from twin.ui import theme
 
 Tile = dict[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from twin.lab.store import StoreError
-from twin.spec import Scenario, field_unit
+from twin.scenario import Scenario, field_unit
 from twin.ui import forms, listed, session, words
 from twin.ui.comparison import plain
 from twin.ui.fields import ELSEWHERE, LABELS, label, sentence, show

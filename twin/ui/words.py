@@ -10,7 +10,7 @@ from typing import Any
 
 from twin.lab.store import RunRow
 from twin.metrics.measures import shown
-from twin.spec import Scenario, npus_used, pools
+from twin.scenario import Scenario, npus_used, pools
 from twin.ui.fields import choice_label
 
 

@@ -43,7 +43,7 @@ from twin.engine.world import (
     World,
 )
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
-from twin.serving.batching import iterations_needed
+from twin.policies.batching import iterations_needed
 
 
 @njit(cache=True)

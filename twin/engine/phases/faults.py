@@ -27,7 +27,7 @@ from twin.engine.world import (
     WAITING,
     World,
 )
-from twin.serving.kv_transfer import sending_rank
+from twin.policies.kv_transfer import sending_rank
 
 
 @njit(cache=True)

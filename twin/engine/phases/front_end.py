@@ -5,7 +5,7 @@ from __future__ import annotations
 from numba import njit
 
 from twin.engine.world import ARRIVED, FRONTED, World
-from twin.serving.frontend import front_end_done
+from twin.policies.front_end import front_end_done
 
 
 @njit(cache=True)

@@ -8,7 +8,7 @@ from numba import njit
 from twin.engine.lists import append, pop
 from twin.engine.phases.books import book_traffic
 from twin.engine.world import DECODING, KV_HAND_OFF, NONE, TRANSFERRED, TransferState, World
-from twin.serving.kv_transfer import sending_rank, shared_rate
+from twin.policies.kv_transfer import sending_rank, shared_rate
 
 
 @njit(cache=True)

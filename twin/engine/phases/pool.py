@@ -21,7 +21,7 @@ from twin.engine.world import (
     VPC,
     World,
 )
-from twin.serving.memory_pool import keep_chain, matched_blocks, warm_chain
+from twin.policies.memory_pool import keep_chain, matched_blocks, warm_chain
 
 
 @njit(cache=True)

@@ -44,8 +44,8 @@ from twin.engine.world import (
 )
 from twin.model.params import F_DIES
 from twin.model.prefill import prefill_batch_s, prefill_flops, prefill_hbm_bytes, prefill_hits_s
-from twin.serving.batching import tokens_to_take
-from twin.serving.rng import uniform
+from twin.policies.batching import tokens_to_take
+from twin.rng import uniform
 
 
 @njit(cache=True)

@@ -23,9 +23,9 @@ from twin.engine.world import (
     TRANSFERRED,
     World,
 )
-from twin.serving.memory_pool import matched_blocks
-from twin.serving.rng import uniform
-from twin.serving.router import choose_instance, choose_rank
+from twin.policies.memory_pool import matched_blocks
+from twin.policies.router import choose_instance, choose_rank
+from twin.rng import uniform
 
 
 @njit(cache=True)

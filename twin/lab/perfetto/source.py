@@ -11,7 +11,7 @@ import polars as pl
 from twin.lab import ask
 from twin.lab.library import load_facts
 from twin.lab.perfetto.streams import StreamPlan, stream_plans
-from twin.spec import Scenario, SpecError, with_overrides
+from twin.scenario import Scenario, SpecError, with_overrides
 
 if TYPE_CHECKING:
     from twin.lab.job import Watch

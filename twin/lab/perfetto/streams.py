@@ -20,7 +20,7 @@ from twin.model.costs import build_costs
 from twin.model.decode import best_split, decode_iteration_s
 from twin.model.layer import attention_s, moe_parts, moe_s, output_s, prolog_s
 from twin.model.prefill import prefill_batch_s
-from twin.spec import Scenario
+from twin.scenario import Scenario
 
 Tables = Mapping[str, pl.DataFrame]
 Operators = tuple[tuple[str, float], ...]  # names with seconds, in order

@@ -36,7 +36,7 @@ from twin.lab.perfetto.tracks import (
     named,
     ns,
 )
-from twin.spec import Scenario
+from twin.scenario import Scenario
 
 SPAN_S = 2.0  # how much of a run is written unless asked otherwise
 MOST_EVENTS = 200_000

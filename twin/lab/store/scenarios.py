@@ -18,7 +18,7 @@ from twin.lab.store import models as m
 from twin.lab.store.engines import Database
 from twin.lab.store.errors import StoreError, UnknownId
 from twin.lab.store.statements import PAGE, Page, insert_once, matching, page_of, publish
-from twin.spec import SCHEMA_VERSION, Scenario, canonical, scenario_digest
+from twin.scenario import SCHEMA_VERSION, Scenario, canonical, scenario_digest
 
 Kind = Literal["all", "presets", "own"]
 

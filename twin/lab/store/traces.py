@@ -22,7 +22,7 @@ from twin.lab.store.errors import StoreError, UnknownId
 from twin.lab.store.statements import PAGE, Page, insert_once, matching, page_of, remember, users
 
 if TYPE_CHECKING:
-    from twin.serving.requests import TraceTable
+    from twin.workload.requests import TraceTable
 
 TRACE_BYTES_MAX = 1 << 30  # of a trace's arrays in memory
 SEGMENTS = ("segment_first", "segment_blocks")
@@ -162,7 +162,7 @@ def _split(trace: TraceTable) -> tuple[pl.DataFrame, pl.DataFrame, dict[str, Any
 
 
 def _join(requests: pl.DataFrame, segments: pl.DataFrame, about: dict[str, Any]) -> TraceTable:
-    from twin.serving.requests import TraceTable
+    from twin.workload.requests import TraceTable
 
     columns = {column.name: column.to_numpy() for column in (*requests, *segments)}
     counts = columns.pop(COUNT)

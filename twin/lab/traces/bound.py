@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from twin.serving.requests import TraceTable
+from twin.workload.requests import TraceTable
 
 EMPTY = -1
 

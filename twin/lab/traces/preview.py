@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from twin.lab.traces.bound import lru_bound
-from twin.serving.replay import timestamp_quantum
-from twin.serving.requests import TraceTable
+from twin.workload.replay import timestamp_quantum
+from twin.workload.requests import TraceTable
 
 LEVELS = (5, 25, 50, 75, 95, 99)
 

@@ -15,7 +15,7 @@ import polars as pl
 from twin.lab.traces import jsonl, servegen, sessions, tabular
 from twin.lab.traces.source import PARQUET_MAGIC, Limits, Piece, TraceError, open_source
 from twin.lab.traces.table import MOST_BLOCK_TOKENS, Cut, build_table
-from twin.serving.requests import TraceTable
+from twin.workload.requests import TraceTable
 
 HEAD_BYTES = 1 << 16
 BLANK = " \t\r\n"

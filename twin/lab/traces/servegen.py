@@ -20,7 +20,7 @@ from numba import njit
 from twin.lab.traces.jsonl import decode, text_of
 from twin.lab.traces.source import Piece, TraceError
 from twin.lab.traces.table import MOST_TOKENS, Columns, Cut
-from twin.serving.rng import exponential, gamma, stream_key, uniform, weibull
+from twin.rng import exponential, gamma, stream_key, uniform, weibull
 
 PIECE_NAME = re.compile(r"(?:^|/)chunk-(\d{1,6})-(trace\.csv|dataset\.json)$")
 PATTERNS = {"": 0, "exponential": 0, "poisson": 0, "gamma": 1, "weibull": 2}

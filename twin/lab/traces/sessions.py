@@ -19,7 +19,7 @@ import polars as pl
 from twin.lab.traces.jsonl import MOST_TICKS, Row, decode, hash_array, text_of
 from twin.lab.traces.source import Piece, TraceError
 from twin.lab.traces.table import MOST_BLOCK_TOKENS, MOST_TOKENS, Columns
-from twin.serving.rng import stream_key, uniform
+from twin.rng import stream_key, uniform
 
 DAY_S = 86_400.0
 MOST_DEPTH = 8  # of agents that call agents

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from twin.lab.traces.source import TraceError
-from twin.serving.chains import chain_ids, runs_of
-from twin.serving.requests import TraceTable
+from twin.workload.chains import chain_ids, runs_of
+from twin.workload.requests import TraceTable
 
 MOST_TOKENS = 10_000_000  # of one prompt or answer: beyond it a figure is not a length
 MOST_BLOCK_TOKENS = 65_536

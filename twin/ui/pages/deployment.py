@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from twin.spec import Recovery
+from twin.scenario import Recovery
 from twin.ui import charts, experts_upload, faults, forms, session, tiles
 from twin.ui.fields import DEPLOYMENT, sentence
 from twin.ui.toolbar import header

@@ -4,7 +4,7 @@ import streamlit as st
 
 from twin.lab import share
 from twin.lab.store import StoreError
-from twin.spec import SpecError
+from twin.scenario import SpecError
 from twin.ui import experts_cost, progress, record, results, sections, session
 from twin.ui.fields import sentence
 

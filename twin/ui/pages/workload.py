@@ -3,7 +3,7 @@
 import streamlit as st
 
 from twin.metrics.measures import amount
-from twin.spec import npus_used
+from twin.scenario import npus_used
 from twin.ui import forms, session, upload, words
 from twin.ui.comparison import plain
 from twin.ui.fields import WORKLOAD, sentence

@@ -1,0 +1,143 @@
+"""Finite batches and routing limited to groups, against batches routed token by token."""
+
+import tomllib
+from functools import lru_cache
+
+import numpy as np
+import pytest
+
+from tests.experts.routing import gate, popularity, simulated, tables
+from twin.experts import (
+    ExpertsError,
+    hot_factors,
+    hot_quantiles,
+    place,
+)
+from twin.facts import facts_from_tables
+from twin.lab.library import DATA
+from twin.scenario import Experts
+
+FACTS = facts_from_tables({"experts": tomllib.loads((DATA / "experts.toml").read_text())})
+SIZES = {  # dies: (slots, redundant)
+    8: (36, 32), 16: (18, 32), 32: (9, 32), 40: (8, 32), 64: (5, 64),
+    128: (2, 0), 144: (2, 32), 256: (1, 0), 288: (1, 32), 320: (1, 64),
+}  # fmt: skip
+
+
+def said_over_simulated(shape, dies, batch, rounds, distinct, seeds=(1,)):
+    """(mean, p99) of the hottest die of layer 20 of 40, by formula over brute force."""
+    room, redundant = SIZES[dies]
+    tokens = np.array([float(dies * batch)])
+    seen, said = np.zeros(2), np.zeros(2)
+    for seed in seeds:
+        law = popularity(Experts(popularity=shape), 256, 40, FACTS, seed)
+        measured, now = (x[20:21] for x in law)
+        slots = place(Experts(redundant=redundant), measured, dies, room)
+        rng = np.random.default_rng(seed)
+        seen += simulated(now[0], slots[0], dies * batch, rounds, rng, distinct)
+        said += [
+            hot_factors(now, slots, tokens, distinct=distinct)[0],
+            hot_quantiles(now, slots, tokens, distinct=distinct)[0],
+        ]
+    return said / seen
+
+
+# `make bench` sweeps EP 8-320, batches 1-128, three popularities and both ways to draw
+
+
+@pytest.mark.parametrize(
+    ("dies", "batch"), [(8, 1), (8, 16), (32, 4), (40, 4), (144, 1), (320, 4), (320, 128)]
+)
+def test_mean_and_p99_of_the_hottest_die_within_2_percent(dies, batch):
+    rounds = min(6000, max(150, 2_000_000 // (dies * batch)))
+    mean, p99 = said_over_simulated("skewed", dies, batch, rounds, True, (1, 2, 3))
+    assert mean == pytest.approx(1.0, rel=0.02)
+    assert p99 == pytest.approx(1.0, rel=0.02)
+
+
+@pytest.mark.parametrize("shape", ["power_law", "uniform"])
+@pytest.mark.parametrize("dies", [8, 16, 32, 64, 128, 256, 288, 320])
+@pytest.mark.parametrize(("batch", "rounds"), [(1, 12_000), (4, 12_000), (128, 1500)])
+def test_multinomial_draws_within_2_percent(shape, dies, batch, rounds):
+    mean, p99 = said_over_simulated(shape, dies, batch, rounds, False)
+    assert mean == pytest.approx(1.0, rel=0.01)
+    assert p99 == pytest.approx(1.0, rel=0.02)
+
+
+def test_different_picks_even_out_the_hot_expert_of_a_small_batch():
+    measured, now = popularity(Experts(popularity="power_law"), 256, 1, FACTS, 1)
+    slots = place(Experts(redundant=0), measured, 256, 1)
+    tokens = np.array([256.0, 1e6])
+    drawn = hot_quantiles(now, slots, tokens, distinct=False)
+    picked = hot_quantiles(now, slots, tokens)
+    assert drawn[0] > 1.02 * picked[0]
+    assert drawn[1] == pytest.approx(picked[1], rel=0.002)
+    with pytest.raises(ExpertsError, match="ask for a multinomial with groups = 1"):
+        hot_factors(now, slots, tokens, groups=8, top_groups=4, distinct=False)
+
+
+@lru_cache
+def routed_by_gate(spread):
+    rng = np.random.default_rng(1)
+    return gate(spread * rng.normal(size=256), 20_000, 8, 4, 8, rng)
+
+
+def gated(spread, placement, dies, room, redundant, batch):
+    """(simulated, said, said without groups) hottest die / mean."""
+    rng = np.random.default_rng(2)
+    routed = routed_by_gate(spread)
+    now = np.bincount(routed.ravel(), minlength=256)[None] / len(routed)
+    slots = place(Experts(placement=placement, redundant=redundant), now, dies, room)
+    die, first = tables(slots[0], 256)
+    count = np.diff(first)
+
+    def dies_of(picks):
+        return die[first[picks] + (rng.random(picks.shape) * count[picks]).astype(int)]
+
+    rounds = 1600 // batch
+    most = [
+        np.bincount(dies_of(routed[rng.integers(0, len(routed), dies * batch)]).ravel()).max()
+        for _ in range(rounds)
+    ]
+    tokens = np.array([float(dies * batch)])
+    return (
+        np.mean(most) / (8 * batch),
+        hot_factors(now, slots, tokens, groups=8, top_groups=4)[0],
+        hot_factors(now, slots, tokens)[0],
+    )
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.3])
+@pytest.mark.parametrize(
+    ("placement", "dies", "room", "redundant"),
+    [("round_robin", 8, 32, 0), ("round_robin", 32, 8, 0), ("eplb", 32, 9, 32)],
+)
+@pytest.mark.parametrize("batch", [1, 8])
+def test_limited_groups_agree_with_a_real_gate(spread, placement, dies, room, redundant, batch):
+    seen, said, plain = gated(spread, placement, dies, room, redundant, batch)
+    assert said == pytest.approx(seen, rel=0.02)
+    if placement == "round_robin":  # groups lie on few dies: less even
+        assert abs(plain - seen) > abs(said - seen) and plain < said
+    else:  # dies mix groups
+        assert plain == pytest.approx(said, rel=0.01)
+
+
+def test_groups_that_limit_nothing_change_little_and_wrong_ones_are_refused():
+    measured, now = popularity(Experts(), 256, 2, FACTS, 1)
+    slots = place(Experts(), measured, 32, 9, groups=8)
+    for groups, top in ((7, 4), (8, 9), (8, 0)):
+        with pytest.raises(ExpertsError, match="must divide evenly over the groups"):
+            hot_factors(now, slots, np.ones(1), groups=groups, top_groups=top)
+    with pytest.raises(ExpertsError, match="between 0 and 1"):
+        hot_quantiles(now, slots, np.ones(1), 1.0)
+
+
+def test_quantiles_rise_and_hold_the_mean_between_them():
+    measured, now = popularity(Experts(), 256, 4, FACTS, 1)
+    slots = place(Experts(), measured, 40, 8)
+    tokens = np.array([1.0, 40.0, 5120.0, 1e5])
+    low, mid, high = (hot_quantiles(now, slots, tokens, q) for q in (0.05, 0.5, 0.99))
+    mean = hot_factors(now, slots, tokens)
+    assert (low[1:] < mid[1:]).all() and (mid[1:] < high[1:]).all()
+    assert (low[1:] < mean[1:]).all() and (mean[1:] < high[1:]).all()
+    assert (np.diff(high / mean)[1:] < 0).all()  # a large batch is no surprise

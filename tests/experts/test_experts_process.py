@@ -1,0 +1,183 @@
+"""Popularity over time: stationary, forgetful, stable between shifts, and the same when asked."""
+
+import math
+import tomllib
+
+import numpy as np
+import pytest
+
+from twin.experts import (
+    ExpertsError,
+    long_run,
+    measured,
+    mix_at,
+    now,
+    start,
+    topics_of,
+)
+from twin.experts.process import _noise
+from twin.facts import facts_from_tables
+from twin.lab.library import DATA
+from twin.scenario import Experts
+
+FACTS = facts_from_tables({"experts": tomllib.loads((DATA / "experts.toml").read_text())})
+SD = FACTS.si("experts.drift.log_sd")
+
+
+def process(layers=8, seed=1, counts=None, **fields):
+    return start(Experts(**fields), 256, layers, 8, FACTS, seed, counts)
+
+
+def hot(chances, share=0.05):
+    """The hottest experts of every layer, as a set of (layer, expert)."""
+    most = round(share * chances.shape[1])
+    order = np.argsort(-chances, axis=1, kind="stable")[:, :most]
+    return {(layer, int(e)) for layer, row in enumerate(order) for e in row}
+
+
+def test_frozen_popularity_is_one_draw():
+    got = process()
+    drawn = now(got, 0.0).tobytes()
+    for t in (17.0, 1e6):
+        assert now(got, t).tobytes() == drawn
+    assert now(process(drift_s=60.0), 0.0).tobytes() == drawn
+    assert measured(got, 60.0, 60.0).tobytes() == drawn != long_run(got).tobytes()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"popularity": "uniform"},
+        {"popularity": "power_law", "drift_s": 100.0},
+        {"drift_s": 100.0, "shift_every_s": 70.0, "topics": 3, "skew": 2.0},
+    ],
+)
+def test_chances_are_chances_at_every_time(fields):
+    got = process(**fields)
+    for t in (0.0, 33.0, 211.0):
+        chances = now(got, t)
+        assert chances.min() > 0 and chances.max() <= 1.0
+        assert np.allclose(chances.sum(axis=1), 8.0, rtol=1e-12)
+    if fields.get("popularity") == "uniform":
+        assert np.ptp(chances) < 1e-12
+
+
+def test_asked_again_or_out_of_order_it_answers_the_same():
+    got = process(drift_s=100.0, shift_every_s=170.0, topics=2)
+    times = [0.0, 40.0, 250.0, 900.0]
+    forward = [now(got, t).tobytes() for t in times]
+    assert [now(got, t).tobytes() for t in reversed(times)] == forward[::-1]
+    other = process(drift_s=100.0, shift_every_s=170.0, topics=2, seed=2)
+    assert now(other, 40.0).tobytes() != forward[1]
+
+
+def test_drift_is_stationary_and_forgets_within_its_time():
+    got = process(layers=20, drift_s=100.0)
+    noise = {t: _noise(got, t).ravel() for t in np.arange(0.0, 2000.0, 31.0).tolist()}
+    assert all(v.std() == pytest.approx(SD, rel=0.04) for v in noise.values())
+    assert all(abs(v.mean()) < 4 * SD / math.sqrt(v.size) for v in noise.values())
+    lag = 2.5  # the autocorrelation integrates to drift_s, averaged over where between knots
+    pairs = 0.0
+    for begin in np.arange(0.0, 123.0, 12.3).tolist():
+        first = _noise(got, begin)
+        for step in range(104):
+            pairs += float((first * _noise(got, begin + (step + 0.5) * lag)).mean()) / SD**2
+    assert pairs / 10 * lag == pytest.approx(100.0, rel=0.03)
+
+
+def test_hot_set_is_stable_under_drift_and_changes_with_a_shift():
+    got = process(layers=58, drift_s=600.0, shift_every_s=3600.0)
+    first = hot(now(got, 0.0))
+    stays = len(first & hot(now(got, 3500.0))) / len(first)
+    after = len(first & hot(now(got, 3700.0))) / len(first)
+    assert stays > 0.75 and after < stays - 0.15
+    unchanged = process(layers=58, shift_every_s=3600.0)
+    assert now(unchanged, 10.0).tobytes() == now(unchanged, 3599.0).tobytes()
+    sizes = [np.sort(now(unchanged, t), axis=1)[:, -10:].mean() for t in (10.0, 3700.0, 7300.0)]
+    assert np.ptp(sizes) < 0.05 * sizes[0]  # another hot set, not another skew
+
+
+def test_topics_swing_round_and_average_to_even():
+    got = process(topics=4, mix_period_s=400.0)
+    mix = np.array([mix_at(got, t) for t in range(0, 400, 4)])
+    assert np.allclose(mix.sum(axis=1), 1) and np.allclose(mix.mean(axis=0), 0.25)
+    assert mix[0].argmax() == 0 and mix[25].argmax() == 1 and mix[75].argmax() == 3
+    assert np.allclose(mix_at(got, 10.0), mix_at(got, 410.0))
+    alone = [now(got, 0.0, np.eye(4)[k]) for k in range(4)]
+    both = now(got, 0.0, np.array([1.0, 0.0, 3.0, 0.0]))
+    assert np.allclose(both, 0.25 * alone[0] + 0.75 * alone[2])
+    assert len(hot(alone[0]) & hot(alone[1])) < len(hot(alone[0]))
+
+
+def test_requests_follow_the_mix_and_sessions_keep_their_topic():
+    got = process(topics=2, mix_period_s=1000.0)
+    arrival = np.linspace(0.0, 1000.0, 20_000)
+    alone = topics_of(got, arrival, np.full(20_000, -1), 1)
+    for lo in (0, 8_000, 16_000):
+        expected = np.mean([mix_at(got, t)[1] for t in arrival[lo : lo + 2_000]])
+        assert alone[lo : lo + 2_000].mean() == pytest.approx(expected, abs=0.03)
+    session = np.random.default_rng(1).integers(0, 500, 20_000)
+    kept = topics_of(got, arrival, session, 1)
+    assert all(np.ptp(kept[session == s]) == 0 for s in range(0, 500, 50))
+    assert kept.tobytes() == topics_of(got, arrival, session, 1).tobytes()
+    more = topics_of(got, np.append(arrival, 1001.0), np.append(session, 500), 1)
+    assert more[:-1].tobytes() == kept.tobytes()
+    assert not topics_of(process(), arrival, session, 1).any()
+
+
+def test_measuring_averages_the_window_and_counting_adds_its_noise():
+    got = process(drift_s=50.0)
+    exact = measured(got, 1000.0, 1000.0)
+    far = np.abs(np.log(exact) - np.log(long_run(got))).mean()
+    assert far < np.abs(np.log(now(got, 1000.0)) - np.log(long_run(got))).mean()
+    few, many = (measured(got, 1000.0, 1000.0, tokens) for tokens in (1e3, 1e6))
+    for counted, tokens in ((few, 1e3), (many, 1e6)):
+        sd = np.sqrt(exact * (1 - exact) / tokens)
+        z = ((counted - exact) / sd)[exact * tokens > 5]
+        assert abs(z.mean()) < 0.1 and z.std() == pytest.approx(1.0, abs=0.05)
+    assert (few >= 0).all()
+
+
+def test_power_law_is_as_skewed_in_every_layer_as_nvidia_draws_it():
+    chances = long_run(process(layers=6, popularity="power_law"))
+    hottest = chances.max(axis=1) / chances.mean(axis=1)
+    assert np.allclose(hottest, hottest[0]) and 8 < hottest[0] < 11
+    ordered = np.sort(chances[0])
+    gini = 1 - 2 * float((np.cumsum(ordered) / ordered.sum()).mean()) + 1 / 256
+    assert 0.74 < gini < 0.84
+    even = long_run(process(layers=2, popularity="power_law", skew=0.0))
+    assert np.ptp(even) < 1e-12
+    steep = long_run(process(layers=1, popularity="power_law", power_law_alpha=2.0))
+    assert steep.max() > chances.max()
+
+
+def test_imported_counts_are_the_long_run():
+    counts = np.random.default_rng(1).integers(0, 50, (4, 256)).astype(float) + 1
+    got = long_run(process(layers=4, popularity="imported", counts=counts))
+    assert np.allclose(got, 8 * counts / counts.sum(axis=1, keepdims=True))
+    counts[0, 0] = 0.0
+    assert 0 < long_run(process(layers=4, popularity="imported", counts=counts))[0, 0] < 1e-3
+    flat = long_run(process(layers=4, popularity="imported", counts=counts, skew=0.0))
+    assert np.ptp(flat) < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [
+        (None, "the expert counts my.csv are not here: import their file first"),
+        (np.ones((3, 256)), "hold 3 x 256 layers x experts, but the model has 4 MoE layers x 256"),
+        (np.zeros((4, 256)), "some above 0 in every layer"),
+    ],
+)
+def test_counts_that_do_not_fit_are_refused(counts, words):
+    named = {"name": "my.csv", "digest": "0" * 64}
+    experts = Experts(popularity="imported", counts=named)
+    with pytest.raises(ExpertsError, match=words):
+        start(experts, 256, 4, 8, FACTS, 1, counts)
+
+
+def test_questions_outside_time_or_topics_are_refused():
+    with pytest.raises(ExpertsError, match="popularity begins at 0 s"):
+        now(process(), -1.0)
+    with pytest.raises(ExpertsError, match="give 2 weights"):
+        now(process(topics=2), 0.0, np.ones(3))

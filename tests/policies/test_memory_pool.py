@@ -1,0 +1,180 @@
+"""The memory pool: published LRU vectors, prefixes, and a dictionary as its oracle."""
+
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from twin.policies.memory_pool import (
+    ABSENT,
+    NONE,
+    empty_pool,
+    keep_block,
+    keep_chain,
+    matched_blocks,
+)
+
+BELADY = [1, 2, 3, 4, 1, 2, 5, 1, 2, 3, 4, 5]
+IN_TURN = [i % 120 for i in range(2400)]
+
+
+def popular(n=20_000):
+    """Keys of the linear congruential generator of the reliability notes, popular ones first."""
+    v, keys = 1, []
+    for _ in range(n):
+        v = (1103515245 * v + 12345) % 2**31
+        keys.append(((v >> 8) % 1000) * ((v >> 20) % 1000) // 1000)
+    return keys
+
+
+def misses(keys, room):
+    pool = empty_pool(1, max(keys) + 1, room)
+    missed = 0
+    for key in keys:
+        missed += pool.newer[0, key] == ABSENT
+        keep_block(pool, 0, key)
+    return missed
+
+
+@pytest.mark.parametrize(
+    ("keys", "by_room"),
+    [
+        (BELADY, {1: 12, 2: 12, 3: 10, 4: 8, 5: 5}),
+        (IN_TURN, {100: 2400, 200: 120, 400: 120}),
+        (popular(), {100: 15829, 200: 12440, 400: 7117}),
+    ],
+    ids=["Belady", "in turn", "popular"],
+)
+def test_lru_misses_of_published_sequences(keys, by_room):
+    assert {room: misses(keys, room) for room in by_room} == by_room
+
+
+def test_more_room_never_misses_more():
+    missed = [misses(popular(4000), room) for room in (1, 5, 50, 120, 400, 1000)]
+    assert missed == sorted(missed, reverse=True)
+
+
+def chain(*runs):
+    """A chain of runs (first id, ids) as the arrays that the kernels take."""
+    first = np.array([first for first, _ in runs], np.int64)
+    return first, np.array([n for _, n in runs], np.int32), 0, len(runs)
+
+
+def hit_tokens(cached, asked, block=16):
+    """Tokens that hit when prompts are lists of token ids and one of them is cached."""
+    ids = {}
+
+    def run(tokens):
+        whole = [tuple(tokens[: k + block]) for k in range(0, len(tokens) - block + 1, block)]
+        return chain(*((ids.setdefault(prefix, len(ids)), 1) for prefix in whole))
+
+    first, second = run(cached), run(asked)
+    pool = empty_pool(1, 100, 100)
+    keep_chain(pool, 0, *first, len(cached) // block)
+    return block * matched_blocks(pool, 0, *second)
+
+
+def test_prefix_vector():
+    cached = list(range(40))  # two whole blocks of 16
+    other = [-1] * 40
+    asked = {
+        "same": cached,
+        "first 32": cached[:32],
+        "first 31": cached[:31],
+        "diverges at 20": cached[:20] + other,
+        "diverges at 0": other,
+        "longer": cached + other,
+    }
+    found = {name: hit_tokens(cached, tokens) for name, tokens in asked.items()}
+    assert list(found.values()) == [32, 32, 16, 16, 0, 32]
+
+
+def test_a_parent_outlives_its_children():
+    pool = empty_pool(1, 10, 3)
+    keep_chain(pool, 0, *chain((0, 3)), 3)
+    keep_block(pool, 0, 9)
+    assert [pool.newer[0, b] != ABSENT for b in (0, 1, 2, 9)] == [True, True, False, True]
+
+
+def test_a_pool_without_room_keeps_nothing():
+    pool = empty_pool(1, 4, 0)
+    keep_chain(pool, 0, *chain((0, 4)), 4)
+    assert pool.used[0] == 0 and matched_blocks(pool, 0, *chain((0, 4))) == 0
+
+
+class PoolAgainstDictionaries(RuleBasedStateMachine):
+    """Two rows of a pool beside two ordered dictionaries, least recently used first."""
+
+    ids = st.integers(0, 23)
+    rows = st.integers(0, 1)
+    runs = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 4)), max_size=4)
+    functions = (matched_blocks, keep_block, keep_chain)
+
+    @initialize(room=st.integers(0, 12))
+    def begin(self, room):
+        self.room = room
+        self.pool = empty_pool(2, 24, room)
+        self.known = [OrderedDict(), OrderedDict()]
+        self.evicted = [0, 0]
+
+    def touch(self, row, block):
+        known = self.known[row]
+        if block in known:
+            known.move_to_end(block)
+        elif self.room:
+            if len(known) == self.room:
+                known.popitem(last=False)
+                self.evicted[row] += 1
+            known[block] = True
+
+    @rule(row=rows, block=ids)
+    def keep_one(self, row, block):
+        self.functions[1](self.pool, row, block)
+        self.touch(row, block)
+
+    @rule(row=rows, runs=runs, share=st.floats(0, 1))
+    def keep_many(self, row, runs, share):
+        blocks = [first + k for first, n in runs for k in range(n)]
+        wanted = int(share * len(blocks))
+        self.functions[2](self.pool, row, *chain(*runs), wanted)
+        for block in reversed(blocks[:wanted]):
+            self.touch(row, block)
+
+    @rule(row=rows, runs=runs)
+    def look(self, row, runs):
+        hit = 0
+        for block in (first + k for first, n in runs for k in range(n)):
+            if block not in self.known[row]:
+                break
+            hit += 1
+        assert self.functions[0](self.pool, row, *chain(*runs)) == hit
+
+    @invariant()
+    def same_blocks_in_the_same_order(self):
+        for row, known in enumerate(getattr(self, "known", ())):
+            linked, at = [], self.pool.oldest[row]
+            while at != NONE:
+                linked.append(int(at))
+                at = self.pool.newer[row, at]
+            assert linked == list(known)
+            assert self.pool.used[row] == len(known) <= self.room
+            assert self.pool.evicted[row] == self.evicted[row]
+            assert (self.pool.newer[row] != ABSENT).sum() == len(known)
+
+
+class PlainPoolAgainstDictionaries(PoolAgainstDictionaries):
+    """The same with the kernels called as plain Python."""
+
+    functions = tuple(f.py_func for f in PoolAgainstDictionaries.functions)
+
+
+SETTINGS = settings(
+    max_examples=60, stateful_step_count=60, derandomize=True, deadline=None, database=None
+)
+TestPool = PoolAgainstDictionaries.TestCase
+TestPool.settings = SETTINGS
+TestPlainPool = PlainPoolAgainstDictionaries.TestCase
+TestPlainPool.settings = settings(SETTINGS, max_examples=20)

@@ -1,0 +1,190 @@
+"""Routers: one family of laws for all, and what makes each of them itself."""
+
+import ast
+import inspect
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from twin.policies import router
+from twin.policies.router import NOBODY, RANK_CHOICES, ROUTERS, choose_instance, choose_rank
+
+loads = st.lists(st.integers(0, 100_000), min_size=1, max_size=12)
+draws = st.floats(0, 1, exclude_min=True, exclude_max=True)
+SEES = {"policy", "routed", "opened", "queued_tokens", "hit_tokens", "session", "draw_a", "draw_b"}
+
+
+def choose(name, queued, hits=None, routed=0, session=0, a=0.5, b=0.5, opened=None):
+    queued = np.array(queued, np.int64)
+    hits = np.zeros(queued.size, np.int64) if hits is None else np.array(hits, np.int64)
+    opened = np.ones(queued.size, np.int8) if opened is None else np.array(opened, np.int8)
+    return choose_instance(ROUTERS[name], routed, opened, queued, hits, session, a, b)
+
+
+@pytest.mark.parametrize("name", ROUTERS)
+@settings(max_examples=40, derandomize=True, deadline=None)
+@given(data=st.data())
+def test_no_router_names_an_instance_out_of_service(name, data):
+    queued = data.draw(loads)
+    opened = data.draw(st.lists(st.booleans(), min_size=len(queued), max_size=len(queued)))
+    chosen = choose(
+        name, queued, routed=data.draw(st.integers(0, 50)), session=data.draw(st.integers(0, 99)),
+        a=data.draw(draws), b=data.draw(draws), opened=opened,
+    )  # fmt: skip
+    assert opened[chosen] if any(opened) else chosen == NOBODY
+
+
+@pytest.mark.parametrize("name", ROUTERS)
+@settings(max_examples=60, derandomize=True, deadline=None)
+@given(data=st.data())
+def test_every_router_names_an_instance_and_plain_python_agrees(name, data):
+    queued = data.draw(loads)
+    hits = data.draw(st.lists(st.integers(0, 4096), min_size=len(queued), max_size=len(queued)))
+    asked = {
+        "routed": data.draw(st.integers(0, 10**9)),
+        "session": data.draw(st.integers(0, 2**31 - 1)),
+        "a": data.draw(draws),
+        "b": data.draw(draws),
+    }
+    chosen = choose(name, queued, hits, **asked)
+    assert 0 <= chosen < len(queued)
+    assert chosen == choose(name, queued, hits, **asked)
+    plain = choose_instance.py_func(
+        ROUTERS[name], asked["routed"], np.ones(len(queued), np.int8), np.array(queued),
+        np.array(hits), asked["session"],
+        asked["a"], asked["b"],
+    )  # fmt: skip
+    assert chosen == plain
+
+
+def test_no_router_can_see_an_output_length():
+    assert set(inspect.signature(choose_instance.py_func).parameters) == SEES
+    names = {
+        n.id if isinstance(n, ast.Name) else n.arg
+        for n in ast.walk(ast.parse(inspect.getsource(router)))
+        if isinstance(n, ast.Name | ast.arg)
+    }
+    assert not {n for n in names if "output" in n or "finish" in n or "due" in n}
+
+
+@pytest.mark.parametrize("name", ["least_loaded", "prefix_affinity"])
+@settings(max_examples=40, derandomize=True, deadline=None)
+@given(queued=st.lists(st.integers(0, 10**6), min_size=2, max_size=8, unique=True), data=st.data())
+def test_the_choice_follows_the_instance_when_instances_are_renamed(name, queued, data):
+    order = data.draw(st.permutations(range(len(queued))))
+    chosen = choose(name, queued)
+    renamed = choose(name, [queued[k] for k in order])
+    assert order[renamed] == chosen
+
+
+def test_power_of_two_is_renamed_with_its_draws():
+    assert choose("power_of_two", [5, 1, 3], a=0.1, b=0.9) == 2
+    assert choose("power_of_two", [3, 1, 5], a=0.9, b=0.1) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "chosen"),
+    [
+        ("round_robin", {"queued": [9, 9, 9], "routed": 7}, 1),
+        ("least_loaded", {"queued": [4, 2, 2]}, 1),
+        ("power_of_two", {"queued": [4, 2, 0], "a": 0.1, "b": 0.5}, 1),
+        ("prefix_affinity", {"queued": [900, 0], "hits": [1024, 0]}, 0),
+        ("prefix_affinity", {"queued": [1100, 0], "hits": [1024, 0]}, 1),
+        # Dynamo's vector: least of prefill work + load 18, 10, 11.
+        ("prefix_affinity", {"queued": [18, 10, 11], "hits": [0, 0, 0]}, 1),
+    ],
+)
+def test_hand_made_choices(name, asked, chosen):
+    assert choose(name, **asked) == chosen
+
+
+def test_sticky_sessions_stay_and_spread_evenly():
+    chosen = [choose("session_sticky", [0] * 7, session=s) for s in range(7000)]
+    moved = [choose("session_sticky", [99, 0, 0, 0, 0, 0, 0], session=s) for s in range(7000)]
+    assert chosen == moved
+    assert np.bincount(chosen).max() < 1.1 * 1000
+
+
+RANKS = st.lists(st.tuples(st.integers(0, 4), st.floats(0, 1000)), min_size=1, max_size=10)
+
+
+def sort_key(name, routed, ranks):
+    """What a sort would order ranks by, least first: (slots, tokens) of rank r."""
+    running, held = max(sum(s for s, _ in ranks), 1), max(sum(t for _, t in ranks), 1.0)
+    return {
+        "kv_tokens": lambda r: (ranks[r][1], r),
+        "requests": lambda r: (*ranks[r], r),
+        "kv_and_requests": lambda r: (running * ranks[r][1] + held * ranks[r][0], ranks[r][1], r),
+        "round_robin": lambda r: (r - routed) % len(ranks),
+    }[name]
+
+
+@pytest.mark.parametrize("name", RANK_CHOICES)
+@settings(max_examples=100, derandomize=True, deadline=None)
+@given(RANKS, st.floats(0, 1200), st.integers(0, 30))
+def test_the_rank_is_what_a_sort_would_find(name, ranks, need, routed):
+    slots = np.array([s for s, _ in ranks])
+    tokens = np.array([t for _, t in ranks])
+    asked = (RANK_CHOICES[name], routed, slots, tokens, 0, slots.size, np.full(slots.size, 4))
+    free = [r for r, (s, t) in enumerate(ranks) if s < 4 and t + need <= 1000]
+    key = sort_key(name, routed, ranks)
+    found = choose_rank(*asked, 1000.0, need)
+    if not free:
+        assert found == NOBODY
+    elif name == "kv_and_requests":  # sums of floats: the best up to rounding
+        assert key(found)[0] == pytest.approx(min(key(r)[0] for r in free), rel=1e-12)
+    else:
+        assert found == min(free, key=key)
+    assert found == choose_rank.py_func(*asked, 1000.0, need)
+
+
+@pytest.mark.parametrize("name", RANK_CHOICES)
+def test_ranks_of_other_instances_are_not_looked_at(name):
+    slots, tokens = np.array([0, 3, 2, 0]), np.array([0.0, 9.0, 8.0, 0.0])
+    asked = (RANK_CHOICES[name], 3, slots, tokens, 1, 2, np.full(4, 4), 10.0, 1.0)
+    assert choose_rank(*asked) == 2
+
+
+def filled(name, needs, ranks=24):
+    """(requests, KV tokens) of ranks after requests came one by one and none has left."""
+    slots, tokens = np.zeros(ranks, np.int64), np.zeros(ranks)
+    limit = np.full(ranks, len(needs))
+    for i, need in enumerate(needs):
+        r = choose_rank(RANK_CHOICES[name], i, slots, tokens, 0, ranks, limit, math.inf, need)
+        slots[r] += 1
+        tokens[r] += need
+    return slots, tokens
+
+
+NEEDS = np.exp(np.random.default_rng(5).normal(7.0, 1.3, 700))  # prompts with a long tail
+
+
+def test_by_kv_tokens_no_rank_is_above_the_mean_by_more_than_one_request():
+    # Graham's bound of list scheduling.
+    _, tokens = filled("kv_tokens", NEEDS)
+    assert tokens.max() <= tokens.mean() + NEEDS.max()
+    others = np.sort(tokens)[:-3]  # all but those that got the longest prompts late
+    assert others.max() < 1.1 * tokens.mean()
+
+
+@pytest.mark.parametrize("name", ["requests", "round_robin"])
+def test_by_requests_or_in_turn_ranks_differ_by_one_request_at_most(name):
+    slots, tokens = filled(name, NEEDS)
+    assert slots.max() - slots.min() <= 1
+    assert tokens.max() > 1.2 * tokens.mean()  # and their tokens by what the tail brings
+
+
+def test_both_together_lie_between():
+    filled_by = {name: filled(name, NEEDS) for name in RANK_CHOICES}
+    slots, tokens = ({n: f[k].std() for n, f in filled_by.items()} for k in (0, 1))
+    assert tokens["kv_tokens"] < tokens["kv_and_requests"] < tokens["requests"]
+    assert slots["requests"] < slots["kv_and_requests"] < slots["kv_tokens"]
+
+
+@pytest.mark.parametrize("name", RANK_CHOICES)
+def test_requests_all_alike_are_spread_evenly_by_any_choice(name):
+    slots, _ = filled(name, np.full(240, 512.0))
+    assert (slots == 10).all()

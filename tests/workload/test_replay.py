@@ -1,0 +1,151 @@
+"""A trace as requests: order kept, copies apart, time squeezed, blocks regrouped."""
+
+import numpy as np
+import pytest
+
+from twin.facts import facts_from_tables
+from twin.scenario import Trace, Workload
+from twin.workload.chains import runs_of
+from twin.workload.generate import generate, mean_lengths
+from twin.workload.replay import timestamp_quantum
+from twin.workload.requests import TraceTable, WorkloadError
+
+FACTS = facts_from_tables({})
+CHAINS = [[0, 1], [0, 1, 2], [3], [0, 1, 2, 4, 5]]  # in blocks of 64; the last one partial
+
+
+def table(arrival_s=(0.0, 3.0, 3.0, 6.0), chains=CHAINS, tokens=(128, 192, 64, 300), **other):
+    offset = np.cumsum([0] + [len(c) for c in chains])
+    ids = np.array([x for c in chains for x in c], np.int64)
+    n = len(arrival_s)
+    columns = {
+        "arrival_s": np.array(arrival_s, float),
+        "input_tokens": np.array(tokens, np.int32),
+        "output_tokens": np.full(n, 10, np.int32),
+        "session": np.arange(n, dtype=np.int32),
+        "blocks": 6,
+        "block_tokens": 64,
+        "has_prefix": True,
+        "has_time": True,
+        "source_row": np.arange(1, n + 1),
+        "think_s": np.full(n, np.nan),
+        "counts": {"dropped: no output tokens": 2},
+        "name": "t",
+        "format": "test",
+    }
+    runs = runs_of(offset[:-1], offset[1:], ids)
+    names = ("segment_offset", "segment_first", "segment_blocks")
+    return TraceTable(**{**columns, **dict(zip(names, runs, strict=True)), **other})
+
+
+def play(trace_table, horizon_s=1e9, seed=1, block_tokens=64, **fields):
+    w = Workload(arrivals="trace", trace=Trace(digest="0" * 64, **fields))
+    return generate(w, horizon_s, seed, block_tokens, FACTS, trace_table)
+
+
+def chain(r, i):
+    runs = range(r.segment_offset[i], r.segment_offset[i + 1])
+    return [int(r.segment_first[s]) + k for s in runs for k in range(r.segment_blocks[s])]
+
+
+def test_fine_times_stay_and_partial_blocks_go():
+    r = play(table(arrival_s=(0, 1, 2.5, 6)))
+    assert r.arrival_s.tolist() == [0, 1, 2.5, 6]
+    assert [chain(r, i) for i in range(4)] == [[0, 1], [0, 1, 2], [3], [0, 1, 2, 4]]
+    assert r.counts == {"dropped: no output tokens": 2}
+
+
+def test_coarse_times_are_spread_in_order():
+    t = table(arrival_s=np.repeat([0.0, 3.0, 6.0], [1, 2, 1]))
+    r = play(t)
+    assert timestamp_quantum(t.arrival_s) == pytest.approx(3.0)
+    assert (r.arrival_s // 3 == [0, 1, 1, 2]).all() and len(set(r.arrival_s)) == 4
+    assert r.input_tokens.tolist() == [128, 192, 64, 300]
+    assert play(t, dequantise=False).arrival_s.tolist() == [0, 3, 3, 6]
+
+
+def test_spread_is_uniform_over_the_step():
+    n = 4000
+    t = table(
+        arrival_s=np.repeat([0.0, 2.0], n // 2),
+        chains=[[0]] * n,
+        tokens=[64] * n,
+        output_tokens=np.ones(n, np.int32),
+    )
+    inside = np.sort(play(t).arrival_s % 2 / 2)
+    assert np.abs(inside - np.arange(n) / n).max() < 1.95 / n**0.5  # Kolmogorov, 0.1 %
+
+
+def test_rate_multiplier_squeezes_time_alone():
+    t = table(arrival_s=(0, 1, 2.5, 6))
+    fast, slow = play(t, rate_multiplier=4.0), play(t)
+    assert (fast.arrival_s == slow.arrival_s / 4).all() and fast.blocks == slow.blocks
+
+
+def test_copies_share_nothing_and_do_not_coincide():
+    t = table(arrival_s=(0, 1, 2.5, 6))
+    r = play(t, tree_copies=3)
+    assert len(r) == 12 and len(set(r.arrival_s)) == 12 and (np.diff(r.arrival_s) >= 0).all()
+    copy = r.session // 4
+    seen = [{b for i in np.flatnonzero(copy == c) for b in chain(r, i)} for c in range(3)]
+    assert not (seen[0] & seen[1] or seen[0] & seen[2] or seen[1] & seen[2])
+    assert [len(s) for s in seen] == [5, 5, 5] and max(max(s) for s in seen) < r.blocks
+
+
+def test_first_copy_is_the_trace_itself():
+    t = table(arrival_s=(0, 1, 2.5, 6))
+    r = play(t, tree_copies=5)
+    assert r.arrival_s[r.session < 4].tolist() == [0, 1, 2.5, 6]
+
+
+def test_horizon_and_max_requests_are_counted():
+    t = table(arrival_s=(0, 1, 2.5, 6))
+    r = play(t, horizon_s=3.0, max_requests=2)
+    assert len(r) == 2
+    assert r.counts["after the horizon"] == 1 and r.counts["beyond max_requests"] == 1
+
+
+def test_finer_blocks_are_joined_exactly():
+    r = play(table(arrival_s=(0, 1, 2.5, 6)), block_tokens=128)
+    assert r.block_tokens == 128
+    assert [chain(r, i) for i in range(4)] == [[0], [0], [], [0, 1]]
+
+
+def test_coarser_blocks_stay_and_it_is_said():
+    r = play(table(arrival_s=(0, 1, 2.5, 6)), block_tokens=32)
+    assert r.block_tokens == 64 and "keeps the trace's blocks" in r.notes[0]
+
+
+def test_without_hashes_nothing_is_shared():
+    r = play(table(arrival_s=(0, 1, 2.5, 6), has_prefix=False), block_tokens=32)
+    ids = [b for i in range(4) for b in chain(r, i)]
+    assert len(ids) == len(set(ids)) == (128 + 192 + 64 + 288) // 32 and not r.has_prefix
+
+
+def test_without_times_arrivals_are_poisson_at_the_rate():
+    r = play(table(arrival_s=(0, 0, 0, 0), has_time=False))
+    assert (np.diff(r.arrival_s) > 0).all() and "lengths only" in r.notes[0]
+
+
+def test_seed_and_means():
+    t = table()
+    assert play(t).arrival_s.tolist() == play(t).arrival_s.tolist()
+    assert play(t).arrival_s.tolist() != play(t, seed=2).arrival_s.tolist()
+    w = Workload(arrivals="trace", trace=Trace(digest="0" * 64))
+    assert mean_lengths(w, FACTS, t) == (171.0, 10.0)
+
+
+def test_a_missing_trace_or_a_flood_is_refused():
+    w = Workload(arrivals="trace")
+    with pytest.raises(WorkloadError, match="load its file first"):
+        generate(w, 10.0, 1, 128, FACTS)
+    big = table(
+        arrival_s=np.arange(20_000.0), chains=[[]] * 20_000, tokens=[1] * 20_000, has_prefix=False
+    )
+    with pytest.raises(WorkloadError, match="take fewer copies"):
+        play(big, tree_copies=4096)
+
+
+def test_digest_names_the_content():
+    assert table().digest == table(name="other").digest
+    assert table().digest != table(tokens=(128, 192, 64, 301)).digest

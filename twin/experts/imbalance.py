@@ -1,0 +1,85 @@
+"""The set-up answer: how uneven the dies are at one typical moment, by batch size."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twin.experts.load import copy_shares, die_moments, hot_factors
+from twin.experts.placement import place
+from twin.experts.popularity import ExpertsError
+from twin.experts.process import long_run, now, start
+from twin.facts import Facts
+from twin.scenario import Experts
+
+Floats = NDArray[np.float64]
+
+GRID = 41  # batch sizes 1, sqrt(2), 2 ... 2**20 tokens
+
+
+@dataclass(frozen=True)
+class Imbalance:
+    """How uneven the dies are when `tokens` enter an MoE layer at once.
+
+    tokens f8[G]: batch sizes, rising, over all dies of the instance. factor f8[G]: the hottest
+    die's load over the mean die's, expected and averaged over layers; 1 is perfectly even.
+    die_load f8[layers, dies]: each die's expected load as a share of the layer's mean.
+    """
+
+    tokens: Floats
+    factor: Floats
+    die_load: Floats
+
+
+def imbalance(
+    experts: Experts,
+    routed_experts: int,
+    layers: int,
+    top_k: int,
+    routed_dies: int,
+    slots_per_die: int,
+    facts: Facts,
+    seed: int,
+    tokens_per_request: float = 1.0,
+    counts: Floats | None = None,
+    groups: int = 1,
+    top_groups: int = 1,
+    nodes: int = 1,
+) -> Imbalance:
+    """Load of the hottest of `routed_dies` over the mean, by tokens entering an MoE layer.
+
+    The placement balances the long run, tokens follow the popularity at 0 s. `tokens_per_request`
+    is how many of these tokens come from one request: the mean number of computed prompt tokens
+    in prefill, 1 + drafted tokens in decode. groups, top_groups: of a router limited to groups,
+    used when `experts.group_limited`; they also are the groups of `eplb_groups`. Raises
+    ExpertsError when experts and redundant experts do not fit in `routed_dies * slots_per_die`
+    slots.
+    """
+    if tokens_per_request < 1:
+        raise ExpertsError(
+            f"tokens_per_request = {tokens_per_request:g}: a request brings at least 1 token"
+        )
+    tokens = np.array([math.sqrt(2.0**i) for i in range(GRID)])
+    if experts.placement == "perfect":
+        return Imbalance(tokens, np.ones(GRID), np.ones((layers, routed_dies)))
+    process = start(experts, routed_experts, layers, top_k, facts, seed, counts)
+    slots = place(
+        experts, long_run(process), routed_dies, slots_per_die, nodes=nodes, groups=groups
+    )
+    chances = now(process, 0.0)
+    nearest = nodes if experts.placement == "topology" else 1
+    factor = hot_factors(
+        chances,
+        slots,
+        tokens,
+        tokens_per_request,
+        process.correlation,
+        groups if experts.group_limited else 1,
+        top_groups if experts.group_limited else 1,
+        nearest,
+    )
+    picks, _, _ = die_moments(chances, slots, copy_shares(slots, routed_experts, nearest))
+    return Imbalance(tokens, factor, picks * (routed_dies / top_k))

@@ -1,0 +1,155 @@
+"""Which slot holds which expert: placements, what changes between two, and which layers change.
+
+Expert of slot is i8[layers, dies, slots_per_die], EMPTY where a slot holds none. The dies of an
+instance are numbered node by node; die d is on node d * nodes // dies. Knows loads only as
+numbers: not when they were measured, nor what moving a weight costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twin.experts import packing
+from twin.experts.load import EMPTY, hottest_by_layer
+from twin.experts.popularity import ExpertsError
+from twin.scenario import Experts
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Policy = Literal["none", "periodic", "threshold", "layer_budget", "oracle"]
+
+NONE_LOST: frozenset[int] = frozenset()
+
+
+def place(
+    experts: Experts,
+    measured: Floats,
+    dies: int,
+    slots_per_die: int,
+    nodes: int = 1,
+    current: Ints | None = None,
+    lost: Set[int] = NONE_LOST,
+    groups: int = 1,
+) -> Ints:
+    """Experts to dies by load: expert of slot, i8[layers, dies, slots_per_die], or EMPTY.
+
+    measured f8[layers, experts]: loads. By `experts.placement`:
+    `round_robin` fills the dies in order, redundant copies last and whatever the load;
+    `eplb` copies the hottest and packs greedily, as the original's global policy (two copies of
+    one expert may meet on a die); `eplb_groups` is its hierarchical policy, each of `groups`
+    within a node, and global like the original when they do not divide evenly over the nodes;
+    `greedy` (and `perfect`, whose evenness is not made of slots) is `eplb` without two copies of
+    one expert on a die; `topology` spreads an expert's copies over the nodes first.
+
+    Where copies do not divide evenly over the dies, some dies have empty slots. `current`: the
+    slots as they are; equal dies are then numbered so that few weights move, and `topology` keeps
+    experts on their nodes where the load allows. `lost`: dies that
+    hold nothing; redundant copies give way to the experts themselves. Raises ExpertsError for too
+    few slots.
+    """
+    layers, count = measured.shape
+    live = np.array([d for d in range(dies) if d not in lost], np.int64)
+    physical = _physical(count, experts.redundant, dies, slots_per_die, live.size)
+    slots = np.full((layers, dies, slots_per_die), EMPTY, np.int64)
+    if experts.placement == "round_robin":
+        for p in range(physical):
+            die = p * live.size // physical
+            first = -(-die * physical // live.size)
+            slots[:, live[die], p - first] = p % count
+        return slots
+    node_of = live * nodes // dies
+    load = np.ascontiguousarray(measured, np.float64)
+    held = np.full((layers, live.size, slots_per_die), EMPTY, np.int64)
+    was = held[:0] if current is None else np.ascontiguousarray(current[:, live])
+    apart = False  # whether a die's number says more than which die is meant: its node
+    if experts.placement == "eplb":
+        packing.place_eplb(load, physical, 1, 1, held)
+    elif experts.placement == "eplb_groups":
+        apart = _divides(count, live.size, dies, nodes, groups)
+        packing.place_eplb(load, physical, groups if apart else 1, nodes if apart else 1, held)
+    elif experts.placement == "topology":
+        apart = nodes > 1
+        packing.place_spread(load, physical, node_of, nodes, was, held)
+    else:
+        packing.place_spread(load, physical, np.zeros_like(live), 1, was, held)
+    if current is not None:
+        where = node_of if apart else np.zeros_like(live)
+        held = packing.renumber(was, held, where, count)
+    slots[:, live] = held
+    return slots
+
+
+def _physical(count: int, redundant: int, dies: int, slots_per_die: int, live: int) -> int:
+    """Copies that are placed; raises ExpertsError for too few slots."""
+    physical = count + redundant
+    if physical > dies * slots_per_die:
+        raise ExpertsError(
+            f"{count} routed + {redundant} redundant experts need {physical} slots but "
+            f"{dies} dies x {slots_per_die} slots hold {dies * slots_per_die}: lower "
+            "experts.redundant or give the instance more dies"
+        )
+    room = live * slots_per_die
+    if count > room:
+        raise ExpertsError(
+            f"{count} routed experts need {count} slots but the {live} of {dies} dies that are "
+            f"left hold {room}: {count - room} slots are missing, so some experts have no copy"
+        )
+    return min(physical, room)
+
+
+def _divides(count: int, live: int, dies: int, nodes: int, groups: int) -> bool:
+    """Whether the hierarchical policy fits: whole groups on nodes with equally many dies."""
+    return (
+        groups > 0
+        and nodes > 0
+        and live == dies
+        and not (groups % nodes or count % groups or dies % nodes)
+    )
+
+
+def replicas(slots: Ints, experts: int | None = None) -> NDArray[np.int32]:
+    """Redundant copies on each die, i4[layers, dies]: all copies of an expert but its first.
+
+    An expert's copies are counted in the order of the dies. experts: routed experts (None: as
+    many as the slots name).
+    """
+    count = int(slots.max()) + 1 if experts is None else experts
+    return packing.count_replicas(slots, count)
+
+
+def copies(slots: Ints, experts: int) -> NDArray[np.int32]:
+    """Copies of each expert, i4[layers, experts]."""
+    return packing.count_copies(slots, experts)
+
+
+def moves(old: Ints, new: Ints) -> Ints:
+    """Expert weights that each die must receive to go from old to new slots, i8[layers, dies].
+
+    Where a weight lies within its die does not matter, and a second copy there needs no transfer.
+    """
+    if old.shape != new.shape:
+        raise ExpertsError(f"slots of shape {old.shape} cannot become slots of shape {new.shape}")
+    return packing.count_moves(old, new, int(max(old.max(), new.max())) + 1)
+
+
+def choose_layers(
+    policy: Policy, measured: Floats, slots: Ints, threshold: float, layers: int, nearest: int = 1
+) -> Ints:
+    """Layers that a decision changes, i8[k], rising.
+
+    periodic: all; threshold: those whose hottest die over the mean, by the `measured` load
+    f8[layers, experts] on `slots`, passes it; layer_budget: the `layers` worst by it (ties: the
+    first); none and oracle: none.
+    """
+    if policy in ("none", "oracle"):
+        return np.empty(0, np.int64)
+    if policy == "periodic":
+        return np.arange(slots.shape[0])
+    hottest = hottest_by_layer(measured, slots, nearest)
+    if policy == "threshold":
+        return np.flatnonzero(hottest > threshold)
+    return np.sort(np.argsort(-hottest, kind="stable")[: max(0, layers)])

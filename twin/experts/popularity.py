@@ -1,0 +1,157 @@
+"""Popularity of experts: the long-run ranking of each layer, and one draw of how far now is off.
+
+Every popularity is a table of log loads: all alike; log-logistic with the layer's own scale (the
+shape of DeepSeek-V3); one power law; or imported counts. `skew` scales the logarithms of all but
+the uniform one. Knows nothing about time.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from twin.facts import Facts
+from twin.rng import stream_key, uniform
+from twin.scenario import Experts
+
+Floats = NDArray[np.float64]
+
+LEAST_SHARE = 1e-3  # of a layer's mean count, for an expert that was never counted
+SKEWED, POWER_LAW = 0, 1  # shapes of `rank_loads`
+
+
+class ExpertsError(ValueError):
+    """Experts that cannot be placed or counted: one sentence naming what is missing."""
+
+
+def topic_correlation(experts: Experts, facts: Facts) -> float:
+    """Correlation between two tokens of one request picking the same expert.
+
+    Scales with the square of `skew`, as the variance of log popularity does; 0 when uniform.
+    """
+    skew = strength(experts)
+    return min(1.0, facts.si("experts.topic.correlation") * skew * skew)
+
+
+def strength(experts: Experts) -> float:
+    """What the logarithms of popularity, drift and topics are scaled by."""
+    return 0.0 if experts.popularity == "uniform" else experts.skew
+
+
+def log_loads(
+    experts: Experts,
+    routed_experts: int,
+    layers: int,
+    facts: Facts,
+    seed: int,
+    counts: Floats | None,
+) -> Floats:
+    """Log of the long-run load of each expert, f8[layers, experts], up to a constant of its row.
+
+    counts f8[layers, experts]: imported counts, needed by that popularity alone. The fitted
+    layers' scales are spread over the depth of a model of another number of layers. The power law
+    is NVIDIA's (aiconfigurator, collector/helper.py `sample_power_law`): load of density
+    x**-alpha between 1 and a largest load, here at its mid-rank quantiles.
+    """
+    skew = strength(experts)
+    out = np.zeros((layers, routed_experts))
+    if experts.popularity == "imported":
+        return skew * _logs(_checked(counts, layers, routed_experts, experts.counts.name))
+    scales = [float(s) for s in facts["experts.popularity.layer_scale"].value]
+    span = facts.si("experts.popularity.power_law_span")
+    for layer in range(layers):
+        key = stream_key(seed, f"experts/order/{layer}")
+        if experts.popularity == "power_law":
+            rank_loads(POWER_LAW, skew, experts.power_law_alpha, span, key, out[layer])
+        else:
+            scale = skew * scales[layer * len(scales) // layers]
+            rank_loads(SKEWED, scale, 0.0, 0.0, key, out[layer])
+    return out
+
+
+def refuse_picks(top_k: int, routed_experts: int) -> None:
+    """Raise ExpertsError unless a token can pick top_k different experts."""
+    if not 1 <= top_k <= routed_experts:
+        raise ExpertsError(f"top_k = {top_k} must be from 1 to {routed_experts} routed experts")
+
+
+def _checked(counts: Floats | None, layers: int, routed_experts: int, name: str) -> Floats:
+    where = f"the expert counts {name}" if name else "the imported expert counts"
+    if counts is None:
+        raise ExpertsError(f"{where} are not here: import their file first")
+    if counts.shape != (layers, routed_experts):
+        given = " x ".join(str(n) for n in counts.shape)
+        raise ExpertsError(
+            f"{where} hold {given} layers x experts, but the model has {layers} MoE layers x "
+            f"{routed_experts} routed experts: import counts of this model"
+        )
+    if not np.isfinite(counts).all() or (counts < 0).any() or (counts.sum(axis=1) <= 0).any():
+        raise ExpertsError(
+            f"{where} must be finite and not negative, with some above 0 in every layer"
+        )
+    return np.ascontiguousarray(counts, np.float64)
+
+
+@njit(cache=True)
+def _logs(counts: Floats) -> Floats:
+    """Log of counts f8[layers, experts] over their layer's mean, kept off log 0."""
+    layers, experts = counts.shape
+    out = np.empty((layers, experts))
+    for layer in range(layers):
+        mean = 0.0
+        for e in range(experts):
+            mean += counts[layer, e]
+        mean /= experts
+        for e in range(experts):
+            out[layer, e] = math.log(max(counts[layer, e] / mean, LEAST_SHARE))
+    return out
+
+
+@njit(cache=True)
+def rank_loads(
+    shape: int, scale: float, alpha: float, span: float, order_key: np.uint64, out: Floats
+) -> None:
+    """Fills out f8[experts] with log loads at mid-rank quantiles, in an order of `order_key`.
+
+    SKEWED: a logistic distribution times `scale`. POWER_LAW: density x**-alpha on [1, span],
+    its logarithm times `scale`.
+    """
+    experts = out.size
+    lot = np.empty(experts)
+    for e in range(experts):
+        lot[e] = uniform(order_key, e)
+    order = np.argsort(lot, kind="mergesort")
+    for rank in range(experts):
+        u = (rank + 0.5) / experts
+        if shape == SKEWED:
+            out[order[rank]] = scale * math.log(u / (1.0 - u))
+        elif abs(1.0 - alpha) < 1e-9:
+            out[order[rank]] = scale * u * math.log(span)
+        else:
+            power = 1.0 - alpha
+            low = 1.0 + u * (math.pow(span, power) - 1.0)
+            out[order[rank]] = scale * math.log(low) / power
+
+
+@njit(cache=True)
+def to_chances(load: Floats, top_k: float) -> None:
+    """Scales load f8[experts] in place to chances of at most 1 that sum to top_k."""
+    before = -1
+    while True:
+        free = 0.0
+        full = 0
+        for e in range(load.size):
+            if before >= 0 and load[e] >= 1.0:
+                load[e] = 1.0
+                full += 1
+            else:
+                free += load[e]
+        if full == before or free <= 0.0:
+            return
+        before = full
+        for e in range(load.size):
+            if full == 0 or load[e] < 1.0:
+                load[e] *= (top_k - full) / free

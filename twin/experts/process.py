@@ -1,0 +1,334 @@
+"""Popularity over time: drift, sudden shifts, topics, and what a balancer measures of it.
+
+Everything is a function of (scenario seed, time): asked twice, or out of order, it answers the
+same. Log popularity is that of `popularity.log_loads` plus
+- drift: a stationary normal process, cos and sin weights between draws at knots, so that its
+  variance is the same at every moment and its autocorrelation integrates to `drift_s`;
+- shifts: from every `shift_every_s` on, a share of the experts stand in each other's place and the
+  drift is drawn anew; in between the hot set is stable;
+- topics: each class adds an offset of its own, and tokens of the classes in `mix` are averaged.
+It knows neither placements nor dies.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from twin.experts.popularity import (
+    ExpertsError,
+    log_loads,
+    refuse_picks,
+    strength,
+    to_chances,
+    topic_correlation,
+)
+from twin.facts import Facts
+from twin.rng import normal, stream_key, uniform
+from twin.scenario import Experts
+
+Floats = NDArray[np.float64]
+Keys = NDArray[np.uint64]
+Bytes = NDArray[np.int8]
+
+KNOT = math.pi**2 / 8.0  # knots apart, in drift_s: then the autocorrelation integrates to drift_s
+WINDOW_POINTS = 4  # moments of a window that a measurement is the mean of
+FEW = 30.0  # counts up to which noise is drawn from the Poisson distribution itself
+NO_SESSION = -1
+
+
+@dataclass(frozen=True)
+class Process:
+    """Popularity of an instance's experts over time. Made by `start`, read by `now`.
+
+    base f8[layers, experts]: long-run log loads. offset f8[topics, layers, experts]: what each
+    topic class adds. correlation: between two tokens of one request, for `hot_factors`.
+    """
+
+    base: Floats
+    offset: Floats
+    top_k: int
+    correlation: float
+    drift_sd: float
+    drift_s: float
+    shift_every_s: float
+    shift_share: float
+    mix_period_s: float
+    swing: float
+    seed: int
+
+    @property
+    def topics(self) -> int:
+        """Topic classes."""
+        return int(self.offset.shape[0])
+
+    @property
+    def changes(self) -> bool:
+        """Whether `now` depends on time at all, the mix held constant."""
+        return self.drift_s > 0.0 or self.shift_every_s > 0.0
+
+
+def start(
+    experts: Experts,
+    routed_experts: int,
+    layers: int,
+    top_k: int,
+    facts: Facts,
+    seed: int,
+    counts: Floats | None = None,
+) -> Process:
+    """The popularity process of a scenario; counts f8[layers, experts] when imported.
+
+    Raises ExpertsError for fewer experts than a token picks, or counts that do not fit the model.
+    """
+    refuse_picks(top_k, routed_experts)
+    skew = strength(experts)
+    base = log_loads(experts, routed_experts, layers, facts, seed, counts)
+    offset = np.zeros((experts.topics, layers, routed_experts))
+    if experts.topics > 1:
+        sd = skew * facts.si("experts.topic.class_log_sd")
+        for k in range(experts.topics):
+            keys = _keys(seed, f"experts/topic/{k}", layers)
+            _fill_normal(keys, 0, sd, offset[k])
+    return Process(
+        base=base,
+        offset=offset,
+        top_k=top_k,
+        correlation=topic_correlation(experts, facts),
+        drift_sd=skew * facts.si("experts.drift.log_sd"),
+        drift_s=experts.drift_s,
+        shift_every_s=experts.shift_every_s,
+        shift_share=facts.si("experts.shift.share") if skew > 0.0 else 0.0,
+        mix_period_s=experts.mix_period_s,
+        swing=facts.si("experts.topic.swing"),
+        seed=seed,
+    )
+
+
+def long_run(process: Process) -> Floats:
+    """Chances f8[layers, experts] that the first placement balances: no drift, an even mix."""
+    even = np.full(process.topics, 1.0 / process.topics)
+    return _chances(process.base, np.zeros_like(process.base), process.offset, even, process.top_k)
+
+
+def now(process: Process, t_s: float, mix: Floats | None = None) -> Floats:
+    """Chance that a token picks each expert at `t_s`, f8[layers, experts]; rows sum to top_k.
+
+    mix f8[topics]: weights of the topic classes among the tokens; None: `mix_at(process, t_s)`.
+    """
+    if t_s < 0:
+        raise ExpertsError(f"t_s = {t_s:g}: popularity begins at 0 s")
+    weights = mix_at(process, t_s) if mix is None else np.asarray(mix, np.float64)
+    if weights.shape != (process.topics,) or weights.sum() <= 0:
+        raise ExpertsError(
+            f"mix has shape {weights.shape}: give {process.topics} weights with a sum above 0"
+        )
+    noise, base = _noise(process, t_s), _shifted(process, t_s)
+    return _chances(base, noise, process.offset, weights / weights.sum(), process.top_k)
+
+
+def mix_at(process: Process, t_s: float) -> Floats:
+    """Weights f8[topics] of the classes in the traffic at `t_s`; they sum to 1.
+
+    Class k is at its height at k / topics of each `mix_period_s`.
+    """
+    weight = np.ones(process.topics)
+    if process.topics > 1:
+        for k in range(process.topics):
+            phase = 2.0 * math.pi * (t_s / process.mix_period_s - k / process.topics)
+            weight[k] = math.exp(process.swing * math.cos(phase))
+    return weight / weight.sum()
+
+
+def topics_of(
+    process: Process, arrival_s: Floats, session: NDArray[np.integer], seed: int
+) -> Bytes:
+    """Topic class of each request, i1[n], drawn from the mix when it arrives.
+
+    arrival_s f8[n]; session i4[n]: requests of one session keep the class of its earliest
+    arrival, those of session -1 are each their own.
+    """
+    n = arrival_s.size
+    if process.topics == 1 or n == 0:
+        return np.zeros(n, np.int8)
+    first = np.arange(n)
+    member = np.flatnonzero(session != NO_SESSION)
+    if member.size:
+        order = member[np.lexsort((member, arrival_s[member], session[member]))]
+        heads = np.concatenate(([True], np.diff(session[order]) != 0))
+        first[order] = order[heads][np.cumsum(heads) - 1]
+    return _draw_topics(
+        arrival_s.astype(np.float64),
+        first,
+        process.topics,
+        process.mix_period_s,
+        process.swing,
+        stream_key(seed, "experts/topic_of"),
+    )
+
+
+def measured(
+    process: Process,
+    t_s: float,
+    window_s: float,
+    tokens: float = 0.0,
+    mix: Floats | None = None,
+) -> Floats:
+    """What a balancer sees at `t_s`: mean load f8[layers, experts] over the window before it.
+
+    The mean of `now` at a few moments of [t_s - window_s, t_s]. tokens: tokens counted in the
+    window; their sampling noise is added (0: none, a long count). mix f8[topics]: weights of the
+    classes over the window (None: the traffic's). Rows sum to top_k but for the noise.
+    """
+    begin = max(0.0, t_s - window_s)
+    points = WINDOW_POINTS if process.changes or (process.topics > 1 and mix is None) else 1
+    total = np.zeros_like(process.base)
+    for i in range(points):
+        total += now(process, begin + (t_s - begin) * (i + 0.5) / points, mix)
+    total /= points
+    if tokens > 0:
+        keys = _keys(process.seed, f"experts/counted/{round(t_s * 1e3)}", total.shape[0])
+        _count(keys, tokens, total)
+    return total
+
+
+def _keys(seed: int, name: str, layers: int) -> Keys:
+    return np.array([stream_key(seed, f"{name}/{layer}") for layer in range(layers)], np.uint64)
+
+
+def _epoch(process: Process, t_s: float) -> int:
+    """Shifts that have happened by `t_s`."""
+    return int(t_s // process.shift_every_s) if process.shift_every_s > 0.0 else 0
+
+
+def _noise(process: Process, t_s: float) -> Floats:
+    """Drift of the log loads at `t_s`, f8[layers, experts], before any topic."""
+    layers = process.base.shape[0]
+    epoch = _epoch(process, t_s)
+    name = "experts/drift" if epoch == 0 else f"experts/drift/after/{epoch}"
+    keys = _keys(process.seed, name, layers)
+    out = np.zeros_like(process.base)
+    if process.drift_sd == 0.0:
+        return out
+    if process.drift_s <= 0.0:
+        _fill_normal(keys, 0, process.drift_sd, out)
+        return out
+    place = t_s / (process.drift_s * KNOT)
+    knot = math.floor(place)
+    _between(keys, knot, 0.5 * math.pi * (place - knot), process.drift_sd, out)
+    return out
+
+
+def _shifted(process: Process, t_s: float) -> Floats:
+    """Long-run log loads with the places that the last shift exchanged."""
+    epoch = _epoch(process, t_s)
+    if epoch == 0 or process.shift_share == 0.0:
+        return process.base
+    keys = _keys(process.seed, f"experts/shift/{epoch}", process.base.shape[0])
+    return _exchange(keys, process.shift_share, process.base)
+
+
+@njit(cache=True)
+def _fill_normal(keys: Keys, first: int, sd: float, out: Floats) -> None:
+    """Fills out f8[layers, experts] with normal numbers x sd, draw `first` of each stream on."""
+    for layer in range(out.shape[0]):
+        for e in range(out.shape[1]):
+            out[layer, e] = sd * normal(keys[layer], first + e)
+
+
+@njit(cache=True)
+def _between(keys: Keys, knot: int, angle: float, sd: float, out: Floats) -> None:
+    """Fills out f8[layers, experts] with the drift at an angle between knot and the next."""
+    layers, experts = out.shape
+    here = math.cos(angle)
+    there = math.sin(angle)
+    for layer in range(layers):
+        for e in range(experts):
+            z = here * normal(keys[layer], knot * experts + e)
+            z += there * normal(keys[layer], (knot + 1) * experts + e)
+            out[layer, e] = sd * z
+
+
+@njit(cache=True)
+def _exchange(keys: Keys, share: float, base: Floats) -> Floats:
+    """base f8[layers, experts] with a share of each row's entries moved round by one place."""
+    layers, experts = base.shape
+    out = base.copy()
+    lot = np.empty(experts)
+    for layer in range(layers):
+        for e in range(experts):
+            lot[e] = uniform(keys[layer], e)
+        order = np.argsort(lot, kind="mergesort")
+        moved = int(round(share * experts))
+        for i in range(moved):
+            out[layer, order[i]] = base[layer, order[(i + 1) % moved]]
+    return out
+
+
+@njit(cache=True)
+def _chances(base: Floats, noise: Floats, offset: Floats, mix: Floats, top_k: int) -> Floats:
+    """Chances f8[layers, experts]: the classes' own, averaged with weights mix f8[topics]."""
+    topics, layers, experts = offset.shape
+    out = np.zeros((layers, experts))
+    row = np.empty(experts)
+    for layer in range(layers):
+        for k in range(topics):
+            if mix[k] == 0.0:
+                continue
+            for e in range(experts):
+                row[e] = math.exp(base[layer, e] + noise[layer, e] + offset[k, layer, e])
+            to_chances(row, float(top_k))
+            for e in range(experts):
+                out[layer, e] += mix[k] * row[e]
+    return out
+
+
+@njit(cache=True)
+def _draw_topics(
+    arrival_s: Floats, first: NDArray[np.int64], topics: int, period_s: float, swing: float,
+    key: np.uint64,
+) -> Bytes:  # fmt: skip
+    """Class i1[n] of each request by the mix at the arrival of `first` i8[n], its session's."""
+    out = np.empty(arrival_s.size, np.int8)
+    weight = np.empty(topics)
+    for i in range(out.size):
+        total = 0.0
+        for k in range(topics):
+            phase = 2.0 * math.pi * (arrival_s[first[i]] / period_s - k / topics)
+            weight[k] = math.exp(swing * math.cos(phase))
+            total += weight[k]
+        left = uniform(key, first[i]) * total
+        k = 0
+        while k < topics - 1 and left >= weight[k]:
+            left -= weight[k]
+            k += 1
+        out[i] = k
+    return out
+
+
+@njit(cache=True)
+def _count(keys: Keys, tokens: float, load: Floats) -> None:
+    """Replaces load f8[layers, experts] by its estimate from a count of `tokens` tokens.
+
+    Few counts are Poisson by inversion, many normal with the variance of a binomial.
+    """
+    layers, experts = load.shape
+    for layer in range(layers):
+        for e in range(experts):
+            mean = tokens * load[layer, e]
+            if mean <= FEW:
+                left = uniform(keys[layer], e)
+                chance = math.exp(-mean)
+                count = 0
+                while left > chance and count < 1000:
+                    left -= chance
+                    count += 1
+                    chance *= mean / count
+                load[layer, e] = count / tokens
+            else:
+                sd = math.sqrt(mean * max(0.0, 1.0 - load[layer, e]))
+                load[layer, e] = max(0.0, mean + sd * normal(keys[layer], e)) / tokens

@@ -1,0 +1,107 @@
+"""Batching: how much of a prompt joins the batch that is being formed, and how many iterations
+an answer will need.
+
+Prefill takes requests first come, first served until the token budget is spent. It knows nothing
+about how long a batch takes.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from twin.rng import bits, normal, uniform
+
+# Answers up to here are walked token by token: for them the normal law is off by some per cent.
+SHORT_TOKENS = 64
+
+
+@njit(cache=True)
+def tokens_to_take(remaining: int, budget_left: int, chunk_tokens: int, batch_empty: bool) -> int:
+    """Tokens of a prompt with `remaining` tokens left that join now; 0 ends the batch.
+
+    Chunked (chunk_tokens > 0), a prompt gives at most a chunk and fills what is left of the
+    budget. Unchunked, it joins whole or waits; a prompt above the whole budget goes alone.
+    """
+    if chunk_tokens > 0:
+        return min(remaining, chunk_tokens, budget_left)
+    if remaining <= budget_left or batch_empty:
+        return remaining
+    return 0
+
+
+@njit(cache=True)
+def tokens_per_iteration(draft_tokens: int, acceptance: float) -> float:
+    """Mean tokens an iteration emits: 1 + a + a^2 + ... + a^k for k draft tokens."""
+    mean = 1.0
+    chance = 1.0
+    for _ in range(draft_tokens):
+        chance *= acceptance
+        mean += chance
+    return mean
+
+
+@njit(cache=True)
+def token_variance(draft_tokens: int, acceptance: float) -> float:
+    """Variance of the tokens an iteration emits (a geometric run cut off at k drafts)."""
+    second = 0.0
+    chance = 1.0
+    for k in range(1, draft_tokens + 1):
+        stop_here = chance * (1.0 - acceptance)
+        second += stop_here * k * k
+        chance *= acceptance
+    second += chance * (draft_tokens + 1) * (draft_tokens + 1)
+    mean = tokens_per_iteration(draft_tokens, acceptance)
+    return second - mean * mean
+
+
+@njit(cache=True)
+def iterations_needed(
+    tokens: int,
+    draft_tokens: int,
+    acceptance: float,
+    key: np.uint64,
+    rounding_key: np.uint64,
+    index: int,
+) -> int:
+    """Iterations until `tokens` tokens are out; `index` says which draw of the two streams.
+
+    A long answer is drawn once instead of once per token. Renewal theory: the count is normal with
+    mean (tokens + overshoot) / m and variance tokens * v / m^3, for m, v the mean and variance of
+    an iteration's tokens; the mean overshoot of the last iteration is (E[X^2]/m - 1) / 2. Rounded
+    at random so that the mean is kept. A short answer is walked through.
+    """
+    if tokens <= 0:
+        return 0
+    if draft_tokens == 0 or acceptance <= 0.0:
+        return tokens
+    fewest = (tokens + draft_tokens) // (draft_tokens + 1)
+    if acceptance >= 1.0:
+        return fewest
+    if tokens <= SHORT_TOKENS:
+        return walk(tokens, draft_tokens, acceptance, np.uint64(bits(key, index)))
+    mean = tokens_per_iteration(draft_tokens, acceptance)
+    variance = token_variance(draft_tokens, acceptance)
+    overshoot = ((variance + mean * mean) / mean - 1.0) / 2.0
+    spread = math.sqrt(variance * tokens / (mean * mean * mean))
+    drawn = math.floor(
+        (tokens + overshoot) / mean + spread * normal(key, index) + uniform(rounding_key, index)
+    )
+    return int(min(max(drawn, fewest), tokens))
+
+
+@njit(cache=True)
+def walk(tokens: int, draft_tokens: int, acceptance: float, key: np.uint64) -> int:
+    """Iterations until `tokens` tokens are out, every draft token flipped on its own."""
+    done, iterations, flips = 0, 0, 0
+    while done < tokens:
+        iterations += 1
+        done += 1
+        for _ in range(draft_tokens):
+            flips += 1
+            if uniform(key, flips) >= acceptance:
+                break
+            done += 1
+    return iterations

@@ -1,1 +1,0 @@
-"""Serving: what to do next. Pure policy; knows no cost in seconds and no table of results."""

@@ -1,0 +1,79 @@
+"""When requests arrive: open streams of given rate and burstiness, or a closed loop of clients.
+
+Every arrival process is one kernel that fills a column of times; a gap is a function of the stream
+key and the request's number, so the same seed gives the same arrivals whatever else changes. Knows
+nothing about what arrives.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from twin.rng import exponential, gamma
+
+POISSON, GAMMA = 0, 1
+
+
+@njit(cache=True)
+def _renewal_count(
+    key: np.uint64, process: int, rate_per_s: float, shape: float, horizon_s: float, most: int
+) -> int:
+    """How many arrivals of a renewal stream fall before `horizon_s`, at most `most`."""
+    t = 0.0
+    for i in range(most):
+        if process == POISSON:
+            t += exponential(key, i) / rate_per_s
+        else:
+            t += gamma(key, i, shape) / (shape * rate_per_s)
+        if t >= horizon_s:
+            return i
+    return most
+
+
+@njit(cache=True)
+def _renewal_times(
+    key: np.uint64, process: int, rate_per_s: float, shape: float, arrival_s: np.ndarray
+) -> None:
+    """Fill `arrival_s` f8[n] with the first n arrivals of the stream, in seconds."""
+    t = 0.0
+    for i in range(arrival_s.size):
+        if process == POISSON:
+            t += exponential(key, i) / rate_per_s
+        else:
+            t += gamma(key, i, shape) / (shape * rate_per_s)
+        arrival_s[i] = t
+
+
+def renewal_arrivals(
+    key: np.uint64, process: int, rate_per_s: float, cv: float, horizon_s: float, most: int
+) -> np.ndarray:
+    """Arrival times f8[n] in [0, horizon_s) of a Poisson or Gamma renewal stream, at most `most`.
+
+    Gaps have mean 1/rate and coefficient of variation `cv` (1 for Poisson, whatever is given).
+    """
+    shape = 1.0 / (cv * cv)
+    # Counted first and drawn again: drawing twice costs less than a buffer that grows.
+    n = _renewal_count(key, process, rate_per_s, shape, horizon_s, most)
+    arrival_s = np.empty(n)
+    _renewal_times(key, process, rate_per_s, shape, arrival_s)
+    return arrival_s
+
+
+def uniform_arrivals(rate_per_s: float, horizon_s: float, most: int) -> np.ndarray:
+    """Arrival times f8[n] in [0, horizon_s), evenly spaced from 0 on, at most `most`."""
+    n = min(math.ceil(horizon_s * rate_per_s), most)
+    arrival_s: np.ndarray = np.arange(n) / rate_per_s
+    return arrival_s[arrival_s < horizon_s]
+
+
+def closed_loop_arrivals(concurrency: int, count: int) -> np.ndarray:
+    """Arrival times f8[count]: 0 for the first `concurrency` requests, +inf for the rest.
+
+    The engine replaces an infinite arrival by the completion that lets the request in.
+    """
+    arrival_s = np.full(count, math.inf)
+    arrival_s[:concurrency] = 0.0
+    return arrival_s

@@ -1,0 +1,162 @@
+"""Chains of KV blocks as runs: numbering by chain identity, and regrouping into larger blocks.
+
+A block's id stands for the block and everything before it, so two prompts that share an id share
+their whole beginning. Ids are dense and given in order of first use, which makes the new part of
+every prompt one run of consecutive ids. Knows nothing about time, machines or file formats.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from twin.rng import bits
+
+EMPTY = -1
+
+
+@njit(cache=True)
+def _slot(
+    parents: np.ndarray, raws: np.ndarray, ids: np.ndarray, parent: int, raw: int
+) -> np.int64:
+    """Where (parent, raw) stands, or should stand, in an open-addressing table of 2**k slots."""
+    mask = ids.size - 1
+    at = np.int64(bits(np.uint64(raw), parent) & np.uint64(mask))
+    while ids[at] != EMPTY and (parents[at] != parent or raws[at] != raw):
+        at = (at + 1) & mask
+    return at
+
+
+@njit(cache=True)
+def _grown(parents: np.ndarray, raws: np.ndarray, ids: np.ndarray):  # type: ignore[no-untyped-def]
+    """The same table with twice the slots."""
+    size = ids.size * 2
+    new_parents = np.empty(size, np.int64)
+    new_raws = np.empty(size, np.int64)
+    new_ids = np.full(size, EMPTY, np.int64)
+    for k in range(ids.size):
+        if ids[k] != EMPTY:
+            at = _slot(new_parents, new_raws, new_ids, parents[k], raws[k])
+            new_parents[at] = parents[k]
+            new_raws[at] = raws[k]
+            new_ids[at] = ids[k]
+    return new_parents, new_raws, new_ids
+
+
+@njit(cache=True)
+def chain_ids(
+    row_begin: np.ndarray, row_end: np.ndarray, scope: np.ndarray, raw: np.ndarray
+) -> int:
+    """Replace raw block hashes by dense chain ids, in place; returns how many there are.
+
+    row_begin, row_end i8[n]: row i's hashes are raw[row_begin[i]:row_end[i]]. scope i8[n]: hashes
+    mean the same only within one scope. raw i8[refs]: any integers in, ids 0.. out.
+    """
+    parents = np.empty(1 << 12, np.int64)
+    raws = np.empty(1 << 12, np.int64)
+    ids = np.full(1 << 12, EMPTY, np.int64)
+    used = 0
+    for i in range(row_begin.size):
+        parent = -1 - scope[i]  # a root of its own for every scope
+        for k in range(row_begin[i], row_end[i]):
+            at = _slot(parents, raws, ids, parent, raw[k])
+            if ids[at] == EMPTY:
+                parents[at] = parent
+                raws[at] = raw[k]
+                ids[at] = used
+                used += 1
+                parent = used - 1
+                if 2 * used > ids.size:
+                    parents, raws, ids = _grown(parents, raws, ids)
+            else:
+                parent = ids[at]
+            raw[k] = parent
+    return used
+
+
+@njit(cache=True)
+def count_runs(row_begin: np.ndarray, row_end: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """Offsets i8[n + 1] of each row's runs of consecutive ids."""
+    offset = np.zeros(row_begin.size + 1, np.int64)
+    for i in range(row_begin.size):
+        runs = 0
+        for k in range(row_begin[i], row_end[i]):
+            if k == row_begin[i] or ids[k] != ids[k - 1] + 1:
+                runs += 1
+        offset[i + 1] = offset[i] + runs
+    return offset
+
+
+@njit(cache=True)
+def fill_runs(
+    row_begin: np.ndarray,
+    row_end: np.ndarray,
+    ids: np.ndarray,
+    first: np.ndarray,
+    blocks: np.ndarray,
+) -> None:
+    """Fill `first` i8[m] and `blocks` i4[m] with the runs that `count_runs` counted."""
+    run = -1
+    for i in range(row_begin.size):
+        for k in range(row_begin[i], row_end[i]):
+            if k == row_begin[i] or ids[k] != ids[k - 1] + 1:
+                run += 1
+                first[run] = ids[k]
+                blocks[run] = 0
+            blocks[run] += 1
+
+
+def runs_of(
+    row_begin: np.ndarray, row_end: np.ndarray, ids: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(segment_offset i8[n + 1], segment_first i8[m], segment_blocks i4[m]) of rows of ids."""
+    offset = count_runs(row_begin, row_end, ids)
+    first = np.empty(offset[-1], np.int64)
+    blocks = np.empty(offset[-1], np.int32)
+    fill_runs(row_begin, row_end, ids, first, blocks)
+    return offset, first, blocks
+
+
+@njit(cache=True)
+def expand_runs(offset: np.ndarray, first: np.ndarray, blocks: np.ndarray):  # type: ignore[no-untyped-def]
+    """(row offset i8[n + 1], ids i8[refs]): the rows of ids that the runs stand for."""
+    row_offset = np.zeros(offset.size, np.int64)
+    for i in range(offset.size - 1):
+        row_offset[i + 1] = row_offset[i]
+        for s in range(offset[i], offset[i + 1]):
+            row_offset[i + 1] += blocks[s]
+    ids = np.empty(row_offset[-1], np.int64)
+    at = 0
+    for s in range(first.size):
+        for k in range(blocks[s]):
+            ids[at] = first[s] + k
+            at += 1
+    return row_offset, ids
+
+
+@njit(cache=True)
+def regroup(row_offset: np.ndarray, ids: np.ndarray, groups: np.ndarray, size: int):  # type: ignore[no-untyped-def]
+    """Join `size` consecutive blocks of every chain into one; a last group that is not full goes.
+
+    row_offset i8[n + 1], ids i8[refs] of chain ids; groups i8[n]: whole groups wanted of each row.
+    Returns (row offset i8[n + 1], ids i8[...], distinct ids). The chain id of a group's last block
+    stands for the whole group and all before it, so sharing is exact.
+    """
+    top = 0
+    for k in range(ids.size):
+        top = max(top, ids[k] + 1)
+    name = np.full(top, EMPTY, np.int64)
+    new_offset = np.zeros(row_offset.size, np.int64)
+    for i in range(row_offset.size - 1):
+        whole = min(groups[i], (row_offset[i + 1] - row_offset[i]) // size)
+        new_offset[i + 1] = new_offset[i] + whole
+    new_ids = np.empty(new_offset[-1], np.int64)
+    used = 0
+    for i in range(row_offset.size - 1):
+        for g in range(new_offset[i + 1] - new_offset[i]):
+            last = ids[row_offset[i] + (g + 1) * size - 1]
+            if name[last] == EMPTY:
+                name[last] = used
+                used += 1
+            new_ids[new_offset[i] + g] = name[last]
+    return new_offset, new_ids, used

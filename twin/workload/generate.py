@@ -1,0 +1,206 @@
+"""The traffic: requests with arrival times, lengths and the KV blocks their prompts share.
+
+`generate` turns a workload section into `Requests`. Each aspect (arrivals, input lengths, output
+lengths, prefixes) draws from its own named stream, so changing one leaves the others as they were.
+This module knows nothing about machines, and opens no file: a recorded trace comes in as a
+`TraceTable`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from twin.facts import Facts
+from twin.rng import stream_key
+from twin.scenario import Workload
+from twin.workload.arrivals import (
+    GAMMA,
+    POISSON,
+    closed_loop_arrivals,
+    renewal_arrivals,
+    uniform_arrivals,
+)
+from twin.workload.lengths import draw_lengths, fitted_lengths
+from twin.workload.prefixes import Turns, find_parents, own_chains, session_chains, shared_chains
+from twin.workload.replay import replay
+from twin.workload.requests import MOST_REQUESTS, Requests, TraceTable, WorkloadError
+
+__all__ = [
+    "MeanLengths",
+    "Requests",
+    "TraceTable",
+    "WorkloadError",
+    "generate",
+    "length_means",
+    "mean_lengths",
+]
+
+NO_LIMIT = 2**62
+
+
+def generate(
+    workload: Workload,
+    horizon_s: float,
+    seed: int,
+    block_tokens: int,
+    facts: Facts,
+    trace: TraceTable | None = None,
+    count: int | None = None,
+) -> Requests:
+    """The requests that arrive in [0, horizon_s) seconds, at most `count`.
+
+    block_tokens: size of the pool's KV blocks; a trace of coarser blocks keeps its own (see
+    `Requests.block_tokens`). A closed loop needs `count`: its later requests have arrival +inf.
+    Raises WorkloadError, and FactError when `workload.lengths` names no fitted distribution.
+    """
+    if workload.arrivals == "trace":
+        if trace is None:
+            raise WorkloadError("workload.arrivals = trace needs the trace: load its file first")
+        return replay(workload, horizon_s, seed, block_tokens, trace, count)
+    arrival_s = _arrivals(workload, horizon_s, seed, count)
+    input_tokens, output_tokens = _lengths(workload, arrival_s.size, seed, facts)
+    if workload.prefix == "none":
+        chains = own_chains(input_tokens, block_tokens)
+    elif workload.prefix == "shared":
+        chains = shared_chains(
+            input_tokens,
+            block_tokens,
+            workload.shared_fraction,
+            workload.prefix_groups,
+            stream_key(seed, "prefix"),
+        )
+    else:
+        parent = _parents(workload, arrival_s, input_tokens, output_tokens, seed, facts)
+        head_tokens = int(_session_fact(facts, workload, "head_tokens"))
+        chains = session_chains(input_tokens, parent, block_tokens, head_tokens)
+    return Requests(
+        arrival_s,
+        input_tokens,
+        output_tokens,
+        *chains,
+        block_tokens=block_tokens,
+        has_prefix=workload.prefix != "none",
+    )
+
+
+def _refuse_floods(expected: float) -> None:
+    if expected > MOST_REQUESTS:
+        raise WorkloadError(
+            f"the workload asks for about {expected:,.0f} requests, but one run takes at most "
+            f"{MOST_REQUESTS:,}: lower the rate or the horizon"
+        )
+
+
+def _lengths(workload: Workload, n: int, seed: int, facts: Facts) -> tuple[np.ndarray, np.ndarray]:
+    """Input and output tokens i4[n]; fixed, or each side from its own stream."""
+    if workload.lengths == "fixed":
+        return (
+            np.full(n, workload.input_tokens, np.int32),
+            np.full(n, workload.output_tokens, np.int32),
+        )
+    inputs, outputs = fitted_lengths(facts, workload.lengths)
+    return (
+        draw_lengths(inputs, stream_key(seed, "input"), n),
+        draw_lengths(outputs, stream_key(seed, "output"), n),
+    )
+
+
+def _session_fact(facts: Facts, workload: Workload, name: str) -> float:
+    """A figure about sessions: the fitted workload's own, else the common one."""
+    own = f"workloads.{workload.lengths}.{name}"
+    return facts.si(own if own in facts else f"sessions.{name}")
+
+
+def _parents(
+    workload: Workload,
+    arrival_s: np.ndarray,
+    input_tokens: np.ndarray,
+    output_tokens: np.ndarray,
+    seed: int,
+    facts: Facts,
+) -> np.ndarray:
+    """The earlier turn i4[n] that each request extends; raises fixed inputs to whole prompts.
+
+    In a closed loop a client's turns follow each other, so the turn extended is looked for
+    `concurrency` requests back, whatever `turn_gap_s` says.
+    """
+    fixed = workload.lengths == "fixed"
+    closed = workload.arrivals == "closed_loop"
+    turns = Turns(
+        workload.follow_up_probability,
+        float(workload.concurrency) if closed else workload.turn_gap_s,
+        0.0 if closed else _session_fact(facts, workload, "turn_gap_sigma"),
+        1 if fixed else int(_session_fact(facts, workload, "candidates")),
+    )
+    parent = np.empty(arrival_s.size, np.int32)
+    find_parents(
+        stream_key(seed, "sessions"),
+        stream_key(seed, "turn gaps"),
+        np.arange(arrival_s.size, dtype=np.float64) if closed else arrival_s,
+        input_tokens,
+        output_tokens,
+        turns,
+        fixed,
+        parent,
+    )
+    return parent
+
+
+def _arrivals(workload: Workload, horizon_s: float, seed: int, count: int | None) -> np.ndarray:
+    most = NO_LIMIT if count is None else count
+    key = stream_key(seed, "arrivals")
+    rate = workload.rate_req_per_s
+    if workload.arrivals == "closed_loop":
+        if count is None:
+            raise WorkloadError("workload.arrivals = closed_loop needs a count of requests")
+        _refuse_floods(count)
+        return closed_loop_arrivals(workload.concurrency, count)
+    _refuse_floods(min(rate * horizon_s, most))
+    if workload.arrivals == "uniform":
+        return uniform_arrivals(rate, horizon_s, most)
+    process = GAMMA if workload.arrivals == "gamma" else POISSON
+    return renewal_arrivals(key, process, rate, workload.cv, horizon_s, most)
+
+
+@dataclass(frozen=True, slots=True)
+class MeanLengths:
+    """Mean lengths of a workload's requests, in tokens."""
+
+    input_tokens: float
+    output_tokens: float
+    context_tokens: float  # KV length behind an output token, averaged over output tokens
+
+
+def mean_lengths(
+    workload: Workload, facts: Facts, trace: TraceTable | None = None
+) -> tuple[float, float]:
+    """Mean (input, output) tokens of a request, by formula: see `length_means`."""
+    means = length_means(workload, facts, trace)
+    return means.input_tokens, means.output_tokens
+
+
+def length_means(workload: Workload, facts: Facts, trace: TraceTable | None = None) -> MeanLengths:
+    """What a long run of the workload tends to, by formula; no request is made.
+
+    Sessions of fixed lengths add `input_tokens` a turn: with follow-up probability p their mean
+    prompt solves E = input + p (E + output).
+    """
+    if workload.arrivals == "trace":
+        if trace is None or not len(trace):
+            raise WorkloadError("workload.arrivals = trace needs the trace: load its file first")
+        inputs, outputs = (x.astype(np.int64) for x in (trace.input_tokens, trace.output_tokens))
+        context = (outputs * (2 * inputs + outputs)).sum() / (2 * outputs.sum())
+        return MeanLengths(
+            float(inputs.sum() / inputs.size), float(outputs.sum() / outputs.size), float(context)
+        )
+    if workload.lengths == "fixed":
+        prompt, answer = float(workload.input_tokens), float(workload.output_tokens)
+        if workload.prefix == "sessions":
+            p = workload.follow_up_probability
+            prompt = (prompt + p * answer) / (1.0 - p)
+        return MeanLengths(prompt, answer, prompt + answer / 2)
+    table_in, table_out = fitted_lengths(facts, workload.lengths)
+    context = table_in.mean + table_out.mean_square / (2 * table_out.mean)
+    return MeanLengths(table_in.mean, table_out.mean, context)

@@ -1,0 +1,80 @@
+"""How long prompts and answers are: fixed, or drawn from quantile tables of data/workloads.
+
+A fitted distribution is a table of token counts at probability levels, straight in between. Input
+and output are drawn independently: in every trace that was fitted their rank correlation is below
+0.12, and some sources publish the two marginals only. Knows nothing about arrivals or prefixes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+
+from twin.facts import FactError, Facts
+from twin.rng import uniform
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles:
+    """Token counts `tokens` f8[k] at probability `levels` f8[k], rising from 0 to 1."""
+
+    levels: np.ndarray
+    tokens: np.ndarray
+
+    @property
+    def mean(self) -> float:
+        """Mean of the distribution, tokens."""
+        steps = zip(self.levels, self.levels[1:], self.tokens, self.tokens[1:], strict=False)
+        return float(sum((q - p) * (a + b) / 2 for p, q, a, b in steps))
+
+    @property
+    def mean_square(self) -> float:
+        """Mean of the square, tokens squared."""
+        steps = zip(self.levels, self.levels[1:], self.tokens, self.tokens[1:], strict=False)
+        return float(sum((q - p) * (a * a + a * b + b * b) / 3 for p, q, a, b in steps))
+
+
+def fitted_lengths(facts: Facts, name: str) -> tuple[Quantiles, Quantiles]:
+    """The (input, output) tables of data/workloads/<name>.toml; raises FactError for no such."""
+    head = f"workloads.{name}"
+    if f"{head}.levels" not in facts:
+        known = ", ".join(facts.names("workloads")) or "none"
+        raise FactError(f"workload.lengths = {name!r} is not in data/workloads; there are: {known}")
+    levels = np.array(facts[f"{head}.levels"].value, np.float64)
+    tables = []
+    for side in ("input", "output"):
+        tokens = np.array(facts[f"{head}.{side}"].value, np.float64)
+        rising = tokens.size == levels.size and (np.diff(tokens) >= 0).all() and tokens[0] >= 1
+        if not rising or levels[0] != 0 or levels[-1] != 1 or (np.diff(levels) <= 0).any():
+            raise FactError(
+                f"fact {head}.{side} must hold one rising token count from 1 up for each of its "
+                "levels, which rise from 0 to 1"
+            )
+        tables.append(Quantiles(levels, tokens))
+    return tables[0], tables[1]
+
+
+def draw_lengths(table: Quantiles, key: np.uint64, count: int) -> np.ndarray:
+    """`count` token counts i4[count] of the stream `key`, at least 1 each."""
+    lengths = np.empty(count, np.int32)
+    _draw(table.levels, table.tokens, key, lengths)
+    return lengths
+
+
+@njit(cache=True)
+def _draw(levels: np.ndarray, tokens: np.ndarray, key: np.uint64, lengths: np.ndarray) -> None:
+    """Fill lengths i4[n] by inversion of the table."""
+    for i in range(lengths.size):
+        u = uniform(key, i)
+        low = 0
+        high = levels.size - 1
+        while high - low > 1:
+            middle = (low + high) >> 1
+            if levels[middle] <= u:
+                low = middle
+            else:
+                high = middle
+        share = (u - levels[low]) / (levels[high] - levels[low])
+        lengths[i] = int(tokens[low] + share * (tokens[high] - tokens[low]) + 0.5)

@@ -1,0 +1,282 @@
+"""What prompts share: popular prefixes, or sessions whose turns extend the last.
+
+Each function turns arrival times and lengths into chains of KV blocks, as runs of consecutive
+ids. A popular prefix is one run for all its prompts; a session only ever grows, so its blocks are
+one run of which each turn takes a longer part. Knows nothing about caches.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from twin.rng import lognormal, uniform
+
+NONE = -1
+CLOSED = np.int32(2**31 - 1)  # in place of the tokens of a turn that has been extended
+NEAREST_REACH = 4096  # requests looked at on either side for an open turn
+MOST_TOKENS = 1_000_000  # a session that outgrew the longest prompt a scenario can ask for ends
+
+
+class Chains(NamedTuple):
+    """Prompts as runs of block ids; shapes as in `Requests`."""
+
+    session: np.ndarray  # i4[n]
+    segment_offset: np.ndarray  # i8[n + 1]
+    segment_first: np.ndarray  # i8[m]
+    segment_blocks: np.ndarray  # i4[m]
+    blocks: int
+
+
+class Turns(NamedTuple):
+    """How sessions go on."""
+
+    follow_up_probability: float
+    gap_median_s: float  # between a turn's arrival and the next
+    gap_sigma: float  # of the gap's logarithm
+    candidates: int  # requests looked at to find the turn that a prompt extends best
+
+
+def own_chains(input_tokens: np.ndarray, block_tokens: int) -> Chains:
+    """Prompts i4[n] that share nothing: each its own session and its own run."""
+    n = input_tokens.size
+    first = np.empty(n, np.int64)
+    blocks = np.empty(n, np.int32)
+    used = _own_runs(input_tokens, block_tokens, first, blocks)
+    return Chains(np.arange(n, dtype=np.int32), np.arange(n + 1), first, blocks, used)
+
+
+@njit(cache=True)
+def _own_runs(
+    input_tokens: np.ndarray, block_tokens: int, first: np.ndarray, blocks: np.ndarray
+) -> int:
+    """One run of fresh ids per request: fills both columns, returns the ids used."""
+    used = 0
+    for i in range(input_tokens.size):
+        first[i] = used
+        blocks[i] = input_tokens[i] // block_tokens
+        used += blocks[i]
+    return used
+
+
+def shared_chains(
+    input_tokens: np.ndarray, block_tokens: int, fraction: float, groups: int, key: np.uint64
+) -> Chains:
+    """Prompts i4[n] whose first `fraction` is the beginning of one of `groups` popular prefixes.
+
+    Groups are equally popular. Only whole blocks are shared; the rest of a prompt is its own.
+    """
+    n = input_tokens.size
+    offset = np.empty(n + 1, np.int64)
+    first = np.empty(2 * n, np.int64)
+    blocks = np.empty(2 * n, np.int32)
+    used = _shared_runs(input_tokens, block_tokens, fraction, groups, key, offset, first, blocks)
+    m = offset[-1]
+    return Chains(np.arange(n, dtype=np.int32), offset, first[:m], blocks[:m], used)
+
+
+@njit(cache=True)
+def _shared_runs(
+    input_tokens: np.ndarray,
+    block_tokens: int,
+    fraction: float,
+    groups: int,
+    key: np.uint64,
+    offset: np.ndarray,
+    first: np.ndarray,
+    blocks: np.ndarray,
+) -> int:
+    """Fill the runs of `shared_chains`; returns the ids used."""
+    longest = np.zeros(groups, np.int64)
+    for i in range(input_tokens.size):
+        group = int(uniform(key, i) * groups)
+        longest[group] = max(longest[group], int(input_tokens[i] * fraction) // block_tokens)
+    start = np.zeros(groups + 1, np.int64)
+    for g in range(groups):
+        start[g + 1] = start[g] + longest[g]
+    used = int(start[groups])
+    run = 0
+    for i in range(input_tokens.size):
+        offset[i] = run
+        group = int(uniform(key, i) * groups)
+        common = int(input_tokens[i] * fraction) // block_tokens
+        own = input_tokens[i] // block_tokens - common
+        if common:
+            first[run] = start[group]
+            blocks[run] = common
+            run += 1
+        if own:
+            first[run] = used
+            blocks[run] = own
+            used += own
+            run += 1
+    offset[input_tokens.size] = run
+    return used
+
+
+def session_chains(
+    input_tokens: np.ndarray, parent: np.ndarray, block_tokens: int, head_tokens: int
+) -> Chains:
+    """Prompts i4[n] of sessions; parent i4[n] is the turn each extends, NONE for a first turn.
+
+    The first `head_tokens` of every prompt are the same (a system prompt), in whole blocks.
+    """
+    n = input_tokens.size
+    session = np.empty(n, np.int32)
+    offset = np.empty(n + 1, np.int64)
+    first = np.empty(2 * n, np.int64)
+    blocks = np.empty(2 * n, np.int32)
+    head = head_tokens // block_tokens
+    used = _session_runs(input_tokens, parent, block_tokens, head, session, offset, first, blocks)
+    m = offset[-1]
+    return Chains(session, offset, first[:m], blocks[:m], used)
+
+
+@njit(cache=True)
+def _session_runs(
+    input_tokens: np.ndarray,
+    parent: np.ndarray,
+    block_tokens: int,
+    head: int,
+    session: np.ndarray,
+    offset: np.ndarray,
+    first: np.ndarray,
+    blocks: np.ndarray,
+) -> int:
+    """Fill the runs of `session_chains`; returns the ids used."""
+    n = input_tokens.size
+    sessions = 0
+    length = np.zeros(n, np.int64)  # blocks of a session beyond the head, at its last turn
+    for i in range(n):
+        if parent[i] == NONE:
+            session[i] = sessions
+            sessions += 1
+        else:
+            session[i] = session[parent[i]]
+        length[session[i]] = max(length[session[i]], input_tokens[i] // block_tokens - head)
+    used = head
+    for s in range(sessions):  # `length` turns into the first id of each session
+        length[s], used = used, used + length[s]
+    run = 0
+    for i in range(n):
+        offset[i] = run
+        whole = input_tokens[i] // block_tokens
+        if head and whole:
+            first[run] = 0
+            blocks[run] = min(head, whole)
+            run += 1
+        if whole > head:
+            first[run] = length[session[i]]
+            blocks[run] = whole - head
+            run += 1
+    offset[n] = run
+    return used
+
+
+@njit(cache=True)
+def _last_at_or_before(arrival_s: np.ndarray, end: int, t: float) -> int:
+    """Index of the last of arrival_s[:end] that is <= t; -1 when there is none."""
+    low = 0
+    high = end
+    while low < high:
+        middle = (low + high) >> 1
+        if arrival_s[middle] <= t:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
+
+
+@njit(cache=True)
+def _longest_fit(tokens: np.ndarray, begin: int, end: int, room: int) -> int:
+    """The turn of tokens[begin:end] with most tokens that fit in `room`, or NONE.
+
+    Two plain passes over a window: a compiler turns them into a few wide instructions, which is
+    faster than any list of the turns still open.
+    """
+    most = np.int32(0)
+    limit = np.int32(room)
+    for j in range(begin, end):
+        most = max(most, tokens[j] if tokens[j] <= limit else np.int32(0))
+    if most > 0:
+        for j in range(begin, end):
+            if tokens[j] == most:
+                return j
+    return NONE
+
+
+@njit(cache=True)
+def _nearest_open(tokens: np.ndarray, at: int, end: int, room: int) -> int:
+    """The turn below `end` nearest to `at` that is open and fits in `room`, or NONE."""
+    for far in range(NEAREST_REACH):
+        if at - far >= 0 and tokens[at - far] <= room:
+            return at - far
+        if at + far + 1 < end and tokens[at + far + 1] <= room:
+            return at + far + 1
+    return NONE
+
+
+@njit(cache=True)
+def find_parents(
+    key_follow: np.uint64,
+    key_gap: np.uint64,
+    arrival_s: np.ndarray,
+    input_tokens: np.ndarray,
+    output_tokens: np.ndarray,
+    turns: Turns,
+    grow: bool,
+    parent: np.ndarray,
+) -> None:
+    """Fill parent i4[n]: the earlier turn that each request extends, or NONE.
+
+    arrival_s f8[n] sorted, lengths i4[n]. A request follows up with the given probability; its
+    last turn is looked for around a log-normal gap before it, among turns nobody has extended.
+    grow = True: input_tokens are what a turn adds, and are raised in place to the whole prompt
+    (last prompt + answer + new tokens); the nearest turn is extended.
+    grow = False: they are whole prompts and stay; of the `candidates` nearest requests the longest
+    that fits is extended, and a request for which none fits hands its wish to follow up on to the
+    next that would not, so the probability is kept.
+    A gap that reaches back beyond the first arrival finds a turn of before: its prompt has grown
+    but none of it has been seen.
+    """
+    n = arrival_s.size
+    tokens = np.empty(n, np.int32)  # prompt and answer: what a next turn starts from
+    owed = 0
+    for i in range(n):
+        parent[i] = NONE
+        added = input_tokens[i]
+        wish = uniform(key_follow, i) < turns.follow_up_probability
+        if wish or owed > 0:
+            gap_s = lognormal(key_gap, i, turns.gap_median_s, turns.gap_sigma)
+            at = _last_at_or_before(arrival_s, i, arrival_s[i] - gap_s)
+            if at >= 0 and grow:
+                parent[i] = _nearest_open(tokens, at, i, MOST_TOKENS - added)
+            elif at >= 0:
+                begin = max(0, at + 1 - turns.candidates // 2)
+                end = min(i, begin + turns.candidates)
+                parent[i] = _longest_fit(tokens, begin, end, added - 1)
+            if parent[i] != NONE:
+                owed -= 0 if wish else 1
+                if grow:
+                    input_tokens[i] += tokens[parent[i]]
+                tokens[parent[i]] = CLOSED
+            elif wish and at >= 0 and not grow:
+                owed += 1
+            elif wish and at < 0 and grow:
+                past = _unseen_turns(key_follow, n + i, turns.follow_up_probability)
+                input_tokens[i] += min(past * (added + output_tokens[i]), MOST_TOKENS - added)
+        tokens[i] = input_tokens[i] + output_tokens[i]
+
+
+@njit(cache=True)
+def _unseen_turns(key: np.uint64, index: int, probability: float) -> int:
+    """Turns that a session had before the run began: geometric from 1, at most 1,000."""
+    turns = 1
+    u = uniform(key, index)
+    tail = probability
+    while u < tail and turns < 1000:
+        turns += 1
+        tail *= probability
+    return turns

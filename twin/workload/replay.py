@@ -1,0 +1,283 @@
+"""A recorded trace as a request stream: faster, copied, spread out, cut, and re-blocked.
+
+The rate multiplier squeezes time alone; tree copies repeat the stream under new sessions and new
+block ids, so that load and working set grow together. Knows nothing about file formats.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from twin.rng import exponential, stream_key, uniform
+from twin.scenario import Workload
+from twin.workload.arrivals import POISSON, renewal_arrivals
+from twin.workload.chains import expand_runs, regroup, runs_of
+from twin.workload.prefixes import own_chains
+from twin.workload.requests import MOST_REQUESTS, Requests, TraceTable, WorkloadError
+
+COPY_SPREAD_REQUESTS = 100  # copies start within the time of so many requests of the trace
+COARSE_SHARE = 0.01  # share of requests with an equal timestamp above which time is coarse
+NANOSECOND = 1e-9
+NEVER = math.inf
+NO_LIMIT = 2**62
+
+
+class Blocks(NamedTuple):
+    """Rows' chains of whole blocks as runs: shapes as in `Requests`."""
+
+    offset: np.ndarray  # i8[n + 1]
+    first: np.ndarray  # i8[m]
+    blocks: np.ndarray  # i4[m]
+    distinct: int
+    block_tokens: int
+
+
+def replay(
+    workload: Workload,
+    horizon_s: float,
+    seed: int,
+    block_tokens: int,
+    table: TraceTable,
+    count: int | None,
+) -> Requests:
+    """The trace's requests: copied, spread, squeezed, cut at the horizon and re-blocked.
+
+    Of the workload section only `trace` counts, and `rate_req_per_s` for a trace without times.
+    """
+    ask = workload.trace
+    n = len(table)
+    if n * ask.tree_copies > MOST_REQUESTS:
+        raise WorkloadError(
+            f"{ask.tree_copies} copies of {n:,} requests are more than one run takes "
+            f"({MOST_REQUESTS:,}): take fewer copies"
+        )
+    arrival_s = table.arrival_s
+    if not table.has_time:
+        arrival_s = renewal_arrivals(
+            stream_key(seed, "arrivals"), POISSON, workload.rate_req_per_s, 1.0, NEVER, n
+        )
+    quantum_s = timestamp_quantum(arrival_s) if ask.dequantise else 0.0
+    times = copied_times(
+        arrival_s,
+        quantum_s,
+        ask.tree_copies,
+        stream_key(seed, "spread"),
+        stream_key(seed, "copies"),
+    )
+    times /= ask.rate_multiplier
+    order = np.argsort(times, kind="stable")
+    inside = order[: int(np.searchsorted(times[order], horizon_s))]
+    kept = inside[: min(count if count is not None else NO_LIMIT, ask.max_requests or NO_LIMIT)]
+    copy, row = np.divmod(kept, max(n, 1))
+    chains = _trace_blocks(table, block_tokens)
+    offset, first, blocks, distinct = place_rows(chains, copy, row)
+    sessions = int(table.session.max()) + 1 if n else 0
+    return Requests(
+        times[kept],
+        table.input_tokens[row],
+        table.output_tokens[row],
+        (table.session[row] + copy * sessions).astype(np.int32),
+        offset,
+        first,
+        blocks,
+        distinct,
+        block_tokens=chains.block_tokens,
+        has_prefix=table.has_prefix,
+        counts=_replay_counts(table, order.size, inside.size, kept.size),
+        notes=_replay_notes(workload, table, quantum_s, chains.block_tokens, block_tokens),
+    )
+
+
+def _trace_blocks(table: TraceTable, block_tokens: int) -> Blocks:
+    if not table.has_prefix:
+        _, offset, first, blocks, distinct = own_chains(table.input_tokens, block_tokens)
+        return Blocks(offset, first, blocks, distinct, block_tokens)
+    return pool_blocks(
+        table.segment_offset,
+        table.segment_first,
+        table.segment_blocks,
+        table.blocks,
+        table.input_tokens,
+        table.block_tokens,
+        block_tokens,
+    )
+
+
+def _replay_counts(table: TraceTable, offered: int, inside: int, kept: int) -> dict[str, int]:
+    counts = dict(table.counts)
+    if offered > inside:
+        counts["after the horizon"] = offered - inside
+    if inside > kept:
+        counts["beyond max_requests"] = inside - kept
+    return counts
+
+
+def _replay_notes(
+    workload: Workload, table: TraceTable, quantum_s: float, used: int, wanted: int
+) -> tuple[str, ...]:
+    notes = []
+    if not table.has_time:
+        notes.append(
+            f"{table.name} holds lengths only: arrivals are Poisson at "
+            f"workload.rate_req_per_s = {workload.rate_req_per_s:g} req/s"
+        )
+    if quantum_s:
+        notes.append(
+            f"timestamps of {table.name} are {quantum_s:.4g} s apart at least and shared: "
+            "requests are spread evenly at random over that step"
+        )
+    if not table.has_prefix:
+        notes.append(f"{table.name} has no prefix information: no prompt shares a block")
+    elif used != wanted:
+        notes.append(
+            f"{table.name} has blocks of {table.block_tokens} tokens, which {wanted} does not "
+            "hold whole: the memory pool keeps the trace's blocks"
+        )
+    return tuple(notes)
+
+
+def timestamp_quantum(arrival_s: np.ndarray) -> float:
+    """The step, in seconds, that sorted timestamps f8[n] are rounded to; 0 when they are fine.
+
+    Time is coarse when more than a hundredth of the requests share the timestamp of another; the
+    step is then the smallest that occurs.
+    """
+    ticks = np.round(arrival_s / NANOSECOND).astype(np.int64)
+    gaps = np.diff(ticks)
+    apart = gaps[gaps > 0]
+    if apart.size == 0 or gaps.size - apart.size <= COARSE_SHARE * ticks.size:
+        return 0.0
+    return float(apart.min() * NANOSECOND)
+
+
+@njit(cache=True)
+def _spread(
+    arrival_s: np.ndarray, quantum_s: float, key: np.uint64, first_index: int, out: np.ndarray
+) -> None:
+    """Spread each group of equal times evenly at random over the quantum after it, into out f8[n].
+
+    Normalised sums of exponentials are sorted uniforms, so rows keep the order of the file.
+    """
+    n = arrival_s.size
+    begin = 0
+    while begin < n:
+        end = begin + 1
+        while end < n and arrival_s[end] - arrival_s[begin] < 0.5 * NANOSECOND:
+            end += 1
+        total = 0.0
+        for i in range(begin, end):
+            total += exponential(key, first_index + i)
+            out[i] = total
+        total += exponential(key, -1 - first_index - begin)
+        for i in range(begin, end):
+            out[i] = arrival_s[begin] + quantum_s * (out[i] / total)
+        begin = end
+
+
+def copy_offsets(arrival_s: np.ndarray, copies: int, key: np.uint64) -> np.ndarray:
+    """Start f8[copies] of each copy in seconds: 0 for the first, the others drawn at random."""
+    n = arrival_s.size
+    spread_s = float(arrival_s[-1]) * min(1.0, COPY_SPREAD_REQUESTS / n) if n else 0.0
+    return _offsets(spread_s, copies, key)
+
+
+@njit(cache=True)
+def _offsets(spread_s: float, copies: int, key: np.uint64) -> np.ndarray:
+    """Uniform numbers in [0, spread_s), the first of them 0."""
+    offsets = np.zeros(copies)
+    for c in range(1, copies):
+        offsets[c] = spread_s * uniform(key, c)
+    return offsets
+
+
+def copied_times(
+    arrival_s: np.ndarray, quantum_s: float, copies: int, key_time: np.uint64, key_copy: np.uint64
+) -> np.ndarray:
+    """Arrival times f8[copies * n], copy after copy; quantum_s = 0 leaves times as they are."""
+    n = arrival_s.size
+    offsets = copy_offsets(arrival_s, copies, key_copy)
+    times = np.empty(copies * n)
+    for c in range(copies):
+        part = times[c * n : (c + 1) * n]
+        if quantum_s > 0:
+            _spread(arrival_s, quantum_s, key_time, c * n, part)
+        else:
+            part[:] = arrival_s
+        part += offsets[c]
+    return times
+
+
+def pool_blocks(
+    offset: np.ndarray,
+    first: np.ndarray,
+    blocks: np.ndarray,
+    distinct: int,
+    input_tokens: np.ndarray,
+    trace_tokens: int,
+    pool_tokens: int,
+) -> Blocks:
+    """The whole blocks of each row, regrouped to the pool's size where that is exact.
+
+    Blocks of `trace_tokens` are joined when `pool_tokens` is a multiple of it; otherwise they stay
+    as they are, since what two prompts share inside a block is not known.
+    """
+    row_offset, ids = expand_runs(offset, first, blocks)
+    size = pool_tokens // trace_tokens if pool_tokens % trace_tokens == 0 else 1
+    whole = input_tokens.astype(np.int64) // (trace_tokens * size)
+    if size > 1:
+        row_offset, ids, distinct = regroup(row_offset, ids, whole, size)
+    end = row_offset[:-1] + np.minimum(whole, np.diff(row_offset))
+    runs = runs_of(row_offset[:-1], end, ids)
+    return Blocks(*runs, distinct, trace_tokens * size)
+
+
+def place_rows(
+    chains: Blocks, copy: np.ndarray, row: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """Chains of the wanted (copy, row) pairs i8[k], every copy under ids of its own.
+
+    Returns (segment_offset i8[k + 1], segment_first, segment_blocks, distinct ids).
+    """
+    used = _top(chains.offset, chains.first, chains.blocks, row)
+    count = np.diff(chains.offset)[row]
+    offset = np.zeros(row.size + 1, np.int64)
+    np.cumsum(count, out=offset[1:])
+    first = np.empty(offset[-1], np.int64)
+    blocks = np.empty(offset[-1], np.int32)
+    _place(chains.offset, chains.first, chains.blocks, copy * used, row, offset, first, blocks)
+    copies = int(copy.max()) + 1 if copy.size else 0
+    return offset, first, blocks, copies * used
+
+
+@njit(cache=True)
+def _top(offset: np.ndarray, first: np.ndarray, blocks: np.ndarray, row: np.ndarray) -> int:
+    """One more than the largest id in the wanted rows."""
+    top = 0
+    for k in range(row.size):
+        for s in range(offset[row[k]], offset[row[k] + 1]):
+            top = max(top, first[s] + blocks[s])
+    return top
+
+
+@njit(cache=True)
+def _place(
+    offset: np.ndarray,
+    first: np.ndarray,
+    blocks: np.ndarray,
+    shift: np.ndarray,
+    row: np.ndarray,
+    new_offset: np.ndarray,
+    new_first: np.ndarray,
+    new_blocks: np.ndarray,
+) -> None:
+    """Copy the segments of the wanted rows, their ids raised by shift i8[k]."""
+    for k in range(row.size):
+        at = new_offset[k]
+        for s in range(offset[row[k]], offset[row[k] + 1]):
+            new_first[at] = first[s] + shift[k]
+            new_blocks[at] = blocks[s]
+            at += 1

@@ -9,7 +9,7 @@ import twin
 
 ROOMS = Path(twin.__file__).parent
 BEFORE_DECODE = ("arrivals", "front_end", "router", "prefill", "kv_transfer")
-POLICIES = ("router", "frontend", "batching", "kv_transfer", "memory_pool")
+POLICIES = ("router", "front_end", "batching", "kv_transfer", "memory_pool")
 FORESIGHT = {"output_tokens", "due", "joined", "calendar", "finish_s"}
 
 

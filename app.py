@@ -8,34 +8,22 @@ from pathlib import Path
 
 import streamlit as st
 
-UI = Path(__file__).parent / "twin/ui"
-PAGES = UI / "pages"
-MARK = (UI / "mark.svg").read_text("utf-8")
-MAP = (  # file name = address
-    ("start", "Start", "home", "What this is, presets to begin with, recent runs."),
-    ("supernode", "Supernode", "hub", "The machine: nodes, chips and the three network planes."),
-    ("workload", "Workload", "stacked_line_chart", "The traffic: when requests come, how long."),
-    ("deployment", "Deployment", "dns", "Which instances serve, and by which policies."),
-    ("run", "Run", "play_circle", "A run while it runs, and its results."),
-    ("playback", "Playback", "movie", "A finished run over time: links, instances, what broke."),
-    ("experts", "Experts", "balance", "Expert load of a run, balancing, and what it costs."),
-    ("compare", "Compare", "compare_arrows", "Two to six runs side by side."),
-    ("evidence", "Evidence", "fact_check", "How far the twin is from what was measured."),
-    ("library", "Library", "folder_open", "Every scenario and run that is kept here."),
-)
+from twin.ui.pages import PAGES
+
+MARK = (Path(__file__).parent / "twin/ui/mark.svg").read_text("utf-8")
 
 if __name__ == "__main__":
-    st.set_page_config("Supernode twin", MARK, layout="wide")
-    st.logo(MARK, size="small")
     pages = [
         st.Page(
-            PAGES / f"{name}.py",
-            title=title,
-            icon=f":material/{icon}:",
-            help=help_,
-            default=name == "start",
+            page.script,
+            title=page.title,
+            icon=f":material/{page.icon}:",
+            help=page.about,
+            default=place == 0,
         )
-        for name, title, icon, help_ in MAP
-        if (PAGES / f"{name}.py").exists()
+        for place, page in enumerate(PAGES.values())
     ]
-    st.navigation(pages, position="top").run()
+    shown = st.navigation(pages, position="top")
+    st.set_page_config(f"{shown.title} · Supernode twin", MARK, layout="wide")
+    st.logo(MARK, size="small")
+    shown.run()

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from twin.ui.pages import PAGES
+
 ROOT = Path(__file__).resolve().parents[1]
 CORE = (
     "scenario",
@@ -175,6 +177,16 @@ def test_requirements_are_exact_and_imported():
     assert {p.lower() for p in pins} == {name.lower() for name in outside}
     lines = [x for x in own.splitlines() + others.splitlines()[1:] if x and x[0] != "#"]
     assert all("==" in line for line in lines)
+
+
+def test_only_the_registry_of_pages_knows_where_a_page_is():
+    """An address, a title and a script stand in one place; all links go by a page's name."""
+    pattern = re.compile(r"ui/pages|\bst\.page_link\(")
+    known = [str(p.relative_to(ROOT)) for p in sources() if pattern.search(p.read_text("utf-8"))]
+    assert known == ["twin/ui/link.py", "twin/ui/pages/__init__.py"]
+    folders = {path.parent.name for path in (ROOT / "twin/ui/pages").glob("*/__init__.py")}
+    assert folders == set(PAGES)
+    assert all((ROOT / page.script).exists() for page in PAGES.values())
 
 
 def test_pages_are_left_in_one_way():

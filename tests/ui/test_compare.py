@@ -11,7 +11,8 @@ from tests.ui.stored_runs import done, queued, scenario
 from twin.lab.compare import compare
 from twin.metrics.measures import MEASURES
 from twin.metrics.summary import latencies
-from twin.ui import comparison
+from twin.ui.pages import PAGES
+from twin.ui.pages.compare import comparison
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def found(store, runs):
 
 
 def opened(app, **query):
-    app.run().switch_page("twin/ui/pages/compare.py")
+    app.run().switch_page(PAGES["compare"].script)
     for name, value in query.items():
         app.query_params[name] = value
     app.run()

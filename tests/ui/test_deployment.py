@@ -3,13 +3,14 @@
 import pytest
 
 from twin.ui.fields import DEPLOYMENT
+from twin.ui.pages import PAGES
 
 UNITS = ("req/s", "%", " s", "ms", "µs", "tokens/s", "tokens", "requests")
 
 
 @pytest.fixture
 def page(app):
-    return app.run().switch_page("twin/ui/pages/deployment.py").run()
+    return app.run().switch_page(PAGES["deployment"].script).run()
 
 
 def tiles(at):

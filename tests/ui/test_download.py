@@ -10,7 +10,8 @@ from tests.lab.trace_format import check, parsed
 from tests.ui.stored_runs import done, scenario
 from twin.engine.recorder import STATUS
 from twin.lab.library import scenario_from_toml
-from twin.ui import download
+from twin.ui.pages import PAGES
+from twin.ui.pages.run import download
 
 
 def formats(store, what, rows=None):
@@ -87,7 +88,7 @@ def test_a_trace_of_a_stored_run_keeps_the_format_even_when_nobody_is_there(stor
 
 def test_the_page_asks_which_span_and_stays_within_the_run(store, app):
     run = done(store, scenario(horizon_s=30.0, warmup_s=10.0))
-    app.run().switch_page("twin/ui/pages/run.py")
+    app.run().switch_page(PAGES["run"].script)
     app.query_params["run"] = run
     app.run()
     app.selectbox(key="download-what").select(download.TRACE).run()

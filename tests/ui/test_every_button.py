@@ -6,6 +6,7 @@ from tests.ui.playback_run import done_broken
 from tests.ui.stored_runs import done, queued, scenario
 from tests.ui.test_run import Runner
 from twin.ui import session
+from twin.ui.pages import PAGES
 
 # Page, the runs its address names, the widget whose choice the address remembers, the choice.
 VISITS = [
@@ -40,7 +41,7 @@ def runs(store, monkeypatch):
 
 
 def visit(app, runs, page, named, choice, chosen):
-    app.switch_page(f"twin/ui/pages/{page}.py")
+    app.switch_page(PAGES[page].script)
     ids = ",".join(runs[name] for name in named.split(",") if name)
     query = ({"runs" if page == "compare" else "run": ids} if ids else {}) | (
         {choice: chosen} if choice else {}

@@ -9,7 +9,10 @@ import pytest
 from twin.lab.evidence import evidence, load_published
 from twin.lab.library import load_facts
 from twin.lab.reproduce import Part
-from twin.ui import charts, parity, proof
+from twin.ui import charts
+from twin.ui.charts import evidence as parity
+from twin.ui.pages import PAGES
+from twin.ui.pages.evidence import proof
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +32,7 @@ def found(facts, rows):
 
 @pytest.fixture
 def page(app):
-    return app.run().switch_page("twin/ui/pages/evidence.py").run()
+    return app.run().switch_page(PAGES["evidence"].script).run()
 
 
 def row(**changes):
@@ -121,7 +124,7 @@ def test_only_what_misses_can_be_asked_for(page, found):
 def test_an_address_names_the_row_that_is_shown(app, found):
     app.run()
     app.query_params["row"] = "cm384-layer-mtp"
-    page = app.switch_page("twin/ui/pages/evidence.py").run()
+    page = app.switch_page(PAGES["evidence"].script).run()
     assert page.session_state["row"] == "cm384-layer-mtp"
 
 

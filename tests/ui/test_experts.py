@@ -19,7 +19,11 @@ from tests.ui.stored_runs import done, scenario
 from twin.lab import attribution
 from twin.lab.library import presets
 from twin.scenario import canonical, with_overrides
-from twin.ui import charts_experts, experts, experts_ladder, session
+from twin.ui import session
+from twin.ui.charts import experts as charts_experts
+from twin.ui.pages import PAGES
+from twin.ui.pages.experts import ladder as experts_ladder
+from twin.ui.pages.experts import load as experts
 
 PRESETS = {p.key: p.scenario for p in presets()}
 
@@ -30,7 +34,7 @@ def tables():
 
 
 def opened(app, run="", view="", page="experts"):
-    app.run().switch_page(f"twin/ui/pages/{page}.py")
+    app.run().switch_page(PAGES[page].script)
     if run:
         app.query_params["run"] = run
     if view:

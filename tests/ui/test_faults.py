@@ -5,14 +5,16 @@ import pytest
 from tests.ui.stored_runs import scenario
 from twin.hardware.fabric import build_fabric
 from twin.hardware.placement import place_instances
-from twin.ui import charts_playback, session
+from twin.ui import session
+from twin.ui.charts import faults as charts_playback
 from twin.ui.faults_rows import offered_names, typical, wrong
+from twin.ui.pages import PAGES
 
 
 @pytest.fixture
 def page(app, monkeypatch):
     monkeypatch.setattr(session, "capacity", lambda scenario: "nobody asks here")  # compiles
-    at = app.run().switch_page("twin/ui/pages/deployment.py").run()
+    at = app.run().switch_page(PAGES["deployment"].script).run()
     at.get_by_key("deployment-group").set_value("What breaks")
     at.run()
     assert not at.exception

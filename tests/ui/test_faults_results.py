@@ -5,7 +5,10 @@ import pytest
 from tests.ui.playback_run import broken, done_broken
 from tests.ui.stored_runs import done, scenario
 from tests.ui.test_run import Runner, opened, words
-from twin.ui import charts_playback, faults_results, playback, record, session
+from twin.ui import record, session
+from twin.ui.charts import faults as charts_playback
+from twin.ui.pages.playback import player as playback
+from twin.ui.pages.run import faults_results
 
 
 @pytest.fixture(autouse=True)

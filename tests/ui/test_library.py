@@ -4,12 +4,13 @@ import pytest
 
 from tests.ui.stored_runs import done, queued, scenario
 from twin.lab.library import presets, scenario_to_toml
-from twin.ui import kept
+from twin.ui.pages import PAGES
+from twin.ui.pages.library import kept
 
 
 @pytest.fixture
 def library(app):
-    return app.run().switch_page("twin/ui/pages/library.py")
+    return app.run().switch_page(PAGES["library"].script)
 
 
 def run(library):

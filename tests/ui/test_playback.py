@@ -12,8 +12,9 @@ from tests.ui.stored_runs import done, queued, scenario
 from tests.ui.test_run import Runner, primary, words
 from twin.hardware.placement import place_instances
 from twin.ui import session
-from twin.ui.playback import KINDS
-from twin.ui.playback_frames import happened, message, where
+from twin.ui.pages import PAGES
+from twin.ui.pages.playback.frames import happened, message, where
+from twin.ui.pages.playback.player import KINDS
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +34,7 @@ def numbers(packed):
 
 
 def opened(app, run="", **query):
-    app.run().switch_page("twin/ui/pages/playback.py")
+    app.run().switch_page(PAGES["playback"].script)
     for name, value in ({"run": run} if run else {}).items() | query.items():
         app.query_params[name] = value
     app.run()
@@ -122,7 +123,7 @@ def test_an_element_s_place_is_read_from_its_name(name, found):
 
 
 def test_every_kind_of_event_has_a_sign_on_the_strip():
-    signs = (ROOT / "twin/ui/canvas/playback_strip.js").read_text("utf-8")
+    signs = (ROOT / "twin/ui/pages/playback/playback_strip.js").read_text("utf-8")
     assert [kind for kind in KINDS if f" {kind}: [" not in signs] == []
 
 

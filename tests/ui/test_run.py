@@ -10,8 +10,10 @@ from tests.ui.fake_run import fake_checks, fake_tables
 from tests.ui.stored_runs import done, queued, scenario
 from twin.lab.store import Owner
 from twin.scenario import SpecError
-from twin.ui import record, sections, session
-from twin.ui.results import headline
+from twin.ui import record, session
+from twin.ui.pages import PAGES
+from twin.ui.pages.run import results, sections
+from twin.ui.pages.run.results import headline
 
 UNITS = (" ms", " µs", " s", " tokens/s", " req/s", " %")
 
@@ -31,7 +33,7 @@ def runner(store, monkeypatch):
 
 
 def opened(app, run="", section=""):
-    app.run().switch_page("twin/ui/pages/run.py")
+    app.run().switch_page(PAGES["run"].script)
     if run:
         app.query_params["run"] = run
     if section:
@@ -281,7 +283,7 @@ def test_the_table_of_requests_is_never_kept_whole(store):
 
 def test_a_question_beyond_the_evidence_says_so(app, store, monkeypatch):
     beyond = ["context is 200,000 tokens, beyond the 4,989 of any published row"]
-    monkeypatch.setattr("twin.ui.results.outside_evidence", lambda scenario, facts: beyond)
+    monkeypatch.setattr(results, "outside_evidence", lambda scenario, facts: beyond)
     opened(app, run=done(store, scenario("Far out")))
     assert "Outside the published evidence in 1 respect" in popovers(app)
     assert "200,000 tokens" in words(app)

@@ -6,6 +6,7 @@ from twin.lab import share
 from twin.lab.library import presets
 from twin.lab.store import StoreError
 from twin.ui import session
+from twin.ui.pages import PAGES
 
 
 @pytest.fixture
@@ -103,7 +104,7 @@ def test_words_that_came_in_a_link_are_shown_as_typed(app, page):
     words = dict.fromkeys(("name", "question", "source"), image)
     app.query_params["s"] = share.pack(presets()[0].scenario.model_copy(update=words))
     if page == "workload":
-        app.switch_page("twin/ui/pages/workload.py")
+        app.switch_page(PAGES["workload"].script)
     app.run()
     assert not app.exception
     assert app.session_state["history"][-1].name == image

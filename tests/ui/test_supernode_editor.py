@@ -10,11 +10,12 @@ from twin.hardware.fabric import build_fabric
 from twin.lab import share
 from twin.lab.library import load_facts
 from twin.scenario import Edit, with_overrides
-from twin.ui import fabric_edit_tables as tables
-from twin.ui import fabric_editor as editor
 from twin.ui import session
+from twin.ui.pages import PAGES
+from twin.ui.pages.supernode import editor
+from twin.ui.pages.supernode import parts as tables
 
-PAGE = "twin/ui/pages/supernode.py"
+PAGE = PAGES["supernode"].script
 HALF = Edit(element="sub-plane 3", capacity_factor=0.5)
 
 
@@ -104,7 +105,8 @@ def test_parts_of_an_element_are_listed_with_what_they_carry(page):
 def test_the_picture_asks_once_for_each_thing(store):
 
     def script(wishes):
-        from twin.ui import fabric_editor, session
+        from twin.ui import session
+        from twin.ui.pages.supernode import editor as fabric_editor
 
         fabric_editor.on_act(wishes)
         session.draft()
@@ -127,9 +129,9 @@ def test_a_cell_of_a_table_edits_its_row_only(store):
 
     def script():
         from twin.scenario import Edit, Supernode
-        from twin.ui import fabric_edit_tables as tables
-        from twin.ui import fabric_editor as editor
         from twin.ui import session
+        from twin.ui.pages.supernode import editor
+        from twin.ui.pages.supernode import parts as tables
 
         editor.take((Edit(element="sub-plane 3", capacity_factor=0.5),))
         built = editor.fabric_of(Supernode())
@@ -203,7 +205,7 @@ def file_taken(text: str, kind: str) -> None:
     import streamlit as st
 
     from twin.ui import session
-    from twin.ui.fabric_edit_files import take_text
+    from twin.ui.pages.supernode.files import take_text
 
     session.draft()
     for fault in take_text(text.encode(), kind):

@@ -8,9 +8,9 @@ from twin.hardware.placement import place_instances
 from twin.hardware.routes import all_to_all, pool_read
 from twin.lab.library import load_facts
 from twin.scenario import Edit, Scenario, Supernode
-from twin.ui.fabric_edit import EditError, Inventory, change, effect, restore
-from twin.ui.fabric_edit_prices import headlines
-from twin.ui.fabric_edit_words import parse
+from twin.ui.pages.supernode.edit_words import parse
+from twin.ui.pages.supernode.edits import EditError, Inventory, change, effect, restore
+from twin.ui.pages.supernode.prices import headlines
 
 FACTS = load_facts()
 FULL = build_fabric(Supernode(), FACTS)

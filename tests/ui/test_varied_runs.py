@@ -5,8 +5,10 @@ from types import SimpleNamespace
 import pytest
 
 from tests.ui.stored_runs import done, scenario
-from twin.ui import listed, sections, session, toolbar
+from twin.ui import listed, session, toolbar
 from twin.ui.fields import show, tooltip
+from twin.ui.pages import PAGES
+from twin.ui.pages.run import sections
 
 FAULT = {"at_s": 106.0, "element": "node 31"}
 EDIT = {"element": "sub-plane 3", "capacity_factor": 0.5}
@@ -66,7 +68,7 @@ def test_every_field_lists_faults_and_edits_and_says_what_is_not_used():
 
 def test_the_runs_page_says_what_breaks_and_what_was_edited(app, store):
     app.query_params["run"] = done(store, varied())
-    app.run().switch_page("twin/ui/pages/run.py").run()
+    app.run().switch_page(PAGES["run"].script).run()
     assert not app.exception
     said = " ".join(m.value for m in app.markdown).replace("\\", "")
     assert "What breaks: node 31 fails at 106 s" in said
@@ -75,7 +77,7 @@ def test_the_runs_page_says_what_breaks_and_what_was_edited(app, store):
 
 def test_back_to_a_form_after_a_reload_takes_up_the_runs_scenario(app, store):
     run = done(store, scenario("Asked before", workload__rate_req_per_s=33.0))
-    app.run().switch_page("twin/ui/pages/workload.py")
+    app.run().switch_page(PAGES["workload"].script)
     app.query_params["run"] = run
     app.run()
     assert not app.exception
@@ -87,7 +89,7 @@ def test_wrong_constants_are_a_sentence_on_every_page(app, monkeypatch, tmp_path
     wrong.write_text("[nonsense]\nvalue = 1\n")
     monkeypatch.setenv("TWIN_CALIBRATION", str(wrong))
     for page in ("start", "deployment", "evidence", "library"):
-        app.switch_page(f"twin/ui/pages/{page}.py").run()
+        app.switch_page(PAGES[page].script).run()
         assert not app.exception
         [error] = app.error
         assert "nonsense is no constant" in error.value

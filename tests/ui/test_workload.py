@@ -9,6 +9,7 @@ from tests.ui.stored_runs import queued
 from twin.lab import ask
 from twin.lab.library import presets
 from twin.lab.traces import read_trace
+from twin.ui.pages import PAGES
 
 MOONCAKE = "\n".join(
     json.dumps(
@@ -20,7 +21,7 @@ MOONCAKE = "\n".join(
 
 @pytest.fixture
 def page(app):
-    return app.run().switch_page("twin/ui/pages/workload.py").run()
+    return app.run().switch_page(PAGES["workload"].script).run()
 
 
 def tiles(at):
@@ -57,8 +58,8 @@ def test_a_closed_loop_has_no_rate(page):
 
 def test_a_draft_survives_a_page_change(page):
     edit(page, "workload.input_tokens", 2048)
-    page.switch_page("twin/ui/pages/deployment.py").run()
-    page.switch_page("twin/ui/pages/workload.py").run()
+    page.switch_page(PAGES["deployment"].script).run()
+    page.switch_page(PAGES["workload"].script).run()
     assert page.number_input(key="field:workload.input_tokens:0").value == 2048
 
 

@@ -10,9 +10,9 @@ from twin.lab.counts import CountsError, CountsTable, read_counts, save_counts
 from twin.lab.runner import lacking_counts
 from twin.lab.store import StoreError
 from twin.ui import session
-from twin.ui.comparison import plain
 from twin.ui.fields import sentence
 from twin.ui.forget import distinct, forget
+from twin.ui.show import plain
 
 KEPT = 50  # tables offered for choice
 HELP = (

@@ -25,7 +25,7 @@ from twin.hardware.placement import Instance
 from twin.hardware.survey import uplink_matrix
 from twin.hardware.tables import tables
 from twin.ui import theme
-from twin.ui.fabric_edit import Inventory, plain
+from twin.ui.pages.supernode.edits import Inventory, plain
 
 _HERE = Path(__file__).parent / "canvas"
 CODE = ("shape", "layout", "edit", "view")

@@ -15,10 +15,12 @@ from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import Fabric, build_fabric
 from twin.hardware.placement import place_instances
 from twin.scenario import Fault, Scenario, SpecError, with_overrides
-from twin.ui import charts_playback, forms, session
+from twin.ui import forms, session
+from twin.ui.charts import faults as charts_playback
 from twin.ui.faults_rows import Row, offered_names, typical, wrong
 from twin.ui.faults_words import KINDS, RECOVERY
 from twin.ui.fields import sentence
+from twin.ui.show import plot
 
 GROUP = "What breaks"
 SHOWN = 8  # rows at a time
@@ -48,10 +50,7 @@ def form() -> None:
     _told(draft)
     if rows:
         picture = charts_playback.faults(draft.faults, draft.horizon_s, draft.warmup_s)
-        st.plotly_chart(
-            picture.figure, alt=picture.alt, key="faults-over-time",
-            config={"displayModeBar": False},
-        )  # fmt: skip
+        plot(picture, "faults-over-time")
         st.subheader("How the serving stack reacts", anchor=False)
         forms.group(RECOVERY)
 

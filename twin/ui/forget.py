@@ -14,8 +14,8 @@ from twin.lab.store import StoreError, UnknownId
 from twin.lab.store.counts import ExpertCounts
 from twin.lab.store.traces import Traces
 from twin.ui import session
-from twin.ui.comparison import plain
 from twin.ui.fields import sentence
+from twin.ui.show import plain
 
 OWN = "What the draft uses stays: choose another first."
 Part = Traces | ExpertCounts  # of the store: what keeps one kind of files

@@ -11,9 +11,11 @@ selected instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import streamlit as st
+
+from twin.ui.pages import PAGES
 
 _HTML = """
 <button id="copy" type="button">
@@ -112,9 +114,18 @@ def _nothing() -> None:
 
 
 def go_to(page: str, query: Mapping[str, str] | None = None) -> NoReturn:
-    """Open another page under an address that says `query` and nothing else.
+    """Open another page, by its name, under an address that says `query` and nothing else.
 
     Without a word on the address Streamlit would not leave a page whose address remembers a choice
     (`bind`).
     """
-    st.switch_page(page, query_params=dict(query or {}))
+    st.switch_page(PAGES[page].script, query_params=dict(query or {}))
+
+
+def page_link(
+    page: str, label: str, query: Mapping[str, str] | None = None, icon: str = "", **layout: Any
+) -> None:
+    """A link to another page, by its name, with that page's icon unless another is given."""
+    icon = icon or f":material/{PAGES[page].icon}:"
+    script = PAGES[page].script
+    st.page_link(script, label=label, icon=icon, query_params=dict(query or {}), **layout)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from twin.scenario import Scenario
-from twin.ui.fabric_edit import effect
+from twin.ui.pages.supernode.edits import effect
 
 SHOWN = 3  # rows told one by one
 LISTS = ("faults", "supernode.edits")

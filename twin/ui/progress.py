@@ -15,13 +15,12 @@ from twin.lab.store import RunRow, StoreError
 from twin.metrics.measures import three_figures
 from twin.scenario import Scenario, SpecError
 from twin.ui import record, session, words
-from twin.ui.comparison import plain
 from twin.ui.fields import sentence
-from twin.ui.link import copy_link, go_to
-from twin.ui.toolbar import RUN_PAGE, open_run
+from twin.ui.link import copy_link, go_to, page_link
+from twin.ui.pages import PAGES
+from twin.ui.show import plain
+from twin.ui.toolbar import open_run
 
-START_PAGE = "twin/ui/pages/start.py"
-EDIT_PAGE = "twin/ui/pages/workload.py"
 RECENT = 8
 PATIENCE_S = 4.0  # after so long without progress, say what it is waiting for
 AGAIN = "run the scenario again"  # how the store's sentences end when the question was not at fault
@@ -31,9 +30,9 @@ COMPILING = (
 )
 
 
-def nothing_chosen(title: str = "Run", page: str = RUN_PAGE) -> None:
+def nothing_chosen(page: str = "run") -> None:
     """No run in the address: the latest runs, or the way to the first one."""
-    st.title(title, anchor=False)
+    st.title(PAGES[page].title, anchor=False)
     recent = session.recent_runs(RECENT)
     if not recent:
         st.markdown("Nothing has been run here yet. Choose a preset and press Run.")
@@ -44,7 +43,7 @@ def nothing_chosen(title: str = "Run", page: str = RUN_PAGE) -> None:
     for run in recent:
         with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
             icon, line = words.run_line(run)
-            st.page_link(page, label=plain(run.name), query_params={"run": run.id}, icon=icon)
+            page_link(page, plain(run.name), {"run": run.id}, icon)
             st.caption(line, width="content")
 
 
@@ -62,15 +61,14 @@ def unreadable(row: RunRow, why: str) -> None:
     _to_start()
 
 
-def ended_run(title: str, page: str, not_yet: str) -> tuple[RunRow, Scenario]:
+def ended_run(page: str) -> tuple[RunRow, Scenario]:
     """The run in the address and its question, under its name; a page of ended runs begins so.
 
-    Where there is none to show, the page says why and stops. `not_yet`: what it says of a run
-    without results.
+    Where there is none to show, the page says why and stops.
     """
     row = share.open_run(st.query_params.to_dict(), session.store())
     if row is None:
-        nothing_chosen(title, page)
+        nothing_chosen(page)
         st.stop()
     if isinstance(row, share.NotHere):
         absent(row)
@@ -82,15 +80,15 @@ def ended_run(title: str, page: str, not_yet: str) -> tuple[RunRow, Scenario]:
         st.stop()
     st.title(plain(row.name), anchor=False)
     if not row.ended or not row.summary:
-        st.markdown(not_yet)
-        st.page_link(RUN_PAGE, label="See how far it is", query_params={"run": row.id})
+        st.markdown(f"{PAGES[page].title} shows a run when it has ended with results.")
+        page_link("run", "See how far it is", {"run": row.id})
         st.stop()
     return row, scenario
 
 
 def _to_start() -> None:
     if st.button("Choose a preset", type="primary", icon=":material/home:", key="to-start"):
-        go_to(START_PAGE)
+        go_to("start")
 
 
 def live(row: RunRow, scenario: Scenario) -> None:
@@ -181,7 +179,7 @@ def ended_without_results(row: RunRow, scenario: Scenario) -> None:
             _again(scenario)
         elif st.button("Edit a copy", type="primary", icon=":material/tune:", key="edit-copy"):
             session.start_from(scenario)
-            go_to(EDIT_PAGE)
+            go_to("workload")
         return
     if row.state == "cancelled":
         st.info(

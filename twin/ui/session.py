@@ -25,7 +25,7 @@ from twin.lab.store import RunRow, Store, StoreError, open_store
 from twin.lab.target import largest_batch
 from twin.model.predict import Prediction
 from twin.scenario import Scenario, SpecError, canonical, with_overrides
-from twin.ui import judged
+from twin.ui.pages.evidence import judged
 from twin.workload.requests import TraceTable
 
 HISTORY_LENGTH = 100  # scenarios a visitor can step back through

@@ -7,24 +7,21 @@ import streamlit as st
 from twin.lab.store import StoreError
 from twin.scenario import Scenario, field_unit
 from twin.ui import forms, listed, session, words
-from twin.ui.comparison import plain
 from twin.ui.fields import ELSEWHERE, LABELS, label, sentence, show
 from twin.ui.link import copy_link, go_to
+from twin.ui.pages import PAGES
+from twin.ui.show import plain
 
-RUN_PAGE = "twin/ui/pages/run.py"
 WORDS = ("name", "question", "source")
 NAME_MOST = 80
 
 
-def header(title: str, caption: str, page: str) -> None:
-    """Title, one sentence, and the bar: the top of every page that edits the draft.
-
-    `page` is the page's address, what its link opens again.
-    """
+def header(page: str) -> None:
+    """Title, one sentence, and the bar: the top of every page that edits the draft."""
     session.open_link()
     session.resume()
-    st.title(title, anchor=False)
-    st.caption(caption)
+    st.title(PAGES[page].title, anchor=False)
+    st.caption(PAGES[page].about)
     toolbar(page)
 
 
@@ -101,7 +98,7 @@ def open_run(scenario: Scenario) -> None:
     except StoreError as error:
         st.toast(sentence(str(error)), icon=":material/error:", duration="long")
     else:
-        go_to(RUN_PAGE, {"run": run})
+        go_to("run", {"run": run})
 
 
 def _name() -> None:

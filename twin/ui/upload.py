@@ -12,9 +12,9 @@ from twin.lab.store import StoreError
 from twin.lab.store.traces import TraceRow
 from twin.metrics.measures import amount
 from twin.ui import forms, session, words
-from twin.ui.comparison import plain
 from twin.ui.fields import sentence
 from twin.ui.forget import distinct, forget
+from twin.ui.show import plain
 
 KEPT = 50  # traces offered for choice
 NO_SHARING = "nothing: no prefixes in the file"

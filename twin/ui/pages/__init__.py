@@ -1,0 +1,50 @@
+"""The pages of the dashboard, each declared once; its address, script, title and links follow.
+
+A page is a package of this one: its script bears the page's address as its name, because that is
+where Streamlit and its `AppTest` look for it, and what only this page needs stands beside it. To
+add a page, add its package and its entry in `PAGES`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twin.lab import share
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page: `name` is its address and the name of its package and script."""
+
+    name: str
+    title: str
+    icon: str  # of Material Symbols
+    about: str  # one sentence: the tooltip of the navigation, and what forms say below the title
+
+    @property
+    def script(self) -> str:
+        """Path of its script from the folder of `app.py` on."""
+        return f"twin/ui/pages/{self.name}/{self.name}.py"
+
+
+_ENTRIES = (
+    Page("start", "Start", "home", "What this is, presets to begin with, recent runs."),
+    Page(
+        "supernode", "Supernode", "hub", "The machine: nodes, chips and the three network planes."
+    ),
+    Page(
+        "workload", "Workload", "stacked_line_chart",
+        "When requests come, how long they are, and what they share.",
+    ),
+    Page(
+        "deployment", "Deployment", "dns",
+        "Which instances serve, how they batch, and who decides what goes where.",
+    ),
+    Page(share.RUN_PAGE, "Run", "play_circle", "A run while it runs, and its results."),
+    Page("playback", "Playback", "movie", "A finished run over time: links, instances, faults."),
+    Page("experts", "Experts", "balance", "Expert load of a run, balancing, and what it costs."),
+    Page(share.COMPARE_PAGE, "Compare", "compare_arrows", "Two to six runs side by side."),
+    Page("evidence", "Evidence", "fact_check", "How far the twin is from what was measured."),
+    Page("library", "Library", "folder_open", "Every scenario and run that is kept here."),
+)  # fmt: skip
+PAGES = {page.name: page for page in _ENTRIES}

@@ -1,0 +1,1 @@
+"""What only the Compare page needs, beside its script."""

@@ -1,0 +1,168 @@
+"""The runs a comparison's address names: reading them, changing them, and their cards.
+
+The address is the selection, so a reload, Back and a copied link all show the same runs. Letters
+and colours follow the order in the address; the baseline is named apart and changes neither.
+"""
+
+from __future__ import annotations
+
+import html
+import time
+from dataclasses import replace
+
+import numpy as np
+import streamlit as st
+
+from twin.lab import share
+from twin.lab.compare import Comparison, compare
+from twin.lab.store import RunRow, StoreError
+from twin.scenario import Scenario
+from twin.ui import session, theme, words
+from twin.ui.fields import sentence
+from twin.ui.link import page_link
+from twin.ui.pages.compare import comparison
+
+OFFERED = 100  # latest finished runs offered for choice
+LOOK_S = 2.0  # between two looks at runs that go on
+CARDS_A_ROW = {2: 2, 4: 4}  # else three: no card alone in its row
+
+
+def open_runs() -> tuple[list[RunRow], list[str]]:
+    """The runs that the address names, and a sentence for each that cannot be shown."""
+    # Without the baseline's name: it would move that run, and its colour, to the front.
+    query = {share.RUNS: st.query_params.get(share.RUNS, "")}
+    try:
+        found = share.open_runs(query, session.store())
+    except (share.ShareError, StoreError) as error:
+        return [], [sentence(str(error))]
+    absent = [sentence(row.message) for row in found if isinstance(row, share.NotHere)]
+    return [row for row in found if isinstance(row, RunRow)], absent
+
+
+def baseline(runs: list[RunRow]) -> int:
+    """Which run the others are held against: the one named, else the first with a result."""
+    usable = [i for i, run in enumerate(runs) if run.state == "done"]
+    named = [i for i in usable if runs[i].id == st.query_params.get(share.BASELINE)]
+    return (named + usable + [0])[0]
+
+
+def side_by_side(runs: list[RunRow], scenarios: list[Scenario], base: int) -> Comparison:
+    """The comparison of these runs, each named by its letter too."""
+    names = comparison.lettered([run.name for run in runs])
+    return compare([replace(r, name=n) for r, n in zip(runs, names, strict=True)], scenarios, base)
+
+
+def show(ids: list[str], base: str = "") -> None:
+    """Compare these runs: a callback that only writes the address."""
+    st.query_params[share.RUNS] = ",".join(ids)
+    st.query_params.pop(share.BASELINE, None)
+    if base in ids:
+        st.query_params[share.BASELINE] = base
+
+
+def wait_for(runs: list[RunRow]) -> None:
+    """Draw the page again as soon as one of the runs that still go on has ended."""
+    going = [run.id for run in runs if not run.ended]
+    if going:
+        _look_again(going)
+
+
+@st.fragment(run_every=LOOK_S)
+def _look_again(going: list[str]) -> None:
+    rows = [session.store().runs.get(run) for run in going]
+    if any(row is None or row.ended for row in rows):
+        st.rerun()
+
+
+def publish(runs: list[RunRow]) -> None:
+    """Someone is given the link to these runs: from now on those that ended stay."""
+    for run in runs:
+        if run.ended and run.published_s is None:
+            session.store().runs.publish(run.id)
+
+
+def choose(runs: list[RunRow]) -> None:
+    """Pick among the latest finished runs; nothing changes before the button is pressed."""
+    latest = session.store().runs.search(states=["done"], limit=OFFERED).rows
+    offered = {run.id: run for run in [*runs, *latest]}
+    if len(offered) < share.COMPARED_MIN:
+        st.markdown("A comparison needs two finished runs, and there are not two here yet.")
+        page_link("start", "Run a preset", icon=":material/play_arrow:")
+        return
+    picked = st.multiselect(
+        "Two to six runs",
+        list(offered),
+        default=[run.id for run in runs] or list(offered)[: share.COMPARED_MIN],
+        format_func=lambda run: _line(offered[run]),
+        max_selections=share.COMPARED_MAX,
+        key=f"picked:{','.join(run.id for run in runs)}",
+        placeholder="Choose among the latest finished runs",
+    )
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.button(
+            "Compare",
+            type="primary",
+            icon=":material/compare_arrows:",
+            disabled=len(picked) < share.COMPARED_MIN,
+            on_click=show,
+            args=(picked,),
+            key="compare",
+        )
+        page_link("library", "Choose in the library")
+
+
+def _line(run: RunRow) -> str:
+    figures = words.headlines(run.summary)[:2] if run.state == "done" else [run.state]
+    return " · ".join([run.name, *figures, words.ago(time.time() - run.queued_s)])
+
+
+def cards(runs: list[RunRow], scenarios: list[Scenario], base: int) -> None:
+    """One card a run: its letter and colour, what it served, and what can be done with it."""
+    ids = [run.id for run in runs]
+    with st.grid(CARDS_A_ROW.get(len(runs), 3), min_column_width=250, gap="small"):
+        for i, (run, scenario) in enumerate(zip(runs, scenarios, strict=True)):
+            with st.container(border=True, height="stretch", gap="xsmall"):
+                _card(run, scenario, i, i == base, ids, ids[base])
+
+
+def _card(
+    run: RunRow, scenario: Scenario, i: int, is_base: bool, ids: list[str], base: str
+) -> None:
+    st.html(
+        f'<span style="color:{theme.SERIES[i]};font-size:1.2em" aria-hidden="true">●</span> '
+        f"<b>{comparison.LETTERS[i]} · {html.escape(run.name)}</b>"
+    )
+    st.caption(f"{words.brief(scenario)} · {words.duration(scenario.horizon_s)} simulated")
+    if run.state != "done":
+        st.caption(" ".join(words.run_line(run)))
+    st.space("stretch")
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        if is_base and run.state == "done":
+            st.badge("Baseline", icon=":material/flag:")
+        elif run.state == "done":
+            st.button(
+                "Make baseline", icon=":material/flag:", type="tertiary", key=f"base:{run.id}",
+                on_click=show, args=(ids, run.id),
+            )  # fmt: skip
+        st.space("stretch")
+        page_link("run", "Open", {"run": run.id}, ":material/open_in_new:")
+        st.button(
+            "", icon=":material/close:", type="tertiary", key=f"drop:{run.id}",
+            help=f"Leave out {comparison.LETTERS[i]}", on_click=show,
+            args=([other for other in ids if other != run.id], base),
+        )  # fmt: skip
+
+
+@st.cache_data(show_spinner="Reading the requests of the runs", max_entries=100)
+def curves(run: str, warmup_s: float) -> dict[str, np.ndarray]:
+    """Quantiles of TTFT and TPOT of a run; a stored run never changes, so once is enough."""
+    table = session.store().runs.table(run, "requests", comparison.CURVE_COLUMNS)
+    return comparison.quantiles(table, warmup_s)
+
+
+@st.cache_data(show_spinner=False, max_entries=100)
+def decode_operators(run: str) -> dict[str, float]:
+    """Seconds of one mean decode iteration of a run by operator."""
+    table = session.store().runs.table(run, "operators")
+    rows = table.filter(table["phase"] == "decode")
+    return dict(rows.select("operator", "per_iteration_s").iter_rows())

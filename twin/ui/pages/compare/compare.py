@@ -1,0 +1,104 @@
+"""Two to six runs side by side: what was asked differently, then what came out differently."""
+
+from functools import partial
+
+import streamlit as st
+
+from twin.lab import share
+from twin.lab.store import StoreError
+from twin.metrics.explain import ttft_parts
+from twin.ui import charts, session, theme
+from twin.ui.fields import sentence
+from twin.ui.link import copy_link
+from twin.ui.pages import PAGES
+from twin.ui.pages.compare import beside, comparison
+from twin.ui.show import plain, plot
+
+# 1) Gather: the address says which runs.
+session.open_link()
+runs, absent = beside.open_runs()
+
+st.title(PAGES["compare"].title, anchor=False)
+for problem in absent:
+    st.error(problem, icon=":material/link_off:")
+if len(runs) < share.COMPARED_MIN:
+    st.caption("What was asked differently, and what came out differently. " + (
+        "Add another run to the one in the address." if runs else "Choose two to six runs."
+    ))  # fmt: skip
+    beside.choose(runs)
+    st.stop()
+
+base = beside.baseline(runs)
+scenarios = [session.store().scenarios.load(run.scenario) for run in runs]
+found = beside.side_by_side(runs, scenarios, base)
+titles = found.names
+
+# 2) Which runs, and what to take away.
+with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+    st.caption(f"Against {plain(titles[base])}", width="content")
+    st.space("stretch")
+    with st.popover("Change runs", icon=":material/tune:", width="content"):
+        beside.choose(runs)
+    with st.popover("Download", icon=":material/download:", width="content"):
+        st.download_button(
+            "CSV", lambda: comparison.as_csv(found), "comparison.csv", "text/csv",
+            on_click="ignore", width="stretch",
+        )  # fmt: skip
+        st.download_button(
+            "JSON", lambda: comparison.as_json(found), "comparison.json", "application/json",
+            on_click="ignore", width="stretch",
+        )  # fmt: skip
+    link = share.compare_url("", found.runs, found.runs[base])
+    copy_link(link, on_copy=partial(beside.publish, runs))
+beside.cards(runs, scenarios, base)
+for note in found.notes:
+    st.warning(plain(note), icon=":material/info:")
+beside.wait_for(runs)
+
+# 3) What was asked differently.
+st.subheader("What was asked differently", anchor=False)
+if asked := comparison.input_table(found, scenarios):
+    st.table(asked, border="horizontal", hide_index=True)
+else:
+    st.caption("Nothing: the scenarios are the same but for their names.")
+
+# 4) What came out differently.
+st.subheader("What came out", anchor=False)
+group = st.segmented_control(
+    "Figures", list(comparison.GROUPS), default="Headlines", required=True,
+    label_visibility="collapsed", key="figures", bind="query-params",
+)  # fmt: skip
+if figures := comparison.metric_table(found, group):
+    st.table(figures, border="horizontal", hide_index=True)
+    with st.expander("What these figures count"):
+        st.markdown(comparison.meanings(found, group))
+else:
+    st.caption("None of these figures is in the runs.")
+
+# 5) The same as pictures, of the runs that have a result.
+done = [i for i, run in enumerate(runs) if run.state == "done"]
+try:
+    curves = {i: beside.curves(runs[i].id, scenarios[i].warmup_s) for i in done}
+    operators = {
+        titles[i]: (theme.SERIES[i], beside.decode_operators(runs[i].id)) for i in done
+    }  # fmt: skip
+except StoreError as error:
+    st.error(sentence(str(error)), icon=":material/broken_image:")
+    st.stop()
+promises = {(s.slo.ttft_s, 1e-3 * s.slo.tpot_ms) for s in scenarios}
+promise = dict(zip(("ttft_s", "tpot_s"), promises.pop(), strict=True)) if len(promises) == 1 else {}
+left, right = st.columns(2, gap="large")
+for place, name, heading in (
+    (left, "ttft_s", "Time to first token"),
+    (right, "tpot_s", "Time per output token"),
+):
+    with place:
+        st.markdown(f"**{heading}**")
+        lines = [charts.Curve(titles[i], theme.SERIES[i], curves[i][name]) for i in done]
+        plot(charts.distribution(lines, promise.get(name)), name)
+with left:
+    st.markdown("**Where the time to first token goes**")
+    plot(charts.stages({titles[i]: ttft_parts(runs[i].summary) for i in done}), "stages")
+with right:
+    st.markdown("**One decode iteration, by operator**")
+    plot(charts.operators_beside(operators), "operators")

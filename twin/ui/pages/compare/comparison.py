@@ -1,0 +1,215 @@
+"""Runs side by side as words: rows of tables, files to keep, curves to draw.
+
+Every run has a letter, so that two runs of one name stay apart and colour is never the only sign;
+a `Comparison` here has runs named by `lettered`. Draws nothing, and knows nothing about the store
+or addresses.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from twin.lab.compare import Comparison, MetricRow
+from twin.metrics.latency import span, tpot_s
+from twin.metrics.measures import MEASURES, NOTHING, amount, measure, shown, verdict
+from twin.scenario import Scenario
+from twin.ui.fields import label, show, why_idle
+from twin.ui.show import plain
+
+LETTERS = "ABCDEF"
+POINTS = 1001  # of a distribution: enough that its 99.9 % is one of them
+CURVE_COLUMNS = ("arrival_s", "first_token_s", "finish_s", "output_tokens")
+NAME_CHARS = 32  # of a run's name at the head of a column or in a legend
+# Words about a scenario change no result; a trace is told by its name.
+WORDS = ("name", "question", "source", "workload.trace.digest")
+LABELS_HERE = {"workload.trace.name": "Trace"}
+FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    "Headlines": (
+        "ttft_s_p50", "ttft_s_p99", "tpot_s_mean", "tpot_s_p99", "slo_attainment",
+        "goodput_req_per_s", "throughput_req_per_s", "tokens_per_s_per_npu",
+        "decode_tokens_per_s_per_npu", "prefill_tokens_per_s_per_npu", "hit_token_ratio",
+        "rejected",
+    ),
+    "Times": ("ttft_s", "tpot_s", "itl_s", "e2e_s", "decode_iteration_s"),
+    "TTFT by part": ("ttft_front", "ttft_router", "ttft_prefill", "ttft_kv", "ttft_first"),
+    "Use": ("_utilisation", "_fraction", "concurrency", "preemptions"),
+    "All": ("",),
+}  # fmt: skip
+
+Cells = dict[str, str]
+
+
+def lettered(names: Sequence[str]) -> list[str]:
+    """What each run is called on the page: its letter and its scenario's name, cut if long."""
+    cut = [n if len(n) <= NAME_CHARS else f"{n[: NAME_CHARS - 1].rstrip()}…" for n in names]
+    return [f"{letter} · {name}" for letter, name in zip(LETTERS, cut, strict=False)]
+
+
+def input_table(found: Comparison, scenarios: Sequence[Scenario]) -> list[Cells]:
+    """One row per field in which the scenarios differ and that matters in one of them.
+
+    What differs from the baseline is bold; a dash says that the field does nothing there.
+    """
+    heads = [plain(title) for title in found.names]
+    table = []
+    for row in found.inputs:
+        idle = [bool(why_idle(row.path, scenario)) for scenario in scenarios]
+        if row.path in WORDS or all(idle):
+            continue
+        base = row.values[found.baseline]
+        cells = {"Field": LABELS_HERE.get(row.path) or label(row.path)}
+        for head, value, nothing in zip(heads, row.values, idle, strict=True):
+            text = NOTHING if nothing else plain(show(value, row.path))
+            cells[head] = text if value == base or nothing else f"**{text}**"
+        table.append(cells)
+    return table
+
+
+def metric_table(found: Comparison, group: str) -> list[Cells]:
+    """One row per figure: each run's with its unit, and how it stands against the baseline."""
+    heads = [plain(title) for title in found.names]
+    return [_metric_row(row, heads, found.baseline) for row in chosen(found.metrics, group)]
+
+
+def meanings(found: Comparison, group: str) -> str:
+    """What each figure of a group counts and over what, as a list in Markdown; each once."""
+    said: dict[str, list[str]] = {}
+    for row in chosen(found.metrics, group):
+        described = measure(row.name)
+        if described.help:
+            said.setdefault(described.help, []).append(described.label)
+    return "\n".join(f"- **{', '.join(labels)}**: {text}" for text, labels in said.items())
+
+
+def chosen(rows: Sequence[MetricRow], group: str) -> list[MetricRow]:
+    """The figures of a group, in the order of the table of measures."""
+    if group == "Headlines":
+        named = {row.name: row for row in rows}
+        return [named[key] for key in GROUPS[group] if key in named]
+    order = {key: i for i, key in enumerate(MEASURES)}
+    if group == "Times":  # the parts of TTFT have a group of their own
+        kept = [row for row in rows if row.name.startswith(GROUPS[group])]
+    else:
+        kept = [row for row in rows if any(word in row.name for word in GROUPS[group])]
+    return sorted(kept, key=lambda row: order.get(row.name, len(order)))
+
+
+def _metric_row(row: MetricRow, heads: Sequence[str], baseline: int) -> Cells:
+    cells = {"Figure": measure(row.name).label}
+    base = row.values[baseline]
+    for i, value in enumerate(row.values):
+        text = shown(row.name, value)
+        if i != baseline and value is not None and base is not None:
+            text = f"{text}  \n{change(row.name, value, base)}"
+        cells[heads[i]] = text
+    return cells
+
+
+def change(name: str, value: float, base: float) -> str:
+    """How a figure stands against the baseline's, coloured and in words.
+
+    Shares are told in percentage points, everything else as a part of the baseline.
+
+    >>> change("ttft_s_p50", 0.9, 1.0), change("slo_attainment", 0.8, 0.9)
+    (':green[−10.0 %, better]', ':red[−10.0 points, worse]')
+    """
+    said = verdict(name, value, base)
+    if said == "same":
+        return ":gray[same]"
+    described = measure(name)
+    if described.kind == "share":
+        text = f"{abs(100 * (value - base)):.1f} points"
+    elif base:
+        ratio = value / base
+        text = f"× {ratio:,.1f}" if ratio >= 3 else f"{abs(100 * (ratio - 1)):.1f} %"
+    else:
+        text = amount(abs(value), described.kind, described.unit)
+    if not text.startswith("×"):
+        text = ("+" if value > base else "−") + text
+    colour = {"better": "green", "worse": "red"}.get(said, "gray")
+    return f":{colour}[{text}{', ' + said if said else ''}]"
+
+
+# Files to keep.
+
+
+def as_csv(found: Comparison) -> str:
+    """Inputs that differ and every figure, one row each, a column a run; SI units.
+
+    A text that a spreadsheet would take for a formula gets an apostrophe in front.
+    """
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\r\n")
+    writer.writerow(["kind", "name", "unit", *map(_safe, found.names)])
+    writer.writerow(["run", "id", "", *map(_safe, found.runs)])
+    for row in found.inputs:
+        writer.writerow(["input", _safe(row.path), _safe(row.unit), *map(_safe, row.values)])
+    for figure in found.metrics:
+        writer.writerow(["figure", _safe(figure.name), _unit(figure.name), *figure.values])
+    return out.getvalue()
+
+
+def _safe(value: Any) -> Any:
+    text = str(value) if isinstance(value, str | list | dict) else None
+    return f"'{text}" if text is not None and text.startswith(FORMULA_SIGNS) else value
+
+
+def _unit(name: str) -> str:
+    """The unit of a figure as it is stored: a share is of one."""
+    described = measure(name)
+    return "of 1" if described.kind == "share" else described.unit
+
+
+def as_json(found: Comparison) -> str:
+    """The comparison as one JSON object; SI units, shares of one."""
+    body = {
+        "runs": [
+            {"id": run, "label": name, "baseline": i == found.baseline}
+            for i, (run, name) in enumerate(zip(found.runs, found.names, strict=True))
+        ],
+        "notes": found.notes,
+        "inputs": [
+            {"path": row.path, "unit": row.unit, "values": row.values} for row in found.inputs
+        ],
+        "figures": [
+            {
+                "name": row.name, "unit": _unit(row.name), "better": measure(row.name).better,
+                "values": row.values, "deltas": row.deltas, "ratios": row.ratios,
+            }
+            for row in found.metrics
+        ],
+    }  # fmt: skip
+    return json.dumps(body, indent=2, ensure_ascii=False, allow_nan=False)
+
+
+# Curves.
+
+
+def quantiles(requests: pl.DataFrame, warmup_s: float) -> dict[str, np.ndarray]:
+    """TTFT and TPOT (s) of the requests that a summary counts, each cut to POINTS quantiles.
+
+    As in `metrics.summary`: first tokens, respectively finishes, after the warm-up; so a curve
+    passes through the percentiles beside it.
+    """
+    ttft = span(requests, "arrival_s", "first_token_s")
+    tpot = tpot_s(requests)
+    return {
+        "ttft_s": _cut(ttft[requests["first_token_s"].to_numpy() >= warmup_s]),
+        "tpot_s": _cut(tpot[requests["finish_s"].to_numpy() >= warmup_s]),
+    }
+
+
+def _cut(values: np.ndarray) -> np.ndarray:
+    values = values[np.isfinite(values)]
+    if values.size <= POINTS:
+        return np.sort(values)
+    return np.quantile(values, np.linspace(0.0, 1.0, POINTS))

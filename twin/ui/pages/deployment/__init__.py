@@ -1,0 +1,1 @@
+"""What only the Deployment page needs, beside its script."""

@@ -1,0 +1,54 @@
+"""Which instances serve and by which policies, with the steady state by formula beside it."""
+
+import streamlit as st
+
+from twin.scenario import Recovery
+from twin.ui import charts, experts_upload, faults, forms, session, tiles
+from twin.ui.fields import DEPLOYMENT, sentence
+from twin.ui.show import plot
+from twin.ui.toolbar import header
+
+header("deployment")
+group = st.segmented_control(
+    "Group", list(DEPLOYMENT), default="Pools", required=True,
+    label_visibility="collapsed", key="deployment-group", persist_state="session", wrap=True,
+)  # fmt: skip
+form, facts = st.columns([3, 2], gap="large")
+
+# 1) The form: a few fields at a time.
+with form:
+    if group == faults.GROUP:
+        faults.form()
+    else:
+        forms.group(DEPLOYMENT[group])
+    if group == "Experts" and session.value("experts.popularity") == "imported":
+        experts_upload.counts_upload()
+
+# 2) What it sustains when every slot is taken, by the formulas that a run uses too.
+with facts, st.container(border=True):
+    st.markdown("**What this sustains**")
+    # The formulas know a whole machine: an edit of what breaks need not find them again.
+    draft = session.draft().model_copy(update={"faults": (), "recovery": Recovery()})
+    found, asked = session.capacity(draft), session.offered(draft)
+    if isinstance(found, str):
+        st.markdown(f":red[:material/error: {sentence(found)}]")
+        st.stop()
+    with st.grid(2, min_column_width=180):
+        for tile in tiles.capacity(draft, found, asked):
+            st.metric(**tile)
+    st.caption(
+        f"{found.advice} By formula, with every slot taken and the traffic's mean lengths; "
+        "a run adds queues, bursts and a memory pool that fills."
+    )
+
+# 3) Where the time of one iteration goes.
+with facts:
+    phases = {
+        name: part for name, part in (("Decode", found.decode), ("Prefill", found.prefill)) if part
+    }
+    phase = st.segmented_control(
+        "Where the time goes", list(phases), default=next(iter(phases)), required=True,
+        key=f"phase:{'+'.join(phases)}",
+    )  # fmt: skip
+    picture = charts.operators(tiles.operators(phase.lower(), phases[phase]), phase.lower())
+    plot(picture, "operators")

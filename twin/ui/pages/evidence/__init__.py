@@ -1,0 +1,1 @@
+"""What only the Evidence page needs, beside its script."""

@@ -1,0 +1,275 @@
+"""How far the twin is from what was measured: every published row, its error, what it rests on."""
+
+import streamlit as st
+
+from twin.lab import evidence, reproduce, share
+from twin.lab.envelope import outside_evidence, reach
+from twin.lab.runner import find_run
+from twin.ui import session
+from twin.ui.charts import evidence as parity
+from twin.ui.fields import sentence
+from twin.ui.pages.evidence import judged, proof
+from twin.ui.show import plot
+from twin.ui.toolbar import open_run
+
+
+@st.cache_data(show_spinner=False, max_entries=4)
+def scenario_links(digest: str) -> dict[str, str]:
+    """The address of each row's scenario, where it has one that can run."""
+    asked = {row.id: runnable(row) for row in evidence.load_published()}
+    return {name: share.scenario_link(s, "") for name, s in asked.items() if s is not None}
+
+
+@st.cache_data(show_spinner="Working out the operators", max_entries=64)
+def operators(digest: str, name: str) -> list[reproduce.Part]:
+    """One layer of a row's configuration by operator."""
+    rows = {row.id: row for row in evidence.load_published()}
+    return reproduce.breakdown(rows[name], list(rows.values()), session.facts())
+
+
+def runnable(row: evidence.Row, *, against: bool = False):
+    """The row's scenario, or the preset that asks the same; None where nothing can run."""
+    asked = reproduce.question(row, against=against)
+    return None if asked is None else reproduce.preset_of(asked, session.preset_list())
+
+
+def run_row(scenario, label: str, key: str) -> None:
+    """A button that makes the scenario the draft and runs it, or opens the run that is kept."""
+    kept = find_run(session.store(), scenario, facts=session.facts())
+    if st.button(
+        label.replace("Run", "Open the run of") if kept else label,
+        icon=":material/monitoring:" if kept else ":material/play_arrow:",
+        key=key,
+        help="The whole simulation of this row's configuration, with every slot taken.",
+    ):
+        session.start_from(scenario)
+        open_run(scenario)
+
+
+# 1) Gather.
+session.open_link()
+facts = session.facts()
+st.title("Evidence", anchor=False)
+st.caption("How far the twin is from what was measured and published, and where it stops holding.")
+try:
+    published = {row.id: row for row in evidence.load_published()}
+    with st.spinner("Working out every published row"):
+        found = judged.answers()
+except evidence.EvidenceError as error:
+    st.error(f"{sentence(str(error))}", icon=":material/fact_check:")
+    st.stop()
+
+# 2) In a few numbers.
+with st.grid(5, min_column_width=190):
+    for score in proof.scores(found):
+        over = score.mean > score.mean_bar
+        st.metric(
+            score.name,
+            f"{100 * score.mean:.1f} %",
+            delta=f"{'over' if over else 'within'} {100 * score.mean_bar:.0f} % · "
+            f"worst {100 * score.worst:.0f} %",
+            delta_color="red" if over else "green",
+            delta_arrow="off",
+            border=True,
+            help=f"Mean absolute error of {score.rows} rows; {score.outside} of them outside "
+            f"their own bar. Worst: {score.worst_row}.",
+        )
+    outside = [row for row in found if row["outside"]]
+    st.metric(
+        "Rows outside their bar",
+        f"{len(outside)} of {len(found)}",
+        delta=f"{sum(row['calibrates'] for row in found)} fitted, the others predicted",
+        delta_color="off",
+        delta_arrow="off",
+        border=True,
+        help="A row's bar: ±12 % on CloudMatrix384, ±25 % elsewhere, ±8 % for dispatch and "
+        "combine over EP degree. They stay in the table, marked, with the reason where known.",
+    )
+
+# 3) Every row.
+regimes = ["All", *dict.fromkeys(row["regime"] for row in found)]
+with st.container(horizontal=True, vertical_alignment="bottom"):
+    regime = st.segmented_control(
+        "Regime", regimes, default="All", required=True, key="regime", bind="query-params",
+        format_func=str.capitalize, wrap=True,
+    )  # fmt: skip
+    missed = st.toggle("Only outside their bar", key="missed", bind="query-params")
+shown = [row for row in found if regime in ("All", row["regime"])]
+shown = [row for row in shown if row["outside"] or not missed]
+by_id = {row["id"]: row for row in found}
+if st.session_state.get("row") not in by_id:
+    named = st.query_params.get("row", "")
+    st.session_state["row"] = named if named in by_id else proof.worst(found)
+
+
+def take_row() -> None:
+    """Show the row that was clicked in the table."""
+    picked = [] if session.gone(table_key) else st.session_state[table_key].selection.rows
+    if picked:
+        st.session_state["row"] = shown[picked[0]]["id"]
+        name_row()
+
+
+def name_row() -> None:
+    """Let the address name the row that is shown."""
+    st.query_params["row"] = st.session_state["row"]
+
+
+table_key = f"rows:{regime}:{missed}"
+number = st.column_config.NumberColumn
+st.dataframe(
+    proof.table(shown, scenario_links(facts.digest)),
+    key=table_key,
+    hide_index=True,
+    height=min(440, 38 + 35 * len(shown)),
+    on_select=take_row,
+    selection_mode="single-row",
+    column_config={
+        "Quantity": st.column_config.TextColumn(width=240, pinned=True),
+        "Error, %": number(format="%+.1f", width=70),
+        "Published": number(format="localized", width=80),
+        "Twin": number(format="localized", width=75),
+        "Unit (basis)": st.column_config.TextColumn(width=120),
+        "Bar": st.column_config.TextColumn(width=80),
+        "Kind": st.column_config.TextColumn(width=85),
+        "System": st.column_config.TextColumn(width=190),
+        "Note": st.column_config.TextColumn(width=340),
+        "Source": st.column_config.TextColumn(width=340),
+        "Mark": st.column_config.TextColumn(width=55),
+        "Scenario": st.column_config.LinkColumn(display_text="open", width=75),
+    },
+)
+st.caption(
+    "By formula: the closed steady state with every slot taken. Die and NPU differ by two on a "
+    "910C. Fitted rows informed the constants below; predicted rows did not. Click a row for more."
+)
+with st.container(horizontal=True):
+    st.download_button(
+        "CSV", proof.as_csv(found), "evidence.csv", "text/csv", icon=":material/download:",
+        key="csv",
+    )  # fmt: skip
+    st.download_button(
+        "JSON", proof.as_json(found), "evidence.json", "application/json",
+        icon=":material/download:", key="json",
+    )  # fmt: skip
+
+# 4) One row.
+left, right = st.columns(2, gap="large")
+with left, st.container(border=True):
+    name = st.selectbox(
+        "Row", list(by_id), key="row", on_change=name_row,
+        format_func=lambda key: f"{by_id[key]['quantity']} · {by_id[key]['system']}",
+    )  # fmt: skip
+    row, source = by_id[name], published[name]
+    scenario = runnable(source)
+    each = proof.per(row).replace("/", ", per ")
+    with st.grid(3, min_column_width=130):
+        st.metric(f"Published{each}", proof.figures(row, "published"))
+        st.metric(f"Twin{each}", proof.figures(row, "twin"), help="By formula.")
+        st.metric("Error", f"{100 * row['error']:+.1f} %".replace("-", "−"))
+    if row["outside"]:
+        st.markdown(f":red[:material/warning: {sentence(proof.why(row))}]")
+    elif row["note"]:
+        st.markdown(sentence(row["note"]))
+    told = "; ".join(proof.differs(source))
+    st.caption(f"{sentence(told) if told else ''} Basis: {row['basis']}; {row['kind']}.")
+    st.caption(f"Source: {row['source']} ({row['mark']}: {proof.MARKS[row['mark']]}).")
+    if scenario is None:
+        st.caption("One operator or one size alone: there is nothing to run.")
+    else:
+        kept = find_run(session.store(), scenario, facts=facts)
+        stored = session.store().runs.get(kept) if kept else None
+        value = reproduce.simulated(source, stored.summary) if stored else None
+        if value is not None:
+            st.markdown(
+                "By the full simulation: "
+                f"**{proof.figures({**row, 'twin': value}, 'twin')}**{each}, "
+                f"{100 * (value / row['published'] - 1):+.1f} % against the published figure."
+            )
+        with st.container(horizontal=True):
+            run_row(scenario, "Run this row", "run-row")
+            if source.against is not None:
+                run_row(runnable(source, against=True), "Run what it is compared to", "run-against")
+        for said in proof.other_facts(source, facts):
+            st.caption(f"This answer takes {said}; a run takes the figure in data/ as it is.")
+with right:
+    if layer := operators(facts.digest, name):
+        st.markdown("**One layer by operator**")
+        plot(parity.parts(layer), "parts")
+        if all(part.published_s is None for part in layer):
+            st.caption("No operator was published for this configuration.")
+        if any(part.twin_s == 0 for part in layer):
+            st.caption(
+                "Time on the critical path: with two microbatches the shorter stream is hidden "
+                "behind the longer one."
+            )
+    else:
+        st.markdown("**One layer by operator**")
+        st.caption("This row is one operator or one size alone.")
+
+# 5) All rows at a glance.
+st.subheader("Published against twin", anchor=False)
+left, right = st.columns(2, gap="large")
+for place, picture, key in ((left, parity.parity(shown), "p"), (right, parity.errors(shown), "e")):
+    with place:
+        plot(picture, f"parity-{key}")
+st.caption("Hollow: fitted. Filled: predicted. The band is ±10 %.")
+
+# 6) Where it stops holding.
+st.subheader("Where it stops holding", anchor=False)
+draft = session.draft()
+left, right = st.columns([3, 2], gap="large")
+with left:
+    chips = next(([str(v) for v in r.values] for r in reach(facts) if r.aspect.name == "chip"), [])
+    chip = st.segmented_control(
+        "Published rows on", ["All chips", *chips], required=True, key="chip", wrap=True,
+        default=draft.supernode.chip if draft.supernode.chip in chips else "All chips",
+    )  # fmt: skip
+    st.table(
+        proof.reach_table(reach(facts, chip="" if chip == "All chips" else chip)),
+        border="horizontal",
+        hide_index=True,
+    )
+with right, st.container(border=True):
+    st.markdown(f"**Your scenario: {draft.name}**")
+    beyond = outside_evidence(draft, facts)
+    for said in beyond:
+        st.markdown(f":material/explore_off: {said}")
+    if not beyond:
+        st.markdown(":material/check: Inside the range of the published rows in every respect.")
+
+# 7) What it rests on.
+st.subheader("Fitted constants", anchor=False)
+st.table(proof.constants(facts), border="horizontal", hide_index=True)
+st.caption(
+    "All that is fitted, by least squares over the fitted rows above; `python -m twin calibrate` "
+    "makes it anew. A constant near a bound would go further: the physics there is incomplete."
+)
+
+st.subheader("Every fact", anchor=False)
+with st.container(horizontal=True, vertical_alignment="bottom"):
+    words = st.text_input("Search", key="facts-search", placeholder="910c hbm", width=280)
+    marks = st.pills(
+        "Marks", [mark for mark, _ in proof.marks_in(facts)], selection_mode="multi", wrap=True,
+        format_func=lambda mark: f"{mark} · {dict(proof.marks_in(facts))[mark]}", key="marks",
+    )  # fmt: skip
+kept_facts = proof.fact_table(facts, words, marks)
+st.dataframe(
+    kept_facts,
+    hide_index=True,
+    height=min(420, 38 + 35 * max(1, len(kept_facts))),
+    key="facts",
+    column_config={
+        "Fact": st.column_config.TextColumn(width=300, pinned=True),
+        "Value": st.column_config.TextColumn(width=150),
+        "Unit": st.column_config.TextColumn(width=80),
+        "Mark": st.column_config.TextColumn(width=55),
+        "Source": st.column_config.TextColumn(width=420),
+        "Note": st.column_config.TextColumn(width=420),
+    },
+)
+st.caption(
+    f"{len(kept_facts):,} of {len(facts):,} facts. Marks: "
+    + "; ".join(f"**{mark}** {proof.MARKS[mark]}" for mark, _ in proof.marks_in(facts))
+    + "."
+)

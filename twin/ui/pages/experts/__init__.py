@@ -1,0 +1,1 @@
+"""What only the Experts page needs, beside its script."""

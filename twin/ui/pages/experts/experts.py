@@ -1,0 +1,40 @@
+"""The experts of a finished run: how even their load was, what balancing did, and what it costs."""
+
+import streamlit as st
+
+from twin.lab.store import StoreError
+from twin.ui import progress, session
+from twin.ui.fields import sentence
+from twin.ui.link import page_link
+from twin.ui.pages.experts import ladder as experts_ladder
+from twin.ui.pages.experts import load as experts
+from twin.ui.pages.experts import views as experts_views
+from twin.ui.toolbar import open_run
+
+LADDER = "Benchmark versus deployment"
+
+session.open_link()
+row, scenario = progress.ended_run("experts")
+page_link("run", "Results of this run", {"run": row.id}, ":material/query_stats:")
+
+# 1) Which view: those of the recorded load, and the ladder, which needs none.
+views = [*experts_views.VIEWS, LADDER]
+view = st.segmented_control(
+    "View", views, default=views[0], required=True, label_visibility="collapsed",
+    key="experts-view", bind="query-params", wrap=True,
+)  # fmt: skip
+try:
+    if view == LADDER:
+        experts_ladder.section(scenario)
+        st.stop()
+    load = experts.table(row.id, "die_load")
+    if load is None or not load.height:
+        st.markdown("This run did not record the load of its experts: an earlier engine made it.")
+        if st.button("Run it again", type="primary", icon=":material/play_arrow:", key="again"):
+            open_run(scenario)
+        st.stop()
+    role, instance = experts_views.chosen_instance(row)
+    experts_views.tiles(row, role, instance)
+    experts_views.VIEWS[view](row, scenario, role, instance)
+except StoreError as error:
+    st.error(sentence(str(error)), icon=":material/broken_image:")

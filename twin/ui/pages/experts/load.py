@@ -1,0 +1,239 @@
+"""Expert load of a stored run, cut to what the screen shows: maps, layers, moves, node traffic.
+
+Reads a run's tables only when a section asks; draws nothing. Loads are shares of a layer's mean
+die, so 1 is perfectly even; times are simulated seconds, amounts bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+import streamlit as st
+
+from twin.lab.store import RunRow
+from twin.scenario import Scenario
+from twin.ui import session
+
+TABLES = ("die_load", "hottest", "events", "instances", "traffic")
+MOMENTS = {"start": "Start", "before": "Before rebalance", "after": "After rebalance", "end": "End"}
+ORDER = {name: place for place, name in enumerate(MOMENTS)}
+# Bytes of one routed row: 7,168 INT8 values and scales one way, as many BF16 values back.
+OUT_QUANTISED, OUT_PLAIN, BACK = 7_680.0, 14_336.0, 14_336.0
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When the load of an instance was written down, and why."""
+
+    t_s: float
+    name: str  # start, before, after or end
+    number: int  # of the rebalance, from 1; 0 at the start and at the end
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Load of each die in each layer at one moment, of the layer's mean die."""
+
+    layers: np.ndarray  # i8[layers], their numbers in the model
+    load: np.ndarray  # f8[layers, dies]
+    replicas: np.ndarray  # i8[layers, dies], redundant copies on the die
+
+    @property
+    def hottest(self) -> np.ndarray:
+        """Hottest die over the mean, f8[layers]."""
+        return self.load.max(axis=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One rebalance: what was moved, how long it took, and what that did to the iteration."""
+
+    t_s: float
+    end_s: float | None
+    instance: str
+    bytes: float
+    detail: str
+    before_s: float | None  # mean iteration in as long a time before
+    during_s: float | None
+    after_s: float | None
+
+    @property
+    def slow_down(self) -> float | None:
+        """Iteration while moving over the one before."""
+        if not self.before_s or self.during_s is None:
+            return None
+        return self.during_s / self.before_s
+
+
+@st.cache_resource(show_spinner="Reading the expert load", max_entries=12)
+def table(run: str, name: str) -> pl.DataFrame | None:
+    """One of TABLES of a run, None where the run has none; shared, so never changed."""
+    if name not in TABLES:
+        raise ValueError(f"{name} is not one of: {', '.join(TABLES)}")
+    runs = session.store().runs
+    return runs.table(run, name) if name in runs.tables(run) else None
+
+
+def instances(die_load: pl.DataFrame) -> list[tuple[str, int]]:
+    """Role and number of every instance whose load is known, decode first."""
+    found = die_load.select("role", "instance").unique().rows()
+    return sorted(((str(r), int(i)) for r, i in found), key=lambda x: (x[0] == "prefill", *x))
+
+
+def moments(die_load: pl.DataFrame, role: str, instance: int) -> list[Moment]:
+    """The moments of an instance in order; the two sides of one rebalance share its number.
+
+    Pools that rebalance at once write down all loads at each one's end: the last of them counts.
+    """
+    own = die_load.filter(pl.col("role") == role, pl.col("instance") == instance)
+    found = [(float(t), str(m)) for t, m in own.select("t_s", "moment").unique().rows()]
+    found.sort(key=lambda x: (x[0], ORDER.get(x[1], len(ORDER))))
+    made: list[Moment] = []
+    number = 0
+    for t_s, name in found:
+        if name == "after" and made and made[-1].name == "after":
+            made.pop()
+        number += name == "before"
+        made.append(Moment(t_s, name, number if name in ("before", "after") else 0))
+    return made
+
+
+def snapshot(die_load: pl.DataFrame, role: str, instance: int, at: Moment) -> Snapshot:
+    """The load of an instance at a moment; dies that hold nothing have load 0."""
+    rows = die_load.filter(
+        pl.col("role") == role,
+        pl.col("instance") == instance,
+        pl.col("t_s") == at.t_s,
+        pl.col("moment") == at.name,
+    )
+    layers, row = np.unique(rows["layer"].to_numpy(), return_inverse=True)
+    dies = rows["die"].to_numpy()
+    load = np.zeros((layers.size, int(dies.max()) + 1 if dies.size else 0))
+    replicas = np.zeros(load.shape, np.int64)
+    load[row, dies] = rows["load"].to_numpy()
+    replicas[row, dies] = rows["replicas"].to_numpy()
+    return Snapshot(layers, load, replicas)
+
+
+def pair(found: Sequence[Moment], chosen: Moment) -> tuple[Moment, Moment] | None:
+    """The two sides of the rebalance a moment belongs to; None when it belongs to none."""
+    sides = {m.name: m for m in found if chosen.number and m.number == chosen.number}
+    return (sides["before"], sides["after"]) if {"before", "after"} <= set(sides) else None
+
+
+def concerns(role: str, instance: int) -> pl.Expr:
+    """Events of an instance: its own, and those of its whole pool."""
+    own = pl.col("instance").is_null() | (pl.col("instance") == instance)
+    return (pl.col("role") == role) & own
+
+
+def moves(
+    events: pl.DataFrame, per_window: pl.DataFrame | None, role: str, instance: int
+) -> list[Move]:
+    """The rebalances of an instance, or of its whole pool, with what they cost and gained."""
+    rows = events.filter(pl.col("kind") == "rebalance", concerns(role, instance)).sort("t_s")
+    own = None
+    if per_window is not None:
+        own = per_window.filter(pl.col("role") == role, pl.col("instance") == instance)
+    found = []
+    for row in rows.iter_rows(named=True):
+        ended = row["end_s"] if row["end_s"] is not None else row["t_s"]
+        before, during, after = iteration_around(own, row["t_s"], ended)
+        found.append(
+            Move(
+                row["t_s"], row["end_s"], f"{role} {instance}", row["bytes"] or 0.0,
+                row["detail"] or "", before, during, after,
+            )
+        )  # fmt: skip
+    return found
+
+
+def iteration_around(
+    windows: pl.DataFrame | None, t_s: float, end_s: float
+) -> tuple[float | None, float | None, float | None]:
+    """Mean iteration (s) in the windows before, during and after a span; None where unknown."""
+    if windows is None or not windows.height or "iteration_s" not in windows.columns:
+        return None, None, None
+    begin, width = windows["t_s"].to_numpy(), windows["window_s"].to_numpy()
+    value = windows["iteration_s"].cast(pl.Float64).to_numpy()
+    inside = (begin < max(end_s, t_s + 1e-9)) & (begin + width > t_s)
+    count = max(1, int(inside.sum()))
+    first, last = np.flatnonzero(inside)[[0, -1]] if inside.any() else (0, -1)
+    earlier = slice(max(0, first - count), first)
+    later = slice(last + 1, last + 1 + count)
+    return tuple(_mean(value[part]) for part in (earlier, inside, later))  # type: ignore[return-value]
+
+
+def _mean(values: np.ndarray) -> float | None:
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if known.size else None
+
+
+def between_nodes(
+    snap: Snapshot, nodes_of_rank: np.ndarray, total_bytes: float, quantised: bool, top_k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """(nodes i8[n], bytes f8[n, n]) of an instance's expert exchange, from row to column.
+
+    Every die sends its tokens alike: to `top_k` routed experts by the dies' load, averaged over
+    layers, and once more to the dies behind those, which hold the shared expert; answers come
+    back the same way. `total_bytes` is what the run recorded, split by that.
+    """
+    nodes, place = np.unique(nodes_of_rank, return_inverse=True)
+    source = np.bincount(place, minlength=nodes.size) / max(1, place.size)
+    rows = np.zeros(place.size)
+    routed = min(snap.load.shape[1], place.size)
+    rows[:routed] = snap.load.mean(axis=0)[:routed]
+    rows[:routed] *= top_k / max(float(rows.sum()), 1e-12)
+    if routed < place.size:
+        rows[routed:] = 1.0 / (place.size - routed)
+    target = np.bincount(place, weights=rows, minlength=nodes.size) / max(float(rows.sum()), 1e-12)
+    out = OUT_QUANTISED if quantised else OUT_PLAIN
+    share = (out * np.outer(source, target) + BACK * np.outer(target, source)) / (out + BACK)
+    return nodes, total_bytes * share
+
+
+def exchanged_bytes(traffic: pl.DataFrame | None, role: str, instance: int) -> float:
+    """Bytes of an instance's expert exchange over the run."""
+    if traffic is None:
+        return 0.0
+    rows = traffic.filter(
+        pl.col("traffic") == "experts", pl.col("role") == role, pl.col("instance") == instance
+    )
+    return float(rows["bytes"].sum())
+
+
+def ranks_on_nodes(ranks: pl.DataFrame, role: str, instance: int) -> np.ndarray:
+    """Node of each rank of an instance, i8[ranks]."""
+    rows = ranks.filter(pl.col("role") == role, pl.col("instance") == instance).sort("rank")
+    return rows["node"].to_numpy()
+
+
+def perfect(scenario: Scenario) -> Scenario:
+    """The same question with experts perfectly even at every moment, for nothing."""
+    even = scenario.experts.model_copy(
+        update={
+            "placement": "perfect",
+            "balancing": scenario.experts.balancing.model_copy(update={"policy": "none"}),
+        }
+    )
+    name = f"{scenario.name[:100]} · experts even"
+    return scenario.model_copy(update={"experts": even, "name": name})
+
+
+def is_even(scenario: Scenario) -> bool:
+    """Whether a scenario has no imbalance to take away."""
+    e = scenario.experts
+    return e.placement == "perfect" or e.popularity == "uniform" or e.balancing.policy == "oracle"
+
+
+def twin_of(row: RunRow, scenario: Scenario) -> RunRow | None:
+    """The newest run of the same question with even experts, by the engine and facts of a run."""
+    from twin.scenario import scenario_digest
+
+    runs = session.store().runs
+    digest = scenario_digest(perfect(scenario))
+    found = runs.find(digest, row.facts_digest, row.engine_version)
+    return runs.get(found) if found else None

@@ -1,0 +1,227 @@
+"""The sections of the Experts page: dies, layers, over time, between nodes, what moves cost.
+
+Each is a function of the run, its scenario and the chosen instance; figures are cut in `experts`
+and drawn by `charts_experts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import polars as pl
+import streamlit as st
+
+from twin.lab.store import RunRow
+from twin.metrics.measures import NOTHING, amount, seconds
+from twin.scenario import Scenario
+from twin.ui import record, session, theme, words
+from twin.ui.charts import experts as charts_experts
+from twin.ui.pages.experts import load as experts
+from twin.ui.pages.experts.load import MOMENTS, Moment
+from twin.ui.show import plot
+
+NO_EVENTS = pl.DataFrame(
+    schema={
+        "t_s": pl.Float64, "end_s": pl.Float64, "kind": pl.String, "element": pl.String,
+        "role": pl.String, "instance": pl.Int32, "detail": pl.String, "bytes": pl.Float64,
+    }
+)  # fmt: skip
+
+
+def table(row: RunRow, name: str) -> pl.DataFrame:
+    """A table of the run, empty where it has none."""
+    found = experts.table(row.id, name)
+    return NO_EVENTS if found is None else found
+
+
+def chosen_instance(row: RunRow) -> tuple[str, int]:
+    """The instance whose experts are shown."""
+    found = experts.instances(table(row, "die_load"))
+    if len(found) == 1:
+        return found[0]
+    return st.selectbox(
+        "Instance", found, format_func=lambda i: f"{theme.title(i[0])} {i[1]}", key="instance",
+        label_visibility="collapsed", width=220,
+    )  # fmt: skip
+
+
+def chosen_moment(row: RunRow, role: str, instance: int) -> Moment:
+    """The moment that the slider stands at."""
+    found = experts.moments(table(row, "die_load"), role, instance)
+    if len(found) == 1:
+        st.caption(_told(found[0]))
+        return found[0]
+    return st.select_slider(
+        "Moment", found, format_func=_told, key=f"moment:{row.id}:{role}:{instance}",
+        help="Load is written down at the start, on both sides of each rebalance, and at the end.",
+    )  # fmt: skip
+
+
+def _told(at: Moment) -> str:
+    number = f" {at.number}" if at.number else ""
+    return f"{MOMENTS.get(at.name, at.name)}{number} · {words.duration(round(at.t_s, 1))}"
+
+
+def tiles(row: RunRow, role: str, instance: int) -> None:
+    """How uneven the instance was at the start and at the end, and what was moved."""
+    die_load = table(row, "die_load")
+    found = experts.moments(die_load, role, instance)
+    first, last = (experts.snapshot(die_load, role, instance, m) for m in (found[0], found[-1]))
+    own = experts.moves(table(row, "events"), None, role, instance)
+    took_s = sum((m.end_s or m.t_s) - m.t_s for m in own)
+    uneven = "Load of the hottest die over the mean die, averaged over layers; 1 is perfectly even."
+    with st.grid(5, min_column_width=165):
+        st.metric("Hottest die, start", f"{first.hottest.mean():.2f} × mean", help=uneven)
+        ended = float(last.hottest.mean())
+        change = ended - float(first.hottest.mean())
+        st.metric(
+            "Hottest die, end", f"{ended:.2f} × mean",
+            f"{change:+.2f}" if abs(change) >= 0.005 else None, delta_color="inverse", help=uneven,
+        )  # fmt: skip
+        st.metric(
+            "Worst layer, end", f"{last.hottest.max():.2f} × mean",
+            f"layer {last.layers[int(last.hottest.argmax())]}",
+            delta_color="off", delta_arrow="off", help="The layer whose hottest die is hottest.",
+        )  # fmt: skip
+        st.metric("Rebalances", f"{len(own):,}", help="Of this pool, over the whole run.")
+        moved = sum(m.bytes for m in own)
+        st.metric(
+            "Weights moved", amount(moved, "bytes"),
+            f"in {seconds(took_s)}" if own else None, delta_color="off", delta_arrow="off",
+            help="Expert weights that went over the UB plane for rebalancing.",
+        )  # fmt: skip
+
+
+def dies(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
+    """Every die in every layer at one moment."""
+    at = chosen_moment(row, role, instance)
+    snap = experts.snapshot(table(row, "die_load"), role, instance, at)
+    dark = st.context.theme.type == "dark"
+    plot(charts_experts.die_map(snap.layers, snap.load, snap.replicas, dark=dark), "die-map")
+    copies = int(snap.replicas.sum())
+    marked = int((snap.replicas > 0).sum()) <= charts_experts.MARKS_MOST
+    dots = "an orange dot marks a die that holds a redundant copy"
+    if not marked:
+        dots = "nearly every die holds redundant copies, so they are told where the pointer is"
+    st.caption(
+        f"Load of a die as a multiple of its layer's mean die, on one scale for every moment and "
+        f"run; {dots}. {copies:,} redundant copies in {snap.layers.size} layers."
+    )
+
+
+def layers(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
+    """The hottest die of each layer, on both sides of a rebalance where there was one."""
+    die_load = table(row, "die_load")
+    found = experts.moments(die_load, role, instance)
+    numbers = [m.number for m in found if m.name == "before" and experts.pair(found, m)]
+    number = 0
+    if len(numbers) > 1:
+        times = {m.number: m.t_s for m in found if m.name == "before"}
+        number = st.select_slider(
+            "Rebalance", numbers, value=numbers[0], key=f"rebalance:{row.id}:{role}:{instance}",
+            format_func=lambda n: f"{n} · {words.duration(round(times[n], 1))}",
+        )  # fmt: skip
+    elif numbers:
+        number = numbers[0]
+    sides = next((experts.pair(found, m) for m in found if m.number == number and number), None)
+    one, two = sides or (found[0], None)
+    before = experts.snapshot(die_load, role, instance, one)
+    after = experts.snapshot(die_load, role, instance, two).hottest if two else None
+    plot(charts_experts.by_layer(before.layers, before.hottest, after), "by-layer")
+    if two is None:
+        st.caption("Nothing was rebalanced in this run, so there is one line: the start.")
+    else:
+        assert after is not None
+        st.caption(
+            f"Rebalance {number} at {words.duration(round(one.t_s, 1))}: from "
+            f"{before.hottest.mean():.2f} to {after.mean():.2f} × mean on average over layers, "
+            f"from {before.hottest.max():.2f} to {after.max():.2f} in the worst layer."
+        )
+
+
+def over_time(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
+    """TPOT and the hottest die over time with signs for rebalances and shifts; what moves cost."""
+    events = table(row, "events")
+    own = events.filter((pl.col("kind") == "shift") | experts.concerns(role, instance))
+    windows = record.table(row.id, "windows")
+    if scenario.deployment.mode != "prefill_only":
+        st.subheader("Time per output token", anchor=False)
+        shown = charts_experts.tpot(windows, own, 1e-3 * scenario.slo.tpot_ms, scenario.warmup_s)
+        plot(shown, "tpot")
+    st.subheader("Hottest die", anchor=False)
+    hottest = experts.table(row.id, "hottest")
+    if hottest is not None:
+        hottest = hottest.filter(pl.col("role") == role, pl.col("instance") == instance)
+    empty = hottest if hottest is not None else pl.DataFrame(schema={"t_s": pl.Float64})
+    plot(charts_experts.hottest_over_time(empty, own, scenario.horizon_s), "hottest")
+    st.subheader("What each move cost", anchor=False)
+    cost(row, role, instance)
+
+
+def cost(row: RunRow, role: str, instance: int) -> None:
+    """The moves as a table: bytes, seconds, slow-down while moving, and the iteration after."""
+    found = experts.moves(table(row, "events"), experts.table(row.id, "instances"), role, instance)
+    if not found:
+        st.caption("No expert was moved in this run.")
+        return
+    rows = [
+        {
+            "Begins, s": move.t_s,
+            "Took, s": None if move.end_s is None else move.end_s - move.t_s,
+            "Moved": amount(move.bytes, "bytes") if move.bytes else NOTHING,
+            "Iteration before": _time(move.before_s),
+            "While moving": _time(move.during_s),
+            "Slow-down": NOTHING
+            if move.slow_down is None
+            else f"{100 * (move.slow_down - 1):+.1f} %",
+            "After": _time(move.after_s),
+            "What": move.detail.replace("->", "→"),
+        }
+        for move in found
+    ]
+    formats = dict.fromkeys(("Begins, s", "Took, s"), "%.4g")
+    st.dataframe(
+        rows,
+        hide_index=True,
+        column_config={n: st.column_config.NumberColumn(format=f) for n, f in formats.items()},
+    )
+    st.caption(
+        "Iterations are means over the windows that the move touches, and over as many before "
+        "and after it; a move shorter than a window is thinned out by the rest of it."
+    )
+
+
+def _time(value: float | None) -> str:
+    return NOTHING if value is None else seconds(value)
+
+
+def nodes(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
+    """Bytes of expert exchange from node to node."""
+    total = experts.exchanged_bytes(experts.table(row.id, "traffic"), role, instance)
+    on = experts.ranks_on_nodes(record.table(row.id, "ranks"), role, instance)
+    at = chosen_moment(row, role, instance)
+    snap = experts.snapshot(table(row, "die_load"), role, instance, at)
+    if not total or not on.size:
+        st.caption("This run recorded no expert exchange of this instance.")
+        return
+    quantised = scenario.deployment.communication.early_quantisation
+    top_k = int(session.facts()[f"models.{scenario.deployment.model}.top_k"].value)
+    found, moved = experts.between_nodes(snap, on, total, quantised, top_k)
+    dark = st.context.theme.type == "dark"
+    span = f"in {words.duration(scenario.horizon_s)}"
+    plot(charts_experts.node_matrix(found, moved, span, dark=dark), "nodes")
+    received = moved.sum(axis=0) / max(1e-12, float(np.mean(moved.sum(axis=0))))
+    st.caption(
+        f"{amount(total, 'bytes')} of dispatch and combine {span}, split by the placement at this "
+        f"moment: tokens leave every die alike and go to the dies that hold their experts, answers "
+        f"come back. The busiest node receives {received.max():.2f} × the mean."
+    )
+
+
+VIEWS: dict[str, Callable[[RunRow, Scenario, str, int], None]] = {
+    "Dies": dies,
+    "Layers": layers,
+    "Over time": over_time,
+    "Between nodes": nodes,
+}

@@ -1,0 +1,1 @@
+"""What only the Library page needs, beside its script."""

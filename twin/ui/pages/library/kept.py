@@ -1,0 +1,231 @@
+"""What is kept here as tables, and what can be done with the rows someone picked.
+
+A table shows one page of a query, so a full store costs no more than an empty one. What a row may
+be used for is the store's to say: its refusals are shown as they are, one sentence each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import streamlit as st
+
+from twin.lab import share
+from twin.lab.library import scenario_from_toml, scenario_to_toml
+from twin.lab.store import RunRow, ScenarioRow, StoreError
+from twin.lab.store.scenarios import Kind
+from twin.scenario import Scenario, SpecError
+from twin.ui import session, words
+from twin.ui.fields import sentence
+from twin.ui.link import go_to
+from twin.ui.show import plain
+from twin.ui.toolbar import open_run
+
+ROWS = 20  # of a page
+NAME_PX = 210
+REFUSALS_SHOWN = 3
+
+STATES = {
+    "All": (),
+    "Done": ("done",),
+    "Going on": ("queued", "running"),
+    "Not finished": ("failed", "cancelled", "interrupted"),
+}
+KINDS: dict[str, Kind] = {"All": "all", "Presets": "presets", "Own": "own"}
+
+# Figures of a run in the table: header with its unit, key of the summary, factor, format.
+FIGURES = (
+    ("TTFT p50 (ms)", "ttft_s_p50", 1e3, "%,.0f"),
+    ("TPOT mean (ms)", "tpot_s_mean", 1e3, "%,.1f"),
+    ("SLO met (%)", "slo_attainment", 1e2, "%,.1f"),
+    ("Decode (tokens/s per NPU)", "decode_tokens_per_s_per_npu", 1, "%,.0f"),
+    ("Prefill (tokens/s per NPU)", "prefill_tokens_per_s_per_npu", 1, "%,.0f"),
+    ("Requests", "requests", 1, "%,.0f"),
+)
+
+
+def run_table(rows: Sequence[RunRow], key: str) -> list[RunRow]:
+    """Runs with their headline figures; returns the picked ones."""
+    cells = [
+        {
+            "Run": run.name,
+            "State": f"{run.state} {run.progress:.0%}" if run.state == "running" else run.state,
+            **{name: _scaled(run.summary.get(key), by) for name, key, by, _ in FIGURES},
+            "Asked": _when(run.queued_s),
+            "Stays": "shared" if run.published_s is not None else "",
+            "Id": run.id,
+        }
+        for run in rows
+    ]
+    numbers = {name: st.column_config.NumberColumn(format=form) for name, *_, form in FIGURES}
+    return _picked(rows, cells, numbers | {"Run": _first("Run")}, key)
+
+
+def scenario_table(rows: Sequence[ScenarioRow], key: str) -> list[ScenarioRow]:
+    """Scenarios with the question each asks; returns the picked ones."""
+    cells = [
+        {
+            "Scenario": row.name,
+            "Question": row.question,
+            "Runs": row.runs,
+            "Stays": "preset" if row.preset else "shared" if row.published else "",
+            "Kept": _when(row.created_s),
+            "Id": row.digest[:12],
+        }
+        for row in rows
+    ]
+    columns = {
+        "Scenario": _first("Scenario"),
+        "Question": st.column_config.TextColumn(width="large"),
+        "Runs": st.column_config.NumberColumn(format="%,d"),
+    }
+    return _picked(rows, cells, columns, key)
+
+
+def _first(name: str) -> Any:
+    return st.column_config.TextColumn(name, pinned=True, width=NAME_PX)
+
+
+def _picked(rows: Sequence[Any], cells: list[dict[str, Any]], columns: dict, key: str) -> list[Any]:
+    times = {"Asked": "Asked", "Kept": "Kept"}
+    columns |= {n: st.column_config.DatetimeColumn(n, format="distance") for n in times}
+    event = st.dataframe(
+        cells, hide_index=True, column_config=columns, key=key, on_select="rerun",
+        selection_mode="multi-row", height="content", placeholder="–",
+    )  # fmt: skip
+    return [rows[i] for i in event.selection.rows if i < len(rows)]
+
+
+def _scaled(value: Any, by: float) -> float | None:
+    return None if value is None else by * value
+
+
+def _when(at_s: float) -> datetime:
+    return datetime.fromtimestamp(at_s, UTC)
+
+
+def about(picked: Sequence[RunRow | ScenarioRow]) -> None:
+    """What a row has no room for: the question of the one that is picked, and why it ended."""
+    if len(picked) != 1:
+        return
+    row = picked[0]
+    if isinstance(row, RunRow):
+        if row.message:
+            st.caption(f":material/error: {sentence(row.message)}")
+        digest, where = row.scenario, f"seed {row.seed} · engine {row.engine_version}"
+    else:
+        digest, where = row.digest, "preset" if row.preset else "own scenario"
+    if scenario := _load(digest):
+        st.caption(plain(" · ".join((words.machine(scenario), words.brief(scenario), where))))
+        st.caption(plain(scenario.question))
+
+
+# What can be done.
+
+
+def run_actions(picked: list[RunRow]) -> None:
+    """The buttons over the runs."""
+    one = picked[0] if len(picked) == 1 else None
+    if st.button("Open", icon=":material/open_in_new:", disabled=one is None, key="open") and one:
+        go_to("run", {"run": one.id})
+    comparable = 1 <= len(picked) <= share.COMPARED_MAX  # a second one can be chosen there
+    if st.button(
+        "Compare", icon=":material/compare_arrows:", disabled=not comparable, key="compare-picked",
+        help=None if comparable else "Pick up to six runs.",
+    ):  # fmt: skip
+        ids = ",".join(run.id for run in picked)
+        go_to("compare", {share.RUNS: ids})
+    _copy(one.scenario if one else "")
+    _delete([(run.id, run.name) for run in picked], session.store().runs.delete, "run")
+
+
+def scenario_actions(picked: list[ScenarioRow]) -> None:
+    """The buttons over the scenarios."""
+    one = picked[0] if len(picked) == 1 else None
+    if (
+        st.button("Run", icon=":material/play_arrow:", disabled=one is None, key="run-picked")
+        and one
+        and (scenario := _load(one.digest))
+    ):
+        open_run(scenario)
+    _copy(one.digest if one else "")
+    drafts = [(row.digest, row.name) for row in picked]
+    _delete(drafts, session.store().scenarios.delete, "scenario")
+
+
+def _copy(digest: str) -> None:
+    """Edit a copy of a scenario, or take it away as a file."""
+    if (
+        st.button("Edit a copy", icon=":material/tune:", disabled=not digest, key="fork")
+        and (scenario := _load(digest)) is not None
+    ):
+        session.start_from(scenario)
+        go_to("workload")
+    st.download_button(
+        "TOML", lambda: scenario_to_toml(session.store().scenarios.load(digest)),
+        _file_name(digest), "application/toml", icon=":material/download:",
+        disabled=not digest, on_click="ignore", key="toml", help="The scenario as a file.",
+    )  # fmt: skip
+
+
+def _file_name(digest: str) -> str:
+    row = session.store().scenarios.get(digest) if digest else None
+    name = re.sub(r"[^a-z0-9]+", "-", row.name.lower()).strip("-") if row else ""
+    return f"{name or 'scenario'}.toml"
+
+
+def _load(digest: str) -> Scenario | None:
+    try:
+        return session.store().scenarios.load(digest)
+    except (StoreError, SpecError) as error:
+        st.toast(sentence(str(error)), icon=":material/error:", duration="long")
+        return None
+
+
+def _delete(picked: list[tuple[str, str]], delete: Callable[[str], None], kind: str) -> None:
+    with st.popover("Delete", icon=":material/delete:", disabled=not picked, width="content"):
+        count = f"{len(picked)} {kind}{'s' if len(picked) != 1 else ''}"
+        st.markdown(f"**{count}** will be gone for good. Presets, and what was shared, stay.")
+        st.button(
+            f"Delete {count}", type="primary", key="delete-picked",
+            on_click=_delete_all, args=([name for name, _ in picked], delete, kind),
+        )  # fmt: skip
+
+
+def _delete_all(names: list[str], delete: Callable[[str], None], kind: str) -> None:
+    refused = []
+    for name in names:
+        try:
+            delete(name)
+        except StoreError as error:
+            refused.append(sentence(str(error)))
+    gone = len(names) - len(refused)
+    if gone:
+        st.toast(f"{gone} {kind}{'s' if gone != 1 else ''} deleted.", icon=":material/delete:")
+    for said in list(dict.fromkeys(refused))[:REFUSALS_SHOWN]:
+        st.toast(said, icon=":material/lock:", duration="long")
+
+
+def import_scenario() -> None:
+    """A scenario's TOML file into the library, looked at first."""
+    file = st.file_uploader("Scenario file (TOML)", type="toml", key="scenario-file")
+    if file is None:
+        return
+    try:
+        scenario = scenario_from_toml(file.getvalue(), file.name)
+    except SpecError as error:
+        st.error(f"{error}.", icon=":material/error:")  # begins with the file's name as it is
+        return
+    st.markdown(f"**{scenario.name}**")
+    st.caption(f"{words.machine(scenario)} · {words.brief(scenario)}")
+    with st.container(horizontal=True):
+        if st.button("Keep it", type="primary", icon=":material/check:", key="keep-file"):
+            session.store().scenarios.save(scenario)
+            st.toast(f"{scenario.name} is in the library.", icon=":material/check:")
+        if st.button("Edit it", icon=":material/tune:", key="edit-file"):
+            session.store().scenarios.save(scenario)
+            session.start_from(scenario)
+            go_to("workload")

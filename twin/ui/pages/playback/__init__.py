@@ -1,0 +1,1 @@
+"""What only the Playback page needs, beside its script."""

@@ -1,0 +1,125 @@
+"""Playing a stored run back: the component that plays, and what stands around it on the page.
+
+The whole run goes to the browser once (`playback_frames`); time, zoom and selection live there
+(`canvas/playback*.js`), so a frame asks nobody. What comes back is where the view came to rest,
+for the address.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import streamlit as st
+
+from twin.hardware.placement import place_instances
+from twin.lab.store import RunRow
+from twin.metrics.measures import amount
+from twin.scenario import Scenario
+from twin.ui import record, session
+from twin.ui.pages.playback import frames as playback_frames
+
+AT, SEE = "at", "see"  # query parameters: seconds of simulated time, name of what is selected
+KINDS = {
+    "fault": "Something breaks",
+    "detected": "Noticed",
+    "instance_down": "Instance out of service",
+    "shrunk": "Instance goes on smaller",
+    "spare": "Spares take over",
+    "rejoined": "Repaired die serves again",
+    "rebalance": "Experts rebalanced",
+    "shift": "Popularity shifts",
+    "pool_lost": "Memory pool loses blocks",
+}
+
+_HERE = Path(__file__).parent
+_PARTS = ("playback_frames", "playback_strip", "playback_tools", "playback")
+
+_player = st.components.v2.component(
+    "playback",
+    html=(_HERE / "playback.html").read_text("utf-8"),
+    css=(_HERE / "playback.css").read_text("utf-8"),
+    js="\n".join((_HERE / f"{part}.js").read_text("utf-8") for part in _PARTS),
+)
+
+
+def missing(run: str) -> list[str]:
+    """Tables that playback needs and a run does not have: it was made by an earlier engine."""
+    held = session.store().runs.tables(run)
+    return [name for name in playback_frames.TABLES if name not in held]
+
+
+@st.cache_resource(show_spinner="Reading the run", max_entries=20)
+def film(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, Any]:
+    """The run as the player's message; shared, so never changed. Raises StoreError."""
+    dies = record.fabric(_row, _scenario).graph["dies_per_npu"]
+    held = session.store().runs.tables(run)
+    wanted = [*playback_frames.TABLES, *(name for name in ("seats",) if name in held)]
+    tables = {name: record.table(run, name) for name in wanted}
+    placed = place_instances(_scenario, dies)
+    return playback_frames.message(_scenario, tables, placed, dies)
+
+
+def player(row: RunRow, scenario: Scenario) -> None:
+    """The player; where it comes to rest is written into the address."""
+    start = _start(row.id)
+    result = _player(
+        data={"run": row.id, "film": film(row.id, row, scenario), "start": start},
+        key="playback",
+        on_view_change=lambda: None,
+    )
+    if result.view:
+        _remember(row.id, dict(result.view))
+
+
+def _start(run: str) -> dict[str, Any]:
+    """Where the player begins: what the address said when it was opened.
+
+    What the player itself wrote into the address does not count, so that the message stays the
+    same between reruns and is sent once.
+    """
+    asked = _asked()
+    kept = st.session_state.get(f"playback:{run}")
+    if kept is None or asked not in kept.values():
+        kept = {"start": asked}
+        st.session_state[f"playback:{run}"] = kept
+    return kept["start"]
+
+
+def _remember(run: str, rests: dict[str, Any]) -> None:
+    st.query_params[AT] = f"{float(rests.get('at', 0.0)):.6g}"
+    if rests.get("see"):
+        st.query_params[SEE] = str(rests["see"])
+    else:
+        st.query_params.pop(SEE, None)
+    st.session_state[f"playback:{run}"]["now"] = _asked()
+
+
+def _asked() -> dict[str, Any]:
+    query = st.query_params
+    try:
+        at = max(0.0, float(query.get(AT, "0")))
+    except ValueError:
+        at = 0.0
+    return {"at": at if at < float("inf") else 0.0, "see": query.get(SEE, "")[:60]}
+
+
+def happened(events: pl.DataFrame) -> None:
+    """What happened, as a table: the same that the signs of the strip say."""
+    if not events.height:
+        st.caption("Nothing broke in this run and no expert was moved.")
+        return
+    rows = [
+        {
+            "Time": f"{row['t_s']:.4g} s",
+            "What": KINDS.get(row["kind"], row["kind"].replace("_", " ").capitalize()),
+            "Where": row["element"] or "",
+            "Lasted": "" if row["end_s"] is None else f"{row['end_s'] - row['t_s']:.4g} s",
+            "Moved": amount(row["bytes"], "bytes") if row["bytes"] else "",
+            "Requests": f"{row['requests']:,}" if row["requests"] else "",
+            "Detail": (row["detail"] or "").replace("->", "→"),
+        }
+        for row in events.sort("t_s").iter_rows(named=True)
+    ]
+    st.dataframe(rows, hide_index=True)

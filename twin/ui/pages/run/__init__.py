@@ -1,0 +1,1 @@
+"""What only the Run page needs, beside its script."""

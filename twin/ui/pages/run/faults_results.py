@@ -1,0 +1,131 @@
+"""The faults of a finished run: how deep output fell, when it was back, who paid for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+import streamlit as st
+
+from twin.lab.store import RunRow
+from twin.metrics.measures import NOTHING, amount, seconds, three_figures
+from twin.metrics.resilience import Dip, resilience
+from twin.scenario import Scenario
+from twin.ui import record, session
+from twin.ui.charts import faults as charts_playback
+from twin.ui.fields import sentence
+from twin.ui.link import page_link
+from twin.ui.show import plot
+
+SHOWN = 6  # dips told in full; the rest is one sentence each
+COLUMNS = ["arrival_s", "first_token_s", "finish_s", "output_tokens", "status", "retries"]
+
+
+def applies(row: RunRow, scenario: Scenario) -> bool:
+    """Whether there is anything to tell: something broke, and the run wrote it down."""
+    return bool(scenario.faults) and "events" in session.store().runs.tables(row.id)
+
+
+def section(row: RunRow, scenario: Scenario) -> None:
+    """Every dip with its figures, and the run's figures over time with what happened marked."""
+    found = dips(row.id, scenario.slo.ttft_s, 1e-3 * scenario.slo.tpot_ms)
+    windows, events = record.table(row.id, "windows"), record.table(row.id, "events")
+    if not found:
+        st.markdown("Every fault of this scenario comes after the end of the run.")
+        return
+    for number, dip in enumerate(found[:SHOWN]):
+        _dip(row, dip, number)
+    if found[SHOWN:]:
+        with st.expander(f"{len(found) - SHOWN} more"):
+            for dip in found[SHOWN:]:
+                st.markdown(f"- {dip.what}")
+    left, right = st.columns(2, gap="large")
+    with left:
+        st.subheader(f"{found[0].phase.capitalize()} tokens", anchor=False)
+        rates = charts_playback.rates(
+            windows, events, scenario.warmup_s, f"{found[0].phase}_tokens_per_s"
+        )
+        plot(rates, "fault-rates")
+    with right:
+        st.subheader("Time to first token", anchor=False)
+        plot(charts_playback.delays(windows, events, scenario.warmup_s), "fault-delays")
+    st.caption(
+        "✕ something breaks · ⇄ experts rebalanced · ≈ popularity shifts; shaded while an instance "
+        "was out of service. Before: the minute before the fault, or 20 windows if shorter. Back: "
+        "within 5 % of that and staying there."
+    )
+
+
+@st.cache_data(show_spinner="Looking at the faults", max_entries=100)
+def dips(run: str, ttft_limit_s: float, tpot_limit_s: float) -> list[Dip]:
+    """What each fault cost; a run never changes, so the answer is kept."""
+    requests: pl.DataFrame = session.store().runs.table(run, "requests", COLUMNS)
+    tables = {name: record.table(run, name) for name in ("events", "windows")}
+    return resilience(tables | {"requests": requests}, ttft_limit_s, tpot_limit_s)
+
+
+def _dip(row: RunRow, dip: Dip, number: int) -> None:
+    with st.container(border=True):
+        head, link = st.columns([5, 1], vertical_alignment="center")
+        head.markdown(f"**{dip.detail or dip.element}** at {seconds(dip.at_s)}")
+        with link:
+            moment = {"run": row.id, "at": f"{dip.at_s:.6g}", "see": _seen(dip)}
+            page_link("playback", "Watch it", moment)
+        with st.grid(5, min_column_width=170, key=f"dip-{number}"):
+            for tile in tiles(dip):
+                st.metric(**tile)
+        if said := _down(dip):
+            st.caption(said)
+
+
+def _down(dip: Dip) -> str:
+    """Who was out of service and for how long: what no tile says."""
+    shown = [f"{name} was out of service for {seconds(for_s)}" for name, for_s in dip.down[:SHOWN]]
+    if dip.down[SHOWN:]:
+        shown.append(f"{len(dip.down) - SHOWN} more were out of service for less")
+    return sentence("; ".join(shown)) if shown else ""
+
+
+def _seen(dip: Dip) -> str:
+    return dip.down[0][0] if dip.down else dip.element
+
+
+def tiles(dip: Dip) -> list[dict[str, Any]]:
+    """Arguments of one metric a figure of a dip, each with its unit."""
+
+    def rate(value: float | None, unit: str) -> str:
+        return NOTHING if value is None else amount(value, "rate", unit)
+
+    fall = None
+    if dip.before_tokens_per_s and dip.lowest_tokens_per_s is not None:
+        lower = 1 - dip.lowest_tokens_per_s / dip.before_tokens_per_s
+        fall = f"-{amount(lower, 'share')}" if lower > 0 else None
+    back = "no dip" if dip.recovery_s == 0.0 else seconds(dip.recovery_s or 0.0)
+    if dip.recovery_s is None:
+        back = f"not in {seconds(dip.until_s - dip.at_s)}"
+    word = dip.phase.capitalize()
+    before, during = dip.goodput_before_req_per_s, dip.goodput_during_req_per_s
+    good = NOTHING if before is None else three_figures(before)
+    if during is not None:
+        good = f"{good} → {three_figures(during)}"
+    return [
+        {"label": f"{word} before", "value": rate(dip.before_tokens_per_s, "tokens/s")},
+        {"label": "Lowest", "value": rate(dip.lowest_tokens_per_s, "tokens/s"), "delta": fall},
+        {
+            "label": "Back after",
+            "value": back,
+            "help": "From the fault until output was back within 5 % of before and stayed there; "
+            "where it was not: how long was looked, to the next fault or the end of the run.",
+        },
+        {
+            "label": "Goodput before → then",
+            "value": f"{good} req/s",
+            "help": "Requests per second that met the SLO, before the fault and from it until "
+            "output was back.",
+        },
+        {
+            "label": "Requests retried · lost",
+            "value": f"{dip.retried:,} · {dip.lost:,}",
+            "help": "Thrown out by this fault and tried again; given up.",
+        },
+    ]

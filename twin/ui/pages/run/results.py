@@ -1,0 +1,167 @@
+"""The head of a finished run's page: what was asked, the headline figures, what they are worth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from twin.lab import share
+from twin.lab.envelope import outside_evidence
+from twin.lab.store import RunRow
+from twin.metrics.measures import amount, measure, seconds, shown
+from twin.scenario import Scenario
+from twin.ui import listed, session, words
+from twin.ui.fields import sentence
+from twin.ui.link import copy_link, go_to, page_link
+from twin.ui.pages.playback import player as playback
+from twin.ui.pages.run import download
+from twin.ui.show import plain
+
+OFFERED = 30  # runs to compare with
+
+# The headline: summary key and label; the unit's basis is in the label, never in a footnote.
+TILES = (
+    ("ttft_s_p50", "TTFT p50"),
+    ("ttft_s_p99", "TTFT p99"),
+    ("tpot_s_mean", "TPOT mean"),
+    ("tpot_s_p99", "TPOT p99"),
+    ("goodput_req_per_s", "Goodput, whole machine"),
+    ("decode_tokens_per_s_per_npu", "Decode, per decode NPU"),
+    ("prefill_tokens_per_s_per_npu", "Prefill, per prefill NPU"),
+    ("tokens_per_s_per_npu", "Output, per serving NPU"),
+    ("hit_token_ratio", "Hit ratio, input tokens"),
+    ("finished", "Finished requests"),
+)
+
+
+def header(row: RunRow, scenario: Scenario) -> None:
+    """Title and question, and what can be done with the run."""
+    st.title(plain(row.name), anchor=False)
+    st.caption(plain(scenario.question or words.brief(scenario)))
+    for said in listed.of(scenario):
+        st.markdown(f":material/bolt: {plain(said)}")
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        if st.button("Edit a copy", icon=":material/tune:", key="edit-copy"):
+            session.start_from(scenario)
+            go_to("workload")
+        if not playback.missing(row.id):
+            page_link("playback", "Play back", {share.RUN: row.id})
+        with st.popover("Compare with", icon=":material/compare_arrows:"):
+            _compare(row)
+        with st.popover("Download", icon=":material/download:"):
+            download.downloads(row, scenario)
+        copy_link(share.run_url("", row.id), on_copy=lambda: session.store().runs.publish(row.id))
+    if row.state == "failed":
+        st.error(
+            f"The engine's own laws do not hold in this run, so do not rely on its figures. "
+            f"{sentence(row.message)}",
+            icon=":material/error:",
+        )
+    elif row.message:
+        st.warning(sentence(row.message), icon=":material/warning:")
+
+
+def _compare(row: RunRow) -> None:
+    found = session.store().runs.search(states=["done"], limit=OFFERED + 1).rows
+    others = {other.id: other for other in found if other.id != row.id}
+    if not others:
+        st.markdown("There is no other finished run yet: edit a copy and run it.")
+        return
+
+    def label(run: str) -> str:
+        return f"{others[run].name} · {words.run_line(others[run])[1]}"
+
+    chosen = st.selectbox("Baseline", list(others), format_func=label, key="baseline")
+    if st.button("Compare", type="primary", key="compare"):
+        runs = ",".join((chosen, row.id))
+        go_to("compare", {share.RUNS: runs})
+
+
+def tiles(row: RunRow, scenario: Scenario) -> None:
+    """The headline figures this run has, each with its unit and its basis."""
+    with st.grid(5, min_column_width=165, key="headline"):
+        for tile in headline(row.summary, scenario):
+            st.metric(**tile)
+
+
+def headline(summary: dict[str, Any], s: Scenario) -> list[dict[str, Any]]:
+    """Arguments of one metric a figure; figures that the run has not are left out."""
+    limits = {"ttft_s_p99": s.slo.ttft_s, "tpot_s_p99": 1e-3 * s.slo.tpot_ms}
+    made = []
+    for key, label in TILES:
+        value = summary.get(key)
+        if value is None or (key.startswith("prefill") and not value):
+            continue
+        if key == "tokens_per_s_per_npu" and s.deployment.mode == "prefill_only":
+            continue  # one token a prompt: true, and no figure of anything
+        tile: dict[str, Any] = {
+            "label": label,
+            "value": shown(key, value).removesuffix(" per NPU").removesuffix(" requests"),
+            "help": measure(key).help,
+        }
+        if key in limits:
+            tile |= _against(float(value), limits[key])
+        if key == "goodput_req_per_s" and summary.get("slo_attainment") is not None:
+            tile |= _plain(f"{amount(summary['slo_attainment'], 'share')} met the SLO")
+        if key == "finished":
+            tile |= _plain(f"of {summary['requests']:,} that arrived")
+        made.append(tile)
+    return made
+
+
+def _against(value_s: float, limit_s: float) -> dict[str, Any]:
+    gap_s = value_s - limit_s
+    return {
+        "delta": f"{'+' if gap_s > 0 else '-'}{seconds(abs(gap_s))}",
+        "delta_color": "inverse",
+        "delta_description": f"{'over' if gap_s > 0 else 'under'} SLO",
+    }
+
+
+def _plain(text: str) -> dict[str, Any]:
+    return {"delta": text, "delta_color": "off", "delta_arrow": "off"}
+
+
+def validity(row: RunRow, scenario: Scenario) -> None:
+    """Whether the laws held, what was left out, and what a reader must know."""
+    broken = [check for check in row.checks if not check["ok"]]
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        if broken:
+            said, icon = f"{len(broken)} of {len(row.checks)} laws broken", ":material/gpp_bad:"
+        else:
+            said, icon = f"All {len(row.checks)} laws held", ":material/verified:"
+        with st.popover(said, icon=icon, type="tertiary"):
+            for check in sorted(row.checks, key=lambda c: bool(c["ok"])):
+                sign = ":green[:material/check:]" if check["ok"] else ":red[:material/close:]"
+                detail = f" :gray[{check['detail']}]" if check.get("detail") else ""
+                st.markdown(f"{sign} **{check['id']}** {check['statement']}{detail}")
+        st.caption(_counted(scenario), width="content")
+    for note in row.notes:
+        if not note.startswith("Steady-state figures leave out"):
+            st.caption(f":material/info: {note}")
+    if (row.summary.get("tpot_s_mean") or 0.0) > scenario.slo.tpot_ms * 1e-3:
+        st.caption(f":material/timer: {session.bound(scenario)}")
+    beyond_evidence(scenario)
+
+
+def beyond_evidence(scenario: Scenario) -> None:
+    """Say in which respects nothing published reaches as far as this scenario."""
+    beyond = outside_evidence(scenario, session.facts())
+    if beyond:
+        said = "1 respect" if len(beyond) == 1 else f"{len(beyond)} respects"
+        label = f"Outside the published evidence in {said}"
+        with st.popover(label, icon=":material/explore:", type="tertiary"):
+            for sentence in beyond:
+                st.markdown(f"- {sentence}")
+            page_link("evidence", "How far the evidence reaches")
+
+
+def _counted(s: Scenario) -> str:
+    end = words.duration(s.horizon_s)
+    if not s.warmup_s:
+        return f"Figures are of all {end} simulated; no warm-up was left out."
+    return (
+        f"Figures are of the steady state, {words.duration(s.warmup_s)} to {end}: the warm-up "
+        "before it is left out. Counts are of the whole run."
+    )

@@ -1,0 +1,299 @@
+"""The sections of a finished run: why, latency, over time, iteration, load, fabric, scenario.
+
+Each is a function of the run and its scenario that reads its own tables when it is chosen, and
+draws them by `charts` and `fabric_view`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import streamlit as st
+
+from twin.hardware.placement import place_instances
+from twin.lab.store import RunRow
+from twin.metrics.explain import Finding, ttft_parts
+from twin.metrics.measures import MEASURES, NOTHING, amount, measure, seconds, shown
+from twin.scenario import Scenario, SpecError, field_unit, with_overrides
+from twin.ui import charts, record, session, theme, words
+from twin.ui.fabric_view import cells_of_links, fabric_matrix
+from twin.ui.fields import DEPLOYMENT, ELSEWHERE, LABELS, SUPERNODE, WORKLOAD, label, show, why_idle
+from twin.ui.link import go_to
+from twin.ui.pages.run import faults_results
+from twin.ui.show import plot
+
+FIRST_FINDINGS = 4
+FORMS = {"supernode": "supernode", "workload": "workload", "slo": "workload"}
+SPREADS = {"TTFT": "ttft_s", "TPOT": "tpot_s", "ITL": "itl_s", "E2E": "e2e_s"}
+
+
+def why(row: RunRow, scenario: Scenario) -> None:
+    """What binds, what would fix it, and where the time to the first token went."""
+    found = record.findings(row.id, row, scenario)
+    reasons, way = st.columns([3, 2], gap="large")
+    with reasons:
+        st.subheader("What binds", anchor=False)
+        for place, finding in enumerate(found[:FIRST_FINDINGS]):
+            _finding(finding, scenario, f"try-{place}")
+        if found[FIRST_FINDINGS:]:
+            with st.expander(f"{len(found) - FIRST_FINDINGS} more that weigh less"):
+                for place, finding in enumerate(found[FIRST_FINDINGS:], FIRST_FINDINGS):
+                    _finding(finding, scenario, f"try-{place}")
+    with way:
+        st.subheader("Where the TTFT went", anchor=False)
+        rows = {"mean": ttft_parts(row.summary)}
+        slowest = record.latencies(row.id, scenario.warmup_s).slowest
+        if slowest:
+            rows["slowest 1 %"] = slowest
+        plot(charts.stages(rows), "stages")
+        st.caption("Mean over the requests whose first token came after the warm-up.")
+
+
+def _finding(finding: Finding, scenario: Scenario, key: str) -> None:
+    with st.container(border=True):
+        st.markdown(finding.what)
+        if not finding.fix:
+            return
+        st.markdown(f":gray[{finding.fix}]")
+        if finding.settings and st.button(
+            f"Try {_wish(finding, scenario)}", icon=":material/science:", key=key, type="tertiary"
+        ):
+            _try(finding, scenario)
+
+
+def _wish(finding: Finding, scenario: Scenario) -> str:
+    """A finding's settings in words: 'Prefill instances 6 → 7'."""
+    said = []
+    for path, new in finding.settings.items():
+        old = show(session.read(scenario, path), path)
+        name = LABELS.get(path) or label(path)
+        said.append(f"{name} {old} → {show(new, path)} {field_unit(path)}".rstrip())
+    return ", ".join(said)
+
+
+def _try(finding: Finding, scenario: Scenario) -> None:
+    """Make the run's scenario the draft with the finding's settings, and open their form."""
+    try:
+        changed = with_overrides(scenario, dict(finding.settings))
+    except SpecError as error:
+        st.toast(f"That cannot be tried: {error}.", icon=":material/error:")
+        return
+    session.start_from(scenario)
+    session.set_draft(changed)
+    first = next(iter(finding.settings)).partition(".")[0]
+    go_to(FORMS.get(first, "deployment"))
+
+
+def latency(row: RunRow, scenario: Scenario) -> None:
+    """Distributions with the promise as a line, and their percentiles as a table."""
+    seen = record.latencies(row.id, scenario.warmup_s)
+    left, right = st.columns(2, gap="large")
+    for place, name, values, colour, slo_s in (
+        (left, "TTFT", seen.ttft_s, theme.ROLE["prefill"], scenario.slo.ttft_s),
+        (right, "TPOT", seen.tpot_s, theme.ROLE["decode"], 1e-3 * scenario.slo.tpot_ms),
+    ):
+        with place:
+            st.subheader(name, anchor=False, help=MEASURES[f"{name.lower()}_s_mean"].help)
+            plot(charts.distribution([charts.Curve(name, colour, values)], slo_s), f"cdf-{name}")
+            if len(values):
+                met = amount(float((values <= slo_s).mean()), "share")
+                st.caption(f"{met} of requests within the SLO of {seconds(slo_s)}.")
+    columns = ("mean", "p50", "p90", "p95", "p99")
+    table = [
+        {"": name} | {c: shown(f"{key}_{c}", row.summary.get(f"{key}_{c}")) for c in columns}
+        for name, key in SPREADS.items()
+        if row.summary.get(f"{key}_mean") is not None
+    ]
+    st.dataframe(table, hide_index=True)
+    st.caption("  \n".join(f"**{n}** {MEASURES[f'{key}_mean'].help}" for n, key in SPREADS.items()))
+
+
+def over_time(row: RunRow, scenario: Scenario) -> None:
+    """Queues, requests being served and tokens per second, window by window."""
+    windows = record.table(row.id, "windows")
+    warmup_s = scenario.warmup_s
+    _two(
+        ("Waiting", charts.waiting(windows, warmup_s), "waiting"),
+        ("Being served", charts.running(windows, warmup_s), "running"),
+    )
+    _two(
+        ("Output tokens", charts.token_rate(windows, "output", warmup_s), "output"),
+        ("Input tokens computed", charts.token_rate(windows, "input", warmup_s), "input"),
+    )
+    width_s = float(windows["window_s"][0]) if windows.height else 0.0
+    st.caption(f"Means over windows of {words.duration(width_s)} each.")
+
+
+def _two(*pictures: tuple[str, charts.Chart, str]) -> None:
+    for place, (title, picture, key) in zip(st.columns(2, gap="large"), pictures, strict=True):
+        with place:
+            st.subheader(title, anchor=False)
+            plot(picture, key)
+
+
+def iteration(row: RunRow, scenario: Scenario) -> None:
+    """Where the time of a decode pass and of a prefill batch goes, by operator."""
+    table = record.table(row.id, "operators")
+    phases = [p for p in ("decode", "prefill") if (table["phase"] == p).any()]
+    for place, phase in zip(st.columns(max(1, len(phases)), gap="large"), phases, strict=False):
+        with place:
+            st.subheader(
+                "One decode iteration" if phase == "decode" else "One prefill batch", anchor=False
+            )
+            plot(charts.operators(table, phase), f"operators-{phase}")
+    if "decode" in phases:
+        st.subheader("The decode iteration over time", anchor=False)
+        windows = record.table(row.id, "windows")
+        plot(charts.iteration_over_time(windows, scenario.warmup_s), "iteration")
+    st.caption(
+        "Mean over all iterations of all instances. Operators that overlap count only where they "
+        "are on the critical path, so the parts add up to the whole."
+    )
+
+
+LOADS = (
+    ("decode_utilisation", theme.ROLE["decode"]),
+    ("prefill_utilisation", theme.ROLE["prefill"]),
+    ("cube_utilisation", theme.SERIES[2]),
+    ("hbm_utilisation", theme.SERIES[4]),
+    ("kv_used_fraction_mean", theme.ROLE["decode"]),
+    ("pool_used_fraction", theme.ROLE["memory_pool"]),
+    ("ub_utilisation", theme.PLANE["ub"]),
+    ("rdma_utilisation", theme.PLANE["rdma"]),
+    ("vpc_utilisation", theme.PLANE["vpc"]),
+)
+DIE_FIGURES = {
+    "Busy": ("busy_fraction", True),
+    "KV space used": ("kv_used_fraction_mean", True),
+    "Requests held": ("requests_mean", False),
+    "Expert load, of the mean": ("expert_load", False),
+}
+
+
+def load(row: RunRow, scenario: Scenario) -> None:
+    """How much of the dies, the HBM and the planes was used."""
+    windows = record.table(row.id, "windows")
+    left, right = st.columns(2, gap="large")
+    with left:
+        st.subheader("Used in the steady state", anchor=False)
+        rows = [
+            (measure(key).label, float(row.summary[key]), colour)
+            for key, colour in LOADS
+            if row.summary.get(key)
+        ]
+        plot(charts.shares(rows), "shares")
+    with right:
+        st.subheader("Over time", anchor=False)
+        plot(charts.busy_over_time(windows, scenario.warmup_s), "busy")
+        plot(charts.planes_over_time(windows, scenario.warmup_s), "planes")
+    st.subheader("Die by die", anchor=False)
+    figure = st.segmented_control(
+        "Figure", list(DIE_FIGURES), default="Busy", required=True,
+        label_visibility="collapsed", key="die-figure", wrap=True,
+    )  # fmt: skip
+    column, percent = DIE_FIGURES[figure]
+    ranks, dark = record.table(row.id, "ranks"), st.context.theme.type == "dark"
+    plot(charts.dies(ranks, column, figure, percent=percent, dark=dark), "dies")
+    st.caption("Every cell is one die; nodes from left to right, a node's dies from top to bottom.")
+
+
+USES = {"Mean": "utilisation_mean", "Busiest window": "utilisation_peak"}
+
+
+def fabric(row: RunRow, scenario: Scenario) -> None:
+    """The machine, coloured by how full its links were."""
+    figure = st.segmented_control(
+        "Figure", list(USES), default="Mean", required=True,
+        label_visibility="collapsed", key="link-figure",
+    )  # fmt: skip
+    machine = record.fabric(row, scenario)
+    values = 100 * cells_of_links(machine, record.table(row.id, "links"), USES[figure])
+    fabric_matrix(
+        machine,
+        values=values,
+        unit="% of capacity, busier direction",
+        title=f"Links used, {figure.lower()}",
+        instances=place_instances(scenario, machine.graph["dies_per_npu"]),
+        key="run-fabric",
+    )
+    st.caption(
+        "Rows are planes, columns nodes; the colours run from idle to the fullest link of this "
+        "run. Select a cell to look into a node or a plane."
+    )
+
+
+def about(row: RunRow, scenario: Scenario) -> None:
+    """What was asked, and what pins the answer."""
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        st.subheader("What was asked", anchor=False)
+        with st.grid(2, min_column_width=210):
+            st.metric("NPUs that serve", words.machine(scenario))
+            st.metric("Traffic", words.traffic(scenario))
+            st.metric("Prompt → answer", words.lengths(scenario))
+            st.metric(*words.split(scenario))
+        if scenario.source:
+            st.caption(f"Figures: {scenario.source}")
+    with right:
+        st.subheader("What pins the answer", anchor=False)
+        st.table(_pins(row), border="horizontal", hide_index=True, hide_header=True)
+    st.subheader("Every field", anchor=False)
+    st.dataframe(_fields(scenario), hide_index=True, height=420)
+
+
+def _pins(row: RunRow) -> list[dict[str, str]]:
+    ended = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(row.finished_s or row.queued_s))
+    pairs = {
+        "Run": row.id,
+        "Scenario": row.scenario,
+        "Result digest": row.result_digest,
+        "Facts digest": row.facts_digest,
+        "Engine version": row.engine_version,
+        "Seed": str(row.seed),
+        "Ended": ended,
+        "Wall time": f"{row.wall_s:.2f} s" if row.wall_s is not None else NOTHING,
+    }
+    return [{"": name, "Value": f"`{value}`"} for name, value in pairs.items()]
+
+
+def _fields(scenario: Scenario) -> list[dict[str, Any]]:
+    rows = []
+    for group in (WORKLOAD, DEPLOYMENT, SUPERNODE):
+        for name, paths in group.items():
+            rows += [_field(scenario, name, path) for path in paths if path not in ELSEWHERE]
+    broken = [_field(scenario, "What breaks", "faults", [fault]) for fault in scenario.faults]
+    edits = scenario.supernode.edits
+    edited = [_field(scenario, "Machine", "supernode.edits", [edit]) for edit in edits]
+    return rows + (broken or [_field(scenario, "What breaks", "faults")]) + edited
+
+
+def _field(scenario: Scenario, group: str, path: str, value: Any = None) -> dict[str, Any]:
+    """A row of the table of fields; what the other choices make idle says why."""
+    idle = why_idle(path, scenario)
+    value = session.read(scenario, path) if value is None else value
+    return {
+        "Group": group,
+        "Field": LABELS.get(path) or label(path),
+        "Value": f"not used: {idle}" if idle else show(value, path),
+        "Unit": "" if idle else field_unit(path),
+    }
+
+
+SECTIONS: dict[str, Callable[[RunRow, Scenario], None]] = {
+    "Why": why,
+    "Latency": latency,
+    "Over time": over_time,
+    "Iteration": iteration,
+    "Load": load,
+    "Fabric": fabric,
+    "Scenario": about,
+}
+
+
+def of(row: RunRow, scenario: Scenario) -> dict[str, Callable[[RunRow, Scenario], None]]:
+    """The sections that this run has: faults only where something was to break."""
+    if not faults_results.applies(row, scenario):
+        return SECTIONS
+    return {"Why": why, "Faults": faults_results.section} | SECTIONS

@@ -1,0 +1,1 @@
+"""What only the Start page needs, beside its script."""

@@ -1,0 +1,86 @@
+"""What this is, one obvious Run, presets to begin with, and the latest runs."""
+
+import streamlit as st
+
+from twin.ui import session, words
+from twin.ui.link import copy_link, go_to, page_link
+from twin.ui.show import plain
+from twin.ui.toolbar import open_run, run_button
+
+GALLERY = {
+    "Begin here": (
+        "quickstart", "deepseek-service", "mooncake-like-conversation", "r1-reasoning",
+        "memory-pool-reuse", "colocated-contrast",
+    ),
+    "Published figures": ("paper", "slides", "xdeepserve", "a3"),
+    "What if": ("contrast", "supernode", "reuse"),
+    "All": ("",),
+}  # fmt: skip
+RECENT = 5
+
+# 1) Gather.
+session.open_link()
+presets = session.preset_list()
+draft = session.draft()
+
+# 2) What this is, and the draft with its Run.
+st.title("Supernode twin", anchor=False)
+st.markdown(
+    "Watch a CloudMatrix384 supernode serve DeepSeek-R1, request by request, "
+    "and see why it is as fast as it is."
+)
+if session.link_problem():
+    st.error(session.link_problem(), icon=":material/link_off:")
+
+with st.container(border=True):
+    about, tiles = st.columns([3, 4], gap="large", vertical_alignment="center")
+    with about:
+        st.subheader(plain(draft.name), anchor=False, help=plain(draft.source) or None)
+        st.markdown(plain(draft.question) or "No question written down yet.")
+        if edits := len(session.changes()):
+            st.caption(f"With {edits} change{'s' if edits > 1 else ''} of yours.")
+        with st.container(horizontal=True, vertical_alignment="center"):
+            run_button(f"Run {words.duration(draft.horizon_s)} of traffic")
+            copy_link(session.link(""))
+            page_link("workload", "Edit", icon=":material/tune:")
+    with tiles, st.grid(2, min_column_width=215):
+        st.metric("NPUs that serve", words.machine(draft))
+        st.metric("Traffic", words.traffic(draft))
+        st.metric("Prompt → answer", words.lengths(draft))
+        st.metric(*words.split(draft))
+
+# 3) Presets.
+st.subheader("Presets", anchor=False)
+shelf = st.segmented_control(
+    "Presets", list(GALLERY), default="Begin here", required=True,
+    label_visibility="collapsed", key="shelf", bind="query-params",
+)  # fmt: skip
+with st.grid(3, min_column_width=290, gap="medium"):
+    for key, scenario in presets:
+        if not any(word in key for word in GALLERY[shelf]):
+            continue
+        with st.container(border=True, height="stretch"):
+            st.markdown(f"**{scenario.name}**")
+            st.markdown(scenario.question)
+            st.caption(words.brief(scenario))
+            st.space("stretch")
+            with st.container(horizontal=True, vertical_alignment="center"):
+                if st.button("Run", icon=":material/play_arrow:", key=f"run-{key}"):
+                    session.start_from(scenario)
+                    open_run(scenario)
+                if st.button("Edit", icon=":material/tune:", key=f"edit-{key}", type="tertiary"):
+                    session.start_from(scenario)
+                    go_to("workload")
+                st.space("stretch")
+                st.caption("Source", help=scenario.source, width="content")
+
+# 4) Recent runs.
+st.subheader("Recent runs", anchor=False)
+recent = session.recent_runs(RECENT)
+if not recent:
+    st.caption("None yet: press Run above, and it will be kept here.")
+for run in recent:
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        icon, line = words.run_line(run)
+        page_link("run", plain(run.name), {"run": run.id}, icon)
+        st.caption(line, width="content")

@@ -1,0 +1,1 @@
+"""What only the Supernode page needs, beside its script."""

@@ -1,0 +1,94 @@
+"""The whole fabric as a file: node-link JSON and GraphML, out and in again.
+
+A file is made only when it is asked for. What is uploaded becomes the draft's machine, as one step
+that can be undone, or is refused with a sentence for every fault of the file.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import streamlit as st
+
+from twin.hardware.chip import HardwareError
+from twin.hardware.exchange_format import FabricFileError, read_fabric, write_fabric
+from twin.hardware.fabric import Fabric
+from twin.ui import session, words
+from twin.ui.fields import sentence
+from twin.ui.pages.supernode import editor
+
+Kind = Literal["json", "graphml"]
+FORMATS: dict[Kind, tuple[str, str]] = {
+    "json": ("Node-link JSON", "application/json"),
+    "graphml": ("GraphML", "application/graphml+xml"),
+}
+
+
+def files(fabric: Fabric) -> None:
+    """Downloads of the fabric, and an upload that replaces the draft's machine."""
+    st.markdown("**Take it elsewhere**")
+    with st.container(horizontal=True):
+        for kind, (name, mime) in FORMATS.items():
+            st.download_button(
+                name, _maker(fabric, kind), f"{_stem()}.{kind}", mime,
+                icon=":material/download:", on_click="ignore", key=f"fabric-{kind}",
+            )  # fmt: skip
+    st.caption(
+        "Every element and link with its capacity in bytes/s and its latency in s, edits included. "
+        "networkx, Gephi and yEd read them."
+    )
+    st.markdown("**Bring one in**")
+    st.file_uploader(
+        "A fabric as JSON or GraphML",
+        ["json", "graphml", "xml"],
+        key="fabric-file",
+        max_upload_size=40,  # MB: the GraphML of four supernodes is 18
+        on_change=take_file,
+        help="A file from here, whose links may have been changed or taken out elsewhere. What "
+        "differs from the machine as built becomes edits of the draft.",
+    )
+    for fault in st.session_state.get("fabric-file-faults", []):
+        st.markdown(f":small[:red[:material/error: {_plain(fault)}]]")
+
+
+def _maker(fabric: Fabric, kind: Kind):  # noqa: ANN202 - a thunk for the button
+    return lambda: write_fabric(fabric, kind).encode()
+
+
+def _stem() -> str:
+    name = re.sub(r"[^a-z0-9]+", "-", session.draft().name.lower()).strip("-")
+    return f"{name or 'twin'}-fabric"
+
+
+def take_file() -> None:
+    """Make the uploaded fabric the draft's machine, or keep what is wrong with it."""
+    uploaded = st.session_state.get("fabric-file")
+    st.session_state["fabric-file-faults"] = []
+    if uploaded is None:
+        return
+    kind: Kind = "json" if uploaded.name.lower().endswith(".json") else "graphml"
+    st.session_state["fabric-file-faults"] = take_text(uploaded.getvalue(), kind)
+
+
+def take_text(raw: bytes, kind: Kind) -> list[str]:
+    """Read a fabric into the draft; returns a sentence for every fault, none when it was taken."""
+    try:
+        supernode = read_fabric(raw.decode("utf-8"), kind, session.facts())
+    except UnicodeDecodeError:
+        return ["The file is not text in UTF-8."]
+    except FabricFileError as error:
+        return error.faults
+    except (HardwareError, ValueError) as error:
+        return [sentence(str(error))]
+    if refused := editor.replace_machine(supernode.model_dump()):
+        return [sentence(refused)]
+    count = len(supernode.edits)
+    told = f"{count:,} edit{'s' if count != 1 else ''}" if count else "no edits"
+    editor.say(f"The machine of the file: {words.npus(supernode.npus)}, {told}.")
+    return []
+
+
+def _plain(text: str) -> str:
+    """A sentence that quotes a file, without what would be markup."""
+    return re.sub(r"([\\`*_{}\[\]()<>#$:|~])", r"\\\1", text)

@@ -1,0 +1,179 @@
+"""What stands around the picture of the fabric: prices, a line to say a change in, differences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache, partial
+from itertools import groupby
+
+import streamlit as st
+
+from twin.hardware.chip import HardwareError
+from twin.hardware.fabric import Fabric
+from twin.hardware.validation import problems
+from twin.scenario import Edit, Scenario, Supernode, field_unit
+from twin.ui import session
+from twin.ui.fields import LABELS, label, sentence, show
+from twin.ui.pages.supernode import editor
+from twin.ui.pages.supernode.edit_words import EXAMPLES
+from twin.ui.pages.supernode.edits import effect
+from twin.ui.pages.supernode.prices import Headline, headlines
+
+SHOWN = 30  # differences listed one by one
+
+
+@lru_cache(maxsize=16)
+def _prices(s: Scenario, fabric: Fabric) -> list[Headline]:
+    return headlines(s, fabric)
+
+
+def prices(draft: Scenario, fabric: Fabric) -> None:
+    """What the deployment gets from this fabric, and what it got from the preset's."""
+    base = session.preset().supernode
+    try:
+        before = _prices(draft.model_copy(update={"supernode": base}), editor.fabric_of(base))
+    except HardwareError:
+        before = []
+    now = _prices(draft, fabric)
+    was = {price.label: price.bytes_per_s for price in before}
+    with st.grid(3, min_column_width=170, gap="small"):
+        for price in now:
+            _price(price, was.get(price.label))
+
+
+def _price(price: Headline, before: float | None) -> None:
+    if price.bytes_per_s is None:
+        st.metric(
+            price.label,
+            "cut off",
+            f"was {_rate(before)}" if before else "now",
+            delta_color="off",
+            delta_arrow="off",
+            help=sentence(price.where),
+        )
+        return
+    # Always a line below the figure: the picture must not move when the first edit is priced.
+    delta, moved = "as in the preset" if before else "now", False
+    if before and abs(price.bytes_per_s / before - 1) >= 5e-5:
+        moved = True
+        delta = f"{100 * (price.bytes_per_s / before - 1):+.3g} % of {_rate(before)}"
+    wait = f" Latency {1e6 * price.latency_s:.3g} µs." if price.latency_s else ""
+    st.metric(
+        price.label,
+        _rate(price.bytes_per_s),
+        delta,
+        delta_color="normal" if moved else "off",
+        delta_arrow="auto" if moved else "off",
+        help=f"A {price.per} gets this, one direction, nobody else on the way; the slowest one. "
+        f"Full first: {price.where}.{wait} The change is against the preset's machine.",
+    )
+
+
+def _rate(bytes_per_s: float) -> str:
+    """Bytes/s for people.
+
+    >>> _rate(2.15e10), _rate(5.24e12)
+    ('21.5 GB/s', '5.24 TB/s')
+    """
+    if bytes_per_s >= 1e12:
+        return f"{bytes_per_s / 1e12:,.4g} TB/s"
+    return f"{bytes_per_s / 1e9:,.4g} GB/s"
+
+
+@lru_cache(maxsize=16)
+def _problems(supernode: Supernode) -> list[str]:
+    return problems(supernode, session.facts())
+
+
+def faults(draft: Scenario) -> None:
+    """A sentence for everything about the machine that cannot work; nothing when all can."""
+    found = _problems(draft.supernode)
+    if found:
+        st.warning("  \n".join(found[:8]), icon=":material/report:")
+
+
+def words() -> None:
+    """One line that takes a change in words, and below it what came of the last change."""
+    st.text_input(
+        "Change by name",
+        key="fabric-words",
+        on_change=editor.by_words,
+        placeholder="Change by name: sub-plane 3 at half speed",
+        label_visibility="collapsed",
+        icon=":material/edit:",
+    )
+    text, refused = editor.said()
+    if refused:
+        st.markdown(f":small[:red[:material/error: {text}]]")
+    elif text:
+        st.markdown(f":small[:green[:material/check: {text}]]")
+    else:
+        st.markdown(f":small[:gray[For example: {EXAMPLES}]]")
+
+
+def changes() -> None:
+    """Everything in which the machine differs from the preset's, each to be taken back."""
+    draft, preset = session.draft(), session.preset()
+    numbers = editor.differences(draft, preset)
+    edited = _changed_edits(draft, preset)
+    if not numbers and not edited:
+        st.info(
+            "This is the preset's machine. Change a number, or select something in the picture "
+            "and disable or slow it: the difference will stand here.",
+            icon=":material/difference:",
+        )
+        return
+    rows = [
+        (_number(path, old, new), partial(editor.take_back, path))
+        for path, (old, new) in numbers.items()
+    ]
+    rows += [(told(group), partial(editor.take_back_edits, group)) for group in alike(edited)]
+    with st.container(gap="xsmall"):
+        for place, (text, take_back) in enumerate(rows[:SHOWN]):
+            with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+                st.markdown(text, width="stretch")
+                st.button(
+                    "", icon=":material/settings_backup_restore:", type="tertiary",
+                    key=f"take-back-{place}", help="Back to the preset",
+                    on_click=take_back,
+                )  # fmt: skip
+        if rows[SHOWN:]:
+            st.caption(f"And {len(rows) - SHOWN:,} more.")
+    st.button(
+        "Take all of it back",
+        icon=":material/restart_alt:",
+        key="take-all-back",
+        on_click=editor.take_back_all,
+    )
+
+
+def _number(path: str, old: object, new: object) -> str:
+    unit = field_unit(path)
+    name = LABELS.get(path) or label(path)
+    return f"{name}: :gray[{show(old, path)}] → **{show(new, path)}** {unit}".rstrip()
+
+
+def _changed_edits(draft: Scenario, preset: Scenario) -> list[Edit]:
+    """Edits that the preset has not, and the preset's that are gone (as built now)."""
+    ours, theirs = draft.supernode.edits, preset.supernode.edits
+    new = [e for e in ours if e not in theirs]
+    kept = {(e.element, e.to) for e in ours}
+    gone = [e for e in theirs if (e.element, e.to) not in kept]
+    return new + [Edit(element=e.element, to=e.to) for e in gone]
+
+
+def alike(edits: list[Edit]) -> Iterator[list[Edit]]:
+    """Edits that stand together and do the same to the same kind of thing."""
+
+    def kind(e: Edit) -> tuple[str, str, float, float]:
+        return e.element.split()[0], e.to.split(" ")[0], e.capacity_factor, e.latency_factor
+
+    for _, group in groupby(edits, kind):
+        yield list(group)
+
+
+def told(group: list[Edit]) -> str:
+    """Edits that are alike as one line: the elements, and what was done to them."""
+    names = [f"{e.element} – {e.to}" if e.to else e.element for e in group]
+    what = ", ".join(names) if len(names) < 4 else f"{names[0]} to {names[-1]}, {len(names)} in all"
+    return f"{what}: **{effect(group[0].capacity_factor, group[0].latency_factor)}**"

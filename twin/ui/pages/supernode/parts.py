@@ -1,0 +1,209 @@
+"""Elements and links of the fabric as tables: GB/s as built and now, to be changed in place.
+
+The way to edit that needs no picture: name an element, or select one there. A group's table lists
+the chips in it, a chip's table its links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+
+from twin.hardware.fabric import Fabric
+from twin.hardware.names import members
+from twin.hardware.survey import MAIN_LINKS
+from twin.scenario import Edit
+from twin.ui import session
+from twin.ui.fields import sentence
+from twin.ui.pages.supernode import editor
+from twin.ui.pages.supernode.edits import EditError, plain
+
+BUILT, NOW, DELAY = "Built GB/s", "Now GB/s", "Latency ×"
+MOST_NAMED = 12  # selected elements that are written out
+KINDS = {
+    "die": "die", "nic": "RDMA NIC", "cpu": "CPU", "l1": "L1 switch chip", "l2": "L2 switch chip",
+    "qingtian": "Qingtian DPU", "rdma": "network", "vpc": "network",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Part:
+    """A row: an element, or one link of it, with bytes/s of one direction."""
+
+    name: str
+    to: str  # the link's other end; "" for an element with all its links
+    kind: str
+    built: float
+    now: float
+    latency: float  # of the link, or what the element's own edit makes of all its links
+
+
+def parts(fabric: Fabric, built: Fabric, names: Sequence[str]) -> list[Part]:
+    """The links of one chip, or the chips of several, and of groups, with their main links."""
+    inside = list(dict.fromkeys(v for name in names for v in members(built, name)))
+    if len(inside) > 1 or inside[0].endswith("network"):
+        return [_chip(fabric, built, v) for v in inside]
+    return list(_links(fabric, built, inside[0]))
+
+
+def _chip(fabric: Fabric, built: Fabric, vertex: str) -> Part:
+    kind = built.nodes[vertex]["kind"]
+    kinds = MAIN_LINKS.get(kind, ("NIC-RDMA", "Qingtian-VPC"))
+    if kind == "l1" and not fabric.graph["l2_chips_per_sub_plane"]:
+        kinds = ("die-L1",)
+
+    def rate(graph: Fabric) -> float:
+        return sum(
+            e["capacity_bytes_per_s"] for e in graph.adj[vertex].values() if e["kind"] in kinds
+        )
+
+    own = _own(fabric, vertex)
+    return Part(vertex, "", KINDS[kind], rate(built), rate(fabric), own.latency_factor)
+
+
+def _links(fabric: Fabric, built: Fabric, vertex: str) -> Iterator[Part]:
+    for other, edge in built.adj[vertex].items():
+        now = fabric.adj[vertex].get(other)
+        yield Part(
+            vertex,
+            other,
+            f"{edge['kind']}, {edge['links']} links" if edge["links"] > 1 else edge["kind"],
+            edge["capacity_bytes_per_s"],
+            now["capacity_bytes_per_s"] if now else 0.0,
+            now["latency_s"] / edge["latency_s"] if now and edge["latency_s"] else 1.0,
+        )
+
+
+def _own(fabric: Fabric, element: str, to: str = "") -> Edit:
+    """The edit of just this element or link, one that changes nothing when there is none."""
+    ends = [plain(element), plain(to)] if to else [plain(element)]
+    for edit in fabric.graph["supernode"].edits:
+        named = [plain(e) for e in (edit.element, edit.to) if e]
+        if sorted(named) == sorted(ends):
+            return edit
+    return Edit(element=element, to=to)
+
+
+def parts_table(fabric: Fabric, names: Sequence[str]) -> None:
+    """Ask for elements, first those selected, and draw their parts or links to be edited."""
+    selected = ", ".join(names if len(names) <= MOST_NAMED else names[-1:])
+    typed = st.text_input(
+        "Element",
+        selected,
+        key=f"parts-of:{selected}",
+        placeholder="node 20, NPU 20.1, L1 20.3, L2 3.12 or sub-plane 3",
+        help="What is selected in the picture, or any other by its name.",
+    ).strip()
+    if not typed:
+        st.info(
+            "Select something in the picture, or name it here, to see its parts and links and "
+            "to set their capacity in GB/s.",
+            icon=":material/ads_click:",
+        )
+        return
+    supernode = session.draft().supernode
+    try:
+        named = editor.inventory(editor.as_built(supernode)).every(typed)
+    except EditError as error:
+        st.markdown(f":red[:material/error: {sentence(str(error))}]")
+        return
+    built = editor.fabric_of(editor.as_built(fabric.graph["supernode"]))
+    found = parts(fabric, built, named)
+    _table(found, plain(typed))
+    what = "Each row is a link" if found[0].to else "Each row counts the chip's main links"
+    st.caption(
+        f"{what}, one direction; latency over that as built. 0 GB/s takes it out. "
+        + ("" if found[0].to else "A change holds for all links of the chip.")
+    )
+
+
+def _table(found: list[Part], name: str) -> None:
+    key, fresh = f"parts:{name}:{editor.version()}", [_row(part) for part in found]
+    if _stale(key, fresh):  # an edit of one row moved others
+        editor.renew_tables()
+        key = f"parts:{name}:{editor.version()}"
+    if key not in st.session_state:  # not drawn last time, so what was typed is forgotten
+        for kept in ("rows", "typed"):
+            st.session_state.pop(f"{key}:{kept}", None)
+    rows = st.session_state.setdefault(f"{key}:rows", fresh)
+    st.session_state[f"{key}:parts"] = found
+    st.data_editor(
+        rows,
+        key=key,
+        hide_index=True,
+        height=min(36 * len(rows) + 40, 420),
+        on_change=_take,
+        args=(key,),
+        disabled=["Element", "Link to", "Kind", BUILT],
+        column_config={
+            BUILT: st.column_config.NumberColumn(format="%.5g", width=90),
+            NOW: st.column_config.NumberColumn(format="%.5g", min_value=0, width=90),
+            DELAY: st.column_config.NumberColumn(
+                format="%.4g", min_value=0.01, max_value=1000, width=90
+            ),
+        },
+    )
+
+
+def _stale(key: str, fresh: list[dict[str, Any]]) -> bool:
+    """Whether a table shows, with what was typed into it, other numbers than it should."""
+    rows, typed = st.session_state.get(f"{key}:rows"), st.session_state.get(f"{key}:typed", {})
+    return rows is not None and any(
+        abs((row | typed.get(i, {}))[c] - new[c]) > 1e-6 * abs(new[c])
+        for i, (row, new) in enumerate(zip(rows, fresh, strict=True))
+        for c in (NOW, DELAY)
+    )
+
+
+def _row(part: Part) -> dict[str, Any]:
+    name = {"Link to": part.to} if part.to else {"Element": part.name}
+    return {
+        **name,
+        BUILT: part.built / 1e9,
+        NOW: part.now / 1e9,
+        DELAY: part.latency,
+        "Kind": part.kind,
+    }
+
+
+def _take(key: str) -> None:
+    """Take what was typed into the draft; a cell that is set back counts as typed too."""
+    if session.gone(key):
+        return
+    state = st.session_state
+    rows, found = state[f"{key}:rows"], state[f"{key}:parts"]
+    typed = {int(r): dict(cells) for r, cells in state[key]["edited_rows"].items()}
+    before = state.get(f"{key}:typed", {})
+    state[f"{key}:typed"] = typed
+    for index in sorted(set(typed) | set(before)):
+        for column in (NOW, DELAY):
+            old = before.get(index, {}).get(column, rows[index][column])
+            new = typed.get(index, {}).get(column, rows[index][column])
+            if new is not None and new != old:
+                take_cell(found[index], column, float(new))
+
+
+def take_cell(part: Part, column: str, value: float) -> None:
+    """Set a row's capacity (GB/s) or latency (over that as built) by an edit of just this row."""
+    fabric = editor.fabric_of(session.draft().supernode)
+    own = _own(fabric, part.name, part.to)
+    what = (part.name, part.to) if part.to else part.name
+    if column == DELAY:
+        factor = own.latency_factor * value / part.latency
+        editor.set_elements([what], latency=round(factor, 9), from_table=True)
+        return
+    wanted = 1e9 * value
+    if part.now > 0.0:
+        factor = own.capacity_factor * wanted / part.now
+    elif own.capacity_factor == 0.0 or wanted == 0.0:
+        factor = wanted / part.built
+    else:
+        editor.say(
+            f"{part.name} is off by an edit of something it is part of: restore that first.",
+            refused=True,
+        )
+        return
+    editor.set_elements([what], capacity=round(factor, 9), from_table=True)

@@ -1,0 +1,1 @@
+"""What only the Workload page needs, beside its script."""

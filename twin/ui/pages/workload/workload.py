@@ -1,0 +1,66 @@
+"""The traffic: arrivals, lengths, shared prefixes, a recorded trace, and what it asks for."""
+
+import streamlit as st
+
+from twin.metrics.measures import amount
+from twin.scenario import npus_used
+from twin.ui import forms, session, upload, words
+from twin.ui.fields import WORKLOAD, sentence
+from twin.ui.show import plain
+from twin.ui.toolbar import header
+
+header("workload")
+form, facts = st.columns([3, 2], gap="large")
+
+# 1) The form: a few fields at a time.
+with form:
+    group = st.segmented_control(
+        "Group", list(WORKLOAD), default="Traffic", required=True,
+        label_visibility="collapsed", key="workload-group", persist_state="session", wrap=True,
+    )  # fmt: skip
+    forms.group(WORKLOAD[group])
+    if group == "Traffic" and session.value("workload.arrivals") == "trace":
+        upload.trace_upload()
+
+# 2) What it asks of the machine, by a sample of the very requests a run would see.
+with facts, st.container(border=True):
+    st.markdown("**What this asks for**")
+    asked = session.offered(session.draft())
+    if isinstance(asked, str):
+        st.caption(plain(sentence(asked)))
+        st.stop()
+    with st.grid(2, min_column_width=180):
+        st.metric(
+            "Prompt : answer tokens",
+            f"{asked.input_per_output:,.3g} : 1",
+            help="Prompt tokens for each answer token. It decides how many NPUs should prefill "
+            "and how many should decode.",
+        )
+        st.metric(*words.split(session.draft()))
+        answers = asked.output_tokens_per_s
+        if answers is None:
+            st.metric("Requests in flight", words.traffic(session.draft()))
+        else:
+            npus = npus_used(session.draft())
+            st.metric("Requests", amount(asked.rate_req_per_s, "rate", "req/s"))
+            st.metric("Prompt tokens", amount(asked.input_tokens_per_s, "rate", "tokens/s"))
+            st.metric("Answer tokens", amount(answers, "rate", "tokens/s"))
+            st.metric(
+                "Answer tokens per NPU",
+                amount(answers / npus, "rate", "tokens/s"),
+                help=f"Answer tokens per second for each NPU that serves ({npus:,} in all).",
+            )
+        st.metric(
+            "Reusable prompt tokens",
+            amount(asked.reuse, "share"),
+            help="Share of prompt tokens that an endless memory pool would have seen before.",
+        )
+    about = f"workloads.{session.draft().workload.lengths}.about"
+    if about in session.facts():
+        st.caption(session.facts()[about].value)
+    if asked.input_tokens_p95 > asked.input_tokens_p50:
+        st.caption(
+            f"Prompts: half are under {asked.input_tokens_p50:,.0f} tokens, 95\u00a0% under "
+            f"{asked.input_tokens_p95:,.0f}. Answers: half under {asked.output_tokens_p50:,.0f}, "
+            f"95\u00a0% under {asked.output_tokens_p95:,.0f}. From {asked.requests:,} requests."
+        )

@@ -24,9 +24,16 @@ from twin.scenario import SCHEMA_VERSION, Scenario, SpecError, field_unit, parse
 if TYPE_CHECKING:
     from twin.lab.store import Store
 
-ROOT = Path(__file__).resolve().parents[2]
+SHARE = Path(__file__).resolve().parents[1] / "share"  # of an installed twin: see pyproject.toml
+ROOT = SHARE if SHARE.is_dir() else Path(__file__).resolve().parents[2]
 DATA = ROOT / "data"
 SCENARIOS = ROOT / "scenarios"
+# What is kept between starts: of a clone inside of it, of an installed twin in the user's home.
+KEPT = (
+    DATA
+    if ROOT is not SHARE
+    else Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "twin"
+)
 CALIBRATION_VARIABLE = "TWIN_CALIBRATION"  # a private copy of the fitted constants
 NOT_FACTS = {"published"}  # lists of measured rows, read by lab.evidence
 FIRST_PRESET = "quickstart"

@@ -12,7 +12,7 @@ from pathlib import Path
 from sqlalchemy import URL, delete, select
 
 from twin.facts import Facts, facts_from_tables
-from twin.lab.library import DATA
+from twin.lab.library import KEPT
 from twin.lab.store import models as m
 from twin.lab.store.artefacts import SWEEP_AGE_S, Artefacts
 from twin.lab.store.counts import ExpertCounts
@@ -128,7 +128,7 @@ def open_store(url: str | None = None, artefacts: Path | None = None) -> Store:
 
 def _default_url() -> str:
     """`data/twin.db`, wherever the project lies: a path may hold what a URL must escape."""
-    return URL.create("sqlite", database=str(DATA / DEFAULT_NAME)).render_as_string()
+    return URL.create("sqlite", database=str(KEPT / DEFAULT_NAME)).render_as_string()
 
 
 def _own_folder(database: Database) -> Path:
@@ -140,7 +140,7 @@ def _own_folder(database: Database) -> Path:
     path = database.path
     if path is None:
         address = f"{database.url.host} {database.url.port} {database.url.database}"
-        return DATA / f"artifacts-{hashlib.sha256(address.encode()).hexdigest()[:12]}"
+        return KEPT / f"artifacts-{hashlib.sha256(address.encode()).hexdigest()[:12]}"
     common = path.with_name("artifacts")
     if path.name == DEFAULT_NAME:
         return common

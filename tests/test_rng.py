@@ -36,10 +36,16 @@ def sample(key, kind, a, n):
     return out
 
 
-def test_bits_equal_the_plain_python_twin():
+@njit(cache=True)
+def compiled_bits(key, index):
+    return rng.bits(key, index)
+
+
+def test_bits_equal_the_generator_of_the_paper_compiled_or_not():
     key = rng.stream_key(7, "arrivals")
-    for index in (0, 1, 2, 10**12, 2**63 - 1):
+    for index in (0, 1, 2, 10**12, 2**63 - 1, -1):
         assert int(rng.bits(key, index)) == splitmix(int(key), index)
+        assert int(compiled_bits(key, index)) == splitmix(int(key), index)
 
 
 def test_splitmix64_reference_vector():

@@ -1,42 +1,142 @@
-"""Where compiled kernels are kept between starts.
+"""Compiled code: which functions are compiled, and where the result is kept between starts.
 
-Numba's cache on disk looks at the file of a function, not at the functions it calls: after a
-change in a callee, a caller would go on with the old code and give old results. So every state of
-the sources gets a folder of its own, named by a digest of them. The oldest folders are removed.
+`kernel` marks a function that stays plain Python for Python and is compiled into whoever calls it
+from compiled code: a formula that Python asks now and then never waits for a compiler. `entry`
+marks the few functions through which Python enters compiled code; each is compiled once, whole,
+and kept on disk.
+
+What is kept is found by the *meaning* of the sources: a digest of their syntax trees without
+comments and docstrings, the same under every supported Python. An edit that changes nothing a
+program could notice recompiles nothing, and orphans no stored run. Every meaning has a folder of
+its own, because a caller holds the code of what it calls; the oldest folders are removed.
 """
 
 from __future__ import annotations
 
+import ast
+import functools
 import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
+from typing import Any, ParamSpec, TypeVar, overload
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 SOURCES = Path(__file__).resolve().parent
 NUMBA_VARIABLE = "NUMBA_CACHE_DIR"
 OWN_VARIABLE = "TWIN_NUMBA_CACHE_DIR"  # what NUMBA_CACHE_DIR is when the twin has set it
-KEPT = 4  # states of the sources whose compiled kernels stay on disk
-# Rooms that hold compiled code.
-KERNELS = ("rng.py", "hardware", "model", "workload", "experts", "policies", "engine")
-ANSWERS = (*KERNELS, "metrics")  # rooms that decide what a run says
+KEPT = 4  # meanings of the sources whose compiled kernels stay on disk
+# Rooms that hold compiled code, and what its constants come from.
+KERNELS = (
+    "compiled.py", "scenario", "rng.py", "hardware", "model", "workload", "experts", "policies",
+    "engine",
+)  # fmt: skip
+ANSWERS = (*KERNELS, "facts.py", "metrics")  # rooms that decide what a run says
+
+STAGES: dict[str, Callable[[], None]] = {}
 
 
-def source_digest(rooms: Sequence[str] = KERNELS) -> str:
-    """SHA-256 over the sources of some rooms and of the scenario's declaration."""
+# ---- meaning
+
+
+def meaning(source: str) -> str:
+    """SHA-256 of what a Python source means: its syntax tree without docstrings and comments."""
     content = hashlib.sha256()
-    for room in ("scenario", *rooms):
-        found = SOURCES / room
-        for path in [found] if found.is_file() else sorted(found.rglob("*.py")):
-            content.update(path.relative_to(SOURCES).as_posix().encode())
-            content.update(path.read_bytes())
+    for word in _words(ast.parse(source)):
+        content.update(word.encode())
+        content.update(b"\0")
     return content.hexdigest()
 
 
+def _words(node: Any) -> Iterator[str]:
+    """A syntax tree as a flat sequence, the same under every Python that can read the source.
+
+    Fields that are empty are left out, so that a field that a newer Python adds says nothing
+    until it is used. A string that stands as a statement of its own is a docstring or a remark.
+    """
+    if isinstance(node, ast.AST):
+        yield f"({type(node).__name__}"
+        for name in node._fields:
+            value: Any = getattr(node, name, None)
+            if isinstance(node, ast.JoinedStr):
+                value = _joined(value)
+            if value is None or value == [] or (name == "kind" and isinstance(node, ast.Constant)):
+                continue
+            yield name
+            yield from _words(value)
+        yield ")"
+    elif isinstance(node, list):
+        yield "["
+        for item in node:
+            if not _is_remark(item):
+                yield from _words(item)
+        yield "]"
+    else:
+        yield ascii(node)  # repr would depend on the Unicode tables of this Python
+
+
+def _joined(parts: list[Any]) -> list[Any]:
+    """The parts of an f-string, texts in one piece: Python 3.12 may add an empty one."""
+    merged: list[Any] = []
+    for part in parts:
+        text = part.value if isinstance(part, ast.Constant) else None
+        if text is not None and merged and isinstance(merged[-1], ast.Constant):
+            merged[-1] = ast.Constant(str(merged[-1].value) + str(text))
+        elif text != "":
+            merged.append(part)
+    return merged
+
+
+def _is_remark(node: Any) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
+
+
+@functools.cache
+def source_digest(rooms: Sequence[str] = KERNELS) -> str:
+    """SHA-256 over the meaning of every source of some rooms, by path."""
+    paths = [
+        path
+        for room in rooms
+        for path in (
+            [SOURCES / room] if room.endswith(".py") else sorted((SOURCES / room).rglob("*.py"))
+        )
+        if path.exists()
+    ]
+    texts = {path.relative_to(SOURCES).as_posix(): path.read_bytes() for path in paths}
+    exact = hashlib.sha256()
+    for name, text in texts.items():
+        exact.update(f"{name} {len(text)} ".encode() + text)
+    # Reading syntax trees takes half a second: done once for every state of the files.
+    known = _home() / "meanings" / exact.hexdigest()
+    with suppress(OSError):
+        return known.read_text("ascii")
+    content = hashlib.sha256()
+    for name, text in texts.items():
+        content.update(f"{name} {meaning(text.decode())}\n".encode())
+    with suppress(OSError):
+        known.parent.mkdir(parents=True, exist_ok=True)
+        draft = known.with_suffix(f".{os.getpid()}")
+        draft.write_text(content.hexdigest(), "ascii")
+        draft.replace(known)
+        _forget_oldest(known.parent, 8 * KEPT)
+    return content.hexdigest()
+
+
+# ---- the place on disk
+
+
 def use_own_cache() -> Path:
-    """Point numba at this state's folder, unless somebody has said where.
+    """Point numba at the folder of this meaning, unless somebody has said where.
 
     What a parent process of ours has set says nothing: a server that began before the sources
     were changed would have its jobs run with its own old kernels.
@@ -48,11 +148,12 @@ def use_own_cache() -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with suppress(OSError):
         os.utime(folder)  # in use: the last to be forgotten
-        _forget_oldest(folder.parent)
+        _forget_oldest(folder.parent, KEPT + 1)  # and the meanings
     os.environ[NUMBA_VARIABLE] = os.environ[OWN_VARIABLE] = str(folder)
     return folder
 
 
+@functools.cache
 def _home() -> Path:
     """A folder beside the sources, else one of this user alone among the temporary files."""
     home = SOURCES.parent / ".numba_cache"
@@ -64,11 +165,124 @@ def _home() -> Path:
     return home if home.stat().st_uid == os.getuid() else Path(tempfile.mkdtemp())
 
 
-def _forget_oldest(home: Path) -> None:
-    folders = []
+def _forget_oldest(home: Path, kept: int) -> None:
+    entries = []
     for path in home.iterdir():
         with suppress(FileNotFoundError):  # another start forgot it just now
-            if path.is_dir():
-                folders.append((path.stat().st_mtime, path))
-    for _, folder in sorted(folders)[:-KEPT]:
-        shutil.rmtree(folder, ignore_errors=True)
+            entries.append((path.stat().st_mtime, path))
+    for _, path in sorted(entries)[:-kept]:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+@functools.cache
+def _locate_by_meaning() -> None:
+    """Have numba look for our compiled code by the folder alone.
+
+    Its own locators go by the bytes of a function's file and by its line number: they would
+    compile anew after an edit of a comment, and run old code after an edit of a callee.
+    """
+    caching: Any = import_module("numba.core.caching")  # what it keeps has no public name
+
+    class ByMeaning(caching._CacheLocator):
+        """Numba's files of a function of ours: the folder says which sources it is of."""
+
+        def __init__(self, py_file: str) -> None:
+            self._py_file = py_file
+
+        def get_cache_path(self) -> str:
+            room = Path(self._py_file).resolve().relative_to(SOURCES.parent).parent
+            # Numba looks its variable up when it is imported, and so do we.
+            return str(Path(os.environ.get(NUMBA_VARIABLE) or _home()) / room)
+
+        def get_source_stamp(self) -> str:
+            return source_digest()
+
+        def get_disambiguator(self) -> str:
+            return "kernel"  # names of functions are unique within a file
+
+        @classmethod
+        def from_function(cls, py_func: Callable[..., Any], py_file: str) -> ByMeaning | None:
+            if not Path(py_file).resolve().is_relative_to(SOURCES):
+                return None
+            locator = cls(py_file)
+            try:
+                locator.ensure_cache_path()
+            except OSError:
+                return None
+            return locator
+
+    caching.CacheImpl._locator_classes.insert(0, ByMeaning)
+
+
+# ---- what is compiled
+
+
+@overload
+def kernel(function: Callable[P, R]) -> Callable[P, R]: ...
+@overload
+def kernel(*, allocates: bool = ...) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+
+
+def kernel(function: Any = None, *, allocates: bool = False) -> Any:
+    """A function that compiled code may call, and that stays plain Python for Python.
+
+    allocates: whether it makes arrays, or calls a kernel that returns one. All others count no
+    references to the arrays they are given, which costs more than most of them compute: such a
+    kernel borrows its arrays and returns none.
+    """
+    options: dict[str, Any] = {} if allocates else {"_nrt": False}
+
+    def mark(function: Callable[P, R]) -> Callable[P, R]:
+        from numba.extending import register_jitable
+
+        _locate_by_meaning()
+        plain: Callable[P, R] = register_jitable(**options)(function)
+        return plain
+
+    return mark if function is None else mark(function)
+
+
+def compiled_form(plain: Callable[..., Any]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Have compiled code run the decorated function where it calls `plain`, with the same answer.
+
+    For the few that have to be written twice, because Python's integers do not wrap around.
+    """
+
+    def register(function: Callable[P, R]) -> Callable[P, R]:
+        from numba.extending import overload as numba_overload
+
+        options: Any = {"_nrt": False}
+        numba_overload(plain, jit_options=options, strict=False)(lambda *_: function)
+        return function
+
+    return register
+
+
+def entry(function: Callable[P, R]) -> Callable[P, R]:
+    """A function through which Python enters compiled code; kept on disk."""
+    from numba import njit
+
+    _locate_by_meaning()
+    compiled: Callable[P, R] = njit(cache=True)(function)
+    return compiled
+
+
+def stage(name: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    """Name a function that compiles one entry point, or loads it, by calling it on little."""
+
+    def enter(prepare: Callable[[], None]) -> Callable[[], None]:
+        STAGES[name] = prepare
+        return prepare
+
+    return enter
+
+
+def stages() -> dict[str, Callable[[], None]]:
+    """What to compile before a first run, by name, largest first; independent of each other.
+
+    Importing `twin.engine.simulate` declares them all.
+    """
+    return dict(STAGES)

@@ -17,12 +17,14 @@ import hashlib
 import math
 
 import numpy as np
-from numba import njit
+
+from twin.compiled import compiled_form, kernel
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 MIX_2 = np.uint64(0x94D049BB133111EB)
 SHIFT_11, SHIFT_27, SHIFT_30, SHIFT_31 = (np.uint64(n) for n in (11, 27, 30, 31))
+MASK = (1 << 64) - 1
 SECOND_HALF = np.uint64(1 << 63)  # normal's second uniform lives in the upper half of the counters
 TO_UNIT = 2.0**-53
 BELOW_ONE = 1.0 - TO_UNIT
@@ -35,35 +37,43 @@ def stream_key(seed: int, name: str) -> np.uint64:
     return np.uint64(int.from_bytes(text[:8], "little"))
 
 
-@njit(cache=True)
 def bits(key: np.uint64, index: int) -> np.uint64:
     """64 random bits: SplitMix64 started at `key`, at step `index` (any integer)."""
+    z = int(key) + (int(index) + 1) * int(GOLDEN) & MASK
+    z = (z ^ (z >> 30)) * int(MIX_1) & MASK
+    z = (z ^ (z >> 27)) * int(MIX_2) & MASK
+    return np.uint64(z ^ (z >> 31))
+
+
+@compiled_form(bits)
+def _bits(key: np.uint64, index: int) -> np.uint64:
+    """The same where numbers wrap around by themselves."""
     z = key + (np.uint64(index) + np.uint64(1)) * GOLDEN
     z = (z ^ (z >> SHIFT_30)) * MIX_1
     z = (z ^ (z >> SHIFT_27)) * MIX_2
     return z ^ (z >> SHIFT_31)
 
 
-@njit(cache=True)
+@kernel
 def uniform(key: np.uint64, index: int) -> float:
     """A uniform number strictly inside (0, 1), a multiple of 2**-54."""
     # Half of a unit is lost to rounding above one half, and so the last number would be 1.
     return min((np.float64(bits(key, index) >> SHIFT_11) + 0.5) * TO_UNIT, BELOW_ONE)
 
 
-@njit(cache=True)
+@kernel
 def exponential(key: np.uint64, index: int) -> float:
     """An exponential number of mean 1, by inversion."""
     return -math.log(uniform(key, index))
 
 
-@njit(cache=True)
+@kernel
 def weibull(key: np.uint64, index: int, shape: float) -> float:
     """A Weibull number of scale 1 by inversion; its mean is gamma(1 + 1/shape)."""
     return math.pow(-math.log(uniform(key, index)), 1.0 / shape)
 
 
-@njit(cache=True)
+@kernel
 def normal(key: np.uint64, index: int) -> float:
     """A standard normal number (Box and Muller 1958, the cosine half)."""
     radius = math.sqrt(-2.0 * math.log(uniform(key, index)))
@@ -71,13 +81,13 @@ def normal(key: np.uint64, index: int) -> float:
     return radius * math.cos(TWO_PI * second)
 
 
-@njit(cache=True)
+@kernel
 def lognormal(key: np.uint64, index: int, median: float, sigma: float) -> float:
     """A log-normal number of the given median; sigma is that of its logarithm."""
     return median * math.exp(sigma * normal(key, index))
 
 
-@njit(cache=True)
+@kernel
 def gamma(key: np.uint64, index: int, shape: float) -> float:
     """A Gamma number of mean `shape` and scale 1.
 

@@ -16,7 +16,8 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from twin.metrics.measures import seconds, shown
+from twin.metrics.measures import seconds
+from twin.metrics.registry import placed, shown
 from twin.terminal import bytes_out, err, out, pairs, print_json, print_rows, progress
 
 app = typer.Typer(
@@ -39,16 +40,6 @@ Multiplier = Annotated[float, typer.Option(help="The trace's requests come so ma
 Copies = Annotated[int, typer.Option(help="Copies of the trace, each under block ids of its own.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 NoStore = Annotated[bool, typer.Option("--no-store", help="Do not keep the run.")]
-
-HEADLINES = (
-    "ttft_s_p50", "ttft_s_p99", "tpot_s_mean", "tpot_s_p99", "e2e_s_p50", "goodput_req_per_s",
-    "slo_attainment", "throughput_req_per_s", "prefill_tokens_per_s_per_npu",
-    "decode_tokens_per_s_per_npu", "tokens_per_s_per_npu", "hit_token_ratio",
-    "decode_iteration_s_mean", "prefill_utilisation", "decode_utilisation", "preemptions",
-    "requests", "finished", "rejected", "running",
-)  # fmt: skip
-# Said only where something happened.
-HAPPENED = ("lost", "retried", "down_s", "rebalances", "moved_bytes")
 
 
 @app.command()
@@ -361,9 +352,8 @@ def check(as_json: AsJson = False) -> None:
 def _print_run(found: Mapping[str, Any]) -> None:
     """A run's headlines, what to know about them, and where it is kept."""
     summary = found["summary"]
-    keys = [key for key in HEADLINES if summary.get(key) is not None]
-    keys += [key for key in HAPPENED if summary.get(key)]
-    rows = [(key, shown(key, summary[key])) for key in keys]
+    metrics = [m for m in placed("table") if m.shows("table", summary.get(m.key))]
+    rows = [(m.key, shown(m.key, summary[m.key])) for m in metrics]
     print_rows(str(found["name"]), ("figure", "value"), rows)
     for note in found["notes"]:
         out.print(escape(note))

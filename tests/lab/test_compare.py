@@ -14,7 +14,7 @@ from twin.lab.compare import (
     metric_row,
 )
 from twin.lab.library import presets
-from twin.metrics.measures import verdict
+from twin.metrics.registry import verdict
 from twin.scenario import Scenario, with_overrides
 
 

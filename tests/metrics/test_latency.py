@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from twin.metrics.latency import TTFT_PARTS, histogram_quantile, span, spread_of, tpot_s
+from twin.metrics.latency import TTFT_PARTS, gap_spread, histogram_quantile, span, spread_of, tpot_s
 
 
 def table(**columns):
@@ -44,3 +44,12 @@ def test_histogram_quantiles_name_the_bin_that_holds_them():
     assert histogram_quantile(edges, weights, 0.89) == 2.0
     assert histogram_quantile(edges, weights, 0.99) == 3.0
     assert histogram_quantile(edges, 0 * weights, 0.5) is None
+
+
+def test_gaps_weigh_iterations_by_requests_and_extra_tokens_come_free():
+    edges = np.array([1.0, 2.0, 3.0])
+    spread = gap_spread(edges, np.array([30.0, 10.0]), tokens=60.0)
+    # 40 gaps of 1.5 (30) and 2.5 (10), and 20 tokens that a draft gave without a wait.
+    assert spread["itl_s_mean"] == pytest.approx((30 * 1.5 + 10 * 2.5) / 60)
+    assert (spread["itl_s_p50"], spread["itl_s_p90"]) == (2.0, 3.0)
+    assert set(gap_spread(edges, np.zeros(2), 0.0).values()) == {None}

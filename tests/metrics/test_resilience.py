@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twin.metrics.measures import MEASURES, shown
-from twin.metrics.resilience import incidents, resilience
+from twin.metrics.registry import shown
+from twin.metrics.resilience import Incidents, incidents, resilience
 
 EVENTS = {
     "t_s": pl.Float64, "end_s": pl.Float64, "kind": pl.String, "element": pl.String,
@@ -198,8 +198,7 @@ def test_any_course_gives_dips_that_add_up(rate, moments, who):
 
 
 def test_incidents_count_what_happened_and_are_zero_where_nothing_could():
-    nothing = incidents(None, None, 60.0)
-    assert nothing == {"lost": 0, "retried": 0, "rebalances": 0, "moved_bytes": 0, "down_s": 0}
+    assert incidents(None, None, 60.0) == Incidents()
     table = events(
         {"t_s": 10.0, "end_s": 12.0, "kind": "rebalance", "bytes": 4e9},
         {"t_s": 20.0, "end_s": 23.0, "kind": "rebalance", "bytes": 6e9},
@@ -207,14 +206,13 @@ def test_incidents_count_what_happened_and_are_zero_where_nothing_could():
         {"t_s": 50.0, "kind": "instance_down", "role": "prefill", "instance": 1},
         {"t_s": 55.0, "end_s": 99.0, "kind": "instance_down", "role": "prefill", "instance": 2},
     )
-    found = incidents(requests([(1, None, 3, "lost"), (2, 9, 1, "finished")]), table, 60.0)
-    assert found == {
-        "lost": 1, "retried": 2, "rebalances": 2, "moved_bytes": 1e10, "down_s": 11 + 10 + 5,
-    }  # fmt: skip
-    assert set(found) <= set(MEASURES)
-    assert shown("moved_bytes", found["moved_bytes"]) == "10.0 GB"
+    counted = incidents(requests([(1, None, 3, "lost"), (2, 9, 1, "finished")]), table, 60.0)
+    assert counted == Incidents(
+        lost=1, retried=2, rebalances=2, moved_bytes=1e10, down_s=11 + 10 + 5
+    )
+    assert shown("moved_bytes", counted.moved_bytes) == "10.0 GB"
 
 
 def test_an_old_list_of_states_without_lost_is_no_fault():
     table = pl.DataFrame({"status": pl.Series(["queued"], dtype=pl.Enum(["queued", "finished"]))})
-    assert incidents(table, None, 1.0)["lost"] == 0
+    assert incidents(table, None, 1.0).lost == 0

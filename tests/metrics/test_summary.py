@@ -6,8 +6,7 @@ import pytest
 
 from tests.engine.small import MODES, run
 from twin.metrics.latency import TTFT_PARTS
-from twin.metrics.measures import measure
-from twin.metrics.summary import gaps
+from twin.metrics.registry import metric_of
 from twin.metrics.throughput import per_second, quotient
 
 BUSY = {"workload.prefix": "shared", "workload.rate_req_per_s": 60.0}
@@ -69,17 +68,8 @@ def test_windows_add_up_to_the_run(answer):
 
 
 def test_every_figure_is_described(answer):
-    nameless = [k for k in answer.summary if not measure(k).unit]
+    nameless = [k for k in answer.summary if not metric_of(k).unit]
     assert not nameless
-
-
-def test_gaps_weigh_iterations_by_requests_and_extra_tokens_come_free():
-    edges = np.array([1.0, 2.0, 3.0])
-    found = gaps(edges, np.array([30.0, 10.0]), tokens=60.0)
-    # 40 gaps of 1.5 (30) and 2.5 (10), and 20 tokens that a draft gave without a wait.
-    assert found["itl_s_mean"] == pytest.approx((30 * 1.5 + 10 * 2.5) / 60)
-    assert (found["itl_s_p50"], found["itl_s_p90"]) == (2.0, 3.0)
-    assert set(gaps(edges, np.zeros(2), 0.0).values()) == {None}
 
 
 def test_rates_without_a_pool_are_none_not_zero():

@@ -9,8 +9,8 @@ import pytest
 from tests.ui.fake_run import fake_tables
 from tests.ui.stored_runs import done, queued, scenario
 from twin.lab.compare import compare
-from twin.metrics.measures import MEASURES
-from twin.metrics.summary import latencies
+from twin.metrics.observed import Observed
+from twin.metrics.registry import METRICS
 from twin.ui.pages import PAGES
 from twin.ui.pages.compare import comparison
 
@@ -113,7 +113,7 @@ def test_seven_runs_are_refused_in_a_sentence(app, runs):
 def test_every_figure_that_is_shown_has_a_unit(found):
     for group in comparison.GROUPS:
         for row in comparison.chosen(found[0].metrics, group):
-            assert MEASURES[row.name].unit, row.name
+            assert METRICS[row.name].unit, row.name
     listed = comparison.metric_table(found[0], "All")
     assert len(listed) == len(found[0].metrics)
 
@@ -145,11 +145,12 @@ def test_a_curve_passes_through_the_percentiles_beside_it():
     s = scenario()
     requests = fake_tables(s, requests=4000)["requests"]
     cut = comparison.quantiles(requests, s.warmup_s)
-    summary = latencies(s, requests, s.horizon_s - s.warmup_s)
+    observed = Observed(s, requests, {})
     for name in ("ttft_s", "tpot_s"):
+        spread = observed.spread(name)
         assert len(cut[name]) == comparison.POINTS
         assert cut[name][[500, 990]] == pytest.approx(
-            [summary[f"{name}_p50"], summary[f"{name}_p99"]]
+            [spread[f"{name}_p50"], spread[f"{name}_p99"]]
         )
 
 

@@ -29,7 +29,8 @@ from twin.engine.setup import Setup, set_up
 from twin.facts import Facts
 from twin.metrics.latency import PERCENTILES
 from twin.metrics.little import gap, stays_s
-from twin.metrics.summary import Summary, gaps, summarise
+from twin.metrics.observed import Observed
+from twin.metrics.summary import Summary, summarise
 from twin.policies.memory_pool import empty_pool
 from twin.scenario import Scenario
 from twin.workload.generate import TraceTable
@@ -144,8 +145,10 @@ def conclude(setup: Setup, passed: Passed, facts: Facts) -> Run:
     npus: dict[str, int] = {}
     for i in setup.instances:
         npus[i.role] = npus.get(i.role, 0) + i.dies // setup.dies_per_npu
-    summary = summarise(setup.scenario, tables["requests"], totals, npus, tables["events"])
-    summary |= gaps(ITERATION_EDGES_S, world.record.gaps, totals["decode_tokens"])
+    gaps = ITERATION_EDGES_S, world.record.gaps
+    summary = summarise(
+        Observed(setup.scenario, tables["requests"], totals, npus, tables["events"], gaps)
+    )
     checks = [*check_all(setup, world, tables), passed.pool_check]
     notes = list(setup.notes) + remarks(setup, world, summary)
     return Run(

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from twin.metrics.measures import Better, measure, shown, verdict
+from twin.metrics.registry import Better, metric_of, shown, verdict
 from twin.scenario import Scenario, field_unit
 
 RUNS_MIN, RUNS_MAX = 2, 6
@@ -159,7 +159,7 @@ def metric_row(name: str, values: Sequence[Any], baseline: int) -> MetricRow:
     """One figure of every run against the baseline's."""
     numbers = [_number(value) for value in values]
     base = numbers[baseline]
-    described = measure(name)
+    described = metric_of(name)
     deltas = [None if base is None or v is None else v - base for v in numbers]
     ratios = [None if not base or v is None else v / base for v in numbers]
     return MetricRow(

@@ -16,6 +16,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from twin.lab.library import ROOT, presets
+from twin.metrics.registry import METRICS
 from twin.scenario import Scenario, Section
 
 MAP_COLUMN = 34  # where a file's sentence starts
@@ -65,6 +66,14 @@ def accepts(info: FieldInfo) -> str:
     return "true or false" if info.annotation is bool else "text"
 
 
+def metric_table() -> str:
+    """The figures of a run: key, unit, which way is better, what each is."""
+    rows = ["| figure | called | unit | better | what it is |", "|---|---|---|---|---|"]
+    return "\n".join(
+        rows + [_row(f"`{m.key}`", m.tile, m.unit, m.better, m.help) for m in METRICS.values()]
+    )
+
+
 def preset_table(scenarios: Mapping[str, Scenario]) -> str:
     """The presets by key, each with the question it asks."""
     rows = ["| preset | the question it asks |", "|---|---|"]
@@ -102,11 +111,16 @@ def pages(root: Path = ROOT) -> dict[Path, str]:
     made = {
         "fields": field_table(),
         "presets": preset_table({p.key: p.scenario for p in presets()}),
+        "metrics": metric_table(),
         "files": file_map(root),
     }
     return {
         path: _filled(path.read_text("utf-8"), made)
-        for path in (root / "README.md", root / "scenarios" / "FIELDS.md")
+        for path in (
+            root / "README.md",
+            root / "scenarios" / "FIELDS.md",
+            root / "docs" / "METRICS.md",
+        )
     }
 
 

@@ -52,3 +52,24 @@ def histogram_quantile(edges: np.ndarray, weights: np.ndarray, share: float) -> 
     if total <= 0:
         return None
     return float(edges[1 + int(np.searchsorted(np.cumsum(weights), share * total))])
+
+
+def gap_spread(edges: np.ndarray, weights: np.ndarray, tokens: float) -> dict[str, float | None]:
+    """Inter-token latency from the iterations each request sat through.
+
+    An iteration of t seconds gives one gap of t; tokens that MTP adds come with no gap at all.
+    edges f8[bins + 1] seconds; weights f8[bins] request-iterations; tokens emitted in them.
+    """
+    waits = float(weights.sum())
+    if waits <= 0:
+        return spread_of(np.zeros(0), "itl_s")
+    free = max(tokens - waits, 0.0)
+    middle = 0.5 * (edges[1:] + edges[:-1])
+    spread: dict[str, float | None] = {
+        "itl_s_mean": float((middle * weights).sum()) / (waits + free)
+    }
+    with_free = np.concatenate(([free], weights))
+    with_zero = np.concatenate(([0.0, 0.0], edges[1:]))
+    for p in PERCENTILES:
+        spread[f"itl_s_p{p}"] = histogram_quantile(with_zero, with_free, p / 100)
+    return spread

@@ -16,7 +16,8 @@ from twin.metrics.finding import (
     operator_shares,
     weighted,
 )
-from twin.metrics.measures import amount, seconds, shown
+from twin.metrics.measures import amount, seconds
+from twin.metrics.registry import shown
 from twin.metrics.resilience import Dip, resilience
 from twin.scenario import Scenario
 

@@ -19,7 +19,8 @@ from twin.metrics.finding import (
     ttft_parts,
     weighted,
 )
-from twin.metrics.measures import amount, seconds, shown
+from twin.metrics.measures import amount, seconds
+from twin.metrics.registry import shown
 from twin.scenario import Scenario, pools
 
 FULL = 0.95  # of the slots or the KV space: the next request waits

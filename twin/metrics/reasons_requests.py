@@ -18,7 +18,8 @@ from twin.metrics.finding import (
     ttft_parts,
 )
 from twin.metrics.latency import span, tpot_s
-from twin.metrics.measures import amount, measure, seconds, three_figures
+from twin.metrics.measures import amount, seconds, three_figures
+from twin.metrics.registry import metric_of
 from twin.scenario import Scenario
 
 QUEUES = {  # column of the windows table -> where that is, and the part of TTFT it makes long
@@ -144,7 +145,7 @@ def front_end_waits(scenario: Scenario, s: Summary, tables: Tables) -> list[Find
 
 
 def _part(name: str) -> str:
-    label = measure(f"ttft_{name}_s_mean").label
+    label = metric_of(f"ttft_{name}_s_mean").label
     return label if label.startswith("KV") else label[0].lower() + label[1:]
 
 

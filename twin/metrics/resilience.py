@@ -310,27 +310,33 @@ def _rate(value: float) -> str:
     return amount(value, "rate", "tokens/s")
 
 
+@dataclass(frozen=True, slots=True)
+class Incidents:
+    """What faults and balancing add to a summary; zeros for a run in which nothing happened."""
+
+    lost: int = 0  # requests given up
+    retried: int = 0  # requests thrown out and tried again
+    rebalances: int = 0  # how often experts were moved
+    moved_bytes: float = 0.0  # of expert weights
+    down_s: float = 0.0  # instance-seconds out of service, an open end counting to the horizon
+
+
 def incidents(
     requests: pl.DataFrame | None, events: pl.DataFrame | None, horizon_s: float
-) -> dict[str, float | int | str | None]:
-    """What faults and balancing add to a summary; zeros for a run in which nothing happened.
-
-    lost, retried: requests; rebalances: how often experts were moved; moved_bytes: what of them;
-    down_s: instance-seconds out of service, an open end counting to the horizon.
-    """
-    found: dict[str, float | int | str | None] = {
-        "lost": 0, "retried": 0, "rebalances": 0, "moved_bytes": 0.0, "down_s": 0.0,
-    }  # fmt: skip
+) -> Incidents:
+    """The incidents of a run, from its requests and its events."""
+    lost = retried = rebalances = 0
+    moved_bytes = down_s = 0.0
     if requests is not None:
-        found["lost"] = int(is_lost(requests).sum())
+        lost = int(is_lost(requests).sum())
         if "retries" in requests.columns:
-            found["retried"] = int((requests["retries"] > 0).sum())
+            retried = int((requests["retries"] > 0).sum())
     if events is not None and events.height:
         moves = events.filter(pl.col("kind") == "rebalance")
-        found["rebalances"] = moves.height
-        found["moved_bytes"] = float(moves["bytes"].fill_null(0.0).sum())
+        rebalances = moves.height
+        moved_bytes = float(moves["bytes"].fill_null(0.0).sum())
         down = events.filter(pl.col("kind") == "instance_down")
         # Filled first: an open end of a column that is all null has no type of its own.
         until = down["end_s"].cast(pl.Float64).fill_null(horizon_s).clip(upper_bound=horizon_s)
-        found["down_s"] = float((until - down["t_s"]).clip(lower_bound=0.0).sum())
-    return found
+        down_s = float((until - down["t_s"]).clip(lower_bound=0.0).sum())
+    return Incidents(lost, retried, rebalances, moved_bytes, down_s)

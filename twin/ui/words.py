@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from twin.lab.store import RunRow
-from twin.metrics.measures import shown
+from twin.metrics.registry import placed, shown
 from twin.scenario import Scenario, npus_used, pools
 from twin.ui.fields import choice_label
 
@@ -84,12 +84,6 @@ STATE_ICONS = {
     "cancelled": ":material/do_not_disturb_on:",
     "interrupted": ":material/power_off:",
 }
-HEADLINES = (
-    ("ttft_s_p50", "TTFT p50"),
-    ("tpot_s_mean", "TPOT"),
-    ("decode_tokens_per_s_per_npu", "decode"),
-    ("prefill_tokens_per_s_per_npu", "prefill"),
-)
 
 
 def run_line(run: RunRow) -> tuple[str, str]:
@@ -104,7 +98,16 @@ def run_line(run: RunRow) -> tuple[str, str]:
 
 def headlines(summary: dict[str, Any]) -> list[str]:
     """The figures a run is remembered by, those that it has, each with its unit."""
-    return [f"{name} {shown(key, summary[key])}" for key, name in HEADLINES if summary.get(key)]
+    return [
+        f"{_in_a_line(m.short or m.label)} {shown(m.key, summary[m.key])}"
+        for m in placed("line")
+        if summary.get(m.key)
+    ]
+
+
+def _in_a_line(label: str) -> str:
+    """A label inside a sentence: 'decode', but 'TTFT p50'."""
+    return label[:1].lower() + label[1:] if label[1:2].islower() else label
 
 
 def ago(seconds: float) -> str:

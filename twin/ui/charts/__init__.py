@@ -17,6 +17,7 @@ import plotly.graph_objects as go
 import polars as pl
 
 from twin.metrics.measures import amount, seconds, three_figures
+from twin.metrics.registry import METRICS
 from twin.ui import theme
 
 QUANTILES = 240  # points of a distribution curve
@@ -237,8 +238,7 @@ def stages(rows: Mapping[str, Sequence[tuple[str, float]]]) -> Chart:
 
 def stage_title(stage: str) -> str:
     """A stage of the TTFT as a person reads it."""
-    words = {"router": "Waiting for a place", "first_decode": "First decode"}
-    return words.get(stage) or theme.title(stage)
+    return METRICS[f"ttft_{stage}_s_mean"].label
 
 
 def stage_colour(stage: str) -> str:

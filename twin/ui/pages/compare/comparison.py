@@ -18,7 +18,8 @@ import polars as pl
 
 from twin.lab.compare import Comparison, MetricRow
 from twin.metrics.latency import span, tpot_s
-from twin.metrics.measures import MEASURES, NOTHING, amount, measure, shown, verdict
+from twin.metrics.measures import NOTHING, amount
+from twin.metrics.registry import METRICS, metric_of, shown, verdict
 from twin.scenario import Scenario
 from twin.ui.fields import label, show, why_idle
 from twin.ui.show import plain
@@ -32,18 +33,8 @@ WORDS = ("name", "question", "source", "workload.trace.digest")
 LABELS_HERE = {"workload.trace.name": "Trace"}
 FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
-GROUPS: dict[str, tuple[str, ...]] = {
-    "Headlines": (
-        "ttft_s_p50", "ttft_s_p99", "tpot_s_mean", "tpot_s_p99", "slo_attainment",
-        "goodput_req_per_s", "throughput_req_per_s", "tokens_per_s_per_npu",
-        "decode_tokens_per_s_per_npu", "prefill_tokens_per_s_per_npu", "hit_token_ratio",
-        "rejected",
-    ),
-    "Times": ("ttft_s", "tpot_s", "itl_s", "e2e_s", "decode_iteration_s"),
-    "TTFT by part": ("ttft_front", "ttft_router", "ttft_prefill", "ttft_kv", "ttft_first"),
-    "Use": ("_utilisation", "_fraction", "concurrency", "preemptions"),
-    "All": ("",),
-}  # fmt: skip
+# What a choice of figures shows: the group of a metric; '': headlines or all.
+GROUPS = {"Headlines": "", "Times": "times", "TTFT by part": "ttft parts", "Use": "use", "All": ""}
 
 Cells = dict[str, str]
 
@@ -84,27 +75,23 @@ def meanings(found: Comparison, group: str) -> str:
     """What each figure of a group counts and over what, as a list in Markdown; each once."""
     said: dict[str, list[str]] = {}
     for row in chosen(found.metrics, group):
-        described = measure(row.name)
+        described = metric_of(row.name)
         if described.help:
             said.setdefault(described.help, []).append(described.label)
     return "\n".join(f"- **{', '.join(labels)}**: {text}" for text, labels in said.items())
 
 
 def chosen(rows: Sequence[MetricRow], group: str) -> list[MetricRow]:
-    """The figures of a group, in the order of the table of measures."""
+    """The figures of a group, in the order of their declaration."""
+    order = {key: i for i, key in enumerate(METRICS)}
+    known = sorted(rows, key=lambda row: order.get(row.name, len(order)))
     if group == "Headlines":
-        named = {row.name: row for row in rows}
-        return [named[key] for key in GROUPS[group] if key in named]
-    order = {key: i for i, key in enumerate(MEASURES)}
-    if group == "Times":  # the parts of TTFT have a group of their own
-        kept = [row for row in rows if row.name.startswith(GROUPS[group])]
-    else:
-        kept = [row for row in rows if any(word in row.name for word in GROUPS[group])]
-    return sorted(kept, key=lambda row: order.get(row.name, len(order)))
+        return [row for row in known if "comparison" in metric_of(row.name).places]
+    return [row for row in known if GROUPS[group] in ("", metric_of(row.name).group)]
 
 
 def _metric_row(row: MetricRow, heads: Sequence[str], baseline: int) -> Cells:
-    cells = {"Figure": measure(row.name).label}
+    cells = {"Figure": metric_of(row.name).label}
     base = row.values[baseline]
     for i, value in enumerate(row.values):
         text = shown(row.name, value)
@@ -125,7 +112,7 @@ def change(name: str, value: float, base: float) -> str:
     said = verdict(name, value, base)
     if said == "same":
         return ":gray[same]"
-    described = measure(name)
+    described = metric_of(name)
     if described.kind == "share":
         text = f"{abs(100 * (value - base)):.1f} points"
     elif base:
@@ -165,7 +152,7 @@ def _safe(value: Any) -> Any:
 
 def _unit(name: str) -> str:
     """The unit of a figure as it is stored: a share is of one."""
-    described = measure(name)
+    described = metric_of(name)
     return "of 1" if described.kind == "share" else described.unit
 
 
@@ -182,7 +169,7 @@ def as_json(found: Comparison) -> str:
         ],
         "figures": [
             {
-                "name": row.name, "unit": _unit(row.name), "better": measure(row.name).better,
+                "name": row.name, "unit": _unit(row.name), "better": metric_of(row.name).better,
                 "values": row.values, "deltas": row.deltas, "ratios": row.ratios,
             }
             for row in found.metrics

@@ -17,6 +17,7 @@ from twin.lab import share
 from twin.lab.library import scenario_from_toml, scenario_to_toml
 from twin.lab.store import RunRow, ScenarioRow, StoreError
 from twin.lab.store.scenarios import Kind
+from twin.metrics.registry import Metric, placed
 from twin.scenario import Scenario, SpecError
 from twin.ui import session, words
 from twin.ui.fields import sentence
@@ -36,15 +37,20 @@ STATES = {
 }
 KINDS: dict[str, Kind] = {"All": "all", "Presets": "presets", "Own": "own"}
 
-# Figures of a run in the table: header with its unit, key of the summary, factor, format.
-FIGURES = (
-    ("TTFT p50 (ms)", "ttft_s_p50", 1e3, "%,.0f"),
-    ("TPOT mean (ms)", "tpot_s_mean", 1e3, "%,.1f"),
-    ("SLO met (%)", "slo_attainment", 1e2, "%,.1f"),
-    ("Decode (tokens/s per NPU)", "decode_tokens_per_s_per_npu", 1, "%,.0f"),
-    ("Prefill (tokens/s per NPU)", "prefill_tokens_per_s_per_npu", 1, "%,.0f"),
-    ("Requests", "requests", 1, "%,.0f"),
-)
+
+def figures() -> list[tuple[str, str, float, str]]:
+    """Figures of a run in the table: header with its unit, key of the summary, factor, format."""
+    return [_figure(metric) for metric in placed("library")]
+
+
+def _figure(metric: Metric) -> tuple[str, str, float, str]:
+    name = metric.short or metric.label
+    if metric.kind == "time":
+        return f"{name} (ms)", metric.key, 1e3, "%,.1f"
+    if metric.kind == "share":
+        return f"{name} (%)", metric.key, 1e2, "%,.1f"
+    unit = "" if metric.unit == name.lower() else f" ({metric.unit})"
+    return f"{name}{unit}", metric.key, 1.0, "%,.0f"
 
 
 def run_table(rows: Sequence[RunRow], key: str) -> list[RunRow]:
@@ -53,14 +59,14 @@ def run_table(rows: Sequence[RunRow], key: str) -> list[RunRow]:
         {
             "Run": run.name,
             "State": f"{run.state} {run.progress:.0%}" if run.state == "running" else run.state,
-            **{name: _scaled(run.summary.get(key), by) for name, key, by, _ in FIGURES},
+            **{name: _scaled(run.summary.get(key), by) for name, key, by, _ in figures()},
             "Asked": _when(run.queued_s),
             "Stays": "shared" if run.published_s is not None else "",
             "Id": run.id,
         }
         for run in rows
     ]
-    numbers = {name: st.column_config.NumberColumn(format=form) for name, *_, form in FIGURES}
+    numbers = {name: st.column_config.NumberColumn(format=form) for name, *_, form in figures()}
     return _picked(rows, cells, numbers | {"Run": _first("Run")}, key)
 
 

@@ -19,7 +19,7 @@ from twin.lab.library import scenario_to_toml
 from twin.lab.perfetto import SPAN_S, write_trace
 from twin.lab.perfetto.source import stored
 from twin.lab.store import RunRow, Store
-from twin.metrics.measures import measure
+from twin.metrics.registry import metric_of
 from twin.scenario import Scenario
 from twin.ui import session
 
@@ -172,7 +172,7 @@ def summary_table(row: RunRow) -> pl.DataFrame:
     """The summary as a table: figure, value in SI, unit of the value, what it is."""
     rows = []
     for key, value in row.summary.items():
-        described = measure(key)
+        described = metric_of(key)
         number = float(value) if isinstance(value, int | float) else None
         unit = "1 = 100 %" if described.kind == "share" else described.unit
         rows.append((key, number, unit, described.help))

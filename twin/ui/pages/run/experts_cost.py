@@ -11,7 +11,8 @@ import streamlit as st
 
 from twin.lab import share
 from twin.lab.store import RunRow, StoreError
-from twin.metrics.measures import amount, measure, shown, verdict
+from twin.metrics.measures import amount
+from twin.metrics.registry import metric_of, shown, verdict
 from twin.scenario import Scenario
 from twin.ui import session
 from twin.ui.fields import sentence
@@ -20,12 +21,9 @@ from twin.ui.pages.experts import load as experts
 
 KEEPS_UP = "A machine that keeps up with its arrivals loses time, not throughput."
 FIGURES = (
-    ("tpot_s_mean", "TPOT mean"),
-    ("ttft_s_p50", "TTFT p50"),
-    ("decode_tokens_per_s_per_npu", "Decode, per decode NPU"),
-    ("prefill_tokens_per_s_per_npu", "Prefill, per prefill NPU"),
-    ("goodput_req_per_s", "Goodput, whole machine"),
-)
+    "tpot_s_mean", "ttft_s_p50", "decode_tokens_per_s_per_npu", "prefill_tokens_per_s_per_npu",
+    "goodput_req_per_s",
+)  # fmt: skip
 
 
 def tile(row: RunRow, scenario: Scenario) -> None:
@@ -92,17 +90,17 @@ def _answer(row: RunRow, even: RunRow) -> None:
         _experts_link(row)
         page_link("compare", "Side by side", {share.RUNS: f"{even.id},{row.id}"})
     with st.grid(5, min_column_width=165):
-        for key, label in FIGURES:
+        for key in FIGURES:
             here, best = row.summary.get(key), even.summary.get(key)
             if here is None or not best:
                 continue
             st.metric(
-                label,
+                metric_of(key).tile,
                 _gap(key, here, best),
                 f"{_short(key, here)}, even {_short(key, best)}",
                 delta_color=_colour(key, here, best),
                 delta_arrow="off",
-                help=f"This run against the same run with even experts. {measure(key).help}",
+                help=f"This run against the same run with even experts. {metric_of(key).help}",
             )
     if even.engine_version != row.engine_version or even.facts_digest != row.facts_digest:
         st.caption(
@@ -136,7 +134,7 @@ def _colour(key: str, here: float, best: float) -> Literal["red", "green", "off"
 
 
 def _met(row: RunRow, even: RunRow) -> str:
-    """How many more requests would have met the promise."""
+    """How many more requests would have met the SLO."""
     here, best = row.summary.get("slo_attainment"), even.summary.get("slo_attainment")
     if here is None or best is None:
         return ""

@@ -9,7 +9,8 @@ import streamlit as st
 from twin.lab import share
 from twin.lab.envelope import outside_evidence
 from twin.lab.store import RunRow
-from twin.metrics.measures import amount, measure, seconds, shown
+from twin.metrics.measures import seconds
+from twin.metrics.registry import placed, shown
 from twin.scenario import Scenario
 from twin.ui import listed, session, words
 from twin.ui.fields import sentence
@@ -19,20 +20,6 @@ from twin.ui.pages.run import download
 from twin.ui.show import plain
 
 OFFERED = 30  # runs to compare with
-
-# The headline: summary key and label; the unit's basis is in the label, never in a footnote.
-TILES = (
-    ("ttft_s_p50", "TTFT p50"),
-    ("ttft_s_p99", "TTFT p99"),
-    ("tpot_s_mean", "TPOT mean"),
-    ("tpot_s_p99", "TPOT p99"),
-    ("goodput_req_per_s", "Goodput, whole machine"),
-    ("decode_tokens_per_s_per_npu", "Decode, per decode NPU"),
-    ("prefill_tokens_per_s_per_npu", "Prefill, per prefill NPU"),
-    ("tokens_per_s_per_npu", "Output, per serving NPU"),
-    ("hit_token_ratio", "Hit ratio, input tokens"),
-    ("finished", "Finished requests"),
-)
 
 
 def header(row: RunRow, scenario: Scenario) -> None:
@@ -86,28 +73,27 @@ def tiles(row: RunRow, scenario: Scenario) -> None:
 
 
 def headline(summary: dict[str, Any], s: Scenario) -> list[dict[str, Any]]:
-    """Arguments of one metric a figure; figures that the run has not are left out."""
-    limits = {"ttft_s_p99": s.slo.ttft_s, "tpot_s_p99": 1e-3 * s.slo.tpot_ms}
-    made = []
-    for key, label in TILES:
-        value = summary.get(key)
-        if value is None or (key.startswith("prefill") and not value):
+    """Arguments of one tile a figure; figures that the run has not are left out.
+
+    The unit's basis is in the label, never in a footnote.
+    """
+    tiles = []
+    for metric in placed("tile"):
+        value = summary.get(metric.key)
+        if value is None or not metric.shows("tile", value, s):
             continue
-        if key == "tokens_per_s_per_npu" and s.deployment.mode == "prefill_only":
-            continue  # one token a prompt: true, and no figure of anything
         tile: dict[str, Any] = {
-            "label": label,
-            "value": shown(key, value).removesuffix(" per NPU").removesuffix(" requests"),
-            "help": measure(key).help,
+            "label": metric.tile,
+            "value": shown(metric.key, value).removesuffix(" per NPU").removesuffix(" requests"),
+            "help": metric.help,
         }
-        if key in limits:
-            tile |= _against(float(value), limits[key])
-        if key == "goodput_req_per_s" and summary.get("slo_attainment") is not None:
-            tile |= _plain(f"{amount(summary['slo_attainment'], 'share')} met the SLO")
-        if key == "finished":
-            tile |= _plain(f"of {summary['requests']:,} that arrived")
-        made.append(tile)
-    return made
+        if metric.slo is not None:
+            tile |= _against(float(value), metric.slo(s))
+        beside, words_around = metric.note
+        if summary.get(beside) is not None:
+            tile |= _plain(words_around.format(shown(beside, summary[beside])))
+        tiles.append(tile)
+    return tiles
 
 
 def _against(value_s: float, limit_s: float) -> dict[str, Any]:

@@ -7,7 +7,7 @@ draws them by `charts` and `fabric_view`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import streamlit as st
@@ -15,7 +15,8 @@ import streamlit as st
 from twin.hardware.placement import place_instances
 from twin.lab.store import RunRow
 from twin.metrics.explain import Finding, ttft_parts
-from twin.metrics.measures import MEASURES, NOTHING, amount, measure, seconds, shown
+from twin.metrics.measures import NOTHING, amount, seconds
+from twin.metrics.registry import METRICS, shown
 from twin.scenario import Scenario, SpecError, field_unit, with_overrides
 from twin.ui import charts, record, session, theme, words
 from twin.ui.fabric_view import cells_of_links, fabric_matrix
@@ -95,7 +96,7 @@ def latency(row: RunRow, scenario: Scenario) -> None:
         (right, "TPOT", seen.tpot_s, theme.ROLE["decode"], 1e-3 * scenario.slo.tpot_ms),
     ):
         with place:
-            st.subheader(name, anchor=False, help=MEASURES[f"{name.lower()}_s_mean"].help)
+            st.subheader(name, anchor=False, help=METRICS[f"{name.lower()}_s_mean"].help)
             plot(charts.distribution([charts.Curve(name, colour, values)], slo_s), f"cdf-{name}")
             if len(values):
                 met = amount(float((values <= slo_s).mean()), "share")
@@ -107,7 +108,7 @@ def latency(row: RunRow, scenario: Scenario) -> None:
         if row.summary.get(f"{key}_mean") is not None
     ]
     st.dataframe(table, hide_index=True)
-    st.caption("  \n".join(f"**{n}** {MEASURES[f'{key}_mean'].help}" for n, key in SPREADS.items()))
+    st.caption("  \n".join(f"**{n}** {METRICS[f'{key}_mean'].help}" for n, key in SPREADS.items()))
 
 
 def over_time(row: RunRow, scenario: Scenario) -> None:
@@ -153,17 +154,16 @@ def iteration(row: RunRow, scenario: Scenario) -> None:
     )
 
 
-LOADS = (
-    ("decode_utilisation", theme.ROLE["decode"]),
-    ("prefill_utilisation", theme.ROLE["prefill"]),
-    ("cube_utilisation", theme.SERIES[2]),
-    ("hbm_utilisation", theme.SERIES[4]),
-    ("kv_used_fraction_mean", theme.ROLE["decode"]),
-    ("pool_used_fraction", theme.ROLE["memory_pool"]),
-    ("ub_utilisation", theme.PLANE["ub"]),
-    ("rdma_utilisation", theme.PLANE["rdma"]),
-    ("vpc_utilisation", theme.PLANE["vpc"]),
-)
+# The colour of a share of use by the first word of its key.
+USE_COLOURS = {
+    "prefill": theme.ROLE["prefill"],
+    "decode": theme.ROLE["decode"],
+    "kv": theme.ROLE["decode"],
+    "pool": theme.ROLE["memory_pool"],
+    "cube": theme.SERIES[2],
+    "hbm": theme.SERIES[4],
+    **theme.PLANE,
+}
 DIE_FIGURES = {
     "Busy": ("busy_fraction", True),
     "KV space used": ("kv_used_fraction_mean", True),
@@ -178,12 +178,7 @@ def load(row: RunRow, scenario: Scenario) -> None:
     left, right = st.columns(2, gap="large")
     with left:
         st.subheader("Used in the steady state", anchor=False)
-        rows = [
-            (measure(key).label, float(row.summary[key]), colour)
-            for key, colour in LOADS
-            if row.summary.get(key)
-        ]
-        plot(charts.shares(rows), "shares")
+        plot(charts.shares(used(row.summary)), "shares")
     with right:
         st.subheader("Over time", anchor=False)
         plot(charts.busy_over_time(windows, scenario.warmup_s), "busy")
@@ -197,6 +192,15 @@ def load(row: RunRow, scenario: Scenario) -> None:
     ranks, dark = record.table(row.id, "ranks"), st.context.theme.type == "dark"
     plot(charts.dies(ranks, column, figure, percent=percent, dark=dark), "dies")
     st.caption("Every cell is one die; nodes from left to right, a node's dies from top to bottom.")
+
+
+def used(summary: Mapping[str, Any]) -> list[tuple[str, float, str]]:
+    """Label, value and colour of every share of use that is not zero."""
+    return [
+        (m.label, float(summary[m.key]), USE_COLOURS.get(m.key.partition("_")[0], theme.OTHER))
+        for m in METRICS.values()
+        if m.group == "use" and m.kind == "share" and summary.get(m.key)
+    ]
 
 
 USES = {"Mean": "utilisation_mean", "Busiest window": "utilisation_peak"}

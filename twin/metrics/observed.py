@@ -1,0 +1,139 @@
+"""What a run left to be measured: its requests, totals and events, and what formulas share.
+
+Every array is made once, when the first formula asks for it, and is of the steady state: TTFT of
+requests whose first token fell after the warm-up, TPOT and E2E of those that finished after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+
+from twin.metrics.goodput import met_slo
+from twin.metrics.latency import TTFT_PARTS, gap_spread, span, spread_of, tpot_s
+from twin.metrics.resilience import Incidents, incidents
+from twin.metrics.throughput import per_second
+from twin.scenario import Scenario
+
+Spread = Mapping[str, float | None]
+NO_GAPS = (np.array([0.0, 1.0]), np.zeros(1))
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A run as the formulas of metrics see it.
+
+    totals: amounts of the steady state and counts of the run, by name; npus: NPUs by role;
+    events: what broke or was moved, None where nothing could; gaps: edges (s) and
+    request-iterations of the histogram of iteration times.
+    """
+
+    scenario: Scenario
+    requests: pl.DataFrame
+    totals: Mapping[str, float]
+    npus: Mapping[str, int] = field(default_factory=dict)
+    events: pl.DataFrame | None = None
+    gaps: tuple[np.ndarray, np.ndarray] = NO_GAPS
+
+    @property
+    def steady_s(self) -> float:
+        """Length of the steady state."""
+        return self.scenario.horizon_s - self.scenario.warmup_s
+
+    @cached_property
+    def incidents(self) -> Incidents:
+        """What faults and balancing did."""
+        return incidents(self.requests, self.events, self.scenario.horizon_s)
+
+    @property
+    def ended(self) -> int:
+        """Requests that left the machine, served or not."""
+        served = int(self.totals["finished"]) + int(self.totals["rejected"])
+        return served + self.incidents.lost
+
+    # Masks instead of filtered frames: a frame of millions of requests is not copied.
+
+    @cached_property
+    def started(self) -> np.ndarray:
+        """Mask of the requests whose first token fell in the steady state."""
+        result: np.ndarray = self.requests["first_token_s"].to_numpy() >= self.scenario.warmup_s
+        return result
+
+    @cached_property
+    def finished(self) -> np.ndarray:
+        """Mask of the requests that finished in the steady state."""
+        result: np.ndarray = self.requests["finish_s"].to_numpy() >= self.scenario.warmup_s
+        return result
+
+    @cached_property
+    def finished_steady(self) -> int:
+        """How many finished in the steady state."""
+        return int(self.finished.sum())
+
+    @cached_property
+    def ttft(self) -> np.ndarray:
+        """Arrival to first token of every request, seconds; NaN without a first token."""
+        return span(self.requests, "arrival_s", "first_token_s")
+
+    @cached_property
+    def tpot(self) -> np.ndarray:
+        """TPOT of those that finished; NaN where no token follows the first."""
+        if self.scenario.deployment.mode == "prefill_only":
+            return np.full(self.finished_steady, np.nan)
+        return tpot_s(self.requests)[self.finished]
+
+    @cached_property
+    def met(self) -> float:
+        """Requests that finished and met the whole SLO."""
+        slo = self.scenario.slo
+        kept = met_slo(self.ttft[self.finished], self.tpot, slo.ttft_s, slo.tpot_ms * 1e-3)
+        return float(kept.sum())
+
+    @cached_property
+    def _spreads(self) -> dict[str, Spread]:
+        return {}
+
+    def spread(self, prefix: str) -> Spread:
+        """Mean and percentiles of a latency by the key of its metric."""
+        known = self._spreads
+        if prefix not in known:
+            known[prefix] = self._spread(prefix)
+        return known[prefix]
+
+    def _spread(self, prefix: str) -> Spread:
+        if prefix == "itl_s":
+            return gap_spread(*self.gaps, self.totals["decode_tokens"])
+        if prefix == "ttft_s":
+            return spread_of(self.ttft[self.started], prefix)
+        if prefix == "tpot_s":
+            return spread_of(self.tpot[~np.isnan(self.tpot)], prefix)
+        return spread_of(span(self.requests, "arrival_s", "finish_s")[self.finished], prefix)
+
+    def part_mean(self, name: str) -> float | None:
+        """Mean seconds of one part of the TTFT; None when no request went through it."""
+        _, begin, end = next(part for part in TTFT_PARTS if part[0] == name)
+        values = span(self.requests, begin, end)[self.started]
+        known = values[~np.isnan(values)]
+        return float(known.mean()) if known.size else None
+
+    @property
+    def output_tokens(self) -> float:
+        """Tokens emitted: with decode alone the first token came from elsewhere."""
+        decode_only = self.scenario.deployment.mode == "decode_only"
+        return self.totals["decode_tokens"] + (0.0 if decode_only else self.totals["first_tokens"])
+
+    def pool_npus(self, role: str) -> int:
+        """NPUs of a pool, those that do both included."""
+        return self.npus.get(role, 0) + self.npus.get("colocated", 0)
+
+    def per_second(self, amount: float, npus: int = 1) -> float | None:
+        """An amount per second of the steady state and NPU; None without NPUs."""
+        return per_second(amount, self.steady_s, npus)
+
+    def instance_mean(self, total: str, role: str) -> float | None:
+        """A total in instance-seconds over the instances of a role and the steady state."""
+        return self.per_second(self.totals[total], int(self.totals[f"{role}_instances"]))

@@ -1,0 +1,320 @@
+"""Every figure of a run, declared once: what it is called, how it is made, where it is shown.
+
+A metric is one entry of METRICS. The summary, the tiles, the comparison, the lists of runs, the
+command line, the charts of use and the table of the docs read it there, so adding a metric is
+adding an entry. Formulas read `Observed`; an entry without a formula is a figure of a fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from twin.metrics.measures import NOTHING, Kind, amount
+from twin.metrics.observed import Observed
+from twin.metrics.throughput import quotient
+from twin.scenario import Scenario
+
+Better = Literal["lower", "higher", ""]
+Group = Literal["times", "ttft parts", "rates", "use", "counts", "faults", "run"]
+Place = Literal["line", "tile", "library", "comparison", "table"]
+Value = float | int | None
+Formula = Callable[[Observed], Value]
+
+# Where a figure stands: a run in one line, its page, the library, a comparison, the command line.
+LINE: tuple[Place, ...] = ("line", "tile", "library", "comparison", "table")
+TILE: tuple[Place, ...] = ("tile", "comparison", "table")
+COMPARED: tuple[Place, ...] = ("comparison", "table")
+TABLE: tuple[Place, ...] = ("table",)
+PER_REQUEST = "per request"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One figure of a run."""
+
+    key: str  # unit last, statistic after it
+    label: str  # sentence case, no unit in it
+    kind: Kind
+    unit: str  # SI unit for times and bytes (scaled when shown); as shown for all else
+    better: Better
+    help: str  # what it counts
+    group: Group = "run"
+    of: Formula | None = None  # from what a run left; None: a figure of a fault
+    basis: str = ""  # per what, or of what: NPU, request, machine
+    short: str = ""  # the label in a tile, where the basis stands beside it
+    places: tuple[Place, ...] = ()
+    slo: Callable[[Scenario], float] | None = None  # the limit it is held against, in SI
+    note: tuple[str, str] = ("", "")  # beside its tile: another metric, and words around its value
+    applies: Callable[[Scenario], bool] | None = None  # where it says something; None: always
+    unless_zero: bool = False  # in a tile or a table only where it is not zero
+    term: str = ""  # its row of the glossary
+
+    @property
+    def tile(self) -> str:
+        """Label and basis: 'Decode, per decode NPU'."""
+        name = self.short or self.label
+        return f"{name}, {self.basis}" if self.basis not in ("", PER_REQUEST) else name
+
+    def shows(self, place: Place, value: object, scenario: Scenario | None = None) -> bool:
+        """Whether a value of it is shown at a place."""
+        if place not in self.places or value is None or (self.unless_zero and not value):
+            return False
+        return scenario is None or self.applies is None or self.applies(scenario)
+
+
+def _latency(
+    prefix: str, name: str, what: str, at: dict[str, tuple[Place, ...]],
+    slo: Callable[[Scenario], float] | None = None,
+) -> list[Metric]:  # fmt: skip
+    """Mean and percentiles of one latency; the SLO is about its p99."""
+
+    def formula(key: str) -> Formula:
+        return lambda o: o.spread(prefix)[key]
+
+    return [
+        Metric(
+            f"{prefix}_{statistic}", f"{name} {statistic}", "time", "s", "lower", what, "times",
+            formula(f"{prefix}_{statistic}"), PER_REQUEST, places=at.get(statistic, ()),
+            slo=slo if statistic == "p99" else None, term=name,
+        )
+        for statistic in ("mean", "p50", "p90", "p95", "p99")
+    ]  # fmt: skip
+
+
+def _part(name: str, label: str, what: str) -> Metric:
+    key = f"ttft_{name}_s_mean"
+    return Metric(key, label, "time", "s", "lower", what, "ttft parts",
+                  lambda o: o.part_mean(name), PER_REQUEST, term="TTFT")  # fmt: skip
+
+
+def _used(key: str, label: str, what: str, of: Formula, places: tuple[Place, ...] = ()) -> Metric:
+    return Metric(key, label, "share", "%", "", what, "use", of, places=places, term="utilisation")
+
+
+def _capacity(name: str) -> Formula:
+    return lambda o: quotient(o.totals[f"{name}_amount"], o.totals[f"{name}_capacity"] * o.steady_s)
+
+
+def _count(
+    key: str, label: str, what: str, of: Formula, better: Better = "", **more: Any
+) -> Metric:
+    return Metric(key, label, "count", more.pop("unit", "requests"), better, what,
+                  more.pop("group", "counts"), of, **more)  # fmt: skip
+
+
+def _fault(key: str, label: str, unit: str, what: str, better: Better = "higher") -> Metric:
+    return Metric(key, label, "time" if unit == "s" else "rate", unit, better, what, "faults")
+
+
+_LATENCY = [
+    *_latency("ttft_s", "TTFT", "Time to first token: first token minus arrival, per request.",
+              {"p50": LINE, "p99": TILE}, lambda s: s.slo.ttft_s),
+    *_latency("tpot_s", "TPOT", "Time per output token: (finish minus first token) / (output "
+              "tokens minus 1), per request.",
+              {"mean": LINE, "p99": TILE}, lambda s: 1e-3 * s.slo.tpot_ms),
+    *_latency("itl_s", "ITL", "Inter-token latency: each gap between two tokens of one request.",
+              {}),
+    *_latency("e2e_s", "E2E", "End to end: finish minus arrival, per request.", {"p50": TABLE}),
+    _part("front_end", "Front end", "Waiting for and being served by an API server."),
+    _part("router", "Waiting for admission", "Until decode room is reserved and prefill chosen."),
+    _part("prefill_queue", "Prefill queue", "In the queue of the chosen prefill instance."),
+    _part("prefill", "Prefill", "From the start of the first prefill batch to the last one's end."),
+    _part("kv_transfer", "KV transfer", "Moving KV blocks from prefill to decode dies."),
+    Metric("decode_iteration_s_mean", "Decode iteration", "time", "s", "lower",
+           "One forward pass of a decode instance over all its requests.", "times",
+           lambda o: quotient(o.totals["iteration_s"], o.totals["iterations"]), places=TABLE,
+           term="iteration"),
+    Metric("prefill_batch_s_mean", "Prefill batch", "time", "s", "lower",
+           "One batch of prompts on a prefill instance, begin to end.", "times",
+           lambda o: quotient(o.totals["prefill_busy_s"], o.totals["prefill_batches"])),
+]  # fmt: skip
+
+_RATES = [
+    Metric("goodput_req_per_s", "Goodput", "rate", "req/s", "higher",
+           "Requests per second that met the whole SLO; the whole machine.", "rates",
+           lambda o: o.per_second(o.met), "whole machine", places=TILE,
+           note=("slo_attainment", "{} met the SLO"), term="goodput"),
+    Metric("slo_attainment", "SLO attainment", "share", "%", "higher",
+           "Share of finished requests that met both the TTFT and the TPOT target.", "rates",
+           lambda o: quotient(o.met, float(o.finished_steady)),
+           places=("library", "comparison", "table"), term="SLO"),
+    Metric("throughput_req_per_s", "Finished requests per second", "rate", "req/s", "higher",
+           "Requests finished per second; the whole machine.", "rates",
+           lambda o: o.per_second(float(o.finished_steady)), "whole machine", places=COMPARED,
+           term="throughput"),
+    Metric("decode_tokens_per_s_per_npu", "Decode throughput", "rate", "tokens/s per NPU", "higher",
+           "Output tokens per second over the NPUs of the decode pool (an NPU is two dies).",
+           "rates", lambda o: o.per_second(o.totals["decode_tokens"], o.pool_npus("decode")),
+           "per decode NPU", "Decode", LINE, term="throughput"),
+    Metric("prefill_tokens_per_s_per_npu", "Prefill throughput", "rate", "tokens/s per NPU",
+           "higher", "Input tokens computed per second over the NPUs of the prefill pool (an NPU "
+           "is two dies).",
+           "rates", lambda o: o.per_second(o.totals["prefill_tokens"], o.pool_npus("prefill")),
+           "per prefill NPU", "Prefill", LINE, unless_zero=True, term="throughput"),
+    Metric("prompt_tokens_per_s_per_npu", "Prompt throughput", "rate", "tokens/s per NPU",
+           "higher", "Input tokens per second, computed or read from the memory pool, over the "
+           "NPUs of the prefill pool.",
+           "rates", lambda o: o.per_second(
+               o.totals["prefill_tokens"] + o.totals["hit_tokens"], o.pool_npus("prefill")),
+           "per prefill NPU", "Prompts", term="throughput"),
+    Metric("tokens_per_s_per_npu", "Machine throughput", "rate", "tokens/s per NPU", "higher",
+           "Output tokens per second over every NPU that serves, prefill and decode together.",
+           "rates", lambda o: o.per_second(o.output_tokens, sum(o.npus.values())),
+           "per serving NPU", "Output", TILE, term="throughput",
+           # One token a prompt: true, and no figure of anything.
+           applies=lambda s: s.deployment.mode != "prefill_only"),
+    Metric("output_tokens_per_s", "Output tokens", "rate", "tokens/s", "higher",
+           "Output tokens per second; the whole machine.", "rates",
+           lambda o: o.per_second(o.output_tokens), "whole machine"),
+    Metric("hit_token_ratio", "Hit ratio", "share", "%", "higher",
+           "Share of input tokens read from the memory pool instead of computed.", "rates",
+           lambda o: quotient(o.totals["hit_tokens"], o.totals["prompt_tokens"]),
+           "input tokens", places=TILE, term="prefix-cache hit"),
+]  # fmt: skip
+
+_USE = [
+    _used("prefill_utilisation", "Prefill busy", "Share of time a prefill instance computes.",
+          lambda o: o.instance_mean("prefill_busy_s", "prefill"), TABLE),
+    _used("decode_utilisation", "Decode busy", "Share of time a decode instance computes.",
+          lambda o: o.instance_mean("decode_busy_s", "decode"), TABLE),
+    _used("hbm_utilisation", "HBM bandwidth used", "Bytes read over what the dies could read.",
+          _capacity("hbm")),
+    _used("cube_utilisation", "Cube cores used", "FLOPs done over what the dies could do.",
+          _capacity("cube")),
+    _used("ub_utilisation", "UB plane used", "Bytes over capacity, mean of all links.",
+          _capacity("ub")),
+    _used("rdma_utilisation", "RDMA plane used", "Bytes over capacity, mean of all links.",
+          _capacity("rdma")),
+    _used("vpc_utilisation", "VPC plane used", "Bytes over capacity, mean of all links.",
+          _capacity("vpc")),
+    _used("kv_used_fraction_mean", "Decode KV space used", "KV tokens held over what fits in HBM.",
+          lambda o: o.instance_mean("kv_used_s", "decode")),
+    _used("pool_used_fraction", "Memory pool used", "KV blocks held over what the DRAM holds.",
+          lambda o: quotient(o.totals["pool_used"], o.totals["samples"])),
+    _count("concurrency_mean", "Requests in the machine",
+           "Mean number of requests inside, from arrival to finish.",
+           lambda o: quotient(o.totals["inside"], o.totals["samples"]), group="use"),
+    _count("preemptions", "Preemptions",
+           "Times a request lost its KV blocks on a full die and was computed again.",
+           lambda o: int(o.totals["preemptions"]), "lower", unit="preemptions", group="use",
+           places=TABLE, term="preemption"),
+]  # fmt: skip
+
+_COUNTS = [
+    _count("requests", "Requests", "Requests that arrived.", lambda o: o.requests.height,
+           places=("library", "table")),
+    _count("finished", "Finished", "Requests answered to the end.",
+           lambda o: int(o.totals["finished"]), short="Finished requests", places=TILE,
+           note=("requests", "of {} that arrived")),
+    _count("requests_steady", "Finished after warm-up",
+           "Requests that finished in the steady state: what latency figures rest on.",
+           lambda o: o.finished_steady),
+    _count("rejected", "Rejected", "Requests never served.", lambda o: int(o.totals["rejected"]),
+           "lower", places=COMPARED, term="admission"),
+    _count("running", "Unfinished", "Still in the machine at the end.",
+           lambda o: o.requests.height - o.ended, places=TABLE),
+    _count("lost", "Lost", "Requests given up after faults: their last retry failed, or nobody "
+           "was left to serve.", lambda o: o.incidents.lost, "lower", places=TABLE,
+           unless_zero=True),
+    _count("retried", "Retried", "Requests that a fault threw out at least once and that were "
+           "tried again.", lambda o: o.incidents.retried, "lower", places=TABLE,
+           unless_zero=True),
+    _count("rebalances", "Rebalances", "Times experts were moved to even out the load of dies.",
+           lambda o: o.incidents.rebalances, unit="rebalances", places=TABLE, unless_zero=True,
+           term="EPLB"),
+    Metric("moved_bytes", "Experts moved", "bytes", "B", "",
+           "Bytes of expert weights that all rebalances moved.", "counts",
+           lambda o: o.incidents.moved_bytes, places=TABLE, unless_zero=True, term="EPLB"),
+    Metric("down_s", "Out of service", "time", "s", "lower",
+           "Seconds that instances were out of service, summed over instances.", "counts",
+           lambda o: o.incidents.down_s, places=TABLE, unless_zero=True, term="recovery"),
+    Metric("little_error", "Little's law gap", "share", "%", "lower",
+           "Requests inside, counted two ways: sampled over time, and rate times time inside.",
+           "counts", lambda o: o.totals["little_error"]),
+]  # fmt: skip
+
+_RUN = [
+    Metric("warmup_s", "Warm-up left out", "time", "s", "", "Start that no figure counts.",
+           of=lambda o: o.scenario.warmup_s),
+    Metric("horizon_s", "Simulated time", "time", "s", "", "From the first second to the last.",
+           of=lambda o: o.scenario.horizon_s),
+    _count("npus", "NPUs that serve", "NPU packages; one is two dies.",
+           lambda o: sum(o.npus.values()), unit="NPUs", group="run", term="NPU"),
+    _count("npus_prefill", "Prefill NPUs", "NPUs of the prefill pool.",
+           lambda o: o.npus.get("prefill", 0), unit="NPUs", group="run"),
+    _count("npus_decode", "Decode NPUs", "NPUs of the decode pool.",
+           lambda o: o.npus.get("decode", 0), unit="NPUs", group="run"),
+    _count("npus_colocated", "Colocated NPUs", "NPUs that do both.",
+           lambda o: o.npus.get("colocated", 0), unit="NPUs", group="run"),
+]  # fmt: skip
+
+_FAULTS = [
+    _fault("recovery_s", "Time to recover", "s",
+           "From a fault until output is back within 5 % of what it was, and stays there.",
+           "lower"),
+    _fault("before_tokens_per_s", "Before the fault", "tokens/s",
+           "Tokens per second in the minute, or the 20 windows, before a fault; whole machine."),
+    _fault("lowest_tokens_per_s", "At its lowest", "tokens/s",
+           "Tokens per second in the slowest window after a fault; the whole machine."),
+    _fault("goodput_before_req_per_s", "Goodput before the fault", "req/s",
+           "Requests per second that met the whole SLO, in the minute or 20 windows before it."),
+    _fault("goodput_during_req_per_s", "Goodput during the fault", "req/s",
+           "Requests per second that met the whole SLO, from a fault until recovery."),
+]  # fmt: skip
+
+METRICS: dict[str, Metric] = {
+    m.key: m for m in (*_LATENCY, *_RATES, *_USE, *_COUNTS, *_RUN, *_FAULTS)
+}
+
+
+def placed(place: Place) -> list[Metric]:
+    """The metrics that stand at a place, in the order of their declaration."""
+    return [m for m in METRICS.values() if place in m.places]
+
+
+# What the ending of a name says about a figure that is not declared.
+_ENDINGS: tuple[tuple[str, Kind, str], ...] = (
+    ("_tokens_per_s_per_npu", "rate", "tokens/s per NPU"),
+    ("_tokens_per_s", "rate", "tokens/s"),
+    ("_req_per_s", "rate", "req/s"),
+    ("_bytes_per_s", "bytes", "B/s"),
+    ("_bytes", "bytes", "B"),
+    ("_utilisation", "share", "%"),
+    ("_fraction", "share", "%"),
+    ("_ratio", "share", "%"),
+    ("_s", "time", "s"),
+)
+
+
+def metric_of(key: str) -> Metric:
+    """The metric of a key; one that is not declared is read from the end of its name."""
+    if key in METRICS:
+        return METRICS[key]
+    stem = key
+    for statistic in ("_mean", "_p50", "_p90", "_p95", "_p99", "_peak", "_max"):
+        stem = stem.removesuffix(statistic)
+    label = key.replace("_", " ").capitalize()
+    for ending, kind, unit in _ENDINGS:
+        if stem.endswith(ending):
+            return Metric(key, label, kind, unit, "", "")
+    return Metric(key, label, "count", "", "", "")
+
+
+def shown(key: str, value: object) -> str:
+    """A summary figure for people, with its unit: shown('ttft_s_p50', 0.8312) is '831 ms'."""
+    described = metric_of(key)
+    if value is None or isinstance(value, str):
+        return value or NOTHING
+    return amount(float(value), described.kind, described.unit)  # type: ignore[arg-type]
+
+
+def verdict(key: str, value: float, baseline: float) -> Literal["better", "worse", "same", ""]:
+    """How a figure stands against its baseline; '' when neither way is better."""
+    if abs(value - baseline) <= 5e-4 * max(abs(value), abs(baseline)):
+        return "same"
+    better = metric_of(key).better
+    if not better:
+        return ""
+    return "better" if (value < baseline) == (better == "lower") else "worse"

@@ -9,9 +9,9 @@ import json
 import numpy as np
 import pytest
 
+from tests.lab.length_tables import LEVELS, lognormal_table, quantile_table
 from twin.lab.library import ROOT, load_facts
 from twin.lab.traces import lru_bound, preview, read_trace
-from twin.lab.traces.fit import LEVELS, lognormal_table, quantile_table
 from twin.scenario import Trace, Workload
 from twin.workload.generate import generate, length_means
 

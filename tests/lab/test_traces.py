@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twin.lab.traces import Limits, TraceError, lru_bound, preview, read_trace
+from twin.lab.documents import trace_table
+from twin.lab.traces import FORMATS, Limits, TraceError, lru_bound, preview, read_trace, tabular
+from twin.lab.traces.formats import Format
 from twin.workload.chains import expand_runs
 
 SMALL = Limits(packed_bytes=1 << 20, unpacked_bytes=8 << 20, rows=1000)
@@ -135,6 +137,20 @@ def test_every_format_has_a_preview_of_plain_values(kind):
     seen = preview(read_trace(FILES[kind], "f"))
     assert json.loads(json.dumps(seen, allow_nan=False)) == seen
     assert seen["format"] == kind and seen["rows"] > 0
+
+
+def test_a_format_is_one_entry(monkeypatch):
+    layout = tabular.Layout("when", "asked", "answered")
+    entry = Format("dummy", "Dummy log", "CSV", "times in s",
+                   lambda head: layout.columns <= head.header, layout.read)  # fmt: skip
+    with pytest.raises(TraceError, match="in no format known"):
+        read_trace(b"when,asked,answered\n1.5,10,2\n")
+    monkeypatch.setitem(FORMATS, entry.name, entry)
+    table = read_trace(b"when,asked,answered\n1.5,10,2\n2.5,20,4\n")
+    assert table.format == "dummy" and table.input_tokens.tolist() == [10, 20]
+    assert "| Dummy log | CSV | times in s |" in trace_table()
+    with pytest.raises(TraceError, match="Dummy log"):
+        read_trace(b"hello\n1\n")
 
 
 def test_mooncake():

@@ -16,6 +16,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from twin.lab.library import ROOT, presets
+from twin.lab.traces import FORMATS
 from twin.metrics.registry import METRICS
 from twin.scenario import Scenario, Section
 
@@ -74,6 +75,12 @@ def metric_table() -> str:
     )
 
 
+def trace_table() -> str:
+    """The formats of recorded request streams that are read."""
+    rows = ["| format | written as | tells, beside lengths |", "|---|---|---|"]
+    return "\n".join(rows + [_row(f.title, f.shape, f.tells) for f in FORMATS.values()])
+
+
 def preset_table(scenarios: Mapping[str, Scenario]) -> str:
     """The presets by key, each with the question it asks."""
     rows = ["| preset | the question it asks |", "|---|---|"]
@@ -112,6 +119,7 @@ def pages(root: Path = ROOT) -> dict[Path, str]:
         "fields": field_table(),
         "presets": preset_table({p.key: p.scenario for p in presets()}),
         "metrics": metric_table(),
+        "traces": trace_table(),
         "files": file_map(root),
     }
     return {
@@ -119,7 +127,7 @@ def pages(root: Path = ROOT) -> dict[Path, str]:
         for path in (
             root / "README.md",
             root / "scenarios" / "FIELDS.md",
-            root / "docs" / "METRICS.md",
+            *sorted((root / "docs").glob("*.md")),
         )
     }
 

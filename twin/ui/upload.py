@@ -33,8 +33,7 @@ def trace_upload() -> None:
     _choose(used.digest)
     file = st.file_uploader(
         "Trace file",
-        help="Mooncake, Bailian or RAGPulse JSONL; Azure, BurstGPT, vidur, splitwise or GuideLLM "
-        "CSV; WEKA / kv-cache-tester JSON; ServeGen tar; plain or gzip. Found by content.",
+        help=f"{traces.known()}; plain or gzip. Found by content.",
     )
     if file is None:
         return

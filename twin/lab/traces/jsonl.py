@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from twin.lab.traces.formats import Format, Reading
 from twin.lab.traces.source import Piece, TraceError
 from twin.lab.traces.table import MOST_TOKENS, Columns
 
 MOST_LINE_BYTES = 8 << 20
 MOST_TICKS = 1e15  # milliseconds of 30,000 years
+MS_PER_S = 1000.0
 
 
 def refuse_constant(word: str) -> float:
@@ -141,43 +144,24 @@ def hash_array(
     return offset, together.astype(np.int64, copy=False)
 
 
-def _plain_columns(
-    piece: Piece, rows: list[tuple[int, Row]], format_name: str, per_s: float, as_text: bool = False
-) -> Columns:
-    return Columns(
-        name=piece.name,
-        format=format_name,
-        ticks=np.array([row.time("timestamp", as_text) for _, row in rows]),
-        ticks_per_s=per_s,
-        input_tokens=np.array([row.tokens("input_length") for _, row in rows], np.int64),
-        output_tokens=np.array([row.tokens("output_length") for _, row in rows], np.int64),
-        source_row=np.array([number for number, _ in rows], np.int64),
-    )
+def codes(names: list[str]) -> np.ndarray:
+    """A number i8[n] for every name, equal for equal names."""
+    seen: dict[str, int] = {}
+    return np.array([seen.setdefault(name, len(seen)) for name in names], np.int64)
 
 
-def _hash_columns(c: Columns, rows: list[tuple[int, Row]], block_tokens: int) -> None:
-    lists = [row.hashes("hash_ids") for _, row in rows]
-    c.hash_offset, c.hashes = hash_array(lists, lambda i: rows[i][1].where)
-    c.block_tokens = block_tokens
+Rows = list[tuple[int, Row]]
 
 
-def read_mooncake(piece: Piece, block_tokens: int | None) -> Columns:
-    """Mooncake: the block size is not in the file; None finds it from the counts of hashes."""
-    rows = rows_of(piece)
-    c = _plain_columns(piece, rows, "mooncake", 1000.0)
-    c.time_unit = "ms"
-    if any("hash_ids" in row.body for _, row in rows):
-        _hash_columns(c, rows, block_tokens or 0)
-    if rows and all("session_id" in row.body for _, row in rows):
-        c.session = codes([str(row.body["session_id"]) for _, row in rows])
-    return c
+def sessions_by_id(rows: Rows) -> np.ndarray | None:
+    """Sessions i8[n] where every row names its own."""
+    if not rows or not all("session_id" in row.body for _, row in rows):
+        return None
+    return codes([str(row.body["session_id"]) for _, row in rows])
 
 
-def read_bailian(piece: Piece, block_tokens: int | None) -> Columns:
-    """Bailian: a chat continues its parent; the root chat names the session."""
-    rows = rows_of(piece)
-    c = _plain_columns(piece, rows, "bailian", 1.0)
-    _hash_columns(c, rows, block_tokens or 16)
+def sessions_by_parent(rows: Rows) -> np.ndarray:
+    """Sessions i8[n] of chats that continue their parent: the root chat names the session."""
     root: dict[str, str] = {}
     names = []
     for _, row in rows:
@@ -187,24 +171,53 @@ def read_bailian(piece: Piece, block_tokens: int | None) -> Columns:
                 raise row.wrong(key, "a number or a name (-1: no parent)")
         names.append(str(chat) if parent in {-1, "-1"} else root.get(str(parent), str(parent)))
         root[str(chat)] = names[-1]
-    c.session = codes(names)
-    return c
+    return codes(names)
 
 
-def read_ragpulse(piece: Piece, block_tokens: int | None) -> Columns:
-    """RAGPulse: lengths, times and sessions; its component hashes are not prefix chains."""
-    rows = rows_of(piece)
-    c = _plain_columns(piece, rows, "ragpulse", 1.0, as_text=True)
-    if rows and all("session_id" in row.body for _, row in rows):
-        c.session = codes([str(row.body["session_id"]) for _, row in rows])
-    c.warnings.append(
-        "the hashes name prompt components without their lengths, not chains of blocks: they are "
-        "not used, and no prompt shares a block"
-    )
-    return c
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the requests of one format are written."""
+
+    ticks_per_s: float = 1.0
+    time_is_text: bool = False
+    block_tokens: int | None = 0  # of a hashed block; 0: found out; None: hashes are no chains
+    sessions: Callable[[Rows], np.ndarray | None] = sessions_by_id
+    warning: str = ""
+
+    def read(self, reading: Reading) -> Columns:
+        """The requests of a file; raises TraceError with the line of the first bad value."""
+        piece = reading.only()
+        rows = rows_of(piece)
+        c = Columns(
+            name=piece.name,
+            format=reading.kind,
+            ticks=np.array([row.time("timestamp", self.time_is_text) for _, row in rows]),
+            ticks_per_s=self.ticks_per_s,
+            input_tokens=np.array([row.tokens("input_length") for _, row in rows], np.int64),
+            output_tokens=np.array([row.tokens("output_length") for _, row in rows], np.int64),
+            source_row=np.array([number for number, _ in rows], np.int64),
+            session=self.sessions(rows),
+            time_unit="ms" if self.ticks_per_s == MS_PER_S else "s",
+            warnings=[self.warning] if self.warning else [],
+        )
+        if self.block_tokens is not None and any("hash_ids" in row.body for _, row in rows):
+            lists = [row.hashes("hash_ids") for _, row in rows]
+            c.hash_offset, c.hashes = hash_array(lists, lambda i: rows[i][1].where)
+            c.block_tokens = reading.block_tokens or self.block_tokens
+        return c
 
 
-def codes(names: list[str]) -> np.ndarray:
-    """A number i8[n] for every name, equal for equal names."""
-    seen: dict[str, int] = {}
-    return np.array([seen.setdefault(name, len(seen)) for name in names], np.int64)
+def _format(name: str, title: str, tells: str, key: str, layout: Layout) -> Format:
+    return Format(name, title, "JSON lines", tells, lambda head: key in head.keys, layout.read)
+
+
+FORMATS = (
+    _format("bailian", "Bailian", "times in s, chats by parent, hashes of 16-token blocks",
+            '"chat_id":', Layout(block_tokens=16, sessions=sessions_by_parent)),
+    _format("ragpulse", "RAGPulse", "times in s, sessions", '"hash_ids":{', Layout(
+        time_is_text=True, block_tokens=None,
+        warning="the hashes name prompt components without their lengths, not chains of blocks: "
+        "they are not used, and no prompt shares a block")),
+    _format("mooncake", "Mooncake", "times in ms, hashes of 512-token blocks, sessions at times",
+            '"input_length":', Layout(MS_PER_S)),
+)  # fmt: skip

@@ -1,33 +1,25 @@
-"""Every trace format: found by content, read, previewed.
+"""Every trace format: found by content, read, checked.
 
-`read_trace` gives a table or raises one clear TraceError; nothing else is touched. Which format a
-file has is decided by what stands in it, never by its name.
+`read_trace` gives a table or raises one clear TraceError; nothing else is touched. To add a format,
+write its entry beside its reader and name it in FORMATS; one more CSV is a line in `tabular`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 
-import polars as pl
-
 from twin.lab.traces import jsonl, servegen, sessions, tabular
-from twin.lab.traces.source import PARQUET_MAGIC, Limits, Piece, TraceError, open_source
+from twin.lab.traces.formats import Format, Head, Reading, head_of
+from twin.lab.traces.source import Limits, TraceError, open_source
 from twin.lab.traces.table import MOST_BLOCK_TOKENS, Cut, build_table
 from twin.workload.requests import TraceTable
 
-HEAD_BYTES = 1 << 16
-BLANK = " \t\r\n"
 MOST_PROMPT_TOKENS = 131_072  # the context of the models served: longer sessions are left out
-KNOWN = (
-    "Mooncake JSONL, Bailian JSONL, RAGPulse JSONL, WEKA / kv-cache-tester JSON, Azure, BurstGPT, "
-    "vidur, splitwise or GuideLLM CSV, a ServeGen folder or tar, kv-cache-tester parquet"
-)
-ONE_FILE = {
-    "mooncake": jsonl.read_mooncake,
-    "bailian": jsonl.read_bailian,
-    "ragpulse": jsonl.read_ragpulse,
+
+# The first one that fits is taken, so the most telling stand first.
+FORMATS: dict[str, Format] = {
+    entry.name: entry
+    for entry in (servegen.FORMAT, *sessions.FORMATS, *jsonl.FORMATS, *tabular.FORMATS)
 }
 
 
@@ -56,75 +48,37 @@ def read_trace(
             f"a block of {block_tokens} tokens is none: it must be from 1 to {MOST_BLOCK_TOKENS:,}"
         )
     label, limits, pieces = open_source(source, name, limits)
-    first = _first(label, pieces)
-    kind = _format(label, first)
-    cut = Cut(begin_s, end_s, limit)
-    everything = chain([first], pieces)
-    if kind == "servegen":
-        found = servegen.read_servegen(label, everything, cut, seed, limits.rows)
-    elif kind == "weka":
-        found = sessions.read_weka(label, everything, block_tokens, max_prompt_tokens, seed)
-    elif kind == "kv-cache-tester parquet":
-        found = sessions.read_session_table(first, max_prompt_tokens, seed, limits.rows)
-    else:
-        if next(pieces, None) is not None:
-            raise TraceError(f"{label} holds several files of format {kind}: give one of them")
-        if kind in ONE_FILE:
-            found = ONE_FILE[kind](first, block_tokens)
-        else:
-            found = tabular.read_tabular(first, kind)
-    found.name = label
-    return build_table(found, cut, limits.rows)
-
-
-def _first(label: str, pieces: Iterator[Piece]) -> Piece:
     first = next(pieces, None)
     if first is None:
         raise TraceError(f"{label} holds no file")
-    return first
+    entry = recognise(label, head_of(label, first))
+    cut = Cut(begin_s, end_s, limit)
+    columns = entry.read(
+        Reading(
+            label, first, pieces, entry.name, block_tokens, max_prompt_tokens, cut, seed,
+            limits.rows,
+        )
+    )  # fmt: skip
+    columns.name = label
+    return build_table(columns, cut, limits.rows)
 
 
-def _format(label: str, piece: Piece) -> str:
-    if servegen.PIECE_NAME.search(piece.name):
-        return "servegen"
-    if piece.data.startswith(PARQUET_MAGIC):
-        return _parquet_format(label, piece)
-    head = piece.data[:HEAD_BYTES].decode("utf-8-sig", "replace").lstrip(BLANK)
-    if not head:
-        raise TraceError(f"{label} is empty")
-    if head.startswith("{"):
-        found = _json_format(head)
-    else:
-        found = tabular.layout_of(tabular.header_of(head.split("\n", 1)[0]))
-    if found is None:
-        raise TraceError(f"{label} is in no format known here: {KNOWN} are read")
-    return found
+def recognise(label: str, head: Head) -> Format:
+    """The format that a file is in; raises TraceError when it is in none."""
+    for entry in FORMATS.values():
+        if entry.fits(head):
+            return entry
+    if head.parquet:
+        raise TraceError(
+            f"{label} is a parquet file of other columns: {', '.join(sessions.PARQUET_COLUMNS)} "
+            "must be there"
+        )
+    raise TraceError(f"{label} is in no format known here: {known()} are read")
 
 
-def _json_format(head: str) -> str | None:
-    """By the keys in the first 64 KB; the most telling key first."""
-    packed = "".join(head.split())
-    for key, found in (
-        ('"requests":[', "weka"),
-        ('"chat_id":', "bailian"),
-        ('"hash_ids":{', "ragpulse"),
-        ('"input_length":', "mooncake"),
-    ):
-        if key in packed:
-            return found
-    return None
-
-
-def _parquet_format(label: str, piece: Piece) -> str:
-    if piece.path is None:
-        raise TraceError(f"{label}: parquet is read from disk only, not from an upload")
-    try:
-        columns = set(pl.read_parquet_schema(piece.path))
-    except pl.exceptions.PolarsError:
-        raise TraceError(f"{label} is not a sound parquet file") from None
-    if set(sessions.PARQUET_COLUMNS) <= columns:
-        return "kv-cache-tester parquet"
-    raise TraceError(
-        f"{label} is a parquet file of other columns: {', '.join(sessions.PARQUET_COLUMNS)} "
-        "must be there"
-    )
+def known() -> str:
+    """The formats in one line, those of one shape together."""
+    shapes: dict[str, list[str]] = {}
+    for entry in FORMATS.values():
+        shapes.setdefault(entry.shape, []).append(entry.title)
+    return "; ".join(f"{', '.join(titles)} ({shape})" for shape, titles in shapes.items())

@@ -11,12 +11,12 @@ prompts.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 from numba import njit
 
+from twin.lab.traces.formats import Format, Reading
 from twin.lab.traces.jsonl import decode, text_of
 from twin.lab.traces.source import Piece, TraceError
 from twin.lab.traces.table import MOST_TOKENS, Columns, Cut
@@ -37,16 +37,14 @@ class _Client:
     lengths: dict[str, list[tuple[float, np.ndarray, np.ndarray]]] = field(default_factory=dict)
 
 
-def read_servegen(
-    name: str, pieces: Iterable[Piece], cut: Cut, seed: int, most_rows: int
-) -> Columns:
+def read_servegen(reading: Reading) -> Columns:
     """Requests of the asked part of the day; raises TraceError for an incomplete set."""
-    clients: dict[int, _Client] = {}
-    for piece in pieces:
-        found = PIECE_NAME.search(piece.name)
-        if found:
-            client = clients.setdefault(int(found[1]), _Client())
-            if found[2] == "trace.csv":
+    name, clients = reading.label, dict[int, _Client]()
+    for piece in reading.every():
+        chunk = PIECE_NAME.search(piece.name)
+        if chunk:
+            client = clients.setdefault(int(chunk[1]), _Client())
+            if chunk[2] == "trace.csv":
                 client.windows = _windows(piece)
             else:
                 client.lengths = _length_tables(piece)
@@ -56,7 +54,14 @@ def read_servegen(
             raise TraceError(f"{name} has no chunk-{number}-{part}: the set is incomplete")
         if any(w[1] for w in client.windows) and not all(client.lengths.values()):
             raise TraceError(f"{name}: chunk-{number} has requests but no lengths for them")
-    return _sampled(name, clients, cut, seed, most_rows)
+    return _sampled(name, clients, reading.cut, reading.seed, reading.most_rows)
+
+
+FORMAT = Format(
+    "servegen", "ServeGen", "folder or tar of CSV and JSON",
+    "rates, burstiness and lengths by client, sampled from a seed",
+    lambda head: PIECE_NAME.search(head.name) is not None, read_servegen,
+)  # fmt: skip
 
 
 def _windows(piece: Piece) -> list[tuple[float, float, float, int]]:

@@ -8,7 +8,7 @@ out, because a model with a shorter context never saw them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from twin.lab.traces.formats import Format, Reading
 from twin.lab.traces.jsonl import MOST_TICKS, Row, decode, hash_array, text_of
 from twin.lab.traces.source import Piece, TraceError
 from twin.lab.traces.table import MOST_BLOCK_TOKENS, MOST_TOKENS, Columns
@@ -61,13 +62,12 @@ class _Found:
     sessions: int = 0
 
 
-def read_weka(
-    name: str, pieces: Iterable[Piece], block_tokens: int | None, most: int | None, seed: int
-) -> Columns:
+def read_weka(reading: Reading) -> Columns:
     """Sessions of one or more JSON files, each one object or one object a line."""
     found = _Found()
+    block_tokens, most = reading.block_tokens, reading.max_prompt_tokens
     size = block_tokens or 0
-    for piece in pieces:
+    for piece in reading.every():
         for where, body in _objects(piece):
             own = body.get("block_size")
             if type(own) is not int or not 1 <= own <= MOST_BLOCK_TOKENS:
@@ -76,11 +76,11 @@ def read_weka(
                 raise TraceError(f"{where} has blocks of {own} tokens where others have {size}")
             size = block_tokens or own
             _read_session(where, body, most, found)
-    offset, hashes = hash_array(found.hashes, lambda i: f"{name} request {i + 1}")
+    offset, hashes = hash_array(found.hashes, lambda i: f"{reading.label} request {i + 1}")
     columns = Columns(
-        name=name,
-        format="weka",
-        ticks=_clock(np.array(found.t), np.array(found.session, np.int64), seed),
+        name=reading.label,
+        format=reading.kind,
+        ticks=_clock(np.array(found.t), np.array(found.session, np.int64), reading.seed),
         ticks_per_s=1.0,
         input_tokens=np.array(found.input, np.int64),
         output_tokens=np.array(found.output, np.int64),
@@ -161,7 +161,7 @@ def _clock(t: np.ndarray, session: np.ndarray, seed: int) -> np.ndarray:
     return starts[session] + t if count else t
 
 
-def read_session_table(piece: Piece, most: int | None, seed: int, most_rows: int) -> Columns:
+def read_session_table(reading: Reading) -> Columns:
     """The parquet of kv-cache-tester requests: one row a request, hashes as lists.
 
     Times of a called agent's requests count from its own start, which the table does not hold: it
@@ -169,10 +169,11 @@ def read_session_table(piece: Piece, most: int | None, seed: int, most_rows: int
     parquet file unpacks to cannot be known before. Raises TraceError, with the row of a value that
     cannot be.
     """
+    piece, most = reading.first, reading.max_prompt_tokens
     if piece.path is None:
         raise TraceError(f"{piece.name}: parquet is read from disk only, not from an upload")
     try:
-        kept, hash_lists, rows = _session_rows(piece.name, piece.path, most, most_rows)
+        kept, hash_lists, rows = _session_rows(piece.name, piece.path, most, reading.most_rows)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
         raise TraceError(f"{piece.name} is not a sound parquet file: copy it again") from None
     session = kept["trace"].rank("dense").cast(pl.Int64).to_numpy() - 1
@@ -185,8 +186,8 @@ def read_session_table(piece: Piece, most: int | None, seed: int, most_rows: int
     hashes = hashes.reinterpret(signed=True) if unsigned else hashes.cast(pl.Int64)
     columns = Columns(
         name=piece.name,
-        format="kv-cache-tester parquet",
-        ticks=_clock(kept["t"].to_numpy(), session, seed),
+        format=reading.kind,
+        ticks=_clock(kept["t"].to_numpy(), session, reading.seed),
         ticks_per_s=1.0,
         input_tokens=kept["input_length"].cast(pl.Int64).to_numpy(),
         output_tokens=kept["output_length"].cast(pl.Int64).to_numpy(),
@@ -253,3 +254,13 @@ def _check_values(name: str, plain: pl.DataFrame) -> None:
         if bad.any():
             row = plain.row(int(bad.arg_max() or 0), named=True)
             raise TraceError(f"{name} row {row['row']}: {column} = {row[column]} must be {wanted}")
+
+
+FORMATS = (
+    Format("weka", "WEKA / kv-cache-tester", "JSON",
+           "sessions with think times, hashes of blocks, called agents",
+           lambda head: '"requests":[' in head.keys, read_weka),
+    Format("kv-cache-tester parquet", "kv-cache-tester", "parquet",
+           "the same as one table, read from disk only",
+           lambda head: set(PARQUET_COLUMNS) <= head.parquet, read_session_table),
+)  # fmt: skip

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from twin.lab.traces.formats import Format, Reading, header_of
 from twin.lab.traces.jsonl import MOST_TICKS, text_of
 from twin.lab.traces.source import Piece, TraceError
 from twin.lab.traces.table import MOST_TOKENS, Columns
@@ -36,58 +37,62 @@ class Layout:
     session: str = ""
     wall_clock: bool = False  # time is a date and a time of day, not a number of seconds
 
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns that tell the format."""
+        return frozenset({self.time, self.input, self.output} - {""})
 
-LAYOUTS = {
-    "azure": Layout("TIMESTAMP", "ContextTokens", "GeneratedTokens", wall_clock=True),
-    "burstgpt": Layout("Timestamp", "Request tokens", "Response tokens", "Session ID"),
-    "vidur": Layout("arrived_at", "num_prefill_tokens", "num_decode_tokens"),
-    "splitwise": Layout("arrival_timestamp", "prompt_size", "token_size"),
-    "guidellm": Layout("timestamp", "input_length", "output_length"),
-    "vidur lengths": Layout("", "num_prefill_tokens", "num_decode_tokens"),
-    "lengths": Layout("", "input", "output"),
-}
+    @property
+    def time_unit(self) -> str:
+        """Of the time column; '' where there is none."""
+        return "wall clock" if self.wall_clock else "s" if self.time else ""
 
-
-def layout_of(header: list[str]) -> str | None:
-    """The first format whose columns are all in the header, or None."""
-    for name, layout in LAYOUTS.items():
-        if {layout.time, layout.input, layout.output} - {""} <= set(header):
-            return name
-    return None
-
-
-def header_of(line: str) -> list[str]:
-    """Column names of a header line."""
-    return [part.strip(BLANK + '"') for part in line.split(",")]
-
-
-def read_tabular(piece: Piece, format_name: str) -> Columns:
-    """A table of a known format; raises TraceError with the line of the first bad value."""
-    frame, lines = _frame(piece)
-    layout = LAYOUTS[format_name]
-    table = _Table(piece.name, frame, lines)
-    session = None
-    if layout.session and layout.session in frame.columns:
-        session = frame[layout.session].cast(pl.Categorical).to_physical().cast(pl.Int64).to_numpy()
-    per_s = 1.0
-    if layout.wall_clock:
-        ticks, per_s = table.clock(layout.time), NANOSECONDS_PER_S
-    elif layout.time:
-        ticks = table.numbers(layout.time, "a time in seconds from 0 on", MOST_TICKS)
-    else:
+    def read(self, reading: Reading) -> Columns:
+        """A table; raises TraceError with the line of the first bad value."""
+        piece = reading.only()
+        frame, lines = _frame(piece)
+        table = _Table(piece.name, frame, lines)
+        session = None
+        if self.session and self.session in frame.columns:
+            names = frame[self.session].cast(pl.Categorical)
+            session = names.to_physical().cast(pl.Int64).to_numpy()
         ticks = np.zeros(frame.height)
-    return Columns(
-        name=piece.name,
-        format=format_name,
-        ticks=ticks,
-        ticks_per_s=per_s,
-        input_tokens=table.tokens(layout.input),
-        output_tokens=table.tokens(layout.output),
-        source_row=lines,
-        session=session,
-        has_time=bool(layout.time),
-        time_unit="wall clock" if layout.wall_clock else "s" if layout.time else "",
-    )
+        if self.wall_clock:
+            ticks = table.clock(self.time)
+        elif self.time:
+            ticks = table.numbers(self.time, "a time in seconds from 0 on", MOST_TICKS)
+        return Columns(
+            name=piece.name,
+            format=reading.kind,
+            ticks=ticks,
+            ticks_per_s=NANOSECONDS_PER_S if self.wall_clock else 1.0,
+            input_tokens=table.tokens(self.input),
+            output_tokens=table.tokens(self.output),
+            source_row=lines,
+            session=session,
+            has_time=bool(self.time),
+            time_unit=self.time_unit,
+        )
+
+
+def _format(name: str, title: str, layout: Layout) -> Format:
+    tells = "wall-clock times" if layout.wall_clock else "times in s" if layout.time else "no times"
+    tells += ", sessions at times" if layout.session else ""
+    return Format(name, title, "CSV", tells, lambda h: layout.columns <= h.header, layout.read)
+
+
+FORMATS = (
+    _format("azure", "Azure LLM inference",
+            Layout("TIMESTAMP", "ContextTokens", "GeneratedTokens", wall_clock=True)),
+    _format("burstgpt", "BurstGPT",
+            Layout("Timestamp", "Request tokens", "Response tokens", "Session ID")),
+    _format("vidur", "vidur", Layout("arrived_at", "num_prefill_tokens", "num_decode_tokens")),
+    _format("splitwise", "splitwise", Layout("arrival_timestamp", "prompt_size", "token_size")),
+    _format("guidellm", "GuideLLM", Layout("timestamp", "input_length", "output_length")),
+    _format("vidur lengths", "vidur lengths",
+            Layout("", "num_prefill_tokens", "num_decode_tokens")),
+    _format("lengths", "bare lengths", Layout("", "input", "output")),
+)  # fmt: skip
 
 
 def _frame(piece: Piece) -> tuple[pl.DataFrame, np.ndarray]:

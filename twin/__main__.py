@@ -278,10 +278,10 @@ def calibrate(
     as_json: AsJson = False,
 ) -> None:
     """Fit the few constants of the model to the published rows that calibrate."""
-    from twin.lab.calibrate import calibrate as fitted
-    from twin.lab.calibrate import write_calibration
+    from twin.lab.evidence.calibrate import calibrate as fitted
+    from twin.lab.evidence.calibrate import write_calibration
+    from twin.lab.evidence.points import check_options, fit_points, write_private
     from twin.lab.library import load_facts
-    from twin.lab.points import check_options, fit_points, write_private
 
     check_options(points, private, write)
     untouched: Sequence[str] = ()

@@ -12,7 +12,8 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 # Factors to SI: seconds, bytes, FLOP, bytes/s, FLOP/s. Names without a factor are counts.
@@ -49,30 +50,42 @@ class Fact:
         return float(self.value) * SI.get(self.unit, 1.0)
 
 
-@dataclass(frozen=True)
 class Facts(Mapping[str, Fact]):
-    """All facts by dotted name, for example `chips.ascend-910c.hbm_bandwidth`."""
+    """All facts by dotted name, for example `chips.ascend-910c.hbm_bandwidth`. Immutable.
 
-    by_name: Mapping[str, Fact]
-    digest: str = field(default="")
+    Two are equal when they say the same: the digest is of their content, notes left out. What
+    would be changed is another `Facts` (`replaced`), with another digest.
+    """
+
+    def __init__(self, by_name: Mapping[str, Fact]) -> None:
+        self._by_name = dict(sorted(by_name.items()))
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over name, value, unit, source and mark of every fact."""
+        said = {k: [v.value, v.unit, v.source, v.mark] for k, v in self._by_name.items()}
+        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Facts) and self.digest == other.digest
+        return isinstance(other, Facts) and (self is other or self.digest == other.digest)
 
     def __hash__(self) -> int:
         return hash(self.digest)
 
     def __getitem__(self, name: str) -> Fact:
         try:
-            return self.by_name[name]
+            return self._by_name[name]
         except KeyError:
             raise FactError(f"no fact is named {name}: add it to data/") from None
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
     def __iter__(self) -> Iterator[str]:
-        return iter(self.by_name)
+        return iter(self._by_name)
 
     def __len__(self) -> int:
-        return len(self.by_name)
+        return len(self._by_name)
 
     def si(self, name: str) -> float:
         """The fact's value in SI units."""
@@ -81,11 +94,29 @@ class Facts(Mapping[str, Fact]):
     def group(self, prefix: str) -> dict[str, Fact]:
         """All facts below a dotted prefix, keyed by the rest of their name."""
         head = prefix + "."
-        return {k[len(head) :]: v for k, v in self.by_name.items() if k.startswith(head)}
+        return {k[len(head) :]: v for k, v in self._by_name.items() if k.startswith(head)}
 
     def names(self, prefix: str) -> list[str]:
         """The distinct next parts of names below a prefix, sorted: names('chips') lists chips."""
         return sorted({k.split(".", 1)[0] for k in self.group(prefix)})
+
+    def below(self, prefix: str) -> Facts:
+        """Only the facts below a dotted prefix: the key of an answer that depends on no other."""
+        head = prefix + "."
+        return Facts({k: v for k, v in self._by_name.items() if k.startswith(head)})
+
+    def replaced(self, changes: Mapping[str, Any]) -> Facts:
+        """These facts with some others: a `Fact`, or a value whose unit, source and mark stay.
+
+        Raises FactError for a value of a fact that is not there.
+        """
+        if not changes:
+            return self
+        changed = {
+            name: value if isinstance(value, Fact) else replace(self[name], value=_frozen(value))
+            for name, value in changes.items()
+        }
+        return Facts(self._by_name | changed)
 
 
 def facts_from_tables(tables: Mapping[str, Any]) -> Facts:
@@ -96,10 +127,7 @@ def facts_from_tables(tables: Mapping[str, Any]) -> Facts:
     """
     flat: dict[str, Fact] = {}
     _collect("", tables, flat)
-    text = json.dumps(
-        {k: [v.value, v.unit, v.source, v.mark] for k, v in sorted(flat.items())}, sort_keys=True
-    )
-    return Facts(dict(sorted(flat.items())), hashlib.sha256(text.encode()).hexdigest())
+    return Facts(flat)
 
 
 def _collect(path: str, table: Mapping[str, Any], flat: dict[str, Fact]) -> None:
@@ -114,13 +142,19 @@ def _collect(path: str, table: Mapping[str, Any], flat: dict[str, Fact]) -> None
                 f"fact {path} is {str(table['value'])[:40]!r} in {table['unit']}: it must be a "
                 "finite number, or a list of them"
             )
+        value = _frozen(table["value"])
         flat[path] = Fact(
-            table["value"], table["unit"], table["source"], table["mark"], table.get("note", "")
+            value, table["unit"], table["source"], table["mark"], table.get("note", "")
         )
         return
     for key, value in table.items():
         if isinstance(value, Mapping):
             _collect(f"{path}.{key}" if path else key, value, flat)
+
+
+def _frozen(value: Any) -> Any:
+    """A list as a tuple: what a fact says cannot be changed in place."""
+    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
 
 
 def _is_figure(value: Any) -> bool:

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from twin.lab.counts import CountsTable, load_counts, save_counts
-from twin.lab.estimate import capacity
 from twin.lab.library import load_facts, presets
 from twin.lab.runner import add_run
 from twin.lab.store import StoreError, open_store
 from twin.scenario import with_overrides
+from twin.steady import capacity
 
 
 @pytest.fixture

@@ -13,12 +13,11 @@ import pytest
 
 from twin.facts import FactError
 from twin.hardware.chip import load_chip
-from twin.lab import calibrate
 from twin.lab.counts import CountsError, read_counts
-from twin.lab.evidence import EvidenceError
+from twin.lab.evidence import EvidenceError, calibrate
+from twin.lab.evidence.points import PointsError, read_points
 from twin.lab.library import ROOT, load_facts, load_scenario_file
 from twin.lab.model_import import ConfigError, import_model
-from twin.lab.points import PointsError, read_points
 from twin.lab.traces import Limits, TraceError, read_trace
 from twin.scenario import SpecError
 

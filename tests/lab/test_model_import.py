@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from twin.lab.estimate import capacity
 from twin.lab.library import DATA, load_facts
 from twin.lab.model_import import ConfigError, import_model, write_model
 from twin.model.shape import load_shape
 from twin.scenario import Scenario, with_overrides
+from twin.steady import capacity
 
 # The published figures of DeepSeek-V3, and those of Qwen3-235B.
 V3 = {

@@ -5,9 +5,9 @@ import shutil
 import tomllib
 
 from twin.hardware.chip import load_chip
-from twin.lab.estimate import capacity
 from twin.lab.library import DATA, ROOT, load_facts
 from twin.scenario import Scenario, with_overrides
+from twin.steady import capacity
 
 
 def test_the_chip_of_the_readme_serves_faster_where_memory_binds(tmp_path):

@@ -7,16 +7,16 @@ import tomllib
 import pytest
 
 from twin.facts import FactError
-from twin.lab.calibrate import CALIBRATION, CONSTANTS, with_constants
 from twin.lab.evidence import answer_row
-from twin.lab.library import ROOT, load_facts
-from twin.lab.points import (
+from twin.lab.evidence.calibrate import CALIBRATION, CONSTANTS, with_constants
+from twin.lab.evidence.points import (
     PointsError,
     check_options,
     fit_points,
     read_points,
     write_private,
 )
+from twin.lab.library import ROOT, load_facts
 
 HEAD = "quantity,value,ep,tokens,deployment.mode,deployment.decode.batch_per_npu\n"
 COLLECTIVES = [f"{q}_us,1,{ep},{tokens},," for q, ep, tokens in (

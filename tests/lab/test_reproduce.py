@@ -2,8 +2,7 @@
 
 import pytest
 
-from twin.lab import reproduce
-from twin.lab.evidence import load_published
+from twin.lab.evidence import load_published, reproduce
 from twin.lab.library import load_facts, presets
 
 

@@ -4,9 +4,9 @@ import pytest
 
 from twin.lab.ask import scenario_named
 from twin.lab.library import load_facts
-from twin.lab.target import largest_batch
 from twin.model.shape import ModelError
 from twin.scenario import with_overrides
+from twin.steady import largest_batch
 
 
 @pytest.fixture(scope="module")
@@ -31,14 +31,14 @@ def test_a_bound_below_the_smallest_batch_is_infeasible_and_says_what_binds(fact
     found = largest_batch(paper, facts, 0.005)
     assert not found.feasible and found.batch_per_npu == 0
     assert 0.008 < found.best_tpot_s < 0.0149  # published: 14.9 ms at batch 8
-    assert found.binds == "reading weights"
+    assert found.bottleneck == "reading weights"
     assert "No batch keeps" in found.sentence and "reading weights" in found.sentence
     assert 0.5 < sum(found.causes.values()) < 1.3  # soft roofs and barriers do not add up exactly
 
 
 def test_a_long_context_binds_on_the_attention_core(facts, paper):
     long = with_overrides(paper, {"workload.input_tokens": 120_000})
-    assert largest_batch(long, facts, 0.001).binds == "the attention core"
+    assert largest_batch(long, facts, 0.001).bottleneck == "the attention core"
 
 
 def test_faster_memory_allows_what_was_infeasible(facts, paper):

@@ -2,8 +2,11 @@ import pytest
 
 from twin.hardware.fabric import build_fabric
 from twin.lab.library import load_facts
-from twin.model.predict import predict
+from twin.model.costs import build_costs
+from twin.model.predict import Traffic, predict
 from twin.scenario import Scenario, with_overrides
+
+NOTHING = {}
 
 
 @pytest.fixture(scope="session")
@@ -15,8 +18,11 @@ def facts():
 def ask(facts):
     """The steady state of the default scenario with some fields set."""
 
-    def answer(known=None, **fields):
+    def answer(known=None, traffic_too=NOTHING, **fields):
         s = with_overrides(Scenario(), {k.replace("__", "."): v for k, v in fields.items()})
-        return predict(s, known or facts, build_fabric(s.supernode, known or facts))
+        fabric = build_fabric(s.supernode, known or facts)
+        w = s.workload
+        traffic = Traffic(float(w.input_tokens), float(w.output_tokens), **traffic_too)
+        return predict(s, build_costs(s, known or facts, fabric), fabric, traffic)
 
     return answer

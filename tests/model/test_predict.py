@@ -2,11 +2,9 @@ import math
 
 import pytest
 
-from twin.hardware.fabric import build_fabric
-from twin.lab.evidence import with_facts
-from twin.model.predict import Held, accepted_tokens, predict, rank_load
+from twin.model.predict import Held, Traffic, accepted_tokens, rank_load
 from twin.model.shape import ModelError
-from twin.scenario import Scenario, with_overrides
+from twin.scenario import Scenario
 
 
 def test_figures_of_a_part_agree_with_each_other(ask):
@@ -43,28 +41,27 @@ def test_kv_space_bounds_the_batch_and_a_request_too_long_is_refused(ask):
         ask(deployment__mode="decode_only", workload__input_tokens=900_000)
 
 
-def test_hits_shorten_prefill_by_less_than_their_share(facts):
-    s = Scenario()
-    fabric = build_fabric(s.supernode, facts)
-    cold = predict(s, facts, fabric).prefill.requests_per_s
-    warm = predict(s, facts, fabric, hit_tokens=2048).prefill.requests_per_s
+def test_hits_shorten_prefill_by_less_than_their_share(ask):
+    cold = ask().prefill.requests_per_s
+    warm = ask(traffic_too={"hit_tokens": 2048}).prefill.requests_per_s
     assert 1.3 < warm / cold < 2.0
 
 
 def test_the_rank_with_most_context_never_exceeds_full_answers():
-    requests, context = rank_load(4, 320, 100.0, 1000.0)
+    requests, context = rank_load(4, 320, Traffic(100.0, 1000.0))
     assert requests.sum() == 4 * 320
     assert context[1] == 4 * 600.0 < context[0] <= 4 * 1100.0
 
 
-def test_answers_of_unequal_length_are_met_when_they_are_long(facts):
-    s = Scenario()
-    fabric = build_fabric(s.supernode, facts)
-    half = 0.5 * s.workload.output_tokens
-    alike = predict(s, facts, fabric, held=Held(half, half / math.sqrt(3))).decode
-    assert alike.tpot_s == pytest.approx(predict(s, facts, fabric).decode.tpot_s, rel=0.005)
-    longer = predict(s, facts, fabric, held=Held(8 * half, half)).decode
-    wider = predict(s, facts, fabric, held=Held(half, 40 * half)).decode
+def test_answers_of_unequal_length_are_met_when_they_are_long(ask):
+    half = 0.5 * Scenario().workload.output_tokens
+
+    def holding(mean, deviation):
+        return ask(traffic_too={"held": Held(mean, deviation)}).decode
+
+    alike = holding(half, half / math.sqrt(3))
+    assert alike.tpot_s == pytest.approx(ask().decode.tpot_s, rel=0.005)
+    longer, wider = holding(8 * half, half), holding(half, 40 * half)
     assert min(longer.tpot_s, wider.tpot_s) > 1.02 * alike.tpot_s
 
 
@@ -74,16 +71,16 @@ def test_the_host_shows_where_the_machine_is_faster(facts, ask):
     slow = {
         "operators.ascend.graph_launch": 1e3 * base.iteration_s
     }  # two graphs: twice the busy time
-    assert ask(with_facts(facts, slow), **fields).decode.iteration_s == pytest.approx(
+    assert ask(facts.replaced(slow), **fields).decode.iteration_s == pytest.approx(
         2 * base.iteration_s, rel=0.01
     )
     streams = 8 * 160
     per_answer = {"operators.ascend.host_answer": 3e6 * base.iteration_s / streams}
-    assert ask(with_facts(facts, per_answer), **fields).decode.iteration_s == pytest.approx(
+    assert ask(facts.replaced(per_answer), **fields).decode.iteration_s == pytest.approx(
         3 * base.iteration_s, rel=0.05
     )
     hidden = {"operators.ascend.host_answer": 1e5 * base.iteration_s / streams}
-    assert ask(with_facts(facts, hidden), **fields).decode.iteration_s == base.iteration_s
+    assert ask(facts.replaced(hidden), **fields).decode.iteration_s == base.iteration_s
 
 
 def test_colocation_trades_batch_for_prompts(ask):
@@ -99,24 +96,20 @@ def test_colocated_use_of_the_cores_counts_prompts_too(ask):
     assert done > least
 
 
-def fetch_s(facts, **fields):
-    s = with_overrides(Scenario(), {k.replace("__", "."): v for k, v in fields.items()})
-    p = predict(s, facts, build_fabric(s.supernode, facts), hit_tokens=3_584)
+def fetch_s(ask, **fields):
+    p = ask(traffic_too={"hit_tokens": 3_584}, **fields)
     return p.prefill.operators["fetch"] / (p.prefill.batch_tokens / 512)
 
 
-def test_a_cache_of_its_own_two_nodes_is_half_as_far_away(facts):
+def test_a_cache_of_its_own_two_nodes_is_half_as_far_away(ask):
     vpc = {"memory_pool__plane": "vpc"}
-    assert fetch_s(facts, memory_pool__scope="local", **vpc) < 0.6 * fetch_s(facts, **vpc)
+    assert fetch_s(ask, memory_pool__scope="local", **vpc) < 0.6 * fetch_s(ask, **vpc)
 
 
-def test_colocated_prompts_wait_for_their_hits(facts):
-    took = []
-    for plane in ("ub", "vpc"):
-        s = with_overrides(Scenario(), {"deployment.mode": "colocated", "memory_pool.plane": plane})
-        found = predict(s, facts, build_fabric(s.supernode, facts), hit_tokens=3_584)
-        took.append(found.decode.iteration_s)
-    assert took[1] > 1.1 * took[0]
+def test_colocated_prompts_wait_for_their_hits(ask):
+    fields = {"traffic_too": {"hit_tokens": 3_584}, "deployment__mode": "colocated"}
+    near, far = (ask(memory_pool__plane=plane, **fields) for plane in ("ub", "vpc"))
+    assert far.decode.iteration_s > 1.1 * near.decode.iteration_s
 
 
 @pytest.mark.parametrize(
@@ -134,7 +127,7 @@ def test_colocated_prompts_wait_for_their_hits(facts):
 def test_ten_percent_more_of_anything_never_slows_and_of_what_binds_speeds_up(
     facts, ask, fact, part
 ):
-    known = with_facts(facts, {fact: 1.1 * facts[fact].value})
+    known = facts.replaced({fact: 1.1 * facts[fact].value})
     fields = {"deployment__decode__microbatch": "off"}
     base, more = getattr(ask(**fields), part), getattr(ask(known, **fields), part)
     gain = more.tokens_per_s_per_npu / base.tokens_per_s_per_npu
@@ -144,7 +137,7 @@ def test_ten_percent_more_of_anything_never_slows_and_of_what_binds_speeds_up(
 @pytest.mark.parametrize("name", ["expert_intermediate", "heads", "kv_lora", "vocabulary"])
 def test_a_larger_model_is_slower(facts, ask, name):
     key = f"models.deepseek-r1.{name}"
-    known = with_facts(facts, {key: int(1.1 * facts[key].value)})
+    known = facts.replaced({key: int(1.1 * facts[key].value)})
     fields = {"deployment__decode__microbatch": "off"}
     assert ask(known, **fields).decode.tpot_s > ask(**fields).decode.tpot_s
 
@@ -154,9 +147,8 @@ def test_a_model_without_drafts_says_so(ask):
         ask(deployment__model="qwen3-235b")
 
 
-def test_a_prefill_batch_fits_the_dies_that_hold_all_of_its_kv(facts, ask):
-    s = with_overrides(Scenario(), {"deployment.prefill.tokens_per_npu": 16_384})
-    found = predict(s, facts, build_fabric(s.supernode, facts), hit_tokens=3_584)
+def test_a_prefill_batch_fits_the_dies_that_hold_all_of_its_kv(ask):
+    found = ask(traffic_too={"hit_tokens": 3_584}, deployment__prefill__tokens_per_npu=16_384)
     role = found.costs.prefill_role
     prompts = found.prefill.batch_tokens / (4_096 - 3_584)
     assert prompts * 4_096 == pytest.approx(role.kv_tokens_per_die)

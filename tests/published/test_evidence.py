@@ -7,7 +7,6 @@ from twin.lab.evidence import (
     evidence,
     load_published,
     summary,
-    with_facts,
 )
 from twin.lab.library import load_facts
 
@@ -129,7 +128,7 @@ def test_ten_percent_of_a_cause_moves_its_row_the_right_way(fact, row, faster):
     facts = load_facts()
     chosen = next(r for r in load_published() if r.id == row)
     value = facts[fact].value
-    more = with_facts(facts, {fact: type(value)(1.1 * value)})
+    more = facts.replaced({fact: type(value)(1.1 * value)})
     change = answer_row(chosen, more) / answer_row(chosen, facts)
     assert (change < 1.0) is faster
     assert 0.9 < change < 1.1
@@ -138,7 +137,7 @@ def test_ten_percent_of_a_cause_moves_its_row_the_right_way(fact, row, faster):
 def test_another_fact_of_expert_popularity_is_another_answer():
     facts = load_facts()
     chosen = next(r for r in load_published() if r.id == "cm384-prefill-default")
-    even = with_facts(facts, {"experts.topic.correlation": 0.0})
+    even = facts.replaced({"experts.topic.correlation": 0.0})
     assert answer_row(chosen, even) > 1.02 * answer_row(chosen, facts)
 
 

@@ -6,19 +6,15 @@ arXiv 2506.12708v2 Tables 3 and 5, as the presets ask them.
 import pytest
 
 from twin.engine.simulate import simulate
-from twin.hardware.fabric import build_fabric
-from twin.lab.evidence import hot_tables
 from twin.lab.library import load_facts, presets
-from twin.model.predict import predict
+from twin.steady import steady, traffic_under_way
 
 FACTS = load_facts()
 
 
 def both(key):
     s = next(p.scenario for p in presets() if p.key == key)
-    prefill, decode = hot_tables(s, FACTS)
-    fabric = build_fabric(s.supernode, FACTS)
-    formula = predict(s, FACTS, fabric, prefill_hot=prefill, decode_hot=decode)
+    formula = steady(s, FACTS, traffic=traffic_under_way(s, FACTS))
     return formula, simulate(s, FACTS).summary
 
 

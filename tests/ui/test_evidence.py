@@ -7,8 +7,8 @@ import json
 import pytest
 
 from twin.lab.evidence import evidence, load_published
+from twin.lab.evidence.reproduce import Part
 from twin.lab.library import load_facts
-from twin.lab.reproduce import Part
 from twin.ui import charts
 from twin.ui.charts import evidence as parity
 from twin.ui.pages import PAGES

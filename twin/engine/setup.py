@@ -8,30 +8,28 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
 from twin import experts as x
-from twin.experts import Imbalance, imbalance
+from twin.experts import Imbalance
 from twin.facts import Facts
 from twin.hardware.chip import Chip, load_chip
 from twin.hardware.fabric import Fabric, build_fabric
 from twin.hardware.faults import broken
 from twin.hardware.placement import Instance, place_instances
-from twin.model.costs import Costs, RoleCosts, build_costs
+from twin.model.costs import Costs, RoleCosts
 from twin.model.decode import DECODE_OPERATORS, decode_iteration_s
 from twin.model.operators import FORMAT_BYTES, formats
 from twin.model.prefill import PREFILL_OPERATORS, prefill_batch_s
 from twin.policies.batching import tokens_per_iteration
 from twin.scenario import Scenario
+from twin.steady import assemble, router_groups, tokens_per_request
 from twin.workload.generate import Requests, TraceTable, generate, mean_lengths
 
 MOST_REQUESTS = 30_000_000
 MOST_BYTES = 8e9  # of columns and memory pool, about
 BYTES_PER_REQUEST, BYTES_PER_BLOCK = 300, 8  # see build_world; a block stands in every pool
-EVEN = Imbalance(np.ones(1), np.ones(1), np.ones((1, 1)))  # of a role that is not deployed
 
 
 class ScenarioError(ValueError):
@@ -117,12 +115,13 @@ def set_up(
     fabric = build_fabric(scenario.supernode, facts)
     for fault in scenario.faults:
         broken(fabric, [fault])  # refuses an element that is not there
-    costs = build_costs(scenario, facts, fabric)
+    parts = assemble(scenario, facts, trace, counts)
+    costs = parts.costs
     instances = place_instances(scenario, chip.dies_per_npu)
-    prefill_hot, decode_hot = imbalances(scenario, facts, costs, trace, counts)
     partial = Setup(
-        scenario, chip, fabric, instances, costs, prefill_hot, decode_hot, dies_per_npu=
-        chip.dies_per_npu, notes=[], requests=None, crowd=None,  # type: ignore[arg-type]
+        scenario, chip, parts.fabric, instances, costs, parts.prefill_imbalance,
+        parts.decode_imbalance, dies_per_npu=chip.dies_per_npu,
+        notes=[], requests=None, crowd=None,  # type: ignore[arg-type]
     )  # fmt: skip
     count = None
     if scenario.workload.arrivals == "closed_loop":
@@ -158,32 +157,16 @@ def _crowd(
     process = x.start(
         s.experts, shape.routed_experts, shape.moe_layers, shape.top_k, facts, s.seed, counts
     )
-    groups, top_groups = _groups(s, costs)
+    groups, top_groups = router_groups(s, costs)
     return ExpertCrowd(
         process=process,
         topics=x.topics_of(process, requests.arrival_s, requests.session, s.seed),
-        tokens_per_request=_tokens_per_request(s, mean_input),
+        tokens_per_request=tokens_per_request(s, mean_input),
         expert_bytes=shape.expert_weights * FORMAT_BYTES[formats(s.deployment.precision).expert],
         groups=groups,
         top_groups=top_groups,
         dies_per_node=s.supernode.npus_per_node * costs.chip.dies_per_npu,
     )
-
-
-def _tokens_per_request(s: Scenario, mean_input: float) -> dict[str, float]:
-    passed = 1.0 + s.deployment.decode.mtp_draft_tokens
-    return {"prefill": max(mean_input, 1.0), "decode": passed, "colocated": passed}
-
-
-def _groups(s: Scenario, costs: Costs) -> tuple[int, int]:
-    """Groups of the model's router, and how many a token may reach."""
-    groups = costs.shape.expert_groups
-    if s.experts.group_limited and groups == 1:
-        raise ScenarioError(
-            f"experts.group_limited: the router of {costs.shape.title} has no groups of experts: "
-            "set it to false"
-        )
-    return groups, min(groups, costs.shape.most_nodes)
 
 
 def _refuse_too_large(s: Scenario, requests: Requests) -> None:
@@ -201,48 +184,6 @@ def _refuse_too_large(s: Scenario, requests: Requests) -> None:
         f"{MOST_BYTES / 1e9:.0f} GB, mostly for {most}: shorten horizon_s, lower the request rate "
         "or take larger blocks"
     )
-
-
-def imbalances(
-    s: Scenario,
-    facts: Facts,
-    costs: Costs,
-    trace: TraceTable | None = None,
-    counts: np.ndarray | None = None,
-) -> tuple[Imbalance, Imbalance]:
-    """Expert imbalance of a prefill and of a decode instance (the same when colocated)."""
-    shape = costs.shape
-    experts = s.experts
-    if experts.balancing.policy == "oracle":
-        experts = experts.model_copy(update={"placement": "perfect"})
-    per_request = _tokens_per_request(s, mean_lengths(s.workload, facts, trace)[0])
-    groups, top_groups = _groups(s, costs)
-    per_node = s.supernode.npus_per_node * costs.chip.dies_per_npu
-    found = []
-    for role, name in (
-        (costs.prefill_role, "prefill"), (costs.colocated_role or costs.decode_role, "decode"),
-    ):  # fmt: skip
-        if role is None:
-            found.append(EVEN)
-            continue
-        layout = role.layout
-        nodes = -(-layout.routed_dies // per_node)
-        question = (
-            experts, shape.routed_experts, shape.moe_layers, shape.top_k, layout.routed_dies,
-            layout.slots_per_die, facts, s.seed, per_request[name],
-        )  # fmt: skip
-        rest = (groups, top_groups, nodes)
-        if counts is None:
-            found.append(_imbalance(*question, None, *rest))
-        else:
-            found.append(imbalance(*question, counts, *rest))
-    return found[0], found[1]
-
-
-@lru_cache(maxsize=64)
-def _imbalance(*question: Any) -> Imbalance:
-    """One answer for one question: an edit elsewhere in a form need not find it again."""
-    return imbalance(*question)
 
 
 def closed_loop_count(setup: Setup, facts: Facts) -> int:

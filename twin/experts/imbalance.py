@@ -33,6 +33,11 @@ class Imbalance:
     factor: Floats
     die_load: Floats
 
+    @property
+    def table(self) -> tuple[Floats, Floats]:
+        """(tokens, factor) as cost kernels read them."""
+        return self.tokens, self.factor
+
 
 def imbalance(
     experts: Experts,

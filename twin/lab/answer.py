@@ -81,36 +81,31 @@ def answer(
 
 def predicted(scenario: Scenario) -> dict[str, Any]:
     """The steady state by formula: a flat summary named as a run's, and seconds by operator."""
-    from twin.lab.estimate import capacity
+    from twin.steady import largest_batch, steady
 
     facts = load_facts()
-    capacity(scenario, facts)  # compiles
     begun = time.perf_counter()
-    found = capacity(scenario, facts)
-    wall_s = time.perf_counter() - begun
-    summary: dict[str, Any] = {"throughput_req_per_s": found.requests_per_s, "limit": found.limit}
+    full = steady(scenario, facts)
+    summary: dict[str, Any] = {"throughput_req_per_s": full.requests_per_s, "limit": full.limit}
     operators = {}
-    advice = found.advice  # speaks of the bound already where full slots are beyond it
+    advice = full.advice
     if scenario.deployment.mode != "prefill_only":
-        from twin.lab.target import largest_batch
-
         target = largest_batch(scenario, facts, scenario.slo.tpot_ms * 1e-3)
-        if target.sentence not in advice:
-            advice += f" {target.sentence}"
+        advice += f" {target.sentence}"
         summary |= {
             "slo_tpot_s": target.tpot_s,
             "slo_batch_per_npu": target.batch_per_npu,
             "slo_best_tpot_s": target.best_tpot_s,
-            "slo_binds": target.binds,
+            "slo_binds": target.bottleneck,
         }
-    if (prefill := found.prefill) is not None:
+    if (prefill := full.prefill) is not None:
         operators["prefill"] = prefill.operators
         summary |= {
             "prefill_tokens_per_s_per_npu": prefill.tokens_per_s_per_npu,
             "prefill_batch_s_mean": prefill.batch_s,
             "prefill_limit": f"{prefill.binds}: {prefill.resource}",
         }
-    if (decode := found.decode) is not None:
+    if (decode := full.decode) is not None:
         operators["decode"] = decode.operators
         summary |= {
             "decode_tokens_per_s_per_npu": decode.tokens_per_s_per_npu,
@@ -125,7 +120,7 @@ def predicted(scenario: Scenario) -> dict[str, Any]:
     return {
         "scenario": scenario_digest(scenario),
         "name": scenario.name,
-        "wall_s": wall_s,
+        "wall_s": time.perf_counter() - begun,
         "summary": summary,
         "operators": operators,
         "advice": advice,

@@ -280,8 +280,8 @@ def attribute(
     What is stored is not run again. `watch(name)` gives what hears the progress of the run of
     that name.
     """
-    from twin.lab.estimate import capacity
     from twin.lab.runner import find_run, run_now
+    from twin.steady import steady
 
     facts = load_facts()
 
@@ -293,7 +293,7 @@ def attribute(
     steps = []
     rungs = ladder_of(scenario, measure)
     for rung in rungs + alone(rungs):
-        most = capacity(rung.scenario, facts).requests_per_s if rung.searched else 0.0
+        most = steady(rung.scenario, facts).requests_per_s if rung.searched else 0.0
         step = climb(rung, stored, most)
         while step.wanted is not None:
             run_now(store, step.wanted, facts=facts, watch=watch(step.wanted.name))

@@ -35,7 +35,8 @@ KEPT = (
     else Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "twin"
 )
 CALIBRATION_VARIABLE = "TWIN_CALIBRATION"  # a private copy of the fitted constants
-NOT_FACTS = {"published"}  # lists of measured rows, read by lab.evidence
+PUBLISHED, CALIBRATION = DATA / "published.toml", DATA / "calibration.toml"
+NOT_FACTS = {PUBLISHED.stem}  # measured rows: read by `published_table`
 FIRST_PRESET = "quickstart"
 SCENARIO_BYTES_MAX = 256 * 1024  # of a file, or of what a link unpacks to
 FACTS_BYTES_MAX = 16 << 20
@@ -81,6 +82,11 @@ def _facts_of(folder: Path, calibration: str) -> Facts:
     if calibration:
         tables["calibration"] = _private(Path(calibration), tables["calibration"])
     return facts_from_tables(tables)
+
+
+def published_table(path: Path = PUBLISHED) -> dict[str, Any]:
+    """The published rows and their bars as tables; raises FactError for a broken file."""
+    return _toml(read_text(path, FACTS_BYTES_MAX, FactError, "TOML file"), path.name, FactError)
 
 
 def _private(path: Path, known: dict[str, Any]) -> dict[str, Any]:

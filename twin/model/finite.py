@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from twin.model.costs import RoleCosts
 from twin.model.mixed import mixed_iteration_s
 from twin.model.params import DECODE_OPERATORS, operator_sink
-from twin.model.predict import Held, Hot, rank_load
+from twin.model.predict import Held, Hot, Traffic, rank_load
 
 WINDOW = 64  # iterations that are priced at their mean load
 
@@ -72,7 +72,8 @@ def drain(
         age = now - float(begun[part].mean()) / count
         square = now * now - 2.0 * now * (now - age) + float(squared[part].mean()) / count
         held = Held(age, float(np.sqrt(max(0.0, square - age * age))))
-        requests, context = rank_load(count / role.dies, role.dies, prompt, 0.0, held)
+        traffic = Traffic(prompt, 0.0, held=held)
+        requests, context = rank_load(count / role.dies, role.dies, traffic)
         chunk = float(joining[part].sum()) * prompt / width
         took = mixed_iteration_s(
             role.vector, requests, context, 0, role.dies, chunk, 0.5 * chunk * (prompt + 1.0),
@@ -100,7 +101,8 @@ def burst(
         role.vector, none, none.astype(np.float64), 0, role.dies, chunk,
         0.5 * chunk * (prompt + 1.0), *hot, ops,
     )  # fmt: skip
-    together, context = rank_load(requests / role.dies, role.dies, prompt, answer, Held(0.0, 0.0))
+    traffic = Traffic(prompt, answer, held=Held(0.0, 0.0))
+    together, context = rank_load(requests / role.dies, role.dies, traffic)
     context += together * 0.5 * answer  # the time is linear in it, so its mean will do
     step_s = mixed_iteration_s(role.vector, together, context, 0, role.dies, 0.0, 0.0, *hot, ops)
     steps = max(1.0, answer - 1.0)

@@ -9,16 +9,15 @@ experts are arrives as two tables, for policy is not this room's business.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.facts import Facts
 from twin.hardware.fabric import Fabric
 from twin.hardware.routes import pool_read
 from twin.hardware.tables import tables
-from twin.model.costs import Costs, RoleCosts, build_costs
+from twin.model.costs import Costs, RoleCosts
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
 from twin.model.mixed import mixed_flops, mixed_hits_s, mixed_iteration_s
 from twin.model.params import DECODE_OPERATORS, PREFILL_OPERATORS, operator_sink
@@ -29,6 +28,7 @@ from twin.scenario import Scenario
 
 Hot = tuple[NDArray[np.float64], NDArray[np.float64]]  # tokens f8[G], factor f8[G]
 EVEN: Hot = (np.array([1.0]), np.array([1.0]))
+LEVEL = 1.1  # prefill and decode that sustain rates this close are in balance
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,34 @@ class Held:
 
     mean: float
     deviation: float
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Requests as a formula knows them: mean lengths in tokens, and what is reused of a prompt.
+
+    `held` for answers of unequal length (None: all alike, at even stages).
+    """
+
+    input_tokens: float
+    output_tokens: float
+    hit_tokens: float = 0.0
+    held: Held | None = None
+
+    @property
+    def held_mean(self) -> float:
+        """Mean tokens that a request under way holds beyond its prompt."""
+        return self.held.mean if self.held else 0.5 * self.output_tokens
+
+    @property
+    def fresh_tokens(self) -> float:
+        """Mean tokens of a prompt that have to be computed."""
+        return max(1.0, self.input_tokens - self.hit_tokens)
+
+    @property
+    def fresh_pairs(self) -> float:
+        """Mean query-key pairs of a prompt: each computed token with all that stand before it."""
+        return self.fresh_tokens * (self.hit_tokens + 0.5 * (self.fresh_tokens + 1.0))
 
 
 ROOF = {
@@ -103,49 +131,35 @@ class Prediction:
 
 
 def predict(
-    scenario: Scenario,
-    facts: Facts,
+    s: Scenario,
+    costs: Costs,
     fabric: Fabric,
-    *,
-    input_tokens: float | None = None,
-    output_tokens: float | None = None,
-    hit_tokens: float = 0.0,
+    traffic: Traffic,
     prefill_hot: Hot = EVEN,
     decode_hot: Hot = EVEN,
-    held: Held | None = None,
 ) -> Prediction:
-    """Steady state of a scenario for mean lengths (default: its fixed lengths).
+    """Steady state of a scenario's deployment; `*_hot`: tables as in decode_iteration_s.
 
-    `*_hot` are (tokens, factor) tables as in decode_iteration_s; `held` for answers of unequal
-    length (default: all alike, at even stages). Raises ModelError with one sentence when the
-    model or a single request does not fit.
+    Raises ModelError with one sentence when a single request does not fit.
     """
-    w = scenario.workload
-    given = float(w.input_tokens) if input_tokens is None else input_tokens
-    answer = float(w.output_tokens) if output_tokens is None else output_tokens
-    costs = build_costs(scenario, facts, fabric)
-    front = _front_end(scenario)
+    front = _front_end(s)
     rates = {"front end": front}
     prefill = decode = None
     space = 0
     if costs.colocated_role is not None:
-        decode, prefill = _colocated(
-            scenario, costs, fabric, given, answer, hit_tokens, decode_hot, held
-        )
+        decode, prefill = _colocated(s, costs, fabric, traffic, decode_hot)
         rates["colocated"] = decode.requests_per_s
         space = costs.colocated_role.kv_tokens_per_die
     if costs.prefill_role is not None:
-        prefill = _prefill(scenario, costs, fabric, given, hit_tokens, prefill_hot)
+        prefill = _prefill(s, costs, fabric, traffic, prefill_hot)
         rates["prefill"] = prefill.requests_per_s
         space = costs.prefill_role.kv_tokens_per_die
     if costs.decode_role is not None:
-        decode = _decode(scenario, costs, given, answer, decode_hot, held)
+        decode = _decode(s, costs, traffic, decode_hot)
         rates["decode"] = decode.requests_per_s
         space = costs.decode_role.kv_tokens_per_die
     limit = min(rates, key=lambda name: (rates[name], name))
-    return Prediction(
-        decode, prefill, front, rates[limit], limit, _advice(scenario, rates), space, costs
-    )
+    return Prediction(decode, prefill, front, rates[limit], limit, _advice(s, rates), space, costs)
 
 
 def accepted_tokens(drafts: int, acceptance: float) -> float:
@@ -154,11 +168,7 @@ def accepted_tokens(drafts: int, acceptance: float) -> float:
 
 
 def rank_load(
-    requests: float,
-    ranks: int,
-    input_tokens: float,
-    output_tokens: float,
-    held: Held | None = None,
+    requests: float, ranks: int, traffic: Traffic
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Requests and context of each rank for a mean number of requests, the fullest rank first.
 
@@ -169,14 +179,13 @@ def rank_load(
     count = np.full(ranks, total // ranks, np.int64)
     count[: total % ranks] += 1
     most = float(count[0])
-    if held is not None:
-        context = (count * (input_tokens + held.mean)).astype(np.float64)
-        context[0] += largest_of(ranks) * math.sqrt(most) * held.deviation
+    context = (count * (traffic.input_tokens + traffic.held_mean)).astype(np.float64)
+    if traffic.held is not None:
+        context[0] += largest_of(ranks) * math.sqrt(most) * traffic.held.deviation
         return count, context
-    context = (count * (input_tokens + 0.5 * output_tokens)).astype(np.float64)
-    spread = math.sqrt(most / 12.0) * output_tokens
-    fullest = context[0] + largest_of(ranks) * spread
-    context[0] = min(fullest, most * (input_tokens + output_tokens))
+    spread = math.sqrt(most / 12.0) * traffic.output_tokens
+    longest = traffic.input_tokens + traffic.output_tokens
+    context[0] = min(context[0] + largest_of(ranks) * spread, most * longest)
     return count, context
 
 
@@ -194,39 +203,36 @@ def slots(role: RoleCosts, wanted: float, request_tokens: float) -> tuple[float,
     return (float(fits), "KV space") if fits < wanted else (wanted, "slots")
 
 
-def _decode(
-    s: Scenario, costs: Costs, given: float, answer: float, hot: Hot, held: Held | None
-) -> DecodePrediction:
+def _decode(s: Scenario, costs: Costs, traffic: Traffic, hot: Hot) -> DecodePrediction:
     role = costs.decode_role
     assert role is not None
     per_npu = costs.chip.dies_per_npu
-    d = s.deployment.decode
-    each = given + (held.mean if held else 0.5 * answer)
-    count, limited = slots(role, d.batch_per_npu / per_npu, each)
-    requests, context = rank_load(count, role.dies, given, answer, held)
+    wanted = s.deployment.decode.batch_per_npu / per_npu
+    count, limited = slots(role, wanted, traffic.input_tokens + traffic.held_mean)
+    requests, context = rank_load(count, role.dies, traffic)
     ops = operator_sink(DECODE_OPERATORS)
     took = decode_iteration_s(role.vector, requests, context, 0, role.dies, *hot, ops)
-    per_iteration = 1.0 + accepted_tokens(d.mtp_draft_tokens, costs.mtp_acceptance)
-    batch = count * per_npu
+    under_way = float(requests.sum()), float(context.sum())
+    flops = decode_flops(role.vector, *under_way)
     return _decode_figures(
-        s, costs, role, took, ops, per_iteration, batch, limited, answer,
-        float(requests.sum()), float(context.sum()), costs.decode_instances,
+        s, costs, role, took, ops, count * per_npu, limited, traffic.output_tokens, under_way,
+        flops, costs.decode_instances,
     )  # fmt: skip
 
 
 def _decode_figures(
     s: Scenario, costs: Costs, role: RoleCosts, took: float, ops: NDArray[np.float64],
-    per_iteration: float, batch: float, limited: str, answer: float, requests: float,
-    context: float, instances: int,
+    batch: float, limited: str, answer: float, under_way: tuple[float, float], flops: float,
+    instances: int,
 ) -> DecodePrediction:  # fmt: skip
+    """Figures of an iteration that `took` so long; under_way: requests and context of all dies."""
+    d = s.deployment
+    per_iteration = 1.0 + accepted_tokens(d.decode.mtp_draft_tokens, costs.mtp_acceptance)
     tpot = took / per_iteration
-    npus = role.dies / costs.chip.dies_per_npu
     operators = {n: float(v) for n, v in zip(DECODE_OPERATORS, ops, strict=True) if v > 0.0}
-    binds = max(operators, key=lambda n: (operators[n], n))
-    peak = costs.chip.peak(s.deployment.precision.weights) * role.dies
-    flops = decode_flops(role.vector, requests, context)
-    moved = decode_hbm_bytes(role.vector, requests, context, float(role.dies))
-    residence = tpot * max(1.0, answer - 1.0)
+    longest = max(operators, key=lambda n: (operators[n], n))
+    moved = decode_hbm_bytes(role.vector, *under_way, float(role.dies))
+    npus = role.dies / costs.chip.dies_per_npu
     return DecodePrediction(
         batch_per_npu=batch,
         limited_by=limited,
@@ -235,55 +241,59 @@ def _decode_figures(
         tpot_s=tpot,
         tokens_per_s_per_npu=batch / tpot,
         operators=operators,
-        binds=binds,
-        resource=ROOF.get(binds, "HBM bandwidth and cube cores"),
-        cube_utilisation=flops / (took * peak),
+        binds=longest,
+        resource=ROOF.get(longest, "HBM bandwidth and cube cores"),
+        cube_utilisation=flops / (took * _peak(s, costs, role)),
         hbm_utilisation=moved / (took * costs.chip.hbm_bytes_per_s * role.dies),
-        requests_per_s=instances * batch * npus / residence,
+        requests_per_s=instances * batch * npus / (tpot * max(1.0, answer - 1.0)),
     )
 
 
+def _peak(s: Scenario, costs: Costs, role: RoleCosts) -> float:
+    """FLOP/s of all dies of an instance, in the format of the weights."""
+    return costs.chip.peak(s.deployment.precision.weights) * role.dies
+
+
 def _prefill(
-    s: Scenario, costs: Costs, fabric: Fabric, given: float, hits: float, hot: Hot
+    s: Scenario, costs: Costs, fabric: Fabric, traffic: Traffic, hot: Hot
 ) -> PrefillPrediction:
     role = costs.prefill_role
     assert role is not None
     d = s.deployment.prefill
-    if given > role.kv_tokens_per_die:
+    npus = role.dies / costs.chip.dies_per_npu
+    if traffic.input_tokens > role.kv_tokens_per_die:
         raise ModelError(
-            f"a prompt of {given:,.0f} tokens does not fit: a die of a prefill instance has KV "
-            f"space for {role.kv_tokens_per_die:,} tokens; shorten prompts or add NPUs"
+            f"a prompt of {traffic.input_tokens:,.0f} tokens does not fit: a die of a prefill "
+            f"instance has KV space for {role.kv_tokens_per_die:,} tokens; shorten prompts or add "
+            "NPUs"
         )
-    fresh = max(1.0, given - hits)
-    budget = float(d.tokens_per_npu) * role.dies / costs.chip.dies_per_npu
     # Every die holds the whole latent KV of a batch, hits included (arXiv 2506.12708v2 section
     # 4.3.3); data parallel attention spreads prompts over the dies.
     space = float(role.kv_tokens_per_die) * (role.dies if d.attention == "dp" else 1)
-    prompts = max(1.0, min(budget / fresh, space / given))
-    tokens = prompts * fresh
-    pairs = prompts * fresh * (hits + 0.5 * (fresh + 1.0))
+    budget = float(d.tokens_per_npu) * npus
+    prompts = max(1.0, min(budget / traffic.fresh_tokens, space / traffic.input_tokens))
+    tokens, pairs = prompts * traffic.fresh_tokens, prompts * traffic.fresh_pairs
     most = 1.0 / role.dies
     if d.attention == "dp":  # whole prompts on a die: some dies have one more, or the only one
         most = math.ceil(prompts / role.dies) / prompts
     ops = operator_sink(PREFILL_OPERATORS)
-    cached = prompts * hits
+    cached = prompts * traffic.hit_tokens
     took = prefill_batch_s(role.vector, tokens, tokens * most, pairs * most, *hot, ops)
     took += prefill_hits_s(role.vector, cached, ops)
-    fetch = _fetch_s(s, costs, fabric, role, cached)
     operators = {n: float(v) for n, v in zip(PREFILL_OPERATORS, ops, strict=True) if v > 0.0}
+    fetch = _fetch_s(s, costs, fabric, role, cached)
     if fetch > 0.0:
         operators["fetch"] = fetch
         took += fetch
-    binds = max(operators, key=lambda n: (operators[n], n))
-    peak = costs.chip.peak(s.deployment.precision.weights) * role.dies
+    longest = max(operators, key=lambda n: (operators[n], n))
     return PrefillPrediction(
         batch_s=took,
         batch_tokens=tokens,
-        tokens_per_s_per_npu=tokens / took / (role.dies / costs.chip.dies_per_npu),
+        tokens_per_s_per_npu=tokens / took / npus,
         operators=operators,
-        binds=binds,
-        resource=ROOF.get(binds, "cube cores"),
-        cube_utilisation=prefill_flops(role.vector, tokens, pairs) / (took * peak),
+        binds=longest,
+        resource=ROOF.get(longest, "cube cores"),
+        cube_utilisation=prefill_flops(role.vector, tokens, pairs) / (took * _peak(s, costs, role)),
         requests_per_s=costs.prefill_instances * prompts / took,
     )
 
@@ -303,45 +313,41 @@ def _fetch_s(s: Scenario, costs: Costs, fabric: Fabric, role: RoleCosts, cached:
 
 
 def _colocated(
-    s: Scenario, costs: Costs, fabric: Fabric, given: float, answer: float, hits: float, hot: Hot,
-    under_way: Held | None,
-) -> tuple[DecodePrediction, PrefillPrediction]:  # fmt: skip
+    s: Scenario, costs: Costs, fabric: Fabric, traffic: Traffic, hot: Hot
+) -> tuple[DecodePrediction, PrefillPrediction]:
     """Slots stay full when each iteration prefills as many prompts as answers end."""
     role = costs.colocated_role
     assert role is not None
     d = s.deployment
     per_npu = costs.chip.dies_per_npu
     npus = role.dies / per_npu
-    fresh = max(1.0, given - hits)
+    fresh, answer = traffic.fresh_tokens, traffic.output_tokens
     per_iteration = 1.0 + accepted_tokens(d.decode.mtp_draft_tokens, costs.mtp_acceptance)
-    each = given + (under_way.mean if under_way else 0.5 * answer)
-    count, limited = slots(role, d.decode.batch_per_npu / per_npu, each)
+    wanted = d.decode.batch_per_npu / per_npu
+    count, limited = slots(role, wanted, traffic.input_tokens + traffic.held_mean)
     budget = float(d.colocated.chunk_tokens_per_npu) * npus
     # Answers that end in an iteration; a prompt's own pass gives the first token.
     ending = count * role.dies * per_iteration / max(1.0, answer - 1.0)
     if ending * fresh > budget:  # prompts cannot keep up: fewer answers are under way
         count *= budget / (ending * fresh)
         ending, limited = budget / fresh, "prompt tokens an iteration may prefill"
-    chunk = ending * fresh
-    pairs = chunk * (hits + 0.5 * (fresh + 1.0))
-    requests, context = rank_load(count, role.dies, given, answer, under_way)
+    chunk, pairs = ending * fresh, ending * traffic.fresh_pairs
+    requests, context = rank_load(count, role.dies, traffic)
     ops = operator_sink(DECODE_OPERATORS)
     took = mixed_iteration_s(role.vector, requests, context, 0, role.dies, chunk, pairs, *hot, ops)
-    took += mixed_hits_s(role.vector, ending * hits, ops)
-    took += _fetch_s(s, costs, fabric, role, ending * hits)
+    took += mixed_hits_s(role.vector, ending * traffic.hit_tokens, ops)
+    took += _fetch_s(s, costs, fabric, role, ending * traffic.hit_tokens)
+    under_way = float(requests.sum()), float(context.sum())
+    flops = mixed_flops(role.vector, *under_way, chunk, pairs)
     decode = _decode_figures(
-        s, costs, role, took, ops, per_iteration, count * per_npu, limited, answer,
-        float(requests.sum()), float(context.sum()), d.colocated.instances,
+        s, costs, role, took, ops, count * per_npu, limited, answer, under_way, flops,
+        d.colocated.instances,
     )  # fmt: skip
-    peak = costs.chip.peak(d.precision.weights) * role.dies
-    flops = mixed_flops(role.vector, float(requests.sum()), float(context.sum()), chunk, pairs)
-    decode = replace(decode, cube_utilisation=flops / (took * peak))
-    part = float(ops[DECODE_OPERATORS.index("prefill_chunk")])
     prefill = PrefillPrediction(
         batch_s=took,
         batch_tokens=chunk,
         tokens_per_s_per_npu=chunk / took / npus,
-        operators={"prefill_chunk": part},
+        operators={"prefill_chunk": float(ops[DECODE_OPERATORS.index("prefill_chunk")])},
         binds="prefill_chunk",
         resource="cube cores",
         cube_utilisation=decode.cube_utilisation,
@@ -367,7 +373,7 @@ def _advice(s: Scenario, rates: dict[str, float]) -> str:
     d = s.deployment
     npus = {"prefill": d.prefill.instances * d.prefill.npus_per_instance,
             "decode": d.decode.instances * d.decode.npus_per_instance}  # fmt: skip
-    if max(prefill, decode) <= 1.1 * min(prefill, decode):
+    if max(prefill, decode) <= LEVEL * min(prefill, decode):
         return "Prefill and decode are in balance within 10 %."
     need = npus["prefill"] / prefill, npus["decode"] / decode
     share = need[0] / (need[0] + need[1])

@@ -93,7 +93,7 @@ def largest_of(count: int) -> float:
 def family_of(facts: Facts, chip: str) -> str:
     """Which operator tables a chip uses: its own `family` fact, else by its maker's name."""
     name = f"chips.{chip}.family"
-    if name in facts.by_name:
+    if name in facts:
         return str(facts[name].value)
     return "ascend" if chip.startswith("ascend") else "nvidia"
 

@@ -6,9 +6,9 @@ how long its kernels for dispatch and combine take to begin.
 
 from __future__ import annotations
 
-from hashlib import sha256
+from dataclasses import replace
 
-from twin.facts import Fact, Facts
+from twin.facts import Facts
 from twin.model.roofline import family_of
 from twin.model.shape import ModelError
 
@@ -34,7 +34,6 @@ def of_stack(facts: Facts, stack: str, chip: str) -> Facts:
             f"deployment.stack = {stack!r} has figures of {min(others)} chips and says nothing "
             f"of {chip}: take {PLAIN}, or another supernode.chip"
         )
-    changed = dict(facts.by_name)
-    for name, fact in own.items():
-        changed[name] = Fact(fact.value, facts[name].unit, fact.source, fact.mark, fact.note)
-    return Facts(changed, sha256(f"{facts.digest} {stack}".encode()).hexdigest())
+    return facts.replaced(
+        {name: replace(fact, unit=facts[name].unit) for name, fact in own.items()}
+    )

@@ -16,16 +16,17 @@ from typing import Any
 
 import streamlit as st
 
+from twin import steady
 from twin.facts import FactError, Facts
-from twin.lab import estimate, library, share
+from twin.lab import library, share
 from twin.lab.counts import load_counts
 from twin.lab.job import uses_counts, uses_trace
 from twin.lab.runner import Runner, lacking_counts, lacking_trace
 from twin.lab.store import RunRow, Store, StoreError, open_store
-from twin.lab.target import largest_batch
 from twin.model.predict import Prediction
 from twin.scenario import Scenario, SpecError, canonical, with_overrides
 from twin.ui.pages.evidence import judged
+from twin.workload import offered as offer
 from twin.workload.requests import TraceTable
 
 HISTORY_LENGTH = 100  # scenarios a visitor can step back through
@@ -309,16 +310,16 @@ def lacking(scenario: Scenario) -> str:
     return lacking_trace(store(), scenario) or lacking_counts(store(), scenario)
 
 
-def offered(scenario: Scenario) -> estimate.Offered | str:
+def offered(scenario: Scenario) -> offer.Offered | str:
     """What the scenario's traffic asks for, or one sentence why that cannot be said."""
     return lacking_trace(store(), scenario) or _offered(canonical(scenario), scenario)
 
 
 @st.cache_data(show_spinner="Drawing a sample of the requests", max_entries=200)
-def _offered(key: str, _scenario: Scenario) -> estimate.Offered | str:
+def _offered(key: str, _scenario: Scenario) -> offer.Offered | str:
     try:
         trace = _trace(_scenario.workload.trace.digest) if uses_trace(_scenario) else None
-        return estimate.offered(_scenario, facts(), trace)
+        return offer.offered(_scenario, facts(), trace)
     except (ValueError, FactError) as error:
         return str(error)
 
@@ -332,7 +333,7 @@ def capacity(scenario: Scenario) -> Prediction | str:
 def _capacity(key: str, _scenario: Scenario) -> Prediction | str:
     try:
         trace = _trace(_scenario.workload.trace.digest) if uses_trace(_scenario) else None
-        return estimate.capacity(_scenario, facts(), trace, _counts(_scenario))
+        return steady.capacity(_scenario, facts(), trace, _counts(_scenario))
     except (ValueError, FactError) as error:
         return str(error)
 
@@ -342,7 +343,7 @@ def _bound(key: str, _scenario: Scenario) -> str:
     try:
         trace = _trace(_scenario.workload.trace.digest) if uses_trace(_scenario) else None
         bound_s = _scenario.slo.tpot_ms * 1e-3
-        return largest_batch(_scenario, facts(), bound_s, trace, _counts(_scenario)).sentence
+        return steady.largest_batch(_scenario, facts(), bound_s, trace, _counts(_scenario)).sentence
     except (ValueError, FactError) as error:
         return str(error)
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import polars as pl
 
-from twin.lab.estimate import Offered
 from twin.metrics.measures import amount, seconds
 from twin.model.predict import DecodePrediction, Prediction, PrefillPrediction
 from twin.scenario import Scenario
 from twin.ui import theme
+from twin.workload.offered import Offered
 
 Tile = dict[str, Any]
 

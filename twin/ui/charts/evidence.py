@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from twin.lab.reproduce import Part
+from twin.lab.evidence.reproduce import Part
 from twin.metrics.measures import seconds, three_figures
 from twin.ui import theme
 from twin.ui.charts import Chart, empty, figure

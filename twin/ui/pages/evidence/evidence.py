@@ -2,8 +2,9 @@
 
 import streamlit as st
 
-from twin.lab import evidence, reproduce, share
-from twin.lab.envelope import outside_evidence, reach
+from twin.lab import evidence, share
+from twin.lab.evidence import reproduce
+from twin.lab.evidence.envelope import outside_evidence, reach
 from twin.lab.runner import find_run
 from twin.ui import session
 from twin.ui.charts import evidence as parity

@@ -15,17 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from twin.facts import Fact, Facts
-from twin.lab.calibrate import CONSTANTS
-from twin.lab.envelope import Reach
-from twin.lab.evidence import Row
+from twin.lab.evidence.calibrate import CONSTANTS
+from twin.lab.evidence.envelope import Reach
+from twin.lab.evidence.rows import OTHER, SUPERNODE, Row, bars
 from twin.metrics.measures import three_figures
 from twin.scenario import field_unit
 from twin.ui.fields import LABELS, show
-
-SUPERNODE, OTHER = "CloudMatrix384", "other systems"
-MEAN_BAR = {"fitted": 0.03, SUPERNODE: 0.06, OTHER: 0.12}  # mean absolute error of a kind of row
-WORST_BAR = {SUPERNODE: 0.12, OTHER: 0.25}  # absolute error of one row
-EXCHANGE_BAR = 0.08  # dispatch or combine alone, over EP degree
 
 MARKS = {
     "a": "read in the primary source",
@@ -48,28 +43,18 @@ Found = Sequence[Mapping[str, Any]]
 
 def judged(found: Found, rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Rows by regime, each with its kind (fitted, predicted), group, bar and whether outside."""
-    measures = {row.id: row.measure for row in rows}
+    of = {row.id: row for row in rows}
     regimes = list(dict.fromkeys(each["regime"] for each in found))
     return [
         {
             **each,
             "kind": "fitted" if each["calibrates"] else "predicted",
-            "group": group_of(each),
-            "bar": bar_of(each, measures.get(each["id"], "")),
-            "outside": abs(each["error"]) > bar_of(each, measures.get(each["id"], "")),
+            "group": of[each["id"]].group,
+            "bar": bars().of(of[each["id"]]),
+            "outside": abs(each["error"]) > bars().of(of[each["id"]]),
         }
         for each in sorted(found, key=lambda each: regimes.index(each["regime"]))
     ]
-
-
-def group_of(row: Mapping[str, Any]) -> str:
-    """CloudMatrix384 where the row's system or its source says so, else other systems."""
-    return SUPERNODE if "CloudMatrix" in f"{row['system']} {row['source']}" else OTHER
-
-
-def bar_of(row: Mapping[str, Any], measure: str) -> float:
-    """The largest absolute error that is no miss for this row."""
-    return EXCHANGE_BAR if measure.startswith("exchange") else WORST_BAR[group_of(row)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +91,7 @@ def _score(name: str, key: str, rows: Found) -> Score:
     worst = max(rows, key=lambda row: (abs(row["error"]), row["id"]))
     return Score(
         name, len(rows), sum(errors) / len(errors), max(errors),
-        f"{worst['quantity']} ({worst['system']})", MEAN_BAR[key],
+        f"{worst['quantity']} ({worst['system']})", bars().mean[key],
         sum(row["outside"] for row in rows),
     )  # fmt: skip
 
@@ -256,7 +241,7 @@ def _text(name: str, fact: Fact) -> str:
 
 
 def _short(value: Any) -> str:
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         text = f"{len(value)} values: " + ", ".join(_short(v) for v in value[:6])
     else:
         text = value if isinstance(value, str) else f"{value:,.6g}"

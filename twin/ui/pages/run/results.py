@@ -7,7 +7,7 @@ from typing import Any
 import streamlit as st
 
 from twin.lab import share
-from twin.lab.envelope import outside_evidence
+from twin.lab.evidence.envelope import outside_evidence
 from twin.lab.store import RunRow
 from twin.metrics.measures import seconds
 from twin.metrics.registry import placed, shown

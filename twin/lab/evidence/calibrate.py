@@ -19,11 +19,11 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from twin.facts import Fact, Facts
-from twin.lab.evidence import EvidenceError, Row, answer_row, load_published
+from twin.lab.evidence.measures import answer_row
+from twin.lab.evidence.rows import EvidenceError, Row, load_published
 from twin.lab.files import write_text
-from twin.lab.library import DATA
+from twin.lab.library import CALIBRATION
 
-CALIBRATION = DATA / "calibration.toml"
 DOUBT = {"a": 1.0, "d": 1.0, "b": 0.25}  # weight by mark: a figure read off a chart counts less
 
 
@@ -113,17 +113,16 @@ def weight(row: Row) -> float:
 def with_constants(facts: Facts, values: Mapping[str, float]) -> Facts:
     """Facts with calibration constants set, in the units of CONSTANTS."""
     units = {c.name: c.unit for c in CONSTANTS}
-    changed = dict(facts.by_name)
-    for name, value in values.items():
-        changed[f"calibration.{name}"] = Fact(value, units[name], "fit", "f")
-    return Facts(changed, facts.digest)
+    return facts.replaced(
+        {f"calibration.{name}": Fact(v, units[name], "fit", "f") for name, v in values.items()}
+    )
 
 
 def calibration_text(fit: Fit, constants: Sequence[Constant] = CONSTANTS) -> str:
     """The fit as the text of data/calibration.toml."""
     lines = [
         "# The fitted constants of the model, made by `python -m twin calibrate` from the rows of",
-        "# data/published.toml that calibrate. Meaning and bounds: twin/lab/calibrate.py.",
+        "# data/published.toml that calibrate. Meaning and bounds: twin/lab/evidence/calibrate.py.",
         f"# Mean absolute error of these rows: {fit.error_mean:.1%}.",
     ]
     for c in constants:

@@ -15,7 +15,7 @@ from typing import Any
 
 from twin.facts import FactError, Facts
 from twin.hardware.chip import load_chip
-from twin.lab.evidence import Row, load_published, scenario_of
+from twin.lab.evidence.rows import Row, load_published, scenario_of
 from twin.scenario import Deployment, Scenario, field_unit, pools
 from twin.workload.generate import mean_lengths
 

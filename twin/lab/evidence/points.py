@@ -24,9 +24,11 @@ from scipy.optimize import least_squares
 from twin.facts import FactError, Facts
 from twin.hardware.chip import load_chip
 from twin.lab.ask import scenario_named, settings_from
-from twin.lab.calibrate import CALIBRATION, CONSTANTS, Constant, Fit, with_constants
-from twin.lab.evidence import Row, answer_row
+from twin.lab.evidence.calibrate import CONSTANTS, Constant, Fit, with_constants
+from twin.lab.evidence.measures import answer_row
+from twin.lab.evidence.rows import Row
 from twin.lab.files import read_text, write_text
+from twin.lab.library import CALIBRATION
 from twin.scenario import Scenario, SpecError, field_info, pools, with_overrides
 
 POINTS_MAX = 128

@@ -1,26 +1,19 @@
-"""What a scenario asks for and what its machine can give, before anything is simulated.
+"""The traffic a scenario asks for, in numbers, from a small sample of its very requests.
 
-`offered` draws a small sample of the very requests a run would see; `capacity` puts the steady
-state by formula beside it. Both answer in milliseconds, for forms that show consequences while
-they are edited. Queues, warm-up and reuse of a filling memory pool are a run's business.
+It answers in milliseconds, for forms that show consequences while they are edited. Queues,
+warm-up and the reuse of a memory pool that fills are a run's business.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from twin.engine.setup import imbalances
 from twin.facts import Facts
-from twin.hardware.fabric import build_fabric
-from twin.lab.target import largest_batch
-from twin.model.costs import build_costs
-from twin.model.predict import Prediction, predict
 from twin.scenario import Scenario
-from twin.workload.generate import generate, mean_lengths
+from twin.workload.generate import generate
 from twin.workload.requests import TraceTable
 
 SAMPLE = 4000  # requests a sample holds
@@ -95,38 +88,3 @@ def offered(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -
         # Blocks are prefix-chained: a block seen twice was a hit the second time.
         reuse=(whole - sample.blocks) * block_tokens / float(prompts.sum()) if whole else 0.0,
     )
-
-
-def capacity(
-    scenario: Scenario,
-    facts: Facts,
-    trace: TraceTable | None = None,
-    counts: NDArray[np.float64] | None = None,
-) -> Prediction:
-    """The steady state by formula, for the traffic's mean lengths and its reuse.
-
-    With full slots beyond the SLO's TPOT the advice says which batch keeps it, or that none does
-    and why. counts f8[layers, experts]: imported routing. Takes milliseconds once compiled. Raises
-    ModelError when the model or a request does not fit.
-    """
-    fabric = build_fabric(scenario.supernode, facts)
-    hot = imbalances(scenario, facts, build_costs(scenario, facts, fabric), trace, counts)
-    given, answer = mean_lengths(scenario.workload, facts, trace)
-    reuse = 0.0
-    if scenario.memory_pool.enabled and scenario.deployment.mode != "decode_only":
-        reuse = offered(scenario, facts, trace).reuse
-    found = predict(
-        scenario,
-        facts,
-        fabric,
-        input_tokens=given,
-        output_tokens=answer,
-        hit_tokens=reuse * given,
-        prefill_hot=(hot[0].tokens, hot[0].factor),
-        decode_hot=(hot[1].tokens, hot[1].factor),
-    )
-    bound_s = scenario.slo.tpot_ms * 1e-3
-    if found.decode is None or found.decode.tpot_s <= bound_s:
-        return found
-    target = largest_batch(scenario, facts, bound_s, trace, counts)
-    return replace(found, advice=f"{found.advice} {target.sentence}")

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from twin.facts import Facts
-from twin.lab.evidence import TO_UNIT, Row, answer_row, scenario_of
+from twin.lab.evidence.measures import LAYER, PREFILL_LAYER, TO_UNIT, answer_row
+from twin.lab.evidence.rows import Row, scenario_of
 from twin.scenario import Scenario, pools
 
 RUNNABLE = {
@@ -110,11 +111,7 @@ class Part:
     twin_s: float
 
 
-OPERATORS = {
-    "decode": ("mla_prolog", "attention_core", "o_proj", "gate", "dispatch", "experts", "combine"),
-    "prefill": ("attention_input", "all_gather", "attention_core", "all_to_all", "o_proj", "gate",
-                "dispatch", "experts", "combine"),
-}  # fmt: skip
+OPERATORS = {"decode": LAYER, "prefill": PREFILL_LAYER}
 
 
 def breakdown(row: Row, rows: Sequence[Row], facts: Facts) -> list[Part]:

@@ -1,0 +1,204 @@
+"""What the twin computes for a published row: by the steady state, or by one operator's cost.
+
+Never by a table. A measure is a function in `MEASURES`; calibration uses the same ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from twin.facts import Facts
+from twin.lab.evidence.rows import EvidenceError, Row, load_published, scenario_of
+from twin.model import alone, finite
+from twin.model.predict import Prediction
+from twin.scenario import Scenario
+from twin.steady import Assembly, assemble, steady, traffic_under_way
+from twin.workload.lengths import fitted_lengths
+
+LAYER = ("mla_prolog", "attention_core", "o_proj", "gate", "dispatch", "experts", "combine")
+PREFILL_LAYER = ("attention_input", "all_gather", "attention_core", "all_to_all", "o_proj",
+                 "gate", "dispatch", "experts", "combine")  # fmt: skip
+MOE_ONLY = ("gate", "dispatch", "experts", "combine")  # operators of MoE layers alone
+TO_UNIT = {"us": 1e6, "ms": 1e3}
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a measure is asked: a scenario, what is known, and the row's own arguments."""
+
+    scenario: Scenario
+    facts: Facts
+    args: Mapping[str, Any]
+
+    @property
+    def steady(self) -> Prediction:
+        """The steady state with every slot taken."""
+        hits = float(self.args.get("hit_share", 0.0))
+        traffic = traffic_under_way(self.scenario, self.facts, hits)
+        return steady(self.scenario, self.facts, traffic=traffic)
+
+    @property
+    def parts(self) -> Assembly:
+        """The scenario's fabric, costs and expert imbalance."""
+        return assemble(self.scenario, self.facts)
+
+
+def evidence(facts: Facts, rows: Sequence[Row] | None = None) -> list[dict[str, Any]]:
+    """Each published row with `twin` in the row's unit and `error` = twin / published - 1."""
+    answers = []
+    for row in load_published() if rows is None else rows:
+        twin = answer_row(row, facts)
+        answers.append(
+            {
+                "id": row.id,
+                "system": row.system,
+                "regime": row.regime,
+                "quantity": row.quantity,
+                "unit": row.unit,
+                "basis": row.basis,
+                "published": row.value,
+                "twin": twin,
+                "error": twin / row.value - 1.0,
+                "calibrates": row.calibrates,
+                "source": row.source,
+                "mark": row.mark,
+                "note": row.note,
+            }
+        )
+    return answers
+
+
+def answer_row(row: Row, facts: Facts) -> float:
+    """What the twin says for a row, in the row's unit."""
+    known = facts.replaced(row.facts)
+    if row.family not in MEASURES:
+        raise EvidenceError(f"row {row.id} measures {row.measure!r}: take one of {list(MEASURES)}")
+    parts = row.measure.split(".")[1:]
+    measure = MEASURES[row.family]
+    answer = measure(parts, Ask(scenario_of(row.scenario), known, row.args))
+    if row.against is not None:
+        other = {key.removeprefix("against_"): value for key, value in row.args.items()
+                 if key.startswith("against_")}  # fmt: skip
+        answer /= measure(parts, Ask(scenario_of(row.against), known, other))
+    return answer * float(row.args.get("times", 1.0)) * TO_UNIT.get(row.unit, 1.0)
+
+
+# --- Measures: (parts of its name after the family, what is asked) -> SI value -----------------
+
+
+def _decode(parts: Sequence[str], ask: Ask) -> float:
+    full = ask.steady
+    d = full.decode
+    assert d is not None
+    layers = full.costs.shape.layers
+    if parts[0] == "profile":
+        traffic = traffic_under_way(ask.scenario, ask.facts)
+        seen = alone.profile_of_mean_die(full, traffic, ask.facts)
+        return math.fsum(seen[n] for n in parts[1].split("+")) / layers
+    if parts[0] == "layer":
+        names = parts[1].split("+") if len(parts) > 1 else LAYER
+        return math.fsum(d.operators.get(n, 0.0) for n in names) / layers
+    return {
+        "tpot": d.tpot_s,
+        "iteration": d.iteration_s,
+        "throughput": d.tokens_per_s_per_npu,
+    }[parts[0]]
+
+
+def _prefill(parts: Sequence[str], ask: Ask) -> float:
+    full = ask.steady
+    p = full.prefill
+    assert p is not None
+    if parts[0] == "layer":
+        names = parts[1].split("+") if len(parts) > 1 else PREFILL_LAYER
+        moe_layers, layers = alone.prefill_layers(full.costs)
+        if len(parts) > 1 and names[0] in MOE_ONLY:
+            layers = moe_layers
+        return math.fsum(p.operators.get(n, 0.0) for n in names) / layers
+    return {
+        "throughput": p.tokens_per_s_per_npu,
+        "batch": p.batch_s,
+        "requests": p.requests_per_s,
+    }[parts[0]]
+
+
+def _exchange(parts: Sequence[str], ask: Ask) -> float:
+    """Dispatch or combine alone, even load, on the first dies of the supernode."""
+    dies, tokens = int(ask.args["ep"]), float(ask.args["tokens"])
+    return alone.exchange_s(ask.scenario, ask.facts, parts[0], dies, tokens)
+
+
+def _stream(parts: Sequence[str], ask: Ask) -> float:
+    """One of the two decode streams for one microbatch on the paper's split of cores."""
+    both = alone.streams_s(
+        ask.scenario, ask.parts.costs, traffic_under_way(ask.scenario, ask.facts),
+        ask.parts.decode_imbalance.table,
+    )  # fmt: skip
+    return both[0] if parts[0] == "attention" else both[1]
+
+
+def _kernel(parts: Sequence[str], ask: Ask) -> float:
+    """One kernel on a die that shares its cores with nothing: attention core, grouped product."""
+    costs = ask.parts.costs
+    if parts[0] == "attention":
+        return alone.attention_core_s(costs, float(ask.args["batch"]) * float(ask.args["kv"]))
+    return alone.grouped_product_s(costs, float(ask.args["experts"]), float(ask.args["rows"]))
+
+
+def _finite(parts: Sequence[str], ask: Ask) -> float:
+    """A run that begins with `requests` per instance waiting and ends with the last answer.
+
+    `drain` deals answers of the workload's lengths to the slots, in an order that is even at every
+    scale (multiples of the golden ratio); `burst` computes all prompts before anyone decodes.
+    """
+    full, s = ask.steady, ask.scenario
+    d, role, requests = full.decode, full.costs.colocated_role, int(ask.args["requests"])
+    assert d is not None and role is not None
+    hot = ask.parts.decode_imbalance.table
+    npus = s.deployment.colocated.npus_per_instance
+    if parts[0] == "drain":
+        prompts, answers = fitted_lengths(ask.facts, s.workload.lengths)
+        level = np.modf((0.5 + np.arange(requests)) * 0.5 * (math.sqrt(5.0) - 1.0))[0]
+        tokens = np.interp(level, answers.levels, answers.tokens)
+        slots = int(d.batch_per_npu * npus)
+        ran = finite.drain(role, prompts.mean, tokens / d.tokens_per_iteration, slots, hot)
+    else:
+        tokens = np.full(requests, float(s.workload.output_tokens))
+        batch = float(s.deployment.colocated.chunk_tokens_per_npu * npus)
+        iterations = s.workload.output_tokens / d.tokens_per_iteration
+        prompt = float(s.workload.input_tokens)
+        ran = finite.burst(role, prompt, iterations, requests, batch, hot)
+    if parts[1] == "tpot":
+        return ran.tpot_s / d.tokens_per_iteration
+    return float(tokens.sum()) / ran.seconds / npus
+
+
+def _memory(parts: Sequence[str], ask: Ask) -> float:
+    return ask.parts.costs.kv_bytes_per_token
+
+
+MEASURES: dict[str, Callable[[Sequence[str], Ask], float]] = {
+    "decode": _decode,
+    "prefill": _prefill,
+    "exchange": _exchange,
+    "stream": _stream,
+    "kernel": _kernel,
+    "finite": _finite,
+    "memory": _memory,
+}
+
+
+def summary(found: list[dict[str, Any]]) -> dict[str, float]:
+    """Mean and worst absolute error of calibration rows and of predictions."""
+    result = {}
+    for name, calibrates in (("calibration", True), ("prediction", False)):
+        errors = np.array([abs(e["error"]) for e in found if e["calibrates"] == calibrates])
+        if errors.size:
+            result[f"{name}_error_mean"] = float(errors.mean())
+            result[f"{name}_error_worst"] = float(errors.max())
+    return result

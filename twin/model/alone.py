@@ -1,0 +1,102 @@
+"""Operators as they are measured one at a time: a collective, a kernel, a stream, a profile.
+
+The same coefficients and kernels as in an iteration, asked for what a publication shows of them.
+"""
+
+from __future__ import annotations
+
+import math
+
+from twin.facts import Facts
+from twin.hardware.chip import load_chip
+from twin.hardware.fabric import build_fabric
+from twin.model import params as q
+from twin.model.collectives import direct, exchange, moe_traffic
+from twin.model.costs import Costs
+from twin.model.decode import decode_iteration_s, streams
+from twin.model.layer import ffn_rows_s
+from twin.model.params import DECODE_OPERATORS, operator_sink
+from twin.model.predict import EVEN, Hot, Prediction, Traffic, rank_load
+from twin.model.roofline import interpolate, load_machine
+from twin.model.shape import load_shape
+from twin.scenario import Scenario
+
+PAPER_SPLIT = q.SPLIT + 4 * q.MODE  # 16 of 24 cube cores for attention
+BEFORE_DISPATCH = ("mla_prolog", "attention_core", "o_proj", "gate")
+
+
+def exchange_s(s: Scenario, facts: Facts, operation: str, dies: int, tokens: float) -> float:
+    """Seconds of `dispatch` or `combine` alone, even load, on the first dies of the supernode."""
+    shape = load_shape(facts, s.deployment.model)
+    machine = load_machine(facts, load_chip(facts, s.supernode.chip))
+    way = exchange(build_fabric(s.supernode, facts), range(dies))
+    if machine.family == "nvidia":
+        way = direct(way, facts)
+    t = moe_traffic(shape, s.deployment.communication, machine, facts, way)
+    rows = tokens * shape.top_k
+    if operation == "dispatch":
+        wire = max(tokens * t.dispatch_send_s, rows * t.dispatch_receive_s)
+        return t.dispatch_fixed_s + tokens * t.dispatch_message_s + wire
+    return t.combine_fixed_s + max(rows * t.combine_send_s, tokens * t.combine_receive_s)
+
+
+def streams_s(s: Scenario, costs: Costs, traffic: Traffic, hot: Hot) -> tuple[float, float]:
+    """Seconds of the attention and the MoE stream for one microbatch of a layer, on the split of
+    cores that the paper measured."""
+    role, p = costs.decode_role, costs.decode
+    assert role is not None
+    per_die = s.deployment.decode.batch_per_npu // costs.chip.dies_per_npu
+    _, context = rank_load(per_die, role.dies, traffic)
+    total = float(per_die * role.dies)
+    factor = interpolate(0.5 * p[q.QUERY_TOKENS] * total, *hot)
+    attention, moe = streams(
+        p, PAPER_SPLIT, float(per_die), float(context[0]), float(per_die), total,
+        float(role.dies), factor,
+    )  # fmt: skip
+    return float(attention), float(moe)
+
+
+def attention_core_s(costs: Costs, context: float) -> float:
+    """Seconds of decode's attention core on a die for so many context tokens, nobody waited for."""
+    p = costs.decode
+    m = _unhurried(costs)
+    return float(p[m + q.CORE_FIXED] + p[m + q.CORE_CONTEXT_ONE] * context)
+
+
+def grouped_product_s(costs: Costs, experts: float, rows: float) -> float:
+    """Seconds of the grouped product of a die's experts over so many rows, nobody waited for."""
+    return float(ffn_rows_s(costs.decode, _unhurried(costs), experts, rows))
+
+
+def _unhurried(costs: Costs) -> int:
+    """The block of coefficients in which a die waits for no other."""
+    return q.SPLIT if costs.decode[q.HIDES] > 0.0 else q.SEQUENCE
+
+
+def prefill_layers(costs: Costs) -> tuple[float, float]:
+    """(MoE layers, all layers) of a prefill batch, the MTP module's included."""
+    moe = float(costs.prefill[q.F_MOE_LAYERS])
+    return moe, moe + float(costs.prefill[q.F_DENSE_LAYERS])
+
+
+def profile_of_mean_die(full: Prediction, traffic: Traffic, facts: Facts) -> dict[str, float]:
+    """Seconds of an iteration by operator as a die of mean load sees them, without microbatches.
+
+    Its own attention and experts take their mean time; until the slowest die has sent, and the
+    hottest has computed, it stands in dispatch and in combine.
+    """
+    d, role = full.decode, full.costs.decode_role
+    assert d is not None and role is not None
+    count = int(d.batch_per_npu) // full.costs.chip.dies_per_npu
+    requests, context = rank_load(count, role.dies, traffic)
+    context[0] = context[-1]
+    mean = operator_sink(DECODE_OPERATORS)
+    decode_iteration_s(role.vector, requests, context, 0, role.dies, *EVEN, mean)
+    seen = dict(zip(DECODE_OPERATORS, mean.tolist(), strict=True))
+    slowest = load_machine(facts, full.costs.chip).slowest(role.dies)
+    for name in (*BEFORE_DISPATCH, "experts"):
+        seen[name] /= slowest
+    for waiting, slow in (("dispatch", BEFORE_DISPATCH), ("combine", ("experts",))):
+        wait = math.fsum(d.operators[n] - seen[n] for n in slow)
+        seen[waiting] = d.operators[waiting] + wait
+    return seen

@@ -1,0 +1,265 @@
+"""The steady state: what a deployment sustains when it is always full, from one composition.
+
+Fabric, costs and expert imbalance meet here and nowhere else: `predict`, forms, evidence, targets,
+calibration and attribution call `steady`, and the engine sets up with `assemble`. The kernels are
+those that the simulation calls for every iteration, so where both apply they agree. It knows no
+arrivals, no queue and no cold start.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twin.experts import Imbalance, imbalance
+from twin.facts import Facts
+from twin.hardware.fabric import Fabric, build_fabric
+from twin.model.causes import shares_by_cause
+from twin.model.costs import Costs, build_costs
+from twin.model.predict import Held, Prediction, Traffic, predict
+from twin.model.shape import ModelError
+from twin.scenario import Scenario, with_overrides
+from twin.workload.generate import mean_lengths
+from twin.workload.lengths import fitted_lengths
+from twin.workload.offered import offered
+from twin.workload.requests import TraceTable
+
+Counts = NDArray[np.float64]  # imported expert counts f8[layers, experts]
+
+# Of a role that is not deployed.
+NO_IMBALANCE = Imbalance(np.ones(1), np.ones(1), np.ones((1, 1)))
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """A machine with its prices and with how uneven its experts are, before any time passes."""
+
+    fabric: Fabric
+    costs: Costs
+    prefill_imbalance: Imbalance
+    decode_imbalance: Imbalance  # the same as prefill's where instances are colocated
+
+
+def assemble(
+    scenario: Scenario, facts: Facts, trace: TraceTable | None = None, counts: Counts | None = None
+) -> Assembly:
+    """Price a scenario once. Raises the rooms' own errors (HardwareError, ModelError,
+    ExpertsError, WorkloadError), each with one sentence."""
+    fabric = build_fabric(scenario.supernode, facts)
+    costs = build_costs(scenario, facts, fabric)
+    prefill, decode = imbalances(scenario, facts, costs, trace, counts)
+    return Assembly(fabric, costs, prefill, decode)
+
+
+def steady(
+    scenario: Scenario,
+    facts: Facts,
+    trace: TraceTable | None = None,
+    counts: Counts | None = None,
+    *,
+    traffic: Traffic | None = None,
+) -> Prediction:
+    """What the deployment sustains, and what limits it; traffic: of `traffic_of` where None.
+
+    Raises as `assemble`, and ModelError when the model or a single request does not fit.
+    """
+    if traffic is None:
+        traffic = traffic_of(scenario, facts, trace)
+    parts = assemble(scenario, facts, trace, counts)
+    return _predict(scenario, parts.costs, parts, traffic)
+
+
+def capacity(
+    scenario: Scenario, facts: Facts, trace: TraceTable | None = None, counts: Counts | None = None
+) -> Prediction:
+    """`steady`, and where full slots are beyond the SLO's TPOT its advice says which batch keeps
+    it, or that none does and why."""
+    full = steady(scenario, facts, trace, counts)
+    bound_s = scenario.slo.tpot_ms * 1e-3
+    if full.decode is None or full.decode.tpot_s <= bound_s:
+        return full
+    target = largest_batch(scenario, facts, bound_s, trace, counts)
+    return replace(full, advice=f"{full.advice} {target.sentence}")
+
+
+def traffic_of(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -> Traffic:
+    """Mean lengths of a long run, and of a sample the reuse that an endless memory pool gives."""
+    prompt, answer = mean_lengths(scenario.workload, facts, trace)
+    reuse = 0.0
+    if scenario.memory_pool.enabled and scenario.deployment.mode != "decode_only":
+        reuse = offered(scenario, facts, trace).reuse
+    return Traffic(prompt, answer, reuse * prompt)
+
+
+def traffic_under_way(scenario: Scenario, facts: Facts, hit_share: float = 0.0) -> Traffic:
+    """The workload's lengths, and what requests under way hold when every slot is always taken.
+
+    Where answers differ in length, mostly long ones are met under way: the age of a renewal
+    process has mean E[a^2] / (2 E[a]) and second moment E[a^3] / (3 E[a]); prompts vary beside it.
+    """
+    w = scenario.workload
+    if w.lengths == "fixed":
+        prompt, answer = float(w.input_tokens), float(w.output_tokens)
+        return Traffic(prompt, answer, hit_share * prompt)
+    prompts, answers = fitted_lengths(facts, w.lengths)
+    a, b = answers.tokens[:-1], answers.tokens[1:]
+    cube = float((np.diff(answers.levels) * (a**3 + a * a * b + a * b * b + b**3) / 4).sum())
+    age = answers.mean_square / (2.0 * answers.mean)
+    variance = cube / (3.0 * answers.mean) - age * age
+    variance += prompts.mean_square - prompts.mean**2
+    held = Held(age, math.sqrt(variance))
+    return Traffic(prompts.mean, answers.mean, hit_share * prompts.mean, held)
+
+
+def imbalances(
+    s: Scenario,
+    facts: Facts,
+    costs: Costs,
+    trace: TraceTable | None = None,
+    counts: Counts | None = None,
+) -> tuple[Imbalance, Imbalance]:
+    """Expert imbalance of a prefill and of a decode instance (the same when colocated)."""
+    shape = costs.shape
+    experts = s.experts
+    if experts.balancing.policy == "oracle":
+        experts = experts.model_copy(update={"placement": "perfect"})
+    per_request = tokens_per_request(s, mean_lengths(s.workload, facts, trace)[0])
+    groups, top_groups = router_groups(s, costs)
+    per_node = s.supernode.npus_per_node * costs.chip.dies_per_npu
+    known = facts.below("experts")  # nothing else of the facts decides
+    answers = []
+    for role, name in (
+        (costs.prefill_role, "prefill"), (costs.colocated_role or costs.decode_role, "decode"),
+    ):  # fmt: skip
+        if role is None:
+            answers.append(NO_IMBALANCE)
+            continue
+        layout = role.layout
+        nodes = -(-layout.routed_dies // per_node)
+        question = (
+            experts, shape.routed_experts, shape.moe_layers, shape.top_k, layout.routed_dies,
+            layout.slots_per_die, known, s.seed, per_request[name],
+        )  # fmt: skip
+        rest = (groups, top_groups, nodes)
+        if counts is None:
+            answers.append(_imbalance(*question, None, *rest))
+        else:
+            answers.append(imbalance(*question, counts, *rest))
+    return answers[0], answers[1]
+
+
+@lru_cache(maxsize=128)
+def _imbalance(*question: Any) -> Imbalance:
+    """One answer for one question: a change elsewhere need not find it again."""
+    return imbalance(*question)
+
+
+def tokens_per_request(s: Scenario, mean_input: float) -> dict[str, float]:
+    """Tokens of a pass that come from one request, by role."""
+    verified = 1.0 + s.deployment.decode.mtp_draft_tokens
+    return {"prefill": max(mean_input, 1.0), "decode": verified, "colocated": verified}
+
+
+def router_groups(s: Scenario, costs: Costs) -> tuple[int, int]:
+    """Groups of the model's router, and how many a token may reach; raises ModelError."""
+    groups = costs.shape.expert_groups
+    if s.experts.group_limited and groups == 1:
+        raise ModelError(
+            f"experts.group_limited: the router of {costs.shape.title} has no groups of experts: "
+            "set it to false"
+        )
+    return groups, min(groups, costs.shape.most_nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a bound on the time per output token allows."""
+
+    tpot_s: float  # the bound
+    batch_per_npu: int  # the largest batch that keeps it; 0: none does
+    batch_tpot_s: float  # its TPOT; of an infeasible bound that of the smallest batch
+    best_batch_per_npu: int  # the smallest batch, one request a die
+    best_tpot_s: float
+    causes: dict[str, float]  # share of the best iteration that each cause takes, longest first
+
+    @property
+    def feasible(self) -> bool:
+        """Whether any batch keeps the bound."""
+        return self.batch_per_npu > 0
+
+    @property
+    def bottleneck(self) -> str:
+        """The cause that the best TPOT is chiefly made of."""
+        return next(iter(self.causes))
+
+    @property
+    def sentence(self) -> str:
+        """The answer for people."""
+        asked = f"TPOT of {self.tpot_s * 1e3:,.4g} ms"
+        if self.feasible:
+            return (
+                f"{self.batch_per_npu:,} requests per NPU is the largest batch that keeps a "
+                f"{asked}: {self.batch_tpot_s * 1e3:,.4g} ms."
+            )
+        first, *more = self.causes
+        return (
+            f"No batch keeps a {asked} in this deployment: the best is "
+            f"{self.best_tpot_s * 1e3:,.4g} ms with {self.best_batch_per_npu} per NPU, "
+            f"{self.causes[first]:.0%} of it {first}"
+            + (f" and {self.causes[more[0]]:.0%} {more[0]}." if more else ".")
+        )
+
+
+def largest_batch(
+    scenario: Scenario,
+    facts: Facts,
+    tpot_s: float,
+    trace: TraceTable | None = None,
+    counts: Counts | None = None,
+) -> Target:
+    """The largest batch per NPU whose steady state keeps `tpot_s`, for mean lengths.
+
+    Batches are whole requests a die, up to what KV space holds. Where even the smallest is too
+    slow, its causes say why. Raises ModelError when nothing decodes in this deployment or the
+    model does not fit.
+    """
+    if scenario.deployment.mode == "prefill_only":
+        raise ModelError("deployment.mode = 'prefill_only' decodes nothing: it has no TPOT")
+    parts = assemble(scenario, facts, trace, counts)
+    per_npu = parts.costs.chip.dies_per_npu
+    traffic = Traffic(*mean_lengths(scenario.workload, facts, trace))
+
+    def with_batch(per_die: int) -> Prediction:
+        asked = with_overrides(scenario, {"deployment.decode.batch_per_npu": per_die * per_npu})
+        return _predict(asked, build_costs(asked, facts, parts.fabric), parts, traffic)
+
+    best = with_batch(1)
+    assert best.decode is not None
+    causes = shares_by_cause(best.costs, traffic, parts.decode_imbalance.table)
+    low, high = 0, 1
+    kept_s = best_s = best.decode.tpot_s
+    if best_s <= tpot_s:
+        low, high = 1, max(2, 4096 // per_npu + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            decode = with_batch(middle).decode
+        except ModelError:  # a batch whose buffers do not fit is no batch
+            decode = None
+        fits = decode is not None and decode.batch_per_npu >= middle * per_npu
+        if decode is not None and fits and decode.tpot_s <= tpot_s:
+            low, kept_s = middle, decode.tpot_s
+        else:
+            high = middle
+    return Target(tpot_s, low * per_npu, kept_s, per_npu, best_s, causes)
+
+
+def _predict(s: Scenario, costs: Costs, parts: Assembly, traffic: Traffic) -> Prediction:
+    return predict(
+        s, costs, parts.fabric, traffic, parts.prefill_imbalance.table, parts.decode_imbalance.table
+    )

@@ -12,7 +12,6 @@ from twin.lab.library import load_facts
 from twin.scenario import Edit, with_overrides
 from twin.ui import session
 from twin.ui.pages import PAGES
-from twin.ui.pages.supernode import editor
 from twin.ui.pages.supernode import parts as tables
 
 PAGE = PAGES["supernode"].script
@@ -111,7 +110,7 @@ def test_the_picture_asks_once_for_each_thing(store):
         fabric_editor.on_act(wishes)
         session.draft()
 
-    first = {"number": 1, "names": ["L1 0.0", "NICs 2"], "capacity": 0.5}
+    first = {"number": 1, "names": ["L1 0.0", "NIC 2.*"], "capacity": 0.5}
     at = patient(script, args=([first],)).run()
     assert len(edits(at)) == 17  # the NICs of a node are 16
     at.run()
@@ -130,14 +129,14 @@ def test_a_cell_of_a_table_edits_its_row_only(store):
     def script():
         from twin.scenario import Edit, Supernode
         from twin.ui import session
-        from twin.ui.pages.supernode import editor
+        from twin.ui.pages.supernode import editor as fabric_editor
         from twin.ui.pages.supernode import parts as tables
 
-        editor.take((Edit(element="sub-plane 3", capacity_factor=0.5),))
-        built = editor.fabric_of(Supernode())
+        fabric_editor.take((Edit(element="sub-plane 3", capacity_factor=0.5),))
+        built = fabric_editor.fabric_of(Supernode())
 
         def row(name, to=""):
-            now = editor.fabric_of(session.draft().supernode)
+            now = fabric_editor.fabric_of(session.draft().supernode)
             return next(p for p in tables.parts(now, built, [name]) if to in ("", p.to))
 
         tables.take_cell(row("L1 20.3", "L2 3.12"), tables.NOW, 7.0)
@@ -167,7 +166,6 @@ def test_groups_list_their_chips():
     assert len(tables.parts(slow, built, ["sub-plane 3"])) == 48 + 16
     assert {p.name for p in tables.parts(slow, built, ["NPU 20.1"])} == {"die 20.1.0", "die 20.1.1"}
     assert len(tables.parts(slow, built, ["L1 0.0", "node 0", "L1 1.0"])) == 44 + 1
-    assert editor.as_built(slow.graph["supernode"]) == Supernode()
 
 
 def test_an_edit_travels_in_the_drafts_link(page):

@@ -9,13 +9,13 @@ from twin.hardware.routes import all_to_all, pool_read
 from twin.lab.library import load_facts
 from twin.scenario import Edit, Scenario, Supernode
 from twin.ui.pages.supernode.edit_words import parse
-from twin.ui.pages.supernode.edits import EditError, Inventory, change, effect, restore
+from twin.ui.pages.supernode.edits import change, effect, restore
+from twin.ui.pages.supernode.elements import EditError, every, expand
 from twin.ui.pages.supernode.prices import headlines
 
 FACTS = load_facts()
 FULL = build_fabric(Supernode(), FACTS)
 TWO = build_fabric(Supernode(supernodes=2), FACTS)
-HERE = Inventory.of(FULL)
 
 
 def fabric(*edits: Edit):
@@ -39,25 +39,24 @@ def fabric(*edits: Edit):
     ],
 )
 def test_names_stand_for_the_elements_a_person_means(typed, names):
-    assert HERE.every(typed) == names
+    assert every(FULL, typed) == names
 
 
 @pytest.mark.parametrize("typed", ["gpu 3", "node 48", "L2 7.0", "NPU", "*", "node 3.1", ".."])
 def test_a_name_of_nothing_is_refused_with_names_that_exist(typed):
     if typed == "NPU":
-        assert len(HERE.every(typed)) == 384
+        assert len(every(FULL, typed)) == 384
         return
     with pytest.raises(EditError, match=r"no element|not in this machine"):
-        HERE.every(typed)
+        every(FULL, typed)
 
 
 def test_a_second_supernode_has_chips_of_its_own():
-    both = Inventory.of(TWO)
-    assert both.expand("L2 1:3.12") == ["L2 1:3.12"]
-    assert both.expand("L2 3.12") == ["L2 3.12"]
-    assert len(both.expand("L2 3.*")) == 32
-    assert both.expand("sub-plane 1:3") == ["sub-plane 1:3"]
-    assert both.expand("node 95") == ["node 95"]
+    assert expand(TWO, "L2 1:3.12") == ["L2 1:3.12"]
+    assert expand(TWO, "L2 3.12") == ["L2 3.12"]
+    assert len(expand(TWO, "L2 3.*")) == 32
+    assert expand(TWO, "sub-plane 1:3") == ["sub-plane 1:3"]
+    assert expand(TWO, "node 95") == ["node 95"]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +74,7 @@ def test_a_second_supernode_has_chips_of_its_own():
     ],
 )
 def test_a_sentence_says_what_to_change_and_how(typed, said):
-    assert parse(typed, HERE).said() == said
+    assert parse(typed, FULL).told() == said
 
 
 @pytest.mark.parametrize(
@@ -92,7 +91,7 @@ def test_a_sentence_says_what_to_change_and_how(typed, said):
 )
 def test_a_sentence_that_is_not_understood_is_answered_by_one(typed, why):
     with pytest.raises(EditError, match=why):
-        parse(typed, HERE)
+        parse(typed, FULL)
 
 
 def test_an_element_has_one_edit_and_none_when_it_is_as_built_again():

@@ -6,10 +6,6 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.conftest import profile
-from twin.hardware.fabric import build_fabric, built
-from twin.lab.library import load_facts
-from twin.scenario import Edit, Supernode
-from twin.ui.fabric_view import shape_of
 
 pytestmark = pytest.mark.browser
 WAIT_MS = 30_000
@@ -73,7 +69,7 @@ def test_the_matrix_opens_into_a_node_and_keeps_its_view(page, canvas):
     expect(canvas).not_to_have_attribute("data-version", version, timeout=WAIT_MS)
     says(canvas, "view", "node 20")
     says(canvas, "selection", "L1 20.3")
-    expect(page.get_by_text("uplinks to 16 L2 chips 224 GB/s")).to_be_visible(timeout=WAIT_MS)
+    expect(page.get_by_text("16 L2 chips 224 GB/s")).to_be_visible(timeout=WAIT_MS)
 
 
 def test_every_chip_is_found_by_its_name(page, canvas):
@@ -119,9 +115,8 @@ def test_an_edit_in_the_table_changes_the_machine_and_can_be_undone(page, canvas
     expect(npus).to_have_text("256", timeout=WAIT_MS)
     expect(page.get_by_text("336 + 112")).to_have_count(0)
     expect(page.get_by_text("224 + 84")).to_be_visible()
-    # The picture deals uplinks over 12 L2 chips exactly as the fabric does.
     canvas.click(position=at(canvas, "L1 20.3"))
-    expect(page.get_by_text("uplinks to 12 L2 chips 448 GB/s")).to_be_visible(timeout=WAIT_MS)
+    expect(page.get_by_text("12 L2 chips 448 GB/s")).to_be_visible(timeout=WAIT_MS)
     page.get_by_role("button", name="undo icon").click()
     expect(npus).to_have_text("384", timeout=WAIT_MS)
 
@@ -201,41 +196,17 @@ def test_many_cells_are_selected_by_a_rectangle_and_edited_by_keys(page, canvas)
     page.mouse.up()
     says(canvas, "chosen", "16")
     canvas.focus()
-    foreseen = canvas.evaluate(
+    marked = canvas.evaluate(
         """(canvas) => {
             canvas.dispatchEvent(new KeyboardEvent("keydown", { key: "Delete" }))
-            return [canvas.dataset.edits, canvas.cells()]
+            return canvas.dataset.pending
         }"""
     )
-    assert foreseen[0] == "16"  # drawn before the server knows, and rightly
+    assert marked == "16"  # before the server knows
     expect(canvas).to_have_attribute("data-took", re.compile(r"\d"), timeout=WAIT_MS)
-    assert canvas.evaluate("(canvas) => canvas.cells()") == foreseen[1]
     says(canvas, "edits", "16")
+    says(canvas, "pending", "0")
     page.keyboard.press("r")
     says(canvas, "edits", "0")
     page.keyboard.press("Escape")
     says(canvas, "chosen", "0")
-
-
-def test_the_picture_and_the_fabric_agree_on_every_edited_link(page, canvas):
-    changed = (
-        Edit(element="sub-plane 3", capacity_factor=0.5),
-        Edit(element="node 7", capacity_factor=0.25, latency_factor=2),
-        Edit(element="L1 7.3", to="L2 3.4", capacity_factor=0.1),
-        Edit(element="NPU 20.1", capacity_factor=0),
-        Edit(element="RDMA plane", capacity_factor=0.75),
-    )
-    supernode = Supernode(nodes=24, supernodes=2, edits=changed)
-    fabric = build_fabric(supernode, load_facts())
-    seen = canvas.evaluate(
-        """(canvas, [shape, names]) => {
-            const shown = new canvas.Shape(shape)
-            return names.map((name) => shown.links(name).map((l) => [l.to, l.gb]))
-        }""",
-        [shape_of(fabric), names := [v for v in built(fabric) if not v.endswith("network")]],
-    )
-    assert sum(map(len, seen)) > 9000
-    for name, links in zip(names, seen, strict=True):
-        ends = {to: edge["capacity_bytes_per_s"] / 1e9 for to, edge in fabric.adj[name].items()}
-        ours = {to: gb for to, gb in links if gb > 0}
-        assert ours == pytest.approx({k: v for k, v in ends.items() if not k.endswith("network")})

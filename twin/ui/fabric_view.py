@@ -1,18 +1,15 @@
 """The fabric as a picture: nodes x planes on a canvas, coloured, drilled into, clicked.
 
 `fabric_matrix` shows any fabric with any numbers for its cells and returns what was selected.
-What the browser does stands in `canvas/`; this file makes the two small messages it gets: the
-`shape` (constant for a fabric, so a click sends nothing back down) and the colours of the moment.
-Edits of the supernode travel as the few words they are, and the browser works out the links. With
-`on_act` the picture can be edited: what a person asks for there is handed on, never done here.
-It does not know where the numbers come from.
+What the browser does stands in `canvas/`, what it is told of the machine in `fabric_message`; this
+file adds the colours of the moment. With `on_act` the picture can be edited: what a person asks for
+there is handed on, never done here. It does not know where the numbers come from.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +17,13 @@ import numpy as np
 import polars as pl
 import streamlit as st
 
-from twin.hardware.fabric import Edge, Fabric, built, edited, edits
+from twin.hardware.fabric import Fabric, built
 from twin.hardware.placement import Instance
-from twin.hardware.survey import uplink_matrix
-from twin.hardware.tables import tables
 from twin.ui import theme
-from twin.ui.pages.supernode.edits import Inventory, plain
+from twin.ui.fabric_message import capacities, changes, layout, machine
 
 _HERE = Path(__file__).parent / "canvas"
-CODE = ("shape", "layout", "edit", "view")
+CODE = ("machine", "layout", "edit", "view")
 
 _canvas = st.components.v2.component(
     "fabric_matrix",
@@ -52,9 +47,9 @@ def fabric_matrix(
     on_act: Callable[[Sequence[dict[str, Any]]], None] | None = None,
     acted: int = 0,
 ) -> dict[str, Any]:
-    """Draw the fabric and return the selection: {name, kind, node, sub_plane, names} or {}.
+    """Draw the fabric and return the selection: {name, names} or {}.
 
-    `names` are all that are selected, the others tell of the one selected last.
+    `names` are all that are selected, `name` the one selected last.
 
     `values` colours the cells, in `unit`: f8[nodes, sub_planes], or two columns more for what
     the node does on the RDMA and the VPC plane; NaN is "no value". Without values the cells show
@@ -78,13 +73,16 @@ def fabric_matrix(
 
     result = _canvas(
         data={
-            "shape": shape_of(fabric, instances),
+            "machine": machine(built(fabric)),
+            "changes": changes(fabric),
+            "instances": _places(fabric, instances),
+            "colours": theme.PLANE | theme.ROLE,
             "live": live(values, elements or {}, (0.0 if scale is None else scale[0], high))
             | {
                 "unit": unit,
                 "title": title,
                 "measured": measured,
-                "most": {} if measured else _most(fabric),
+                "most": {} if measured else _most(built(fabric)),
             },
             "height": height,
             "editable": on_act is not None,
@@ -97,16 +95,13 @@ def fabric_matrix(
     return dict(result.selection or {})
 
 
-@lru_cache(maxsize=8)
-def capacities(fabric: Fabric) -> np.ndarray[Any, Any]:
-    """Nominal bytes/s of each cell, f8[nodes, sub_planes + 2]: UB uplinks, then RDMA, then VPC."""
-    s = fabric.graph["supernode"]
-    cells = np.zeros((s.all_nodes, s.sub_planes + 2))
-    cells[:, :-2] = uplink_matrix(fabric)
-    cells[:, -2] = tables(fabric).rates("NIC-RDMA").reshape(s.all_nodes, -1).sum(axis=1)
-    cells[:, -1] = tables(fabric).rates("Qingtian-VPC")
-    cells.setflags(write=False)
-    return cells
+def _places(fabric: Fabric, instances: Sequence[Instance]) -> list[list[Any]]:
+    """Instances with the nodes they begin and end at, in fractions of nodes."""
+    per_node = fabric.graph["supernode"].npus_per_node * fabric.graph["dies_per_npu"]
+    return [
+        [i.role, i.name, i.first_die / per_node, (i.first_die + i.dies) / per_node]
+        for i in instances
+    ]
 
 
 def cells_of_links(
@@ -130,67 +125,6 @@ def cells_of_links(
     return cells
 
 
-def shape_of(fabric: Fabric, instances: Sequence[Instance] = ()) -> dict[str, Any]:
-    """What the canvas needs to know of a fabric: counts, capacities in GB/s, and edited links."""
-    s = fabric.graph["supernode"]
-    dies = fabric.graph["dies_per_npu"]
-    built = fabric.graph["constants"]
-    gb = {
-        "link": s.ub_link_gb_per_s,
-        "sibling": built.cross_die_bytes_per_s / 1e9,
-        "cpu": built.cpu_bytes_per_s / 1e9,
-        "nic": s.rdma_gb_per_s_per_npu / dies,
-        "vpc": s.vpc_gb_per_s_per_node,
-    }
-    per_node = s.npus_per_node * dies
-    return {
-        "nodes": s.all_nodes,
-        "npus": s.npus_per_node,
-        "dies": dies,
-        "cpus": s.cpus_per_node,
-        "host": fabric.graph["cpu_with_dpu"],
-        "planes": s.sub_planes,
-        "l2": fabric.graph["l2_chips_per_sub_plane"],
-        "uplinks": s.l1_uplinks,
-        "ports": s.l2_ports_per_chip,
-        "gb": gb,
-        "supernodes": s.supernodes,
-        "edits": [
-            [_shown(fabric, e.element), _shown(fabric, e.to), e.capacity_factor, e.latency_factor]
-            for e in s.edits
-        ],
-        "changed": {f"{a}|{b}": rate / 1e9 for (a, b), rate in _beside(fabric).items()},
-        "instances": [
-            [i.role, i.name, i.first_die / per_node, (i.first_die + i.dies) / per_node]
-            for i in instances
-        ],
-        "colours": theme.PLANE | theme.ROLE,
-    }
-
-
-def _shown(fabric: Fabric, name: str) -> str:
-    """An edit's element by the name the picture has for it, however it was typed."""
-    return _inventory(built(fabric)).exact.get(plain(name), name) if name else ""
-
-
-@lru_cache(maxsize=8)
-def _inventory(fabric: Fabric) -> Inventory:
-    return Inventory.of(fabric)
-
-
-@lru_cache(maxsize=8)
-def _beside(fabric: Fabric) -> dict[Edge, float]:
-    """Links that differ from the supernode with its edits: bytes/s now, 0 when removed."""
-    differ, s = edits(fabric), fabric.graph["supernode"]
-    if not (differ and s.edits):
-        return differ
-    given = edits(edited(built(fabric), edits=s.edits, supernode=s))
-    back = {
-        e: float(built(fabric).edges[e]["capacity_bytes_per_s"]) for e in given if e not in differ
-    }
-    return {e: rate for e, rate in (differ | back).items() if given.get(e) != rate}
-
-
 def live(
     values: np.ndarray[Any, Any], elements: Mapping[str, float], scale: tuple[float, float]
 ) -> dict[str, Any]:
@@ -208,11 +142,8 @@ def live(
 
 
 def _most(fabric: Fabric) -> dict[str, float]:
-    """GB/s of a cell of each plane as built, by which the capacity picture fades its cells."""
-    s, dies = fabric.graph["supernode"], fabric.graph["dies_per_npu"]
-    up = s.l1_uplinks if fabric.graph["l2_chips_per_sub_plane"] else s.npus_per_node * dies
-    return {
-        "ub": up * s.ub_link_gb_per_s,
-        "rdma": s.npus_per_node * s.rdma_gb_per_s_per_npu,
-        "vpc": s.vpc_gb_per_s_per_node,
-    }
+    """GB/s of the fullest cell of each plane as built: the capacity picture fades by it."""
+    most: dict[str, float] = {}
+    for row, cells in zip(layout(fabric).rows, capacities(fabric).T / 1e9, strict=True):
+        most[row["plane"]] = max(most.get(row["plane"], 0.0), float(cells.max()))
+    return most

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import streamlit as st
 
 from twin.ui.charts import Chart
@@ -19,3 +21,12 @@ def plain(text: str) -> str:
     50 % \\*off\\*
     """
     return "".join(f"\\{c}" if c in "\\`*_[]<>$:|~#" else c for c in text.replace("\n", " "))
+
+
+def file_name(name: str, ending: str) -> str:
+    """A file's name made of what somebody called the thing.
+
+    >>> file_name("Quick start: 2 nodes", ".toml"), file_name("*", "-fabric.json")
+    ('quick-start-2-nodes.toml', 'twin-fabric.json')
+    """
+    return (re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "twin") + ending

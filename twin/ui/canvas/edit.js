@@ -1,7 +1,7 @@
 // Changing the fabric from its picture: several elements at once, the bar of actions, the keys.
 // An action is a wish sent to the server, numbered, and sent again with the next one until the
-// server says it was taken: so no quick second press is lost. What it will look like is drawn at
-// once, from the same rules the server has; what the server then sends is what holds.
+// server says it was taken: so no quick second press is lost. What was asked to change is marked at
+// once; what the server then sends is what holds.
 
 const DRAG = 5 // px a press must travel to be a rectangle and not a click
 
@@ -35,6 +35,7 @@ class Editor {
     this.editable = Boolean(editable)
     const before = this.waiting.length
     this.waiting = this.waiting.filter(({ number }) => number > (acted ?? 0))
+    if (!this.waiting.length) this.view.machine.pending.clear()
     if (before && !this.waiting.length && this.asked) {
       this.view.canvas.dataset.took = (performance.now() - this.asked).toFixed(0)
       this.asked = null
@@ -76,7 +77,7 @@ class Editor {
     const touches = (b) => b.x < r.x + r.w && b.x + b.w > r.x && b.y < r.y + r.h && b.y + b.h > r.y
     const met = this.view.layout.boxes.filter((b) => !b.head && b.kind !== "node" && !b.frame && touches(b))
     if (!this.adds(event)) this.view.chosen.clear()
-    this.view.choose(met.map((b) => this.view.shape.find(b.name)))
+    this.view.choose(met.map((b) => this.view.machine.elements.get(b.name)))
   }
 
   dropped() { // whether the click that comes now only ended a rectangle
@@ -109,9 +110,9 @@ class Editor {
   }
 
   link() { // the link that joins two selected chips, null when there is none
-    const [a, b, more] = [...this.view.chosen.keys()]
-    if (!b || more || !/^(die|NIC|CPU|L1|L2|Qingtian) /.test(a) || a.startsWith("NICs")) return null
-    return this.view.shape.links(a).find((l) => l.to === b) ?? null
+    const [a, b, more] = [...this.view.chosen.values()]
+    if (!b || more || a.members.length > 1 || b.members.length > 1) return null
+    return this.view.machine.links(a.members[0]).find((l) => l.to === b.members[0]) ?? null
   }
 
   setShare() {
@@ -139,23 +140,10 @@ class Editor {
     this.view.ask(this.waiting.map((act) => ({ ...act })))
   }
 
-  foresee(wish) { // draw what the wish will make of the fabric
-    const view = this.view, { shape } = view, before = shape.edits ?? []
-    const owned = (name) => name && shape.owners(name).some((owner) => wish.names.includes(owner))
-    const same = ([a, b], c, d) => (a === c && b === d) || (d && a === d && b === c)
-    let edits = before
-    const each = wish.link ? [wish.names] : wish.names.flatMap((n) => (n.startsWith("NICs ") ? shape.nicsOf(Number(n.slice(5))) : [n])).map((n) => [n, ""])
-    if (wish.restore) edits = before.filter((e) => (wish.link ? !same(e, ...wish.names) : !owned(e[0]) && !owned(e[1])))
-    else for (const [element, to] of each) {
-      const old = edits.find((e) => same(e, element, to)) ?? [element, to, 1, 1]
-      const now = [element, to, wish.capacity ?? old[2], wish.latency ?? old[3]]
-      edits = [...edits.filter((e) => e !== old), ...(now[2] === 1 && now[3] === 1 ? [] : [now])]
-    }
-    view.shape = new Shape({ ...shape, edits })
-    view.shapeText = null
-    if (!view.live.measured) view.live = { ...view.live, cells: view.shape.cells(view.live.cells, wish.names) }
-    view.drawLegend()
-    view.arrange()
+  foresee(wish) { // mark what the wish will change; what it makes of the machine is the server's to say
+    const { machine } = this.view
+    for (const name of wish.link ? [] : wish.names) machine.pending.set(name, wish.restore ? null : [wish.capacity ?? 1, wish.latency ?? 1])
+    this.view.draw()
   }
 
   key(event, now) { // a key pressed on the picture; true when it was meant for here
@@ -165,7 +153,7 @@ class Editor {
     else if (key === "Delete" || key === "Backspace") this.act({ capacity: 0 })
     else if (key === "r" || key === "R") this.act({ restore: true })
     else if (event.shiftKey && KEYS[key] && now) {
-      const next = this.view.beside(now, KEYS[key]), found = [now, next].map((b) => this.view.shape.find(b.name))
+      const next = this.view.beside(now, KEYS[key]), found = [now, next].map((b) => this.view.machine.elements.get(b.name))
       this.view.hover = next
       this.view.choose(found)
     } else return false

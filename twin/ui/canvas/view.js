@@ -1,7 +1,7 @@
 // The fabric on a canvas: nodes x planes as a matrix, one node's or one sub-plane's chips on
-// drill-in, links only for the chip that is pointed at or selected. The server sends a small
-// constant `shape` and the colours of the moment (`live`); what is shown, zoomed, hovered and
-// selected lives here, so a recolouring or an edit never resets the view. Only a selection goes
+// drill-in, links only for the chip that is pointed at or selected. The server sends the machine,
+// what edits changed of it, and the colours of the moment (`live`); what is shown, zoomed, hovered
+// and selected lives here, so a recolouring or an edit never resets the view. Only a selection goes
 // back, and what edit.js asks for.
 
 const VIEWS = new WeakMap()
@@ -36,7 +36,6 @@ class View {
     c.ondblclick = (e) => this.open(this.under(e))
     c.onkeydown = (e) => this.key(e)
     c.onblur = () => this.point(null)
-    Object.assign(c, { Shape, cells: () => this.live.cells }) // for tests, like the next
     c.where = (name) => { // for tests: the middle of a box, CSS px from the canvas' corner
       const b = this.layout.boxes.find((box) => box.name === name)
       return b ? { x: b.x + b.w / 2, y: b.y + (b.frame ? 9 : b.h / 2) } : null
@@ -45,22 +44,23 @@ class View {
     this.back.onclick = () => this.show(NO_VIEW)
     this.smaller.onclick = () => this.scale(-1)
     this.larger.onclick = () => this.scale(1)
-    this.observer = new ResizeObserver(() => { if (this.shape && this.stage.clientWidth !== this.width) this.arrange() })
+    this.observer = new ResizeObserver(() => { if (this.machine && this.stage.clientWidth !== this.width) this.arrange() })
     this.observer.observe(this.stage)
   }
 
   close() { this.observer.disconnect(); this.editor.close() }
 
-  update({ shape, live, height, editable, acted }) {
-    const text = JSON.stringify(shape)
-    if (text !== this.shapeText) { this.shape = new Shape(shape); this.shapeText = text }
+  update({ machine, changes, instances, colours, live, height, editable, acted }) {
+    if (machine.digest !== this.machine?.told.digest) this.machine = new Machine(machine, colours)
+    this.machine.change(changes)
+    Object.assign(this.machine, { instances })
     this.live = live
     this.stage.style.maxHeight = height ? `${height}px` : ""
-    for (const name of [...this.chosen.keys()]) if (!this.shape.find(name)) this.chosen.delete(name)
+    for (const name of [...this.chosen.keys()]) if (!this.machine.elements.has(name)) this.chosen.delete(name)
     if (this.selected && !this.chosen.has(this.selected.name)) this.selected = [...this.chosen.values()].at(-1) ?? null
     this.editor.update(editable, acted)
     const { kind, index } = this.view
-    if (index !== null && index >= (kind === "node" ? this.shape.nodes : this.shape.planes)) this.view = NO_VIEW
+    if (index !== null && !this.machine.groups[kind][index]) this.view = NO_VIEW
     this.hover = null
     this.readTheme()
     this.drawLegend()
@@ -78,7 +78,7 @@ class View {
   arrange() { // lay out for the width there is, size the canvas for the screen, draw
     this.width = this.stage.clientWidth
     if (!this.width) return
-    const { kind, index } = this.view, args = [this.shape, this.live, this.width, this.zoom]
+    const { kind, index } = this.view, args = [this.machine, this.live, this.width, this.zoom]
     this.layout = kind === "node" ? nodeLayout(...args, index) : kind === "plane" ? planeLayout(...args, index) : matrixLayout(...args)
     const { width, height } = this.layout, ratio = window.devicePixelRatio || 1
     Object.assign(this.canvas, { width: width * ratio, height: height * ratio })
@@ -105,7 +105,7 @@ class View {
   }
 
   select(box, add = false) { // one element; with `add` it joins the others, or leaves them
-    const found = box ? this.shape.find(box.name) : null
+    const found = box ? this.machine.elements.get(box.name) : null
     if (add) return found && this.choose([found], true)
     if (this.chosen.size < 2 && (found?.name ?? null) === (this.selected?.name ?? null)) return
     this.chosen.clear()
@@ -120,13 +120,13 @@ class View {
     this.draw()
     this.say()
     this.editor.show()
-    this.send(this.selected ? { ...this.selected, names: [...this.chosen.keys()] } : {})
+    this.send(this.selected ? { name: this.selected.name, names: [...this.chosen.keys()] } : {})
   }
 
   open(box) { // a node's or a sub-plane's chips
     if (!box) return
-    const found = this.shape.find(box.name)
-    if (found.kind === "plane" && this.shape.l2) this.show({ kind: "plane", index: found.sub_plane })
+    const found = this.machine.elements.get(box.name)
+    if (found.kind === "plane") this.show({ kind: "plane", index: found.plane })
     else if (found.node !== null && this.view.kind === "matrix") this.show({ kind: "node", index: found.node })
   }
 
@@ -137,15 +137,15 @@ class View {
   }
 
   seek(typed) {
-    const found = this.shape.find(typed)
+    const found = this.machine.find(typed)
     if (!found) {
       this.said = typed.trim() ? `No element is named “${typed}”: try NPU 20.1, die 20.1.0, L1 20.3, L2 3.12 or node 20.` : ""
       return this.say()
     }
-    const { kind, node, sub_plane } = found
-    if (["die", "npu", "nic", "cpu", "node"].includes(kind)) this.view = { kind: "node", index: node }
-    else if (kind === "l2" || (kind === "plane" && this.shape.l2)) this.view = { kind: "plane", index: sub_plane }
-    else this.view = NO_VIEW
+    const { node, plane } = found, cell = this.machine.told.cells.some(([name]) => name === found.name)
+    if (cell) this.view = NO_VIEW
+    else if (node !== null) this.view = { kind: "node", index: node }
+    else this.view = plane !== null ? { kind: "plane", index: plane } : NO_VIEW
     this.arrange()
     this.select(found)
     this.canvas.focus({ preventScroll: true })
@@ -206,9 +206,9 @@ class View {
     pen.clearRect(0, 0, this.layout.width, this.layout.height)
     pen.font = this.font
     pen.textBaseline = "middle"
-    for (const s of this.layout.strips) { pen.fillStyle = this.shape.colours[s.role]; pen.beginPath(); pen.roundRect(s.x, s.y, s.w, s.h, 2); pen.fill() }
+    for (const s of this.layout.strips) { pen.fillStyle = this.machine.colours[s.role]; pen.beginPath(); pen.roundRect(s.x, s.y, s.w, s.h, 2); pen.fill() }
     for (const n of this.layout.notes) this.write(pen, n.text, n.x, n.y, n.plane ? this.legible(n.plane) : this.colour.quiet)
-    const focus = this.hover?.name ?? this.selected?.name, lit = focus && this.shape.find(focus)
+    const focus = this.hover?.name ?? this.selected?.name, lit = focus && this.machine.elements.get(focus)
     this.canvas.dataset.links = 0
     if (focus) this.drawLinks(pen, focus) // below the boxes, so that every name stays readable
     for (const b of this.layout.boxes) this.box(pen, b, lit)
@@ -225,13 +225,13 @@ class View {
 
   box(pen, b, lit) {
     if (b.head) {
-      if (this.shape.within.has(b.name) || this.shape.mark(b.name)) this.corner(pen, b)
-      const on = this.chosen.has(b.name) || lit && (lit.name === b.name || (b.kind === "node" ? lit.node === this.shape.find(b.name).node : lit.kind !== "l2" && lit.sub_plane === this.shape.find(b.name).sub_plane))
+      if (this.machine.within.has(b.name) || this.machine.mark(b.name)) this.corner(pen, b)
+      const own = this.machine.elements.get(b.name), on = this.chosen.has(b.name) || lit && lit[b.kind] === own[b.kind]
       const colour = b.plane ? this.legible(b.plane) : this.colour.quiet
       return this.write(pen, b.text, b.kind === "node" ? b.x + 1 : b.x, b.y + b.h / 2, on ? this.colour.text : colour, on)
     }
-    if (b.kind === "node" && (this.shape.within.has(b.name) || this.shape.mark(b.name))) this.corner(pen, b)
-    if (b.kind === "node") { if (this.chosen.has(b.name) || lit?.node === this.shape.find(b.name).node) this.write(pen, b.text, b.x + 1, b.y + b.h / 2, this.colour.text, true); return }
+    if (b.kind === "node" && (this.machine.within.has(b.name) || this.machine.mark(b.name))) this.corner(pen, b)
+    if (b.kind === "node") { if (this.chosen.has(b.name) || lit?.node === this.machine.elements.get(b.name).node) this.write(pen, b.text, b.x + 1, b.y + b.h / 2, this.colour.text, true); return }
     if (b.frame) {
       pen.strokeStyle = this.colour.line
       pen.lineWidth = 1
@@ -241,18 +241,18 @@ class View {
     const value = b.value ?? this.live.elements[b.name], gap = b.cell ? 0.75 : 0
     const fill = this.live.measured ? this.shade(value) : null, strength = this.strength(b, value)
     if (!b.cell) { pen.fillStyle = this.colour.paper; pen.beginPath(); pen.roundRect(b.x, b.y, b.w, b.h, 4); pen.fill() }
-    pen.fillStyle = fill ?? (b.plane ? this.shape.colours[b.plane] : this.colour.panel)
+    pen.fillStyle = fill ?? (b.plane ? this.machine.colours[b.plane] : this.colour.panel)
     pen.globalAlpha = fill || !b.plane ? 1 : strength
     pen.beginPath(); pen.roundRect(b.x + gap, b.y + gap, b.w - 2 * gap, b.h - 2 * gap, b.cell ? 2 : 4); pen.fill()
     pen.globalAlpha = 1
     if (!b.cell || (!fill && strength < 0.1)) this.outline(pen, b, this.colour.line, 1, gap)
-    const mark = this.shape.mark(b.name)
-    if ((mark && !mark.capacity) || (b.cell && value === 0 && !this.live.measured)) this.strike(pen, b)
+    const mark = this.machine.mark(b.name)
+    if ((mark && !mark[0]) || (b.cell && value === 0 && !this.live.measured)) this.strike(pen, b)
     else if (mark) this.corner(pen, b)
     const fits = b.cell ? null : [b.text, b.text?.split(".").at(-1)].find((t) => t && pen.measureText(t).width < b.w - 4)
     if (fits) {
       const x = b.x + (b.w - pen.measureText(fits).width) / 2
-      const solid = fill ?? (b.plane && strength > 0.6 ? this.shape.colours[b.plane] : null)
+      const solid = fill ?? (b.plane && strength > 0.6 ? this.machine.colours[b.plane] : null)
       this.write(pen, fits, x, b.y + b.h / 2 + 0.5, solid ? contrast(solid) : this.colour.text)
     }
   }
@@ -275,7 +275,7 @@ class View {
     return value > 0 ? 0.1 + 0.65 * Math.min(1, value / this.live.most[b.plane]) : 0
   }
 
-  legible(plane) { return `color-mix(in srgb, ${this.shape.colours[plane]} 60%, ${this.colour.text})` } // as text, on light and on dark
+  legible(plane) { return `color-mix(in srgb, ${this.machine.colours[plane]} 60%, ${this.colour.text})` } // as text, on light and on dark
 
   write(pen, text, x, y, colour, strong = false) {
     pen.font = strong ? `600 ${this.font}` : this.font
@@ -294,13 +294,13 @@ class View {
   drawLinks(pen, name) { // of one chip, to whatever of its ends is in this view
     if (this.view.kind === "matrix") return
     const at = new Map(this.layout.boxes.map((b) => [b.name, b])), from = at.get(name)
-    const chips = name.startsWith("NPU ") ? range(this.shape.dies).map((d) => `die ${name.slice(4)}.${d}`) : [name]
-    const links = from && !["node", "plane"].includes(from.kind) ? chips.flatMap((c) => this.shape.links(c).map((l) => [at.get(c), l])) : []
+    const { members } = this.machine.elements.get(name), own = (v) => at.get(this.machine.told.names[v])
+    const links = from && !["node", "plane"].includes(from.kind) ? members.flatMap((v) => this.machine.links(v).map((l) => [own(v), l])) : []
     const most = Math.max(...links.map(([, l]) => l.gb), 1), width = links.length > 24 ? 1.2 : 2.4
     for (const [a, link] of links) {
-      const b = at.get(link.to)
+      const b = at.get(link.name)
       if (!a || !b) continue
-      pen.strokeStyle = this.shape.colours[link.plane]
+      pen.strokeStyle = this.machine.colours[link.plane]
       pen.lineWidth = Math.max(1, width * Math.sqrt(link.gb / most))
       pen.globalAlpha = link.gb > 0 ? 0.75 : 0.45
       pen.setLineDash(link.gb > 0 ? [] : [2, 4])
@@ -317,24 +317,25 @@ class View {
       pen.globalAlpha = 1
       pen.setLineDash([])
     }
-    this.canvas.dataset.links = links.filter(([a, l]) => a && at.has(l.to) && l.gb > 0).length
+    this.canvas.dataset.links = links.filter(([a, l]) => a && at.has(l.name) && l.gb > 0).length
   }
 
   // --- What is said ------------------------------------------------------------------------
 
   say() {
     const { kind, index } = this.view
-    this.place.textContent = kind === "matrix" ? this.live.title : `${kind === "plane" ? "Sub-plane" : "Node"} ${index}`
+    const { name } = this.machine.groups[kind]?.[index] ?? { name: this.live.title }
+    this.place.textContent = name[0].toUpperCase() + name.slice(1)
     this.back.hidden = kind === "matrix"
-    const found = this.hover ? this.shape.find(this.hover.name) : this.selected
+    const found = this.hover ? this.machine.elements.get(this.hover.name) : this.selected
     this.text.replaceChildren()
     if (this.said) { this.text.append(this.said); this.said = "" }
     else if (found) {
       const strong = document.createElement("b")
       strong.textContent = found.name
-      const value = this.valueOf(found), facts = describe(this.shape, found), change = edited(this.shape, found.name)
+      const value = this.valueOf(found), facts = describe(this.machine, found), change = edited(this.machine, found.name)
       if (change) facts.unshift(change)
-      const instances = found.node !== null && this.shape.instances.filter(([, , a, b]) => found.node >= Math.floor(a) && found.node < b).map(([, label]) => label)
+      const instances = found.node !== null && this.machine.instances.filter(([, , a, b]) => found.node >= Math.floor(a) && found.node < b).map(([, label]) => label)
       if (value !== null && this.live.measured) facts.unshift(`${this.live.title.toLowerCase()} ${number(value)} ${this.live.unit}`)
       if (instances && instances.length && kind === "matrix") facts.push(instances.join(", "))
       const many = this.chosen.size > 1 && !this.hover ? `${this.chosen.size} selected, last ` : ""
@@ -363,8 +364,8 @@ class View {
       b.onclick = () => this.show(view)
       this.opens.append(b)
     }
-    if (found.node !== null) button(`Open node ${found.node}`, { kind: "node", index: found.node })
-    if (found.sub_plane !== null && this.shape.l2 && this.view.kind !== "plane") button(`Open sub-plane ${found.sub_plane}`, { kind: "plane", index: found.sub_plane })
+    if (found.node !== null) button(`Open ${this.machine.groups.node[found.node].name}`, { kind: "node", index: found.node })
+    if (found.plane !== null && this.view.kind !== "plane") button(`Open ${this.machine.groups.plane[found.plane].name}`, { kind: "plane", index: found.plane })
   }
 
   drawLegend() {
@@ -372,7 +373,7 @@ class View {
     const part = (name, ...words) => {
       const key = document.createElement("span"), swatch = document.createElement("span")
       swatch.className = "swatch"
-      swatch.style.background = this.shape.colours[name]
+      swatch.style.background = this.machine.colours[name]
       key.append(swatch, ...words)
       parts.push(key)
     }
@@ -386,20 +387,20 @@ class View {
       parts.push(`${title}, ${unit}:`)
       for (const [plane, gb] of Object.entries(most)) part(plane, `${plane.toUpperCase()} ${number(gb)}`)
     }
-    if (this.shape.edits?.length) for (const [look, words] of [["edited", "edited"], ["off", "off"]]) {
+    if (this.machine.edits) for (const [look, words] of [["edited", "edited"], ["off", "off"]]) {
       const key = document.createElement("span"), swatch = document.createElement("span")
       swatch.className = `swatch ${look}`
       key.append(swatch, words)
       parts.push(key)
     }
-    for (const role of [...new Set(this.shape.instances.map(([r]) => r))]) part(role, `${role} instances`)
+    for (const role of [...new Set(this.machine.instances.map(([r]) => r))]) part(role, `${role} instances`)
     this.legend.replaceChildren(...parts)
   }
 
   publish() { // for tests and for people who script: no pixel guessing
     const { kind, index } = this.view
     Object.assign(this.canvas.dataset, { draw: ++this.draws, view: index === null ? kind : `${kind} ${index}`, zoom: this.zoom,
-      selection: this.selected?.name ?? "", chosen: this.chosen.size, edits: this.shape.edits?.length ?? 0, hover: this.hover?.name ?? "", boxes: this.layout.boxes.length,
+      selection: this.selected?.name ?? "", chosen: this.chosen.size, edits: this.machine.edits, pending: this.machine.pending.size, hover: this.hover?.name ?? "", boxes: this.layout.boxes.length,
       smallest: Math.min(...this.layout.boxes.map((b) => Math.min(b.w, b.h))).toFixed(1), version: this.live.version })
   }
 }

@@ -6,7 +6,6 @@ be used for is the store's to say: its refusals are shown as they are, one sente
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -22,7 +21,7 @@ from twin.scenario import Scenario, SpecError
 from twin.ui import session, words
 from twin.ui.fields import sentence
 from twin.ui.link import go_to
-from twin.ui.show import plain
+from twin.ui.show import file_name, plain
 from twin.ui.toolbar import open_run
 
 ROWS = 20  # of a page
@@ -179,8 +178,7 @@ def _copy(digest: str) -> None:
 
 def _file_name(digest: str) -> str:
     row = session.store().scenarios.get(digest) if digest else None
-    name = re.sub(r"[^a-z0-9]+", "-", row.name.lower()).strip("-") if row else ""
-    return f"{name or 'scenario'}.toml"
+    return file_name(row.name if row else "scenario", ".toml")
 
 
 def _load(digest: str) -> Scenario | None:

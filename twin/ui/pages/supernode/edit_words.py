@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from twin.ui.pages.supernode.edits import EditError, Inventory, effect
+from twin.hardware.fabric import Fabric
+from twin.ui.pages.supernode.edits import effect
+from twin.ui.pages.supernode.elements import EditError, every
 
 EXAMPLES = "L2 3.* off; NPU 20.1, 20.2 latency x2; L1 20.3 – L2 3.12 at 25 %; restore node 7"
 
@@ -36,7 +38,7 @@ class Wish:
     latency: float | None = None
     restored: bool = False
 
-    def said(self) -> str:
+    def told(self) -> str:
         """For people: '16 elements (L2 3.0 to L2 3.15): off'."""
         shown = [" – ".join(n) if isinstance(n, tuple) else n for n in self.names]
         what = " and ".join(shown)
@@ -47,7 +49,7 @@ class Wish:
         return f"{what}: {effect(self.capacity, self.latency)}"
 
 
-def parse(typed: str, inventory: Inventory) -> Wish:
+def parse(typed: str, built: Fabric) -> Wish:
     """Read a change in words; raises EditError with one sentence and an example."""
     text = f" {typed.strip()} "
     latency = capacity = None
@@ -75,7 +77,7 @@ def parse(typed: str, inventory: Inventory) -> Wish:
         raise EditError(f"{capacity:.0%} of capacity is out of range: take 0 to 10,000 %")
     if latency is not None and not 0.01 <= latency <= 1000:
         raise EditError(f"latency x{latency:g} is out of range: take 0.01 to 1,000")
-    return Wish(_ends(rest, inventory), capacity, latency, restored)
+    return Wish(_ends(rest, built), capacity, latency, restored)
 
 
 def _without(text: str, match: re.Match[str]) -> str:
@@ -89,9 +91,9 @@ def _number(text: str) -> float:
         raise EditError(f"“{text}” is not a number") from None
 
 
-def _ends(rest: str, inventory: Inventory) -> tuple[str | tuple[str, str], ...]:
+def _ends(rest: str, built: Fabric) -> tuple[str | tuple[str, str], ...]:
     """Elements, or the links between two lists of them: 'L1 20.3 – L2 3.12'."""
     two = re.split(r"\s+(?:-|–|to|and its link to)\s+(?=[A-Za-z])", rest)
     if len(two) == 2:
-        return tuple((a, b) for a in inventory.every(two[0]) for b in inventory.every(two[1]))
-    return tuple(inventory.every(rest))
+        return tuple((a, b) for a in every(built, two[0]) for b in every(built, two[1]))
+    return tuple(every(built, rest))

@@ -1,25 +1,24 @@
 """The editor of the draft's fabric: what the page, the picture and the tables change it by.
 
 Every change ends in one call of `take`, which puts the new edits into the draft as one step that
-can be undone, or says in one sentence why it cannot. What a change does to a link is the
-hardware's to know, how it is said `fabric_edit_words`'.
+can be undone, or says in one sentence why it cannot.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import streamlit as st
 
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import Fabric, build_fabric
-from twin.scenario import Edit, Scenario, Supernode
+from twin.scenario import Edit, Supernode
 from twin.ui import session
 from twin.ui.fields import sentence
 from twin.ui.pages.supernode.edit_words import parse
-from twin.ui.pages.supernode.edits import EditError, Inventory, change, restore
+from twin.ui.pages.supernode.edits import change, restore
+from twin.ui.pages.supernode.elements import EditError, expand
 
 Elements = Iterable[str | tuple[str, str]]
 
@@ -29,15 +28,9 @@ def fabric_of(supernode: Supernode) -> Fabric:
     return build_fabric(supernode, session.facts())
 
 
-def as_built(supernode: Supernode) -> Supernode:
-    """The same machine before anyone edited it."""
-    return supernode.model_copy(update={"edits": ()}) if supernode.edits else supernode
-
-
-@lru_cache(maxsize=8)
-def inventory(supernode: Supernode) -> Inventory:
-    """Every element there is; an edit adds and removes none."""
-    return Inventory.of(fabric_of(as_built(supernode)))
+def as_built() -> Fabric:
+    """The draft's fabric before anyone edited it."""
+    return fabric_of(session.draft().supernode.model_copy(update={"edits": ()}))
 
 
 def shown_fabric() -> tuple[Fabric | None, str]:
@@ -52,27 +45,29 @@ def shown_fabric() -> tuple[Fabric | None, str]:
     return fabric, ""
 
 
-def said() -> tuple[str, bool]:
+def outcome() -> tuple[str, bool]:
     """What came of the last change, and whether it was refused; told once."""
-    return st.session_state.pop("fabric-said", ("", False))
+    return st.session_state.pop("fabric-outcome", ("", False))
 
 
-def say(text: str, refused: bool = False) -> None:
+def say(text: str) -> None:
     """Keep a sentence for the next drawing of the page."""
-    st.session_state["fabric-said"] = (text, refused)
+    st.session_state["fabric-outcome"] = (text, False)
 
 
-def version() -> str:
-    """Changes whenever edits were made by other means than the table that asks."""
-    return f"{session.field_key('edits')}:{st.session_state.get('fabric-version', 0)}"
+def refuse(text: str) -> bool:
+    """Keep a sentence that says why a change cannot be; False, for whoever asked."""
+    st.session_state["fabric-outcome"] = (sentence(text), True)
+    st.session_state["fabric-refusals"] = refusals() + 1
+    return False
 
 
-def renew_tables() -> None:
-    """Have every table of elements made anew, with what the draft holds."""
-    st.session_state["fabric-version"] = st.session_state.get("fabric-version", 0) + 1
+def refusals() -> int:
+    """How many changes were refused: a table that shows one of them is made anew."""
+    return int(st.session_state.get("fabric-refusals", 0))
 
 
-def take(edits: Sequence[Edit], *, from_table: bool = False) -> bool:
+def take(edits: Sequence[Edit]) -> bool:
     """Make these the draft's edits; whether that could be."""
     supernode = session.draft().supernode
     if tuple(edits) == supernode.edits:
@@ -80,40 +75,25 @@ def take(edits: Sequence[Edit], *, from_table: bool = False) -> bool:
     try:
         fabric_of(supernode.model_copy(update={"edits": tuple(edits)}))
     except HardwareError as error:
-        say(sentence(str(error)), refused=True)
-        return False
+        return refuse(str(error))
     refused = session.propose({"supernode.edits": [e.model_dump() for e in edits]})
-    if refused:
-        say(sentence(refused), refused=True)
-        return False
-    if not from_table:
-        renew_tables()
-    return True
+    return refuse(refused) if refused else True
 
 
 def set_elements(
-    names: Elements,
-    *,
-    capacity: float | None = None,
-    latency: float | None = None,
-    from_table: bool = False,
+    names: Elements, *, capacity: float | None = None, latency: float | None = None
 ) -> bool:
     """Set elements or links to a share of their capacity or latency as built."""
-    supernode = session.draft().supernode
+    before = session.draft().supernode.edits
     try:
-        return take(
-            change(supernode.edits, names, capacity=capacity, latency=latency),
-            from_table=from_table,
-        )
+        return take(change(before, names, capacity=capacity, latency=latency))
     except EditError as error:
-        say(sentence(str(error)), refused=True)
-        return False
+        return refuse(str(error))
 
 
 def restore_elements(names: Iterable[str]) -> bool:
     """Take back the edits of elements and of what is within them."""
-    supernode = session.draft().supernode
-    edits, wider = restore(supernode.edits, names, fabric_of(as_built(supernode)))
+    edits, wider = restore(session.draft().supernode.edits, names, as_built())
     if wider:
         whole = ", ".join(dict.fromkeys(e.element for e in wider))
         say(f"Still edited as part of {whole}: restore that to have all of it as built.")
@@ -122,16 +102,13 @@ def restore_elements(names: Iterable[str]) -> bool:
 
 def on_act(asked: Sequence[dict[str, Any]]) -> None:
     """Do what was asked for in the picture, each wish once and in the order it was made."""
-    state = st.session_state
     for wish in asked:
-        number = int(wish.get("number", 0))
-        if number <= state.get("fabric-acted", 0):
-            continue
-        state["fabric-acted"] = number
-        try:
-            _do(wish)
-        except ValueError as error:  # an element or a factor that cannot be
-            say(sentence(str(error).partition("\n")[0]), refused=True)
+        if (number := int(wish.get("number", 0))) > acted():
+            st.session_state["fabric-acted"] = number
+            try:
+                _act(wish)
+            except ValueError as error:  # an element or a factor that cannot be
+                refuse(str(error).partition("\n")[0])
 
 
 def acted() -> int:
@@ -139,32 +116,22 @@ def acted() -> int:
     return int(st.session_state.get("fabric-acted", 0))
 
 
-def _do(wish: dict[str, Any]) -> None:
+def _act(wish: dict[str, Any]) -> None:
     if step := wish.get("step"):
         session.undo() if step < 0 else session.redo()
         return
-    names = chips([str(name) for name in wish.get("names", ())])
-    capacity, latency = _factor(wish, "capacity"), _factor(wish, "latency")
-    if wish.get("link") and len(names) == 2:
-        if wish.get("restore"):
-            ends = {tuple(names), tuple(reversed(names))}
-            take([e for e in session.draft().supernode.edits if (e.element, e.to) not in ends])
-        else:
-            set_elements([(names[0], names[1])], capacity=capacity, latency=latency)
+    built = as_built()
+    names = [name for typed in wish.get("names", ()) for name in expand(built, str(typed))]
+    factors = {
+        name: float(wish[name]) for name in ("capacity", "latency") if wish.get(name) is not None
+    }
+    if not (wish.get("link") and len(names) == 2):
+        restore_elements(names) if wish.get("restore") else set_elements(names, **factors)
     elif wish.get("restore"):
-        restore_elements(names)
+        ends = {tuple(names), tuple(reversed(names))}
+        take([e for e in session.draft().supernode.edits if (e.element, e.to) not in ends])
     else:
-        set_elements(names, capacity=capacity, latency=latency)
-
-
-def _factor(wish: dict[str, Any], name: str) -> float | None:
-    return None if wish.get(name) is None else float(wish[name])
-
-
-def chips(names: Iterable[str]) -> list[str]:
-    """Elements that names in the picture stand for: 'NICs 3' is a cell of the matrix."""
-    known = inventory(as_built(session.draft().supernode))
-    return [chip for name in names for chip in known.expand(name)]
+        set_elements([(names[0], names[1])], **factors)
 
 
 def by_words() -> None:
@@ -172,12 +139,14 @@ def by_words() -> None:
     typed = str(st.session_state.get("fabric-words", "")).strip()
     if not typed:
         return
-    supernode = session.draft().supernode
     try:
-        wish = parse(typed, inventory(as_built(supernode)))
-        _check_links(wish.names)
+        built = as_built()
+        wish = parse(typed, built)
+        for pair in wish.names:
+            if isinstance(pair, tuple) and all(p in built for p in pair):
+                _check_link(built, *pair)
     except (EditError, HardwareError) as error:
-        say(sentence(str(error)), refused=True)
+        refuse(str(error))
         return
     if wish.restored:
         done = restore_elements(str(n) for n in wish.names)
@@ -185,30 +154,12 @@ def by_words() -> None:
         done = set_elements(wish.names, capacity=wish.capacity, latency=wish.latency)
     if done:
         st.session_state["fabric-words"] = ""
-        if not said_already():
-            say(f"{wish.said()}.")
+        st.session_state.setdefault("fabric-outcome", (f"{wish.told()}.", False))
 
 
-def said_already() -> bool:
-    """Whether a sentence waits to be told."""
-    return bool(st.session_state.get("fabric-said"))
-
-
-def _check_links(names: Elements) -> None:
-    built = fabric_of(as_built(session.draft().supernode))
-    for pair in names:
-        if isinstance(pair, tuple) and all(p in built for p in pair) and not built.has_edge(*pair):
-            raise EditError(f"no link joins {pair[0]} and {pair[1]}")
-
-
-def differences(draft: Scenario, preset: Scenario) -> dict[str, tuple[Any, Any]]:
-    """Parameters of the machine that differ from the preset, by dotted path."""
-    old, new = preset.supernode.model_dump(), draft.supernode.model_dump()
-    return {
-        f"supernode.{name}": (old[name], new[name])
-        for name in old
-        if name != "edits" and old[name] != new[name]
-    }
+def _check_link(built: Fabric, a: str, b: str) -> None:
+    if not built.has_edge(a, b):
+        raise EditError(f"no link joins {a} and {b}")
 
 
 def take_back(path: str) -> None:
@@ -217,9 +168,9 @@ def take_back(path: str) -> None:
     st.session_state["generation"] += 1
 
 
-def take_back_edits(gone: Sequence[Edit]) -> None:
+def take_back_edits(edits: Sequence[Edit]) -> None:
     """Set edits back to what the preset has for the same elements."""
-    keys = {(e.element, e.to) for e in gone}
+    keys = {(e.element, e.to) for e in edits}
     before = {(e.element, e.to): e for e in session.preset().supernode.edits}
     kept = [e for e in session.draft().supernode.edits if (e.element, e.to) not in keys]
     take([*kept, *(before[k] for k in keys if k in before)])
@@ -227,14 +178,13 @@ def take_back_edits(gone: Sequence[Edit]) -> None:
 
 def take_back_all() -> None:
     """The preset's machine again, as one step."""
-    wanted = session.preset().supernode.model_dump()
-    replace_machine(wanted)
+    replace_machine(session.preset().supernode.model_dump())
 
 
 def replace_machine(values: dict[str, Any]) -> str:
     """Take a whole machine into the draft; '' or the sentence why it cannot be."""
     refused = session.propose({f"supernode.{k}": v for k, v in values.items()})
     if refused:
-        say(sentence(refused), refused=True)
+        refuse(refused)
     st.session_state["generation"] += 1
     return refused

@@ -6,7 +6,7 @@ that can be undone, or is refused with a sentence for every fault of the file.
 
 from __future__ import annotations
 
-import re
+from functools import partial
 from typing import Literal
 
 import streamlit as st
@@ -17,6 +17,7 @@ from twin.hardware.fabric import Fabric
 from twin.ui import session, words
 from twin.ui.fields import sentence
 from twin.ui.pages.supernode import editor
+from twin.ui.show import file_name, plain
 
 Kind = Literal["json", "graphml"]
 FORMATS: dict[Kind, tuple[str, str]] = {
@@ -31,7 +32,8 @@ def files(fabric: Fabric) -> None:
     with st.container(horizontal=True):
         for kind, (name, mime) in FORMATS.items():
             st.download_button(
-                name, _maker(fabric, kind), f"{_stem()}.{kind}", mime,
+                name, partial(_written, fabric, kind),
+                file_name(session.draft().name, f"-fabric.{kind}"), mime,
                 icon=":material/download:", on_click="ignore", key=f"fabric-{kind}",
             )  # fmt: skip
     st.caption(
@@ -49,16 +51,11 @@ def files(fabric: Fabric) -> None:
         "differs from the machine as built becomes edits of the draft.",
     )
     for fault in st.session_state.get("fabric-file-faults", []):
-        st.markdown(f":small[:red[:material/error: {_plain(fault)}]]")
+        st.markdown(f":small[:red[:material/error: {plain(fault)}]]")
 
 
-def _maker(fabric: Fabric, kind: Kind):  # noqa: ANN202 - a thunk for the button
-    return lambda: write_fabric(fabric, kind).encode()
-
-
-def _stem() -> str:
-    name = re.sub(r"[^a-z0-9]+", "-", session.draft().name.lower()).strip("-")
-    return f"{name or 'twin'}-fabric"
+def _written(fabric: Fabric, kind: Kind) -> bytes:
+    return write_fabric(fabric, kind).encode()
 
 
 def take_file() -> None:
@@ -87,8 +84,3 @@ def take_text(raw: bytes, kind: Kind) -> list[str]:
     told = f"{count:,} edit{'s' if count != 1 else ''}" if count else "no edits"
     editor.say(f"The machine of the file: {words.npus(supernode.npus)}, {told}.")
     return []
-
-
-def _plain(text: str) -> str:
-    """A sentence that quotes a file, without what would be markup."""
-    return re.sub(r"([\\`*_{}\[\]()<>#$:|~])", r"\\\1", text)

@@ -85,10 +85,9 @@ def _problems(supernode: Supernode) -> list[str]:
     return problems(supernode, session.facts())
 
 
-def faults(draft: Scenario) -> None:
+def cannot_work(draft: Scenario) -> None:
     """A sentence for everything about the machine that cannot work; nothing when all can."""
-    found = _problems(draft.supernode)
-    if found:
+    if found := _problems(draft.supernode):
         st.warning("  \n".join(found[:8]), icon=":material/report:")
 
 
@@ -102,7 +101,7 @@ def words() -> None:
         label_visibility="collapsed",
         icon=":material/edit:",
     )
-    text, refused = editor.said()
+    text, refused = editor.outcome()
     if refused:
         st.markdown(f":small[:red[:material/error: {text}]]")
     elif text:
@@ -114,37 +113,34 @@ def words() -> None:
 def changes() -> None:
     """Everything in which the machine differs from the preset's, each to be taken back."""
     draft, preset = session.draft(), session.preset()
-    numbers = editor.differences(draft, preset)
-    edited = _changed_edits(draft, preset)
-    if not numbers and not edited:
+    rows = [
+        (_number(path, old, new), partial(editor.take_back, path))
+        for path, (old, new) in session.changes().items()
+        if path.startswith("supernode.") and path != "supernode.edits"
+    ]
+    edited = alike(_changed_edits(draft, preset))
+    rows += [(told(group), partial(editor.take_back_edits, group)) for group in edited]
+    if not rows:
         st.info(
             "This is the preset's machine. Change a number, or select something in the picture "
             "and disable or slow it: the difference will stand here.",
             icon=":material/difference:",
         )
         return
-    rows = [
-        (_number(path, old, new), partial(editor.take_back, path))
-        for path, (old, new) in numbers.items()
-    ]
-    rows += [(told(group), partial(editor.take_back_edits, group)) for group in alike(edited)]
     with st.container(gap="xsmall"):
         for place, (text, take_back) in enumerate(rows[:SHOWN]):
             with st.container(horizontal=True, vertical_alignment="center", gap="small"):
                 st.markdown(text, width="stretch")
                 st.button(
                     "", icon=":material/settings_backup_restore:", type="tertiary",
-                    key=f"take-back-{place}", help="Back to the preset",
-                    on_click=take_back,
+                    key=f"take-back-{place}", help="Back to the preset", on_click=take_back,
                 )  # fmt: skip
         if rows[SHOWN:]:
             st.caption(f"And {len(rows) - SHOWN:,} more.")
     st.button(
-        "Take all of it back",
-        icon=":material/restart_alt:",
-        key="take-all-back",
+        "Take all of it back", icon=":material/restart_alt:", key="take-all-back",
         on_click=editor.take_back_all,
-    )
+    )  # fmt: skip
 
 
 def _number(path: str, old: object, new: object) -> str:

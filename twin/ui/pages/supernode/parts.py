@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from zlib import crc32
 
 import streamlit as st
 
@@ -19,7 +19,7 @@ from twin.scenario import Edit
 from twin.ui import session
 from twin.ui.fields import sentence
 from twin.ui.pages.supernode import editor
-from twin.ui.pages.supernode.edits import EditError, plain
+from twin.ui.pages.supernode.elements import EditError, every, plain
 
 BUILT, NOW, DELAY = "Built GB/s", "Now GB/s", "Latency ×"
 MOST_NAMED = 12  # selected elements that are written out
@@ -104,40 +104,42 @@ def parts_table(fabric: Fabric, names: Sequence[str]) -> None:
             icon=":material/ads_click:",
         )
         return
-    supernode = session.draft().supernode
+    built = editor.as_built()
     try:
-        named = editor.inventory(editor.as_built(supernode)).every(typed)
+        named = every(built, typed)
     except EditError as error:
         st.markdown(f":red[:material/error: {sentence(str(error))}]")
         return
-    built = editor.fabric_of(editor.as_built(fabric.graph["supernode"]))
-    found = parts(fabric, built, named)
-    _table(found, plain(typed))
-    what = "Each row is a link" if found[0].to else "Each row counts the chip's main links"
+    rows = parts(fabric, built, named)
+    _table(rows)
+    what = "Each row is a link" if rows[0].to else "Each row counts the chip's main links"
     st.caption(
         f"{what}, one direction; latency over that as built. 0 GB/s takes it out. "
-        + ("" if found[0].to else "A change holds for all links of the chip.")
+        + ("" if rows[0].to else "A change holds for all links of the chip.")
     )
 
 
-def _table(found: list[Part], name: str) -> None:
-    key, fresh = f"parts:{name}:{editor.version()}", [_row(part) for part in found]
-    if _stale(key, fresh):  # an edit of one row moved others
-        editor.renew_tables()
-        key = f"parts:{name}:{editor.version()}"
-    if key not in st.session_state:  # not drawn last time, so what was typed is forgotten
-        for kept in ("rows", "typed"):
-            st.session_state.pop(f"{key}:{kept}", None)
-    rows = st.session_state.setdefault(f"{key}:rows", fresh)
-    st.session_state[f"{key}:parts"] = found
+def _table(rows: list[Part]) -> None:
+    """The rows to be edited; a table of other numbers is another table, so none shows old ones."""
+    key = f"parts:{crc32(repr(rows).encode())}:{editor.refusals()}"
+    name = "Link to" if rows[0].to else "Element"
     st.data_editor(
-        rows,
+        [
+            {
+                name: row.to or row.name,
+                BUILT: row.built / 1e9,
+                NOW: row.now / 1e9,
+                DELAY: row.latency,
+                "Kind": row.kind,
+            }
+            for row in rows
+        ],
         key=key,
         hide_index=True,
         height=min(36 * len(rows) + 40, 420),
         on_change=_take,
-        args=(key,),
-        disabled=["Element", "Link to", "Kind", BUILT],
+        args=(key, rows),
+        disabled=[name, "Kind", BUILT],
         column_config={
             BUILT: st.column_config.NumberColumn(format="%.5g", width=90),
             NOW: st.column_config.NumberColumn(format="%.5g", min_value=0, width=90),
@@ -148,62 +150,26 @@ def _table(found: list[Part], name: str) -> None:
     )
 
 
-def _stale(key: str, fresh: list[dict[str, Any]]) -> bool:
-    """Whether a table shows, with what was typed into it, other numbers than it should."""
-    rows, typed = st.session_state.get(f"{key}:rows"), st.session_state.get(f"{key}:typed", {})
-    return rows is not None and any(
-        abs((row | typed.get(i, {}))[c] - new[c]) > 1e-6 * abs(new[c])
-        for i, (row, new) in enumerate(zip(rows, fresh, strict=True))
-        for c in (NOW, DELAY)
-    )
-
-
-def _row(part: Part) -> dict[str, Any]:
-    name = {"Link to": part.to} if part.to else {"Element": part.name}
-    return {
-        **name,
-        BUILT: part.built / 1e9,
-        NOW: part.now / 1e9,
-        DELAY: part.latency,
-        "Kind": part.kind,
-    }
-
-
-def _take(key: str) -> None:
-    """Take what was typed into the draft; a cell that is set back counts as typed too."""
+def _take(key: str, rows: list[Part]) -> None:
+    """Take what was typed into the draft."""
     if session.gone(key):
         return
-    state = st.session_state
-    rows, found = state[f"{key}:rows"], state[f"{key}:parts"]
-    typed = {int(r): dict(cells) for r, cells in state[key]["edited_rows"].items()}
-    before = state.get(f"{key}:typed", {})
-    state[f"{key}:typed"] = typed
-    for index in sorted(set(typed) | set(before)):
+    for index, cells in st.session_state[key]["edited_rows"].items():
         for column in (NOW, DELAY):
-            old = before.get(index, {}).get(column, rows[index][column])
-            new = typed.get(index, {}).get(column, rows[index][column])
-            if new is not None and new != old:
-                take_cell(found[index], column, float(new))
+            if cells.get(column) is not None:
+                take_cell(rows[int(index)], column, float(cells[column]))
 
 
 def take_cell(part: Part, column: str, value: float) -> None:
     """Set a row's capacity (GB/s) or latency (over that as built) by an edit of just this row."""
-    fabric = editor.fabric_of(session.draft().supernode)
-    own = _own(fabric, part.name, part.to)
+    own = _own(editor.fabric_of(session.draft().supernode), part.name, part.to)
     what = (part.name, part.to) if part.to else part.name
-    if column == DELAY:
-        factor = own.latency_factor * value / part.latency
-        editor.set_elements([what], latency=round(factor, 9), from_table=True)
-        return
     wanted = 1e9 * value
-    if part.now > 0.0:
-        factor = own.capacity_factor * wanted / part.now
+    if column == DELAY:
+        editor.set_elements([what], latency=round(own.latency_factor * value / part.latency, 9))
+    elif part.now > 0.0:
+        editor.set_elements([what], capacity=round(own.capacity_factor * wanted / part.now, 9))
     elif own.capacity_factor == 0.0 or wanted == 0.0:
-        factor = wanted / part.built
+        editor.set_elements([what], capacity=round(wanted / part.built, 9))
     else:
-        editor.say(
-            f"{part.name} is off by an edit of something it is part of: restore that first.",
-            refused=True,
-        )
-        return
-    editor.set_elements([what], capacity=round(factor, 9), from_table=True)
+        editor.refuse(f"{part.name} is off by an edit of something it is part of: restore that")

@@ -69,6 +69,6 @@ with spec:
 # 3) What it adds up to, and what one die gets from it beside what was measured.
 if fabric is not None and not fault:
     with below:
-        panels.faults(draft)
+        panels.cannot_work(draft)
     totals.in_all(fabric, load_chip(session.facts(), draft.supernode.chip), draft.memory_pool)
     totals.measured(fabric)

@@ -1,22 +1,28 @@
 # One word per chore. Every target sets up what it needs; a second call finds it done.
 #
-#   make serve   the dashboard on http://localhost:8501
-#   make test    every check and every test, the real-browser ones included
-#   make check   formatting, lint, types, layers
-#   make docs    the tables that are made: fields, presets, files
-#   make golden  the presets' golden figures, after a change that is meant to move them
-#   make bench   the benchmarks: reported, not asserted
-#   make clean   forget the environment and every cached file, keep data/twin.db
+#   make serve    the dashboard on http://localhost:8501
+#   make check    formatting, lint, types, layers, and the tests that are fast: a minute
+#   make test     every check and every test, the real-browser ones included
+#   make long     thousands of draws of what the tests draw a few of: an hour
+#   make docs     the made parts of the documents, after a change of what they are made from
+#   make picture  the picture of the README, from the running dashboard
+#   make golden   the presets' golden figures, after a change that is meant to move them
+#   make bench    the benchmarks: reported, not asserted
+#   make clean    forget the environment and every cached file, keep data/twin.db
 
 VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
+# Rooms whose tests need neither a compiler nor a browser.
+FAST := tests/test_house.py tests/test_facts.py tests/test_rng.py tests/scenario tests/metrics \
+	tests/model tests/policies tests/workload
+PIP = $(BIN)/python -m pip install -qq --disable-pip-version-check
 # The first interpreter that is new enough.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& command -v "$$p" && break; done)
 
-.PHONY: help serve test check docs golden bench clean
+.PHONY: help serve check test long tests.picture golden bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -25,18 +31,29 @@ help:
 serve: $(VENV)/.runtime
 	$(BIN)/python -m streamlit run app.py
 
-check: $(VENV)/.dev
+check: static
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal $(FAST)
+
+test: static
+	$(BIN)/python -m tests.chromium --install
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+long: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m long --hypothesis-profile=long
+
+.PHONY: static
+static: $(VENV)/.dev
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m mypy
 	$(BIN)/lint-imports
 
-test: check
-	$(BIN)/python -m tests.chromium --install
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
-
 docs: $(VENV)/.runtime
-	$(BIN)/python -m twin.lab.documents
+	$(BIN)/python -m docs.make
+
+picture: $(VENV)/.dev
+	$(BIN)/python -m tests.chromium --install
+	$(BIN)/python -m tests.picture
 
 golden: $(VENV)/.dev
 	$(BIN)/python -m tests.golden.test_presets
@@ -54,14 +71,16 @@ clean:
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed, and none was found"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || $(MAKE) --no-print-directory venv-module
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.runtime: requirements.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	@echo "Installing what the twin needs into $(VENV): some 400 MB, once, in one to three minutes."
+	@$(PIP) -r requirements.txt
 	@touch $@
 
 $(VENV)/.dev: requirements-dev.txt $(VENV)/.runtime
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@echo "Installing what checks and tests need too: once, in half a minute."
+	@$(PIP) -r requirements-dev.txt
 	@touch $@
 
 # Debian ships Python without its venv module.

@@ -1,4 +1,4 @@
-"""What tests share: a running dashboard, a real browser, real traces. Each skips loudly."""
+"""What tests share: the command line, a running dashboard, a real browser, real traces."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import settings
 
 from tests import chromium
 
@@ -26,6 +27,10 @@ PATIENCE_MS = 1000 * PATIENCE_S
 # What a developer has set for a twin of their own, or for a terminal, is none of a test's business.
 for name in ("TWIN_DB_URL", "TWIN_ARTIFACTS", "TWIN_CALIBRATION", "FORCE_COLOR", "COLUMNS"):
     os.environ.pop(name, None)
+
+
+settings.register_profile("suite", deadline=None, derandomize=True, database=None)
+settings.load_profile("suite")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -44,9 +49,32 @@ def traces() -> Path:
     return TRACES
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
+def twin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> Callable[..., subprocess.CompletedProcess[bytes]]:
+    """The command line, in this process, on an empty store: words in, what came of them out."""
+    from twin.__main__ import main
+
+    monkeypatch.setenv("TWIN_DB_URL", f"sqlite:///{tmp_path / 'twin.db'}")
+    monkeypatch.chdir(ROOT)
+
+    def command(*words: str) -> subprocess.CompletedProcess[bytes]:
+        monkeypatch.setattr(sys, "argv", ["twin", *words])
+        capsysbinary.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main()
+        written = capsysbinary.readouterr()
+        code = end.value.code
+        assert code is None or isinstance(code, int)
+        return subprocess.CompletedProcess(words, code or 0, written.out, written.err)
+
+    return command
+
+
+@pytest.fixture(scope="session")
 def app_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a dashboard of its own, with an empty database."""
+    """The address of a dashboard, the same for all tests: none may count on an empty store."""
     home = tmp_path_factory.mktemp("served")
     port = free_port()
     log = (home / "server.log").open("wb")
@@ -72,7 +100,7 @@ def app_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         log.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """A headless Chromium; every test that asks for it is a browser test."""
     path = chromium.find()

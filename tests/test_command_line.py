@@ -14,25 +14,10 @@ ROOT = Path(__file__).resolve().parents[1]
 SHORT = ["--set", "horizon_s=4", "--set", "warmup_s=1"]
 
 
-@pytest.fixture
-def twin(tmp_path):
-    def command(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "twin", *words],
-            check=False,
-            cwd=ROOT,
-            env={**os.environ, "TWIN_DB_URL": f"sqlite:///{tmp_path / 'twin.db'}"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=500,
-        )
-
-    return command
-
-
-def test_run_prints_exactly_one_object(twin):
-    done = twin("run", "quickstart", *SHORT, "--json")
+def test_run_prints_exactly_one_object(tmp_path):
+    command = [sys.executable, "-m", "twin", "run", "quickstart", *SHORT, "--json"]
+    env = {**os.environ, "TWIN_DB_URL": f"sqlite:///{tmp_path / 'twin.db'}"}
+    done = subprocess.run(command, check=False, cwd=ROOT, env=env, capture_output=True)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert {"run", "scenario", "digest", "wall_s", "requests", "summary"} <= set(found)
@@ -52,14 +37,14 @@ def test_the_same_question_gives_the_same_bytes_kept_or_not(twin):
 def test_what_is_stored_is_checked(twin, tmp_path):
     run = json.loads(twin("run", "quickstart", *SHORT, "--json").stdout)["run"]
     whole = twin("check")
-    assert (whole.returncode, whole.stdout.splitlines()[-1]) == (0, "Nothing stored is damaged.")
+    assert (whole.returncode, whole.stdout.splitlines()[-1]) == (0, b"Nothing stored is damaged.")
     file = max(tmp_path.rglob("*.parquet"), key=lambda path: path.stat().st_size)
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.chmod(0o644)
     file.write_bytes(content)
     broken = twin("check", "--json")
-    assert (broken.returncode, broken.stderr) == (1, "")
+    assert (broken.returncode, broken.stderr) == (1, b"")
     (said,) = json.loads(broken.stdout)["damage"]
     assert file.stem[:8] in said or run in said
 
@@ -85,9 +70,9 @@ def test_what_is_stored_is_checked(twin, tmp_path):
 def test_a_question_at_fault_is_one_sentence_and_status_two(twin, words, said):
     done = twin(*words)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert said in done.stderr.decode()
     assert len(done.stderr.strip().splitlines()) == 1
-    assert "Traceback" not in done.stderr
+    assert b"Traceback" not in done.stderr
     assert not done.stdout
 
 

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import ast
 import importlib
-import os
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-
-import pytest
 
 from twin.ui.pages import PAGES
 
@@ -203,35 +199,6 @@ def test_the_public_names_are_where_the_package_says():
     for names, module in pairs:
         found = importlib.import_module(module)
         assert all(hasattr(found, name) for name in re.findall(r"\w+", names.replace("and", "")))
-
-
-def readme_commands() -> list[str]:
-    """The `python -m twin` lines of the README's code blocks."""
-    text = (ROOT / "README.md").read_text("utf-8")
-    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
-    lines = [line.split("  #")[0].strip() for block in blocks for line in block.splitlines()]
-    return [line for line in lines if "python -m twin" in line]
-
-
-@pytest.mark.parametrize("command", readme_commands())
-def test_every_readme_command_runs(command: str, tmp_path: Path):
-    words = shlex.split(command)
-    done = subprocess.run(
-        [sys.executable, *words[1:]],
-        check=False,
-        cwd=ROOT,
-        env=own_store(tmp_path),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
-
-
-def own_store(folder: Path) -> dict[str, str]:
-    return {**os.environ, "TWIN_DB_URL": f"sqlite:///{folder / 'twin.db'}"}
 
 
 def test_every_make_target_of_the_readme_exists():

@@ -1,4 +1,4 @@
-"""The README's example of a chip of one's own is what the twin reads, and the twin runs on it."""
+"""The example of a chip of one's own is what the twin reads, and the twin runs on it."""
 
 import re
 import shutil
@@ -10,8 +10,8 @@ from twin.scenario import Scenario, with_overrides
 from twin.steady import capacity
 
 
-def test_the_chip_of_the_readme_serves_faster_where_memory_binds(tmp_path):
-    text = (ROOT / "README.md").read_text("utf-8")
+def test_the_chip_of_the_example_serves_faster_where_memory_binds(tmp_path):
+    text = (ROOT / "docs/YOUR_OWN.md").read_text("utf-8")
     example = [e for e in re.findall(r"```toml\n(.*?)```", text, re.DOTALL) if "data/chips" in e]
     (bandwidth,) = tomllib.loads(example[0]).values()
     folder = shutil.copytree(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twin.lab.documents import trace_table
+from docs.make import trace_table
 from twin.lab.traces import FORMATS, Limits, TraceError, lru_bound, preview, read_trace, tabular
 from twin.lab.traces.formats import Format
 from twin.workload.chains import expand_runs

@@ -5,10 +5,10 @@ from collections import defaultdict
 
 import pytest
 
+from docs.make import metric_table
 from tests.ui.fake_run import fake_tables
 from twin import __main__ as command_line
 from twin.lab.compare import metric_row
-from twin.lab.documents import metric_table
 from twin.metrics.observed import Observed
 from twin.metrics.registry import LINE, METRICS, Metric, metric_of, shown, verdict
 from twin.metrics.summary import summarise

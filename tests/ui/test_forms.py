@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
+from docs.make import fields as declared
 from tests.ui.conftest import patient
-from twin.lab.documents import fields as declared
 from twin.lab.library import load_facts
 from twin.scenario import Scenario, SpecError, field_unit, with_overrides
 from twin.ui.fields import (

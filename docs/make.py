@@ -1,7 +1,7 @@
-"""Documents made from declarations: the tables of fields, presets and files.
+"""The made parts of the documents: what stands between `<!-- made: NAME -->` and `<!-- end -->`.
 
-Nobody writes these by hand: `make docs` does, and a test compares the committed pages with what
-this module says now. It knows nothing about the words around them.
+Nobody writes these by hand: `make docs` does, from declarations, and tests/test_docs.py compares
+the committed pages with what this module says now. It knows nothing about the words around them.
 """
 
 from __future__ import annotations
@@ -9,18 +9,28 @@ from __future__ import annotations
 import ast
 import re
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import typer
 from pydantic.fields import FieldInfo
 
-from twin.lab.library import ROOT, presets
+from twin.__main__ import app
+from twin.lab.evidence import evidence
+from twin.lab.library import ROOT, load_facts, presets
 from twin.lab.traces import FORMATS
 from twin.metrics.registry import METRICS
 from twin.scenario import Scenario, Section
 
 MAP_COLUMN = 34  # where a file's sentence starts
+FIRST = (
+    "quickstart",
+    "paper-decode-50ms-4k",
+    "colocated-contrast",
+    "fault-node",
+    "experts-shift-balanced",
+)
 
 
 def fields(model: type[Section] = Scenario, path: str = "") -> Iterator[tuple[str, FieldInfo]]:
@@ -81,10 +91,57 @@ def trace_table() -> str:
     return "\n".join(rows + [_row(f.title, f.shape, f.tells) for f in FORMATS.values()])
 
 
-def preset_table(scenarios: Mapping[str, Scenario]) -> str:
-    """The presets by key, each with the question it asks."""
+def preset_table(keys: Sequence[str] = ()) -> str:
+    """The presets by key, all or some of them, each with the question it asks."""
+    asked = {preset.key: preset.scenario.question for preset in presets()}
     rows = ["| preset | the question it asks |", "|---|---|"]
-    return "\n".join(rows + [_row(f"`{key}`", s.question) for key, s in scenarios.items()])
+    return "\n".join(rows + [_row(f"`{key}`", asked[key]) for key in keys or asked])
+
+
+def command_list() -> str:
+    """Every command with its help, its arguments and its options."""
+    group: Any = typer.main.get_command(app)
+    text = []
+    for name, command in group.commands.items():
+        given = [p.name.upper() for p in command.params if p.param_type_name == "argument"]
+        options = [p for p in command.params if p.param_type_name == "option"]
+        text += [f"## {' '.join([name, *given])}", "", command.help, ""]
+        rows = [_row(f"`{' '.join([p.opts[0], p.metavar or ''])}`", p.help) for p in options]
+        text += ["| option | what it does |", "|---|---|", *rows, ""]
+    return "\n".join(text[:-1]).replace(" `", "`").replace("|`", "| `")
+
+
+def accuracy_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """By measured system: how many rows are checks, and their mean and worst absolute error."""
+    text = [
+        "| measured system | fitted rows | checks | mean error | worst |",
+        "|---|---|---|---|---|",
+    ]
+    systems = list(dict.fromkeys(row["system"] for row in rows))
+    for name, chosen in [("**all**", rows)] + [
+        (system, [row for row in rows if row["system"] == system]) for system in systems
+    ]:
+        errors = [abs(row["error"]) for row in chosen if not row["calibrates"]]
+        if errors:
+            shares = [f"{100 * x:.1f} %" for x in (sum(errors) / len(errors), max(errors))]
+            text.append(_row(name, len(chosen) - len(errors), len(errors), *shares))
+        else:
+            text.append(_row(name, len(chosen), 0, "", ""))
+    return "\n".join(text)
+
+
+def evidence_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Every published row beside the twin's answer, to the tenth of a percent."""
+    text = [
+        "| system | what | published | twin | error | | source |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        figures = [f"{row[key]:,.4g} {row['unit']}" for key in ("published", "twin")]
+        fitted = "fitted" if row["calibrates"] else ""
+        error = f"{100 * row['error']:+.1f} %"
+        text.append(_row(row["system"], row["quantity"], *figures, error, fitted, row["source"]))
+    return "\n".join(text)
 
 
 def file_map(root: Path = ROOT) -> str:
@@ -115,21 +172,20 @@ def _map_line(name: str, depth: int, source: Path) -> str:
 
 def pages(root: Path = ROOT) -> dict[Path, str]:
     """Every page that holds made parts, with those parts as they should be now."""
+    rows = evidence(load_facts())
     made = {
         "fields": field_table(),
-        "presets": preset_table({p.key: p.scenario for p in presets()}),
+        "first_presets": preset_table(FIRST),
+        "presets": preset_table(),
         "metrics": metric_table(),
         "traces": trace_table(),
+        "commands": command_list(),
+        "accuracy": accuracy_table(rows),
+        "evidence": evidence_table(rows),
         "files": file_map(root),
     }
-    return {
-        path: _filled(path.read_text("utf-8"), made)
-        for path in (
-            root / "README.md",
-            root / "scenarios" / "FIELDS.md",
-            *sorted((root / "docs").glob("*.md")),
-        )
-    }
+    paths = (root / "README.md", root / "scenarios" / "FIELDS.md", *(root / "docs").glob("*.md"))
+    return {path: _filled(path.read_text("utf-8"), made) for path in sorted(paths)}
 
 
 def _filled(text: str, made: Mapping[str, str]) -> str:
@@ -141,7 +197,7 @@ def _filled(text: str, made: Mapping[str, str]) -> str:
     return re.sub(r"(<!-- made: (\w+) -->)\n.*?(<!-- end -->)", anew, text, flags=re.DOTALL)
 
 
-def _row(*cells: str) -> str:
+def _row(*cells: object) -> str:
     """One row of a Markdown table."""
     return "| " + " | ".join(" ".join(str(c).split()).replace("|", "\\|") for c in cells) + " |"
 

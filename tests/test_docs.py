@@ -1,0 +1,70 @@
+"""The documents say what the code says: made parts, links, examples."""
+
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from docs.make import accepts, field_table, fields, file_map, pages
+from twin.lab.library import ROOT
+from twin.scenario import field_info, parse_scenario
+
+PAGES = sorted([ROOT / "README.md", ROOT / "scenarios/FIELDS.md", *(ROOT / "docs").glob("*.md")])
+
+
+def test_the_made_parts_are_not_stale():
+    stale = [str(p.relative_to(ROOT)) for p, text in pages().items() if p.read_text() != text]
+    assert not stale, "what these pages show has changed: run `make docs` and commit them"
+
+
+def test_every_field_has_help_and_stands_in_the_table():
+    table = field_table()
+    for path, info in fields():
+        assert field_info(path) is not None
+        assert info.description, path
+        assert f"| `{path}` |" in table
+
+
+def test_what_a_field_accepts_is_said_in_words():
+    said = {path: accepts(info) for path, info in fields()}
+    assert said["router.policy"].startswith("round_robin, ")
+    assert said["supernode.nodes"] == "1 to 384"
+    assert said["memory_pool.enabled"] == "true or false"
+
+
+def test_the_map_gives_every_file_a_sentence():
+    lines = file_map(ROOT).splitlines()[1:-1]
+    files = [line for line in lines if line.split()[0].endswith(".py")]
+    assert not [line for line in files if not re.search(r"\.py +\S", line)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_every_link_to_a_file_leads_somewhere(page: Path):
+    named = re.findall(r"\]\((?!https?://)([^)#]+)\)", page.read_text("utf-8"))
+    assert not [name for name in named if not (page.parent / name).exists()]
+
+
+def test_the_scenario_of_the_faults_page_is_one():
+    (text,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/FAULTS.md").read_text(), re.DOTALL)
+    found = parse_scenario(tomllib.loads(text))
+    assert found.faults[0].element == "node 20"
+
+
+def test_the_readme_is_read_in_one_sitting():
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 160
+
+
+def commands() -> list[str]:
+    """The `python -m twin` lines of the code blocks of all pages."""
+    blocks = re.findall(r"```sh\n(.*?)```", "".join(p.read_text() for p in PAGES), re.DOTALL)
+    lines = [line.split("  #")[0].strip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if "-m twin" in line]
+
+
+@pytest.mark.parametrize("command", commands())
+def test_every_command_of_the_documents_runs(command, twin):
+    done = twin(*shlex.split(command.partition("-m twin ")[2]))
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout

@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from twin.lab.runner import Runner
+from twin.lab.executor import Runner
 from twin.lab.store import open_store
 from twin.scenario import Scenario
 

@@ -11,11 +11,12 @@ import pytest
 from tests.lab import fake_engine
 from twin.lab import answer, job
 from twin.lab.compare import CompareError
+from twin.lab.executor import Runner
 from twin.lab.job import load_engine
 from twin.lab.library import CALIBRATION_VARIABLE, DATA, load_facts
 from twin.lab.perfetto import TraceError
 from twin.lab.perfetto.writer import _opened
-from twin.lab.runner import Runner, add_run
+from twin.lab.runner import add_run
 from twin.lab.store import Owner, StoreError, handle, open_store
 from twin.lab.store import owner as owners
 from twin.lab.store import runs as run_module
@@ -151,7 +152,7 @@ def test_a_database_from_before_keeps_the_folder_that_it_knows(tmp_path):
 @pytest.mark.parametrize("odd", ["a b", "50%20", "what?x=1", "a#b"])
 def test_the_project_may_lie_in_any_folder(tmp_path, monkeypatch, odd):
     folder = tmp_path / odd
-    monkeypatch.setattr(handle, "DATA", folder)
+    monkeypatch.setattr(handle, "KEPT", folder)
     monkeypatch.delenv("TWIN_DB_URL", raising=False)
     monkeypatch.delenv("TWIN_ARTIFACTS", raising=False)
     store = open_store()
@@ -195,7 +196,7 @@ def test_the_watch_goes_on_after_whatever_it_met(store, monkeypatch):
         return False
 
     monkeypatch.setattr(runner, "_tick", look)
-    monkeypatch.setattr("twin.lab.runner.QUIET_TICK_S", 0.01)
+    monkeypatch.setattr("twin.lab.executor.QUIET_TICK_S", 0.01)
     runner._watch()
     assert len(looks) == 2
 

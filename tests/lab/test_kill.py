@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from tests.lab.fake_engine import answer
-from twin.lab.runner import Runner
+from twin.lab.executor import Runner
 from twin.lab.store import Owner
 from twin.scenario import Scenario
 

@@ -15,9 +15,10 @@ from tests.lab import fake_engine
 from tests.lab.fake_engine import answer
 from tests.lab.test_store import trace
 from twin.lab import job
+from twin.lab.executor import Runner
 from twin.lab.job import execute, load_engine
 from twin.lab.library import load_facts
-from twin.lab.runner import Runner, add_run, find_run, run_now
+from twin.lab.runner import add_run, find_run, run_now
 from twin.lab.store import Owner, StoreError
 from twin.lab.store.owner import _started, this_host
 from twin.scenario import Scenario, SpecError

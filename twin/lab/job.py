@@ -1,14 +1,15 @@
 """A job: one stored run carried out, in whatever process calls.
 
-As a program (`python -m twin.lab.job`) it is the process that `runner` starts: it takes queued
-runs one after the other, until its parent is gone or there has been nothing to do for long. It
-imports no screen; the engine is imported once and then stays warm.
+As a program (`python -m twin.lab.job`) it is the process that `runner` starts: it gets ready, then
+takes queued runs one after the other, until its parent is gone or there has been nothing to do for
+long. It imports no screen; the engine is imported once and then stays warm.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import logging
 import os
 import secrets
@@ -21,6 +22,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from twin.facts import Facts
+from twin.lab import warm
 from twin.lab.counts import load_counts
 from twin.lab.library import load_facts
 from twin.lab.memory import peak_bytes
@@ -177,7 +179,7 @@ def _sentence(error: Exception, run: str) -> str:
 
 
 class Parent:
-    """Whoever started this process, at the other end of standard input."""
+    """Whoever started this process: wakes it by standard input, hears of it by standard output."""
 
     def __init__(self) -> None:
         self._woken = threading.Event()
@@ -195,9 +197,17 @@ class Parent:
         self._woken.wait(timeout_s)
         self._woken.clear()
 
+    def tell(self, stage: str, took_s: float | None) -> None:
+        """Say which stage of getting ready has begun, or how long it took."""
+        try:
+            sys.stdout.write(json.dumps({"stage": stage, "took_s": took_s}) + "\n")
+            sys.stdout.flush()
+        except BrokenPipeError:
+            log.info("nobody listens any more")
+
 
 def warm_up(engine: Engine) -> None:
-    """Answer a tiny question, so that compiling is over before someone waits for it."""
+    """Answer a tiny question, so that nothing is left to load when someone waits."""
     quiet = {"rate_req_per_s": 1.0, "input_tokens": 256, "output_tokens": 8}
     tiny = {"horizon_s": 1.0, "warmup_s": 0.0, "workload": quiet}
     engine.simulate(Scenario.model_validate(tiny), load_facts())
@@ -209,8 +219,6 @@ def serve(store: Store, owner: Owner, engine: Engine, parent: Parent, idle_s: fl
     A process that grew large ends too, but only after a run: whatever size it has at its start, a
     new process gets something done.
     """
-    if store.runs.waiting() == 0:
-        warm_up(engine)
     last_s = time.monotonic()
     while not parent.gone and time.monotonic() - last_s < idle_s:
         row = None
@@ -237,13 +245,18 @@ def main() -> None:
     parser.add_argument("--owner", required=True, help="name under which runs are claimed")
     parser.add_argument("--engine", default=ENGINE, help="module of the engine")
     parser.add_argument("--idle-s", type=float, default=float("inf"), help="end after so long")
+    parser.add_argument("--prepare-only", action="store_true", help="lend a hand, then end")
     given = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="job %(process)d: %(message)s")
     logging.getLogger("alembic").setLevel(logging.WARNING)
     if hasattr(os, "nice"):
         os.nice(5)  # the pages stay quick while runs compute
-    engine = load_engine(given.engine)
-    serve(open_store(), Owner.here(given.owner), engine, Parent(), given.idle_s)
+    engine, parent = load_engine(given.engine), Parent()
+    stages = {"engine": lambda: warm_up(engine)} if given.engine == ENGINE else {}
+    warm.prepare(stages, parent.tell, shared_only=given.prepare_only)
+    if given.prepare_only:
+        return
+    serve(open_store(), Owner.here(given.owner), engine, parent, given.idle_s)
 
 
 if __name__ == "__main__":

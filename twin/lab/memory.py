@@ -1,4 +1,4 @@
-"""How much memory this process has used at most."""
+"""How much memory this process has used at most, and how much there still is."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 STATUS = Path("/proc/self/status")
+SYSTEM = Path("/proc/meminfo")
 
 
 def peak_bytes() -> int:
@@ -15,12 +16,21 @@ def peak_bytes() -> int:
     (it counts the memory replaced by exec), and would take itself for large before its first run.
     """
     if STATUS.exists():
-        lines = STATUS.read_text("utf-8", "replace").splitlines()
-        found = next((line for line in lines if line.startswith("VmHWM:")), "VmHWM: 0 kB")
-        return int(found.split()[1]) * 1024
+        return _kilobytes(STATUS, "VmHWM:") * 1024
     if sys.platform == "win32":
         return 0
     import resource
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+def available_bytes() -> float:
+    """Memory that programs may still take; without end where the system does not say."""
+    known = _kilobytes(SYSTEM, "MemAvailable:") if SYSTEM.exists() else 0
+    return known * 1024 or float("inf")
+
+
+def _kilobytes(path: Path, name: str) -> int:
+    lines = path.read_text("utf-8", "replace").splitlines()
+    return next((int(line.split()[1]) for line in lines if line.startswith(name)), 0)

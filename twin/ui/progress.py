@@ -1,7 +1,7 @@
 """A run before it has results: none chosen, unknown, waiting, running, or ended without any.
 
 Each state is one sentence and one next action. A run goes on whether someone looks or not: the
-fragment here only looks, once a second, and stops looking when the run has ended.
+page only looks, often at first, and stops looking when the run has ended.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from twin.ui.toolbar import open_run
 RECENT = 8
 PATIENCE_S = 4.0  # after so long without progress, say what it is waiting for
 AGAIN = "run the scenario again"  # how the store's sentences end when the question was not at fault
-COMPILING = (
-    "The engine is getting ready. The very first start on a machine compiles it, "
-    "which takes a minute or two; later starts take seconds."
-)
+AT_ONCE_S = 2.5  # for so long the script of the page waits for the result itself
+LOOK_S = 0.02
+# Age of a run (s) until which it is looked at so often (s).
+PACE_S = ((10.0, 0.25), (60.0, 0.5), (float("inf"), 1.0))
 
 
 def nothing_chosen(page: str = "run") -> None:
@@ -91,21 +91,48 @@ def _to_start() -> None:
         go_to("start")
 
 
-def live(row: RunRow, scenario: Scenario) -> None:
-    """A run that waits or runs: what it asks, and how far it is."""
+def live(row: RunRow, scenario: Scenario) -> RunRow | None:
+    """A run that waits or runs: what it asks, and how far it is; the run when it has ended.
+
+    Most runs end before a page that asks again and again has asked twice: of a young run the
+    script itself awaits the result, so that it is drawn in one go. Of others a fragment looks.
+    """
     st.title(plain(row.name), anchor=False)
     st.caption(plain(scenario.question or words.brief(scenario)))
-    _watch(row.id)
-    with st.container(horizontal=True, vertical_alignment="center"):
-        copy_link(share.run_url("", row.id))
-        st.caption("This page can be closed: the run goes on, and its link opens the results.")
+    place = st.empty()
+    if _age_s(row) < AT_ONCE_S:
+        shown = ""
+        while not row.ended and _age_s(row) < AT_ONCE_S:
+            if _state(row) != shown:
+                shown = _state(row)
+                place.progress(row.progress, shown)
+            time.sleep(LOOK_S)
+            row = session.store().runs.get(row.id) or row
+        if row.ended:
+            place.empty()
+            return row
+    with place.container():
+        every_s = _pace_s(row)
+        st.fragment(_watch, run_every=every_s)(row.id, every_s)
+        with st.container(horizontal=True, vertical_alignment="center"):
+            copy_link(share.run_url("", row.id))
+            st.caption("This page can be closed: the run goes on, and its link opens the results.")
+    return None
 
 
-@st.fragment(run_every=1.0)
-def _watch(run: str) -> None:
+def _age_s(row: RunRow) -> float:
+    return time.time() - row.queued_s
+
+
+def _pace_s(row: RunRow) -> float:
+    """How often to look at a run: one that will take long is looked at less often."""
+    return next(every_s for until_s, every_s in PACE_S if _age_s(row) < until_s)
+
+
+def _watch(run: str, every_s: float) -> None:
     row = session.store().runs.get(run)
-    if row is None or row.ended:
-        st.rerun()  # the whole page: it shows the results, and nobody looks once a second
+    if row is None or row.ended or _pace_s(row) != every_s:
+        st.rerun()  # the whole page: it shows the results, or looks at another pace
     assert row is not None
     with st.container(border=True):
         head, stop = st.columns([5, 1], vertical_alignment="center")
@@ -121,16 +148,32 @@ def _watch(run: str) -> None:
         if row.live:
             _numbers(row, record.scenario(row.scenario))
         elif time.time() - (row.started_s or row.queued_s) > PATIENCE_S:
-            st.caption(COMPILING if not _trouble() else f":red[{sentence(_trouble())}]")
+            _getting_ready()
+
+
+def _getting_ready() -> None:
+    """What a run that has not begun is waiting for: stage by stage, or why it never will."""
+    runner = session.runner()
+    if runner is not None and runner.trouble:
+        st.caption(f":red[{sentence(runner.trouble)}]")
+        return
+    stages = runner.stages if runner is not None else {}
+    done = [name for name, stage in stages.items() if stage.took_s is not None]
+    at_work = [
+        f"{name} ({time.monotonic() - stage.began_s:.0f} s)"
+        for name, stage in stages.items()
+        if stage.took_s is None
+    ]
+    if not at_work:
+        return
+    st.caption(
+        f"The engine is compiled once on a machine: {len(done)} stages done, now "
+        f"{' and '.join(at_work)}. Later starts take seconds."
+    )
 
 
 def _stop(run: str) -> None:
     session.runner().cancel(run)
-
-
-def _trouble() -> str:
-    runner = session.runner()
-    return runner.trouble if runner is not None else ""
 
 
 def _state(row: RunRow) -> str:

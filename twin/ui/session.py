@@ -20,8 +20,9 @@ from twin import steady
 from twin.facts import FactError, Facts
 from twin.lab import library, share
 from twin.lab.counts import load_counts
+from twin.lab.executor import Runner
 from twin.lab.job import uses_counts, uses_trace
-from twin.lab.runner import Runner, lacking_counts, lacking_trace
+from twin.lab.runner import lacking_counts, lacking_trace
 from twin.lab.store import RunRow, Store, StoreError, open_store
 from twin.model.predict import Prediction
 from twin.scenario import Scenario, SpecError, canonical, with_overrides

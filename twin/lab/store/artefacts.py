@@ -15,7 +15,8 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ SUFFIX = ".parquet"
 UNFINISHED = ".tmp-"
 SWEEP_AGE_S = 3600.0  # a file younger than this may belong to a row about to be written
 FREE_BYTES_MIN = 512e6
+WRITERS = 8  # files on their way to the disk at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,11 @@ class Artefacts:
             with suppress(OSError):  # the sweep takes what cannot be deleted now
                 draft.unlink(missing_ok=True)
         return Artefact(sha256, size, frame.height)
+
+    def put_all(self, frames: Mapping[str, pl.DataFrame]) -> dict[str, Artefact]:
+        """Store several tables at once: most of the time goes into waiting for the disk."""
+        with ThreadPoolExecutor(WRITERS) as writers:
+            return dict(zip(frames, writers.map(self.put, frames.values()), strict=True))
 
     def read(self, sha256: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """The table of an artefact, or some of its columns; raises StoreError when damaged."""

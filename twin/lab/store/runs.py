@@ -161,7 +161,7 @@ class Runs(RunRows):
 
         A result whose checks do not all hold makes the run failed, its tables kept to look into.
         """
-        stored = {name: self._artefacts.put(frame) for name, frame in result.tables.items()}
+        stored = self._artefacts.put_all(result.tables)
         answer = {
             "summary": dict(result.summary),
             "checks": [dict(check) for check in result.checks],

@@ -25,8 +25,9 @@ except (StoreError, SpecError) as error:  # damaged, or asked in words this twin
     progress.unreadable(row, str(error))
     st.stop()
 if not row.ended:
-    progress.live(row, scenario)
-    st.stop()
+    row = progress.live(row, scenario)
+    if row is None:
+        st.stop()
 if not row.summary:
     progress.ended_without_results(row, scenario)
     st.stop()

@@ -1,0 +1,307 @@
+"""Executors: runs in the background, in a few warm processes that outlive every page.
+
+`Executor` is what a page asks of whatever carries out runs: here `Runner`, or a cluster's scheduler
+that puts the same rows through the same states. `submit` puts a run into the store's queue;
+processes of our own (`job`) take it from there, so that neither a closed tab nor a stopped server
+ends it. A process that dies is noticed and its run marked; one that does not hear a request to
+stop is killed. Knows nothing about the screen.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from twin.lab import warm
+from twin.lab.job import ENGINE, PEAK_BYTES_MAX
+from twin.lab.library import ROOT, facts_environment
+from twin.lab.memory import available_bytes
+from twin.lab.runner import add_run
+from twin.lab.store import RunRow, Store, StoreError, UnknownId
+from twin.scenario import Scenario
+
+if TYPE_CHECKING:
+    from twin.workload.generate import TraceTable
+
+log = logging.getLogger(__name__)
+
+WAITING_MAX = 200  # queued runs; more are refused
+DEAF_S = 1.0  # a run that was asked to stop may take so long to obey
+BUSY_TICK_S, QUIET_TICK_S = 0.2, 1.0
+LOOK_S = 0.02  # between two looks of one who waits for a result
+RECOVER_S = 5.0  # between two looks for runs whose process, of whatever server, died
+SWEEP_S = 3600.0
+IDLE_S = 120.0  # a process without work ends after so long; the first one stays warm
+STILLBORN_MAX = 3  # processes in a row that end before doing anything
+# One run uses one core; more threads would only fight over it.
+ONE_THREAD = {
+    "POLARS_MAX_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "NUMBA_NUM_THREADS": "1",
+}
+
+
+class Executor(Protocol):
+    """Carries out stored questions somewhere else; every answer is a row of the store."""
+
+    def submit(self, scenario: Scenario, *, parent: str | None = None, again: bool = False) -> str:
+        """Ask for a run; returns its id. Raises StoreError with one sentence."""
+
+    def progress(self, run: str) -> RunRow:
+        """The run as it stands; raises UnknownId."""
+
+    def cancel(self, run: str) -> str:
+        """Stop a run, by force where it does not obey; returns its state now."""
+
+    def result(self, run: str, timeout_s: float) -> RunRow | None:
+        """The run once it has ended, None when it goes on after so long."""
+
+    def close(self, *, kill: bool = False) -> None:
+        """Let go of the processes; what runs goes on to its end, unless killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A stage of getting ready: when it began (monotonic s), and how long it took once done."""
+
+    began_s: float
+    took_s: float | None = None
+
+
+class Runner:
+    """The Executor of one server: its processes, and the thread that watches them."""
+
+    def __init__(self, store: Store, *, processes: int | None = None, engine: str = ENGINE):
+        self._store = store
+        self._engine = engine
+        self._size = processes or _size()
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._helpers: list[subprocess.Popen[bytes]] = []  # compile beside the first process
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._closed = False
+        self._stillborn = 0
+        self._recover_at_s = self._sweep_at_s = 0.0
+        self._thread = threading.Thread(target=self._watch, name="runner", daemon=True)
+        self.stages: dict[str, Stage] = {}  # of getting ready, by name
+        self.trouble = ""  # one sentence when no process can be started
+
+    def start(self) -> Runner:
+        """Mark what dead processes left behind, then start working the queue."""
+        self._store.runs.recover()
+        if not warm.is_ready() and self._engine == ENGINE and _cores() > 1:
+            self._helpers.append(self._start_process("helper", 0.0, "--prepare-only"))
+        self._thread.start()
+        return self
+
+    def submit(
+        self,
+        scenario: Scenario,
+        *,
+        trace: TraceTable | None = None,
+        parent: str | None = None,
+        again: bool = False,
+    ) -> str:
+        """Queue a run, or return an identical one that is queued, running or done.
+
+        `again` makes a new one in any case. Raises StoreError when the queue or the disk is full,
+        or the scenario's trace is not stored here.
+        """
+        if self._store.runs.waiting() >= WAITING_MAX:
+            raise StoreError(f"{WAITING_MAX} runs are waiting: let some finish, or stop some")
+        run = add_run(
+            self._store, scenario, trace=trace, parent=parent, again=again, engine=self._engine
+        )
+        self._stillborn, self.trouble = 0, ""
+        self._nudge()
+        return run
+
+    def progress(self, run: str) -> RunRow:
+        """The run as it stands; raises UnknownId."""
+        row = self._store.runs.get(run)
+        if row is None:
+            raise UnknownId("run", run)
+        return row
+
+    def cancel(self, run: str) -> str:
+        """Ask to stop a run; returns its state now. It has ended within two seconds."""
+        state = self._store.runs.ask_cancel(run)
+        self._nudge()
+        return state
+
+    def result(self, run: str, timeout_s: float) -> RunRow | None:
+        """The run once it has ended, None when it goes on after so long; raises UnknownId."""
+        deadline = time.monotonic() + timeout_s
+        while not (row := self.progress(run)).ended:
+            if time.monotonic() >= deadline:
+                return None
+            time.sleep(LOOK_S)
+        return row
+
+    def close(self, *, kill: bool = False) -> None:
+        """Stop watching. Running runs go on to their end in their processes, unless killed."""
+        self._closed = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        with self._lock:
+            for process in self._helpers:
+                _hang_up(process)
+                process.kill()
+                process.wait()
+            for name, process in self._processes.items():
+                _hang_up(process)
+                if kill:
+                    process.kill()
+                    process.wait()
+                    self._store.runs.disown(name, "the server was stopped")
+            self._helpers.clear()
+            self._processes.clear()
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the processes at work or at hand."""
+        with self._lock:
+            return [process.pid for process in self._processes.values()]
+
+    def _nudge(self) -> None:
+        """Wake every process that waits for work, then the watching thread."""
+        for process in list(self._processes.values()):
+            _say(process, b"\n")
+        self._wake.set()
+
+    def _watch(self) -> None:
+        while not self._closed:
+            try:
+                busy = self._tick()
+            except (StoreError, OSError) as error:
+                log.warning("the runner could not look after its runs: %s", error)
+                busy = False
+            except Exception:
+                # Without this thread no run would begin, end or stop any more, and nobody be told.
+                log.exception("the runner could not look after its runs")
+                busy = False
+            self._wake.wait(BUSY_TICK_S if busy else QUIET_TICK_S)
+            self._wake.clear()
+
+    def _tick(self) -> bool:
+        """One look at everything; tells whether anything runs or waits."""
+        now = time.monotonic()
+        if now >= self._recover_at_s:
+            self._recover_at_s = now + RECOVER_S
+            self._store.runs.recover()
+        if now >= self._sweep_at_s:
+            self._sweep_at_s = now + SWEEP_S
+            self._store.sweep()
+        with self._lock:
+            self._bury()
+            running = self._store.runs.running(list(self._processes))
+            self._silence(running)
+            waiting = self._store.runs.waiting()
+            self._hire(waiting, len(running))
+        return bool(running or waiting)
+
+    def _bury(self) -> None:
+        """Take note of processes that ended, and end the runs they left."""
+        self._helpers = [process for process in self._helpers if process.poll() is None]
+        for name, process in list(self._processes.items()):
+            code = process.poll()
+            if code is None:
+                continue
+            del self._processes[name]
+            _hang_up(process)
+            left = self._store.runs.disown(name, f"its process ended unexpectedly ({_how(code)})")
+            self._stillborn = 0 if left or code == 0 else self._stillborn + 1
+            if self._stillborn >= STILLBORN_MAX:
+                self.trouble = f"no run can be started ({_how(code)}): the server's log says why"
+                log.error(self.trouble)
+
+    def _silence(self, running: list[tuple[str, str, float | None]]) -> None:
+        """Kill processes whose run was asked to stop and did not."""
+        now = time.time()
+        for _run, owner, asked_s in running:
+            if asked_s is not None and now - asked_s > DEAF_S:
+                self._processes[owner].kill()
+
+    def _hire(self, waiting: int, running: int) -> None:
+        """Start as many processes as there is work for, and keep one warm."""
+        if self._stillborn >= STILLBORN_MAX:
+            return
+        free = len(self._processes) - running
+        wanted = min(self._size, max(1, len(self._processes) + waiting - free))
+        for _ in range(wanted - len(self._processes)):
+            name = secrets.token_urlsafe(12)
+            idle_s = float("inf") if not self._processes else IDLE_S
+            self._processes[name] = self._start_process(name, idle_s)
+
+    def _start_process(self, name: str, idle_s: float, *more: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-X", "faulthandler", "-m", "twin.lab.job"]
+        command += [f"--owner={name}", f"--engine={self._engine}", f"--idle-s={idle_s}", *more]
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            # Its folder is another one, so what names files names them in full.
+            env={**os.environ, **ONE_THREAD, **facts_environment(), **self._store.environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # a Ctrl-C meant for the server does not tear a run
+        )
+        threading.Thread(target=self._listen, args=(process,), daemon=True).start()
+        return process
+
+    def _listen(self, process: subprocess.Popen[bytes]) -> None:
+        """Hear how a process gets ready, until it ends."""
+        assert process.stdout is not None
+        with process.stdout:
+            for line in process.stdout:
+                said = json.loads(line)
+                began = self.stages.get(said["stage"], Stage(time.monotonic())).began_s
+                self.stages[said["stage"]] = Stage(began, said["took_s"])
+
+
+def _size() -> int:
+    """Processes that fit: a core is left to the pages, and each may grow to its largest."""
+    by_memory = int(available_bytes() // PEAK_BYTES_MAX)
+    return max(1, min(_cores() - 1, by_memory))
+
+
+def _cores() -> int:
+    """Cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _how(code: int) -> str:
+    """How a process ended, in words."""
+    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+
+
+def _say(process: subprocess.Popen[bytes], line: bytes) -> None:
+    if process.stdin is None or process.stdin.closed:
+        return
+    try:
+        process.stdin.write(line)
+        process.stdin.flush()
+    except BrokenPipeError:
+        log.info("process %d is gone already", process.pid)
+
+
+def _hang_up(process: subprocess.Popen[bytes]) -> None:
+    """Close our end: the process ends when its current run has."""
+    if process.stdin is None:
+        return
+    try:
+        process.stdin.close()
+    except BrokenPipeError:
+        log.info("process %d is gone already", process.pid)

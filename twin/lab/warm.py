@@ -1,0 +1,73 @@
+"""Getting ready: what is compiled before a first run, shared out between processes.
+
+The engine names the stages of its compiled code; they do not depend on each other. Every process
+that gets ready takes the first stage that nobody is at, so that two processes of one server, or of
+two servers, share the work without knowing of each other. What is compiled is kept on disk by the
+meaning of the sources: a second start only loads it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from twin import compiled
+
+Stages = Mapping[str, Callable[[], None]]
+Tell = Callable[[str, float | None], None]  # a stage, and how long (s) it took once it is done
+
+
+def is_ready() -> bool:
+    """Whether all stages of today's sources are compiled already."""
+    return _mark().exists()
+
+
+def prepare(stages: Stages, tell: Tell, *, shared_only: bool = False) -> None:
+    """Compile every stage, or load it where another process has.
+
+    shared_only: leave out stages that another process is at; for one that only lends a hand.
+    """
+    begun = set()
+    for wait in (False,) if shared_only else (False, True):
+        for name in stages:
+            if name in begun:
+                continue
+            with _claimed(name, wait=wait) as free:
+                if free:
+                    begun.add(name)
+                    start_s = time.monotonic()
+                    tell(name, None)
+                    stages[name]()
+                    tell(name, time.monotonic() - start_s)
+    if stages and begun == set(stages):
+        _mark().touch()
+
+
+def _mark() -> Path:
+    return _folder() / "ready"
+
+
+def _folder() -> Path:
+    folder = compiled.use_own_cache() / compiled.source_digest()[:16]
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@contextmanager
+def _claimed(stage: str, *, wait: bool) -> Iterator[bool]:
+    """Keep other processes from a stage; False where one of them is at it and we do not wait."""
+    if os.name != "posix":  # no lock that ends with its process: each compiles for itself
+        yield True
+        return
+    import fcntl
+
+    with (_folder() / f"{stage.replace(' ', '-')}.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+            return
+        yield True

@@ -176,8 +176,9 @@ class Runner:
 
     def _nudge(self) -> None:
         """Wake every process that waits for work, then the watching thread."""
-        for process in list(self._processes.values()):
-            _say(process, b"\n")
+        with self._lock:
+            for process in self._processes.values():
+                _say(process, b"\n")
         self._wake.set()
 
     def _watch(self) -> None:

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import ast
 import re
-import typing
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import typer
-from pydantic.fields import FieldInfo
 
 from twin.__main__ import app
 from twin.lab.evidence import evidence
 from twin.lab.library import ROOT, load_facts, presets
 from twin.lab.traces import FORMATS
 from twin.metrics.registry import METRICS
-from twin.scenario import Scenario, Section
+from twin.scenario import Scenario, fields
+from twin.scenario.fields import plain
+from twin.scenario.words import condition_text
 
 MAP_COLUMN = 34  # where a file's sentence starts
 FIRST = (
@@ -33,48 +33,27 @@ FIRST = (
 )
 
 
-def fields(model: type[Section] = Scenario, path: str = "") -> Iterator[tuple[str, FieldInfo]]:
-    """Every field that can be set, by dotted path, in the order of declaration."""
-    for name, info in model.model_fields.items():
-        kind = info.annotation
-        row = typing.get_args(kind)[0] if typing.get_origin(kind) is tuple else None
-        if isinstance(kind, type) and issubclass(kind, Section):
-            yield from fields(kind, f"{path}{name}.")
-        elif row is not None:  # a list of tables: [[faults]] in a file
-            yield from fields(row, f"{path}{name}[].")
-        else:
-            yield f"{path}{name}", info
-
-
 def field_table() -> str:
-    """The fields of a scenario: name, default, unit, what it accepts, help, source."""
+    """The fields of a scenario: name, default, unit, what it accepts, what it is, source."""
     rows = [
-        "| field | default | unit | accepts | what it is | source |",
-        "|---|---|---|---|---|---|",
+        "| field | default | unit | accepts | what it is | has an effect where | source |",
+        "|---|---|---|---|---|---|---|",
     ]
-    for path, info in fields():
-        extra: Any = info.json_schema_extra or {}
+    for path, known in fields().items():
+        if known.kind is tuple:  # its rows stand below it
+            continue
         rows.append(
             _row(
                 f"`{path}`",
-                "required" if info.is_required() else _plain(info.default),
-                extra.get("unit", ""),
-                accepts(info),
-                info.description or "",
-                extra.get("source", ""),
+                "required" if known.required else plain(known.default),
+                known.unit,
+                known.accepts(),
+                f"{known.label}: {known.help}",
+                "; ".join(condition_text(condition) for condition in known.conditions),
+                known.source,
             )
         )
     return "\n".join(rows)
-
-
-def accepts(info: FieldInfo) -> str:
-    """What a field accepts, in words: names, a closed range, or its type."""
-    if choices := typing.get_args(info.annotation):
-        return ", ".join(str(c) for c in choices)
-    limits = {k: getattr(m, k) for m in info.metadata for k in ("ge", "le") if hasattr(m, k)}
-    if limits:
-        return f"{_plain(limits['ge'])} to {_plain(limits['le'])}"
-    return "true or false" if info.annotation is bool else "text"
 
 
 def metric_table() -> str:
@@ -200,15 +179,6 @@ def _filled(text: str, made: Mapping[str, str]) -> str:
 def _row(*cells: object) -> str:
     """One row of a Markdown table."""
     return "| " + " | ".join(" ".join(str(c).split()).replace("|", "\\|") for c in cells) + " |"
-
-
-def _plain(value: Any) -> str:
-    """A default or a bound as a person writes it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float | int):
-        return f"{value:,.10g}"
-    return str(value)
 
 
 if __name__ == "__main__":

@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 from twin.lab.compare import (
     CompareError,
     compare,
-    flatten,
     input_diff,
     metric_row,
 )
 from twin.lab.library import presets
 from twin.metrics.registry import verdict
-from twin.scenario import Scenario, with_overrides
+from twin.scenario import Scenario, leaves, with_overrides
 
 
 def run(name="a", **summary):
@@ -43,7 +42,7 @@ def test_a_difference_applied_gives_the_other_scenario(preset):
 
 
 def test_flat_values_name_every_field_once():
-    flat = flatten(Scenario())
+    flat = leaves(Scenario())
     assert flat["deployment.prefill.instances"] == 6
     assert not any(isinstance(value, dict) for value in flat.values())
 

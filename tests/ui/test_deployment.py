@@ -2,7 +2,7 @@
 
 import pytest
 
-from twin.ui.fields import DEPLOYMENT
+from twin.scenario import form_groups
 from twin.ui.pages import PAGES
 
 UNITS = ("req/s", "%", " s", "ms", "µs", "tokens/s", "tokens", "requests")
@@ -19,7 +19,7 @@ def tiles(at):
 
 def edit(at, path, value):
     """Sets a field's widget, whatever generation of it is on the page."""
-    group = next(name for name, paths in DEPLOYMENT.items() if path in paths)
+    group = next(name for name, paths in form_groups("deployment").items() if path in paths)
     at.get_by_key("deployment-group").set_value(group)
     at.run()
     at.get_by_key(f"field:{path}:{at.session_state['generation']}").set_value(value)
@@ -56,7 +56,7 @@ def test_what_the_model_cannot_do_is_said_in_one_sentence(page):
 @pytest.mark.parametrize("mode", ["disaggregated", "colocated", "prefill_only", "decode_only"])
 def test_every_group_opens_in_every_mode(page, mode):
     edit(page, "deployment.mode", mode)
-    for group in DEPLOYMENT:
+    for group in form_groups("deployment"):
         page.get_by_key("deployment-group").set_value(group)
         page.run()
         assert not page.exception

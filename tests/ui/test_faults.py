@@ -7,7 +7,7 @@ from twin.hardware.fabric import build_fabric
 from twin.hardware.placement import place_instances
 from twin.ui import session
 from twin.ui.charts import faults as charts_playback
-from twin.ui.faults_rows import offered_names, typical, wrong
+from twin.ui.forms.typical import offered_names, typical, wrong
 from twin.ui.pages import PAGES
 
 
@@ -15,7 +15,7 @@ from twin.ui.pages import PAGES
 def page(app, monkeypatch):
     monkeypatch.setattr(session, "capacity", lambda scenario: "nobody asks here")  # compiles
     at = app.run().switch_page(PAGES["deployment"].script).run()
-    at.get_by_key("deployment-group").set_value("What breaks")
+    at.get_by_key("deployment-group").set_value("Faults")
     at.run()
     assert not at.exception
     return at
@@ -122,7 +122,7 @@ def widget_of(at, path):
 
 def test_a_fault_counts_as_a_change_that_can_be_taken_back(page):
     add(page)
-    assert "What breaks: :gray[none] → **node 0 fails at 75 s**" in words(page)
+    assert "Faults: :gray[none] → **node 0 fails at 75 s**" in words(page)
     next(b for b in page.button if b.label == "Back to the preset").click()
     page.run()
     assert draft(page).faults == ()

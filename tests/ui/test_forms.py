@@ -7,21 +7,25 @@ import pytest
 from docs.make import fields as declared
 from tests.ui.conftest import patient
 from twin.lab.library import load_facts
-from twin.scenario import Scenario, SpecError, field_unit, with_overrides
-from twin.ui.fields import (
-    DEPLOYMENT,
-    ELSEWHERE,
-    SUPERNODE,
-    WORKLOAD,
-    bounds,
-    label,
-    options,
-    sentence,
-    tooltip,
-    why_idle,
+from twin.scenario import (
+    FORMS,
+    Scenario,
+    SpecError,
+    field_info,
+    field_unit,
+    fields,
+    form_groups,
+    read,
+    with_overrides,
 )
+from twin.ui.fields import label, options, sentence, tooltip, why_idle
 
-PATHS = [p for form in (WORKLOAD, DEPLOYMENT, SUPERNODE) for paths in form.values() for p in paths]
+PATHS = [path for path, known in fields().items() if known.form]
+# Words about the scenario, what an upload fills in, and lists with an editor of their own.
+ELSEWHERE = (
+    "name", "question", "source", "workload.trace.name", "workload.trace.digest",
+    "experts.counts.name", "experts.counts.digest", "supernode.edits", "faults",
+)  # fmt: skip
 
 
 def one_field(path: str) -> None:
@@ -38,20 +42,13 @@ def other_value(path, value):
         return not value
     if choices is not None:
         return next((c for c in choices if c != value), None)
-    low, _ = bounds(path)
-    smaller = type(value)((low + value) / 2)
+    smaller = type(value)((field_info(path).low + value) / 2)
     return smaller if smaller != value else value + 1
 
 
-def read(scenario, path):
-    for part in path.split("."):
-        scenario = getattr(scenario, part)
-    return scenario
-
-
 def test_every_field_has_exactly_one_place():
-    every = {path.partition("[]")[0] for path, _ in declared()}  # a list is edited as a whole
-    assert sorted([*PATHS, *ELSEWHERE]) == sorted(every)
+    placed = [path for form in FORMS for paths in form_groups(form).values() for path in paths]
+    assert sorted([*placed, *ELSEWHERE]) == sorted(path for path in fields() if "[]" not in path)
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -133,7 +133,7 @@ def test_a_link_is_edited_a_fault_injected_the_run_played_back_and_the_dip_found
     edit_a_link(page)
     page.get_by_role("link", name="Deployment").first.click()
     page.get_by_role("heading", name="Deployment", level=1).wait_for()
-    page.get_by_test_id("stMain").get_by_role("radio", name="What breaks").click()
+    page.get_by_test_id("stMain").get_by_role("radio", name="Faults").click()
     page.get_by_role("button", name="Typical faults").click()
     page.get_by_role("button", name="A die of decode 0", exact=True).click()
     page.get_by_text("2 changes").first.wait_for()

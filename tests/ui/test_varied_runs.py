@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from tests.ui.stored_runs import done, scenario
-from twin.ui import listed, session, toolbar
+from twin.lab.compare import input_diff
+from twin.ui import listed, toolbar
 from twin.ui.fields import show, tooltip
 from twin.ui.pages import PAGES
 from twin.ui.pages.run import sections
@@ -30,7 +31,7 @@ def varied(**fields):
 )
 def test_a_varied_run_is_named_by_its_weightiest_change(monkeypatch, fields, name):
     draft, preset = scenario(**fields), scenario()
-    differences = dict(session._differences("", preset.model_dump(), draft.model_dump()))
+    differences = {d.path: (d.a, d.b) for d in input_diff(preset, draft)}
     fake = SimpleNamespace(changes=lambda: differences, preset=lambda: preset)
     monkeypatch.setattr(toolbar, "session", fake)
     assert toolbar.named(draft).name == name
@@ -40,7 +41,7 @@ def test_a_long_name_keeps_its_count_and_its_bound(monkeypatch):
     draft, preset = varied(faults=[{**FAULT, "element": "L2 3.12", "kind": "derate"}]), scenario()
     draft = draft.model_copy(update={"name": "x" * 78})
     preset = preset.model_copy(update={"name": "x" * 78})
-    differences = dict(session._differences("", preset.model_dump(), draft.model_dump()))
+    differences = {d.path: (d.a, d.b) for d in input_diff(preset, draft)}
     fake = SimpleNamespace(changes=lambda: differences, preset=lambda: preset)
     monkeypatch.setattr(toolbar, "session", fake)
     assert len(toolbar.named(draft).name) <= toolbar.NAME_MOST
@@ -60,9 +61,9 @@ def test_lists_are_told_in_words_as_models_and_as_plain_values():
 def test_every_field_lists_faults_and_edits_and_says_what_is_not_used():
     rows = sections._fields(varied())
     told = {(row["Field"], row["Value"]) for row in rows}
-    assert ("What breaks", "node 31 fails at 106 s") in told
-    assert ("Edits of the fabric", "sub-plane 3: 50 % of capacity") in told
-    assert ("Requests in flight", "not used: closed loop only") in told
+    assert ("Faults", "node 31 fails at 106 s") in told
+    assert ("Fabric edits", "sub-plane 3: 50 % of capacity") in told
+    assert ("Requests in flight", "not used: only with Arrivals: Closed loop") in told
     assert all(row["Value"] for row in rows)
 
 
@@ -71,7 +72,7 @@ def test_the_runs_page_says_what_breaks_and_what_was_edited(app, store):
     app.run().switch_page(PAGES["run"].script).run()
     assert not app.exception
     said = " ".join(m.value for m in app.markdown).replace("\\", "")
-    assert "What breaks: node 31 fails at 106 s" in said
+    assert "Faults: node 31 fails at 106 s" in said
     assert "sub-plane 3: 50 % of capacity" in said
 
 
@@ -96,4 +97,4 @@ def test_wrong_constants_are_a_sentence_on_every_page(app, monkeypatch, tmp_path
 
 
 def test_the_help_of_the_skew_says_what_it_scales():
-    assert "but for all experts alike" in tooltip("experts.skew")
+    assert "0 makes it uniform" in tooltip("experts.skew")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from twin.metrics.registry import Better, metric_of, shown, verdict
-from twin.scenario import Scenario, field_unit
+from twin.scenario import Scenario, field_unit, leaves
 
 RUNS_MIN, RUNS_MAX = 2, 6
 
@@ -103,25 +103,12 @@ class Comparison:
 
 def input_diff(a: Scenario, b: Scenario) -> list[InputDifference]:
     """Fields in which two scenarios differ, by dotted path, in the order of the declaration."""
-    one, two = flatten(a), flatten(b)
+    one, two = leaves(a), leaves(b)
     return [
         InputDifference(path, one[path], two[path], field_unit(path))
         for path in one
         if one[path] != two[path]
     ]
-
-
-def flatten(scenario: Scenario) -> dict[str, Any]:
-    """Every value of a scenario by dotted path, in the order of the declaration."""
-    return dict(_leaves("", scenario.model_dump(mode="json")))
-
-
-def _leaves(path: str, values: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    found = []
-    for name, value in values.items():
-        here = f"{path}{name}"
-        found += _leaves(f"{here}.", value) if isinstance(value, dict) else [(here, value)]
-    return found
 
 
 def compare(
@@ -131,7 +118,7 @@ def compare(
     check_number(len(runs))
     if not 0 <= baseline < len(runs) or len(scenarios) != len(runs):
         raise CompareError("the baseline must be one of the runs, and each needs its scenario")
-    flat = [flatten(scenario) for scenario in scenarios]
+    flat = [leaves(scenario) for scenario in scenarios]
     inputs = [
         InputRow(path, field_unit(path), tuple(values[path] for values in flat))
         for path in flat[0]

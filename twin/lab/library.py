@@ -6,7 +6,6 @@ database; `seed_library` hands it the presets.
 
 from __future__ import annotations
 
-import json
 import os
 import tomllib
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ import tomli_w
 
 from twin.facts import FactError, Facts, facts_from_tables
 from twin.lab.files import decoded, printable, read_bytes, read_text
-from twin.scenario import SCHEMA_VERSION, Scenario, SpecError, field_unit, parse_scenario
+from twin.scenario import Scenario, SpecError, field_unit, parse_scenario
 
 if TYPE_CHECKING:
     from twin.lab.store import Store
@@ -146,28 +145,6 @@ def scenario_to_toml(scenario: Scenario) -> str:
     return "\n".join(_with_units(text.split("\n")))
 
 
-def scenario_from_canonical(text: str) -> Scenario:
-    """The scenario of a canonical JSON text (`spec.canonical`); raises SpecError."""
-    try:
-        body = json.loads(
-            text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_duplicates
-        )
-    except SpecError:
-        raise
-    except (ValueError, RecursionError) as error:  # ValueError: also a number of too many digits
-        raise SpecError(f"the scenario is not valid JSON: {error}") from None
-    if not isinstance(body, dict) or set(body) != {"schema", "scenario"}:
-        raise SpecError("the scenario's JSON must hold exactly 'schema' and 'scenario'")
-    if body["schema"] != SCHEMA_VERSION:
-        raise SpecError(
-            f"the scenario is of schema {body['schema']!r}, this twin knows {SCHEMA_VERSION}: "
-            "update the twin"
-        )
-    if not isinstance(body["scenario"], dict):
-        raise SpecError("the scenario's JSON must hold fields below 'scenario'")
-    return parse_scenario(body["scenario"])
-
-
 def seed_library(store: Store) -> list[str]:
     """Put every preset into a store; returns their digests in the order of `presets`."""
     digests = [store.scenarios.save(p.scenario, preset=p.key) for p in presets()]
@@ -183,15 +160,3 @@ def _with_units(lines: list[str]) -> Iterator[str]:
         field = line.partition(" = ")[0]
         unit = field_unit(section + field) if " = " in line else ""
         yield f"{line}  # {unit}" if unit else line
-
-
-def _refuse_constant(name: str) -> float:
-    raise SpecError(f"the scenario holds {name}, which is not a finite number")
-
-
-def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    table = dict(pairs)
-    if len(table) != len(pairs):
-        twice = sorted({key for key, _ in pairs if [k for k, _ in pairs].count(key) > 1})
-        raise SpecError(f"the scenario says {twice[0]} twice")
-    return table

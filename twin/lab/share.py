@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from twin.lab.compare import RUNS_MAX, RUNS_MIN
-from twin.lab.library import SCENARIO_BYTES_MAX, scenario_from_canonical
-from twin.scenario import Scenario, SpecError, canonical
+from twin.lab.library import SCENARIO_BYTES_MAX
+from twin.scenario import Scenario, SpecError, canonical, scenario_from_canonical
 
 if TYPE_CHECKING:
     from twin.lab.store import RunRow, Store

@@ -1,21 +1,12 @@
 """The question: a Scenario and its sections, inert and frozen.
 
-Every field carries its unit, its bounds, one sentence of help and, where the default is a figure
-from the world, its source. Validation messages, forms, the documentation table and the canonical
-digest are all made from this one declaration. This room knows nothing about how an answer is
-found, and nothing about files.
+Every field is declared once, with its unit, bounds, label, group, the condition under which it has
+an effect, help and, where the default is a figure from the world, its source. Messages, forms, the
+tables of the docs, comparisons and the canonical digest are made from that declaration. This room
+knows nothing about how an answer is found, and nothing about files.
 """
 
-from twin.scenario.declaration import (
-    DIGEST,
-    PAPER,
-    PRINTABLE,
-    Section,
-    SpecError,
-    choice,
-    quantity,
-    rows,
-)
+from twin.scenario.declaration import FORMS, Section, SpecError, When
 from twin.scenario.deployment import (
     Colocated,
     Communication,
@@ -27,63 +18,71 @@ from twin.scenario.deployment import (
 )
 from twin.scenario.experts import Balancing, Counts, Experts
 from twin.scenario.faults import Fault, Recovery
-from twin.scenario.policies import FrontEnd, MemoryPool, Router, Slo
-from twin.scenario.scenario import (
-    SCHEMA_VERSION,
-    Scenario,
-    canonical,
-    disagreements,
+from twin.scenario.fields import (
+    ScenarioField,
     field_info,
     field_unit,
-    npus_used,
-    parse_scenario,
-    pools,
-    scenario_digest,
-    with_overrides,
+    fields,
+    form_groups,
+    leaves,
+    read,
+    unmet,
 )
+from twin.scenario.identity import (
+    SCHEMA_VERSION,
+    canonical,
+    legacy_digests,
+    scenario_digest,
+    scenario_from_canonical,
+)
+from twin.scenario.parsing import parse_scenario, with_overrides
+from twin.scenario.policies import FrontEnd, MemoryPool, Router, Slo
+from twin.scenario.scenario import Scenario, disagreements, npus_used, pools
 from twin.scenario.supernode import Edit, Supernode
-from twin.scenario.words import explain
 from twin.scenario.workload import Trace, Workload
 
 __all__ = [
-    "DIGEST",
-    "PAPER",
-    "PRINTABLE",
-    "Section",
-    "SpecError",
-    "choice",
-    "quantity",
-    "rows",
+    "FORMS",
+    "SCHEMA_VERSION",
+    "Balancing",
     "Colocated",
     "Communication",
+    "Counts",
     "Decode",
     "Deployment",
+    "Edit",
+    "Experts",
+    "Fault",
+    "FrontEnd",
+    "MemoryPool",
     "Optimisations",
     "Precision",
     "Prefill",
-    "Balancing",
-    "Counts",
-    "Experts",
-    "Fault",
     "Recovery",
-    "SCHEMA_VERSION",
+    "Router",
     "Scenario",
+    "ScenarioField",
+    "Section",
+    "Slo",
+    "SpecError",
+    "Supernode",
+    "Trace",
+    "When",
+    "Workload",
     "canonical",
     "disagreements",
     "field_info",
     "field_unit",
+    "fields",
+    "form_groups",
+    "leaves",
+    "legacy_digests",
     "npus_used",
     "parse_scenario",
     "pools",
+    "read",
     "scenario_digest",
+    "scenario_from_canonical",
+    "unmet",
     "with_overrides",
-    "FrontEnd",
-    "MemoryPool",
-    "Router",
-    "Slo",
-    "Edit",
-    "Supernode",
-    "explain",
-    "Trace",
-    "Workload",
 ]

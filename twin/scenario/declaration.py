@@ -1,8 +1,12 @@
-"""How a field is declared: unit, bounds, a sentence of help and the source of its default."""
+"""How a field is declared, once: default, unit, bounds, label, group, condition, source, help.
+
+Forms, the tables of the docs, the command line, comparisons and messages read these declarations
+through `twin.scenario.fields`. Nothing here knows the scenario itself.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -11,55 +15,146 @@ PAPER = "arXiv 2506.12708v2"
 DIGEST = r"^([0-9a-f]{64})?$"
 PRINTABLE = r"^[^\x00-\x08\x0b-\x1f\x7f]*$"  # tabs and line ends are welcome
 
+# The forms, and the groups of fields in each. A field of no group is in no form: words about the
+# scenario, what an upload fills in, and lists that have an editor of their own.
+FORMS: dict[str, tuple[str, ...]] = {
+    "workload": ("Traffic", "Shared prefixes", "SLO", "Time and seed"),
+    "deployment": (
+        "Pools",
+        "Batching",
+        "Routing",
+        "Memory pool",
+        "Experts",
+        "Balancing",
+        "Precision",
+        "Optimisations",
+        "Faults",
+    ),
+    "supernode": ("Machine", "Planes"),
+}
+
 
 class SpecError(ValueError):
     """A scenario that cannot be: one sentence naming what, where and what would be right."""
 
 
+class When(NamedTuple):
+    """A condition on another field: it has one of these values or, negated, none of them."""
+
+    path: str
+    values: tuple[Any, ...]
+    negated: bool = False
+
+    def holds(self, scenario: BaseModel) -> bool:
+        """Whether the condition holds in a scenario."""
+        value: Any = scenario
+        for part in self.path.split("."):
+            value = getattr(value, part)
+        return (value in self.values) != self.negated
+
+
+def when(path: str, *values: Any) -> When:
+    """The field has an effect only where the one at `path` has one of `values`."""
+    return When(path, values)
+
+
+def unless(path: str, *values: Any) -> When:
+    """The field has an effect only where the one at `path` has none of `values`."""
+    return When(path, values, negated=True)
+
+
 def quantity(
     default: float,
     unit: str,
-    help: str,  # noqa: A002 - the word a form uses for it
+    label: str,
     *,
-    low: float,
-    high: float,
-    source: str = "",
+    bounds: tuple[float, float],
+    **about: Any,
 ) -> Any:
-    """A number with a unit, inclusive bounds, a sentence of help and the source of its default."""
+    """A number with its unit, label and inclusive bounds; `step` of its widget's buttons."""
+    low, high = bounds
+    return Field(default, ge=low, le=high, json_schema_extra=_about(label, unit=unit, **about))
+
+
+def choice(default: Any, label: str, **about: Any) -> Any:
+    """A switch, or one of several names.
+
+    `options` gives labels of the names; `files` is where in data/ the names lie, for a field
+    that accepts any of them.
+    """
+    return Field(default, json_schema_extra=_about(label, **about))
+
+
+def text(
+    default: Any,
+    label: str,
+    *,
+    pattern: str = PRINTABLE,
+    most: int | None = None,
+    least: int | None = None,
+    **about: Any,
+) -> Any:
+    """Words of a person: from `least` to `most` characters of a pattern."""
     return Field(
         default,
-        ge=low,
-        le=high,
-        description=help,
-        json_schema_extra={"unit": unit, "source": source},
+        min_length=least,
+        max_length=most,
+        pattern=pattern,
+        json_schema_extra=_about(label, **about),
     )
 
 
-def choice(default: Any, help: str, *, source: str = "") -> Any:  # noqa: A002
-    """A switch or a name: no unit, one sentence of help and the source of its default."""
-    return Field(default, description=help, json_schema_extra={"unit": "", "source": source})
-
-
-def element_name(help: str, *, needed: bool = True) -> Any:  # noqa: A002
+def element_name(label: str, *, needed: bool = True) -> Any:
     """Name of an element of the machine, as people type it; empty where it is not needed."""
-    return Field(
-        ... if needed else "",
-        min_length=int(needed),
-        max_length=60,
-        pattern=PRINTABLE,
-        description=help,
-        json_schema_extra={"unit": "", "source": ""},
-    )
+    return text(... if needed else "", label, least=int(needed), most=60)
 
 
-def rows(help: str, *, most: int) -> Any:  # noqa: A002
-    """A list of tables, empty by default: at most `most` of them, one sentence of help."""
-    return Field(
-        (), max_length=most, description=help, json_schema_extra={"unit": "", "source": ""}
-    )
+def rows(label: str, *, most: int) -> Any:
+    """A list of tables, empty by default: at most `most` of them. It stands in no form."""
+    return Field((), max_length=most, json_schema_extra=_about(label, group=""))
+
+
+def section(model: type[Section], **about: Any) -> Any:
+    """A section with all its defaults; its group and conditions are those of its fields too."""
+    return Field(model(), json_schema_extra=_about("", **about))
+
+
+def _about(
+    label: str,
+    *,
+    unit: str = "",
+    group: str | None = None,
+    applies: tuple[When, ...] = (),
+    options: dict[str, str] | None = None,
+    files: str = "",
+    step: float = 0,
+    source: str = "",
+    since: int = 1,
+) -> dict[str, Any]:
+    """What is declared beside type, default, bounds and help.
+
+    group: None takes the section's, '' stands in no form. applies: all must hold. since: the
+    schema that brought the field (`twin.scenario.identity`).
+    """
+    return {
+        "label": label,
+        "unit": unit,
+        "group": group,
+        "applies": applies,
+        "options": options or {},
+        "files": files,
+        "step": step,
+        "source": source,
+        "since": since,
+    }
 
 
 class Section(BaseModel):
-    """Base of every section: frozen, no unknown keys, no NaN or infinity."""
+    """Base of every section: frozen, no unknown keys, no NaN or infinity.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    The sentence below a field is its help.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+    )

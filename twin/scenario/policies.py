@@ -1,19 +1,20 @@
-"""Front end, router, memory pool and what users were promised."""
+"""Front end, router, memory pool and service-level objectives."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from twin.scenario.declaration import PAPER, Section, choice, quantity
+from twin.scenario.declaration import PAPER, Section, choice, quantity, unless, when
+
+POOL_ON = (when("memory_pool.enabled", True),)
 
 
 class FrontEnd(Section):
     """API servers: tokenise, check, hand on."""
 
-    api_servers: int = quantity(16, "servers", "API servers.", low=1, high=4096)
-    service_ms: float = quantity(
-        4.0, "ms", "Time an API server needs for one request.", low=0, high=10_000
-    )
+    api_servers: int = quantity(16, "servers", "API servers", bounds=(1, 4096))
+    service_ms: float = quantity(4.0, "ms", "API server time per request", bounds=(0, 10_000))
+    """Time an API server needs for one request."""
 
 
 class Router(Section):
@@ -21,47 +22,49 @@ class Router(Section):
 
     policy: Literal[
         "round_robin", "least_loaded", "power_of_two", "prefix_affinity", "session_sticky"
-    ] = choice(
-        "least_loaded",
-        "Stateless peer-to-peer choice, or one that follows the KV cache.",
-        source=f"{PAPER} 4.1",
-    )
+    ] = choice("least_loaded", "Router", source=f"{PAPER} 4.1")
+    """Stateless peer-to-peer choice, or one that follows the KV cache."""
 
 
 class MemoryPool(Section):
     """Context caching: KV blocks kept in the nodes' DRAM."""
 
-    enabled: bool = choice(True, "Keep KV blocks of prompts for reuse.", source=f"{PAPER} 4.4")
+    enabled: bool = choice(True, "Keep KV blocks for reuse", source=f"{PAPER} 4.4")
+    """Keep KV blocks of prompts for reuse."""
     scope: Literal["shared", "local"] = choice(
-        "shared",
-        "One pool for all, or one cache for each prefill instance in its own nodes' DRAM.",
-        source=f"{PAPER} 4.4.1",
+        "shared", "Memory pool scope", source=f"{PAPER} 4.4.1", applies=POOL_ON
     )
+    """One pool for all, or one cache for each prefill instance in its own nodes' DRAM."""
     gb_per_node: float = quantity(
         512.0,
         "GB",
-        "DRAM a node lends to the pool (the paper does not state a size).",
-        low=0.001,
-        high=16_384,
+        "Memory pool DRAM per node",
+        bounds=(0.001, 16_384),
         source="assumption",
+        applies=POOL_ON,
     )
+    """DRAM a node lends to the pool (the paper does not state a size)."""
     block_tokens: int = quantity(
-        128, "tokens", "Tokens of one KV block.", low=16, high=1024, source=f"{PAPER} 4.4.2"
+        128, "tokens", "KV block", bounds=(16, 1024), step=16, source=f"{PAPER} 4.4.2"
     )
+    """Tokens of one KV block."""
     plane: Literal["ub", "vpc"] = choice(
-        "ub", "Plane the pool is read over.", source=f"{PAPER} 5.4.3"
+        "ub", "Memory pool plane", source=f"{PAPER} 5.4.3", applies=POOL_ON
     )
+    """Plane the pool is read over."""
 
 
 class Slo(Section):
-    """What a user was promised; goodput counts requests that got it."""
+    """Service-level objectives; goodput counts requests that meet both."""
 
-    ttft_s: float = quantity(5.0, "s", "Longest time to first token.", low=0.001, high=3600)
+    ttft_s: float = quantity(5.0, "s", "TTFT SLO", bounds=(0.001, 3600))
+    """Longest time to first token."""
     tpot_ms: float = quantity(
         50.0,
         "ms",
-        "Longest mean time per output token.",
-        low=0.1,
-        high=10_000,
+        "TPOT SLO",
+        bounds=(0.1, 10_000),
         source=f"{PAPER} Table 5",
+        applies=(unless("deployment.mode", "prefill_only"),),
     )
+    """Longest mean time per output token."""

@@ -1,12 +1,19 @@
-"""A refusal in a person's words: what is wrong, where, and what would be right."""
+"""A scenario's fields and refusals in a person's words: the one place of all such sentences.
+
+A refusal names what is wrong, where, and what would be right. What a person typed is quoted and
+cut, so that no sentence carries a page of somebody else's text.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+import re
+from typing import Any
 
 from pydantic import ValidationError
 
-from twin.scenario.declaration import DIGEST, PRINTABLE
+from twin.scenario.declaration import DIGEST, PRINTABLE, When
+from twin.scenario.fields import ScenarioField, field_info, field_unit, fields, option_label, plain
 
 # By pattern, and by pydantic's type of error.
 PATTERNS = {
@@ -14,57 +21,112 @@ PATTERNS = {
     PRINTABLE: "should hold no control characters",
 }
 WRONG_KINDS = {
-    "int_type": "should be a whole number",
-    "int_parsing": "should be a whole number",
-    "int_parsing_size": "should be a whole number of fewer digits",
-    "int_from_float": "should be a whole number",
-    "float_type": "should be a number",
-    "float_parsing": "should be a number",
-    "finite_number": "should be a finite number",
-    "bool_type": "should be true or false",
-    "bool_parsing": "should be true or false",
-    "string_type": "should be text",
-    "model_type": "should be a table of fields",
-    "model_attributes_type": "should be a table of fields",
-    "dict_type": "should be a table of fields",
-    "string_unicode": "should be text",
-    "tuple_type": "should be a list of tables",
+    ("int_type", "int_parsing", "int_from_float"): "should be a whole number",
+    ("int_parsing_size",): "should be a whole number of fewer digits",
+    ("float_type", "float_parsing"): "should be a number",
+    ("finite_number",): "should be a finite number",
+    ("bool_type", "bool_parsing"): "should be true or false",
+    ("string_type", "string_unicode"): "should be text",
+    ("model_type", "model_attributes_type", "dict_type"): "should be a table of fields",
+    ("tuple_type",): "should be a list of tables",
+    ("string_too_short",): "should have at least {min_length} character(s)",
+    ("string_too_long",): "should have at most {max_length} characters",
+    ("too_long",): "should have at most {max_length} rows",
 }
-WRONG_SIZES = {
-    "string_too_short": "should have at least {min_length} character(s)",
-    "string_too_long": "should have at most {max_length} characters",
-    "too_long": "should have at most {max_length} rows",
-}
-LONGEST_ECHO = 60  # characters of a wrong value that are said back
+QUOTED_MOST = 60  # characters of a person's text in a sentence
 
 
-def explain(error: ValidationError, unit_of: Callable[[str], str]) -> str:
-    """The first problem of a validation error as one sentence a person can act on.
+def quoted(value: Any) -> str:
+    """What a person gave, as Python writes it, cut.
 
-    `unit_of` gives the unit of a field by dotted path.
+    >>> quoted("x" * 100)[-5:]
+    'xx...'
     """
+    text = repr(value)
+    return text if len(text) <= QUOTED_MOST else text[:QUOTED_MOST] + "..."
+
+
+def cut(path: str) -> str:
+    """A path that a person gave: as it is when it could be one, else quoted and cut."""
+    likely = len(path) <= QUOTED_MOST and re.fullmatch(r"[\w.\[\]-]+", path)
+    return path if likely else quoted(path)
+
+
+def no_field(path: str) -> str:
+    """That there is no such field, and which was perhaps meant."""
+    close: list[str] = []
+    if len(path) <= QUOTED_MOST:
+        longer = [known for known in fields() if known.startswith(path)]
+        close = longer or difflib.get_close_matches(path, list(fields()), n=1, cutoff=0.75)
+    hint = f", perhaps {close[0]}" if close else ""
+    return f"{cut(path)} is not a field of a scenario{hint}"
+
+
+def explain(error: ValidationError) -> str:
+    """The first problem of a validation error as one sentence a person can act on."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
+    problem, context = first["type"], first.get("ctx", {})
     message = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "extra_forbidden":
-        return f"{where} is not a field of a scenario"
-    if first["type"] == "missing":
-        return f"{where} is missing: name it"
     if not where:
-        return (
-            message if first["type"] == "value_error" else "a scenario should be a table of fields"
-        )
-    if first["type"] == "invalid_key":
-        return f"{where} is not a field of a scenario: names are text"
-    given = repr(first["input"])
-    if len(given) > LONGEST_ECHO:
-        given = given[:LONGEST_ECHO] + "..."
-    if first["type"] == "string_pattern_mismatch":
-        return f"{where} = {given} {PATTERNS[first['ctx']['pattern']]}"
-    if first["type"] in WRONG_KINDS:
-        return f"{where} = {given} {WRONG_KINDS[first['type']]}"
-    if first["type"] in WRONG_SIZES:
-        return f"{where} = {given} {WRONG_SIZES[first['type']].format(**first['ctx'])}"
-    unit = unit_of(where)
-    bound = message.removeprefix("Input ")
-    return f"{where} = {given} {bound}" + (f" {unit}" if unit else "")
+        return message if problem == "value_error" else "a scenario should be a table of fields"
+    if problem == "extra_forbidden":
+        return no_field(where)
+    if problem == "missing":
+        return f"{where} is missing: name it"
+    if problem == "invalid_key":
+        return f"{cut(where)} is not a field of a scenario: names are text"
+    said = next((words for kinds, words in WRONG_KINDS.items() if problem in kinds), "")
+    if problem == "string_pattern_mismatch":
+        said = PATTERNS[context["pattern"]]
+    unit = field_unit(where)
+    said = said.format(**context) or f"{message.removeprefix('Input ')} {unit}".rstrip()
+    return f"{where} = {quoted(first['input'])} {said}"
+
+
+def titled(known: ScenarioField) -> str:
+    """A field's label with its unit, said once: 'Request rate (req/s)', 'Prefill instances'."""
+    unit = known.unit
+    in_label = re.search(rf"\b{re.escape(unit)}\b", known.label, re.IGNORECASE)
+    return known.label if not unit or in_label else f"{known.label} ({unit})"
+
+
+def choice_label(path: str, option: Any) -> str:
+    """One option of a field for people: 'sp_tp_sp' -> 'SP-TP-SP', True -> 'on'."""
+    if isinstance(option, bool):
+        return "on" if option else "off"
+    known = field_info(path)
+    label = known.options.get(option) if known else None
+    return label or (option_label(option) if isinstance(option, str) else plain(option))
+
+
+def idle_reason(condition: When) -> str:
+    """Why a field has no effect where a condition does not hold.
+
+    >>> from twin.scenario.declaration import when, unless
+    >>> idle_reason(when("workload.arrivals", "gamma"))
+    'only with Arrivals: Gamma'
+    >>> idle_reason(unless("deployment.decode.mtp_draft_tokens", 0))
+    'not with MTP draft tokens: 0'
+    """
+    known = field_info(condition.path)
+    label = known.label if known else condition.path
+    values = " or ".join(choice_label(condition.path, value) for value in condition.values)
+    return f"{'not' if condition.negated else 'only'} with {label}: {values}"
+
+
+def condition_text(condition: When) -> str:
+    """A condition as it stands in a file: `workload.arrivals` = gamma."""
+    values = " or ".join(plain(value) for value in condition.values)
+    return f"{condition.path} {'is not' if condition.negated else '='} {values}"
+
+
+def labelled(refusal: str) -> str:
+    """A refusal with fields by their labels, as one full sentence.
+
+    >>> labelled("warmup_s = 30 s must end before horizon_s = 20 s")
+    'Warm-up = 30 s must end before Simulated time = 20 s.'
+    """
+    for path in sorted(fields(), key=len, reverse=True):
+        refusal = re.sub(rf"\b{re.escape(path)}\b(?!\.\w)", fields()[path].label, refusal)
+    return refusal[:1].upper() + refusal[1:].rstrip(".") + "."

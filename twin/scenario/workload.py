@@ -4,44 +4,46 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from twin.scenario.declaration import (
+    DIGEST,
+    Section,
+    choice,
+    quantity,
+    section,
+    text,
+    unless,
+    when,
+)
 
-from twin.scenario.declaration import DIGEST, Section, choice, quantity
+GENERATED = unless("workload.arrivals", "trace")
+FIXED_LENGTHS = (GENERATED, when("workload.lengths", "fixed"))
+SHARED_PREFIX = (GENERATED, when("workload.prefix", "shared"))
+SESSIONS = (GENERATED, when("workload.prefix", "sessions"))
+CLOSED_LOOP = (when("workload.arrivals", "closed_loop"),)
 
 
 class Trace(Section):
     """A recorded request stream, named by the digest of its content."""
 
-    name: str = choice("", "File name the trace was read from, for people.")
-    digest: str = Field(
-        "",
-        pattern=DIGEST,
-        description="SHA-256 of the canonical request table; empty: no trace.",
-        json_schema_extra={"unit": "", "source": ""},
-    )
-    rate_multiplier: float = quantity(
-        1.0,
-        "x",
-        "Squeezes the trace's time: the same requests arrive this many times faster.",
-        low=0.001,
-        high=100_000,
-    )
-    tree_copies: int = quantity(
-        1,
-        "copies",
-        "Copies of the whole request stream under new block ids, interleaved: scales load "
-        "and working set together.",
-        low=1,
-        high=4096,
-    )
+    name: str = choice("", "Trace", group="")
+    """File name the trace was read from, for people."""
+    digest: str = text("", "Trace digest", pattern=DIGEST, group="")
+    """SHA-256 of the canonical request table; empty: no trace."""
+    rate_multiplier: float = quantity(1.0, "x", "Rate multiplier", bounds=(0.001, 100_000))
+    """Compresses the trace's time: the same requests arrive this many times faster."""
+    tree_copies: int = quantity(1, "copies", "Tree copies", bounds=(1, 4096))
+    """Copies of the whole request stream under new block ids, interleaved: scales load and
+    working set together."""
     dequantise: bool = choice(
         True,
-        "Spread requests that share one coarse timestamp evenly at random over that interval.",
+        "Spread coarse timestamps",
         source="workloads.md: Mooncake timestamps are quantised to 3 s",
     )
+    """Spread requests that share one coarse timestamp evenly at random over that interval."""
     max_requests: int = quantity(
-        0, "requests", "Keep only the first requests; 0 keeps all.", low=0, high=100_000_000
+        0, "requests", "Requests kept, at most", bounds=(0, 100_000_000), step=1000
     )
+    """Keep only the first requests; 0 keeps all."""
 
 
 class Workload(Section):
@@ -49,63 +51,105 @@ class Workload(Section):
 
     arrivals: Literal["poisson", "gamma", "uniform", "closed_loop", "trace"] = choice(
         "poisson",
-        "Poisson, Gamma (bursty), evenly spaced, a closed loop of clients, or a recorded trace.",
+        "Arrivals",
+        options={
+            "uniform": "Evenly spaced",
+            "closed_loop": "Closed loop",
+            "trace": "Recorded trace",
+        },
     )
+    """Poisson, Gamma (bursty), evenly spaced, a closed loop of clients, or a recorded trace."""
     rate_req_per_s: float = quantity(
-        60.0, "req/s", "Mean arrival rate of requests.", low=0.001, high=200_000
+        60.0,
+        "req/s",
+        "Request rate",
+        bounds=(0.001, 200_000),
+        applies=(when("workload.arrivals", "poisson", "gamma", "uniform"),),
     )
+    """Mean arrival rate of requests."""
     cv: float = quantity(
         1.0,
         "",
-        "Coefficient of variation of Gamma inter-arrival times; 1 is Poisson, above is bursty.",
-        low=0.05,
-        high=20,
+        "Burstiness (coefficient of variation)",
+        bounds=(0.05, 20),
+        applies=(when("workload.arrivals", "gamma"),),
     )
+    """Coefficient of variation of Gamma inter-arrival times; 1 is Poisson, above is bursty."""
     concurrency: int = quantity(
-        832, "requests", "Requests in flight in a closed loop.", low=1, high=2_000_000
+        832, "requests", "Requests in flight", bounds=(1, 2_000_000), applies=CLOSED_LOOP
     )
-    think_s: float = quantity(
-        0.0, "s", "Mean pause of a closed-loop client between answers.", low=0, high=3600
-    )
+    """Requests in flight in a closed loop."""
+    think_s: float = quantity(0.0, "s", "Think time", bounds=(0, 3600), step=1, applies=CLOSED_LOOP)
+    """Mean pause of a closed-loop client between requests."""
     lengths: str = choice(
         "fixed",
-        "'fixed' or a fitted length distribution of data/workloads (for example "
-        "mooncake-conversation).",
+        "Prompt and output lengths",
+        files="workloads",
+        options={
+            "fixed": "Fixed",
+            "servegen-deepseek-r1": "ServeGen DeepSeek-R1",
+            "mooncake-conversation": "Mooncake conversation",
+            "deepseek-service": "DeepSeek service",
+            "azure-2023-conv": "Azure 2023 conversation",
+            "sharegpt": "ShareGPT",
+            "arxiv-summarisation": "arXiv summarisation",
+        },
+        applies=(GENERATED,),
     )
+    """'fixed' or a fitted length distribution of data/workloads (for example mooncake-
+    conversation)."""
     input_tokens: int = quantity(
-        4096, "tokens", "Prompt length when lengths are fixed.", low=1, high=1_000_000
+        4096, "tokens", "Prompt length", bounds=(1, 1_000_000), applies=FIXED_LENGTHS
     )
+    """Prompt length when lengths are fixed."""
     output_tokens: int = quantity(
-        256, "tokens", "Answer length when lengths are fixed.", low=1, high=200_000
+        256, "tokens", "Output length", bounds=(1, 200_000), applies=FIXED_LENGTHS
     )
+    """Output length when lengths are fixed."""
     prefix: Literal["none", "shared", "sessions"] = choice(
         "none",
-        "What prompts share: nothing; a popular prefix; or sessions whose turns extend the last.",
+        "Shared prefix",
+        options={"none": "Nothing", "shared": "A popular prefix"},
+        group="Shared prefixes",
+        applies=(GENERATED,),
     )
+    """What prompts share: nothing; a popular prefix; or sessions whose turns extend the last."""
     shared_fraction: float = quantity(
         0.5,
         "of input",
-        "Share of each prompt that is a popular prefix (prefix = shared).",
-        low=0,
-        high=0.99,
+        "Shared part of a prompt",
+        bounds=(0, 0.99),
+        group="Shared prefixes",
+        applies=SHARED_PREFIX,
     )
+    """Share of each prompt that is a popular prefix."""
     prefix_groups: int = quantity(
-        64, "prefixes", "Distinct popular prefixes (prefix = shared).", low=1, high=1_000_000
+        64,
+        "prefixes",
+        "Popular prefixes",
+        bounds=(1, 1_000_000),
+        group="Shared prefixes",
+        applies=SHARED_PREFIX,
     )
+    """Distinct popular prefixes."""
     follow_up_probability: float = quantity(
         0.4,
         "",
-        "Chance that a request continues an earlier session (prefix = sessions).",
-        low=0,
-        high=0.99,
+        "Follow-up probability",
+        bounds=(0, 0.99),
+        group="Shared prefixes",
         source="workloads.md 2.1",
+        applies=SESSIONS,
     )
+    """Chance that a request continues an earlier session."""
     turn_gap_s: float = quantity(
         123.0,
         "s",
-        "Median gap between the turns of a session (prefix = sessions).",
-        low=0.1,
-        high=86_400,
+        "Gap between turns",
+        bounds=(0.1, 86_400),
+        group="Shared prefixes",
         source="workloads.md 2.1",
+        applies=SESSIONS,
     )
-    trace: Trace = Trace()
+    """Median gap between the turns of a session."""
+    trace: Trace = section(Trace, applies=(when("workload.arrivals", "trace"),))

@@ -49,9 +49,7 @@ def of(scenario: Scenario, most: int = SHOWN) -> list[str]:
     """What breaks in a scenario and what was edited in its fabric, a sentence each; often none."""
     said = []
     if scenario.faults:
-        said.append(f"What breaks: {told('faults', scenario.faults, most)}")
+        said.append(f"Faults: {told('faults', scenario.faults, most)}")
     if scenario.supernode.edits:
-        said.append(
-            f"Edits of the fabric: {told('supernode.edits', scenario.supernode.edits, most)}"
-        )
+        said.append(f"Fabric edits: {told('supernode.edits', scenario.supernode.edits, most)}")
     return said

@@ -12,6 +12,7 @@ it possible. This module knows the lab, and nothing about how a form looks.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import streamlit as st
@@ -19,13 +20,14 @@ import streamlit as st
 from twin import steady
 from twin.facts import FactError, Facts
 from twin.lab import library, share
+from twin.lab.compare import input_diff
 from twin.lab.counts import load_counts
 from twin.lab.executor import Runner
 from twin.lab.job import uses_counts, uses_trace
 from twin.lab.runner import lacking_counts, lacking_trace
 from twin.lab.store import RunRow, Store, StoreError, open_store
 from twin.model.predict import Prediction
-from twin.scenario import Scenario, SpecError, canonical, with_overrides
+from twin.scenario import Scenario, SpecError, canonical, read, with_overrides
 from twin.ui.pages.evidence import judged
 from twin.workload import offered as offer
 from twin.workload.requests import TraceTable
@@ -164,14 +166,6 @@ def _replaced(section: Any, parts: list[str], value: Any) -> Any:
     return section.model_copy(update={parts[0]: value})
 
 
-def read(scenario: Scenario, path: str) -> Any:
-    """A field of a scenario by dotted path."""
-    here: Any = scenario
-    for part in path.split("."):
-        here = getattr(here, part)
-    return here
-
-
 def refusal(path: str = "") -> str:
     """Why pending edits cannot be taken; with a path, only when that field is one of them."""
     state = _state()
@@ -217,16 +211,7 @@ def reset() -> None:
 
 def changes() -> dict[str, tuple[Any, Any]]:
     """Fields that differ from the preset: {dotted path: (preset's value, draft's value)}."""
-    return dict(_differences("", preset().model_dump(), draft().model_dump()))
-
-
-def _differences(path: str, a: dict[str, Any], b: dict[str, Any]) -> Any:
-    for name, old in a.items():
-        here = f"{path}.{name}" if path else name
-        if isinstance(old, dict):
-            yield from _differences(here, old, b[name])
-        elif old != b[name]:
-            yield here, (old, b[name])
+    return {d.path: (d.a, d.b) for d in input_diff(preset(), draft())}
 
 
 def _settle() -> None:
@@ -318,11 +303,7 @@ def offered(scenario: Scenario) -> offer.Offered | str:
 
 @st.cache_data(show_spinner="Drawing a sample of the requests", max_entries=200)
 def _offered(key: str, _scenario: Scenario) -> offer.Offered | str:
-    try:
-        trace = _trace(_scenario.workload.trace.digest) if uses_trace(_scenario) else None
-        return offer.offered(_scenario, facts(), trace)
-    except (ValueError, FactError) as error:
-        return str(error)
+    return _or_why(lambda: offer.offered(_scenario, facts(), _trace_of(_scenario)))
 
 
 def capacity(scenario: Scenario) -> Prediction | str:
@@ -332,26 +313,34 @@ def capacity(scenario: Scenario) -> Prediction | str:
 
 @st.cache_resource(show_spinner="Working out the steady state", max_entries=200)
 def _capacity(key: str, _scenario: Scenario) -> Prediction | str:
-    try:
-        trace = _trace(_scenario.workload.trace.digest) if uses_trace(_scenario) else None
-        return steady.capacity(_scenario, facts(), trace, _counts(_scenario))
-    except (ValueError, FactError) as error:
-        return str(error)
-
-
-@st.cache_data(show_spinner=False, max_entries=200)
-def _bound(key: str, _scenario: Scenario) -> str:
-    try:
-        trace = _trace(_scenario.workload.trace.digest) if uses_trace(_scenario) else None
-        bound_s = _scenario.slo.tpot_ms * 1e-3
-        return steady.largest_batch(_scenario, facts(), bound_s, trace, _counts(_scenario)).sentence
-    except (ValueError, FactError) as error:
-        return str(error)
+    return _or_why(
+        lambda: steady.capacity(_scenario, facts(), _trace_of(_scenario), _counts(_scenario))
+    )
 
 
 def bound(scenario: Scenario) -> str:
     """Which batch keeps the SLO's TPOT by formula, or that none does and why."""
     return lacking(scenario) or _bound(canonical(scenario), scenario)
+
+
+@st.cache_data(show_spinner=False, max_entries=200)
+def _bound(key: str, _scenario: Scenario) -> str:
+    tpot_s = _scenario.slo.tpot_ms * 1e-3
+    return _or_why(
+        lambda: (
+            largest_batch(
+                _scenario, facts(), tpot_s, _trace_of(_scenario), _counts(_scenario)
+            ).sentence
+        )
+    )
+
+
+def _or_why(ask: Callable[[], Any]) -> Any:
+    """The answer, or the one sentence why there is none."""
+    try:
+        return ask()
+    except (ValueError, FactError) as error:
+        return str(error)
 
 
 def trace_has_time(digest: str) -> bool:
@@ -363,6 +352,11 @@ def trace_has_time(digest: str) -> bool:
 @st.cache_resource(show_spinner=False, max_entries=2)
 def _trace(digest: str) -> TraceTable:
     return store().traces.load(digest)
+
+
+def _trace_of(scenario: Scenario) -> TraceTable | None:
+    """The trace a scenario replays, None where it replays none."""
+    return _trace(scenario.workload.trace.digest) if uses_trace(scenario) else None
 
 
 def _counts(scenario: Scenario) -> Any:

@@ -7,7 +7,7 @@ import streamlit as st
 from twin.lab.store import StoreError
 from twin.scenario import Scenario, field_unit
 from twin.ui import forms, listed, session, words
-from twin.ui.fields import ELSEWHERE, LABELS, label, sentence, show
+from twin.ui.fields import declared, field_name, label, sentence, show
 from twin.ui.link import copy_link, go_to
 from twin.ui.pages import PAGES
 from twin.ui.show import plain
@@ -75,13 +75,11 @@ def named(draft: Scenario) -> Scenario:
     elif path in listed.LISTS:
         said = listed.told(path, new, 1)
     else:
-        tail = f" ({field_unit(path)})"
-        field = label(path)  # "Request rate (req/s)", but "Supernodes"
-        unit = f" {field_unit(path)}" if field.endswith(tail) else ""
-        said = f"{field.removesuffix(tail)} {show(new, path)}{unit}"
+        unit = f" {field_unit(path)}" if label(path) != field_name(path) else ""
+        said = f"{field_name(path)} {show(new, path)}{unit}"
     more = f" +{len(counted) - 1}" if len(counted) > 1 else ""
-    name = f"{draft.name} · {said}"[: NAME_MOST - len(more)] + more
-    return draft.model_copy(update={"name": name})
+    new_name = f"{draft.name} · {said}"[: NAME_MOST - len(more)] + more
+    return draft.model_copy(update={"name": new_name})
 
 
 def _weight(path: str) -> int:
@@ -111,7 +109,7 @@ def _name() -> None:
 
 def _changes() -> None:
     counted = session.changes().items()
-    changed = {p: v for p, v in counted if p not in ELSEWHERE or p == "faults"}
+    changed = {p: v for p, v in counted if declared(p).group or p == "faults"}
     edits = session.draft().supernode.edits
     fabric = edits != session.preset().supernode.edits
     if not (changed or fabric):
@@ -121,9 +119,8 @@ def _changes() -> None:
     with st.popover(count, icon=":material/difference:"):
         st.caption(f"Against {plain(session.preset().name)}")
         for path, (old, new) in changed.items():
-            unit = field_unit(path)
-            name = LABELS.get(path) or label(path)
-            st.markdown(f"{name}: :gray[{show(old, path)}] → **{show(new, path)}** {unit}".rstrip())
+            told = f":gray[{show(old, path)}] → **{show(new, path)}** {field_unit(path)}"
+            st.markdown(f"{field_name(path)}: {told.rstrip()}")
         if fabric:
             count = f"{len(edits):,} edit{'s' if len(edits) != 1 else ''}"
             st.markdown(f"Fabric: **{count}**, told one by one on the Supernode page")

@@ -13,12 +13,17 @@ from typing import Literal
 
 from sqlalchemy import delete, func, select, update
 
-from twin.lab.library import scenario_from_canonical
 from twin.lab.store import models as m
 from twin.lab.store.engines import Database
 from twin.lab.store.errors import StoreError, UnknownId
 from twin.lab.store.statements import PAGE, Page, insert_once, matching, page_of, publish
-from twin.scenario import SCHEMA_VERSION, Scenario, canonical, scenario_digest
+from twin.scenario import (
+    SCHEMA_VERSION,
+    Scenario,
+    canonical,
+    scenario_digest,
+    scenario_from_canonical,
+)
 
 Kind = Literal["all", "presets", "own"]
 

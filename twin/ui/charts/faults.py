@@ -14,7 +14,7 @@ import polars as pl
 from twin.scenario import Fault
 from twin.ui import theme
 from twin.ui.charts import Chart, empty, figure, timeline
-from twin.ui.faults_words import KINDS
+from twin.ui.fields import declared
 
 FAULT = "#D03B2F"  # a thing out of service; 4.5:1 on white, 3.9:1 on the dark page
 COLOURS = {"fail": FAULT, "derate": theme.PLANE["rdma"], "slow": theme.ROLE["colocated"]}
@@ -34,7 +34,7 @@ def faults(events: Sequence[Fault], horizon_s: float, warmup_s: float = 0.0) -> 
     fig = figure(height=100 + 26 * len(seen))
     ends = [min(horizon_s, e.at_s + e.duration_s) if e.duration_s else horizon_s for e in seen]
     names = [f"{k + 1}  {e.element}" + (f" - {e.to}" if e.to else "") for k, e in enumerate(seen)]
-    for kind, word in KINDS.items():
+    for kind, word in declared("faults[].kind").options.items():
         rows = [k for k, e in enumerate(seen) if e.kind == kind]
         if rows:
             fig.add_bar(

@@ -2,15 +2,17 @@
 
 import streamlit as st
 
-from twin.scenario import Recovery
-from twin.ui import charts, experts_upload, faults, forms, session, tiles
-from twin.ui.fields import DEPLOYMENT, sentence
+from twin.scenario import Recovery, form_groups
+from twin.ui import charts, experts_upload, forms, session, tiles
+from twin.ui.fields import sentence
+from twin.ui.forms import faults
 from twin.ui.show import plot
 from twin.ui.toolbar import header
 
 header("deployment")
+groups = form_groups("deployment")
 group = st.segmented_control(
-    "Group", list(DEPLOYMENT), default="Pools", required=True,
+    "Group", list(groups), default="Pools", required=True,
     label_visibility="collapsed", key="deployment-group", persist_state="session", wrap=True,
 )  # fmt: skip
 form, facts = st.columns([3, 2], gap="large")
@@ -20,7 +22,7 @@ with form:
     if group == faults.GROUP:
         faults.form()
     else:
-        forms.group(DEPLOYMENT[group])
+        forms.group(groups[group])
     if group == "Experts" and session.value("experts.popularity") == "imported":
         experts_upload.counts_upload()
 

@@ -20,7 +20,7 @@ from twin.lab.evidence.envelope import Reach
 from twin.lab.evidence.rows import OTHER, SUPERNODE, Row, bars
 from twin.metrics.measures import three_figures
 from twin.scenario import field_unit
-from twin.ui.fields import LABELS, show
+from twin.ui.fields import field_name, show
 
 MARKS = {
     "a": "read in the primary source",
@@ -191,8 +191,7 @@ def differs(row: Row) -> list[str]:
     """The row's configuration in words: what differs from the default scenario."""
     found = []
     for path, value in row.scenario.items():
-        name = LABELS.get(path) or path.rsplit(".", 1)[-1].replace("_", " ").capitalize()
-        found.append(f"{name}: {show(value, path)} {field_unit(path)}".rstrip())
+        found.append(f"{field_name(path)}: {show(value, path)} {field_unit(path)}".rstrip())
     found += [f"{k.replace('_', ' ')}: {_short(v)}" for k, v in row.args.items() if k != "weight"]
     return found
 

@@ -17,16 +17,23 @@ from twin.lab.store import RunRow
 from twin.metrics.explain import Finding, ttft_parts
 from twin.metrics.measures import NOTHING, amount, seconds
 from twin.metrics.registry import METRICS, shown
-from twin.scenario import Scenario, SpecError, field_unit, with_overrides
+from twin.scenario import (
+    FORMS,
+    Scenario,
+    SpecError,
+    field_unit,
+    form_groups,
+    read,
+    with_overrides,
+)
 from twin.ui import charts, record, session, theme, words
 from twin.ui.fabric_view import cells_of_links, fabric_matrix
-from twin.ui.fields import DEPLOYMENT, ELSEWHERE, LABELS, SUPERNODE, WORKLOAD, label, show, why_idle
+from twin.ui.fields import declared, field_name, show, why_idle
 from twin.ui.link import go_to
 from twin.ui.pages.run import faults_results
 from twin.ui.show import plot
 
 FIRST_FINDINGS = 4
-FORMS = {"supernode": "supernode", "workload": "workload", "slo": "workload"}
 SPREADS = {"TTFT": "ttft_s", "TPOT": "tpot_s", "ITL": "itl_s", "E2E": "e2e_s"}
 
 
@@ -68,9 +75,8 @@ def _wish(finding: Finding, scenario: Scenario) -> str:
     """A finding's settings in words: 'Prefill instances 6 → 7'."""
     said = []
     for path, new in finding.settings.items():
-        old = show(session.read(scenario, path), path)
-        name = LABELS.get(path) or label(path)
-        said.append(f"{name} {old} → {show(new, path)} {field_unit(path)}".rstrip())
+        old = show(read(scenario, path), path)
+        said.append(f"{field_name(path)} {old} → {show(new, path)} {field_unit(path)}".rstrip())
     return ", ".join(said)
 
 
@@ -83,8 +89,7 @@ def _try(finding: Finding, scenario: Scenario) -> None:
         return
     session.start_from(scenario)
     session.set_draft(changed)
-    first = next(iter(finding.settings)).partition(".")[0]
-    go_to(FORMS.get(first, "deployment"))
+    go_to(declared(next(iter(finding.settings))).form or "deployment")
 
 
 def latency(row: RunRow, scenario: Scenario) -> None:
@@ -263,23 +268,25 @@ def _pins(row: RunRow) -> list[dict[str, str]]:
 
 
 def _fields(scenario: Scenario) -> list[dict[str, Any]]:
-    rows = []
-    for group in (WORKLOAD, DEPLOYMENT, SUPERNODE):
-        for name, paths in group.items():
-            rows += [_field(scenario, name, path) for path in paths if path not in ELSEWHERE]
-    broken = [_field(scenario, "What breaks", "faults", [fault]) for fault in scenario.faults]
+    rows = [
+        _field(scenario, group, path)
+        for form in FORMS
+        for group, paths in form_groups(form).items()
+        for path in paths
+    ]
+    broken = [_field(scenario, "Faults", "faults", [fault]) for fault in scenario.faults]
     edits = scenario.supernode.edits
     edited = [_field(scenario, "Machine", "supernode.edits", [edit]) for edit in edits]
-    return rows + (broken or [_field(scenario, "What breaks", "faults")]) + edited
+    return rows + (broken or [_field(scenario, "Faults", "faults")]) + edited
 
 
 def _field(scenario: Scenario, group: str, path: str, value: Any = None) -> dict[str, Any]:
     """A row of the table of fields; what the other choices make idle says why."""
     idle = why_idle(path, scenario)
-    value = session.read(scenario, path) if value is None else value
+    value = read(scenario, path) if value is None else value
     return {
         "Group": group,
-        "Field": LABELS.get(path) or label(path),
+        "Field": field_name(path),
         "Value": f"not used: {idle}" if idle else show(value, path),
         "Unit": "" if idle else field_unit(path),
     }

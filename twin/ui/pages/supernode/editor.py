@@ -13,7 +13,7 @@ import streamlit as st
 
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import Fabric, build_fabric
-from twin.scenario import Edit, Supernode
+from twin.scenario import Edit, Supernode, read
 from twin.ui import session
 from twin.ui.fields import sentence
 from twin.ui.pages.supernode.edit_words import parse
@@ -164,7 +164,7 @@ def _check_link(built: Fabric, a: str, b: str) -> None:
 
 def take_back(path: str) -> None:
     """Set one parameter of the machine back to the preset's value."""
-    session.propose({path: session.read(session.preset(), path)})
+    session.propose({path: read(session.preset(), path)})
     st.session_state["generation"] += 1
 
 

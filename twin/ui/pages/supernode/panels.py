@@ -13,7 +13,7 @@ from twin.hardware.fabric import Fabric
 from twin.hardware.validation import problems
 from twin.scenario import Edit, Scenario, Supernode, field_unit
 from twin.ui import session
-from twin.ui.fields import LABELS, label, sentence, show
+from twin.ui.fields import field_name, sentence, show
 from twin.ui.pages.supernode import editor
 from twin.ui.pages.supernode.edit_words import EXAMPLES
 from twin.ui.pages.supernode.edits import effect
@@ -145,8 +145,7 @@ def changes() -> None:
 
 def _number(path: str, old: object, new: object) -> str:
     unit = field_unit(path)
-    name = LABELS.get(path) or label(path)
-    return f"{name}: :gray[{show(old, path)}] → **{show(new, path)}** {unit}".rstrip()
+    return f"{field_name(path)}: :gray[{show(old, path)}] → **{show(new, path)}** {unit}".rstrip()
 
 
 def _changed_edits(draft: Scenario, preset: Scenario) -> list[Edit]:

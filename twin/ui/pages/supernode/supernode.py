@@ -4,17 +4,17 @@ import streamlit as st
 
 from twin.hardware.chip import load_chip
 from twin.hardware.placement import place_instances
+from twin.scenario import form_groups
 from twin.ui import forms, session
 from twin.ui.fabric_view import fabric_matrix
-from twin.ui.fields import SUPERNODE
+from twin.ui.forms.table import number_table
 from twin.ui.pages.supernode import editor, panels, totals
 from twin.ui.pages.supernode.files import files
 from twin.ui.pages.supernode.parts import parts_table
-from twin.ui.spec_table import spec_table
 from twin.ui.toolbar import header
 
 CHOICES = ("supernode.chip", "supernode.scale_up")
-NUMBERS = [path for paths in SUPERNODE.values() for path in paths if path not in CHOICES]
+NUMBERS = [p for group in form_groups("supernode").values() for p in group if p not in CHOICES]
 NUMBERS.append("memory_pool.gb_per_node")  # what a node's DRAM lends: read here, set here too
 
 header("supernode")
@@ -55,7 +55,7 @@ with spec:
     )
     with numbers:
         forms.group(CHOICES)
-        spec_table(NUMBERS, "supernode-table")
+        number_table(NUMBERS, "supernode-table")
     with parts:
         if parts.open and fabric is not None and not fault:
             parts_table(fabric, selected.get("names", []))

@@ -3,22 +3,23 @@
 import streamlit as st
 
 from twin.metrics.measures import amount
-from twin.scenario import npus_used
+from twin.scenario import form_groups, npus_used
 from twin.ui import forms, session, upload, words
-from twin.ui.fields import WORKLOAD, sentence
+from twin.ui.fields import sentence
 from twin.ui.show import plain
 from twin.ui.toolbar import header
 
 header("workload")
+groups = form_groups("workload")
 form, facts = st.columns([3, 2], gap="large")
 
 # 1) The form: a few fields at a time.
 with form:
     group = st.segmented_control(
-        "Group", list(WORKLOAD), default="Traffic", required=True,
+        "Group", list(groups), default="Traffic", required=True,
         label_visibility="collapsed", key="workload-group", persist_state="session", wrap=True,
     )  # fmt: skip
-    forms.group(WORKLOAD[group])
+    forms.group(groups[group])
     if group == "Traffic" and session.value("workload.arrivals") == "trace":
         upload.trace_upload()
 

@@ -11,20 +11,19 @@ from typing import Any
 
 import streamlit as st
 
-from twin.scenario import field_info
-from twin.ui import session
-from twin.ui.fields import LABELS, label, why_idle
+from twin.scenario import read
+from twin.ui import forms, session
+from twin.ui.fields import declared, label, why_idle
 
 
-def spec_table(paths: Sequence[str], key: str) -> None:
-    """Draw the numeric fields among `paths` that apply; names those that the choices make idle."""
-    draft = session.draft()
-    shown = [p for p in paths if not why_idle(p, draft)]
-    idle = {LABELS.get(p) or label(p): why_idle(p, draft) for p in paths if why_idle(p, draft)}
+def number_table(paths: Sequence[str], key: str) -> None:
+    """Draw the numeric fields among `paths` that apply; names those without effect."""
+    idle = {path: why_idle(path, session.draft()) for path in paths}
+    shown = [path for path in paths if not idle[path]]
     # The table is given the same rows until something else changes the draft: an editor whose
     # own input moves under it forgets every second edit.
     widget = f"{session.field_key(key)}:{len(shown)}"
-    rows = st.session_state.setdefault(f"{widget}:rows", [_row(p) for p in shown])
+    rows = st.session_state.setdefault(f"{widget}:rows", [_row(path) for path in shown])
     st.data_editor(
         rows,
         key=widget,
@@ -41,21 +40,17 @@ def spec_table(paths: Sequence[str], key: str) -> None:
     )
     # A column of sentences would be cut off at any width that leaves room for the picture.
     with st.popover("What these mean", icon=":material/help:"):
-        st.markdown("\n".join(f"- **{label(p)}**: {field_info(p).description}" for p in shown))
-    for path in shown:
-        if session.refusal(path):
-            st.markdown(f":red[:material/error: {session.refusal(path)}]")
-            break
-    if idle:
-        said = "; ".join(f"{name} ({why})" for name, why in idle.items())
-        st.caption(f"Not used with these choices: {said}.")
+        st.markdown("\n".join(f"- **{label(path)}**: {declared(path).help}" for path in shown))
+    if refused := next((path for path in shown if session.refusal(path)), ""):
+        forms.problem(session.refusal(refused))
+    forms.unused({path: reason for path, reason in idle.items() if reason})
 
 
 def _row(path: str) -> dict[str, Any]:
     return {
         "Part": label(path),
         "Value": float(session.value(path)),
-        "Preset": float(session.read(session.preset(), path)),
+        "Preset": float(read(session.preset(), path)),
     }
 
 
@@ -73,7 +68,7 @@ def _take(widget: str, paths: Sequence[str]) -> None:
         value = edited.get(index, {}).get("Value", rows[index]["Value"])
         if value is None or value == session.value(path):
             continue
-        counts = field_info(path).annotation is int and float(value).is_integer()
+        counts = declared(path).kind is int and float(value).is_integer()
         changes[path] = int(value) if counts else float(value)
     if changes:
         session.propose(changes)

@@ -1,0 +1,119 @@
+"""A scenario's id: what differs from the defaults, and every older text still opens."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from twin.lab.library import presets
+from twin.lab.share import unpack
+from twin.scenario import (
+    SCHEMA_VERSION,
+    Scenario,
+    SpecError,
+    canonical,
+    fields,
+    legacy_digests,
+    parse_scenario,
+    scenario_digest,
+    scenario_from_canonical,
+    with_overrides,
+)
+from twin.scenario.identity import MIGRATIONS
+
+FROZEN = Path(__file__).parents[1] / "frozen"
+DEFAULTS = Path(__file__).parent / "defaults.json"
+
+
+def frozen(name):
+    """What commit e8ace38 answered; see tests/frozen/make.md."""
+    return json.loads(gzip.decompress((FROZEN / f"{name}.json.gz").read_bytes()))
+
+
+OLD = frozen("canonical")
+OLD_SCENARIOS = [OLD["default"], *OLD["presets"].values()]
+LINKS = [link for link in frozen("links")["links"] if "s" in link["query"]]
+
+
+def test_the_id_follows_the_content_and_not_the_order_of_keys():
+    a = parse_scenario({"seed": 3, "horizon_s": 60.0})
+    b = parse_scenario({"horizon_s": 60.0, "seed": 3})
+    assert scenario_digest(a) == scenario_digest(b) != scenario_digest(Scenario())
+
+
+def test_the_canonical_form_holds_only_what_differs_from_the_defaults():
+    asked = {"workload.rate_req_per_s": 61, "faults": [{"element": "node 1", "at_s": 0}]}
+    said = json.loads(canonical(with_overrides(Scenario(), asked)))
+    assert said == {
+        "schema": SCHEMA_VERSION,
+        "scenario": {
+            "workload": {"rate_req_per_s": 61.0},
+            "faults": [{"element": "node 1"}],
+        },
+    }
+
+
+@pytest.mark.parametrize("old", OLD_SCENARIOS, ids=["default", *OLD["presets"]])
+def test_a_text_of_schema_1_opens_and_its_id_is_an_alias(old):
+    scenario = scenario_from_canonical(old["canonical"])
+    assert legacy_digests(scenario) == (old["digest"],)
+    assert scenario_from_canonical(canonical(scenario)) == scenario
+
+
+def test_the_presets_ask_what_they_asked():
+    now = {preset.key: legacy_digests(preset.scenario) for preset in presets()}
+    assert {key: (old["digest"],) for key, old in OLD["presets"].items()}.items() <= now.items()
+
+
+@pytest.mark.parametrize("link", LINKS, ids=[link["what"] for link in LINKS])
+def test_a_link_of_schema_1_opens_the_same_scenario(link):
+    assert legacy_digests(unpack(link["query"]["s"])) == (link["digest"],)
+
+
+def test_every_older_schema_has_its_migration():
+    assert sorted(MIGRATIONS) == list(range(1, SCHEMA_VERSION))
+
+
+def test_a_changed_default_is_a_new_schema():
+    """`defaults.json` holds the defaults of this schema; a new field adds a line and no schema."""
+    written = json.loads(DEFAULTS.read_text("utf-8"))
+    assert written["schema"] == SCHEMA_VERSION
+    known = {path: field.default for path, field in fields().items() if field.kind is not tuple}
+    changed = {path for path, value in written["defaults"].items() if known.get(path) != value}
+    assert not changed, "raise SCHEMA_VERSION, add a migration, and write the defaults anew"
+
+
+def test_a_text_goes_through_every_migration_after_its_schema(monkeypatch):
+    """As if schema 2's default rate had been 55: the one after it must say so for old texts."""
+
+    def with_old_rate(plain):
+        workload = {"rate_req_per_s": 55.0} | plain.get("workload", {})
+        return plain | {"workload": workload}
+
+    monkeypatch.setitem(MIGRATIONS, SCHEMA_VERSION, with_old_rate)
+    monkeypatch.setattr("twin.scenario.identity.SCHEMA_VERSION", SCHEMA_VERSION + 1)
+    for schema in range(1, SCHEMA_VERSION + 1):
+        text = f'{{"schema":{schema},"scenario":{{"workload":{{"cv":2.0}}}}}}'
+        assert scenario_from_canonical(text).workload.rate_req_per_s == 55.0
+    newest = f'{{"schema":{SCHEMA_VERSION + 1},"scenario":{{}}}}'
+    assert scenario_from_canonical(newest) == Scenario()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[1]", "exactly"),
+        ('{"schema":1,"schema":1,"scenario":{}}', "twice"),
+        ('{"schema":1,"scenario":{"horizon_s":NaN}}', "finite"),
+        ('{"schema":99,"scenario":{}}', "update the twin"),
+        ('{"schema":0,"scenario":{}}', "update the twin"),
+        ('{"schema":true,"scenario":{}}', "update the twin"),
+        ('{"schema":2,"scenario":[]}', "must hold fields"),
+        ("[" * 100_000, "not valid JSON"),
+        (f'{{"schema": 1, "scenario": {{"seed": {"9" * 5000}}}}}', "not valid JSON"),
+    ],
+)
+def test_a_broken_canonical_text_is_refused_in_one_sentence(text, said):
+    with pytest.raises(SpecError, match=said):
+        scenario_from_canonical(text)

@@ -1,0 +1,77 @@
+"""A field is declared once: a made-up one is found in form, docs, link, file and command line."""
+
+import pytest
+import streamlit as st
+from pydantic.fields import FieldInfo
+
+from tests.ui.conftest import patient
+from twin.lab import ask
+from twin.lab.compare import input_diff
+from docs.make import field_table
+from twin.lab.library import presets, scenario_from_toml, scenario_to_toml
+from twin.lab.share import pack, unpack
+from twin.scenario import (
+    Scenario,
+    SpecError,
+    canonical,
+    fields,
+    form_groups,
+    legacy_digests,
+    with_overrides,
+)
+from twin.scenario.declaration import quantity, when
+from twin.ui.fields import label, tooltip, why_idle
+
+
+@pytest.fixture
+def new_field():
+    """A scenario with one field more: grace_s, 0 to 10 s, of colocated instances only."""
+    declared = quantity(
+        3.0,
+        "s",
+        "Grace period",
+        bounds=(0, 10),
+        group="Routing",
+        source="a test",
+        since=2,
+        applies=(when("deployment.mode", "colocated"),),
+    )
+    declared.description = "How long a request may wait."
+    before = canonical(Scenario()), legacy_digests(Scenario())
+    presets.cache_clear()
+    st.cache_data.clear()
+    Scenario.__pydantic_fields__["grace_s"] = FieldInfo.from_annotated_attribute(float, declared)
+    Scenario.model_rebuild(force=True)
+    fields.cache_clear()
+    yield before
+    presets.cache_clear()
+    st.cache_data.clear()
+    del Scenario.__pydantic_fields__["grace_s"]
+    Scenario.model_rebuild(force=True)
+    fields.cache_clear()
+
+
+def one_field() -> None:
+    """The script under test: the new field in its form."""
+    from twin.ui import forms
+
+    forms.field("grace_s")
+
+
+def test_a_new_field_stands_everywhere_and_renames_nothing(new_field):
+    assert (canonical(Scenario()), legacy_digests(Scenario())) == new_field
+    asked, _ = ask.question("quickstart", ["grace_s=4.5"])
+    assert asked.grace_s == 4.5 and legacy_digests(asked) == ()
+    assert unpack(pack(asked)) == asked == scenario_from_toml(scenario_to_toml(asked).encode())
+    assert "grace_s = 4.5  # s" in scenario_to_toml(asked)
+    assert "| `grace_s` | 3 | s | 0 to 10 | Grace period: How long a request" in field_table()
+    assert "grace_s" in form_groups("deployment")["Routing"]
+    assert label("grace_s") == "Grace period (s)" and "a test" in tooltip("grace_s")
+    assert why_idle("grace_s", asked) == "only with Serving mode: Colocated"
+    [change] = input_diff(ask.question("quickstart")[0], asked)
+    assert (change.path, change.a, change.b, change.unit) == ("grace_s", 3.0, 4.5, "s")
+    with pytest.raises(SpecError, match="grace_s = 11 should be less than or equal to 10 s"):
+        with_overrides(asked, {"grace_s": 11})
+    at = patient(one_field).run()
+    at.number_input[0].set_value(4.5).run()
+    assert at.session_state["history"][-1].grace_s == 4.5

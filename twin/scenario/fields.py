@@ -1,0 +1,185 @@
+"""Every field of a scenario by dotted path, as it was declared: what all else is derived from.
+
+Forms, tables of the docs, the command line, comparisons and messages ask here, so a field that is
+declared in its section appears in all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from twin.scenario.declaration import FORMS, When
+from twin.scenario.scenario import Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioField:
+    """One field: its declaration together with what it inherits from its sections.
+
+    `path` is dotted; a field of a row is `faults[].at_s`, and the list itself is `faults`.
+    """
+
+    path: str
+    kind: type  # bool, int, float, str, or tuple for a list of tables
+    default: Any  # None where a value is required
+    required: bool
+    label: str
+    unit: str
+    help: str
+    source: str
+    group: str  # '' for a field of no form
+    conditions: tuple[When, ...]  # all must hold for it to have an effect
+    options: dict[str, str]  # names it accepts with their labels; of an open list, some labels
+    closed: bool  # whether it accepts no other names than these
+    files: str  # folder or table of data/ whose names it accepts, '' for none
+    low: float | None
+    high: float | None
+    chars_max: int | None  # of a text; rows of a list
+    step: float  # of its widget's buttons, 0: by its size
+    since: int
+
+    @property
+    def form(self) -> str:
+        """The form it stands in, '' for none."""
+        return next((form for form, groups in FORMS.items() if self.group in groups), "")
+
+    def accepts(self) -> str:
+        """What it accepts, in words: names, a closed range, or its type."""
+        if self.closed:
+            return ", ".join(self.options)
+        if self.low is not None and self.high is not None:
+            return f"{plain(self.low)} to {plain(self.high)}"
+        return "true or false" if self.kind is bool else "text"
+
+
+@cache
+def fields() -> dict[str, ScenarioField]:
+    """Every field that can be set, by dotted path, in the order of declaration."""
+    return {field.path: field for field in _fields_of(Scenario, "", "", ())}
+
+
+def field_info(path: str) -> ScenarioField | None:
+    """A field by dotted path, None where there is none; a row by number or none: `faults.0.at_s`.
+
+    >>> field_info("supernode.nodes").unit, field_info("faults.3.at_s").path, field_info("none")
+    ('nodes', 'faults[].at_s', None)
+    """
+    parts: list[str] = []
+    for part in path.split("."):
+        if part.isdigit() and parts:
+            parts[-1] += "[]"
+        else:
+            parts.append(part)
+    return fields().get(".".join(parts))
+
+
+def field_unit(path: str) -> str:
+    """Unit of a field by dotted path, '' when it has none."""
+    known = field_info(path)
+    return known.unit if known else ""
+
+
+def form_groups(form: str) -> dict[str, list[str]]:
+    """The groups of a form, each with the paths of its fields."""
+    return {
+        group: [path for path, known in fields().items() if known.group == group]
+        for group in FORMS[form]
+    }
+
+
+def read(scenario: BaseModel, path: str) -> Any:
+    """The value of a field of a scenario, by dotted path."""
+    value: Any = scenario
+    for part in path.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def leaves(scenario: Scenario) -> dict[str, Any]:
+    """Every value of a scenario by dotted path, in the order of declaration; lists whole."""
+    values = scenario.model_dump(mode="json")
+    paths = (path for path in fields() if "[]" not in path)
+    return {path: _value_at(values, path) for path in paths}
+
+
+def _value_at(values: Any, path: str) -> Any:
+    for part in path.split("."):
+        values = values[part]
+    return values
+
+
+def unmet(path: str, scenario: Scenario) -> When | None:
+    """The first condition that keeps a field without effect in a scenario; None: it has one."""
+    known = field_info(path)
+    return next((c for c in known.conditions if not c.holds(scenario)), None) if known else None
+
+
+def plain(value: Any) -> str:
+    """A default or a bound as a person writes it.
+
+    >>> plain(True), plain(16384), plain(0.05)
+    ('true', '16,384', '0.05')
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:,.10g}" if isinstance(value, float | int) else str(value)
+
+
+def _fields_of(
+    model: type[BaseModel], head: str, group: str, conditions: tuple[When, ...]
+) -> Iterator[ScenarioField]:
+    """Fields of a model and of the sections below it; `head` ends with a dot or is empty."""
+    for name, info in model.model_fields.items():
+        about: Any = info.json_schema_extra
+        own_group = group if about["group"] is None else about["group"]
+        own = (*conditions, *about["applies"])
+        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+            yield from _fields_of(info.annotation, f"{head}{name}.", own_group, own)
+            continue
+        yield _field(f"{head}{name}", info, about, own_group, own)
+        if get_origin(info.annotation) is tuple:  # a list of tables: [[faults]] in a file
+            yield from _fields_of(get_args(info.annotation)[0], f"{head}{name}[].", "", own)
+
+
+def _field(
+    path: str, info: FieldInfo, about: dict[str, Any], group: str, conditions: tuple[When, ...]
+) -> ScenarioField:
+    limits = {type(limit).__name__: limit for limit in info.metadata}
+    closed = get_origin(info.annotation) is Literal
+    names = get_args(info.annotation) if closed else tuple(about["options"])
+    options = {name: about["options"].get(name) or option_label(name) for name in names}
+    kind: Any = tuple if get_origin(info.annotation) is tuple else info.annotation
+    return ScenarioField(
+        path=path,
+        kind=str if closed else kind,
+        default=None if info.is_required() else info.default,
+        required=info.is_required(),
+        label=about["label"],
+        unit=about["unit"],
+        help=" ".join((info.description or f"{about['label']}.").split()),
+        source=about["source"],
+        group=group,
+        conditions=conditions,
+        options=options,
+        closed=closed,
+        files=about["files"],
+        low=limits["Ge"].ge if "Ge" in limits else None,
+        high=limits["Le"].le if "Le" in limits else None,
+        chars_max=limits["MaxLen"].max_length if "MaxLen" in limits else None,
+        step=about["step"],
+        since=about["since"],
+    )
+
+
+ACRONYMS = {name: name.upper() for name in ("ub", "rdma", "vpc", "int8", "bf16", "fp8", "fp4")}
+
+
+def option_label(name: str) -> str:
+    """What a name is called where its field does not say: 'round_robin' -> 'Round robin'."""
+    return ACRONYMS.get(name) or name.replace("_", " ").replace("-", " ").capitalize()

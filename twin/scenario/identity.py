@@ -1,0 +1,120 @@
+"""Which scenario it is: canonical text, digest, and how texts of older schemas are read.
+
+The canonical form holds the schema's number and what differs from that schema's defaults, so a
+field that is added renames no scenario. Whoever changes a default raises `SCHEMA_VERSION` and adds
+to `MIGRATIONS` the function that takes the fields of the schema before to the new one: it writes
+the old default where a scenario says nothing. Texts that were stored or sent long ago are read
+through these; a new field says which schema brought it (`since`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+from twin.scenario.declaration import SpecError
+from twin.scenario.fields import fields
+from twin.scenario.parsing import parse_scenario
+from twin.scenario.scenario import Scenario
+from twin.scenario.words import quoted
+
+SCHEMA_VERSION = 2
+
+Fields = dict[str, Any]
+
+
+def from_full_form(full: Fields) -> Fields:
+    """Schema 1 stated every field, with the defaults that schema 2 still has."""
+    return full
+
+
+MIGRATIONS: dict[int, Callable[[Fields], Fields]] = {1: from_full_form}  # from schema: how
+
+
+def canonical(s: Scenario) -> str:
+    """The scenario as JSON with sorted keys: equal scenarios give equal text."""
+    return _text(SCHEMA_VERSION, s.model_dump(mode="json", exclude_defaults=True))
+
+
+def scenario_digest(s: Scenario) -> str:
+    """SHA-256 (hex) of the canonical form: the scenario's id."""
+    return hashlib.sha256(canonical(s).encode()).hexdigest()
+
+
+def legacy_digests(s: Scenario) -> tuple[str, ...]:
+    """Ids the scenario had under older schemas; none where those could not have asked it."""
+    if any(_is_set(s, path) for path, field in fields().items() if field.since > 1):
+        return ()
+    full = s.model_dump(mode="json")
+    for path, field in fields().items():
+        if field.since > 1:
+            _drop(full, path.split("."))
+    return (hashlib.sha256(_text(1, full).encode()).hexdigest(),)
+
+
+def scenario_from_canonical(text: str) -> Scenario:
+    """The scenario of a canonical text of this or an older schema; raises SpecError."""
+    try:
+        body = json.loads(
+            text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_duplicates
+        )
+    except SpecError:
+        raise
+    except (ValueError, RecursionError) as error:  # ValueError: also a number of too many digits
+        raise SpecError(f"the scenario is not valid JSON: {error}") from None
+    if not isinstance(body, dict) or set(body) != {"schema", "scenario"}:
+        raise SpecError("the scenario's JSON must hold exactly 'schema' and 'scenario'")
+    schema, plain = body["schema"], body["scenario"]
+    if isinstance(schema, bool) or schema not in range(1, SCHEMA_VERSION + 1):
+        raise SpecError(
+            f"the scenario is of schema {quoted(schema)}, this twin knows 1 to {SCHEMA_VERSION}: "
+            "update the twin"
+        )
+    if not isinstance(plain, dict):
+        raise SpecError("the scenario's JSON must hold fields below 'scenario'")
+    for version in range(schema, SCHEMA_VERSION):
+        plain = MIGRATIONS[version](plain)
+    return parse_scenario(plain)
+
+
+def _text(schema: int, plain: Fields) -> str:
+    body = {"schema": schema, "scenario": plain}
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _is_set(s: Scenario, path: str) -> bool:
+    """Whether a field is stated: differs from its default, in any row where it is of a list."""
+    *parents, leaf = path.split(".")
+    tables: list[Any] = [s]
+    for part in parents:
+        name = part.removesuffix("[]")
+        values = [getattr(table, name) for table in tables]
+        tables = [row for rows in values for row in rows] if part.endswith("[]") else values
+    return any(getattr(t, leaf) != type(t).model_fields[leaf].default for t in tables)
+
+
+def _drop(values: Any, parts: list[str]) -> None:
+    """Take a field out of plain values, from every row where it is of a list."""
+    first, *rest = parts
+    name = first.removesuffix("[]")
+    if not rest:
+        values.pop(name, None)
+        return
+    for table in values[name] if first.endswith("[]") else [values[name]]:
+        _drop(table, rest)
+        if not table and not first.endswith("[]"):  # a section that schema 1 did not have
+            del values[name]
+
+
+def _refuse_constant(name: str) -> float:
+    raise SpecError(f"the scenario holds {name}, which is not a finite number")
+
+
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        twice = sorted({key for key, _ in pairs if [k for k, _ in pairs].count(key) > 1})
+        raise SpecError(f"the scenario says {quoted(twice[0])} twice")
+    return table

@@ -1,0 +1,124 @@
+"""Forms made from the scenario's declarations: one widget a field, nothing said twice.
+
+What a field is called, when it has an effect and what it accepts is declared in `twin.scenario`;
+the value, and what becomes of an edit, is `session`'s. A field without effect under the other
+choices is not shown, and the group says which and why; a refused edit says its one sentence right
+below its field.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import streamlit as st
+
+from twin.scenario import ScenarioField
+from twin.ui import session
+from twin.ui.fields import (
+    choice_label,
+    declared,
+    field_name,
+    label,
+    options,
+    sentence,
+    tooltip,
+    why_idle,
+)
+
+ROW_CHARACTERS = 30  # choices up to this many letters in all stand side by side
+
+
+def group(paths: Iterable[str]) -> None:
+    """Draw the fields that apply, two to a row where there is room, and name those that do not."""
+    scenario = session.wished()
+    idle: dict[str, str] = {}
+    grid = st.grid(2, min_column_width=230, vertical_alignment="top", gap=("small", "medium"))
+    for path in paths:
+        reason = why_idle(path, scenario)
+        if reason and not session.refusal(path):
+            idle[path] = reason
+            continue
+        with grid.cell():
+            field(path)
+    unused(idle)
+
+
+def field(path: str) -> None:
+    """One field's widget; an edit goes into the draft, or says right here why it cannot."""
+    widget(
+        declared(path),
+        session.value(path),
+        names=options(path, session.facts()),
+        key=session.field_key(path),
+        help=tooltip(path),
+        on_change=session.edit,
+        args=(path,),
+    )
+    if session.refusal(path):
+        problem(session.refusal(path))
+
+
+def problem(refusal: str) -> None:
+    """A refused edit's sentence, below its field."""
+    st.markdown(f":small[:red[:material/error: {sentence(refusal)}]]")
+
+
+def unused(idle: dict[str, str]) -> None:
+    """Name the fields (path: reason) that have no effect with the other choices."""
+    by_reason: dict[str, list[str]] = {}
+    for path, reason in idle.items():
+        by_reason.setdefault(reason, []).append(field_name(path))
+    if by_reason:
+        listed = "; ".join(f"{', '.join(names)} ({why})" for why, names in by_reason.items())
+        st.caption(f"Not used with these choices: {listed}.")
+
+
+def widget(
+    known: ScenarioField, value: Any, *, names: Sequence[str] | None = None, **common: Any
+) -> None:
+    """The widget of a declared field: toggle, choice among `names`, number or text.
+
+    `common` goes to the widget: key, help, callback, disabled.
+    """
+    if known.kind is bool:
+        st.space("xsmall")
+        st.toggle(label(known.path), value, **common)
+    elif names is not None:
+        _choice(known, value, names, common)
+    elif known.kind in (int, float):
+        _number(known, value, common)
+    else:
+        st.text_input(label(known.path), value, max_chars=known.chars_max, **common)
+
+
+def _choice(known: ScenarioField, value: str, names: Sequence[str], common: dict[str, Any]) -> None:
+    if value not in names:
+        names = [value, *names]
+
+    def called(option: str) -> str:
+        return choice_label(known.path, option, session.facts())
+
+    in_a_row = "[]" not in known.path and sum(len(called(o)) for o in names) <= ROW_CHARACTERS
+    if in_a_row:
+        st.segmented_control(
+            label(known.path), names, default=value, required=True, format_func=called, **common
+        )
+    else:
+        position = list(names).index(value)
+        st.selectbox(label(known.path), names, position, format_func=called, **common)
+
+
+def _number(known: ScenarioField, value: float, common: dict[str, Any]) -> None:
+    whole = known.kind is int
+    step = known.step or 10.0 ** (math.floor(math.log10(known.default or 1)) - 1)
+    st.number_input(
+        label(known.path),
+        known.kind(known.low),
+        known.kind(known.high),
+        known.kind(value),
+        step=max(1, int(step)) if whole else float(step),
+        format="%d" if whole else "%.6g",
+        **common,
+    )

@@ -1,0 +1,169 @@
+"""The form of faults: a row a fault, typical faults to begin with, and the recovery from them.
+
+An edit of a row goes into the draft as the whole list; what this machine has no element for is
+refused below its row with one sentence, and the draft keeps the element it had.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from twin.hardware.chip import HardwareError
+from twin.hardware.fabric import Fabric, build_fabric
+from twin.hardware.placement import place_instances
+from twin.scenario import Fault, Scenario, SpecError, form_groups, with_overrides
+from twin.ui import forms, session
+from twin.ui.charts import faults as charts_faults
+from twin.ui.fields import choice_label, declared, options, sentence
+from twin.ui.forms.typical import Row, offered_names, typical, wrong
+from twin.ui.show import plot
+
+GROUP = "Faults"
+ROWS_SHOWN = 8  # at a time
+COLUMNS = {"at_s": 1.1, "element": 1.9, "kind": 1.5, "factor": 0.9, "duration_s": 1.1}  # widths
+
+
+def form() -> None:
+    """The whole group: rows, ways to add one, a picture in time, and recovery."""
+    draft = session.draft()
+    try:
+        fabric = build_fabric(draft.supernode, session.facts())
+    except HardwareError as error:
+        st.error(sentence(str(error)), icon=":material/device_hub:")
+        return
+    rows = [fault.model_dump() for fault in draft.faults]
+    st.caption("What fails while the machine serves, and when; and how the serving stack recovers.")
+    if rows:
+        _rows(rows, fabric)
+        st.caption(
+            "Left: the share of its speed or rate that remains, when it does not fail outright. "
+            "Lasts 0 s: until the end of the run."
+        )
+    else:
+        st.markdown("Nothing breaks in this scenario. Add a typical fault, or one of your own.")
+    _add(rows, draft, fabric)
+    _unseen(draft)
+    if rows:
+        picture = charts_faults.faults(draft.faults, draft.horizon_s, draft.warmup_s)
+        plot(picture, "faults-over-time")
+        st.subheader("Recovery", anchor=False)
+        forms.group(form_groups("deployment")[GROUP])
+
+
+def _add(rows: list[Row], draft: Scenario, fabric: Fabric) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        with st.popover("Typical faults", icon=":material/bolt:"):
+            placed = place_instances(draft, fabric.graph["dies_per_npu"])
+            for name, added in typical(draft, fabric, placed).items():
+                _button(name, f"typical:{name}", [*rows, *added], type="tertiary")
+        new = Fault(element="node 0", at_s=draft.warmup_s).model_dump()
+        _button("Add a fault", "fault-add", [*rows, new], icon=":material/add:")
+        if rows:
+            _button(
+                "Remove all", "fault-none", [], icon=":material/delete_sweep:", type="tertiary"
+            )  # fmt: skip
+
+
+def _button(text: str, key: str, rows: list[Row], **look: Any) -> None:
+    """A button that makes `rows` the draft's faults."""
+    st.button(text, key=key, on_click=_keep, args=(rows,), **look)
+
+
+def _rows(rows: list[Row], fabric: Fabric) -> None:
+    first = 0
+    if len(rows) > ROWS_SHOWN:
+        pages = -(-len(rows) // ROWS_SHOWN)
+        page = st.number_input(f"Page of {pages}", 1, pages, pages, key=f"fault-page:{len(rows)}")
+        first = ROWS_SHOWN * (int(page) - 1)
+    for number in range(first, min(first + ROWS_SHOWN, len(rows))):
+        _row(rows, number, fabric)
+
+
+def _row(rows: list[Row], number: int, fabric: Fabric) -> None:
+    row = rows[number]
+    with st.container(border=True):
+        *columns, more = st.columns(
+            [*COLUMNS.values(), 0.6], gap="small", vertical_alignment="bottom"
+        )
+        for column, field in zip(columns, COLUMNS, strict=True):
+            with column:
+                _cell(row, number, field, fabric)
+        with more.popover("", icon=":material/more_horiz:", help="More about this fault"):
+            _cell(row, number, "to", fabric)
+            before, after = rows[:number], rows[number + 1 :]
+            _button(
+                "Duplicate", f"fault-copy:{number}", [*before, row, row, *after],
+                icon=":material/content_copy:",
+            )  # fmt: skip
+            _button(
+                "Remove", f"fault-remove:{number}", [*before, *after], icon=":material/delete:"
+            )  # fmt: skip
+        refused = st.session_state.get(key(number, "refused")) or wrong(fabric, row)
+        if refused:
+            forms.problem(refused)
+
+
+def _cell(row: Row, number: int, field: str, fabric: Fabric) -> None:
+    """The widget of one field of a fault."""
+    path = f"faults[].{field}"
+    special: dict[str, Any] = {}
+    if field == "element":
+        special = {"names": offered_names(fabric), "accept_new_options": True}
+    elif field == "to":
+        special = {"placeholder": "the whole element"}
+    elif field == "factor":
+        special = {"disabled": row["kind"] == "fail"}
+    forms.widget(
+        declared(path),
+        row[field],
+        **{"names": options(path, session.facts())} | special,
+        help=declared(path).help,
+        key=key(number, field),
+        on_change=_take,
+        args=(number, field, fabric),
+    )
+
+
+def key(number: int, field: str) -> str:
+    """Key of a row's widget; changes when the draft was changed by something else."""
+    return session.field_key(f"faults.{number}.{field}")
+
+
+def _take(number: int, field: str, fabric: Fabric) -> None:
+    """One widget of a row was edited: into the draft, or a sentence below the row."""
+    if session.gone(key(number, field)):
+        return
+    value = st.session_state[key(number, field)]
+    rows = [fault.model_dump() for fault in session.draft().faults]
+    if number >= len(rows) or value is None:
+        return
+    st.session_state.pop(key(number, "refused"), None)
+    wished = {**rows[number], field: value}
+    refused = wrong(fabric, wished)
+    if refused and field in ("element", "to", "kind"):
+        still = rows[number][field] or "the whole element"
+        kept = choice_label("faults[].kind", still) if field == "kind" else still
+        refused = f"{refused.rstrip('.')}; until then it stays {kept}"
+    else:
+        rows[number] = wished
+        refused = session.propose({"faults": rows})
+    if refused:
+        st.session_state[key(number, "refused")] = refused
+
+
+def _keep(rows: list[Row]) -> None:
+    """Take another list of faults as the draft's, as a step that can be undone."""
+    try:
+        session.set_draft(with_overrides(session.draft(), {"faults": rows}))
+    except SpecError as error:
+        st.toast(sentence(str(error)), icon=":material/error:")
+
+
+def _unseen(draft: Scenario) -> None:
+    """Faults after the end of the run, in a sentence."""
+    late = [fault for fault in draft.faults if fault.at_s >= draft.horizon_s]
+    if late:
+        named = ", ".join(f"{fault.element} at {fault.at_s:g} s" for fault in late[:3])
+        st.caption(f":material/info: After the end of the run, so never seen: {named}.")

@@ -128,7 +128,7 @@ def attribute(
     settings: Settings = None,
     as_json: AsJson = False,
     promise: Annotated[
-        bool, typer.Option("--promise", help="Only rates that keep the promised TPOT count.")
+        bool, typer.Option("--slo", "--promise", help="Only rates that keep the TPOT SLO count.")
     ] = False,
 ) -> None:
     """Find what a deployment loses against its benchmark, cause by cause, by some sixty runs."""

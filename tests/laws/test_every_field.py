@@ -1,22 +1,21 @@
 """Every field of a scenario changes a result, or is refused with a sentence.
 
 Each field has a context in which it applies and values to try there; a field that is not in the
-table fails the first test. Every choice of a list must differ from every other.
+table fails the first test. Every choice of a list must differ from every other. Where a field's
+declared condition does not hold, it must change nothing.
 """
 
-from collections.abc import Iterator
 from functools import cache
 from itertools import combinations
-from typing import Any, get_args, get_origin
+from typing import Any
 
 import numpy as np
 import pytest
-from pydantic import BaseModel
 
 from tests.engine.small import recorded, small
 from twin.engine.simulate import result_digest, simulate
 from twin.lab.library import load_facts
-from twin.scenario import Scenario, canonical, field_info, with_overrides
+from twin.scenario import Scenario, canonical, fields, with_overrides
 
 DESCRIPTIVE = {"name", "question", "source", "workload.trace.name", "experts.counts.name"}
 DIGEST = "0" * 64
@@ -84,6 +83,7 @@ BALANCED = MOVING | {
     "experts.balancing.threshold": 1.1,
 }
 
+EVERY: list[Any] = []  # every choice that is declared
 FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "seed": (PLAIN, [1, 2]),
     "horizon_s": (PLAIN, [2.0, 3.0]),
@@ -97,7 +97,7 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "supernode.nodes": (REUSE | {"memory_pool.gb_per_node": 0.01}, [4, 5]),
     "supernode.npus_per_node": (R1 | {"supernode.scale_up": "node"}, [8, 16]),
     "supernode.cpus_per_node": (REUSE, [4, 1]),
-    "supernode.scale_up": (R1, ["supernode", "node"]),
+    "supernode.scale_up": (R1, EVERY),
     "supernode.sub_planes": (HOT, [7, 3]),
     "supernode.ub_link_gb_per_s": (HOT, [28.0, 5.0]),
     "supernode.l1_uplinks": (HOT, [16, 2]),
@@ -105,8 +105,7 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "supernode.rdma_gb_per_s_per_npu": (PLAIN, [50.0, 5.0]),
     "supernode.vpc_gb_per_s_per_node": (PLAIN | {"deployment.kv_transfer_plane": "vpc"},
                                         [50.0, 5.0]),
-    "workload.arrivals": (PLAIN | {"workload.cv": 3.0, "workload.trace.digest": DIGEST},
-                          ["poisson", "gamma", "uniform", "closed_loop", "trace"]),
+    "workload.arrivals": (PLAIN | {"workload.cv": 3.0, "workload.trace.digest": DIGEST}, EVERY),
     "workload.rate_req_per_s": (PLAIN, [40.0, 50.0]),
     "workload.cv": (PLAIN | {"workload.arrivals": "gamma"}, [1.0, 3.0]),
     "workload.concurrency": (LOOP, [20, 21]),
@@ -114,7 +113,7 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "workload.lengths": (PLAIN, ["fixed", "azure-2023-conv", "servegen-deepseek-r1"]),
     "workload.input_tokens": (PLAIN, [1000, 1001]),
     "workload.output_tokens": (PLAIN, [40, 41]),
-    "workload.prefix": (SESSIONS, ["none", "shared", "sessions"]),
+    "workload.prefix": (SESSIONS, EVERY),
     "workload.shared_fraction": (REUSE, [0.5, 0.8]),
     "workload.prefix_groups": (REUSE, [64, 2]),
     "workload.follow_up_probability": (SESSIONS, [0.4, 0.8]),
@@ -122,18 +121,18 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "workload.trace.digest": (REPLAY, [DIGEST, ""]),
     "workload.trace.rate_multiplier": (REPLAY, [1.0, 2.0]),
     "workload.trace.tree_copies": (REPLAY, [1, 2]),
-    "workload.trace.dequantise": (REPLAY, [True, False]),
+    "workload.trace.dequantise": (REPLAY, EVERY),
     "workload.trace.max_requests": (REPLAY, [0, 5]),
-    "deployment.mode": (REUSE, ["disaggregated", "colocated", "prefill_only", "decode_only"]),
+    "deployment.mode": (REUSE, EVERY),
     "deployment.model": (PLAIN, ["deepseek-v2-lite", "qwen3-235b"]),
     "deployment.stack": (PLAIN, ["plain", "sglang-npu"]),
     "deployment.prefill.instances": (BUSY, [2, 3]),
     "deployment.prefill.npus_per_instance": (PREFILL, [4, 5]),
     "deployment.prefill.tokens_per_npu": (BUSY, [1024, 512]),
     "deployment.prefill.chunk_tokens": (BUSY, [0, 300]),
-    "deployment.prefill.attention": (PREFILL, ["sp_tp_sp", "tp", "dp"]),
+    "deployment.prefill.attention": (PREFILL, EVERY),
     "deployment.prefill.tp_dies": (PREFILL | {"deployment.prefill.attention": "tp"}, [2, 4]),
-    "deployment.prefill.microbatch": (PREFILL, [True, False]),
+    "deployment.prefill.microbatch": (PREFILL, EVERY),
     "deployment.decode.instances": (DECODE, [2, 3]),
     "deployment.decode.npus_per_instance": (DECODE, [4, 5]),
     "deployment.decode.batch_per_npu": (DECODE | {"workload.rate_req_per_s": 400.0}, [16, 2]),
@@ -141,87 +140,77 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "deployment.decode.mtp_draft_tokens": (R1, [0, 1, 2]),
     "deployment.decode.mtp_acceptance": (R1 | {"deployment.decode.mtp_draft_tokens": 1},
                                          [0.7, 0.9]),
-    "deployment.decode.mtp_dataset": (R1 | {"deployment.decode.mtp_draft_tokens": 1},
-                                      ["as_stated", "c_eval", "gsm8k", "mmlu"]),
+    "deployment.decode.mtp_dataset": (R1 | {"deployment.decode.mtp_draft_tokens": 1}, EVERY),
     "deployment.decode.rank_choice": (
         PLAIN | {"workload.lengths": "servegen-deepseek-r1", "workload.rate_req_per_s": 400.0},
-        ["kv_and_requests", "kv_tokens", "requests", "round_robin"]),
+        EVERY),
     "deployment.decode.expert_npus": (R1, [0, 8]),
     "deployment.colocated.instances": (COLOCATED, [2, 1]),
     "deployment.colocated.npus_per_instance": (COLOCATED, [4, 5]),
     "deployment.colocated.chunk_tokens_per_npu": (COLOCATED, [1024, 100]),
-    "deployment.precision.weights": (HOT | {"supernode.chip": "b200"},
-                                     ["fp8", "bf16", "int8", "fp4"]),
-    "deployment.precision.kv": (PLAIN, ["bf16", "int8"]),
-    "deployment.precision.attention": (R1, ["as_weights", "bf16"]),
-    "deployment.communication.fused": (R1, [True, False]),
-    "deployment.communication.early_quantisation": (R1, [True, False]),
+    "deployment.precision.weights": (HOT | {"supernode.chip": "b200"}, EVERY),
+    "deployment.precision.kv": (PLAIN, EVERY),
+    "deployment.precision.attention": (R1, EVERY),
+    "deployment.communication.fused": (R1, EVERY),
+    "deployment.communication.early_quantisation": (R1, EVERY),
     "deployment.communication.buffer_tokens_per_die": (HOT, [0, 1]),
-    "deployment.optimisations.attention_kernel": (ALONE, ["fused_mla", "flash_attention", "amla"]),
-    "deployment.optimisations.fused_deep_mla": (ALONE, [False, True]),
-    "deployment.optimisations.fused_deep_moe": (ALONE, [False, True]),
-    "deployment.optimisations.shared_expert_scheduling": (WIDE, [True, False]),
-    "deployment.optimisations.weight_prefetch": (ALONE, [False, True]),
-    "deployment.optimisations.multi_stream": (ALONE, [False, True]),
-    "deployment.optimisations.flash_comm": (R1_PREFILL, [True, False]),
-    "deployment.optimisations.layer_in_parallel": (R1_PREFILL, [True, False]),
-    "deployment.optimisations.speculation": (R1 | {"deployment.decode.mtp_draft_tokens": 1},
-                                             ["pipelined", "fusion_spec", "unfused"]),
+    "deployment.optimisations.attention_kernel": (ALONE, EVERY),
+    "deployment.optimisations.fused_deep_mla": (ALONE, EVERY),
+    "deployment.optimisations.fused_deep_moe": (ALONE, EVERY),
+    "deployment.optimisations.shared_expert_scheduling": (WIDE, EVERY),
+    "deployment.optimisations.weight_prefetch": (ALONE, EVERY),
+    "deployment.optimisations.multi_stream": (ALONE, EVERY),
+    "deployment.optimisations.flash_comm": (R1_PREFILL, EVERY),
+    "deployment.optimisations.layer_in_parallel": (R1_PREFILL, EVERY),
+    "deployment.optimisations.speculation": (R1 | {"deployment.decode.mtp_draft_tokens": 1}, EVERY),
     "deployment.optimisations.host_gap_ms": (R1, [0.0, 0.5]),
-    "deployment.kv_transfer_plane": (PLAIN, ["rdma", "ub", "vpc"]),
+    "deployment.kv_transfer_plane": (PLAIN, EVERY),
     "front_end.api_servers": (PLAIN | {"front_end.service_ms": 30.0}, [4, 2]),
     "front_end.service_ms": (PLAIN, [4.0, 5.0]),
     "router.policy": (REUSE | {"memory_pool.scope": "local", "workload.rate_req_per_s": 300.0},
-                      ["round_robin", "least_loaded", "power_of_two", "prefix_affinity",
-                       "session_sticky"]),
-    "memory_pool.enabled": (REUSE, [True, False]),
-    "memory_pool.scope": (REUSE, ["shared", "local"]),
+                      EVERY),
+    "memory_pool.enabled": (REUSE, EVERY),
+    "memory_pool.scope": (REUSE, EVERY),
     "memory_pool.gb_per_node": (REUSE, [512.0, 0.01]),
     "memory_pool.block_tokens": (REUSE, [128, 64]),
-    "memory_pool.plane": (REUSE, ["ub", "vpc"]),
-    "experts.popularity": (PLAIN | {"experts.counts.digest": DIGEST},
-                           ["uniform", "skewed", "power_law", "imported"]),
+    "memory_pool.plane": (REUSE, EVERY),
+    "experts.popularity": (PLAIN | {"experts.counts.digest": DIGEST}, EVERY),
     "experts.power_law_alpha": (PLAIN | {"experts.popularity": "power_law"}, [1.01, 0.5]),
     "experts.counts.digest": (PLAIN | {"experts.popularity": "imported"}, [DIGEST, ""]),
     "experts.topics": (MOVING, [1, 4]),
     "experts.mix_period_s": (MOVING | {"experts.topics": 4}, [1.0, 60.0]),
     "experts.drift_s": (HOT, [0.0, 0.5]),
     "experts.shift_every_s": (HOT, [0.0, 0.7]),
-    "experts.group_limited": (HOT, [False, True]),
-    "experts.balancing.policy": (BALANCED, ["none", "periodic", "threshold", "layer_budget",
-                                            "oracle"]),
+    "experts.group_limited": (HOT, EVERY),
+    "experts.balancing.policy": (BALANCED, EVERY),
     "experts.balancing.interval_s": (BALANCED, [0.4, 0.9]),
     "experts.balancing.window_s": (BALANCED, [0.3, 0.05]),
     "experts.balancing.threshold": (BALANCED | {"experts.balancing.policy": "threshold"},
                                     [1.1, 3.0]),
     "experts.balancing.layers": (BALANCED | {"experts.balancing.policy": "layer_budget"}, [8, 2]),
-    "experts.balancing.swap": (BALANCED, ["background", "stall"]),
+    "experts.balancing.swap": (BALANCED, EVERY),
     "experts.balancing.move_gb_per_s": (BALANCED, [10.0, 100.0]),
     "experts.skew": (PLAIN, [1.0, 2.0]),
     "experts.redundant": (PLAIN, [32, 8]),
-    "experts.placement": (HOT, ["round_robin", "eplb", "eplb_groups", "greedy", "topology",
-                                "perfect"]),
+    "experts.placement": (HOT, EVERY),
     "slo.ttft_s": (PLAIN, [5.0, 0.01]),
     "slo.tpot_ms": (PLAIN, [50.0, 0.2]),
     "faults": (PLAIN, [[], HIT["faults"], [{"at_s": 0.6, "element": "nobody"}]]),
     "recovery.detection_s": (HIT, [0.1, 0.4]),
-    "recovery.policy": (HIT, ["restart", "in_place", "shrink"]),
+    "recovery.policy": (HIT, EVERY),
     "recovery.restart_s": (HIT | {"recovery.policy": "restart"}, [0.6, 0.2]),
     "recovery.in_place_s": (HIT, [0.3, 0.6]),
-    "recovery.spares": (HIT | {"workload.rate_req_per_s": 400.0}, [True, False]),
+    "recovery.spares": (HIT | {"workload.rate_req_per_s": 400.0}, EVERY),
     "recovery.retries": (HIT, [3, 0]),
-    "recovery.lost_blocks": (SERVER_LOST, ["ssd", "lost"]),
+    "recovery.lost_blocks": (SERVER_LOST, EVERY),
 }  # fmt: skip
-# `auto` does what is faster for the batch at hand, so it equals one of the others.
-CHOICES_LEFT_OUT = {"deployment.decode.microbatch": {"auto"}}
 
 
-def leaves(model: type[BaseModel], head: str = "") -> Iterator[str]:
-    for name, info in model.model_fields.items():
-        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
-            yield from leaves(info.annotation, f"{head}{name}.")
-        else:
-            yield head + name
+def values_of(path: str) -> list[Any]:
+    """The values to try: those of the table, or every choice."""
+    known = fields()[path]
+    choices = list(known.options) if known.closed else [True, False]
+    return FIELDS[path][1] or choices
 
 
 def stream():
@@ -260,27 +249,44 @@ def asked(context: dict[str, Any], path: str, value: Any) -> tuple[str, str]:
 
 
 def test_the_table_names_every_field():
-    assert set(leaves(Scenario)) == set(FIELDS) | DESCRIPTIVE
+    assert {p for p in fields() if "[]" not in p} == set(FIELDS) | DESCRIPTIVE
+
+
+def test_a_choice_that_is_tried_in_part_does_what_another_does():
+    """`auto` does what is faster for the batch at hand, so it equals one of the others."""
+    closed = {path: set(fields()[path].options) for path in FIELDS if fields()[path].closed}
+    left = {path: names - set(values_of(path)) for path, names in closed.items()}
+    assert {path: names for path, names in left.items() if names} == {
+        "deployment.decode.microbatch": {"auto"}
+    }
 
 
 @pytest.mark.parametrize("path", FIELDS)
 def test_a_field_changes_a_result_or_is_refused(path):
-    context, values = FIELDS[path]
-    found = [asked(context, path, value) for value in values]
-    assert found[0][0] != "refused", found[0]
-    for (a, one), (b, other) in combinations(zip(values, found, strict=True), 2):
+    context, values = FIELDS[path][0], values_of(path)
+    answers = [asked(context, path, value) for value in values]
+    assert answers[0][0] != "refused", answers[0]
+    for (a, one), (b, other) in combinations(zip(values, answers, strict=True), 2):
         assert one != other, f"{path}: {a} and {b} give the same result"
-    for kind, sentence in found:
+    for kind, sentence in answers:
         if kind == "refused":
             assert len(sentence) > 20 and "\n" not in sentence
 
 
-@pytest.mark.parametrize("path", FIELDS)
-def test_every_choice_of_a_list_is_tried(path):
-    annotation = field_info(path).annotation
-    if get_origin(annotation) is None or not all(isinstance(a, str) for a in get_args(annotation)):
-        return
-    assert set(FIELDS[path][1]) | CHOICES_LEFT_OUT.get(path, set()) == set(get_args(annotation))
+CONDITIONS = [(path, fields()[path].conditions[-1]) for path in FIELDS if fields()[path].conditions]
+
+
+@pytest.mark.parametrize(("path", "condition"), CONDITIONS, ids=[path for path, _ in CONDITIONS])
+def test_a_field_changes_nothing_where_its_condition_does_not_hold(path, condition):
+    on = fields()[condition.path]
+    others = list(on.options) or [True, False, "", "sharegpt"]
+    unmet = next(v for v in others if v not in condition.values)
+    context = FIELDS[path][0] | {
+        "workload.trace.digest": DIGEST,
+        condition.path: condition.values[0] if condition.negated else unmet,
+    }
+    one, other = (asked(context, path, value) for value in values_of(path)[:2])
+    assert one == other
 
 
 def test_descriptions_change_no_result():

@@ -36,11 +36,12 @@ def new_field():
         since=2,
         applies=(when("deployment.mode", "colocated"),),
     )
-    declared.description = "How long a request may wait."
     before = canonical(Scenario()), legacy_digests(Scenario())
     presets.cache_clear()
     st.cache_data.clear()
-    Scenario.__pydantic_fields__["grace_s"] = FieldInfo.from_annotated_attribute(float, declared)
+    info = FieldInfo.from_annotated_attribute(float, declared)
+    info.description = "How long a request may wait."  # in a class: the sentence below the field
+    Scenario.__pydantic_fields__["grace_s"] = info
     Scenario.model_rebuild(force=True)
     fields.cache_clear()
     yield before

@@ -38,7 +38,7 @@ def edit(at, path, value):
 def test_the_traffic_is_said_in_tokens_per_second(page):
     assert not page.exception
     w = page.session_state["history"][0].workload
-    assert tiles(page)["Prompt : answer tokens"] == f"{w.input_tokens / w.output_tokens:.3g} : 1"
+    assert tiles(page)["Prompt : output tokens"] == f"{w.input_tokens / w.output_tokens:.3g} : 1"
     asked = w.rate_req_per_s * w.input_tokens
     assert tiles(page)["Prompt tokens"] == f"{asked:,.0f} tokens/s"
 
@@ -81,7 +81,7 @@ def test_a_trace_is_previewed_then_replayed(page):
     assert draft.workload.arrivals == "trace"
     assert draft.workload.trace.name == "mooncake.jsonl"
     assert draft.horizon_s == pytest.approx(20, rel=0.1)
-    assert tiles(page)["Prompt : answer tokens"] == "16 : 1"
+    assert tiles(page)["Prompt : output tokens"] == "16 : 1"
 
 
 # Deleting traces.
@@ -213,7 +213,7 @@ def test_undo_to_a_trace_that_is_gone_says_so_and_its_file_brings_it_back(page, 
     page.button(key="use-trace").click().run()
     assert not page.exception
     assert not page.error
-    assert tiles(page)["Prompt : answer tokens"] == "16 : 1"
+    assert tiles(page)["Prompt : output tokens"] == "16 : 1"
 
 
 def test_a_malformed_trace_gets_one_sentence_with_its_line_and_changes_nothing(page):

@@ -130,7 +130,7 @@ def ladder(
         )
     for s in (benchmark, production):
         if not any(role in ("decode", "colocated") for role, _, _ in pools(s)):
-            raise AttributionError(f"{s.name} decodes nothing, so no answer tokens can be lost")
+            raise AttributionError(f"{s.name} decodes nothing, so no output tokens can be lost")
     differing = {d.path: d.b for d in input_diff(benchmark, production) if d.path not in WORDS}
     clock = {path: differing.pop(path) for path in CLOCK if path in differing}
     rungs = [Rung("benchmark", "Benchmark", benchmark, ())]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from twin.facts import Facts
+from twin.lab.glossary import terms_in
 from twin.scenario import Scenario, ScenarioField, field_info, unmet
 from twin.scenario import words as scenario_words
 from twin.ui import listed
@@ -66,11 +67,13 @@ def show(value: Any, path: str = "") -> str:
 
 
 def tooltip(path: str) -> str:
-    """What the field means, its bounds, its default and where that comes from."""
+    """What the field means, its bounds, its default and its source, and its label's terms."""
     known = declared(path)
     span = f"{known.low:,g} to {known.high:,g}. " if known.low is not None else ""
     source = f" ({known.source})" if known.source else ""
-    return f"{known.help}\n\n{span}Default {show(known.default, path)}{source}."
+    default = f"{span}Default {show(known.default, path)}{source}."
+    glossary = "  \n".join(f"{term.name}: {term.meaning}" for term in terms_in(known.label))
+    return "\n\n".join(filter(None, (known.help, default, glossary)))
 
 
 def sentence(refusal: str) -> str:

@@ -86,7 +86,7 @@ def _quantiles(values: np.ndarray) -> np.ndarray:
     return np.interp(places, np.arange(len(values)), values)
 
 
-@st.cache_data(show_spinner="Looking for what binds", max_entries=100)
+@st.cache_data(show_spinner="Looking for the bottleneck", max_entries=100)
 def findings(run: str, _row: RunRow, _scenario: Scenario) -> list[Finding]:
     """Why the run is as fast as it is, the weightiest reason first."""
     columns = ["arrival_s", "first_token_s", "finish_s", "output_tokens", "status", "reason"]

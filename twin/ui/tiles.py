@@ -81,7 +81,7 @@ def _decode(s: Scenario, part: DecodePrediction) -> list[Tile]:
         _tile(
             "Decode, per NPU",
             amount(part.tokens_per_s_per_npu, "rate", "tokens/s"),
-            "Answer tokens per second of one NPU (two dies on a 910C) of the decode pool.",
+            "Output tokens per second of one NPU (two dies on a 910C) of the decode pool.",
         ),
         _tile(
             "Batch, per NPU",

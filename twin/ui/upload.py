@@ -111,8 +111,8 @@ def _figures(seen: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         ("Lasts", words.duration(duration_s) if duration_s else "no times in the file"),
         ("Requests", amount(seen["rate_req_per_s"], "rate", "req/s")),
-        ("Prompt : answer tokens", f"{seen['prefill_decode_ratio']:,.3g} : 1"),
+        ("Prompt : output tokens", f"{seen['prefill_decode_ratio']:,.3g} : 1"),
         ("Prompt, half under", f"{seen['input_tokens']['p50']:,.0f} tokens"),
-        ("Answer, half under", f"{seen['output_tokens']['p50']:,.0f} tokens"),
+        ("Output, half under", f"{seen['output_tokens']['p50']:,.0f} tokens"),
         ("Reusable prompt tokens", NO_SHARING if hit is None else amount(hit, "share")),
     ]

@@ -25,10 +25,10 @@ from twin.ui.show import plot
 AT_ONCE = 3  # runs asked for ahead of their answers
 LOOKED_BACK = 5  # latest runs of a question that may hold its answer
 WHOLES = ("benchmark",)
-MEASURED = {attribution.THROUGHPUT: "Throughput", attribution.PROMISE: "Within the promise"}
+MEASURED = {attribution.THROUGHPUT: "Throughput", attribution.PROMISE: "Within the SLO"}
 SAID = {
-    attribution.THROUGHPUT: "first token in time, so that no queue grows, however slow the answer",
-    attribution.PROMISE: "first token and time per token as promised",
+    attribution.THROUGHPUT: "TTFT within its SLO, so that no queue grows, whatever the TPOT",
+    attribution.PROMISE: "TTFT and TPOT within their SLOs",
 }
 
 
@@ -37,10 +37,10 @@ def section(scenario: Scenario) -> None:
     st.subheader("Benchmark versus deployment", anchor=False)
     st.caption(
         "What a benchmark of this machine would give (one length, every slot full, even experts), "
-        "and what each difference to this deployment takes away, in answer tokens per second for "
+        "and what each difference to this deployment takes away, in output tokens per second for "
         "each NPU that decodes. Published: a canary in production reached about 50 % of its "
         "benchmark's throughput, which is put down to expert imbalance; what traffic it had, how "
-        "its experts were placed and what promise it kept is not said."
+        "its experts were placed and what SLO it kept is not said."
     )
     measure = _measure()
     try:
@@ -63,7 +63,7 @@ def rungs_of(key: str, _scenario: Scenario, measure: str) -> list[Rung]:
 
 
 def _measure() -> str:
-    """Which promise a rate must keep."""
+    """Which SLO a rate must keep."""
     found = st.segmented_control(
         "Measured as", list(MEASURED), default=attribution.THROUGHPUT, key="ladder-measure",
         format_func=MEASURED.__getitem__, required=True,
@@ -204,7 +204,7 @@ def _headline(parts: list[Part]) -> None:
     with st.grid(4, min_column_width=180):
         st.metric(
             "Benchmark", f"{amount(whole, 'rate', 'tokens/s')}",
-            help="Answer tokens per second for each NPU that decodes.",
+            help="Output tokens per second for each NPU that decodes.",
         )  # fmt: skip
         for label, key, help_ in shown:
             if key in by_key and whole:

@@ -42,7 +42,7 @@ def why(row: RunRow, scenario: Scenario) -> None:
     found = record.findings(row.id, row, scenario)
     reasons, way = st.columns([3, 2], gap="large")
     with reasons:
-        st.subheader("What binds", anchor=False)
+        st.subheader("Bottleneck", anchor=False)
         for place, finding in enumerate(found[:FIRST_FINDINGS]):
             _finding(finding, scenario, f"try-{place}")
         if found[FIRST_FINDINGS:]:

@@ -32,9 +32,9 @@ with facts, st.container(border=True):
         st.stop()
     with st.grid(2, min_column_width=180):
         st.metric(
-            "Prompt : answer tokens",
+            "Prompt : output tokens",
             f"{asked.input_per_output:,.3g} : 1",
-            help="Prompt tokens for each answer token. It decides how many NPUs should prefill "
+            help="Prompt tokens for each output token. It decides how many NPUs should prefill "
             "and how many should decode.",
         )
         st.metric(*words.split(session.draft()))
@@ -45,11 +45,11 @@ with facts, st.container(border=True):
             npus = npus_used(session.draft())
             st.metric("Requests", amount(asked.rate_req_per_s, "rate", "req/s"))
             st.metric("Prompt tokens", amount(asked.input_tokens_per_s, "rate", "tokens/s"))
-            st.metric("Answer tokens", amount(answers, "rate", "tokens/s"))
+            st.metric("Output tokens", amount(answers, "rate", "tokens/s"))
             st.metric(
-                "Answer tokens per NPU",
+                "Output tokens per NPU",
                 amount(answers / npus, "rate", "tokens/s"),
-                help=f"Answer tokens per second for each NPU that serves ({npus:,} in all).",
+                help=f"Output tokens per second for each NPU that serves ({npus:,} in all).",
             )
         st.metric(
             "Reusable prompt tokens",
@@ -62,6 +62,6 @@ with facts, st.container(border=True):
     if asked.input_tokens_p95 > asked.input_tokens_p50:
         st.caption(
             f"Prompts: half are under {asked.input_tokens_p50:,.0f} tokens, 95\u00a0% under "
-            f"{asked.input_tokens_p95:,.0f}. Answers: half under {asked.output_tokens_p50:,.0f}, "
+            f"{asked.input_tokens_p95:,.0f}. Outputs: half under {asked.output_tokens_p50:,.0f}, "
             f"95\u00a0% under {asked.output_tokens_p95:,.0f}. From {asked.requests:,} requests."
         )

@@ -86,7 +86,7 @@ def test_a_parameter_stands_among_the_differences(page):
     page.session_state["supernode-tab"] = "Changes"
     page.run()
     page.segmented_control[0].set_value("node").run()
-    assert any("UB reaches" in m.value and "One node" in m.value for m in page.markdown)
+    assert any("Scale-up (UB) domain" in m.value and "One node" in m.value for m in page.markdown)
     page.button(key="take-back-0").click().run()
     assert any("This is the preset's machine" in i.value for i in page.info)
 

@@ -89,7 +89,12 @@ class Decode(Section):
     """NPUs of each instance that hold nothing but experts, while the others do attention
     (attention/FFN disaggregation); 0: every NPU does both."""
     batch_per_npu: int = quantity(
-        96, "requests/NPU", "Decode batch", bounds=(1, 4096), source=f"{PAPER} Table 4"
+        96,
+        "requests/NPU",
+        "Decode batch",
+        bounds=(1, 4096),
+        source=f"{PAPER} Table 4",
+        applies=(DECODES,),
     )
     """Most requests one NPU decodes at once; a die holds its share."""
     rank_choice: Literal["kv_and_requests", "kv_tokens", "requests", "round_robin"] = choice(
@@ -101,6 +106,7 @@ class Decode(Section):
             "requests": "Fewest requests",
         },
         source="DeepSeek open-infra-index day 6; xDeepServe, arXiv 2508.02520",
+        applies=(DECODES,),
     )
     """Which die with a free slot decodes a request: the one with the least of KV tokens and
     requests, each over its mean (what DeepSeek evens); the fewest KV tokens (xDeepServe); the
@@ -113,13 +119,13 @@ class Decode(Section):
     mtp_draft_tokens: int = quantity(
         1, "tokens", "MTP draft tokens", bounds=(0, 4), source=f"{PAPER} 4.2.4"
     )
-    """Draft tokens a multi-token-prediction pass proposes; 0 switches MTP off."""
+    """Draft tokens a multi-token-prediction pass proposes; 0 switches MTP off, in prefill too."""
     mtp_dataset: Literal["as_stated", "c_eval", "gsm8k", "mmlu"] = choice(
         "as_stated",
         "MTP dataset",
         options={"c_eval": "C-Eval", "gsm8k": "GSM8K", "mmlu": "MMLU"},
         source="slide deck 'CloudMatrix Ascend Super-computer'",
-        applies=(MTP,),
+        applies=(DECODES, MTP),
     )
     """The acceptance as stated, or the share of draft tokens that was right on a dataset
     (data/operators.toml)."""
@@ -129,7 +135,7 @@ class Decode(Section):
         "MTP acceptance",
         bounds=(0, 1),
         source=f"{PAPER} 5.2 (assumed there)",
-        applies=(MTP, when("deployment.decode.mtp_dataset", "as_stated")),
+        applies=(DECODES, MTP, when("deployment.decode.mtp_dataset", "as_stated")),
     )
     """Chance that a draft token is accepted, given that those before it were."""
 
@@ -251,7 +257,7 @@ class Deployment(Section):
         group="Batching",
         applies=(when("deployment.mode", "disaggregated", "prefill_only"),),
     )
-    decode: Decode = section(Decode, group="Batching", applies=(DECODES,))
+    decode: Decode = section(Decode, group="Batching")
     colocated: Colocated = section(
         Colocated, group="Batching", applies=(when("deployment.mode", "colocated"),)
     )

@@ -328,7 +328,7 @@ def _bound(key: str, _scenario: Scenario) -> str:
     tpot_s = _scenario.slo.tpot_ms * 1e-3
     return _or_why(
         lambda: (
-            largest_batch(
+            steady.largest_batch(
                 _scenario, facts(), tpot_s, _trace_of(_scenario), _counts(_scenario)
             ).sentence
         )

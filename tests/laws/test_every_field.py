@@ -186,7 +186,7 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "experts.group_limited": (HOT, EVERY),
     "experts.balancing.policy": (BALANCED, EVERY),
     "experts.balancing.interval_s": (BALANCED, [0.4, 0.9]),
-    "experts.balancing.window_s": (BALANCED, [0.3, 0.15]),
+    "experts.balancing.window_s": (BALANCED | {"horizon_s": 3.0}, [0.3, 1.0]),
     "experts.balancing.threshold": (BALANCED | {"experts.balancing.policy": "threshold"},
                                     [1.1, 3.0]),
     "experts.balancing.layers": (BALANCED | {"experts.balancing.policy": "layer_budget"}, [8, 2]),

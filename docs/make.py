@@ -19,7 +19,7 @@ from twin.lab.evidence import evidence
 from twin.lab.library import ROOT, load_facts, presets
 from twin.lab.traces import FORMATS
 from twin.metrics.registry import METRICS
-from twin.scenario import Scenario, fields
+from twin.scenario import fields
 from twin.scenario.fields import plain
 from twin.scenario.words import condition_text
 

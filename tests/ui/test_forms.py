@@ -4,7 +4,6 @@ import itertools
 
 import pytest
 
-from docs.make import fields as declared
 from tests.ui.conftest import patient
 from twin.lab.library import load_facts
 from twin.scenario import (

@@ -4,10 +4,10 @@ import pytest
 import streamlit as st
 from pydantic.fields import FieldInfo
 
+from docs.make import field_table
 from tests.ui.conftest import patient
 from twin.lab import ask
 from twin.lab.compare import input_diff
-from docs.make import field_table
 from twin.lab.library import presets, scenario_from_toml, scenario_to_toml
 from twin.lab.share import pack, unpack
 from twin.scenario import (

@@ -3,7 +3,7 @@
 #   make serve    the dashboard on http://localhost:8501
 #   make check    formatting, lint, types, layers, and the tests that are fast: a minute
 #   make test     every check and every test, the real-browser ones included
-#   make long     thousands of draws of what the tests draw a few of: an hour
+#   make long     thousands of draws of what the tests draw a few of, 50 times as many: an hour
 #   make docs     the made parts of the documents, after a change of what they are made from
 #   make picture  the picture of the README, from the running dashboard
 #   make golden   the presets' golden figures, after a change that is meant to move them
@@ -13,6 +13,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
+DRAWS ?= 50
 # Rooms whose tests need neither a compiler nor a browser.
 FAST := tests/test_house.py tests/test_facts.py tests/test_rng.py tests/scenario tests/metrics \
 	tests/model tests/policies tests/workload
@@ -39,7 +40,7 @@ test: static
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 long: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m long --hypothesis-profile=long
+	TWIN_DRAWS=$(DRAWS) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "long or hypothesis"
 
 .PHONY: static
 static: $(VENV)/.dev

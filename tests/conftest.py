@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import settings
 
 from tests import chromium
 
@@ -27,10 +26,6 @@ PATIENCE_MS = 1000 * PATIENCE_S
 # What a developer has set for a twin of their own, or for a terminal, is none of a test's business.
 for name in ("TWIN_DB_URL", "TWIN_ARTIFACTS", "TWIN_CALIBRATION", "FORCE_COLOR", "COLUMNS"):
     os.environ.pop(name, None)
-
-
-settings.register_profile("suite", deadline=None, derandomize=True, database=None)
-settings.load_profile("suite")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -47,8 +47,9 @@ def sources(*rooms: str) -> list[Path]:
     return [p for p in every if any(p == w or w in p.parents for w in wanted)]
 
 
-def nodes(path: Path) -> Iterator[ast.AST]:
-    return ast.walk(ast.parse(path.read_text("utf-8")))
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text("utf-8"))))
 
 
 def where(path: Path, line: int) -> str:

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.draws import draws
 from twin.engine import clock
 from twin.engine.clock import (
     ITERATION_EDGES_S,
@@ -32,7 +33,7 @@ def test_steps_cover_the_horizon(horizon, step, steps):
     assert steps * step >= horizon - 1e-9 > (steps - 1) * step - 1e-6
 
 
-@settings(max_examples=200, derandomize=True, deadline=None)
+@draws(200)
 @given(times, st.just(0.0) | st.floats(1e-6, 15), st.floats(0, 1e12))
 def test_what_accrues_before_the_horizon_is_booked_once(begin, length, amount):
     end = begin + length
@@ -55,7 +56,7 @@ def test_amounts_lie_in_the_windows_they_happen_in():
     assert record[:, 0].tolist() == pytest.approx([1.0, 5.0, 4.0, 0, 0, 0, 0, 0, 0])
 
 
-@settings(max_examples=100, derandomize=True, deadline=None)
+@draws(100)
 @given(times)
 def test_a_moment_is_booked_in_one_window(at):
     record = book()
@@ -67,7 +68,7 @@ def test_a_moment_is_booked_in_one_window(at):
         assert record[w, 1] == 5.0 and w == window_of.py_func(at, HORIZON, WINDOWS)
 
 
-@settings(max_examples=100, derandomize=True, deadline=None)
+@draws(100)
 @given(st.floats(1e-4, 100))
 def test_a_bin_holds_its_times(seconds):
     k = bin_of(seconds)

@@ -4,10 +4,11 @@ import heapq
 from collections import deque
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.draws import draws
 from twin.engine.lists import NONE, append, heap_pop, heap_push, pop, remove_after
 
 
@@ -61,12 +62,10 @@ class ListsAgainstDeques(RuleBasedStateMachine):
 
 
 TestLists = ListsAgainstDeques.TestCase
-TestLists.settings = settings(
-    max_examples=60, stateful_step_count=40, derandomize=True, deadline=None, database=None
-)
+TestLists.settings = draws(60, stateful_step_count=40)
 
 
-@settings(max_examples=100, derandomize=True, deadline=None)
+@draws(100)
 @given(st.lists(st.floats(0, 9) | st.none(), max_size=60))
 def test_the_heap_gives_the_least_first(todo):
     for push, take in ((heap_push, heap_pop), (heap_push.py_func, heap_pop.py_func)):

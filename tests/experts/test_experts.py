@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.draws import draws
 from tests.experts.routing import popularity
 from twin.experts import (
     EMPTY,
@@ -71,7 +72,7 @@ def test_perfect_placement_is_exactly_even():
     assert (got.factor == 1.0).all() and (got.die_load == 1.0).all()
 
 
-@settings(max_examples=15, deadline=None)
+@draws(15)
 @given(
     st.sampled_from(["round_robin", "eplb"]),
     st.integers(1, 80),

@@ -4,9 +4,10 @@ import tomllib
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.draws import draws
 from tests.experts.routing import node_traffic, popularity
 from twin.experts import (
     EMPTY,
@@ -41,7 +42,7 @@ def doubled(slots):
 # Laws
 
 
-@settings(max_examples=40, deadline=None)
+@draws(40)
 @given(st.data())
 def test_every_expert_lives_on_a_live_die_and_load_is_conserved(data):
     placement = data.draw(st.sampled_from(PLACEMENTS))
@@ -74,7 +75,7 @@ def test_every_expert_lives_on_a_live_die_and_load_is_conserved(data):
     assert moves(slots, again).sum() == 0  # the same load asks for the same experts
 
 
-@settings(max_examples=25, deadline=None)
+@draws(25)
 @given(st.sampled_from(PLACEMENTS[1:5]), st.integers(0, 99))
 def test_numbering_dies_by_the_current_slots_moves_less_and_balances_alike(placement, seed):
     experts = Experts(placement=placement, redundant=16)

@@ -7,9 +7,10 @@ import random
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.draws import draws
 from twin.hardware.chip import HardwareError
 from twin.hardware.exchange_format import FabricFileError, read_fabric, write_fabric
 from twin.hardware.fabric import build_fabric, edited
@@ -49,7 +50,7 @@ def random_edits(seed):
 
 @KINDS
 @given(seed=st.integers(0, 10**6))
-@settings(max_examples=40, derandomize=True, deadline=None)
+@draws(40)
 def test_links_changed_anywhere_come_back(kind, seed):
     fabric = edited(BARE, edits=random_edits(seed))  # the supernode does not list these
     back = read_fabric(write_fabric(fabric, kind), kind, FACTS)

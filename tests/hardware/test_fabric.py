@@ -5,9 +5,10 @@ import math
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.draws import draws
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric, edited, members
 from twin.hardware.survey import summary, uplink_matrix
@@ -67,7 +68,7 @@ sizes = st.builds(
 
 
 @given(sizes)
-@settings(max_examples=60, derandomize=True, deadline=None)
+@draws(60)
 def test_any_size_is_wired_within_its_ports(supernode):
     graph = build_fabric(supernode, FACTS)
     assert nx.is_connected(graph)

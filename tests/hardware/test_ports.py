@@ -5,9 +5,10 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.draws import draws
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric, edited
 from twin.hardware.names import element_names
@@ -90,7 +91,7 @@ fabrics = st.builds(
 
 
 @given(fabrics, st.integers(0, 10**6), st.sampled_from(["ub", "rdma", "vpc"]))
-@settings(max_examples=150, derandomize=True, deadline=None)
+@draws(150)
 def test_one_flow_alone_gets_what_routes_says(fabric, seed, plane):
     every = range(len(fabric.graph["dies"]))
     dies = random.Random(seed).sample(every, 2 + seed % (len(every) - 1))
@@ -111,7 +112,7 @@ def test_the_law_holds_on_the_whole_supernode(dies, plane):
 
 
 @given(fabrics, st.integers(0, 10**6), st.sampled_from(["ub", "rdma", "vpc"]))
-@settings(max_examples=60, derandomize=True, deadline=None)
+@draws(60)
 def test_no_link_carries_more_than_it_has_and_shares_sum_to_one(fabric, seed, plane):
     every = range(len(fabric.graph["dies"]))
     dies = random.Random(seed).sample(every, 2 + seed % (len(every) - 1))

@@ -4,10 +4,11 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
+from tests.draws import draws
 from twin.hardware.chip import HardwareError
 from twin.hardware.sharing import Flow, max_min, max_min_levels, max_min_rates
 
@@ -75,7 +76,7 @@ def load(flows, rates, link):
 
 
 @given(networks())
-@settings(max_examples=200, derandomize=True, deadline=None)
+@draws(200)
 def test_every_flow_is_at_its_bound_or_fastest_on_a_full_link(network):
     # The bottleneck property is necessary and sufficient for max-min fairness.
     flows, capacities = network
@@ -129,7 +130,7 @@ def by_linear_programs(flows, capacities):
 
 
 @given(networks())
-@settings(max_examples=200, derandomize=True, deadline=None)
+@draws(200)
 def test_rates_are_those_of_the_linear_programs(network):
     flows, capacities = network
     assert max_min(flows, capacities) == pytest.approx(
@@ -138,7 +139,7 @@ def test_rates_are_those_of_the_linear_programs(network):
 
 
 @given(networks(), st.randoms(use_true_random=False))
-@settings(max_examples=100, derandomize=True, deadline=None)
+@draws(100)
 def test_the_order_of_flows_and_links_changes_nothing(network, random):
     flows, capacities = network
     order = list(range(len(flows)))
@@ -150,7 +151,7 @@ def test_the_order_of_flows_and_links_changes_nothing(network, random):
 
 
 @given(networks())
-@settings(max_examples=100, derandomize=True, deadline=None)
+@draws(100)
 def test_twice_the_capacity_is_twice_the_rate_to_the_bit(network):
     flows, capacities = network
     unbounded = [Flow(f.links, f.penalty) for f in flows]
@@ -159,7 +160,7 @@ def test_twice_the_capacity_is_twice_the_rate_to_the_bit(network):
 
 
 @given(networks(), st.integers(0, 5))
-@settings(max_examples=100, derandomize=True, deadline=None)
+@draws(100)
 def test_a_wider_link_never_lowers_the_smallest_level(network, link):
     flows, capacities = network
     link %= len(capacities)
@@ -179,7 +180,7 @@ def test_a_dead_link_stops_its_flows_only():
     assert max_min([Flow({"a": 1}), Flow({"b": 1})], {"a": 0, "b": 2}).tolist() == [0, 2]
 
 
-@settings(max_examples=200, derandomize=True, deadline=None)
+@draws(200)
 @given(data=st.data())
 def test_levels_of_overloaded_links_are_those_of_progressive_filling(data):
     flows, links = data.draw(st.integers(1, 7)), data.draw(st.integers(1, 6))

@@ -3,9 +3,10 @@
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.draws import draws
 from twin.lab.compare import (
     CompareError,
     compare,
@@ -88,7 +89,7 @@ def test_a_figure_stands_as_the_pages_say():
         assert verdict(name, *values) == "same"
 
 
-@settings(max_examples=30, derandomize=True)
+@draws(30)
 @given(st.lists(st.floats(0.001, 1e6), min_size=2, max_size=6), st.data())
 def test_swapping_the_baseline_swaps_the_verdict(values, data):
     i = data.draw(st.integers(0, len(values) - 1))

@@ -8,13 +8,15 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
+from tests.draws import some
 from tests.lab.fake_engine import answer
 from twin.lab.executor import Runner
 from twin.lab.store import Owner
 from twin.scenario import Scenario
 
 ROOT = Path(__file__).resolve().parents[2]
-KILLS = 20
 
 
 class BusyServer:
@@ -60,8 +62,9 @@ def kill(pid: int) -> None:
         return
 
 
-def kill_at_random(server: BusyServer, chance: random.Random) -> None:
-    for _ in range(KILLS):
+def kill_at_random(server: BusyServer, kills: int) -> None:
+    chance = random.Random(kills)
+    for _ in range(kills):
         jobs = server.pids()
         time.sleep(chance.uniform(0.0, 0.3))
         if chance.random() < 0.3:
@@ -75,13 +78,14 @@ def kill_at_random(server: BusyServer, chance: random.Random) -> None:
     server.process.wait()
 
 
-def test_twenty_kills_break_nothing_and_lose_no_finished_run(store, tmp_path):
+@pytest.mark.parametrize("kills", some([8], 20, 60))
+def test_kills_break_nothing_and_lose_no_finished_run(store, tmp_path, kills):
     server = BusyServer(store, tmp_path)
-    kill_at_random(server, random.Random(20))
+    kill_at_random(server, kills)
     lines = server.lines()
     asked = {line[1]: int(line[2]) for line in lines if line[0] == "asked"}
     ended = {line[1]: line[2:] for line in lines if line[0] == "ended"}
-    assert sum(1 for said in ended.values() if said[0] == "done") >= KILLS
+    assert sum(1 for said in ended.values() if said[0] == "done") >= kills
 
     # What is left is finished or marked by the next server.
     runner = Runner(store, processes=1, engine="tests.lab.fake_engine").start()

@@ -1,9 +1,10 @@
 """Presets and scenario files: read, refused with a sentence, written and read back."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.draws import draws
 from twin.lab.library import (
     SCENARIO_BYTES_MAX,
     load_scenario_file,
@@ -39,7 +40,7 @@ def test_a_preset_survives_toml_and_json(preset):
     assert scenario_from_canonical(canonical(scenario)) == scenario
 
 
-@settings(max_examples=50, derandomize=True)
+@draws(50)
 @given(name=TEXT, question=TEXT, horizon_s=st.floats(31, 604_800), seed=st.integers(0, 2**31 - 1))
 def test_any_text_and_number_survives_toml(name, question, horizon_s, seed):
     scenario = Scenario(name=name, question=question, horizon_s=horizon_s, seed=seed)

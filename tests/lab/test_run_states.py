@@ -1,11 +1,12 @@
 """Whatever is asked of runs, in whatever order and by whomever: the store follows a small model."""
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 from hypothesis.stateful import run_state_machine_as_test as check
 
+from tests.draws import draws
 from tests.lab.fake_engine import answer
 from twin.lab.library import load_facts
 from twin.lab.store import Owner, StoreError
@@ -137,11 +138,5 @@ class RunStates(RuleBasedStateMachine):
 
 def test_runs_follow_the_model(new_store):
     RunStates.new_store = staticmethod(new_store)
-    quiet = settings(
-        max_examples=25,
-        stateful_step_count=20,
-        deadline=None,
-        derandomize=True,
-        suppress_health_check=list(HealthCheck),
-    )
+    quiet = draws(25, stateful_step_count=20, suppress_health_check=list(HealthCheck))
     check(RunStates, settings=quiet)

@@ -5,9 +5,10 @@ import zlib
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.draws import draws
 from tests.lab import fake_engine
 from twin.lab import share
 from twin.lab.library import presets
@@ -34,7 +35,7 @@ def test_a_preset_travels_inside_a_link(store, preset):
     assert share.open_scenario(query_of(url), store) == preset.scenario
 
 
-@settings(max_examples=40, derandomize=True)
+@draws(40)
 @given(
     name=st.text(st.characters(blacklist_categories=("Cs", "Cc")), max_size=120),
     seed=st.integers(0, 2**31 - 1),
@@ -44,7 +45,7 @@ def test_any_scenario_travels_inside_a_link(name, seed):
     assert share.unpack(share.pack(scenario)) == scenario
 
 
-@settings(max_examples=200, derandomize=True)
+@draws(200)
 @given(text=st.one_of(st.text(max_size=50), st.binary(max_size=50).map(packed)))
 def test_no_text_in_a_link_does_more_than_be_refused(text):
     with pytest.raises(ShareError):

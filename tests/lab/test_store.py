@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import event, update
 
+from tests.draws import draws
 from tests.lab import fake_engine
 from twin.lab.library import load_facts, presets, seed_library
 from twin.lab.store import Owner, StoreError, UnknownId, engines, open_store
@@ -46,7 +47,7 @@ def test_a_scenario_is_found_by_its_digest_and_equal(store):
 TEXT = st.text(st.characters(blacklist_categories=("Cs", "Cc")), max_size=20)
 
 
-@settings(max_examples=30, derandomize=True)
+@draws(30)
 @given(seed=st.integers(0, 2**31 - 1), rate=st.floats(0.01, 1000), name=TEXT)
 def test_a_digest_depends_on_the_values_and_on_nothing_else(seed, rate, name):
     fields = {"seed": seed, "name": name, "workload": {"rate_req_per_s": rate}}
@@ -396,7 +397,7 @@ def test_equal_tables_are_one_file(store, add_run):
     assert len(list(store.artefacts.folder.rglob("*.parquet"))) == 2
 
 
-@settings(max_examples=40, derandomize=True)
+@draws(40)
 @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 def test_any_flipped_bit_of_an_artefact_is_found(tmp_path_factory, place, bit):
     folder = tmp_path_factory.mktemp("artefacts")

@@ -8,10 +8,11 @@ import tarfile
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from docs.make import trace_table
+from tests.draws import draws
 from twin.lab.traces import FORMATS, Limits, TraceError, lru_bound, preview, read_trace, tabular
 from twin.lab.traces.formats import Format
 from twin.workload.chains import expand_runs
@@ -360,7 +361,7 @@ def test_a_malformed_file_gets_one_clear_sentence(sentence):
     assert sentence.strip() in text and "\n" not in text and len(text) < 300
 
 
-@settings(max_examples=300, deadline=None)
+@draws(300)
 @given(
     st.sampled_from(sorted(FILES)),
     st.integers(0, 1 << 16),

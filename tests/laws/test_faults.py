@@ -1,22 +1,18 @@
-"""Laws of runs in which things break: nobody is forgotten, nothing hangs, prices come back.
+"""Laws of runs in which things break: nobody is forgotten, nothing hangs, prices come back."""
 
-A thousand random schedules take some minutes: TWIN_FAULT_SCHEDULES=1000 asks for them.
-"""
-
-import os
 import random
 
 import numpy as np
 import polars as pl
 import pytest
 
+from tests.draws import seeds
 from tests.engine.small import run, small
 from tests.laws.lawful import lawful
 from twin.engine.simulate import simulate
 from twin.lab.library import load_facts
 
-SCHEDULES = int(os.environ.get("TWIN_FAULT_SCHEDULES", "48"))
-BATCHES = 8
+BATCH = 4  # schedules of one test
 QUICK = {"recovery.detection_s": 0.1, "recovery.in_place_s": 0.4, "recovery.restart_s": 0.8}
 
 
@@ -85,9 +81,9 @@ def only_lives(found):
     assert (kept["retries"] <= found.scenario.recovery.retries).all()
 
 
-@pytest.mark.parametrize("batch", range(BATCHES))
+@pytest.mark.parametrize("batch", seeds(8))
 def test_random_faults_forget_nobody(batch):
-    for number in range(batch, SCHEDULES, BATCHES):
+    for number in range(BATCH * batch, BATCH * (batch + 1)):
         found = simulate(small(schedule(number)), load_facts())
         lawful(found)
         only_lives(found)

@@ -4,9 +4,10 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from tests.draws import draws
 from tests.engine.small import facts_with_kv_space, recorded, small
 from tests.laws.lawful import lawful
 from twin.engine.setup import ScenarioError
@@ -82,7 +83,7 @@ def recorded_streams(draw):
 
 
 @pytest.mark.parametrize("arrivals", ARRIVALS)
-@settings(max_examples=24, derandomize=True, deadline=None)
+@draws(24)
 @given(
     st.fixed_dictionaries(FIELDS),
     recorded_streams(),

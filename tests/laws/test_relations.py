@@ -8,8 +8,9 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
+from tests.draws import draws
 from tests.engine.small import MODES, recorded, run, small
 from tests.laws.test_invariants_hold import recorded_streams
 from twin.engine.setup import set_up
@@ -49,7 +50,7 @@ def test_a_shift_of_all_arrivals_shifts_everything(mode):
         assert (later[stamp] - now[stamp]).to_numpy() == pytest.approx(SHIFT_S, abs=1e-9), stamp
 
 
-@settings(max_examples=25, derandomize=True, deadline=None)
+@draws(25)
 @given(recorded_streams())
 def test_no_request_hits_more_than_all_prompts_before_it_hold(trace):
     # One instance serves in order, so what is stored when a request is looked up came before it.

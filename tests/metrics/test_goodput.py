@@ -1,9 +1,10 @@
 """Goodput: both promises must be kept."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.draws import draws
 from twin.metrics.goodput import met_slo
 
 times = st.lists(st.floats(0, 10) | st.just(float("nan")), min_size=1, max_size=20)
@@ -14,7 +15,7 @@ def test_both_limits_count_and_a_limit_itself_is_kept():
     assert met_slo(ttft, tpot, 1.0, 0.05).tolist() == [True, False, False, True]
 
 
-@settings(max_examples=60, derandomize=True, deadline=None)
+@draws(60)
 @given(times, st.floats(0, 10), st.floats(0, 10))
 def test_softer_promises_are_kept_at_least_as_often(values, low, more):
     t = np.array(values)

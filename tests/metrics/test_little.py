@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.draws import draws
 from twin.metrics.little import gap, samples_of_stays, stays_s
 
 stays = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 30)), min_size=1, max_size=40)
@@ -19,7 +20,7 @@ def test_the_gap_is_relative_and_signed():
     assert gap(0.0, 0.0) == 0.0
 
 
-@settings(max_examples=100, derandomize=True, deadline=None)
+@draws(100)
 @given(stays)
 def test_samples_are_what_a_walk_through_time_counts(pairs):
     begin = np.array([b for b, _ in pairs], float)
@@ -29,7 +30,7 @@ def test_samples_are_what_a_walk_through_time_counts(pairs):
     assert fewest == most == sum(int(((begin <= t) & (t < end)).sum()) for t in at)
 
 
-@settings(max_examples=100, derandomize=True, deadline=None)
+@draws(100)
 @given(stays)
 def test_ends_at_a_sample_are_the_only_doubt(pairs):
     begin = np.array([b for b, _ in pairs], float)

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.draws import draws
 from twin.hardware.fabric import build_fabric
 from twin.model.costs import build_costs
 from twin.model.finite import burst, deal, drain
@@ -25,7 +26,7 @@ def role(facts):
 
 
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=80), st.integers(1, 12))
-@settings(max_examples=60, deadline=None)
+@draws(60)
 def test_dealing_conserves_iterations_and_never_exceeds_the_slots(lengths, slots):
     first, end = deal(np.array(lengths, float), slots)
     assert (end - first).tolist() == lengths

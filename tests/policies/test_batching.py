@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numba import njit
 
+from tests.draws import draws
 from twin import rng
 from twin.policies.batching import (
     iterations_needed,
@@ -53,7 +54,7 @@ def test_chunks_keep_a_long_prompt_from_filling_every_batch():
     assert batches({"A": 900, "B": 200}, 500, 300)[0] == {"A": 300, "B": 200}
 
 
-@settings(max_examples=100, derandomize=True, deadline=None)
+@draws(100)
 @given(
     st.lists(st.integers(1, 5000), min_size=1, max_size=12),
     st.integers(1, 3000),
@@ -68,7 +69,7 @@ def test_every_token_is_taken_once_and_budgets_hold(lengths, budget, chunk):
         assert chunk == 0 or max(batch.values()) <= chunk
 
 
-@settings(max_examples=50, derandomize=True, deadline=None)
+@draws(50)
 @given(st.integers(0, 9000), st.integers(0, 9000), st.integers(0, 9000), st.booleans())
 def test_plain_python_takes_as_much(remaining, left, chunk, empty):
     asked = (remaining, left, chunk, empty)
@@ -126,7 +127,7 @@ def test_moments_of_an_iterations_tokens():
     assert token_variance(2, 0.7) == pytest.approx(0.3 + 4 * 0.21 + 9 * 0.49 - 2.19**2)
 
 
-@settings(max_examples=100, derandomize=True, deadline=None)
+@draws(100)
 @given(
     st.integers(0, 5000), st.integers(0, 4), st.sampled_from([0.0, 0.3, 0.99, 1.0]), st.integers(0)
 )

@@ -3,9 +3,10 @@
 import heapq
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.draws import draws
 from twin.policies.front_end import front_end_done
 
 
@@ -21,7 +22,7 @@ def test_d_d_1_by_hand():
     assert leave([0.0, 1.0, 2.0, 9.0], 2, 2.0) == [2.0, 3.0, 4.0, 11.0]
 
 
-@settings(max_examples=100, derandomize=True, deadline=None)
+@draws(100)
 @given(
     st.lists(st.floats(0, 100), min_size=1, max_size=60).map(sorted),
     st.integers(1, 5),

@@ -3,9 +3,10 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.draws import draws
 from twin.policies.kv_transfer import sending_rank, shared_rate
 
 
@@ -16,7 +17,7 @@ def test_each_prefill_rank_feeds_ten_decode_ranks():
     assert senders == sorted(senders)
 
 
-@settings(max_examples=100, derandomize=True, deadline=None)
+@draws(100)
 @given(st.integers(1, 400), st.integers(1, 400))
 def test_senders_exist_and_share_the_work_evenly(decode_ranks, prefill_ranks):
     senders = [sending_rank(d, decode_ranks, prefill_ranks) for d in range(decode_ranks)]
@@ -36,7 +37,7 @@ def test_a_transfer_gets_its_share_of_the_busier_port(out, into, rate):
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=30))
-@settings(max_examples=100, derandomize=True, deadline=None)
+@draws(100)
 def test_no_port_carries_more_than_it_can(flows):
     out, into = Counter(a for a, _ in flows), Counter(b for _, b in flows)
     rates = [shared_rate(5.0, out[a], 7.0, into[b]) for a, b in flows]

@@ -4,10 +4,10 @@ from collections import OrderedDict
 
 import numpy as np
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from tests.draws import draws
 from twin.policies.memory_pool import (
     ABSENT,
     NONE,
@@ -171,10 +171,8 @@ class PlainPoolAgainstDictionaries(PoolAgainstDictionaries):
     functions = tuple(f.py_func for f in PoolAgainstDictionaries.functions)
 
 
-SETTINGS = settings(
-    max_examples=60, stateful_step_count=60, derandomize=True, deadline=None, database=None
-)
+SETTINGS = draws(60, stateful_step_count=60)
 TestPool = PoolAgainstDictionaries.TestCase
 TestPool.settings = SETTINGS
 TestPlainPool = PlainPoolAgainstDictionaries.TestCase
-TestPlainPool.settings = settings(SETTINGS, max_examples=20)
+TestPlainPool.settings = draws(20, stateful_step_count=60)

@@ -6,14 +6,15 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.draws import draws
 from twin.policies import router
 from twin.policies.router import NOBODY, RANK_CHOICES, ROUTERS, choose_instance, choose_rank
 
 loads = st.lists(st.integers(0, 100_000), min_size=1, max_size=12)
-draws = st.floats(0, 1, exclude_min=True, exclude_max=True)
+chances = st.floats(0, 1, exclude_min=True, exclude_max=True)
 SEES = {"policy", "routed", "opened", "queued_tokens", "hit_tokens", "session", "draw_a", "draw_b"}
 
 
@@ -25,20 +26,20 @@ def choose(name, queued, hits=None, routed=0, session=0, a=0.5, b=0.5, opened=No
 
 
 @pytest.mark.parametrize("name", ROUTERS)
-@settings(max_examples=40, derandomize=True, deadline=None)
+@draws(40)
 @given(data=st.data())
 def test_no_router_names_an_instance_out_of_service(name, data):
     queued = data.draw(loads)
     opened = data.draw(st.lists(st.booleans(), min_size=len(queued), max_size=len(queued)))
     chosen = choose(
         name, queued, routed=data.draw(st.integers(0, 50)), session=data.draw(st.integers(0, 99)),
-        a=data.draw(draws), b=data.draw(draws), opened=opened,
+        a=data.draw(chances), b=data.draw(chances), opened=opened,
     )  # fmt: skip
     assert opened[chosen] if any(opened) else chosen == NOBODY
 
 
 @pytest.mark.parametrize("name", ROUTERS)
-@settings(max_examples=60, derandomize=True, deadline=None)
+@draws(60)
 @given(data=st.data())
 def test_every_router_names_an_instance_and_plain_python_agrees(name, data):
     queued = data.draw(loads)
@@ -46,8 +47,8 @@ def test_every_router_names_an_instance_and_plain_python_agrees(name, data):
     asked = {
         "routed": data.draw(st.integers(0, 10**9)),
         "session": data.draw(st.integers(0, 2**31 - 1)),
-        "a": data.draw(draws),
-        "b": data.draw(draws),
+        "a": data.draw(chances),
+        "b": data.draw(chances),
     }
     chosen = choose(name, queued, hits, **asked)
     assert 0 <= chosen < len(queued)
@@ -71,7 +72,7 @@ def test_no_router_can_see_an_output_length():
 
 
 @pytest.mark.parametrize("name", ["least_loaded", "prefix_affinity"])
-@settings(max_examples=40, derandomize=True, deadline=None)
+@draws(40)
 @given(queued=st.lists(st.integers(0, 10**6), min_size=2, max_size=8, unique=True), data=st.data())
 def test_the_choice_follows_the_instance_when_instances_are_renamed(name, queued, data):
     order = data.draw(st.permutations(range(len(queued))))
@@ -123,7 +124,7 @@ def sort_key(name, routed, ranks):
 
 
 @pytest.mark.parametrize("name", RANK_CHOICES)
-@settings(max_examples=100, derandomize=True, deadline=None)
+@draws(100)
 @given(RANKS, st.floats(0, 1200), st.integers(0, 30))
 def test_the_rank_is_what_a_sort_would_find(name, ranks, need, routed):
     slots = np.array([s for s, _ in ranks])

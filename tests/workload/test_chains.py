@@ -1,12 +1,13 @@
 """Chain ids and regrouping against plain-Python twins."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.draws import draws
 from twin.workload.chains import chain_ids, expand_runs, regroup, runs_of
 
-compiles = settings(deadline=None, max_examples=60)  # the first call compiles
+compiles = draws(60)
 ROWS = st.lists(st.lists(st.integers(-3, 3), max_size=8), min_size=1, max_size=8)
 
 

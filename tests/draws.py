@@ -1,0 +1,31 @@
+"""How many draws a test makes: a seeded few in the suite, many more and new ones in `make long`.
+
+TWIN_DRAWS is the factor that `make long` sets. With 1 the draws are the same every time.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+FACTOR = int(os.environ.get("TWIN_DRAWS", "1"))
+
+
+def draws(few: int, **more: Any) -> settings:
+    """Settings of a hypothesis test that draws so many examples in the suite."""
+    return settings(
+        max_examples=few * FACTOR, derandomize=FACTOR == 1, deadline=None, database=None, **more
+    )
+
+
+def some(few: list[Any], *others: Any) -> list[Any]:
+    """Parameters: a few that the suite takes, and others that only `make long` does."""
+    return [*few, *(pytest.param(other, marks=pytest.mark.long) for other in others)]
+
+
+def seeds(few: int) -> list[Any]:
+    """Seeds for parametrize: the first few in the suite, all of TWIN_DRAWS in `make long`."""
+    return some([*range(few)], *range(few, few * FACTOR))

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from twin.lab.evidence import evidence, load_published
+from twin.lab.evidence import Row, evidence, load_published
 from twin.lab.evidence.reproduce import Part
 from twin.lab.library import load_facts
 from twin.ui import charts
@@ -44,8 +44,21 @@ def row(**changes):
     return {**given, **changes}
 
 
+def judged(*answers):
+    """Answers judged as those of published rows of the same systems."""
+    each = [{**answer, "id": f"{k}"} for k, answer in enumerate(answers)]
+    of = [
+        Row(
+            r["id"], r["system"], r["regime"], r["quantity"], r["unit"], r["published"],
+            r["basis"], "decode.tpot", r["calibrates"], r["source"], r["mark"],
+        )
+        for r in each
+    ]  # fmt: skip
+    return proof.judged(each, of)
+
+
 def test_a_row_outside_its_bar_is_marked_and_its_reason_told():
-    inside, outside = proof.judged([row(), row(id="y", error=-0.3, note="another kernel")], [])
+    inside, outside = judged(row(), row(error=-0.3, note="another kernel"))
     assert not inside["outside"]
     assert outside["outside"]
     assert proof.why(outside) == "Outside its bar of 12 %: another kernel"
@@ -54,7 +67,7 @@ def test_a_row_outside_its_bar_is_marked_and_its_reason_told():
 
 def test_scores_keep_fitted_rows_and_systems_apart():
     given = [row(calibrates=True, error=0.01), row(error=-0.2), row(system="H800", error=0.2)]
-    found = {s.name: s for s in proof.scores(proof.judged(given, []))}
+    found = {s.name: s for s in proof.scores(judged(*given))}
     assert [s.rows for s in found.values()] == [1, 1, 1]
     assert found["Fitted, CloudMatrix384"].mean == pytest.approx(0.01)
     assert found["Predicted, CloudMatrix384"].worst == pytest.approx(0.2)

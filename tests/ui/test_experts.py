@@ -100,10 +100,21 @@ def test_the_moves_of_a_whole_pool_are_those_of_each_of_its_instances(tables):
 
 
 def test_node_traffic_keeps_its_bytes_and_hot_and_shared_dies_draw_more(tables):
+    quantised, plain = (
+        experts.row_of(
+            scenario(f"{early}", deployment__communication__early_quantisation=early),
+            session.facts(),
+        )
+        for early in (True, False)
+    )
+    assert (quantised.top_k, quantised.combine_bytes) == (8, plain.dispatch_bytes)
+    assert quantised.dispatch_bytes < plain.dispatch_bytes
     load = np.ones((4, 6))
     load[:, 0], load[:, 1] = 1.6, 0.4
     snap = experts.Snapshot(np.arange(4), load, np.zeros((4, 6), int))
-    nodes, moved = experts.between_nodes(snap, np.array([7, 8, 9, 9, 9, 9, 10, 10]), 90.0, True, 8)
+    nodes, moved = experts.between_nodes(
+        snap, np.array([7, 8, 9, 9, 9, 9, 10, 10]), 90.0, quantised
+    )
     assert nodes.tolist() == [7, 8, 9, 10]
     assert moved.sum() == pytest.approx(90)
     sent, received = moved.sum(axis=1), moved.sum(axis=0)
@@ -112,7 +123,7 @@ def test_node_traffic_keeps_its_bytes_and_hot_and_shared_dies_draw_more(tables):
     # Nothing routed lies on the last node: it takes the ninth row, and all its dies' answers.
     assert moved[0, 3] > 0
     even = experts.Snapshot(np.arange(4), np.ones((4, 8)), np.zeros((4, 8), int))
-    _, alike = experts.between_nodes(even, np.repeat([0, 1], 4), 10.0, False, 8)
+    _, alike = experts.between_nodes(even, np.repeat([0, 1], 4), 10.0, plain)
     assert alike == pytest.approx(np.full((2, 2), 2.5))
 
 

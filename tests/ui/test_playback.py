@@ -10,11 +10,17 @@ from tests.conftest import ROOT
 from tests.ui.playback_run import FAULT_S, WINDOWS, broken, done_broken, playback_tables
 from tests.ui.stored_runs import done, queued, scenario
 from tests.ui.test_run import Runner, primary, words
+from twin.hardware.fabric import build_fabric
 from twin.hardware.placement import place_instances
+from twin.lab.library import load_facts
+from twin.scenario import Supernode
 from twin.ui import session
+from twin.ui.fabric_message import place
 from twin.ui.pages import PAGES
-from twin.ui.pages.playback.frames import happened, message, where
+from twin.ui.pages.playback.frames import happened, message
 from twin.ui.pages.playback.player import KINDS
+
+FABRIC = build_fabric(Supernode(supernodes=2), load_facts())
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +32,11 @@ def runner(store, monkeypatch):
 def made():
     s = broken()
     tables = playback_tables(s)
-    return s, tables, message(s, tables, place_instances(s, 2), 2)
+    return (
+        s,
+        tables,
+        message(s, tables, place_instances(s, 2), build_fabric(s.supernode, load_facts())),
+    )
 
 
 def numbers(packed):
@@ -88,7 +98,11 @@ def test_an_instance_stands_where_its_dies_are_and_then_where_its_spares_are(mad
     assert [place[1:] for place in film["seats"] if place[0] == k] == [
         [home, end, 0, change], [home + 1, end, change, WINDOWS], [47.0, 48.0, change, WINDOWS],
     ]  # fmt: skip
-    of_old = message(s, {n: t for n, t in tables.items() if n != "seats"}, place_instances(s, 2), 2)
+    of_old = message(
+        s, {n: t for n, t in tables.items() if n != "seats"}, place_instances(s, 2),
+        build_fabric(s.supernode, load_facts()),
+    )  # fmt: skip
+
     assert [p[1:] for p in of_old["seats"] if p[0] == k] == [[home, end, 0, WINDOWS]]
 
 
@@ -106,7 +120,7 @@ def test_curves_are_in_the_unit_they_name(made):
 
 def test_what_happened_is_in_order_and_points_at_the_picture(made):
     _, tables, _ = made
-    rows = happened(tables["events"], 120.0)
+    rows = happened(tables["events"], 120.0, FABRIC)
     assert [r["t"] for r in rows] == sorted(r["t"] for r in rows)
     assert next(r for r in rows if r["kind"] == "fault")["node"] == 6
     assert next(r for r in rows if r["kind"] == "detected")["end"] is None
@@ -118,8 +132,8 @@ def test_what_happened_is_in_order_and_points_at_the_picture(made):
      ("sub-plane 1:3", (None, 3)), ("L1 20.3", (20, 3)), ("UB plane", (None, None)),
      ("supernode 1", (None, None)), ("", (None, None))],
 )  # fmt: skip
-def test_an_element_s_place_is_read_from_its_name(name, found):
-    assert where(name) == found
+def test_an_element_s_place_is_where_its_members_are(name, found):
+    assert place(FABRIC, name) == found
 
 
 def test_every_kind_of_event_has_a_sign_on_the_strip():

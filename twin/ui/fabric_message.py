@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import Fabric, built
 from twin.hardware.names import element_names, members
 from twin.scenario import Edit
@@ -118,6 +119,25 @@ class Layout:
         several = [(name, k) for name, k in self.cells if k.size > 1]
         return [(name, k) for name, (_, k) in self.groups.items()] + several
 
+    def called(self, kind: str) -> list[str]:
+        """Names of the groups of a kind, in their order."""
+        return [name for name, (found, _) in self.groups.items() if found == kind]
+
+    @cached_property
+    def homes(self) -> dict[str, dict[str, int]]:
+        """Kind of group -> vertex -> number of its group."""
+        found: dict[str, dict[str, int]] = {kind: {} for kind in GROUPS.values()}
+        counts = dict.fromkeys(GROUPS.values(), 0)
+        for kind, inside in self.groups.values():
+            found[kind] |= dict.fromkeys((self.names[k] for k in inside), counts[kind])
+            counts[kind] += 1
+        return found
+
+    def place(self, vertices: Iterable[str]) -> tuple[int | None, int | None]:
+        """Numbers of the node and of the sub-plane that vertices share, None where they do not."""
+        node, plane = ({self.homes[kind].get(v) for v in vertices} for kind in ("node", "plane"))
+        return tuple(next(iter(s)) if len(s) == 1 else None for s in (node, plane))  # type: ignore[return-value]
+
     def numbers(self, names: Iterable[str]) -> Array:
         """Vertices by number."""
         return np.array([self.number[name] for name in names], np.int64)
@@ -127,6 +147,26 @@ class Layout:
 def layout(fabric: Fabric) -> Layout:
     """The arrays of a fabric as built; pass `built(fabric)`."""
     return Layout(fabric)
+
+
+def place(fabric: Fabric, element: str) -> tuple[int | None, int | None]:
+    """Number of the node and of the UB sub-plane that an element is in; None: in none, in several.
+
+    An element that there is not is nowhere.
+    """
+    try:
+        return layout(built(fabric)).place(members(fabric, element))
+    except HardwareError:
+        return None, None
+
+
+@lru_cache(maxsize=8)
+def places(fabric: Fabric) -> list[list[Any]]:
+    """Name, node and sub-plane of every element, and of the rows of the matrix."""
+    known = layout(fabric)
+    names = [*known.names, *known.groups]
+    found = [[name, *known.place(members(fabric, name))] for name in names]
+    return found + [[row["text"], None, p] for p, row in enumerate(known.rows) if row["name"]]
 
 
 @lru_cache(maxsize=16)
@@ -236,6 +276,6 @@ def _sum_at(known: Layout, each: Array, links: Array) -> Array:
     return np.bincount(ends[:, 0], chosen, count) + np.bincount(ends[:, 1], chosen, count)
 
 
-def packed(values: Array, kind: str) -> str:
+def packed(values: Array, kind: str = "<f4") -> str:
     """Numbers as base64 of little-endian ones of a kind."""
     return base64.b64encode(np.ascontiguousarray(values, kind).tobytes()).decode()

@@ -83,8 +83,8 @@ with st.grid(5, min_column_width=190):
         delta_color="off",
         delta_arrow="off",
         border=True,
-        help="A row's bar: ±12 % on CloudMatrix384, ±25 % elsewhere, ±8 % for dispatch and "
-        "combine over EP degree. They stay in the table, marked, with the reason where known.",
+        help=f"A row's bar: {proof.bars_in_words()}. Rows outside stay in the table, marked, with "
+        "the reason where it is known.",
     )
 
 # 3) Every row.

@@ -96,6 +96,13 @@ def _score(name: str, key: str, rows: Found) -> Score:
     )  # fmt: skip
 
 
+def bars_in_words() -> str:
+    """The largest error of one row that is no miss: '±12 % on CloudMatrix384, ...'."""
+    told = [f"±{100 * bar:.0f} % on {group}" for group, bar in bars().worst.items()]
+    told.append(f"±{100 * bars().exchange:.0f} % for dispatch and combine over EP degree")
+    return ", ".join(told)
+
+
 def unit(row: Mapping[str, Any]) -> str:
     """The unit with its basis: 'µs, one die'."""
     text = UNITS.get(row["unit"], row["unit"])

@@ -13,15 +13,18 @@ import numpy as np
 import polars as pl
 import streamlit as st
 
+from twin.facts import Facts
+from twin.hardware.chip import load_chip
 from twin.lab.store import RunRow
+from twin.model.operators import combine_bytes, dispatch_bytes
+from twin.model.roofline import load_machine
+from twin.model.shape import load_shape
 from twin.scenario import Scenario
 from twin.ui import session
 
 TABLES = ("die_load", "hottest", "events", "instances", "traffic")
 MOMENTS = {"start": "Start", "before": "Before rebalance", "after": "After rebalance", "end": "End"}
 ORDER = {name: place for place, name in enumerate(MOMENTS)}
-# Bytes of one routed row: 7,168 INT8 values and scales one way, as many BF16 values back.
-OUT_QUANTISED, OUT_PLAIN, BACK = 7_680.0, 14_336.0, 14_336.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,12 +175,33 @@ def _mean(values: np.ndarray) -> float | None:
     return float(known.mean()) if known.size else None
 
 
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a token sends to each of its experts, and gets back, in bytes."""
+
+    top_k: int
+    dispatch_bytes: float
+    combine_bytes: float
+
+
+def row_of(s: Scenario, facts: Facts) -> Row:
+    """The messages of a scenario's model on its chip."""
+    shape = load_shape(facts, s.deployment.model)
+    machine = load_machine(facts, load_chip(facts, s.supernode.chip))
+    quantised = s.deployment.communication.early_quantisation
+    return Row(
+        shape.top_k,
+        dispatch_bytes(shape, quantised, machine.message_scale_bytes),
+        combine_bytes(shape),
+    )
+
+
 def between_nodes(
-    snap: Snapshot, nodes_of_rank: np.ndarray, total_bytes: float, quantised: bool, top_k: int
+    snap: Snapshot, nodes_of_rank: np.ndarray, total_bytes: float, row: Row
 ) -> tuple[np.ndarray, np.ndarray]:
     """(nodes i8[n], bytes f8[n, n]) of an instance's expert exchange, from row to column.
 
-    Every die sends its tokens alike: to `top_k` routed experts by the dies' load, averaged over
+    Every die sends its tokens alike: to `row.top_k` routed experts by the dies' load, averaged over
     layers, and once more to the dies behind those, which hold the shared expert; answers come
     back the same way. `total_bytes` is what the run recorded, split by that.
     """
@@ -186,12 +210,12 @@ def between_nodes(
     rows = np.zeros(place.size)
     routed = min(snap.load.shape[1], place.size)
     rows[:routed] = snap.load.mean(axis=0)[:routed]
-    rows[:routed] *= top_k / max(float(rows.sum()), 1e-12)
+    rows[:routed] *= row.top_k / max(float(rows.sum()), 1e-12)
     if routed < place.size:
         rows[routed:] = 1.0 / (place.size - routed)
     target = np.bincount(place, weights=rows, minlength=nodes.size) / max(float(rows.sum()), 1e-12)
-    out = OUT_QUANTISED if quantised else OUT_PLAIN
-    share = (out * np.outer(source, target) + BACK * np.outer(target, source)) / (out + BACK)
+    out, back = row.dispatch_bytes, row.combine_bytes
+    share = (out * np.outer(source, target) + back * np.outer(target, source)) / (out + back)
     return nodes, total_bytes * share
 
 

@@ -205,9 +205,7 @@ def nodes(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
     if not total or not on.size:
         st.caption("This run recorded no expert exchange of this instance.")
         return
-    quantised = scenario.deployment.communication.early_quantisation
-    top_k = int(session.facts()[f"models.{scenario.deployment.model}.top_k"].value)
-    found, moved = experts.between_nodes(snap, on, total, quantised, top_k)
+    found, moved = experts.between_nodes(snap, on, total, experts.row_of(scenario, session.facts()))
     dark = st.context.theme.type == "dark"
     span = f"in {words.duration(scenario.horizon_s)}"
     plot(charts_experts.node_matrix(found, moved, span, dark=dark), "nodes")

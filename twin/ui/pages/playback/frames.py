@@ -8,17 +8,17 @@ f4, NaN for "none". This file draws nothing and knows no streamlit.
 
 from __future__ import annotations
 
-import base64
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from twin.hardware.fabric import Fabric, built
 from twin.hardware.placement import Instance
 from twin.scenario import Scenario
 from twin.ui import theme
+from twin.ui.fabric_message import layout, packed, place, places
 
 TABLES = ("windows", "instances", "traffic", "shares", "events", "links")
 MEASURED = ("queue", "running", "busy", "iteration_s", "hot_factor", "contention", "up", "dies")
@@ -39,16 +39,17 @@ TRAFFIC = {
     "ssd_read": "SSD tier, reads",
     "ssd_write": "SSD tier, writes",
 }
-NODE = re.compile(r"(?:node|die|npu|nic|nics|cpu|l1|qingtian) (\d+)", re.IGNORECASE)
-PLANE = re.compile(r"(?:sub plane|l2) (?:\d+:)?(\d+)|l1 \d+ (\d+)", re.IGNORECASE)
 
 Array = np.ndarray[Any, Any]
 
 
 def message(
-    scenario: Scenario, tables: Mapping[str, pl.DataFrame], instances: Sequence[Instance], dies: int
+    scenario: Scenario,
+    tables: Mapping[str, pl.DataFrame],
+    instances: Sequence[Instance],
+    fabric: Fabric,
 ) -> dict[str, Any]:
-    """Everything the player needs of a run; `dies` is the number of dies in an NPU.
+    """Everything the player needs of a run on a fabric.
 
     `tables` holds TABLES, and "seats" if the run has it; `instances` are those the scenario
     places, in any order.
@@ -57,7 +58,7 @@ def message(
     windows = tables["windows"]
     count = windows.height
     number = {(i.role, i.index): k for k, i in enumerate(instances)}
-    per_node = s.npus_per_node * dies
+    per_node = s.npus_per_node * fabric.graph["dies_per_npu"]
     series, moved = _moved(tables["traffic"], windows, number)
     return {
         "nodes": s.all_nodes,
@@ -76,14 +77,11 @@ def message(
         "traffic": TRAFFIC,
         "strip": _strip(windows),
         "pool": _pool(windows) if scenario.memory_pool.enabled else "",
-        "events": happened(tables["events"], scenario.horizon_s),
+        "events": happened(tables["events"], scenario.horizon_s, fabric),
+        "places": places(built(fabric)),
+        "names": {kind: layout(built(fabric)).called(kind) for kind in ("node", "plane")},
         "colours": theme.PLANE | theme.ROLE,
     }
-
-
-def packed(values: Array) -> str:
-    """Numbers as base64 of little-endian f4."""
-    return base64.b64encode(np.ascontiguousarray(values, "<f4").tobytes()).decode()
 
 
 def _window_of(frame: pl.DataFrame, windows: pl.DataFrame) -> Array:
@@ -185,8 +183,8 @@ def _shares(
     index = {tuple(key): k for k, key in enumerate(series)}
     who = _places(shares, number)
     rows: list[tuple[float, ...]] = []
-    for row, place in zip(shares.iter_rows(named=True), who, strict=True):
-        k = index.get((row["plane"], row["traffic"], int(place)))
+    for row, instance in zip(shares.iter_rows(named=True), who, strict=True):
+        k = index.get((row["plane"], row["traffic"], int(instance)))
         if k is None or row["node"] is None:
             continue
         inward = float(row["direction"] == "in")
@@ -240,11 +238,11 @@ def _pool(windows: pl.DataFrame) -> str:
     return packed(windows["pool_used_fraction"].cast(pl.Float64).fill_null(np.nan).to_numpy())
 
 
-def happened(events: pl.DataFrame, horizon_s: float) -> list[dict[str, Any]]:
+def happened(events: pl.DataFrame, horizon_s: float, fabric: Fabric) -> list[dict[str, Any]]:
     """Events for the player, in order of time: when, what, where on the picture."""
     rows = []
     for row in events.sort("t_s").iter_rows(named=True):
-        node, plane = where(row["element"] or "")
+        node, plane = place(fabric, row["element"] or "")
         end = row["end_s"]
         rows.append(
             {
@@ -262,15 +260,3 @@ def happened(events: pl.DataFrame, horizon_s: float) -> list[dict[str, Any]]:
 
 
 LASTING = ("fault", "instance_down", "shrunk", "rejoined")  # an open end means: until the run ends
-
-
-def where(element: str) -> tuple[int | None, int | None]:
-    """Node and UB sub-plane an element's name points at, None where it names none.
-
-    >>> where("die 20.1.0"), where("L1 20.3"), where("sub-plane 3"), where("RDMA network")
-    ((20, None), (20, 3), (None, 3), (None, None))
-    """
-    plain = " ".join(element.replace(".", " ").replace("-", " ").split())
-    node, plane = NODE.match(plain), PLANE.match(plain)
-    number = next((g for g in plane.groups() if g is not None), None) if plane else None
-    return (int(node[1]) if node else None), (None if number is None else int(number))

@@ -229,14 +229,14 @@ class Player {
         if (first < last) this.grid.strips.push({ role, index, name, since, until, x: LEFT + (first - from) * w, y, w: Math.max(1.5, (last - first) * w - 1.5), h: 8 })
       }
       y += f.instances.length ? 11 : 0
-      for (let n = from; n < to; n++) boxes.push({ x: LEFT + (n - from) * w, y, w, h: HEAD, head: true, n, found: cellOf(n, null), text: n % 4 === 0 || w >= 26 ? `${n}` : "" })
+      for (let n = from; n < to; n++) boxes.push({ x: LEFT + (n - from) * w, y, w, h: HEAD, head: true, n, found: f.cell(n, null), text: n % 4 === 0 || w >= 26 ? `${n}` : "" })
       y += HEAD
       rows.forEach((c, r) => {
         if (rows.length > f.planes && c === f.planes) y += 5
         const plane = c < f.planes ? c : null, label = plane === null ? (c === f.planes ? "RDMA" : "VPC") : `UB ${c}`
-        if (plane !== null) boxes.push({ x: 0, y, w: LEFT - 6, h, head: true, p: plane, found: cellOf(null, plane), text: label })
+        if (plane !== null) boxes.push({ x: 0, y, w: LEFT - 6, h, head: true, p: plane, found: f.cell(null, plane), text: label })
         else this.grid.heads.push({ y, h, text: label, colour: f.colours[c === f.planes ? "rdma" : "vpc"] })
-        for (let n = from; n < to; n++) boxes.push({ x: LEFT + (n - from) * w, y, w, h, n, c, found: cellOf(n, plane) })
+        for (let n = from; n < to; n++) boxes.push({ x: LEFT + (n - from) * w, y, w, h, n, c, found: f.cell(n, plane) })
         y += h
       })
       y += 12

@@ -24,6 +24,7 @@ class Frames {
     this.curves = data.strip.map((c) => ({ ...c, values: numbers(c.values) }))
     this.filled = data.pool ? numbers(data.pool) : null
     this.kept = new Map()
+    this.placed = new Map(data.places.map(([name, ...place]) => [plain(name), place]))
     this.most = Object.fromEntries(Object.entries(this.figures).map(([k, v]) => [k, largest(v)]))
   }
 
@@ -97,24 +98,23 @@ class Frames {
     })
   }
 
-  find(typed) { // what a person may type: an instance's name, a node, a sub-plane, any chip of a node
-    const plain = typed.toLowerCase().replace(/[.\-_]/g, " ").replace(/\s+/g, " ").trim()
-    const index = this.instances.findIndex(([, name]) => name === plain)
-    if (index >= 0) return { kind: "instance", name: plain, index }
-    const inside = plain.match(/^(?:(?:node|die|npu|nics?|cpu|qingtian|l1) )?(\d+)(?: (\d+))?(?: \d+)?$/)
-    if (inside && Number(inside[1]) < this.nodes) {
-      const plane = plain.startsWith("l1 ") && Number(inside[2]) < this.planes ? Number(inside[2]) : null
-      return cellOf(Number(inside[1]), plane)
-    }
-    const across = plain.match(/^(?:ub|sub plane|subplane|plane|l2) (\d+)(?: \d+)?$/)
-    return across && Number(across[1]) < this.planes ? cellOf(null, Number(across[1])) : null
+  find(typed) { // what a person may type: an instance's name, a number for a node, any element's name
+    const asked = plain(typed), index = this.instances.findIndex(([, name]) => name === asked)
+    if (index >= 0) return { kind: "instance", name: asked, index }
+    const met = typed.split(",").map((part) => this.placed.get(plain(part))), number = /^\d+$/.test(asked) ? Number(asked) : this.nodes
+    if (number < this.nodes) return this.cell(number, null)
+    if (!met.every(Boolean)) return null
+    const [node, plane] = [0, 1].map((k) => met.map((place) => place[k]).find((place) => place !== null) ?? null)
+    return node === null && plane === null ? null : this.cell(node, plane)
+  }
+
+  cell(node, plane) { // a node, a sub-plane, or where they meet
+    const name = [this.names.node[node], this.names.plane[plane]].filter(Boolean).join(", ")
+    return { kind: "cell", node, plane, name }
   }
 }
 
-function cellOf(node, plane) {
-  const name = node === null ? `sub-plane ${plane}` : plane === null ? `node ${node}` : `node ${node}, sub-plane ${plane}`
-  return { kind: "cell", node, plane, name }
-}
+const plain = (name) => name.toLowerCase().replace(/[.:\-_]/g, " ").replace(/\s+/g, " ").trim()
 
 const largest = (values) => values.reduce((most, v) => (v > most ? v : most), 0) // NaN is never larger
 

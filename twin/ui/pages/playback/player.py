@@ -53,12 +53,12 @@ def missing(run: str) -> list[str]:
 @st.cache_resource(show_spinner="Reading the run", max_entries=20)
 def film(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, Any]:
     """The run as the player's message; shared, so never changed. Raises StoreError."""
-    dies = record.fabric(_row, _scenario).graph["dies_per_npu"]
+    fabric = record.fabric(_row, _scenario)
     held = session.store().runs.tables(run)
     wanted = [*playback_frames.TABLES, *(name for name in ("seats",) if name in held)]
     tables = {name: record.table(run, name) for name in wanted}
-    placed = place_instances(_scenario, dies)
-    return playback_frames.message(_scenario, tables, placed, dies)
+    placed = place_instances(_scenario, fabric.graph["dies_per_npu"])
+    return playback_frames.message(_scenario, tables, placed, fabric)
 
 
 def player(row: RunRow, scenario: Scenario) -> None:

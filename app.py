@@ -13,6 +13,8 @@ from twin.ui.pages import PAGES
 MARK = (Path(__file__).parent / "twin/ui/mark.svg").read_text("utf-8")
 
 if __name__ == "__main__":
+    # Before the navigation, which else fetches the page's icon from outside for the tab.
+    st.set_page_config("Supernode twin", MARK, layout="wide")
     pages = [
         st.Page(
             page.script,
@@ -24,6 +26,6 @@ if __name__ == "__main__":
         for place, page in enumerate(PAGES.values())
     ]
     shown = st.navigation(pages, position="top")
-    st.set_page_config(f"{shown.title} · Supernode twin", MARK, layout="wide")
+    st.set_page_config(f"{shown.title} · Supernode twin")
     st.logo(MARK, size="small")
     shown.run()

@@ -3,8 +3,9 @@ import pytest
 
 from tests.ui.fake_run import fake_summary, fake_tables
 from twin.metrics.explain import explain, ttft_parts
+from twin.metrics.finding import RULES, Remedy
+from twin.metrics.findings_machine import FAMILIES
 from twin.metrics.measures import amount
-from twin.metrics.reasons_machine import FAMILIES
 from twin.model.params import DECODE_OPERATORS, PREFILL_OPERATORS
 from twin.scenario import Scenario, with_overrides
 
@@ -126,3 +127,15 @@ def test_rejections_are_counted_by_reason(run):
 
 def test_an_empty_run_is_explained_by_silence():
     assert explain(Scenario(), {}, {}) == []
+
+
+def test_a_finding_is_one_entry(run, monkeypatch):
+    def always(seen):
+        remedy = Remedy("Half of it would do.", "deployment.prefill.instances", 3)
+        return seen.remedied(0.99, f"{seen.known('requests'):,.0f} requests were seen.", [remedy])
+
+    monkeypatch.setitem(RULES, "dummy", always)
+    told = topics(*run)["dummy"]
+    assert told.fix == "Half of it would do." and told.settings == {
+        "deployment.prefill.instances": 3
+    }

@@ -1,4 +1,4 @@
-"""Goodput: which requests got what was promised."""
+"""Goodput: which requests met the SLO."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ SPREADS = {"TTFT": "ttft_s", "TPOT": "tpot_s", "ITL": "itl_s", "E2E": "e2e_s"}
 
 
 def why(row: RunRow, scenario: Scenario) -> None:
-    """What binds, what would fix it, and where the time to the first token went."""
+    """The bottleneck, what would help, and where the time to the first token went."""
     found = record.findings(row.id, row, scenario)
     reasons, way = st.columns([3, 2], gap="large")
     with reasons:
@@ -93,7 +93,7 @@ def _try(finding: Finding, scenario: Scenario) -> None:
 
 
 def latency(row: RunRow, scenario: Scenario) -> None:
-    """Distributions with the promise as a line, and their percentiles as a table."""
+    """Distributions with the SLO as a line, and their percentiles as a table."""
     seen = record.latencies(row.id, scenario.warmup_s)
     left, right = st.columns(2, gap="large")
     for place, name, values, colour, slo_s in (

@@ -1,21 +1,10 @@
-"""Reasons seen from what happened: faults, experts that were moved, traffic that got in the way."""
+"""Findings of what happened: faults, experts that were moved, traffic that shared links."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import polars as pl
 
-from twin.metrics.finding import (
-    Finding,
-    Summary,
-    Tables,
-    Wish,
-    first_open,
-    number,
-    operator_shares,
-    weighted,
-)
+from twin.metrics.finding import Finding, Remedy, Seen, Tables, finding
 from twin.metrics.measures import amount, seconds
 from twin.metrics.registry import shown
 from twin.metrics.resilience import Dip, resilience
@@ -35,18 +24,17 @@ CLASSES = {  # traffic classes as people name them
 }
 
 
-def faults(scenario: Scenario, s: Summary, tables: Tables) -> list[Finding]:
+@finding("fault")
+def faults(seen: Seen) -> list[Finding]:
     """What each fault cost, the worst first, and what would have made it shorter."""
-    dips = resilience(tables, scenario.slo.ttft_s, 1e-3 * scenario.slo.tpot_ms)
-    found = []
-    for dip in sorted(dips, key=lambda d: (-_weight(d), d.at_s))[:TOLD]:
-        fix, settings = first_open(scenario, _shorter(dip, scenario))
-        found.append(Finding("fault", _weight(dip), dip.what, fix, settings))
+    dips = resilience(seen.tables, seen.scenario.slo.ttft_s, seen.slo_tpot_s)
+    worst = sorted(dips, key=lambda d: (-_weight(d), d.at_s))[:TOLD]
+    findings = [seen.remedied(_weight(d), d.what, _shorter(d, seen.scenario)) for d in worst]
     if len(dips) > TOLD:
-        down = number(s, "down_s") or 0.0
-        what = f"{len(dips):,} faults in all; instances were out of service for {seconds(down)}."
-        found.append(Finding("fault", 0.05, what))
-    return found
+        down = seconds(seen.known("down_s"))
+        what = f"{len(dips):,} faults in all; instances were out of service for {down}."
+        findings.append(Finding(0.05, what))
+    return findings
 
 
 def _weight(dip: Dip) -> float:
@@ -59,40 +47,37 @@ def _weight(dip: Dip) -> float:
     return min(0.98, 0.45 + 0.35 * max(0.0, depth) + open_end)
 
 
-def _shorter(dip: Dip, scenario: Scenario) -> list[Wish]:
+def _shorter(dip: Dip, scenario: Scenario) -> list[Remedy]:
     """What would have made a dip shorter or kept requests, the cheapest first."""
     r = scenario.recovery
-    wishes: list[Wish] = []
-    if dip.down and r.policy == "restart":
-        wishes.append(
-            ("Recovering in place takes seconds where a new start takes more than a minute.",
-             "recovery.policy", "in_place")
-        )  # fmt: skip
-    if dip.recovery_s is None and not r.spares:
-        wishes.append(("A spare NPU would take the place of the failed one.",
-                       "recovery.spares", True))  # fmt: skip
-    if dip.lost:
-        wishes.append(("More retries would give fewer requests up.",
-                       "recovery.retries", min(100, 2 * r.retries + 1)))  # fmt: skip
-    if dip.down and r.policy == "in_place":
-        wishes.append(
-            ("Going on at once with fewer dies trades some speed for the time out of service.",
-             "recovery.policy", "shrink")
-        )  # fmt: skip
-    if dip.recovery_s and r.detection_s > 0.25 * dip.recovery_s:
-        wishes.append(("A fault that is noticed sooner is over sooner.",
-                       "recovery.detection_s", 0.25 * r.detection_s))  # fmt: skip
-    return wishes
+    remedies = (
+        (dip.down and r.policy == "restart", Remedy(
+            "Recovering in place takes seconds where a new start takes more than a minute.",
+            "recovery.policy", "in_place")),
+        (dip.recovery_s is None and not r.spares, Remedy(
+            "A spare NPU would take the place of the failed one.", "recovery.spares", True)),
+        (dip.lost, Remedy(
+            "More retries would give fewer requests up.",
+            "recovery.retries", min(100, 2 * r.retries + 1))),
+        (dip.down and r.policy == "in_place", Remedy(
+            "Going on at once with fewer dies trades some speed for the time out of service.",
+            "recovery.policy", "shrink")),
+        (dip.recovery_s and r.detection_s > 0.25 * dip.recovery_s, Remedy(
+            "A fault that is noticed sooner is over sooner.",
+            "recovery.detection_s", 0.25 * r.detection_s)),
+    )  # fmt: skip
+    return [remedy for helps, remedy in remedies if helps]
 
 
-def moved(scenario: Scenario, s: Summary, tables: Tables) -> list[Finding]:
+@finding("moves")
+def moved(seen: Seen) -> Finding | None:
     """How often experts were moved, what of it went over the wire, and what the last one did."""
-    events = tables.get("events")
+    events = seen.tables.get("events")
     if events is None:
-        return []
+        return None
     moves = events.filter(pl.col("kind") == "rebalance").sort("t_s", maintain_order=True)
     if not moves.height:
-        return []
+        return None
     times = "once" if moves.height == 1 else f"{moves.height:,} times"
     sent = float(moves["bytes"].fill_null(0.0).sum())
     what = f"Experts were moved {times}, {shown('moved_bytes', sent)} in all"
@@ -101,38 +86,38 @@ def moved(scenario: Scenario, s: Summary, tables: Tables) -> list[Finding]:
         what += f", in {seconds(took)} each"
     detail = moves["detail"][-1]
     what += f"; the last time: {detail}." if detail else "."
-    stalls = scenario.experts.balancing.swap == "stall"
-    fix, settings = "", dict[str, Any]()
-    if stalls:
-        sentence = "Moving experts in the background does not stop their instance."
-        fix, settings = first_open(scenario, [(sentence, "experts.balancing.swap", "background")])
-    return [Finding("moves", 0.35 if stalls else 0.15, what, fix, settings)]
+    if seen.scenario.experts.balancing.swap != "stall":
+        return Finding(0.15, what)
+    sentence = "Moving experts in the background does not stop their instance."
+    return seen.remedied(
+        0.35, what, [Remedy(sentence, "experts.balancing.swap", "background")]
+    )  # fmt: skip
 
 
-def contended(scenario: Scenario, s: Summary, tables: Tables) -> list[Finding]:
+@finding("contention")
+def contended(seen: Seen) -> Finding | None:
     """Expert exchange that waits for other traffic on the same ports, pool by pool."""
     worst: tuple[float, float, float, str] | None = None  # cost, mean, peak, role
     for role in ("decode", "colocated", "prefill"):
-        slowed = weighted(s, tables, role, "contention")
+        slowed = seen.busy_mean(role, "contention")
         if slowed is None or slowed[0] < FELT:
             continue
-        share = operator_shares(tables, "prefill" if role == "prefill" else "decode")
+        share = seen.operator_shares("prefill" if role == "prefill" else "decode")
         exchange = share.get("dispatch", 0.0) + share.get("combine", 0.0)
         cost = exchange * (1 - 1 / slowed[0])
         if worst is None or cost > worst[0]:
             worst = (cost, *slowed, role)
     if worst is None:
-        return []
+        return None
     cost, mean, peak, role = worst
     unit = "batch" if role == "prefill" else "iteration"
-    plane, other = _beside(tables, role)
+    plane, other = _beside(seen.tables, role)
     waits = f"wait for {CLASSES.get(other, other)} on the same ports" if other else "share ports"
     on = f" of the {plane.upper()} plane" if plane else ""
     what = f"Dispatch and combine of {role} {waits}{on}: {mean:.2f}x on the wire"
     what += f", {peak:.2f}x in the worst window" if peak > 1.05 * mean else ""
     what += f", at most {amount(cost, 'share')} of a {role} {unit}."
-    fix, settings = first_open(scenario, _apart(plane, other))
-    return [Finding("contention", min(0.8, 0.15 + 2.0 * cost), what, fix, settings)]
+    return seen.remedied(min(0.8, 0.15 + 2.0 * cost), what, _apart(plane, other))
 
 
 def _beside(tables: Tables, role: str) -> tuple[str, str]:
@@ -152,17 +137,17 @@ def _beside(tables: Tables, role: str) -> tuple[str, str]:
     return plane, str(sums.sort(["bytes", "traffic"], descending=[True, False])["traffic"][0])
 
 
-def _apart(plane: str, other: str) -> list[Wish]:
+def _apart(plane: str, other: str) -> list[Remedy]:
     """What would take the other traffic off the plane."""
     if other == "kv_hand_off":
         to = "rdma" if plane == "ub" else "ub"
-        return [(f"The KV hand-off over the {to.upper()} plane would leave these ports alone.",
-                 "deployment.kv_transfer_plane", to)]  # fmt: skip
+        return [Remedy(f"The KV hand-off over the {to.upper()} plane would leave these ports "
+                       "alone.", "deployment.kv_transfer_plane", to)]  # fmt: skip
     if other in ("pool_read", "pool_write"):
         to = "vpc" if plane == "ub" else "ub"
-        return [(f"The memory pool over the {to.upper()} plane would leave these ports alone, "
-                 "for longer reads.", "memory_pool.plane", to)]  # fmt: skip
+        return [Remedy(f"The memory pool over the {to.upper()} plane would leave these ports "
+                       "alone, for longer reads.", "memory_pool.plane", to)]  # fmt: skip
     if other == "weights":
-        return [("Moving experts less often would leave these ports alone.",
-                 "experts.balancing.policy", "threshold")]  # fmt: skip
+        return [Remedy("Moving experts less often would leave these ports alone.",
+                       "experts.balancing.policy", "threshold")]  # fmt: skip
     return []

@@ -9,6 +9,7 @@ from docs.make import metric_table
 from tests.ui.fake_run import fake_tables
 from twin import __main__ as command_line
 from twin.lab.compare import metric_row
+from twin.lab.glossary import terms
 from twin.metrics.observed import Observed
 from twin.metrics.registry import LINE, METRICS, Metric, metric_of, shown, verdict
 from twin.metrics.summary import summarise
@@ -62,6 +63,10 @@ def test_every_metric_has_a_unit_and_says_what_it_counts():
         text = shown(key, 1234.5)
         assert not text.replace(",", "").replace(".", "").isdigit(), key
         assert metric.help and metric.label, key
+
+
+def test_every_term_of_a_metric_stands_in_the_glossary():
+    assert {m.term for m in METRICS.values() if m.term} <= set(terms())
 
 
 def test_what_is_no_metric_of_a_scenario_is_not_shown():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-Kind = Literal["time", "share", "count", "rate", "bytes", "ratio"]
+Kind = Literal["time", "share", "count", "rate", "bytes"]
 NOTHING = "–"
 
 

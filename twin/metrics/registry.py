@@ -2,7 +2,7 @@
 
 A metric is one entry of METRICS. The summary, the tiles, the comparison, the lists of runs, the
 command line, the charts of use and the table of the docs read it there, so adding a metric is
-adding an entry. Formulas read `Observed`; an entry without a formula is a figure of a fault.
+adding an entry. Formulas read `Observed`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from twin.metrics.throughput import quotient
 from twin.scenario import Scenario
 
 Better = Literal["lower", "higher", ""]
-Group = Literal["times", "ttft parts", "rates", "use", "counts", "faults", "run"]
+Group = Literal["times", "ttft parts", "rates", "use", "counts", "run"]
 Place = Literal["line", "tile", "library", "comparison", "table"]
 Value = float | int | None
 Formula = Callable[[Observed], Value]
@@ -41,7 +41,7 @@ class Metric:
     better: Better
     help: str  # what it counts
     group: Group = "run"
-    of: Formula | None = None  # from what a run left; None: a figure of a fault
+    of: Formula | None = None  # from what a run left; None: not of a summary
     basis: str = ""  # per what, or of what: NPU, request, machine
     short: str = ""  # the label in a tile, where the basis stands beside it
     places: tuple[Place, ...] = ()
@@ -102,10 +102,6 @@ def _count(
 ) -> Metric:
     return Metric(key, label, "count", more.pop("unit", "requests"), better, what,
                   more.pop("group", "counts"), of, **more)  # fmt: skip
-
-
-def _fault(key: str, label: str, unit: str, what: str, better: Better = "higher") -> Metric:
-    return Metric(key, label, "time" if unit == "s" else "rate", unit, better, what, "faults")
 
 
 _LATENCY = [
@@ -250,23 +246,7 @@ _RUN = [
            lambda o: o.npus.get("colocated", 0), unit="NPUs", group="run"),
 ]  # fmt: skip
 
-_FAULTS = [
-    _fault("recovery_s", "Time to recover", "s",
-           "From a fault until output is back within 5 % of what it was, and stays there.",
-           "lower"),
-    _fault("before_tokens_per_s", "Before the fault", "tokens/s",
-           "Tokens per second in the minute, or the 20 windows, before a fault; whole machine."),
-    _fault("lowest_tokens_per_s", "At its lowest", "tokens/s",
-           "Tokens per second in the slowest window after a fault; the whole machine."),
-    _fault("goodput_before_req_per_s", "Goodput before the fault", "req/s",
-           "Requests per second that met the whole SLO, in the minute or 20 windows before it."),
-    _fault("goodput_during_req_per_s", "Goodput during the fault", "req/s",
-           "Requests per second that met the whole SLO, from a fault until recovery."),
-]  # fmt: skip
-
-METRICS: dict[str, Metric] = {
-    m.key: m for m in (*_LATENCY, *_RATES, *_USE, *_COUNTS, *_RUN, *_FAULTS)
-}
+METRICS: dict[str, Metric] = {m.key: m for m in (*_LATENCY, *_RATES, *_USE, *_COUNTS, *_RUN)}
 
 
 def placed(place: Place) -> list[Metric]:

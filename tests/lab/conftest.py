@@ -1,7 +1,7 @@
 """A store of its own for each test, copied from one that was migrated once.
 
-TWIN_TEST_POSTGRES, the URL of a server on which databases may be made and dropped, has the same
-tests ask the same of PostgreSQL; the tests of what only a SQLite file has are then left out.
+Tests of the store itself ask the same of SQLite and of PostgreSQL, where a server can be started;
+the tests of what only a SQLite file has are then left out.
 """
 
 import os
@@ -11,18 +11,47 @@ import shutil
 import pytest
 from sqlalchemy import create_engine, make_url
 
+from tests.lab import postgres
 from twin.lab.library import load_facts
 from twin.lab.store import Owner, Store, open_store
 from twin.scenario import Scenario
 
-SERVER = os.environ.get("TWIN_TEST_POSTGRES", "")
+ON_A_SERVER_TOO = {"test_store", "test_migrate", "test_run_states"}
+
+
+def pytest_generate_tests(metafunc):
+    if "database" in metafunc.fixturenames:
+        too = metafunc.module.__name__.rpartition(".")[2] in ON_A_SERVER_TOO
+        kinds = ["sqlite", "postgresql"] if too else ["sqlite"]
+        metafunc.parametrize("database", kinds, scope="session")
+
+
+def pytest_terminal_summary(terminalreporter):
+    skipped = terminalreporter.stats.get("skipped", [])
+    without = [r for r in skipped if postgres.MISSING in str(r.longrepr)]
+    if without:
+        terminalreporter.section(f"{len(without)} tests did not run on PostgreSQL", red=True)
+        terminalreporter.line(postgres.MISSING, red=True)
 
 
 @pytest.fixture(scope="session")
-def new_store(tmp_path_factory):
+def server():
+    """An engine on a PostgreSQL server, None where there is none."""
+    with postgres.server() as url:
+        engine = create_engine(url, isolation_level="AUTOCOMMIT") if url else None
+        yield engine
+        if engine:
+            engine.dispose()
+
+
+@pytest.fixture(scope="session")
+def new_store(database, tmp_path_factory, request):
     """Makes empty stores."""
-    if SERVER:
-        yield from _on_server(tmp_path_factory)
+    if database == "postgresql":
+        server = request.getfixturevalue("server")
+        if server is None:
+            pytest.skip(postgres.MISSING)
+        yield from _on_server(server, tmp_path_factory)
         return
     template = tmp_path_factory.mktemp("template") / "twin.db"
     open_store(f"sqlite:///{template}").close()
@@ -35,22 +64,23 @@ def new_store(tmp_path_factory):
     yield make
 
 
-def _on_server(tmp_path_factory):
-    server = create_engine(SERVER, isolation_level="AUTOCOMMIT")
+def _on_server(server, tmp_path_factory):
     made = []
 
-    def make() -> Store:
-        made.append(f"twin_test_{secrets.token_hex(6)}")
+    def store_of(name: str, template: str = "template1") -> Store:
         with server.connect() as connection:
-            connection.exec_driver_sql(f"CREATE DATABASE {made[-1]}")
-        url = make_url(SERVER).set(database=made[-1]).render_as_string(hide_password=False)
+            connection.exec_driver_sql(f"CREATE DATABASE {name} TEMPLATE {template}")
+        made.append(name)
+        url = make_url(server.url).set(database=name).render_as_string(hide_password=False)
         return open_store(url, tmp_path_factory.mktemp("store") / "artifacts")
 
-    yield make
-    for name in made:
+    template = f"twin_template_{secrets.token_hex(6)}"
+    store_of(template).close()
+    yield lambda: store_of(f"twin_test_{secrets.token_hex(6)}", template)
+    # A server of the tests' own is thrown away whole: dropping each takes a second.
+    for name in made if os.environ.get("TWIN_TEST_POSTGRES") else ():
         with server.connect() as connection:
             connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
-    server.dispose()
 
 
 @pytest.fixture

@@ -4,19 +4,17 @@ import sys
 
 from sqlalchemy import select, update
 
-from twin.lab.store import models as m
-from twin.lab.store import open_store
+from twin.lab.store import RunRow, open_store
 
 
 def add_ones(url: str, run: str, times: int) -> None:
     store = open_store(url)
-    mine = m.runs.c.id == run
+    named = RunRow.id == run
     for _ in range(times):
-        with store._database.write() as connection:
-            live = connection.execute(select(m.runs.c.live).where(mine)).scalar_one()
-            connection.execute(
-                update(m.runs).where(mine).values(live={"n": live["n"] + 1, "pad": "x" * 2000})
-            )
+        with store._database.write() as session:
+            live = session.execute(select(RunRow.live).where(named)).scalar_one()
+            more = {"n": live["n"] + 1, "pad": "x" * 2000}
+            session.execute(update(RunRow).where(named).values(live=more))
 
 
 if __name__ == "__main__":

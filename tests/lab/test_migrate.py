@@ -8,10 +8,10 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from twin.lab.store import StoreError, open_store
-from twin.lab.store import models as m
 from twin.lab.store.engines import open_database
 from twin.lab.store.guards import GUARDS
 from twin.lab.store.migrate import BACKUPS_KEPT, VERSIONS, current, revisions, upgrade
+from twin.lab.store.models import Row
 from twin.scenario import Scenario
 
 NEXT = """
@@ -47,14 +47,15 @@ SCHEMA = {
 
 
 def schema(store):
-    with store._database.read() as connection:
+    with store._database.read() as session:
+        connection = session.connection()
         return connection.exec_driver_sql(SCHEMA[connection.dialect.name]).all()
 
 
 def test_a_migrated_database_has_exactly_the_tables_of_the_models(store):
-    with store._database.read() as connection:
-        context = MigrationContext.configure(connection, opts={"compare_type": True})
-        assert compare_metadata(context, m.metadata) == []
+    with store._database.read() as session:
+        context = MigrationContext.configure(session.connection(), opts={"compare_type": True})
+        assert compare_metadata(context, Row.metadata) == []
     names = {name for kind, name in schema(store) if kind == "trigger"}
     assert names == {guard.name for guard in GUARDS}
 

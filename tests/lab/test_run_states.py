@@ -112,8 +112,8 @@ class RunStates(RuleBasedStateMachine):
         now = self.expected(run)[0]
         statement = f"UPDATE runs SET state = '{state}' WHERE id = '{run}'"
         if now is not None and (now, state) not in TRANSITIONS:
-            with pytest.raises(StoreError), self.store._database.write() as connection:
-                connection.exec_driver_sql(statement)
+            with pytest.raises(StoreError), self.store._database.write() as session:
+                session.connection().exec_driver_sql(statement)
 
     def expected(self, run):
         return self.model.get(run, [None, None, False, False])

@@ -163,8 +163,7 @@ def test_a_run_asked_of_another_engine_is_not_answered_by_this_one(store, monkey
 def test_a_run_uses_the_facts_it_was_asked_with(store, monkeypatch):
     facts = load_facts()
     name = next(iter(facts))
-    other = {**facts.by_name, name: replace(facts[name], value=1)}
-    asked = type(facts)(other, "f" * 64)
+    asked = facts.replaced({name: 1})
     used = []
 
     def simulate(scenario, facts, trace=None, progress=None):

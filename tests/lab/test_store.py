@@ -17,9 +17,7 @@ from sqlalchemy import event, update
 from tests.draws import draws
 from tests.lab import fake_engine
 from twin.lab.library import load_facts, presets, seed_library
-from twin.lab.store import Owner, StoreError, UnknownId, engines, open_store
-from twin.lab.store import models as m
-from twin.lab.store.run_rows import RunRow
+from twin.lab.store import Owner, RunRow, StoreError, UnknownId, engines, open_store, scenarios
 from twin.lab.store.runs import new_id
 from twin.scenario import Scenario, scenario_digest
 from twin.workload.requests import TraceTable
@@ -101,6 +99,32 @@ def test_a_name_that_is_no_text_is_a_sentence(store):
             ask("name\udcff")
 
 
+def test_a_scenario_is_found_by_what_older_schemas_call_it(store, add_run, monkeypatch):
+    old = "a" * 64
+    monkeypatch.setattr(scenarios, "legacy_digests", lambda s: (old,))
+    digest = store.scenarios.save(Scenario())
+    assert digest == scenario_digest(Scenario())
+    assert store.scenarios.load(old) == Scenario()
+    assert store.scenarios.get(old).digest == digest
+    run = add_run(owner=ME)
+    finish(store, run)
+    assert store.runs.search(scenario=old).rows[0].id == run
+    facts = store.runs.get(run).facts_digest
+    assert store.runs.find(old, facts, "fake-1") == run
+
+
+def test_a_scenario_stored_under_an_older_schema_keeps_its_digest(store, monkeypatch):
+    old = store.scenarios.save(Scenario(name="old"))
+    monkeypatch.setattr(scenarios, "legacy_digests", lambda s: (old,))
+    new = scenario_digest(Scenario(name="new"))
+    assert store.scenarios.save(Scenario(name="new")) == old
+    assert store.scenarios.search().total == 1
+    assert store.scenarios.load(new).name == "old"
+    store.scenarios.delete(new)
+    assert store.scenarios.get(old) is None
+    assert store.scenarios.get(new) is None
+
+
 # What the database itself refuses.
 
 
@@ -122,18 +146,21 @@ def test_the_database_refuses_to_change_what_was_shared(store, add_run, statemen
     run = add_run(owner=ME)
     finish(store, run)
     store.runs.publish(run)
-    with pytest.raises(StoreError, match="value|shared|state|fixed"), store._database.write() as c:
-        c.exec_driver_sql(statement)
+    with (
+        pytest.raises(StoreError, match="value|shared|state|fixed"),
+        store._database.write() as session,
+    ):
+        session.connection().exec_driver_sql(statement)
 
 
 def test_reading_connections_cannot_write(store):
-    with pytest.raises(StoreError, match="written"), store._database.read() as connection:
-        connection.exec_driver_sql("DELETE FROM scenarios")
+    with pytest.raises(StoreError, match="written"), store._database.read() as session:
+        session.connection().exec_driver_sql("DELETE FROM scenarios")
 
 
 def test_a_failing_transaction_leaves_nothing_and_no_lock(store):
-    with pytest.raises(KeyboardInterrupt), store._database.write() as connection:
-        connection.exec_driver_sql("UPDATE scenarios SET preset = 'x'")
+    with pytest.raises(KeyboardInterrupt), store._database.write() as session:
+        session.connection().exec_driver_sql("UPDATE scenarios SET preset = 'x'")
         raise KeyboardInterrupt
     store.scenarios.save(Scenario())
     assert store.scenarios.search(kind="presets").total == 0
@@ -142,16 +169,17 @@ def test_a_failing_transaction_leaves_nothing_and_no_lock(store):
 def test_the_engines_are_set_as_measured(file_store):
     store = file_store
     asked = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout", "application_id")
-    with store._database.write() as connection:
+    with store._database.write() as session:
+        connection = session.connection()
         found = [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in asked]
     assert found == ["wal", 1, 1, 30_000, engines.APPLICATION_ID]
-    with store._database.write(durable=True) as connection:
-        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2
+    with store._database.write(durable=True) as session:
+        assert session.connection().exec_driver_sql("PRAGMA synchronous").scalar() == 2
 
 
 def test_a_reader_does_not_wait_for_a_writer(store):
-    with store._database.write() as connection:
-        connection.exec_driver_sql("UPDATE scenarios SET preset = 'x'")
+    with store._database.write() as session:
+        session.connection().exec_driver_sql("UPDATE scenarios SET preset = 'x'")
         assert store.scenarios.search().total == 0
 
 
@@ -380,7 +408,7 @@ def test_expert_counts_are_no_trace_to_delete(store):
 
 
 def test_a_trace_that_is_too_large_is_refused_before_it_is_written(store, monkeypatch):
-    monkeypatch.setattr("twin.lab.store.traces.TRACE_BYTES_MAX", 100)
+    monkeypatch.setattr("twin.lab.store.imports.TRACE_BYTES_MAX", 100)
     with pytest.raises(StoreError, match="keep only its first requests"):
         store.traces.save(trace())
     assert not store.artefacts.folder.exists()
@@ -432,10 +460,10 @@ def test_a_damaged_or_missing_file_is_one_sentence_and_listed(store, add_run):
 def test_a_changed_summary_is_found(store, add_run):
     run = add_run(owner=ME)
     finish(store, run)
-    with store._database.write() as connection:
-        on = "" if connection.dialect.name == "sqlite" else " ON runs"
-        connection.exec_driver_sql(f"DROP TRIGGER ended_run_is_a_value{on}")
-        connection.execute(update(m.runs).values(summary={"ttft_s_p50": 0.001}))
+    with store._database.write() as session:
+        on = " ON runs" if store._database.path is None else ""
+        session.connection().exec_driver_sql(f"DROP TRIGGER ended_run_is_a_value{on}")
+        session.execute(update(RunRow).values(summary={"ttft_s_p50": 0.001}))
     with pytest.raises(StoreError, match="damaged"):
         store.runs.get(run)
 
@@ -525,6 +553,10 @@ def test_facts_are_kept_with_the_run(store, add_run):
     assert store.facts(run.facts_digest).digest == run.facts_digest
 
 
-def test_a_row_has_every_column_of_its_table():
-    inner = {"owner_host", "owner_pid", "owner_started"}
-    assert set(RunRow.__slots__) == {c.name for c in m.runs.c} - inner | {"name"}
+def test_a_row_belongs_to_nobody_once_it_was_read(store, add_run):
+    row = store.runs.get(add_run(Scenario(name="kept")))
+    row.state = "done"  # a mistake, and of no consequence
+    store.runs.beat(row.id, ME)
+    store.close()
+    assert store.runs.get(row.id).state == "queued"
+    assert (row.name, row.owner, row.scenario) == ("kept", Owner("", "", 0, ""), row.scenario)

@@ -11,14 +11,12 @@ from collections.abc import Mapping
 import streamlit as st
 
 from twin.lab.store import StoreError, UnknownId
-from twin.lab.store.counts import ExpertCounts
-from twin.lab.store.traces import Traces
+from twin.lab.store.imports import Imports
 from twin.ui import session
 from twin.ui.fields import sentence
 from twin.ui.show import plain
 
 OWN = "What the draft uses stays: choose another first."
-Part = Traces | ExpertCounts  # of the store: what keeps one kind of files
 
 
 def distinct(names: Mapping[str, str]) -> dict[str, str]:
@@ -33,7 +31,7 @@ def distinct(names: Mapping[str, str]) -> dict[str, str]:
     return {d: f"{n} · {d[:8]}" if called.count(n) > 1 else n for d, n in names.items()}
 
 
-def forget(one: str, many: str, kept: Mapping[str, str], own: str, part: Part) -> None:
+def forget(one: str, many: str, kept: Mapping[str, str], own: str, part: Imports) -> None:
     """Choose one of what is kept (digest: what it is called), see who uses it, and confirm.
 
     `own` is the digest that the draft uses: that one is not taken from under its feet.
@@ -59,11 +57,11 @@ def forget(one: str, many: str, kept: Mapping[str, str], own: str, part: Part) -
         )  # fmt: skip
 
 
-def _used(digest: str, own: str, part: Part) -> str:
+def _used(digest: str, own: str, part: Imports) -> str:
     return OWN if digest == own else sentence(used) if (used := part.used(digest)) else ""
 
 
-def _forget(key: str, one: str, own: str, part: Part) -> None:
+def _forget(key: str, one: str, own: str, part: Imports) -> None:
     # What is chosen now, not when the button was drawn: a click may overtake the page.
     if session.gone(key) or not (digest := st.session_state[key]):
         return

@@ -8,8 +8,7 @@ import streamlit as st
 
 from twin.lab import ask, traces
 from twin.lab.runner import lacking_trace
-from twin.lab.store import StoreError
-from twin.lab.store.traces import TraceRow
+from twin.lab.store import StoreError, TraceRow
 from twin.metrics.measures import amount
 from twin.ui import forms, session, words
 from twin.ui.fields import sentence

@@ -4,19 +4,17 @@ Scenarios are values named by their digest; runs are attempts with their own ung
 tables and traces are Parquet files named by their SHA-256. What is finished is never changed.
 
 Reading order: `models` (the tables), `engines` (the one place that knows which database it is),
-`guards` and `migrate`, `artefacts` (files), `statements`, `scenarios`, `run_rows` and `runs`,
-`traces`, and `handle`, where `open_store` puts them together. The store knows nothing about
+`guards` and `migrate`, `artefacts` (files), `statements`, `scenarios`, `runs`, `imports`, and
+`handle`, where `open_store` puts them together. The store knows nothing about
 simulating, addresses or the screen.
 """
 
 from twin.lab.store.artefacts import Artefact
 from twin.lab.store.errors import StoreError, UnknownId
 from twin.lab.store.handle import Store, open_store
+from twin.lab.store.models import RunRow, ScenarioRow, TraceRow
 from twin.lab.store.owner import Owner
-from twin.lab.store.run_rows import RunRow
-from twin.lab.store.scenarios import ScenarioRow
 from twin.lab.store.statements import Page
-from twin.lab.store.traces import TraceRow
 
 __all__ = [
     "Artefact",

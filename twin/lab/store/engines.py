@@ -4,6 +4,7 @@ The library defaults silently lose updates on SQLite (measured: 373 of 480 read-
 there are two engines: the writer begins with BEGIN IMMEDIATE and so takes its lock before it
 reads, the reader begins with BEGIN and never waits behind a writer. On PostgreSQL an advisory lock
 does the same. Every difference between the two is in this file and in `guards`.
+Rows that a session hands out belong to nobody: they stay as they were read.
 """
 
 from __future__ import annotations
@@ -20,12 +21,25 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from twin.lab.store.errors import StoreError
 
 APPLICATION_ID = 0x5457494E  # "TWIN", in the header of every SQLite file of ours
 BUSY_TIMEOUT_S = 30
+BUSY = "{where} was busy for " + str(BUSY_TIMEOUT_S) + " s: try again in a moment"
+REFUSALS = {  # what a driver says: what a person is told
+    "is locked": BUSY,
+    "lock timeout": BUSY,
+    "read-only": "{where} cannot be written by one who only reads",
+    "is full": "the disk of {where} is full: free some space and try again",
+    "not a database": "{where} is not a database: move it away or restore a backup",
+    "malformed": "{where} is damaged: restore a backup of it",
+    "readonly": "{where} cannot be written: give this user the right to write it and in its folder",
+    "unable to open": "{where} cannot be opened: give this user the right to read and write it "
+    "and in its folder",
+}
 SOUND_SQLITE = (3, 51, 3)  # the first release without the WAL-reset corruption bug
 
 
@@ -40,21 +54,22 @@ class Database:
     warnings: tuple[str, ...] = field(default=())
 
     @contextmanager
-    def write(self, *, durable: bool = False) -> Iterator[Connection]:
+    def write(self, *, durable: bool = False) -> Iterator[Session]:
         """A transaction that writes; `durable` waits until the disk itself has it.
 
         Keep it short: no one else writes meanwhile. Raises StoreError.
         """
-        with self._sentences(), self.writer.connect() as connection:
-            connection.execution_options(durable=durable)
-            with connection.begin():
-                yield connection
+        kept = Session(self.writer, expire_on_commit=False)
+        with self._sentences(), kept as session, session.begin():
+            session.connection(execution_options={"durable": durable})
+            yield session
 
     @contextmanager
-    def read(self) -> Iterator[Connection]:
+    def read(self) -> Iterator[Session]:
         """A transaction that sees one consistent state and changes nothing."""
-        with self._sentences(), self.reader.begin() as connection:
-            yield connection
+        kept = Session(self.reader, expire_on_commit=False)
+        with self._sentences(), kept as session, session.begin():
+            yield session
 
     def close(self) -> None:
         """Give back all connections."""
@@ -85,20 +100,9 @@ class Database:
         said = str(error.orig).splitlines()[0]
         if isinstance(error, IntegrityError):
             return said
-        for sign, sentence in {
-            "is locked": f"{where} was busy for {BUSY_TIMEOUT_S} s: try again in a moment",
-            "lock timeout": f"{where} was busy for {BUSY_TIMEOUT_S} s: try again in a moment",
-            "read-only": f"{where} cannot be written by one who only reads",
-            "is full": f"the disk of {where} is full: free some space and try again",
-            "not a database": f"{where} is not a database: move it away or restore a backup",
-            "malformed": f"{where} is damaged: restore a backup of it",
-            "readonly": f"{where} cannot be written: give this user the right to write it and in "
-            "its folder",
-            "unable to open": f"{where} cannot be opened: give this user the right to read and "
-            "write it and in its folder",
-        }.items():
+        for sign, sentence in REFUSALS.items():
             if sign in said:
-                return sentence
+                return sentence.format(where=where)
         return f"{where} refused: {said}"
 
 
@@ -220,8 +224,8 @@ def migration_connection(database: Database) -> Iterator[Connection]:
     otherwise delete every row that refers to it. All references are checked before the commit.
     """
     if database.path is None:
-        with database.write() as connection:
-            yield connection
+        with database.write() as session:
+            yield session.connection()
         return
     pool = {"poolclass": NullPool}
     engine = _sqlite_engine(database.url, _sqlite_driver(), writes=True, pool=pool)
@@ -253,22 +257,23 @@ def prepare_file(database: Database, artefact_folder: Path) -> None:
             f"{path} is empty although results lie in {artefact_folder}: restore a backup of it, "
             "or delete it to begin anew"
         )
-    with database.read() as connection:
+    with database.read() as session:
+        connection = session.connection()
         mark = connection.exec_driver_sql("PRAGMA application_id").scalar_one()
         tables = connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar_one()
         mode = connection.exec_driver_sql("PRAGMA journal_mode").scalar_one()
     if mark != APPLICATION_ID and (mark or tables):
         raise StoreError(f"{path} is another program's database: point TWIN_DB_URL elsewhere")
     if mode != "wal":
-        _switch_to_wal(database)
+        _outside_transactions(database, "PRAGMA journal_mode=WAL")
 
 
-def _switch_to_wal(database: Database) -> None:
-    """Once per file; outside any transaction, where SQLite wants it."""
+def _outside_transactions(database: Database, statement: str, *values: str) -> None:
+    """Run what SQLite wants to run alone."""
     with database._sentences():
         raw = database.writer.raw_connection()
         try:
-            raw.driver_connection.execute("PRAGMA journal_mode=WAL")  # type: ignore[union-attr]
+            raw.driver_connection.execute(statement, values)  # type: ignore[union-attr]
         finally:
             raw.close()
 
@@ -289,25 +294,19 @@ def stamped_version(connection: Connection) -> int:
 
 def back_up(database: Database, copy: Path) -> None:
     """A consistent copy of a SQLite file while others use it; PostgreSQL has its own tools."""
-    if database.path is None:
-        return
-    with database._sentences():
-        raw = database.writer.raw_connection()
-        try:
-            raw.driver_connection.execute("VACUUM INTO ?", (str(copy),))  # type: ignore[union-attr]
-        finally:
-            raw.close()
+    if database.path is not None:
+        _outside_transactions(database, "VACUUM INTO ?", str(copy))
 
 
 def check_integrity(database: Database) -> list[str]:
     """What the database itself finds wrong; empty when sound. Misses most single flipped bytes."""
     if database.path is None:
         return []
-    with database.read() as connection:
-        found = [str(row[0]) for row in connection.execute(text("PRAGMA integrity_check"))]
-        found += [f"dangling reference in {row[0]}" for row in
-                  connection.execute(text("PRAGMA foreign_key_check"))]  # fmt: skip
-    return [] if found == ["ok"] else [line for line in found if line != "ok"]
+    with database.read() as session:
+        lines = [str(row[0]) for row in session.execute(text("PRAGMA integrity_check"))]
+        dangling = session.execute(text("PRAGMA foreign_key_check")).all()
+    lines += [f"dangling reference in {row[0]}" for row in dangling]
+    return [line for line in lines if line != "ok"]
 
 
 def json_text(value: Any) -> str:

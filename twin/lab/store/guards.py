@@ -88,6 +88,13 @@ GUARDS = (
         "this run was shared: its link must keep working",
     ),
     Guard(
+        "alias_is_a_value",
+        "scenario_aliases",
+        "UPDATE",
+        "1 = 1",
+        "another digest of a scenario is a value",
+    ),
+    Guard(
         "tables_of_a_run_are_values",
         "run_tables",
         "UPDATE",

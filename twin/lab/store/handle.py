@@ -13,15 +13,15 @@ from sqlalchemy import URL, delete, select
 
 from twin.facts import Facts, facts_from_tables
 from twin.lab.library import KEPT
-from twin.lab.store import models as m
 from twin.lab.store.artefacts import SWEEP_AGE_S, Artefacts
-from twin.lab.store.counts import ExpertCounts
 from twin.lab.store.engines import Database, check_integrity, open_database, prepare_file
-from twin.lab.store.errors import StoreError, UnknownId
+from twin.lab.store.errors import StoreError
+from twin.lab.store.imports import ExpertCounts, Traces
 from twin.lab.store.migrate import upgrade
+from twin.lab.store.models import ArtefactRow, FactsRow, RunRow, RunTableRow, ScenarioRow, TraceRow
 from twin.lab.store.runs import Runs
 from twin.lab.store.scenarios import Scenarios
-from twin.lab.store.traces import Traces
+from twin.lab.store.statements import require
 
 URL_VARIABLE = "TWIN_DB_URL"
 ARTEFACTS_VARIABLE = "TWIN_ARTIFACTS"
@@ -54,15 +54,11 @@ class Store:
 
     def facts(self, digest: str) -> Facts:
         """The facts a run was made with; raises UnknownId, or StoreError when damaged."""
-        with self._database.read() as connection:
-            body = connection.execute(
-                select(m.facts.c.body).where(m.facts.c.digest == digest)
-            ).scalar_one_or_none()
-        if body is None:
-            raise UnknownId("set of facts", digest)
+        with self._database.read() as session:
+            row = require(session.get(FactsRow, digest), "set of facts", digest)
         names = ("value", "unit", "source", "mark", "note")
         tables = {
-            name: dict(zip(names, row, strict=True)) for name, row in json.loads(body).items()
+            name: dict(zip(names, fact, strict=True)) for name, fact in json.loads(row.body).items()
         }
         facts = facts_from_tables(tables)
         if facts.digest != digest:
@@ -71,40 +67,37 @@ class Store:
 
     def sweep(self, older_than_s: float = SWEEP_AGE_S) -> int:
         """Forget artefacts that no run or trace uses, and delete their files; returns how many."""
-        limit = time.time() - older_than_s
-        a = m.artefacts.c
-        used = (
-            select(m.run_tables.c.sha256)
-            .union_all(select(m.traces.c.requests_sha256), select(m.traces.c.segments_sha256))
-            .scalar_subquery()
+        limit_s = time.time() - older_than_s
+        used = select(RunTableRow.sha256).union_all(
+            select(TraceRow.requests_sha256), select(TraceRow.segments_sha256)
         )
         files = self.artefacts.old(older_than_s)  # before the lock: nobody waits for a slow disk
-        with self._database.write() as connection:
-            connection.execute(
-                delete(m.artefacts).where(a.created_s < limit, a.sha256.not_in(used))
+        with self._database.write() as session:
+            session.execute(
+                delete(ArtefactRow)
+                .where(ArtefactRow.created_s < limit_s, ArtefactRow.sha256.not_in(used))
+                .execution_options(synchronize_session=False)
             )
             # Files go while the write lock is held, so that no row naming one comes in between.
-            named = set(connection.execute(select(a.sha256)).scalars())
+            named = set(session.scalars(select(ArtefactRow.sha256)))
             return self.artefacts.drop(files, named, older_than_s)
 
     def damage(self) -> list[str]:
         """Everything that is wrong with the stored bytes: database, files, results."""
-        found = check_integrity(self._database)
-        with self._database.read() as connection:
-            files = list(connection.execute(select(m.artefacts.c.sha256)).scalars())
-            ids = list(connection.execute(select(m.runs.c.id)).scalars())
-            digests = list(connection.execute(select(m.scenarios.c.digest)).scalars())
-        for check, names in (
-            (self.artefacts.read, files),
-            (self.runs.get, ids),
-            (self.scenarios.load, digests),
+        wrong = check_integrity(self._database)
+        for check, key in (
+            (self.artefacts.read, ArtefactRow.sha256),
+            (self.runs.get, RunRow.id),
+            (self.scenarios.load, ScenarioRow.digest),
         ):
+            with self._database.read() as session:
+                names = session.scalars(select(key)).all()
             for name in names:
                 try:
                     check(name)
                 except ValueError as error:
-                    found.append(str(error))
-        return found
+                    wrong.append(str(error))
+        return wrong
 
     def close(self) -> None:
         """Give back all connections; the store can still be used afterwards."""

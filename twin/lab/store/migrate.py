@@ -37,8 +37,8 @@ def revisions(versions: Path = VERSIONS) -> list[str]:
 
 def current(database: Database) -> str:
     """The revision a database is at, '' when it is new."""
-    with database.read() as connection:
-        return _current(connection)
+    with database.read() as session:
+        return _current(session.connection())
 
 
 def upgrade(database: Database, versions: Path = VERSIONS) -> None:
@@ -47,18 +47,18 @@ def upgrade(database: Database, versions: Path = VERSIONS) -> None:
     Raises StoreError when the database was written by a newer twin.
     """
     known = revisions(versions)
-    found = current(database)
-    with database.read() as connection:
-        version = stamped_version(connection)
-    if (found and found not in known) or version > len(known):
+    there = current(database)
+    with database.read() as session:
+        version = stamped_version(session.connection())
+    if (there and there not in known) or version > len(known):
         raise StoreError(
             f"{database.path or 'the database'} was written by a newer twin (schema "
-            f"{found or version}, this one knows up to {known[-1]}): update the twin"
+            f"{there or version}, this one knows up to {known[-1]}): update the twin"
         )
-    if found == known[-1]:
+    if there == known[-1]:
         return
-    if found:
-        _keep_backup(database, found)
+    if there:
+        _keep_backup(database, there)
     with migration_connection(database) as connection:
         if _current(connection) != known[-1]:
             drop_guards(connection)
@@ -86,11 +86,11 @@ def _run_alembic(connection: Connection, versions: Path) -> None:
     command.upgrade(config, "head")
 
 
-def _keep_backup(database: Database, found: str) -> None:
+def _keep_backup(database: Database, revision: str) -> None:
     if database.path is None:
         return
     stem = f"{database.path.name}.before-migration-"
-    copy = database.path.with_name(f"{stem}{found}-{time.time_ns()}")
+    copy = database.path.with_name(f"{stem}{revision}-{time.time_ns()}")
     back_up(database, copy)
     log.warning("kept a backup of the database before migrating it: %s", copy)
     older = sorted(database.path.parent.glob(f"{stem}*"), key=lambda p: p.stat().st_mtime_ns)

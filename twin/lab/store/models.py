@@ -1,25 +1,37 @@
-"""The tables of the database, as SQLAlchemy knows them today.
+"""The tables of the database, as classes: a row read is an instance that belongs to nobody.
 
-`migrations/` holds how they came to be; a test compares the two. Times are Unix seconds. What is
-JSON here is at most a few kilobytes; anything longer is an artefact beside the database.
+`migrations/` holds how the tables came to be; a test compares the two. Times are Unix seconds.
+What is JSON here is at most a few kilobytes; anything longer is an artefact beside the database.
 """
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 from sqlalchemy import (
     JSON,
     BigInteger,
-    Boolean,
-    Column,
     Double,
     ForeignKey,
     Index,
-    Integer,
     MetaData,
     String,
-    Table,
     Text,
+    column,
+    func,
+    inspect,
+    select,
+    table,
 )
+from sqlalchemy.orm import (
+    DeclarativeBase,
+    Mapped,
+    column_property,
+    composite,
+    mapped_column,
+)
+
+from twin.lab.store.owner import Owner
 
 QUEUED, RUNNING = "queued", "running"
 DONE, FAILED, CANCELLED, INTERRUPTED = "done", "failed", "cancelled", "interrupted"
@@ -34,106 +46,185 @@ TRANSITIONS = (
     (RUNNING, INTERRUPTED),
 )
 
+EXPERT_COUNTS = "expert counts"  # the format of imported files that are no traces
 DIGEST = String(64)
-metadata = MetaData(
-    naming_convention={
-        "pk": "pk_%(table_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_name)s",
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+_RUNS = table("runs", column("scenario"))  # named before its class is
+
+
+class Row(DeclarativeBase):
+    """A row of any table."""
+
+    metadata = MetaData(
+        naming_convention={
+            "pk": "pk_%(table_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_name)s",
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        }
+    )
+    type_annotation_map: ClassVar[dict[Any, Any]] = {
+        float: Double,
+        str: Text,
+        dict[str, Any]: JSON,
+        list[dict[str, Any]]: JSON,
+        list[str]: JSON,
     }
-)
 
-scenarios = Table(
-    "scenarios",
-    metadata,
-    Column("digest", DIGEST, primary_key=True),
-    Column("schema_version", Integer, nullable=False),
-    Column("body", Text, nullable=False),  # canonical JSON: its SHA-256 is the digest
-    Column("name", String(120), nullable=False),
-    Column("question", Text, nullable=False),
-    Column("source", Text, nullable=False),
-    Column("trace_digest", DIGEST, nullable=False),  # "" without a trace; may not be stored here
-    Column("parent", DIGEST, nullable=True),  # the scenario it was forked from
-    Column("preset", String(120), nullable=False),  # key of the preset it is, or ""
-    Column("created_s", Double, nullable=False),
-    Column("published_s", Double, nullable=True),
-    Index("ix_scenarios_created_s", "created_s"),
-)
 
-facts = Table(
-    "facts",
-    metadata,
-    Column("digest", DIGEST, primary_key=True),
-    Column("body", Text, nullable=False),
-    Column("created_s", Double, nullable=False),
-)
+class ScenarioRow(Row):
+    """A stored scenario; `published`: its link was given away."""
 
-runs = Table(
-    "runs",
-    metadata,
-    Column("id", String(64), primary_key=True),
+    __tablename__ = "scenarios"
+    __table_args__ = (Index("ix_scenarios_created_s", "created_s"),)
+
+    digest: Mapped[str] = mapped_column(DIGEST, primary_key=True)
+    schema_version: Mapped[int]
+    # Canonical JSON: its SHA-256 is the digest.
+    body: Mapped[str] = mapped_column(deferred=True)
+    name: Mapped[str] = mapped_column(String(120))
+    question: Mapped[str]
+    source: Mapped[str]
+    trace_digest: Mapped[str] = mapped_column(DIGEST)  # "" without a trace; may not be stored here
+    parent: Mapped[str | None] = mapped_column(DIGEST)  # the scenario it was forked from
+    preset: Mapped[str] = mapped_column(String(120))  # key of the preset it is, or ""
+    created_s: Mapped[float]
+    published_s: Mapped[float | None]
+
+    runs: Mapped[int] = column_property(  # how many were asked of it
+        select(func.count())
+        .select_from(_RUNS)
+        .where(_RUNS.c.scenario == digest)
+        .correlate_except(_RUNS)
+        .scalar_subquery()
+    )
+
+    @property
+    def published(self) -> bool:
+        """Whether its link was given away."""
+        return self.published_s is not None
+
+
+class AliasRow(Row):
+    """Another digest of a stored scenario: what a newer or older schema calls it."""
+
+    __tablename__ = "scenario_aliases"
+
+    digest: Mapped[str] = mapped_column(DIGEST, primary_key=True)
+    scenario: Mapped[str] = mapped_column(
+        DIGEST, ForeignKey("scenarios.digest", ondelete="CASCADE"), index=True
+    )
+
+
+class FactsRow(Row):
+    """A set of facts that runs were made with."""
+
+    __tablename__ = "facts"
+
+    digest: Mapped[str] = mapped_column(DIGEST, primary_key=True)
+    body: Mapped[str]
+    created_s: Mapped[float]
+
+
+class RunRow(Row):
+    """A run without its tables."""
+
+    __tablename__ = "runs"
+    __table_args__ = (
+        Index("ix_runs_queued_s", "queued_s"),
+        Index("ix_runs_state_queued_s", "state", "queued_s"),
+        Index("ix_runs_scenario_facts_digest", "scenario", "facts_digest"),
+    )
+
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
     # The question: pinned when the run is made.
-    Column("scenario", DIGEST, ForeignKey("scenarios.digest"), nullable=False),
-    Column("facts_digest", DIGEST, ForeignKey("facts.digest"), nullable=False),
-    Column("engine_version", String(64), nullable=False),
-    Column("seed", BigInteger, nullable=False),
-    Column("queued_s", Double, nullable=False),
+    scenario: Mapped[str] = mapped_column(DIGEST, ForeignKey("scenarios.digest"))
+    facts_digest: Mapped[str] = mapped_column(DIGEST, ForeignKey("facts.digest"))
+    engine_version: Mapped[str] = mapped_column(String(64))
+    seed: Mapped[int] = mapped_column(BigInteger)
+    queued_s: Mapped[float]
     # The attempt.
-    Column("state", String(16), nullable=False),
-    Column("cancel_s", Double, nullable=True),  # when someone asked to stop it
-    Column("progress", Double, nullable=False),  # 0..1
-    Column("live", JSON, nullable=False),
-    Column("started_s", Double, nullable=True),
-    Column("beat_s", Double, nullable=True),
-    Column("owner", String(64), nullable=False),  # "" until claimed
-    Column("owner_host", String(255), nullable=False),
-    Column("owner_pid", BigInteger, nullable=False),
-    Column("owner_started", String(64), nullable=False),
+    state: Mapped[str] = mapped_column(String(16))
+    cancel_s: Mapped[float | None]  # when someone asked to stop it
+    progress: Mapped[float] = mapped_column(default=0.0)  # 0..1
+    live: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    started_s: Mapped[float | None]
+    beat_s: Mapped[float | None]
+    owner_name: Mapped[str] = mapped_column("owner", String(64))  # "" until claimed
+    owner_host: Mapped[str] = mapped_column(String(255))
+    owner_pid: Mapped[int] = mapped_column(BigInteger)
+    owner_started: Mapped[str] = mapped_column(String(64))
+    owner: Mapped[Owner] = composite(owner_name, owner_host, owner_pid, owner_started)
     # The answer: written once, with the change to a final state.
-    Column("finished_s", Double, nullable=True),
-    Column("wall_s", Double, nullable=True),
-    Column("message", Text, nullable=False),
-    Column("valid", Boolean, nullable=False),
-    Column("result_digest", DIGEST, nullable=False),
-    Column("summary", JSON, nullable=False),
-    Column("checks", JSON, nullable=False),
-    Column("notes", JSON, nullable=False),
-    Column("seal", DIGEST, nullable=False),  # SHA-256 over the answer's columns and tables
-    Column("published_s", Double, nullable=True),
-    Index("ix_runs_queued_s", "queued_s"),
-    Index("ix_runs_state_queued_s", "state", "queued_s"),
-    Index("ix_runs_scenario_facts_digest", "scenario", "facts_digest"),
-)
+    finished_s: Mapped[float | None]
+    wall_s: Mapped[float | None]
+    message: Mapped[str] = mapped_column(default="")
+    valid: Mapped[bool] = mapped_column(default=False)
+    result_digest: Mapped[str] = mapped_column(DIGEST, default="")
+    summary: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    checks: Mapped[list[dict[str, Any]]] = mapped_column(default=list)
+    notes: Mapped[list[str]] = mapped_column(default=list)
+    seal: Mapped[str] = mapped_column(DIGEST, default="")  # SHA-256 over the answer and its tables
+    published_s: Mapped[float | None]
 
-artefacts = Table(
-    "artefacts",
-    metadata,
-    Column("sha256", DIGEST, primary_key=True),
-    Column("bytes", BigInteger, nullable=False),
-    Column("rows", BigInteger, nullable=False),
-    Column("created_s", Double, nullable=False),
-)
+    name: Mapped[str] = column_property(
+        select(ScenarioRow.name)
+        .where(ScenarioRow.digest == scenario)
+        .correlate_except(ScenarioRow)
+        .scalar_subquery()
+    )
 
-run_tables = Table(
-    "run_tables",
-    metadata,
-    Column("run", String(64), ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
-    Column("name", String(64), primary_key=True),
-    Column("sha256", DIGEST, ForeignKey("artefacts.sha256"), nullable=False),
-    Index("ix_run_tables_sha256", "sha256"),
-)
+    @property
+    def ended(self) -> bool:
+        """Whether nothing will change any more."""
+        return self.state in ENDED_STATES
 
-traces = Table(
-    "traces",
-    metadata,
-    Column("digest", DIGEST, primary_key=True),
-    Column("name", String(255), nullable=False),
-    Column("format", String(64), nullable=False),
-    Column("requests", BigInteger, nullable=False),
-    Column("about", JSON, nullable=False),  # block_tokens, has_prefix, has_time, counts
-    Column("requests_sha256", DIGEST, ForeignKey("artefacts.sha256"), nullable=False),
-    Column("segments_sha256", DIGEST, ForeignKey("artefacts.sha256"), nullable=False),
-    Column("created_s", Double, nullable=False),
-    Index("ix_traces_created_s", "created_s"),
-)
+    def renamed(self, name: str) -> RunRow:
+        """A copy under another name, for a list in which two would be called the same."""
+        keys = [column.key for column in inspect(RunRow).column_attrs]
+        return RunRow(**{key: getattr(self, key) for key in keys} | {"name": name})
+
+
+class ArtefactRow(Row):
+    """A stored file."""
+
+    __tablename__ = "artefacts"
+
+    sha256: Mapped[str] = mapped_column(DIGEST, primary_key=True)
+    bytes: Mapped[int] = mapped_column(BigInteger)
+    rows: Mapped[int] = mapped_column(BigInteger)
+    created_s: Mapped[float]
+
+
+class RunTableRow(Row):
+    """Which file holds a table of a run."""
+
+    __tablename__ = "run_tables"
+
+    run: Mapped[str] = mapped_column(
+        String(64), ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True
+    )
+    name: Mapped[str] = mapped_column(String(64), primary_key=True)
+    sha256: Mapped[str] = mapped_column(DIGEST, ForeignKey("artefacts.sha256"), index=True)
+
+
+class TraceRow(Row):
+    """An imported file: a trace without its requests, or expert counts without the counts."""
+
+    __tablename__ = "traces"
+    __table_args__ = (Index("ix_traces_created_s", "created_s"),)
+
+    digest: Mapped[str] = mapped_column(DIGEST, primary_key=True)
+    name: Mapped[str] = mapped_column(String(255))
+    format: Mapped[str] = mapped_column(String(64))
+    requests: Mapped[int] = mapped_column(BigInteger)
+    about: Mapped[dict[str, Any]]  # scalars, and the counts of rows left out
+    requests_sha256: Mapped[str] = mapped_column(DIGEST, ForeignKey("artefacts.sha256"))
+    segments_sha256: Mapped[str] = mapped_column(DIGEST, ForeignKey("artefacts.sha256"))
+    created_s: Mapped[float]
+
+    bytes: Mapped[int] = column_property(
+        select(func.sum(ArtefactRow.bytes))
+        .where(ArtefactRow.sha256.in_([requests_sha256, segments_sha256]))
+        .correlate_except(ArtefactRow)
+        .scalar_subquery()
+    )

@@ -1,42 +1,49 @@
 """Stored runs: attempts to answer a scenario, from queue to result.
 
 queued -> running -> done | failed | cancelled | interrupted, and queued -> cancelled. Every change
-names the states it may start from and, once claimed, the owner it belongs to; so a late process
-can never overwrite what was decided meanwhile. A request to stop is a column of its own.
+is one UPDATE that names the states it may start from and, once claimed, the owner it belongs to;
+so a late process can never overwrite what was decided meanwhile. A request to stop is a column of
+its own. The seal over a result is checked whenever a run is opened.
 """
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import polars as pl
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import ColumnElement, delete, func, or_, select, update
+from sqlalchemy.orm import Session
 
 from twin.facts import Facts
-from twin.lab.store import models as m
 from twin.lab.store.artefacts import Artefact, Artefacts
 from twin.lab.store.engines import Database, json_text
-from twin.lab.store.errors import StoreError, UnknownId
-from twin.lab.store.models import CANCELLED, DONE, FAILED, INTERRUPTED, QUEUED, RUNNING
-from twin.lab.store.owner import Owner
-from twin.lab.store.run_rows import (
-    OWNER,
+from twin.lab.store.errors import StoreError
+from twin.lab.store.models import (
+    CANCELLED,
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    QUEUED,
+    RUNNING,
+    ArtefactRow,
+    FactsRow,
     RunRow,
-    RunRows,
-    owner_values,
-    row_of,
-    same_question,
-    seal,
+    RunTableRow,
+    ScenarioRow,
 )
-from twin.lab.store.statements import insert_once, publish, remember
+from twin.lab.store.owner import Owner
+from twin.lab.store.scenarios import called
+from twin.lab.store.statements import PAGE, Page, insert_once, page_of, publish, remember, require
 
 Beat = Literal["go", "cancel", "lost"]
 ID_BYTES = 18  # 144 bits: knowing a run's id is the right to see it
 STOPPED = "stopped on request"
-_REUSABLE = (QUEUED, RUNNING, DONE)
+NOBODY = Owner("", "", 0, "")
+ANSWER = ("summary", "checks", "notes", "result_digest", "valid")  # what the seal covers
 
 
 class Result(Protocol):
@@ -67,13 +74,86 @@ class Result(Protocol):
         """Whether all laws held."""
 
 
-class Runs(RunRows):
-    """Make, claim, advance, finish, share and delete runs, and all that RunRows can."""
+class Runs:
+    """Make, claim, advance, finish, find, open, share and delete runs."""
 
     def __init__(self, database: Database, artefacts: Artefacts):
-        super().__init__(database, artefacts)
+        self._database = database
+        self._artefacts = artefacts
         # Of running runs: the last heartbeat, and when it was first seen here (monotonic s).
         self._heard: dict[str, tuple[float | None, float]] = {}
+
+    # Finding and opening.
+
+    def get(self, run: str) -> RunRow | None:
+        """A run by id, None when it is not here; raises StoreError when its row was damaged."""
+        with self._database.read() as session:
+            row = session.get(RunRow, run)
+            if row and row.seal:
+                names = {name: a.sha256 for name, a in _tables(session, run).items()}
+                if seal({key: getattr(row, key) for key in ANSWER}, names) != row.seal:
+                    raise StoreError(f"the result of run {run} is damaged: restore a backup")
+        return row
+
+    def search(
+        self,
+        text: str = "",
+        *,
+        states: Sequence[str] = (),
+        scenario: str = "",
+        limit: int = PAGE,
+        offset: int = 0,
+    ) -> Page[RunRow]:
+        """Runs whose scenario holds every word of a text (or whose id begins so), newest first."""
+        query = select(RunRow).join(ScenarioRow, RunRow.scenario == ScenarioRow.digest)
+        if states:
+            query = query.where(RunRow.state.in_(list(states)))
+        if scenario:
+            query = query.where(called(RunRow.scenario, scenario))
+        columns = (ScenarioRow.name, ScenarioRow.question, RunRow.id)
+        order = (RunRow.queued_s.desc(), RunRow.id)
+        with self._database.read() as session:
+            return page_of(session, query, text, columns, order, limit, offset)
+
+    def find(self, scenario: str, facts_digest: str, engine_version: str) -> str | None:
+        """The newest done run of a question, None when it has none."""
+        with self._database.read() as session:
+            return _same_question(session, scenario, facts_digest, engine_version, (DONE,))
+
+    def tables(self, run: str) -> dict[str, Artefact]:
+        """Names, sizes and hashes of a run's tables."""
+        with self._database.read() as session:
+            return _tables(session, run)
+
+    def table(self, run: str, name: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        """One table of a run, its file checked; raises StoreError."""
+        stored = self.tables(run)
+        if name not in stored:
+            raise StoreError(f"run {run} has no table {name}: it has {', '.join(stored) or 'none'}")
+        return self._artefacts.read(stored[name].sha256, columns)
+
+    def queue_position(self, run: str) -> int | None:
+        """How many queued runs come before a queued one; None when it is not queued."""
+        r = RunRow
+        with self._database.read() as session:
+            queued_s = session.scalar(select(r.queued_s).where(r.id == run, r.state == QUEUED))
+            if queued_s is None:
+                return None
+            earlier = or_(r.queued_s < queued_s, (r.queued_s == queued_s) & (r.id < run))
+            return _count(session, r.state == QUEUED, earlier)
+
+    def waiting(self) -> int:
+        """How many runs are queued."""
+        with self._database.read() as session:
+            return _count(session, RunRow.state == QUEUED)
+
+    def running(self, owners: Sequence[str]) -> list[tuple[str, str, float | None]]:
+        """What some owners run: (run id, owner, when it was asked to stop)."""
+        r = RunRow
+        query = select(r.id, r.owner_name, r.cancel_s)
+        query = query.where(r.state == RUNNING, r.owner_name.in_(list(owners)))
+        with self._database.read() as session:
+            return [(run, owner, asked_s) for run, owner, asked_s in session.execute(query)]
 
     # Making a run.
 
@@ -93,46 +173,51 @@ class Runs(RunRows):
         running or done run of the same question is returned instead.
         """
         now = time.time()
-        row = {
-            "id": new_id(), "scenario": scenario, "facts_digest": facts.digest,
-            "engine_version": engine_version, "seed": seed, "queued_s": now,
-            "state": RUNNING if owner else QUEUED, "progress": 0.0, "live": {}, "message": "",
-            "valid": False, "result_digest": "", "summary": {}, "checks": [], "notes": [],
-            "seal": "", "started_s": now if owner else None, "beat_s": now if owner else None,
-            **owner_values(owner),
-        }  # fmt: skip
-        with self._database.write(durable=True) as connection:
-            if not again:
-                found = same_question(connection, scenario, facts.digest, engine_version, _REUSABLE)
-                if found:
-                    return found
-            body = {"digest": facts.digest, "body": _facts_text(facts), "created_s": now}
-            insert_once(connection, m.facts, "digest", body)
-            connection.execute(insert(m.runs).values(row))
-        return str(row["id"])
+        row = RunRow(
+            id=new_id(),
+            scenario=scenario,
+            facts_digest=facts.digest,
+            engine_version=engine_version,
+            seed=seed,
+            queued_s=now,
+            state=RUNNING if owner else QUEUED,
+            started_s=now if owner else None,
+            beat_s=now if owner else None,
+            owner=owner or NOBODY,
+        )
+        reusable = (QUEUED, RUNNING, DONE)
+        with self._database.write(durable=True) as session:
+            if not again and (
+                same := _same_question(session, scenario, facts.digest, engine_version, reusable)
+            ):
+                return same
+            kept = FactsRow(digest=facts.digest, body=_facts_text(facts), created_s=now)
+            insert_once(session, facts.digest, kept)
+            session.add(row)
+        return row.id
 
     # Advancing it: only its owner does.
 
     def claim(self, owner: Owner) -> RunRow | None:
         """Take the oldest queued run, or None; no two owners ever get the same one."""
-        c = m.runs.c
-        oldest = (
-            select(c.id)
-            .where(c.state == QUEUED)
-            .order_by(c.queued_s, c.id)
-            .limit(1)
-            .with_for_update(skip_locked=True)  # PostgreSQL; SQLite's writer is alone anyway
-            .scalar_subquery()
-        )
-        now = time.time()
-        with self._database.write() as connection:
-            taken = connection.execute(
-                update(m.runs)
-                .where(c.id == oldest, c.state == QUEUED)
-                .values(state=RUNNING, started_s=now, beat_s=now, **owner_values(owner))
-                .returning(c.id)
-            ).scalar_one_or_none()
-            return row_of(connection, taken) if taken else None
+        r, now = RunRow, time.time()
+        oldest = select(r.id).where(r.state == QUEUED).order_by(r.queued_s, r.id).limit(1)
+        with self._database.write() as session:
+            run = session.scalar(
+                update(r)
+                .where(r.id == oldest.scalar_subquery(), r.state == QUEUED)
+                .values(
+                    state=RUNNING,
+                    started_s=now,
+                    beat_s=now,
+                    owner_name=owner.name,
+                    owner_host=owner.host,
+                    owner_pid=owner.pid,
+                    owner_started=owner.started,
+                )
+                .returning(r.id)
+            )
+            return session.get(r, run) if run else None
 
     def beat(
         self,
@@ -148,10 +233,9 @@ class Runs(RunRows):
         values: dict[str, Any] = {"beat_s": time.time()}
         if progress is not None:
             values |= {"progress": min(1.0, max(0.0, progress)), "live": dict(live or {})}
-        with self._database.write() as connection:
-            row = connection.execute(
-                update(m.runs).where(_mine(run, owner)).values(values).returning(m.runs.c.cancel_s)
-            ).first()
+        held = update(RunRow).where(_held(run, owner)).values(values)
+        with self._database.write() as session:
+            row = session.execute(held.returning(RunRow.cancel_s)).first()
         if row is None:
             return "lost"
         return "go" if row.cancel_s is None else "cancel"
@@ -177,39 +261,44 @@ class Runs(RunRows):
             "finished_s": time.time(),
             "wall_s": wall_s,
         }
-        with self._database.write(durable=True) as connection:
-            row = connection.execute(
-                select(m.runs.c.id).where(_mine(run, owner)).with_for_update()
-            ).first()
+        with self._database.write(durable=True) as session:
+            row = session.scalar(select(RunRow).where(_held(run, owner)))
             if row is None:
                 return False
-            self._link(connection, run, stored)
             if result.valid:
-                values["message"] = _contradiction(connection, run, result.digest)
-            connection.execute(update(m.runs).where(_mine(run, owner)).values(values))
+                values["message"] = _contradiction(session, row, result.digest)
+            for name, artefact in sorted(stored.items()):
+                remember(session, self._artefacts, artefact)
+                session.add(RunTableRow(run=run, name=name, sha256=artefact.sha256))
+            session.flush()
+            session.execute(_change(_held(run, owner), values))
         return True
 
     def fail(self, run: str, owner: Owner, message: str) -> bool:
         """End a run with the sentence that says why; False when it was lost meanwhile."""
-        return self._end(_mine(run, owner), FAILED, message)
+        return self._end(_held(run, owner), FAILED, message)
 
     def cancelled(self, run: str, owner: Owner) -> bool:
-        """End a run that obeyed a request to stop."""
-        return self._end(_mine(run, owner), CANCELLED, STOPPED)
+        """End a run that obeyed a request to stop; False when it was lost meanwhile."""
+        return self._end(_held(run, owner), CANCELLED, STOPPED)
+
+    # Ending what dead processes left.
 
     def disown(self, owner_name: str, message: str) -> list[str]:
         """End what a dead process was running, by the owner's name; returns the runs' ids."""
-        c = m.runs.c
-        with self._database.write() as connection:
-            rows = connection.execute(
-                select(c.id, c.cancel_s).where(c.state == RUNNING, c.owner == owner_name)
-            ).all()
-        ended = []
-        for row in rows:
-            state, why = (INTERRUPTED, message) if row.cancel_s is None else (CANCELLED, STOPPED)
-            if self._end((c.id == row.id) & (c.owner == owner_name), state, why):
-                ended.append(row.id)
-        return ended
+        r = RunRow
+        query = select(r.id, r.cancel_s).where(r.state == RUNNING, r.owner_name == owner_name)
+        with self._database.read() as session:
+            rows = session.execute(query).all()
+        return [
+            run
+            for run, asked_s in rows
+            if self._end(
+                (r.id == run) & (r.owner_name == owner_name),
+                INTERRUPTED if asked_s is None else CANCELLED,
+                message if asked_s is None else STOPPED,
+            )
+        ]
 
     def recover(self, alive: Callable[[Owner, float], bool] = Owner.lives) -> list[str]:
         """Mark running rows of dead processes interrupted; returns their ids.
@@ -217,11 +306,9 @@ class Runs(RunRows):
         `alive` gets an owner and for how long (s) this process has seen no new heartbeat of it. A
         heartbeat that comes in between saves its run.
         """
-        c = m.runs.c
-        with self._database.read() as connection:
-            rows = connection.execute(
-                select(c.id, c.cancel_s, c.beat_s, *OWNER).where(c.state == RUNNING)
-            ).all()
+        r = RunRow
+        with self._database.read() as session:
+            rows = session.scalars(select(r).where(r.state == RUNNING)).all()
         # Not the heartbeat's own time: clocks of two machines differ, and a machine that slept
         # wakes to old heartbeats of processes that are well.
         now = time.monotonic()
@@ -232,73 +319,51 @@ class Runs(RunRows):
         self._heard = last
         ended = []
         for row in rows:
-            owner = Owner(row.owner, row.owner_host, row.owner_pid, row.owner_started)
-            if alive(owner, now - last[row.id][1]):
+            if alive(row.owner, now - last[row.id][1]):
                 continue
             state = INTERRUPTED if row.cancel_s is None else CANCELLED
-            silent = (c.id == row.id) & (c.owner == row.owner) & (c.beat_s == row.beat_s)
+            silent = (r.id == row.id) & (r.owner_name == row.owner.name) & (r.beat_s == row.beat_s)
             if self._end(silent, state, "the process that ran it ended before it was finished"):
                 ended.append(row.id)
         return ended
 
-    def _end(self, where: Any, state: str, message: str) -> bool:
-        with self._database.write(durable=True) as connection:
-            changed = connection.execute(
-                update(m.runs)
-                .where(where, m.runs.c.state == RUNNING)
-                .values(state=state, message=message, finished_s=time.time())
+    def _end(self, where: ColumnElement[bool], state: str, message: str) -> bool:
+        values = {"state": state, "message": message, "finished_s": time.time()}
+        with self._database.write(durable=True) as session:
+            changed = session.execute(
+                _change(where & (RunRow.state == RUNNING), values).returning(RunRow.id)
             )
-        return bool(changed.rowcount)
-
-    def _link(self, connection: Connection, run: str, stored: Mapping[str, Artefact]) -> None:
-        for name, artefact in sorted(stored.items()):
-            remember(connection, self._artefacts, artefact)
-            connection.execute(
-                insert(m.run_tables).values(run=run, name=name, sha256=artefact.sha256)
-            )
+            return changed.first() is not None
 
     # What a person asks for.
 
     def ask_cancel(self, run: str) -> str:
         """Ask to stop a run: a queued one ends at once; returns the state it is in now."""
-        c, now = m.runs.c, time.time()
-        with self._database.write() as connection:
-            connection.execute(
-                update(m.runs)
-                .where(c.id == run, c.state == QUEUED)
-                .values(state=CANCELLED, cancel_s=now, finished_s=now, message=STOPPED)
-            )
-            connection.execute(
-                update(m.runs)
-                .where(c.id == run, c.state == RUNNING, c.cancel_s.is_(None))
-                .values(cancel_s=now)
-            )
-            state = connection.execute(select(c.state).where(c.id == run)).scalar_one_or_none()
-        if state is None:
-            raise UnknownId("run", run)
-        return str(state)
+        r, now = RunRow, time.time()
+        ended = {"state": CANCELLED, "cancel_s": now, "finished_s": now, "message": STOPPED}
+        with self._database.write() as session:
+            session.execute(_change((r.id == run) & (r.state == QUEUED), ended))
+            asked = (r.id == run) & (r.state == RUNNING) & r.cancel_s.is_(None)
+            session.execute(_change(asked, {"cancel_s": now}))
+            return require(session.scalar(select(r.state).where(r.id == run)), "run", run)
 
     def publish(self, run: str) -> None:
         """From now on the run and its scenario stay: someone was given the link."""
-        row = self.get(run)
-        if row is None:
-            raise UnknownId("run", run)
+        row = require(self.get(run), "run", run)
         if not row.ended:
             raise StoreError(f"run {run} is {row.state}: share it when it has ended")
-        publish(self._database, m.runs, "id", run, "run")
-        publish(self._database, m.scenarios, "digest", row.scenario, "scenario")
+        publish(self._database, RunRow.id, run, RunRow.published_s)
+        publish(self._database, ScenarioRow.digest, row.scenario, ScenarioRow.published_s)
 
     def delete(self, run: str) -> None:
         """Delete a run that ended and was not shared; its files go with the next sweep."""
-        row = self.get(run)
-        if row is None:
-            raise UnknownId("run", run)
+        row = require(self.get(run), "run", run)
         if not row.ended:
             raise StoreError(f"run {run} is {row.state}: stop it first")
         if row.published_s is not None:
             raise StoreError("this run was shared: its link must keep working")
-        with self._database.write() as connection:
-            connection.execute(delete(m.runs).where(m.runs.c.id == run))
+        with self._database.write() as session:
+            session.execute(delete(RunRow).where(RunRow.id == run))
 
 
 def new_id() -> str:
@@ -308,27 +373,57 @@ def new_id() -> str:
     return token
 
 
-def _mine(run: str, owner: Owner) -> Any:
-    c = m.runs.c
-    return (c.id == run) & (c.state == RUNNING) & (c.owner == owner.name)
+def seal(answer: Mapping[str, Any], tables: Mapping[str, str]) -> str:
+    """SHA-256 over a result's columns (ANSWER) and the hashes of its tables."""
+    return hashlib.sha256(json_text({**answer, "tables": tables}).encode()).hexdigest()
 
 
-def _contradiction(connection: Connection, run: str, digest: str) -> str:
-    """A sentence when an earlier run of the same question gave other bytes; else ''."""
-    this, other = m.runs.alias(), m.runs.alias()
-    found = connection.execute(
-        select(other.c.id)
-        .where(
-            this.c.id == run,
-            other.c.scenario == this.c.scenario,
-            other.c.facts_digest == this.c.facts_digest,
-            other.c.engine_version == this.c.engine_version,
-            other.c.state == DONE,
-            other.c.result_digest != digest,
-        )
+def _held(run: str, owner: Owner) -> ColumnElement[bool]:
+    r = RunRow
+    return (r.id == run) & (r.state == RUNNING) & (r.owner_name == owner.name)
+
+
+def _change(where: ColumnElement[bool], values: Mapping[str, Any]) -> Any:
+    """One guarded UPDATE; rows that were read meanwhile stay as they were read."""
+    change = update(RunRow).where(where).values(dict(values))
+    return change.execution_options(synchronize_session=False)
+
+
+def _count(session: Session, *where: ColumnElement[bool]) -> int:
+    return session.execute(select(func.count(RunRow.id)).where(*where)).scalar_one()
+
+
+def _tables(session: Session, run: str) -> dict[str, Artefact]:
+    a, t = ArtefactRow, RunTableRow
+    query = select(t.name, a.sha256, a.bytes, a.rows).join(a, a.sha256 == t.sha256)
+    rows = session.execute(query.where(t.run == run).order_by(t.name))
+    return {name: Artefact(sha256, size, height) for name, sha256, size, height in rows}
+
+
+def _same_question(
+    session: Session, scenario: str, facts: str, version: str, states: Sequence[str]
+) -> str | None:
+    """The newest run of a question in one of some states that nobody asked to stop."""
+    r = RunRow
+    return session.scalar(
+        select(r.id)
+        .where(called(r.scenario, scenario), r.facts_digest == facts, r.engine_version == version)
+        .where(r.state.in_(list(states)), r.cancel_s.is_(None) | (r.state == DONE))
+        .order_by(r.queued_s.desc(), r.id)
         .limit(1)
-    ).scalar_one_or_none()
-    return f"the same question gave another result in run {found}" if found else ""
+    )
+
+
+def _contradiction(session: Session, row: RunRow, digest: str) -> str:
+    """A sentence when an earlier run of the same question gave other bytes; else ''."""
+    r = RunRow
+    other = session.scalar(
+        select(r.id)
+        .where(r.scenario == row.scenario, r.facts_digest == row.facts_digest)
+        .where(r.engine_version == row.engine_version, r.state == DONE, r.result_digest != digest)
+        .limit(1)
+    )
+    return f"the same question gave another result in run {other}" if other else ""
 
 
 def _broken_checks(result: Result) -> str:

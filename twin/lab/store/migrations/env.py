@@ -2,11 +2,11 @@
 
 from alembic import context
 
-from twin.lab.store.models import metadata
+from twin.lab.store.models import Row
 
 context.configure(
     connection=context.config.attributes["connection"],
-    target_metadata=metadata,
+    target_metadata=Row.metadata,
     render_as_batch=True,  # SQLite changes a table by rebuilding it
 )
 context.run_migrations()

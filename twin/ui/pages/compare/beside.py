@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import html
 import time
-from dataclasses import replace
 
 import numpy as np
 import streamlit as st
@@ -49,7 +48,7 @@ def baseline(runs: list[RunRow]) -> int:
 def side_by_side(runs: list[RunRow], scenarios: list[Scenario], base: int) -> Comparison:
     """The comparison of these runs, each named by its letter too."""
     names = comparison.lettered([run.name for run in runs])
-    return compare([replace(r, name=n) for r, n in zip(runs, names, strict=True)], scenarios, base)
+    return compare([r.renamed(n) for r, n in zip(runs, names, strict=True)], scenarios, base)
 
 
 def show(ids: list[str], base: str = "") -> None:

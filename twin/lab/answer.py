@@ -18,7 +18,7 @@ from twin.scenario import Scenario, SpecError, scenario_digest
 if TYPE_CHECKING:
     from twin.lab.job import Watch
     from twin.lab.store import RunRow, Store
-    from twin.lab.store.runs import Result
+    from twin.lab.store.result import Result
     from twin.workload.generate import TraceTable
 
 

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -227,12 +228,11 @@ class Runner:
                 self.trouble = f"no run can be started ({_how(code)}): the server's log says why"
                 log.error(self.trouble)
 
-    def _silence(self, running: list[tuple[str, str, float | None]]) -> None:
+    def _silence(self, running: Sequence[RunRow]) -> None:
         """Kill processes whose run was asked to stop and did not."""
-        now = time.time()
-        for _run, owner, asked_s in running:
-            if asked_s is not None and now - asked_s > DEAF_S:
-                self._processes[owner].kill()
+        for row in running:
+            if row.cancel_s is not None and time.time() - row.cancel_s > DEAF_S:
+                self._processes[row.owner.name].kill()
 
     def _hire(self, waiting: int, running: int) -> None:
         """Start as many processes as there is work for, and keep one warm."""

@@ -27,7 +27,8 @@ from twin.lab.counts import load_counts
 from twin.lab.library import load_facts
 from twin.lab.memory import peak_bytes
 from twin.lab.store import Owner, RunRow, Store, StoreError, open_store
-from twin.lab.store.runs import Beat, Result
+from twin.lab.store.result import Result
+from twin.lab.store.runs import Beat
 from twin.scenario import Scenario
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from twin.facts import Facts
 from twin.lab.job import ENGINE, Watch, execute, load_engine, uses_counts, uses_trace
 from twin.lab.library import load_facts
 from twin.lab.store import Owner, Store, StoreError
-from twin.lab.store.runs import Result
+from twin.lab.store.result import Result
 from twin.scenario import Scenario, scenario_digest
 
 if TYPE_CHECKING:

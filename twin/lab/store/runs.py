@@ -8,11 +8,10 @@ its own. The seal over a result is checked whenever a run is opened.
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import polars as pl
 from sqlalchemy import ColumnElement, delete, func, or_, select, update
@@ -36,6 +35,7 @@ from twin.lab.store.models import (
     ScenarioRow,
 )
 from twin.lab.store.owner import Owner
+from twin.lab.store.result import ANSWER, Result, broken_checks, seal
 from twin.lab.store.scenarios import called
 from twin.lab.store.statements import PAGE, Page, insert_once, page_of, publish, remember, require
 
@@ -43,35 +43,6 @@ Beat = Literal["go", "cancel", "lost"]
 ID_BYTES = 18  # 144 bits: knowing a run's id is the right to see it
 STOPPED = "stopped on request"
 NOBODY = Owner("", "", 0, "")
-ANSWER = ("summary", "checks", "notes", "result_digest", "valid")  # what the seal covers
-
-
-class Result(Protocol):
-    """What a finished simulation hands over; `engine.simulate.Run` is one."""
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of its tables."""
-
-    @property
-    def summary(self) -> Mapping[str, Any]:
-        """Headline figures by name."""
-
-    @property
-    def tables(self) -> Mapping[str, pl.DataFrame]:
-        """Tables by name."""
-
-    @property
-    def checks(self) -> Sequence[Mapping[str, Any]]:
-        """Laws, each with `id`, `statement`, `ok` and `detail`."""
-
-    @property
-    def notes(self) -> Sequence[str]:
-        """What a reader of the figures must know."""
-
-    @property
-    def valid(self) -> bool:
-        """Whether all laws held."""
 
 
 class Runs:
@@ -136,10 +107,10 @@ class Runs:
         """How many queued runs come before a queued one; None when it is not queued."""
         r = RunRow
         with self._database.read() as session:
-            queued_s = session.scalar(select(r.queued_s).where(r.id == run, r.state == QUEUED))
-            if queued_s is None:
+            row = session.get(r, run)
+            if row is None or row.state != QUEUED:
                 return None
-            earlier = or_(r.queued_s < queued_s, (r.queued_s == queued_s) & (r.id < run))
+            earlier = or_(r.queued_s < row.queued_s, (r.queued_s == row.queued_s) & (r.id < run))
             return _count(session, r.state == QUEUED, earlier)
 
     def waiting(self) -> int:
@@ -147,13 +118,11 @@ class Runs:
         with self._database.read() as session:
             return _count(session, RunRow.state == QUEUED)
 
-    def running(self, owners: Sequence[str]) -> list[tuple[str, str, float | None]]:
-        """What some owners run: (run id, owner, when it was asked to stop)."""
-        r = RunRow
-        query = select(r.id, r.owner_name, r.cancel_s)
-        query = query.where(r.state == RUNNING, r.owner_name.in_(list(owners)))
+    def running(self, owners: Sequence[str]) -> Sequence[RunRow]:
+        """What some owners, by name, run now."""
+        query = select(RunRow).where(RunRow.state == RUNNING, RunRow.owner_name.in_(list(owners)))
         with self._database.read() as session:
-            return [(run, owner, asked_s) for run, owner, asked_s in session.execute(query)]
+            return session.scalars(query).all()
 
     # Making a run.
 
@@ -255,7 +224,7 @@ class Runs:
         }
         values = answer | {
             "state": DONE if result.valid else FAILED,
-            "message": _broken_checks(result),
+            "message": broken_checks(result),
             "seal": seal(answer, {name: a.sha256 for name, a in stored.items()}),
             "progress": 1.0,
             "finished_s": time.time(),
@@ -286,19 +255,8 @@ class Runs:
 
     def disown(self, owner_name: str, message: str) -> list[str]:
         """End what a dead process was running, by the owner's name; returns the runs' ids."""
-        r = RunRow
-        query = select(r.id, r.cancel_s).where(r.state == RUNNING, r.owner_name == owner_name)
-        with self._database.read() as session:
-            rows = session.execute(query).all()
-        return [
-            run
-            for run, asked_s in rows
-            if self._end(
-                (r.id == run) & (r.owner_name == owner_name),
-                INTERRUPTED if asked_s is None else CANCELLED,
-                message if asked_s is None else STOPPED,
-            )
-        ]
+        left = self.running([owner_name])
+        return [row.id for row in left if self._abandon(row, RunRow.id == row.id, message)]
 
     def recover(self, alive: Callable[[Owner, float], bool] = Owner.lives) -> list[str]:
         """Mark running rows of dead processes interrupted; returns their ids.
@@ -321,11 +279,17 @@ class Runs:
         for row in rows:
             if alive(row.owner, now - last[row.id][1]):
                 continue
-            state = INTERRUPTED if row.cancel_s is None else CANCELLED
-            silent = (r.id == row.id) & (r.owner_name == row.owner.name) & (r.beat_s == row.beat_s)
-            if self._end(silent, state, "the process that ran it ended before it was finished"):
+            silent = (r.id == row.id) & (r.beat_s == row.beat_s)
+            if self._abandon(row, silent, "the process that ran it ended before it was finished"):
                 ended.append(row.id)
         return ended
+
+    def _abandon(self, row: RunRow, where: ColumnElement[bool], message: str) -> bool:
+        """End a run whose process is gone; one that was asked to stop has done so."""
+        where = where & (RunRow.owner_name == row.owner.name)
+        if row.cancel_s is not None:
+            return self._end(where, CANCELLED, STOPPED)
+        return self._end(where, INTERRUPTED, message)
 
     def _end(self, where: ColumnElement[bool], state: str, message: str) -> bool:
         values = {"state": state, "message": message, "finished_s": time.time()}
@@ -371,11 +335,6 @@ def new_id() -> str:
     while (token := secrets.token_urlsafe(ID_BYTES)).startswith("-"):
         pass
     return token
-
-
-def seal(answer: Mapping[str, Any], tables: Mapping[str, str]) -> str:
-    """SHA-256 over a result's columns (ANSWER) and the hashes of its tables."""
-    return hashlib.sha256(json_text({**answer, "tables": tables}).encode()).hexdigest()
 
 
 def _held(run: str, owner: Owner) -> ColumnElement[bool]:
@@ -424,13 +383,6 @@ def _contradiction(session: Session, row: RunRow, digest: str) -> str:
         .limit(1)
     )
     return f"the same question gave another result in run {other}" if other else ""
-
-
-def _broken_checks(result: Result) -> str:
-    if result.valid:
-        return ""
-    broken = [f"{c['id']}: {c['statement']} ({c['detail']})" for c in result.checks if not c["ok"]]
-    return "checks do not hold: " + ("; ".join(broken) or "the engine says so, without naming one")
 
 
 def _facts_text(facts: Facts) -> str:

@@ -76,6 +76,21 @@ def test_a_question_at_fault_is_one_sentence_and_status_two(twin, words, said):
     assert not done.stdout
 
 
+def test_fields_are_listed_by_name_or_label(twin):
+    rows = json.loads(twin("fields", "request rate", "--json").stdout)
+    assert rows == {
+        "workload.rate_req_per_s": {
+            "default": "60",
+            "unit": "req/s",
+            "accepts": "0.001 to 200,000",
+            "label": "Request rate",
+            "applies": "workload.arrivals = poisson or gamma or uniform",
+        }
+    }
+    assert b"workload.cv" in twin("fields").stdout
+    assert twin("fields", "colour").returncode == 2
+
+
 def test_presets_are_listed(twin):
     assert "quickstart" in json.loads(twin("presets", "--json").stdout)
 

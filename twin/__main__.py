@@ -30,7 +30,7 @@ app = typer.Typer(
 Asked = Annotated[str, typer.Argument(help="A scenario file (.toml) or a preset's key.")]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="FIELD=VALUE", help="Replace a field: router.policy=round_robin"),
+    typer.Option("--set", metavar="FIELD=VALUE", help="Replace a field that `fields` lists."),
 ]
 TraceFile = Annotated[
     Path | None,
@@ -78,6 +78,21 @@ def presets(as_json: AsJson = False) -> None:
 
 
 @app.command()
+def fields(
+    words: Annotated[str, typer.Argument(help="Part of a name or label.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """List the fields that `--set` can replace, and where each has an effect."""
+    from twin.lab import ask
+
+    rows = ask.fields_like(words)
+    if as_json:
+        print_json({row.pop("field"): row for row in rows})
+    else:
+        print_rows("Fields", tuple(rows[0]), [tuple(row.values()) for row in rows])
+
+
+@app.command()
 def predict(scenario: Asked, settings: Settings = None, as_json: AsJson = False) -> None:
     """The steady state by formula alone: no arrivals, no queues, milliseconds of wall time."""
     from twin.lab.answer import predicted
@@ -114,8 +129,8 @@ def compare(
         return
     heads = [f"{i + 1} {name}" for i, name in enumerate(found.names)]
     asked = [r for r in found.inputs if r.path not in {"name", "question", "source"}]
-    fields = [(r.path, *(f"{v} {r.unit}".strip() for v in r.values)) for r in asked]
-    print_rows("What was asked", ("field", *heads), fields)
+    inputs = [(r.path, *(f"{v} {r.unit}".strip() for v in r.values)) for r in asked]
+    print_rows("What was asked", ("field", *heads), inputs)
     figures = [(r.name, *r.cells()) for r in found.metrics if set(r.verdicts) != {"same"}]
     print_rows("What came of it", ("figure", *heads), figures)
     for note in found.notes:
@@ -127,9 +142,7 @@ def attribute(
     scenario: Asked,
     settings: Settings = None,
     as_json: AsJson = False,
-    promise: Annotated[
-        bool, typer.Option("--slo", "--promise", help="Only rates that keep the TPOT SLO count.")
-    ] = False,
+    slo: Annotated[bool, typer.Option("--slo", "--promise", help="Keep the TPOT SLO too.")] = False,
 ) -> None:
     """Find what a deployment loses against its benchmark, cause by cause, by some sixty runs."""
     from twin.lab.ask import question
@@ -138,8 +151,8 @@ def attribute(
     from twin.lab.store import open_store
 
     asked, _ = question(scenario, settings or [])
+    measure = PROMISE if slo else THROUGHPUT
     with progress(asked.name) as watch:
-        measure = PROMISE if promise else THROUGHPUT
         steps = climbed(asked, open_store(), lambda name: watch, measure)
     found = parts(steps)
     if as_json:
@@ -359,9 +372,8 @@ def _print_run(found: Mapping[str, Any]) -> None:
         out.print(escape(note))
     for check in found["broken_checks"]:
         err.print(escape(f"broken: {check['id']} {check['statement']}: {check['detail']}"))
-    wall_s, requests = found["wall_s"], found["requests"]
     kept = f"kept as run {found['run']}" if found["run"] else "not kept"
-    out.print(f"{requests:,} requests in {wall_s:.2f} s of wall time; {kept}", style="dim")
+    out.print(f"{found['requests']:,} requests in {found['wall_s']:.2f} s; {kept}", style="dim")
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from twin.scenario import (
     read,
     with_overrides,
 )
-from twin.ui.fields import label, options, sentence, tooltip, why_idle
+from twin.ui.fields import choice_label, label, options, sentence, show, tooltip, why_idle
 
 PATHS = [path for path, known in fields().items() if known.form]
 # Words about the scenario, what an upload fills in, and lists with an editor of their own.
@@ -55,6 +55,14 @@ def test_a_field_says_its_unit_and_where_its_default_comes_from(path):
     unit = field_unit(path)
     assert unit.lower() in label(path).lower()
     assert "Default" in tooltip(path)
+
+
+def test_a_choice_is_shown_by_its_label_and_an_element_as_it_is_typed():
+    facts = load_facts()
+    assert choice_label("deployment.model", "deepseek-r1", facts).startswith("DeepSeek-R1 / ")
+    assert choice_label("router.policy", "round_robin") == "Round robin"
+    assert choice_label("faults[].element", "sub-plane 3", facts) == "sub-plane 3"
+    assert show("a_trace.jsonl", "workload.trace.name") == "a_trace.jsonl"
 
 
 @pytest.mark.parametrize("path", PATHS)

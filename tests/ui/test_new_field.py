@@ -66,6 +66,7 @@ def test_a_new_field_stands_everywhere_and_renames_nothing(new_field):
     assert unpack(pack(asked)) == asked == scenario_from_toml(scenario_to_toml(asked).encode())
     assert "grace_s = 4.5  # s" in scenario_to_toml(asked)
     assert "| `grace_s` | 3 | s | 0 to 10 | Grace period: How long a request" in field_table()
+    assert [row["field"] for row in ask.fields_like("grace period")] == ["grace_s"]
     assert "grace_s" in form_groups("deployment")["Routing"]
     assert label("grace_s") == "Grace period (s)" and "a test" in tooltip("grace_s")
     assert why_idle("grace_s", asked) == "only with Serving mode: Colocated"

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from twin.lab.files import printable
 from twin.lab.library import load_scenario_file, presets
-from twin.scenario import Scenario, SpecError, with_overrides
+from twin.scenario import Scenario, SpecError, fields, with_overrides
+from twin.scenario.fields import plain
+from twin.scenario.words import condition_text, no_field, quoted
 
 if TYPE_CHECKING:
     from twin.workload.generate import TraceTable
 
-HORIZON_MAX_S: float = next(
-    m.le for m in Scenario.model_fields["horizon_s"].metadata if hasattr(m, "le")
-)
+HORIZON_MAX_S: float = fields()["horizon_s"].high or 0.0
 
 
 def question(
@@ -54,6 +54,32 @@ def scenario_named(name: str) -> Scenario:
     raise SpecError(f"{printable(name)} is neither a .toml file nor a preset{hint}")
 
 
+def fields_like(text: str) -> list[dict[str, str]]:
+    """The fields that a setting can replace and whose name or label holds a text, in words.
+
+    Raises SpecError when there is none.
+
+    >>> [row["field"] for row in fields_like("mtp acc")]
+    ['deployment.decode.mtp_acceptance']
+    """
+    rows = [
+        {
+            "field": path,
+            "default": plain(known.default),
+            "unit": known.unit,
+            "accepts": known.accepts(),
+            "label": known.label,
+            "applies": "; ".join(condition_text(condition) for condition in known.conditions),
+        }
+        for path, known in fields().items()
+        if known.kind is not tuple and "[]" not in path
+        and text.lower() in f"{path} {known.label}".lower()
+    ]  # fmt: skip
+    if not rows:
+        raise SpecError(no_field(text))
+    return rows
+
+
 def settings_from(words: Sequence[str]) -> dict[str, Any]:
     """Settings by dotted path from `a.b=value` words; a value is read as TOML, else as text.
 
@@ -64,7 +90,7 @@ def settings_from(words: Sequence[str]) -> dict[str, Any]:
     for word in words:
         path, equals, value = word.partition("=")
         if not equals or not path.strip():
-            raise SpecError(f"a setting is written field=value, not {word!r}")
+            raise SpecError(f"a setting is written field=value, not {quoted(word)}")
         settings[path.strip()] = _value(value.strip())
     return settings
 

@@ -33,8 +33,6 @@ class Fault(Section):
 class Recovery(Section):
     """How the serving stack reacts to faults."""
 
-    detection_s: float = quantity(1.0, "s", "Detection time", bounds=(0, 600), source="assumption")
-    """Time until a failed die or node is noticed."""
     policy: Literal["restart", "in_place", "shrink"] = choice(
         "in_place",
         "Recovery policy",
@@ -44,6 +42,8 @@ class Recovery(Section):
     """An instance that loses a die starts anew (all its requests lose their KV), recovers in
     place (requests on surviving dies keep theirs), or goes on at once with fewer dies while lost
     experts are loaded onto the others."""
+    detection_s: float = quantity(1.0, "s", "Detection time", bounds=(0, 600), source="assumption")
+    """Time until a failed die or node is noticed."""
     restart_s: float = quantity(83.1, "s", "Restart time", bounds=(0, 3600), source=REVIVE)
     """Time to start an instance anew."""
     in_place_s: float = quantity(

@@ -96,8 +96,9 @@ def choice_label(path: str, option: Any) -> str:
     if isinstance(option, bool):
         return "on" if option else "off"
     known = field_info(path)
-    label = known.options.get(option) if known else None
-    return label or (option_label(option) if isinstance(option, str) else plain(option))
+    if not isinstance(option, str) or (known and not (known.options or known.files)):
+        return plain(option)  # a number, or text as it was typed
+    return (known.options.get(option) if known else None) or option_label(option)
 
 
 def idle_reason(condition: When) -> str:

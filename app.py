@@ -1,9 +1,12 @@
-"""The frame of the dashboard: page config and navigation, nothing else.
+"""The frame of the dashboard: page config and navigation; and the server that shows it.
 
-The guard matters: a background run starts a new process, which executes this file again under
-another name and must draw nothing.
+Executed for every visitor it draws; imported, by the server or by anybody else, it draws nothing.
+The server gets ready to run as soon as it starts: whoever comes first finds a warm engine.
 """
 
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import streamlit as st
@@ -29,3 +32,15 @@ if __name__ == "__main__":
     st.set_page_config(f"{shown.title} · Supernode twin")
     st.logo(MARK, size="small")
     shown.run()
+
+else:
+
+    @asynccontextmanager
+    async def while_serving(_app: st.App) -> AsyncIterator[None]:
+        """Start the processes of runs beside the server, which does not wait for them."""
+        from twin.ui import session
+
+        threading.Thread(target=session.get_ready, name="get ready", daemon=True).start()
+        yield
+
+    app = st.App(__file__, lifespan=while_serving)

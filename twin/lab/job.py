@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from twin import compiled
 from twin.facts import Facts
 from twin.lab import warm
 from twin.lab.counts import load_counts
@@ -214,6 +215,13 @@ def warm_up(engine: Engine) -> None:
     engine.simulate(Scenario.model_validate(tiny), load_facts())
 
 
+def stages_of(engine: Engine, name: str) -> warm.Stages:
+    """What an engine has to compile: the parts that it names, else all in one."""
+    if name != ENGINE:
+        return {}
+    return compiled.stages() or {"engine": lambda: warm_up(engine)}
+
+
 def serve(store: Store, owner: Owner, engine: Engine, parent: Parent, idle_s: float) -> None:
     """Carry out queued runs until the parent is gone, or there was none for `idle_s`.
 
@@ -253,8 +261,7 @@ def main() -> None:
     if hasattr(os, "nice"):
         os.nice(5)  # the pages stay quick while runs compute
     engine, parent = load_engine(given.engine), Parent()
-    stages = {"engine": lambda: warm_up(engine)} if given.engine == ENGINE else {}
-    warm.prepare(stages, parent.tell, shared_only=given.prepare_only)
+    warm.prepare(stages_of(engine, given.engine), parent.tell, shared_only=given.prepare_only)
     if given.prepare_only:
         return
     serve(open_store(), Owner.here(given.owner), engine, parent, given.idle_s)

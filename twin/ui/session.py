@@ -12,6 +12,7 @@ it possible. This module knows the lab, and nothing about how a form looks.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,8 @@ from twin.scenario import Scenario, SpecError, canonical, read, with_overrides
 from twin.ui.pages.evidence import judged
 from twin.workload import offered as offer
 from twin.workload.requests import TraceTable
+
+log = logging.getLogger(__name__)
 
 HISTORY_LENGTH = 100  # scenarios a visitor can step back through
 
@@ -55,6 +58,15 @@ def runner() -> Runner:
     """The one runner of this process; starting it marks what a dead server left running."""
     judged.prepare()
     return Runner(store()).start()
+
+
+def get_ready() -> None:
+    """Start the runner before anybody asks for it; the first page says what is wrong with it."""
+    try:
+        facts()
+        runner()
+    except (FactError, StoreError) as error:
+        log.warning("no run can be started yet: %s", error)
 
 
 @st.cache_data(show_spinner=False, max_entries=1)

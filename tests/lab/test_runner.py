@@ -1,10 +1,5 @@
-"""Background runs: watched, stopped, survived, reused; the same in this process."""
+"""Runs that are asked for, and carried out in this process."""
 
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,93 +9,16 @@ from tests.lab import fake_engine
 from tests.lab.fake_engine import answer
 from tests.lab.test_store import trace
 from twin.lab import job
-from twin.lab.executor import Runner
 from twin.lab.job import execute, load_engine
 from twin.lab.library import load_facts
 from twin.lab.runner import add_run, find_run, run_now
 from twin.lab.store import Owner, StoreError
-from twin.lab.store.owner import _started, this_host
 from twin.scenario import Scenario, SpecError
 
 ENGINE = "tests.lab.fake_engine"
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = Scenario(name="quick", horizon_s=31.0)
 LONG = Scenario(name="long", horizon_s=6000.0)
-
-
-def wait(condition, seconds=120.0):
-    """Until a condition holds: tests never sleep for longer than they must.
-
-    Long, because the machine may be busy: what is asked here is that it happens at all.
-    """
-    deadline = time.monotonic() + seconds
-    while not (found := condition()) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert found, "waited in vain"
-    return found
-
-
-@pytest.fixture
-def runner(store):
-    runner = Runner(store, processes=1, engine=ENGINE).start()
-    yield runner
-    runner.close(kill=True)
-
-
-def test_the_life_of_runs_in_the_background(store, runner):
-    """One story, because starting a process is what takes time here."""
-    runs = store.runs
-
-    def state(run):
-        return runs.get(run).state
-
-    # It runs elsewhere, tells how far it is, and leaves the same answer as this process.
-    first = runner.submit(QUICK)
-    long = runner.submit(LONG)
-    wait(lambda: state(first) == "done")
-    assert runs.get(first).owner.pid != os.getpid()
-    assert runs.get(first).summary == answer(QUICK).summary
-
-    # The same question is answered by the same run, done or still running.
-    assert runner.submit(QUICK) == first
-    assert runner.submit(LONG) == long
-    again = runner.submit(QUICK, again=True)
-    assert again != first
-    assert runs.queue_position(again) == 0
-
-    # Progress moves, and carries live numbers.
-    seen = wait(lambda: runs.get(long).progress)
-    wait(lambda: runs.get(long).progress > seen)
-    assert 0 < runs.get(long).live["t_s"] < LONG.horizon_s
-
-    # A request to stop is obeyed, and the next in the queue begins.
-    runner.cancel(long)
-    wait(lambda: state(long) == "cancelled")
-    wait(lambda: state(again) == "done")
-    assert runs.get(again).result_digest == runs.get(first).result_digest
-
-    # One that does not hear is killed; the queue goes on with another process.
-    deaf = runner.submit(Scenario(question="deaf"))
-    wait(lambda: state(deaf) == "running")
-    runner.cancel(deaf)
-    wait(lambda: state(deaf) == "cancelled")
-
-    # A process that dies leaves an interrupted run and a sentence; a failure is told.
-    killed = runner.submit(Scenario(question="killed"))
-    impossible = runner.submit(Scenario(question="impossible"))
-    wait(lambda: state(killed) == "interrupted")
-    assert "SIGKILL" in runs.get(killed).message
-    wait(lambda: state(impossible) == "failed")
-    assert "this cannot be" in runs.get(impossible).message
-    assert runner.trouble == ""
-
-
-def test_an_engine_that_cannot_start_is_said_not_tried_for_ever(store):
-    runner = Runner(store, processes=1, engine="tests.lab.no_such_engine").start()
-    wait(lambda: runner.trouble)
-    assert "log says why" in runner.trouble
-    assert runner.pids == []
-    runner.close(kill=True)
 
 
 def test_a_process_that_is_large_from_the_start_still_carries_out_a_run(store, monkeypatch):
@@ -180,24 +98,6 @@ def test_a_scenario_whose_trace_is_not_here_is_refused_before_it_is_queued(store
     with pytest.raises(StoreError, match="x.jsonl is not stored here"):
         add_run(store, Scenario.model_validate({"workload": workload}), engine=ENGINE)
     assert store.runs.search().total == 0
-
-
-def test_the_code_of_a_job_never_imports_the_screen():
-    code = "import sys, twin.lab.job, twin.lab.runner; print('streamlit' in sys.modules)"
-    said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)
-    assert said.stdout.strip() == b"False"
-
-
-def test_a_live_process_of_another_server_keeps_its_run(store):
-    """Another server's process is a process all the same: here, one that sleeps."""
-    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    owner = Owner("other", this_host(), other.pid, _started(other.pid))
-    run = add_run(store, LONG, owner=owner, engine=ENGINE)
-    Runner(store, processes=1, engine=ENGINE)._store.runs.recover()
-    assert store.runs.get(run).state == "running"
-    other.send_signal(signal.SIGKILL)
-    other.communicate()
-    assert store.runs.recover() == [run]
 
 
 def other_trace(scenario):

@@ -272,8 +272,7 @@ class Runner:
 
 def _size() -> int:
     """Processes that fit: a core is left to the pages, and each may grow to its largest."""
-    by_memory = int(available_bytes() // PEAK_BYTES_MAX)
-    return max(1, min(_cores() - 1, by_memory))
+    return max(1, int(min(_cores() - 1, available_bytes() / PEAK_BYTES_MAX)))
 
 
 def _cores() -> int:

@@ -1,0 +1,132 @@
+"""Background runs: watched, stopped, survived, reused."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.lab.fake_engine import answer
+from twin.lab import executor
+from twin.lab.executor import Runner
+from twin.lab.runner import add_run
+from twin.lab.store import Owner, UnknownId
+from twin.lab.store.owner import _started, this_host
+from twin.scenario import Scenario
+
+ENGINE = "tests.lab.fake_engine"
+ROOT = Path(__file__).resolve().parents[2]
+QUICK = Scenario(name="quick", horizon_s=31.0)
+LONG = Scenario(name="long", horizon_s=6000.0)
+
+
+def wait(condition, seconds=120.0):
+    """Until a condition holds: tests never sleep for longer than they must.
+
+    Long, because the machine may be busy: what is asked here is that it happens at all.
+    """
+    deadline = time.monotonic() + seconds
+    while not (found := condition()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert found, "waited in vain"
+    return found
+
+
+@pytest.fixture
+def runner(store):
+    runner = Runner(store, processes=1, engine=ENGINE).start()
+    yield runner
+    runner.close(kill=True)
+
+
+def test_the_life_of_runs_in_the_background(store, runner):
+    """One story, because starting a process is what takes time here."""
+    runs = store.runs
+
+    def state(run):
+        return runs.get(run).state
+
+    # It runs elsewhere, tells how far it is, and leaves the same answer as this process.
+    first = runner.submit(QUICK)
+    long = runner.submit(LONG)
+    wait(lambda: state(first) == "done")
+    assert runs.get(first).owner.pid != os.getpid()
+    assert runs.get(first).summary == answer(QUICK).summary
+
+    # The same question is answered by the same run, done or still running.
+    assert runner.submit(QUICK) == first
+    assert runner.submit(LONG) == long
+    again = runner.submit(QUICK, again=True)
+    assert again != first
+    assert runs.queue_position(again) == 0
+
+    # Progress moves, and carries live numbers.
+    seen = wait(lambda: runs.get(long).progress)
+    wait(lambda: runs.get(long).progress > seen)
+    assert 0 < runs.get(long).live["t_s"] < LONG.horizon_s
+
+    # A request to stop is obeyed, and the next in the queue begins.
+    runner.cancel(long)
+    wait(lambda: state(long) == "cancelled")
+    wait(lambda: state(again) == "done")
+    assert runs.get(again).result_digest == runs.get(first).result_digest
+
+    # One that does not hear is killed; the queue goes on with another process.
+    deaf = runner.submit(Scenario(question="deaf"))
+    wait(lambda: state(deaf) == "running")
+    runner.cancel(deaf)
+    wait(lambda: state(deaf) == "cancelled")
+
+    # A process that dies leaves an interrupted run and a sentence; a failure is told.
+    killed = runner.submit(Scenario(question="killed"))
+    impossible = runner.submit(Scenario(question="impossible"))
+    wait(lambda: state(killed) == "interrupted")
+    assert "SIGKILL" in runs.get(killed).message
+    wait(lambda: state(impossible) == "failed")
+    assert "this cannot be" in runs.get(impossible).message
+    assert runner.trouble == ""
+
+
+def test_an_engine_that_cannot_start_is_said_not_tried_for_ever(store):
+    runner = Runner(store, processes=1, engine="tests.lab.no_such_engine").start()
+    wait(lambda: runner.trouble)
+    assert "log says why" in runner.trouble
+    assert runner.pids == []
+    runner.close(kill=True)
+
+
+def test_the_code_of_a_job_never_imports_the_screen():
+    code = "import sys, twin.lab.job, twin.lab.runner; print('streamlit' in sys.modules)"
+    said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)
+    assert said.stdout.strip() == b"False"
+
+
+def test_a_live_process_of_another_server_keeps_its_run(store):
+    """Another server's process is a process all the same: here, one that sleeps."""
+    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    owner = Owner("other", this_host(), other.pid, _started(other.pid))
+    run = add_run(store, LONG, owner=owner, engine=ENGINE)
+    Runner(store, processes=1, engine=ENGINE)._store.runs.recover()
+    assert store.runs.get(run).state == "running"
+    other.send_signal(signal.SIGKILL)
+    other.communicate()
+    assert store.runs.recover() == [run]
+
+
+def test_a_result_is_awaited_and_an_unknown_run_is_said(store, runner):
+    run = runner.submit(LONG)
+    assert runner.result(run, timeout_s=0.05) is None
+    runner.cancel(run)
+    assert runner.result(run, timeout_s=120.0).state == "cancelled"
+    with pytest.raises(UnknownId):
+        runner.progress("nobody")
+
+
+def test_processes_are_as_many_as_cores_and_memory_allow(monkeypatch):
+    monkeypatch.setattr(executor, "_cores", lambda: 9)
+    for available, processes in ((float("inf"), 8), (7e9, 3), (1e9, 1)):
+        monkeypatch.setattr(executor, "available_bytes", lambda a=available: a)
+        assert executor._size() == processes

@@ -1,0 +1,58 @@
+"""Getting ready: stages are shared out, none is left out, and it is known when all are done."""
+
+import threading
+
+import pytest
+
+from twin import compiled
+from twin.lab import warm
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(compiled, "use_own_cache", lambda: tmp_path)
+    return tmp_path
+
+
+def test_every_stage_is_prepared_once_and_told_from_begin_to_end(folder):
+    done, told = [], []
+    stages = {name: lambda name=name: done.append(name) for name in ("prefill", "decode")}
+    assert not warm.is_ready()
+    warm.prepare(stages, lambda stage, took_s: told.append((stage, took_s is None)))
+    assert done == ["prefill", "decode"]
+    assert told == [("prefill", True), ("prefill", False), ("decode", True), ("decode", False)]
+    assert warm.is_ready()
+
+
+def test_one_who_lends_a_hand_leaves_what_another_is_at_and_the_other_loads_the_rest():
+    """Each of the two is at a stage when the other looks: both end, and nothing is torn."""
+    entered, release = threading.Event(), threading.Event()
+    first, second = [], []
+
+    def slow() -> None:
+        first.append("prefill")
+        entered.set()
+        release.wait(60)
+
+    def quiet(stage, took_s):
+        return None
+
+    one = threading.Thread(
+        target=warm.prepare,
+        args=({"prefill": slow, "decode": lambda: first.append("decode")}, quiet),
+    )
+    one.start()
+    assert entered.wait(60)
+    stages = {name: lambda name=name: second.append(name) for name in ("prefill", "decode")}
+    warm.prepare(stages, quiet, shared_only=True)
+    assert second == ["decode"]
+    assert not warm.is_ready()
+    release.set()
+    one.join(60)
+    assert first == ["prefill", "decode"]
+    assert warm.is_ready()
+
+
+def test_an_engine_without_stages_says_nothing_of_another():
+    warm.prepare({}, lambda stage, took_s: None)
+    assert not warm.is_ready()

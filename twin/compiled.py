@@ -233,7 +233,7 @@ def kernel(function: Any = None, *, allocates: bool = False) -> Any:
     references to the arrays they are given, which costs more than most of them compute: such a
     kernel borrows its arrays and returns none.
     """
-    options: dict[str, Any] = {} if allocates else {"_nrt": False}
+    options: dict[str, Any] = {"_nrt": allocates}  # what is not said is taken from the caller
 
     def mark(function: Callable[P, R]) -> Callable[P, R]:
         from numba.extending import register_jitable

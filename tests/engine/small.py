@@ -13,12 +13,12 @@ from twin.engine.agenda import Agenda
 from twin.engine.balancing import Balance
 from twin.engine.build import build_world
 from twin.engine.clock import steps_in
+from twin.engine.columns import World
 from twin.engine.loop import advance, close_books
 from twin.engine.machine import Machine
 from twin.engine.recorder import tables
 from twin.engine.setup import Setup, set_up
 from twin.engine.simulate import Run, simulate
-from twin.engine.world import World
 from twin.facts import Facts
 from twin.hardware.fabric import build_fabric
 from twin.lab.library import load_facts
@@ -87,8 +87,8 @@ def machine_at_end(
     setup = set_up(scenario, facts, trace)
     machine = Machine(setup, facts, build_world(setup))
     steps = steps_in(scenario.horizon_s, scenario.step_s)
-    advance(machine.shared, np.zeros(1, np.int64), 0, steps)
-    close_books(machine.shared)
+    advance(machine.world, 0, steps)
+    close_books(machine.world)
     return setup, machine
 
 

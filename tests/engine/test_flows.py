@@ -44,7 +44,7 @@ def rates(found, active):
     t = found.world.traffic
     t.duty[:], t.moves[:] = 1.0, 1e30
     t.active[:] = active
-    settle_links(found.shared)
+    settle_links(found.world)
     return t.level * t.alone
 
 

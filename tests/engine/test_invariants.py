@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 from tests.engine.small import facts_with_kv_space, machine_at_end, small, tables_of
+from twin.engine import codes as w
 from twin.engine import invariants
-from twin.engine import world as w
 
 # A run that ends in the middle of everything.
 CROWDED = small(

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from tests.engine.small import end_of, facts_with_kv_space, small
-from twin.engine import world as w
+from twin.engine import codes as w
 from twin.engine.simulate import simulate
 from twin.hardware.routes import pool_read
 from twin.lab.library import load_facts

@@ -54,7 +54,7 @@ def machine():
 
 
 def test_a_stream_alone_takes_its_bytes_over_its_rate(machine):
-    streams, shared = machine.world.streams, machine.shared
+    streams, shared = machine.world.streams, machine.world
     v = machine.world.prefill.running.size  # what instance 0 writes
     rate = machine.world.traffic.alone[streams.flow[v]]
     add_to_stream(shared, v, 1.1, 0.2 * rate)
@@ -67,7 +67,7 @@ def test_a_stream_alone_takes_its_bytes_over_its_rate(machine):
 
 def test_what_begins_beside_others_takes_what_they_leave(machine):
     """Two instances of one node read through its one DPU."""
-    streams, shared = machine.world.streams, machine.shared
+    streams, shared = machine.world.streams, machine.world
     add_to_stream(shared, 1, 1.1, float(machine.world.traffic.alone[streams.flow[1]]))
     assert room_for(shared, 0, 1.2, 1e9) < 0.1
     assert room_for(shared, 0, 3.0, 1e9) == 1.0  # by then it is through

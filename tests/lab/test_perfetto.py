@@ -77,11 +77,11 @@ def watched(scenario):
     """The engine's own iterations and batches, seen by looking after every step: their ends."""
     setup = set_up(scenario, load_facts(), None)
     machine = Machine(setup, load_facts(), build_world(setup))
-    world, cursor = machine.world, np.zeros(1, np.int64)
+    world = machine.world
     found = {("decode", d): set() for d in range(world.decode.running.size)}
     found |= {("prefill", p): set() for p in range(world.prefill.running.size)}
     for k in range(steps_in(scenario.horizon_s, scenario.step_s)):
-        advance(machine.shared, cursor, k, k + 1)
+        advance(world, k, k + 1)
         for role, state in (("decode", world.decode), ("prefill", world.prefill)):
             for i in range(state.running.size):
                 if state.running[i]:

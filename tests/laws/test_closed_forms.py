@@ -15,7 +15,6 @@ from twin.engine.build import build_world
 from twin.engine.clock import steps_in
 from twin.engine.lists import append
 from twin.engine.phases.kv_transfer import kv_transfer
-from twin.engine.reference import by_reference
 from twin.engine.setup import set_up
 from twin.engine.simulate import simulate
 from twin.hardware.fabric import build_fabric
@@ -252,9 +251,8 @@ def transfers(start_s, tokens, token_s=1.0, step_s=1.0):
     request.prefill_instance[:] = 1
     for i in range(n):
         append(state.fresh_head, state.fresh_tail, 0, request.following, i)
-    shared = by_reference(world)
     for k in range(steps_in(horizon_s, step_s)):
-        kv_transfer(shared, (k + 1) * step_s)
+        kv_transfer(world, (k + 1) * step_s)
     return request.transfer_end_s
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from twin import experts as x
-from twin.engine import world as w
+from twin.engine import codes as w
 from twin.engine.agenda import Agenda
 from twin.engine.events import Event
 from twin.engine.machine import Machine
@@ -239,7 +239,7 @@ class Balance:
             rate = min(rate, self.rule.move_gb_per_s * 1e9)
             world.traffic.moves[column] = rate
         took_s = most / rate
-        book_traffic(machine.shared, w.WEIGHTS, w.UB, column, t_s, t_s + took_s, total)
+        book_traffic(machine.world, w.WEIGHTS, w.UB, column, t_s, t_s + took_s, total)
         if not background:
             self._stand_still(k, took_s, t_s)
         return took_s

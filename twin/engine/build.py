@@ -1,4 +1,4 @@
-"""The world at time zero: every array laid out for a scenario that has been set up.
+"""The state at time zero: sizes, given columns and numbers of a scenario that has been set up.
 
 Nothing here prices anything or moves time.
 """
@@ -9,9 +9,9 @@ import math
 
 import numpy as np
 
-from twin.engine import world as w
+from twin.engine import codes as w
+from twin.engine import columns as c
 from twin.engine.clock import EDGES, WINDOWS, steps_in
-from twin.engine.phases.streams import stream_flows
 from twin.engine.setup import Setup
 from twin.hardware.paths import Plane
 from twin.hardware.placement import Instance
@@ -23,34 +23,76 @@ from twin.policies.memory_pool import BlockPool, empty_pool
 from twin.policies.router import RANK_CHOICES, ROUTERS
 from twin.rng import stream_key
 from twin.scenario import Scenario
-from twin.workload.generate import Requests
 
 LOOKS = 8  # at every instance, in each window of the record
 
 
-def build_world(setup: Setup) -> w.World:
+def build_world(setup: Setup) -> c.World:
     """Every array of the run at time zero."""
-    s = setup.scenario
-    prefill = setup.of_role("prefill")
-    decode = setup.of_role("decode")
+    s, requests = setup.scenario, setup.requests
+    prefill, decode = setup.of_role("prefill"), setup.of_role("decode")
     settings = _settings(setup, prefill, decode)
-    columns = max(len(prefill), 1) + max(len(decode), 1)
-    return w.World(
+    prefills, decodes = max(len(prefill), 1), max(len(decode), 1)
+    columns = prefills + decodes
+    price = nic(setup.fabric, 0, s.deployment.kv_transfer_plane)
+    ports = math.ceil(s.supernode.npus * setup.dies_per_npu / price.shared_by_dies)
+    slots = slots_of(setup, decode)
+    sizes = {
+        "requests": requests.arrival_s.size,
+        "prefills": prefills,
+        "decodes": decodes,
+        "columns": columns,
+        "prefill_ranks": settings.prefill_ranks,
+        "ranks": slots.size,
+        "slots": max(int(slots.max()), 1),
+        "ring": 1 << (int(requests.output_tokens.max()) + 2).bit_length(),
+        "transfers": min(int(slots.sum()), requests.arrival_s.size) + 1,
+        "ports": ports,
+        "flows": 2 * columns + 4 * prefills,
+        "links": 0,
+        "crossings": 0,
+        "streams": 3 * prefills,
+        "clients": max(s.workload.concurrency, 1) + 1,
+        "prefill_operators": len(PREFILL_OPERATORS),
+        "decode_operators": len(DECODE_OPERATORS),
+        "windows": WINDOWS,
+        "fields": w.FIRST_OPERATOR + len(DECODE_OPERATORS) + len(PREFILL_OPERATORS) + 1,
+        "bins": EDGES - 1,
+        "cells": len(w.TRAFFIC) * len(w.PLANES) * columns,
+        "looks": columns * w.AT_FIELDS,
+    }
+    free = np.full(ports, float(price.bytes_per_s))
+    return c.World(
         settings=settings,
-        request=_request_columns(setup.requests),
-        prefill=_prefill_state(prefill),
-        transfer=_transfer_state(setup, prefill, decode),
-        decode=_decode_state(setup, decode, settings),
+        request=c.Requests(
+            sizes,
+            arrival_s=requests.arrival_s.copy(),  # a closed loop writes it
+            input_tokens=requests.input_tokens,
+            output_tokens=requests.output_tokens,
+            session=requests.session,
+            segment_offset=requests.segment_offset,
+            segment_first=requests.segment_first,
+            segment_blocks=requests.segment_blocks,
+        ),
+        prefill=c.Prefill(sizes),
+        transfer=c.Transfers(
+            sizes,
+            capacity=free.copy(),
+            granted=free,
+            port_of_prefill=_ports(prefill, price.shared_by_dies),
+            port_of_decode=_ports(decode, price.shared_by_dies).reshape(-1),
+        ),
+        decode=c.Decode(sizes, room=slots.reshape(decodes, -1).sum(axis=1), slots=slots),
         pool=_pool(setup, prefill),
-        costs=_costs(setup, len(prefill), len(decode)),
-        traffic=_traffic(max(len(prefill), 1), columns),
-        streams=_streams(max(len(prefill), 1), columns),
-        loop=w.Loop(np.zeros(max(s.workload.concurrency, 1) + 1), np.zeros(1, np.int64)),
-        record=_record(columns),
+        costs=_costs(setup, sizes),
+        traffic=c.Traffic(sizes),
+        streams=c.Streams(sizes, flow=_stream_flows(prefills, columns)),
+        loop=c.Loop(sizes),
+        record=c.Record(sizes),
     )
 
 
-def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> w.Settings:
+def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> c.Settings:
     s, costs = setup.scenario, setup.costs
     d = s.deployment
     colocated = d.mode == "colocated"
@@ -68,7 +110,7 @@ def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> 
     hand_off = nic(setup.fabric, 0, d.kv_transfer_plane)
     pool_plane = pool_plane_of(s)
     fetch = pool_read(setup.fabric, range(setup.dies_per_npu), pool_plane)
-    return w.Settings(
+    return c.Settings(
         horizon_s=float(s.horizon_s),
         warmup_s=float(s.warmup_s),
         step_s=float(s.step_s),
@@ -164,111 +206,6 @@ def _expert_bytes(setup: Setup) -> dict[str, float]:
     return found
 
 
-def _request_columns(r: Requests) -> w.RequestColumns:
-    n = r.arrival_s.size
-
-    def stamp() -> np.ndarray:
-        return np.full(n, np.nan)
-
-    def ints(fill: int, kind: type = np.int32) -> np.ndarray:
-        return np.full(n, fill, kind)
-
-    return w.RequestColumns(
-        arrival_s=r.arrival_s.copy(),
-        input_tokens=r.input_tokens,
-        output_tokens=r.output_tokens,
-        session=r.session,
-        segment_offset=r.segment_offset,
-        segment_first=r.segment_first,
-        segment_blocks=r.segment_blocks,
-        front_end_s=stamp(),
-        routed_s=stamp(),
-        prefill_start_s=stamp(),
-        prefill_end_s=stamp(),
-        transfer_end_s=stamp(),
-        finish_s=stamp(),
-        ready_s=stamp(),
-        hit_tokens=ints(0),
-        progress=ints(w.NONE),
-        emitted=ints(0),
-        prefill_instance=ints(w.NONE, np.int16),
-        rank=ints(w.NONE),
-        slot=ints(w.NONE),
-        joined=ints(0),
-        due=ints(0),
-        preemptions=ints(0, np.int16),
-        retries=ints(0, np.int16),
-        status=ints(w.WAITING, np.int8),
-        reason=ints(0, np.int8),
-        following=ints(w.NONE),
-    )
-
-
-def _prefill_state(prefill: list[Instance]) -> w.PrefillState:
-    n = max(len(prefill), 1)
-    ranks = prefill[0].dies if prefill else 1
-    return w.PrefillState(
-        queue_head=np.full(n, w.NONE, np.int32),
-        queue_tail=np.full(n, w.NONE, np.int32),
-        batch_head=np.full(n, w.NONE, np.int32),
-        batch_tail=np.full(n, w.NONE, np.int32),
-        running=np.zeros(n, np.int8),
-        ends_s=np.zeros(n),
-        free_s=np.zeros(n),
-        queued_tokens=np.zeros(n, np.int64),
-        ending_tokens=np.zeros(n, np.int64),
-        queue_view=np.zeros(n, np.int64),
-        hit_view=np.zeros(n, np.int64),
-        open=np.ones(n, np.int8),
-        up=np.ones(n, np.int8),
-        reading=np.zeros(n, np.int8),
-        begin_s=np.zeros(n),
-        read_end_s=np.zeros(n),
-        batch_tokens=np.zeros(n),
-        batch_hits=np.zeros(n),
-        batch_pairs=np.zeros(n),
-        most_tokens=np.zeros(n),
-        most_pairs=np.zeros(n),
-        pool_open=np.ones(n, np.int8),
-        ssd_bytes_per_s=np.ones(n),
-        cold_tokens=np.zeros(1, np.int64),
-        sending=np.zeros(n, np.int64),
-        die_tokens=np.zeros(ranks),
-        die_pairs=np.zeros(ranks),
-        busy_s=np.zeros(n),
-        fetched_bytes=np.zeros(n),
-        sent_bytes=np.zeros((n, ranks)),
-    )
-
-
-def _transfer_state(
-    setup: Setup, prefill: list[Instance], decode: list[Instance]
-) -> w.TransferState:
-    s = setup.scenario
-    price = nic(setup.fabric, 0, s.deployment.kv_transfer_plane)
-    share = price.shared_by_dies
-    dies = s.supernode.npus * setup.dies_per_npu
-    ports = math.ceil(dies / share)
-    most = min(int(slots_of(setup, decode).sum()), setup.requests.arrival_s.size) + 1
-    return w.TransferState(
-        request=np.zeros(most, np.int32),
-        port_out=np.zeros(most, np.int32),
-        port_in=np.zeros(most, np.int32),
-        left_bytes=np.zeros(most),
-        rate=np.ones(most),
-        active=np.zeros(1, np.int64),
-        now_s=np.zeros(1),
-        fresh_head=np.full(1, w.NONE, np.int32),
-        fresh_tail=np.full(1, w.NONE, np.int32),
-        flows_out=np.zeros(ports, np.int32),
-        flows_in=np.zeros(ports, np.int32),
-        capacity=np.full(ports, float(price.bytes_per_s)),
-        granted=np.full(ports, float(price.bytes_per_s)),
-        port_of_prefill=_ports(prefill, share),
-        port_of_decode=_ports(decode, share).reshape(-1),
-    )
-
-
 def _ports(instances: list[Instance], share: int) -> np.ndarray:
     """Port of every die of every instance, i4[instances, dies]."""
     if not instances:
@@ -285,42 +222,6 @@ def slots_of(setup: Setup, decode: list[Instance]) -> np.ndarray:
     return slots.astype(np.int64)
 
 
-def _decode_state(setup: Setup, decode: list[Instance], settings: w.Settings) -> w.DecodeState:
-    n = max(len(decode), 1)
-    ranks = n * settings.decode_ranks
-    longest = int(setup.requests.output_tokens.max()) + 2
-    ring = 1 << longest.bit_length()
-    slots = slots_of(setup, decode)
-    return w.DecodeState(
-        running=np.zeros(n, np.int8),
-        ends_s=np.zeros(n),
-        iteration=np.zeros(n, np.int64),
-        wait_head=np.full(n, w.NONE, np.int32),
-        wait_tail=np.full(n, w.NONE, np.int32),
-        in_batch=np.zeros(n, np.int64),
-        taken=np.zeros(n, np.int64),
-        room=slots.reshape(n, -1).sum(axis=1),
-        kv_tokens=np.full(n, math.inf),
-        open=np.ones(n, np.int8),
-        up=np.ones(n, np.int8),
-        calendar=np.full((n, ring), w.NONE, np.int32),
-        requests=np.zeros(ranks, np.int64),
-        context=np.zeros(ranks),
-        growth=np.zeros(ranks),
-        slots=slots,
-        taken_slots=np.zeros(ranks, np.int64),
-        reserved_tokens=np.zeros(ranks),
-        taken_tokens=np.zeros(ranks),
-        slot_table=np.full((ranks, max(int(slots.max()), 1)), w.NONE, np.int32),
-        busy_s=np.zeros(n),
-        request_s=np.zeros(ranks),
-        context_s=np.zeros(ranks),
-        received_bytes=np.zeros(ranks),
-        returned_head=np.full(1, w.NONE, np.int32),
-        returned_tail=np.full(1, w.NONE, np.int32),
-    )
-
-
 def _pool(setup: Setup, prefill: list[Instance]) -> BlockPool:
     pool = setup.scenario.memory_pool
     if not pool.enabled or not prefill:
@@ -329,13 +230,19 @@ def _pool(setup: Setup, prefill: list[Instance]) -> BlockPool:
     return empty_pool(rows, max(setup.requests.blocks, 1), setup.pool_blocks)
 
 
-def _costs(setup: Setup, prefills: int, decodes: int) -> w.Costs:
+def _costs(setup: Setup, sizes: dict[str, int]) -> c.Costs:
     """Coefficients of every instance; engine/machine.py fills them in."""
-    c = setup.costs
-    prefill = _rows(c.prefill if c.prefill_role else np.zeros(1), prefills)
-    decode = _rows(c.decode if c.decode_role else np.zeros(1), decodes)
-    mixed = _rows(c.mixed if c.colocated_role else np.zeros(1), decodes)
-    return w.Costs(
+    prices, hot_prefill, hot_decode = setup.costs, setup.prefill_imbalance, setup.decode_imbalance
+
+    def rows(vector: np.ndarray, of: str) -> np.ndarray:
+        """The same vector for every instance."""
+        return np.tile(vector, (sizes[of], 1))
+
+    prefill = rows(prices.prefill if prices.prefill_role else np.zeros(1), "prefills")
+    decode = rows(prices.decode if prices.decode_role else np.zeros(1), "decodes")
+    mixed = rows(prices.mixed if prices.colocated_role else np.zeros(1), "decodes")
+    return c.Costs(
+        sizes,
         prefill=prefill,
         decode=decode,
         mixed=mixed,
@@ -344,56 +251,15 @@ def _costs(setup: Setup, prefills: int, decodes: int) -> w.Costs:
         mixed_alone=mixed.copy(),
         prefill_carried=places("prefill", computed=False),
         decode_carried=places("decode", computed=False),
-        prefill_hot_tokens=setup.prefill_imbalance.tokens,
-        prefill_hot_factor=_rows(setup.prefill_imbalance.factor, prefills),
-        decode_hot_tokens=setup.decode_imbalance.tokens,
-        decode_hot_factor=_rows(setup.decode_imbalance.factor, decodes),
-        prefill_operators=np.zeros(len(PREFILL_OPERATORS)),
-        decode_operators=np.zeros(len(DECODE_OPERATORS)),
+        prefill_hot_tokens=hot_prefill.tokens,
+        prefill_hot_factor=rows(hot_prefill.factor, "prefills"),
+        decode_hot_tokens=hot_decode.tokens,
+        decode_hot_factor=rows(hot_decode.factor, "decodes"),
     )
 
 
-def _rows(vector: np.ndarray, count: int) -> np.ndarray:
-    """The same vector for every instance, f8[instances, size]."""
-    return np.tile(vector, (max(count, 1), 1))
-
-
-def _traffic(prefills: int, columns: int) -> w.Traffic:
-    """Nobody meets anybody yet; engine/machine.py says who crosses which link."""
-    flows = 2 * columns + 4 * prefills
-    return w.Traffic(
-        start=np.zeros(flows + 1, np.int64),
-        links=np.zeros(0, np.int64),
-        parts=np.zeros(0),
-        link_start=np.zeros(1, np.int64),
-        entries=np.zeros(0, np.int64),
-        owners=np.zeros(0, np.int64),
-        alone=np.ones(flows),
-        active=np.zeros(flows, np.int8),
-        most=np.zeros(flows),
-        load=np.zeros(0),
-        level=np.zeros(flows),
-        scratch=np.zeros(0),
-        held=np.zeros(1, np.int64),
-        duty=np.zeros(columns),
-        crowding=np.ones(columns),
-        moves=np.zeros(columns),
-    )
-
-
-def _streams(prefills: int, columns: int) -> w.Streams:
-    flow = stream_flows(prefills, columns)
-    return w.Streams(flow, np.zeros(flow.size), np.zeros(flow.size), np.zeros(flow.size))
-
-
-def _record(columns: int) -> w.Record:
-    fields = w.FIRST_OPERATOR + len(DECODE_OPERATORS) + len(PREFILL_OPERATORS) + 1
-    return w.Record(
-        windows=np.zeros((WINDOWS + 1, fields)),
-        counters=np.zeros(w.COUNTERS, np.int64),
-        fields=np.zeros(fields, np.int64),
-        amounts=np.zeros(fields),
-        gaps=np.zeros(EDGES - 1),
-        traffic=np.zeros((WINDOWS + 1, len(w.TRAFFIC) * len(w.PLANES) * columns)),
-        instances=np.zeros((WINDOWS + 1, columns * w.AT_FIELDS)),
-    )
+def _stream_flows(prefills: int, columns: int) -> np.ndarray:
+    """Number of each stream's flow (engine/flows.py), i8[3 * instances]."""
+    pool = columns + np.arange(2 * prefills)
+    archive = 2 * columns + 3 * prefills + np.arange(prefills)
+    return np.concatenate([pool, archive])

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
+
+from twin.compiled import kernel
 
 WINDOWS = 240
 
@@ -24,20 +25,20 @@ def steps_in(horizon_s: float, step_s: float) -> int:
     return max(1, math.ceil(horizon_s / step_s - 1e-9))
 
 
-@njit(cache=True)
+@kernel
 def window_of(time_s: float, horizon_s: float, windows: int) -> int:
     """Index of the window that holds a time; times at or past the horizon fall in the last."""
     return min(int(time_s / horizon_s * windows), windows - 1)
 
 
-@njit(cache=True)
+@kernel
 def bin_of(time_s: float) -> int:
     """Index of the bin of ITERATION_EDGES_S that holds an iteration time."""
     k = int(math.log(max(time_s, FIRST_EDGE_S) / FIRST_EDGE_S) / math.log(EDGE_RATIO))
     return min(k, EDGES - 2)
 
 
-@njit(cache=True)
+@kernel
 def add_at(
     record: np.ndarray, time_s: float, field: int, amount: float, horizon_s: float, warmup_s: float
 ) -> None:
@@ -50,13 +51,13 @@ def add_at(
         record[windows, field] += amount
 
 
-@njit(cache=True)
+@kernel
 def overlap(begin_s: float, end_s: float, low_s: float, high_s: float) -> float:
     """Length of the part of [begin, end] that lies in [low, high], in seconds."""
     return max(0.0, min(end_s, high_s) - max(begin_s, low_s))
 
 
-@njit(cache=True)
+@kernel
 def spread(
     record: np.ndarray,
     begin_s: float,

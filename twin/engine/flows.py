@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from twin.engine import world as w
 from twin.engine.build import pool_plane_of
+from twin.engine.columns import Traffic
 from twin.hardware import traffic as ways
 from twin.hardware.fabric import Fabric
 from twin.hardware.faults import dies_without
@@ -137,9 +137,9 @@ def _rounded(amounts: FLOATS) -> FLOATS:
     return np.ldexp(np.round(part * 2.0**30) / 2.0**30, power)
 
 
-def lay_out(flows: Sequence[Flow], ports: Ports, before: w.Traffic) -> w.Traffic:
-    """The flows as the solver reads them; what is under way stays as it was."""
-    count = before.alone.size
+def lay_out(flows: Sequence[Flow], ports: Ports, traffic: Traffic) -> None:
+    """Write the flows as the solver reads them; what is under way stays as it was."""
+    count = traffic.alone.size
     alone = np.full(count, IDLE)
     crossed: dict[int, list[tuple[int, float]]] = {}
     for flow in flows:
@@ -163,7 +163,7 @@ def lay_out(flows: Sequence[Flow], ports: Ports, before: w.Traffic) -> w.Traffic
     for link, found in enumerate(parts.values()):
         for f, part in found:
             rows[f].append((link, part))
-    return before._replace(
+    traffic.assign(
         alone=alone,
         most=np.zeros(count),
         level=np.zeros(count),

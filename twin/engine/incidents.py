@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from twin.engine import world as w
+from twin.engine import codes as w
 from twin.engine.agenda import Agenda
 from twin.engine.clock import spread
 from twin.engine.events import Event
@@ -191,10 +191,10 @@ class Incidents:
             decode.up[i.index] = 0
             if decode.running[i.index]:
                 self._busy(i, t_s, decode.ends_s[i.index], -1.0)
-                settle(self.machine.shared, i.index, t_s)
+                settle(self.machine.world, i.index, t_s)
                 decode.running[i.index] = 0
                 if i.role == "colocated":
-                    finish_pieces(self.machine.shared, i.index, t_s)
+                    finish_pieces(self.machine.world, i.index, t_s)
             decode.ends_s[i.index] = t_s
 
     def _busy(self, i: Instance, begin_s: float, end_s: float, sign: float) -> None:
@@ -239,21 +239,21 @@ class Incidents:
         """Close the instance to the router and send back who cannot stay; how many."""
         i = self.machine.setup.instances[k]
         rule = self.machine.setup.scenario.recovery
-        world, shared = self.machine.world, self.machine.shared
+        world = self.machine.world
         thrown = 0
         if i.role != "decode":
             world.prefill.open[i.index] = 0
-            thrown += phase.empty_prefill(shared, i.index, t_s)
+            thrown += phase.empty_prefill(world, i.index, t_s)
             if i.role == "prefill" and world.settings.has_decode:
-                thrown += phase.empty_transfers(shared, i.index, w.NONE, w.NONE, t_s)
+                thrown += phase.empty_transfers(world, i.index, w.NONE, w.NONE, t_s)
         if i.role != "prefill":
             world.decode.open[i.index] = 0
             if rule.policy == "restart":
-                thrown += phase.empty_decode(shared, i.index, w.NONE, t_s)
+                thrown += phase.empty_decode(world, i.index, w.NONE, t_s)
                 if i.role == "decode" and world.settings.has_prefill:
-                    thrown += phase.empty_transfers(shared, w.NONE, i.index, w.NONE, t_s)
+                    thrown += phase.empty_transfers(world, w.NONE, i.index, w.NONE, t_s)
             for r in sorted(self.hit[k]):
-                thrown += phase.free_rank(shared, i.index * i.dies + r, t_s)
+                thrown += phase.free_rank(world, i.index * i.dies + r, t_s)
         return thrown
 
     def _wait_s(self, k: int) -> float:

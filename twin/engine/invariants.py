@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from twin.engine import world as w
+from twin.engine import codes as w
 from twin.engine.build import slots_of
 from twin.engine.clock import steps_in
+from twin.engine.columns import World
 from twin.engine.setup import Setup
 from twin.metrics.little import samples_of_stays
 
@@ -42,7 +43,7 @@ class Check:
     detail: str
 
 
-def check_all(setup: Setup, world: w.World, tables: dict[str, pl.DataFrame]) -> list[Check]:
+def check_all(setup: Setup, world: World, tables: dict[str, pl.DataFrame]) -> list[Check]:
     """Every invariant of a finished run but that of the memory pool, which is checked first."""
     return [
         conserved(world),
@@ -59,7 +60,7 @@ def check_all(setup: Setup, world: w.World, tables: dict[str, pl.DataFrame]) -> 
     ]
 
 
-def conserved(world: w.World) -> Check:
+def conserved(world: World) -> Check:
     """I1, I13: every request that arrived is in exactly one place."""
     arrived = int(world.record.counters[w.ARRIVED])
     status = world.request.status[:arrived]
@@ -77,7 +78,7 @@ def conserved(world: w.World) -> Check:
     )  # fmt: skip
 
 
-def little(world: w.World) -> Check:
+def little(world: World) -> Check:
     """I2: Little's law, exactly: requests counted inside at step ends = samples in their stays."""
     s, r, c = world.settings, world.request, world.record.counters
     steps = steps_in(s.horizon_s, s.step_s)
@@ -101,7 +102,7 @@ def little(world: w.World) -> Check:
     )  # fmt: skip
 
 
-def busy_within_time(world: w.World) -> Check:
+def busy_within_time(world: World) -> Check:
     """I3: no instance is busy longer than the run."""
     most = max(float(world.prefill.busy_s.max()), float(world.decode.busy_s.max()))
     limit = world.settings.horizon_s
@@ -111,7 +112,7 @@ def busy_within_time(world: w.World) -> Check:
     )  # fmt: skip
 
 
-def bytes_conserved(world: w.World) -> Check:
+def bytes_conserved(world: World) -> Check:
     """I4: KV bytes sent = KV bytes received + KV bytes under way."""
     sent = float(world.prefill.sent_bytes.sum())
     received = float(world.decode.received_bytes.sum())
@@ -138,7 +139,7 @@ def within_capacity(windows: pl.DataFrame) -> Check:
     )  # fmt: skip
 
 
-def kv_space(setup: Setup, world: w.World) -> Check:
+def kv_space(setup: Setup, world: World) -> Check:
     """I5: each rank's KV tokens are those of its requests and fit; its slots add up."""
     d, r = world.decode, world.request
     worst, fullest = 0.0, 0.0
@@ -167,7 +168,7 @@ def kv_space(setup: Setup, world: w.World) -> Check:
     )  # fmt: skip
 
 
-def pool_consistent(world: w.World) -> Check:
+def pool_consistent(world: World) -> Check:
     """I5: resident blocks are linked once, counted once, and fit."""
     pool = world.pool
     ok = True
@@ -197,7 +198,7 @@ def causal(requests: pl.DataFrame) -> Check:
     )  # fmt: skip
 
 
-def work_conserving(world: w.World) -> Check:
+def work_conserving(world: World) -> Check:
     """I8: no instance is idle at the end while a request it could take waits."""
     idle = 0
     r, p, d = world.request, world.prefill, world.decode
@@ -216,7 +217,7 @@ def work_conserving(world: w.World) -> Check:
     return Check("I8", "no instance idle while work waits", idle == 0, f"{idle} idle with work")
 
 
-def tokens_conserved(world: w.World) -> Check:
+def tokens_conserved(world: World) -> Check:
     """I10: decode tokens booked = tokens of answers, finished or under way."""
     r, s = world.request, world.settings
     book = world.record.windows[:-1, w.DECODE_TOKENS].sum()

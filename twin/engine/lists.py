@@ -1,4 +1,4 @@
-"""First-in-first-out lists and a heap over plain arrays.
+"""First-in-first-out lists, a heap, and loops over plain arrays.
 
 A list is a head and a tail in arrays with one row per list, linked through `following`, which has
 one row per request: a request is in at most one list.
@@ -7,12 +7,13 @@ one row per request: a request is in at most one list.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from twin.compiled import kernel
 
 NONE = -1
 
 
-@njit(cache=True)
+@kernel
 def append(head: np.ndarray, tail: np.ndarray, row: int, following: np.ndarray, item: int) -> None:
     """Put an item at the end of list `row`."""
     following[item] = NONE
@@ -23,7 +24,7 @@ def append(head: np.ndarray, tail: np.ndarray, row: int, following: np.ndarray, 
     tail[row] = item
 
 
-@njit(cache=True)
+@kernel
 def pop(head: np.ndarray, tail: np.ndarray, row: int, following: np.ndarray) -> int:
     """Take the first item of list `row`, NONE when it is empty."""
     item = head[row]
@@ -35,7 +36,7 @@ def pop(head: np.ndarray, tail: np.ndarray, row: int, following: np.ndarray) -> 
     return item
 
 
-@njit(cache=True)
+@kernel
 def remove_after(
     head: np.ndarray, tail: np.ndarray, row: int, following: np.ndarray, before: int, item: int
 ) -> None:
@@ -49,7 +50,7 @@ def remove_after(
     following[item] = NONE
 
 
-@njit(cache=True)
+@kernel
 def heap_push(values: np.ndarray, size: np.ndarray, value: float) -> None:
     """Add a value to a binary min-heap values[:size[0]]."""
     k = size[0]
@@ -60,7 +61,7 @@ def heap_push(values: np.ndarray, size: np.ndarray, value: float) -> None:
     values[k] = value
 
 
-@njit(cache=True)
+@kernel
 def heap_pop(values: np.ndarray, size: np.ndarray) -> float:
     """Take the least value of a binary min-heap values[:size[0]] with at least one value."""
     least = values[0]
@@ -80,3 +81,26 @@ def heap_pop(values: np.ndarray, size: np.ndarray) -> float:
         k = child
     values[k] = moved
     return least
+
+
+@kernel
+def fill(values: np.ndarray, value: float) -> None:
+    """Set all values of a row."""
+    for k in range(values.size):
+        values[k] = value
+
+
+@kernel
+def copy(source: np.ndarray, target: np.ndarray) -> None:
+    """Copy a row into one of the same length."""
+    for k in range(source.size):
+        target[k] = source[k]
+
+
+@kernel
+def largest(values: np.ndarray) -> float:
+    """The largest of at least one value."""
+    most = values[0]
+    for k in range(1, values.size):
+        most = max(most, values[k])
+    return float(most)

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numba import njit
+from collections.abc import Callable
 
+from twin.compiled import entry, kernel
 from twin.engine.clock import window_of
-from twin.engine.phases.arrivals import arrivals
-from twin.engine.phases.colocated import colocated
-from twin.engine.phases.decode import decode
-from twin.engine.phases.front_end import front_end
-from twin.engine.phases.kv_transfer import kv_transfer
-from twin.engine.phases.pool import book_reading
-from twin.engine.phases.prefill import prefill
-from twin.engine.phases.router import router
-from twin.engine.phases.streams import settle_stream
-from twin.engine.phases.traffic import traffic
-from twin.engine.world import (
+from twin.engine.codes import (
     ARRIVED,
     AT_CROWDED,
     AT_FIELDS,
@@ -48,44 +38,73 @@ from twin.engine.world import (
     ROUTED,
     SAMPLES,
     TRANSFERRED,
-    World,
 )
+from twin.engine.columns import World
+from twin.engine.phases.arrivals import arrivals
+from twin.engine.phases.colocated import colocated
+from twin.engine.phases.decode import decode
+from twin.engine.phases.front_end import front_end
+from twin.engine.phases.kv_transfer import kv_transfer
+from twin.engine.phases.pool import book_reading
+from twin.engine.phases.prefill import prefill
+from twin.engine.phases.router import router
+from twin.engine.phases.streams import settle_stream
+from twin.engine.phases.traffic import traffic
 from twin.model.roofline import interpolate
 
+Serve = Callable[[World, float], None]
 
-@njit(cache=True)
-def advance(world: World, cursor: np.ndarray, first_step: int, last_step: int) -> None:
-    """Run steps first_step..last_step - 1; `cursor` i8[1] is the router's place in the stream."""
+
+def _loop(serve: Serve) -> Callable[[World, int, int], None]:
+    """The loop of a run whose instances are moved by `serve`; each is compiled when first used."""
+
+    @entry
+    def advance(world: World, first_step: int, last_step: int) -> None:
+        """Run steps first_step..last_step - 1."""
+        settings = world.settings
+        k = first_step
+        while k < last_step:
+            idle = idle_until(world, k, last_step)
+            if idle > k:
+                sample_idle(world, k, idle)
+                k = idle
+                continue
+            t0 = k * settings.step_s
+            t1 = min((k + 1) * settings.step_s, settings.horizon_s)
+            arrivals(world, t0, t1)
+            front_end(world, t1)
+            router(world, t0, t1)
+            serve(world, t1)
+            traffic(world, t1)
+            sample(world, t1)
+            if k % settings.sample_every == 0:
+                look_at_instances(world, t1)
+            k += 1
+
+    return advance
+
+
+@kernel
+def disaggregated(world: World, t1: float) -> None:
+    """Advance prefill, what travels between, and decode; either may be missing."""
     settings = world.settings
-    k = first_step
-    while k < last_step:
-        idle = idle_until(world, k, last_step)
-        if idle > k:
-            sample_idle(world, k, idle)
-            k = idle
-            continue
-        t0 = k * settings.step_s
-        t1 = min((k + 1) * settings.step_s, settings.horizon_s)
-        arrivals(world, t0, t1)
-        front_end(world, t1)
-        router(world, cursor, t0, t1)
-        if settings.colocated:
-            colocated(world, t1)
-        else:
-            if settings.has_prefill:
-                prefill(world, t1)
-            if settings.has_prefill and settings.has_decode:
-                kv_transfer(world, t1)
-            if settings.has_decode:
-                decode(world, t1)
-        traffic(world, t1)
-        sample(world, t1)
-        if k % settings.sample_every == 0:
-            look_at_instances(world, t1)
-        k += 1
+    if settings.has_prefill:
+        prefill(world, t1)
+    if settings.has_prefill and settings.has_decode:
+        kv_transfer(world, t1)
+    if settings.has_decode:
+        decode(world, t1)
 
 
-@njit(cache=True)
+advance_disaggregated, advance_colocated = _loop(disaggregated), _loop(colocated)
+
+
+def advance(world: World, first_step: int, last_step: int) -> None:
+    """Run steps first_step..last_step - 1."""
+    run = advance_colocated if world.settings.colocated else advance_disaggregated
+    run(world, first_step, last_step)
+
+
 def close_books(world: World) -> None:
     """At the horizon: book what is still on its way, and the time of batches that still read."""
     horizon_s = world.settings.horizon_s
@@ -96,7 +115,7 @@ def close_books(world: World) -> None:
             book_reading(world, p, horizon_s)
 
 
-@njit(cache=True)
+@kernel
 def idle_until(world: World, step: int, last_step: int) -> int:
     """The step in which the next request arrives while nobody is inside, else `step` itself."""
     settings = world.settings
@@ -113,7 +132,7 @@ def idle_until(world: World, step: int, last_step: int) -> int:
     return max(step, min(int(arrival_s[arrived] / settings.step_s) - 1, last_step))
 
 
-@njit(cache=True)
+@kernel
 def sample_idle(world: World, first_step: int, last_step: int) -> None:
     """Count the ends of steps in which nobody was inside: only the memory pool holds anything."""
     settings = world.settings
@@ -130,7 +149,7 @@ def sample_idle(world: World, first_step: int, last_step: int) -> None:
             windows[last, POOL_USED] += fill
 
 
-@njit(cache=True)
+@kernel
 def sample(world: World, t1: float) -> None:
     """Count who is where at the end of a step; the counts are differences of event counters."""
     settings = world.settings
@@ -163,7 +182,7 @@ def sample(world: World, t1: float) -> None:
         windows[w, POOL_USED] += pool_fill(world)
 
 
-@njit(cache=True)
+@kernel
 def look_at_instances(world: World, t1: float) -> None:
     """Count what waits for and runs on every instance at the end of a step."""
     settings = world.settings
@@ -204,7 +223,7 @@ def look_at_instances(world: World, t1: float) -> None:
         book[w, at + AT_SAMPLES] += 1.0
 
 
-@njit(cache=True)
+@kernel
 def returning(world: World, t1: float) -> int:
     """Clients of a closed loop that have come back but not been let in before the next border."""
     loop = world.loop
@@ -215,7 +234,7 @@ def returning(world: World, t1: float) -> int:
     return count
 
 
-@njit(cache=True)
+@kernel
 def pool_fill(world: World) -> float:
     """Share of the memory pool's capacity that is in use."""
     pool = world.pool

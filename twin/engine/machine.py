@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from twin.engine import world as w
 from twin.engine.build import slots_of
+from twin.engine.columns import World
 from twin.engine.flows import Flow, Seat, flows_of, from_storage, lay_out
-from twin.engine.reference import by_reference
 from twin.engine.setup import Setup
 from twin.facts import Facts
 from twin.hardware.chip import HardwareError
@@ -40,7 +39,7 @@ class Epoch:
 class Machine:
     """Fabric, instances and their prices at this moment, and the world they are written into."""
 
-    def __init__(self, setup: Setup, facts: Facts, world: w.World) -> None:
+    def __init__(self, setup: Setup, facts: Facts, world: World) -> None:
         self.setup = setup
         self.facts = facts
         self.world = world
@@ -191,9 +190,7 @@ class Machine:
         if self.epochs and self.epochs[-1].t_s == t_s:
             self.epochs.pop()
         self.epochs.append(Epoch(t_s, self.fabric, self.flows, seats))
-        laid = lay_out(self.flows, port_table(self.fabric), self.world.traffic)
-        self.world = self.world._replace(traffic=laid)
-        self.shared = by_reference(self.world)
+        lay_out(self.flows, port_table(self.fabric), self.world.traffic)
         self._reach_storage(seats)
 
     def seats(self) -> list[Seat]:

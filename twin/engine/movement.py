@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from twin.engine import world as w
+from twin.engine import codes as w
+from twin.engine.columns import World
 from twin.engine.events import Event
 from twin.engine.flows import storage_shares
 from twin.engine.machine import Epoch, Machine
@@ -32,7 +33,7 @@ def columns_of(setup: Setup, prefills: int) -> list[tuple[int, Instance]]:
     return [(i.index if i.role == "prefill" else prefills + i.index, i) for i in setup.instances]
 
 
-def traffic_table(setup: Setup, world: w.World) -> pl.DataFrame:
+def traffic_table(setup: Setup, world: World) -> pl.DataFrame:
     """Bytes by window, plane, class of traffic and instance; what is nothing is left out."""
     book = world.record.traffic[:-1]
     windows = book.shape[0]
@@ -119,7 +120,7 @@ def _shares_of(epoch: Epoch, end_s: float) -> list[ShareRow]:
     return rows
 
 
-def links_table(setup: Setup, world: w.World, where: pl.DataFrame) -> pl.DataFrame:
+def links_table(setup: Setup, world: World, where: pl.DataFrame) -> pl.DataFrame:
     """Traffic of every node by plane and UB sub-plane: bytes, mean and peak utilisation.
 
     Sums run in a fixed order: the same question has the same bytes.
@@ -169,7 +170,7 @@ def _limits(setup: Setup) -> dict[str, np.ndarray]:
 
 
 def _placed_bytes(
-    setup: Setup, world: w.World, where: pl.DataFrame
+    setup: Setup, world: World, where: pl.DataFrame
 ) -> dict[tuple[str, str], np.ndarray]:
     """Bytes of the whole run by (plane, direction), each f8[nodes, sub-planes or 1]."""
     node = setup.scenario.supernode

@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from twin.engine import world as w
+from twin.engine import codes as w
 from twin.engine.balancing import Balance
+from twin.engine.columns import World
 from twin.engine.events import Event, events_table
 from twin.engine.machine import Machine
 from twin.engine.movement import (
@@ -91,7 +92,7 @@ def die_load_table(balance: Balance) -> pl.DataFrame:
     return pl.concat(frames)
 
 
-def requests_table(world: w.World, arrived: int) -> pl.DataFrame:
+def requests_table(world: World, arrived: int) -> pl.DataFrame:
     """One row per request that arrived, in order of arrival; stamps not reached are null."""
     r = world.request
     horizon_s = world.settings.horizon_s
@@ -139,7 +140,7 @@ def _index(column: np.ndarray) -> pl.Series:
     return pl.Series(values=column).replace(-1, None)
 
 
-def windows_table(setup: Setup, world: w.World, arrived: int) -> pl.DataFrame:
+def windows_table(setup: Setup, world: World, arrived: int) -> pl.DataFrame:
     """One row per window of the record."""
     s = world.settings
     book = world.record.windows[:-1]
@@ -180,7 +181,7 @@ def windows_table(setup: Setup, world: w.World, arrived: int) -> pl.DataFrame:
     return pl.DataFrame({k: pl.Series(values=v, nan_to_null=True) for k, v in columns.items()})
 
 
-def by_plane(world: w.World) -> np.ndarray:
+def by_plane(world: World) -> np.ndarray:
     """Bytes on each plane by window, f8[windows + 1, planes]; the last row is the steady state."""
     book = world.record.traffic
     cells = book.reshape(book.shape[0], len(w.TRAFFIC), len(w.PLANES), -1)
@@ -188,7 +189,7 @@ def by_plane(world: w.World) -> np.ndarray:
     return total
 
 
-def _happenings(world: w.World, arrived: int, count: int) -> dict[str, np.ndarray]:
+def _happenings(world: World, arrived: int, count: int) -> dict[str, np.ndarray]:
     """Arrivals, ends and mean latencies of each window, from the stamps."""
     r = world.request
     horizon_s = world.settings.horizon_s
@@ -240,7 +241,7 @@ def capacities(setup: Setup) -> dict[str, float]:
     }
 
 
-def operators_table(world: w.World) -> pl.DataFrame:
+def operators_table(world: World) -> pl.DataFrame:
     """Seconds of the steady state by operator, decode iterations and prefill batches."""
     steady = world.record.windows[-1]
     rows = []
@@ -269,7 +270,7 @@ def operators_table(world: w.World) -> pl.DataFrame:
     return pl.DataFrame(rows)
 
 
-def ranks_table(setup: Setup, world: w.World) -> pl.DataFrame:
+def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
     """One row per die of every instance: load over the steady state."""
     s = world.settings
     steady_s = s.horizon_s - s.warmup_s

@@ -14,12 +14,13 @@ import numpy as np
 import polars as pl
 
 from twin.compiled import ANSWERS, source_digest
+from twin.engine import codes as w
 from twin.engine import recorder
-from twin.engine import world as w
 from twin.engine.agenda import Agenda
 from twin.engine.balancing import Balance
 from twin.engine.build import build_world
 from twin.engine.clock import ITERATION_EDGES_S, steps_in
+from twin.engine.columns import World
 from twin.engine.events import Event
 from twin.engine.incidents import Incidents
 from twin.engine.invariants import Check, check_all, pool_consistent
@@ -100,7 +101,6 @@ def pass_time(setup: Setup, facts: Facts, progress: Progress | None = None) -> P
     agenda, log = Agenda(s.step_s), list[Event]()
     balance = Balance(machine, agenda, log)
     Incidents(machine, agenda, log, balance.changed, balance.missing)
-    cursor = np.zeros(1, np.int64)
     steps = steps_in(s.horizon_s, s.step_s)
     stride = max(1, steps // REPORTS)
     first, report = 0, stride
@@ -108,20 +108,20 @@ def pass_time(setup: Setup, facts: Facts, progress: Progress | None = None) -> P
         agenda.run(first)
         due = agenda.next_step()
         last = min(report, steps if due is None else due, steps)
-        advance(machine.shared, cursor, first, last)
+        advance(machine.world, first, last)
         first = last
         if first >= report or first == steps:
             report = first + stride
             if progress is not None and not progress(first / steps, live(machine.world)):
                 raise Cancelled
-    close_books(machine.shared)
+    close_books(machine.world)
     balance.finish(s.horizon_s)
     check = pool_consistent(machine.world)
-    machine.world = machine.world._replace(pool=empty_pool(1, 1, 0))
+    machine.world.pool = empty_pool(1, 1, 0)
     return Passed(machine, balance, log, check)
 
 
-def live(world: w.World) -> dict[str, float]:
+def live(world: World) -> dict[str, float]:
     """A few numbers to watch while a run goes on."""
     c = world.record.counters
     ended = c[w.FINISHED_DECODE] + c[w.FINISHED_PREFILL]
@@ -164,7 +164,7 @@ def conclude(setup: Setup, passed: Passed, facts: Facts) -> Run:
     )
 
 
-def little_gap(world: w.World) -> float:
+def little_gap(world: World) -> float:
     """Requests inside, sampled at step ends, against the sum of the stays in the stamps."""
     book = world.record.windows[:-1]
     inside = sum(
@@ -186,7 +186,7 @@ def little_gap(world: w.World) -> float:
     return gap(sampled_s, stays_s(r.arrival_s[:arrived], end, world.settings.horizon_s))
 
 
-def steady_totals(setup: Setup, world: w.World) -> dict[str, float]:
+def steady_totals(setup: Setup, world: World) -> dict[str, float]:
     """Amounts of the steady state, and counts of the whole run, by name."""
     steady = world.record.windows[-1]
     c = world.record.counters
@@ -219,7 +219,7 @@ def steady_totals(setup: Setup, world: w.World) -> dict[str, float]:
     return totals
 
 
-def remarks(setup: Setup, world: w.World, summary: Summary) -> list[str]:
+def remarks(setup: Setup, world: World, summary: Summary) -> list[str]:
     """What a reader of the figures must know."""
     s = setup.scenario
     said = []
@@ -249,7 +249,7 @@ def remarks(setup: Setup, world: w.World, summary: Summary) -> list[str]:
     return said
 
 
-def _growth(world: w.World) -> tuple[float, float]:
+def _growth(world: World) -> tuple[float, float]:
     """How much longer the queues are in the last tenth than in the middle; mean running there."""
     book = world.record.windows[:-1]
     tenth = max(1, book.shape[0] // 10)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
+from twin.compiled import kernel
 from twin.hardware.chip import HardwareError
 
 INTS = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -111,7 +112,7 @@ def max_min_rates(
     return rates
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def max_min_levels(
     start: INTS,
     links: INTS,
@@ -157,7 +158,7 @@ def max_min_levels(
         load[at] = 1.0  # no crumb of rounding keeps it overloaded
 
 
-@njit(cache=True)
+@kernel
 def _full_at(
     link: int,
     parts: FLOATS,

@@ -10,15 +10,15 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from twin.compiled import kernel
 from twin.rng import bits, normal, uniform
 
 # Answers up to here are walked token by token: for them the normal law is off by some per cent.
 SHORT_TOKENS = 64
 
 
-@njit(cache=True)
+@kernel
 def tokens_to_take(remaining: int, budget_left: int, chunk_tokens: int, batch_empty: bool) -> int:
     """Tokens of a prompt with `remaining` tokens left that join now; 0 ends the batch.
 
@@ -32,7 +32,7 @@ def tokens_to_take(remaining: int, budget_left: int, chunk_tokens: int, batch_em
     return 0
 
 
-@njit(cache=True)
+@kernel
 def tokens_per_iteration(draft_tokens: int, acceptance: float) -> float:
     """Mean tokens an iteration emits: 1 + a + a^2 + ... + a^k for k draft tokens."""
     mean = 1.0
@@ -43,7 +43,7 @@ def tokens_per_iteration(draft_tokens: int, acceptance: float) -> float:
     return mean
 
 
-@njit(cache=True)
+@kernel
 def token_variance(draft_tokens: int, acceptance: float) -> float:
     """Variance of the tokens an iteration emits (a geometric run cut off at k drafts)."""
     second = 0.0
@@ -57,7 +57,7 @@ def token_variance(draft_tokens: int, acceptance: float) -> float:
     return second - mean * mean
 
 
-@njit(cache=True)
+@kernel
 def iterations_needed(
     tokens: int,
     draft_tokens: int,
@@ -92,7 +92,7 @@ def iterations_needed(
     return int(min(max(drawn, fewest), tokens))
 
 
-@njit(cache=True)
+@kernel
 def walk(tokens: int, draft_tokens: int, acceptance: float, key: np.uint64) -> int:
     """Iterations until `tokens` tokens are out, every draft token flipped on its own."""
     done, iterations, flips = 0, 0, 0

@@ -6,10 +6,10 @@ that was used longest ago: request k starts when it has arrived and request k - 
 
 from __future__ import annotations
 
-from numba import njit
+from twin.compiled import kernel
 
 
-@njit(cache=True)
+@kernel
 def front_end_done(arrival_s: float, server_free_s: float, service_s: float) -> float:
     """When a request that arrives at arrival_s leaves a server that is free at server_free_s."""
     return max(arrival_s, server_free_s) + service_s

@@ -6,10 +6,10 @@ and consecutive groups of decode ranks draw from the same prefill rank.
 
 from __future__ import annotations
 
-from numba import njit
+from twin.compiled import kernel
 
 
-@njit(cache=True)
+@kernel
 def sending_rank(decode_rank: int, decode_ranks: int, prefill_ranks: int) -> int:
     """The prefill rank (0-based in its instance) that sends to decode_rank.
 
@@ -18,7 +18,7 @@ def sending_rank(decode_rank: int, decode_ranks: int, prefill_ranks: int) -> int
     return decode_rank * prefill_ranks // decode_ranks
 
 
-@njit(cache=True)
+@kernel
 def shared_rate(capacity_out: float, flows_out: int, capacity_in: float, flows_in: int) -> float:
     """Bytes/s of one transfer: an equal share of the busier of its two ports."""
     return min(capacity_out / flows_out, capacity_in / flows_in)

@@ -14,45 +14,36 @@ of their id) are cold: still known, but read from the SSD tier at their next use
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
-from numba import njit
+
+from twin.buffers import Columns, column
+from twin.compiled import entry, kernel
 
 ABSENT = -2  # in `newer`: the block is not resident
 NONE = -1  # end of the list
 
 
-class BlockPool(NamedTuple):
+class BlockPool(Columns):
     """Resident blocks as a doubly linked list from most to least recently used."""
 
-    newer: np.ndarray  # i4[pools, blocks]: next more recent block, NONE or ABSENT
-    older: np.ndarray  # i4[pools, blocks]: next less recent block or NONE
-    newest: np.ndarray  # i4[pools]
-    oldest: np.ndarray  # i4[pools]
-    used: np.ndarray  # i8[pools] resident blocks
-    capacity: np.ndarray  # i8[pools] blocks that fit
-    evicted: np.ndarray  # i8[pools] blocks evicted so far
-    cold: np.ndarray  # i1[pools, blocks], 1: only the SSD tier has it
-    cold_blocks: np.ndarray  # i8[1], how many are cold
+    newer = column("i4", "pools, blocks", "Next more recent block, NONE or ABSENT.", fill=ABSENT)
+    older = column("i4", "pools, blocks", "Next less recent block or NONE.", fill=NONE)
+    newest = column("i4", "pools", "Most recent block.", fill=NONE)
+    oldest = column("i4", "pools", "Least recent block.", fill=NONE)
+    used = column("i8", "pools", "Resident blocks.")
+    capacity = column("i8", "pools", "Blocks that fit.", fill=None)
+    evicted = column("i8", "pools", "Blocks evicted so far.")
+    cold = column("i1", "pools, blocks", "1: only the SSD tier has it.")
+    cold_blocks = column("i8", "1", "How many are cold.")
 
 
 def empty_pool(pools: int, blocks: int, capacity_blocks: int) -> BlockPool:
     """A pool with nothing in it: `pools` rows over `blocks` distinct block ids."""
-    return BlockPool(
-        newer=np.full((pools, blocks), ABSENT, np.int32),
-        older=np.full((pools, blocks), NONE, np.int32),
-        newest=np.full(pools, NONE, np.int32),
-        oldest=np.full(pools, NONE, np.int32),
-        used=np.zeros(pools, np.int64),
-        capacity=np.full(pools, capacity_blocks, np.int64),
-        evicted=np.zeros(pools, np.int64),
-        cold=np.zeros((pools, blocks), np.int8),
-        cold_blocks=np.zeros(1, np.int64),
-    )
+    capacity = np.full(pools, capacity_blocks, np.int64)
+    return BlockPool({"pools": pools, "blocks": blocks}, capacity=capacity)
 
 
-@njit(cache=True)
+@kernel
 def matched_blocks(
     pool: BlockPool,
     row: int,
@@ -72,7 +63,7 @@ def matched_blocks(
     return matched
 
 
-@njit(cache=True)
+@kernel
 def unlink(pool: BlockPool, row: int, block: int) -> None:
     """Take a resident block out of the list; it stays counted in `used`."""
     newer = pool.newer[row, block]
@@ -87,7 +78,7 @@ def unlink(pool: BlockPool, row: int, block: int) -> None:
         pool.newer[row, older] = newer
 
 
-@njit(cache=True)
+@kernel
 def link_newest(pool: BlockPool, row: int, block: int) -> None:
     """Put a block at the recent end of the list."""
     head = pool.newest[row]
@@ -100,7 +91,7 @@ def link_newest(pool: BlockPool, row: int, block: int) -> None:
     pool.newest[row] = block
 
 
-@njit(cache=True)
+@kernel
 def drop(pool: BlockPool, row: int, block: int) -> None:
     """Forget a resident block; it stays counted in `used`."""
     unlink(pool, row, block)
@@ -109,7 +100,7 @@ def drop(pool: BlockPool, row: int, block: int) -> None:
     pool.cold[row, block] = 0
 
 
-@njit(cache=True)
+@kernel
 def keep_block(pool: BlockPool, row: int, block: int) -> None:
     """Make a block the most recent one, evicting the oldest if it is new and the pool is full."""
     if pool.newest[row] == block:
@@ -127,7 +118,7 @@ def keep_block(pool: BlockPool, row: int, block: int) -> None:
     link_newest(pool, row, block)
 
 
-@njit(cache=True)
+@kernel
 def keep_chain(
     pool: BlockPool,
     row: int,
@@ -149,7 +140,7 @@ def keep_chain(
             keep_block(pool, row, first + k)
 
 
-@njit(cache=True)
+@kernel
 def warm_chain(
     pool: BlockPool,
     row: int,
@@ -171,7 +162,7 @@ def warm_chain(
     return read
 
 
-@njit(cache=True)
+@kernel
 def server_of(block: int, servers: int) -> int:
     """The server that holds a block: a multiplicative hash of its id."""
     mixed = np.uint64(block) * np.uint64(0x9E3779B97F4A7C15)
@@ -179,7 +170,7 @@ def server_of(block: int, servers: int) -> int:
     return index
 
 
-@njit(cache=True)
+@entry
 def lose_server(pool: BlockPool, row: int, server: int, servers: int, keeps: int) -> int:
     """A server fails: its blocks turn cold (keeps = 1) or are forgotten; returns how many."""
     lost = 0
@@ -196,7 +187,7 @@ def lose_server(pool: BlockPool, row: int, server: int, servers: int, keeps: int
     return lost
 
 
-@njit(cache=True)
+@entry
 def resize(pool: BlockPool, row: int, capacity_blocks: int) -> None:
     """Change how many blocks fit; the least recently used go when there are too many."""
     pool.capacity[row] = capacity_blocks

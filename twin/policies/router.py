@@ -9,7 +9,8 @@ function, giving it a code in `ROUTERS` and a line in `choose_instance`.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from twin.compiled import kernel
 
 ROUTERS = {
     "round_robin": 0,
@@ -25,7 +26,7 @@ RANK_CHOICES = {"kv_and_requests": 0, "kv_tokens": 1, "requests": 2, "round_robi
 NOBODY = -1  # every instance is out of service
 
 
-@njit(cache=True)
+@kernel
 def in_service(opened: np.ndarray, first: int) -> int:
     """The first instance from `first` on, round the ring, that takes requests; or NOBODY."""
     n = opened.size
@@ -35,13 +36,13 @@ def in_service(opened: np.ndarray, first: int) -> int:
     return NOBODY
 
 
-@njit(cache=True)
+@kernel
 def round_robin(opened: np.ndarray, routed: int) -> int:
     """Instances in turn; `routed` counts the choices made so far."""
     return in_service(opened, routed % opened.size)
 
 
-@njit(cache=True)
+@kernel
 def least_loaded(opened: np.ndarray, queued_tokens: np.ndarray) -> int:
     """The instance with the fewest input tokens waiting or in prefill; the first of equals."""
     best = in_service(opened, 0)
@@ -51,7 +52,7 @@ def least_loaded(opened: np.ndarray, queued_tokens: np.ndarray) -> int:
     return best
 
 
-@njit(cache=True)
+@kernel
 def power_of_two(
     opened: np.ndarray, queued_tokens: np.ndarray, first_draw: float, second_draw: float
 ) -> int:
@@ -62,7 +63,7 @@ def power_of_two(
     return a if queued_tokens[a] <= queued_tokens[b] else b
 
 
-@njit(cache=True)
+@kernel
 def prefix_affinity(opened: np.ndarray, queued_tokens: np.ndarray, hit_tokens: np.ndarray) -> int:
     """The instance with the least work left after this request's prefix hits."""
     # A hit saves exactly its own prefill, so load and locality share one currency, tokens.
@@ -73,7 +74,7 @@ def prefix_affinity(opened: np.ndarray, queued_tokens: np.ndarray, hit_tokens: n
     return best
 
 
-@njit(cache=True)
+@kernel
 def session_sticky(opened: np.ndarray, session: int) -> int:
     """The same instance for every turn of a session, spread by a multiplicative hash."""
     mixed = np.uint64(session) * np.uint64(0x9E3779B97F4A7C15)
@@ -81,7 +82,7 @@ def session_sticky(opened: np.ndarray, session: int) -> int:
     return in_service(opened, index)
 
 
-@njit(cache=True)
+@kernel
 def choose_instance(
     policy: int,
     routed: int,
@@ -107,7 +108,7 @@ def choose_instance(
     return least_loaded(opened, queued_tokens)
 
 
-@njit(cache=True)
+@kernel
 def choose_rank(
     choice: int,
     routed: int,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from numba import njit
-
+from twin.compiled import kernel
+from twin.engine.codes import ARRIVED, EXHAUSTED
+from twin.engine.columns import World
 from twin.engine.lists import heap_pop
-from twin.engine.world import ARRIVED, EXHAUSTED, World
 
 
-@njit(cache=True)
+@kernel
 def arrivals(world: World, t0: float, t1: float) -> None:
     """Let every request with arrival_s <= t1 in; rows are in order of arrival."""
     request = world.request

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from numba import njit
-
+from twin.compiled import kernel
 from twin.engine.clock import spread
-from twin.engine.world import World
+from twin.engine.columns import World
 
 
-@njit(cache=True)
+@kernel
 def book_traffic(
     world: World, kind: int, plane: int, column: int, begin_s: float, end_s: float, amount: float
 ) -> None:
@@ -24,7 +23,7 @@ def book_traffic(
     )  # fmt: skip
 
 
-@njit(cache=True)
+@kernel
 def book_one(world: World, begin_s: float, end_s: float, field: int, amount: float) -> None:
     """Book one amount over a span."""
     record = world.record

@@ -6,9 +6,16 @@ prompt delays everyone's next token: the contrast that shows what disaggregation
 
 from __future__ import annotations
 
-from numba import njit
-
-from twin.engine.lists import pop
+from twin.compiled import kernel
+from twin.engine.codes import (
+    NONE,
+    PREFILL_BATCHES,
+    PREFILL_TOKENS,
+    PREFILLED,
+    TRANSFERRED,
+)
+from twin.engine.columns import World
+from twin.engine.lists import fill, pop
 from twin.engine.phases.books import book_one
 from twin.engine.phases.decode import (
     begin_iteration,
@@ -20,19 +27,11 @@ from twin.engine.phases.decode import (
 )
 from twin.engine.phases.pool import begin_reading, store_blocks, write_blocks
 from twin.engine.phases.prefill import form_batch, move_activations
-from twin.engine.world import (
-    NONE,
-    PREFILL_BATCHES,
-    PREFILL_TOKENS,
-    PREFILLED,
-    TRANSFERRED,
-    World,
-)
 from twin.model.decode import decode_hbm_bytes
 from twin.model.mixed import mixed_flops, mixed_hits_s, mixed_iteration_s
 
 
-@njit(cache=True)
+@kernel
 def colocated(world: World, t1: float) -> None:
     """Advance every colocated instance to t1."""
     state = world.decode
@@ -69,7 +68,7 @@ def colocated(world: World, t1: float) -> None:
                 launch_mixed(world, c, now_s)
 
 
-@njit(cache=True)
+@kernel
 def finish_pieces(world: World, c: int, now_s: float) -> None:
     """Prompts whose last piece was in the iteration: first token out, they join the batch."""
     request = world.request
@@ -93,7 +92,7 @@ def finish_pieces(world: World, c: int, now_s: float) -> None:
         write_blocks(world, c, now_s, stored)
 
 
-@njit(cache=True)
+@kernel
 def book_pieces(world: World, c: int, begin_s: float, end_s: float, taken: float) -> None:
     """Book the prompt tokens of an iteration, and the bytes that their experts move."""
     book_one(world, begin_s, end_s, PREFILL_TOKENS, taken)
@@ -101,7 +100,7 @@ def book_pieces(world: World, c: int, begin_s: float, end_s: float, taken: float
     move_activations(world, world.prefill.running.size + c, begin_s, end_s, taken)
 
 
-@njit(cache=True)
+@kernel
 def launch_mixed(world: World, c: int, read_s: float) -> None:
     """Begin an iteration over the decode batch and the pieces of prompts that were formed.
 
@@ -115,7 +114,7 @@ def launch_mixed(world: World, c: int, read_s: float) -> None:
     queue.reading[c] = 0
     vector = costs.mixed[c]
     operators = costs.decode_operators
-    operators[:] = 0.0
+    fill(operators, 0.0)
     took_s = mixed_iteration_s(
         vector,
         state.requests,

@@ -6,14 +6,9 @@ An iteration touches ranks, not requests: a request that joins knows at which it
 
 from __future__ import annotations
 
-from numba import njit
-
+from twin.compiled import kernel
 from twin.engine.clock import add_at, bin_of, spread
-from twin.engine.lists import append, pop
-from twin.engine.phases.books import book_traffic
-from twin.engine.phases.prefill import come_back
-from twin.engine.phases.traffic import beside_hand_off, crowd, note_duty
-from twin.engine.world import (
+from twin.engine.codes import (
     AT_BUSY_S,
     AT_FIELDS,
     AT_ITERATION_S,
@@ -40,13 +35,17 @@ from twin.engine.world import (
     REJECTED_DECODE,
     UB,
     WAITING,
-    World,
 )
+from twin.engine.columns import World
+from twin.engine.lists import append, fill, pop
+from twin.engine.phases.books import book_traffic
+from twin.engine.phases.prefill import come_back
+from twin.engine.phases.traffic import beside_hand_off, crowd, note_duty
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
 from twin.policies.batching import iterations_needed
 
 
-@njit(cache=True)
+@kernel
 def decode(world: World, t1: float) -> None:
     """Advance every decode instance to t1: iterations end and begin at their exact times."""
     state = world.decode
@@ -75,7 +74,7 @@ def decode(world: World, t1: float) -> None:
                 state.ends_s[d] = now_s
 
 
-@njit(cache=True)
+@kernel
 def admit(world: World, d: int, now_s: float) -> None:
     """Let every request whose KV is in place by now_s join the batch."""
     state = world.decode
@@ -85,7 +84,7 @@ def admit(world: World, d: int, now_s: float) -> None:
         join(world, d, i, now_s)
 
 
-@njit(cache=True)
+@kernel
 def join(world: World, d: int, i: int, now_s: float) -> None:
     """Put a request into its reserved slot, due after as many iterations as its answer needs."""
     settings = world.settings
@@ -126,7 +125,7 @@ def join(world: World, d: int, i: int, now_s: float) -> None:
     state.growth[rank] += left / iterations
 
 
-@njit(cache=True)
+@kernel
 def launch(world: World, d: int, now_s: float) -> None:
     """Begin an iteration and set when it ends; the slowest rank sets the pace."""
     settings = world.settings
@@ -134,7 +133,7 @@ def launch(world: World, d: int, now_s: float) -> None:
     costs = world.costs
     first = d * settings.decode_ranks
     operators = costs.decode_operators
-    operators[:] = 0.0
+    fill(operators, 0.0)
     if settings.kv_among_experts:
         crowd(world, world.prefill.running.size + d, beside_hand_off(world, d))
     vector = costs.decode[d]
@@ -156,7 +155,7 @@ def launch(world: World, d: int, now_s: float) -> None:
     book_iteration(world, d, now_s, now_s + took_s, tokens, context, hbm_bytes, flops)
 
 
-@njit(cache=True)
+@kernel
 def sit_through(world: World, d: int, begin_s: float, end_s: float) -> tuple[float, float]:
     """Book each rank's load over an iteration; returns the instance's new tokens and context."""
     settings = world.settings
@@ -178,7 +177,7 @@ def sit_through(world: World, d: int, begin_s: float, end_s: float) -> tuple[flo
     return tokens, held
 
 
-@njit(cache=True)
+@kernel
 def begin_iteration(world: World, d: int, now_s: float, took_s: float) -> None:
     """Let an iteration of took_s seconds run."""
     state = world.decode
@@ -188,7 +187,7 @@ def begin_iteration(world: World, d: int, now_s: float, took_s: float) -> None:
     state.busy_s[d] += min(now_s + took_s, world.settings.horizon_s) - now_s
 
 
-@njit(cache=True)
+@kernel
 def book_iteration(
     world: World,
     d: int,
@@ -234,7 +233,7 @@ def book_iteration(
     note_duty(world, column, (on_ub + on_rdma) / settings.decode_ranks, took_s)
 
 
-@njit(cache=True)
+@kernel
 def settle(world: World, d: int, now_s: float) -> None:
     """End an iteration: contexts have grown, due requests finish."""
     settings = world.settings
@@ -257,7 +256,7 @@ def settle(world: World, d: int, now_s: float) -> None:
         i = following
 
 
-@njit(cache=True)
+@kernel
 def make_room(world: World, d: int, now_s: float) -> None:
     """Preempt on every rank whose requests, grown or just joined, hold more KV than it has."""
     settings = world.settings
@@ -270,7 +269,7 @@ def make_room(world: World, d: int, now_s: float) -> None:
             preempt(world, d, r, now_s)
 
 
-@njit(cache=True)
+@kernel
 def leave(world: World, d: int, i: int) -> None:
     """Take a request out of its rank's slots and sums."""
     request = world.request
@@ -293,14 +292,14 @@ def leave(world: World, d: int, i: int) -> None:
         state.growth[rank] = 0.0
 
 
-@njit(cache=True)
+@kernel
 def release(world: World, d: int, rank: int) -> None:
     """Give a slot back."""
     world.decode.taken[d] -= 1
     world.decode.taken_slots[rank] -= 1
 
 
-@njit(cache=True)
+@kernel
 def end_request(world: World, i: int, now_s: float) -> None:
     """The last token is out."""
     world.request.finish_s[i] = now_s
@@ -309,7 +308,7 @@ def end_request(world: World, i: int, now_s: float) -> None:
     come_back(world, i, now_s)
 
 
-@njit(cache=True)
+@kernel
 def preempt(world: World, d: int, rank: int, now_s: float) -> None:
     """Push out the request that joined a full rank last; its KV is lost and recomputed.
 
@@ -339,7 +338,7 @@ def preempt(world: World, d: int, rank: int, now_s: float) -> None:
     append(state.returned_head, state.returned_tail, 0, request.following, victim)
 
 
-@njit(cache=True)
+@kernel
 def pull(world: World, d: int, i: int) -> None:
     """Take a running request out of its batch; what it has emitted so far stays emitted."""
     request = world.request
@@ -354,7 +353,7 @@ def pull(world: World, d: int, i: int) -> None:
     request.emitted[i] += int(left * past / span)
 
 
-@njit(cache=True)
+@kernel
 def unschedule(world: World, d: int, i: int) -> None:
     """Take a request out of the calendar."""
     request = world.request

@@ -8,14 +8,9 @@ kept; after `retries` times it is lost, with the reason.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from twin.engine.lists import append, pop
-from twin.engine.phases.decode import pull, release
-from twin.engine.phases.kv_transfer import collect, forget
-from twin.engine.phases.pool import stop_reading
-from twin.engine.phases.prefill import come_back, note_ending
-from twin.engine.world import (
+from twin.compiled import kernel
+from twin.engine.codes import (
     BACK_FROM_DECODE,
     BACK_FROM_PREFILL,
     BACK_FROM_QUEUE,
@@ -25,12 +20,17 @@ from twin.engine.world import (
     NONE,
     OUT_OF_RETRIES,
     WAITING,
-    World,
 )
+from twin.engine.columns import World
+from twin.engine.lists import append, pop
+from twin.engine.phases.decode import pull, release
+from twin.engine.phases.kv_transfer import collect, forget
+from twin.engine.phases.pool import stop_reading
+from twin.engine.phases.prefill import come_back, note_ending
 from twin.policies.kv_transfer import sending_rank
 
 
-@njit(cache=True)
+@kernel
 def send_back(world: World, i: int, now_s: float, came_from: int) -> None:
     """Give a request back to the router, or up; it has been taken out of where it was."""
     request = world.request
@@ -52,7 +52,7 @@ def send_back(world: World, i: int, now_s: float, came_from: int) -> None:
     append(world.decode.returned_head, world.decode.returned_tail, 0, request.following, i)
 
 
-@njit(cache=True)
+@kernel
 def give_slot_back(world: World, i: int) -> None:
     """Release the decode slot that a request had reserved."""
     if world.settings.has_decode:
@@ -62,7 +62,7 @@ def give_slot_back(world: World, i: int) -> None:
         release(world, rank // world.settings.decode_ranks, rank)
 
 
-@njit(cache=True)
+@kernel
 def empty_decode(world: World, d: int, rank: int, now_s: float) -> int:
     """Throw out what runs or waits on a rank (NONE: on all) of a decode instance; how many."""
     state = world.decode
@@ -91,7 +91,7 @@ def empty_decode(world: World, d: int, rank: int, now_s: float) -> int:
     return count
 
 
-@njit(cache=True)
+@kernel
 def empty_transfers(world: World, p: int, d: int, rank: int, now_s: float) -> int:
     """End KV transfers out of prefill p, into decode d or into one rank (NONE: any); how many."""
     state = world.transfer
@@ -111,8 +111,8 @@ def empty_transfers(world: World, p: int, d: int, rank: int, now_s: float) -> in
         give_slot_back(world, i)
         send_back(world, i, now_s, BACK_FROM_TRANSFER)
         count += 1
-    fresh = collect(world)
-    for i in fresh:
+    for k in range(collect(world)):
+        i = state.fresh[k]
         if hit(request.prefill_instance[i], request.rank[i], width, p, d, rank):
             give_slot_back(world, i)
             send_back(world, i, now_s, BACK_FROM_TRANSFER)
@@ -122,7 +122,7 @@ def empty_transfers(world: World, p: int, d: int, rank: int, now_s: float) -> in
     return count
 
 
-@njit(cache=True)
+@kernel
 def hit(at: int, its_rank: int, width: int, p: int, d: int, rank: int) -> bool:
     """Whether a transfer is one of those asked for: from p, else to `rank`, else into d."""
     if p != NONE:
@@ -132,7 +132,7 @@ def hit(at: int, its_rank: int, width: int, p: int, d: int, rank: int) -> bool:
     return its_rank // width == d
 
 
-@njit(cache=True)
+@kernel
 def empty_prefill(world: World, p: int, now_s: float) -> int:
     """Throw out what waits or computes on a prefill instance; its batch is lost. How many."""
     state = world.prefill
@@ -156,7 +156,7 @@ def empty_prefill(world: World, p: int, now_s: float) -> int:
     return count
 
 
-@njit(cache=True)
+@kernel
 def free_rank(world: World, rank: int, now_s: float) -> int:
     """A decode rank is gone for good: nothing may stay on it or be on its way; how many left."""
     d = rank // world.settings.decode_ranks
@@ -167,7 +167,7 @@ def free_rank(world: World, rank: int, now_s: float) -> int:
     return count
 
 
-@njit(cache=True)
+@kernel
 def leave_prefill(world: World, rank: int, now_s: float) -> int:
     """Send back what is still in prefill but has its decode slot on a rank that is gone."""
     state = world.prefill

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from numba import njit
-
-from twin.engine.world import ARRIVED, FRONTED, World
+from twin.compiled import kernel
+from twin.engine.codes import ARRIVED, FRONTED
+from twin.engine.columns import World
 from twin.policies.front_end import front_end_done
 
 
-@njit(cache=True)
+@kernel
 def front_end(world: World, t1: float) -> None:
     """Stamp when each arrived request leaves its API server; count those that left by t1."""
     settings = world.settings

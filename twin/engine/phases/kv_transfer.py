@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from twin.compiled import kernel
+from twin.engine.codes import DECODING, KV_HAND_OFF, NONE, TRANSFERRED
+from twin.engine.columns import Transfers, World
 from twin.engine.lists import append, pop
 from twin.engine.phases.books import book_traffic
-from twin.engine.world import DECODING, KV_HAND_OFF, NONE, TRANSFERRED, TransferState, World
 from twin.policies.kv_transfer import sending_rank, shared_rate
 
 
-@njit(cache=True)
+@kernel
 def kv_transfer(world: World, t1: float) -> None:
     """Move every transfer under way to t1, starting new ones at their exact times."""
-    fresh = collect(world)
+    count = collect(world)
     state = world.transfer
+    fresh, ready_s = state.fresh, world.request.ready_s
     set_rates(state)  # what the ports have may have changed at the border
     begun = 0
     while True:
         next_start_s = np.inf
-        if begun < fresh.size:
-            next_start_s = world.request.ready_s[fresh[begun]]
+        if begun < count:
+            next_start_s = ready_s[fresh[begun]]
         next_end_s = earliest_end(state)
         event_s = min(next_start_s, next_end_s)
         if event_s > t1:
@@ -30,35 +32,37 @@ def kv_transfer(world: World, t1: float) -> None:
         move_to(state, event_s)
         if next_end_s <= event_s:
             end_transfers(world, event_s)
-        while begun < fresh.size and world.request.ready_s[fresh[begun]] <= event_s:
+        while begun < count and ready_s[fresh[begun]] <= event_s:
             begin_transfer(world, fresh[begun])
             begun += 1
         set_rates(state)
-    for k in range(begun, fresh.size):  # their latency reaches past this step
+    for k in range(begun, count):  # their latency reaches past this step
         append(state.fresh_head, state.fresh_tail, 0, world.request.following, fresh[k])
 
 
-@njit(cache=True)
-def collect(world: World) -> np.ndarray:
-    """Requests waiting to set off, in order of time; equal times keep their order."""
+@kernel
+def collect(world: World) -> int:
+    """Put requests waiting to set off in order of time into `fresh`; returns how many.
+
+    Equal times keep their order. They come in runs that are in order already.
+    """
     state = world.transfer
-    following = world.request.following
+    fresh, following, ready_s = state.fresh, world.request.following, world.request.ready_s
     count = 0
-    i = state.fresh_head[0]
+    i = pop(state.fresh_head, state.fresh_tail, 0, following)
     while i != NONE:
+        k = count
+        while k > 0 and ready_s[fresh[k - 1]] > ready_s[i]:
+            fresh[k] = fresh[k - 1]
+            k -= 1
+        fresh[k] = i
         count += 1
-        i = following[i]
-    ids = np.empty(count, np.int32)
-    times = np.empty(count, np.float64)
-    for k in range(count):
         i = pop(state.fresh_head, state.fresh_tail, 0, following)
-        ids[k] = i
-        times[k] = world.request.ready_s[i]
-    return ids[np.argsort(times, kind="mergesort")]
+    return count
 
 
-@njit(cache=True)
-def earliest_end(state: TransferState) -> float:
+@kernel
+def earliest_end(state: Transfers) -> float:
     """When the next transfer ends at the present rates; infinity when none is under way."""
     soonest = np.inf
     left, rate = state.left_bytes, state.rate
@@ -68,8 +72,8 @@ def earliest_end(state: TransferState) -> float:
     return state.now_s[0] + soonest
 
 
-@njit(cache=True)
-def move_to(state: TransferState, time_s: float) -> None:
+@kernel
+def move_to(state: Transfers, time_s: float) -> None:
     """Let all transfers run until time_s."""
     span_s = time_s - state.now_s[0]
     if span_s > 0.0:
@@ -79,8 +83,8 @@ def move_to(state: TransferState, time_s: float) -> None:
         state.now_s[0] = time_s
 
 
-@njit(cache=True)
-def set_rates(state: TransferState) -> None:
+@kernel
+def set_rates(state: Transfers) -> None:
     """Share every port equally among its transfers."""
     capacity, rate = state.capacity, state.rate
     flows_out, flows_in = state.flows_out, state.flows_in
@@ -90,7 +94,7 @@ def set_rates(state: TransferState) -> None:
         rate[k] = shared_rate(capacity[a], flows_out[a], capacity[b], flows_in[b])
 
 
-@njit(cache=True)
+@kernel
 def begin_transfer(world: World, i: int) -> None:
     """Put a request's KV on its way, from the prefill die that the mapping names."""
     settings = world.settings
@@ -114,7 +118,7 @@ def begin_transfer(world: World, i: int) -> None:
     world.prefill.sent_bytes[p, sender] += size
 
 
-@njit(cache=True)
+@kernel
 def end_transfers(world: World, now_s: float) -> None:
     """Hand requests whose KV has arrived to their decode instance."""
     state = world.transfer
@@ -129,7 +133,7 @@ def end_transfers(world: World, now_s: float) -> None:
         arrive(world, i, now_s)
 
 
-@njit(cache=True)
+@kernel
 def forget(world: World, k: int) -> None:
     """Take a transfer off the list: it has arrived, or a fault ended it."""
     state = world.transfer
@@ -145,7 +149,7 @@ def forget(world: World, k: int) -> None:
     state.active[0] = last
 
 
-@njit(cache=True)
+@kernel
 def arrive(world: World, i: int, now_s: float) -> None:
     """The KV of a request is in place: its first token is delivered, decode may take it."""
     settings = world.settings

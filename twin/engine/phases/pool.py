@@ -6,25 +6,24 @@ phases of prefill and of colocated instances; it has no clock of its own.
 
 from __future__ import annotations
 
-from numba import njit
-
+from twin.compiled import kernel
 from twin.engine.clock import spread
-from twin.engine.phases.books import book_one, book_traffic
-from twin.engine.phases.streams import ARCHIVES, READS, WRITES, add_to_stream, drop_stream, end_of
-from twin.engine.phases.traffic import first_rate
-from twin.engine.world import (
+from twin.engine.codes import (
     AT_BUSY_S,
     AT_FIELDS,
     DECODE_BUSY_S,
     PREFILL_BUSY_S,
     SSD_READ,
     VPC,
-    World,
 )
+from twin.engine.columns import World
+from twin.engine.phases.books import book_one, book_traffic
+from twin.engine.phases.streams import ARCHIVES, READS, WRITES, add_to_stream, drop_stream, end_of
+from twin.engine.phases.traffic import first_rate
 from twin.policies.memory_pool import keep_chain, matched_blocks, warm_chain
 
 
-@njit(cache=True)
+@kernel
 def cached_tokens(world: World, p: int, i: int) -> int:
     """Tokens of a request that the memory pool holds now."""
     settings = world.settings
@@ -44,7 +43,7 @@ def cached_tokens(world: World, p: int, i: int) -> int:
     return int(min(blocks * settings.block_tokens, request.input_tokens[i], length - 1))
 
 
-@njit(cache=True)
+@kernel
 def warm(world: World, p: int, i: int, held: int) -> int:
     """Cached tokens of a request that come from the SSD tier; they are in DRAM again after."""
     request = world.request
@@ -61,7 +60,7 @@ def warm(world: World, p: int, i: int, held: int) -> int:
     return int(min(held, blocks * settings.block_tokens))
 
 
-@njit(cache=True)
+@kernel
 def begin_reading(world: World, p: int, column: int, now_s: float) -> None:
     """Read a batch's cached KV: what the pool's DRAM lost from the SSD tier, the rest after it."""
     settings = world.settings
@@ -85,7 +84,7 @@ def begin_reading(world: World, p: int, column: int, now_s: float) -> None:
     state.read_end_s[p] = end_of(world, v)
 
 
-@njit(cache=True)
+@kernel
 def stop_reading(world: World, p: int, now_s: float) -> None:
     """The batch that reads is given up."""
     if world.prefill.reading[p]:
@@ -94,7 +93,7 @@ def stop_reading(world: World, p: int, now_s: float) -> None:
         world.prefill.reading[p] = 0
 
 
-@njit(cache=True)
+@kernel
 def book_reading(world: World, p: int, now_s: float) -> None:
     """A batch that reads and never comes to compute has kept its instance busy until now."""
     settings, state, record = world.settings, world.prefill, world.record
@@ -113,7 +112,7 @@ def book_reading(world: World, p: int, now_s: float) -> None:
     )  # fmt: skip
 
 
-@njit(cache=True)
+@kernel
 def write_blocks(world: World, p: int, now_s: float, blocks: int) -> None:
     """New blocks go to the pool's DRAM beside the next batch, and on to the SSD tier."""
     instances = world.prefill.running.size
@@ -122,7 +121,7 @@ def write_blocks(world: World, p: int, now_s: float, blocks: int) -> None:
     add_to_stream(world, ARCHIVES * instances + p, now_s, size)
 
 
-@njit(cache=True)
+@kernel
 def store_blocks(world: World, p: int, i: int) -> int:
     """Keep the prompt's blocks in the memory pool, most useful last; returns how many are new."""
     request = world.request

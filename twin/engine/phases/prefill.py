@@ -5,20 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from twin.compiled import kernel
 from twin.engine.clock import add_at, spread
-from twin.engine.lists import append, heap_push, pop, remove_after
-from twin.engine.phases.books import book_traffic
-from twin.engine.phases.pool import (
-    begin_reading,
-    cached_tokens,
-    store_blocks,
-    warm,
-    write_blocks,
-)
-from twin.engine.phases.traffic import give_ports_back, note_duty
-from twin.engine.world import (
+from twin.engine.codes import (
     AT_BUSY_S,
     AT_FIELDS,
     ATTENTION,
@@ -40,15 +30,25 @@ from twin.engine.world import (
     RDMA,
     TRANSFERRING,
     UB,
-    World,
 )
+from twin.engine.columns import World
+from twin.engine.lists import append, fill, heap_push, largest, pop, remove_after
+from twin.engine.phases.books import book_traffic
+from twin.engine.phases.pool import (
+    begin_reading,
+    cached_tokens,
+    store_blocks,
+    warm,
+    write_blocks,
+)
+from twin.engine.phases.traffic import give_ports_back, note_duty
 from twin.model.params import F_DIES
 from twin.model.prefill import prefill_batch_s, prefill_flops, prefill_hbm_bytes, prefill_hits_s
 from twin.policies.batching import tokens_to_take
 from twin.rng import uniform
 
 
-@njit(cache=True)
+@kernel
 def prefill(world: World, t1: float) -> None:
     """Advance every prefill instance to t1: batches end and begin at their exact times."""
     state = world.prefill
@@ -72,7 +72,7 @@ def prefill(world: World, t1: float) -> None:
             start_batch(world, p, start_s)
 
 
-@njit(cache=True)
+@kernel
 def begin_pass(world: World, i: int, hit: int, now_s: float) -> None:
     """A request's prefill begins, with `hit` cached tokens."""
     settings = world.settings
@@ -91,7 +91,7 @@ def begin_pass(world: World, i: int, hit: int, now_s: float) -> None:
     world.record.counters[PREFILL_BEGUN] += 1
 
 
-@njit(cache=True)
+@kernel
 def start_batch(world: World, p: int, now_s: float) -> None:
     """Form a batch from what has been routed by now_s; it reads its hits, then computes."""
     state = world.prefill
@@ -102,7 +102,7 @@ def start_batch(world: World, p: int, now_s: float) -> None:
         compute_batch(world, p, now_s)
 
 
-@njit(cache=True)
+@kernel
 def form_batch(world: World, p: int, now_s: float) -> int:
     """Move pieces of queued prompts into the batch, first come, first served.
 
@@ -112,8 +112,8 @@ def form_batch(world: World, p: int, now_s: float) -> int:
     settings = world.settings
     request = world.request
     state = world.prefill
-    state.die_tokens[:] = 0.0
-    state.die_pairs[:] = 0.0
+    fill(state.die_tokens, 0.0)
+    fill(state.die_pairs, 0.0)
     state.cold_tokens[0] = 0
     taken, held_by_batch, hits, pairs = 0, 0, 0, 0.0
     before = NONE
@@ -137,7 +137,7 @@ def form_batch(world: World, p: int, now_s: float) -> int:
         new_pairs = take * (held + 0.5 * (take + 1))
         if settings.data_parallel_attention:
             dies = int(world.costs.prefill[p, F_DIES])
-            to_lightest_die(state.die_tokens[:dies], state.die_pairs, float(take), new_pairs)
+            to_lightest_die(state.die_tokens, state.die_pairs, dies, float(take), new_pairs)
         taken += take
         held_by_batch += held + take
         pairs += new_pairs
@@ -154,7 +154,7 @@ def form_batch(world: World, p: int, now_s: float) -> int:
     return taken
 
 
-@njit(cache=True)
+@kernel
 def note_ending(world: World, p: int) -> None:
     """How many tokens leave the instance when its batch ends."""
     state, request = world.prefill, world.request
@@ -166,7 +166,7 @@ def note_ending(world: World, p: int) -> None:
     state.ending_tokens[p] = tokens
 
 
-@njit(cache=True)
+@kernel
 def note_batch(world: World, p: int, now_s: float, taken: float, hits: float, pairs: float) -> None:
     """What the batch has to do, in all and on the die that has most of it."""
     state = world.prefill
@@ -180,31 +180,31 @@ def note_batch(world: World, p: int, now_s: float, taken: float, hits: float, pa
     state.most_tokens[p] = taken / dies
     state.most_pairs[p] = pairs / dies
     if world.settings.data_parallel_attention:
-        state.most_tokens[p] = state.die_tokens.max()
-        state.most_pairs[p] = state.die_pairs.max()
+        state.most_tokens[p] = largest(state.die_tokens)
+        state.most_pairs[p] = largest(state.die_pairs)
 
 
-@njit(cache=True)
+@kernel
 def to_lightest_die(
-    die_tokens: np.ndarray, die_pairs: np.ndarray, tokens: float, pairs: float
+    die_tokens: np.ndarray, die_pairs: np.ndarray, dies: int, tokens: float, pairs: float
 ) -> None:
     """Data-parallel attention: the whole piece goes to the die with the fewest tokens so far."""
     best = 0
-    for r in range(1, die_tokens.size):
+    for r in range(1, dies):
         if die_tokens[r] < die_tokens[best]:
             best = r
     die_tokens[best] += tokens
     die_pairs[best] += pairs
 
 
-@njit(cache=True)
+@kernel
 def compute_batch(world: World, p: int, now_s: float) -> None:
     """Set the end of a batch that has its cached KV; book what it uses, from when it was formed."""
     settings = world.settings
     state = world.prefill
     costs = world.costs
     operators = costs.prefill_operators
-    operators[:] = 0.0
+    fill(operators, 0.0)
     vector = costs.prefill[p]
     compute_s = prefill_batch_s(
         vector,
@@ -225,7 +225,7 @@ def compute_batch(world: World, p: int, now_s: float) -> None:
     book_batch(world, p, state.begin_s[p], end_s, now_s - state.begin_s[p])
 
 
-@njit(cache=True)
+@kernel
 def book_batch(world: World, p: int, begin_s: float, end_s: float, fetch_s: float) -> None:
     """Book a batch: time, tokens, operators, and the bytes that its collectives move."""
     settings = world.settings
@@ -254,7 +254,7 @@ def book_batch(world: World, p: int, begin_s: float, end_s: float, fetch_s: floa
     move_activations(world, p, begin_s + fetch_s, end_s, taken)
 
 
-@njit(cache=True)
+@kernel
 def move_activations(world: World, column: int, begin_s: float, end_s: float, taken: float) -> None:
     """Book what experts and attention of a batch put on the wire."""
     settings = world.settings
@@ -268,7 +268,7 @@ def move_activations(world: World, column: int, begin_s: float, end_s: float, ta
     note_duty(world, column, moved, end_s - begin_s)
 
 
-@njit(cache=True)
+@kernel
 def finish_batch(world: World, p: int) -> None:
     """End the running batch: keep its blocks, hand its requests on."""
     settings = world.settings
@@ -304,7 +304,7 @@ def finish_batch(world: World, p: int) -> None:
         write_blocks(world, p, end_s, stored)
 
 
-@njit(cache=True)
+@kernel
 def come_back(world: World, i: int, now_s: float) -> None:
     """In a closed loop, tell when the client of a request that ended asks again."""
     settings = world.settings

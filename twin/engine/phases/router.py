@@ -6,31 +6,30 @@ step's border shows room. Requests that decode preempted go first.
 
 from __future__ import annotations
 
-import numpy as np
-from numba import njit
-
-from twin.engine.lists import append, pop
-from twin.engine.phases.prefill import come_back
-from twin.engine.world import (
+from twin.compiled import kernel
+from twin.engine.codes import (
     FRONTED,
     NONE,
     OUTGREW_DECODE,
     REJECTED,
     REJECTED_ROUTER,
     ROUTED,
+    ROUTER_SEEN,
     TOO_LONG_FOR_DECODE,
     TOO_LONG_FOR_PREFILL,
     TRANSFERRED,
-    World,
 )
+from twin.engine.columns import World
+from twin.engine.lists import append, largest, pop
+from twin.engine.phases.prefill import come_back
 from twin.policies.memory_pool import matched_blocks
 from twin.policies.router import choose_instance, choose_rank
 from twin.rng import uniform
 
 
-@njit(cache=True)
-def router(world: World, cursor: np.ndarray, t0: float, t1: float) -> None:
-    """Route what left the front end by t1; `cursor` i8[1] is the next request not yet seen."""
+@kernel
+def router(world: World, t0: float, t1: float) -> None:
+    """Route what left the front end by t1."""
     request = world.request
     decode = world.decode
     counters = world.record.counters
@@ -40,8 +39,8 @@ def router(world: World, cursor: np.ndarray, t0: float, t1: float) -> None:
         returned = decode.returned_head[0]
         if returned != NONE:
             i = returned
-        elif cursor[0] < counters[FRONTED]:
-            i = cursor[0]
+        elif counters[ROUTER_SEEN] < counters[FRONTED]:
+            i = counters[ROUTER_SEEN]
         else:
             break
         if request.ready_s[i] > t1:
@@ -53,7 +52,7 @@ def router(world: World, cursor: np.ndarray, t0: float, t1: float) -> None:
         if returned != NONE:
             pop(decode.returned_head, decode.returned_tail, 0, request.following)
         else:
-            cursor[0] += 1
+            counters[ROUTER_SEEN] += 1
         if reason != 0:
             request.status[i] = REJECTED
             request.reason[i] = reason
@@ -64,7 +63,7 @@ def router(world: World, cursor: np.ndarray, t0: float, t1: float) -> None:
             hand_on(world, i, now_s)
 
 
-@njit(cache=True)
+@kernel
 def refresh_view(world: World) -> None:
     """What the router sees of the decode ranks: loads as of this border."""
     view, context = world.decode.taken_tokens, world.decode.context
@@ -74,19 +73,19 @@ def refresh_view(world: World) -> None:
         view[r] = context[r] + reserved[r] + taken[r] * page
 
 
-@njit(cache=True)
+@kernel
 def unservable(world: World, i: int) -> int:
     """Reason code of a request that can never be served, 0 for the others."""
     settings = world.settings
     length = world.request.input_tokens[i] + world.request.emitted[i]
-    if settings.has_decode and length + settings.page_tokens > world.decode.kv_tokens.max():
+    if settings.has_decode and length + settings.page_tokens > largest(world.decode.kv_tokens):
         return OUTGREW_DECODE if world.request.emitted[i] > 0 else TOO_LONG_FOR_DECODE
     if settings.has_prefill and length > settings.prompt_kv_tokens:
         return TOO_LONG_FOR_PREFILL
     return 0
 
 
-@njit(cache=True)
+@kernel
 def place(world: World, i: int, now_s: float) -> bool:
     """Reserve decode room and choose a prefill instance; False when there is no room."""
     settings = world.settings
@@ -97,7 +96,7 @@ def place(world: World, i: int, now_s: float) -> bool:
         if instance == NONE:
             return False
     if settings.has_decode:
-        if instance == NONE and settings.has_prefill and not world.prefill.open.any():
+        if instance == NONE and settings.has_prefill and not largest(world.prefill.open):
             return False
         need = float(request.input_tokens[i] + request.emitted[i]) + 0.5 * settings.page_tokens
         rank = reserve(world, instance, need)
@@ -111,7 +110,7 @@ def place(world: World, i: int, now_s: float) -> bool:
     return True
 
 
-@njit(cache=True)
+@kernel
 def reserve(world: World, instance: int, need: float) -> int:
     """A decode rank with room for `need` tokens: in `instance` if colocated, else in the least
     taken instance that has room; NONE when there is none."""
@@ -149,9 +148,9 @@ def reserve(world: World, instance: int, need: float) -> int:
     return NONE
 
 
-@njit(cache=True)
-def see_queues(world: World, now_s: float) -> np.ndarray:
-    """Tokens waiting or in prefill at each instance as of now (i8, a view).
+@kernel
+def see_queues(world: World, now_s: float) -> None:
+    """Put tokens waiting or in prefill at each instance as of now into `queue_view`.
 
     A batch that has ended within this step is gone from it: without that, how long a router keeps
     away from an instance that has just become free would hang on the step.
@@ -163,15 +162,15 @@ def see_queues(world: World, now_s: float) -> np.ndarray:
     for p in range(prefill.queue_view.size):
         gone = prefill.ending_tokens[p] if running[p] and ends_s[p] <= now_s else 0
         prefill.queue_view[p] = prefill.queued_tokens[p] - gone
-    return prefill.queue_view
 
 
-@njit(cache=True)
+@kernel
 def choose_prefill(world: World, i: int, now_s: float) -> int:
     """The prefill (or colocated) instance that the policy picks."""
     settings = world.settings
     request = world.request
-    queued = see_queues(world, now_s)
+    see_queues(world, now_s)
+    queued = world.prefill.queue_view
     # The pool's hits matter to one policy only; with a shared pool they are alike everywhere.
     hits = world.prefill.hit_view
     if settings.router_policy == 3 and settings.pool_enabled:
@@ -201,7 +200,7 @@ def choose_prefill(world: World, i: int, now_s: float) -> int:
     )
 
 
-@njit(cache=True)
+@kernel
 def hand_on(world: World, i: int, now_s: float) -> None:
     """Stamp the request and give it to its prefill queue (or straight to decode)."""
     settings = world.settings

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-from numba import njit
-
+from twin.compiled import kernel
+from twin.engine.codes import POOL_READ, POOL_WRITE, SSD_WRITE, VPC
+from twin.engine.columns import Traffic, World
+from twin.engine.lists import fill
 from twin.engine.phases.books import book_traffic
-from twin.engine.world import POOL_READ, POOL_WRITE, SSD_WRITE, VPC, Traffic, World
 
 READS, WRITES, ARCHIVES = range(3)  # rows of instances, in this order
 ABSENT = 1e30  # bytes/s of a flow that is not laid out (engine/flows.IDLE)
 
 
-@njit(cache=True)
+@kernel
 def end_of(world: World, v: int) -> float:
     """When a stream is through if nothing changes (s); infinite while it stands still."""
     streams = world.streams
@@ -30,7 +30,7 @@ def end_of(world: World, v: int) -> float:
     return float(streams.since_s[v] + streams.left_bytes[v] / streams.rate[v])
 
 
-@njit(cache=True)
+@kernel
 def settle_stream(world: World, v: int, now_s: float) -> None:
     """Book what a stream has moved up to now, at the rate it had."""
     streams = world.streams
@@ -55,13 +55,13 @@ def settle_stream(world: World, v: int, now_s: float) -> None:
     book_traffic(world, traffic, plane, column, since_s, min(end_s, now_s), moved)
 
 
-@njit(cache=True)
+@kernel
 def wanted(world: World, f: int) -> float:
     """Share of what it would get alone that a flow takes if it may; 0 when it is not there."""
     return wish(world, f) if world.traffic.active[f] else 0.0
 
 
-@njit(cache=True)
+@kernel
 def wish(world: World, f: int) -> float:
     """Share of what it would get alone that a flow takes if it may (0..1)."""
     flows = world.traffic
@@ -74,7 +74,7 @@ def wish(world: World, f: int) -> float:
     return float(min(1.0, pace / flows.alone[f]))
 
 
-@njit(cache=True)
+@kernel
 def add_to_stream(world: World, v: int, now_s: float, amount: float) -> None:
     """More bytes to go, behind those under way; a stream that stood still begins now."""
     streams = world.streams
@@ -87,7 +87,7 @@ def add_to_stream(world: World, v: int, now_s: float, amount: float) -> None:
     streams.left_bytes[v] += amount
 
 
-@njit(cache=True)
+@kernel
 def drop_stream(world: World, v: int, now_s: float) -> None:
     """What is left is not wanted any more."""
     settle_stream(world, v, now_s)
@@ -95,7 +95,7 @@ def drop_stream(world: World, v: int, now_s: float) -> None:
     world.streams.rate[v] = 0.0
 
 
-@njit(cache=True)
+@kernel
 def under_way(world: World, v: int, now_s: float) -> bool:
     """Whether a stream has something to move at a step's border; one that is through is booked."""
     streams = world.streams
@@ -109,7 +109,7 @@ def under_way(world: World, v: int, now_s: float) -> bool:
     return False
 
 
-@njit(cache=True)
+@kernel
 def steer(world: World, now_s: float) -> None:
     """Let every stream go on at the rate that its flow gets from now on."""
     streams, flows = world.streams, world.traffic
@@ -134,7 +134,7 @@ def steer(world: World, now_s: float) -> None:
             read_end_s[v] = end_of(world, v)
 
 
-@njit(cache=True)
+@kernel
 def room_for(world: World, v: int, begin_s: float, amount: float) -> float:
     """Share of its rate alone that the other streams leave to one which begins then (0..1).
 
@@ -154,14 +154,14 @@ def room_for(world: World, v: int, begin_s: float, amount: float) -> float:
             continue
         if since_s[u] < end_s and since_s[u] + left[u] / rates[u] > begin_s:
             if not anyone:
-                taken[:] = 0.0
+                fill(taken, 0.0)
                 anyone = True
             take_room(flows, flow[u], rates[u] / alone[flow[u]])
     instances, columns = world.prefill.running.size, flows.duty.size
     for f in range(columns + 2 * instances, 2 * columns + 3 * instances):  # hand-off, weights
         if most[f] > 0.0:
             if not anyone:
-                taken[:] = 0.0
+                fill(taken, 0.0)
                 anyone = True
             take_room(flows, f, level[f])
     least = 1.0
@@ -172,16 +172,9 @@ def room_for(world: World, v: int, begin_s: float, amount: float) -> float:
     return least
 
 
-@njit(cache=True)
+@kernel
 def take_room(flows: Traffic, f: int, level: float) -> None:
     """Add to the links' scratch what a flow at this level takes of each."""
     taken, links, parts, start = flows.scratch, flows.links, flows.parts, flows.start
     for k in range(start[f], start[f + 1]):
         taken[links[k]] += parts[k] * level
-
-
-def stream_flows(prefills: int, columns: int) -> np.ndarray:
-    """Number of each stream's flow (engine/flows.py), i8[3 * instances]."""
-    pool = columns + np.arange(2 * prefills)
-    archive = 2 * columns + 3 * prefills + np.arange(prefills)
-    return np.concatenate([pool, archive])

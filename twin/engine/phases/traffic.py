@@ -10,16 +10,16 @@ overloaded; single KV transfers share their ports in their own phase.
 
 from __future__ import annotations
 
-from numba import njit
-
+from twin.compiled import kernel
+from twin.engine.columns import World
+from twin.engine.lists import copy, fill
 from twin.engine.phases.streams import end_of, room_for, steer, under_way, wanted
-from twin.engine.world import World
 from twin.hardware.sharing import max_min_levels
 
 SLACK = 0.01  # overload of a link that is let pass: less than what its capacity is known to
 
 
-@njit(cache=True)
+@kernel
 def traffic(world: World, t1: float) -> None:
     """Find anew what flows get when what is under way at t1 is not what it was."""
     mark(world, t1)
@@ -29,7 +29,7 @@ def traffic(world: World, t1: float) -> None:
         leave_to_hand_off(world)
 
 
-@njit(cache=True)
+@kernel
 def mark(world: World, now_s: float) -> None:
     """Which flows are under way."""
     prefill, decode = world.prefill, world.decode
@@ -52,7 +52,7 @@ def mark(world: World, now_s: float) -> None:
         active[flow[v]] = moving and (v >= instances or up[v])
 
 
-@njit(cache=True)
+@kernel
 def settle_links(world: World) -> None:
     """Take note of what ended, then of what began; where a link is overloaded, share anew."""
     flows = world.traffic
@@ -72,7 +72,7 @@ def settle_links(world: World) -> None:
         share(world)
 
 
-@njit(cache=True)
+@kernel
 def take_note(world: World, f: int, wants: float) -> bool:
     """A flow wants more or less than before; whether it meets an overloaded link."""
     flows = world.traffic
@@ -87,7 +87,7 @@ def take_note(world: World, f: int, wants: float) -> bool:
     return crowded
 
 
-@njit(cache=True)
+@kernel
 def share(world: World) -> None:
     """Max-min levels of the flows under way, and how crowded each column's exchange is."""
     flows = world.traffic
@@ -106,19 +106,19 @@ def share(world: World) -> None:
     hold_hand_off(world)
 
 
-@njit(cache=True)
+@kernel
 def levels(world: World) -> bool:
     """Fill the levels; returns whether a flow is held."""
     flows = world.traffic
     sum_loads(world)
-    flows.scratch[:] = flows.load
+    copy(flows.load, flows.scratch)
     return max_min_levels(
         flows.start, flows.links, flows.parts, flows.link_start, flows.entries, flows.owners,
         flows.most, flows.scratch, flows.level,
     )  # fmt: skip
 
 
-@njit(cache=True)
+@kernel
 def see_exchanges_for_their_time(world: World) -> None:
     """Exchanges are on the wire for a part of the time only: so long the other flows meet them."""
     flows = world.traffic
@@ -131,28 +131,31 @@ def see_exchanges_for_their_time(world: World) -> None:
     if busy == 0:
         return
     weight /= busy
-    beside = flows.level.copy()
-    wanted = flows.most[:columns].copy()
-    flows.most[:columns] = 0.0
+    most, level, beside, wished = flows.most, flows.level, flows.beside, flows.wished
+    copy(level, beside)
+    copy(most, wished)
+    for c in range(columns):
+        most[c] = 0.0
     levels(world)
-    flows.most[:columns] = wanted
+    copy(wished, most)
     for f in range(columns, beside.size):
-        flows.level[f] = weight * beside[f] + (1.0 - weight) * flows.level[f]
-    flows.level[:columns] = beside[:columns]
+        level[f] = weight * beside[f] + (1.0 - weight) * level[f]
+    for c in range(columns):
+        level[c] = beside[c]
     sum_loads(world)
 
 
-@njit(cache=True)
+@kernel
 def sum_loads(world: World) -> None:
     """What every link would carry if all flows had what they want; no rounding adds up."""
     flows = world.traffic
-    flows.load[:] = 0.0
+    fill(flows.load, 0.0)
     for f in range(flows.most.size):
         for k in range(flows.start[f], flows.start[f + 1]):
             flows.load[flows.links[k]] += flows.parts[k] * flows.most[f]
 
 
-@njit(cache=True)
+@kernel
 def hold_hand_off(world: World) -> None:
     """Let the ports of a prefill instance send no faster than its hand-off as a whole may."""
     transfer = world.transfer
@@ -164,7 +167,7 @@ def hold_hand_off(world: World) -> None:
             transfer.capacity[port] = transfer.granted[port] * part
 
 
-@njit(cache=True)
+@kernel
 def hand_off_level(world: World, p: int) -> float:
     """What an instance's hand-off as a whole gets of what it would get alone."""
     flows = world.traffic
@@ -172,7 +175,7 @@ def hand_off_level(world: World, p: int) -> float:
     return float(flows.level[f]) if flows.active[f] else 1.0
 
 
-@njit(cache=True)
+@kernel
 def crowd(world: World, column: int, more: float) -> None:
     """Let a column's exchange take its crowding times `more` as long on the wire."""
     costs = world.costs
@@ -193,7 +196,7 @@ def crowd(world: World, column: int, more: float) -> None:
             costs.decode[at, k] = costs.decode_alone[at, k] * factor
 
 
-@njit(cache=True)
+@kernel
 def leave_to_hand_off(world: World) -> None:
     """What ports that also carry experts' traffic leave to KV transfers: half of its time.
 
@@ -216,7 +219,7 @@ def leave_to_hand_off(world: World) -> None:
             transfer.capacity[port] = transfer.granted[port] * part
 
 
-@njit(cache=True)
+@kernel
 def give_ports_back(world: World, p: int) -> None:
     """A batch has ended: its hand-off has the ports to itself until the next border tells more."""
     if world.settings.kv_among_experts:
@@ -225,7 +228,7 @@ def give_ports_back(world: World, p: int) -> None:
             transfer.capacity[port] = transfer.granted[port]
 
 
-@njit(cache=True)
+@kernel
 def beside_hand_off(world: World, d: int) -> float:
     """How much longer an instance's exchange takes beside the KV that its dies now receive.
 
@@ -246,7 +249,7 @@ def beside_hand_off(world: World, d: int) -> float:
     return worst
 
 
-@njit(cache=True)
+@kernel
 def first_rate(world: World, p: int, column: int, now_s: float, amount: float) -> float:
     """Bytes/s at which an instance begins now to read an amount from the memory pool.
 
@@ -268,7 +271,7 @@ def first_rate(world: World, p: int, column: int, now_s: float, amount: float) -
     return float(flows.alone[first + p]) * part
 
 
-@njit(cache=True)
+@kernel
 def note_duty(world: World, column: int, bytes_per_die: float, took_s: float) -> None:
     """Remember which share of the time an exchange is on the wire."""
     flows = world.traffic

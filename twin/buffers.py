@@ -1,0 +1,247 @@
+"""State that Python owns and compiled code borrows: columns declared once, arrays in both worlds.
+
+A subclass of `Columns` declares what it holds, a line each:
+
+    class Queue(Columns):
+        "One row per instance."
+        head = column("i4", "instances", "First request that waits.", fill=-1, by="router")
+        budget = number(int, "Tokens of one batch.")
+
+`Queue({"instances": 4}, budget=8)` has plain numpy arrays of these shapes as attributes. Compiled
+code that is handed a `Queue` reads the same arrays by the same names. It gets no more than an
+address, of a block with the address and shape of every column: nothing is copied, and nothing
+counts references (counting, atomic as it is, took half of a run's time when state was a numba
+structref). So whoever owns the object keeps it alive while compiled code runs; a column may be
+replaced by another array of its type between two calls, but not during one. This module knows
+nothing about what is held.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, TypeVar
+
+import numpy as np
+
+T = TypeVar("T", int, float)
+C = TypeVar("C", bound="Columns")
+CODES = {int: "i8", float: "f8"}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """The declaration of a column, a number or a nested group, as it stands in its class."""
+
+    name: str
+    dtype: np.dtype[Any] | None  # None: a nested group
+    shape: tuple[str, ...]  # symbols, or figures; () is a number
+    meaning: str
+    unit: str
+    by: tuple[str, ...]  # modules of the engine that write it once the run has begun
+    fill: float | None  # None: it is given, not filled
+    group: type[Columns] | None
+    place: int  # of its address or value in the block
+
+
+def column(
+    dtype: str | np.dtype[Any],
+    shape: str,
+    meaning: str,
+    *,
+    unit: str = "",
+    by: str = "",
+    fill: float | None = 0,
+) -> np.ndarray:
+    """Declare an array; shape: symbols by commas; by: modules that write it; fill None: given."""
+    declared: Any = _Declared(np.dtype(dtype), _names(shape), meaning, unit, _names(by), fill, None)
+    return declared
+
+
+def number(kind: type[T], meaning: str, *, unit: str = "") -> T:
+    """Declare a number that is given when the run begins and that nothing writes after that."""
+    declared: Any = _Declared(np.dtype(CODES[kind]), (), meaning, unit, (), None, None)
+    return declared
+
+
+def key(meaning: str) -> np.uint64:
+    """Declare the key of a stream of random numbers."""
+    declared: Any = _Declared(np.dtype("u8"), (), meaning, "", (), None, None)
+    return declared
+
+
+def group(kind: type[C]) -> C:
+    """Declare a nested group of columns."""
+    declared: Any = _Declared(None, (), kind.__doc__ or "", "", (), None, kind)
+    return declared
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    dtype: np.dtype[Any] | None
+    shape: tuple[str, ...]
+    meaning: str
+    unit: str
+    by: tuple[str, ...]
+    fill: float | None
+    group: type[Columns] | None
+
+
+class Columns:
+    """A group of columns; see the module."""
+
+    declared: ClassVar[dict[str, Column]] = {}
+
+    def __init_subclass__(cls) -> None:
+        """Number the places of what the class declares, and take the declarations out of it."""
+        super().__init_subclass__()
+        declared, place = {}, 0
+        for name, value in list(vars(cls).items()):
+            if isinstance(value, _Declared):
+                declared[name] = Column(
+                    name, value.dtype, value.shape, value.meaning, value.unit, value.by,
+                    value.fill, value.group, place,
+                )  # fmt: skip
+                place += 1 + len(value.shape)
+                delattr(cls, name)
+        cls.declared = declared
+        teach_numba()
+
+    def __init__(self, sizes: Mapping[str, int] | None = None, /, **given: Any) -> None:
+        places = sum(1 + len(c.shape) for c in self.declared.values())
+        vars(self)["block"] = np.zeros(max(places, 1), np.uint64)
+        for name, c in self.declared.items():
+            value = given.pop(name, None)
+            if value is None:
+                if c.fill is None or c.dtype is None:
+                    raise TypeError(f"{type(self).__name__}.{name} is not given")
+                value = np.full([_length(s, sizes or {}) for s in c.shape], c.fill, c.dtype)
+            setattr(self, name, value)
+        if given:
+            raise TypeError(f"{type(self).__name__} declares no {', '.join(given)}")
+
+    @property
+    def address(self) -> int:
+        """Where compiled code finds the block."""
+        return int(vars(self)["block"].ctypes.data)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Let a column be this array from now on, a number this value, a group this object."""
+        c = self.declared[name]
+        block = vars(self)["block"]
+        if c.group is not None:
+            block[c.place] = value.address
+        elif not c.shape:
+            assert c.dtype is not None
+            value = c.dtype.type(value).item() if c.dtype.kind != "u" else np.uint64(value)
+            block[c.place : c.place + 1].view(c.dtype)[0] = value
+        else:
+            value = np.ascontiguousarray(value, c.dtype)
+            if value.ndim != len(c.shape):
+                raise TypeError(f"{name} has {value.ndim} dimensions, not {len(c.shape)}")
+            block[c.place] = value.ctypes.data
+            block[c.place + 1 : c.place + 1 + value.ndim] = value.shape
+        vars(self)[name] = value
+
+    def assign(self, **values: Any) -> Self:
+        """Replace some columns; returns itself."""
+        for name, value in values.items():
+            setattr(self, name, value)
+        return self
+
+
+def _length(symbol: str, sizes: Mapping[str, int]) -> int:
+    """A dimension: a figure, a symbol, or a sum of these."""
+    parts = [part.strip() for part in symbol.split("+")]
+    return sum(int(part) if part.isdigit() else sizes[part] for part in parts)
+
+
+@functools.cache
+def teach_numba() -> None:
+    """Tell numba how compiled code reads a group: by address, without counting references."""
+    from llvmlite import ir
+    from numba.core import cgutils, types
+    from numba.core.datamodel.models import PrimitiveModel
+    from numba.core.typing.templates import AttributeTemplate
+    from numba.extending import (
+        NativeValue,
+        infer_getattr,
+        lower_getattr_generic,
+        register_model,
+        typeof_impl,
+        unbox,
+    )
+    from numba.np.arrayobj import make_array, populate_array
+    from numba.np.numpy_support import from_dtype
+
+    class GroupType(types.Type):
+        """A group by address; its short name keeps symbols, and what is kept on disk, small."""
+
+        def __init__(self, declaration: type[Columns]) -> None:
+            self.declaration = declaration
+            super().__init__(declaration.__name__)
+
+    @register_model(GroupType)
+    class Model(PrimitiveModel):
+        def __init__(self, manager: Any, kind: Any) -> None:
+            super().__init__(manager, kind, ir.IntType(64).as_pointer())
+
+    @typeof_impl.register(Columns)
+    def _type_of(value: Columns, _: Any) -> Any:
+        return GroupType(type(value))
+
+    @unbox(GroupType)
+    def _unbox(kind: Any, obj: Any, c: Any) -> Any:
+        address = c.pyapi.object_getattr_string(obj, "address")
+        whole = c.pyapi.long_as_longlong(address)
+        c.pyapi.decref(address)
+        pointer = c.builder.inttoptr(whole, ir.IntType(64).as_pointer())
+        return NativeValue(pointer, is_error=cgutils.is_not_null(c.builder, c.pyapi.err_occurred()))
+
+    def type_of_column(c: Column) -> Any:
+        if c.group is not None:
+            return GroupType(c.group)
+        assert c.dtype is not None
+        element: Any = from_dtype(c.dtype)
+        return types.Array(element, len(c.shape), "C") if c.shape else element
+
+    @infer_getattr
+    class Attributes(AttributeTemplate):
+        key = GroupType
+
+        def generic_resolve(self, kind: Any, name: str) -> Any:  # type: ignore[override]
+            declared = kind.declaration.declared
+            return type_of_column(declared[name]) if name in declared else None
+
+    @lower_getattr_generic(GroupType)
+    def _get(context: Any, builder: Any, kind: Any, block: Any, name: str) -> Any:
+        c = kind.declaration.declared[name]
+        own = type_of_column(c)
+
+        def load(place: int, as_type: Any = None) -> Any:
+            pointer = cgutils.gep_inbounds(builder, block, place)
+            if as_type is not None:
+                pointer = builder.bitcast(pointer, as_type.as_pointer())
+            value = builder.load(pointer)
+            # A block does not change during a call: what was read from it may stay in a register.
+            value.set_metadata("invariant.load", builder.module.add_metadata([]))
+            return value
+
+        if c.group is not None:
+            return load(c.place, ir.IntType(64).as_pointer())
+        if not c.shape:
+            return load(c.place, context.get_value_type(own))
+        array = make_array(own)(context, builder)
+        item = context.get_abi_sizeof(context.get_data_type(own.dtype))
+        shape = [load(c.place + 1 + k) for k in range(own.ndim)]
+        strides = [context.get_constant(types.intp, item)]
+        for size in reversed(shape[1:]):
+            strides.insert(0, builder.mul(strides[0], size))
+        data = load(c.place, context.get_data_type(own.dtype).as_pointer())
+        populate_array(array, data, shape, strides, item, meminfo=None)
+        return array._getvalue()

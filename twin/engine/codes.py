@@ -1,0 +1,67 @@
+"""Codes: integers that stand for statuses, reasons, counters, planes, fields of the record."""
+
+NONE = -1  # no request, no instance, end of a list
+
+# Where a request is; written by the phase that moves it on.
+WAITING, PREFILLING, TRANSFERRING, DECODING, FINISHED, REJECTED, LOST = range(7)
+STATUS_NAMES = ("queued", "running", "running", "running", "finished", "rejected", "lost")
+
+# Why a request was turned away.
+REASONS = (
+    "",
+    "prompt longer than the KV space of a decode die",
+    "prompt longer than the KV space of a prefill instance",
+    "answer outgrew the KV space of its decode die",
+    "thrown out by faults more often than it may be retried",
+)
+TOO_LONG_FOR_DECODE, TOO_LONG_FOR_PREFILL, OUTGREW_DECODE, OUT_OF_RETRIES = 1, 2, 3, 4
+
+# Counters of events so far; one writer each.
+ARRIVED, FRONTED, ROUTED, PREFILL_BEGUN, PREFILLED, TRANSFERRED, JOINED = range(7)
+FINISHED_DECODE, PREEMPTED, REJECTED_ROUTER, REJECTED_DECODE, FINISHED_PREFILL = range(7, 12)
+EXHAUSTED = 12
+# Requests that a fault sent back to the router, by where they were, and those given up.
+BACK_FROM_QUEUE, BACK_FROM_PREFILL, BACK_FROM_TRANSFER, BACK_FROM_DECODE, GIVEN_UP = range(13, 18)
+ROUTER_SEEN = 18  # requests that the router has looked at
+COUNTERS = 19
+
+# Planes, and classes of traffic on them.
+UB, RDMA, VPC = range(3)
+PLANES = ("ub", "rdma", "vpc")
+EXPERTS, ATTENTION, KV_HAND_OFF, POOL_READ, POOL_WRITE, WEIGHTS, SSD_READ, SSD_WRITE = range(8)
+TRAFFIC = (
+    "experts", "attention", "kv_hand_off", "pool_read", "pool_write", "weights",
+    "ssd_read", "ssd_write",
+)  # fmt: skip
+
+# Fields of an instance's record: sampled sums, then what iterations and batches book.
+(
+    AT_QUEUE, AT_RUNNING, AT_HOT, AT_CROWDED, AT_SAMPLES, AT_BUSY_S, AT_ITERATION_S,
+    AT_ITERATIONS, AT_FIELDS,
+) = range(9)  # fmt: skip
+
+# Fields of the record, one column each.
+(
+    ITERATIONS,
+    ITERATION_S,
+    DECODE_TOKENS,
+    DECODE_BUSY_S,
+    KV_USED_S,
+    PREFILL_BATCHES,
+    PREFILL_BUSY_S,
+    PREFILL_TOKENS,
+    PROMPT_TOKENS,
+    HIT_TOKENS,
+    HBM_BYTES,
+    FLOPS,
+    IN_FRONT_END,
+    IN_ROUTER,
+    IN_PREFILL_QUEUE,
+    IN_PREFILL,
+    IN_TRANSFER,
+    IN_DECODE,
+    SAMPLES,
+    POOL_USED,
+    PREEMPTIONS,
+    FIRST_OPERATOR,
+) = range(22)

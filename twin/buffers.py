@@ -18,9 +18,9 @@ nothing about what is held.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -110,7 +110,7 @@ class Columns:
                 place += 1 + len(value.shape)
                 delattr(cls, name)
         cls.declared = declared
-        teach_numba()
+        import_module("twin.borrowed")  # tells numba
 
     def __init__(self, sizes: Mapping[str, int] | None = None, /, **given: Any) -> None:
         places = sum(1 + len(c.shape) for c in self.declared.values())
@@ -159,89 +159,3 @@ def _length(symbol: str, sizes: Mapping[str, int]) -> int:
     """A dimension: a figure, a symbol, or a sum of these."""
     parts = [part.strip() for part in symbol.split("+")]
     return sum(int(part) if part.isdigit() else sizes[part] for part in parts)
-
-
-@functools.cache
-def teach_numba() -> None:
-    """Tell numba how compiled code reads a group: by address, without counting references."""
-    from llvmlite import ir
-    from numba.core import cgutils, types
-    from numba.core.datamodel.models import PrimitiveModel
-    from numba.core.typing.templates import AttributeTemplate
-    from numba.extending import (
-        NativeValue,
-        infer_getattr,
-        lower_getattr_generic,
-        register_model,
-        typeof_impl,
-        unbox,
-    )
-    from numba.np.arrayobj import make_array, populate_array
-    from numba.np.numpy_support import from_dtype
-
-    class GroupType(types.Type):
-        """A group by address; its short name keeps symbols, and what is kept on disk, small."""
-
-        def __init__(self, declaration: type[Columns]) -> None:
-            self.declaration = declaration
-            super().__init__(declaration.__name__)
-
-    @register_model(GroupType)
-    class Model(PrimitiveModel):
-        def __init__(self, manager: Any, kind: Any) -> None:
-            super().__init__(manager, kind, ir.IntType(64).as_pointer())
-
-    @typeof_impl.register(Columns)
-    def _type_of(value: Columns, _: Any) -> Any:
-        return GroupType(type(value))
-
-    @unbox(GroupType)
-    def _unbox(kind: Any, obj: Any, c: Any) -> Any:
-        address = c.pyapi.object_getattr_string(obj, "address")
-        whole = c.pyapi.long_as_longlong(address)
-        c.pyapi.decref(address)
-        pointer = c.builder.inttoptr(whole, ir.IntType(64).as_pointer())
-        return NativeValue(pointer, is_error=cgutils.is_not_null(c.builder, c.pyapi.err_occurred()))
-
-    def type_of_column(c: Column) -> Any:
-        if c.group is not None:
-            return GroupType(c.group)
-        assert c.dtype is not None
-        element: Any = from_dtype(c.dtype)
-        return types.Array(element, len(c.shape), "C") if c.shape else element
-
-    @infer_getattr
-    class Attributes(AttributeTemplate):
-        key = GroupType
-
-        def generic_resolve(self, kind: Any, name: str) -> Any:  # type: ignore[override]
-            declared = kind.declaration.declared
-            return type_of_column(declared[name]) if name in declared else None
-
-    @lower_getattr_generic(GroupType)
-    def _get(context: Any, builder: Any, kind: Any, block: Any, name: str) -> Any:
-        c = kind.declaration.declared[name]
-        own = type_of_column(c)
-
-        def load(place: int, as_type: Any = None) -> Any:
-            pointer = cgutils.gep_inbounds(builder, block, place)
-            if as_type is not None:
-                pointer = builder.bitcast(pointer, as_type.as_pointer())
-            value = builder.load(pointer)
-            # A block does not change during a call: what was read from it may stay in a register.
-            value.set_metadata("invariant.load", builder.module.add_metadata([]))
-            return value
-
-        if c.group is not None:
-            return load(c.place, ir.IntType(64).as_pointer())
-        if not c.shape:
-            return load(c.place, context.get_value_type(own))
-        array = make_array(own)(context, builder)
-        item = context.get_abi_sizeof(context.get_data_type(own.dtype))
-        shape = [load(c.place + 1 + k) for k in range(own.ndim)]
-        strides = [context.get_constant(types.intp, item)]
-        for size in reversed(shape[1:]):
-            strides.insert(0, builder.mul(strides[0], size))
-        data = load(c.place, context.get_data_type(own.dtype).as_pointer())
-        populate_array(array, data, shape, strides, item, meminfo=None)
-        return array._getvalue()

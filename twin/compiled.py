@@ -233,7 +233,10 @@ def kernel(function: Any = None, *, allocates: bool = False) -> Any:
     references to the arrays they are given, which costs more than most of them compute: such a
     kernel borrows its arrays and returns none.
     """
-    options: dict[str, Any] = {"_nrt": allocates}  # what is not said is taken from the caller
+    from twin.kernels import KernelCompiler
+
+    # Whether references are counted: what is not said is taken from the caller.
+    options: dict[str, Any] = {"_nrt": allocates, "pipeline_class": KernelCompiler}
 
     def mark(function: Callable[P, R]) -> Callable[P, R]:
         from numba.extending import register_jitable
@@ -254,7 +257,9 @@ def compiled_form(plain: Callable[..., Any]) -> Callable[[Callable[P, R]], Calla
     def register(function: Callable[P, R]) -> Callable[P, R]:
         from numba.extending import overload as numba_overload
 
-        options: Any = {"_nrt": False}
+        from twin.kernels import KernelCompiler
+
+        options: Any = {"_nrt": False, "pipeline_class": KernelCompiler}
         numba_overload(plain, jit_options=options, strict=False)(lambda *_: function)
         return function
 

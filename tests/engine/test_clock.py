@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.draws import draws
+from tests.jit import compiled
 from twin.engine import clock
 from twin.engine.clock import (
     ITERATION_EDGES_S,
@@ -46,7 +47,7 @@ def test_what_accrues_before_the_horizon_is_booked_once(begin, length, amount):
     assert record[-1, 2] == pytest.approx(steady * amount)
     assert record[:-1, 0].sum() == pytest.approx(share * 7.0) and not record[:, 1].any()
     plain = book()
-    spread.py_func(plain, begin, end, fields, np.array([amount, 7.0]), 2, HORIZON, WARMUP)
+    compiled(spread)(plain, begin, end, fields, np.array([amount, 7.0]), 2, HORIZON, WARMUP)
     assert np.array_equal(plain, record)
 
 
@@ -65,7 +66,7 @@ def test_a_moment_is_booked_in_one_window(at):
     assert record[-1].sum() == (5.0 if WARMUP <= at <= HORIZON else 0.0)
     if at <= HORIZON:
         w = window_of(at, HORIZON, WINDOWS)
-        assert record[w, 1] == 5.0 and w == window_of.py_func(at, HORIZON, WINDOWS)
+        assert record[w, 1] == 5.0 and w == compiled(window_of)(at, HORIZON, WINDOWS)
 
 
 @draws(100)
@@ -74,7 +75,7 @@ def test_a_bin_holds_its_times(seconds):
     k = bin_of(seconds)
     assert ITERATION_EDGES_S[k] <= seconds * (1 + 1e-9)
     assert seconds <= ITERATION_EDGES_S[k + 1] * (1 + 1e-9)
-    assert k == bin_of.py_func(seconds)
+    assert k == compiled(bin_of)(seconds)
 
 
 def test_times_beyond_all_bins_fall_in_the_last():

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.draws import draws
+from tests.jit import compiled
 from twin.engine.lists import NONE, append, heap_pop, heap_push, pop, remove_after
 
 
@@ -68,7 +69,7 @@ TestLists.settings = draws(60, stateful_step_count=40)
 @draws(100)
 @given(st.lists(st.floats(0, 9) | st.none(), max_size=60))
 def test_the_heap_gives_the_least_first(todo):
-    for push, take in ((heap_push, heap_pop), (heap_push.py_func, heap_pop.py_func)):
+    for push, take in ((heap_push, heap_pop), (compiled(heap_push), compiled(heap_pop))):
         values, size, known = np.zeros(60), np.zeros(1, np.int64), []
         for value in todo:
             if value is not None:

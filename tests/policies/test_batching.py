@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from numba import njit
 
 from tests.draws import draws
+from tests.jit import compiled
 from twin import rng
 from twin.policies.batching import (
     iterations_needed,
@@ -73,7 +74,7 @@ def test_every_token_is_taken_once_and_budgets_hold(lengths, budget, chunk):
 @given(st.integers(0, 9000), st.integers(0, 9000), st.integers(0, 9000), st.booleans())
 def test_plain_python_takes_as_much(remaining, left, chunk, empty):
     asked = (remaining, left, chunk, empty)
-    assert tokens_to_take(*asked) == tokens_to_take.py_func(*asked)
+    assert tokens_to_take(*asked) == compiled(tokens_to_take)(*asked)
 
 
 @njit(cache=True)
@@ -135,7 +136,7 @@ def test_iterations_stay_between_all_accepted_and_none(tokens, drafts, acceptanc
     asked = (tokens, drafts, acceptance, KEYS[1], KEYS[2], index % 2**40)
     found = iterations_needed(*asked)
     assert -(-tokens // (drafts + 1)) <= found <= tokens
-    assert found == iterations_needed.py_func(*asked)
+    assert found == compiled(iterations_needed)(*asked)
 
 
 def test_without_drafts_an_iteration_is_a_token():

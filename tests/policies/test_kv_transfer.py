@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.draws import draws
+from tests.jit import compiled
 from twin.policies.kv_transfer import sending_rank, shared_rate
 
 
@@ -24,7 +25,7 @@ def test_senders_exist_and_share_the_work_evenly(decode_ranks, prefill_ranks):
     fed = Counter(senders)
     assert min(senders) >= 0 and max(senders) < prefill_ranks
     assert max(fed.values()) <= -(-decode_ranks // prefill_ranks)
-    assert senders == [sending_rank.py_func(d, decode_ranks, prefill_ranks)
+    assert senders == [compiled(sending_rank)(d, decode_ranks, prefill_ranks)
                        for d in range(decode_ranks)]  # fmt: skip
 
 
@@ -33,7 +34,7 @@ def test_senders_exist_and_share_the_work_evenly(decode_ranks, prefill_ranks):
     [((8.0, 1), (8.0, 1), 8.0), ((8.0, 4), (8.0, 2), 2.0), ((8.0, 1), (3.0, 2), 1.5)],
 )
 def test_a_transfer_gets_its_share_of_the_busier_port(out, into, rate):
-    assert shared_rate(*out, *into) == rate == shared_rate.py_func(*out, *into)
+    assert shared_rate(*out, *into) == rate == compiled(shared_rate)(*out, *into)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=30))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.draws import draws
+from tests.jit import compiled
 from twin.policies.memory_pool import (
     ABSENT,
     NONE,
@@ -165,14 +166,14 @@ class PoolAgainstDictionaries(RuleBasedStateMachine):
             assert (self.pool.newer[row] != ABSENT).sum() == len(known)
 
 
-class PlainPoolAgainstDictionaries(PoolAgainstDictionaries):
-    """The same with the kernels called as plain Python."""
+class CompiledPoolAgainstDictionaries(PoolAgainstDictionaries):
+    """The same with the kernels compiled."""
 
-    functions = tuple(f.py_func for f in PoolAgainstDictionaries.functions)
+    functions = tuple(compiled(f) for f in PoolAgainstDictionaries.functions)
 
 
 SETTINGS = draws(60, stateful_step_count=60)
 TestPool = PoolAgainstDictionaries.TestCase
 TestPool.settings = SETTINGS
-TestPlainPool = PlainPoolAgainstDictionaries.TestCase
-TestPlainPool.settings = draws(20, stateful_step_count=60)
+TestCompiledPool = CompiledPoolAgainstDictionaries.TestCase
+TestCompiledPool.settings = draws(20, stateful_step_count=60)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.draws import draws
+from tests.jit import compiled
 from twin.policies import router
 from twin.policies.router import NOBODY, RANK_CHOICES, ROUTERS, choose_instance, choose_rank
 
@@ -53,7 +54,7 @@ def test_every_router_names_an_instance_and_plain_python_agrees(name, data):
     chosen = choose(name, queued, hits, **asked)
     assert 0 <= chosen < len(queued)
     assert chosen == choose(name, queued, hits, **asked)
-    plain = choose_instance.py_func(
+    plain = compiled(choose_instance)(
         ROUTERS[name], asked["routed"], np.ones(len(queued), np.int8), np.array(queued),
         np.array(hits), asked["session"],
         asked["a"], asked["b"],
@@ -62,7 +63,7 @@ def test_every_router_names_an_instance_and_plain_python_agrees(name, data):
 
 
 def test_no_router_can_see_an_output_length():
-    assert set(inspect.signature(choose_instance.py_func).parameters) == SEES
+    assert set(inspect.signature(choose_instance).parameters) == SEES
     names = {
         n.id if isinstance(n, ast.Name) else n.arg
         for n in ast.walk(ast.parse(inspect.getsource(router)))
@@ -139,7 +140,7 @@ def test_the_rank_is_what_a_sort_would_find(name, ranks, need, routed):
         assert key(found)[0] == pytest.approx(min(key(r)[0] for r in free), rel=1e-12)
     else:
         assert found == min(free, key=key)
-    assert found == choose_rank.py_func(*asked, 1000.0, need)
+    assert found == compiled(choose_rank)(*asked, 1000.0, need)
 
 
 @pytest.mark.parametrize("name", RANK_CHOICES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -99,9 +98,7 @@ def tables_of(setup: Setup, machine: Machine) -> dict[str, pl.DataFrame]:
 
 def facts_with(changes: dict[str, Any]) -> Facts:
     """The facts with some values replaced, by dotted name."""
-    facts = load_facts()
-    bent = {name: replace(facts[name], value=value) for name, value in changes.items()}
-    return Facts({**facts.by_name, **bent}, digest=f"bent {changes}")
+    return load_facts().replaced(changes)
 
 
 def facts_with_kv_space(scenario: Scenario, tokens: int) -> Facts:

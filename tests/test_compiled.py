@@ -62,7 +62,7 @@ def sources(tmp_path):
     """A copy of what decides which kernels there are."""
     rooms = tmp_path / "twin"
     rooms.mkdir()
-    for name in ("__init__.py", "compiled.py"):
+    for name in ("__init__.py", "compiled.py", "kernels.py"):
         shutil.copy(compiled.SOURCES / name, rooms)
     (rooms / "model").mkdir()
     (rooms / "model" / "kernel.py").write_text(KERNEL, "utf-8")

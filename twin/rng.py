@@ -54,6 +54,17 @@ def _bits(key: np.uint64, index: int) -> np.uint64:
     return z ^ (z >> SHIFT_31)
 
 
+def scattered(number: int) -> np.uint64:
+    """A number's multiplicative hash: neighbours end up far from each other."""
+    return np.uint64(int(number) * int(GOLDEN) & MASK)
+
+
+@compiled_form(scattered)
+def _scattered(number: int) -> np.uint64:
+    """The same where numbers wrap around by themselves."""
+    return np.uint64(number) * GOLDEN
+
+
 @kernel
 def uniform(key: np.uint64, index: int) -> float:
     """A uniform number strictly inside (0, 1), a multiple of 2**-54."""

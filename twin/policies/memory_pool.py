@@ -18,6 +18,7 @@ import numpy as np
 
 from twin.buffers import Columns, column
 from twin.compiled import entry, kernel
+from twin.rng import scattered
 
 ABSENT = -2  # in `newer`: the block is not resident
 NONE = -1  # end of the list
@@ -165,8 +166,7 @@ def warm_chain(
 @kernel
 def server_of(block: int, servers: int) -> int:
     """The server that holds a block: a multiplicative hash of its id."""
-    mixed = np.uint64(block) * np.uint64(0x9E3779B97F4A7C15)
-    index: int = np.int64((mixed >> np.uint64(33)) % np.uint64(servers))  # type: ignore[assignment]
+    index: int = np.int64((scattered(block) >> np.uint64(33)) % np.uint64(servers))  # type: ignore[assignment]
     return index
 
 

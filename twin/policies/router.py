@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from twin.compiled import kernel
+from twin.rng import scattered
 
 ROUTERS = {
     "round_robin": 0,
@@ -77,8 +78,7 @@ def prefix_affinity(opened: np.ndarray, queued_tokens: np.ndarray, hit_tokens: n
 @kernel
 def session_sticky(opened: np.ndarray, session: int) -> int:
     """The same instance for every turn of a session, spread by a multiplicative hash."""
-    mixed = np.uint64(session) * np.uint64(0x9E3779B97F4A7C15)
-    index: int = np.int64((mixed >> np.uint64(33)) % np.uint64(opened.size))  # type: ignore[assignment]
+    index: int = np.int64((scattered(session) >> np.uint64(33)) % np.uint64(opened.size))  # type: ignore[assignment]
     return in_service(opened, index)
 
 

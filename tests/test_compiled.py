@@ -175,3 +175,11 @@ def test_without_a_place_beside_the_sources_it_is_one_of_this_user_alone(tmp_pat
     assert place.stat().st_mode & 0o077 == 0
     monkeypatch.setattr(compiled.os, "getuid", lambda: place.stat().st_uid)
     assert home() == place
+
+
+def test_every_module_that_a_run_uses_decides_its_engine_version():
+    script = "import sys, twin.engine.simulate; "
+    script += "print(*(m.__file__ for n, m in sys.modules.items() if n.startswith('twin.')))"
+    used = subprocess.check_output([sys.executable, "-c", script], text=True).split()
+    rooms = {Path(path).relative_to(compiled.SOURCES).parts[0] for path in used}
+    assert rooms == set(compiled.ANSWERS)

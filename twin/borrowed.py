@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
 from numba.core import cgutils, types
 from numba.core.datamodel.models import PrimitiveModel
 from numba.core.typing.templates import AttributeTemplate
@@ -25,7 +24,7 @@ from numba.np.numpy_support import from_dtype
 
 from twin.buffers import Column, Columns
 
-BLOCK = ir.IntType(64).as_pointer()
+BLOCK = cgutils.intp_t.as_pointer()
 
 
 class GroupType(types.Type):

@@ -34,10 +34,10 @@ OWN_VARIABLE = "TWIN_NUMBA_CACHE_DIR"  # what NUMBA_CACHE_DIR is when the twin h
 KEPT = 4  # meanings of the sources whose compiled kernels stay on disk
 # Rooms that hold compiled code, and what its constants come from.
 KERNELS = (
-    "compiled.py", "kernels.py", "buffers.py", "borrowed.py", "scenario", "rng.py", "hardware", "model", "workload", "experts", "policies",
-    "engine",
+    "compiled.py", "kernels.py", "buffers.py", "borrowed.py", "scenario", "rng.py", "hardware",
+    "model", "workload", "experts", "policies", "engine",
 )  # fmt: skip
-ANSWERS = (*KERNELS, "facts.py", "metrics")  # rooms that decide what a run says
+ANSWERS = (*KERNELS, "facts.py", "steady.py", "metrics")  # rooms that decide what a run says
 
 STAGES: dict[str, Callable[[], None]] = {}
 

@@ -12,6 +12,8 @@ import numpy as np
 from twin.engine import codes as w
 from twin.engine import columns as c
 from twin.engine.clock import EDGES, WINDOWS, steps_in
+from twin.engine.record import Loop, Record
+from twin.engine.settings import Settings
 from twin.engine.setup import Setup
 from twin.hardware.paths import Plane
 from twin.hardware.placement import Instance
@@ -87,12 +89,12 @@ def build_world(setup: Setup) -> c.World:
         costs=_costs(setup, sizes),
         traffic=c.Traffic(sizes),
         streams=c.Streams(sizes, flow=_stream_flows(prefills, columns)),
-        loop=c.Loop(sizes),
-        record=c.Record(sizes),
+        loop=Loop(sizes),
+        record=Record(sizes),
     )
 
 
-def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> c.Settings:
+def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> Settings:
     s, costs = setup.scenario, setup.costs
     d = s.deployment
     colocated = d.mode == "colocated"
@@ -110,7 +112,7 @@ def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> 
     hand_off = nic(setup.fabric, 0, d.kv_transfer_plane)
     pool_plane = pool_plane_of(s)
     fetch = pool_read(setup.fabric, range(setup.dies_per_npu), pool_plane)
-    return c.Settings(
+    return Settings(
         horizon_s=float(s.horizon_s),
         warmup_s=float(s.warmup_s),
         step_s=float(s.step_s),

@@ -10,200 +10,306 @@ from __future__ import annotations
 
 from math import nan
 
-from twin.buffers import Columns, column, group, key, number
-from twin.engine.codes import COUNTERS, NONE, WAITING
+from twin.buffers import Columns, column, group
+from twin.engine.codes import NONE, WAITING
+from twin.engine.record import Loop, Record
+from twin.engine.settings import Settings
 from twin.policies.memory_pool import BlockPool
 
 LINK = "Link of the list that holds it."
 
 
-class Settings(Columns):
-    """Numbers of a run: one compiled engine serves all scenarios."""
-
-    horizon_s = number(float, "End of the run.", unit="s")
-    warmup_s = number(float, "Begin of the steady state.", unit="s")
-    step_s = number(float, "Length of a step.", unit="s")
-    closed_loop = number(int, "Whether clients wait for their answers.")
-    think_s = number(float, "Mean pause of a closed loop's client.", unit="s")
-    has_prefill = number(int, "Whether prompts are computed.")
-    has_decode = number(int, "Whether answers are computed.")
-    colocated = number(int, "Whether the same instances do both.")
-    api_servers = number(int, "API servers of the front end.")
-    service_s = number(float, "What an API server takes for a request.", unit="s")
-    router_policy = number(int, "Code of the router's policy.")
-    rank_choice = number(int, "Code of the choice of a decode rank.")
-    pool_enabled = number(int, "Whether there is a memory pool.")
-    pool_local = number(int, "Whether each prefill instance has a memory pool of its own.")
-    block_tokens = number(int, "Tokens of a KV block.", unit="tokens")
-    prefill_ranks = number(int, "Dies of a prefill instance.")
-    prefill_budget = number(int, "Tokens of a prefill batch.", unit="tokens")
-    chunk_tokens = number(int, "Tokens of a prompt's piece, 0: whole prompts.", unit="tokens")
-    data_parallel_attention = number(int, "Whether a prompt's attention stays on one die.")
-    prompt_kv_tokens = number(float, "Longest prompt that fits prefill.", unit="tokens")
-    batch_kv_tokens = number(float, "KV tokens of one prefill batch.", unit="tokens")
-    decode_ranks = number(int, "Dies of a decode instance.")
-    page_tokens = number(int, "Tokens of a page of KV.", unit="tokens")
-    draft_tokens = number(int, "Tokens that MTP drafts in an iteration.", unit="tokens")
-    acceptance = number(float, "Share of draft tokens that is accepted.")
-    kv_bytes_per_token = number(float, "KV of one token.", unit="B")
-    fetch_latency_s = number(float, "Latency of a read from the memory pool.", unit="s")
-    transfer_latency_s = number(float, "Latency of a KV transfer.", unit="s")
-    kv_plane = number(int, "Plane that carries KV transfers.")
-    pool_plane = number(int, "Plane that the memory pool is read and written over.")
-    kv_among_experts = number(int, "Whether KV transfers use the ports of dispatch and combine.")
-    sample_every = number(int, "Steps between two looks at the instances.")
-    retries = number(int, "How often a request that a fault threw out is tried again.")
-    block_bytes = number(float, "KV of one block.", unit="B")
-    ssd_write_bytes_per_s = number(float, "Pace of writes to the SSD tier.", unit="B/s")
-    prefill_ub_bytes_per_token = number(float, "Dispatch and combine over UB.", unit="B")
-    prefill_rdma_bytes_per_token = number(float, "Dispatch and combine over RDMA.", unit="B")
-    decode_ub_bytes_per_token = number(float, "Dispatch and combine over UB.", unit="B")
-    decode_rdma_bytes_per_token = number(float, "Dispatch and combine over RDMA.", unit="B")
-    attention_bytes_per_token = number(float, "Gathered by prefill's attention.", unit="B")
-    attention_plane = number(int, "Plane of that.")
-    key_route_a = key("Router, first draw.")
-    key_route_b = key("Router, second draw.")
-    key_accept = key("MTP acceptance.")
-    key_round = key("Rounding of iterations.")
-    key_think = key("Pauses of clients.")
-
-
 class Requests(Columns):
     """One row per request, in order of arrival."""
 
-    arrival_s = column("f8", "requests", "Arrival.", unit="s", fill=None)
+    arrival_s = column("f8", "requests", "Arrival.", unit="s", fill=None, by="arrivals")
     input_tokens = column("i4", "requests", "Length of the prompt.", unit="tokens", fill=None)
     output_tokens = column("i4", "requests", "Length of the answer.", unit="tokens", fill=None)
     session = column("i4", "requests", "Conversation.", fill=None)
     segment_offset = column("i8", "requests + 1", "First row of its chain of blocks.", fill=None)
     segment_first = column("i8", "segments", "First block of a run of blocks.", fill=None)
     segment_blocks = column("i4", "segments", "Blocks of a run.", fill=None)
-    front_end_s = column("f8", "requests", "Left its API server.", unit="s", fill=nan)
-    routed_s = column("f8", "requests", "Left the router.", unit="s", fill=nan)
-    prefill_start_s = column("f8", "requests", "First batch began.", unit="s", fill=nan)
-    prefill_end_s = column("f8", "requests", "Last batch ended.", unit="s", fill=nan)
-    transfer_end_s = column("f8", "requests", "First token delivered.", unit="s", fill=nan)
-    finish_s = column("f8", "requests", "Last token out.", unit="s", fill=nan)
-    ready_s = column("f8", "requests", "When the next phase may take it.", unit="s", fill=nan)
-    hit_tokens = column("i4", "requests", "Prompt tokens found in the pool.", unit="tokens")
-    progress = column("i4", "requests", "Tokens of this pass in place.", unit="tokens", fill=NONE)
-    emitted = column("i4", "requests", "Output tokens out so far.", unit="tokens")
-    prefill_instance = column("i2", "requests", "Prefill instance.", fill=NONE)
-    rank = column("i4", "requests", "Decode rank, over all instances.", fill=NONE)
-    slot = column("i4", "requests", "Row of its rank's slot table.", fill=NONE)
-    joined = column("i4", "requests", "Iteration at which it joined.")
-    due = column("i4", "requests", "Iteration at which it finishes.")
-    preemptions = column("i2", "requests", "How often its KV was given up.")
-    retries = column("i2", "requests", "How often a fault threw it out.")
-    status = column("i1", "requests", "Where it is.", fill=WAITING)
-    reason = column("i1", "requests", "Why it was turned away.")
-    following = column("i4", "requests", LINK, fill=NONE)
+    front_end_s = column(
+        "f8", "requests", "Left its API server.", unit="s", fill=nan, by="front_end"
+    )
+    routed_s = column("f8", "requests", "Left the router.", unit="s", fill=nan, by="router")
+    prefill_start_s = column(
+        "f8", "requests", "First batch began.", unit="s", fill=nan, by="faults, prefill, router"
+    )
+    prefill_end_s = column(
+        "f8",
+        "requests",
+        "Last batch ended.",
+        unit="s",
+        fill=nan,
+        by="colocated, faults, prefill, router",
+    )
+    transfer_end_s = column(
+        "f8",
+        "requests",
+        "First token delivered.",
+        unit="s",
+        fill=nan,
+        by="colocated, faults, kv_transfer, prefill, router",
+    )
+    finish_s = column("f8", "requests", "Last token out.", unit="s", fill=nan, by="decode, prefill")
+    ready_s = column(
+        "f8",
+        "requests",
+        "When the next phase may take it.",
+        unit="s",
+        fill=nan,
+        by="colocated, decode, faults, front_end, kv_transfer, prefill, router",
+    )
+    hit_tokens = column(
+        "i4", "requests", "Prompt tokens found in the pool.", unit="tokens", by="prefill"
+    )
+    progress = column(
+        "i4",
+        "requests",
+        "Tokens of this pass in place.",
+        unit="tokens",
+        fill=NONE,
+        by="faults, prefill, router",
+    )
+    emitted = column("i4", "requests", "Output tokens out so far.", unit="tokens", by="decode")
+    prefill_instance = column("i2", "requests", "Prefill instance.", fill=NONE, by="router")
+    rank = column("i4", "requests", "Decode rank, over all instances.", fill=NONE, by="router")
+    slot = column("i4", "requests", "Row of its rank's slot table.", fill=NONE, by="decode")
+    joined = column("i4", "requests", "Iteration at which it joined.", by="decode")
+    due = column("i4", "requests", "Iteration at which it finishes.", by="decode")
+    preemptions = column("i2", "requests", "How often its KV was given up.", by="decode")
+    retries = column("i2", "requests", "How often a fault threw it out.", by="faults")
+    status = column(
+        "i1",
+        "requests",
+        "Where it is.",
+        fill=WAITING,
+        by="decode, faults, kv_transfer, prefill, router",
+    )
+    reason = column("i1", "requests", "Why it was turned away.", by="decode, faults, router")
+    following = column(
+        "i4",
+        "requests",
+        LINK,
+        fill=NONE,
+        by="colocated, decode, faults, kv_transfer, prefill, router",
+    )
 
 
 class Prefill(Columns):
     """One row per prefill (or colocated) instance."""
 
-    queue_head = column("i4", "prefills", "First request that waits.", fill=NONE)
-    queue_tail = column("i4", "prefills", "Last request that waits.", fill=NONE)
-    batch_head = column("i4", "prefills", "First whose last piece runs.", fill=NONE)
-    batch_tail = column("i4", "prefills", "Last whose last piece runs.", fill=NONE)
-    running = column("i1", "prefills", "Whether a batch computes.")
-    ends_s = column("f8", "prefills", "End of the running batch.", unit="s")
-    free_s = column("f8", "prefills", "End of the last batch.", unit="s")
-    queued_tokens = column("i8", "prefills", "Tokens waiting or in prefill.", unit="tokens")
-    ending_tokens = column("i8", "prefills", "Of these, in the running batch.", unit="tokens")
-    queue_view = column("i8", "prefills", "Scratch: what the router sees.", unit="tokens")
-    hit_view = column("i8", "prefills", "Scratch of prefix_affinity.", unit="tokens")
-    open = column("i1", "prefills", "The router may choose it.", fill=1)
-    up = column("i1", "prefills", "Its dies serve.", fill=1)
-    reading = column("i1", "prefills", "The next batch reads its cached KV.")
-    begin_s = column("f8", "prefills", "When that batch was formed.", unit="s")
-    read_end_s = column("f8", "prefills", "When it will have read.", unit="s")
-    batch_tokens = column("f8", "prefills", "What the batch computes.", unit="tokens")
-    batch_hits = column("f8", "prefills", "What it reads.", unit="tokens")
-    batch_pairs = column("f8", "prefills", "Pairs of tokens in its attention.")
-    most_tokens = column("f8", "prefills", "Tokens of the die that has most.", unit="tokens")
-    most_pairs = column("f8", "prefills", "Pairs of the die that has most.")
-    pool_open = column("i1", "prefills", "It reaches some of the memory pool.", fill=1)
-    ssd_bytes_per_s = column("f8", "prefills", "Reads from the SSD tier.", unit="B/s", fill=1)
-    cold_tokens = column("i8", "1", "Scratch: hits that only the SSD tier holds.", unit="tokens")
-    sending = column("i8", "prefills", "KV transfers under way.")
-    die_tokens = column("f8", "prefill_ranks", "Scratch of data-parallel attention.")
-    die_pairs = column("f8", "prefill_ranks", "Scratch of data-parallel attention.")
-    busy_s = column("f8", "prefills", "Time busy.", unit="s")
-    fetched_bytes = column("f8", "prefills", "Read from the memory pool.", unit="B")
-    sent_bytes = column("f8", "prefills, prefill_ranks", "KV handed over by each die.", unit="B")
+    queue_head = column(
+        "i4", "prefills", "First request that waits.", fill=NONE, by="faults, prefill, router"
+    )
+    queue_tail = column(
+        "i4", "prefills", "Last request that waits.", fill=NONE, by="faults, prefill, router"
+    )
+    batch_head = column(
+        "i4", "prefills", "First whose last piece runs.", fill=NONE, by="colocated, faults, prefill"
+    )
+    batch_tail = column(
+        "i4", "prefills", "Last whose last piece runs.", fill=NONE, by="colocated, faults, prefill"
+    )
+    running = column("i1", "prefills", "Whether a batch computes.", by="faults, prefill")
+    ends_s = column(
+        "f8", "prefills", "End of the running batch.", unit="s", by="balancing, incidents, prefill"
+    )
+    free_s = column(
+        "f8", "prefills", "End of the last batch.", unit="s", by="balancing, incidents, prefill"
+    )
+    queued_tokens = column(
+        "i8",
+        "prefills",
+        "Tokens waiting or in prefill.",
+        unit="tokens",
+        by="colocated, faults, prefill, router",
+    )
+    ending_tokens = column(
+        "i8", "prefills", "Of these, in the running batch.", unit="tokens", by="prefill"
+    )
+    queue_view = column(
+        "i8", "prefills", "Scratch: what the router sees.", unit="tokens", by="router"
+    )
+    hit_view = column("i8", "prefills", "Scratch of prefix_affinity.", unit="tokens", by="router")
+    open = column("i1", "prefills", "The router may choose it.", fill=1, by="incidents")
+    up = column("i1", "prefills", "Its dies serve.", fill=1, by="incidents")
+    reading = column(
+        "i1", "prefills", "The next batch reads its cached KV.", by="colocated, pool, prefill"
+    )
+    begin_s = column(
+        "f8", "prefills", "When that batch was formed.", unit="s", by="incidents, prefill"
+    )
+    read_end_s = column("f8", "prefills", "When it will have read.", unit="s", by="pool, streams")
+    batch_tokens = column("f8", "prefills", "What the batch computes.", unit="tokens", by="prefill")
+    batch_hits = column("f8", "prefills", "What it reads.", unit="tokens", by="prefill")
+    batch_pairs = column("f8", "prefills", "Pairs of tokens in its attention.", by="prefill")
+    most_tokens = column(
+        "f8", "prefills", "Tokens of the die that has most.", unit="tokens", by="prefill"
+    )
+    most_pairs = column("f8", "prefills", "Pairs of the die that has most.", by="prefill")
+    pool_open = column(
+        "i1", "prefills", "It reaches some of the memory pool.", fill=1, by="machine"
+    )
+    ssd_bytes_per_s = column(
+        "f8", "prefills", "Reads from the SSD tier.", unit="B/s", fill=1, by="machine"
+    )
+    cold_tokens = column(
+        "i8", "1", "Scratch: hits that only the SSD tier holds.", unit="tokens", by="prefill"
+    )
+    sending = column("i8", "prefills", "KV transfers under way.", by="kv_transfer")
+    die_tokens = column("f8", "prefill_ranks", "Scratch of data-parallel attention.", by="prefill")
+    die_pairs = column("f8", "prefill_ranks", "Scratch of data-parallel attention.", by="prefill")
+    busy_s = column(
+        "f8", "prefills", "Time busy.", unit="s", by="balancing, incidents, pool, prefill"
+    )
+    fetched_bytes = column("f8", "prefills", "Read from the memory pool.", unit="B", by="pool")
+    sent_bytes = column(
+        "f8",
+        "prefills, prefill_ranks",
+        "KV handed over by each die.",
+        unit="B",
+        by="faults, kv_transfer",
+    )
 
 
 class Transfers(Columns):
     """KV transfers in flight, and the ports they share."""
 
-    request = column("i4", "transfers", "Whose KV.")
-    port_out = column("i4", "transfers", "Port it leaves by.")
-    port_in = column("i4", "transfers", "Port it enters by.")
-    left_bytes = column("f8", "transfers", "Still to go.", unit="B")
-    rate = column("f8", "transfers", "Pace of now.", unit="B/s", fill=1)
-    active = column("i8", "1", "Transfers in flight.")
-    now_s = column("f8", "1", "Up to when they have moved.", unit="s")
-    fresh_head = column("i4", "1", "First that is prefilled and not under way.", fill=NONE)
-    fresh_tail = column("i4", "1", "Last of these.", fill=NONE)
-    fresh = column("i4", "transfers", "Scratch: these in order of time.")
-    flows_out = column("i4", "ports", "Transfers that leave by a port.")
-    flows_in = column("i4", "ports", "Transfers that enter by a port.")
-    capacity = column("f8", "ports", "What other traffic leaves of it.", unit="B/s", fill=None)
-    granted = column("f8", "ports", "With nobody else there.", unit="B/s", fill=None)
-    port_of_prefill = column("i4", "prefills, prefill_ranks", "Port of a rank.", fill=None)
-    port_of_decode = column("i4", "ranks", "Port of a rank.", fill=None)
+    request = column("i4", "transfers", "Whose KV.", by="kv_transfer")
+    port_out = column("i4", "transfers", "Port it leaves by.", by="kv_transfer")
+    port_in = column("i4", "transfers", "Port it enters by.", by="kv_transfer")
+    left_bytes = column("f8", "transfers", "Still to go.", unit="B", by="kv_transfer")
+    rate = column("f8", "transfers", "Pace of now.", unit="B/s", fill=1, by="kv_transfer")
+    active = column("i8", "1", "Transfers in flight.", by="kv_transfer")
+    now_s = column("f8", "1", "Up to when they have moved.", unit="s", by="kv_transfer")
+    fresh_head = column(
+        "i4",
+        "1",
+        "First that is prefilled and not under way.",
+        fill=NONE,
+        by="faults, kv_transfer, prefill",
+    )
+    fresh_tail = column("i4", "1", "Last of these.", fill=NONE, by="faults, kv_transfer, prefill")
+    fresh = column("i4", "transfers", "Scratch: these in order of time.", by="kv_transfer")
+    flows_out = column("i4", "ports", "Transfers that leave by a port.", by="kv_transfer")
+    flows_in = column("i4", "ports", "Transfers that enter by a port.", by="kv_transfer")
+    capacity = column(
+        "f8",
+        "ports",
+        "What other traffic leaves of it.",
+        unit="B/s",
+        fill=None,
+        by="machine, traffic",
+    )
+    granted = column("f8", "ports", "With nobody else there.", unit="B/s", fill=None, by="machine")
+    port_of_prefill = column(
+        "i4", "prefills, prefill_ranks", "Port of a rank.", fill=None, by="machine"
+    )
+    port_of_decode = column("i4", "ranks", "Port of a rank.", fill=None, by="machine")
 
 
 class Decode(Columns):
     """One row per decode (or colocated) instance, and one per decode rank."""
 
-    running = column("i1", "decodes", "Whether an iteration runs.")
-    ends_s = column("f8", "decodes", "End of the running iteration.", unit="s")
-    iteration = column("i8", "decodes", "Iterations begun.")
-    wait_head = column("i4", "decodes", "First with its KV in place.", fill=NONE)
-    wait_tail = column("i4", "decodes", "Last with its KV in place.", fill=NONE)
-    in_batch = column("i8", "decodes", "Requests in the running batch.")
-    taken = column("i8", "decodes", "Slots running or reserved.")
-    room = column("i8", "decodes", "Slots of the ranks in service.", fill=None)
-    kv_tokens = column("f8", "decodes", "KV of one rank.", unit="tokens", fill=float("inf"))
-    open = column("i1", "decodes", "The router may choose it.", fill=1)
-    up = column("i1", "decodes", "Its ranks serve.", fill=1)
-    calendar = column("i4", "decodes, ring", "First request due at an iteration.", fill=NONE)
-    requests = column("i8", "ranks", "Running requests.")
-    context = column("f8", "ranks", "Their context.", unit="tokens")
-    growth = column("f8", "ranks", "What an iteration adds to it.", unit="tokens")
-    slots = column("i8", "ranks", "Requests it may hold; 0 out of service.", fill=None)
-    taken_slots = column("i8", "ranks", "Running or reserved.")
-    reserved_tokens = column("f8", "ranks", "Of requests on their way.", unit="tokens")
-    taken_tokens = column("f8", "ranks", "What the router sees of its KV.", unit="tokens")
-    slot_table = column("i4", "ranks, slots", "Request of a slot.", fill=NONE)
-    busy_s = column("f8", "decodes", "Time busy.", unit="s")
-    request_s = column("f8", "ranks", "Integral of requests over busy time.", unit="s")
-    context_s = column("f8", "ranks", "Integral of context over busy time.", unit="tokens s")
-    received_bytes = column("f8", "ranks", "KV received.", unit="B")
-    returned_head = column("i4", "1", "First that goes back to the router.", fill=NONE)
-    returned_tail = column("i4", "1", "Last that goes back to the router.", fill=NONE)
+    running = column(
+        "i1", "decodes", "Whether an iteration runs.", by="colocated, decode, incidents"
+    )
+    ends_s = column(
+        "f8",
+        "decodes",
+        "End of the running iteration.",
+        unit="s",
+        by="balancing, colocated, decode, incidents",
+    )
+    iteration = column("i8", "decodes", "Iterations begun.", by="decode")
+    wait_head = column(
+        "i4",
+        "decodes",
+        "First with its KV in place.",
+        fill=NONE,
+        by="decode, faults, kv_transfer, router",
+    )
+    wait_tail = column(
+        "i4",
+        "decodes",
+        "Last with its KV in place.",
+        fill=NONE,
+        by="decode, faults, kv_transfer, router",
+    )
+    in_batch = column("i8", "decodes", "Requests in the running batch.", by="decode")
+    taken = column("i8", "decodes", "Slots running or reserved.", by="decode, router")
+    room = column("i8", "decodes", "Slots of the ranks in service.", fill=None, by="machine")
+    kv_tokens = column(
+        "f8", "decodes", "KV of one rank.", unit="tokens", fill=float("inf"), by="machine"
+    )
+    open = column("i1", "decodes", "The router may choose it.", fill=1, by="incidents")
+    up = column("i1", "decodes", "Its ranks serve.", fill=1, by="incidents")
+    calendar = column(
+        "i4", "decodes, ring", "First request due at an iteration.", fill=NONE, by="decode"
+    )
+    requests = column("i8", "ranks", "Running requests.", by="decode")
+    context = column("f8", "ranks", "Their context.", unit="tokens", by="decode")
+    growth = column("f8", "ranks", "What an iteration adds to it.", unit="tokens", by="decode")
+    slots = column(
+        "i8", "ranks", "Requests it may hold; 0 out of service.", fill=None, by="machine"
+    )
+    taken_slots = column("i8", "ranks", "Running or reserved.", by="decode, router")
+    reserved_tokens = column(
+        "f8", "ranks", "Of requests on their way.", unit="tokens", by="decode, faults, router"
+    )
+    taken_tokens = column(
+        "f8", "ranks", "What the router sees of its KV.", unit="tokens", by="router"
+    )
+    slot_table = column("i4", "ranks, slots", "Request of a slot.", fill=NONE, by="decode")
+    busy_s = column(
+        "f8", "decodes", "Time busy.", unit="s", by="balancing, decode, incidents, pool"
+    )
+    request_s = column("f8", "ranks", "Integral of requests over busy time.", unit="s", by="decode")
+    context_s = column(
+        "f8", "ranks", "Integral of context over busy time.", unit="tokens s", by="decode"
+    )
+    received_bytes = column("f8", "ranks", "KV received.", unit="B", by="kv_transfer")
+    returned_head = column(
+        "i4", "1", "First that goes back to the router.", fill=NONE, by="decode, faults, router"
+    )
+    returned_tail = column(
+        "i4", "1", "Last that goes back to the router.", fill=NONE, by="decode, faults, router"
+    )
 
 
 class Costs(Columns):
     """What the cost kernels read, one row per instance; `alone`: with links to itself."""
 
-    prefill = column("f8", "prefills, coefficients", "Prices of now.", fill=None)
-    decode = column("f8", "decodes, coefficients", "Prices of now.", fill=None)
-    mixed = column("f8", "decodes, coefficients", "Prices of now.", fill=None)
-    prefill_alone = column("f8", "prefills, coefficients", "Prices alone.", fill=None)
-    decode_alone = column("f8", "decodes, coefficients", "Prices alone.", fill=None)
-    mixed_alone = column("f8", "decodes, coefficients", "Prices alone.", fill=None)
+    prefill = column(
+        "f8", "prefills, coefficients", "Prices of now.", fill=None, by="machine, traffic"
+    )
+    decode = column(
+        "f8", "decodes, coefficients", "Prices of now.", fill=None, by="machine, traffic"
+    )
+    mixed = column(
+        "f8", "decodes, coefficients", "Prices of now.", fill=None, by="machine, traffic"
+    )
+    prefill_alone = column("f8", "prefills, coefficients", "Prices alone.", fill=None, by="machine")
+    decode_alone = column("f8", "decodes, coefficients", "Prices alone.", fill=None, by="machine")
+    mixed_alone = column("f8", "decodes, coefficients", "Prices alone.", fill=None, by="machine")
     prefill_carried = column("i8", "carried", "Places of what links carry.", fill=None)
     decode_carried = column("i8", "carried", "Places of what links carry.", fill=None)
     prefill_hot_tokens = column("f8", "points", "Tokens of the table below.", fill=None)
-    prefill_hot_factor = column("f8", "prefills, points", "Imbalance of experts.", fill=None)
+    prefill_hot_factor = column(
+        "f8", "prefills, points", "Imbalance of experts.", fill=None, by="balancing"
+    )
     decode_hot_tokens = column("f8", "points", "Tokens of the table below.", fill=None)
-    decode_hot_factor = column("f8", "decodes, points", "Imbalance of experts.", fill=None)
-    prefill_operators = column("f8", "prefill_operators", "Scratch of one batch.", unit="s")
-    decode_operators = column("f8", "decode_operators", "Scratch of one iteration.", unit="s")
+    decode_hot_factor = column(
+        "f8", "decodes, points", "Imbalance of experts.", fill=None, by="balancing"
+    )
+    prefill_operators = column(
+        "f8", "prefill_operators", "Scratch of one batch.", unit="s", by="prefill"
+    )
+    decode_operators = column(
+        "f8", "decode_operators", "Scratch of one iteration.", unit="s", by="colocated, decode"
+    )
 
 
 class Traffic(Columns):
@@ -220,17 +326,19 @@ class Traffic(Columns):
     entries = column("i8", "crossings", "Places in `parts`, link by link.")
     owners = column("i8", "crossings", "The flows they belong to.")
     alone = column("f8", "flows", "Pace with nobody else there.", unit="B/s", fill=1)
-    active = column("i1", "flows", "Whether it is under way.")
-    most = column("f8", "flows", "Share of `alone` that it would take.")
-    load = column("f8", "links", "Sum of parts times most.")
-    level = column("f8", "flows", "Share of `alone` that it gets.")
-    scratch = column("f8", "links", "Scratch.")
-    beside = column("f8", "flows", "Scratch: levels beside exchanges.")
-    wished = column("f8", "flows", "Scratch: `most` while exchanges are left out.")
-    held = column("i8", "1", "1 while a flow gets less than it would take.")
-    duty = column("f8", "columns", "Share of time an exchange is on the wire.")
-    crowding = column("f8", "columns", "How much longer it takes there; 1 alone.", fill=1)
-    moves = column("f8", "columns", "Expert weights moving into it.", unit="B/s")
+    active = column("i1", "flows", "Whether it is under way.", by="traffic")
+    most = column("f8", "flows", "Share of `alone` that it would take.", by="traffic")
+    load = column("f8", "links", "Sum of parts times most.", by="traffic")
+    level = column("f8", "flows", "Share of `alone` that it gets.", by="traffic")
+    scratch = column("f8", "links", "Scratch.", by="streams, traffic")
+    beside = column("f8", "flows", "Scratch: levels beside exchanges.", by="traffic")
+    wished = column("f8", "flows", "Scratch: `most` while exchanges are left out.", by="traffic")
+    held = column("i8", "1", "1 while a flow gets less than it would take.", by="traffic")
+    duty = column("f8", "columns", "Share of time an exchange is on the wire.", by="traffic")
+    crowding = column(
+        "f8", "columns", "How much longer it takes there; 1 alone.", fill=1, by="traffic"
+    )
+    moves = column("f8", "columns", "Expert weights moving into it.", unit="B/s", by="balancing")
 
 
 class Streams(Columns):
@@ -240,28 +348,9 @@ class Streams(Columns):
     """
 
     flow = column("i8", "streams", "Its number among the flows.", fill=None)
-    left_bytes = column("f8", "streams", "Still to go at `since_s`.", unit="B")
-    rate = column("f8", "streams", "Pace since then.", unit="B/s")
-    since_s = column("f8", "streams", "Up to when it has moved.", unit="s")
-
-
-class Loop(Columns):
-    """A closed loop's clients: when each comes back, as a binary heap."""
-
-    due_s = column("f8", "clients", "When a client comes back.", unit="s")
-    size = column("i8", "1", "Clients that are due.")
-
-
-class Record(Columns):
-    """What is summarised while running; the last row of windows is the steady state."""
-
-    windows = column("f8", "windows + 1, fields", "Sums of the whole machine.")
-    counters = column("i8", f"{COUNTERS}", "Events so far.")
-    fields = column("i8", "fields", "Scratch: which fields an event books.")
-    amounts = column("f8", "fields", "Scratch: how much.")
-    gaps = column("f8", "bins", "Steady-state request-iterations by iteration time.")
-    traffic = column("f8", "windows + 1, cells", "By class, plane and column.", unit="B")
-    instances = column("f8", "windows + 1, looks", "By column and field.")
+    left_bytes = column("f8", "streams", "Still to go at `since_s`.", unit="B", by="pool, streams")
+    rate = column("f8", "streams", "Pace since then.", unit="B/s", by="pool, streams")
+    since_s = column("f8", "streams", "Up to when it has moved.", unit="s", by="pool, streams")
 
 
 class World(Columns):

@@ -27,15 +27,23 @@ NONE = -1  # end of the list
 class BlockPool(Columns):
     """Resident blocks as a doubly linked list from most to least recently used."""
 
-    newer = column("i4", "pools, blocks", "Next more recent block, NONE or ABSENT.", fill=ABSENT)
-    older = column("i4", "pools, blocks", "Next less recent block or NONE.", fill=NONE)
-    newest = column("i4", "pools", "Most recent block.", fill=NONE)
-    oldest = column("i4", "pools", "Least recent block.", fill=NONE)
-    used = column("i8", "pools", "Resident blocks.")
-    capacity = column("i8", "pools", "Blocks that fit.", fill=None)
-    evicted = column("i8", "pools", "Blocks evicted so far.")
-    cold = column("i1", "pools, blocks", "1: only the SSD tier has it.")
-    cold_blocks = column("i8", "1", "How many are cold.")
+    newer = column(
+        "i4",
+        "pools, blocks",
+        "Next more recent block, NONE or ABSENT.",
+        fill=ABSENT,
+        by="memory_pool",
+    )
+    older = column(
+        "i4", "pools, blocks", "Next less recent block or NONE.", fill=NONE, by="memory_pool"
+    )
+    newest = column("i4", "pools", "Most recent block.", fill=NONE, by="memory_pool")
+    oldest = column("i4", "pools", "Least recent block.", fill=NONE, by="memory_pool")
+    used = column("i8", "pools", "Resident blocks.", by="memory_pool")
+    capacity = column("i8", "pools", "Blocks that fit.", fill=None, by="memory_pool")
+    evicted = column("i8", "pools", "Blocks evicted so far.", by="memory_pool")
+    cold = column("i1", "pools, blocks", "1: only the SSD tier has it.", by="memory_pool")
+    cold_blocks = column("i8", "1", "How many are cold.", by="memory_pool")
 
 
 def empty_pool(pools: int, blocks: int, capacity_blocks: int) -> BlockPool:

@@ -1,0 +1,47 @@
+"""What is summarised while running, and who of a closed loop comes back when."""
+
+from twin.buffers import Columns, column
+from twin.engine.codes import COUNTERS
+
+
+class Loop(Columns):
+    """A closed loop's clients: when each comes back, as a binary heap."""
+
+    due_s = column("f8", "clients", "When a client comes back.", unit="s", by="arrivals, prefill")
+    size = column("i8", "1", "Clients that are due.", by="arrivals, prefill")
+
+
+class Record(Columns):
+    """What is summarised while running; the last row of windows is the steady state."""
+
+    windows = column(
+        "f8",
+        "windows + 1, fields",
+        "Sums of the whole machine.",
+        by="books, decode, incidents, loop, prefill",
+    )
+    counters = column(
+        "i8",
+        f"{COUNTERS}",
+        "Events so far.",
+        by="arrivals, colocated, decode, faults, front_end, kv_transfer, prefill, router",
+    )
+    fields = column(
+        "i8",
+        "fields",
+        "Scratch: which fields an event books.",
+        by="books, decode, incidents, pool, prefill",
+    )
+    amounts = column(
+        "f8", "fields", "Scratch: how much.", by="books, decode, incidents, pool, prefill"
+    )
+    gaps = column("f8", "bins", "Steady-state request-iterations by iteration time.", by="decode")
+    traffic = column(
+        "f8", "windows + 1, cells", "By class, plane and column.", unit="B", by="books"
+    )
+    instances = column(
+        "f8",
+        "windows + 1, looks",
+        "By column and field.",
+        by="decode, incidents, loop, pool, prefill",
+    )

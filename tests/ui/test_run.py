@@ -1,6 +1,7 @@
 """The run page: live while it runs, then results; every other state one sentence, one next step."""
 
 import re
+import time
 from types import SimpleNamespace
 
 import polars as pl
@@ -8,9 +9,10 @@ import pytest
 
 from tests.ui.fake_run import fake_checks, fake_tables
 from tests.ui.stored_runs import done, queued, scenario
+from twin.lab.executor import Stage
 from twin.lab.store import Owner
 from twin.scenario import SpecError
-from twin.ui import record, session
+from twin.ui import progress, record, session
 from twin.ui.pages import PAGES
 from twin.ui.pages.run import results, sections
 from twin.ui.pages.run.results import headline
@@ -22,6 +24,7 @@ class Runner:
     """Stands for the processes: hears what is asked to stop."""
 
     trouble = ""
+    stages: dict[str, Stage] = {}
 
     def __init__(self, store):
         self.cancel = store.runs.ask_cancel
@@ -98,6 +101,18 @@ def test_a_queued_run_tells_its_place_and_can_be_stopped(app, store):
     app.run()  # what the page asks of itself from within its fragment
     assert "was stopped at 0%" in words(app)
     assert primary(app) == ["Run it again"]
+
+
+def test_a_run_that_waits_for_the_compiler_says_which_stage_it_is_at(app, store, monkeypatch):
+    monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
+    now = time.monotonic()
+    stages = {"prefill": Stage(now - 9.0, 4.0), "decode": Stage(now - 5.0), "loop": Stage(now)}
+    monkeypatch.setattr(Runner, "stages", stages)
+    opened(app, queued(store, scenario("First")))
+    assert "1 of 3 stages, now decode (" in words(app)
+    monkeypatch.setattr(Runner, "trouble", "no run can be started (exit status 1)")
+    app.run()
+    assert "No run can be started" in words(app)
 
 
 def test_a_running_run_shows_live_numbers_and_then_its_results(app, store):

@@ -167,7 +167,7 @@ def _getting_ready() -> None:
     if not at_work:
         return
     st.caption(
-        f"The engine is compiled once on a machine: {len(done)} stages done, now "
+        f"The engine is compiled once on a machine: {len(done)} of {len(stages)} stages, now "
         f"{' and '.join(at_work)}. Later starts take seconds."
     )
 

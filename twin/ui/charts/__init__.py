@@ -1,75 +1,42 @@
 """Charts: a table in, a plotly figure and its alternative text out.
 
-One template gives every figure the same air, and twin.ui.theme the same colours. Text and grid
-colours are left to the page, so one figure serves the light and the dark theme. A series has a few
-hundred points at most (of a distribution, quantiles). Streamlit, runs, stores are unknown here.
+What they are built of stands in `base`. A series has a few hundred points at most (of a
+distribution, quantiles). Streamlit, runs, stores are unknown here.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
-import pandas  # noqa: F401 - plotly takes it from sys.modules, where it may be half loaded
-import plotly.graph_objects as go
 import polars as pl
 
 from twin.metrics.measures import amount, seconds, three_figures
 from twin.metrics.registry import METRICS
 from twin.ui import theme
+from twin.ui.charts.base import (
+    Chart,
+    Curve,
+    bars,
+    empty,
+    figure,
+    heat,
+    line_at,
+    time_axis,
+    time_unit,
+    warm_up,
+)
+
+__all__ = ["Chart", "Curve", "empty", "figure"]
 
 QUANTILES = 240  # points of a distribution curve
 TOP_OPERATORS = 5  # bands of a stacked picture before the rest is one band
 TOP_BESIDE = 8  # operators told apart where several runs stand beside each other
 
-TEMPLATE = go.layout.Template(
-    layout={
-        "margin": {"l": 8, "r": 16, "t": 34, "b": 8},
-        "height": 300,
-        "hovermode": "x unified",
-        "hoverlabel": {"namelength": -1},
-        "legend": {
-            "orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom",
-            "title": {"text": ""}, "itemsizing": "constant",
-        },
-        "bargap": 0.35,
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "xaxis": {"zeroline": False, "showgrid": False, "automargin": True,
-                  "title": {"standoff": 8}},
-        "yaxis": {"zeroline": False, "rangemode": "tozero", "automargin": True,
-                  "nticks": 6, "title": {"standoff": 22}},
-    }
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """A figure and the one sentence that stands for it where it cannot be seen."""
-
-    figure: go.Figure
-    alt: str
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """One series: its name, its colour, its numbers (seconds for times)."""
-
-    name: str
-    colour: str
-    values: Sequence[float] | np.ndarray | pl.Series
-
-
-def figure(height: int = 300) -> go.Figure:
-    """An empty figure in the house template."""
-    layout = go.Layout(TEMPLATE.layout)
-    return go.Figure(layout=layout).update_layout(height=height)
-
 
 def distribution(curves: Sequence[Curve], slo_s: float | None = None) -> Chart:
-    """Cumulative distribution of durations, with the promise as a line. Values in seconds."""
+    """Cumulative distribution of durations, with the SLO as a line. Values in seconds."""
     cut = [(curve, _quantiles(curve.values)) for curve in curves]
     known = [(curve, points) for curve, points in cut if points is not None]
     if not known:
@@ -77,7 +44,7 @@ def distribution(curves: Sequence[Curve], slo_s: float | None = None) -> Chart:
     right = max(float(x[round(0.995 * (QUANTILES - 1))]) for _, (x, _) in known)
     if slo_s is not None and slo_s < 2.5 * right:
         right = max(right, 1.08 * slo_s)
-    factor, unit = _time_unit(right)
+    factor, unit = time_unit(right)
     fig = figure()
     said = []
     for curve, (x, y) in known:
@@ -89,7 +56,7 @@ def distribution(curves: Sequence[Curve], slo_s: float | None = None) -> Chart:
         half, late = np.interp([0.5, 0.99], y, x)
         said.append(f"{curve.name}: half within {seconds(half)}, 99 % within {seconds(late)}")
     if slo_s is not None and slo_s <= right:
-        _mark(fig, slo_s * factor, f"SLO {seconds(slo_s)}")
+        line_at(fig, f"SLO {seconds(slo_s)}", "top left", x=slo_s * factor)
     fig.update_layout(hovermode="closest", showlegend=len(known) > 1)
     fig.update_xaxes(range=[0, right * factor], title_text=unit, showgrid=True)
     fig.update_yaxes(range=[0, 101], ticksuffix=" %", title_text="of requests")
@@ -103,13 +70,6 @@ def _quantiles(values: object) -> tuple[np.ndarray, np.ndarray] | None:
         return None
     share = np.linspace(0.0, 1.0, QUANTILES)
     return np.quantile(array, share), share
-
-
-def _mark(fig: go.Figure, x: float, label: str) -> None:
-    fig.add_vline(
-        x=x, line={"color": theme.OTHER, "width": 1.2, "dash": "dash"}, annotation_text=label,
-        annotation_position="top left", annotation_font={"size": 12, "color": theme.OTHER},
-    )  # fmt: skip
 
 
 def timeline(
@@ -131,7 +91,7 @@ def timeline(
     present = {c: v for c, v in present.items() if windows[c].max()} or present
     if not windows.height or not present:
         return empty("Nothing was recorded")
-    time_factor, time_unit = _time_axis(float(windows["t_s"].max() or 0.0))  # type: ignore[arg-type]
+    time_factor, time_unit = time_axis(float(windows["t_s"].max() or 0.0))  # type: ignore[arg-type]
     t = windows["t_s"].to_numpy() * time_factor
     fig = figure(height=260)
     said = []
@@ -146,13 +106,9 @@ def timeline(
         mean, peak = np.nanmean(values), np.nanmax(values)
         figures = f"{three_figures(float(mean))} on average, {three_figures(float(peak))} at most"
         said.append(f"{label} {figures}")
-    if warmup_s > 0:
-        wide = warmup_s * time_factor > 0.1 * float(t.max())  # else the word would lie on the data
-        fig.add_vrect(
-            x0=0, x1=warmup_s * time_factor, fillcolor=theme.OTHER, opacity=0.12, line_width=0,
-            layer="below", annotation_text="warm-up" if wide else "",
-            annotation_position="top left", annotation_font={"size": 11, "color": theme.OTHER},
-        )  # fmt: skip
+    until = warmup_s * time_factor
+    wide = until > 0.1 * float(t.max())  # else the word would lie on the data
+    warm_up(fig, until, "warm-up" if wide else "")
     fig.update_layout(showlegend=len(present) > 1)
     fig.update_xaxes(title_text=f"simulated time ({time_unit})", range=[0, float(t.max())])
     fig.update_yaxes(title_text=y_title, range=None if top is None else [0, top])
@@ -211,24 +167,23 @@ def stages(rows: Mapping[str, Sequence[tuple[str, float]]]) -> Chart:
     total = max((sum(value for _, value in parts) for parts in rows.values()), default=0.0)
     if total <= 0:
         return empty("No first token was made")
-    factor, unit = _time_unit(total)
+    factor, unit = time_unit(total)
     fig = figure(height=96 + 44 * len(rows))
     names = list(rows)
     # A stage that takes no time at all would only be a word in the legend.
     order = list(dict.fromkeys(stage for parts in rows.values() for stage, v in parts if v > 0))
     for stage in order:
         values = [dict(rows[name]).get(stage, 0.0) for name in names]
-        fig.add_bar(
-            y=names, x=[v * factor for v in values], orientation="h", name=stage_title(stage),
-            marker={"color": stage_colour(stage), "line_width": 0},
+        bars(
+            fig, names, [v * factor for v in values], stage_colour(stage), name=stage_title(stage),
             text=[seconds(v) if v > 0.09 * total else "" for v in values],
-            textposition="inside", insidetextanchor="middle", textangle=0,
-            customdata=[seconds(v) for v in values], hovertemplate="%{customdata}",
+            textposition="inside", insidetextanchor="middle",
+            customdata=[seconds(v) for v in values], hover="%{customdata}",
         )  # fmt: skip
     fig.update_layout(barmode="stack", hovermode="y unified", bargap=0.3)
     fig.update_layout(legend={"traceorder": "normal"})
-    fig.update_xaxes(title_text=f"mean time ({unit})", showgrid=True)
-    fig.update_yaxes(autorange="reversed", showticklabels=len(rows) > 1)
+    fig.update_xaxes(title_text=f"mean time ({unit})")
+    fig.update_yaxes(showticklabels=len(rows) > 1)
     said = [
         f"{name}: " + ", ".join(f"{stage_title(s).lower()} {seconds(v)}" for s, v in parts)
         for name, parts in rows.items()
@@ -254,23 +209,19 @@ def operators(table: pl.DataFrame, phase: str) -> Chart:
         return empty(f"No {phase} iteration ran")
     each = rows["per_iteration_s"].to_list()
     whole = sum(each)
-    factor, unit = _time_unit(max(each))
+    factor, unit = time_unit(max(each))
     names = [theme.title(name) for name in rows["operator"]]
     name_of = "batch" if phase == "prefill" else "iteration"
     fig = figure(height=90 + 27 * rows.height)
-    fig.add_bar(
-        y=names, x=[v * factor for v in each], orientation="h", name="",
-        marker={"color": [theme.operator_colour(n) for n in rows["operator"]], "line_width": 0},
+    bars(
+        fig, names, [v * factor for v in each],
+        [theme.operator_colour(n) for n in rows["operator"]],
         text=[f"{seconds(v)} · {amount(v / whole, 'share')}" for v in each],
         textposition=["inside" if v > 0.5 * max(each) else "outside" for v in each],
-        insidetextanchor="end", textangle=0, cliponaxis=False,
-        hovertemplate="%{y}: %{text}<extra></extra>",
+        insidetextanchor="end",
     )  # fmt: skip
     fig.update_layout(hovermode="closest", showlegend=False, bargap=0.28, margin={"t": 8})
-    fig.update_xaxes(
-        title_text=f"{unit} per {name_of}", showgrid=True, range=[0, max(each) * factor * 1.02]
-    )
-    fig.update_yaxes(autorange="reversed", nticks=rows.height)
+    fig.update_xaxes(title_text=f"{unit} per {name_of}", range=[0, max(each) * factor * 1.02])
     said = ", ".join(f"{n} {seconds(v)}" for n, v in zip(names[:3], each[:3], strict=False))
     return Chart(fig, f"A {phase} {name_of} takes {seconds(whole)}; longest operators: {said}.")
 
@@ -302,15 +253,13 @@ def shares(rows: Sequence[tuple[str, float, str]]) -> Chart:
     if not rows:
         return empty("Nothing was recorded")
     fig = figure(height=70 + 30 * len(rows))
-    fig.add_bar(
-        y=[label for label, _, _ in rows], x=[100 * share for _, share, _ in rows],
-        orientation="h", marker={"color": [colour for *_, colour in rows], "line_width": 0},
-        text=[amount(share, "share") for _, share, _ in rows], textposition="outside",
-        cliponaxis=False, hovertemplate="%{y}: %{text}<extra></extra>",
+    labels, values, colours = zip(*rows, strict=True)
+    bars(
+        fig, labels, [100 * share for share in values], list(colours),
+        text=[amount(share, "share") for share in values], textposition="outside",
     )  # fmt: skip
     fig.update_layout(hovermode="closest", showlegend=False, bargap=0.35, margin={"t": 8})
-    fig.update_xaxes(range=[0, 112], tickvals=[0, 25, 50, 75, 100], ticksuffix=" %", showgrid=True)
-    fig.update_yaxes(autorange="reversed", nticks=len(rows))
+    fig.update_xaxes(range=[0, 112], tickvals=[0, 25, 50, 75, 100], ticksuffix=" %")
     said = "; ".join(f"{label} {amount(share, 'share')}" for label, share, _ in rows)
     return Chart(fig, said + ".")
 
@@ -332,42 +281,17 @@ def dies(
         field[at] = (100 if percent else 1) * value if value is not None else math.nan
         hover[at] = f"{row['role']} {row['instance']}, rank {row['rank']}, die {row['die']}"
     unit = " %" if percent else ""
-    # Full stands out from the page: the scale runs the other way on a dark one.
-    colours = list(reversed(theme.SEQUENTIAL) if dark else theme.SEQUENTIAL)
-    fig = figure(height=120 + 14 * per_node)
-    fig.add_heatmap(
-        z=field, customdata=hover, xgap=1.5, ygap=1.5, hoverongaps=False,
-        colorscale=colours, zmin=0, zmax=100 if percent else None,
+    fig = figure(height=120 + 14 * per_node, margin={"t": 8})
+    heat(
+        fig, field, dark=dark, customdata=hover, xgap=1.5, ygap=1.5, hoverongaps=False,
+        zmax=100 if percent else None, colorbar={"ticksuffix": unit},
         hovertemplate=f"%{{customdata}}<br>{label} %{{z:.3~g}}{unit}<extra></extra>",
-        colorbar={"thickness": 10, "outlinewidth": 0, "ticksuffix": unit, "len": 0.9, "nticks": 5},
     )  # fmt: skip
-    fig.update_layout(hovermode="closest", margin={"t": 8})
     fig.update_xaxes(title_text="node", constrain="domain")
     fig.update_yaxes(title_text="die in node", autorange="reversed", showgrid=False)
     low, high = np.nanmin(field), np.nanmax(field)
     span = f"from {three_figures(float(low))}{unit} to {three_figures(float(high))}{unit}"
     return Chart(fig, f"{label} of {ranks.height:,} dies in use, {span}.")
-
-
-def empty(message: str) -> Chart:
-    """A figure that only says why there is nothing to draw."""
-    fig = figure(height=120)
-    fig.add_annotation(text=message, showarrow=False, font={"color": theme.OTHER, "size": 14})
-    fig.update_xaxes(visible=False)
-    fig.update_yaxes(visible=False)
-    return Chart(fig, message + ".")
-
-
-def _time_unit(largest_s: float) -> tuple[float, str]:
-    if largest_s >= 1:
-        return 1.0, "s"
-    return (1e3, "ms") if largest_s >= 1e-3 else (1e6, "µs")
-
-
-def _time_axis(horizon_s: float) -> tuple[float, str]:
-    if horizon_s <= 900:
-        return 1.0, "s"
-    return (1 / 60, "min") if horizon_s <= 3 * 3600 else (1 / 3600, "h")
 
 
 def operators_beside(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Chart:
@@ -382,19 +306,17 @@ def operators_beside(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Cha
     order = sorted((o for o in longest if longest[o] > 0), key=lambda o: (-longest[o], o))
     order, rest = order[:TOP_BESIDE], order[TOP_BESIDE:]
     names = [theme.title(o) for o in order] + ["All other"] * bool(rest)
-    factor, unit = _time_unit(max(longest.values()))
+    factor, unit = time_unit(max(longest.values()))
     fig = figure(height=90 + (12 + 11 * len(each)) * len(names))
     for name, times in each.items():
         values = [times.get(operator, 0.0) for operator in order]
         values += [sum(times.get(operator, 0.0) for operator in rest)] * bool(rest)
-        fig.add_bar(
-            y=names, x=[v * factor for v in values], orientation="h",
-            name=name, marker={"color": runs[name][0], "line_width": 0},
-            customdata=[seconds(v) for v in values], hovertemplate="%{customdata}",
+        bars(
+            fig, names, [v * factor for v in values], runs[name][0], name=name,
+            customdata=[seconds(v) for v in values], hover="%{customdata}",
         )  # fmt: skip
     fig.update_layout(barmode="group", hovermode="y unified", bargap=0.25, bargroupgap=0.08)
     fig.update_layout(legend={"traceorder": "normal"}, showlegend=len(each) > 1)
-    fig.update_xaxes(title_text=f"{unit} per iteration", showgrid=True)
-    fig.update_yaxes(autorange="reversed", nticks=len(names))
+    fig.update_xaxes(title_text=f"{unit} per iteration")
     said = "; ".join(f"{name}: {seconds(sum(times.values()))}" for name, times in each.items())
     return Chart(fig, f"Time of an iteration by operator. In all {said}.")

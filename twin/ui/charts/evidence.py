@@ -1,7 +1,6 @@
 """Charts of the Evidence page: published against twin, signed errors, one layer by operator.
 
-Beside charts.py because that file is full; the same template and the same rules. Knows nothing
-about streamlit or facts.
+Knows nothing about streamlit or facts.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import numpy as np
 from twin.lab.evidence.reproduce import Part
 from twin.metrics.measures import seconds, three_figures
 from twin.ui import theme
-from twin.ui.charts import Chart, empty, figure
+from twin.ui.charts.base import Chart, bars, empty, figure, time_unit
 
 BAND = 0.1
 HOVER = (
@@ -112,7 +111,7 @@ def parts(rows: Sequence[Part]) -> Chart:
     if not rows:
         return empty("This row has no operators")
     longest = max(max(row.twin_s, row.published_s or 0.0) for row in rows)
-    factor, unit = (1e3, "ms") if longest >= 1e-3 else (1e6, "µs")
+    factor, unit = time_unit(longest)
     known = [row for row in rows if row.published_s is not None]
     fig = figure(height=110 + (46 if known else 30) * len(rows))
     names = [" +<br>".join(theme.title(n) for n in row.operators) for row in rows]
@@ -122,17 +121,14 @@ def parts(rows: Sequence[Part]) -> Chart:
     if known:
         series.insert(0, ("published", theme.OTHER, [row.published_s for row in rows]))
     for name, colour, values in series:
-        fig.add_bar(
-            y=names, x=[None if v is None else v * factor for v in values], orientation="h",
-            name=name, marker={"color": colour, "line_width": 0},
+        bars(
+            fig, names, [None if v is None else v * factor for v in values], colour, name=name,
             text=[_told(v) for v in values], textposition="outside",
-            cliponaxis=False, hovertemplate=f"%{{y}}: %{{text}}<extra>{name}</extra>",
+            hover=f"%{{y}}: %{{text}}<extra>{name}</extra>",
         )  # fmt: skip
     fig.update_layout(hovermode="closest", barmode="group", bargap=0.25, showlegend=bool(known))
     fig.update_layout(legend={"traceorder": "normal"})
-    fig.update_xaxes(title_text=f"{unit} in one layer", showgrid=True,
-                     range=[0, 1.22 * longest * factor])  # fmt: skip
-    fig.update_yaxes(autorange="reversed", nticks=len(rows))
+    fig.update_xaxes(title_text=f"{unit} in one layer", range=[0, 1.22 * longest * factor])
     said = "; ".join(
         f"{name.replace('<br>', ' ')} {_told(row.twin_s)}"
         + ("" if row.published_s is None else f", published {seconds(row.published_s)}")

@@ -14,7 +14,8 @@ import polars as pl
 
 from twin.metrics.measures import amount, seconds
 from twin.ui import theme
-from twin.ui.charts import Chart, empty, figure
+from twin.ui.charts import timeline
+from twin.ui.charts.base import Chart, bars, bytes_unit, empty, figure, heat, line_at, time_axis
 
 LOAD_TOP = 4.0  # end of the load scale, times the mean; hotter dies are drawn in its last colour
 MARKS_MOST = 4000  # replicas that are marked one by one
@@ -32,16 +33,14 @@ def die_map(
     """
     if not load.size:
         return empty("No expert load was recorded")
-    fig = figure(height=120 + 7 * layers.size)
-    colours = list(reversed(theme.SEQUENTIAL) if dark else theme.SEQUENTIAL)
-    fig.add_heatmap(
-        z=np.round(load, 3), y=layers, customdata=replicas, colorscale=colours,
-        zmin=0, zmax=LOAD_TOP, name="",
+    fig = figure(height=120 + 7 * layers.size, margin={"t": 48, "b": 40}, showlegend=False)
+    heat(
+        fig, np.round(load, 3), dark=dark, y=layers, customdata=replicas, zmax=LOAD_TOP,
         hovertemplate="die %{x}, layer %{y}<br>%{z:.2f} × mean, "
         "%{customdata} redundant<extra></extra>",
         colorbar={
             "orientation": "h", "y": 1.01, "yanchor": "bottom", "x": 0, "xanchor": "left",
-            "len": 0.6, "thickness": 10, "outlinewidth": 0, "tickvals": [0, 1, 2, 3, 4],
+            "len": 0.6, "tickvals": [0, 1, 2, 3, 4],
             "ticktext": ["0", "1 × mean", "2 ×", "3 ×", "≥ 4 ×"],
         },
     )  # fmt: skip
@@ -51,11 +50,10 @@ def die_map(
             x=die, y=layers[row], mode="markers", name="holds a redundant copy", hoverinfo="skip",
             marker={"color": theme.SERIES[1], "size": 3, "symbol": "circle"},
         )  # fmt: skip
-    fig.update_layout(
-        hovermode="closest", margin={"t": 48, "b": 40}, showlegend=False,
-        xaxis={"title_text": "die of the instance", "range": [-0.5, load.shape[1] - 0.5]},
-        yaxis={"title_text": "layer", "nticks": 8, "showgrid": False,
-               "range": [layers.max() + 0.5, layers.min() - 0.5]},
+    fig.update_xaxes(title_text="die of the instance", range=[-0.5, load.shape[1] - 0.5])
+    fig.update_yaxes(
+        title_text="layer", nticks=8, showgrid=False,
+        range=[layers.max() + 0.5, layers.min() - 0.5],
     )  # fmt: skip
     hot = np.unravel_index(int(load.argmax()), load.shape)
     return Chart(
@@ -87,18 +85,11 @@ def by_layer(layers: np.ndarray, before: np.ndarray, after: np.ndarray | None) -
             f"{layers[int(values.argmax())]}"
         )
     top = max(float(v.max()) for _, v, *_ in pairs if v is not None)
-    _even(fig)
+    line_at(fig, "even", "bottom right", y=1.0)
     fig.update_layout(showlegend=after is not None)
     fig.update_xaxes(title_text="layer")
     fig.update_yaxes(title_text="hottest die, × mean", range=[0, max(2.0, 1.08 * top)])
     return Chart(fig, "Hottest die over the mean by layer. " + "; ".join(said) + ".")
-
-
-def _even(fig: go.Figure) -> None:
-    fig.add_hline(
-        y=1, line={"color": theme.OTHER, "width": 1.2, "dash": "dash"}, annotation_text="even",
-        annotation_position="bottom right", annotation_font={"size": 12, "color": theme.OTHER},
-    )  # fmt: skip
 
 
 def hottest_over_time(hottest: pl.DataFrame, events: pl.DataFrame, horizon_s: float) -> Chart:
@@ -114,7 +105,7 @@ def hottest_over_time(hottest: pl.DataFrame, events: pl.DataFrame, horizon_s: fl
         )
         .sort("t_s")
     )
-    factor, unit = clock(horizon_s)
+    factor, unit = time_axis(horizon_s)
     fig = figure(height=300)
     said = []
     for column, label, colour in (
@@ -129,7 +120,7 @@ def hottest_over_time(hottest: pl.DataFrame, events: pl.DataFrame, horizon_s: fl
             hovertemplate="%{y:.2f} × mean",
         )  # fmt: skip
         said.append(f"{label} {values.min():.2f} to {values.max():.2f}")
-    _even(fig)
+    line_at(fig, "even", "bottom right", y=1.0)
     top = float(found["worst"].max() or 1.0)  # type: ignore[arg-type]
     _mark(fig, events, factor, 1.08 * top)
     fig.update_xaxes(title_text=f"simulated time ({unit})", range=[0, horizon_s * factor])
@@ -138,39 +129,26 @@ def hottest_over_time(hottest: pl.DataFrame, events: pl.DataFrame, horizon_s: fl
 
 
 def tpot(windows: pl.DataFrame, events: pl.DataFrame, slo_s: float, warmup_s: float) -> Chart:
-    """Mean TPOT (ms) by window with each rebalance and shift marked, and the promise as a line."""
+    """Mean TPOT (ms) by window with each rebalance and shift marked, and the SLO as a line."""
     if not windows.height or not windows["tpot_s_mean"].cast(pl.Float64).max():
         return empty("No answer ended in this run")
-    horizon_s = float(windows["t_s"].max() or 0.0) + float(windows["window_s"][0])  # type: ignore[arg-type]
-    factor, unit = clock(horizon_s)
-    begin, value = windows["t_s"].to_numpy(), windows["tpot_s_mean"].cast(pl.Float64).to_numpy()
-    fig = figure(height=320)
-    fig.add_scatter(
-        x=begin * factor, y=1e3 * value, mode="lines", name="TPOT mean",
-        line={"color": theme.ROLE["decode"], "width": 2}, hovertemplate="%{y:.1f} ms",
+    chart = timeline(
+        windows, {"tpot_s_mean": ("TPOT mean", theme.ROLE["decode"])}, "TPOT, ms", scale=1e3,
+        warmup_s=warmup_s,
     )  # fmt: skip
-    top = 1e3 * float(np.nanmax(value))
+    horizon_s = float(windows["t_s"].max() or 0.0) + float(windows["window_s"][0])  # type: ignore[arg-type]
+    top = 1e3 * float(windows["tpot_s_mean"].max() or 0.0)  # type: ignore[arg-type]
+    fig = chart.figure
     if 1e3 * slo_s < 2.0 * top:
         top = max(top, 1e3 * slo_s)
-        fig.add_hline(
-            y=1e3 * slo_s, line={"color": theme.OTHER, "width": 1.2, "dash": "dash"},
-            annotation_text=f"SLO {seconds(slo_s)}", annotation_position="bottom left",
-            annotation_font={"size": 12, "color": theme.OTHER},
-        )  # fmt: skip
-    if warmup_s > 0:
-        fig.add_vrect(
-            x0=0, x1=warmup_s * factor, fillcolor=theme.OTHER, opacity=0.12, line_width=0,
-            layer="below",
-        )  # fmt: skip
-    count = _mark(fig, events, factor, 1.06 * top)
-    fig.update_xaxes(title_text=f"simulated time ({unit})", range=[0, horizon_s * factor])
-    fig.update_yaxes(title_text="TPOT, ms", range=[0, 1.14 * top])
-    fig.update_layout(hovermode="closest")
+        line_at(fig, f"SLO {seconds(slo_s)}", "bottom left", y=1e3 * slo_s)
+    count = _mark(fig, events, time_axis(horizon_s)[0], 1.06 * top)
+    fig.update_yaxes(range=[0, 1.14 * top])
+    fig.update_layout(hovermode="closest", height=320, showlegend=True)
     return Chart(
         fig,
-        f"TPOT over simulated time, {seconds(float(np.nanmean(value)))} on average, "
-        f"{seconds(float(np.nanmax(value)))} at most; {count['rebalance']} rebalances and "
-        f"{count['shift']} shifts of popularity are marked.",
+        f"{chart.alt} {count['rebalance']} rebalances and {count['shift']} shifts of popularity "
+        "are marked.",
     )
 
 
@@ -203,19 +181,14 @@ def node_matrix(nodes: np.ndarray, moved: np.ndarray, window: str, *, dark: bool
     if not moved.size or not moved.max():
         return empty("No expert exchange was recorded")
     scale, unit = bytes_unit(float(moved.max()))
-    colours = list(reversed(theme.SEQUENTIAL) if dark else theme.SEQUENTIAL)
     names = [str(n) for n in nodes]
-    few = nodes.size <= 12
-    fig = figure(height=max(260, min(640, 130 + 28 * nodes.size)))
-    fig.add_heatmap(
-        x=names, y=names, z=moved * scale, colorscale=colours, zmin=0,
-        zmax=float(moved.max()) * scale, name="", xgap=1, ygap=1,
+    fig = figure(height=max(260, min(640, 130 + 28 * nodes.size)), margin={"t": 16, "b": 40})
+    heat(
+        fig, moved * scale, dark=dark, x=names, y=names, zmax=float(moved.max()) * scale,
+        xgap=1, ygap=1, texttemplate="%{z:.3~g}" if nodes.size <= 12 else None,
         hovertemplate=f"node %{{y}} → node %{{x}}<br>%{{z:,.3~g}} {unit}<extra></extra>",
-        texttemplate="%{z:.3~g}" if few else None,
-        colorbar={"thickness": 10, "outlinewidth": 0, "len": 0.9, "nticks": 5,
-                  "title": {"text": unit, "side": "top"}},
+        colorbar={"title": {"text": unit, "side": "top"}},
     )  # fmt: skip
-    fig.update_layout(hovermode="closest", margin={"t": 16, "b": 40})
     fig.update_xaxes(title_text="to node", type="category")
     fig.update_yaxes(title_text="from node", type="category", autorange="reversed")
     stays = float(np.trace(moved)) / float(moved.sum())
@@ -247,10 +220,9 @@ def waterfall(parts: Sequence[tuple[str, float, float, bool]], unit: str) -> Cha
         )
     top = max(b + w for b, w in zip(base, width, strict=True))
     inside = [b + w > 0.62 * top for b, w in zip(base, width, strict=True)]
-    fig.add_bar(
-        y=names, x=width, base=base, orientation="h", name="",
-        marker={"color": colours, "line_width": 0},
-        customdata=text, hovertemplate="%{y}: %{customdata}<extra></extra>",
+    bars(
+        fig, names, width, colours, base=base, customdata=text,
+        hover="%{y}: %{customdata}<extra></extra>",
     )  # fmt: skip
     for name, b, w, said, left in zip(names, base, width, text, inside, strict=True):
         wide = left and b < 0.3 * top  # a bar from the axis on: its figure stands inside
@@ -260,26 +232,6 @@ def waterfall(parts: Sequence[tuple[str, float, float, bool]], unit: str) -> Cha
             font={"size": 13, "color": "#FFFFFF" if wide else theme.OTHER},
         )  # fmt: skip
     fig.update_layout(hovermode="closest", showlegend=False, bargap=0.3, margin={"t": 8})
-    fig.update_xaxes(title_text=unit, showgrid=True, range=[0, 1.02 * top])
-    fig.update_yaxes(autorange="reversed", nticks=len(names))
+    fig.update_xaxes(title_text=unit, range=[0, 1.02 * top])
     said = "; ".join(f"{n} {t}" for n, t in zip(names, text, strict=True))
     return Chart(fig, f"{unit}: {said}.")
-
-
-def clock(horizon_s: float) -> tuple[float, str]:
-    """Factor and unit of a time axis."""
-    if horizon_s <= 900:
-        return 1.0, "s"
-    return (1 / 60, "min") if horizon_s <= 3 * 3600 else (1 / 3600, "h")
-
-
-def bytes_unit(largest: float) -> tuple[float, str]:
-    """Factor and unit of an axis of bytes.
-
-    >>> bytes_unit(2.5e9)
-    (1e-09, 'GB')
-    """
-    for factor, unit in ((1e-15, "PB"), (1e-12, "TB"), (1e-9, "GB"), (1e-6, "MB")):
-        if largest * factor >= 1:
-            return factor, unit
-    return 1e-3, "kB"

@@ -1,7 +1,4 @@
-"""Charts of what breaks: the faults of a scenario over its time, and a run's figures around them.
-
-Beside charts.py because that file is full; the same template and the same rules.
-"""
+"""Charts of what breaks: the faults of a scenario over time, and a run's figures around them."""
 
 from __future__ import annotations
 
@@ -13,7 +10,8 @@ import polars as pl
 
 from twin.scenario import Fault
 from twin.ui import theme
-from twin.ui.charts import Chart, empty, figure, timeline
+from twin.ui.charts import timeline
+from twin.ui.charts.base import Chart, bars, empty, figure, time_axis, warm_up
 from twin.ui.fields import declared
 
 FAULT = "#D03B2F"  # a thing out of service; 4.5:1 on white, 3.9:1 on the dark page
@@ -37,34 +35,23 @@ def faults(events: Sequence[Fault], horizon_s: float, warmup_s: float = 0.0) -> 
     for kind, word in declared("faults[].kind").options.items():
         rows = [k for k, e in enumerate(seen) if e.kind == kind]
         if rows:
-            fig.add_bar(
-                y=[names[k] for k in rows], base=[seen[k].at_s for k in rows],
-                x=[max(ends[k] - seen[k].at_s, 0.004 * horizon_s) for k in rows],
-                orientation="h", name=word, marker={"color": COLOURS[kind], "line_width": 0},
+            bars(
+                fig, [names[k] for k in rows],
+                [max(ends[k] - seen[k].at_s, 0.004 * horizon_s) for k in rows], COLOURS[kind],
+                base=[seen[k].at_s for k in rows], name=word,
                 customdata=[_lasts(seen[k]) for k in rows],
-                hovertemplate="%{y}: from %{base:,.6~g} s, %{customdata}<extra></extra>",
+                hover="%{y}: from %{base:,.6~g} s, %{customdata}<extra></extra>",
             )  # fmt: skip
-    _warm_up(fig, warmup_s)
+    warm_up(fig, warmup_s, "warm-up", "bottom left")
     fig.update_layout(barmode="overlay", hovermode="closest", bargap=0.35, showlegend=True)
-    fig.update_xaxes(range=[0, horizon_s], showgrid=True, ticksuffix=" s")
-    fig.update_yaxes(
-        autorange="reversed", nticks=len(seen), categoryorder="array", categoryarray=names
-    )
+    fig.update_xaxes(range=[0, horizon_s], ticksuffix=" s")
+    fig.update_yaxes(nticks=len(seen), categoryorder="array", categoryarray=names)
     told = "; ".join(f"{e.element} at {e.at_s:g} s, {_lasts(e)}" for e in seen[:5])
     return Chart(fig, f"{len(seen)} faults over {horizon_s:g} s. {told}.")
 
 
 def _lasts(fault: Fault) -> str:
     return f"for {fault.duration_s:g} s" if fault.duration_s else "to the end"
-
-
-def _warm_up(fig: go.Figure, warmup_s: float) -> None:
-    if warmup_s > 0:
-        fig.add_vrect(
-            x0=0, x1=warmup_s, fillcolor=theme.OTHER, opacity=0.12, line_width=0, layer="below",
-            annotation_text="warm-up", annotation_position="bottom left",
-            annotation_font={"size": 11, "color": theme.OTHER},
-        )  # fmt: skip
 
 
 def rates(windows: pl.DataFrame, events: pl.DataFrame, warmup_s: float, column: str) -> Chart:
@@ -84,7 +71,7 @@ def delays(windows: pl.DataFrame, events: pl.DataFrame, warmup_s: float) -> Char
 def marked(chart: Chart, windows: pl.DataFrame, events: pl.DataFrame) -> Chart:
     """The chart with lines at what happened and a shade while an instance was out of service."""
     end_s = float(windows["t_s"].max() or 0.0)  # type: ignore[arg-type]
-    factor = 1.0 if end_s <= 900 else 1 / 60 if end_s <= 3 * 3600 else 1 / 3600
+    factor, _ = time_axis(end_s)
     free = -1.0
     for row in events.sort("t_s").head(10 * MOST).iter_rows(named=True):
         if row["kind"] == "instance_down":

@@ -1,0 +1,144 @@
+"""What every chart is built of: the template, bars, maps, lines, and the marks on them.
+
+One template gives every figure the same air, and twin.ui.theme the same colours. Text and grid
+colours are left to the page, so one figure serves the light and the dark theme.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas  # noqa: F401 - plotly takes it from sys.modules, where it may be half loaded
+import plotly.graph_objects as go
+import polars as pl
+
+from twin.ui import theme
+
+TEMPLATE = go.layout.Template(
+    layout={
+        "margin": {"l": 8, "r": 16, "t": 34, "b": 8},
+        "height": 300,
+        "hovermode": "x unified",
+        "hoverlabel": {"namelength": -1},
+        "legend": {
+            "orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom",
+            "title": {"text": ""}, "itemsizing": "constant",
+        },
+        "bargap": 0.35,
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "xaxis": {"zeroline": False, "showgrid": False, "automargin": True,
+                  "title": {"standoff": 8}},
+        "yaxis": {"zeroline": False, "rangemode": "tozero", "automargin": True,
+                  "nticks": 6, "title": {"standoff": 22}},
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A figure and the one sentence that stands for it where it cannot be seen."""
+
+    figure: go.Figure
+    alt: str
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One series: its name, its colour, its numbers (seconds for times)."""
+
+    name: str
+    colour: str
+    values: Sequence[float] | np.ndarray | pl.Series
+
+
+def figure(height: int = 300, **layout: Any) -> go.Figure:
+    """An empty figure in the house template."""
+    return go.Figure(layout=go.Layout(TEMPLATE.layout)).update_layout(height=height, **layout)
+
+
+def empty(message: str) -> Chart:
+    """A figure that only says why there is nothing to draw."""
+    fig = figure(height=120)
+    fig.add_annotation(text=message, showarrow=False, font={"color": theme.OTHER, "size": 14})
+    fig.update_xaxes(visible=False)
+    fig.update_yaxes(visible=False)
+    return Chart(fig, message + ".")
+
+
+def bars(
+    fig: go.Figure,
+    names: Sequence[str],
+    values: Sequence[float | None],
+    colour: str | Sequence[str],
+    *,
+    hover: str = "%{y}: %{text}<extra></extra>",
+    **trace: Any,
+) -> None:
+    """Add one series of horizontal bars, the first name on top."""
+    fig.add_bar(
+        y=list(names), x=list(values), orientation="h", cliponaxis=False, hovertemplate=hover,
+        marker={"color": colour, "line_width": 0}, **{"name": "", "textangle": 0} | trace,
+    )  # fmt: skip
+    fig.update_xaxes(showgrid=True)
+    fig.update_yaxes(autorange="reversed", nticks=len(names))
+
+
+def heat(fig: go.Figure, z: np.ndarray, *, dark: bool, **trace: Any) -> None:
+    """Add a map from idle to full; on a dark page the scale runs the other way, to stand out."""
+    colours = list(reversed(theme.SEQUENTIAL) if dark else theme.SEQUENTIAL)
+    bar = {"thickness": 10, "outlinewidth": 0, "len": 0.9, "nticks": 5} | trace.pop("colorbar", {})
+    fig.add_heatmap(z=z, colorscale=colours, colorbar=bar, **{"name": "", "zmin": 0} | trace)
+    fig.update_layout(hovermode="closest")
+
+
+def line_at(fig: go.Figure, label: str, where: str, *, x: float = 0.0, y: float = 0.0) -> None:
+    """A dashed line with a word, upright at `x` or else level at `y`."""
+    look = {
+        "line": {"color": theme.OTHER, "width": 1.2, "dash": "dash"}, "annotation_text": label,
+        "annotation_position": where, "annotation_font": {"size": 12, "color": theme.OTHER},
+    }  # fmt: skip
+    fig.add_vline(x=x, **look) if x else fig.add_hline(y=y, **look)
+
+
+def warm_up(fig: go.Figure, until: float, label: str = "", where: str = "top left") -> None:
+    """Shade the warm-up, from 0 to `until` of the time axis; nothing when there is none."""
+    if until > 0:
+        fig.add_vrect(
+            x0=0, x1=until, fillcolor=theme.OTHER, opacity=0.12, line_width=0, layer="below",
+            annotation_text=label, annotation_position=where,
+            annotation_font={"size": 11, "color": theme.OTHER},
+        )  # fmt: skip
+
+
+def time_unit(largest_s: float) -> tuple[float, str]:
+    """Factor and unit of an axis of durations.
+
+    >>> time_unit(0.02)
+    (1000.0, 'ms')
+    """
+    if largest_s >= 1:
+        return 1.0, "s"
+    return (1e3, "ms") if largest_s >= 1e-3 else (1e6, "µs")
+
+
+def time_axis(horizon_s: float) -> tuple[float, str]:
+    """Factor and unit of an axis of simulated time."""
+    if horizon_s <= 900:
+        return 1.0, "s"
+    return (1 / 60, "min") if horizon_s <= 3 * 3600 else (1 / 3600, "h")
+
+
+def bytes_unit(largest: float) -> tuple[float, str]:
+    """Factor and unit of an axis of bytes.
+
+    >>> bytes_unit(2.5e9)
+    (1e-09, 'GB')
+    """
+    for factor, unit in ((1e-15, "PB"), (1e-12, "TB"), (1e-9, "GB"), (1e-6, "MB")):
+        if largest * factor >= 1:
+            return factor, unit
+    return 1e-3, "kB"

@@ -304,7 +304,7 @@ def test_the_ladder_is_shown_from_stored_answers(app, store, monkeypatch):
     assert {"Benchmark", "Without balancing", "Placed once", "Balanced in the loop"} <= set(shown)
     assert len(app.get("plotly_chart")) == 1
     assert "climb" not in [b.key for b in app.button]
-    assert "Counts: first token in time, so that no queue grows" in words(app)
+    assert "Counts: TTFT within its SLO, so that no queue grows" in words(app)
     next(w for w in app.segmented_control if w.key == "ladder-measure").set_value("promise").run()
     assert "Counts: TTFT and TPOT within their SLOs" in words(app)
     assert "climb" not in [b.key for b in app.button]  # answered by the same made-up machine

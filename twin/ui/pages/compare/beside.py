@@ -144,7 +144,7 @@ def _card(
                 on_click=show, args=(ids, run.id),
             )  # fmt: skip
         st.space("stretch")
-        page_link("run", "Open", {"run": run.id}, ":material/open_in_new:")
+        page_link("run", f"Open {comparison.LETTERS[i]}", {"run": run.id}, ":material/open_in_new:")
         st.button(
             "", icon=":material/close:", type="tertiary", key=f"drop:{run.id}",
             help=f"Leave out {comparison.LETTERS[i]}", on_click=show,

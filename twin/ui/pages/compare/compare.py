@@ -85,8 +85,8 @@ try:
 except StoreError as error:
     st.error(sentence(str(error)), icon=":material/broken_image:")
     st.stop()
-promises = {(s.slo.ttft_s, 1e-3 * s.slo.tpot_ms) for s in scenarios}
-promise = dict(zip(("ttft_s", "tpot_s"), promises.pop(), strict=True)) if len(promises) == 1 else {}
+slos = {(s.slo.ttft_s, 1e-3 * s.slo.tpot_ms) for s in scenarios}
+slo = dict(zip(("ttft_s", "tpot_s"), slos.pop(), strict=True)) if len(slos) == 1 else {}
 left, right = st.columns(2, gap="large")
 for place, name, heading in (
     (left, "ttft_s", "Time to first token"),
@@ -95,7 +95,7 @@ for place, name, heading in (
     with place:
         st.markdown(f"**{heading}**")
         lines = [charts.Curve(titles[i], theme.SERIES[i], curves[i][name]) for i in done]
-        plot(charts.distribution(lines, promise.get(name)), name)
+        plot(charts.distribution(lines, slo.get(name)), name)
 with left:
     st.markdown("**Where the time to first token goes**")
     plot(charts.stages({titles[i]: ttft_parts(runs[i].summary) for i in done}), "stages")

@@ -146,11 +146,11 @@ st.caption(
 )
 with st.container(horizontal=True):
     st.download_button(
-        "CSV", proof.as_csv(found), "evidence.csv", "text/csv", icon=":material/download:",
-        key="csv",
+        "Evidence as CSV", proof.as_csv(found), "evidence.csv", "text/csv",
+        icon=":material/download:", key="csv",
     )  # fmt: skip
     st.download_button(
-        "JSON", proof.as_json(found), "evidence.json", "application/json",
+        "Evidence as JSON", proof.as_json(found), "evidence.json", "application/json",
         icon=":material/download:", key="json",
     )  # fmt: skip
 

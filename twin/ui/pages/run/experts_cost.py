@@ -70,7 +70,7 @@ def _ask(row: RunRow, scenario: Scenario) -> None:
 
 
 def _experts_link(row: RunRow) -> None:
-    page_link("experts", "Its experts", {share.RUN: row.id})
+    page_link("experts", "Experts of this run", {share.RUN: row.id})
 
 
 @st.fragment(run_every=1.0)

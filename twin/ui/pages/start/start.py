@@ -65,10 +65,16 @@ with st.grid(3, min_column_width=290, gap="medium"):
             st.caption(words.brief(scenario))
             st.space("stretch")
             with st.container(horizontal=True, vertical_alignment="center"):
-                if st.button("Run", icon=":material/play_arrow:", key=f"run-{key}"):
+                called = f"“{plain(scenario.name)}”"
+                if st.button(
+                    "Run", icon=":material/play_arrow:", key=f"run-{key}", help=f"Run {called}"
+                ):
                     session.start_from(scenario)
                     open_run(scenario)
-                if st.button("Edit", icon=":material/tune:", key=f"edit-{key}", type="tertiary"):
+                if st.button(
+                    "Edit", icon=":material/tune:", key=f"edit-{key}", type="tertiary",
+                    help=f"Edit a copy of {called}",
+                ):  # fmt: skip
                     session.start_from(scenario)
                     go_to("workload")
                 st.space("stretch")

@@ -1,4 +1,4 @@
-"""What a fabric costs its deployment: three rates that an edit moves, each with what binds it.
+"""What a fabric costs its deployment: three rates that an edit moves, each with its bottleneck.
 
 The slowest instance of a pool speaks for it, for that is the one an edit is felt by. Instances
 whose nodes are alike share one answer, so an edit of one node asks the graph little more than
@@ -28,7 +28,7 @@ PLANES = {"ub": "UB", "rdma": "RDMA", "vpc": "VPC"}
 
 @dataclass(frozen=True)
 class Headline:
-    """One price of a fabric: its rate, and what binds it; without a rate, why there is none."""
+    """One price of a fabric: its rate, and its bottleneck; without a rate, why there is none."""
 
     label: str
     bytes_per_s: float | None

@@ -12,8 +12,7 @@ from twin.engine.flows import from_storage
 from twin.engine.machine import Machine
 from twin.engine.phases.traffic import settle_links
 from twin.engine.setup import set_up
-from twin.hardware.ports import port_table
-from twin.hardware.routes import all_to_all, pool_read
+from twin.hardware.prices import all_to_all, pool_read
 from twin.hardware.sharing import max_min_rates
 from twin.lab.library import load_facts
 from twin.scenario import Fault
@@ -49,18 +48,18 @@ def rates(found, active):
 
 
 def plain_rates(found, active):
-    """The same over every single port, nothing left out."""
-    ports, t = port_table(found.fabric), found.world.traffic
-    rows = {f.number: f.takes for f in found.flows}
+    """The same over every single link, nothing left out."""
+    t = found.world.traffic
+    rows = {f.number: f.load for f in found.flows}
     start, links, takes = [0], [], []
     for k in range(t.alone.size):
         if k in rows:
-            links += rows[k].ports.tolist()
+            links += rows[k].links.tolist()
             takes += rows[k].amounts.tolist()
         start.append(len(links))
     penalty, bound = 1.0 / t.alone, t.most * t.alone
     return max_min_rates(
-        np.array(start), np.array(links), np.array(takes), penalty, bound, ports.capacity
+        np.array(start), np.array(links), np.array(takes), penalty, bound, found.fabric.capacity
     )
 
 
@@ -135,6 +134,6 @@ def test_what_cannot_be_reached_is_no_flow():
 
 def test_a_cache_of_an_instance_is_read_in_its_own_nodes():
     found = machine({"memory_pool.scope": "local", "memory_pool.plane": "vpc"})
-    takes = next(f.takes for f in found.flows if f.traffic == "pool_read")
+    load = next(f.load for f in found.flows if f.traffic == "pool_read")
     assert found.world.traffic.alone[number(found, "pool_read", "prefill")] > 0
-    assert np.flatnonzero(takes.ub_out.sum(axis=1)).tolist() == [0]
+    assert {found.fabric.places[i].node for i in load.places} == {0}

@@ -11,7 +11,7 @@ from twin.engine.build import build_world
 from twin.engine.machine import Machine
 from twin.engine.setup import set_up
 from twin.experts import EMPTY
-from twin.hardware.routes import pool_read
+from twin.hardware.prices import pool_read
 from twin.lab.library import load_facts
 
 STEP = 0.006  # of the clock, and a little

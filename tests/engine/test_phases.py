@@ -10,7 +10,7 @@ import pytest
 from tests.engine.small import end_of, facts_with_kv_space, small
 from twin.engine import codes as w
 from twin.engine.simulate import simulate
-from twin.hardware.routes import pool_read
+from twin.hardware.prices import pool_read
 from twin.lab.library import load_facts
 from twin.model.decode import DECODE_OPERATORS, decode_iteration_s
 from twin.model.prefill import PREFILL_OPERATORS, prefill_batch_s

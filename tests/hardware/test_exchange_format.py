@@ -15,7 +15,7 @@ from twin.hardware.chip import HardwareError
 from twin.hardware.exchange_format import FabricFileError, read_fabric, write_fabric
 from twin.hardware.fabric import build_fabric, edited
 from twin.hardware.names import element_names
-from twin.hardware.tables import tables
+from twin.hardware.network import network
 from twin.lab.library import load_facts
 from twin.scenario import Edit, Supernode
 
@@ -27,7 +27,7 @@ KINDS = pytest.mark.parametrize("kind", ["json", "graphml"])
 
 
 def same_links(one, other):
-    a, b = tables(one), tables(other)
+    a, b = network(one), network(other)
     open_ = a.capacity > 0
     return np.allclose(a.capacity, b.capacity, rtol=1e-12, atol=0) and np.allclose(
         a.latency[open_], b.latency[open_], rtol=1e-12, atol=0
@@ -36,7 +36,7 @@ def same_links(one, other):
 
 def random_edits(seed):
     rng = random.Random(seed)
-    names, links = element_names(BARE), tables(BARE).wiring.edges
+    names, links = element_names(BARE), list(BARE.edges)
     for _ in range(rng.randrange(8)):
         a, b = rng.choice(links)
         element, to = (a, b) if rng.random() < 0.5 else (rng.choice(names), "")

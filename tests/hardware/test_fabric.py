@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.draws import draws
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric, edited, members
-from twin.hardware.survey import summary, uplink_matrix
+from twin.hardware.prices import summary, uplink_matrix
 from twin.lab.library import load_facts, presets
 from twin.scenario import Supernode
 
@@ -71,7 +71,7 @@ sizes = st.builds(
 @draws(60)
 def test_any_size_is_wired_within_its_ports(supernode):
     graph = build_fabric(supernode, FACTS)
-    assert nx.is_connected(graph)
+    assert nx.is_strongly_connected(graph)
     for v, data in graph.nodes(data=True):
         ports = sum(e["links"] for e in graph.adj[v].values() if e["kind"] == "L1-L2")
         if data["kind"] == "l2":
@@ -88,6 +88,7 @@ def test_every_link_has_capacity_latency_and_plane():
         assert edge["capacity_bytes_per_s"] > 0
         assert edge["latency_s"] > 0
         assert edge["plane"] in {"ub", "rdma", "vpc"}
+        assert edge["serves"]
 
 
 def test_the_rdma_plane_joins_npus_only_and_the_vpc_plane_one_dpu_a_node():
@@ -95,7 +96,7 @@ def test_the_rdma_plane_joins_npus_only_and_the_vpc_plane_one_dpu_a_node():
             for v in e[:2]}  # fmt: skip
     assert rdma == {"die", "nic", "rdma"}
     vpc = [e for e in FULL.edges(data=True) if e[2]["kind"] == "CPU-Qingtian"]
-    assert len(vpc) == 48
+    assert len(vpc) == 2 * 48  # both directions
     assert {e[2]["capacity_bytes_per_s"] for e in vpc} == {50e9}
 
 

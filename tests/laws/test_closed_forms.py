@@ -18,7 +18,7 @@ from twin.engine.phases.kv_transfer import kv_transfer
 from twin.engine.setup import set_up
 from twin.engine.simulate import simulate
 from twin.hardware.fabric import build_fabric
-from twin.hardware.routes import nic
+from twin.hardware.prices import nic
 from twin.lab.library import load_facts
 
 # A front end alone: the answer is one token long, and its KV is in place.

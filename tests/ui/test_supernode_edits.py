@@ -5,7 +5,7 @@ import pytest
 
 from twin.hardware.fabric import build_fabric
 from twin.hardware.placement import place_instances
-from twin.hardware.routes import all_to_all, pool_read
+from twin.hardware.prices import all_to_all, pool_read
 from twin.lab.library import load_facts
 from twin.scenario import Edit, Scenario, Supernode
 from twin.ui.pages.supernode.edit_words import parse

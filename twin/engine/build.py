@@ -15,9 +15,9 @@ from twin.engine.clock import EDGES, WINDOWS, steps_in
 from twin.engine.record import Loop, Record
 from twin.engine.settings import Settings
 from twin.engine.setup import Setup
-from twin.hardware.paths import Plane
+from twin.hardware.flows import Plane
 from twin.hardware.placement import Instance
-from twin.hardware.routes import nic, pool_read
+from twin.hardware.prices import nic, pool_read
 from twin.model import params as q
 from twin.model.conditions import places
 from twin.model.params import DECODE_OPERATORS, PREFILL_OPERATORS

@@ -16,27 +16,27 @@ import numpy as np
 
 from twin.engine.build import pool_plane_of
 from twin.engine.columns import Traffic
-from twin.hardware import traffic as ways
-from twin.hardware.fabric import Fabric
+from twin.hardware import demands
 from twin.hardware.faults import dies_without
-from twin.hardware.paths import Plane
-from twin.hardware.ports import Ports, Share, Takes, port_table, shares
-from twin.hardware.tables import FLOATS
+from twin.hardware.flows import Load, Plane, mixed
+from twin.hardware.network import Network, Place
+from twin.hardware.walks import FLOATS
 from twin.scenario import Scenario
 
 IDLE = 1e30  # bytes/s of a flow that is not there
 TINY = 1e-9  # bytes/s of a link that is gone
+SPARE = 1e-9  # how much more than a link flows may want in all before it holds them
 
 
 @dataclass(frozen=True)
 class Flow:
-    """One class of an instance's traffic: who, what, and what it takes of the ports."""
+    """One class of an instance's traffic: who, what, and what it puts on the links."""
 
     number: int
     traffic: str  # as in world.TRAFFIC
     role: str
     instance: int
-    takes: Takes
+    load: Load
 
 
 @dataclass(frozen=True)
@@ -51,126 +51,133 @@ class Seat:
 
 
 def flows_of(
-    s: Scenario, fabric: Fabric, seats: Sequence[Seat], prefills: int, columns: int
+    s: Scenario, net: Network, seats: Sequence[Seat], prefills: int, columns: int
 ) -> list[Flow]:
-    """Every flow of the instances in service, on this fabric."""
-    ports = port_table(fabric)
+    """Every flow of the instances in service, on this network."""
     plane = pool_plane_of(s)
     hand_off = s.deployment.kv_transfer_plane
-    no_way = dies_without(fabric, hand_off)
+    no_way = dies_without(net, hand_off)
     among = [die for seat in seats if seat.role == "decode" for die in seat.dies]
     among = [die for die in among if die not in no_way]
-    written = _to_storage(ports)
-    found = []
+    written = demands.to_storage(net)
+    flows: list[Flow] = []
 
-    def add(number: int, traffic: str, seat: Seat, takes: Takes) -> None:
-        found.append(Flow(number, traffic, seat.role, seat.index, takes))
+    def add(number: int, traffic: str, seat: Seat, load: Load) -> None:
+        flows.append(Flow(number, traffic, seat.role, seat.index, load))
 
     for seat in seats:
         if not seat.dies:
             continue
         if len(seat.dies) > 1:
-            exchange = ways.exchange_takes(fabric, ports, seat.dies)
+            exchange = demands.exchange(net, seat.dies)
             add(seat.column, "experts", seat, exchange)
-            weights = ways.weights_takes(fabric, ports, seat.dies)
-            add(columns + 3 * prefills + seat.column, "weights", seat, weights)
+            add(columns + 3 * prefills + seat.column, "weights", seat, exchange)
         if seat.role == "decode":
             continue
         at = columns + seat.index
-        read = _from_pool(fabric, ports, seat, plane) if s.memory_pool.enabled else None
+        read = _from_pool(net, seat, plane) if s.memory_pool.enabled else None
         if read is not None:
             add(at, "pool_read", seat, read)
-            back = ways.store_takes(fabric, ports, seat.dies, plane, seat.pool_nodes)
-            add(at + prefills, "pool_write", seat, back)
+            back = demands.pool(net, seat.dies, plane, seat.pool_nodes, "write")
+            if back is not None:
+                add(at + prefills, "pool_write", seat, back[0])
             if written is not None:
                 add(2 * columns + 3 * prefills + seat.index, "ssd_write", seat, written)
         source = [die for die in seat.dies if die not in no_way]
         if seat.role == "prefill" and among and source:
-            hand = ways.hand_off_takes(fabric, ports, source, among, hand_off)
+            hand = demands.hand_off(net, source, among, hand_off)
             add(at + 2 * prefills, "kv_hand_off", seat, hand)
-    return found
+    return flows
 
 
-def _from_pool(fabric: Fabric, ports: Ports, seat: Seat, plane: Plane) -> Takes | None:
+def _from_pool(net: Network, seat: Seat, plane: Plane) -> Load | None:
     """Reads of an instance from the memory pool; None when nothing of it can be reached."""
-    if not ways.pool_sources(fabric, seat.dies, plane, seat.pool_nodes).size:
-        return None
-    takes = ways.pool_takes(fabric, ports, seat.dies, plane, seat.pool_nodes)
-    return takes if takes.alone(ports)[0] > 0.0 else None
+    reached = demands.pool(net, seat.dies, plane, seat.pool_nodes)
+    return reached[0] if reached else None
 
 
-def _to_storage(ports: Ports) -> Takes | None:
-    """Kept blocks lie evenly over the nodes, and each node writes its own to the SSD tier."""
-    slot = ports.slots["dpu_out"]
-    at = slot.start + np.flatnonzero(ports.capacity[slot] > 0.0)
-    if not at.size:
-        return None
-    each = np.full(at.size, 1.0 / at.size)
-    nothing = np.zeros((slot.stop - slot.start, ports.sub_planes))
-    return Takes(at, each, each, nothing, nothing)
-
-
-def from_storage(fabric: Fabric, dies: Sequence[int]) -> Takes | None:
-    """What an instance's reads from the SSD tier take; None when no node reaches it.
+def from_storage(net: Network, dies: Sequence[int]) -> Load | None:
+    """What an instance's reads from the SSD tier put on the links; None: no node reaches it.
 
     They come in through the DPUs of its own nodes; when none of these is left, through those of
     as many other dies.
     """
-    ports = port_table(fabric)
-    no_way = dies_without(fabric, "vpc")
+    no_way = dies_without(net, "vpc")
     ends = [die for die in dies if die not in no_way]
     if not ends:
-        ends = [die for die in range(len(ports.dies)) if die not in no_way][: len(dies)]
-    return ways.storage_takes(fabric, ports, ends) if ends else None
+        ends = [die for die in range(net.dies.size) if die not in no_way][: len(dies)]
+    return demands.from_storage(net, ends) if ends else None
 
 
-def storage_shares(fabric: Fabric, seats: Sequence[Seat]) -> list[tuple[Seat, list[Share]]]:
+def shares_of(net: Network, load: Load) -> list[tuple[Place, float]]:
+    """Where the bytes of a load leave (and enter) dies and CPUs: shares of each direction.
+
+    Each byte is counted on the plane that carries it between its ends, so the shares of a
+    direction sum to 1. Links between the dies of an NPU count as none.
+    """
+    at = [
+        (net.places[i], moved) for i, moved in zip(load.places, load.placed.tolist(), strict=True)
+    ]
+    total = {way: sum(m for p, m in at if p.direction == way) for way in ("out", "in")}
+    return [(place, moved / total[place.direction]) for place, moved in at]
+
+
+def storage_shares(
+    net: Network, seats: Sequence[Seat]
+) -> list[tuple[Seat, list[tuple[Place, float]]]]:
     """Where bytes of the SSD tier go, by instance."""
-    ports = port_table(fabric)
-    found = [(s, from_storage(fabric, s.dies)) for s in seats if s.role != "decode" and s.dies]
-    return [(seat, shares(ports, takes)) for seat, takes in found if takes is not None]
+    loads = [(s, from_storage(net, s.dies)) for s in seats if s.role != "decode" and s.dies]
+    return [(seat, shares_of(net, load)) for seat, load in loads if load is not None]
 
 
 def _rounded(amounts: FLOATS) -> FLOATS:
-    """To nine digits, so that ports that differ by rounding alone are alike."""
+    """To nine digits, so that links that differ by rounding alone are alike."""
     part, power = np.frexp(amounts)
-    return np.ldexp(np.round(part * 2.0**30) / 2.0**30, power)
+    return np.asarray(np.ldexp(np.round(part * 2.0**30) / 2.0**30, power))
 
 
-def lay_out(flows: Sequence[Flow], ports: Ports, traffic: Traffic) -> None:
-    """Write the flows as the solver reads them; what is under way stays as it was."""
+def lay_out(flows: Sequence[Flow], net: Network, traffic: Traffic) -> None:
+    """Write the flows as the solver reads them; what is under way stays as it was.
+
+    A flow at its rate alone takes a part of each of its links; links that all flows together cannot
+    fill hold nobody, and those that the same flows take the same parts of count as one.
+    """
     count = traffic.alone.size
     alone = np.full(count, IDLE)
-    crossed: dict[int, list[tuple[int, float]]] = {}
+    number, link, part = [], [], []
     for flow in flows:
-        alone[flow.number] = max(flow.takes.alone(ports)[0], 1.0)
-        amounts = _rounded(flow.takes.amounts)
-        for port, amount in zip(flow.takes.ports.tolist(), amounts.tolist(), strict=True):
-            crossed.setdefault(port, []).append((flow.number, amount))
-    merged: dict[tuple[tuple[int, float], ...], float] = {}
-    for port, who in crossed.items():
-        if len(who) > 1:
-            key = tuple(who)
-            capacity = float(ports.capacity[port])
-            merged[key] = min(merged.get(key, capacity), capacity)
-    # A link that all flows together could not fill holds nobody.
-    parts = {
-        key: [(f, amount * alone[f] / max(capacity, TINY)) for f, amount in key]
-        for key, capacity in merged.items()
-        if capacity <= 0.0 or sum(a * alone[f] for f, a in key) > capacity
-    }
+        alone[flow.number] = rate = max(flow.load.alone(net)[0], 1.0)
+        number.append(np.full(flow.load.links.size, flow.number))
+        link.append(flow.load.links)
+        capacity = np.maximum(net.capacity[flow.load.links], TINY)
+        part.append(_rounded(flow.load.amounts * rate / capacity))
+    numbers, links, parts = (
+        np.concatenate(x) if x else np.zeros(0, t)
+        for x, t in ((number, np.int64), (link, np.int64), (part, np.float64))
+    )
+    full = np.bincount(links, parts, net.capacity.size) > 1.0 + SPARE
+    shared = full & (np.bincount(links, minlength=net.capacity.size) > 1)
+    kept = shared[links]
+    numbers, links, parts = numbers[kept], links[kept], parts[kept]
+    alike = np.zeros(net.capacity.size, np.uint64)  # equal for links that the same flows take
+    np.add.at(alike, links, mixed(mixed(numbers.view(np.uint64)) + parts.view(np.uint64)))
+    _, first = np.unique(alike[np.flatnonzero(shared)], return_index=True)
+    row_of = np.full(net.capacity.size, -1)
+    row_of[np.flatnonzero(shared)[first]] = np.arange(first.size)
     rows: list[list[tuple[int, float]]] = [[] for _ in range(count)]
-    for link, found in enumerate(parts.values()):
-        for f, part in found:
-            rows[f].append((link, part))
+    some = row_of[links] >= 0
+    for f, row, x in zip(
+        numbers[some].tolist(), row_of[links[some]].tolist(), parts[some].tolist(), strict=True
+    ):
+        rows[f].append((row, x))
     traffic.assign(
         alone=alone,
         most=np.zeros(count),
         level=np.zeros(count),
-        load=np.zeros(len(parts)),
-        scratch=np.zeros(len(parts)),
+        load=np.zeros(first.size),
+        scratch=np.zeros(first.size),
         held=np.ones(1, np.int64),  # look at everything at the next border
-        **_both_ways(rows, len(parts)),
+        **_both_ways(rows, first.size),
     )
 
 

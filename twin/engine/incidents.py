@@ -28,7 +28,7 @@ from twin.experts import ExpertsError
 from twin.hardware.chip import HardwareError
 from twin.hardware.faults import servers_out
 from twin.hardware.placement import Instance
-from twin.hardware.routes import pool_read
+from twin.hardware.prices import pool_read
 from twin.model.shape import ModelError
 from twin.policies.memory_pool import lose_server, resize
 from twin.scenario import Fault

@@ -17,10 +17,9 @@ from twin.engine.flows import Flow, Seat, flows_of, from_storage, lay_out
 from twin.engine.setup import Setup
 from twin.facts import Facts
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import Fabric
 from twin.hardware.faults import broken, dies_out, dies_without, slow_dies
-from twin.hardware.ports import port_table
-from twin.hardware.routes import nic
+from twin.hardware.network import Network, network
+from twin.hardware.prices import nic, port_rates
 from twin.model.conditions import slowed
 from twin.model.costs import RoleCosts, role_costs
 from twin.scenario import Fault
@@ -31,7 +30,7 @@ class Epoch:
     """The machine between two changes of its links or of who sits where."""
 
     t_s: float
-    fabric: Fabric
+    fabric: Network
     flows: list[Flow]
     seats: list[Seat]
 
@@ -43,7 +42,7 @@ class Machine:
         self.setup = setup
         self.facts = facts
         self.world = world
-        self.fabric: Fabric = setup.fabric
+        self.fabric: Network = network(setup.fabric)
         self.in_force: list[Fault] = []
         self.out: frozenset[int] = frozenset()  # dies that cannot serve now
         self.members: list[list[int | None]] = [
@@ -92,7 +91,7 @@ class Machine:
         return tuple(die for die in self.members[k] if die is not None)
 
     def change(self, in_force: Sequence[Fault]) -> None:
-        """Put these faults in force: fabric, ports, and the dies that cannot serve now."""
+        """Put these faults in force: network, ports, and the dies that cannot serve now."""
         self.in_force = list(in_force)
         self.fabric = broken(self.setup.fabric, self.in_force)
         self._lay_ports()
@@ -110,13 +109,8 @@ class Machine:
     def _lay_ports(self) -> None:
         """Capacity of every die's port for KV hand-off, bytes/s."""
         plane = self.setup.scenario.deployment.kv_transfer_plane
-        group = {"ub": "die", "rdma": "nic", "vpc": "dpu"}[plane]
-        if plane == "ub" and not self.fabric.graph["l2_chips_per_sub_plane"]:
-            group = "nic"  # UB ends at the node (hardware/routes.nic)
+        left = port_rates(self.fabric, plane) / port_rates(self.setup.fabric, plane)[0]
         transfer = self.world.transfer
-        now, built = port_table(self.fabric), port_table(self.setup.fabric)
-        out, into = now.slots[f"{group}_out"], now.slots[f"{group}_in"]
-        left = np.minimum(now.capacity[out], now.capacity[into]) / built.capacity[out][0]
         transfer.granted[:] = self._port.bytes_per_s * left
         transfer.capacity[:] = transfer.granted
 
@@ -190,7 +184,7 @@ class Machine:
         if self.epochs and self.epochs[-1].t_s == t_s:
             self.epochs.pop()
         self.epochs.append(Epoch(t_s, self.fabric, self.flows, seats))
-        lay_out(self.flows, port_table(self.fabric), self.world.traffic)
+        lay_out(self.flows, self.fabric, self.world.traffic)
         self._reach_storage(seats)
 
     def seats(self) -> list[Seat]:
@@ -211,12 +205,11 @@ class Machine:
         for flow in self.flows:
             if flow.traffic == "pool_read":
                 prefill.pool_open[flow.instance] = 1
-        ports = port_table(self.fabric)
         for seat in seats:
             if seat.role == "decode" or not seat.dies:
                 continue
-            takes = from_storage(self.fabric, seat.dies)
-            rate = takes.alone(ports)[0] if takes is not None else 0.0
+            read = from_storage(self.fabric, seat.dies)
+            rate = read.alone(self.fabric)[0] if read is not None else 0.0
             if rate > 0.0:
                 prefill.ssd_bytes_per_s[seat.index] = rate
             elif self.world.pool.cold_blocks[0] > 0:  # what only that tier has cannot be read

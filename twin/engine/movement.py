@@ -8,12 +8,12 @@ import polars as pl
 from twin.engine import codes as w
 from twin.engine.columns import World
 from twin.engine.events import Event
-from twin.engine.flows import storage_shares
+from twin.engine.flows import shares_of, storage_shares
 from twin.engine.machine import Epoch, Machine
 from twin.engine.setup import Setup
+from twin.hardware.network import Place, network
 from twin.hardware.placement import Instance
-from twin.hardware.ports import Share, port_table, shares
-from twin.hardware.tables import tables
+from twin.hardware.prices import port_rates
 
 ShareRow = tuple[float, float, str, str, str, int, int, int | None, str, float]
 SHARES = {
@@ -100,18 +100,17 @@ def _spans(machine: Machine, horizon_s: float) -> list[tuple[Epoch, float]]:
 
 
 def _shares_of(epoch: Epoch, end_s: float) -> list[ShareRow]:
-    ports = port_table(epoch.fabric)
     rows: list[ShareRow] = []
 
-    def add(traffic: str, role: str, instance: int, found: list[Share]) -> None:
+    def add(traffic: str, role: str, instance: int, places: list[tuple[Place, float]]) -> None:
         rows.extend(
             (epoch.t_s, end_s, p.plane, traffic, role, instance, p.node, p.sub_plane, p.direction,
-             p.share)
-            for p in found
+             share)
+            for p, share in places
         )  # fmt: skip
 
     for flow in epoch.flows:
-        places = shares(ports, flow.takes)
+        places = shares_of(epoch.fabric, flow.load)
         add(flow.traffic, flow.role, flow.instance, places)
         if flow.traffic == "experts" and flow.role == "prefill":
             add("attention", flow.role, flow.instance, places)
@@ -163,10 +162,12 @@ def links_table(setup: Setup, world: World, where: pl.DataFrame) -> pl.DataFrame
 
 def _limits(setup: Setup) -> dict[str, np.ndarray]:
     """Bytes/s of a node on each plane as its fabric is built, f8[nodes, sub-planes or 1]."""
-    node, t = setup.scenario.supernode, tables(setup.fabric)
-    ub = t.die_links.reshape(node.all_nodes, -1, node.sub_planes).sum(axis=1)
-    rdma = t.nics.reshape(node.all_nodes, -1).sum(axis=1)
-    return {"ub": ub, "rdma": rdma[:, None], "vpc": t.dpus[:, None]}
+    node, net = setup.scenario.supernode, network(setup.fabric)
+    ub = np.zeros((node.all_nodes, node.sub_planes))
+    leaves = (net.serves & net.bit("ub") > 0) & np.isin(net.tail, net.dies)
+    np.add.at(ub, (net.node[net.tail[leaves]], net.sub_plane[leaves]), net.capacity[leaves])
+    rdma = port_rates(net, "rdma").reshape(node.all_nodes, -1).sum(axis=1)
+    return {"ub": ub, "rdma": rdma[:, None], "vpc": port_rates(net, "vpc")[:, None]}
 
 
 def _placed_bytes(

@@ -22,7 +22,8 @@ from twin.engine.movement import (
     traffic_table,
 )
 from twin.engine.setup import Setup
-from twin.hardware.tables import tables as link_tables
+from twin.hardware.network import network
+from twin.hardware.prices import port_rates
 from twin.model.decode import DECODE_OPERATORS
 from twin.model.prefill import PREFILL_OPERATORS
 
@@ -229,13 +230,13 @@ def ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
 
 def capacities(setup: Setup) -> dict[str, float]:
     """What the whole machine's planes, and the serving dies' HBM and cube cores, can do per s."""
-    links = link_tables(setup.fabric)
+    net = network(setup.fabric)
     peak = setup.scenario.deployment.precision.weights
     serving = sum(i.dies for i in setup.instances)
     return {
-        "ub": max(float(links.die_links.sum()), 1.0),  # as edited; 1: a plane taken out
-        "rdma": max(float(links.nics.sum()), 1.0),
-        "vpc": max(float(links.dpus.sum()), 1.0),
+        "ub": max(float(net.offers("ub", net.dies).sum()), 1.0),  # as edited; 1: a plane taken out
+        "rdma": max(float(port_rates(net, "rdma").sum()), 1.0),
+        "vpc": max(float(port_rates(net, "vpc").sum()), 1.0),
         "hbm": serving * setup.chip.hbm_bytes_per_s,
         "cube": serving * setup.chip.flops[peak],
     }

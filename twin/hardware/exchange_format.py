@@ -13,6 +13,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 from xml.etree import ElementTree as ET
 from xml.sax.saxutils import escape, quoteattr
@@ -23,9 +24,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from twin.facts import Facts
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import build_fabric, edited, links_between
-from twin.hardware.names import Edge, Fabric, element_names
-from twin.hardware.tables import FLOATS, INTS, Wiring, tables
+from twin.hardware.fabric import build_fabric, with_edits
+from twin.hardware.names import Edge, Fabric, listed
+from twin.hardware.network import Network, network
+from twin.hardware.walks import FLOATS, INTS
 from twin.scenario import Edit, Supernode
 
 Kind: TypeAlias = Literal["json", "graphml"]
@@ -36,6 +38,9 @@ MOST_PARTS = {"json": ("{[", 1_000_000), "graphml": ("<", 4_000_000)}  # what op
 MOST_LINKS = 250_000  # of a fabric that is built to compare a file with
 MOST_EDITS = 2000  # a scenario holds no more
 SHOWN = 20  # faults listed in full
+IMPLIED = {  # by the supernode's parameters, and so left out of a file
+    "domain", "forwards", "serves", "read_efficiency", "write_efficiency", "write_extra_s",
+}  # fmt: skip
 PARAMETERS = tuple(name for name in Supernode.model_fields if name != "edits")
 NAMESPACE = "http://graphml.graphdrawing.org/xmlns"
 WORDS = {int: "long", float: "double", str: "string"}  # types in GraphML
@@ -57,10 +62,16 @@ def write_fabric(fabric: Fabric, kind: Kind) -> str:
     s: Supernode = fabric.graph["supernode"]
     said: dict[str, Any] = {name: getattr(s, name) for name in PARAMETERS}
     changed = [edit.model_dump(exclude_defaults=True) for edit in s.edits]
-    vertices = list(fabric.nodes(data=True))
+    vertices = [
+        (v, {k: x for k, x in data.items() if k not in IMPLIED})
+        for v, data in fabric.nodes(data=True)
+    ]
+    net = network(fabric)
+    rows = list(fabric.edges(data=True))
     links = [
-        (a, b, {k: v for k, v in data.items() if v is not None})
-        for a, b, data in fabric.edges(data=True)
+        (a, b, {k: x for k, x in data.items() if k not in IMPLIED})
+        for a, b, data in (rows[i] for i in np.sort(net.pairs[0]).tolist())
+        if data["capacity_bytes_per_s"] > 0.0
     ]
     if kind == "json":
         told = {
@@ -117,19 +128,25 @@ def read_fabric(text: str, kind: Kind, facts: Facts) -> Supernode:
         raise FabricFileError([f"The file has more than {most:,} parts."])
     parameters, vertices, links = _from_json(text) if kind == "json" else _from_graphml(text)
     supernode = _supernode(parameters)
-    bare = build_fabric(supernode, facts)
-    faults = [f"{v!r} is no element of this supernode." for v in vertices if v not in bare]
-    made = tables(bare).wiring
+    bare = network(build_fabric(supernode, facts))
+    faults = [f"{v!r} is no element of this supernode." for v in vertices if v not in bare.number]
+    pair_of = {frozenset(bare.edge(i)): pair for pair, i in enumerate(bare.pairs[0].tolist())}
     faults += [
         f"No link of this supernode joins {a!r} and {b!r}."
         for a, b in links
-        if (a, b) not in made.number
+        if frozenset((a, b)) not in pair_of
     ]
     if faults:
         raise FabricFileError(faults)
-    rates, waits = _as_arrays(made, links)
+    made = _Pairs.of(bare)
+    rates, waits = np.zeros(made.capacity.size), made.latency.copy()
+    for ends, (rate, wait) in links.items():
+        pair = pair_of[frozenset(ends)]
+        rates[pair] = rate
+        if rate > 0.0:
+            waits[pair] = wait
     said = _said(bare, parameters, rates, waits)
-    edits = _as_edits(bare, rates, waits) if said is None else said
+    edits = _as_edits(made, rates, waits) if said is None else said
     return Supernode.model_validate(supernode.model_dump() | {"edits": edits})
 
 
@@ -261,19 +278,28 @@ def _number(value: Any) -> float | None:
 # --- Differences as edits ------------------------------------------------------------
 
 
-def _as_arrays(made: Wiring, links: Links) -> tuple[FLOATS, FLOATS]:
-    """Capacity and latency of every link as built, by number; a missing link has capacity 0."""
-    rates, waits = np.zeros(made.capacity.size), made.latency.copy()
-    for ends, (rate, wait) in links.items():
-        number = made.number[ends]
-        rates[number] = rate
-        if rate > 0.0:
-            waits[number] = wait
-    return rates, waits
+@dataclass(frozen=True)
+class _Pairs:
+    """The links of a network, both directions of one as one."""
+
+    net: Network
+    capacity: FLOATS
+    latency: FLOATS
+
+    @classmethod
+    def of(cls, net: Network) -> _Pairs:
+        first, _ = net.pairs
+        return cls(net, net.capacity[first], net.latency[first])
+
+    def edge(self, pair: int) -> Edge:
+        return self.net.edge(int(self.net.pairs[0][pair]))
+
+    def at(self, element: str) -> INTS:
+        return np.unique(self.net.pairs[1][self.net.links_at(element)])
 
 
 def _said(
-    bare: Fabric, parameters: Mapping[str, Any], rates: FLOATS, waits: FLOATS
+    bare: Network, parameters: Mapping[str, Any], rates: FLOATS, waits: FLOATS
 ) -> tuple[Edit, ...] | None:
     """The edits a file lists, where they lead to just its links; None: they do not."""
     told = parameters.get("edits")
@@ -282,24 +308,23 @@ def _said(
         if not isinstance(listed, list) or len(listed) > MOST_EDITS:
             return None
         rows = TypeAdapter(tuple[Edit, ...]).validate_python(listed)
-        t = tables(edited(bare, edits=rows))
+        now = _Pairs.of(with_edits(bare, rows))
     except (ValueError, RecursionError):  # HardwareError and ValidationError are such
         return None
-    alike = np.allclose(t.capacity, rates, rtol=1e-12, atol=0.0)
+    alike = np.allclose(now.capacity, rates, rtol=1e-12, atol=0.0)
     open_ = rates > 0.0
-    return rows if alike and np.allclose(t.latency[open_], waits[open_], rtol=1e-12) else None
+    return rows if alike and np.allclose(now.latency[open_], waits[open_], rtol=1e-12) else None
 
 
-def _as_edits(bare: Fabric, rates: FLOATS, waits: FLOATS) -> list[Edit]:
+def _as_edits(made: _Pairs, rates: FLOATS, waits: FLOATS) -> list[Edit]:
     """Few edits that turn the links as built into these, of whole elements where they can be.
 
     What is taken out comes last, so that the elements it is taken from can be told by one factor.
     """
-    made = tables(bare).wiring
     factors = {"capacity": _over(rates, made.capacity), "latency": _over(waits, made.latency)}
     open_ = factors["capacity"] > 0.0
     changed = ~open_ | (factors["capacity"] != 1.0) | (factors["latency"] != 1.0)
-    elements = _elements(bare, changed)
+    elements = _elements(made, changed)
     found: dict[Edge, dict[str, float]] = {}
     for what, wanted in factors.items():
         for ends, factor in _by_element(made, elements, wanted.copy(), open_):
@@ -311,12 +336,12 @@ def _as_edits(bare: Fabric, rates: FLOATS, waits: FLOATS) -> list[Edit]:
         for a, _, rate, wait in edits
         if rate > 100.0 or not 0.01 <= wait <= 1000.0
     ]
-    out = ~open_[:-1]
+    out = ~open_
     for name, links in elements:
         if not open_[links].any() and out[links].any():
             edits.append((name, "", 0.0, 1.0))
             out[links] = False
-    edits += [(*made.edges[i], 0.0, 1.0) for i in np.flatnonzero(out).tolist()]
+    edits += [(*made.edge(i), 0.0, 1.0) for i in np.flatnonzero(out).tolist()]
     if len(edits) > MOST_EDITS:
         faults.append(f"The file differs by {len(edits)} edits, and {MOST_EDITS} are the most.")
     if faults:
@@ -325,7 +350,7 @@ def _as_edits(bare: Fabric, rates: FLOATS, waits: FLOATS) -> list[Edit]:
 
 
 def _by_element(
-    made: Wiring, elements: Sequence[tuple[str, INTS]], wanted: FLOATS, open_: NDArray[np.bool_]
+    made: _Pairs, elements: Sequence[tuple[str, INTS]], wanted: FLOATS, open_: NDArray[np.bool_]
 ) -> Iterator[tuple[Edge, float]]:
     """Factors that multiply to `wanted` on open links: of elements first, then of single links.
 
@@ -343,18 +368,18 @@ def _by_element(
             yield (name, ""), float(values[most])
             wanted[kept] /= values[most]
     for i in np.flatnonzero(~_is_one(wanted) & open_).tolist():
-        yield made.edges[i], float(wanted[i])
+        yield made.edge(i), float(wanted[i])
 
 
 def _is_one(factor: FLOATS) -> NDArray[np.bool_]:
     return np.abs(factor - 1.0) < 1e-13
 
 
-def _elements(fabric: Fabric, changed: NDArray[np.bool_]) -> list[tuple[str, INTS]]:
+def _elements(made: _Pairs, changed: NDArray[np.bool_]) -> list[tuple[str, INTS]]:
     """Elements of several links some of which have changed, those of most links first."""
     found = []
-    for name in element_names(fabric):
-        links = links_between(fabric, name)
+    for name in listed(made.net.names, made.net.vertices):
+        links = made.at(name)
         if links.size > 1 and changed[links].any():
             found.append((name, links))
     return sorted(found, key=lambda pair: -pair[1].size)

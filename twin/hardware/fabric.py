@@ -1,27 +1,41 @@
 """The machine as one graph: dies, CPUs, switch chips and the links between them.
 
-`build_fabric(supernode, facts)` gives a frozen networkx graph. A vertex is an element with a name
-that people use ("die 20.1.0": node 20, NPU 1, die 0; "L1 20.3": node 20, sub-plane 3;
-"L2 3.12": sub-plane 3, chip 12). An edge has `capacity_bytes_per_s` and `latency_s` of *one
-direction*, its `plane` ("ub", "rdma" or "vpc"), its `kind`, its `sub_plane` (None off the UB
-plane) and how many physical `links` it bundles. The same links stand beside the graph as arrays
-(hardware/tables.py), made with it, so an edited fabric gives edited answers: change a fabric with
-`edited` only, never its edges in place.
+`build_fabric(supernode, facts)` gives a frozen networkx DiGraph; every price is read from it, so a
+graph with other links is another machine. A vertex is an element with a name that people use
+("die 20.1.0": node 20, NPU 1, die 0; "L1 20.3": node 20, sub-plane 3; "L2 3.12": sub-plane 3,
+chip 12). Its attributes:
+
+    kind      die (computes), cpu (offers its DRAM), nic, qingtian (DPU), or a switch: l1, l2, ...
+    node, npu, die, index, sub_plane, supernode    its place, where it has one
+    domain    the scale-up plane it is on: two ends of one domain reach each other over "ub",
+              others over "rdma"
+    forwards  the planes that it passes on, in words; ends forward none
+
+An edge is one direction of a link, or of a bundle of `links` parallel ones:
+
+    capacity_bytes_per_s, latency_s     of that direction; capacity 0: taken out
+    kind, plane, sub_plane              what it is, and where its bytes are counted
+    serves                              the planes whose paths may use it, in words
+    read_efficiency, write_efficiency   share of the capacity that an operation reaches
+    write_extra_s                       what a write takes longer, once a path
+
+Planes are "ub" (scale-up), "rdma" (scale-out), "vpc" (storage), "package" (between the dies of an
+NPU) and "host": the way of CPUs to what their UB plane does not reach, over the dies of their node
+and these dies' NICs. Attributes of the graph: `beyond_node` (what the way out of a node leaves of a
+UB rate), `routing` ("adaptive" or "ecmp"), `detour_hops`, the supernode and what it was built from.
 
 Several supernodes are one graph: nodes number through, each supernode has L2 chips of its own
-("L2 1:3.12" is of the second), and the RDMA and VPC networks join them.
-
-What it does not know: traffic (routes.py), how switch chips queue, the paths inside the RDMA and
-VPC networks (each is one non-blocking vertex), the CPUs' own full mesh (its bandwidth is not
-published), and DRAM sizes. A machine whose scale-up plane is not UB is drawn with the same
-elements: its first-level switch is "L1", its latencies are UB's.
+("L2 1:3.12" is of the second), and the RDMA and VPC networks join them. Change a fabric with
+`edited`. What it does not know: traffic (flows.py), how switch chips queue, the paths inside the
+RDMA and VPC networks (each is one non-blocking vertex), the CPUs' own full mesh (its bandwidth is
+not published), and DRAM sizes.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -31,7 +45,7 @@ import numpy as np
 from twin.facts import Facts
 from twin.hardware.chip import HardwareError, load_chip
 from twin.hardware.names import Edge, Fabric, die_name, members, name_index
-from twin.hardware.tables import INTS, Tables, tables, wiring
+from twin.hardware.network import CAPACITY, LATENCY, Network, Wiring, network, remember
 from twin.scenario import Edit, Supernode
 
 __all__ = [
@@ -45,8 +59,8 @@ __all__ = [
     "edited",
     "edits",
     "l2_chips_per_sub_plane",
-    "links_between",
     "members",
+    "with_edits",
 ]
 
 MOST_BYTES_PER_S = 1e18  # beyond these an edit is a slip of the pen
@@ -64,7 +78,7 @@ class Constants:
     l2_step: int  # L2 chips of a sub-plane in one communication rack
     cpu_with_dpu: int
     hop_s: tuple[tuple[str, float], ...]  # link kind -> latency of one hop
-    efficiency: tuple[tuple[str, float], ...]  # see routes.efficiency
+    efficiency: tuple[tuple[str, float], ...]  # kind of link or plane -> share that is reached
 
 
 def constants(supernode: Supernode, facts: Facts) -> Constants:
@@ -113,24 +127,23 @@ def _build(s: Supernode, c: Constants) -> Fabric:
             f"nodes, NPUs, sub-planes or supernodes, for at most {MOST_LINKS:,} links"
         )
     host = min(c.cpu_with_dpu, s.cpus_per_node - 1)
-    graph = nx.Graph()
-    graph.graph.update(
+    graph = nx.DiGraph(
         supernode=s,
         constants=c,
         dies_per_npu=c.dies_per_npu,
         l2_chips_per_sub_plane=chips,
         cpu_with_dpu=host,
-        write_extra_s=dict(c.hop_s)["write_extra"],
-        efficiency=dict(c.efficiency),
+        beyond_node=dict(c.efficiency)["beyond_node"],
+        routing="adaptive",
+        detour_hops=0,
     )
     graph.add_nodes_from(_vertices(s, c, chips))
-    graph.add_edges_from(_ub_edges(s, c, chips))
-    graph.add_edges_from(_rdma_edges(s, c))
-    graph.add_edges_from(_vpc_edges(s, c))
-    made = wiring(graph, s, c.dies_per_npu, chips, host)
+    for edges in (_ub_edges(s, c, chips), _rdma_edges(s, c), _vpc_edges(s, c)):
+        for a, b, link in edges:
+            graph.add_edge(a, b, **link)
+            graph.add_edge(b, a, **link)
     graph.graph["dies"] = tuple(v for v, kind in graph.nodes(data="kind") if kind == "die")
     graph.graph["names"] = name_index(graph)
-    graph.graph["tables"] = Tables(made, made.capacity, made.latency)
     return nx.freeze(graph)
 
 
@@ -157,22 +170,24 @@ def l2_chips_per_sub_plane(s: Supernode, step: int) -> int:
 def _vertices(s: Supernode, c: Constants, chips: int) -> Iterator[tuple[str, dict[str, Any]]]:
     for n in range(s.all_nodes):
         home = {"supernode": n // s.nodes, "node": n}
+        end = home | {"domain": n // s.nodes if chips else n}
         for i in range(s.npus_per_node):
             for d in range(c.dies_per_npu):
-                yield f"die {n}.{i}.{d}", {"kind": "die", **home, "npu": i, "die": d}
-                yield f"NIC {n}.{i}.{d}", {"kind": "nic", **home, "npu": i, "die": d}
+                die = end | {"npu": i, "die": d}
+                yield f"die {n}.{i}.{d}", {"kind": "die", **die, "forwards": "host"}
+                yield f"NIC {n}.{i}.{d}", {"kind": "nic", **die, "forwards": "rdma host"}
         for i in range(s.cpus_per_node):
-            yield f"CPU {n}.{i}", {"kind": "cpu", **home, "index": i}
+            yield f"CPU {n}.{i}", {"kind": "cpu", **end, "index": i, "forwards": "vpc"}
         for p in range(s.sub_planes):
-            yield f"L1 {n}.{p}", {"kind": "l1", **home, "sub_plane": p}
-        yield f"Qingtian {n}", {"kind": "qingtian", **home}
+            yield f"L1 {n}.{p}", {"kind": "l1", **home, "sub_plane": p, "forwards": "ub vpc host"}
+        yield f"Qingtian {n}", {"kind": "qingtian", **home, "forwards": "vpc"}
     for g in range(s.supernodes):
         for p in range(s.sub_planes):
             for i in range(chips):
                 at = {"supernode": g, "sub_plane": p, "index": i}
-                yield l2_name(g, p, i), {"kind": "l2", **at}
-    yield "RDMA network", {"kind": "rdma"}
-    yield "VPC network", {"kind": "vpc"}
+                yield l2_name(g, p, i), {"kind": "l2", **at, "forwards": "ub"}
+    yield "RDMA network", {"kind": "rdma", "forwards": "rdma host"}
+    yield "VPC network", {"kind": "vpc", "forwards": "vpc"}
 
 
 def l2_name(supernode: int, sub_plane: int, index: int) -> str:
@@ -180,17 +195,40 @@ def l2_name(supernode: int, sub_plane: int, index: int) -> str:
     return f"L2 {supernode}:{sub_plane}.{index}" if supernode else f"L2 {sub_plane}.{index}"
 
 
+SERVES = {  # kind of link -> planes whose paths may use it
+    "die-die": "package",
+    "die-L1": "ub vpc host",
+    "CPU-L1": "ub vpc host",
+    "L1-L2": "ub",
+    "die-NIC": "rdma host",
+    "NIC-RDMA": "rdma host",
+    "CPU-Qingtian": "vpc",
+    "Qingtian-VPC": "vpc",
+}
+
+
 def _link(
-    kind: str, plane: str, capacity: float, latency_s: float, sub_plane: int | None = None,
-    links: int = 1,
+    c: Constants, kind: str, plane: str, capacity: float, latency_s: float,
+    sub_plane: int | None = None, links: int = 1,
 ) -> dict[str, Any]:  # fmt: skip
+    share = dict(c.efficiency)
+    switched = kind in ("die-L1", "CPU-L1")
+    if plane == "ub":
+        read, write = share["cpu_read" if kind == "CPU-L1" else "npu_read"], share["write"]
+    else:
+        read = write = share[plane]
+    place = {} if sub_plane is None else {"sub_plane": sub_plane}
     return {
         "kind": kind,
         "plane": plane,
         "capacity_bytes_per_s": capacity,
         "latency_s": latency_s,
-        "sub_plane": sub_plane,
+        **place,
         "links": links,
+        "serves": SERVES[kind],
+        "read_efficiency": read,
+        "write_efficiency": write,
+        "write_extra_s": dict(c.hop_s)["write_extra"] if switched else 0.0,
     }
 
 
@@ -204,27 +242,27 @@ def _ub_edges(s: Supernode, c: Constants, chips: int) -> Iterator[tuple[str, str
                     yield (
                         f"die {n}.{i}.{d}",
                         f"die {n}.{i}.{e}",
-                        _link("die-die", "ub", c.cross_die_bytes_per_s, hop["cross_die"]),
+                        _link(c, "die-die", "ub", c.cross_die_bytes_per_s, hop["cross_die"]),
                     )
                 for p in range(s.sub_planes):
                     yield (
                         f"die {n}.{i}.{d}",
                         f"L1 {n}.{p}",
-                        _link("die-L1", "ub", link, hop["die_l1"], p),
+                        _link(c, "die-L1", "ub", link, hop["die_l1"], p),
                     )
         for i in range(s.cpus_per_node):
             for p in range(s.sub_planes):
                 yield (
                     f"CPU {n}.{i}",
                     f"L1 {n}.{p}",
-                    _link("CPU-L1", "ub", c.cpu_bytes_per_s / s.sub_planes, hop["cpu_l1"], p),
+                    _link(c, "CPU-L1", "ub", c.cpu_bytes_per_s / s.sub_planes, hop["cpu_l1"], p),
                 )
         for i, links in _dealt(n % s.nodes, s.l1_uplinks, chips):
             for p in range(s.sub_planes):
                 yield (
                     f"L1 {n}.{p}",
                     l2_name(n // s.nodes, p, i),
-                    _link("L1-L2", "ub", links * link, hop["l1_l2"], p, links),
+                    _link(c, "L1-L2", "ub", links * link, hop["l1_l2"], p, links),
                 )
 
 
@@ -247,8 +285,8 @@ def _rdma_edges(s: Supernode, c: Constants) -> Iterator[tuple[str, str, dict[str
         for i in range(s.npus_per_node):
             for d in range(c.dies_per_npu):
                 nic = f"NIC {n}.{i}.{d}"
-                yield f"die {n}.{i}.{d}", nic, _link("die-NIC", "rdma", capacity, hop_s)
-                yield nic, "RDMA network", _link("NIC-RDMA", "rdma", capacity, hop_s)
+                yield f"die {n}.{i}.{d}", nic, _link(c, "die-NIC", "rdma", capacity, hop_s)
+                yield nic, "RDMA network", _link(c, "NIC-RDMA", "rdma", capacity, hop_s)
 
 
 def _vpc_edges(s: Supernode, c: Constants) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -257,8 +295,8 @@ def _vpc_edges(s: Supernode, c: Constants) -> Iterator[tuple[str, str, dict[str,
     host = min(c.cpu_with_dpu, s.cpus_per_node - 1)
     for n in range(s.all_nodes):
         dpu = f"Qingtian {n}"
-        yield f"CPU {n}.{host}", dpu, _link("CPU-Qingtian", "vpc", capacity, hop["cpu_dpu"])
-        yield dpu, "VPC network", _link("Qingtian-VPC", "vpc", capacity, hop["dpu_vpc"])
+        yield f"CPU {n}.{host}", dpu, _link(c, "CPU-Qingtian", "vpc", capacity, hop["cpu_dpu"])
+        yield dpu, "VPC network", _link(c, "Qingtian-VPC", "vpc", capacity, hop["dpu_vpc"])
 
 
 def edited(
@@ -273,30 +311,47 @@ def edited(
 ) -> Fabric:
     """A frozen copy with elements removed or links changed; the original stays as it is.
 
-    `capacity` sets bytes/s of single edges; `scale` and `latency` multiply the capacity and the
-    latency of every link at an element ("sub-plane 3": 0.5); `edits` are a scenario's, applied in
-    order, their factors multiplying what they find; `remove` names elements (see `members`). A
-    link of capacity 0 is gone. The vertex order, and with it the numbering of dies, is kept: a
-    removed die keeps its number without links. `supernode` is what the copy says it was built
-    from (default: as before). Raises HardwareError when a name or a link is not there.
+    `capacity` sets bytes/s of single links, both ways; `scale` and `latency` multiply the capacity
+    and the latency of every link at an element ("sub-plane 3": 0.5); `edits` are a scenario's,
+    applied in order, their factors multiplying what they find; `remove` names elements (see
+    `members`). A link of capacity 0 stays in the graph and carries nothing, so the numbering of
+    dies is kept. `supernode` is what the copy says it was built from (default: as before). Raises
+    HardwareError when a name or a link is not there.
     """
-    t = tables(fabric)
-    rates, waits = t.capacity.copy(), t.latency.copy()
+    net = network(fabric)
+    rates = net.capacity.copy()
     for (a, b), bytes_per_s in (capacity or {}).items():
-        rates[links_between(fabric, a, b)] = float(bytes_per_s)
-    for name, factor in (scale or {}).items():
-        rates[links_between(fabric, name)] *= factor
-    for name, factor in (latency or {}).items():
-        waits[links_between(fabric, name)] *= factor
+        rates[net.links_at(a, b)] = float(bytes_per_s)
+    factors = [Edit(element=name, capacity_factor=by) for name, by in (scale or {}).items()]
+    factors += [Edit(element=name, latency_factor=by) for name, by in (latency or {}).items()]
+    gone = [Edit(element=name, capacity_factor=0.0) for name in remove]
+    after = with_edits(net.changed(rates, net.latency), [*factors, *edits, *gone])
+    graph = nx.DiGraph(**fabric.graph)
+    if supernode is not None:
+        graph.graph["supernode"] = supernode
+    graph.add_nodes_from(fabric.nodes(data=True))
+    graph.add_edges_from(
+        (a, b, {**data, CAPACITY: rate, LATENCY: wait})
+        for (a, b, data), rate, wait in zip(
+            fabric.edges(data=True), after.capacity.tolist(), after.latency.tolist(), strict=True
+        )
+    )
+    remember(graph, replace(after, about=graph.graph))
+    return nx.freeze(graph)
+
+
+def with_edits(net: Network, edits: Iterable[Edit]) -> Network:
+    """The network with edits in force, in order; the same where there is none."""
+    edits = tuple(edits)
+    if not edits:
+        return net
+    rates, waits = net.capacity.copy(), net.latency.copy()
     for edit in edits:
-        at = links_between(fabric, edit.element, edit.to)
+        at = net.links_at(edit.element, edit.to)
         rates[at] *= edit.capacity_factor
         waits[at] *= edit.latency_factor
         _refuse_absurd(rates[at], waits[at], edit.element)
-    for name in remove:
-        rates[links_between(fabric, name)] = 0.0
-    _refuse_absurd(rates, waits, "an edit")
-    return _copy(fabric, Tables(t.wiring, rates, waits), supernode)
+    return net.changed(rates, waits)
 
 
 def _refuse_absurd(rates: Any, waits: Any, what: str) -> None:
@@ -308,70 +363,21 @@ def _refuse_absurd(rates: Any, waits: Any, what: str) -> None:
         )
 
 
-def links_between(fabric: Fabric, element: str, to: str = "") -> INTS:
-    """Numbers of the links as built at an element, or of those that join it with `to`.
-
-    Either may be a group ("NPU 20.1"). Raises HardwareError when there is none.
-    """
-    made = tables(fabric).wiring
-    here = members(fabric, element)
-    found = np.unique(np.concatenate([made.at[v] for v in here]))
-    if to:
-        mine, other = set(here), set(members(fabric, to))
-        joins = [_crosses(made.edges[i], mine, other) for i in found.tolist()]
-        found = found[np.array(joins, bool)]
-    if not found.size:
-        raise HardwareError(
-            f"no link joins {element} and {to}: name the two ends of one link, such as L1 20.3 "
-            "and L2 3.12"
-        )
-    return found
-
-
-def _crosses(edge: Edge, mine: set[str], other: set[str]) -> bool:
-    a, b = edge
-    return (a in mine and b in other) or (b in mine and a in other)
-
-
-def _copy(fabric: Fabric, now: Tables, supernode: Supernode | None) -> Fabric:
-    """A graph with other links; whatever did not change is shared with the original."""
-    before = tables(fabric)
-    graph = nx.Graph()
-    graph.graph.update(fabric.graph, tables=now)
-    graph.graph.pop("ports", None)
-    if supernode is not None:
-        graph.graph["supernode"] = supernode
-    graph._node = fabric._node
-    rows = dict(fabric._adj)
-    own = set()
-    differ = (now.capacity != before.capacity) | (now.latency != before.latency)
-    for i in np.flatnonzero(differ).tolist():
-        a, b = now.wiring.edges[i]
-        for end in (a, b):
-            if end not in own:
-                own.add(end)
-                rows[end] = dict(rows[end])
-        if now.capacity[i] > 0.0:
-            rows[a][b] = rows[b][a] = {
-                **now.wiring.data[i],
-                "capacity_bytes_per_s": float(now.capacity[i]),
-                "latency_s": float(now.latency[i]),
-            }
-        else:
-            rows[a].pop(b, None)
-            rows[b].pop(a, None)
-    graph._adj = rows
-    return nx.freeze(graph)
-
-
-def built(fabric: Fabric) -> Fabric:
+def built(fabric: Wiring) -> Fabric:
     """The fabric as built, before any edit."""
-    s: Supernode = fabric.graph["supernode"]
-    return _build(s.model_copy(update={"edits": ()}), fabric.graph["constants"])
+    about = network(fabric).about
+    return _build(about["supernode"].model_copy(update={"edits": ()}), about["constants"])
 
 
-def edits(fabric: Fabric) -> dict[Edge, float]:
-    """Links whose capacity differs from the fabric as built: bytes/s now, 0 when removed."""
-    t = tables(fabric)
-    differ = np.flatnonzero(t.capacity != t.wiring.capacity)
-    return {t.wiring.edges[i]: float(t.capacity[i]) for i in differ.tolist()}
+def edits(fabric: Wiring) -> dict[Edge, float]:
+    """Links whose capacity differs from the fabric as built: bytes/s now, 0 when removed.
+
+    Each link once; where only its way back differs, by that.
+    """
+    now, before = network(fabric), network(built(fabric))
+    found: dict[Edge, float] = {}
+    for link in np.flatnonzero(now.capacity != before.capacity).tolist():
+        a, b = now.edge(link)
+        if (b, a) not in found:
+            found[a, b] = float(now.capacity[link])
+    return found

@@ -12,15 +12,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import edited, members
-from twin.hardware.names import Fabric
-from twin.hardware.paths import Plane
-from twin.hardware.tables import tables
+from twin.hardware.fabric import with_edits
+from twin.hardware.flows import Plane
+from twin.hardware.network import Network, Wiring, network
+from twin.hardware.walks import BOOLS
 from twin.scenario import Edit, Fault
 
 
-def broken(fabric: Fabric, faults: Sequence[Fault]) -> Fabric:
-    """The fabric with these faults in force, the same graph when none touches a link.
+def broken(fabric: Wiring, faults: Sequence[Fault]) -> Network:
+    """The fabric with these faults in force, the same when none touches a link.
 
     Faults of one link multiply. Raises HardwareError when a fault names what is not there.
     """
@@ -31,10 +31,10 @@ def broken(fabric: Fabric, faults: Sequence[Fault]) -> Fabric:
         else:
             left = 0.0 if fault.kind == "fail" else fault.factor
             cuts.append(Edit(element=fault.element, to=fault.to, capacity_factor=left))
-    return edited(fabric, edits=cuts) if cuts else fabric
+    return with_edits(network(fabric), cuts)
 
 
-def slowed(fabric: Fabric, fault: Fault) -> list[int]:
+def slowed(fabric: Wiring, fault: Fault) -> list[int]:
     """Numbers of the dies that a fault of kind "slow" slows.
 
     Raises HardwareError when it names none, or a link.
@@ -44,17 +44,17 @@ def slowed(fabric: Fabric, fault: Fault) -> list[int]:
             f"the link of {fault.element} and {fault.to} does not compute, so it cannot be slow: "
             "name dies alone, or take kind = derate"
         )
-    number = {name: i for i, name in enumerate(fabric.graph["dies"])}
-    found = [number[v] for v in members(fabric, fault.element) if v in number]
-    if not found:
+    net = network(fabric)
+    dies = np.flatnonzero(np.isin(net.dies, net.members(fault.element))).tolist()
+    if not dies:
         raise HardwareError(
             f"{fault.element} has no dies that could compute slowly: name a die, an NPU, a node "
             "or a supernode"
         )
-    return found
+    return dies
 
 
-def slow_dies(fabric: Fabric, faults: Sequence[Fault]) -> dict[int, float]:
+def slow_dies(fabric: Wiring, faults: Sequence[Fault]) -> dict[int, float]:
     """Die number -> share of its computing speed that is left; factors of one die multiply."""
     factors: dict[int, float] = {}
     for fault in faults:
@@ -64,33 +64,51 @@ def slow_dies(fabric: Fabric, faults: Sequence[Fault]) -> dict[int, float]:
     return factors
 
 
-def dies_out(fabric: Fabric) -> frozenset[int]:
+def dies_out(fabric: Wiring) -> frozenset[int]:
     """Dies that cannot serve in an instance that spans nodes.
 
-    They have no UB link left, or their node has no uplink left that reaches another node though
-    their UB plane goes beyond it.
+    They have no UB link left, or reach no other node though their UB plane goes beyond theirs.
     """
-    t = tables(fabric)
-    out = t.die_links.sum(axis=1) <= 0.0
-    if t.wiring.chips:
-        alone = t.every_door.sum(axis=1) <= 0.0
-        out |= np.repeat(alone, t.dies_per_node)
-    return frozenset(np.flatnonzero(out).tolist())
+    net = network(fabric)
+    return _numbers(_apart(net, "ub") if net.spans_nodes else ~_linked(net, "ub"))
 
 
-def dies_without(fabric: Fabric, plane: Plane) -> frozenset[int]:
-    """Dies that cannot send to another node on a plane: no UB link, NIC or DPU left."""
-    t = tables(fabric)
-    if plane == "ub" and t.wiring.chips:
-        return dies_out(fabric)
-    if plane == "vpc":
-        none = np.repeat(t.dpus <= 0.0, t.dies_per_node) | (t.die_links.sum(axis=1) <= 0.0)
-    else:
-        none = t.nics <= 0.0
-    return frozenset(np.flatnonzero(none).tolist())
+def dies_without(fabric: Wiring, plane: Plane) -> frozenset[int]:
+    """Dies that cannot send to another node on a plane; beyond a UB plane NICs do."""
+    net = network(fabric)
+    way = "rdma" if plane == "ub" and not net.spans_nodes else plane
+    return _numbers(_apart(net, way))
 
 
-def servers_out(fabric: Fabric) -> frozenset[int]:
+def servers_out(fabric: Wiring) -> frozenset[int]:
     """Nodes whose DRAM is lost: no CPU of theirs has a UB link left."""
-    lost = tables(fabric).cpu_links.sum(axis=1) <= 0.0
-    return frozenset(np.flatnonzero(lost).tolist())
+    net = network(fabric)
+    cpus = net.of_kind("cpu")
+    left = set(net.node[cpus[net.offers("ub", cpus) > 0.0]].tolist())
+    return frozenset(set(net.node[cpus].tolist()) - left)
+
+
+def _numbers(dies: BOOLS) -> frozenset[int]:
+    return frozenset(np.flatnonzero(dies).tolist())
+
+
+def _linked(net: Network, plane: str) -> BOOLS:
+    return net.offers(plane, net.dies) > 0.0
+
+
+def _apart(net: Network, plane: str) -> BOOLS:
+    """Dies that reach no die of another node, where there is another."""
+    linked = _linked(net, plane)
+    apart = ~linked
+    home = net.node[net.dies]
+    if np.unique(home).size == 1:
+        return apart
+    left = linked.copy()
+    while left.any():
+        first = int(np.flatnonzero(left)[0])
+        part = linked & net.reachable(plane, net.dies[[first]])[net.dies]
+        part[first] = True
+        if np.unique(home[part]).size == 1:
+            apart |= part
+        left &= ~part
+    return apart

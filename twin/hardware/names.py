@@ -7,19 +7,42 @@ fabric and shared by its edited copies, for an edit changes links and never vert
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import networkx as nx
 
 from twin.hardware.chip import HardwareError
 
-Fabric: TypeAlias = nx.Graph  # frozen; see hardware/fabric.py
+Fabric: TypeAlias = nx.DiGraph  # frozen; see hardware/fabric.py
 Edge: TypeAlias = tuple[str, str]
 
 EXAMPLES = (
     "try NPU 20.1, die 20.1.0, CPU 20.2, L1 20.3, L2 3.12, node 20, sub-plane 3 or RDMA network"
 )
+
+
+LABELS = {  # kind of link -> what people call the port it belongs to, and the vertex that has it
+    "die-L1": ("UB links of die {node}.{npu}.{die}", "die"),
+    "die-die": ("die-die links of NPU {node}.{npu}", "die"),
+    "CPU-L1": ("CPU ports of node {node}", "cpu"),
+    "L1-L2": ("L1 uplinks of node {node}", "l1"),
+    "die-NIC": ("NIC of die {node}.{npu}.{die}", "die"),
+    "NIC-RDMA": ("NIC of die {node}.{npu}.{die}", "nic"),
+    "CPU-Qingtian": ("Qingtian DPU of node {node}", "qingtian"),
+    "Qingtian-VPC": ("Qingtian DPU of node {node}", "qingtian"),
+}
+
+
+MAIN_LINKS = {  # vertex kind -> kinds of link of the plane it mainly serves
+    "die": ("die-L1",),
+    "cpu": ("CPU-L1",),
+    "l1": ("L1-L2",),
+    "l2": ("L1-L2",),
+    "nic": ("NIC-RDMA",),
+    "qingtian": ("Qingtian-VPC",),
+}
 
 
 @dataclass(frozen=True)
@@ -36,14 +59,14 @@ def name_index(fabric: Fabric) -> Names:
     found: dict[str, tuple[str, ...]] = {}
     for vertex, data in fabric.nodes(data=True):
         kind, home, part = data["kind"], data.get("node"), data.get("supernode")
-        found[_plain(vertex)] = (vertex,)
+        found[plain(vertex)] = (vertex,)
         if kind == "l2":
-            found[_plain(f"L2 {part}:{data['sub_plane']}.{data['index']}")] = (vertex,)
-        elif kind == "die":
+            found[plain(f"L2 {part}:{data['sub_plane']}.{data['index']}")] = (vertex,)
+        elif kind == "die" and "npu" in data:
             groups[f"NPU {home}.{data['npu']}"].append(vertex)
         if home is not None:
             groups[f"node {home}"].append(vertex)
-        if kind in {"l1", "l2"}:
+        if kind in {"l1", "l2"} and "sub_plane" in data:
             groups[f"sub-plane {data['sub_plane']}"].append(vertex)
             groups[f"sub-plane {part}:{data['sub_plane']}"].append(vertex)
         if kind == "l1":
@@ -52,7 +75,7 @@ def name_index(fabric: Fabric) -> Names:
             groups[f"{kind.upper()} plane"].append(vertex)
         if part is not None:
             groups[f"supernode {part}"].append(vertex)
-    found |= {_plain(name): tuple(members) for name, members in groups.items()}
+    found |= {plain(name): tuple(members) for name, members in groups.items()}
     several = len({v for v in groups if v.startswith("supernode")}) > 1
     shown = [g for g in groups if several or not (":" in g or g.startswith("supernode"))]
     return Names(found, tuple(sorted(shown, key=_by_number)))
@@ -60,12 +83,19 @@ def name_index(fabric: Fabric) -> Names:
 
 def _by_number(name: str) -> tuple[str, list[int]]:
     return name.split(maxsplit=1)[0], [
-        int(n) for n in _plain(name).replace(":", " ").split() if n.isdigit()
+        int(n) for n in plain(name).replace(":", " ").split() if n.isdigit()
     ]
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
+    """A name as it is looked up: letter case, dots and hyphens make no difference."""
     return " ".join(name.lower().replace(".", " ").replace("-", " ").split())
+
+
+def port_label(kind: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """What people call the port of a link between two vertices; "" where nothing is known."""
+    text, owner = LABELS.get(kind, ("", ""))
+    return text.format(**(one if one["kind"] == owner else other))
 
 
 def die_name(fabric: Fabric, die: int) -> str:
@@ -87,7 +117,7 @@ def members(fabric: Fabric, name: str) -> tuple[str, ...]:
     Raises HardwareError when nothing has that name.
     """
     names: Names = fabric.graph["names"]
-    found = names.vertices.get(_plain(name))
+    found = names.vertices.get(plain(name))
     if found is None:
         raise HardwareError(f"no element is named {name!r}: {EXAMPLES}")
     return found
@@ -95,5 +125,9 @@ def members(fabric: Fabric, name: str) -> tuple[str, ...]:
 
 def element_names(fabric: Fabric) -> list[str]:
     """Every name `members` knows, as shown to people: groups first, then vertices by kind."""
-    names: Names = fabric.graph["names"]
-    return [*names.groups, *(v for _, v in sorted((v.split()[0], v) for v in fabric))]
+    return listed(fabric.graph["names"], fabric)
+
+
+def listed(names: Names, vertices: Iterable[str]) -> list[str]:
+    """Groups as shown to people, then vertices by kind."""
+    return [*names.groups, *(v for _, v in sorted((v.split()[0], v) for v in vertices))]

@@ -2,7 +2,7 @@
 
 A collective is a fixed cost (launch), a barrier whose rounds grow with the logarithm of its
 peers, per-message work of vector cores, and bytes at the rate the fabric grants
-(hardware/routes.py). The coefficients of the first three are fitted, for collectives that vector
+(hardware/prices.py). The coefficients of the first three are fitted, for collectives that vector
 cores write, to the published table over EP degree (arXiv 2506.12708v2 Table 7); other machine
 families take them from data/operators.toml.
 Nothing here knows which tokens go where: the busiest die's excess arrives as a factor.
@@ -16,10 +16,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
+import numpy as np
+
 from twin.facts import Facts
-from twin.hardware import routes
-from twin.hardware.fabric import Fabric
-from twin.hardware.tables import tables
+from twin.hardware.network import Network, Wiring, network
+from twin.hardware.prices import all_to_all
 from twin.model.operators import ACTIVATION_BYTES, combine_bytes, dispatch_bytes
 from twin.model.roofline import Machine
 from twin.model.shape import Shape
@@ -63,28 +64,26 @@ class MoeTraffic:
 
 
 def exchange(
-    fabric: Fabric, dies: Sequence[int], operation: Literal["read", "write"] = "write"
+    fabric: Wiring, dies: Sequence[int], operation: Literal["read", "write"] = "write"
 ) -> Exchange:
     """What the scale-up plane (or what replaces it between nodes) grants these dies."""
-    if isinstance(dies, range):
-        return _exchange(fabric, dies, operation)
-    return _exchange(fabric, tuple(dies), operation)
+    return _exchange(network(fabric), dies if isinstance(dies, range) else tuple(dies), operation)
 
 
-@lru_cache(maxsize=256)  # a graph is frozen: equal questions have equal answers
+@lru_cache(maxsize=256)
 def _exchange(
-    fabric: Fabric, dies: range | tuple[int, ...], operation: Literal["read", "write"]
+    net: Network, dies: range | tuple[int, ...], operation: Literal["read", "write"]
 ) -> Exchange:
     count = len(dies)
     if count < 2:
         return Exchange(1, float("inf"), 0.0, 0.0)
-    price = routes.all_to_all(fabric, dies, "ub", operation)
-    per_node = tables(fabric).dies_per_node
-    nodes = len({die // per_node for die in dies})
-    slow = fabric.graph["supernode"].scale_up == "node"
+    price = all_to_all(net, dies, "ub", operation)
+    home = net.dies[np.asarray(dies)]
+    nodes = np.unique(net.node[home]).size
+    slow = np.unique(net.domain[home]).size == nodes > 1
     inside = beyond = 0.0
     if slow and nodes > 1 and count >= 2 * nodes:
-        inside = routes.all_to_all(fabric, dies[: count // nodes], "ub", operation).bytes_per_s
+        inside = all_to_all(net, dies[: count // nodes], "ub", operation).bytes_per_s
         beyond = price.bytes_per_s * price.off_node_fraction
     return Exchange(
         count,

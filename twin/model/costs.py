@@ -13,7 +13,7 @@ import numpy as np
 
 from twin.facts import Facts
 from twin.hardware.chip import Chip, load_chip
-from twin.hardware.fabric import Fabric
+from twin.hardware.network import Wiring
 from twin.hardware.placement import Instance, place_instances
 from twin.model.coefficients import (
     Cores,
@@ -105,7 +105,7 @@ class Costs:
         return role
 
 
-def build_costs(scenario: Scenario, facts: Facts, fabric: Fabric) -> Costs:
+def build_costs(scenario: Scenario, facts: Facts, fabric: Wiring) -> Costs:
     """Costs of a scenario; raises ModelError with one sentence when it cannot run."""
     d = scenario.deployment
     facts = of_stack(facts, d.stack, scenario.supernode.chip)
@@ -149,7 +149,7 @@ def dies_of(i: Instance) -> range:
 
 
 def role_costs(
-    scenario: Scenario, facts: Facts, fabric: Fabric, role: str, dies: Dies, name: str
+    scenario: Scenario, facts: Facts, fabric: Wiring, role: str, dies: Dies, name: str
 ) -> RoleCosts:
     """Costs of one instance of a role on these dies of a fabric, as it is at some moment.
 

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.hardware.fabric import Fabric
-from twin.hardware.routes import pool_read
-from twin.hardware.tables import tables
+from twin.hardware.network import Wiring, network
+from twin.hardware.prices import pool_read
 from twin.model.costs import Costs, RoleCosts
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
 from twin.model.mixed import mixed_flops, mixed_hits_s, mixed_iteration_s
@@ -133,7 +132,7 @@ class Prediction:
 def predict(
     s: Scenario,
     costs: Costs,
-    fabric: Fabric,
+    fabric: Wiring,
     traffic: Traffic,
     prefill_hot: Hot = EVEN,
     decode_hot: Hot = EVEN,
@@ -255,7 +254,7 @@ def _peak(s: Scenario, costs: Costs, role: RoleCosts) -> float:
 
 
 def _prefill(
-    s: Scenario, costs: Costs, fabric: Fabric, traffic: Traffic, hot: Hot
+    s: Scenario, costs: Costs, fabric: Wiring, traffic: Traffic, hot: Hot
 ) -> PrefillPrediction:
     role = costs.prefill_role
     assert role is not None
@@ -298,7 +297,7 @@ def _prefill(
     )
 
 
-def _fetch_s(s: Scenario, costs: Costs, fabric: Fabric, role: RoleCosts, cached: float) -> float:
+def _fetch_s(s: Scenario, costs: Costs, fabric: Wiring, role: RoleCosts, cached: float) -> float:
     """Seconds to read cached tokens from the memory pool before a batch computes.
 
     Prompts' instances come first in the machine, so the first of them is on the first dies.
@@ -307,13 +306,13 @@ def _fetch_s(s: Scenario, costs: Costs, fabric: Fabric, role: RoleCosts, cached:
         return 0.0
     nodes = None
     if s.memory_pool.scope == "local":
-        nodes = range(math.ceil(role.dies / tables(fabric).dies_per_node))
+        nodes = range(math.ceil(role.dies / network(fabric).dies_per_node))
     price = pool_read(fabric, range(role.dies), s.memory_pool.plane, nodes)
     return price.latency_s + cached * costs.kv_bytes_per_token / price.bytes_per_s
 
 
 def _colocated(
-    s: Scenario, costs: Costs, fabric: Fabric, traffic: Traffic, hot: Hot
+    s: Scenario, costs: Costs, fabric: Wiring, traffic: Traffic, hot: Hot
 ) -> tuple[DecodePrediction, PrefillPrediction]:
     """Slots stay full when each iteration prefills as many prompts as answers end."""
     role = costs.colocated_role

@@ -13,8 +13,7 @@ from zlib import crc32
 import streamlit as st
 
 from twin.hardware.fabric import Fabric
-from twin.hardware.names import members
-from twin.hardware.survey import MAIN_LINKS
+from twin.hardware.names import MAIN_LINKS, members
 from twin.scenario import Edit
 from twin.ui import session
 from twin.ui.fields import sentence

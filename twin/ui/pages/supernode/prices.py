@@ -15,14 +15,12 @@ import numpy as np
 
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import Fabric
+from twin.hardware.flows import Plane
+from twin.hardware.network import network
 from twin.hardware.placement import Instance, place_instances
-from twin.hardware.routes import Price, all_to_all, nic, pool_read
-from twin.hardware.tables import tables
+from twin.hardware.prices import Price, all_to_all, nic, pool_read, port_rates
 from twin.scenario import Scenario
 
-PRICED = (  # kinds of links that belong to one node each
-    "die-die", "die-L1", "CPU-L1", "L1-L2", "die-NIC", "NIC-RDMA", "CPU-Qingtian", "Qingtian-VPC",
-)  # fmt: skip
 PLANES = {"ub": "UB", "rdma": "RDMA", "vpc": "VPC"}
 
 
@@ -80,8 +78,11 @@ def _dies(instance: Instance) -> range:
     return range(instance.first_die, instance.first_die + instance.dies)
 
 
-def _hand_off(fabric: Fabric, instance: Instance, plane: str) -> Price:
-    return min((nic(fabric, d, plane) for d in _dies(instance)), key=lambda p: p.bytes_per_s)  # type: ignore[arg-type]
+def _hand_off(fabric: Fabric, instance: Instance, plane: Plane) -> Price:
+    ports = port_rates(fabric, plane)
+    share = network(fabric).dies.size // ports.size  # dies of a port
+    worst = min(_dies(instance), key=lambda die: ports[die // share])
+    return nic(fabric, worst, plane)
 
 
 Asked = tuple[Instance, tuple[bytes, ...], Callable[[Instance], Price]]
@@ -107,11 +108,12 @@ class _Alike:
     def __init__(self, fabric: Fabric) -> None:
         s = fabric.graph["supernode"]
         self._per_node = s.npus_per_node * fabric.graph["dies_per_npu"]
-        t = tables(fabric)
-        rows = [
-            made(kind).reshape(s.all_nodes, -1) for kind in PRICED for made in (t.rates, t.waits)
-        ]
-        self._nodes = [row.tobytes() for row in np.concatenate(rows, axis=1)]
+        net = network(fabric)
+        home = np.maximum(net.node[net.tail], net.node[net.head])  # no link joins two nodes
+        order = np.argsort(home, kind="stable")
+        links = np.stack([net.capacity, net.latency], axis=1)[order]
+        ends = np.searchsorted(home[order], np.arange(s.all_nodes + 1))
+        self._nodes = [links[a:b].tobytes() for a, b in zip(ends[:-1], ends[1:], strict=True)]
 
     def of(self, instance: Instance) -> tuple[bytes, ...]:
         first, size = divmod(instance.first_die, self._per_node)[0], instance.dies

@@ -9,7 +9,7 @@ import streamlit as st
 
 from twin.hardware.chip import Chip, HardwareError
 from twin.hardware.fabric import Fabric
-from twin.hardware.survey import point_to_point, summary
+from twin.hardware.prices import point_to_point, summary
 from twin.metrics.measures import NOTHING
 from twin.scenario import MemoryPool
 from twin.ui import session

@@ -1,0 +1,103 @@
+"""The graph is the machine: prices follow its links, whoever changed them and however."""
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from twin.hardware import demands
+from twin.hardware.fabric import build_fabric, edited
+from twin.hardware.network import network
+from twin.hardware.prices import all_to_all, between, nic, pool_read, port_rates, uplink_matrix
+from twin.lab.library import load_facts
+from twin.scenario import Supernode
+
+FACTS = load_facts()
+FULL = build_fabric(Supernode(), FACTS)
+PRICES = {
+    "all-to-all": lambda f: all_to_all(f, range(320)).bytes_per_s,
+    "die to die": lambda f: between(f, 0, 40).bytes_per_s,
+    "die to CPU": lambda f: between(f, 0, "CPU 5.1").bytes_per_s,
+    "dies of an NPU": lambda f: between(f, 0, 1).bytes_per_s,
+    "port, UB": lambda f: nic(f, 0, "ub").bytes_per_s,
+    "port, RDMA": lambda f: nic(f, 0, "rdma").bytes_per_s,
+    "port, VPC": lambda f: nic(f, 0, "vpc").bytes_per_s,
+    "ports": lambda f: port_rates(f, "ub").sum(),
+    "pool": lambda f: pool_read(f, range(32)).bytes_per_s,
+    "pool, VPC": lambda f: pool_read(f, range(32), "vpc").bytes_per_s,
+    "pool, RDMA": lambda f: pool_read(f, range(32), "rdma").bytes_per_s,
+    "uplinks": lambda f: uplink_matrix(f).sum(),
+    "hand-off": lambda f: alone(f, demands.hand_off, range(32), range(64, 96)),
+    "from storage": lambda f: alone(f, demands.from_storage, range(32)),
+    "to storage": lambda f: alone(f, demands.to_storage),
+}
+
+
+def alone(fabric, made, *dies):
+    net = network(fabric)
+    return made(net, *dies).alone(net)[0]
+
+
+@pytest.mark.parametrize("name", PRICES)
+def test_every_price_is_read_from_the_links_of_the_graph(name):
+    tenth = nx.DiGraph(FULL)
+    for _, _, link in tenth.edges(data=True):
+        link["capacity_bytes_per_s"] *= 0.1
+    assert PRICES[name](tenth) == pytest.approx(0.1 * PRICES[name](FULL))
+
+
+def test_a_hundredth_of_the_dies_links_is_a_hundredth_of_the_exchange():
+    weak = nx.DiGraph(FULL)
+    before = all_to_all(weak, range(320)).bytes_per_s
+    for _, _, link in weak.edges(data=True):
+        link["capacity_bytes_per_s"] *= 0.01 if link["kind"] == "die-L1" else 1.0
+    assert all_to_all(weak, range(320)).bytes_per_s == pytest.approx(0.01 * before)
+
+
+def test_no_price_needs_to_know_how_the_machine_was_counted():
+    bare = nx.DiGraph(FULL)
+    for known in ("supernode", "constants", "l2_chips_per_sub_plane", "dies_per_npu", "dies"):
+        del bare.graph[known]
+    for price in PRICES.values():
+        assert price(bare) == pytest.approx(price(FULL))
+
+
+def test_one_direction_of_a_link_can_differ():
+    lame = nx.DiGraph(FULL)
+    for p in range(7):
+        lame.edges["die 0.0.0", f"L1 0.{p}"]["capacity_bytes_per_s"] /= 2
+    assert between(lame, 0, 40).bytes_per_s == pytest.approx(between(FULL, 0, 40).bytes_per_s / 2)
+    assert between(lame, 40, 0).bytes_per_s == pytest.approx(between(FULL, 40, 0).bytes_per_s)
+
+
+def test_an_added_link_is_used():
+    wider = nx.DiGraph(FULL)
+    link = dict(FULL.edges["die 0.0.0", "L1 0.0"])
+    wider.add_edge("die 0.0.0", "die 1.0.0", **link)
+    direct = between(wider, "die 0.0.0", "die 1.0.0")
+    share = FACTS.si("fabric.efficiency.write") * FACTS.si("fabric.efficiency.beyond_node")
+    assert direct.bytes_per_s == pytest.approx(28e9 * share)
+    assert direct.latency_s < between(FULL, "die 0.0.0", "die 1.0.0").latency_s
+
+
+def test_arrays_are_those_of_the_graph_edited_or_not():
+    changed = edited(FULL, scale={"node 5": 0.5}, latency={"L2 3.12": 2.0}, remove=["NPU 1.0"])
+    for fabric in (FULL, changed):
+        net = network(fabric)
+        assert [net.edge(i) for i in range(net.tail.size)] == list(fabric.edges)
+        for values, name in ((net.capacity, "capacity_bytes_per_s"), (net.latency, "latency_s")):
+            assert values.tolist() == [data[name] for _, _, data in fabric.edges(data=True)]
+    assert network(FULL).vertices == network(changed).vertices
+
+
+def test_bytes_are_counted_once_where_they_leave_and_once_where_they_enter():
+    net = network(FULL)
+    loads = [
+        demands.exchange(net, range(24)),
+        demands.hand_off(net, range(8), range(40, 56)),
+        *(demands.pool(net, range(20), plane)[0] for plane in ("ub", "vpc")),
+    ]
+    for load in loads:
+        way = np.array([net.places[i].direction for i in load.places])
+        out, into = load.placed[way == "out"].sum(), load.placed[way == "in"].sum()
+        assert out == pytest.approx(into)
+        assert np.isin(load.links, np.flatnonzero(net.capacity)).all()

@@ -1,0 +1,156 @@
+"""Who sends how much to whom: the classes of traffic of a deployment as demands.
+
+Dies are numbers, as people number them; a demand's ends are vertices of the network. Amounts are
+per byte/s of the class: what EACH die sends to all others in an exchange, else the whole of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from twin.hardware.chip import HardwareError
+from twin.hardware.flows import Demand, Load, Operation, load_of
+from twin.hardware.network import Network
+from twin.hardware.walks import FLOATS, INTS
+
+WAYS = {"ub": ("ub", "host"), "rdma": ("host",), "vpc": ("vpc",)}  # of CPUs' DRAM, by plane
+
+
+def dies_of(net: Network, dies: Sequence[int]) -> INTS:
+    """Vertices of dies; raises HardwareError for a number that no die has."""
+    numbers = np.asarray(dies, np.int64)
+    most = net.dies.size
+    wrong = numbers[(numbers < 0) | (numbers >= most)]
+    if wrong.size:
+        raise HardwareError(
+            f"die {wrong[0]} does not exist: the supernode has dies 0 to {most - 1}"
+        )
+    return np.asarray(net.dies[numbers])
+
+
+def _demand(
+    senders: INTS, receivers: INTS, out: FLOATS, into: FLOATS, planes: Sequence[str],
+    operation: Operation,
+) -> Demand:  # fmt: skip
+    return Demand(
+        tuple(senders.tolist()), tuple(receivers.tolist()), tuple(out.tolist()),
+        tuple(into.tolist()), tuple(planes), operation,
+    )  # fmt: skip
+
+
+def _even(ends: INTS) -> FLOATS:
+    return np.full(ends.size, 1.0 / ends.size)
+
+
+def exchange(
+    net: Network, dies: Sequence[int], plane: str = "ub", operation: Operation = "write",
+    weights: Sequence[float] | None = None,
+) -> Load:  # fmt: skip
+    """All-to-all among `dies`: each sends to every other, alike or by `weights` of receivers.
+
+    Where the UB plane ends, bytes take the RDMA plane at the same time. A sibling die's bytes use
+    the switches like all others, unless there is only one NPU. Raises HardwareError for fewer than
+    two different dies.
+    """
+    at = dies_of(net, dies)
+    if at.size < 2 or np.unique(at).size < at.size:
+        raise HardwareError(f"all-to-all needs two or more different dies, not {list(dies)[:4]}")
+    share = np.ones(at.size) if weights is None else np.asarray(weights, np.float64)
+    into = share / (share.sum() - share.sum() / at.size)
+    planes: Sequence[str] = ("ub", "rdma") if plane == "ub" else (plane,)
+    if plane == "ub" and _one_package(net, at):
+        planes = ("package",)
+    return load_of(net, _demand(at, at, np.ones(at.size), into, planes, operation))
+
+
+def _one_package(net: Network, at: INTS) -> bool:
+    """Whether these are dies of one NPU that are all joined to each other."""
+    homes = {(net.vertex_data[v]["node"], net.vertex_data[v]["npu"]) for v in at.tolist()}
+    if len(homes) > 1:
+        return False
+    usable = (net.serves & net.bit("package") > 0) & (net.capacity > 0.0)
+    joined = usable & np.isin(net.tail, at) & np.isin(net.head, at)
+    return int(joined.sum()) == at.size * (at.size - 1)
+
+
+def pool(
+    net: Network, dies: Sequence[int], plane: str = "ub", nodes: Sequence[int] | None = None,
+    operation: Operation = "read",
+) -> tuple[Load, INTS] | None:  # fmt: skip
+    """Blocks read from (or written to) the DRAM of the CPUs of `nodes` (default: all).
+
+    Blocks lie evenly over the nodes that can be reached (consistent hashing), and over a node's
+    CPUs by their links. Returns these nodes too; None when there is none, or no die.
+    """
+    at = dies_of(net, dies)
+    cpus = net.of_kind("cpu")
+    offered, own = net.offers("ub", cpus), set(net.node[at].tolist())
+    if nodes is not None:
+        offered = np.where(np.isin(net.node[cpus], np.asarray(nodes)), offered, 0.0)
+    while at.size and offered.any():
+        lent = np.bincount(net.node[cpus], offered)
+        sources = np.flatnonzero(lent)
+        some = offered > 0.0
+        given = offered[some] / lent[net.node[cpus][some]] / sources.size
+        read = (cpus[some], at, given, _even(at))
+        ends = read if operation == "read" else (read[1], read[0], read[3], read[2])
+        load = load_of(net, _demand(*ends, WAYS[plane], operation))
+        side = 0 if operation == "read" else 1
+        lost = {int(net.node[pair[side]]) for pair in load.unreached}
+        if not lost:
+            return load, sources
+        if not set(sources.tolist()) - lost - own and set(sources.tolist()) - own:
+            return None  # it is the dies that are cut off
+        offered = np.where(np.isin(net.node[cpus], list(lost)), 0.0, offered)
+    return None
+
+
+def hand_off(
+    net: Network, out_dies: Sequence[int], in_dies: Sequence[int], plane: str = "rdma"
+) -> Load:
+    """KV cache from some dies to others, spread evenly over both."""
+    source, sink = dies_of(net, out_dies), dies_of(net, in_dies)
+    if not source.size or not sink.size:
+        raise HardwareError("a hand-off needs at least one die that sends and one that receives")
+    planes = ("ub", "rdma") if plane == "ub" else (plane,)
+    return load_of(net, _demand(source, sink, _even(source), _even(sink), planes, "write"))
+
+
+def from_storage(net: Network, dies: Sequence[int]) -> Load:
+    """Volumes and objects (EVS, OBS) over the VPC plane into `dies`."""
+    at = dies_of(net, dies)
+    if not at.size:
+        raise HardwareError("storage is read into at least one die")
+    source = net.of_kind("vpc")
+    return load_of(net, _demand(source, at, _even(source), _even(at), ("vpc",), "read"))
+
+
+def to_storage(net: Network) -> Load | None:
+    """Kept blocks lie evenly over the nodes, and each writes its own to storage; None: none can."""
+    dpus = net.of_kind("qingtian")
+    sink = net.of_kind("vpc")
+    usable = (net.serves & net.bit("vpc") > 0) & (net.capacity > 0.0)
+    linked = usable & np.isin(net.head, dpus) & np.isin(net.tail, net.of_kind("cpu"))
+    onward = usable & np.isin(net.tail, dpus) & np.isin(net.head, sink)
+    hosts = np.unique(net.tail[linked & np.isin(net.head, net.tail[onward])])
+    if not hosts.size:
+        return None
+    return load_of(net, _demand(hosts, sink, _even(hosts), _even(sink), ("vpc",), "write"))
+
+
+def one_to_others(net: Network, die: int, plane: str, operation: Operation = "write") -> Load:
+    """A die that sends alike to every die of other nodes that its plane reaches."""
+    at = dies_of(net, [die])
+    others = net.dies[(net.dies != at[0]) & net.reachable(plane, at)[net.dies]]
+    away = others[net.node[others] != net.node[at[0]]]
+    if plane == "ub":
+        away = away[net.domain[away] == net.domain[at[0]]]
+    if np.unique(net.node[net.dies]).size == 1:  # nowhere else to send to
+        away = others if net.dies.size > 1 else net.of_kind(plane)
+    if not away.size:
+        raise HardwareError(
+            f"{net.vertices[at[0]]} has no link left on the {plane} plane: restore one"
+        )
+    return load_of(net, _demand(at, away, np.ones(1), _even(away), (plane,), operation))

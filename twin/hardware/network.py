@@ -1,0 +1,283 @@
+"""A fabric's graph as arrays: what routing reads.
+
+`network(fabric)` compiles the graph once and notices when its capacities were changed since. Links
+are directed and numbered in the graph's own order. Which way bytes take stands in flows.py, what
+that costs in prices.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeAlias
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twin.hardware.chip import HardwareError
+from twin.hardware.names import EXAMPLES, Edge, Fabric, Names, name_index, plain, port_label
+from twin.hardware.walks import BOOLS, FLOATS, INTS
+
+CAPACITY, LATENCY = "capacity_bytes_per_s", "latency_s"
+
+
+class Place(NamedTuple):
+    """Where bytes leave or enter dies and CPUs: plane, node, sub-plane (None off UB), direction."""
+
+    plane: str
+    node: int
+    sub_plane: int | None
+    direction: str  # "out" or "in"
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """Vertices and directed links of a graph; an edited copy shares all but two arrays."""
+
+    about: Mapping[str, Any]  # the graph's own attributes
+    names: Names
+    vertices: tuple[str, ...]
+    number: Mapping[str, int]  # vertex -> its place in `vertices`
+    dies: INTS  # vertices that compute, in the numbering of dies
+    vertex_data: tuple[Mapping[str, Any], ...]
+    node: INTS  # node of each vertex; -1: none
+    domain: INTS  # scale-up plane each vertex is on; pairs of one domain keep to it
+    forwards: INTS  # bits of the planes a vertex passes on
+    tail: INTS
+    head: INTS
+    kind: NDArray[np.str_]  # of each link
+    sub_plane: INTS  # of each link; -1: none
+    serves: INTS  # bits of the planes that may use a link
+    efficiency: Mapping[str, FLOATS]  # operation -> share of the nominal rate it reaches
+    write_extra_s: FLOATS  # what a write over a link takes longer than a read, once a path
+    planes: tuple[str, ...]  # plane of bit 0, 1, ...
+    places: tuple[Place, ...]
+    leaves: INTS  # place of each link in `places` for bytes that leave; -1: none
+    enters: INTS
+    capacity: FLOATS  # bytes/s of one direction now
+    latency: FLOATS  # s
+    memo: dict[Any, Any] = field(default_factory=dict, repr=False)  # answers, by question
+
+    def changed(self, capacity: FLOATS, latency: FLOATS) -> Network:
+        """The same wiring with other capacities and latencies."""
+        return replace(self, capacity=capacity, latency=latency, memo={})
+
+    @property
+    def dies_per_node(self) -> int:
+        """Most dies that one node has."""
+        return int(np.bincount(self.node[self.dies]).max())
+
+    def of_kind(self, kind: str) -> INTS:
+        """Vertices of a kind, in the graph's order."""
+        return np.array([i for i, d in enumerate(self.vertex_data) if d["kind"] == kind], np.int64)
+
+    @cached_property
+    def link_prints(self) -> NDArray[np.uint64]:
+        """A number for each link, equal for links that only their ends tell apart."""
+        total = np.zeros(self.tail.size, np.uint64)
+        with np.errstate(over="ignore"):
+            for values in (self.capacity, self.latency, *self.efficiency.values()):
+                total = total * np.uint64(0x9E3779B97F4A7C15) + values.view(np.uint64)
+                total ^= total >> np.uint64(29)
+        return total
+
+    def bit(self, plane: str) -> int:
+        """Bit of a plane; 0 where the machine has none of that name."""
+        return 1 << self.planes.index(plane) if plane in self.planes else 0
+
+    def members(self, name: str) -> INTS:
+        """Vertices an element's name stands for (see names.members)."""
+        known = self.names.vertices.get(plain(name))
+        if known is None:
+            raise HardwareError(f"no element is named {name!r}: {EXAMPLES}")
+        return np.array([self.number[v] for v in known], np.int64)
+
+    def links_at(self, element: str, to: str = "") -> INTS:
+        """Numbers of the links at an element, or of those that join it with `to`, both ways.
+
+        Either may be a group ("NPU 20.1"). Raises HardwareError when there is none.
+        """
+        here = np.zeros(len(self.vertices), bool)
+        here[self.members(element)] = True
+        joins = here[self.tail] | here[self.head]
+        if to:
+            there = np.zeros_like(here)
+            there[self.members(to)] = True
+            joins = (here[self.tail] & there[self.head]) | (there[self.tail] & here[self.head])
+        links = np.flatnonzero(joins)
+        if not links.size:
+            raise HardwareError(
+                f"no link joins {element} and {to}: name the two ends of one link, such as L1 20.3 "
+                "and L2 3.12"
+            )
+        return links
+
+    @property
+    def spans_nodes(self) -> bool:
+        """Whether the scale-up plane goes beyond one node."""
+        domain, node = self.domain[self.dies], self.node[self.dies]
+        return bool(np.unique(domain).size < np.unique(node).size)
+
+    def joined(self, a: int, b: int, plane: str) -> bool:
+        """Whether an open link of a plane leads from vertex a straight to vertex b."""
+        joins = (self.tail == a) & (self.head == b) & (self.serves & self.bit(plane) > 0)
+        return bool((self.capacity[joins] > 0.0).any())
+
+    @cached_property
+    def pairs(self) -> tuple[INTS, INTS]:
+        """One link of every two that join the same vertices, and the pair of every link."""
+        size = len(self.vertices)
+        ends = np.minimum(self.tail, self.head) * size + np.maximum(self.tail, self.head)
+        _, first, of = np.unique(ends, return_index=True, return_inverse=True)
+        return first, of
+
+    def edge(self, link: int) -> Edge:
+        """Ends of a link."""
+        return self.vertices[self.tail[link]], self.vertices[self.head[link]]
+
+    def label(self, link: int) -> str:
+        """The place of a link for people: "UB links of die 0.0.0"; "" for no link."""
+        if link < 0:
+            return ""
+        ends = [self.vertex_data[v] for v in (self.tail[link], self.head[link])]
+        return port_label(str(self.kind[link]), *ends) or (
+            f"{self.kind[link]} link from {' to '.join(self.edge(link))}"
+        )
+
+    def linked(self, plane: str, vertex: int) -> bool:
+        """Whether a vertex has an open link of a plane."""
+        return bool(self.offers(plane, np.array([vertex]))[0] > 0.0)
+
+    def offers(self, plane: str, vertices: INTS) -> FLOATS:
+        """Bytes/s that each of these vertices can put into its links of a plane."""
+        open_ = self.capacity * (self.serves & self.bit(plane) > 0)
+        return np.asarray(np.bincount(self.tail, open_, len(self.vertices))[vertices])
+
+    def out_of(self, kind: str, vertices: INTS) -> FLOATS:
+        """Bytes/s that each of these vertices puts into its links of a kind."""
+        of_kind = self.kind == kind
+        total = np.bincount(
+            self.tail[of_kind], self.capacity[of_kind], minlength=len(self.vertices)
+        )
+        return np.asarray(total[vertices])
+
+    def reachable(self, plane: str, start: INTS) -> BOOLS:
+        """Vertices that open links of a plane lead to from any of `start`, these included."""
+        bit = self.bit(plane)
+        links = np.flatnonzero((self.serves & bit > 0) & (self.capacity > 0.0))
+        tail, head = self.tail[links], self.head[links]
+        passes = self.forwards & bit > 0
+        passes[start] = True
+        seen = np.zeros(len(self.vertices), bool)
+        seen[start] = True
+        while True:
+            reached = head[seen[tail] & passes[tail]]
+            fresh = reached[~seen[reached]]
+            if not fresh.size:
+                return seen
+            seen[fresh] = True
+
+
+Wiring: TypeAlias = Fabric | Network  # a graph, or its arrays
+
+_compiled: WeakKeyDictionary[Fabric, tuple[Network, list[dict[str, Any]]]] = WeakKeyDictionary()
+
+
+def network(fabric: Wiring) -> Network:
+    """The arrays of a graph, made when first asked for and after its capacities changed."""
+    if isinstance(fabric, Network):
+        return fabric
+    known = _compiled.get(fabric)
+    if known is not None:
+        net, data = known
+        if len(data) == fabric.number_of_edges() and (
+            np.array_equal(_column(data, CAPACITY), net.capacity)
+            and np.array_equal(_column(data, LATENCY), net.latency)
+        ):
+            return net
+    net = _compile(fabric)
+    remember(fabric, net)
+    return net
+
+
+def remember(fabric: Fabric, net: Network) -> None:
+    """Note the arrays of a graph that was made from them."""
+    _compiled[fabric] = net, [data for _, _, data in fabric.edges(data=True)]
+
+
+def _column(data: list[dict[str, Any]], name: str) -> FLOATS:
+    return np.fromiter(map(itemgetter(name), data), np.float64, len(data))
+
+
+def _compile(fabric: Fabric) -> Network:
+    vertices = tuple(fabric)
+    vertex_data = tuple(dict(data) for _, data in fabric.nodes(data=True))
+    number = {v: i for i, v in enumerate(vertices)}
+    edges = list(fabric.edges(data=True))
+    data = [d for _, _, d in edges]
+    used = {word for d in data for word in d["serves"].split()}
+    planes = tuple(sorted(used))
+    bits = {word: 1 << i for i, word in enumerate(planes)}
+    masks: dict[str, int] = {}
+
+    def mask(words: str) -> int:
+        if words not in masks:
+            masks[words] = sum(bits.get(word, 0) for word in words.split())
+        return masks[words]
+
+    tail = np.fromiter((number[a] for a, _, _ in edges), np.int64, len(edges))
+    head = np.fromiter((number[b] for _, b, _ in edges), np.int64, len(edges))
+    capacity, latency = _column(data, CAPACITY), _column(data, LATENCY)
+    places, leaves, enters = _places(vertex_data, tail, head, data)
+    return Network(
+        about=fabric.graph,
+        names=name_index(fabric),
+        vertices=vertices,
+        number=number,
+        vertex_data=vertex_data,
+        dies=np.flatnonzero([d["kind"] == "die" for d in vertex_data]),
+        node=np.array([d.get("node", -1) for d in vertex_data], np.int64),
+        domain=np.array([d.get("domain", -1) for d in vertex_data], np.int64),
+        forwards=np.array([mask(d.get("forwards", "")) for d in vertex_data], np.int64),
+        tail=tail,
+        head=head,
+        kind=np.array([d["kind"] for d in data]),
+        sub_plane=np.array([d.get("sub_plane", -1) for d in data], np.int64),
+        serves=np.fromiter((mask(d["serves"]) for d in data), np.int64, len(data)),
+        efficiency={
+            "read": _column(data, "read_efficiency"),
+            "write": _column(data, "write_efficiency"),
+            "nominal": np.ones(len(data)),
+        },
+        write_extra_s=np.array([d.get("write_extra_s", 0.0) for d in data]),
+        planes=planes,
+        places=places,
+        leaves=leaves,
+        enters=enters,
+        capacity=capacity,
+        latency=latency,
+    )
+
+
+def _places(
+    vertex_data: Sequence[Mapping[str, Any]], tail: INTS, head: INTS, data: list[dict[str, Any]]
+) -> tuple[tuple[Place, ...], INTS, INTS]:
+    """Where the bytes of a link are counted as they leave a node's ends, and as they enter."""
+    known: dict[Place, int] = {}
+    leaves, enters = np.full(len(data), -1, np.int64), np.full(len(data), -1, np.int64)
+    for i, (a, b, d) in enumerate(zip(tail.tolist(), head.tolist(), data, strict=True)):
+        plane = d["plane"]
+        for counts, end, beyond, way in (
+            (leaves, vertex_data[a], vertex_data[b], "out"),
+            (enters, vertex_data[b], vertex_data[a], "in"),
+        ):
+            counted = end["kind"] in ("die", "cpu") if plane == "ub" else (
+                end["kind"] in ("nic", "qingtian") and beyond["kind"] not in ("die", "cpu")
+            )  # fmt: skip
+            if counted and "node" in end and plane in ("ub", "rdma", "vpc"):
+                key = Place(plane, end["node"], d.get("sub_plane"), way)
+                counts[i] = known.setdefault(key, len(known))
+    return tuple(known), leaves, enters

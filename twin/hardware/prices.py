@@ -1,0 +1,249 @@
+"""What a way through the fabric costs: rate, latency and the links that are full first.
+
+Every answer is a `Price` of one demand with nobody else on the way, read from the load that it puts
+on the graph's links (flows.py); who else is there is the engine's business (sharing.py). It sees no
+queues in switch chips and no software in front of the ports.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from twin.hardware import demands
+from twin.hardware.chip import HardwareError
+from twin.hardware.flows import Demand, Load, Operation, Plane, load_of
+from twin.hardware.names import Fabric
+from twin.hardware.network import Network, Wiring, network
+from twin.hardware.walks import FLOATS
+
+__all__ = [
+    "Price",
+    "all_to_all",
+    "between",
+    "nic",
+    "point_to_point",
+    "pool_read",
+    "port_rates",
+    "summary",
+    "uplink_matrix",
+]
+
+
+@dataclass(frozen=True)
+class Price:
+    """Rate (bytes/s, one direction) and latency (s) of a way through the fabric."""
+
+    bytes_per_s: float
+    latency_s: float
+    bottleneck: str  # the links that are full first
+    peers: int = 1  # how many others an endpoint exchanges with
+    off_node_fraction: float = 0.0  # share of the bytes that crosses a node's border
+    shared_by_dies: int = 1  # dies that share `bytes_per_s` between them
+
+    def seconds(self, size_bytes: float) -> float:
+        """Time of `size_bytes` with nobody else on the way."""
+        return self.latency_s + size_bytes / self.bytes_per_s
+
+
+def _priced(net: Network, load: Load, what: str) -> tuple[float, str]:
+    """Rate of a load by itself, and the name of the link that is full first."""
+    rate, full = load.alone(net)
+    if load.unreached:
+        a, b = (net.vertices[v] for v in load.unreached[0])
+        raise HardwareError(
+            f"{what} is cut off: no path of links from {a} to {b} is left; restore a link there"
+        )
+    return rate, net.label(full)
+
+
+def between(
+    fabric: Wiring, src: int | str, dst: int | str, operation: Operation = "write",
+    plane: Plane = "ub",
+) -> Price:  # fmt: skip
+    """Price between two elements (a vertex name, or a die's number) over all parallel paths.
+
+    Raises HardwareError when the plane does not join them. On the VPC plane a die goes through
+    the UB links of its own node to the CPU with the DPU; two dies of one node stay in it. Two dies
+    of one NPU take the link between them.
+    """
+    net = network(fabric)
+    a, b = _vertex(net, src), _vertex(net, dst)
+    if a == b:
+        raise HardwareError(f"{net.vertices[a]} to itself needs no link: name two elements")
+    way = "package" if plane == "ub" and net.joined(a, b, "package") else plane
+    load = load_of(net, Demand((a,), (b,), (1.0,), (1.0,), (way,), operation))
+    if load.unreached:
+        raise HardwareError(
+            f"{net.vertices[a]} cannot reach {net.vertices[b]} on the {plane} plane: no path of "
+            "links is left"
+        )
+    rate, label = _priced(net, load, "the way")
+    away = float(net.node[a] != net.node[b])
+    return Price(rate, load.latency_s, label, off_node_fraction=away)
+
+
+def _vertex(net: Network, element: int | str) -> int:
+    if isinstance(element, str):
+        if element not in net.number:
+            raise HardwareError(f"no element is named {element!r}; names look like 'die 20.1.0'")
+        return net.number[element]
+    return int(demands.dies_of(net, [element])[0])
+
+
+def all_to_all(
+    fabric: Wiring, dies: Sequence[int], plane: Plane = "ub",
+    operation: Operation = "write",
+) -> Price:  # fmt: skip
+    """Bytes/s each die can send while every one of `dies` sends alike to all the others.
+
+    The slowest link sets the pace; latency is that of the farthest pair. Raises HardwareError where
+    a die is cut off.
+    """
+    net = network(fabric)
+    load = demands.exchange(net, dies, plane, operation)
+    rate, label = _priced(net, load, f"all-to-all over {plane}")
+    return Price(rate, load.latency_s, label, len(dies) - 1, load.off_node)
+
+
+def pool_read(
+    fabric: Wiring, dies: Sequence[int], plane: Plane = "ub",
+    nodes: Sequence[int] | None = None,
+) -> Price:  # fmt: skip
+    """Bytes/s into all of `dies` together from the DRAM of the CPUs of `nodes` (default: all).
+
+    Blocks beyond a UB plane come in through the dies' NICs. Raises HardwareError where nothing can
+    be read.
+    """
+    net = network(fabric)
+    reached = demands.pool(net, dies, plane, nodes)
+    if reached is None:
+        unlinked = [v for v in demands.dies_of(net, dies).tolist() if not net.linked(plane, v)]
+        where = f": {net.vertices[unlinked[0]]} has no link left" if unlinked else ""
+        raise HardwareError(
+            f"a pool read over {plane} needs dies and a node whose CPUs they can reach{where}"
+        )
+    load, sources = reached
+    rate, label = _priced(net, load, f"a pool read over {plane}")
+    return Price(rate, load.latency_s, label, sources.size, load.off_node, len(dies))
+
+
+def nic(fabric: Wiring, die: int, plane: Plane = "rdma", operation: Operation = "write") -> Price:
+    """What one die can send to, or receive from, other nodes on a plane.
+
+    Where the links that hold it are not its own, the `shared_by_dies` dies of the node share it.
+    """
+    net = network(fabric)
+    way = "rdma" if plane == "ub" and not net.spans_nodes else plane
+    load = demands.one_to_others(net, die, way, operation)
+    rate, label = _priced(net, load, f"{way} of die {die}")
+    shared = net.dies_per_node if way == "vpc" else 1
+    return Price(rate, load.latency_s, label, off_node_fraction=1.0, shared_by_dies=shared)
+
+
+def port_rates(fabric: Wiring, plane: Plane) -> FLOATS:
+    """Bytes/s, the lesser of both directions, of every port of a plane, in the order of the dies:
+    a die's own scale-up links, its NIC, or the DPU of its node.
+    """
+    net = network(fabric)
+    kind = {"ub": "die" if net.spans_nodes else "nic", "rdma": "nic", "vpc": "qingtian"}[plane]
+    at = net.of_kind(kind)
+    of_plane = net.serves & net.bit("rdma" if kind == "nic" else plane) > 0
+    groups = [of_plane] if kind == "die" else [
+        of_plane & (net.kind == k) for k in np.unique(net.kind[of_plane & np.isin(net.tail, at)])
+    ]  # fmt: skip
+    size = len(net.vertices)
+    sums = [
+        np.bincount(ends[some], net.capacity[some], minlength=size)[at]
+        for some in groups
+        for ends in (net.tail, net.head)
+    ]
+    return np.asarray(np.min(sums, axis=0))
+
+
+def uplink_matrix(fabric: Wiring) -> FLOATS:
+    """Nominal bytes/s, one direction, that leaves each node, by sub-plane; f8[nodes, sub-planes].
+
+    Where the UB plane ends at the node it is what its dies put into the switches instead.
+    """
+    net = network(fabric)
+    of_plane = net.serves & net.bit("ub") > 0
+    leaves = of_plane & (net.node[net.tail] >= 0) & (net.node[net.tail] != net.node[net.head])
+    if not leaves.any():
+        leaves = of_plane & np.isin(net.tail, net.dies)
+    table = np.zeros((int(net.node.max()) + 1, max(1, int(net.sub_plane.max()) + 1)))
+    np.add.at(
+        table, (net.node[net.tail[leaves]], np.maximum(net.sub_plane[leaves], 0)),
+        net.capacity[leaves],
+    )  # fmt: skip
+    return table
+
+
+def summary(fabric: Fabric) -> dict[str, float]:
+    """Counts of every element and the headline capacities, bytes/s of one direction, nominal.
+
+    `bisection_bytes_per_s` is what half of a supernode can send to the other half over UB;
+    `oversubscription` is what the NPUs of a node can send over what its uplinks carry (1 is
+    non-blocking, 0 when there are no uplinks).
+    """
+    net = network(fabric)
+    s = fabric.graph["supernode"]
+    kinds = Counter(data["kind"] for data in net.vertex_data)
+    links: Counter[str] = Counter()
+    for a, b, edge in fabric.edges(data=True):
+        if edge["capacity_bytes_per_s"] > 0.0 and net.number[a] < net.number[b]:
+            links[edge["kind"]] += edge["links"]
+    uplinks = uplink_matrix(fabric).sum(axis=1) * net.spans_nodes
+    injection = np.bincount(net.node[net.dies], net.offers("ub", net.dies))
+    ports = kinds["l2"] * s.l2_ports_per_chip
+    weakest, most = float(uplinks.min()), float(injection.max())
+    halves = np.sort(uplinks.reshape(s.supernodes, s.nodes))[:, : s.nodes // 2].sum(axis=1)
+    return {
+        "supernodes": s.supernodes,
+        "nodes": s.all_nodes,
+        "npus": s.npus,
+        "dies": kinds["die"],
+        "cpus": kinds["cpu"],
+        "l1_chips": kinds["l1"],
+        "l2_chips": kinds["l2"],
+        "l2_chips_per_sub_plane": fabric.graph["l2_chips_per_sub_plane"],
+        "sub_planes": s.sub_planes,
+        "nics": kinds["nic"],
+        "dpus": kinds["qingtian"],
+        "ub_links": sum(links[k] for k in ("die-L1", "CPU-L1", "L1-L2", "die-die")),
+        "l2_ports": ports,
+        "l2_ports_used": links["L1-L2"],
+        "l2_port_utilisation": links["L1-L2"] / ports if ports else 0.0,
+        "npu_bytes_per_s": most / s.npus_per_node,
+        "node_npu_bytes_per_s": most,
+        "node_uplink_bytes_per_s": weakest,
+        "oversubscription": most / weakest if weakest > 0.0 else 0.0,
+        "bisection_bytes_per_s": float(halves.min()),
+        "rdma_bytes_per_s": float(net.out_of("NIC-RDMA", net.of_kind("nic")).sum()),
+        "vpc_bytes_per_s": float(net.out_of("Qingtian-VPC", net.of_kind("qingtian")).sum()),
+    }
+
+
+def point_to_point(fabric: Fabric) -> dict[tuple[str, Operation, str], Price]:
+    """What the first die gets, by (npu_npu | npu_cpu, operation, intra_node | inter_node).
+
+    The rows of arXiv 2506.12708v2 Table 1; pairs the machine does not have are left out.
+    """
+    s = fabric.graph["supernode"]
+    ends = {
+        ("npu_npu", "intra_node"): "die 0.1.0",
+        ("npu_npu", "inter_node"): "die 1.0.0",
+        ("npu_cpu", "intra_node"): f"CPU 0.{s.cpus_per_node - 1}",
+        ("npu_cpu", "inter_node"): f"CPU 1.{s.cpus_per_node - 1}",
+    }
+    net = network(fabric)
+    operations: tuple[Operation, ...] = ("read", "write")
+    return {
+        (pair, operation, where): between(net, "die 0.0.0", end, operation)
+        for (pair, where), end in ends.items()
+        if end in fabric and (net.spans_nodes or where == "intra_node")
+        for operation in operations
+    }

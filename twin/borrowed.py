@@ -98,3 +98,12 @@ def _get(context: Any, builder: Any, kind: Any, block: Any, name: str) -> Any:
     data = load(c.place, context.get_data_type(own.dtype).as_pointer())
     populate_array(array, data, shape, strides, item, meminfo=None)
     return array._getvalue()
+
+
+def prepare(entry: Any, *kinds: type) -> None:
+    """Compile an entry for arguments of these kinds, or load it, without running it."""
+    if hasattr(entry, "compile"):  # else numba is switched off
+        entry.compile(tuple(_NUMBERS[k] if k in _NUMBERS else GroupType(k) for k in kinds))
+
+
+_NUMBERS = {int: types.int64, float: types.float64}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from twin.compiled import entry, kernel
+from twin.borrowed import prepare
+from twin.compiled import entry, kernel, stage
 from twin.engine.clock import window_of
 from twin.engine.codes import (
     ARRIVED,
@@ -97,6 +98,10 @@ def disaggregated(world: World, t1: float) -> None:
 
 
 advance_disaggregated, advance_colocated = _loop(disaggregated), _loop(colocated)
+
+
+stage("engine")(lambda: prepare(advance_disaggregated, World, int, int))
+stage("colocated engine")(lambda: prepare(advance_colocated, World, int, int))
 
 
 def advance(world: World, first_step: int, last_step: int) -> None:

@@ -208,18 +208,20 @@ class Parent:
             log.info("nobody listens any more")
 
 
-def warm_up(engine: Engine) -> None:
-    """Answer a tiny question, so that nothing is left to load when someone waits."""
+def set_up_once() -> None:
+    """Set a tiny question up, so that nothing of it is left to load when someone waits."""
+    from twin.engine.setup import set_up
+
     quiet = {"rate_req_per_s": 1.0, "input_tokens": 256, "output_tokens": 8}
     tiny = {"horizon_s": 1.0, "warmup_s": 0.0, "workload": quiet}
-    engine.simulate(Scenario.model_validate(tiny), load_facts())
+    set_up(Scenario.model_validate(tiny), load_facts(), None)
 
 
-def stages_of(engine: Engine, name: str) -> warm.Stages:
-    """What an engine has to compile: the parts that it names, else all in one."""
+def stages_of(name: str) -> warm.Stages:
+    """What an engine has to compile, in parts that do not depend on each other."""
     if name != ENGINE:
         return {}
-    return compiled.stages() or {"engine": lambda: warm_up(engine)}
+    return {"set-up": set_up_once, **compiled.stages()}
 
 
 def serve(store: Store, owner: Owner, engine: Engine, parent: Parent, idle_s: float) -> None:
@@ -261,7 +263,7 @@ def main() -> None:
     if hasattr(os, "nice"):
         os.nice(5)  # the pages stay quick while runs compute
     engine, parent = load_engine(given.engine), Parent()
-    warm.prepare(stages_of(engine, given.engine), parent.tell, shared_only=given.prepare_only)
+    warm.prepare(stages_of(given.engine), parent.tell, shared_only=given.prepare_only)
     if given.prepare_only:
         return
     serve(open_store(), Owner.here(given.owner), engine, parent, given.idle_s)

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import streamlit as st
 
+from twin import ui
 from twin.ui.pages import PAGES
 
-MARK = (Path(__file__).parent / "twin/ui/mark.svg").read_text("utf-8")
+MARK = Path(ui.__file__).with_name("mark.svg").read_text("utf-8")
 
 if __name__ == "__main__":
     # Before the navigation, which else fetches the page's icon from outside for the tab.

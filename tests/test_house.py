@@ -180,7 +180,7 @@ def test_only_the_registry_of_pages_knows_where_a_page_is():
     """An address, a title and a script stand in one place; all links go by a page's name."""
     pattern = re.compile(r"ui/pages|\bst\.page_link\(")
     known = [str(p.relative_to(ROOT)) for p in sources() if pattern.search(p.read_text("utf-8"))]
-    assert known == ["twin/ui/link.py", "twin/ui/pages/__init__.py"]
+    assert known == ["twin/ui/link.py"]
     folders = {path.parent.name for path in (ROOT / "twin/ui/pages").glob("*/__init__.py")}
     assert folders == set(PAGES)
     assert all((ROOT / page.script).exists() for page in PAGES.values())

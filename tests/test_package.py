@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, free_port, wait_until_healthy
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +57,30 @@ def test_an_installed_twin_keeps_its_runs_in_the_users_home(site, tmp_path):
     assert done.returncode == 0, done.stderr
     assert (tmp_path / ".local/share/twin/twin.db").exists()
     assert not list(site.rglob("*.db"))
+
+
+@pytest.mark.browser
+def test_an_installed_twin_serves_its_dashboard(site, tmp_path, page):
+    port = free_port()
+    log = (tmp_path / "log").open("wb")
+    server = subprocess.Popen(
+        [sys.executable, str(site / "bin" / "twin"), "serve", f"--port={port}"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(site), "HOME": str(tmp_path), "XDG_DATA_HOME": ""},
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+    )
+    try:
+        wait_until_healthy(f"http://localhost:{port}", server, tmp_path / "log")
+        page.goto(f"http://localhost:{port}/library")
+        page.get_by_role("heading", name="Library", level=1).wait_for()
+        page.get_by_role("link", name="Start").click()
+        page.locator(".st-key-run-quickstart button").wait_for()
+    finally:
+        server.terminate()
+        server.wait()
+        log.close()
 
 
 def test_the_frame_and_the_pictures_come_along(site):

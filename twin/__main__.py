@@ -8,16 +8,17 @@ laws or something stored is damaged, 2 the question is at fault, said in one sen
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
 
+from twin import terminal
 from twin.metrics.measures import seconds
-from twin.metrics.registry import placed, shown
+from twin.metrics.registry import shown
 from twin.terminal import bytes_out, err, out, pairs, print_json, print_rows, progress
 
 app = typer.Typer(
@@ -62,8 +63,16 @@ def run(
     if as_json:
         print_json(found.as_json())
     else:
-        _print_run(found.as_json())
+        terminal.print_run(found.as_json())
     raise typer.Exit(0 if found.result.valid else 1)
+
+
+@app.command()
+def serve(
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of this machine.")] = 8501,
+) -> None:
+    """Serve the dashboard to this machine, until Ctrl-C."""
+    terminal.become_dashboard(port)
 
 
 @app.command()
@@ -360,20 +369,6 @@ def check(as_json: AsJson = False) -> None:
         out.print(escape(said), soft_wrap=True)
     if found:
         raise typer.Exit(1)
-
-
-def _print_run(found: Mapping[str, Any]) -> None:
-    """A run's headlines, what to know about them, and where it is kept."""
-    summary = found["summary"]
-    metrics = [m for m in placed("table") if m.shows("table", summary.get(m.key))]
-    rows = [(m.key, shown(m.key, summary[m.key])) for m in metrics]
-    print_rows(str(found["name"]), ("figure", "value"), rows)
-    for note in found["notes"]:
-        out.print(escape(note))
-    for check in found["broken_checks"]:
-        err.print(escape(f"broken: {check['id']} {check['statement']}: {check['detail']}"))
-    kept = f"kept as run {found['run']}" if found["run"] else "not kept"
-    out.print(f"{found['requests']:,} requests in {found['wall_s']:.2f} s; {kept}", style="dim")
 
 
 def main() -> None:

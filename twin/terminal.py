@@ -6,11 +6,12 @@ Standard output carries the answer, standard error everything else. It knows no 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NoReturn
 
 from rich.console import Console
 from rich.markup import escape
@@ -65,3 +66,29 @@ def pairs(value: object) -> list[tuple[str, Any]]:
     if isinstance(value, dict):
         return list(value.items())
     return [("", "; ".join(value))] if isinstance(value, list) else [("", value)]
+
+
+def print_run(found: Mapping[str, Any]) -> None:
+    """A run's headlines, what to know about them, and where it is kept."""
+    from twin.metrics.registry import placed, shown
+
+    summary = found["summary"]
+    metrics = [m for m in placed("table") if m.shows("table", summary.get(m.key))]
+    rows = [(m.key, shown(m.key, summary[m.key])) for m in metrics]
+    print_rows(str(found["name"]), ("figure", "value"), rows)
+    for note in found["notes"]:
+        out.print(escape(note))
+    for check in found["broken_checks"]:
+        err.print(escape(f"broken: {check['id']} {check['statement']}: {check['detail']}"))
+    kept = f"kept as run {found['run']}" if found["run"] else "not kept"
+    out.print(f"{found['requests']:,} requests in {found['wall_s']:.2f} s; {kept}", style="dim")
+
+
+def become_dashboard(port: int) -> NoReturn:
+    """Turn this process into the dashboard's server."""
+    from twin.lab.library import ROOT, facts_environment
+
+    # The frame and its settings lie in one folder: streamlit reads them from where it is started.
+    os.chdir(ROOT)
+    command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={port}"]
+    os.execve(sys.executable, command, {**os.environ, **facts_environment()})

@@ -7,7 +7,7 @@ import pytest
 
 from docs.make import metric_table
 from tests.ui.fake_run import fake_tables
-from twin import __main__ as command_line
+from twin import terminal
 from twin.lab.compare import metric_row
 from twin.lab.glossary import terms
 from twin.metrics.observed import Observed
@@ -51,10 +51,10 @@ def test_a_metric_that_is_declared_stands_everywhere(dummy, monkeypatch):
     stored = dataclasses.make_dataclass("Row", ["summary"])(summary)
     assert key in download.summary_table(stored)["figure"]
     printed = []
-    monkeypatch.setattr(command_line, "print_rows", lambda *table: printed.append(table))
+    monkeypatch.setattr(terminal, "print_rows", lambda *table: printed.append(table))
     body = {"summary": summary, "name": "a", "notes": [], "broken_checks": [], "wall_s": 1.0,
             "requests": 1, "run": None}  # fmt: skip
-    command_line._print_run(body)
+    terminal.print_run(body)
     assert (key, said) in printed[0][2]
 
 

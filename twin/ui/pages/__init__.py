@@ -8,6 +8,7 @@ add a page, add its package and its entry in `PAGES`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from twin.lab import share
 
@@ -23,8 +24,8 @@ class Page:
 
     @property
     def script(self) -> str:
-        """Path of its script from the folder of `app.py` on."""
-        return f"twin/ui/pages/{self.name}/{self.name}.py"
+        """Path of its script, wherever the package is installed."""
+        return str(Path(__file__).parent / self.name / f"{self.name}.py")
 
 
 _ENTRIES = (

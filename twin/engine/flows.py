@@ -33,7 +33,7 @@ class Flow:
     """One class of an instance's traffic: who, what, and what it puts on the links."""
 
     number: int
-    traffic: str  # as in world.TRAFFIC
+    traffic: str  # as in codes.TRAFFIC
     role: str
     instance: int
     load: Load

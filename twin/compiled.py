@@ -14,13 +14,15 @@ its own, because a caller holds the code of what it calls; the oldest folders ar
 from __future__ import annotations
 
 import ast
+import contextvars
 import functools
 import hashlib
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, overload
@@ -233,19 +235,36 @@ def kernel(function: Any = None, *, allocates: bool = False) -> Any:
     references to the arrays they are given, which costs more than most of them compute: such a
     kernel borrows its arrays and returns none.
     """
-    from twin.kernels import KernelCompiler
-
-    # Whether references are counted: what is not said is taken from the caller.
-    options: dict[str, Any] = {"_nrt": allocates, "pipeline_class": KernelCompiler}
-
     def mark(function: Callable[P, R]) -> Callable[P, R]:
-        from numba.extending import register_jitable
+        def register() -> None:
+            from numba.extending import register_jitable
 
-        _locate_by_meaning()
-        plain: Callable[P, R] = register_jitable(**options)(function)
-        return plain
+            from twin.kernels import KernelCompiler
+
+            # Whether references are counted: what is not said is taken from the caller.
+            register_jitable(_nrt=allocates, pipeline_class=KernelCompiler)(function)
+
+        _once_numba_is_here(register)
+        return function
 
     return mark if function is None else mark(function)
+
+
+_WAITING: list[Callable[[], None]] = []  # what tells numba of kernels, while nobody has called it
+
+
+def _once_numba_is_here(register: Callable[[], None]) -> None:
+    """Tell numba of a kernel; a process that compiles nothing never imports it."""
+    _WAITING.append(register)
+    if "numba" in sys.modules:
+        wake()
+
+
+def wake() -> None:
+    """Import numba and tell it of every kernel declared so far: whoever compiles does so first."""
+    _locate_by_meaning()
+    while _WAITING:
+        _WAITING.pop(0)()
 
 
 def compiled_form(plain: Callable[..., Any]) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -254,25 +273,60 @@ def compiled_form(plain: Callable[..., Any]) -> Callable[[Callable[P, R]], Calla
     For the few that have to be written twice, because Python's integers do not wrap around.
     """
 
-    def register(function: Callable[P, R]) -> Callable[P, R]:
-        from numba.extending import overload as numba_overload
+    def mark(function: Callable[P, R]) -> Callable[P, R]:
+        def register() -> None:
+            from numba.extending import overload as numba_overload
 
-        from twin.kernels import KernelCompiler
+            from twin.kernels import KernelCompiler
 
-        options: Any = {"_nrt": False, "pipeline_class": KernelCompiler}
-        numba_overload(plain, jit_options=options, strict=False)(lambda *_: function)
+            options: Any = {"_nrt": False, "pipeline_class": KernelCompiler}
+            numba_overload(plain, jit_options=options, strict=False)(lambda *_: function)
+
+        _once_numba_is_here(register)
         return function
 
-    return register
+    return mark
 
 
 def entry(function: Callable[P, R]) -> Callable[P, R]:
     """A function through which Python enters compiled code; kept on disk."""
     from numba import njit
 
-    _locate_by_meaning()
+    wake()
     compiled: Callable[P, R] = njit(cache=True)(function)
     return compiled
+
+
+_PLAINLY: contextvars.ContextVar[bool] = contextvars.ContextVar("plainly", default=False)
+
+
+@contextmanager
+def plainly() -> Iterator[None]:
+    """Within it a `late` function that is not compiled yet runs as Python: a small answer now
+    instead of the same one after a compiler."""
+    token = _PLAINLY.set(True)
+    try:
+        yield
+    finally:
+        _PLAINLY.reset(token)
+
+
+def late(function: Callable[P, R]) -> Callable[P, R]:
+    """An `entry` that is compiled when first called, so that importing it costs nothing.
+
+    Only for Python to call: compiled code does not know it.
+    """
+    compiled: list[Callable[P, R]] = []
+
+    @functools.wraps(function)
+    def enter(*args: P.args, **kwargs: P.kwargs) -> R:
+        if not compiled:
+            if _PLAINLY.get():
+                return function(*args, **kwargs)
+            compiled.append(entry(function))
+        return compiled[0](*args, **kwargs)
+
+    return enter
 
 
 def stage(name: str) -> Callable[[Callable[[], None]], Callable[[], None]]:

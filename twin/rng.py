@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -124,3 +125,28 @@ def gamma(key: np.uint64, index: int, shape: float) -> float:
         v = v * v * v
         if math.log(u) < 0.5 * x * x + d - d * v + d * math.log(v):
             return boost * d * v
+
+
+def each(function: Callable[[float], float], values: np.ndarray) -> np.ndarray:
+    """function of each of values f8[...], by scalar calls: the same on every processor."""
+    return np.array(list(map(function, values.ravel().tolist()))).reshape(values.shape)
+
+
+def _bits_of(keys: np.ndarray, index: np.ndarray) -> np.ndarray:
+    z = keys + (index.astype(np.uint64) + np.uint64(1)) * GOLDEN
+    z = (z ^ (z >> SHIFT_30)) * MIX_1
+    z = (z ^ (z >> SHIFT_27)) * MIX_2
+    return np.asarray(z ^ (z >> SHIFT_31))
+
+
+def uniforms(keys: np.ndarray, index: np.ndarray) -> np.ndarray:
+    """`uniform` of keys u8 and index i8, which are broadcast against each other."""
+    drawn = (_bits_of(keys, index) >> SHIFT_11).astype(np.float64)
+    return np.minimum((drawn + 0.5) * TO_UNIT, BELOW_ONE)
+
+
+def normals(keys: np.ndarray, index: np.ndarray) -> np.ndarray:
+    """`normal` of keys u8 and index i8, which are broadcast against each other."""
+    radius = np.sqrt(-2.0 * each(math.log, uniforms(keys, index)))
+    second = (_bits_of(keys ^ SECOND_HALF, index) >> SHIFT_11).astype(np.float64)
+    return radius * each(math.cos, TWO_PI * ((second + 0.5) * TO_UNIT))

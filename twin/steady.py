@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from twin.compiled import plainly
 from twin.experts import Imbalance, imbalance
 from twin.facts import Facts
 from twin.hardware.fabric import Fabric, build_fabric
@@ -156,7 +157,8 @@ def imbalances(
 @lru_cache(maxsize=128)
 def _imbalance(*question: Any) -> Imbalance:
     """One answer for one question: a change elsewhere need not find it again."""
-    return imbalance(*question)
+    with plainly():
+        return imbalance(*question)
 
 
 def tokens_per_request(s: Scenario, mean_input: float) -> dict[str, float]:

@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
-from twin.experts import long_run, now, start
+from twin import experts as x
+from twin.experts import EMPTY, long_run, now, start
+from twin.experts.eplb import place_eplb
 
 
 def popularity(experts, routed_experts, layers, facts, seed, top_k=8):
     """(measured, now): what a placement is computed from and what tokens follow, at 0 s."""
     process = start(experts, routed_experts, layers, top_k, facts, seed)
     return long_run(process), now(process, 0.0)
+
+
+class Assignment(NamedTuple):
+    """Expert of each slot in the order of the dies i8[layers, slots], copies i8[layers, experts]"""
+
+    expert: np.ndarray
+    copies: np.ndarray
+
+
+def rebalance(weight, slots, groups, nodes, dies):
+    """EPLB as the original asks it: hierarchical when groups divide over the nodes, else global."""
+    if groups % nodes:
+        groups = nodes = 1
+    held = np.full((len(weight), dies, slots // dies), EMPTY)
+    place_eplb(np.asarray(weight, np.float64), slots, groups, nodes, held)
+    return Assignment(held.reshape(len(weight), -1), x.copies(held, np.shape(weight)[1]))
 
 
 def node_traffic(now, slots, nodes, nearest=1):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.draws import draws
-from tests.experts.routing import node_traffic, popularity
+from tests.experts.routing import node_traffic, popularity, rebalance
 from twin.experts import (
     EMPTY,
     ExpertsError,
@@ -20,7 +20,6 @@ from twin.experts import (
     place,
     replicas,
 )
-from twin.experts.eplb import rebalance
 from twin.facts import facts_from_tables
 from twin.lab.library import DATA
 from twin.scenario import Experts

@@ -16,7 +16,6 @@ from twin.experts.load import (
     EMPTY,
     die_load,
     hot_factors,
-    hot_quantiles,
     hottest_by_layer,
 )
 from twin.experts.placement import choose_layers, copies, moves, place, replicas
@@ -40,7 +39,6 @@ __all__ = [
     "copies",
     "die_load",
     "hot_factors",
-    "hot_quantiles",
     "hottest_by_layer",
     "imbalance",
     "long_run",

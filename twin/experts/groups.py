@@ -15,8 +15,9 @@ nothing about time.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from twin.compiled import kernel, late
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -24,7 +25,7 @@ Ints = NDArray[np.int64]
 EVEN = 0.25  # variance of a reached group's picks over that of independent ones, by simulated gates
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def group_chances(chance: Floats, groups: int, top_groups: int, out: Floats) -> None:
     """Fills out f8[groups] with the chance that a token reaches each group; sums to top_groups.
 
@@ -65,7 +66,7 @@ def group_chances(chance: Floats, groups: int, top_groups: int, out: Floats) -> 
         left = max(left, 0.0)
 
 
-@njit(cache=True)
+@kernel
 def together(a: float, b: float, top_groups: int) -> float:
     """P(two groups are both reached) / (a b), for groups reached with chances a and b.
 
@@ -77,7 +78,7 @@ def together(a: float, b: float, top_groups: int) -> float:
     return min((top_groups - 1.0) / rest, 1.0 / max(a, b))
 
 
-@njit(cache=True)
+@late
 def limited_own(now: Floats, slots: Ints, part: Floats, groups: int, top_groups: int) -> Floats:
     """`own` of `load.die_moments` under routing limited to groups, f8[layers, dies].
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.experts.load import copy_shares, die_moments, hot_factors
+from twin.experts.load import Peaks, copy_shares, die_moments
 from twin.experts.placement import place
 from twin.experts.popularity import ExpertsError
 from twin.experts.process import long_run, now, start
@@ -24,19 +27,40 @@ GRID = 41  # batch sizes 1, sqrt(2), 2 ... 2**20 tokens
 class Imbalance:
     """How uneven the dies are when `tokens` enter an MoE layer at once.
 
-    tokens f8[G]: batch sizes, rising, over all dies of the instance. factor f8[G]: the hottest
-    die's load over the mean die's, expected and averaged over layers; 1 is perfectly even.
-    die_load f8[layers, dies]: each die's expected load as a share of the layer's mean.
+    tokens f8[G]: batch sizes, rising, over all dies of the instance. curve [G]: the hottest die's
+    load over the mean die's, expected and averaged over layers; 1 is perfectly even. Its points
+    are worked out when somebody looks. die_load f8[layers, dies]: each die's expected load as a
+    share of the layer's mean.
     """
 
     tokens: Floats
-    factor: Floats
+    curve: Sequence[float]
     die_load: Floats
 
+    @cached_property
+    def factor(self) -> Floats:
+        """The whole curve, f8[G]."""
+        return np.array([self.curve[i] for i in range(self.tokens.size)])
+
     @property
-    def table(self) -> tuple[Floats, Floats]:
-        """(tokens, factor) as cost kernels read them."""
-        return self.tokens, self.factor
+    def table(self) -> tuple[Floats, Sequence[float]]:
+        """(tokens, curve) as cost kernels read them."""
+        return self.tokens, self.curve
+
+
+class Curve(Sequence[float]):
+    """`Imbalance.curve`: a function of the place, asked once for each."""
+
+    def __init__(self, point: Callable[[int], float]) -> None:
+        self._point = cache(point)
+
+    def __len__(self) -> int:
+        return GRID
+
+    def __getitem__(self, i: Any) -> Any:
+        if isinstance(i, slice):
+            return [self._point(k) for k in range(*i.indices(GRID))]
+        return self._point(i % GRID)
 
 
 def imbalance(
@@ -76,15 +100,11 @@ def imbalance(
     )
     chances = now(process, 0.0)
     nearest = nodes if experts.placement == "topology" else 1
-    factor = hot_factors(
-        chances,
-        slots,
-        tokens,
-        tokens_per_request,
-        process.correlation,
-        groups if experts.group_limited else 1,
-        top_groups if experts.group_limited else 1,
-        nearest,
-    )
+    limited = (groups, top_groups) if experts.group_limited else (1, 1)
+    peaks = Peaks(chances, slots, *limited, nearest)
+
+    def point(i: int) -> float:
+        return float(peaks.factors(tokens[i : i + 1], tokens_per_request, process.correlation)[0])
+
     picks, _, _ = die_moments(chances, slots, copy_shares(slots, routed_experts, nearest))
-    return Imbalance(tokens, factor, picks * (routed_dies / top_k))
+    return Imbalance(tokens, Curve(point), picks * (routed_dies / top_k))

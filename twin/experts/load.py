@@ -10,11 +10,10 @@ the hot experts of small batches that is percents, so a multinomial has to be as
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from twin.experts.groups import limited_own
-from twin.experts.peak import MEAN, SMALL_MEAN, peak_of_amounts, peak_of_counts
+from twin.experts.peak import SMALL_MEAN, peak_of_amounts, peak_of_counts
 from twin.experts.popularity import ExpertsError
 
 Floats = NDArray[np.float64]
@@ -44,38 +43,54 @@ def hot_factors(
     multinomial draw (groups = 1). The mean is over all dies, those that hold nothing included.
     Raises ExpertsError.
     """
-    picks, own, alike, ceiling = _moments(now, slots, groups, top_groups, nearest, distinct)
-    shared = _shared(tokens, tokens_per_request, correlation)
-    return _table(picks, own, alike, tokens, shared, ceiling, MEAN)
+    return Peaks(now, slots, groups, top_groups, nearest, distinct).factors(
+        tokens, tokens_per_request, correlation
+    )
 
 
-def hot_quantiles(
-    now: Floats,
-    slots: Ints,
-    tokens: Floats,
-    quantile: float = 0.99,
-    tokens_per_request: float = 1.0,
-    correlation: float = 0.0,
-    groups: int = 1,
-    top_groups: int = 1,
-    nearest: int = 1,
-    distinct: bool = True,
-) -> Floats:
-    """As `hot_factors`, but the quantile of the hottest die's load, averaged over layers, f8[g].
+class Peaks:
+    """What one token brings to each die, ready to be asked for one batch size after another."""
 
-    Between two counts the quantile is interpolated in their probabilities.
-    """
-    if not 0.0 < quantile < 1.0:
-        raise ExpertsError(f"quantile = {quantile:g} must lie between 0 and 1")
-    picks, own, alike, ceiling = _moments(now, slots, groups, top_groups, nearest, distinct)
-    shared = _shared(tokens, tokens_per_request, correlation)
-    return _table(picks, own, alike, tokens, shared, ceiling, quantile)
+    def __init__(
+        self,
+        now: Floats,
+        slots: Ints,
+        groups: int = 1,
+        top_groups: int = 1,
+        nearest: int = 1,
+        distinct: bool = True,
+    ) -> None:
+        """Arguments as of `hot_factors`; raises ExpertsError."""
+        self._picks, self._own, self._alike, self._most = _moments(
+            now, slots, groups, top_groups, nearest, distinct
+        )
+
+    def factors(self, tokens: Floats, tokens_per_request: float, correlation: float) -> Floats:
+        """Expected load of the hottest die over the mean, averaged over layers, f8[g]."""
+        return np.array([self._mean(float(n), tokens_per_request, correlation) for n in tokens])
+
+    def _mean(self, tokens: float, tokens_per_request: float, correlation: float) -> float:
+        layers, dies = self._picks.shape
+        # Topic correlation times the other tokens of the same request.
+        shared = max(0.0, min(tokens_per_request, tokens) - 1.0) * correlation
+        some = np.where(self._picks > 0.0, self._picks, 1.0)
+        spread = np.maximum(1e-6, 1.0 + (shared * self._alike - self._own) / some)
+        mean = self._picks * tokens
+        small = mean.max(axis=1) <= SMALL_MEAN
+        peak = np.empty(layers)
+        if small.any():
+            peak[small] = peak_of_counts(mean[small], spread[small])
+        if not small.all():
+            peak[~small] = peak_of_amounts(mean[~small], spread[~small])
+        expected = np.add.accumulate(self._picks, axis=1)[:, -1] * (tokens / dies)
+        factor = np.minimum(peak, self._most * tokens) / expected
+        return float(np.add.accumulate(factor)[-1]) / layers
 
 
 def _moments(
     now: Floats, slots: Ints, groups: int, top_groups: int, nearest: int, distinct: bool
 ) -> tuple[Floats, Floats, Floats, float]:
-    """`die_moments` of dies in falling order, and the most picks one token can make on one die."""
+    """`die_moments`, and the most picks one token can make on one die."""
     refuse_groups(now.shape[1], groups, top_groups)
     top_k = round(float(now[0].sum()))
     part = copy_shares(slots, now.shape[1], nearest)
@@ -91,30 +106,7 @@ def _moments(
         ceiling = top_k
     elif groups > 1:
         own = limited_own(now, slots, part, groups, top_groups)
-    _fall(picks, own, alike)
     return picks, own, alike, float(ceiling)
-
-
-def _shared(tokens: Floats, tokens_per_request: float, correlation: float) -> Floats:
-    """Topic correlation times the other tokens of the same request, f8[g]."""
-    others = np.minimum(tokens_per_request, np.asarray(tokens, np.float64)) - 1.0
-    return np.asarray(np.maximum(0.0, others) * correlation)
-
-
-def _table(
-    picks: Floats,
-    own: Floats,
-    alike: Floats,
-    tokens: Floats,
-    shared: Floats,
-    ceiling: float,
-    quantile: float,
-) -> Floats:
-    """`_mean_peak` for every batch size, f8[g]."""
-    out = np.empty(len(tokens))
-    for g, n in enumerate(np.asarray(tokens, np.float64).tolist()):
-        out[g] = _mean_peak(picks, own, alike, n, float(shared[g]), ceiling, quantile)
-    return out
 
 
 def die_load(now: Floats, slots: Ints, nearest: int = 1) -> Floats:
@@ -138,7 +130,6 @@ def refuse_groups(experts: int, groups: int, top_groups: int) -> None:
         )
 
 
-@njit(cache=True)
 def copy_shares(slots: Ints, experts: int, nearest: int) -> Floats:
     """Share of its expert's tokens that each slot gets, f8[layers, dies, slots]; 0 if empty.
 
@@ -146,44 +137,27 @@ def copy_shares(slots: Ints, experts: int, nearest: int) -> Floats:
     spread evenly over so many nodes take a copy on their own where there is one, else any copy.
     """
     layers, dies, room = slots.shape
-    part = np.zeros((layers, dies, room))
-    copies = np.zeros(experts)
-    near = np.zeros((nearest, experts))
-    for layer in range(layers):
-        copies[:] = 0.0
-        near[:] = 0.0
-        for d in range(dies):
-            for i in range(room):
-                e = slots[layer, d, i]
-                if e >= 0:
-                    copies[e] += 1.0
-                    near[d * nearest // dies, e] += 1.0
-        for d in range(dies):
-            for i in range(room):
-                e = slots[layer, d, i]
-                if e < 0:
-                    continue
-                here = 1.0
-                first = True
-                for j in range(room):
-                    if j != i and slots[layer, d, j] == e:
-                        here += 1.0
-                        first = first and j > i
-                if not first:
-                    continue
-                if nearest == 1:
-                    part[layer, d, i] = here / copies[e]
-                    continue
-                without = 0.0
-                for n in range(nearest):
-                    if near[n, e] == 0.0:
-                        without += 1.0
-                own = 1.0 / near[d * nearest // dies, e]
-                part[layer, d, i] = here * (own + without / copies[e]) / nearest
-    return part
+    held = slots != EMPTY
+    layer = np.broadcast_to(np.arange(layers)[:, None, None], slots.shape)
+    node = np.broadcast_to((np.arange(dies) * nearest // dies)[:, None], slots.shape)
+    near = np.zeros((layers, nearest, experts))
+    np.add.at(near, (layer[held], node[held], slots[held]), 1.0)
+    here, first = np.ones(slots.shape), held.copy()
+    for i in range(room):
+        for j in range(room):
+            same = held[:, :, i] & (slots[:, :, i] == slots[:, :, j])
+            if j != i:
+                here[:, :, i] += same
+            if j < i:
+                first[:, :, i] &= ~same
+    copies = near.sum(axis=1)[layer, slots]
+    if nearest == 1:
+        return np.where(first, here / np.where(held, copies, 1.0), 0.0)
+    without = (near == 0.0).sum(axis=1)[layer, slots]
+    own = 1.0 / np.where(held, near[layer, node, slots], 1.0)
+    return np.where(first, here * (own + without / np.where(held, copies, 1.0)) / nearest, 0.0)
 
 
-@njit(cache=True)
 def die_moments(now: Floats, slots: Ints, part: Floats) -> tuple[Floats, Floats, Floats]:
     """What one token brings to each die: (picks, own, alike), each f8[layers, dies].
 
@@ -194,65 +168,11 @@ def die_moments(now: Floats, slots: Ints, part: Floats) -> tuple[Floats, Floats,
     die has a share.
     """
     layers, dies, room = slots.shape
-    picks = np.zeros((layers, dies))
-    own = np.zeros((layers, dies))
-    alike = np.zeros((layers, dies))
-    for layer in range(layers):
-        for d in range(dies):
-            for i in range(room):
-                share = part[layer, d, i]
-                if share > 0.0:
-                    x = now[layer, slots[layer, d, i]]
-                    picks[layer, d] += x * share
-                    own[layer, d] += x * share * x * share
-                    alike[layer, d] += x * (1.0 - x) * share * share
+    picks, own, alike = (np.zeros((layers, dies)) for _ in range(3))
+    chance = now[np.arange(layers)[:, None, None], slots]
+    for i in range(room):  # slot by slot, so that the order of the sums is fixed
+        share, x = part[:, :, i], chance[:, :, i]
+        picks += x * share
+        own += x * share * x * share
+        alike += x * (1.0 - x) * share * share
     return picks, own, alike
-
-
-@njit(cache=True)
-def _fall(picks: Floats, own: Floats, alike: Floats) -> None:
-    """Sorts the dies of each layer in place by picks f8[layers, dies], falling."""
-    for layer in range(picks.shape[0]):
-        order = np.argsort(-picks[layer], kind="mergesort")
-        picks[layer] = picks[layer][order]
-        own[layer] = own[layer][order]
-        alike[layer] = alike[layer][order]
-
-
-@njit(cache=True)
-def _mean_peak(
-    picks: Floats,
-    own: Floats,
-    alike: Floats,
-    tokens: float,
-    shared: float,
-    ceiling: float,
-    quantile: float,
-) -> float:
-    """Mean over layers of the hottest die / mean die, for a batch of `tokens`; dies falling.
-
-    `shared`: topic correlation times the other tokens of the same request. `ceiling`: the most
-    picks one token can make on one die. `quantile` of the hottest die, or MEAN: its expectation.
-    """
-    layers, dies = picks.shape
-    mean = np.empty(dies)
-    spread = np.empty(dies)
-    total = 0.0
-    for layer in range(layers):
-        expected = 0.0
-        busy = 0
-        for d in range(dies):
-            x = picks[layer, d]
-            if x <= 0.0:
-                break  # empty dies come last and are never the hottest
-            expected += x
-            mean[busy] = x * tokens
-            spread[busy] = max(1e-6, 1.0 + (shared * alike[layer, d] - own[layer, d]) / x)
-            busy += 1
-        expected *= tokens / dies
-        if mean[0] <= SMALL_MEAN:
-            peak = peak_of_counts(mean[:busy], spread[:busy], quantile)
-        else:
-            peak = peak_of_amounts(mean[:busy], spread[:busy], quantile)
-        total += min(peak, ceiling * tokens) / expected
-    return total / layers

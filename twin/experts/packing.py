@@ -1,59 +1,20 @@
-"""Compiled loops of `placement`: packing copies on dies, numbering dies, counting differences."""
+"""Packing copies on dies, numbering dies, counting differences; all layers side by side."""
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from twin.experts.eplb import pack, replicate
+from twin.compiled import late
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 Counts = NDArray[np.int32]
 
 SLACK = 1.01  # load of a node over its part, up to which experts stay where they are
 
 
-@njit(cache=True)
-def place_eplb(load: Floats, physical: int, groups: int, nodes: int, slots: Ints) -> None:
-    """EPLB of load f8[layers, experts]: fills slots i8[layers, dies, slots_per_die].
-
-    As `eplb.rebalance` for any number of copies `physical`: the first nodes get one more where
-    they do not divide evenly. Slots beyond them weigh nothing and are packed last, so they end up
-    spread and empty. groups = nodes = 1: the global policy.
-    """
-    layers, dies, room = slots.shape
-    experts = load.shape[1]
-    size = experts // groups
-    here = experts // nodes
-    node_dies = dies // nodes
-    member = np.empty(experts, np.int64)
-    for layer in range(layers):
-        weight = load[layer].astype(np.float32)
-        total = np.zeros(groups, np.float32)
-        for e in range(experts):
-            total[e // size] = np.float32(total[e // size] + weight[e])
-        node, spot = pack(total, nodes)
-        for e in range(experts):
-            g = e // size
-            member[(node[g] * (groups // nodes) + spot[g]) * size + e % size] = e
-        for n in range(nodes):
-            filled = physical // nodes + (1 if n < physical % nodes else 0)
-            local = np.empty(here, np.float32)
-            for i in range(here):
-                local[i] = weight[member[n * here + i]]
-            expert, _, count = replicate(local, filled)
-            share = np.zeros(node_dies * room, np.float32)
-            for i in range(filled):
-                share[i] = np.float32(local[expert[i]] / np.float32(count[expert[i]]))
-            die, slot = pack(share, node_dies)
-            for i in range(filled):
-                to = member[n * here + expert[i]]
-                slots[layer, n * node_dies + die[i], slot[i]] = to
-
-
-@njit(cache=True)
 def place_spread(
     load: Floats, physical: int, node_of: Ints, nodes: int, current: Ints, slots: Ints
 ) -> None:
@@ -66,124 +27,83 @@ def place_spread(
     """
     layers, dies, room = slots.shape
     experts = load.shape[1]
-    for layer in range(layers):
-        count = np.ones(experts, np.int64)
-        copies = experts
-        while copies < physical:
-            hot = -1
-            for e in range(experts):
-                if count[e] < dies and (
-                    hot < 0 or load[layer, e] * count[hot] > load[layer, hot] * count[e]
-                ):
-                    hot = e
-            if hot < 0:
-                break  # every die has every expert
-            count[hot] += 1
-            copies += 1
-        was = np.zeros((experts, nodes), np.bool_)
-        if nodes > 1 and current.shape[0] > 0:
-            for d in range(dies):
-                for i in range(current.shape[2]):
-                    if current[layer, d, i] >= 0:
-                        was[current[layer, d, i], node_of[d]] = True
-        near = _copies_to_nodes(load[layer], count, node_of, was, room)
-        share = np.empty(copies)
-        expert = np.empty(copies, np.int64)
-        node = np.empty(copies, np.int64)
-        p = 0
-        for e in range(experts):
-            without = 0.0
-            for n in range(nodes):
-                if near[e, n] == 0:
-                    without += 1.0
-            for n in range(nodes):
-                for _ in range(near[e, n]):
-                    expert[p] = e
-                    node[p] = n
-                    share[p] = load[layer, e] / nodes * (1.0 / near[e, n] + without / count[e])
-                    p += 1
-        _pack_apart(share, expert, node, node_of, experts, slots[layer])
+    rows = np.arange(layers)
+    count = np.ones((layers, experts), np.int64)
+    copies = min(physical, experts * dies)
+    for _ in range(experts, copies):
+        hot = np.where(count < dies, load / count, -1.0).argmax(axis=1)
+        count[rows, hot] += 1
+    was = np.zeros((layers, experts, nodes), np.bool_)
+    if nodes > 1 and current.shape[0] > 0:
+        layer, die, _ = np.nonzero(current >= 0)
+        was[layer, current[current >= 0], node_of[die]] = True
+    near = _copies_to_nodes(load, count, node_of, was, room, copies)
+    # Expert by expert, node by node: which copy goes where, and what it weighs.
+    which = np.repeat(np.tile(np.arange(experts * nodes), layers), near.ravel())
+    which = which.reshape(layers, copies)
+    expert, node = which // nodes, which % nodes
+    by = rows[:, None]
+    without = (near == 0).sum(axis=2)
+    share = 1.0 / near[by, expert, node] + without[by, expert] / count[by, expert]
+    _pack_apart(load[by, expert] / nodes * share, expert, node, node_of, experts, slots)
 
 
-@njit(cache=True)
 def _copies_to_nodes(
-    load: Floats, count: Ints, node_of: Ints, was: NDArray[np.bool_], room: int
+    load: Floats, count: Ints, node_of: Ints, was: Bools, room: int, copies: int
 ) -> Ints:
-    """How many of the copies count i8[experts] each node gets, i8[experts, nodes].
+    """How many of the copies count i8[layers, experts] each node gets, i8[layers, experts, nodes].
 
     Heaviest experts first, copy by copy to the node with the fewest of it, then to the lightest;
-    but rather to one that has the expert, was [experts, nodes], while its load stays below SLACK
-    times its part of the whole.
+    but rather to one that has the expert, was [layers, experts, nodes], while its load stays below
+    SLACK times its part of the whole.
     """
-    experts, nodes = was.shape
-    free = np.zeros(nodes, np.int64)
-    for d in range(node_of.size):
-        free[node_of[d]] += room
-    space = free.copy()
-    part = SLACK * load.sum() / (node_of.size * room)
-    near = np.zeros((experts, nodes), np.int64)
-    total = np.zeros(nodes)
-    for e in np.argsort(-load / count, kind="mergesort"):
-        share = load[e] / count[e]
-        for _ in range(count[e]):
-            best = -1
-            for n in range(nodes):
-                if free[n] > 0 and (
-                    best < 0
-                    or near[e, n] < near[e, best]
-                    or (
-                        near[e, n] == near[e, best]
-                        and total[n] * space[best] < total[best] * space[n]
-                    )
-                ):
-                    best = n
-            if not was[e, best]:
-                for n in range(nodes):
-                    if (
-                        was[e, n]
-                        and free[n] > 0
-                        and near[e, n] == near[e, best]
-                        and total[n] + share <= part * space[n]
-                    ):
-                        best = n
-                        break
-            near[e, best] += 1
-            free[best] -= 1
-            total[best] += share
+    layers, experts, nodes = was.shape
+    if nodes == 1:
+        return count[:, :, None].copy()
+    rows = np.arange(layers)
+    space = np.bincount(node_of, minlength=nodes) * room
+    free = np.tile(space, (layers, 1))
+    part = SLACK * np.add.accumulate(load, axis=1)[:, -1] / (node_of.size * room)
+    near = np.zeros((layers, experts, nodes), np.int64)
+    total = np.zeros((layers, nodes))
+    order = np.argsort(-load / count, axis=1, kind="mergesort")
+    turns = np.repeat(order.ravel(), count[rows[:, None], order].ravel()).reshape(layers, copies)
+    for e in turns.T:
+        share = load[rows, e] / count[rows, e]
+        here = np.where(free > 0, near[rows, e], np.iinfo(np.int64).max)
+        fewest = here == here.min(axis=1, keepdims=True)
+        best = np.where(fewest, total / space, np.inf).argmin(axis=1)
+        stays = fewest & was[rows, e] & (total + share[:, None] <= part[:, None] * space)
+        stay = stays.any(axis=1) & ~was[rows, e, best]
+        best = np.where(stay, stays.argmax(axis=1), best)
+        near[rows, e, best] += 1
+        free[rows, best] -= 1
+        total[rows, best] += share
     return near
 
 
-@njit(cache=True)
 def _pack_apart(
     share: Floats, expert: Ints, node: Ints, node_of: Ints, experts: int, slots: Ints
 ) -> None:
     """Heaviest copy first, each to the lightest die of its node that has room, not its expert."""
-    dies = slots.shape[0]
-    room = slots.shape[1]
-    total = np.zeros(dies)
-    items = np.zeros(dies, np.int64)
-    holds = np.zeros((dies, experts), np.bool_)
-    for p in np.argsort(-share, kind="mergesort"):
-        best = -1
-        for d in range(dies):
-            if node_of[d] != node[p] or items[d] >= room:
-                continue
-            if best < 0:
-                best = d
-                continue
-            again = holds[d, expert[p]]
-            if again != holds[best, expert[p]]:
-                if not again:
-                    best = d
-            elif total[d] < total[best]:
-                best = d
-        slots[best, items[best]] = expert[p]
-        items[best] += 1
-        total[best] += share[p]
-        holds[best, expert[p]] = True
+    layers, dies, room = slots.shape
+    rows = np.arange(layers)
+    total = np.zeros((layers, dies))
+    items = np.zeros((layers, dies), np.int64)
+    holds = np.zeros((experts, layers, dies), np.bool_)
+    for p in np.argsort(-share, axis=1, kind="mergesort").T:
+        e = expert[rows, p]
+        fits = (node_of == node[rows, p][:, None]) & (items < room)
+        apart = fits & ~holds[e, rows]
+        some = np.where(apart.any(axis=1, keepdims=True), apart, fits)
+        best = np.where(some, total, np.inf).argmin(axis=1)
+        slots[rows, best, items[rows, best]] = e
+        items[rows, best] += 1
+        total[rows, best] += share[rows, p]
+        holds[e, rows, best] = True
 
 
-@njit(cache=True)
+@late
 def renumber(current: Ints, new: Ints, node_of: Ints, experts: int) -> Ints:
     """new i8[layers, dies, slots] with dies of a node exchanged to resemble current's.
 
@@ -244,50 +164,31 @@ def renumber(current: Ints, new: Ints, node_of: Ints, experts: int) -> Ints:
     return out
 
 
-@njit(cache=True)
 def count_replicas(slots: Ints, experts: int) -> Counts:
     """Copies on each die that are not their expert's first, i4[layers, dies]."""
     layers, dies, room = slots.shape
-    out = np.zeros((layers, dies), np.int32)
-    for layer in range(layers):
-        seen = np.zeros(experts, np.bool_)
-        for d in range(dies):
-            for i in range(room):
-                e = slots[layer, d, i]
-                if e >= 0:
-                    out[layer, d] += 1 if seen[e] else 0
-                    seen[e] = True
-    return out
+    held = (slots >= 0).reshape(layers, -1)
+    expert = (slots.reshape(layers, -1) + np.arange(layers)[:, None] * experts)[held]
+    first = np.zeros(expert.size, np.bool_)
+    first[np.unique(expert, return_index=True)[1]] = True
+    again = held.copy()
+    again[held] = ~first
+    return again.reshape(slots.shape).sum(axis=2, dtype=np.int32)
 
 
-@njit(cache=True)
 def count_copies(slots: Ints, experts: int) -> Counts:
     """Copies of each expert, i4[layers, experts]."""
-    layers, dies, room = slots.shape
-    out = np.zeros((layers, experts), np.int32)
-    for layer in range(layers):
-        for d in range(dies):
-            for i in range(room):
-                if slots[layer, d, i] >= 0:
-                    out[layer, slots[layer, d, i]] += 1
+    out = np.zeros((slots.shape[0], experts), np.int32)
+    layer = np.nonzero(slots >= 0)[0]
+    np.add.at(out, (layer, slots[slots >= 0]), 1)
     return out
 
 
-@njit(cache=True)
-def count_moves(old: Ints, new: Ints, experts: int) -> Ints:
+def count_moves(old: Ints, new: Ints) -> Ints:
     """Experts of each die in new that it does not hold in old, i8[layers, dies]."""
-    layers, dies, room = new.shape
-    out = np.zeros((layers, dies), np.int64)
-    mark = np.full(experts, -1, np.int64)
-    for layer in range(layers):
-        for d in range(dies):
-            stamp = layer * dies + d
-            for i in range(old.shape[2]):
-                if old[layer, d, i] >= 0:
-                    mark[old[layer, d, i]] = stamp
-            for i in range(room):
-                e = new[layer, d, i]
-                if e >= 0 and mark[e] != stamp:
-                    mark[e] = stamp
-                    out[layer, d] += 1
+    out = np.zeros(new.shape[:2], np.int64)
+    for i in range(new.shape[2]):
+        expert = new[:, :, i, None]
+        held = (old == expert).any(axis=2) | (new[:, :, :i] == expert).any(axis=2)
+        out += (expert[:, :, 0] >= 0) & ~held
     return out

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.experts import packing
+from twin.experts.eplb import place_eplb
 from twin.experts.load import EMPTY, hottest_by_layer
 from twin.experts.popularity import ExpertsError
 from twin.scenario import Experts
@@ -67,10 +68,10 @@ def place(
     was = held[:0] if current is None else np.ascontiguousarray(current[:, live])
     apart = False  # whether a die's number says more than which die is meant: its node
     if experts.placement == "eplb":
-        packing.place_eplb(load, physical, 1, 1, held)
+        place_eplb(load, physical, 1, 1, held)
     elif experts.placement == "eplb_groups":
         apart = _divides(count, live.size, dies, nodes, groups)
-        packing.place_eplb(load, physical, groups if apart else 1, nodes if apart else 1, held)
+        place_eplb(load, physical, groups if apart else 1, nodes if apart else 1, held)
     elif experts.placement == "topology":
         apart = nodes > 1
         packing.place_spread(load, physical, node_of, nodes, was, held)
@@ -133,7 +134,7 @@ def moves(old: Ints, new: Ints) -> Ints:
     """
     if old.shape != new.shape:
         raise ExpertsError(f"slots of shape {old.shape} cannot become slots of shape {new.shape}")
-    return packing.count_moves(old, new, int(max(old.max(), new.max())) + 1)
+    return packing.count_moves(old, new)
 
 
 def choose_layers(

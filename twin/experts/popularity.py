@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from twin.facts import Facts
-from twin.rng import stream_key, uniform
+from twin.rng import each, stream_key, uniforms
 from twin.scenario import Experts
 
 Floats = NDArray[np.float64]
@@ -95,63 +94,42 @@ def _checked(counts: Floats | None, layers: int, routed_experts: int, name: str)
     return np.ascontiguousarray(counts, np.float64)
 
 
-@njit(cache=True)
 def _logs(counts: Floats) -> Floats:
     """Log of counts f8[layers, experts] over their layer's mean, kept off log 0."""
-    layers, experts = counts.shape
-    out = np.empty((layers, experts))
-    for layer in range(layers):
-        mean = 0.0
-        for e in range(experts):
-            mean += counts[layer, e]
-        mean /= experts
-        for e in range(experts):
-            out[layer, e] = math.log(max(counts[layer, e] / mean, LEAST_SHARE))
-    return out
+    mean = np.add.accumulate(counts, axis=1)[:, -1:] / counts.shape[1]
+    return each(math.log, np.maximum(counts / mean, LEAST_SHARE))
 
 
-@njit(cache=True)
-def rank_loads(
-    shape: int, scale: float, alpha: float, span: float, order_key: np.uint64, out: Floats
-) -> None:
+def rank_loads(shape: int, scale: float, alpha: float, span: float, order_key: np.uint64,
+               out: Floats) -> None:  # fmt: skip
     """Fills out f8[experts] with log loads at mid-rank quantiles, in an order of `order_key`.
 
     SKEWED: a logistic distribution times `scale`. POWER_LAW: density x**-alpha on [1, span],
     its logarithm times `scale`.
     """
-    experts = out.size
-    lot = np.empty(experts)
-    for e in range(experts):
-        lot[e] = uniform(order_key, e)
-    order = np.argsort(lot, kind="mergesort")
-    for rank in range(experts):
-        u = (rank + 0.5) / experts
-        if shape == SKEWED:
-            out[order[rank]] = scale * math.log(u / (1.0 - u))
-        elif abs(1.0 - alpha) < 1e-9:
-            out[order[rank]] = scale * u * math.log(span)
-        else:
-            power = 1.0 - alpha
-            low = 1.0 + u * (math.pow(span, power) - 1.0)
-            out[order[rank]] = scale * math.log(low) / power
+    order = np.argsort(uniforms(order_key, np.arange(out.size)), kind="mergesort")
+    u = (np.arange(out.size) + 0.5) / out.size
+    if shape == SKEWED:
+        out[order] = scale * each(math.log, u / (1.0 - u))
+    elif abs(1.0 - alpha) < 1e-9:
+        out[order] = scale * u * math.log(span)
+    else:
+        power = 1.0 - alpha
+        out[order] = scale * each(math.log, 1.0 + u * (math.pow(span, power) - 1.0)) / power
 
 
-@njit(cache=True)
-def to_chances(load: Floats, top_k: float) -> None:
-    """Scales load f8[experts] in place to chances of at most 1 that sum to top_k."""
-    before = -1
+def to_chances(load: Floats, top_k: float) -> Floats:
+    """Each row of load f8[layers, experts] scaled to chances of at most 1 that sum to top_k."""
+    load = load.copy()
+    full = np.zeros(load.shape, np.bool_)
+    before = np.full(load.shape[0], -1)
     while True:
-        free = 0.0
-        full = 0
-        for e in range(load.size):
-            if before >= 0 and load[e] >= 1.0:
-                load[e] = 1.0
-                full += 1
-            else:
-                free += load[e]
-        if full == before or free <= 0.0:
-            return
-        before = full
-        for e in range(load.size):
-            if full == 0 or load[e] < 1.0:
-                load[e] *= (top_k - full) / free
+        free = np.add.accumulate(np.where(full, 0.0, load), axis=1)[:, -1]
+        count = full.sum(axis=1)
+        going_on = (count != before) & (free > 0.0)
+        if not going_on.any():
+            return np.where(full, 1.0, load)
+        scale = np.where(going_on, (top_k - count) / np.where(free > 0.0, free, 1.0), 1.0)
+        load = np.where(full, 1.0, load * scale[:, None])
+        before = np.where(going_on, count, before)
+        full |= (load >= 1.0) & going_on[:, None]

@@ -16,9 +16,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from twin.compiled import late
 from twin.experts.popularity import (
     ExpertsError,
     log_loads,
@@ -28,7 +28,7 @@ from twin.experts.popularity import (
     topic_correlation,
 )
 from twin.facts import Facts
-from twin.rng import normal, stream_key, uniform
+from twin.rng import each, normal, normals, stream_key, uniform, uniforms
 from twin.scenario import Experts
 
 Floats = NDArray[np.float64]
@@ -93,7 +93,7 @@ def start(
         sd = skew * facts.si("experts.topic.class_log_sd")
         for k in range(experts.topics):
             keys = _keys(seed, f"experts/topic/{k}", layers)
-            _fill_normal(keys, 0, sd, offset[k])
+            offset[k] = _normal_rows(keys, 0, sd, routed_experts)
     return Process(
         base=base,
         offset=offset,
@@ -211,16 +211,17 @@ def _noise(process: Process, t_s: float) -> Floats:
     epoch = _epoch(process, t_s)
     name = "experts/drift" if epoch == 0 else f"experts/drift/after/{epoch}"
     keys = _keys(process.seed, name, layers)
-    out = np.zeros_like(process.base)
+    experts = process.base.shape[1]
     if process.drift_sd == 0.0:
-        return out
+        return np.zeros_like(process.base)
     if process.drift_s <= 0.0:
-        _fill_normal(keys, 0, process.drift_sd, out)
-        return out
+        return _normal_rows(keys, 0, process.drift_sd, experts)
     place = t_s / (process.drift_s * KNOT)
     knot = math.floor(place)
-    _between(keys, knot, 0.5 * math.pi * (place - knot), process.drift_sd, out)
-    return out
+    angle = 0.5 * math.pi * (place - knot)
+    here = math.cos(angle) * _normal_rows(keys, knot * experts, 1.0, experts)
+    there = math.sin(angle) * _normal_rows(keys, (knot + 1) * experts, 1.0, experts)
+    return process.drift_sd * (here + there)
 
 
 def _shifted(process: Process, t_s: float) -> Floats:
@@ -232,62 +233,31 @@ def _shifted(process: Process, t_s: float) -> Floats:
     return _exchange(keys, process.shift_share, process.base)
 
 
-@njit(cache=True)
-def _fill_normal(keys: Keys, first: int, sd: float, out: Floats) -> None:
-    """Fills out f8[layers, experts] with normal numbers x sd, draw `first` of each stream on."""
-    for layer in range(out.shape[0]):
-        for e in range(out.shape[1]):
-            out[layer, e] = sd * normal(keys[layer], first + e)
+def _normal_rows(keys: Keys, first: int, sd: float, experts: int) -> Floats:
+    """Normal numbers x sd, f8[layers, experts], draw `first` of each layer's stream on."""
+    return sd * normals(keys[:, None], np.arange(first, first + experts))
 
 
-@njit(cache=True)
-def _between(keys: Keys, knot: int, angle: float, sd: float, out: Floats) -> None:
-    """Fills out f8[layers, experts] with the drift at an angle between knot and the next."""
-    layers, experts = out.shape
-    here = math.cos(angle)
-    there = math.sin(angle)
-    for layer in range(layers):
-        for e in range(experts):
-            z = here * normal(keys[layer], knot * experts + e)
-            z += there * normal(keys[layer], (knot + 1) * experts + e)
-            out[layer, e] = sd * z
-
-
-@njit(cache=True)
 def _exchange(keys: Keys, share: float, base: Floats) -> Floats:
     """base f8[layers, experts] with a share of each row's entries moved round by one place."""
-    layers, experts = base.shape
+    experts = base.shape[1]
+    order = np.argsort(uniforms(keys[:, None], np.arange(experts)), axis=1, kind="mergesort")
+    moved = order[:, : round(share * experts)]
     out = base.copy()
-    lot = np.empty(experts)
-    for layer in range(layers):
-        for e in range(experts):
-            lot[e] = uniform(keys[layer], e)
-        order = np.argsort(lot, kind="mergesort")
-        moved = int(round(share * experts))
-        for i in range(moved):
-            out[layer, order[i]] = base[layer, order[(i + 1) % moved]]
+    rows = np.arange(base.shape[0])[:, None]
+    out[rows, moved] = base[rows, np.roll(moved, -1, axis=1)]
     return out
 
 
-@njit(cache=True)
 def _chances(base: Floats, noise: Floats, offset: Floats, mix: Floats, top_k: int) -> Floats:
     """Chances f8[layers, experts]: the classes' own, averaged with weights mix f8[topics]."""
-    topics, layers, experts = offset.shape
-    out = np.zeros((layers, experts))
-    row = np.empty(experts)
-    for layer in range(layers):
-        for k in range(topics):
-            if mix[k] == 0.0:
-                continue
-            for e in range(experts):
-                row[e] = math.exp(base[layer, e] + noise[layer, e] + offset[k, layer, e])
-            to_chances(row, float(top_k))
-            for e in range(experts):
-                out[layer, e] += mix[k] * row[e]
+    out = np.zeros_like(base)
+    for k in np.flatnonzero(mix):
+        out += mix[k] * to_chances(each(math.exp, base + noise + offset[k]), float(top_k))
     return out
 
 
-@njit(cache=True)
+@late
 def _draw_topics(
     arrival_s: Floats, first: NDArray[np.int64], topics: int, period_s: float, swing: float,
     key: np.uint64,
@@ -310,7 +280,7 @@ def _draw_topics(
     return out
 
 
-@njit(cache=True)
+@late
 def _count(keys: Keys, tokens: float, load: Floats) -> None:
     """Replaces load f8[layers, experts] by its estimate from a count of `tokens` tokens.
 

@@ -10,13 +10,13 @@ not know how many dies each side has: that is in the coefficients.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from twin.compiled import kernel
 from twin.model import params as q
 from twin.model.layer import attention_s, moe_parts
 
 
-@njit(cache=True)
+@kernel
 def ring_s(attention: float, there: float, experts: float, back: float) -> float:
     """Seconds of a layer for two microbatches in turn: the longest of the four for both, or the
     way around for one, whichever is longer."""
@@ -24,7 +24,7 @@ def ring_s(attention: float, there: float, experts: float, back: float) -> float
     return max(2.0 * longest, attention + there + experts + back)
 
 
-@njit(cache=True)
+@kernel
 def apart_stages(
     p: np.ndarray, m: int, requests: float, context: float, busiest: float, total: float,
     dies: float, hot: float,

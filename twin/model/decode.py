@@ -13,8 +13,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from twin.compiled import kernel
 from twin.model import params as q
 from twin.model.apart import apart_stages, ring_s
 from twin.model.layer import (
@@ -34,7 +34,7 @@ from twin.model.roofline import interpolate, roof
 __all__ = ["DECODE_OPERATORS", "decode_iteration_s"]
 
 
-@njit(cache=True)
+@kernel
 def _add_attention(
     p: np.ndarray, m: int, times: float, tokens: float, core: float, ops: np.ndarray
 ) -> float:
@@ -48,7 +48,7 @@ def _add_attention(
     return a + b + c
 
 
-@njit(cache=True)
+@kernel
 def _add_moe(
     p: np.ndarray, m: int, times: float, busiest: float, tokens: float, dies: float, hot: float,
     computing: bool, moving: bool, ops: np.ndarray,
@@ -67,7 +67,7 @@ def _add_moe(
     return time
 
 
-@njit(cache=True)
+@kernel
 def outside_s(
     p: np.ndarray,
     requests: float,
@@ -105,7 +105,7 @@ def outside_s(
     return mtp + head + sampling
 
 
-@njit(cache=True)
+@kernel
 def launch_gap_s(p: np.ndarray, busy: float, total: int, ops: np.ndarray) -> float:
     """What the host adds to an iteration in which the NPU is `busy` for so many seconds.
 
@@ -119,7 +119,7 @@ def launch_gap_s(p: np.ndarray, busy: float, total: int, ops: np.ndarray) -> flo
     return gap
 
 
-@njit(cache=True)
+@kernel
 def layers_in_sequence_s(
     p: np.ndarray,
     layers: float,
@@ -140,7 +140,7 @@ def layers_in_sequence_s(
     )
 
 
-@njit(cache=True)
+@kernel
 def streams(
     p: np.ndarray, m: int, requests: float, context: float, busiest: float, total: float,
     dies: float, hot: float,
@@ -152,7 +152,7 @@ def streams(
     return attention, moe_s(p, m, half * busiest, half * total, dies, hot)
 
 
-@njit(cache=True)
+@kernel
 def split_layer_s(
     p: np.ndarray, m: int, requests: float, context: float, busiest: float, total: float,
     dies: float, hot: float,
@@ -180,7 +180,7 @@ def split_layer_s(
     return 2.0 * max(one, other), one >= other
 
 
-@njit(cache=True)
+@kernel
 def best_split(
     p: np.ndarray, requests: float, context: float, busiest: float, total: float, dies: float,
     hot: float,
@@ -208,7 +208,7 @@ def best_split(
     return best, shortest
 
 
-@njit(cache=True)
+@kernel
 def layers_in_streams_s(
     p: np.ndarray, m: int, layers: float, requests: float, context: float, busiest: float,
     total: float, dies: float, hot: float, ops: np.ndarray,
@@ -237,7 +237,7 @@ def layers_in_streams_s(
     return _add_moe(p, m, passes, half * busiest, half * total, dies, hot, True, True, ops)
 
 
-@njit(cache=True)
+@kernel
 def _add_ring(
     p: np.ndarray, m: int, layers: float, requests: float, context: float, busiest: float,
     total: float, dies: float, hot: float, ops: np.ndarray,
@@ -260,7 +260,7 @@ def _add_ring(
     return booked + (gate + b + c + d) * part
 
 
-@njit(cache=True)
+@kernel
 def decode_iteration_s(
     p: np.ndarray,
     requests: np.ndarray,
@@ -303,7 +303,7 @@ def decode_iteration_s(
     return time + launch_gap_s(p, time, total, ops)
 
 
-@njit(cache=True)
+@kernel
 def _dense_layers_s(p: np.ndarray, requests: float, context: float, ops: np.ndarray) -> float:
     """The first layers: attention in sequence and a dense FFN on every die, seconds."""
     tokens = p[q.QUERY_TOKENS] * requests
@@ -314,7 +314,7 @@ def _dense_layers_s(p: np.ndarray, requests: float, context: float, ops: np.ndar
     return time + ffn
 
 
-@njit(cache=True)
+@kernel
 def decode_hbm_bytes(p: np.ndarray, requests: float, context: float, dies: float) -> float:
     """HBM bytes all dies of an instance move in one iteration (weights, KV).
 
@@ -333,7 +333,7 @@ def decode_hbm_bytes(p: np.ndarray, requests: float, context: float, dies: float
     return read + context * p[q.CONTEXT_BYTES] * layers
 
 
-@njit(cache=True)
+@kernel
 def decode_flops(p: np.ndarray, requests: float, context: float) -> float:
     """FLOPs all dies of an instance compute in one iteration (sums over ranks, as above).
 

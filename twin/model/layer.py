@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from twin.compiled import kernel
 from twin.model import params as q
 from twin.model.roofline import roof
 
 
-@njit(cache=True)
+@kernel
 def prolog_s(p: np.ndarray, m: int, tokens: float) -> float:
     """MLA prolog of `tokens` on one die, seconds; m is SEQUENCE or SPLIT."""
     product = roof(
@@ -25,7 +25,7 @@ def prolog_s(p: np.ndarray, m: int, tokens: float) -> float:
     return p[m + q.PROLOG_FIXED] + product + p[m + q.PROLOG_VECTOR] * tokens
 
 
-@njit(cache=True)
+@kernel
 def output_s(p: np.ndarray, m: int, tokens: float) -> float:
     """Value up-projection and output projection of `tokens` on one die, seconds."""
     product = roof(
@@ -34,7 +34,7 @@ def output_s(p: np.ndarray, m: int, tokens: float) -> float:
     return p[m + q.OUTPUT_FIXED] + product + p[m + q.OUTPUT_VECTOR] * tokens
 
 
-@njit(cache=True)
+@kernel
 def exchange_s(
     p: np.ndarray, send: float, receive: float, sent: float, routed: float, shared: float
 ) -> float:
@@ -45,13 +45,13 @@ def exchange_s(
     return max(send * sent, receive * max(routed, shared))
 
 
-@njit(cache=True)
+@kernel
 def routed_per_die(p: np.ndarray, tokens: float) -> float:
     """Rows that a die with routed experts gets on average when `tokens` enter an MoE layer."""
     return tokens * p[q.TOP_K] / p[q.ROUTED_DIES]
 
 
-@njit(cache=True)
+@kernel
 def ffn_rows_s(p: np.ndarray, m: int, experts: float, rows: float) -> float:
     """A grouped product over `rows` spread over `experts`; unused experts stay unread."""
     if experts <= 0.0 or rows <= 0.0:
@@ -62,7 +62,7 @@ def ffn_rows_s(p: np.ndarray, m: int, experts: float, rows: float) -> float:
     return p[m + q.EXPERT_FIXED] + product + p[m + q.EXPERT_VECTOR] * rows
 
 
-@njit(cache=True)
+@kernel
 def moe_parts(
     p: np.ndarray, m: int, busiest: float, tokens: float, dies: float, hot: float
 ) -> tuple[float, float, float, float]:
@@ -79,7 +79,7 @@ def moe_parts(
     return gate, there * rounds, experts * rounds, back * rounds
 
 
-@njit(cache=True)
+@kernel
 def _round(
     p: np.ndarray, m: int, busiest: float, tokens: float, dies: float, hot: float
 ) -> tuple[float, float, float]:
@@ -111,20 +111,20 @@ def _round(
     return start + there, experts, p[m + q.COMBINE_FIXED] + back
 
 
-@njit(cache=True)
+@kernel
 def moe_s(p: np.ndarray, m: int, busiest: float, tokens: float, dies: float, hot: float) -> float:
     """All of moe_parts together, seconds."""
     gate, dispatch, experts, combine = moe_parts(p, m, busiest, tokens, dies, hot)
     return gate + dispatch + experts + combine
 
 
-@njit(cache=True)
+@kernel
 def attention_s(p: np.ndarray, m: int, tokens: float, core: float) -> float:
     """Attention of `tokens` on one die, `core` seconds of it in the core without its launch."""
     return prolog_s(p, m, tokens) + p[m + q.CORE_FIXED] + core + output_s(p, m, tokens)
 
 
-@njit(cache=True)
+@kernel
 def survey(
     p: np.ndarray, requests: np.ndarray, context: np.ndarray, first: int, count: int
 ) -> tuple[int, int, int]:
@@ -152,7 +152,7 @@ def survey(
     return who, busiest, total
 
 
-@njit(cache=True)
+@kernel
 def dense_s(p: np.ndarray, tokens: float) -> float:
     """Dense FFN of one of the first layers for `tokens` on one die, seconds."""
     if p[q.DENSE_WEIGHT] <= 0.0:

@@ -7,8 +7,8 @@ read once for both; its attention comes on top. Colocated instances run operator
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from twin.compiled import kernel
 from twin.model import params as q
 from twin.model.decode import decode_flops, launch_gap_s, layers_in_sequence_s, outside_s
 from twin.model.layer import attention_s, dense_s, moe_s, survey
@@ -18,7 +18,7 @@ from twin.model.roofline import interpolate
 __all__ = ["DECODE_OPERATORS", "mixed_iteration_s"]
 
 
-@njit(cache=True)
+@kernel
 def mixed_iteration_s(
     p: np.ndarray,
     requests: np.ndarray,
@@ -67,7 +67,7 @@ def mixed_iteration_s(
     return time + launch_gap_s(p, time, total, ops)
 
 
-@njit(cache=True)
+@kernel
 def mixed_hits_s(p: np.ndarray, hit_tokens: float, ops: np.ndarray) -> float:
     """Seconds an iteration takes longer for `hit_tokens` cached tokens that its prompts attend to.
 
@@ -79,7 +79,7 @@ def mixed_hits_s(p: np.ndarray, hit_tokens: float, ops: np.ndarray) -> float:
     return time
 
 
-@njit(cache=True)
+@kernel
 def mixed_flops(
     p: np.ndarray, requests: float, context: float, chunk: float, pairs: float
 ) -> float:

@@ -6,10 +6,10 @@ whose cores all compute while data is in flight. It knows no operator, only seco
 
 from __future__ import annotations
 
-from numba import njit
+from twin.compiled import kernel
 
 
-@njit(cache=True)
+@kernel
 def pipeline_s(before: float, sent: float, experts: float, answered: float) -> float:
     """Seconds a layer takes when two microbatches share cores and wire in turn.
 

@@ -9,6 +9,7 @@ experts are arrives as two tables, for policy is not this room's business.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +26,7 @@ from twin.model.roofline import largest_of
 from twin.model.shape import ModelError
 from twin.scenario import Scenario
 
-Hot = tuple[NDArray[np.float64], NDArray[np.float64]]  # tokens f8[G], factor f8[G]
+Hot = tuple[NDArray[np.float64], Sequence[float]]  # tokens f8[G], factor [G]
 EVEN: Hot = (np.array([1.0]), np.array([1.0]))
 LEVEL = 1.1  # prefill and decode that sustain rates this close are in balance
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from twin.compiled import kernel
 from twin.model import params as q
 from twin.model.overlap import pipeline_s
 from twin.model.params import PREFILL_OPERATORS
@@ -21,17 +21,17 @@ from twin.model.roofline import interpolate, roof
 __all__ = ["PREFILL_OPERATORS", "prefill_batch_s", "prefill_hits_s"]
 
 
-@njit(cache=True)
+@kernel
 def _product(weight_s: float, token_s: float, vector_s: float, tokens: float) -> float:
     return roof(token_s * tokens, weight_s) + vector_s * tokens
 
 
-@njit(cache=True)
+@kernel
 def _expert_rows(p: np.ndarray, tokens: float, hot: float) -> float:
     return tokens * p[q.F_TOP_K] / p[q.F_ROUTED_DIES] * hot
 
 
-@njit(cache=True)
+@kernel
 def _experts_s(p: np.ndarray, tokens: float, hot: float) -> float:
     """Routed and shared experts on the hottest die for `tokens` of all dies, seconds."""
     shared = p[q.F_SHARED_EXPERTS]
@@ -46,7 +46,7 @@ def _experts_s(p: np.ndarray, tokens: float, hot: float) -> float:
     return time
 
 
-@njit(cache=True)
+@kernel
 def _grouped_s(p: np.ndarray, experts: float, rows: float) -> float:
     read = experts * (1.0 - math.exp(-rows / experts))
     return p[q.F_EXPERT_FIXED] + _product(
@@ -54,20 +54,20 @@ def _grouped_s(p: np.ndarray, experts: float, rows: float) -> float:
     )
 
 
-@njit(cache=True)
+@kernel
 def _dispatch_s(p: np.ndarray, die_tokens: float, rows: float) -> float:
     wire = max(p[q.F_DISPATCH_WIRE] * die_tokens, p[q.F_DISPATCH_RECEIVE] * rows)
     core = p[q.F_DISPATCH_CORE] * die_tokens + p[q.F_DISPATCH_ORDER] * rows
     return p[q.F_DISPATCH_FIXED] + core + wire
 
 
-@njit(cache=True)
+@kernel
 def _combine_s(p: np.ndarray, die_tokens: float, rows: float) -> float:
     wire = max(p[q.F_COMBINE_RECEIVE] * die_tokens, p[q.F_COMBINE_WIRE] * rows)
     return p[q.F_COMBINE_FIXED] + p[q.F_COMBINE_CORE] * die_tokens + wire
 
 
-@njit(cache=True)
+@kernel
 def _attention(
     p: np.ndarray,
     layers: float,
@@ -90,7 +90,7 @@ def _attention(
     return (a + b + c + d + e) * layers
 
 
-@njit(cache=True)
+@kernel
 def prefill_batch_s(
     p: np.ndarray,
     new_tokens: float,
@@ -156,7 +156,7 @@ def prefill_batch_s(
     return time + main + shown
 
 
-@njit(cache=True)
+@kernel
 def prefill_hits_s(p: np.ndarray, hit_tokens: float, ops: np.ndarray) -> float:
     """Seconds a batch takes longer for `hit_tokens` cached tokens that its prompts attend to.
 
@@ -171,7 +171,7 @@ def prefill_hits_s(p: np.ndarray, hit_tokens: float, ops: np.ndarray) -> float:
     return a + b
 
 
-@njit(cache=True)
+@kernel
 def prefill_hbm_bytes(p: np.ndarray, new_tokens: float) -> float:
     """HBM bytes all dies of an instance move for one batch (weights once, activations).
 
@@ -185,7 +185,7 @@ def prefill_hbm_bytes(p: np.ndarray, new_tokens: float) -> float:
     return weights + new_tokens * p[q.F_TOKEN_BYTES]
 
 
-@njit(cache=True)
+@kernel
 def prefill_flops(p: np.ndarray, new_tokens: float, pairs: float) -> float:
     """FLOPs all dies of an instance compute for one batch."""
     return new_tokens * p[q.F_TOKEN_FLOPS] + pairs * p[q.F_PAIR_FLOPS]

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
-from numba import njit
 
+from twin.compiled import kernel
 from twin.facts import FactError, Facts
 from twin.hardware.chip import Chip
 
@@ -142,7 +142,7 @@ def load_machine(facts: Facts, chip: Chip, kernel: str = "fused_mla") -> Machine
     )
 
 
-@njit(cache=True)
+@kernel
 def roof(computing: float, moving: float) -> float:
     """Seconds of an operator that would compute and move data for so long if alone, seconds.
 
@@ -152,7 +152,7 @@ def roof(computing: float, moving: float) -> float:
     return math.sqrt(computing * computing + moving * moving)
 
 
-@njit(cache=True)
+@kernel
 def interpolate(x: float, xs: np.ndarray, ys: np.ndarray) -> float:
     """y at x on the polyline through (xs, ys), f8[G] with xs ascending; clamped at both ends."""
     last = xs.shape[0] - 1

@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from twin.compiled import late
 from twin.rng import exponential, gamma
 
 POISSON, GAMMA = 0, 1
 
 
-@njit(cache=True)
+@late
 def _renewal_count(
     key: np.uint64, process: int, rate_per_s: float, shape: float, horizon_s: float, most: int
 ) -> int:
@@ -33,7 +33,7 @@ def _renewal_count(
     return most
 
 
-@njit(cache=True)
+@late
 def _renewal_times(
     key: np.uint64, process: int, rate_per_s: float, shape: float, arrival_s: np.ndarray
 ) -> None:

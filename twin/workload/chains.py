@@ -8,14 +8,14 @@ every prompt one run of consecutive ids. Knows nothing about time, machines or f
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from twin.compiled import kernel, late
 from twin.rng import bits
 
 EMPTY = -1
 
 
-@njit(cache=True)
+@kernel
 def _slot(
     parents: np.ndarray, raws: np.ndarray, ids: np.ndarray, parent: int, raw: int
 ) -> np.int64:
@@ -27,7 +27,7 @@ def _slot(
     return at
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def _grown(parents: np.ndarray, raws: np.ndarray, ids: np.ndarray):  # type: ignore[no-untyped-def]
     """The same table with twice the slots."""
     size = ids.size * 2
@@ -43,7 +43,7 @@ def _grown(parents: np.ndarray, raws: np.ndarray, ids: np.ndarray):  # type: ign
     return new_parents, new_raws, new_ids
 
 
-@njit(cache=True)
+@late
 def chain_ids(
     row_begin: np.ndarray, row_end: np.ndarray, scope: np.ndarray, raw: np.ndarray
 ) -> int:
@@ -74,7 +74,7 @@ def chain_ids(
     return used
 
 
-@njit(cache=True)
+@late
 def count_runs(row_begin: np.ndarray, row_end: np.ndarray, ids: np.ndarray) -> np.ndarray:
     """Offsets i8[n + 1] of each row's runs of consecutive ids."""
     offset = np.zeros(row_begin.size + 1, np.int64)
@@ -87,7 +87,7 @@ def count_runs(row_begin: np.ndarray, row_end: np.ndarray, ids: np.ndarray) -> n
     return offset
 
 
-@njit(cache=True)
+@late
 def fill_runs(
     row_begin: np.ndarray,
     row_end: np.ndarray,
@@ -117,7 +117,7 @@ def runs_of(
     return offset, first, blocks
 
 
-@njit(cache=True)
+@late
 def expand_runs(offset: np.ndarray, first: np.ndarray, blocks: np.ndarray):  # type: ignore[no-untyped-def]
     """(row offset i8[n + 1], ids i8[refs]): the rows of ids that the runs stand for."""
     row_offset = np.zeros(offset.size, np.int64)
@@ -134,7 +134,7 @@ def expand_runs(offset: np.ndarray, first: np.ndarray, blocks: np.ndarray):  # t
     return row_offset, ids
 
 
-@njit(cache=True)
+@late
 def regroup(row_offset: np.ndarray, ids: np.ndarray, groups: np.ndarray, size: int):  # type: ignore[no-untyped-def]
     """Join `size` consecutive blocks of every chain into one; a last group that is not full goes.
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
+from twin.compiled import late
 from twin.facts import FactError, Facts
 from twin.rng import uniform
 
@@ -63,7 +63,7 @@ def draw_lengths(table: Quantiles, key: np.uint64, count: int) -> np.ndarray:
     return lengths
 
 
-@njit(cache=True)
+@late
 def _draw(levels: np.ndarray, tokens: np.ndarray, key: np.uint64, lengths: np.ndarray) -> None:
     """Fill lengths i4[n] by inversion of the table."""
     for i in range(lengths.size):

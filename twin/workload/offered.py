@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from twin.compiled import plainly
 from twin.facts import Facts
 from twin.scenario import Scenario
 from twin.workload.generate import generate
@@ -71,7 +72,8 @@ def offered(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -
         once = workload.trace.model_copy(update={"tree_copies": 1, "rate_multiplier": 1.0})
         workload = workload.model_copy(update={"trace": once})
     block_tokens = scenario.memory_pool.block_tokens
-    sample = generate(workload, horizon_s, scenario.seed, block_tokens, facts, trace, count)
+    with plainly():
+        sample = generate(workload, horizon_s, scenario.seed, block_tokens, facts, trace, count)
     prompts, answers = sample.input_tokens, sample.output_tokens
     whole = int(sample.segment_blocks.sum())
     p50_in, p95_in = np.quantile(prompts, (0.5, 0.95))

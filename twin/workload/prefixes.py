@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from twin.compiled import kernel, late
 from twin.rng import lognormal, uniform
 
 NONE = -1
@@ -48,7 +48,7 @@ def own_chains(input_tokens: np.ndarray, block_tokens: int) -> Chains:
     return Chains(np.arange(n, dtype=np.int32), np.arange(n + 1), first, blocks, used)
 
 
-@njit(cache=True)
+@late
 def _own_runs(
     input_tokens: np.ndarray, block_tokens: int, first: np.ndarray, blocks: np.ndarray
 ) -> int:
@@ -77,7 +77,7 @@ def shared_chains(
     return Chains(np.arange(n, dtype=np.int32), offset, first[:m], blocks[:m], used)
 
 
-@njit(cache=True)
+@late
 def _shared_runs(
     input_tokens: np.ndarray,
     block_tokens: int,
@@ -134,7 +134,7 @@ def session_chains(
     return Chains(session, offset, first[:m], blocks[:m], used)
 
 
-@njit(cache=True)
+@late
 def _session_runs(
     input_tokens: np.ndarray,
     parent: np.ndarray,
@@ -175,7 +175,7 @@ def _session_runs(
     return used
 
 
-@njit(cache=True)
+@kernel
 def _last_at_or_before(arrival_s: np.ndarray, end: int, t: float) -> int:
     """Index of the last of arrival_s[:end] that is <= t; -1 when there is none."""
     low = 0
@@ -189,7 +189,7 @@ def _last_at_or_before(arrival_s: np.ndarray, end: int, t: float) -> int:
     return low - 1
 
 
-@njit(cache=True)
+@kernel
 def _longest_fit(tokens: np.ndarray, begin: int, end: int, room: int) -> int:
     """The turn of tokens[begin:end] with most tokens that fit in `room`, or NONE.
 
@@ -207,7 +207,7 @@ def _longest_fit(tokens: np.ndarray, begin: int, end: int, room: int) -> int:
     return NONE
 
 
-@njit(cache=True)
+@kernel
 def _nearest_open(tokens: np.ndarray, at: int, end: int, room: int) -> int:
     """The turn below `end` nearest to `at` that is open and fits in `room`, or NONE."""
     for far in range(NEAREST_REACH):
@@ -218,7 +218,7 @@ def _nearest_open(tokens: np.ndarray, at: int, end: int, room: int) -> int:
     return NONE
 
 
-@njit(cache=True)
+@late
 def find_parents(
     key_follow: np.uint64,
     key_gap: np.uint64,
@@ -270,7 +270,7 @@ def find_parents(
         tokens[i] = input_tokens[i] + output_tokens[i]
 
 
-@njit(cache=True)
+@kernel
 def _unseen_turns(key: np.uint64, index: int, probability: float) -> int:
     """Turns that a session had before the run began: geometric from 1, at most 1,000."""
     turns = 1

@@ -10,8 +10,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from twin.compiled import late
 from twin.rng import exponential, stream_key, uniform
 from twin.scenario import Workload
 from twin.workload.arrivals import POISSON, renewal_arrivals
@@ -154,7 +154,7 @@ def timestamp_quantum(arrival_s: np.ndarray) -> float:
     return float(apart.min() * NANOSECOND)
 
 
-@njit(cache=True)
+@late
 def _spread(
     arrival_s: np.ndarray, quantum_s: float, key: np.uint64, first_index: int, out: np.ndarray
 ) -> None:
@@ -185,7 +185,7 @@ def copy_offsets(arrival_s: np.ndarray, copies: int, key: np.uint64) -> np.ndarr
     return _offsets(spread_s, copies, key)
 
 
-@njit(cache=True)
+@late
 def _offsets(spread_s: float, copies: int, key: np.uint64) -> np.ndarray:
     """Uniform numbers in [0, spread_s), the first of them 0."""
     offsets = np.zeros(copies)
@@ -253,7 +253,7 @@ def place_rows(
     return offset, first, blocks, copies * used
 
 
-@njit(cache=True)
+@late
 def _top(offset: np.ndarray, first: np.ndarray, blocks: np.ndarray, row: np.ndarray) -> int:
     """One more than the largest id in the wanted rows."""
     top = 0
@@ -263,7 +263,7 @@ def _top(offset: np.ndarray, first: np.ndarray, blocks: np.ndarray, row: np.ndar
     return top
 
 
-@njit(cache=True)
+@late
 def _place(
     offset: np.ndarray,
     first: np.ndarray,

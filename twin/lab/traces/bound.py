@@ -7,8 +7,8 @@ memory pool's own kernels so that one can check the other. Knows no time.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from twin.compiled import late
 from twin.workload.requests import TraceTable
 
 EMPTY = -1
@@ -29,7 +29,7 @@ def lru_bound(table: TraceTable, capacity_blocks: int | None = None) -> float:
     return float(hit_tokens.sum() / table.input_tokens.sum(dtype=np.int64))
 
 
-@njit(cache=True)
+@late
 def lru_hit_blocks(
     offset: np.ndarray, first: np.ndarray, blocks: np.ndarray, distinct: int, capacity: int
 ) -> np.ndarray:

@@ -14,8 +14,8 @@ import re
 from dataclasses import dataclass, field
 
 import numpy as np
-from numba import njit
 
+from twin.compiled import late
 from twin.lab.traces.formats import Format, Reading
 from twin.lab.traces.jsonl import decode, text_of
 from twin.lab.traces.source import Piece, TraceError
@@ -174,7 +174,7 @@ def _sampled(
     )
 
 
-@njit(cache=True)
+@late
 def _renewals(key: np.uint64, pattern: int, shape: float, at: np.ndarray) -> None:
     """Fill at f8[n] with sorted times in (0, 1): n + 1 gaps of the pattern, scaled to sum to 1."""
     t = 0.0
@@ -206,7 +206,7 @@ def _draw_all(
     return lengths
 
 
-@njit(cache=True)
+@late
 def _draw(
     values: np.ndarray, cumulative: np.ndarray, key: np.uint64, first: int, lengths: np.ndarray
 ) -> None:

@@ -132,14 +132,14 @@ def each(function: Callable[[float], float], values: np.ndarray) -> np.ndarray:
     return np.array(list(map(function, values.ravel().tolist()))).reshape(values.shape)
 
 
-def _bits_of(keys: np.ndarray, index: np.ndarray) -> np.ndarray:
+def _bits_of(keys: np.ndarray | np.uint64, index: np.ndarray) -> np.ndarray:
     z = keys + (index.astype(np.uint64) + np.uint64(1)) * GOLDEN
     z = (z ^ (z >> SHIFT_30)) * MIX_1
     z = (z ^ (z >> SHIFT_27)) * MIX_2
     return np.asarray(z ^ (z >> SHIFT_31))
 
 
-def uniforms(keys: np.ndarray, index: np.ndarray) -> np.ndarray:
+def uniforms(keys: np.ndarray | np.uint64, index: np.ndarray) -> np.ndarray:
     """`uniform` of keys u8 and index i8, which are broadcast against each other."""
     drawn = (_bits_of(keys, index) >> SHIFT_11).astype(np.float64)
     return np.minimum((drawn + 0.5) * TO_UNIT, BELOW_ONE)

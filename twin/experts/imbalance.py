@@ -34,7 +34,7 @@ class Imbalance:
     """
 
     tokens: Floats
-    curve: Sequence[float]
+    curve: Sequence[float] | Floats
     die_load: Floats
 
     @cached_property
@@ -43,7 +43,7 @@ class Imbalance:
         return np.array([self.curve[i] for i in range(self.tokens.size)])
 
     @property
-    def table(self) -> tuple[Floats, Sequence[float]]:
+    def table(self) -> tuple[Floats, Any]:
         """(tokens, curve) as cost kernels read them."""
         return self.tokens, self.curve
 

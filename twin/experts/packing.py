@@ -68,11 +68,12 @@ def _copies_to_nodes(
     total = np.zeros((layers, nodes))
     order = np.argsort(-load / count, axis=1, kind="mergesort")
     turns = np.repeat(order.ravel(), count[rows[:, None], order].ravel()).reshape(layers, copies)
-    for e in turns.T:
+    for turn in range(copies):
+        e = turns[:, turn]
         share = load[rows, e] / count[rows, e]
         here = np.where(free > 0, near[rows, e], np.iinfo(np.int64).max)
         fewest = here == here.min(axis=1, keepdims=True)
-        best = np.where(fewest, total / space, np.inf).argmin(axis=1)
+        best = np.where(fewest, total / np.maximum(space, 1), np.inf).argmin(axis=1)
         stays = fewest & was[rows, e] & (total + share[:, None] <= part[:, None] * space)
         stay = stays.any(axis=1) & ~was[rows, e, best]
         best = np.where(stay, stays.argmax(axis=1), best)

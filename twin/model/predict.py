@@ -9,8 +9,8 @@ experts are arrives as two tables, for policy is not this room's business.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from twin.model.roofline import largest_of
 from twin.model.shape import ModelError
 from twin.scenario import Scenario
 
-Hot = tuple[NDArray[np.float64], Sequence[float]]  # tokens f8[G], factor [G]
+Hot = tuple[NDArray[np.float64], Any]  # tokens f8[G], factor [G]: an array, or points on demand
 EVEN: Hot = (np.array([1.0]), np.array([1.0]))
 LEVEL = 1.1  # prefill and decode that sustain rates this close are in balance
 

@@ -40,8 +40,7 @@ def place_spread(
     near = _copies_to_nodes(load, count, node_of, was, room, copies)
     # Expert by expert, node by node: which copy goes where, and what it weighs.
     which = np.repeat(np.tile(np.arange(experts * nodes), layers), near.ravel())
-    which = which.reshape(layers, copies)
-    expert, node = which // nodes, which % nodes
+    expert, node = np.divmod(which.reshape(layers, copies), nodes)
     by = rows[:, None]
     without = (near == 0).sum(axis=2)
     share = 1.0 / near[by, expert, node] + without[by, expert] / count[by, expert]

@@ -183,3 +183,14 @@ def test_every_module_that_a_run_uses_decides_its_engine_version():
     used = subprocess.check_output([sys.executable, "-c", script], text=True).split()
     rooms = {Path(path).relative_to(compiled.SOURCES).parts[0] for path in used}
     assert rooms == set(compiled.ANSWERS)
+
+
+def test_what_is_late_is_compiled_once_and_not_for_a_small_answer(monkeypatch):
+    made = []
+    monkeypatch.setattr(compiled, "entry", lambda function: made.append(function) or function)
+    twice = compiled.late(lambda x: 2 * x)
+    with compiled.plainly():
+        assert twice(3) == 6
+    assert made == []
+    assert twice(3) == twice(3) == 6
+    assert len(made) == 1

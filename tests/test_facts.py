@@ -32,3 +32,22 @@ def test_facts_that_say_the_same_are_one_key():
     other = facts_from_tables({"hbm": DIE | {"value": 1.7}})
     assert one == two and hash(one) == hash(two)
     assert one != other
+
+
+def test_a_changed_fact_is_another_digest_and_leaves_the_first_alone():
+    one = facts_from_tables({"hbm": DIE, "ratio": DIE | {"value": [1, 2], "unit": ""}})
+    other = one.replaced({"hbm": 1.7})
+    assert other != one and other.digest != one.digest
+    assert (one["hbm"].value, other["hbm"].value) == (1.6, 1.7)
+    assert other["hbm"].unit == "TB/s" and other.replaced({"hbm": 1.6}) == one
+    assert one.replaced({}) is one
+    with pytest.raises(FactError, match="no fact is named"):
+        one.replaced({"ddr": 1.0})
+    with pytest.raises(TypeError):
+        one["ratio"].value[0] = 3
+
+
+def test_facts_below_a_prefix_are_equal_whatever_stands_beside_them():
+    one = facts_from_tables({"a": {"x": DIE}, "b": {"y": DIE}})
+    other = one.replaced({"b.y": 2.0})
+    assert one.below("a") == other.below("a") and one.below("b") != other.below("b")

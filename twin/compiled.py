@@ -235,6 +235,7 @@ def kernel(function: Any = None, *, allocates: bool = False) -> Any:
     references to the arrays they are given, which costs more than most of them compute: such a
     kernel borrows its arrays and returns none.
     """
+
     def mark(function: Callable[P, R]) -> Callable[P, R]:
         def register() -> None:
             from numba.extending import register_jitable

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from tests.draws import draws
 from twin.lab.library import (
+    ROOT,
     SCENARIO_BYTES_MAX,
     load_scenario_file,
     presets,
@@ -80,3 +81,9 @@ def test_a_number_of_too_many_digits_is_refused():
     digits = "9" * 5000
     with pytest.raises(SpecError, match="not valid TOML"):
         scenario_from_toml(f"seed = {digits}".encode())
+
+
+def test_nobody_else_reads_toml():
+    # Settings of the command line are TOML values too: those `ask` reads.
+    readers = {p.name for p in (ROOT / "twin").rglob("*.py") if "tomllib" in p.read_text("utf-8")}
+    assert readers == {"library.py", "ask.py"}

@@ -61,9 +61,9 @@ class Peaks:
         distinct: bool = True,
     ) -> None:
         """Arguments as of `hot_factors`; raises ExpertsError."""
-        self._picks, self._own, self._alike, self._most = _moments(
-            now, slots, groups, top_groups, nearest, distinct
-        )
+        *moments, self._most = _moments(now, slots, groups, top_groups, nearest, distinct)
+        fall = np.argsort(-moments[0], axis=1, kind="mergesort")
+        self._picks, self._own, self._alike = (np.take_along_axis(m, fall, 1) for m in moments)
 
     def factors(self, tokens: Floats, tokens_per_request: float, correlation: float) -> Floats:
         """Expected load of the hottest die over the mean, averaged over layers, f8[g]."""

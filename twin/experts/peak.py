@@ -27,7 +27,8 @@ ROOT_HALF = math.sqrt(0.5)
 def peak_of_counts(mean: Floats, spread: Floats) -> Floats:
     """E[max] of independent integer counts of each row, f8[layers].
 
-    mean f8[layers, dies] >= 0, spread = variance / mean; a die of mean 0 is never the hottest.
+    mean f8[layers, dies] >= 0, falling, spread = variance / mean; a die of mean 0 is never the
+    hottest.
     Each count is binomial (spread < 1), Poisson (1) or negative binomial (> 1), which share the
     recursion p(k) = p(k-1) (a + b/k) (Panjer 1981); E[max] = sum over k of 1 - P(all <= k).
     """
@@ -46,7 +47,7 @@ def peak_of_counts(mean: Floats, spread: Floats) -> Floats:
     total = np.zeros(mean.shape[0])
     open_rows = np.arange(mean.shape[0])
     for k in range(1, MOST_COUNTS):
-        above = 1.0 - np.multiply.reduce(below, axis=1)
+        above = 1.0 - _all(below, 1e-10)
         total[open_rows] += above
         going_on = above >= 1e-7
         if not going_on.all():
@@ -69,7 +70,7 @@ def peak_of_amounts(mean: Floats, spread: Floats) -> Floats:
     held = mean > 0.0
     sd = np.sqrt(mean * spread)
     skew = np.maximum(1e-6, (2.0 * spread - 1.0) / np.maximum(sd, 1e-12))
-    low = np.where(held, mean - 3.5 * sd, 0.0).max(axis=1)
+    low = np.maximum(0.0, np.where(held, mean - 3.5 * sd, 0.0).max(axis=1))
     high = np.where(held, mean + (5.5 + 5.0 * skew) * sd, 0.0).max(axis=1)
     width = (high - low) / STEPS
     total = low.copy()
@@ -84,5 +85,13 @@ def peak_of_amounts(mean: Floats, spread: Floats) -> Floats:
             root = np.array([math.pow(v, 1.0 / 3.0) for v in y[row, die].tolist()])
             z = 6.0 / bent * (root - 1.0) + bent / 6.0
             likely[row, die] = 0.5 * each(math.erfc, -z * ROOT_HALF)
-        total += (1.0 - np.multiply.reduce(likely, axis=1)) * width
+        total += (1.0 - _all(likely, 1e-9)) * width
     return total
+
+
+def _all(chance: Floats, least: float) -> Floats:
+    """Product of each row, f8[layers], die after die until it is below `least`."""
+    product = np.multiply.accumulate(chance, axis=1)
+    small = product < least
+    end = np.where(small.any(axis=1), small.argmax(axis=1), -1)
+    return np.asarray(product[np.arange(product.shape[0]), end])

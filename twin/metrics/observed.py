@@ -9,15 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-import polars as pl
 
 from twin.metrics.goodput import met_slo
 from twin.metrics.latency import TTFT_PARTS, gap_spread, span, spread_of, tpot_s
-from twin.metrics.resilience import Incidents, incidents
 from twin.metrics.throughput import per_second
 from twin.scenario import Scenario
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from twin.metrics.resilience import Incidents
 
 Spread = Mapping[str, float | None]
 NO_GAPS = (np.array([0.0, 1.0]), np.zeros(1))
@@ -47,6 +51,8 @@ class Observed:
     @cached_property
     def incidents(self) -> Incidents:
         """What faults and balancing did."""
+        from twin.metrics.resilience import incidents  # reads tables: a list of metrics need not
+
         return incidents(self.requests, self.events, self.scenario.horizon_s)
 
     @property

@@ -1,4 +1,7 @@
-"""The largest batch within a bound on TPOT, and what is said where none is."""
+"""One composition for every answer by formula, without a compiler; the largest batch of an SLO."""
+
+import subprocess
+import sys
 
 import pytest
 
@@ -6,7 +9,7 @@ from twin.lab.ask import scenario_named
 from twin.lab.library import load_facts
 from twin.model.shape import ModelError
 from twin.scenario import with_overrides
-from twin.steady import largest_batch
+from twin.steady import assemble, capacity, largest_batch, steady, traffic_of
 
 
 @pytest.fixture(scope="module")
@@ -17,6 +20,37 @@ def facts():
 @pytest.fixture(scope="module")
 def paper():
     return scenario_named("paper-decode-50ms-4k")
+
+
+def test_an_answer_is_the_price_of_its_parts(facts, paper):
+    full, parts = steady(paper, facts), assemble(paper, facts)
+    assert full.costs.kv_bytes_per_token == parts.costs.kv_bytes_per_token
+    assert full == steady(paper, facts, traffic=traffic_of(paper, facts))
+    assert parts.decode_imbalance.factor.min() >= 1.0
+
+
+def test_a_changed_fact_is_another_answer_and_the_first_stays(facts, paper):
+    before = steady(paper, facts).decode.tpot_s
+    flat = facts.replaced({"experts.popularity.layer_scale": (0.01,) * 58})
+    assert steady(paper, flat).decode.tpot_s < before
+    assert steady(paper, facts).decode.tpot_s == before
+
+
+def test_full_slots_beyond_the_slo_are_told_which_batch_keeps_it(facts, paper):
+    tight = with_overrides(paper, {"slo.tpot_ms": 20.0})
+    assert largest_batch(tight, facts, 0.02).sentence in capacity(tight, facts).advice
+    loose = with_overrides(paper, {"slo.tpot_ms": 200.0})
+    assert capacity(loose, facts).advice == steady(loose, facts).advice
+
+
+@pytest.mark.parametrize("preset", ["quickstart", "mooncake-like-conversation"])
+def test_a_formula_starts_no_compiler(preset):
+    asks = (
+        "import sys; from twin.lab.answer import predicted; from twin.lab.ask import scenario_named"
+        f"; predicted(scenario_named({preset!r})); print('numba' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 def test_the_batch_found_keeps_the_bound_and_one_more_a_die_does_not(facts, paper):

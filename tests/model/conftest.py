@@ -1,10 +1,13 @@
 import pytest
 
+from twin.compiled import wake
 from twin.hardware.fabric import build_fabric
 from twin.lab.library import load_facts
 from twin.model.costs import build_costs
 from twin.model.predict import Traffic, predict
 from twin.scenario import Scenario, with_overrides
+
+wake()  # kernels, for the tests that hold compiled code against plain Python
 
 NOTHING = {}
 

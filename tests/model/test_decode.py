@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from twin.compiled import entry
 from twin.hardware.fabric import build_fabric
 from twin.model.costs import build_costs
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
@@ -30,8 +31,8 @@ def iteration(facts):
 @pytest.mark.parametrize("mode", ["on", "off", "auto"])
 def test_plain_python_and_compiled_code_agree(iteration, mode):
     kind = {"deployment__decode__microbatch": mode}
-    plain = iteration(48, 200_000, decode_iteration_s.py_func, **kind)
-    assert plain == iteration(48, 200_000, **kind)
+    compiled = iteration(48, 200_000, entry(decode_iteration_s), **kind)
+    assert compiled == iteration(48, 200_000, **kind)
 
 
 def test_more_requests_context_or_unevenness_never_take_less(iteration):

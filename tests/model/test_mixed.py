@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from twin.compiled import entry
 from twin.hardware.fabric import build_fabric
 from twin.model.costs import build_costs
 from twin.model.decode import decode_iteration_s
@@ -27,7 +28,7 @@ def mixed(p, chunk, requests=48, call=mixed_iteration_s):
 
 
 def test_plain_python_and_compiled_code_agree(vector):
-    assert mixed(vector, 65_536.0, call=mixed_iteration_s.py_func) == mixed(vector, 65_536.0)
+    assert mixed(vector, 65_536.0, call=entry(mixed_iteration_s)) == mixed(vector, 65_536.0)
 
 
 def test_without_a_chunk_it_is_a_decode_iteration(vector):

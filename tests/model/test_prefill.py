@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from twin.compiled import entry
 from twin.hardware.fabric import build_fabric
 from twin.model import params as q
 from twin.model.costs import build_costs
@@ -27,7 +28,7 @@ def batch(facts):
 
 
 def test_plain_python_and_compiled_code_agree(batch):
-    assert batch(call=prefill_batch_s.py_func) == batch()
+    assert batch(call=entry(prefill_batch_s)) == batch()
 
 
 def test_longer_prompts_uneven_dies_and_hot_experts_take_longer(batch):

@@ -211,7 +211,7 @@ def _decode(s: Scenario, costs: Costs, traffic: Traffic, hot: Hot) -> DecodePred
     count, limited = slots(role, wanted, traffic.input_tokens + traffic.held_mean)
     requests, context = rank_load(count, role.dies, traffic)
     ops = operator_sink(DECODE_OPERATORS)
-    took = decode_iteration_s(role.vector, requests, context, 0, role.dies, *hot, ops)
+    took = float(decode_iteration_s(role.vector, requests, context, 0, role.dies, *hot, ops))
     under_way = float(requests.sum()), float(context.sum())
     flops = decode_flops(role.vector, *under_way)
     return _decode_figures(
@@ -278,8 +278,8 @@ def _prefill(
         most = math.ceil(prompts / role.dies) / prompts
     ops = operator_sink(PREFILL_OPERATORS)
     cached = prompts * traffic.hit_tokens
-    took = prefill_batch_s(role.vector, tokens, tokens * most, pairs * most, *hot, ops)
-    took += prefill_hits_s(role.vector, cached, ops)
+    took = float(prefill_batch_s(role.vector, tokens, tokens * most, pairs * most, *hot, ops))
+    took += float(prefill_hits_s(role.vector, cached, ops))
     operators = {n: float(v) for n, v in zip(PREFILL_OPERATORS, ops, strict=True) if v > 0.0}
     fetch = _fetch_s(s, costs, fabric, role, cached)
     if fetch > 0.0:
@@ -334,8 +334,10 @@ def _colocated(
     chunk, pairs = ending * fresh, ending * traffic.fresh_pairs
     requests, context = rank_load(count, role.dies, traffic)
     ops = operator_sink(DECODE_OPERATORS)
-    took = mixed_iteration_s(role.vector, requests, context, 0, role.dies, chunk, pairs, *hot, ops)
-    took += mixed_hits_s(role.vector, ending * traffic.hit_tokens, ops)
+    took = float(
+        mixed_iteration_s(role.vector, requests, context, 0, role.dies, chunk, pairs, *hot, ops)
+    )
+    took += float(mixed_hits_s(role.vector, ending * traffic.hit_tokens, ops))
     took += _fetch_s(s, costs, fabric, role, ending * traffic.hit_tokens)
     under_way = float(requests.sum()), float(context.sum())
     flops = mixed_flops(role.vector, *under_way, chunk, pairs)

@@ -85,7 +85,7 @@ def answer_row(row: Row, facts: Facts) -> float:
         other = {key.removeprefix("against_"): value for key, value in row.args.items()
                  if key.startswith("against_")}  # fmt: skip
         answer /= measure(parts, Ask(scenario_of(row.against), known, other))
-    return answer * float(row.args.get("times", 1.0)) * TO_UNIT.get(row.unit, 1.0)
+    return float(answer) * float(row.args.get("times", 1.0)) * TO_UNIT.get(row.unit, 1.0)
 
 
 # --- Measures: (parts of its name after the family, what is asked) -> SI value -----------------

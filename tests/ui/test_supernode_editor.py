@@ -139,7 +139,9 @@ def test_a_cell_of_a_table_edits_its_row_only(store):
             now = fabric_editor.fabric_of(session.draft().supernode)
             return next(p for p in tables.parts(now, built, [name]) if to in ("", p.to))
 
-        tables.take_cell(row("L1 20.3", "L2 3.12"), tables.NOW, 7.0)
+        drawn = row("L1 20.3", "L2 3.12")
+        tables.take_cell(drawn, tables.NOW, 7.0)
+        tables.take_cell(drawn, tables.NOW, 7.0)  # a browser may send a cell twice
         assert row("L1 20.3", "L2 3.12").now == 7e9
         tables.take_cell(row("L1 20.3", "L2 3.12"), tables.DELAY, 3.0)
         assert abs(row("L1 20.3", "L2 3.12").latency - 3.0) < 1e-6

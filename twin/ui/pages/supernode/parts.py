@@ -159,16 +159,28 @@ def _take(key: str, rows: list[Part]) -> None:
                 take_cell(rows[int(index)], column, float(cells[column]))
 
 
-def take_cell(part: Part, column: str, value: float) -> None:
-    """Set a row's capacity (GB/s) or latency (over that as built) by an edit of just this row."""
-    own = _own(editor.fabric_of(session.draft().supernode), part.name, part.to)
-    what = (part.name, part.to) if part.to else part.name
+def take_cell(row: Part, column: str, value: float) -> None:
+    """Set a row's capacity (GB/s) or latency (over that as built) by an edit of just this row.
+
+    From what the row has now, not from what was drawn: a cell may be sent twice.
+    """
+    fabric = editor.fabric_of(session.draft().supernode)
+    now = _now(fabric, row)
+    own = _own(fabric, row.name, row.to)
+    what = (row.name, row.to) if row.to else row.name
     wanted = 1e9 * value
     if column == DELAY:
-        editor.set_elements([what], latency=round(own.latency_factor * value / part.latency, 9))
-    elif part.now > 0.0:
-        editor.set_elements([what], capacity=round(own.capacity_factor * wanted / part.now, 9))
+        editor.set_elements([what], latency=round(own.latency_factor * value / now.latency, 9))
+    elif now.now > 0.0:
+        editor.set_elements([what], capacity=round(own.capacity_factor * wanted / now.now, 9))
     elif own.capacity_factor == 0.0 or wanted == 0.0:
-        editor.set_elements([what], capacity=round(wanted / part.built, 9))
+        editor.set_elements([what], capacity=round(wanted / row.built, 9))
     else:
-        editor.refuse(f"{part.name} is off by an edit of something it is part of: restore that")
+        editor.refuse(f"{row.name} is off by an edit of something it is part of: restore that")
+
+
+def _now(fabric: Fabric, row: Part) -> Part:
+    built = editor.as_built()
+    if not row.to:
+        return _chip(fabric, built, row.name)
+    return next(link for link in _links(fabric, built, row.name) if link.to == row.to)

@@ -205,7 +205,7 @@ def trace_run(
     with progress(run) as watch:
         found = traced(run, settings or [], watch)
     target = to if to is not None else bytes_out()
-    written = write_trace(found, target, begin_s, end_s, most_events, found.streams())
+    written = write_trace(found, target, begin_s, end_s, most_events)
     err.print(escape(written.sentence))
     if to is not None:
         out.print(escape(f"{printable(str(to))} is written: open it in ui.perfetto.dev"))

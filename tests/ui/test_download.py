@@ -5,11 +5,13 @@ import io
 import json
 
 import polars as pl
+import pytest
 
 from tests.lab.trace_format import check, parsed
 from tests.ui.stored_runs import done, scenario
 from twin.engine.recorder import STATUS
 from twin.lab.library import scenario_from_toml
+from twin.lab.perfetto import source
 from twin.ui.pages import PAGES
 from twin.ui.pages.run import download
 
@@ -76,7 +78,14 @@ def test_a_file_name_is_plain_whatever_the_run_is_called(store):
     )
 
 
-def test_a_trace_of_a_stored_run_keeps_the_format_even_when_nobody_is_there(store):
+@pytest.fixture
+def same_engine(store, monkeypatch):
+    """The engine here is the one that stored runs say they were made by."""
+    version = store.runs.get(done(store, scenario("Any"))).engine_version
+    monkeypatch.setattr(source, "ENGINE_VERSION", version)
+
+
+def test_a_trace_of_a_stored_run_keeps_the_format_even_when_nobody_is_there(store, same_engine):
     run = done(store, scenario())
     for begin_s, end_s in ((60.0, 61.0), (0.0, 0.0001)):
         made = download.trace_bytes(store, run, begin_s, end_s)
@@ -86,7 +95,16 @@ def test_a_trace_of_a_stored_run_keeps_the_format_even_when_nobody_is_there(stor
         assert made == download.trace_bytes(store, run, begin_s, end_s)
 
 
-def test_the_page_asks_which_span_and_stays_within_the_run(store, app):
+def test_a_run_of_another_engine_is_offered_as_a_new_run(store, app):
+    app.run().switch_page(PAGES["run"].script)
+    app.query_params["run"] = done(store, scenario())
+    app.run()
+    app.selectbox(key="download-what").select(download.TRACE).run()
+    assert not app.exception
+    assert app.button(key="trace-run-again").label == "Run it again"
+
+
+def test_the_page_asks_which_span_and_stays_within_the_run(store, app, same_engine):
     run = done(store, scenario(horizon_s=30.0, warmup_s=10.0))
     app.run().switch_page(PAGES["run"].script)
     app.query_params["run"] = run

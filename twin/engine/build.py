@@ -12,7 +12,7 @@ import numpy as np
 from twin.engine import codes as w
 from twin.engine import columns as c
 from twin.engine.clock import EDGES, WINDOWS, steps_in
-from twin.engine.record import Loop, Record
+from twin.engine.record import Log, Loop, Record
 from twin.engine.settings import Settings
 from twin.engine.setup import Setup
 from twin.hardware.flows import Plane
@@ -60,6 +60,8 @@ def build_world(setup: Setup) -> c.World:
         "windows": WINDOWS,
         "fields": w.FIRST_OPERATOR + len(DECODE_OPERATORS) + len(PREFILL_OPERATORS) + 1,
         "bins": EDGES - 1,
+        "passes": 0,
+        "operators": 0,
         "cells": len(w.TRAFFIC) * len(w.PLANES) * columns,
         "looks": columns * w.AT_FIELDS,
     }
@@ -91,6 +93,7 @@ def build_world(setup: Setup) -> c.World:
         streams=c.Streams(sizes, flow=_stream_flows(prefills, columns)),
         loop=Loop(sizes),
         record=Record(sizes),
+        log=Log(sizes),
     )
 
 

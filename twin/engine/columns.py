@@ -12,7 +12,7 @@ from math import nan
 
 from twin.buffers import Columns, column, group
 from twin.engine.codes import NONE, WAITING
-from twin.engine.record import Loop, Record
+from twin.engine.record import Log, Loop, Record
 from twin.engine.settings import Settings
 from twin.policies.memory_pool import BlockPool
 
@@ -367,3 +367,4 @@ class World(Columns):
     streams = group(Streams)
     loop = group(Loop)
     record = group(Record)
+    log = group(Log)

@@ -22,6 +22,7 @@ from twin.engine.clock import spread
 from twin.engine.events import Event
 from twin.engine.machine import Machine
 from twin.engine.phases import faults as phase
+from twin.engine.phases.books import log_pass
 from twin.engine.phases.colocated import finish_pieces
 from twin.engine.phases.decode import settle
 from twin.experts import ExpertsError
@@ -339,7 +340,9 @@ class Incidents:
                 world.prefill.begin_s[i.index] += t_s - event.t_s  # so long it was not busy
             if world.prefill.running[i.index]:
                 world.prefill.ends_s[i.index] += t_s - event.t_s  # goes on where it was
-                self._busy(i, t_s, world.prefill.ends_s[i.index], 1.0)
+                ends_s = world.prefill.ends_s[i.index]
+                self._busy(i, t_s, ends_s, 1.0)
+                log_pass(world, i.index, t_s, ends_s, 0, 0.0, world.costs.prefill_operators[:0])
         if i.role != "prefill":
             decode = world.decode
             decode.open[i.index] = decode.up[i.index] = 1

@@ -45,3 +45,16 @@ class Record(Columns):
         "By column and field.",
         by="decode, incidents, loop, pool, prefill",
     )
+
+
+class Log(Columns):
+    """Iterations and batches that touch a span, kept where a run is made again to be watched."""
+
+    span_s = column("f8", "2", "The span; empty where nobody watches.", unit="s")
+    count = column("i8", "1", "Passes that touched it.", by="books")
+    instance = column("i4", "passes", "Its column, over both roles.", by="books")
+    begin_s = column("f8", "passes", "Begin.", unit="s", by="books")
+    end_s = column("f8", "passes", "End as planned when it began.", unit="s", by="books")
+    requests = column("i4", "passes", "Requests in a decode batch.", by="books")
+    tokens = column("f8", "passes", "Emitted, or computed by a prefill batch.", by="books")
+    operators = column("f8", "passes, operators", "On the critical path.", unit="s", by="books")

@@ -26,6 +26,7 @@ from twin.engine.incidents import Incidents
 from twin.engine.invariants import Check, check_all, pool_consistent
 from twin.engine.loop import advance, close_books
 from twin.engine.machine import Machine
+from twin.engine.record import Log
 from twin.engine.setup import Setup, set_up
 from twin.facts import Facts
 from twin.metrics.latency import PERCENTILES
@@ -70,7 +71,7 @@ class Passed:
 
     machine: Machine
     balance: Balance
-    log: list[Event]
+    events: list[Event]
     pool_check: Check
 
 
@@ -91,17 +92,26 @@ def simulate(
     return conclude(setup, pass_time(setup, facts, progress), facts)
 
 
-def pass_time(setup: Setup, facts: Facts, progress: Progress | None = None) -> Passed:
+def pass_time(
+    setup: Setup,
+    facts: Facts,
+    progress: Progress | None = None,
+    log: Log | None = None,
+    until_s: float | None = None,
+) -> Passed:
     """The machine at the horizon, its log, and whether its memory pool is consistent.
 
+    log: written with the passes that touch its span; until_s: stop there, before the horizon.
     The pool, often the largest part of the world, is checked and let go before tables are made.
     """
     s = setup.scenario
     machine = Machine(setup, facts, build_world(setup))
-    agenda, log = Agenda(s.step_s), list[Event]()
-    balance = Balance(machine, agenda, log)
-    Incidents(machine, agenda, log, balance.changed, balance.missing)
-    steps = steps_in(s.horizon_s, s.step_s)
+    if log is not None:
+        machine.world.log = log
+    agenda, events = Agenda(s.step_s), list[Event]()
+    balance = Balance(machine, agenda, events)
+    Incidents(machine, agenda, events, balance.changed, balance.missing)
+    steps = steps_in(s.horizon_s if until_s is None else min(until_s, s.horizon_s), s.step_s)
     stride = max(1, steps // REPORTS)
     first, report = 0, stride
     while first < steps:
@@ -118,7 +128,7 @@ def pass_time(setup: Setup, facts: Facts, progress: Progress | None = None) -> P
     balance.finish(s.horizon_s)
     check = pool_consistent(machine.world)
     machine.world.pool = empty_pool(1, 1, 0)
-    return Passed(machine, balance, log, check)
+    return Passed(machine, balance, events, check)
 
 
 def live(world: World) -> dict[str, float]:
@@ -139,7 +149,7 @@ def live(world: World) -> dict[str, float]:
 def conclude(setup: Setup, passed: Passed, facts: Facts) -> Run:
     """Tables, summary, checks and digest of a machine at its horizon."""
     world = passed.machine.world
-    tables = recorder.tables(setup, passed.machine, passed.balance, passed.log)
+    tables = recorder.tables(setup, passed.machine, passed.balance, passed.events)
     little_error = little_gap(world)
     totals = steady_totals(setup, world) | {"little_error": little_error}
     npus: dict[str, int] = {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from twin.compiled import kernel
 from twin.engine.clock import spread
 from twin.engine.columns import World
@@ -39,3 +41,30 @@ def book_one(world: World, begin_s: float, end_s: float, field: int, amount: flo
         world.settings.horizon_s,
         world.settings.warmup_s,
     )
+
+
+@kernel
+def log_pass(
+    world: World,
+    column: int,
+    begin_s: float,
+    end_s: float,
+    requests: int,
+    tokens: float,
+    operators: np.ndarray,
+) -> None:
+    """Keep an iteration or a batch that touches the span that is watched."""
+    log = world.log
+    if begin_s >= log.span_s[1] or end_s <= log.span_s[0]:
+        return
+    k = log.count[0]
+    log.count[0] += 1
+    if k >= log.instance.size:
+        return
+    log.instance[k] = column
+    log.begin_s[k] = begin_s
+    log.end_s[k] = end_s
+    log.requests[k] = requests
+    log.tokens[k] = tokens
+    for j in range(operators.size):
+        log.operators[k, j] = operators[j]

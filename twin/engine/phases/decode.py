@@ -38,7 +38,7 @@ from twin.engine.codes import (
 )
 from twin.engine.columns import World
 from twin.engine.lists import append, fill, pop
-from twin.engine.phases.books import book_traffic
+from twin.engine.phases.books import book_traffic, log_pass
 from twin.engine.phases.prefill import come_back
 from twin.engine.phases.traffic import beside_hand_off, crowd, note_duty
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
@@ -228,6 +228,7 @@ def book_iteration(
     record.fields[1], record.amounts[1] = first + AT_ITERATION_S, took_s
     record.fields[2], record.amounts[2] = first + AT_ITERATIONS, 1.0
     spread(record.instances, begin_s, end_s, record.fields, record.amounts, 3, horizon_s, warmup_s)
+    log_pass(world, column, begin_s, end_s, world.decode.in_batch[d], tokens, operators)
     book_traffic(world, EXPERTS, UB, column, begin_s, end_s, on_ub)
     book_traffic(world, EXPERTS, RDMA, column, begin_s, end_s, on_rdma)
     note_duty(world, column, (on_ub + on_rdma) / settings.decode_ranks, took_s)

@@ -33,7 +33,7 @@ from twin.engine.codes import (
 )
 from twin.engine.columns import World
 from twin.engine.lists import append, fill, heap_push, largest, pop, remove_after
-from twin.engine.phases.books import book_traffic
+from twin.engine.phases.books import book_traffic, log_pass
 from twin.engine.phases.pool import (
     begin_reading,
     cached_tokens,
@@ -251,6 +251,7 @@ def book_batch(world: World, p: int, begin_s: float, end_s: float, fetch_s: floa
     )
     record.fields[0], record.amounts[0] = p * AT_FIELDS + AT_BUSY_S, end_s - begin_s
     spread(record.instances, begin_s, end_s, record.fields, record.amounts, 1, horizon_s, warmup_s)
+    log_pass(world, p, begin_s, end_s, 0, taken, operators)
     move_activations(world, p, begin_s + fetch_s, end_s, taken)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from twin.facts import FactError, Facts
 from twin.hardware.chip import load_chip
 from twin.lab.evidence.rows import Row, load_published, scenario_of
-from twin.scenario import Scenario, fields, pools
+from twin.scenario import Deployment, Scenario, field_unit, pools
 from twin.workload.generate import mean_lengths
 
 Value = float | str | None  # None: the aspect says nothing about this configuration
@@ -132,9 +132,11 @@ def _field(path: str, pool: str = "") -> Callable[[Configuration, Facts], Value]
 
 def _switches(section: str) -> Iterator[Aspect]:
     """The fields of a section of the deployment, so that a new switch is a new aspect."""
-    for path, known in fields().items():
-        if path.startswith(f"deployment.{section}."):
-            yield Aspect(known.label, known.unit, "", _field(path))
+    info = Deployment.model_fields.get(section)
+    for name in getattr(info.annotation if info else None, "model_fields", {}):
+        path = f"deployment.{section}.{name}"
+        unit = field_unit(path)
+        yield Aspect(name.removesuffix(f"_{unit}").replace("_", " "), unit, "", _field(path))
 
 
 ASPECTS = (

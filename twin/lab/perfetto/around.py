@@ -69,12 +69,12 @@ def counters(
     most = max(1, most // (len(WINDOW_COUNTERS) + len(INSTANCE_COUNTERS) * len(instances)))
     for name, columns in WINDOW_COUNTERS.items():
         yield _counted(Track(RUN), name, tables["windows"], columns, (begin_s, end_s), most)
-    own = tables.get("instances")
-    if own is None:
+    table = tables.get("instances")
+    if table is None:
         return
     for one in instances:
-        mine = (pl.col("role") == one.role) & (pl.col("instance") == one.index)
-        rows = own.filter(mine).sort("t_s")
+        this = (pl.col("role") == one.role) & (pl.col("instance") == one.index)
+        rows = table.filter(this).sort("t_s")
         for name, columns in INSTANCE_COUNTERS.items():
             yield _counted(Track(one.pid), name, rows, columns, (begin_s, end_s), most)
 
@@ -91,9 +91,9 @@ def _counted(
     begin_s, end_s = span_s
     present = [c for c in columns if c in rows.columns]
     touching = rows.filter((pl.col("t_s") < end_s) & (pl.col("t_s") + pl.col("window_s") > begin_s))
-    found = []
+    events = []
     for row in touching.gather_every(-(-max(touching.height, 1) // most)).iter_rows(named=True):
         args = {c: float(row[c]) for c in present if row[c] is not None and np.isfinite(row[c])}
         if args:
-            found.append(track.event("C", name, ns(max(row["t_s"], begin_s)), args=args))
-    return found
+            events.append(track.event("C", name, ns(max(row["t_s"], begin_s)), args=args))
+    return events

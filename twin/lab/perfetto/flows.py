@@ -74,10 +74,10 @@ def flows(
     rows = moving(tables, begin_s, end_s)
     arrivals = _marks(rows["arrival_s"].to_list(), begin_s, end_s)
     handed: dict[int, list[tuple[int, int] | None]] = {}
-    of, at = rows["decode_instance"].to_list(), rows["transfer_end_s"].to_list()
-    for instance in sorted({d for d in of if d is not None}):
-        mine = [t if d == instance else None for t, d in zip(at, of, strict=True)]
-        handed[instance] = _marks(mine, begin_s, end_s)
+    decoders, ends = rows["decode_instance"].to_list(), rows["transfer_end_s"].to_list()
+    for instance in sorted({d for d in decoders if d is not None}):
+        arrived = [t if d == instance else None for t, d in zip(ends, decoders, strict=True)]
+        handed[instance] = _marks(arrived, begin_s, end_s)
     for k, row in enumerate(rows.iter_rows(named=True)):
         marks = handed.get(row["decode_instance"])
         yield _journey(row, work, arrivals[k], marks[k] if marks else None)
@@ -116,14 +116,14 @@ def _journey(
 def _arrow(request: int, points: Sequence[Point]) -> list[Event]:
     """A flow through points in order of time; fewer than two are no flow."""
     ordered = sorted(set(points), key=lambda p: p[2])
-    found: list[Event] = []
+    events: list[Event] = []
     for k, (pid, lane, at) in enumerate(ordered if len(ordered) > 1 else []):
         phase = "s" if k == 0 else "f" if k == len(ordered) - 1 else "t"
         more: Event = {"cat": "request", "id": request}
         if phase == "f":
             more["bp"] = "e"  # the slice around it, not the next one
-        found.append(Track(pid, lane).event(phase, "request", at, **more))
-    return found
+        events.append(Track(pid, lane).event(phase, "request", at, **more))
+    return events
 
 
 def _marks(
@@ -133,7 +133,7 @@ def _marks(
 
     Those that fall together are drawn LEAST_NS apart, so that each is a slice of its own.
     """
-    found: list[tuple[int, int] | None] = [None] * len(times_s)
+    marks: list[tuple[int, int] | None] = [None] * len(times_s)
     inside = sorted(
         (ns(t), k) for k, t in enumerate(times_s) if t is not None and begin_s <= t < end_s
     )
@@ -142,8 +142,8 @@ def _marks(
         begins.append(max(at, begins[-1] + LEAST_NS) if begins else at)
     for j, (_, k) in enumerate(inside):
         gap = begins[j + 1] - begins[j] if j + 1 < len(begins) else MARK_NS
-        found[k] = (begins[j], begins[j] + min(MARK_NS, gap))
-    return found
+        marks[k] = (begins[j], begins[j] + min(MARK_NS, gap))
+    return marks
 
 
 class Finder:

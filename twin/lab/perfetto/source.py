@@ -6,16 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 
+from twin.engine.simulate import ENGINE_VERSION
+from twin.engine.window import Window, watch
+from twin.facts import Facts
 from twin.lab import ask
+from twin.lab.counts import load_counts
+from twin.lab.job import Watch, uses_counts, uses_trace
 from twin.lab.library import load_facts
 from twin.lab.perfetto.streams import StreamPlan, stream_plans
 from twin.scenario import Scenario, SpecError, with_overrides
 
 if TYPE_CHECKING:
-    from twin.lab.job import Watch
-    from twin.lab.store import Store
+    from twin.lab.store import RunRow, Store
+    from twin.workload.requests import TraceTable
 
 TABLES = ("requests", "windows", "operators", "ranks", "events", "instances")
 
@@ -26,19 +32,24 @@ class Source:
 
     scenario: Scenario
     tables: Mapping[str, pl.DataFrame]
-    facts_digest: str
+    facts: Facts
+    trace: TraceTable | None = None
+    counts: np.ndarray | None = None
+
+    def window(self, begin_s: float, end_s: float, most: int) -> Window:
+        """What the instances did in a span: the run is made again up to its end, and watched."""
+        span_s = begin_s, end_s
+        return watch(self.scenario, self.facts, span_s, most, self.trace, self.counts)
 
     def streams(self) -> dict[str, StreamPlan]:
-        """How its instances run in microbatches; empty when today's facts are not the run's."""
-        facts = load_facts()
-        if facts.digest != self.facts_digest:
-            return {}
-        return stream_plans(self.scenario, facts, self.tables)
+        """How its instances run in microbatches."""
+        return stream_plans(self.scenario, self.facts, self.tables)
 
 
-def traced(name: str, settings: Sequence[str], watch: Watch) -> Source:
+def traced(name: str, settings: Sequence[str], progress: Watch) -> Source:
     """A stored run by id, else the scenario of that name, run now unless it is kept already.
 
+    A run of another version of the engine is made anew, for only the same engine repeats it.
     Raises the rooms' own ValueErrors, each one sentence.
     """
     from twin.lab.runner import find_run, run_now
@@ -47,15 +58,24 @@ def traced(name: str, settings: Sequence[str], watch: Watch) -> Source:
     store = open_store()
     try:
         row = store.runs.get(name)
-        if row is not None:
-            if settings:
-                raise SpecError(f"{name} is a run that was made: settings change a scenario")
+        if row is not None and settings:
+            raise SpecError(f"{name} is a run that was made: settings change a scenario")
+        if row is not None and (repeatable(row) or row.state != "done"):
             return stored(store, name)
-        scenario = with_overrides(ask.scenario_named(name), ask.settings_from(settings))
-        run = find_run(store, scenario) or run_now(store, scenario, watch=watch).id
-        return stored(store, run)
+        if row is not None:
+            scenario = store.scenarios.load(row.scenario)
+        else:
+            scenario = with_overrides(ask.scenario_named(name), ask.settings_from(settings))
+        return stored(
+            store, find_run(store, scenario) or run_now(store, scenario, watch=progress).id
+        )
     finally:
         store.close()
+
+
+def repeatable(row: RunRow) -> bool:
+    """Whether this engine makes the run again, to the byte."""
+    return row.engine_version == ENGINE_VERSION
 
 
 def stored(store: Store, run: str) -> Source:
@@ -66,5 +86,16 @@ def stored(store: Store, run: str) -> Source:
     have: Mapping[str, Any] = store.runs.tables(run)
     if "requests" not in have:
         raise SpecError(f"run {run} has no results to trace: it is {row.state}")
-    tables = {name: store.runs.table(run, name) for name in TABLES if name in have}
-    return Source(store.scenarios.load(row.scenario), tables, row.facts_digest)
+    if not repeatable(row):
+        raise SpecError(
+            f"run {run} was made by another version of the engine, which alone repeats it: run "
+            "its scenario again"
+        )
+    scenario, facts = store.scenarios.load(row.scenario), load_facts()
+    return Source(
+        scenario,
+        {name: store.runs.table(run, name) for name in TABLES if name in have},
+        facts if facts.digest == row.facts_digest else store.facts(row.facts_digest),
+        store.traces.load(scenario.workload.trace.digest) if uses_trace(scenario) else None,
+        load_counts(store, scenario.experts.counts.digest) if uses_counts(scenario) else None,
+    )

@@ -76,18 +76,18 @@ def passes(plan: StreamPlan) -> Iterator[Pass]:
 def stream_plans(scenario: Scenario, facts: Facts, tables: Tables) -> dict[str, StreamPlan]:
     """Plans of the roles that run in microbatches at the run's mean load; may be empty."""
     costs = build_costs(scenario, facts, build_fabric(scenario.supernode, facts))
-    found: dict[str, StreamPlan] = {}
+    plans: dict[str, StreamPlan] = {}
     if costs.decode_role is not None:
         role = costs.decode_role
         plan = _decode_plan(role.vector, role.dies, tables)
         if plan is not None:
-            found["decode"] = plan
+            plans["decode"] = plan
     if costs.prefill_role is not None:
         role = costs.prefill_role
         plan = _prefill_plan(role.vector, role.dies, tables, scenario.warmup_s)
         if plan is not None:
-            found["prefill"] = plan
-    return found
+            plans["prefill"] = plan
+    return plans
 
 
 def _mean_hot(tables: Tables, role: str) -> float:
@@ -100,22 +100,22 @@ def _mean_hot(tables: Tables, role: str) -> float:
 def _decode_plan(p: np.ndarray, dies: int, tables: Tables) -> StreamPlan | None:
     """Decode's streams; None when the layers run in sequence or nothing was decoded."""
     ranks = tables["ranks"].filter(pl.col("role") == "decode")
-    mine = float(ranks["requests_mean"].fill_null(0.0).mean() or 0.0)  # type: ignore[arg-type]
-    its = float(ranks["context_tokens_mean"].fill_null(0.0).mean() or 0.0)  # type: ignore[arg-type]
-    if p[q.MICROBATCH] == 0.0 or not mine > 0:
+    per_die = float(ranks["requests_mean"].fill_null(0.0).mean() or 0.0)  # type: ignore[arg-type]
+    context = float(ranks["context_tokens_mean"].fill_null(0.0).mean() or 0.0)  # type: ignore[arg-type]
+    if p[q.MICROBATCH] == 0.0 or not per_die > 0:
         return None
     hot, count, query = _mean_hot(tables, "decode"), float(dies), p[q.QUERY_TOKENS]
-    m, split = best_split(p, mine, its, mine, mine * count, count, hot)
-    tokens, core = query * mine, p[q.SEQUENCE + q.CORE_CONTEXT] * its
+    m, split = best_split(p, per_die, context, per_die, per_die * count, count, hot)
+    tokens, core = query * per_die, p[q.SEQUENCE + q.CORE_CONTEXT] * context
     plain = attention_s(p, q.SEQUENCE, tokens, core)
     plain += moe_s(p, q.SEQUENCE, tokens, tokens * count, count, hot)
     if p[q.MICROBATCH] == 2.0 and plain <= split:
         return None
-    begin, end = _decode_section(p, mine, its, dies, hot, split)
+    begin, end = _decode_section(p, per_die, context, dies, hot, split)
     layers, half = int(p[q.MOE_LAYERS]), 0.5 * tokens
     attention: Operators = (
         ("mla_prolog", prolog_s(p, m, half)),
-        ("attention_core", p[m + q.CORE_FIXED] + 0.5 * p[m + q.CORE_CONTEXT] * its),
+        ("attention_core", p[m + q.CORE_FIXED] + 0.5 * p[m + q.CORE_CONTEXT] * context),
         ("o_proj", output_s(p, m, half)),
     )
     parts = moe_parts(p, m, half, half * count, count, hot)
@@ -150,11 +150,11 @@ def _in_turn(one: Operators, other: Operators) -> tuple[Piece, ...]:
 
 
 def _decode_section(
-    p: np.ndarray, mine: float, its: float, dies: int, hot: float, layer_s: float
+    p: np.ndarray, per_die: float, context_each: float, dies: int, hot: float, layer_s: float
 ) -> tuple[float, float]:
     """Where the MoE layers lie in an iteration: after the dense ones, before MTP and the head."""
     operators = np.zeros(len(q.DECODE_OPERATORS))
-    requests, context = np.full(dies, max(1, round(mine))), np.full(dies, its)
+    requests, context = np.full(dies, max(1, round(per_die))), np.full(dies, context_each)
     # One point is enough of a curve: the load is the mean one.
     curve = np.array([1.0, 2.0]), np.array([hot, hot])
     total = decode_iteration_s(p, requests, context, 0, dies, *curve, operators)

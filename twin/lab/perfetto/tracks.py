@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from twin.lab.perfetto.spans import Span
+from twin.engine.window import Pass
 
 RUN, REQUESTS, FIRST_INSTANCE = 1, 2, 10  # process ids
 ITERATIONS, KV_IN, FIRST_STREAM = 1, 2, 3  # tracks of an instance
@@ -64,24 +64,24 @@ def named(pid: int, name: str, tracks: Mapping[int, str]) -> list[Event]:
         return {"ph": "M", "name": kind, "ts": 0, "pid": pid, "tid": pid * LANES + lane,
                 "args": args}  # fmt: skip
 
-    found = [
+    events = [
         meta("process_name", 0, {"name": name}),
         meta("process_sort_index", 0, {"sort_index": pid}),
     ]
     for lane, track in tracks.items():
-        found.append(meta("thread_name", lane, {"name": track}))
-        found.append(meta("thread_sort_index", lane, {"sort_index": lane}))
-    return found
+        events.append(meta("thread_name", lane, {"name": track}))
+        events.append(meta("thread_sort_index", lane, {"sort_index": lane}))
+    return events
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """An instance in the trace, and when it was at work."""
+    """An instance in the trace, and what it did."""
 
     role: str
     index: int
     pid: int
-    spans: list[Span] = field(default_factory=list)
+    passes: list[Pass] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -89,8 +89,8 @@ class Instance:
         return f"{self.role} {self.index}"
 
     def edges(self) -> tuple[np.ndarray, np.ndarray]:
-        """Begins and ends of the spans, ns; a rounding never lets two of them overlap."""
-        begins = np.array([ns(s.begin_s) for s in self.spans], np.int64)
-        ends = np.array([ns(s.end_s) for s in self.spans], np.int64)
+        """Begins and ends of the passes, ns; a rounding never lets two of them overlap."""
+        begins = np.array([ns(p.begin_s) for p in self.passes], np.int64)
+        ends = np.array([ns(p.end_s) for p in self.passes], np.int64)
         begins[1:] = np.maximum(begins[1:], ends[:-1])
         return begins, ends

@@ -1,9 +1,9 @@
 """A run as a Chrome trace: JSON that ui.perfetto.dev and chrome://tracing open.
 
-Instances are processes. Their iterations and batches are slices with the operators inside,
-requests are flows from arrival to finish, faults and rebalances are instants, queues and loads are
-counters. Where the slices come from is `spans` and `streams`; every slice says in its arguments
-what of it is a stamp of the run and what a mean of its window.
+Instances are processes. Their iterations and batches are slices, exact to the nanosecond, because
+the span is run again and watched; the operators inside are seconds on the critical path, all
+layers together. Requests are flows from arrival to finish, faults and rebalances are instants,
+queues and loads are counters.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ import gzip
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
 import polars as pl
 
+from twin.engine.window import Pass, Window
 from twin.lab.perfetto.around import counters, happenings
 from twin.lab.perfetto.flows import flows, lives
-from twin.lab.perfetto.spans import Span, decode_spans, prefill_spans
 from twin.lab.perfetto.streams import StreamPlan, passes
 from twin.lab.perfetto.tracks import (
     FIRST_INSTANCE,
@@ -42,7 +41,7 @@ SPAN_S = 2.0  # how much of a run is written unless asked otherwise
 MOST_EVENTS = 200_000
 
 ROOM_FOR_COUNTERS = 0.2  # of all events, at most
-ROOM_FOR_WORK = 0.7  # of what is left then; the rest is for requests and streams
+ROOM_FOR_WORK = 0.55  # at most; the rest is for requests and streams
 
 Tables = Mapping[str, pl.DataFrame]
 
@@ -59,7 +58,7 @@ class TraceError(ValueError):
 
 
 class Traced(Protocol):
-    """What a trace is made of; `engine.simulate.Run` is one."""
+    """What a trace is made of; `source.Source` is one."""
 
     @property
     def scenario(self) -> Scenario:
@@ -68,6 +67,12 @@ class Traced(Protocol):
     @property
     def tables(self) -> Mapping[str, pl.DataFrame]:
         """The run's tables by name."""
+
+    def window(self, begin_s: float, end_s: float, most: int) -> Window:
+        """The first `most` iterations and batches that touch a span."""
+
+    def streams(self) -> Mapping[str, StreamPlan]:
+        """How an iteration of each role runs in microbatches, drawn on tracks of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +99,13 @@ def write_trace(
     begin_s: float | None = None,
     end_s: float | None = None,
     most_events: int = MOST_EVENTS,
-    streams: Mapping[str, StreamPlan] | None = None,
     *,
     may_be_empty: bool = False,
 ) -> Written:
     """Write a span of a run; a path that ends in .gz is compressed.
 
     Without a begin it starts where the warm-up ends, or at the first fault if there is one;
-    without an end it lasts SPAN_S. `streams`: how an iteration of each role runs in microbatches,
-    drawn on tracks of its own. Raises TraceError for a span outside the run, and for one in
+    without an end it lasts SPAN_S. Raises TraceError for a span outside the run, and for one in
     which nobody is in the machine unless it `may_be_empty`.
     """
     begin_s, end_s = span_of(run, begin_s, end_s)
@@ -110,18 +113,26 @@ def write_trace(
         _check_occupied(run, begin_s, end_s)
     if most_events < 1000:
         raise TraceError(f"a trace of at most {most_events} events holds nothing: give it 1000")
+    # Cut here and not while writing, so that no arrow points at a slice that is missing.
+    phases = run.tables["operators"].partition_by("phase")
+    each = 1 + max((rows.height for rows in phases), default=0)  # a slice and its operators
+    window = run.window(begin_s, end_s, int(ROOM_FOR_WORK * most_events / each))
+    instances = _instances(run.tables, window)
+    streams = run.streams()
     with _opened(to) as file:
-        sink = _Events(file, most_events)
+        sink = _Events(file, most_events, left_out=window.left_out * each)
         sink.open(run, begin_s, end_s)
-        instances = _instances(run.tables)
-        for group in _around(run.tables, instances, begin_s, end_s, most_events, streams or {}):
-            sink.put(group)
-        instances, cut = _at_work(run.tables, instances, begin_s, end_s, sink.room)
-        sink.left_out += cut
-        for group in _work_and_requests(run.tables, instances, begin_s, end_s):
+        for group in _around(run.tables, instances, begin_s, end_s, most_events, streams):
             sink.put(group)
         for one in instances:
-            if streams and one.role in streams:
+            for group in _work(one):
+                sink.put(group)
+        for group in flows(run.tables, instances, begin_s, end_s):
+            sink.put(group)
+        for group in lives(run.tables, begin_s, end_s):
+            sink.put(group)
+        for one in instances:
+            if one.role in streams:
                 _put_streams(sink, one, streams[one.role])
         return sink.close(begin_s, end_s)
 
@@ -196,8 +207,8 @@ class _Events:
             "scenario": run.scenario.name,
             "begin_s": begin_s,
             "end_s": end_s,
-            "slices": "ends with stamped=true are stamps of the run; others divide the time "
-            "between two stamps evenly; operators are shares of the window's mean",
+            "slices": "iterations and batches as the engine ran them; operators are seconds on "
+            "the critical path, all layers together, laid out one after the other",
         }
         head = f'{{"displayTimeUnit":"ms","otherData":{_json(about)},"traceEvents":['
         self.file.write(head.encode())
@@ -235,58 +246,27 @@ def _around(
     yield from counters(tables, instances, begin_s, end_s, most)
 
 
-def _work_and_requests(
-    tables: Tables, instances: Sequence[Instance], begin_s: float, end_s: float
-) -> Iterator[list[Event]]:
-    """What instances did and whom they served."""
-    for one in instances:
-        yield from _work(tables, one)
-    yield from flows(tables, instances, begin_s, end_s)
-    yield from lives(tables, begin_s, end_s)
-
-
 def _put_streams(sink: _Events, one: Instance, plan: StreamPlan) -> None:
     """The streams of an instance's iterations, as long as there is room: they are the dearest."""
     size = 0
-    for span in one.spans:
+    for known in one.passes:
         if size > sink.room:  # not even made
             sink.left_out += size
             continue
-        group = _in_streams(one, span, plan)
+        group = _in_streams(one, known, plan)
         size = len(group)
         sink.put(group)
 
 
-def _instances(tables: Tables) -> list[Instance]:
-    """Every instance, prefill first, not yet at work."""
+def _instances(tables: Tables, window: Window) -> list[Instance]:
+    """Every instance, prefill first, with what it did."""
     order = {"prefill": 0, "decode": 1, "colocated": 2}
     rows: list[tuple[str, int]] = tables["ranks"].select("role", "instance").unique().rows()
     rows = sorted(rows, key=lambda row: (order.get(row[0], 9), row[1]))
-    return [Instance(role, index, FIRST_INSTANCE + k) for k, (role, index) in enumerate(rows)]
-
-
-def _at_work(
-    tables: Tables, instances: Sequence[Instance], begin_s: float, end_s: float, room: int
-) -> tuple[list[Instance], int]:
-    """The instances with their slices, and for how many events of them there is no room.
-
-    Slices are cut here and not while writing, so that no arrow points at one that is missing.
-    """
-    # An iteration and its operators.
-    events = 1 + max((part.height for part in tables["operators"].partition_by("phase")), default=0)
-    most = int(ROOM_FOR_WORK * room / events / max(len(instances), 1))
-    found, cut = [], 0
-    for one in instances:
-        spans = _spans(tables, one.role, one.index, begin_s, end_s)
-        cut += events * max(0, len(spans) - most)
-        found.append(replace(one, spans=spans[:most]))
-    return found, cut
-
-
-def _spans(tables: Tables, role: str, index: int, begin_s: float, end_s: float) -> list[Span]:
-    if role == "prefill":
-        return prefill_spans(tables, index, begin_s, end_s)
-    return decode_spans(tables, role, index, begin_s, end_s)
+    return [
+        Instance(role, index, FIRST_INSTANCE + k, window.passes.get((role, index), []))
+        for k, (role, index) in enumerate(rows)
+    ]
 
 
 def _names(
@@ -306,57 +286,30 @@ def _names(
         yield named(one.pid, one.name, tracks)
 
 
-def _work(tables: Tables, one: Instance) -> Iterator[list[Event]]:
+def _work(one: Instance) -> Iterator[list[Event]]:
     """Iterations or batches of an instance, each with its operators inside."""
     track = Track(one.pid, ITERATIONS)
     name = "prefill batch" if one.role == "prefill" else f"{one.role} iteration"
-    shares = _Shares(tables, one.role)
-    for span, begin, end in zip(one.spans, *(e.tolist() for e in one.edges()), strict=True):
+    for known, begin, end in zip(one.passes, *(e.tolist() for e in one.edges()), strict=True):
         if end <= begin:
             continue
-        group = [track.slice(name, begin, end, stamped=span.stamped)]
-        for operator, low, high in shares.laid_out(span.begin_s, begin, end):
-            group.append(
-                track.slice(operator, low, high, layers="all, summed", of="mean of the window")
-            )
+        args = {"tokens": round(known.tokens, 1)}
+        args |= {"requests": known.requests} if known.requests else {}
+        group = [track.slice(name, begin, end, **args)]
+        # What no operator accounts for comes first: the batch reads its hits before it computes.
+        took_s = sum(time for _, time in known.operators)
+        at_s = known.begin_s + max(0.0, known.end_s - known.begin_s - took_s)
+        for operator, time in known.operators:
+            low, high = max(ns(at_s), begin), min(ns(at_s + time), end)
+            at_s += time
+            if high > low:
+                group.append(track.slice(operator, low, high, layers="all, summed"))
         yield group
 
 
-class _Shares:
-    """What an iteration is made of: each operator's share, by window where the run has it."""
-
-    def __init__(self, tables: Tables, role: str):
-        phase = "prefill" if role == "prefill" else "decode"
-        rows = tables["operators"].filter(pl.col("phase") == phase)
-        self.names: list[str] = rows["operator"].to_list()
-        self._steady = rows["share"].fill_null(0.0).to_numpy()
-        windows = tables["windows"]
-        self._at = windows["t_s"].to_numpy()
-        columns = [f"{phase}_{name}_s" for name in self.names]
-        self._windows = (
-            windows.select(columns).fill_null(0.0).to_numpy()
-            if phase == "decode" and columns and set(columns) <= set(windows.columns)
-            else None
-        )
-
-    def laid_out(self, at_s: float, begin: int, end: int) -> list[tuple[str, int, int]]:
-        """(operator, begin ns, end ns) one after the other, filling a slice exactly."""
-        parts = self._steady
-        if self._windows is not None:
-            row = self._windows[max(0, int(np.searchsorted(self._at, at_s, "right")) - 1)]
-            parts = row if row.sum() > 0 else parts
-        total = float(parts.sum())
-        if not total > 0:
-            return []
-        edges = begin + np.rint(np.cumsum(parts) / total * (end - begin)).astype(np.int64)
-        cuts = [begin, *(min(int(e), end) for e in edges)]
-        spans = zip(self.names, cuts[:-1], cuts[1:], strict=True)
-        return [(name, low, high) for name, low, high in spans if high > low]
-
-
-def _in_streams(one: Instance, span: Span, plan: StreamPlan) -> list[Event]:
+def _in_streams(one: Instance, known: Pass, plan: StreamPlan) -> list[Event]:
     """The layers of one iteration on the tracks of its streams, microbatch by microbatch."""
-    begin, length = ns(span.begin_s), ns(span.end_s) - ns(span.begin_s)
+    begin, length = ns(known.begin_s), ns(known.end_s) - ns(known.begin_s)
     group = []
     for stream, layer, microbatch, low, high, operators in passes(plan):
         track = Track(one.pid, FIRST_STREAM + stream)

@@ -17,11 +17,12 @@ import streamlit as st
 
 from twin.lab.library import scenario_to_toml
 from twin.lab.perfetto import SPAN_S, write_trace
-from twin.lab.perfetto.source import stored
+from twin.lab.perfetto.source import repeatable, stored
 from twin.lab.store import RunRow, Store
 from twin.metrics.registry import metric_of
 from twin.scenario import Scenario
 from twin.ui import session
+from twin.ui.toolbar import open_run
 
 FORMULA = r"^[=+\-@\t\r\x00]"  # what a spreadsheet takes for a formula, or may after trimming
 LONG_ROWS = 200_000  # from here on a CSV is compressed, and no JSON is offered
@@ -59,9 +60,17 @@ def downloads(row: RunRow, scenario: Scenario) -> None:
 
 def _trace(store: Store, row: RunRow, scenario: Scenario) -> None:
     """Which span of the run, and a button for it as a trace."""
+    if not repeatable(row):
+        st.caption(
+            "A trace repeats the run, and another version of the engine made this one: its "
+            "scenario can be run again and that run traced."
+        )
+        if st.button("Run it again", icon=":material/replay:", key="trace-run-again"):
+            open_run(scenario)
+        return
     st.caption(
         "Iterations, operators, requests, faults and loads of a span, to open in "
-        "ui.perfetto.dev or chrome://tracing."
+        "ui.perfetto.dev or chrome://tracing. The run is repeated up to the span's end."
     )
     last_s = scenario.horizon_s
     with st.container(horizontal=True):
@@ -82,9 +91,7 @@ def trace_bytes(store: Store, run: str, begin_s: float, end_s: float) -> bytes:
     """A span of a stored run as trace-event JSON, compressed; the same bytes each time."""
     source, file = stored(store, run), io.BytesIO()
     with gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as packed:
-        write_trace(
-            source, packed, begin_s, end_s, streams=source.streams(), may_be_empty=True
-        )  # fmt: skip
+        write_trace(source, packed, begin_s, end_s, may_be_empty=True)
     return file.getvalue()
 
 

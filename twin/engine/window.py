@@ -1,0 +1,91 @@
+"""A window of a run, made again: every iteration and batch that touched it, as the engine ran it.
+
+A run is a value, so its beginning can be run once more, to the window's end and with a log of what
+its instances do. The log costs nothing in a run that is not watched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from twin.engine.events import Event
+from twin.engine.record import Log
+from twin.engine.setup import set_up
+from twin.engine.simulate import Progress, pass_time
+from twin.facts import Facts
+from twin.model.params import DECODE_OPERATORS, PREFILL_OPERATORS
+from twin.scenario import Scenario
+
+if TYPE_CHECKING:
+    from twin.workload.requests import TraceTable
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One iteration of a decode or colocated instance, or one batch of a prefill instance."""
+
+    begin_s: float
+    end_s: float
+    requests: int  # in the batch of an iteration; 0 for a prefill batch
+    tokens: float  # emitted by an iteration, computed by a prefill batch
+    operators: tuple[tuple[str, float], ...]  # seconds on the critical path, those that ran
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What the instances did in a window."""
+
+    passes: dict[tuple[str, int], list[Pass]]  # by role and number of the instance, in order
+    left_out: int  # passes for which there was no room
+
+
+def watch(
+    scenario: Scenario,
+    facts: Facts,
+    span_s: tuple[float, float],
+    most: int,
+    trace: TraceTable | None = None,
+    counts: np.ndarray | None = None,
+    progress: Progress | None = None,
+) -> Window:
+    """The first `most` passes that touch a span of a run, exactly as that run has them.
+
+    Takes as long as the run did up to the span's end. Raises what `simulate` raises.
+    """
+    setup = set_up(scenario, facts, trace, counts)
+    operators = max(len(DECODE_OPERATORS), len(PREFILL_OPERATORS))
+    log = Log({"passes": most, "operators": operators}, span_s=np.array(span_s))
+    passed = pass_time(setup, facts, progress, log=log, until_s=span_s[1])
+    prefills = passed.machine.world.prefill.running.size
+    decode_role = "colocated" if scenario.deployment.mode == "colocated" else "decode"
+    passes: dict[tuple[str, int], list[Pass]] = {}
+    happened = int(log.count[0])
+    for k in range(min(happened, most)):
+        column = int(log.instance[k])
+        decodes = column >= prefills
+        where = (decode_role, column - prefills) if decodes else ("prefill", column)
+        names: tuple[str, ...] = DECODE_OPERATORS if decodes else PREFILL_OPERATORS
+        took = zip(names, log.operators[k].tolist(), strict=False)
+        passes.setdefault(where, []).append(
+            Pass(
+                float(log.begin_s[k]), float(log.end_s[k]), int(log.requests[k]),
+                float(log.tokens[k]), tuple((name, time) for name, time in took if time > 0),
+            )
+        )  # fmt: skip
+    ended = {where: _cut_short(where, rows, passed.events) for where, rows in passes.items()}
+    return Window(ended, max(0, happened - most))
+
+
+def _cut_short(where: tuple[str, int], rows: list[Pass], events: list[Event]) -> list[Pass]:
+    """Passes that end when their instance goes out of service, if that comes first."""
+    down = [e.t_s for e in events if e.kind == "instance_down" and (e.role, e.instance) == where]
+    if not down:
+        return rows
+    ends = [min([p.end_s, *(t for t in down if p.begin_s <= t < p.end_s)]) for p in rows]
+    return [
+        Pass(p.begin_s, end_s, p.requests, p.tokens, p.operators)
+        for p, end_s in zip(rows, ends, strict=True)
+    ]

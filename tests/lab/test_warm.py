@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from twin import compiled
-from twin.lab import warm
+from twin.lab import job, warm
 
 
 @pytest.fixture(autouse=True)
@@ -56,3 +56,19 @@ def test_one_who_lends_a_hand_leaves_what_another_is_at_and_the_other_loads_the_
 def test_an_engine_without_stages_says_nothing_of_another():
     warm.prepare({}, lambda stage, took_s: None)
     assert not warm.is_ready()
+
+
+def test_what_can_wait_is_left_to_one_who_lends_a_hand():
+    done = []
+    stages = {name: lambda name=name: done.append(name) for name in ("engine", "colocated")}
+    warm.prepare(stages, lambda stage, took_s: None, later=("colocated",))
+    assert done == ["engine"]
+    assert not warm.is_ready()
+    warm.prepare(stages, lambda stage, took_s: None, shared_only=True)
+    assert done == ["engine", "engine", "colocated"]  # the first is only loaded
+    assert warm.is_ready()
+
+
+def test_what_a_process_leaves_to_another_is_a_stage_of_the_engine():
+    job.load_engine()
+    assert set(job.LATER) <= set(job.stages_of(job.ENGINE))

@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 ENGINE = "twin.engine.simulate"
 PULSE_S = 0.25  # between two looks at the database while a run goes on
 POLL_S = 1.0  # between two looks for work; a line on standard input wakes at once
+LATER = ("colocated engine",)  # compiled by a helper or when first asked for: few runs need it
 PEAK_BYTES_MAX = 2e9  # a process that grew beyond this gives its memory back by ending
 
 Watch = Callable[[float, Mapping[str, Any]], None]
@@ -263,9 +264,11 @@ def main() -> None:
     if hasattr(os, "nice"):
         os.nice(5)  # the pages stay quick while runs compute
     engine, parent = load_engine(given.engine), Parent()
-    warm.prepare(stages_of(given.engine), parent.tell, shared_only=given.prepare_only)
+    stages = stages_of(given.engine)
     if given.prepare_only:
+        warm.prepare(stages, parent.tell, shared_only=True)
         return
+    warm.prepare(stages, parent.tell, later=LATER)
     serve(open_store(), Owner.here(given.owner), engine, parent, given.idle_s)
 
 

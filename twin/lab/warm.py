@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,12 +25,15 @@ def is_ready() -> bool:
     return _mark().exists()
 
 
-def prepare(stages: Stages, tell: Tell, *, shared_only: bool = False) -> None:
+def prepare(
+    stages: Stages, tell: Tell, *, shared_only: bool = False, later: Collection[str] = ()
+) -> None:
     """Compile every stage, or load it where another process has.
 
     shared_only: leave out stages that another process is at; for one that only lends a hand.
+    later: stages that are left to such a one.
     """
-    begun = set()
+    begun = set(later)
     for wait in (False,) if shared_only else (False, True):
         for name in stages:
             if name in begun:
@@ -41,13 +44,15 @@ def prepare(stages: Stages, tell: Tell, *, shared_only: bool = False) -> None:
                     start_s = time.monotonic()
                     tell(name, None)
                     stages[name]()
+                    _mark(name).touch()
                     tell(name, time.monotonic() - start_s)
-    if stages and begun == set(stages):
+    if stages and all(_mark(name).exists() for name in stages):
         _mark().touch()
 
 
-def _mark() -> Path:
-    return _folder() / "ready"
+def _mark(stage: str = "all stages") -> Path:
+    """The file that says that a stage is done."""
+    return _folder() / f"{stage.replace(' ', '-')}.done"
 
 
 def _folder() -> Path:

@@ -20,6 +20,7 @@ from twin.compiled import plainly
 from twin.experts import Imbalance, imbalance
 from twin.facts import Facts
 from twin.hardware.fabric import Fabric, build_fabric
+from twin.hardware.network import Network, network
 from twin.model.causes import shares_by_cause
 from twin.model.costs import Costs, build_costs
 from twin.model.predict import Held, Prediction, Traffic, predict
@@ -41,6 +42,7 @@ class Assembly:
     """A machine with its prices and with how uneven its experts are, before any time passes."""
 
     fabric: Fabric
+    net: Network  # the arrays of that fabric
     costs: Costs
     prefill_imbalance: Imbalance
     decode_imbalance: Imbalance  # the same as prefill's where instances are colocated
@@ -51,10 +53,24 @@ def assemble(
 ) -> Assembly:
     """Price a scenario once. Raises the rooms' own errors (HardwareError, ModelError,
     ExpertsError, WorkloadError), each with one sentence."""
+    if trace is None and counts is None:  # asked again for the largest batch of the same question
+        return _assembled(scenario, facts)
+    return _assemble(scenario, facts, trace, counts)
+
+
+@lru_cache(maxsize=4)
+def _assembled(scenario: Scenario, facts: Facts) -> Assembly:
+    return _assemble(scenario, facts, None, None)
+
+
+def _assemble(
+    scenario: Scenario, facts: Facts, trace: TraceTable | None, counts: Counts | None
+) -> Assembly:
     fabric = build_fabric(scenario.supernode, facts)
-    costs = build_costs(scenario, facts, fabric)
+    net = network(fabric)
+    costs = build_costs(scenario, facts, net)
     prefill, decode = imbalances(scenario, facts, costs, trace, counts)
-    return Assembly(fabric, costs, prefill, decode)
+    return Assembly(fabric, net, costs, prefill, decode)
 
 
 def steady(
@@ -238,7 +254,7 @@ def largest_batch(
 
     def with_batch(per_die: int) -> Prediction:
         asked = with_overrides(scenario, {"deployment.decode.batch_per_npu": per_die * per_npu})
-        return _predict(asked, build_costs(asked, facts, parts.fabric), parts, traffic)
+        return _predict(asked, build_costs(asked, facts, parts.net), parts, traffic)
 
     best = with_batch(1)
     assert best.decode is not None
@@ -263,5 +279,5 @@ def largest_batch(
 
 def _predict(s: Scenario, costs: Costs, parts: Assembly, traffic: Traffic) -> Prediction:
     return predict(
-        s, costs, parts.fabric, traffic, parts.prefill_imbalance.table, parts.decode_imbalance.table
+        s, costs, parts.net, traffic, parts.prefill_imbalance.table, parts.decode_imbalance.table
     )

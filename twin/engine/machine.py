@@ -42,14 +42,15 @@ class Machine:
         self.setup = setup
         self.facts = facts
         self.world = world
-        self.fabric: Network = network(setup.fabric)
+        self._whole = network(setup.fabric)  # without faults
+        self.fabric: Network = self._whole
         self.in_force: list[Fault] = []
         self.out: frozenset[int] = frozenset()  # dies that cannot serve now
         self.members: list[list[int | None]] = [
             list(range(i.first_die, i.first_die + i.dies)) for i in setup.instances
         ]
         plane = setup.scenario.deployment.kv_transfer_plane
-        self._port = nic(setup.fabric, 0, plane)  # of die 0, for KV hand-off
+        self._port = nic(self._whole, 0, plane)  # of die 0, for KV hand-off
         self.change([])
         for members in self.members:  # an edit of the supernode may have cut dies off
             members[:] = [None if die in self.out else die for die in members]
@@ -93,7 +94,7 @@ class Machine:
     def change(self, in_force: Sequence[Fault]) -> None:
         """Put these faults in force: network, ports, and the dies that cannot serve now."""
         self.in_force = list(in_force)
-        self.fabric = broken(self.setup.fabric, self.in_force)
+        self.fabric = broken(self._whole, self.in_force)
         self._lay_ports()
         self.out = dies_out(self.fabric) | self._without_hand_off()
 
@@ -109,7 +110,7 @@ class Machine:
     def _lay_ports(self) -> None:
         """Capacity of every die's port for KV hand-off, bytes/s."""
         plane = self.setup.scenario.deployment.kv_transfer_plane
-        left = port_rates(self.fabric, plane) / port_rates(self.setup.fabric, plane)[0]
+        left = port_rates(self.fabric, plane) / port_rates(self._whole, plane)[0]
         transfer = self.world.transfer
         transfer.granted[:] = self._port.bytes_per_s * left
         transfer.capacity[:] = transfer.granted

@@ -13,6 +13,8 @@ from twin.experts import (
     hot_factors,
     place,
 )
+from twin.experts.load import side_by_side
+from twin.experts.peak import peaks
 from twin.facts import facts_from_tables
 from twin.lab.library import DATA
 from twin.scenario import Experts
@@ -62,6 +64,18 @@ def test_mean_of_the_hottest_die_within_2_percent(dies, batch):
 def test_multinomial_draws_within_1_percent(shape, dies, batch, rounds):
     ratio = said_over_simulated(shape, dies, batch, rounds, False)
     assert ratio == pytest.approx(1.0, rel=0.01)
+
+
+@pytest.mark.parametrize("dies", [8, 72, 320])
+@pytest.mark.parametrize("tokens_each", [0.05, 2.0, 24.0, 25.0, 4000.0])
+def test_both_ways_to_the_hottest_die_agree_to_the_last_bit(dies, tokens_each):
+    rng = np.random.default_rng(dies)
+    mean = np.sort(rng.gamma(2.0, 0.5 * tokens_each, (5, dies)))[:, ::-1].copy()
+    mean[1, dies // 2 :] = 0.0  # dies that hold nothing
+    mean[2, :3] = mean[2, 0]  # copies of one expert
+    spread = rng.uniform(0.3, 3.0, (5, dies))
+    spread[3] = 1.0
+    assert peaks(mean, spread).tobytes() == side_by_side(mean, spread).tobytes()
 
 
 def test_different_picks_even_out_the_hot_expert_of_a_small_batch():

@@ -39,8 +39,8 @@ class Imbalance:
 
     @cached_property
     def factor(self) -> Floats:
-        """The whole curve, f8[G]."""
-        return np.array([self.curve[i] for i in range(self.tokens.size)])
+        """The whole curve, f8[G]; compiled, where it has to be worked out."""
+        return self.curve.whole() if isinstance(self.curve, Curve) else np.asarray(self.curve)
 
     @property
     def table(self) -> tuple[Floats, Any]:
@@ -49,10 +49,11 @@ class Imbalance:
 
 
 class Curve(Sequence[float]):
-    """`Imbalance.curve`: a function of the place, asked once for each."""
+    """`Imbalance.curve`: a function of the place, asked once for each, or the whole at once."""
 
-    def __init__(self, point: Callable[[int], float]) -> None:
+    def __init__(self, point: Callable[[int], float], whole: Callable[[], Floats]) -> None:
         self._point = cache(point)
+        self.whole = whole
 
     def __len__(self) -> int:
         return GRID
@@ -104,7 +105,10 @@ def imbalance(
     peaks = Peaks(chances, slots, *limited, nearest)
 
     def point(i: int) -> float:
-        return float(peaks.factors(tokens[i : i + 1], tokens_per_request, process.correlation)[0])
+        return peaks.factor(float(tokens[i]), tokens_per_request, process.correlation)
+
+    def whole() -> Floats:
+        return peaks.factors(tokens, tokens_per_request, process.correlation)
 
     picks, _, _ = die_moments(chances, slots, copy_shares(slots, routed_experts, nearest))
-    return Imbalance(tokens, Curve(point), picks * (routed_dies / top_k))
+    return Imbalance(tokens, Curve(point, whole), picks * (routed_dies / top_k))

@@ -9,11 +9,13 @@ the hot experts of small batches that is percents, so a multinomial has to be as
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
 from twin.experts.groups import limited_own
-from twin.experts.peak import SMALL_MEAN, peak_of_amounts, peak_of_counts
+from twin.experts.peak import SMALL_MEAN, peak_of_amounts, peak_of_counts, peaks
 from twin.experts.popularity import ExpertsError
 
 Floats = NDArray[np.float64]
@@ -67,24 +69,41 @@ class Peaks:
 
     def factors(self, tokens: Floats, tokens_per_request: float, correlation: float) -> Floats:
         """Expected load of the hottest die over the mean, averaged over layers, f8[g]."""
-        return np.array([self._mean(float(n), tokens_per_request, correlation) for n in tokens])
+        return np.array(
+            [self._mean(peaks, float(n), tokens_per_request, correlation) for n in tokens]
+        )
 
-    def _mean(self, tokens: float, tokens_per_request: float, correlation: float) -> float:
+    def factor(self, tokens: float, tokens_per_request: float, correlation: float) -> float:
+        """One of `factors`, without a compiler."""
+        return self._mean(side_by_side, tokens, tokens_per_request, correlation)
+
+    def _mean(
+        self,
+        peaks_of: Callable[[Floats, Floats], Floats],
+        tokens: float,
+        tokens_per_request: float,
+        correlation: float,
+    ) -> float:
         layers, dies = self._picks.shape
         # Topic correlation times the other tokens of the same request.
         shared = max(0.0, min(tokens_per_request, tokens) - 1.0) * correlation
         some = np.where(self._picks > 0.0, self._picks, 1.0)
         spread = np.maximum(1e-6, 1.0 + (shared * self._alike - self._own) / some)
-        mean = self._picks * tokens
-        small = mean.max(axis=1) <= SMALL_MEAN
-        peak = np.empty(layers)
-        if small.any():
-            peak[small] = peak_of_counts(mean[small], spread[small])
-        if not small.all():
-            peak[~small] = peak_of_amounts(mean[~small], spread[~small])
+        peak = peaks_of(self._picks * tokens, spread)
         expected = np.add.accumulate(self._picks, axis=1)[:, -1] * (tokens / dies)
         factor = np.minimum(peak, self._most * tokens) / expected
         return float(np.add.accumulate(factor)[-1]) / layers
+
+
+def side_by_side(mean: Floats, spread: Floats) -> Floats:
+    """What `peaks` answers, in plain numpy."""
+    small = mean[:, 0] <= SMALL_MEAN
+    peak = np.empty(mean.shape[0])
+    if small.any():
+        peak[small] = peak_of_counts(mean[small], spread[small])
+    if not small.all():
+        peak[~small] = peak_of_amounts(mean[~small], spread[~small])
+    return peak
 
 
 def _moments(

@@ -2,9 +2,12 @@
 
 A batch is a finite draw, so dies differ by chance on top of what popularity does. Dies are taken
 as independent counts of the mean and variance that a token's picks have; what the fixed total of
-a batch takes off their variance is in `spread`. Knows counts, nothing about experts. All layers
-are computed side by side; roots, powers and error functions are scalar calls, because vectorised
-ones differ between processors.
+a batch takes off their variance is in `spread`. Knows counts, nothing about experts.
+
+Written twice, with the same answer to the last bit: `peak_of_*` compute all layers side by side,
+for a formula that asks for a point or two and waits for no compiler; `peaks` goes die by die and
+stops early, compiled, for a run that asks for whole curves. Roots, powers and error functions are
+scalar calls in both, because vectorised ones differ between processors.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from twin.compiled import kernel, late
 from twin.rng import each
 
 Floats = NDArray[np.float64]
@@ -95,3 +99,87 @@ def _all(chance: Floats, least: float) -> Floats:
     small = product < least
     end = np.where(small.any(axis=1), small.argmax(axis=1), -1)
     return np.asarray(product[np.arange(product.shape[0]), end])
+
+
+@late
+def peaks(mean: Floats, spread: Floats) -> Floats:
+    """`peak_of_counts` or, beyond SMALL_MEAN, `peak_of_amounts` of each row, f8[layers]."""
+    answer = np.empty(mean.shape[0])
+    for layer in range(mean.shape[0]):
+        if mean[layer, 0] <= SMALL_MEAN:
+            answer[layer] = _peak_of_counts(mean[layer], spread[layer])
+        else:
+            answer[layer] = _peak_of_amounts(mean[layer], spread[layer])
+    return answer
+
+
+@kernel(allocates=True)
+def _peak_of_counts(mean: Floats, spread: Floats) -> float:
+    dies = 0
+    while dies < mean.size and mean[dies] > 0.0:
+        dies += 1
+    a, b, chance, below = np.empty(dies), np.empty(dies), np.empty(dies), np.empty(dies)
+    for d in range(dies):
+        over = spread[d] - 1.0
+        if over < -1e-9:
+            trials = max(math.ceil(mean[d]) + 1.0, math.floor(0.5 - mean[d] / over))
+            over = -mean[d] / trials
+        if abs(over) <= 1e-9:
+            a[d], b[d], chance[d] = 0.0, mean[d], math.exp(-mean[d])
+        else:
+            a[d], b[d] = over / (1.0 + over), (mean[d] - over) / (1.0 + over)
+            chance[d] = math.exp(-mean[d] * math.log(1.0 + over) / over)
+        below[d] = chance[d]
+    total = 0.0
+    for k in range(1, MOST_COUNTS):
+        all_below = 1.0
+        for d in range(dies):
+            all_below *= below[d]
+            if all_below < 1e-10:
+                break
+        total += 1.0 - all_below
+        if 1.0 - all_below < 1e-7:
+            break
+        for d in range(dies):
+            chance[d] *= max(0.0, a[d] + b[d] / k)
+            below[d] = min(1.0, below[d] + chance[d])
+    return total
+
+
+@kernel(allocates=True)
+def _peak_of_amounts(mean: Floats, spread: Floats) -> float:
+    dies = 0
+    while dies < mean.size and mean[dies] > 0.0:
+        dies += 1
+    sd, skew = np.empty(dies), np.empty(dies)
+    low = high = 0.0
+    for d in range(dies):
+        sd[d] = math.sqrt(mean[d] * spread[d])
+        skew[d] = max(1e-6, (2.0 * spread[d] - 1.0) / max(sd[d], 1e-12))
+        low = max(low, mean[d] - 3.5 * sd[d])
+        high = max(high, mean[d] + (5.5 + 5.0 * skew[d]) * sd[d])
+    width = (high - low) / STEPS
+    total = low
+    for i in range(STEPS):
+        total += (1.0 - _all_below(low + (i + 0.5) * width, mean, sd, skew)) * width
+    return total
+
+
+@kernel
+def _all_below(x: float, mean: Floats, sd: Floats, skew: Floats) -> float:
+    """P(no die is above x); copies of one expert alone on their dies are alike."""
+    all_below = below = 1.0
+    for d in range(sd.size):
+        if d == 0 or mean[d] != mean[d - 1] or sd[d] != sd[d - 1]:
+            far = (x - mean[d]) / max(sd[d], 1e-300)
+            y = 1.0 + 0.5 * skew[d] * far
+            below = 0.0
+            if far > 12.0:
+                below = 1.0
+            elif y > 0.0:
+                z = 6.0 / skew[d] * (math.pow(y, 1.0 / 3.0) - 1.0) + skew[d] / 6.0
+                below = 0.5 * math.erfc(-z * ROOT_HALF)
+        all_below *= below
+        if all_below < 1e-9:
+            break
+    return all_below

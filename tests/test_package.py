@@ -76,7 +76,7 @@ def test_an_installed_twin_serves_its_dashboard(site, tmp_path, page):
         page.goto(f"http://localhost:{port}/library")
         page.get_by_role("heading", name="Library", level=1).wait_for()
         page.get_by_role("link", name="Start").click()
-        page.locator(".st-key-run-quickstart button").wait_for()
+        page.locator(".st-key-run-quickstart button").first.wait_for()
     finally:
         server.terminate()
         server.wait()

@@ -249,6 +249,7 @@ def transfers(start_s, tokens, token_s=1.0, step_s=1.0):
     request.ready_s[:] = start_s
     request.rank[:] = 3
     request.prefill_instance[:] = 1
+    state.fresh = np.zeros(n, np.int32)  # in a run, no more set off than decode has slots
     for i in range(n):
         append(state.fresh_head, state.fresh_tail, 0, request.following, i)
     for k in range(steps_in(horizon_s, step_s)):

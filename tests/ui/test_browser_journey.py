@@ -19,7 +19,7 @@ def finished(app_url, browser):
     context.grant_permissions(["clipboard-read", "clipboard-write"])
     page = context.new_page()
     page.goto(app_url)
-    page.locator(".st-key-run-quickstart button").click()
+    page.locator(".st-key-run-quickstart button").locator("visible=true").first.click()
     page.wait_for_url("**/run?run=*")
     page.get_by_role("heading", name="Quick start", level=1).wait_for()
     page.get_by_text(re.compile(r"All \d+ laws held")).wait_for(timeout=RUN_MS)

@@ -76,7 +76,8 @@ class Load:
         least = float(rates.min())
         full = self.links[rates <= least * (1.0 + 1e-9)]
         inner = full[(net.leaves[full] < 0) & (net.enters[full] < 0)]
-        return least, int(inner[0] if inner.size else full[0])
+        # Twelve digits: the order in which shares of a link were added up is no physics.
+        return float(f"{least:.12g}"), int(inner[0] if inner.size else full[0])
 
 
 def load_of(net: Network, demand: Demand) -> Load:

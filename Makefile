@@ -75,7 +75,7 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.runtime: requirements.txt | $(BIN)/python
-	@echo "Installing what the twin needs into $(VENV): some 400 MB, once, in one to three minutes."
+	@echo "Installing what the twin needs into $(VENV): a few hundred MB, once, in one to three minutes."
 	@$(PIP) -r requirements.txt
 	@touch $@
 

@@ -266,6 +266,7 @@ def main() -> None:
     engine, parent = load_engine(given.engine), Parent()
     stages = stages_of(given.engine)
     if given.prepare_only:
+        os.nice(10)  # the first visitor's page goes before
         warm.prepare(stages, parent.tell, shared_only=True)
         return
     warm.prepare(stages, parent.tell, later=LATER)

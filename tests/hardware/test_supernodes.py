@@ -136,7 +136,7 @@ def test_a_wider_supernode_of_four_builds_and_answers_in_time():
     start = time.process_time()
     four = build_fabric(Supernode(supernodes=4, ub_link_gb_per_s=28.5), FACTS)
     assert all_to_all(four, range(3072)).bytes_per_s > 0
-    assert time.process_time() - start < 12.0
+    assert time.process_time() - start < 3.0
 
 
 def test_one_supernode_builds_and_is_rerouted_in_time():
@@ -150,7 +150,7 @@ def test_one_supernode_builds_and_is_rerouted_in_time():
 
     start = time.process_time()
     route(build_fabric(Supernode(ub_link_gb_per_s=28.25), FACTS))
-    assert time.process_time() - start < 4.0
+    assert time.process_time() - start < 2.0
     best = np.inf
     for i in range(3):  # processor time, the least of three: others share it
         start = time.process_time()

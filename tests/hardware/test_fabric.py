@@ -26,6 +26,14 @@ def test_cloudmatrix384_has_the_papers_counts():
     assert counts["l2_ports_used"] == counts["l2_ports"] == 5376
 
 
+def test_nodes_stand_in_twelve_racks_and_l2_chips_in_four():
+    racks = [data["rack"] for _, data in FULL.nodes(data=True) if "rack" in data]
+    assert len({r for r in racks if r.startswith("rack")}) == 12
+    assert {racks.count(f"communication rack {i}") for i in range(4)} == {28}
+    assert members(FULL, "rack 5")[0] == "die 20.0.0"
+    assert FULL.graph["layout"] == "racks"
+
+
 @pytest.mark.parametrize(
     ("nodes", "logical_switches", "utilisation"), [(48, 56, 1.0), (32, 42, 0.89), (24, 28, 1.0)]
 )

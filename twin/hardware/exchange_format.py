@@ -39,7 +39,8 @@ MOST_LINKS = 250_000  # of a fabric that is built to compare a file with
 MOST_EDITS = 2000  # a scenario holds no more
 SHOWN = 20  # faults listed in full
 IMPLIED = {  # by the supernode's parameters, and so left out of a file
-    "domain", "forwards", "serves", "read_efficiency", "write_efficiency", "write_extra_s",
+    "domain", "rack", "grid", "forwards", "serves", "read_efficiency", "write_efficiency",
+    "write_extra_s",
 }  # fmt: skip
 PARAMETERS = tuple(name for name in Supernode.model_fields if name != "edits")
 NAMESPACE = "http://graphml.graphdrawing.org/xmlns"

@@ -7,6 +7,8 @@ chip 12). Its attributes:
 
     kind      die (computes), cpu (offers its DRAM), nic, qingtian (DPU), or a switch: l1, l2, ...
     node, npu, die, index, sub_plane, supernode    its place, where it has one
+    rack      name of the rack it stands in ("rack 3", "communication rack 1"), where it has one
+    grid      its place in a mesh or torus, one integer a dimension, where it has one
     domain    the scale-up plane it is on: two ends of one domain reach each other over "ub",
               others over "rdma"
     forwards  the planes that it passes on, in words; ends forward none
@@ -21,8 +23,10 @@ An edge is one direction of a link, or of a bundle of `links` parallel ones:
 
 Planes are "ub" (scale-up), "rdma" (scale-out), "vpc" (storage), "package" (between the dies of an
 NPU) and "host": the way of CPUs to what their UB plane does not reach, over the dies of their node
-and these dies' NICs. Attributes of the graph: `beyond_node` (what the way out of a node leaves of a
-UB rate), `routing` ("adaptive" or "ecmp"), `detour_hops`, the supernode and what it was built from.
+and these dies' NICs. Attributes of the graph: `beyond_node` (what the way out of a node leaves of
+a UB rate), `routing` ("adaptive" or "ecmp"), `detour_hops`, `layout` (how it is best drawn: "racks"
+of a hierarchy, "grid" of a mesh or torus, "block" of one switched domain, "free"), the supernode
+and what it was built from.
 
 Several supernodes are one graph: nodes number through, each supernode has L2 chips of its own
 ("L2 1:3.12" is of the second), and the RDMA and VPC networks join them. Change a fabric with
@@ -77,6 +81,7 @@ class Constants:
     cpu_bytes_per_s: float
     l2_step: int  # L2 chips of a sub-plane in one communication rack
     cpu_with_dpu: int
+    nodes_per_rack: int
     hop_s: tuple[tuple[str, float], ...]  # link kind -> latency of one hop
     efficiency: tuple[tuple[str, float], ...]  # kind of link or plane -> share that is reached
 
@@ -94,6 +99,7 @@ def constants(supernode: Supernode, facts: Facts) -> Constants:
         cpu_bytes_per_s=facts.si("fabric.wiring.cpu_ub_bandwidth"),
         l2_step=int(facts["fabric.wiring.l2_chips_per_rack_and_sub_plane"].value),
         cpu_with_dpu=int(facts["fabric.wiring.cpu_with_dpu"].value),
+        nodes_per_rack=int(facts["fabric.wiring.nodes_per_rack"].value),
         hop_s=tuple((name, fact.si) for name, fact in facts.group("fabric.hop").items()),
         efficiency=tuple(sorted(efficiency.items())),
     )
@@ -136,6 +142,7 @@ def _build(s: Supernode, c: Constants) -> Fabric:
         beyond_node=dict(c.efficiency)["beyond_node"],
         routing="adaptive",
         detour_hops=0,
+        layout="racks",
     )
     graph.add_nodes_from(_vertices(s, c, chips))
     for edges in (_ub_edges(s, c, chips), _rdma_edges(s, c), _vpc_edges(s, c)):
@@ -168,8 +175,10 @@ def l2_chips_per_sub_plane(s: Supernode, step: int) -> int:
 
 
 def _vertices(s: Supernode, c: Constants, chips: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    racks = math.ceil(s.nodes / c.nodes_per_rack)  # of a supernode
     for n in range(s.all_nodes):
-        home = {"supernode": n // s.nodes, "node": n}
+        rack = n // s.nodes * racks + n % s.nodes // c.nodes_per_rack
+        home = {"supernode": n // s.nodes, "node": n, "rack": f"rack {rack}"}
         end = home | {"domain": n // s.nodes if chips else n}
         for i in range(s.npus_per_node):
             for d in range(c.dies_per_npu):
@@ -181,10 +190,12 @@ def _vertices(s: Supernode, c: Constants, chips: int) -> Iterator[tuple[str, dic
         for p in range(s.sub_planes):
             yield f"L1 {n}.{p}", {"kind": "l1", **home, "sub_plane": p, "forwards": "ub vpc host"}
         yield f"Qingtian {n}", {"kind": "qingtian", **home, "forwards": "vpc"}
+    racks = math.ceil(chips / c.l2_step)
     for g in range(s.supernodes):
         for p in range(s.sub_planes):
             for i in range(chips):
-                at = {"supernode": g, "sub_plane": p, "index": i}
+                rack = f"communication rack {g * racks + i // c.l2_step}"
+                at = {"supernode": g, "sub_plane": p, "index": i, "rack": rack}
                 yield l2_name(g, p, i), {"kind": "l2", **at, "forwards": "ub"}
     yield "RDMA network", {"kind": "rdma", "forwards": "rdma host"}
     yield "VPC network", {"kind": "vpc", "forwards": "vpc"}

@@ -73,6 +73,8 @@ def name_index(fabric: Fabric) -> Names:
             groups["UB plane"].append(vertex)
         if kind in {"rdma", "vpc"}:
             groups[f"{kind.upper()} plane"].append(vertex)
+        if "rack" in data:
+            groups[data["rack"]].append(vertex)
         if part is not None:
             groups[f"supernode {part}"].append(vertex)
     found |= {plain(name): tuple(members) for name, members in groups.items()}

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twin.lab.counts import CountsError, digest_of, load_counts, read_counts, save_counts
+from twin.lab.counts import CountsError, digest_of, read_counts
 from twin.lab.library import ROOT
 from twin.lab.store import UnknownId
 from twin.lab.traces import Limits
@@ -151,17 +151,19 @@ def test_no_bytes_crash_the_reader(data, head):
 
 def test_stored_counts_come_back_and_are_no_trace(store):
     table = read_counts(CSV, "my.csv")
-    digest = save_counts(store, table)
-    assert save_counts(store, table) == digest
-    assert load_counts(store, digest).tolist() == table.counts.tolist()
-    [row] = store.counts.rows()
-    assert (row.name, row.layers, row.experts) == ("my.csv", 2, 4)
-    assert store.counts.get(digest) == row and store.counts.get("0" * 64) is None
+    digest = store.counts.save(table)
+    assert store.counts.save(table) == digest
+    assert store.counts.load(digest).counts.tolist() == table.counts.tolist()
+    [row] = store.counts.search().rows
+    assert (row.name, row.about["layers"], row.about["experts"]) == ("my.csv", 2, 4)
+    assert store.counts.get(digest).name == row.name and store.counts.get("0" * 64) is None
     assert store.traces.search().total == 0 and store.traces.get(digest) is None
     store.sweep(older_than_s=-1)
-    assert load_counts(store, digest).tolist() == table.counts.tolist()
+    again = store.counts.load(digest)
+    assert again.counts.tolist() == table.counts.tolist()
+    assert (again.name, again.format, again.note) == (table.name, table.format, table.note)
     with pytest.raises(UnknownId, match="no table of expert counts here"):
-        load_counts(store, "0" * 64)
+        store.counts.load("0" * 64)
 
 
 @pytest.mark.skipif(not JULY.exists(), reason="NO PLACEMENT PATTERNS beside the project")

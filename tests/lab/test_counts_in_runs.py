@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from twin.lab.counts import CountsTable, load_counts, save_counts
+from twin.lab.counts import CountsTable
 from twin.lab.library import load_facts, presets
 from twin.lab.runner import add_run
 from twin.lab.store import StoreError, open_store
@@ -37,8 +37,7 @@ def test_more_uneven_counts_make_decode_slower_by_formula(store):
     uneven = CountsTable("uneven.npy", "npy", np.tile(np.arange(1.0, 257.0), (58, 1)))
     tpot = []
     for table in (even, uneven):
-        digest = save_counts(store, table)
-        counts = load_counts(store, digest)
+        counts = store.counts.load(store.counts.save(table)).counts
         tpot.append(capacity(imported(table), facts, counts=counts).decode.tpot_s)
     assert tpot[1] > 1.1 * tpot[0]
 
@@ -47,5 +46,5 @@ def test_a_run_of_counts_that_are_not_here_is_refused_in_a_sentence(store):
     table = CountsTable("mine.csv", "csv", np.ones((58, 256)))
     with pytest.raises(StoreError, match=r"the expert counts mine.csv are not stored here"):
         add_run(store, imported(table), engine="tests.lab.fake_engine")
-    save_counts(store, table)
+    store.counts.save(table)
     assert add_run(store, imported(table), engine="tests.lab.fake_engine")

@@ -62,8 +62,8 @@ def test_every_run_and_table_is_what_it_was(old, frozen):
 def test_imported_files_open(old, frozen):
     trace = old.traces.load(frozen["trace"]["digest"])
     assert (trace.name, len(trace)) == (frozen["trace"]["name"], 24)
-    assert old.counts.load(frozen["counts"]["digest"]).shape[0] > 0
-    assert [row.digest for row in old.counts.rows()] == [frozen["counts"]["digest"]]
+    assert old.counts.load(frozen["counts"]["digest"]).counts.shape[0] > 0
+    assert [row.digest for row in old.counts.search().rows] == [frozen["counts"]["digest"]]
 
 
 def test_what_is_saved_again_keeps_its_row_and_is_found_by_either_digest(old, frozen):

@@ -12,12 +12,23 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import event, update
+from sqlalchemy import event, select, update
 
 from tests.draws import draws
 from tests.lab import fake_engine
+from twin.lab.counts import CountsTable
 from twin.lab.library import load_facts, presets, seed_library
-from twin.lab.store import Owner, RunRow, StoreError, UnknownId, engines, open_store, scenarios
+from twin.lab.store import (
+    ImportRow,
+    Owner,
+    RunRow,
+    StoreError,
+    UnknownId,
+    engines,
+    open_store,
+    scenarios,
+)
+from twin.lab.store.models import FactsRow, ImportTableRow
 from twin.lab.store.runs import new_id
 from twin.scenario import Scenario, scenario_digest
 from twin.workload.requests import TraceTable
@@ -357,6 +368,10 @@ def trace(**changes):
     return TraceTable(**{**columns, **about, **words, "warnings": ("a warning",), **changes})
 
 
+def counts(first=1.0):
+    return CountsTable("mine", "csv", np.array([[first, 1.0, 2.0], [3.0, 4.0, 5.0]]))
+
+
 def test_a_trace_comes_back_with_every_column_and_word(store):
     digest = store.traces.save(trace())
     assert store.traces.save(trace(name="the same under another name")) == digest
@@ -369,7 +384,7 @@ def test_a_trace_comes_back_with_every_column_and_word(store):
         else:
             assert found == want
     row = store.traces.search("mooncake").rows[0]
-    assert (row.digest, row.requests, row.name) == (digest, 3, "x.jsonl")
+    assert (row.digest, row.rows, row.name) == (digest, 3, "x.jsonl")
     assert row.bytes > 0
 
 
@@ -386,29 +401,29 @@ def test_a_trace_in_use_stays(store):
 
 
 def test_expert_counts_are_deleted_unless_a_scenario_uses_them(store):
-    used, idle = (store.counts.save(c * 64, "mine", np.ones((2, 3))) for c in "ab")
+    used, idle = (store.counts.save(counts(n)) for n in (1, 2))
     experts = {"popularity": "imported", "counts": {"name": "mine", "digest": used}}
     kept = store.scenarios.save(Scenario.model_validate({"experts": experts}))
     with pytest.raises(StoreError, match="these counts are used by 1 scenario: delete"):
         store.counts.delete(used)
     store.counts.delete(idle)
-    assert [row.digest for row in store.counts.rows()] == [used]
+    assert [row.digest for row in store.counts.search().rows] == [used]
     with pytest.raises(UnknownId):
         store.counts.delete(idle)
     store.scenarios.delete(kept)
     store.counts.delete(used)
-    assert store.counts.rows() == []
+    assert store.counts.search().rows == []
 
 
 def test_expert_counts_are_no_trace_to_delete(store):
-    kept = store.counts.save("c" * 64, "mine", np.ones((2, 3)))
+    kept = store.counts.save(counts())
     with pytest.raises(UnknownId):
         store.traces.delete(kept)
-    assert store.counts.load(kept).shape == (2, 3)
+    assert store.counts.load(kept).counts.shape == (2, 3)
 
 
 def test_a_trace_that_is_too_large_is_refused_before_it_is_written(store, monkeypatch):
-    monkeypatch.setattr("twin.lab.store.imports.TRACE_BYTES_MAX", 100)
+    monkeypatch.setattr("twin.lab.store.values.VALUE_BYTES_MAX", 100)
     with pytest.raises(StoreError, match="keep only its first requests"):
         store.traces.save(trace())
     assert not store.artefacts.folder.exists()
@@ -468,6 +483,58 @@ def test_a_changed_summary_is_found(store, add_run):
         store.runs.get(run)
 
 
+def other(value):
+    """Another value of the same type."""
+    if isinstance(value, dict):
+        return value | {"another": 1}
+    return value + 1 if isinstance(value, int) else value.swapcase()
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        (FactsRow, FactsRow.body),
+        *((ImportRow, getattr(ImportRow, key)) for key in ImportRow.SEALED if key != "digest"),
+        (ImportRow, ImportRow.seal),
+        (ImportTableRow, ImportTableRow.name),
+    ],
+    ids=str,
+)
+def test_any_cell_overwritten_in_facts_and_imports_is_found(store, add_run, table, column):
+    add_run()
+    store.traces.save(trace())
+    store.counts.save(counts())
+    assert store.damage() == []
+    guard = {"facts": "facts_are_values", "imports": "import_is_a_value"}.get(table.__tablename__)
+    with store._database.write() as session:
+        if guard:
+            on = f" ON {table.__tablename__}" if store._database.path is None else ""
+            session.connection().exec_driver_sql(f"DROP TRIGGER {guard}{on}")
+        value = session.scalars(select(column)).first()
+        changed = update(table).where(column == value) if isinstance(value, str) else update(table)
+        changed = changed.execution_options(synchronize_session=False)
+        session.execute(changed.values({column.key: other(value)}))
+    assert store.damage()
+
+
+def test_one_cell_of_json_that_rots_hides_no_other_row(file_store, add_run):
+    store = file_store
+    bad, good = add_run(owner=ME), add_run(Scenario(seed=2), owner=ME)
+    finish(store, bad)
+    finish(store, good, Scenario(seed=2))
+    with store._database.write() as session:
+        connection = session.connection()
+        connection.exec_driver_sql("DROP TRIGGER ended_run_is_a_value")
+        for cells in ("summary = '{\"a\": ', checks = '7'",):
+            connection.exec_driver_sql(f"UPDATE runs SET {cells} WHERE id = '{bad}'")
+    rows = {row.id: row for row in store.runs.search().rows}
+    assert rows[good].summary and rows[bad].summary == {} and rows[bad].checks == []
+    assert store.runs.get(good).summary
+    with pytest.raises(StoreError, match=f"run {bad} is damaged"):
+        store.runs.get(bad)
+    assert [bad in line for line in store.damage()] == [True]
+
+
 def test_a_sweep_takes_what_nobody_names_and_is_old(store, add_run):
     kept, gone = add_run(owner=ME), add_run(Scenario(seed=2), owner=ME)
     finish(store, kept)
@@ -481,12 +548,17 @@ def test_a_sweep_takes_what_nobody_names_and_is_old(store, add_run):
 
 
 def test_a_full_disk_is_named(store, monkeypatch):
-    def full(*_args, **_options):
-        raise OSError(28, "No space left on device")
+    words = "No space left on device"
+    # What the library raises depends on where the disk refuses: polars has errors of its own.
+    for error in (OSError(28, words), pl.exceptions.ComputeError(f"{words} (os error 28)")):
 
-    monkeypatch.setattr(pl.DataFrame, "write_parquet", full)
-    with pytest.raises(StoreError, match="full"):
-        store.artefacts.put(pl.DataFrame({"a": [1]}))
+        def full(*_args, error=error, **_options):
+            raise error
+
+        monkeypatch.setattr(pl.DataFrame, "write_parquet", full)
+        with pytest.raises(StoreError, match="full"):
+            store.artefacts.put(pl.DataFrame({"a": [1]}))
+        assert not list(store.artefacts.folder.iterdir())
     with pytest.raises(StoreError, match="MB are free"):
         store.artefacts.require_space(free_bytes=1e18)
 

@@ -17,6 +17,7 @@ from tests.ui.experts_run import (
 )
 from tests.ui.stored_runs import done, scenario
 from twin.lab import attribution
+from twin.lab.counts import CountsTable
 from twin.lab.library import presets
 from twin.scenario import canonical, with_overrides
 from twin.ui import session
@@ -360,7 +361,10 @@ def test_counts_of_ones_own_reach_the_draft_and_a_broken_file_is_one_sentence(st
 
 
 def test_idle_counts_are_deleted_and_the_drafts_own_stay(store):
-    own, idle = (store.counts.save(c * 64, f"{c}.csv", np.ones((58, 256))) for c in "ab")
+    own, idle = (
+        store.counts.save(CountsTable(f"{name}.csv", "csv", np.full((58, 256), count)))
+        for name, count in (("a", 1.0), ("b", 2.0))
+    )
     at = patient(upload_form).run()
     at.selectbox(key="kept-counts:").set_value(own).run()
     assert at.session_state["history"][-1].experts.counts.digest == own
@@ -371,7 +375,7 @@ def test_idle_counts_are_deleted_and_the_drafts_own_stay(store):
     at.button(key="forget-counts-yes").click().run()
     assert not at.exception
     assert at.toast[0].value == "Counts deleted."
-    assert [row.digest for row in store.counts.rows()] == [own]
+    assert [row.digest for row in store.counts.search().rows] == [own]
     store.counts.delete(own)  # by another visitor
     at.run()
     assert not at.exception

@@ -19,7 +19,7 @@ import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,9 +33,6 @@ from twin.lab.traces.source import (
     TraceError,
     open_source,
 )
-
-if TYPE_CHECKING:
-    from twin.lab.store import Store
 
 Floats = NDArray[np.float64]
 
@@ -111,19 +108,6 @@ def read_counts(
     if text.lstrip()[:1] in ("{", "["):
         return _table(label, "json", _json(label, text))
     return _table(label, "csv", _csv(label, text))
-
-
-def save_counts(store: Store, table: CountsTable) -> str:
-    """Store counts, once; returns their digest."""
-    return store.counts.save(table.digest, table.name, table.counts, table.note)
-
-
-def load_counts(store: Store, digest: str) -> Floats:
-    """The counts of a digest, f8[layers, experts]; raises UnknownId, or StoreError if damaged."""
-    counts = store.counts.load(digest)
-    if digest_of(counts) != digest:
-        raise CountsError(f"the expert counts {digest[:12]} are damaged: import their file again")
-    return counts
 
 
 def _content(source: str | Path | bytes, name: str | None, limits: Limits) -> tuple[str, bytes]:

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 from twin import compiled
 from twin.facts import Facts
 from twin.lab import warm
-from twin.lab.counts import load_counts
 from twin.lab.library import load_facts
 from twin.lab.memory import peak_bytes
 from twin.lab.store import Owner, RunRow, Store, StoreError, open_store
@@ -158,7 +157,7 @@ def _answer(
         trace = store.traces.load(scenario.workload.trace.digest)
     imported = {}
     if uses_counts(scenario):
-        imported["counts"] = load_counts(store, scenario.experts.counts.digest)
+        imported["counts"] = store.counts.load(scenario.experts.counts.digest).counts
     return engine.simulate(scenario, facts, trace=trace, progress=progress, **imported)
 
 

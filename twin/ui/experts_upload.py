@@ -6,9 +6,9 @@ from typing import Any
 
 import streamlit as st
 
-from twin.lab.counts import CountsError, CountsTable, read_counts, save_counts
+from twin.lab.counts import CountsError, CountsTable, read_counts
 from twin.lab.runner import lacking_counts
-from twin.lab.store import StoreError
+from twin.lab.store import ImportRow, StoreError
 from twin.ui import session
 from twin.ui.fields import sentence
 from twin.ui.forget import distinct, forget
@@ -45,7 +45,7 @@ def counts_upload() -> None:
     _look(table)
     if st.button("Use these counts", type="primary", icon=":material/check:", key="use-counts"):
         try:
-            save_counts(session.store(), table)
+            session.store().counts.save(table)
         except StoreError as error:
             st.error(sentence(str(error)), icon=":material/error:")
         else:
@@ -53,8 +53,8 @@ def counts_upload() -> None:
 
 
 def _choose(digest: str) -> None:
-    rows = {row.digest: row for row in session.store().counts.rows(KEPT)}
-    kept = distinct({d: f"{r.name} ({r.layers} × {r.experts})" for d, r in rows.items()})
+    rows = {row.digest: row for row in session.store().counts.search(limit=KEPT).rows}
+    kept = distinct({digest: _called(row) for digest, row in rows.items()})
     if not kept:
         return
     chosen = st.selectbox(
@@ -68,6 +68,10 @@ def _choose(digest: str) -> None:
     if chosen and chosen != digest:
         _use(rows[chosen].name, chosen)
     forget("counts", "counts", kept, digest, session.store().counts)
+
+
+def _called(row: ImportRow) -> str:
+    return f"{row.name} ({row.about.get('layers', '?')} × {row.about.get('experts', '?')})"
 
 
 def _use(name: str, digest: str) -> None:

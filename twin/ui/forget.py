@@ -7,11 +7,12 @@ another visitor may have begun to use it, or deleted it, a moment ago.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import streamlit as st
 
 from twin.lab.store import StoreError, UnknownId
-from twin.lab.store.imports import Imports
+from twin.lab.store.values import Values
 from twin.ui import session
 from twin.ui.fields import sentence
 from twin.ui.show import plain
@@ -31,7 +32,7 @@ def distinct(names: Mapping[str, str]) -> dict[str, str]:
     return {d: f"{n} · {d[:8]}" if called.count(n) > 1 else n for d, n in names.items()}
 
 
-def forget(one: str, many: str, kept: Mapping[str, str], own: str, part: Imports) -> None:
+def forget(one: str, many: str, kept: Mapping[str, str], own: str, part: Values[Any]) -> None:
     """Choose one of what is kept (digest: what it is called), see who uses it, and confirm.
 
     `own` is the digest that the draft uses: that one is not taken from under its feet.
@@ -57,11 +58,11 @@ def forget(one: str, many: str, kept: Mapping[str, str], own: str, part: Imports
         )  # fmt: skip
 
 
-def _used(digest: str, own: str, part: Imports) -> str:
+def _used(digest: str, own: str, part: Values[Any]) -> str:
     return OWN if digest == own else sentence(used) if (used := part.used(digest)) else ""
 
 
-def _forget(key: str, one: str, own: str, part: Imports) -> None:
+def _forget(key: str, one: str, own: str, part: Values[Any]) -> None:
     # What is chosen now, not when the button was drawn: a click may overtake the page.
     if session.gone(key) or not (digest := st.session_state[key]):
         return

@@ -22,7 +22,6 @@ from twin import steady
 from twin.facts import FactError, Facts
 from twin.lab import library, share
 from twin.lab.compare import input_diff
-from twin.lab.counts import load_counts
 from twin.lab.executor import Runner
 from twin.lab.job import uses_counts, uses_trace
 from twin.lab.runner import lacking_counts, lacking_trace
@@ -375,7 +374,7 @@ def _counts(scenario: Scenario) -> Any:
     """Imported routing counts f8[layers, experts], None where the scenario uses none."""
     if not uses_counts(scenario):
         return None
-    return load_counts(store(), scenario.experts.counts.digest)
+    return store().counts.load(scenario.experts.counts.digest).counts
 
 
 def run(scenario: Scenario) -> str:

@@ -8,7 +8,7 @@ import streamlit as st
 
 from twin.lab import ask, traces
 from twin.lab.runner import lacking_trace
-from twin.lab.store import StoreError, TraceRow
+from twin.lab.store import ImportRow, StoreError
 from twin.metrics.measures import amount
 from twin.ui import forms, session, words
 from twin.ui.fields import sentence
@@ -71,8 +71,8 @@ def _choose(digest: str) -> None:
     forget("trace", "traces", kept, digest, session.store().traces)
 
 
-def _called(row: TraceRow) -> str:
-    return f"{row.name} ({row.requests:,} requests, {amount(row.bytes, 'bytes')})"
+def _called(row: ImportRow) -> str:
+    return f"{row.name} ({row.rows:,} requests, {amount(row.bytes, 'bytes')})"
 
 
 def _use(table: Any) -> None:

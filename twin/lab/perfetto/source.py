@@ -13,7 +13,6 @@ from twin.engine.simulate import ENGINE_VERSION
 from twin.engine.window import Window, watch
 from twin.facts import Facts
 from twin.lab import ask
-from twin.lab.counts import load_counts
 from twin.lab.job import Watch, uses_counts, uses_trace
 from twin.lab.library import load_facts
 from twin.lab.perfetto.streams import StreamPlan, stream_plans
@@ -97,5 +96,5 @@ def stored(store: Store, run: str) -> Source:
         {name: store.runs.table(run, name) for name in TABLES if name in have},
         facts if facts.digest == row.facts_digest else store.facts(row.facts_digest),
         store.traces.load(scenario.workload.trace.digest) if uses_trace(scenario) else None,
-        load_counts(store, scenario.experts.counts.digest) if uses_counts(scenario) else None,
+        store.counts.load(scenario.experts.counts.digest).counts if uses_counts(scenario) else None,
     )

@@ -61,7 +61,7 @@ class Artefacts:
             final = self.path(sha256)
             if not _renewed(final, sha256):
                 _publish(draft, final)
-        except OSError as error:
+        except (OSError, pl.exceptions.PolarsError) as error:
             raise StoreError(self._explain(error)) from error
         finally:
             with suppress(OSError):  # the sweep takes what cannot be deleted now
@@ -115,10 +115,11 @@ class Artefacts:
                 f"{free_bytes / 1e6:.0f} MB, delete old runs or free some space"
             )
 
-    def _explain(self, error: OSError) -> str:
-        if error.errno == errno.ENOSPC or "No space left" in str(error):
+    def _explain(self, error: Exception) -> str:
+        why = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in why:
             return f"the disk of {self.folder} is full: free some space and try again"
-        return f"{self.folder} cannot be written: {error.strerror or error}"
+        return f"{self.folder} cannot be written: {why}"
 
 
 def _older(path: Path, age_s: float) -> bool:

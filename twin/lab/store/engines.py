@@ -190,6 +190,7 @@ def _sqlite_engine(
         url,
         module=driver,
         json_serializer=json_text,
+        json_deserializer=json_value,
         connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False},
         **(pool or POOL),
     )
@@ -317,6 +318,17 @@ def json_text(value: Any) -> str:
         )
     except ValueError as error:
         raise StoreError(f"a number that is not finite cannot be stored: {error}") from None
+
+
+def json_value(stored: str | bytes) -> Any:
+    """What a cell of JSON holds, None where it is damaged: one bad cell hides no other row.
+
+    That it is damaged is found by the seal over its row.
+    """
+    try:
+        return json.loads(stored)
+    except ValueError:
+        return None
 
 
 def _plain(value: Any) -> Any:

@@ -101,6 +101,14 @@ GUARDS = (
         "1 = 1",
         "a table of a run is a value",
     ),
+    Guard("facts_are_values", "facts", "UPDATE", "1 = 1", "a set of facts is a value"),
+    Guard(
+        "import_is_a_value",
+        "imports",
+        "UPDATE",
+        "1 = 1",
+        "what was imported is a value: import the change as a new one",
+    ),
 )
 
 

@@ -6,22 +6,33 @@ import hashlib
 import json
 import os
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from sqlalchemy import URL, delete, select
+from sqlalchemy.orm import InstrumentedAttribute
 
 from twin.facts import Facts, facts_from_tables
+from twin.lab.kinds import COUNTS, TRACE
 from twin.lab.library import KEPT
 from twin.lab.store.artefacts import SWEEP_AGE_S, Artefacts
 from twin.lab.store.engines import Database, check_integrity, open_database, prepare_file
 from twin.lab.store.errors import StoreError
-from twin.lab.store.imports import ExpertCounts, Traces
 from twin.lab.store.migrate import upgrade
-from twin.lab.store.models import ArtefactRow, FactsRow, RunRow, RunTableRow, ScenarioRow, TraceRow
+from twin.lab.store.models import (
+    ArtefactRow,
+    FactsRow,
+    ImportRow,
+    ImportTableRow,
+    RunRow,
+    RunTableRow,
+    ScenarioRow,
+)
 from twin.lab.store.runs import Runs
 from twin.lab.store.scenarios import Scenarios
 from twin.lab.store.statements import require
+from twin.lab.store.values import Values
 
 URL_VARIABLE = "TWIN_DB_URL"
 ARTEFACTS_VARIABLE = "TWIN_ARTIFACTS"
@@ -36,8 +47,8 @@ class Store:
         self.artefacts = artefacts
         self.scenarios = Scenarios(database)
         self.runs = Runs(database, artefacts)
-        self.traces = Traces(database, artefacts)
-        self.counts = ExpertCounts(database, artefacts)
+        self.traces = Values(database, artefacts, TRACE)
+        self.counts = Values(database, artefacts, COUNTS)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -57,20 +68,19 @@ class Store:
         with self._database.read() as session:
             row = require(session.get(FactsRow, digest), "set of facts", digest)
         names = ("value", "unit", "source", "mark", "note")
-        tables = {
-            name: dict(zip(names, fact, strict=True)) for name, fact in json.loads(row.body).items()
-        }
-        facts = facts_from_tables(tables)
-        if facts.digest != digest:
+        try:
+            told = json.loads(row.body).items()
+            facts = facts_from_tables({n: dict(zip(names, f, strict=True)) for n, f in told})
+        except (AttributeError, LookupError, TypeError, ValueError):
+            facts = None
+        if facts is None or facts.digest != digest:
             raise StoreError(f"the facts {digest} are damaged on disk: restore a backup")
         return facts
 
     def sweep(self, older_than_s: float = SWEEP_AGE_S) -> int:
         """Forget artefacts that no run or trace uses, and delete their files; returns how many."""
         limit_s = time.time() - older_than_s
-        used = select(RunTableRow.sha256).union_all(
-            select(TraceRow.requests_sha256), select(TraceRow.segments_sha256)
-        )
+        used = select(RunTableRow.sha256).union_all(select(ImportTableRow.sha256))
         files = self.artefacts.old(older_than_s)  # before the lock: nobody waits for a slow disk
         with self._database.write() as session:
             session.execute(
@@ -85,11 +95,14 @@ class Store:
     def damage(self) -> list[str]:
         """Everything that is wrong with the stored bytes: database, files, results."""
         wrong = check_integrity(self._database)
-        for check, key in (
+        checks: list[tuple[Callable[[str], object], InstrumentedAttribute[str]]] = [
             (self.artefacts.read, ArtefactRow.sha256),
-            (self.runs.get, RunRow.id),
+            (self.facts, FactsRow.digest),
             (self.scenarios.load, ScenarioRow.digest),
-        ):
+            (self.runs.get, RunRow.id),
+            (self._imported, ImportRow.digest),
+        ]
+        for check, key in checks:
             with self._database.read() as session:
                 names = session.scalars(select(key)).all()
             for name in names:
@@ -98,6 +111,15 @@ class Store:
                 except ValueError as error:
                     wrong.append(str(error))
         return wrong
+
+    def _imported(self, digest: str) -> object:
+        """An imported value of whatever kind; raises StoreError."""
+        with self._database.read() as session:
+            row = require(session.get(ImportRow, digest), "import", digest)
+        for part in (self.traces, self.counts):
+            if part.kind.key == row.kind:
+                return part.load(digest)
+        raise StoreError(f"the import {digest} is damaged in the database: import its file again")
 
     def close(self) -> None:
         """Give back all connections; the store can still be used afterwards."""

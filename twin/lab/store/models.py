@@ -17,6 +17,7 @@ from sqlalchemy import (
     MetaData,
     String,
     Text,
+    TypeDecorator,
     column,
     func,
     inspect,
@@ -46,9 +47,24 @@ TRANSITIONS = (
     (RUNNING, INTERRUPTED),
 )
 
-EXPERT_COUNTS = "expert counts"  # the format of imported files that are no traces
 DIGEST = String(64)
-_RUNS = table("runs", column("scenario"))  # named before its class is
+# Named before their classes are.
+_RUNS = table("runs", column("scenario"))
+_IMPORT_TABLES = table("import_tables", column("digest"), column("sha256"))
+
+
+class Cell(TypeDecorator[Any]):
+    """A cell of JSON of one type: where it was damaged it reads as empty, and the seal says so."""
+
+    impl, cache_ok = JSON, True
+
+    def __init__(self, empty: type[dict[str, Any]] | type[list[Any]]) -> None:
+        super().__init__()
+        self.empty = empty
+
+    def process_result_value(self, value: Any, _dialect: Any) -> Any:
+        """The value, or an empty one of the right type."""
+        return value if isinstance(value, self.empty) else self.empty()
 
 
 class Row(DeclarativeBase):
@@ -65,9 +81,9 @@ class Row(DeclarativeBase):
     type_annotation_map: ClassVar[dict[Any, Any]] = {
         float: Double,
         str: Text,
-        dict[str, Any]: JSON,
-        list[dict[str, Any]]: JSON,
-        list[str]: JSON,
+        dict[str, Any]: Cell(dict),
+        list[dict[str, Any]]: Cell(list),
+        list[str]: Cell(list),
     }
 
 
@@ -207,24 +223,39 @@ class RunTableRow(Row):
     sha256: Mapped[str] = mapped_column(DIGEST, ForeignKey("artefacts.sha256"), index=True)
 
 
-class TraceRow(Row):
-    """An imported file: a trace without its requests, or expert counts without the counts."""
+class ImportRow(Row):
+    """An imported value without its tables: a trace, expert counts (see `lab.kinds`)."""
 
-    __tablename__ = "traces"
-    __table_args__ = (Index("ix_traces_created_s", "created_s"),)
+    __tablename__ = "imports"
+    __table_args__ = (Index("ix_imports_kind_created_s", "kind", "created_s"),)
 
     digest: Mapped[str] = mapped_column(DIGEST, primary_key=True)
+    kind: Mapped[str] = mapped_column(String(64))
     name: Mapped[str] = mapped_column(String(255))
     format: Mapped[str] = mapped_column(String(64))
-    requests: Mapped[int] = mapped_column(BigInteger)
     about: Mapped[dict[str, Any]]  # scalars, and the counts of rows left out
-    requests_sha256: Mapped[str] = mapped_column(DIGEST, ForeignKey("artefacts.sha256"))
-    segments_sha256: Mapped[str] = mapped_column(DIGEST, ForeignKey("artefacts.sha256"))
+    rows: Mapped[int] = mapped_column(BigInteger)  # of its first table: requests of a trace
+    seal: Mapped[str] = mapped_column(DIGEST)  # SHA-256 over all this and its tables
     created_s: Mapped[float]
+
+    SEALED: ClassVar = ("digest", "kind", "name", "format", "about", "rows")
 
     bytes: Mapped[int] = column_property(
         select(func.sum(ArtefactRow.bytes))
-        .where(ArtefactRow.sha256.in_([requests_sha256, segments_sha256]))
-        .correlate_except(ArtefactRow)
+        .join(_IMPORT_TABLES, _IMPORT_TABLES.c.sha256 == ArtefactRow.sha256)
+        .where(_IMPORT_TABLES.c.digest == digest)
+        .correlate_except(ArtefactRow, _IMPORT_TABLES)
         .scalar_subquery()
     )
+
+
+class ImportTableRow(Row):
+    """Which file holds a table of an imported value."""
+
+    __tablename__ = "import_tables"
+
+    digest: Mapped[str] = mapped_column(
+        DIGEST, ForeignKey("imports.digest", ondelete="CASCADE"), primary_key=True
+    )
+    name: Mapped[str] = mapped_column(String(64), primary_key=True)
+    sha256: Mapped[str] = mapped_column(DIGEST, ForeignKey("artefacts.sha256"), index=True)

@@ -1,0 +1,99 @@
+"""What can be imported and is then kept by the digest of its content: a kind of value an entry.
+
+An entry says how a value is taken apart into one row of words and figures and a few tables, and
+put together again. The rest - storing it once, finding, listing, checking, deleting it - is the
+same for all kinds (`store.values`). What a digest covers is the matter of the value. Knows no
+database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+import numpy as np
+import polars as pl
+
+if TYPE_CHECKING:
+    from twin.lab.counts import CountsTable
+    from twin.workload.requests import TraceTable
+
+
+class Named(Protocol):
+    """A value that knows its own digest."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) of its content."""
+
+
+T = TypeVar("T", bound=Named)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A value taken apart; `about` is JSON of at most some kilobytes, tables may be large."""
+
+    name: str
+    format: str
+    about: Mapping[str, Any]
+    tables: Mapping[str, pl.DataFrame]  # the rows of the first are those that lists count
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[T]):
+    """A kind of value that can be stored by digest."""
+
+    key: str  # in the database, and in sentences: "no trace here has the id ..."
+    in_use: str  # "this trace is": begins the sentence that says who uses it
+    smaller: str  # what to do with one that is too large
+    split: Callable[[T], Parts]
+    join: Callable[[Parts], T]  # KeyError, TypeError, ValueError: another version made the parts
+
+
+OFFSET, SEGMENTS = "segment_offset", ("segment_first", "segment_blocks")
+COUNT = "segments"  # of each request, kept instead of the offsets
+
+
+def _trace_parts(trace: TraceTable) -> Parts:
+    """A row per request, a row per segment of KV blocks, and what is neither."""
+    values = {field.name: getattr(trace, field.name) for field in fields(trace)}
+    requests = {COUNT: np.diff(values.pop(OFFSET)).astype(np.int32)}
+    segments = {name: values.pop(name) for name in SEGMENTS}
+    name, format_ = values.pop("name"), values.pop("format")
+    requests |= {k: v for k, v in values.items() if isinstance(v, np.ndarray)}
+    about = {k: v for k, v in values.items() if k not in requests}
+    tables = {"requests": pl.DataFrame(requests), "segments": pl.DataFrame(segments)}
+    return Parts(name, format_, about, tables)
+
+
+def _trace(parts: Parts) -> TraceTable:
+    from twin.workload.requests import TraceTable
+
+    frames = (parts.tables["requests"], parts.tables["segments"])
+    columns: dict[str, Any] = {c.name: c.to_numpy() for frame in frames for c in frame}
+    columns[OFFSET] = np.concatenate(([0], np.cumsum(columns.pop(COUNT), dtype=np.int64)))
+    about = {k: tuple(v) if isinstance(v, list) else v for k, v in parts.about.items()}
+    return TraceTable(name=parts.name, format=parts.format, **(columns | about))
+
+
+def _counts_parts(table: CountsTable) -> Parts:
+    layers, experts = table.counts.shape
+    about = {"layers": layers, "experts": experts, "note": table.note}
+    counts = pl.DataFrame({"count": table.counts.ravel()})
+    return Parts(table.name, table.format, about, {"counts": counts})
+
+
+def _counts(parts: Parts) -> CountsTable:
+    from twin.lab.counts import CountsTable
+
+    about = parts.about
+    counts = parts.tables["counts"]["count"].to_numpy().reshape(about["layers"], about["experts"])
+    return CountsTable(parts.name, parts.format, counts.astype(np.float64), about["note"])
+
+
+TRACE = Kind("trace", "this trace is", "keep only its first requests", _trace_parts, _trace)
+COUNTS = Kind(
+    "table of expert counts", "these counts are", "sum its steps first", _counts_parts, _counts
+)

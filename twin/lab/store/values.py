@@ -1,0 +1,140 @@
+"""Imported values: traces, expert counts and what else `lab.kinds` declares, kept by digest.
+
+A value is a row that says where it came from, and a few artefacts; so a scenario that names its
+digest can be run again without the file. A seal covers all of it: see `damage` of the store.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Generic
+
+from sqlalchemy import ColumnElement, delete, select
+from sqlalchemy.orm import Session
+
+from twin.lab.kinds import Kind, Parts, T
+from twin.lab.store.artefacts import Artefacts
+from twin.lab.store.engines import Database
+from twin.lab.store.errors import StoreError
+from twin.lab.store.models import ImportRow, ImportTableRow, ScenarioRow
+from twin.lab.store.result import seal
+from twin.lab.store.statements import PAGE, Page, page_of, remember, require, users
+
+VALUE_BYTES_MAX = 1 << 30  # of a value's tables in memory
+
+
+class Values(Generic[T]):
+    """Save, find, load and delete the values of one kind."""
+
+    def __init__(self, database: Database, artefacts: Artefacts, kind: Kind[T]):
+        self._database = database
+        self._artefacts = artefacts
+        self.kind = kind
+
+    def save(self, value: T) -> str:
+        """Store a value, once; returns its digest. Raises StoreError when it is too large."""
+        digest = value.digest
+        if self.get(digest) is not None:
+            return digest
+        parts = self.kind.split(value)
+        size = sum(frame.estimated_size() for frame in parts.tables.values())
+        if size > VALUE_BYTES_MAX:
+            raise StoreError(
+                f"{parts.name} takes {size / 1e6:.0f} MB: a stored {self.kind.key} may take "
+                f"{VALUE_BYTES_MAX / 1e6:.0f} MB, {self.kind.smaller}"
+            )
+        stored = self._artefacts.put_all(parts.tables)
+        row = ImportRow(
+            digest=digest,
+            kind=self.kind.key,
+            name=parts.name,
+            format=parts.format,
+            about=dict(parts.about),
+            rows=next(iter(stored.values())).rows,
+            created_s=time.time(),
+        )
+        files = {name: artefact.sha256 for name, artefact in stored.items()}
+        row.seal = sealed(row, files)
+        with self._database.write(durable=True) as session:
+            if session.get(ImportRow, digest) is None:
+                for artefact in stored.values():
+                    remember(session, self._artefacts, artefact)
+                session.add(row)
+                session.flush()
+                session.add_all(
+                    ImportTableRow(digest=digest, name=name, sha256=sha256)
+                    for name, sha256 in files.items()
+                )
+        return digest
+
+    def get(self, digest: str) -> ImportRow | None:
+        """What is known about a value, None when it is not here."""
+        with self._database.read() as session:
+            return self._row(session, digest)
+
+    def load(self, digest: str) -> T:
+        """The value of a digest, all of it checked; raises UnknownId or StoreError."""
+        with self._database.read() as session:
+            row = require(self._row(session, digest), self.kind.key, digest)
+            files = _files(session, digest)
+        again = "import its file again"
+        if sealed(row, files) != row.seal:
+            raise StoreError(f"the {self.kind.key} {digest} is damaged in the database: {again}")
+        tables = {name: self._artefacts.read(sha256) for name, sha256 in files.items()}
+        try:
+            value = self.kind.join(Parts(row.name, row.format, row.about, tables))
+        except (KeyError, TypeError, ValueError) as error:
+            raise StoreError(
+                f"the {self.kind.key} {row.name} was stored by another version of the twin: {again}"
+            ) from error
+        if value.digest != digest:
+            raise StoreError(
+                f"the {self.kind.key} {row.name} was stored by a twin that read it otherwise: "
+                f"{again}"
+            )
+        return value
+
+    def search(self, text: str = "", *, limit: int = PAGE, offset: int = 0) -> Page[ImportRow]:
+        """Values whose name or format holds every word, newest first."""
+        r = ImportRow
+        query = select(r).where(r.kind == self.kind.key)
+        order = (r.created_s.desc(), r.digest)
+        columns = (r.name, r.format, r.digest)
+        with self._database.read() as session:
+            return page_of(session, query, text, columns, order, limit, offset)
+
+    def used(self, digest: str) -> str:
+        """Why it may not be deleted: how many scenarios name it; '' when none does."""
+        with self._database.read() as session:
+            return users(session, self.kind.in_use, _naming(digest))
+
+    def delete(self, digest: str) -> None:
+        """Delete what no scenario names; its files go with the next sweep.
+
+        Raises StoreError for what is in use, UnknownId for none.
+        """
+        with self._database.write() as session:
+            if used := users(session, self.kind.in_use, _naming(digest)):
+                raise StoreError(used)
+            require(self._row(session, digest), self.kind.key, digest)
+            session.execute(delete(ImportRow).where(ImportRow.digest == digest))
+
+    def _row(self, session: Session, digest: str) -> ImportRow | None:
+        r = ImportRow
+        return session.scalar(select(r).where(r.digest == digest, r.kind == self.kind.key))
+
+
+def sealed(row: ImportRow, files: dict[str, str]) -> str:
+    """SHA-256 over what a row says and the hashes of its tables, by name."""
+    return seal({key: getattr(row, key) for key in row.SEALED}, files)
+
+
+def _files(session: Session, digest: str) -> dict[str, str]:
+    t = ImportTableRow
+    query = select(t.name, t.sha256).where(t.digest == digest)
+    return {name: sha256 for name, sha256 in session.execute(query)}
+
+
+def _naming(digest: str) -> ColumnElement[bool]:
+    """Scenarios that name it: 64 hexadecimal digits stand in a text for themselves alone."""
+    return ScenarioRow.body.contains(digest, autoescape=True)

@@ -15,7 +15,7 @@ from twin.engine.clock import steps_in
 from twin.engine.columns import World
 from twin.engine.loop import advance, close_books
 from twin.engine.machine import Machine
-from twin.engine.recorder import tables
+from twin.engine.recorder import capacities, tables
 from twin.engine.setup import Setup, set_up
 from twin.engine.simulate import Run, simulate
 from twin.facts import Facts
@@ -93,7 +93,8 @@ def machine_at_end(
 
 def tables_of(setup: Setup, machine: Machine) -> dict[str, pl.DataFrame]:
     """The tables of a machine at its horizon."""
-    return tables(setup, machine, Balance(machine, Agenda(setup.scenario.step_s), []), [])
+    balance = Balance(machine, Agenda(setup.scenario.step_s), [])
+    return tables(setup, machine, balance, [], capacities(setup))
 
 
 def facts_with(changes: dict[str, Any]) -> Facts:

@@ -19,7 +19,7 @@ from twin.engine.columns import Traffic
 from twin.hardware import demands
 from twin.hardware.faults import dies_without
 from twin.hardware.flows import Load, Plane, mixed
-from twin.hardware.network import Network, Place
+from twin.hardware.network import Network
 from twin.hardware.walks import FLOATS
 from twin.scenario import Scenario
 
@@ -109,25 +109,21 @@ def from_storage(net: Network, dies: Sequence[int]) -> Load | None:
     return demands.from_storage(net, ends) if ends else None
 
 
-def shares_of(net: Network, load: Load) -> list[tuple[Place, float]]:
-    """Where the bytes of a load leave (and enter) dies and CPUs: shares of each direction.
+def shares_of(net: Network, load: Load) -> FLOATS:
+    """What each of `load.places` has of the bytes that leave (or enter) dies and CPUs in all.
 
     Each byte is counted on the plane that carries it between its ends, so the shares of a
     direction sum to 1. Links between the dies of an NPU count as none.
     """
-    at = [
-        (net.places[i], moved) for i, moved in zip(load.places, load.placed.tolist(), strict=True)
-    ]
-    total = {way: sum(m for p, m in at if p.direction == way) for way in ("out", "in")}
-    return [(place, moved / total[place.direction]) for place, moved in at]
+    enters = np.array([net.places[i].direction == "in" for i in load.places], np.int64)
+    total = np.bincount(enters, load.placed, 2)
+    return np.asarray(load.placed / total[enters])
 
 
-def storage_shares(
-    net: Network, seats: Sequence[Seat]
-) -> list[tuple[Seat, list[tuple[Place, float]]]]:
-    """Where bytes of the SSD tier go, by instance."""
+def storage_loads(net: Network, seats: Sequence[Seat]) -> list[tuple[Seat, Load]]:
+    """What reads from the SSD tier put on the links, by instance."""
     loads = [(s, from_storage(net, s.dies)) for s in seats if s.role != "decode" and s.dies]
-    return [(seat, shares_of(net, load)) for seat, load in loads if load is not None]
+    return [(seat, load) for seat, load in loads if load is not None]
 
 
 def _rounded(amounts: FLOATS) -> FLOATS:

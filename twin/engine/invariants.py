@@ -142,25 +142,23 @@ def within_capacity(windows: pl.DataFrame) -> Check:
 def kv_space(setup: Setup, world: World) -> Check:
     """I5: each rank's KV tokens are those of its requests and fit; its slots add up."""
     d, r = world.decode, world.request
-    worst, fullest = 0.0, 0.0
-    page = 0.5 * world.settings.page_tokens
-    slots_ok = True
+    taken = np.arange(d.slot_table.shape[1]) < d.requests[:, None]
+    rank, slot = np.nonzero(taken)
+    i = d.slot_table[taken]
+    instance = rank // world.settings.decode_ranks
+    left = r.output_tokens[i] - r.emitted[i]
+    # The running iteration has begun but its tokens are not out.
+    past = d.iteration[instance] - r.joined[i] - d.running[instance]
+    tokens = r.input_tokens[i] + r.emitted[i] + past * (left / (r.due[i] - r.joined[i]))
+    held = np.bincount(rank, tokens, d.requests.size)
+    worst = float((np.abs(held - d.context) / np.maximum(held, 1.0)).max())
     built = slots_of(setup, setup.of_role("decode"))
-    for rank in range(d.requests.size):
-        instance = rank // world.settings.decode_ranks
-        held = 0.0
-        for k in range(int(d.requests[rank])):
-            i = d.slot_table[rank, k]
-            span = r.due[i] - r.joined[i]
-            left = int(r.output_tokens[i]) - int(r.emitted[i])
-            # The running iteration has begun but its tokens are not out.
-            past = int(d.iteration[instance]) - int(r.joined[i]) - int(d.running[instance])
-            held += int(r.input_tokens[i]) + int(r.emitted[i]) + past * (left / span)
-            slots_ok = slots_ok and r.rank[i] == rank and r.slot[i] == k
-        worst = max(worst, abs(held - float(d.context[rank])) / max(held, 1.0))
-        slots_ok = slots_ok and d.requests[rank] <= d.taken_slots[rank] <= built[rank]
-        full = (held + float(d.requests[rank]) * page) / float(d.kv_tokens[instance])
-        fullest = max(fullest, full)
+    slots_ok = (r.rank[i] == rank).all() and (r.slot[i] == slot).all()
+    slots_ok = slots_ok and bool((d.requests <= d.taken_slots).all())
+    slots_ok = slots_ok and bool((d.taken_slots <= built).all())
+    room = d.kv_tokens[np.arange(d.requests.size) // world.settings.decode_ranks]
+    page = 0.5 * world.settings.page_tokens
+    fullest = float(((held + d.requests * page) / room).max())
     return Check(
         "I5a", "KV tokens and slots of a rank = those of its requests, and fit",
         bool(slots_ok and worst <= 1e-6 and fullest <= 1 + ROUNDING),
@@ -184,14 +182,11 @@ def pool_consistent(world: World) -> Check:
 
 def causal(requests: pl.DataFrame) -> Check:
     """I6, I7: the stamps of every request are in order."""
-    bad = 0
-    for before, after in zip(STAMPS, STAMPS[1:], strict=False):
-        bad += int((requests[before] > requests[after]).sum())
-    steps = [
-        requests[b].is_null() & requests[a].is_not_null()
-        for b, a in zip(STAMPS, STAMPS[1:], strict=False)
-    ]
-    gaps = sum(int(s.sum()) for s in steps)
+    stamps = [pl.col(name) for name in STAMPS]
+    pairs = list(zip(stamps, stamps[1:], strict=False))
+    wrong = pl.sum_horizontal([(before > after).sum() for before, after in pairs])
+    missing = [(before.is_null() & after.is_not_null()).sum() for before, after in pairs]
+    bad, gaps = requests.select(wrong, pl.sum_horizontal(missing).alias("missing")).row(0)
     return Check(
         "I6", "arrival <= front end <= routed <= prefill <= transfer <= first token <= finish",
         bad == 0 and gaps == 0, f"{bad} out of order, {gaps} with a stamp missing",
@@ -257,9 +252,11 @@ def experts_conserved(setup: Setup) -> Check:
 
 def finite(tables: dict[str, pl.DataFrame]) -> Check:
     """I14: no NaN, no infinity, nothing negative where nothing can be."""
-    bad = 0
-    for table in tables.values():
-        for column in table.select(pl.col(pl.Float64)).iter_columns():
-            known = column.drop_nulls()
-            bad += int((~known.is_finite()).sum()) + int((known < 0).sum())
+    figure = pl.col(pl.Float64)
+    wrong = (~figure.is_finite()).sum() + (figure < 0).sum()
+    bad = sum(
+        int(table.select(pl.sum_horizontal(wrong)).item())
+        for table in tables.values()
+        if pl.Float64 in table.dtypes
+    )
     return Check("I14", "every figure finite and not negative", bad == 0, f"{bad} bad values")

@@ -18,7 +18,7 @@ from twin.engine.setup import Setup
 from twin.facts import Facts
 from twin.hardware.chip import HardwareError
 from twin.hardware.faults import broken, dies_out, dies_without, slow_dies
-from twin.hardware.network import Network, network
+from twin.hardware.network import Network
 from twin.hardware.prices import nic, port_rates
 from twin.model.conditions import slowed
 from twin.model.costs import RoleCosts, role_costs
@@ -42,7 +42,7 @@ class Machine:
         self.setup = setup
         self.facts = facts
         self.world = world
-        self._whole = network(setup.fabric)  # without faults
+        self._whole = setup.fabric  # without faults
         self.fabric: Network = self._whole
         self.in_force: list[Fault] = []
         self.out: frozenset[int] = frozenset()  # dies that cannot serve now

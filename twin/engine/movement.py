@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import polars as pl
 
 from twin.engine import codes as w
 from twin.engine.columns import World
 from twin.engine.events import Event
-from twin.engine.flows import shares_of, storage_shares
+from twin.engine.flows import shares_of, storage_loads
 from twin.engine.machine import Epoch, Machine
 from twin.engine.setup import Setup
-from twin.hardware.network import Place, network
+from twin.engine.tabling import stacked
 from twin.hardware.placement import Instance
 from twin.hardware.prices import port_rates
 
-ShareRow = tuple[float, float, str, str, str, int, int, int | None, str, float]
 SHARES = {
     "t_s": pl.Float64, "end_s": pl.Float64,
     "plane": pl.String, "traffic": pl.String, "role": pl.String, "instance": pl.Int32,
     "node": pl.Int32, "sub_plane": pl.Int32, "direction": pl.String, "share": pl.Float64,
 }  # fmt: skip
-SeatRow = tuple[float, float, str, int, int, int]
 SEATS = {
     "t_s": pl.Float64, "end_s": pl.Float64, "role": pl.String, "instance": pl.Int32,
     "first_die": pl.Int32, "dies": pl.Int32,
+}  # fmt: skip
+TRAFFIC = {
+    "t_s": pl.Float64, "window_s": pl.Float64, "plane": pl.String, "traffic": pl.String,
+    "role": pl.String, "instance": pl.Int32, "bytes": pl.Float64,
+}  # fmt: skip
+LINKS = {
+    "plane": pl.String, "node": pl.Int32, "sub_plane": pl.Int32, "direction": pl.String,
+    "bytes": pl.Float64, "capacity_bytes_per_s": pl.Float64, "utilisation_mean": pl.Float64,
+    "utilisation_peak": pl.Float64,
+}  # fmt: skip
+INSTANCES = {
+    "t_s": pl.Float64, "window_s": pl.Float64, "role": pl.String, "instance": pl.Int32,
+    "queue": pl.Float64, "running": pl.Float64, "busy": pl.Float64, "iteration_s": pl.Float64,
+    "hot_factor": pl.Float64, "contention": pl.Float64, "up": pl.Float64, "dies": pl.Int32,
 }  # fmt: skip
 
 
@@ -39,29 +54,19 @@ def traffic_table(setup: Setup, world: World) -> pl.DataFrame:
     windows = book.shape[0]
     cells = book.reshape(windows, len(w.TRAFFIC), len(w.PLANES), -1)
     width_s = world.settings.horizon_s / windows
-    frames = [
-        pl.DataFrame(
-            schema={"t_s": pl.Float64, "window_s": pl.Float64, "plane": pl.String,
-                    "traffic": pl.String, "role": pl.String, "instance": pl.Int32,
-                    "bytes": pl.Float64}
-        )
-    ]  # fmt: skip
+    pieces = []
     for column, instance in columns_of(setup, world.prefill.running.size):
         for kind, traffic in enumerate(w.TRAFFIC):
             for plane, name in enumerate(w.PLANES):
                 moved = cells[:, kind, plane, column]
                 at = np.flatnonzero(moved > 0.0)
                 if at.size:
-                    frames.append(
-                        pl.DataFrame(
-                            {"t_s": at * width_s, "window_s": np.full(at.size, width_s),
-                             "plane": [name] * at.size, "traffic": [traffic] * at.size,
-                             "role": [instance.role] * at.size,
-                             "instance": np.full(at.size, instance.index, np.int32),
-                             "bytes": moved[at]}
-                        )
+                    pieces.append(
+                        {"t_s": at * width_s, "window_s": width_s, "plane": name,
+                         "traffic": traffic, "role": instance.role, "instance": instance.index,
+                         "bytes": moved[at]}
                     )  # fmt: skip
-    return pl.concat(frames)
+    return stacked(TRAFFIC, pieces)
 
 
 def shares_table(machine: Machine, horizon_s: float) -> pl.DataFrame:
@@ -69,10 +74,17 @@ def shares_table(machine: Machine, horizon_s: float) -> pl.DataFrame:
 
     One set of rows for every span between two changes of the machine.
     """
-    rows: list[ShareRow] = []
-    for epoch, end_s in _spans(machine, horizon_s):
-        rows += _shares_of(epoch, end_s)
-    return pl.DataFrame(rows, schema=SHARES, orient="row")
+    pieces = [
+        piece for epoch, end_s in _spans(machine, horizon_s) for piece in _shares_of(epoch, end_s)
+    ]
+    at = np.concatenate([piece.pop("place") for piece in pieces]) if pieces else np.zeros(0, int)
+    places = machine.fabric.places
+    columns = {
+        name: pl.Series(name, [getattr(place, name) for place in places], SHARES[name]).gather(at)
+        for name in ("plane", "node", "sub_plane", "direction")
+    }
+    told = stacked({name: kind for name, kind in SHARES.items() if name not in columns}, pieces)
+    return told.with_columns(**columns).select(*SHARES)
 
 
 def seats_table(machine: Machine, horizon_s: float) -> pl.DataFrame:
@@ -81,7 +93,7 @@ def seats_table(machine: Machine, horizon_s: float) -> pl.DataFrame:
     One set of rows for every span between two changes of the machine: failed dies are in none,
     spares in those after they took a failed one's place.
     """
-    rows: list[SeatRow] = []
+    rows: list[tuple[float, float, str, int, int, int]] = []
     for epoch, end_s in _spans(machine, horizon_s):
         for seat in epoch.seats:
             dies = np.array(sorted(seat.dies))
@@ -99,24 +111,21 @@ def _spans(machine: Machine, horizon_s: float) -> list[tuple[Epoch, float]]:
     return list(zip(epochs, ends, strict=True))
 
 
-def _shares_of(epoch: Epoch, end_s: float) -> list[ShareRow]:
-    rows: list[ShareRow] = []
-
-    def add(traffic: str, role: str, instance: int, places: list[tuple[Place, float]]) -> None:
-        rows.extend(
-            (epoch.t_s, end_s, p.plane, traffic, role, instance, p.node, p.sub_plane, p.direction,
-             share)
-            for p, share in places
-        )  # fmt: skip
-
-    for flow in epoch.flows:
-        places = shares_of(epoch.fabric, flow.load)
-        add(flow.traffic, flow.role, flow.instance, places)
-        if flow.traffic == "experts" and flow.role == "prefill":
-            add("attention", flow.role, flow.instance, places)
-    for seat, places in storage_shares(epoch.fabric, epoch.seats):
-        add("ssd_read", seat.role, seat.index, places)
-    return rows
+def _shares_of(epoch: Epoch, end_s: float) -> Iterator[dict[str, Any]]:
+    """A piece of the table for each class of an instance's traffic, with `place` by number."""
+    loads = [(f.traffic, f.role, f.instance, f.load) for f in epoch.flows]
+    loads += [
+        ("ssd_read", seat.role, seat.index, load)
+        for seat, load in storage_loads(epoch.fabric, epoch.seats)
+    ]
+    for traffic, role, instance, load in loads:
+        share = shares_of(epoch.fabric, load)
+        gathers = traffic == "experts" and role == "prefill"
+        for name in (traffic, "attention") if gathers else (traffic,):
+            yield {
+                "t_s": epoch.t_s, "end_s": end_s, "traffic": name, "role": role,
+                "instance": instance, "place": load.places, "share": share,
+            }  # fmt: skip
 
 
 def links_table(setup: Setup, world: World, where: pl.DataFrame) -> pl.DataFrame:
@@ -124,45 +133,33 @@ def links_table(setup: Setup, world: World, where: pl.DataFrame) -> pl.DataFrame
 
     Sums run in a fixed order: the same question has the same bytes.
     """
-    node = setup.scenario.supernode
     horizon_s = setup.scenario.horizon_s
-    planes = {"ub": node.sub_planes, "rdma": 1, "vpc": 1}
     limit = _limits(setup)
     moved = _placed_bytes(setup, world, where)
     book = world.record.traffic[:-1]
     over_time = book.reshape(book.shape[0], len(w.TRAFFIC), len(w.PLANES), -1).sum(axis=(1, 3))
-    frames = []
-    for p, (plane, count) in enumerate(planes.items()):
+    pieces = []
+    for p, plane in enumerate(w.PLANES):
         mean = float(over_time[:, p].mean())
         peak = float(over_time[:, p].max()) / mean if mean > 0.0 else 0.0
         for way in ("out", "in"):
-            for k in range(count):
+            for k, most in enumerate(limit[plane].T):
                 bytes_ = moved[plane, way][:, k]
-                most = limit[plane][:, k]
                 used = np.divide(
                     bytes_, most * horizon_s, out=np.zeros_like(bytes_), where=most > 0.0
                 )
-                sub_plane = [k if plane == "ub" else None] * node.all_nodes
-                frames.append(
-                    pl.DataFrame(
-                        {
-                            "plane": [plane] * node.all_nodes,
-                            "node": np.arange(node.all_nodes, dtype=np.int32),
-                            "sub_plane": pl.Series(sub_plane, dtype=pl.Int32),
-                            "direction": [way] * node.all_nodes,
-                            "bytes": bytes_,
-                            "capacity_bytes_per_s": most,
-                            "utilisation_mean": used,
-                            "utilisation_peak": used * peak,
-                        }
-                    )
-                )
-    return pl.concat(frames)
+                pieces.append(
+                    {"plane": plane, "node": np.arange(most.size), "direction": way,
+                     "sub_plane": k if plane == "ub" else None, "bytes": bytes_,
+                     "capacity_bytes_per_s": most, "utilisation_mean": used,
+                     "utilisation_peak": used * peak}
+                )  # fmt: skip
+    return stacked(LINKS, pieces)
 
 
 def _limits(setup: Setup) -> dict[str, np.ndarray]:
     """Bytes/s of a node on each plane as its fabric is built, f8[nodes, sub-planes or 1]."""
-    node, net = setup.scenario.supernode, network(setup.fabric)
+    node, net = setup.scenario.supernode, setup.fabric
     ub = np.zeros((node.all_nodes, node.sub_planes))
     leaves = (net.serves & net.bit("ub") > 0) & np.isin(net.tail, net.dies)
     np.add.at(ub, (net.node[net.tail[leaves]], net.sub_plane[leaves]), net.capacity[leaves])
@@ -175,31 +172,30 @@ def _placed_bytes(
 ) -> dict[tuple[str, str], np.ndarray]:
     """Bytes of the whole run by (plane, direction), each f8[nodes, sub-planes or 1]."""
     node = setup.scenario.supernode
-    found = {
-        (plane, way): np.zeros((node.all_nodes, node.sub_planes if plane == "ub" else 1))
-        for plane in w.PLANES
-        for way in ("out", "in")
-    }
     book = world.record.traffic[:-1]
     cells = book.reshape(book.shape[0], len(w.TRAFFIC), len(w.PLANES), -1)
     column = {(i.role, i.index): c for c, i in columns_of(setup, world.prefill.running.size)}
     middle = (np.arange(book.shape[0]) + 0.5) * setup.scenario.horizon_s / book.shape[0]
-    rows: list[ShareRow] = where.rows()
     # What a plane carries of a class is known; its shares there are brought back to a whole.
-    whole: dict[tuple[float, str, str, str, int, str], float] = {}
-    for t_s, _, plane, traffic, role, instance, _, _, way, share in rows:
-        key = (t_s, plane, traffic, role, instance, way)
-        whole[key] = whole.get(key, 0.0) + share
-    spans = {t_s: (middle >= t_s) & (middle < end_s) for t_s, end_s, *_ in rows}
-    per_share = {}
-    for key, total in whole.items():
-        t_s, plane, traffic, role, instance, _ = key
+    groups = ("t_s", "end_s", "plane", "traffic", "role", "instance", "direction")
+    class_of = where.select(pl.struct(groups).rank("dense")).to_series().to_numpy() - 1
+    whole = np.bincount(class_of, where["share"].to_numpy())
+    _, first = np.unique(class_of, return_index=True)
+    per_share = np.zeros(first.size)
+    for k, row in enumerate(where[first.tolist()].select(groups).rows()):
+        t_s, end_s, plane, traffic, role, instance, _ = row
         cell = cells[:, w.TRAFFIC.index(traffic), w.PLANES.index(plane), column[role, instance]]
-        per_share[key] = float(cell[spans[t_s]].sum()) / total
-    for t_s, _, plane, traffic, role, instance, n, sub_plane, way, share in rows:
-        at = per_share[t_s, plane, traffic, role, instance, way]
-        found[plane, way][n, sub_plane or 0] += at * share
-    return found
+        per_share[k] = cell[(middle >= t_s) & (middle < end_s)].sum() / whole[k]
+    amount = per_share[class_of] * where["share"].to_numpy()
+    at = where["node"].to_numpy(), where["sub_plane"].fill_null(0).to_numpy()
+    placed = {}
+    for plane in w.PLANES:
+        for way in ("out", "in"):
+            some = ((where["plane"] == plane) & (where["direction"] == way)).to_numpy()
+            table = np.zeros((node.all_nodes, node.sub_planes if plane == "ub" else 1))
+            np.add.at(table, (at[0][some], at[1][some]), amount[some])
+            placed[plane, way] = table
+    return placed
 
 
 def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.DataFrame:
@@ -212,7 +208,7 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
     epochs = machine.epochs
     latest = np.searchsorted([e.t_s for e in epochs], begin + width_s) - 1  # at a window's end
     in_service = np.array([[len(seat.dies) for seat in e.seats] for e in epochs], np.int32)
-    frames = []
+    pieces = []
     for k, (column, i) in enumerate(columns_of(setup, world.prefill.running.size)):
         at = book[:, column * w.AT_FIELDS : (column + 1) * w.AT_FIELDS]
         looks = np.maximum(at[:, w.AT_SAMPLES], 1.0)
@@ -229,25 +225,23 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
             waits = book[:, i.index * w.AT_FIELDS + w.AT_QUEUE] / looks
             queue = queue + waits
         iterations = at[:, w.AT_ITERATIONS]
-        frames.append(
-            pl.DataFrame(
-                {
-                    "t_s": begin,
-                    "window_s": np.full(windows, width_s),
-                    "role": [i.role] * windows,
-                    "instance": np.full(windows, i.index, np.int32),
-                    "queue": queue,
-                    "running": running,
-                    "busy": np.clip(at[:, w.AT_BUSY_S] / width_s, 0.0, 1.0),
-                    "iteration_s": np.divide(
-                        at[:, w.AT_ITERATION_S], iterations,
-                        out=np.full(windows, np.nan), where=iterations > 1e-9,
-                    ),
-                    "hot_factor": np.where(seen, at[:, w.AT_HOT] / looks, np.nan),
-                    "contention": np.where(seen, at[:, w.AT_CROWDED] / looks, 1.0),
-                    "up": np.clip(1.0 - down / width_s, 0.0, 1.0),
-                    "dies": in_service[latest, k],
-                }
-            ).with_columns(pl.col("iteration_s", "hot_factor").fill_nan(None))
-        )  # fmt: skip
-    return pl.concat(frames)
+        iteration_s = np.full(windows, np.nan)
+        np.divide(at[:, w.AT_ITERATION_S], iterations, out=iteration_s, where=iterations > 1e-9)
+        pieces.append(
+            {
+                "t_s": begin,
+                "window_s": width_s,
+                "role": i.role,
+                "instance": i.index,
+                "queue": queue,
+                "running": running,
+                "busy": np.clip(at[:, w.AT_BUSY_S] / width_s, 0.0, 1.0),
+                "iteration_s": iteration_s,
+                "hot_factor": np.where(seen, at[:, w.AT_HOT] / looks, np.nan),
+                "contention": np.where(seen, at[:, w.AT_CROWDED] / looks, 1.0),
+                "up": np.clip(1.0 - down / width_s, 0.0, 1.0),
+                "dies": in_service[latest, k],
+            }
+        )
+    table = stacked(INSTANCES, pieces)
+    return table.with_columns(pl.col("iteration_s", "hot_factor").fill_nan(None))

@@ -22,7 +22,7 @@ from twin.engine.movement import (
     traffic_table,
 )
 from twin.engine.setup import Setup
-from twin.hardware.network import network
+from twin.engine.tabling import stacked
 from twin.hardware.prices import port_rates
 from twin.model.decode import DECODE_OPERATORS
 from twin.model.prefill import PREFILL_OPERATORS
@@ -30,18 +30,34 @@ from twin.model.prefill import PREFILL_OPERATORS
 STATUS = pl.Enum(["queued", "running", "finished", "rejected", "lost"])
 REASON = pl.Enum(list(w.REASONS))
 PREFILL_COLUMNS = (*PREFILL_OPERATORS, "kv_fetch")
+HOTTEST = {
+    "t_s": pl.Float64, "role": pl.String, "instance": pl.Int32, "layer": pl.Int32,
+    "hottest": pl.Float64,
+}  # fmt: skip
+DIE_LOAD = {
+    "t_s": pl.Float64, "role": pl.String, "instance": pl.Int32, "moment": pl.String,
+    "layer": pl.Int32, "die": pl.Int32, "load": pl.Float64, "replicas": pl.Int32,
+}  # fmt: skip
+RANKS = {
+    "role": pl.String, "instance": pl.Int32, "rank": pl.Int32, "die": pl.Int32, "npu": pl.Int32,
+    "node": pl.Int32, "requests_mean": pl.Float64, "context_tokens_mean": pl.Float64,
+    "kv_used_fraction_mean": pl.Float64, "busy_fraction": pl.Float64, "expert_load": pl.Float64,
+}  # fmt: skip
 
 
 def tables(
-    setup: Setup, machine: Machine, balance: Balance, log: list[Event]
+    setup: Setup, machine: Machine, balance: Balance, log: list[Event], limits: dict[str, float]
 ) -> dict[str, pl.DataFrame]:
-    """All tables of a run; requests that never arrived are left out."""
+    """All tables of a run; requests that never arrived are left out.
+
+    limits: of `capacities`.
+    """
     world = machine.world
     arrived = int(world.record.counters[w.ARRIVED])
     shares = shares_table(machine, world.settings.horizon_s)
     return {
         "requests": requests_table(world, arrived),
-        "windows": windows_table(setup, world, arrived),
+        "windows": windows_table(setup, world, arrived, limits),
         "operators": operators_table(world),
         "ranks": ranks_table(setup, world),
         "events": events_table(log, world.settings.horizon_s),
@@ -57,40 +73,25 @@ def tables(
 
 def hottest_table(balance: Balance) -> pl.DataFrame:
     """Hottest die over the mean in every layer at each measurement, by the load measured."""
-    schema = {"t_s": pl.Float64, "role": pl.String, "instance": pl.Int32, "layer": pl.Int32,
-              "hottest": pl.Float64}  # fmt: skip
-    frames = [pl.DataFrame(schema=schema)]
-    for t_s, role, instance, by_layer in balance.hottest:
-        n = by_layer.size
-        frames.append(
-            pl.DataFrame(
-                {"t_s": [t_s] * n, "role": [role] * n, "instance": [instance] * n,
-                 "layer": np.arange(n), "hottest": by_layer},
-                schema=schema,
-            )
-        )  # fmt: skip
-    return pl.concat(frames)
+    pieces = [
+        {"t_s": t_s, "role": role, "instance": instance, "layer": np.arange(by_layer.size),
+         "hottest": by_layer}
+        for t_s, role, instance, by_layer in balance.hottest
+    ]  # fmt: skip
+    return stacked(HOTTEST, pieces)
 
 
 def die_load_table(balance: Balance) -> pl.DataFrame:
     """Load of every die over its layer's mean, at the moments that are kept."""
-    schema = {"t_s": pl.Float64, "role": pl.String, "instance": pl.Int32, "moment": pl.String,
-              "layer": pl.Int32, "die": pl.Int32, "load": pl.Float64,
-              "replicas": pl.Int32}  # fmt: skip
-    frames = [pl.DataFrame(schema=schema)]
+    pieces = []
     for t_s, role, instance, moment, load, extra in balance.loads:
         layers, dies = load.shape
-        n = layers * dies
-        frames.append(
-            pl.DataFrame(
-                {"t_s": [t_s] * n, "role": [role] * n, "instance": [instance] * n,
-                 "moment": [moment] * n, "layer": np.repeat(np.arange(layers), dies),
-                 "die": np.tile(np.arange(dies), layers), "load": load.reshape(-1),
-                 "replicas": extra.reshape(-1)},
-                schema=schema,
-            )
+        pieces.append(
+            {"t_s": t_s, "role": role, "instance": instance, "moment": moment,
+             "layer": np.repeat(np.arange(layers), dies), "die": np.tile(np.arange(dies), layers),
+             "load": load.reshape(-1), "replicas": extra.reshape(-1)}
         )  # fmt: skip
-    return pl.concat(frames)
+    return stacked(DIE_LOAD, pieces)
 
 
 def requests_table(world: World, arrived: int) -> pl.DataFrame:
@@ -105,9 +106,8 @@ def requests_table(world: World, arrived: int) -> pl.DataFrame:
         known = np.where(column[:arrived] <= horizon_s, column[:arrived], np.nan)
         return pl.Series(values=known, nan_to_null=True)
 
-    status = np.array(
-        [STATUS.categories.to_list().index(name) for name in w.STATUS_NAMES], np.uint8
-    )[r.status[:arrived]]
+    names = STATUS.categories.to_list()
+    status = np.array([names.index(name) for name in w.STATUS_NAMES], np.uint8)[r.status[:arrived]]
     ranks = world.settings.decode_ranks
     rank = r.rank[:arrived]
     return pl.DataFrame(
@@ -141,7 +141,9 @@ def _index(column: np.ndarray) -> pl.Series:
     return pl.Series(values=column).replace(-1, None)
 
 
-def windows_table(setup: Setup, world: World, arrived: int) -> pl.DataFrame:
+def windows_table(
+    setup: Setup, world: World, arrived: int, limits: dict[str, float]
+) -> pl.DataFrame:
     """One row per window of the record."""
     s = world.settings
     book = world.record.windows[:-1]
@@ -169,7 +171,6 @@ def windows_table(setup: Setup, world: World, arrived: int) -> pl.DataFrame:
     columns["prefill_busy"] = book[:, w.PREFILL_BUSY_S] / (width_s * max(prefills, 1))
     columns["decode_busy"] = book[:, w.DECODE_BUSY_S] / (width_s * max(decodes, 1))
     columns["kv_used_fraction"] = book[:, w.KV_USED_S] / (width_s * max(decodes, 1))
-    limits = capacities(setup)
     moved = by_plane(world)[:-1]
     for plane, name in enumerate(w.PLANES):
         columns[f"{name}_utilisation"] = moved[:, plane] / (width_s * limits[name])
@@ -230,7 +231,7 @@ def ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
 
 def capacities(setup: Setup) -> dict[str, float]:
     """What the whole machine's planes, and the serving dies' HBM and cube cores, can do per s."""
-    net = network(setup.fabric)
+    net = setup.fabric
     peak = setup.scenario.deployment.precision.weights
     serving = sum(i.dies for i in setup.instances)
     return {
@@ -276,7 +277,7 @@ def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
     s = world.settings
     steady_s = s.horizon_s - s.warmup_s
     page = 0.5 * s.page_tokens
-    frames = []
+    pieces = []
     for instance in setup.instances:
         n = instance.dies
         dies = instance.first_die + np.arange(n)
@@ -289,24 +290,22 @@ def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
         load = np.full(n, np.nan)
         load[: hot.die_load.shape[1]] = hot.die_load.mean(axis=0)[:n]
         room = float(world.decode.kv_tokens[instance.index]) if decodes else np.inf
-        frames.append(
-            pl.DataFrame(
-                {
-                    "role": [instance.role] * n,
-                    "instance": np.full(n, instance.index, np.int32),
-                    "rank": np.arange(n, dtype=np.int32),
-                    "die": dies.astype(np.int32),
-                    "npu": (dies // setup.dies_per_npu).astype(np.int32),
-                    "node": _node_of(setup, dies),
-                    "requests_mean": requests,
-                    "context_tokens_mean": context,
-                    "kv_used_fraction_mean": (context + requests * page) / room,
-                    "busy_fraction": np.full(n, busy_s / s.horizon_s),
-                    "expert_load": load,
-                }
-            ).with_columns(pl.col(pl.Float64).fill_nan(None))
+        pieces.append(
+            {
+                "role": instance.role,
+                "instance": instance.index,
+                "rank": np.arange(n),
+                "die": dies,
+                "npu": dies // setup.dies_per_npu,
+                "node": _node_of(setup, dies),
+                "requests_mean": requests,
+                "context_tokens_mean": context,
+                "kv_used_fraction_mean": (context + requests * page) / room,
+                "busy_fraction": busy_s / s.horizon_s,
+                "expert_load": load,
+            }
         )
-    return pl.concat(frames)
+    return stacked(RANKS, pieces).with_columns(pl.col(pl.Float64).fill_nan(None))
 
 
 def _node_of(setup: Setup, dies: np.ndarray) -> np.ndarray:

@@ -15,8 +15,9 @@ from twin import experts as x
 from twin.experts import Imbalance
 from twin.facts import Facts
 from twin.hardware.chip import Chip, load_chip
-from twin.hardware.fabric import Fabric, build_fabric
+from twin.hardware.fabric import build_fabric
 from twin.hardware.faults import broken
+from twin.hardware.network import Network
 from twin.hardware.placement import Instance, place_instances
 from twin.model.costs import Costs, RoleCosts
 from twin.model.decode import DECODE_OPERATORS, decode_iteration_s
@@ -42,7 +43,7 @@ class Setup:
 
     scenario: Scenario
     chip: Chip
-    fabric: Fabric
+    fabric: Network  # the arrays of the graph: a run asks the graph once
     instances: list[Instance]
     costs: Costs
     prefill_imbalance: Imbalance
@@ -119,7 +120,7 @@ def set_up(
     costs = parts.costs
     instances = place_instances(scenario, chip.dies_per_npu)
     partial = Setup(
-        scenario, chip, parts.fabric, instances, costs, parts.prefill_imbalance,
+        scenario, chip, parts.net, instances, costs, parts.prefill_imbalance,
         parts.decode_imbalance, dies_per_npu=chip.dies_per_npu,
         notes=[], requests=None, crowd=None,  # type: ignore[arg-type]
     )  # fmt: skip

@@ -149,9 +149,10 @@ def live(world: World) -> dict[str, float]:
 def conclude(setup: Setup, passed: Passed, facts: Facts) -> Run:
     """Tables, summary, checks and digest of a machine at its horizon."""
     world = passed.machine.world
-    tables = recorder.tables(setup, passed.machine, passed.balance, passed.events)
+    limits = recorder.capacities(setup)
+    tables = recorder.tables(setup, passed.machine, passed.balance, passed.events, limits)
     little_error = little_gap(world)
-    totals = steady_totals(setup, world) | {"little_error": little_error}
+    totals = steady_totals(setup, world, limits) | {"little_error": little_error}
     npus: dict[str, int] = {}
     for i in setup.instances:
         npus[i.role] = npus.get(i.role, 0) + i.dies // setup.dies_per_npu
@@ -196,11 +197,13 @@ def little_gap(world: World) -> float:
     return gap(sampled_s, stays_s(r.arrival_s[:arrived], end, world.settings.horizon_s))
 
 
-def steady_totals(setup: Setup, world: World) -> dict[str, float]:
-    """Amounts of the steady state, and counts of the whole run, by name."""
+def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[str, float]:
+    """Amounts of the steady state, and counts of the whole run, by name.
+
+    limits: of `recorder.capacities`.
+    """
     steady = world.record.windows[-1]
     c = world.record.counters
-    limits = recorder.capacities(setup)
     totals = {
         name: float(steady[field])
         for name, field in (
@@ -279,13 +282,16 @@ def result_digest(tables: dict[str, pl.DataFrame]) -> str:
         content.update(f"{name} {table.height}".encode())
         for column in table.iter_columns():
             content.update(f"{column.name} {column.dtype}".encode())
-            content.update(column.is_null().to_numpy().tobytes())
-            plain = column
+            nulls = column.null_count() > 0
+            content.update(column.is_null().to_numpy().data if nulls else bytes(table.height))
+            if column.dtype == pl.String:
+                text = column.fill_null("").str.join("\n").item() if table.height else ""
+                content.update(text.encode())
+                continue
+            values = column
             if isinstance(column.dtype, pl.Enum):
                 content.update(" ".join(column.dtype.categories).encode())
-                plain = column.to_physical()
-            elif column.dtype == pl.String:
-                content.update("\n".join(column.fill_null("")).encode())
-                continue
-            content.update(np.ascontiguousarray(plain.fill_null(0).to_numpy()).tobytes())
+                values = column.to_physical()
+            values = values.fill_null(0) if nulls else values
+            content.update(np.ascontiguousarray(values.to_numpy()).data)
     return content.hexdigest()

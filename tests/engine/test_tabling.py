@@ -1,0 +1,24 @@
+"""A table of pieces is the pieces one below the other."""
+
+import numpy as np
+import polars as pl
+
+from twin.engine.tabling import stacked
+
+SCHEMA = {"role": pl.String, "place": pl.Int32, "share": pl.Float64}
+
+
+def test_pieces_stand_below_each_other():
+    pieces = [
+        {"role": "prefill", "place": np.array([4, 2]), "share": np.array([0.25, 0.75])},
+        {"role": None, "place": np.array([7]), "share": np.array([1.0])},
+    ]
+    one_by_one = [pl.DataFrame(piece | {"role": pl.Series([piece["role"]] * n, dtype=pl.String)})
+                  for piece, n in zip(pieces, (2, 1), strict=True)]  # fmt: skip
+    apart = pl.concat(one_by_one).cast(SCHEMA)
+    assert stacked(SCHEMA, pieces).equals(apart, null_equal=True)
+
+
+def test_no_piece_is_an_empty_table_of_the_same_columns():
+    empty = stacked(SCHEMA, [])
+    assert empty.height == 0 and dict(empty.schema) == SCHEMA

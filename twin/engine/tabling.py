@@ -1,0 +1,26 @@
+"""Tables of many pieces, made at once: a polars frame costs more than what a piece holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+
+def stacked(schema: Mapping[str, Any], pieces: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+    """One table of all pieces, in order; of each piece every column, an array or one value.
+
+    Arrays of a piece are as long as each other; one value stands for as many, None for nulls.
+    """
+    lengths = [next(v.size for v in p.values() if isinstance(v, np.ndarray)) for p in pieces]
+    piece_of = np.repeat(np.arange(len(pieces)), lengths)
+    columns = []
+    for name, kind in schema.items():
+        values = [piece[name] for piece in pieces]
+        if values and isinstance(values[0], np.ndarray):
+            columns.append(pl.Series(name, np.concatenate(values)).cast(kind))
+        else:
+            columns.append(pl.Series(name, values, kind).gather(piece_of))
+    return pl.DataFrame(columns)

@@ -83,6 +83,7 @@ def test_the_procfile_serves_on_its_port(tmp_path: Path):
                 **os.environ,
                 "PATH": path,
                 "PORT": str(port),
+                "TWIN_PUBLIC_HOST": "127.0.0.1",
                 "TWIN_DB_URL": f"sqlite:///{tmp_path / 'twin.db'}",
             },
             stdin=subprocess.DEVNULL,
@@ -94,3 +95,18 @@ def test_the_procfile_serves_on_its_port(tmp_path: Path):
         finally:
             server.terminate()
             server.wait(timeout=20)
+
+
+def test_the_procfile_does_not_serve_whoever_names_it():
+    """Without a name of its own, a server would answer a foreign name that leads to it."""
+    command = (ROOT / "Procfile").read_text("utf-8").removeprefix("web:").strip()
+    unnamed = {k: v for k, v in os.environ.items() if k != "TWIN_PUBLIC_HOST"}
+    end = subprocess.run(
+        ["/bin/sh", "-c", command],
+        cwd=ROOT,
+        env={**unnamed, "PORT": "1"},
+        capture_output=True,
+        check=False,
+    )
+    assert end.returncode != 0
+    assert b"TWIN_PUBLIC_HOST: set it to the name" in end.stderr

@@ -2,6 +2,7 @@
 
 import base64
 import zlib
+from random import Random
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
@@ -14,7 +15,7 @@ from twin.lab import share
 from twin.lab.library import presets
 from twin.lab.share import NotHere, ShareError
 from twin.lab.store import Owner, StoreError
-from twin.scenario import Scenario
+from twin.scenario import Edit, Scenario, Supernode
 
 ME = Owner.here("me")
 
@@ -68,6 +69,23 @@ def test_no_text_in_a_link_does_more_than_be_refused(text):
 def test_a_broken_link_is_refused_in_one_sentence(text, said):
     with pytest.raises(ShareError, match=said):
         share.unpack(text)
+
+
+def test_a_draft_too_long_for_an_address_is_named_but_not_stored(store):
+    short = Scenario(name="short")
+    assert share.carries(share.draft_url(short))
+    random = Random(1)
+    edits = tuple(
+        Edit(element=f"die {n}.{i}.{d}", capacity_factor=random.random())
+        for n in range(48) for i in range(8) for d in range(2)
+    )  # fmt: skip
+    long = Scenario(name="long", supernode=Supernode(edits=edits))
+    url = share.draft_url(long)
+    assert not share.carries(url)
+    with pytest.raises(ShareError, match="no scenario here"):
+        share.open_scenario(query_of(url), store)
+    share.share_scenario(store, long)
+    assert share.open_scenario(query_of(url), store) == long
 
 
 def test_a_stored_scenario_opens_by_its_digest_and_stays(store):

@@ -7,6 +7,7 @@ from twin.lab.library import presets
 from twin.lab.store import StoreError
 from twin.ui import session
 from twin.ui.pages import PAGES
+from twin.ui.show import plain
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def test_every_preset_is_in_the_gallery_with_its_source(app):
     shown = {b.key.removeprefix("edit-") for b in app.button if (b.key or "").startswith("edit-")}
     assert shown == {p.key for p in presets()}
     sources = [c.proto.help for c in app.caption if c.value == "Source"]
-    assert sources == [p.scenario.source for p in presets()]
+    assert sources == [plain(p.scenario.source) for p in presets()]
     assert all(sources)
 
 

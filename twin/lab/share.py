@@ -18,7 +18,13 @@ from urllib.parse import urlencode
 
 from twin.lab.compare import RUNS_MAX, RUNS_MIN
 from twin.lab.library import SCENARIO_BYTES_MAX
-from twin.scenario import Scenario, SpecError, canonical, scenario_from_canonical
+from twin.scenario import (
+    Scenario,
+    SpecError,
+    canonical,
+    scenario_digest,
+    scenario_from_canonical,
+)
 
 if TYPE_CHECKING:
     from twin.lab.store import RunRow, Store
@@ -75,6 +81,23 @@ def portable_url(base: str, scenario: Scenario, page: str = "") -> str:
 def scenario_link(scenario: Scenario, page: str = "") -> str:
     """`portable_url` within this twin, from the host on."""
     return portable_url("", scenario, page)
+
+
+def draft_url(scenario: Scenario, page: str = "") -> str:
+    """The address of a draft: whole inside it, or its digest where that would be too long.
+
+    Nothing is stored: whoever hands out an address that does not carry its scenario
+    (see `carries`) stores that with `share_scenario`.
+    """
+    try:
+        return scenario_link(scenario, page)
+    except ShareError:
+        return scenario_url("", scenario_digest(scenario), page)
+
+
+def carries(url: str) -> bool:
+    """Whether an address holds a whole scenario, so that any twin can open it."""
+    return f"?{PORTABLE}=" in url
 
 
 def share_scenario(store: Store, scenario: Scenario, base: str = "", page: str = "") -> str:

@@ -29,6 +29,7 @@ from twin.lab.store import RunRow, Store, StoreError, open_store
 from twin.model.predict import Prediction
 from twin.scenario import Scenario, SpecError, canonical, read, with_overrides
 from twin.ui.pages.evidence import judged
+from twin.ui.show import plain
 from twin.workload import offered as offer
 from twin.workload.requests import TraceTable
 
@@ -241,12 +242,13 @@ def open_link() -> None:
     try:
         facts()
     except FactError as error:  # a broken file, or a wrong one named in TWIN_CALIBRATION
-        st.error(f"{error}.", title="The facts cannot be read", icon=":material/rule:")
+        st.error(plain(f"{error}."), title="The facts cannot be read", icon=":material/rule:")
         st.stop()
     try:
         runner()
     except StoreError as error:
-        st.error(str(error), title="Nothing can be stored here", icon=":material/database_off:")
+        why = plain(str(error))
+        st.error(why, title="Nothing can be stored here", icon=":material/database_off:")
         st.stop()
     state, query = _state(), st.query_params.to_dict()
     named = share.scenario_query(query)
@@ -283,14 +285,8 @@ def link_problem() -> str:
 
 
 def link(page: str) -> str:
-    """Address of a page with the draft inside it, from the host on.
-
-    A draft too long for a link is stored, and its address is the short one.
-    """
-    try:
-        path = share.scenario_link(draft(), page)
-    except share.ShareError:
-        path = share.share_scenario(store(), draft(), page=page)
+    """Address of a page with the draft, from the host on."""
+    path = share.draft_url(draft(), page)
     named = path.partition("?")[2]
     if named not in _state().addresses:
         _state().addresses = [*_state().addresses[-HISTORY_LENGTH:], named]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from twin.lab import share
 from twin.lab.store import StoreError
 from twin.scenario import Scenario, field_unit
 from twin.ui import forms, listed, session, words
@@ -39,10 +40,26 @@ def toolbar(page: str) -> None:
             ":material/redo:", help="Redo", on_click=session.redo,
             disabled=not session.can_redo(), key="redo",
         )  # fmt: skip
-        copy_link(session.link(page), save=session.edited())
+        draft_link(page)
         run_button("Run")
     if session.link_problem():
-        st.error(session.link_problem(), icon=":material/link_off:")
+        st.error(plain(session.link_problem()), icon=":material/link_off:")
+
+
+def draft_link(page: str) -> None:
+    """Copy the draft's address, which the address bar takes too when the draft is one's own.
+
+    What is too long for an address is stored when its link is copied, and not before.
+    """
+    path = session.link(page)
+    if share.carries(path):
+        copy_link(path, save=session.edited())
+    else:
+        copy_link(path, on_copy=_keep_linked)
+
+
+def _keep_linked() -> None:
+    share.share_scenario(session.store(), session.draft())
 
 
 def run_button(text: str, **layout: str) -> None:
@@ -119,8 +136,10 @@ def _changes() -> None:
     with st.popover(count, icon=":material/difference:"):
         st.caption(f"Against {plain(session.preset().name)}")
         for path, (old, new) in changed.items():
-            told = f":gray[{show(old, path)}] → **{show(new, path)}** {field_unit(path)}"
-            st.markdown(f"{field_name(path)}: {told.rstrip()}")
+            before, now = (plain(show(value, path)) for value in (old, new))
+            st.markdown(
+                f"{field_name(path)}: :gray[{before}] → **{now}** {field_unit(path)}".rstrip()
+            )
         if fabric:
             count = f"{len(edits):,} edit{'s' if len(edits) != 1 else ''}"
             st.markdown(f"Fabric: **{count}**, told one by one on the Supernode page")

@@ -3,9 +3,9 @@
 import streamlit as st
 
 from twin.ui import session, words
-from twin.ui.link import copy_link, go_to, page_link
+from twin.ui.link import go_to, page_link
 from twin.ui.show import plain
-from twin.ui.toolbar import open_run, run_button
+from twin.ui.toolbar import draft_link, open_run, run_button
 
 GALLERY = {
     "Begin here": (
@@ -30,7 +30,7 @@ st.markdown(
     "and see why it is as fast as it is."
 )
 if session.link_problem():
-    st.error(session.link_problem(), icon=":material/link_off:")
+    st.error(plain(session.link_problem()), icon=":material/link_off:")
 
 with st.container(border=True):
     about, tiles = st.columns([3, 4], gap="large", vertical_alignment="center")
@@ -41,11 +41,11 @@ with st.container(border=True):
             st.caption(f"With {edits} change{'s' if edits > 1 else ''} of yours.")
         with st.container(horizontal=True, vertical_alignment="center"):
             run_button(f"Run {words.duration(draft.horizon_s)} of traffic")
-            copy_link(session.link(""))
+            draft_link("")
             page_link("workload", "Edit", icon=":material/tune:")
     with tiles, st.grid(2, min_column_width=215):
         st.metric("NPUs that serve", words.machine(draft))
-        st.metric("Traffic", words.traffic(draft))
+        st.metric("Traffic", plain(words.traffic(draft)))
         st.metric("Prompt → answer", words.lengths(draft))
         st.metric(*words.split(draft))
 
@@ -60,8 +60,8 @@ with st.grid(3, min_column_width=290, gap="medium"):
         if not any(word in key for word in GALLERY[shelf]):
             continue
         with st.container(border=True, height="stretch"):
-            st.markdown(f"**{scenario.name}**")
-            st.markdown(scenario.question)
+            st.markdown(f"**{plain(scenario.name)}**")
+            st.markdown(plain(scenario.question))
             st.caption(words.brief(scenario))
             st.space("stretch")
             with st.container(horizontal=True, vertical_alignment="center"):
@@ -78,7 +78,7 @@ with st.grid(3, min_column_width=290, gap="medium"):
                     session.start_from(scenario)
                     go_to("workload")
                 st.space("stretch")
-                st.caption("Source", help=scenario.source, width="content")
+                st.caption("Source", help=plain(scenario.source), width="content")
 
 # 4) Recent runs.
 st.subheader("Recent runs", anchor=False)

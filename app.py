@@ -10,8 +10,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import streamlit as st
+from starlette.middleware import Middleware
 
 from twin import ui
+from twin.ui.door import Door
 from twin.ui.pages import PAGES
 
 MARK = Path(ui.__file__).with_name("mark.svg").read_text("utf-8")
@@ -44,4 +46,4 @@ else:
         threading.Thread(target=session.get_ready, name="get ready", daemon=True).start()
         yield
 
-    app = st.App(__file__, lifespan=while_serving)
+    app = st.App(__file__, lifespan=while_serving, middleware=[Middleware(Door)])

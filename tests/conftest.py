@@ -68,15 +68,21 @@ def twin(
 
 
 @pytest.fixture(scope="session")
-def app_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def served_db(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The database of the dashboard at `app_url`, the same for all tests."""
+    return f"sqlite:///{tmp_path_factory.mktemp('served') / 'twin.db'}"
+
+
+@pytest.fixture(scope="session")
+def app_url(served_db: str) -> Iterator[str]:
     """The address of a dashboard, the same for all tests: none may count on an empty store."""
-    home = tmp_path_factory.mktemp("served")
+    home = Path(served_db.removeprefix("sqlite:///")).parent
     port = free_port()
     log = (home / "server.log").open("wb")
     server = subprocess.Popen(
         [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={port}"],
         cwd=ROOT,
-        env={**os.environ, "TWIN_DB_URL": f"sqlite:///{home / 'twin.db'}"},
+        env={**os.environ, "TWIN_DB_URL": served_db},
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=subprocess.STDOUT,

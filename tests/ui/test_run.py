@@ -151,7 +151,7 @@ def test_a_failed_run_says_why_and_offers_a_copy(app, store):
     run, owner = running(store, scenario("Too much"))
     store.runs.fail(run, owner, "a decode die cannot hold one request")
     opened(app, run)
-    assert app.error[0].value == "This run failed: a decode die cannot hold one request."
+    assert app.error[0].value == "This run failed: A decode die cannot hold one request."
     app.button(key="edit-copy").click().run()
     assert app.session_state["history"][-1].name == "Too much"
 

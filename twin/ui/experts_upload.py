@@ -27,7 +27,7 @@ def counts_upload() -> None:
     used = session.draft().experts.counts
     lacks = lacking_counts(session.store(), session.draft())
     if lacks:
-        st.error(plain(sentence(lacks)), icon=":material/link_off:")
+        st.error(sentence(lacks), icon=":material/link_off:")
     elif used.digest:
         name = plain(used.name) or "imported counts"
         st.markdown(f":material/description: Popularity of **{name}**")

@@ -12,6 +12,7 @@ from twin.lab.glossary import terms_in
 from twin.scenario import Scenario, ScenarioField, field_info, unmet
 from twin.scenario import words as scenario_words
 from twin.ui import listed
+from twin.ui.show import plain
 
 
 def declared(path: str) -> ScenarioField:
@@ -77,8 +78,11 @@ def tooltip(path: str) -> str:
 
 
 def sentence(refusal: str) -> str:
-    """A refusal for people: fields by their labels, one full sentence."""
-    return scenario_words.labelled(refusal)
+    """A refusal for people: fields by their labels, one full sentence, as Markdown.
+
+    What it quotes of a file or a link is shown as it was typed.
+    """
+    return plain(scenario_words.labelled(refusal))
 
 
 def why_idle(path: str, scenario: Scenario) -> str:

@@ -217,7 +217,7 @@ def ended_without_results(row: RunRow, scenario: Scenario) -> None:
     st.title(plain(row.name), anchor=False)
     st.caption(plain(scenario.question or words.brief(scenario)))
     if row.state == "failed":
-        st.error(f"This run failed: {row.message.rstrip('.')}.", icon=":material/error:")
+        st.error(f"This run failed: {sentence(row.message)}", icon=":material/error:")
         if AGAIN in row.message:
             _again(scenario)
         elif st.button("Edit a copy", type="primary", icon=":material/tune:", key="edit-copy"):
@@ -230,7 +230,7 @@ def ended_without_results(row: RunRow, scenario: Scenario) -> None:
             icon=":material/do_not_disturb_on:",
         )
     else:
-        why = f" ({row.message.rstrip('.')})" if row.message else ""
+        why = f" ({plain(row.message.rstrip('.'))})" if row.message else ""
         st.warning(
             f"This run was interrupted at {row.progress:.0%}{why}, so it has no results.",
             icon=":material/power_off:",

@@ -8,6 +8,10 @@ import streamlit as st
 
 from twin.ui.charts import Chart
 
+NO_WIDTH = "\u2060"  # word joiner: nothing to see, and no place to break a line
+_MARKS = re.compile(r"[\\`*_\[\]<>$|~#!&]|:(?=\w)|^[-+](?= )")
+_ADDRESS = re.compile(r"https?(?=:)|www(?=\.)|@(?=\w)", re.IGNORECASE)
+
 
 def plot(chart: Chart, key: str) -> None:
     """A chart with its sentence, without the toolbar that covers it."""
@@ -17,10 +21,13 @@ def plot(chart: Chart, key: str) -> None:
 def plain(text: str) -> str:
     """Text of a visitor or a file where Markdown is read: shown as it was typed.
 
+    Addresses, which Markdown turns into links by itself, are broken by a mark of no width.
+
     >>> print(plain("50 % *off*"))
     50 % \\*off\\*
     """
-    return "".join(f"\\{c}" if c in "\\`*_[]<>$:|~#" else c for c in text.replace("\n", " "))
+    text = _ADDRESS.sub(lambda begins: begins.group() + NO_WIDTH, text.replace("\n", " "))
+    return _MARKS.sub(r"\\\g<0>", text)
 
 
 def file_name(name: str, ending: str) -> str:

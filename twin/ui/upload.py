@@ -24,7 +24,7 @@ def trace_upload() -> None:
     used = session.draft().workload.trace
     lacks = lacking_trace(session.store(), session.draft())
     if lacks:
-        st.error(plain(sentence(lacks)), icon=":material/link_off:")
+        st.error(sentence(lacks), icon=":material/link_off:")
     elif used.digest:
         st.markdown(f":material/description: Replays **{plain(used.name) or 'a recorded trace'}**")
         if not session.trace_has_time(used.digest):
@@ -39,7 +39,7 @@ def trace_upload() -> None:
     try:
         table = _read(file.getvalue(), file.name)
     except traces.TraceError as error:
-        st.error(str(error), icon=":material/error:")
+        st.error(plain(str(error)), icon=":material/error:")
         return
     if table.digest == used.digest and not lacks:
         return
@@ -81,7 +81,7 @@ def _use(table: Any) -> None:
         session.store().traces.save(table)
         session.set_draft(ask.replayed(session.draft(), table))
     except (StoreError, ValueError) as error:
-        st.error(str(error), icon=":material/error:")
+        st.error(plain(str(error)), icon=":material/error:")
     else:
         st.rerun()
 
@@ -99,9 +99,9 @@ def _look(seen: dict[str, Any]) -> None:
             for name, text in _figures(seen):
                 st.metric(name, text)
         for reason, count in seen["counts"].items():
-            st.caption(f"{count:,} rows: {reason.replace('_', ' ')}")
+            st.caption(plain(f"{count:,} rows: {reason.replace('_', ' ')}"))
         for warning in seen["warnings"]:
-            st.caption(f":material/warning: {warning}")
+            st.caption(f":material/warning: {plain(warning)}")
 
 
 def _figures(seen: dict[str, Any]) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from twin.ui import session
 from twin.ui.charts import evidence as parity
 from twin.ui.fields import sentence
 from twin.ui.pages.evidence import judged, proof
-from twin.ui.show import plot
+from twin.ui.show import plain, plot
 from twin.ui.toolbar import open_run
 
 
@@ -232,7 +232,7 @@ with left:
         hide_index=True,
     )
 with right, st.container(border=True):
-    st.markdown(f"**Your scenario: {draft.name}**")
+    st.markdown(f"**Your scenario: {plain(draft.name)}**")
     beyond = outside_evidence(draft, facts)
     for said in beyond:
         st.markdown(f":material/explore_off: {said}")

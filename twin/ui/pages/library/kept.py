@@ -221,14 +221,14 @@ def import_scenario() -> None:
     try:
         scenario = scenario_from_toml(file.getvalue(), file.name)
     except SpecError as error:
-        st.error(f"{error}.", icon=":material/error:")  # begins with the file's name as it is
+        st.error(plain(f"{error}."), icon=":material/error:")
         return
-    st.markdown(f"**{scenario.name}**")
-    st.caption(f"{words.machine(scenario)} · {words.brief(scenario)}")
+    st.markdown(f"**{plain(scenario.name)}**")
+    st.caption(plain(f"{words.machine(scenario)} · {words.brief(scenario)}"))
     with st.container(horizontal=True):
         if st.button("Keep it", type="primary", icon=":material/check:", key="keep-file"):
             session.store().scenarios.save(scenario)
-            st.toast(f"{scenario.name} is in the library.", icon=":material/check:")
+            st.toast(f"{plain(scenario.name)} is in the library.", icon=":material/check:")
         if st.button("Edit it", icon=":material/tune:", key="edit-file"):
             session.store().scenarios.save(scenario)
             session.start_from(scenario)

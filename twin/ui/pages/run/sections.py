@@ -28,10 +28,10 @@ from twin.scenario import (
 )
 from twin.ui import charts, record, session, theme, words
 from twin.ui.fabric_view import cells_of_links, fabric_matrix
-from twin.ui.fields import declared, field_name, show, why_idle
+from twin.ui.fields import declared, field_name, sentence, show, why_idle
 from twin.ui.link import go_to
 from twin.ui.pages.run import faults_results
-from twin.ui.show import plot
+from twin.ui.show import plain, plot
 
 FIRST_FINDINGS = 4
 SPREADS = {"TTFT": "ttft_s", "TPOT": "tpot_s", "ITL": "itl_s", "E2E": "e2e_s"}
@@ -61,10 +61,10 @@ def why(row: RunRow, scenario: Scenario) -> None:
 
 def _finding(finding: Finding, scenario: Scenario, key: str) -> None:
     with st.container(border=True):
-        st.markdown(finding.what)
+        st.markdown(plain(finding.what))
         if not finding.fix:
             return
-        st.markdown(f":gray[{finding.fix}]")
+        st.markdown(f":gray[{plain(finding.fix)}]")
         if finding.settings and st.button(
             f"Try {_wish(finding, scenario)}", icon=":material/science:", key=key, type="tertiary"
         ):
@@ -85,7 +85,7 @@ def _try(finding: Finding, scenario: Scenario) -> None:
     try:
         changed = with_overrides(scenario, dict(finding.settings))
     except SpecError as error:
-        st.toast(f"That cannot be tried: {error}.", icon=":material/error:")
+        st.toast(f"That cannot be tried: {sentence(str(error))}", icon=":material/error:")
         return
     session.start_from(scenario)
     session.set_draft(changed)
@@ -240,11 +240,11 @@ def about(row: RunRow, scenario: Scenario) -> None:
         st.subheader("What was asked", anchor=False)
         with st.grid(2, min_column_width=210):
             st.metric("NPUs that serve", words.machine(scenario))
-            st.metric("Traffic", words.traffic(scenario))
+            st.metric("Traffic", plain(words.traffic(scenario)))
             st.metric("Prompt → answer", words.lengths(scenario))
             st.metric(*words.split(scenario))
         if scenario.source:
-            st.caption(f"Figures: {scenario.source}")
+            st.caption(f"Figures: {plain(scenario.source)}")
     with right:
         st.subheader("What pins the answer", anchor=False)
         st.table(_pins(row), border="horizontal", hide_index=True, hide_header=True)

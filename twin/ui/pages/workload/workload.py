@@ -6,7 +6,6 @@ from twin.metrics.measures import amount
 from twin.scenario import form_groups, npus_used
 from twin.ui import forms, session, upload, words
 from twin.ui.fields import sentence
-from twin.ui.show import plain
 from twin.ui.toolbar import header
 
 header("workload")
@@ -28,7 +27,7 @@ with facts, st.container(border=True):
     st.markdown("**What this asks for**")
     asked = session.offered(session.draft())
     if isinstance(asked, str):
-        st.caption(plain(sentence(asked)))
+        st.caption(sentence(asked))
         st.stop()
     with st.grid(2, min_column_width=180):
         st.metric(

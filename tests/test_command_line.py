@@ -103,7 +103,7 @@ def test_an_answer_that_cannot_be_written_is_one_sentence(words):
             [sys.executable, "-m", "twin", *words],
             check=False, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-    assert done.returncode == 2
+    assert done.returncode == 3
     assert done.stderr.strip() == "the answer cannot be written: No space left on device"
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import sys
 
 import pytest
 
 from tests.lab.trace_format import check, parsed
+from twin.__main__ import main
 
 SHORT = ["--set", "horizon_s=4", "--set", "warmup_s=1"]
 
@@ -23,16 +25,35 @@ def test_a_trace_goes_to_standard_output_or_to_a_file(twin, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "status", "said"),
     [
-        (["nowhere.toml"], "nowhere.toml cannot be read"),
-        (["quickstart", *SHORT, "--from", "9"], "the run lasts 4 s"),
-        (["quickstart", *SHORT, "--from", "3", "--to", "2"], "cannot end at 2 s"),
-        (["quickstart", *SHORT, "--out", "no/such/folder.json"], "cannot be written"),
+        (["nowhere.toml"], 2, "nowhere.toml cannot be read"),
+        (["quickstart", *SHORT, "--from", "9"], 2, "the run lasts 4 s"),
     ],
 )
-def test_a_wish_at_fault_is_one_sentence_and_status_two(twin, words, said):
+def test_a_wish_at_fault_is_one_sentence_and_a_status(twin, words, status, said):
     done = twin("trace", *words)
-    assert done.returncode == 2
+    assert done.returncode == status
     assert said in done.stderr.decode() and len(done.stderr.decode().strip().splitlines()) == 1
     assert b"Traceback" not in done.stderr and not done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["--from", "nan"], 2, "cannot start at nan s"),
+        (["--from", "inf"], 2, "cannot start at inf s"),
+        (["--to", "nan"], 2, "cannot end at nan s"),
+        (["--from", "3", "--to", "2"], 2, "cannot end at 2 s"),
+        (["--out", "no/such/folder.json"], 3, "cannot be written"),
+    ],
+)
+def test_what_no_run_can_give_is_refused_before_one_is_made(
+    monkeypatch, capsys, words, status, said
+):
+    monkeypatch.setattr("twin.lab.perfetto.source.traced", lambda *_: pytest.fail("it was run"))
+    monkeypatch.setattr(sys, "argv", ["twin", "trace", "quickstart", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == status
+    assert said in capsys.readouterr().err

@@ -2,7 +2,8 @@
 
 Words in, one call into `lab`, a table or one JSON object out. Standard output carries the answer,
 standard error everything else. Exit status: 0 the answer is valid, 1 a run broke one of its own
-laws or something stored is damaged, 2 the question is at fault, said in one sentence.
+laws or something stored is damaged, 2 the question is at fault, 3 the answer could not be written
+or kept; said in one sentence.
 """
 
 from __future__ import annotations
@@ -198,9 +199,13 @@ def trace_run(
     most_events: Annotated[int, typer.Option(min=1000, help="At most so many events.")] = 200_000,
 ) -> None:
     """Write a span of a run as a trace that ui.perfetto.dev opens."""
-    from twin.lab.files import printable
-    from twin.lab.perfetto import write_trace
+    from twin.lab.files import check_writable, printable
+    from twin.lab.perfetto import check_span, write_trace
     from twin.lab.perfetto.source import traced
+
+    check_span(begin_s, end_s)
+    if to is not None:
+        check_writable(to)
 
     with progress(run) as watch:
         found = traced(run, settings or [], watch)
@@ -374,6 +379,7 @@ def check(as_json: AsJson = False) -> None:
 def main() -> None:
     """Run the command line; a question at fault is one sentence and exit status 2."""
     from twin.facts import FactError
+    from twin.lab.files import NotWritten
 
     try:
         app(standalone_mode=True)
@@ -382,13 +388,13 @@ def main() -> None:
         if not type(error).__module__.startswith("twin."):
             raise
         err.print(escape(str(error)), style="red", soft_wrap=True)
-        sys.exit(2)
+        sys.exit(3 if isinstance(error, NotWritten) else 2)
     except OSError as error:
         # Files that people name are refused by the rooms; without a name it is a stream.
         if error.filename is not None:
             raise
         err.print(f"the answer cannot be written: {error.strerror}", style="red", soft_wrap=True)
-        sys.exit(2)
+        sys.exit(3)
 
 
 if __name__ == "__main__":

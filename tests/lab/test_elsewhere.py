@@ -14,8 +14,6 @@ from twin.lab.compare import CompareError
 from twin.lab.executor import Runner
 from twin.lab.job import load_engine
 from twin.lab.library import CALIBRATION_VARIABLE, DATA, load_facts
-from twin.lab.perfetto import TraceError
-from twin.lab.perfetto.writer import _opened
 from twin.lab.runner import add_run
 from twin.lab.store import Owner, StoreError, handle, open_store
 from twin.lab.store import owner as owners
@@ -240,19 +238,3 @@ def test_a_comparison_that_cannot_be_is_refused_before_it_is_run(
     monkeypatch.setattr("twin.lab.runner.run_now", lambda *a, **k: pytest.fail("it was run"))
     with pytest.raises(error, match=said):
         answer.compared(names, lambda name: lambda fraction, live: None)
-
-
-def test_half_a_trace_file_is_no_file(tmp_path):
-    path = tmp_path / "run.json.gz"
-    path.write_text("an earlier one")
-    with pytest.raises(TraceError, match=r"run\.json\.gz cannot be written: No space"), \
-            _opened(path) as file:  # fmt: skip
-        file.write(b"x" * 100_000)
-        raise OSError(28, "No space left on device")
-    assert path.read_text() == "an earlier one"
-    with _opened(path) as file:
-        file.write(b"x")
-    assert [one.name for one in tmp_path.iterdir()] == ["run.json.gz"]
-    with pytest.raises(TraceError, match="cannot be written: Not a directory"), \
-            _opened(path / "deeper.json"):  # fmt: skip
-        pytest.fail("opened")

@@ -8,18 +8,27 @@ import subprocess
 import sys
 import tarfile
 import time
+import tracemalloc
 
 import pytest
 
 from twin.facts import FactError
 from twin.hardware.chip import load_chip
+from twin.lab.ask import settings_from
 from twin.lab.counts import CountsError, read_counts
-from twin.lab.evidence import EvidenceError, calibrate
+from twin.lab.evidence import calibrate
 from twin.lab.evidence.points import PointsError, read_points
-from twin.lab.library import ROOT, load_facts, load_scenario_file
+from twin.lab.files import NotWritten, whole_file, write_text
+from twin.lab.library import (
+    ROOT,
+    SCENARIO_BYTES_MAX,
+    load_facts,
+    load_scenario_file,
+    scenario_from_toml,
+)
 from twin.lab.model_import import ConfigError, import_model
 from twin.lab.traces import Limits, TraceError, read_trace
-from twin.scenario import SpecError
+from twin.scenario import Scenario, SpecError, with_overrides
 
 READERS = {
     "scenario": (load_scenario_file, SpecError),
@@ -160,5 +169,54 @@ def test_a_chip_of_ones_own_with_a_slip_in_it_is_one_sentence(tmp_path, text, sa
 
 def test_a_calibration_that_cannot_be_written_is_one_sentence(tmp_path):
     values = {c.name: c.start for c in calibrate.CONSTANTS}
-    with pytest.raises(EvidenceError, match="cannot be written: Is a directory"):
+    with pytest.raises(NotWritten, match="cannot be written: Is a directory"):
         calibrate.write_calibration(calibrate.Fit(values, {"a": 0.0}), tmp_path)
+
+
+def test_half_a_file_is_no_file(tmp_path):
+    path = tmp_path / "run.json.gz"
+    path.write_text("an earlier one")
+    with pytest.raises(NotWritten, match=r"run\.json\.gz cannot be written: No space"), \
+            whole_file(path) as file:  # fmt: skip
+        file.write(b"x" * 100_000)
+        raise OSError(28, "No space left on device")
+    assert path.read_text() == "an earlier one"
+    write_text(path, "x")
+    assert [one.name for one in tmp_path.iterdir()] == ["run.json.gz"]
+    with pytest.raises(NotWritten, match="cannot be written: Not a directory"):
+        write_text(path / "deeper.json", "x")
+    with pytest.raises(NotWritten, match="no file is called so"):
+        write_text(tmp_path / "a\0b", "x")
+
+
+LONG_KEYS = (
+    ".".join(["a"] * 24_000) + " = 1",
+    " . ".join(["'a'"] * 24_000) + " = 1",
+    "[" + ".".join(['"a b"'] * 24_000) + "]",
+    "x = {" + ".".join(["a"] * 24_000) + " = 1}",
+)
+
+
+@pytest.mark.parametrize("text", LONG_KEYS, ids=["bare", "quoted", "table", "inline"])
+def test_a_key_of_many_parts_is_refused_before_it_takes_memory(text):
+    tracemalloc.start()
+    with pytest.raises(SpecError, match="a key of more than 16 parts"):
+        scenario_from_toml(text.encode())
+    assert tracemalloc.get_traced_memory()[1] < 10e6
+    tracemalloc.stop()
+    with pytest.raises(SpecError, match=r"x|seed"):
+        with_overrides(Scenario(), settings_from([f"seed=1\n{text}"]))
+
+
+@pytest.mark.parametrize("piece", ["a", "'", '"', "a.", "a ", "''", "'a'.", "[", "\n"])
+def test_no_text_takes_long_to_look_through_for_keys(piece):
+    text = piece * (SCENARIO_BYTES_MAX // len(piece) - 2) + "\n!"
+    start_s = time.process_time()
+    with pytest.raises(SpecError):
+        scenario_from_toml(text.encode())
+    assert time.process_time() - start_s < 5.0
+
+
+def test_a_text_with_dots_is_no_long_key():
+    question = "What of 1.2.3.4.5.6.7.8.9 ... and a.b.c.d.e.f.g?"
+    assert scenario_from_toml(f'question = "{question}"'.encode()).question == question

@@ -13,7 +13,7 @@ import pytest
 from tests.draws import some
 from tests.lab.fake_engine import answer
 from twin.lab.executor import Runner
-from twin.lab.store import Owner
+from twin.lab.store import Owner, open_store
 from twin.scenario import Scenario
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -110,6 +110,15 @@ def test_kills_break_nothing_and_lose_no_finished_run(store, tmp_path, kills):
     assert store.damage() == []
     assert store.sweep(older_than_s=-1) >= 0
     assert store.damage() == []
+
+
+def test_a_run_left_by_a_killed_command_is_marked_by_whoever_opens_the_store(store, add_run):
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    left = add_run(Scenario(), owner=Owner("gone", Owner.here().host, gone.pid, "1"))
+    own = add_run(Scenario(seed=2), owner=Owner.here())
+    open_store(str(store._database.url), store.artefacts.folder).close()
+    assert [store.runs.get(run).state for run in (left, own)] == ["interrupted", "running"]
 
 
 def test_a_run_left_by_a_dead_process_is_marked_at_the_next_start(store, add_run):

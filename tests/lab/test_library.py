@@ -84,6 +84,5 @@ def test_a_number_of_too_many_digits_is_refused():
 
 
 def test_nobody_else_reads_toml():
-    # Settings of the command line are TOML values too: those `ask` reads.
     readers = {p.name for p in (ROOT / "twin").rglob("*.py") if "tomllib" in p.read_text("utf-8")}
-    assert readers == {"library.py", "ask.py"}
+    assert readers == {"files.py"}

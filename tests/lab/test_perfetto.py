@@ -19,6 +19,7 @@ from twin.engine.loop import advance
 from twin.engine.machine import Machine
 from twin.engine.setup import set_up
 from twin.engine.simulate import Run
+from twin.lab.files import NotWritten
 from twin.lab.library import load_facts
 from twin.lab.perfetto import TraceError, stream_plans, write_trace
 from twin.lab.perfetto.source import Source
@@ -241,7 +242,7 @@ def test_an_empty_span_says_so():
 
 
 def test_a_file_that_cannot_be_written_is_one_sentence(tmp_path):
-    with pytest.raises(TraceError, match="cannot be written"):
+    with pytest.raises(NotWritten, match="cannot be written"):
         write_trace(source(run()), tmp_path / "no" / "such.json", 1.0, 1.5)
 
 

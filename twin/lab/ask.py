@@ -6,12 +6,11 @@ Shared by every command of the command line. Knows nothing about how a question 
 from __future__ import annotations
 
 import difflib
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from twin.lab.files import printable
+from twin.lab.files import printable, toml_table
 from twin.lab.library import load_scenario_file, presets
 from twin.scenario import Scenario, SpecError, fields, with_overrides
 from twin.scenario.fields import plain
@@ -98,8 +97,8 @@ def settings_from(words: Sequence[str]) -> dict[str, Any]:
 def _value(text: str) -> Any:
     """A TOML number, boolean or string; anything else is the text itself."""
     try:
-        table = tomllib.loads(f"value = {text}")
-    except (ValueError, RecursionError):  # ValueError: no TOML, or a number of too many digits
+        table = toml_table(f"value = {text}", "a setting", SpecError)
+    except SpecError:
         return text
     return table["value"] if len(table) == 1 else text
 

@@ -1,11 +1,27 @@
-"""Files that people name: read as text within a limit, and written; every failure is a sentence.
+"""Files that people name: read within limits, and written whole; every failure is a sentence.
 
-The sentences are of the caller's own error. It knows nothing about what files hold.
+What cannot be read raises the caller's own error, what cannot be written `NotWritten`. It knows
+nothing about what files hold.
 """
 
 from __future__ import annotations
 
+import os
+import re
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO, Any
+
+KEY_PARTS_MAX = 16
+_PART = r"""(?:(?<![\w-])[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
+# A key of n parts takes memory as n * n, so it is looked for before the text is parsed.
+_LONG_KEY = re.compile(rf"{_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{KEY_PARTS_MAX}}}")
+
+
+class NotWritten(ValueError):
+    """The disk does not take an answer: one sentence. The command line has a status for it."""
 
 
 def printable(name: str) -> str:
@@ -40,13 +56,58 @@ def read_text(path: Path, most_bytes: int, error: type[Exception], kind: str) ->
     return decoded(data, path.name, most_bytes, error, kind)
 
 
-def write_text(path: Path, text: str, error: type[Exception]) -> None:
-    """Write a file of text in UTF-8; raises `error` with one sentence that names it."""
+def toml_table(text: str, name: str, error: type[Exception]) -> dict[str, Any]:
+    """The table of a TOML text whose size was checked; raises `error` with one sentence."""
+    if _LONG_KEY.search(text):
+        raise error(f"{name} has a key of more than {KEY_PARTS_MAX} parts: nothing here has")
     try:
-        path.write_text(text, "utf-8")
-    except (OSError, ValueError) as why:
-        said = getattr(why, "strerror", None) or why
-        raise error(f"{printable(str(path))} cannot be written: {said}") from None
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as why:  # ValueError: also a number of too many digits
+        fault = str(why).replace("\n", " ") or "it is nested too deeply"
+        raise error(f"{name} is not valid TOML: {fault}") from None
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write: it gets its name when it is whole, and a failure leaves no part of it.
+
+    Raises NotWritten.
+    """
+    if "\0" in str(path):
+        raise NotWritten(f"{printable(str(path))} cannot be written: no file is called so")
+    path = path.resolve()  # a link goes on pointing at the file
+    # A pipe or a terminal has its name already, and keeps it.
+    plain = path.is_file() or not path.exists()
+    draft = path.with_name(f".{path.name}.part") if plain else path
+    try:
+        with draft.open("wb") as file:
+            yield file
+            if plain:
+                file.flush()
+                os.fsync(file.fileno())
+        if plain:
+            draft.replace(path)
+    except OSError as why:
+        raise NotWritten(
+            f"{printable(str(path))} cannot be written: {why.strerror or why}"
+        ) from None
+    finally:
+        if plain:
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
+
+
+def check_writable(path: Path) -> None:
+    """Raise NotWritten where no file can be: better before a long answer than after it."""
+    folder = path.resolve().parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise NotWritten(f"{printable(str(path))} cannot be written: no folder to write in")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file of text in UTF-8; raises NotWritten."""
+    with whole_file(path) as file:
+        file.write(text.encode())
 
 
 def _size(count: int) -> str:

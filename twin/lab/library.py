@@ -7,7 +7,6 @@ database; `seed_library` hands it the presets.
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import tomli_w
 
 from twin.facts import FactError, Facts, facts_from_tables
-from twin.lab.files import decoded, printable, read_bytes, read_text
+from twin.lab.files import decoded, printable, read_bytes, read_text, toml_table
 from twin.scenario import Scenario, SpecError, field_unit, parse_scenario
 
 if TYPE_CHECKING:
@@ -75,9 +74,7 @@ def _facts_of(folder: Path, calibration: str) -> Facts:
         here = tables
         for part in parents:
             here = here.setdefault(part, {})
-        here[stem] = _toml(
-            read_text(path, FACTS_BYTES_MAX, FactError, "TOML file"), str(path), FactError
-        )
+        here[stem] = _fact_table(path, str(path))
     if calibration:
         tables["calibration"] = _private(Path(calibration), tables["calibration"])
     return facts_from_tables(tables)
@@ -85,14 +82,19 @@ def _facts_of(folder: Path, calibration: str) -> Facts:
 
 def published_table(path: Path = PUBLISHED) -> dict[str, Any]:
     """The published rows and their bars as tables; raises FactError for a broken file."""
-    return _toml(read_text(path, FACTS_BYTES_MAX, FactError, "TOML file"), path.name, FactError)
+    return _fact_table(path, path.name)
+
+
+def _fact_table(path: Path, name: str) -> dict[str, Any]:
+    text = read_text(path, FACTS_BYTES_MAX, FactError, "TOML file")
+    return toml_table(text, name, FactError)
 
 
 def _private(path: Path, known: dict[str, Any]) -> dict[str, Any]:
     """Calibration tables with those of a private copy in their place."""
     here = f"{CALIBRATION_VARIABLE} = {path}"
     try:
-        own = _toml(read_text(path, FACTS_BYTES_MAX, FactError, "TOML file"), path.name, FactError)
+        own = _fact_table(path, path.name)
     except FactError as error:
         raise FactError(f"{CALIBRATION_VARIABLE}: {error}") from None
     for name, table in own.items():
@@ -105,15 +107,6 @@ def _private(path: Path, known: dict[str, Any]) -> dict[str, Any]:
         if not low <= value <= high or table.get("unit") != unit:
             raise FactError(f"{here}: {name} must be {low:g} to {high:g} in unit {unit!r}")
     return known | own
-
-
-def _toml(text: str, name: str, error: type[Exception]) -> dict[str, Any]:
-    """The table of a TOML text; raises `error` with one sentence."""
-    try:
-        return tomllib.loads(text)
-    except (ValueError, RecursionError) as why:  # ValueError: also a number of too many digits
-        said = str(why).replace("\n", " ") or "it is nested too deeply"
-        raise error(f"{name} is not valid TOML: {said}") from None
 
 
 @lru_cache(maxsize=4)
@@ -133,7 +126,7 @@ def scenario_from_toml(data: bytes, name: str = "the scenario") -> Scenario:
     text = decoded(data, name, SCENARIO_BYTES_MAX, SpecError, "scenario")
     name = printable(name)
     try:
-        return parse_scenario(_toml(text, name, SpecError))
+        return parse_scenario(toml_table(text, name, SpecError))
     except SpecError as error:
         raise SpecError(f"{name}: {error}") from None
 

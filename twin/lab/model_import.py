@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import tomli_w
 
 from twin.facts import Fact
-from twin.lab.files import read_text
+from twin.lab.files import read_text, write_text
 from twin.lab.library import DATA
 from twin.model.shape import Shape
 
@@ -94,15 +94,11 @@ def import_model(path: Path, name: str | None = None) -> ImportedModel:
 def write_model(model: ImportedModel, folder: Path = DATA / "models") -> Path:
     """Write the model as a new file of data/models; an existing one is never replaced."""
     path = folder / f"{model.name}.toml"
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(model.toml)
-    except FileExistsError:
+    if path.exists():
         raise ConfigError(
             f"{path.name} is already in {folder.name}: choose another --name, or delete it first"
-        ) from None
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
+        )
+    write_text(path, model.toml)
     return path
 
 

@@ -141,5 +141,5 @@ def calibration_text(fit: Fit, constants: Sequence[Constant] = CONSTANTS) -> str
 
 
 def write_calibration(fit: Fit, path: Path = CALIBRATION) -> None:
-    """Replace the calibration file; raises EvidenceError where it cannot be written."""
-    write_text(path, calibration_text(fit), EvidenceError)
+    """Replace the calibration file; raises NotWritten."""
+    write_text(path, calibration_text(fit))

@@ -168,9 +168,9 @@ def private_text(found: PrivateFit, constants: Sequence[Constant] = CONSTANTS) -
 
 
 def write_private(found: PrivateFit, path: Path) -> None:
-    """Write the private copy; raises PointsError where it cannot be written."""
+    """Write the private copy; raises NotWritten."""
     _refuse_published(path)
-    write_text(path, private_text(found), PointsError)
+    write_text(path, private_text(found))
 
 
 def _refuse_published(path: Path) -> None:

@@ -7,6 +7,7 @@ from twin.lab.perfetto.writer import (
     Traced,
     TraceError,
     Written,
+    check_span,
     span_of,
     write_trace,
 )
@@ -17,6 +18,7 @@ __all__ = [
     "TraceError",
     "Traced",
     "Written",
+    "check_span",
     "span_of",
     "stream_plans",
     "write_trace",

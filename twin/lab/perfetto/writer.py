@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -19,6 +20,7 @@ from typing import Protocol
 import polars as pl
 
 from twin.engine.window import Pass, Window
+from twin.lab.files import whole_file
 from twin.lab.perfetto.around import counters, happenings
 from twin.lab.perfetto.flows import flows, lives
 from twin.lab.perfetto.streams import StreamPlan, passes
@@ -137,8 +139,17 @@ def write_trace(
         return sink.close(begin_s, end_s)
 
 
+def check_span(begin_s: float | None, end_s: float | None) -> None:
+    """Raise TraceError for a span that no run has; said before one is made."""
+    if begin_s is not None and not 0 <= begin_s < math.inf:
+        raise TraceError(f"a trace cannot start at {begin_s:g} s: give it seconds from 0 on")
+    if end_s is not None and not max(0.0, begin_s or 0.0) < end_s:
+        raise TraceError(f"a trace cannot end at {end_s:g} s, for it starts at {begin_s or 0:g} s")
+
+
 def span_of(run: Traced, begin_s: float | None, end_s: float | None) -> tuple[float, float]:
     """The span to write, within the run; raises TraceError when there is none."""
+    check_span(begin_s, end_s)
     windows = run.tables["windows"]
     last_s = float(windows["t_s"][-1] + windows["window_s"][-1]) if windows.height else 0.0
     if begin_s is None:
@@ -148,11 +159,10 @@ def span_of(run: Traced, begin_s: float | None, end_s: float | None) -> tuple[fl
             begin_s = max(0.0, float(at["t_s"].min()) - 0.5)  # type: ignore[arg-type]
         if end_s is not None:
             begin_s = min(begin_s, max(0.0, end_s - SPAN_S))
-    if not begin_s >= 0 or begin_s >= last_s:
+    if begin_s >= last_s:
         raise TraceError(f"a trace cannot start at {begin_s:g} s: the run lasts {last_s:g} s")
     end_s = begin_s + SPAN_S if end_s is None else end_s
-    if not end_s > begin_s:
-        raise TraceError(f"a trace cannot end at {end_s:g} s, for it starts at {begin_s:g} s")
+    check_span(begin_s, end_s)
     return begin_s, min(end_s, last_s)
 
 
@@ -168,29 +178,17 @@ def _check_occupied(run: Traced, begin_s: float, end_s: float) -> None:
 
 @contextmanager
 def _opened(to: Path | Sink) -> Iterator[Sink]:
-    """What to write to; a file gets its name when it is whole, and a failure leaves no part."""
+    """What to write to; a path that ends in .gz is compressed."""
     if not isinstance(to, Path):
         yield to
         return
-    to = to.resolve()  # a link goes on pointing at the file
-    # A pipe or a terminal has its name already, and keeps it.
-    whole = to if to.exists() and not to.is_file() else to.with_name(f".{to.name}.part")
-    try:
-        with whole.open("wb") as raw:
-            if to.suffix == ".gz":
-                # Without a time and a name in it the same run gives the same bytes.
-                with gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed:
-                    yield packed
-            else:
-                yield raw
-        if whole != to:
-            whole.replace(to)
-    except OSError as error:
-        raise TraceError(f"{to} cannot be written: {error.strerror}") from None
-    finally:
-        if whole != to:
-            with suppress(OSError):
-                whole.unlink(missing_ok=True)
+    with whole_file(to) as raw:
+        if to.suffix == ".gz":
+            # Without a time and a name in it the same run gives the same bytes.
+            with gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed:
+                yield packed
+        else:
+            yield raw
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import polars as pl
 
-from twin.lab.store.errors import StoreError
+from twin.lab.store.errors import StoreError, StoreFull
 
 SUFFIX = ".parquet"
 UNFINISHED = ".tmp-"
@@ -62,7 +62,7 @@ class Artefacts:
             if not _renewed(final, sha256):
                 _publish(draft, final)
         except (OSError, pl.exceptions.PolarsError) as error:
-            raise StoreError(self._explain(error)) from error
+            raise StoreFull(self._explain(error)) from error
         finally:
             with suppress(OSError):  # the sweep takes what cannot be deleted now
                 draft.unlink(missing_ok=True)
@@ -107,10 +107,10 @@ class Artefacts:
         while not here.exists():
             here = here.parent
         if not os.access(here, os.W_OK | os.X_OK):
-            raise StoreError(f"{here} cannot be written: give this user the right to write in it")
+            raise StoreFull(f"{here} cannot be written: give this user the right to write in it")
         free = shutil.disk_usage(here).free
         if free < free_bytes:
-            raise StoreError(
+            raise StoreFull(
                 f"only {free / 1e6:.0f} MB are free on the disk of {self.folder}: a run needs "
                 f"{free_bytes / 1e6:.0f} MB, delete old runs or free some space"
             )

@@ -24,7 +24,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from twin.lab.store.errors import StoreError
+from twin.lab.store.errors import StoreError, StoreFull
 
 APPLICATION_ID = 0x5457494E  # "TWIN", in the header of every SQLite file of ours
 BUSY_TIMEOUT_S = 30
@@ -40,6 +40,7 @@ REFUSALS = {  # what a driver says: what a person is told
     "unable to open": "{where} cannot be opened: give this user the right to read and write it "
     "and in its folder",
 }
+UNWRITTEN = ("is full", "readonly")
 SOUND_SQLITE = (3, 51, 3)  # the first release without the WAL-reset corruption bug
 
 
@@ -81,7 +82,7 @@ class Database:
         try:
             yield
         except DBAPIError as error:
-            raise StoreError(self._explain(error)) from error
+            raise self._refusal(error) from error
         except StatementError as error:
             if isinstance(error.orig, StoreError):  # raised by json_text on the way in
                 raise error.orig from None
@@ -95,15 +96,16 @@ class Database:
                 "the database is in use by too many at once: try again in a moment"
             ) from error
 
-    def _explain(self, error: DBAPIError) -> str:
+    def _refusal(self, error: DBAPIError) -> StoreError:
         where = str(self.path) if self.path else "the database"
-        said = str(error.orig).splitlines()[0]
+        reason = str(error.orig).splitlines()[0]
         if isinstance(error, IntegrityError):
-            return said
+            return StoreError(reason)
         for sign, sentence in REFUSALS.items():
-            if sign in said:
-                return sentence.format(where=where)
-        return f"{where} refused: {said}"
+            if sign in reason:
+                kind = StoreFull if sign in UNWRITTEN else StoreError
+                return kind(sentence.format(where=where))
+        return StoreError(f"{where} refused: {reason}")
 
 
 def open_database(url: str) -> Database:

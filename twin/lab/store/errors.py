@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from twin.lab.files import NotWritten
+
 
 class StoreError(ValueError):
     """The store cannot do that: one sentence naming what, where and what would help."""
+
+
+class StoreFull(StoreError, NotWritten):
+    """The disk, or the right to write, is missing: an answer could not be kept."""
 
 
 class UnknownId(StoreError):

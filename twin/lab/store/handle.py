@@ -18,7 +18,7 @@ from twin.lab.kinds import COUNTS, TRACE
 from twin.lab.library import KEPT
 from twin.lab.store.artefacts import SWEEP_AGE_S, Artefacts
 from twin.lab.store.engines import Database, check_integrity, open_database, prepare_file
-from twin.lab.store.errors import StoreError
+from twin.lab.store.errors import StoreError, StoreFull
 from twin.lab.store.migrate import upgrade
 from twin.lab.store.models import (
     ArtefactRow,
@@ -129,7 +129,8 @@ class Store:
 def open_store(url: str | None = None, artefacts: Path | None = None) -> Store:
     """Open the store of a URL, else of TWIN_DB_URL, else `data/twin.db`; migrates it first.
 
-    Artefacts lie in `artefacts`, else TWIN_ARTIFACTS, else in a folder of this database alone.
+    Runs of processes that died are marked interrupted. Artefacts lie in `artefacts`, else
+    TWIN_ARTIFACTS, else in a folder of this database alone.
     Raises StoreError with one sentence.
     """
     given = url or os.environ.get(URL_VARIABLE) or _default_url()
@@ -138,7 +139,10 @@ def open_store(url: str | None = None, artefacts: Path | None = None) -> Store:
     folder = Path(named).resolve() if named else _own_folder(database)
     prepare_file(database, folder)
     upgrade(database)
-    return Store(database, Artefacts(folder))
+    store = Store(database, Artefacts(folder))
+    with suppress(StoreFull):  # who may only read leaves what dead processes left as it is
+        store.runs.recover()
+    return store
 
 
 def _default_url() -> str:

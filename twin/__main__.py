@@ -383,18 +383,15 @@ def main() -> None:
 
     try:
         app(standalone_mode=True)
-    except (ValueError, FactError) as error:
-        # Only the rooms' own errors are sentences; anything else is a fault of the twin.
-        if not type(error).__module__.startswith("twin."):
+    except (ValueError, FactError, OSError) as error:
+        # Only the rooms' own errors are sentences, and an OSError without a name is a stream's:
+        # files that people name are refused by the rooms. Anything else is a fault of the twin.
+        stream = error.strerror if isinstance(error, OSError) and not error.filename else ""
+        if not stream and not type(error).__module__.startswith("twin."):
             raise
-        err.print(escape(str(error)), style="red", soft_wrap=True)
-        sys.exit(3 if isinstance(error, NotWritten) else 2)
-    except OSError as error:
-        # Files that people name are refused by the rooms; without a name it is a stream.
-        if error.filename is not None:
-            raise
-        err.print(f"the answer cannot be written: {error.strerror}", style="red", soft_wrap=True)
-        sys.exit(3)
+        why = f"the answer cannot be written: {stream}" if stream else str(error)
+        err.print(escape(why), style="red", soft_wrap=True)
+        sys.exit(3 if stream or isinstance(error, NotWritten) else 2)
 
 
 if __name__ == "__main__":

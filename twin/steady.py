@@ -147,7 +147,6 @@ def imbalances(
         experts = experts.model_copy(update={"placement": "perfect"})
     per_request = tokens_per_request(s, mean_lengths(s.workload, facts, trace)[0])
     groups, top_groups = router_groups(s, costs)
-    per_node = s.supernode.npus_per_node * costs.chip.dies_per_npu
     known = facts.below("experts")  # nothing else of the facts decides
     answers = []
     for role, name in (
@@ -157,7 +156,7 @@ def imbalances(
             answers.append(NO_IMBALANCE)
             continue
         layout = role.layout
-        nodes = -(-layout.routed_dies // per_node)
+        nodes = -(-layout.routed_dies // role.dies_per_node)
         question = (
             experts, shape.routed_experts, shape.moe_layers, shape.top_k, layout.routed_dies,
             layout.slots_per_die, known, s.seed, per_request[name],

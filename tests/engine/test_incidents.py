@@ -106,7 +106,7 @@ def test_a_repaired_die_serves_again_when_it_has_its_weights():
     (shrunk,) = spans(found, "shrunk")
     assert end_s is None and shrunk[3] == back_s
     setup = set_up(small(QUICK), load_facts(), None)
-    first = setup.of_role("decode")[0].first_die
+    first = setup.of_role("decode")[0].die_of_rank[0]
     rate = pool_read(setup.fabric, [first]).bytes_per_s
     load_s = setup.costs.decode_role.memory.weights / rate
     assert load_s > 0.01

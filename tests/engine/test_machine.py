@@ -92,12 +92,23 @@ def test_each_port_and_instance_has_what_edits_of_the_supernode_left():
 
 def test_an_instance_starts_without_the_dies_that_an_edit_has_cut_off():
     gone = {"element": "die 1.5.0", "capacity_factor": 0.0}
-    found = machine({"supernode.edits": [gone]})
+    found = machine({"supernode.edits": [gone], "deployment.when_off": "refuse"})
     assert len(found.serving(3)) == 7 and found.roles[3].dies == 7
     assert 26 not in found.spare
     cut = [{"element": f"NPU 1.{n}", "capacity_factor": 0.0} for n in range(4, 8)]
     with pytest.raises(HardwareError, match="no die of decode 1 is linked"):
-        machine({"supernode.edits": cut})
+        machine({"supernode.edits": cut, "deployment.when_off": "refuse"})
+
+
+def test_an_instance_on_a_node_that_is_off_is_whole_elsewhere_at_the_same_price():
+    cut = {"element": "node 1", "capacity_factor": 0.0}
+    found = machine({"supernode.edits": [cut]})
+    assert all(None not in members for members in found.members)
+    assert found.serving(2) == tuple(range(32, 40))
+    np.testing.assert_array_equal(found.roles[2].vector, machine().roles[2].vector)
+    assert found.setup.notes[-2:] == [
+        "decode 0 moved off node 1 to node 2", "decode 1 moved off node 1 to node 2",
+    ]  # fmt: skip
 
 
 def test_dies_without_a_way_for_kv_cannot_serve_while_others_have_one():

@@ -84,6 +84,17 @@ BALANCED = MOVING | {
     "experts.balancing.threshold": 1.1,
 }
 
+# A node without an NPU, one of slow links, and uplinks that cannot carry what leaves a node: so it
+# tells where an instance sits.
+SEATED = HOT | {
+    "supernode.l1_uplinks": 2,
+    "supernode.edits": [
+        {"element": "NPU 0.1", "capacity_factor": 0.0},
+        {"element": "node 4", "latency_factor": 5.0},
+    ],
+    "deployment.seats": [{"role": "decode", "index": 0, "element": "NPU 1.3"}],
+}
+
 EVERY: list[Any] = []  # every choice that is declared
 FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "seed": (PLAIN, [1, 2]),
@@ -167,6 +178,12 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "deployment.optimisations.speculation": (R1 | {"deployment.decode.mtp_draft_tokens": 1}, EVERY),
     "deployment.optimisations.host_gap_ms": (R1, [0.0, 0.5]),
     "deployment.kv_transfer_plane": (PLAIN, EVERY),
+    "deployment.placement": (SEATED, EVERY),
+    "deployment.when_off": (SEATED, EVERY),
+    "deployment.seats": (
+        SEATED | {"deployment.placement": "by_hand"},
+        [[], SEATED["deployment.seats"],
+         [{"role": "decode", "index": 9, "element": "node 1"}]]),
     "front_end.api_servers": (PLAIN | {"front_end.service_ms": 30.0}, [4, 2]),
     "front_end.service_ms": (PLAIN, [4.0, 5.0]),
     "router.policy": (REUSE | {"memory_pool.scope": "local", "workload.rate_req_per_s": 300.0},

@@ -12,7 +12,9 @@ import polars as pl
 
 from tests.ui.fake_run import fake_checks, fake_summary, fake_tables
 from tests.ui.stored_runs import scenario
+from twin.hardware.fabric import build_fabric
 from twin.hardware.placement import place_instances
+from twin.lab.library import load_facts
 from twin.lab.store import Owner, Store
 from twin.scenario import Scenario
 from twin.ui import session
@@ -47,7 +49,7 @@ def playback_tables(s: Scenario) -> dict[str, pl.DataFrame]:
     )
     rows, moved, split = [], [], []
     per_node = 2 * s.supernode.npus_per_node
-    for place, i in enumerate(place_instances(s, 2)):
+    for place, i in enumerate(place_instances(s, build_fabric(s.supernode, load_facts()))):
         up = np.where(down & (i.role == "decode") & (i.index == 0), 0.0, 1.0)
         level = rng.uniform(0.7, 1.0)
         for w in range(WINDOWS):
@@ -65,7 +67,7 @@ def playback_tables(s: Scenario) -> dict[str, pl.DataFrame]:
                  base * up[w] * level * (0.8 + 0.4 * np.sin(w / 12 + place)))
                 for w in range(WINDOWS) if up[w]
             ]  # fmt: skip
-            nodes = range(i.first_die // per_node, (i.first_die + i.dies - 1) // per_node + 1)
+            nodes = range(i.die_of_rank[0] // per_node, i.die_of_rank[-1] // per_node + 1)
             planes = range(s.supernode.sub_planes) if plane == "ub" else [None]
             share = 1 / (len(nodes) * len(planes))
             split += [
@@ -88,11 +90,12 @@ def seats(s: Scenario) -> pl.DataFrame:
     """Where instances stand: decode 0 leaves its first node at the fault and takes the last one."""
     rows = []
     per_node = 2 * s.supernode.npus_per_node
-    for i in place_instances(s, 2):
+    for i in place_instances(s, build_fabric(s.supernode, load_facts())):
         moves = (i.role, i.index) == ("decode", 0)
-        rows.append((0.0, FAULT_S if moves else s.horizon_s, i.role, i.index, i.first_die, i.dies))
+        until_s, first = FAULT_S if moves else s.horizon_s, i.die_of_rank[0]
+        rows.append((0.0, until_s, i.role, i.index, first, i.dies))
         if moves:
-            left = (i.first_die + per_node, i.dies - per_node)
+            left = (first + per_node, i.dies - per_node)
             for place in (left, (per_node * (s.supernode.nodes - 1), per_node)):
                 rows.append((FAULT_S, s.horizon_s, i.role, i.index, *place))
     names = ["t_s", "end_s", "role", "instance", "first_die", "dies"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from twin.scenario import form_groups
+from twin.scenario import Scenario, form_groups, with_overrides
 from twin.ui.pages import PAGES
 
 UNITS = ("req/s", "%", " s", "ms", "µs", "tokens/s", "tokens", "requests")
@@ -78,3 +78,29 @@ def test_changes_are_told_against_the_preset_and_can_be_taken_back(page):
     reset = next(b for b in page.button if b.label == "Back to the preset")
     reset.click().run()
     assert page.session_state["history"][-1].router.policy == "least_loaded"
+
+
+def test_an_instance_that_moved_off_a_node_says_so(page):
+    edits = [{"element": "node 20", "capacity_factor": 0.0}]
+    page.session_state["history"] = [with_overrides(Scenario(), {"supernode.edits": edits})]
+    page.session_state["position"] = 0
+    page.run()
+    assert not page.exception
+    assert any("Decode 0 moved off node 20 to node 32." in c.value for c in page.caption)
+    gone = [{"element": f"node {n}", "capacity_factor": 0.0} for n in range(30)]
+    page.session_state["history"] = [with_overrides(Scenario(), {"supernode.edits": gone})]
+    page.run()
+    assert not page.exception
+    assert any("only 144 of 384 are on" in m.value for m in page.markdown)
+
+
+def test_seats_by_hand_are_a_table_and_a_wrong_one_is_one_sentence(page):
+    edit(page, "deployment.placement", "by_hand")
+    assert not page.exception
+    row = {"role": "decode", "index": 0, "element": "node 99"}
+    changed = {"deployment.placement": "by_hand", "deployment.seats": [row]}
+    page.session_state["history"] = [with_overrides(Scenario(), changed)]
+    page.session_state["position"] = 0
+    page.run()
+    assert not page.exception
+    assert any("no element is named 'node 99'" in m.value.lower() for m in page.markdown)

@@ -137,7 +137,7 @@ def test_a_fault_after_the_end_is_said(page):
 
 def test_every_typical_fault_fits_the_machine_and_can_be_added(page):
     s, fabric = machine()
-    offered = typical(s, fabric, place_instances(s, 2))
+    offered = typical(s, fabric, place_instances(s, fabric))
     assert {"A node", "An L2 switch", "Sub-plane 3"} <= set(offered)
     assert any("die of decode" in name for name in offered)
     assert any("memory server" in name for name in offered)
@@ -150,7 +150,7 @@ def test_every_typical_fault_fits_the_machine_and_can_be_added(page):
 def test_a_machine_without_an_l2_chip_is_not_offered_one():
     s = scenario(supernode__scale_up="node")
     fabric = build_fabric(s.supernode, session.facts())
-    assert "An L2 switch" not in typical(s, fabric, place_instances(s, 2))
+    assert "An L2 switch" not in typical(s, fabric, place_instances(s, fabric))
 
 
 def test_a_wrong_fault_has_one_sentence_and_a_right_one_none():

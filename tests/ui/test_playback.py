@@ -35,8 +35,14 @@ def made():
     return (
         s,
         tables,
-        message(s, tables, place_instances(s, 2), build_fabric(s.supernode, load_facts())),
+        message(s, tables, *placed(s)),
     )
+
+
+def placed(s):
+    """Instances of a scenario, and the fabric that they sit on."""
+    fabric = build_fabric(s.supernode, load_facts())
+    return place_instances(s, fabric), fabric
 
 
 def numbers(packed):
@@ -92,16 +98,13 @@ def test_instances_are_windows_by_instances(made):
 def test_an_instance_stands_where_its_dies_are_and_then_where_its_spares_are(made):
     s, tables, film = made
     k = [name for _, name in film["instances"]].index("decode 0")
-    own = place_instances(s, 2)[k]
-    home, end = own.first_die / 16, (own.first_die + own.dies) / 16
+    own = placed(s)[0][k]
+    home, end = own.die_of_rank[0] / 16, (own.die_of_rank[-1] + 1) / 16
     change = int(FAULT_S / film["window_s"])
     assert [place[1:] for place in film["seats"] if place[0] == k] == [
         [home, end, 0, change], [home + 1, end, change, WINDOWS], [47.0, 48.0, change, WINDOWS],
     ]  # fmt: skip
-    of_old = message(
-        s, {n: t for n, t in tables.items() if n != "seats"}, place_instances(s, 2),
-        build_fabric(s.supernode, load_facts()),
-    )  # fmt: skip
+    of_old = message(s, {n: t for n, t in tables.items() if n != "seats"}, *placed(s))
 
     assert [p[1:] for p in of_old["seats"] if p[0] == k] == [[home, end, 0, WINDOWS]]
 

@@ -148,15 +148,11 @@ def rates(s: Scenario, graph) -> dict[str, float | None]:
 def test_headline_prices_are_those_of_the_slowest_instance(edits):
     """Instances that lie alike share an answer, and none is told wrong by it."""
     s, graph = Scenario(), fabric(*edits)
-    placed = place_instances(s, 2)
+    placed = place_instances(s, graph)
     told = rates(s, graph)
 
     def slowest(role, price):
-        return min(
-            price(graph, range(i.first_die, i.first_die + i.dies)).bytes_per_s
-            for i in placed
-            if i.role == role
-        )
+        return min(price(graph, i.die_of_rank).bytes_per_s for i in placed if i.role == role)
 
     assert told["All-to-all, decode die"] == pytest.approx(slowest("decode", all_to_all))
     assert told["Pool read, instance · UB"] == pytest.approx(slowest("prefill", pool_read))
@@ -165,7 +161,10 @@ def test_headline_prices_are_those_of_the_slowest_instance(edits):
 
 
 def test_a_cut_off_price_says_so():
-    told = headlines(Scenario(), fabric(Edit(element="node 5", capacity_factor=0)))
+    stays = Scenario.model_validate({"deployment": {"when_off": "refuse"}})
+    broken = fabric(Edit(element="node 5", capacity_factor=0))
+    assert all(h.bytes_per_s for h in headlines(Scenario(), broken))  # prefill 0 moves away
+    told = headlines(stays, broken)
     cut = {h.label: h for h in told if h.bytes_per_s is None}
     assert set(cut) == {"KV hand-off, die · RDMA", "Pool read, instance · UB"}
     assert all("5" in h.where for h in cut.values())

@@ -80,7 +80,7 @@ class Balance:
     def _placed(self, k: int, load: np.ndarray) -> Group:
         """Experts of instance k's layout, placed by a load."""
         role, dies, slots = self._key(k)
-        nodes = self.crowd.nodes_of(dies)
+        nodes = self.crowd.nodes_of(role, dies)
         found = x.place(self.experts, load, dies, slots, nodes, groups=self.crowd.groups)
         return Group(role, found, nodes)
 

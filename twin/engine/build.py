@@ -215,8 +215,7 @@ def _ports(instances: list[Instance], share: int) -> np.ndarray:
     """Port of every die of every instance, i4[instances, dies]."""
     if not instances:
         return np.zeros((1, 1), np.int32)
-    rows = [np.arange(i.first_die, i.first_die + i.dies) // share for i in instances]
-    return np.array(rows, np.int32)
+    return np.array([i.die_of_rank for i in instances], np.int32) // share
 
 
 def slots_of(setup: Setup, decode: list[Instance]) -> np.ndarray:

@@ -104,30 +104,30 @@ class Incidents:
 
     def _held(self) -> set[int]:
         """Dies that belong to an instance, in service or as the place of a rank without one."""
-        held = self.machine.in_use()
-        for k, i in enumerate(self.machine.setup.instances):
-            vacant = [r for r, die in enumerate(self.machine.members[k]) if die is None]
-            held |= {i.first_die + r for r in vacant}
+        machine = self.machine
+        held = machine.in_use()
+        for i, members in zip(machine.setup.instances, machine.members, strict=True):
+            held |= {home for home, die in zip(i.die_of_rank, members, strict=True) if die is None}
         return held
 
     def _vacant(self, k: int) -> list[int]:
         """Ranks without a die whose own die works; one that serves elsewhere by now stays there."""
         machine = self.machine
-        first, members = machine.setup.instances[k].first_die, machine.members[k]
+        home = enumerate(machine.setup.instances[k].die_of_rank)
         taken = machine.in_use() | machine.out
-        return [r for r, die in enumerate(members) if die is None and first + r not in taken]
+        return [r for r, die in home if machine.members[k][r] is None and die not in taken]
 
     def _go_home(self, k: int) -> bool:
         """Dies that work again take up the ranks that were theirs; whether there was one."""
         vacant = self._vacant(k)
         for r in vacant:
-            self.machine.members[k][r] = self.machine.setup.instances[k].first_die + r
+            self.machine.members[k][r] = self.machine.setup.instances[k].die_of_rank[r]
         return bool(vacant)
 
     def _load_s(self, k: int, ranks: list[int]) -> float:
         """Seconds until repaired dies have their weights, read from the memory pool over UB."""
         machine = self.machine
-        dies = [machine.setup.instances[k].first_die + r for r in ranks]
+        dies = [machine.setup.instances[k].die_of_rank[r] for r in ranks]
         size = machine.roles[k].memory.weights * len(dies)
         try:
             return size / pool_read(machine.fabric, dies).bytes_per_s
@@ -320,9 +320,9 @@ class Incidents:
 
     def _tell_spares(self, k: int, came: Sequence[int], t_s: float) -> None:
         """Note of which nodes the spare dies are that the instance goes on with."""
-        setup = self.machine.setup
-        i, dies = setup.instances[k], setup.scenario.supernode.npus_per_node * setup.dies_per_npu
-        for node, count in sorted(Counter(die // dies for die in came).items()):
+        net, i = self.machine.fabric, self.machine.setup.instances[k]
+        nodes = net.node[net.dies[list(came)]].tolist()
+        for node, count in sorted(Counter(nodes).items()):
             words, at = f"{i.name} goes on with spare dies: {count}", f"node {node}"
             self.log.append(Event(t_s, "spare", words, element=at, role=i.role, instance=i.index))
 

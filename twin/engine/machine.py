@@ -17,7 +17,7 @@ from twin.engine.flows import Flow, Seat, flows_of, from_storage, lay_out
 from twin.engine.setup import Setup
 from twin.facts import Facts
 from twin.hardware.chip import HardwareError
-from twin.hardware.faults import broken, dies_out, dies_without, slow_dies
+from twin.hardware.faults import broken, dies_unfit, slow_dies
 from twin.hardware.network import Network
 from twin.hardware.prices import nic, port_rates
 from twin.model.conditions import slowed
@@ -46,17 +46,14 @@ class Machine:
         self.fabric: Network = self._whole
         self.in_force: list[Fault] = []
         self.out: frozenset[int] = frozenset()  # dies that cannot serve now
-        self.members: list[list[int | None]] = [
-            list(range(i.first_die, i.first_die + i.dies)) for i in setup.instances
-        ]
+        self.members: list[list[int | None]] = [list(i.die_of_rank) for i in setup.instances]
         plane = setup.scenario.deployment.kv_transfer_plane
         self._port = nic(self._whole, 0, plane)  # of die 0, for KV hand-off
         self.change([])
         for members in self.members:  # an edit of the supernode may have cut dies off
             members[:] = [None if die in self.out else die for die in members]
         used = self.in_use()
-        count = setup.scenario.supernode.npus * setup.dies_per_npu
-        self.spare = [die for die in range(count) if die not in used | self.out]
+        self.spare = [die for die in range(self._whole.dies.size) if die not in used | self.out]
         self.epochs: list[Epoch] = []
         self._slots = slots_of(setup, setup.of_role("decode"))
         self.roles: list[RoleCosts] = [self._as_built(k) for k in range(len(self.members))]
@@ -96,16 +93,7 @@ class Machine:
         self.in_force = list(in_force)
         self.fabric = broken(self._whole, self.in_force)
         self._lay_ports()
-        self.out = dies_out(self.fabric) | self._without_hand_off()
-
-    def _without_hand_off(self) -> frozenset[int]:
-        """Dies whose way for KV hand-off is gone while others of the plane have one."""
-        s = self.setup.scenario
-        if s.deployment.mode != "disaggregated":
-            return frozenset()
-        out = dies_without(self.fabric, s.deployment.kv_transfer_plane)
-        every = s.supernode.npus * self.setup.dies_per_npu
-        return out if len(out) < every else frozenset()
+        self.out = dies_unfit(self.fabric, self.setup.scenario.deployment)
 
     def _lay_ports(self) -> None:
         """Capacity of every die's port for KV hand-off, bytes/s."""
@@ -221,6 +209,4 @@ class Machine:
         s = self.setup.scenario
         if s.memory_pool.scope == "shared":
             return list(range(s.supernode.all_nodes))
-        i = self.setup.of_role("prefill")[row]
-        per_node = s.supernode.npus_per_node * self.setup.dies_per_npu
-        return sorted({die // per_node for die in range(i.first_die, i.first_die + i.dies)})
+        return self._whole.nodes_of(self.setup.of_role("prefill")[row].die_of_rank)

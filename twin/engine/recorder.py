@@ -277,10 +277,11 @@ def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
     s = world.settings
     steady_s = s.horizon_s - s.warmup_s
     page = 0.5 * s.page_tokens
+    net = setup.fabric
     pieces = []
     for instance in setup.instances:
         n = instance.dies
-        dies = instance.first_die + np.arange(n)
+        dies = np.array(instance.die_of_rank)
         decodes = instance.role != "prefill"
         at = slice(instance.index * n, (instance.index + 1) * n)
         requests = world.decode.request_s[at] / steady_s if decodes else np.full(n, np.nan)
@@ -297,7 +298,7 @@ def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
                 "rank": np.arange(n),
                 "die": dies,
                 "npu": dies // setup.dies_per_npu,
-                "node": _node_of(setup, dies),
+                "node": net.node[net.dies[dies]],
                 "requests_mean": requests,
                 "context_tokens_mean": context,
                 "kv_used_fraction_mean": (context + requests * page) / room,
@@ -306,8 +307,3 @@ def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
             }
         )
     return stacked(RANKS, pieces).with_columns(pl.col(pl.Float64).fill_nan(None))
-
-
-def _node_of(setup: Setup, dies: np.ndarray) -> np.ndarray:
-    per_node = setup.scenario.supernode.npus_per_node * setup.dies_per_npu
-    return (dies // per_node).astype(np.int32)

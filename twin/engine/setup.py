@@ -18,7 +18,7 @@ from twin.hardware.chip import Chip, load_chip
 from twin.hardware.fabric import build_fabric
 from twin.hardware.faults import broken
 from twin.hardware.network import Network
-from twin.hardware.placement import Instance, place_instances
+from twin.hardware.placement import Instance, place
 from twin.model.costs import Costs, RoleCosts
 from twin.model.decode import DECODE_OPERATORS, decode_iteration_s
 from twin.model.operators import FORMAT_BYTES, formats
@@ -86,11 +86,11 @@ class ExpertCrowd:
     expert_bytes: float  # weights of one routed expert in one layer
     groups: int  # of the model's router
     top_groups: int
-    dies_per_node: int
+    dies_per_node: dict[str, int]  # by role: most dies of an instance that one node has
 
-    def nodes_of(self, dies: int) -> int:
-        """Nodes that so many dies take up."""
-        return -(-dies // self.dies_per_node)
+    def nodes_of(self, role: str, dies: int) -> int:
+        """Nodes that so many dies of an instance take up."""
+        return -(-dies // self.dies_per_node[role])
 
 
 def set_up(
@@ -118,9 +118,9 @@ def set_up(
         broken(fabric, [fault])  # refuses an element that is not there
     parts = assemble(scenario, facts, trace, counts)
     costs = parts.costs
-    instances = place_instances(scenario, chip.dies_per_npu)
+    placed = place(scenario, parts.net)
     partial = Setup(
-        scenario, chip, parts.net, instances, costs, parts.prefill_imbalance,
+        scenario, chip, parts.net, list(placed.instances), costs, parts.prefill_imbalance,
         parts.decode_imbalance, dies_per_npu=chip.dies_per_npu,
         notes=[], requests=None, crowd=None,  # type: ignore[arg-type]
     )  # fmt: skip
@@ -143,7 +143,7 @@ def set_up(
         )
     _refuse_too_large(scenario, requests)
     notes = [f"{n:,} requests: {reason}" for reason, n in sorted(requests.counts.items()) if n]
-    notes += requests.notes
+    notes += [*requests.notes, *placed.moved]
     crowd = _crowd(
         scenario, facts, costs, requests, mean_lengths(scenario.workload, facts, trace)[0], counts
     )
@@ -166,7 +166,15 @@ def _crowd(
         expert_bytes=shape.expert_weights * FORMAT_BYTES[formats(s.deployment.precision).expert],
         groups=groups,
         top_groups=top_groups,
-        dies_per_node=s.supernode.npus_per_node * costs.chip.dies_per_npu,
+        dies_per_node={
+            name: role.dies_per_node
+            for name, role in (
+                ("prefill", costs.prefill_role),
+                ("decode", costs.decode_role),
+                ("colocated", costs.colocated_role),
+            )
+            if role is not None
+        },
     )
 
 

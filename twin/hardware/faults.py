@@ -16,7 +16,7 @@ from twin.hardware.fabric import with_edits
 from twin.hardware.flows import Plane
 from twin.hardware.network import Network, Wiring, network
 from twin.hardware.walks import BOOLS
-from twin.scenario import Edit, Fault
+from twin.scenario import Deployment, Edit, Fault
 
 
 def broken(fabric: Wiring, faults: Sequence[Fault]) -> Network:
@@ -70,14 +70,33 @@ def dies_out(fabric: Wiring) -> frozenset[int]:
     They have no UB link left, or reach no other node though their UB plane goes beyond theirs.
     """
     net = network(fabric)
-    return _numbers(_apart(net, "ub") if net.spans_nodes else ~_linked(net, "ub"))
+    if "dies_out" not in net.memo:
+        lost = _apart(net, "ub") if net.spans_nodes else ~_linked(net, "ub")
+        net.memo["dies_out"] = _numbers(lost)
+    out: frozenset[int] = net.memo["dies_out"]
+    return out
 
 
 def dies_without(fabric: Wiring, plane: Plane) -> frozenset[int]:
     """Dies that cannot send to another node on a plane; beyond a UB plane NICs do."""
     net = network(fabric)
     way = "rdma" if plane == "ub" and not net.spans_nodes else plane
-    return _numbers(_apart(net, way))
+    if ("dies_without", way) not in net.memo:
+        net.memo["dies_without", way] = _numbers(_apart(net, way))
+    out: frozenset[int] = net.memo["dies_without", way]
+    return out
+
+
+def dies_unfit(fabric: Wiring, deployment: Deployment) -> frozenset[int]:
+    """Dies that cannot serve in a deployment: out, or without a way for KV while others have one.
+
+    Where nobody has a way for KV, all wait until it is back.
+    """
+    net = network(fabric)
+    if deployment.mode != "disaggregated":
+        return dies_out(net)
+    without = dies_without(net, deployment.kv_transfer_plane)
+    return dies_out(net) | (without if len(without) < net.dies.size else frozenset())
 
 
 def servers_out(fabric: Wiring) -> frozenset[int]:

@@ -70,6 +70,10 @@ class Network:
         """Most dies that one node has."""
         return int(np.bincount(self.node[self.dies]).max())
 
+    def nodes_of(self, dies: Sequence[int]) -> list[int]:
+        """Nodes that these dies are in, ascending."""
+        return np.unique(self.node[self.dies[list(dies)]]).tolist()
+
     def of_kind(self, kind: str) -> INTS:
         """Vertices of a kind, in the graph's order."""
         return np.array([i for i, d in enumerate(self.vertex_data) if d["kind"] == kind], np.int64)

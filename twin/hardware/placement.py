@@ -1,24 +1,101 @@
-"""Who sits where: instances to consecutive dies.
+"""Who sits where: the dies of every instance, rank by rank.
 
-Dies are numbered node by node, NPU by NPU: die d is on NPU d // dies_per_npu. Prefill instances
-come first, then decode instances; colocated instances start at die 0.
+An instance takes whole NPUs. Where it gets them is the scenario's choice (`PLACEMENTS`): a function
+of what is asked and of the NPUs of the graph, with their nodes, racks and planes. What is switched
+off serves nobody: `place` moves instances away from it and says so. It prices nothing, and knows
+nothing of faults that come later.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from twin.hardware.chip import HardwareError
+from twin.hardware.faults import dies_unfit
+from twin.hardware.network import Network, Wiring, network
+from twin.hardware.walks import BOOLS, INTS
 from twin.scenario import Scenario, pools
+
+SHOWN = 3  # elements named in one sentence
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One serving instance and the dies it occupies."""
+    """One serving instance and the die of each of its ranks."""
 
     role: str  # "prefill", "decode" or "colocated"
     index: int  # within its role
-    first_die: int
-    dies: int
+    die_of_rank: tuple[int, ...]
+
+    @property
+    def dies(self) -> int:
+        """How many dies, which is how many ranks."""
+        return len(self.die_of_rank)
+
+    @property
+    def name(self) -> str:
+        """For people: 'prefill 3'."""
+        return f"{self.role} {self.index}"
+
+    def parts(self) -> list[tuple[int, int]]:
+        """First and last die of each unbroken row of dies."""
+        dies = np.unique(self.die_of_rank)
+        rows = np.split(dies, np.flatnonzero(np.diff(dies) > 1) + 1)
+        return [(int(row[0]), int(row[-1])) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Every instance, prefill first, and a sentence for each that had to move."""
+
+    instances: tuple[Instance, ...]
+    moved: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Npus:
+    """The NPUs of a machine, in the order of their dies."""
+
+    net: Network
+    dies: int  # of one NPU
+    node: INTS
+    rack: INTS  # -1: in none
+    domain: INTS  # the scale-up plane
+    on: BOOLS  # whether every die can serve
+
+    @property
+    def count(self) -> int:
+        """How many there are, on or off."""
+        return int(self.node.size)
+
+    def name(self, npu: int) -> str:
+        """What people call one."""
+        place = self.net.vertex_data[self.net.dies[npu * self.dies]]
+        return f"NPU {place['node']}.{place['npu']}"
+
+    def dies_of(self, npus: Sequence[int]) -> list[int]:
+        """Dies of some NPUs, in their order."""
+        first = np.array(npus, np.int64)[:, None] * self.dies
+        return (first + np.arange(self.dies)).ravel().tolist()
+
+    def of(self, element: str) -> list[int]:
+        """Numbers of the NPUs of an element; raises HardwareError when it has none."""
+        dies = np.flatnonzero(np.isin(self.net.dies, self.net.members(element)))
+        if not dies.size:
+            raise HardwareError(f"{element} has no NPU that an instance could sit on: name a node")
+        return np.unique(dies // self.dies).tolist()
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An instance that needs a place."""
+
+    role: str
+    index: int
+    npus: int
 
     @property
     def name(self) -> str:
@@ -26,12 +103,219 @@ class Instance:
         return f"{self.role} {self.index}"
 
 
-def place_instances(s: Scenario, dies_per_npu: int) -> list[Instance]:
-    """Instances in the order of their dies; the scenario's own check keeps them in the machine."""
-    placed = []
-    first = 0
-    for role, count, npus in pools(s):
-        for index in range(count):
-            placed.append(Instance(role, index, first, npus * dies_per_npu))
-            first += npus * dies_per_npu
-    return placed
+Policy = Callable[[Sequence[Asked], Npus, Scenario], list[list[int]]]
+
+
+def place(s: Scenario, fabric: Wiring) -> Placement:
+    """The deployment's instances on the dies of a machine.
+
+    Raises HardwareError with one sentence when there are not as many NPUs as asked, or rows of
+    `deployment.seats` cannot be.
+    """
+    net = network(fabric)
+    d = s.deployment
+    asked = [Asked(role, i, npus) for role, count, npus in pools(s) for i in range(count)]
+    question = ("placement", tuple(asked), d.placement, d.when_off, d.seats, d.kv_transfer_plane)
+    if question not in net.memo:
+        net.memo[question] = _place(s, net, asked)
+    answer: Placement = net.memo[question]
+    return answer
+
+
+def place_instances(s: Scenario, fabric: Wiring) -> list[Instance]:
+    """The instances of `place`, in order: prefill first, then decode, or colocated."""
+    return list(place(s, fabric).instances)
+
+
+def _place(s: Scenario, net: Network, asked: Sequence[Asked]) -> Placement:
+    npus = _npus(s, net)
+    wanted = sum(one.npus for one in asked)
+    if wanted > npus.count:
+        raise HardwareError(
+            f"the deployment needs {wanted} NPUs but the machine has {npus.count}: take fewer or "
+            "smaller instances"
+        )
+    moves = s.deployment.when_off == "move"
+    chosen = s.deployment.placement
+    if wanted > npus.on.sum() and (moves or chosen not in MAY_SIT_ON_WHAT_IS_OFF):
+        raise HardwareError(_over_subscribed(wanted, npus))
+    seats = PLACEMENTS[chosen](asked, npus, s)
+    moved = []
+    if moves:
+        moved = _move_off(seats, [one.name for one in asked], npus)
+    return Placement(
+        tuple(
+            Instance(one.role, one.index, tuple(npus.dies_of(own)))
+            for one, own in zip(asked, seats, strict=True)
+        ),
+        tuple(moved),
+    )
+
+
+def _npus(s: Scenario, net: Network) -> Npus:
+    dies = int(net.about["dies_per_npu"])
+    first = net.dies[::dies]
+    off = np.fromiter(dies_unfit(net, s.deployment), np.int64)
+    on = np.ones(first.size, bool)
+    on[off // dies] = False
+    racks = [net.vertex_data[v].get("rack", "") for v in first.tolist()]
+    number = {name: i if name else -1 for i, name in enumerate(dict.fromkeys(racks))}
+    rack = np.array([number[name] for name in racks], np.int64)
+    return Npus(net, dies, net.node[first], rack, net.domain[first], on)
+
+
+def packed(asked: Sequence[Asked], npus: Npus, _s: Scenario) -> list[list[int]]:
+    """One after the other, from the first NPU of the machine on."""
+    return _in_order(asked, list(range(npus.count)))
+
+
+def around_off(asked: Sequence[Asked], npus: Npus, _s: Scenario) -> list[list[int]]:
+    """One after the other over the NPUs that are on."""
+    return _in_order(asked, np.flatnonzero(npus.on).tolist())
+
+
+def _in_order(asked: Sequence[Asked], free: Sequence[int]) -> list[list[int]]:
+    ends = np.cumsum([0, *(one.npus for one in asked)])
+    return [list(free[a:b]) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+
+
+def spread(asked: Sequence[Asked], npus: Npus, _s: Scenario) -> list[list[int]]:
+    """Each instance over as many nodes as it can touch, those with the most free NPUs first."""
+    free = _grouped(np.flatnonzero(npus.on).tolist(), npus.node)
+    seats = []
+    for one in asked:
+        own: list[int] = []
+        while len(own) < one.npus:
+            emptiest = sorted((n for n in free if free[n]), key=lambda n: -len(free[n]))
+            own += [free[node].pop(0) for node in emptiest[: one.npus - len(own)]]
+        seats.append(sorted(own))
+    return seats
+
+
+def by_rack(asked: Sequence[Asked], npus: Npus, _s: Scenario) -> list[list[int]]:
+    """Each instance in the first rack that has room for all of it, else in the emptiest ones."""
+    if (npus.rack < 0).any():
+        raise HardwareError("not every node of this machine is in a rack: take another placement")
+    free = _grouped(np.flatnonzero(npus.on).tolist(), npus.rack)
+    seats = []
+    for one in asked:
+        own: list[int] = []
+        while len(own) < one.npus:
+            left = one.npus - len(own)
+            emptiest = max(free, key=lambda r: len(free[r]))
+            rack = next((r for r in free if len(free[r]) >= left), emptiest)
+            own += free[rack][:left]
+            free[rack] = free[rack][left:]
+        seats.append(sorted(own))
+    return seats
+
+
+def by_hand(asked: Sequence[Asked], npus: Npus, s: Scenario) -> list[list[int]]:
+    """Instances of `deployment.seats` where its rows say, the others packed around them.
+
+    An instance whose rows name fewer NPUs than it needs goes on with those that follow.
+    """
+    number = {(one.role, one.index): k for k, one in enumerate(asked)}
+    seats: list[list[int]] = [[] for _ in asked]
+    owner: dict[int, int] = {}
+    for row in s.deployment.seats:
+        if (row.role, row.index) not in number:
+            raise HardwareError(
+                f"deployment.seats has a row for {row.role} {row.index}, and there is no such "
+                "instance: take the row out or add instances"
+            )
+        k = number[row.role, row.index]
+        named = [npu for npu in npus.of(row.element) if npu not in seats[k]]
+        for npu in named[: asked[k].npus - len(seats[k])]:
+            if owner.setdefault(npu, k) != k:
+                raise HardwareError(
+                    f"deployment.seats gives {npus.name(npu)} to {asked[owner[npu]].name} and to "
+                    f"{asked[k].name}: name another element"
+                )
+            seats[k].append(npu)
+    by_row = [k for k, own in enumerate(seats) if own]
+    rest = [k for k, own in enumerate(seats) if not own]
+    for k in [*by_row, *rest]:
+        after = seats[k][-1] + 1 if seats[k] else 0
+        following = [n % npus.count for n in range(after, after + npus.count)]
+        free = [n for n in following if n not in owner]
+        free.sort(key=lambda n: not npus.on[n])  # what is off last, and only where nothing moves
+        new = free[: asked[k].npus - len(seats[k])]
+        owner.update(dict.fromkeys(new, k))
+        seats[k] += new
+    return seats
+
+
+PLACEMENTS: dict[str, Policy] = {
+    "packed": packed,
+    "spread": spread,
+    "racks": by_rack,
+    "around_off": around_off,
+    "by_hand": by_hand,
+}
+MAY_SIT_ON_WHAT_IS_OFF = ("packed", "by_hand")
+
+
+def _move_off(seats: list[list[int]], names: Sequence[str], npus: Npus) -> list[str]:
+    """Seats on NPUs that are off go to free ones, and a sentence for each instance that moved.
+
+    The NPUs of one node move together where another node has room: on the same scale-up plane
+    first. There are enough; the caller has counted.
+    """
+    taken = {npu for own in seats for npu in own}
+    free = [n for n in np.flatnonzero(npus.on).tolist() if n not in taken]
+    sentences = []
+    for own, name in zip(seats, names, strict=True):
+        gone = [npu for npu in own if not npus.on[npu]]
+        came: list[int] = []
+        for group in _grouped(gone, npus.node).values():
+            new = _room_for(group, free, npus)
+            free = [n for n in free if n not in new]
+            came += new
+            for old, now in zip(group, new, strict=True):
+                own[own.index(old)] = now
+        if gone:
+            to = _listed(f"node {n}" for n in dict.fromkeys(npus.node[came].tolist()))
+            sentences.append(f"{name} moved off {_listed(_off_names(gone, npus))} to {to}")
+    return sentences
+
+
+def _room_for(group: Sequence[int], free: Sequence[int], npus: Npus) -> list[int]:
+    """Free NPUs in place of a group's, in one node where there is room."""
+    domain = npus.domain[group[0]]
+    near = sorted(free, key=lambda n: (npus.domain[n] != domain, n))
+    rooms = _grouped(near, npus.node).values()
+    return next((list(room) for room in rooms if len(room) >= len(group)), near)[: len(group)]
+
+
+def _grouped(numbers: Iterable[int], of: INTS) -> dict[int, list[int]]:
+    """Numbers by what `of` says of them, both in the order given."""
+    groups: dict[int, list[int]] = {}
+    for number in numbers:
+        groups.setdefault(int(of[number]), []).append(number)
+    return groups
+
+
+def _over_subscribed(wanted: int, npus: Npus) -> str:
+    off = np.flatnonzero(~npus.on).tolist()
+    return (
+        f"the deployment needs {wanted} NPUs but only {npus.on.sum()} of {npus.count} are on "
+        f"({_listed(_off_names(off, npus))} off): take back an edit of the supernode, or take "
+        "fewer or smaller instances"
+    )
+
+
+def _off_names(off: Sequence[int], npus: Npus) -> list[str]:
+    """What is off: nodes of which nothing is on, else NPUs."""
+    names = []
+    for node, group in _grouped(off, npus.node).items():
+        whole = not npus.on[npus.node == node].any()
+        names += [f"node {node}"] if whole else [npus.name(npu) for npu in group]
+    return names
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Names in a row, the first few: 'node 1, node 2 and 3 more'."""
+    shown = list(names)
+    more = f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
+    return ", ".join(shown[:SHOWN]) + more

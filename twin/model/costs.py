@@ -13,7 +13,7 @@ import numpy as np
 
 from twin.facts import Facts
 from twin.hardware.chip import Chip, load_chip
-from twin.hardware.network import Wiring
+from twin.hardware.network import Network, Wiring, network
 from twin.hardware.placement import Instance, place_instances
 from twin.model.coefficients import (
     Cores,
@@ -42,9 +42,7 @@ from twin.model.stack import of_stack
 from twin.scenario import Decode, Deployment, Prefill, Scenario
 
 __all__ = ["DECODE_OPERATORS", "PREFILL_OPERATORS", "Costs", "ModelError", "RoleCosts",
-           "build_costs", "dies_of", "role_costs"]  # fmt: skip
-
-Dies = range | tuple[int, ...]
+           "build_costs", "role_costs"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -60,6 +58,7 @@ class RoleCosts:
     gather_bytes_per_s: float  # what a die reads where prefill's attention collects
     leaving: float  # messages of a token that leave its NPU or die, over those to routed experts
     off_node_fraction: float  # share of dispatch and combine bytes that leaves the node
+    dies_per_node: int  # most of its dies that one node has
 
 
 @dataclass(frozen=True)
@@ -117,11 +116,11 @@ def build_costs(scenario: Scenario, facts: Facts, fabric: Wiring) -> Costs:
             "set deployment.decode.mtp_draft_tokens = 0"
         )
     first: dict[str, Instance] = {}
-    for instance in place_instances(scenario, chip.dies_per_npu):
+    for instance in place_instances(scenario, fabric):
         first.setdefault(instance.role, instance)
     roles = {
-        name: role_costs(scenario, facts, fabric, name, dies_of(instance), instance.name)
-        for name, instance in first.items()
+        name: role_costs(scenario, facts, fabric, name, i.die_of_rank, i.name)
+        for name, i in first.items()
     }
     quantised = d.communication.early_quantisation
     away = shape.top_k * shape.moe_layers
@@ -143,13 +142,13 @@ def build_costs(scenario: Scenario, facts: Facts, fabric: Wiring) -> Costs:
     )
 
 
-def dies_of(i: Instance) -> range:
-    """The dies of an instance as it was placed, by their numbers."""
-    return range(i.first_die, i.first_die + i.dies)
-
-
 def role_costs(
-    scenario: Scenario, facts: Facts, fabric: Wiring, role: str, dies: Dies, name: str
+    scenario: Scenario,
+    facts: Facts,
+    fabric: Wiring,
+    role: str,
+    dies: tuple[int, ...],
+    name: str,
 ) -> RoleCosts:
     """Costs of one instance of a role on these dies of a fabric, as it is at some moment.
 
@@ -207,7 +206,15 @@ def role_costs(
         off_node_fraction=sending.off_node * sending.rate_bytes_per_s / way.rate_bytes_per_s
         if sending.off_node
         else 0.0,
+        dies_per_node=_dies_per_node(network(fabric), dies),
     )
+
+
+def _dies_per_node(net: Network, dies: tuple[int, ...]) -> int:
+    """Most dies of an instance on one node; an unbroken row of them fills its nodes."""
+    if dies == tuple(range(dies[0], dies[0] + len(dies))):
+        return net.dies_per_node
+    return int(np.bincount(net.node[net.dies[list(dies)]]).max())
 
 
 def _kv_bytes(shape: Shape, d: Deployment) -> float:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.hardware.network import Wiring, network
+from twin.hardware.placement import place_instances
 from twin.hardware.prices import pool_read
 from twin.model.costs import Costs, RoleCosts
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
@@ -299,16 +300,12 @@ def _prefill(
 
 
 def _fetch_s(s: Scenario, costs: Costs, fabric: Wiring, role: RoleCosts, cached: float) -> float:
-    """Seconds to read cached tokens from the memory pool before a batch computes.
-
-    Prompts' instances come first in the machine, so the first of them is on the first dies.
-    """
+    """Seconds until the first instance has read a batch's cached tokens from the memory pool."""
     if cached <= 0.0:
         return 0.0
-    nodes = None
-    if s.memory_pool.scope == "local":
-        nodes = range(math.ceil(role.dies / network(fabric).dies_per_node))
-    price = pool_read(fabric, range(role.dies), s.memory_pool.plane, nodes)
+    dies = next(i.die_of_rank for i in place_instances(s, fabric) if i.role != "decode")
+    nodes = network(fabric).nodes_of(dies) if s.memory_pool.scope == "local" else None
+    price = pool_read(fabric, dies, s.memory_pool.plane, nodes)
     return price.latency_s + cached * costs.kv_bytes_per_token / price.bytes_per_s
 
 

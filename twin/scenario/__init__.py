@@ -15,6 +15,7 @@ from twin.scenario.deployment import (
     Optimisations,
     Precision,
     Prefill,
+    Seat,
 )
 from twin.scenario.experts import Balancing, Counts, Experts
 from twin.scenario.faults import Fault, Recovery
@@ -64,6 +65,7 @@ __all__ = [
     "ScenarioField",
     "Section",
     "Slo",
+    "Seat",
     "SpecError",
     "Supernode",
     "Trace",

@@ -104,14 +104,14 @@ def text(
     )
 
 
-def element_name(label: str, *, needed: bool = True) -> Any:
+def element_name(label: str, *, needed: bool = True, **about: Any) -> Any:
     """Name of an element of the machine, as people type it; empty where it is not needed."""
-    return text(... if needed else "", label, least=int(needed), most=60)
+    return text(... if needed else "", label, least=int(needed), most=60, **about)
 
 
-def rows(label: str, *, most: int) -> Any:
+def rows(label: str, *, most: int, **about: Any) -> Any:
     """A list of tables, empty by default: at most `most` of them. It stands in no form."""
-    return Field((), max_length=most, json_schema_extra=_about(label, group=""))
+    return Field((), max_length=most, json_schema_extra=_about(label, group="", **about))
 
 
 def section(model: type[Section], **about: Any) -> Any:

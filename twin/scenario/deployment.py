@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from typing import Literal
 
-from twin.scenario.declaration import PAPER, Section, choice, quantity, section, unless, when
+from twin.scenario.declaration import (
+    PAPER,
+    Section,
+    choice,
+    element_name,
+    quantity,
+    rows,
+    section,
+    unless,
+    when,
+)
 
 DECODES = unless("deployment.mode", "prefill_only")
 DECODE_POOL = (when("deployment.mode", "disaggregated", "decode_only"),)
 MTP = unless("deployment.decode.mtp_draft_tokens", 0)
+BY_HAND = when("deployment.placement", "by_hand")
 
 
 class Prefill(Section):
@@ -229,6 +240,17 @@ class Optimisations(Section):
     """Pause of the host between iterations, beyond what the machine's own figures say."""
 
 
+class Seat(Section):
+    """Where one instance sits: an element whose NPUs it takes, and those that follow."""
+
+    role: Literal["prefill", "decode", "colocated"] = choice("prefill", "Pool", since=2)
+    index: int = quantity(0, "", "Instance", bounds=(0, 511), since=2)
+    """Number of the instance in its pool."""
+    element: str = element_name("Element", since=2)
+    """Element with NPUs, as people name it: 'node 20', 'NPU 20.4'. An instance that needs more
+    goes on with its next row, then with the NPUs that follow."""
+
+
 class Deployment(Section):
     """Which instances serve, and how they compute."""
 
@@ -271,3 +293,28 @@ class Deployment(Section):
         applies=(when("deployment.mode", "disaggregated"),),
     )
     """Plane that carries KV from prefill to decode."""
+    placement: Literal["packed", "spread", "racks", "around_off", "by_hand"] = choice(
+        "packed",
+        "Instance placement",
+        options={
+            "spread": "Spread over nodes",
+            "racks": "Rack by rack",
+            "around_off": "Around what is off",
+        },
+        since=2,
+    )
+    """Where instances sit: one after the other from the first NPU on; each over as many nodes as
+    it can touch; each within one rack where it fits; one after the other over the NPUs that are
+    on; or where `deployment.seats` puts them."""
+    when_off: Literal["move", "refuse"] = choice(
+        "move",
+        "Seats on NPUs that are off",
+        options={"move": "Move", "refuse": "Stay, or refuse to run"},
+        applies=(when("deployment.placement", "packed", "by_hand"),),
+        since=2,
+    )
+    """An instance on NPUs that an edit of the supernode switched off moves to free ones, and the
+    result says so; or it stays, serves with the dies that are left, and is refused where none
+    is."""
+    seats: tuple[Seat, ...] = rows("Seats", most=1000, applies=(BY_HAND,), since=2)
+    """Where instances sit that are placed by hand; the others are packed around them."""

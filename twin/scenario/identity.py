@@ -102,7 +102,8 @@ def _drop(values: Any, parts: list[str]) -> None:
     if not rest:
         values.pop(name, None)
         return
-    for table in values[name] if first.endswith("[]") else [values[name]]:
+    # Rows may be gone with their list, when that is newer too.
+    for table in values.get(name, ()) if first.endswith("[]") else [values[name]]:
         _drop(table, rest)
         if not table and not first.endswith("[]"):  # a section that schema 1 did not have
             del values[name]

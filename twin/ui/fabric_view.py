@@ -96,11 +96,12 @@ def fabric_matrix(
 
 
 def _places(fabric: Fabric, instances: Sequence[Instance]) -> list[list[Any]]:
-    """Instances with the nodes they begin and end at, in fractions of nodes."""
+    """Instances with the nodes they begin and end at, in fractions of nodes, by unbroken part."""
     per_node = fabric.graph["supernode"].npus_per_node * fabric.graph["dies_per_npu"]
     return [
-        [i.role, i.name, i.first_die / per_node, (i.first_die + i.dies) / per_node]
+        [i.role, i.name, first / per_node, (last + 1) / per_node]
         for i in instances
+        for first, last in i.parts()
     ]
 
 

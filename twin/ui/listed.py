@@ -1,4 +1,4 @@
-"""Lists in a scenario as words: what breaks, and what was edited in the fabric. Draws nothing."""
+"""Lists in a scenario as words: what breaks, what was edited, who sits where. Draws nothing."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from twin.scenario import Scenario
 from twin.ui.pages.supernode.edits import effect
 
 SHOWN = 3  # rows told one by one
-LISTS = ("faults", "supernode.edits")
+LISTS = ("faults", "supernode.edits", "deployment.seats")
 
 
 def told(path: str, rows: Sequence[Any], most: int = SHOWN) -> str:
-    """Faults or edits, models or dicts, in words; 'none' when there are none.
+    """Rows of one of `LISTS`, models or dicts, in words; 'none' when there are none.
 
     >>> told("faults", [{"element": "node 31", "kind": "fail", "at_s": 106.0, "to": ""}])
     'node 31 fails at 106 s'
     >>> told("supernode.edits", [])
     'none'
     """
-    one = fault if path == "faults" else edit
+    one = {"faults": fault, "supernode.edits": edit, "deployment.seats": seat}[path]
     said = [one(dict(row)) for row in rows[:most]]
     if rows[most:]:
         said.append(f"{len(rows) - most:,} more")
@@ -41,6 +41,15 @@ def edit(row: dict[str, Any]) -> str:
     return f"{_named(row)}: {does}"
 
 
+def seat(row: dict[str, Any]) -> str:
+    """One seat: who, and where.
+
+    >>> seat({"role": "decode", "index": 0, "element": "node 20"})
+    'decode 0 on node 20'
+    """
+    return f"{row['role']} {row['index']} on {row['element']}"
+
+
 def _named(row: dict[str, Any]) -> str:
     return f"{row['element']} – {row['to']}" if row.get("to") else str(row["element"])
 
@@ -52,4 +61,6 @@ def of(scenario: Scenario, most: int = SHOWN) -> list[str]:
         said.append(f"Faults: {told('faults', scenario.faults, most)}")
     if scenario.supernode.edits:
         said.append(f"Fabric edits: {told('supernode.edits', scenario.supernode.edits, most)}")
+    if scenario.deployment.seats:
+        said.append(f"Seats: {told('deployment.seats', scenario.deployment.seats, most)}")
     return said

@@ -126,7 +126,7 @@ def _name() -> None:
 
 def _changes() -> None:
     counted = session.changes().items()
-    changed = {p: v for p, v in counted if declared(p).group or p == "faults"}
+    changed = {p: v for p, v in counted if declared(p).group or p in ("faults", "deployment.seats")}
     edits = session.draft().supernode.edits
     fabric = edits != session.preset().supernode.edits
     if not (changed or fabric):

@@ -12,12 +12,12 @@ import streamlit as st
 
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import Fabric, build_fabric
-from twin.hardware.placement import place_instances
 from twin.scenario import Fault, Scenario, SpecError, form_groups, with_overrides
 from twin.ui import forms, session
 from twin.ui.charts import faults as charts_faults
 from twin.ui.fields import choice_label, declared, options, sentence
 from twin.ui.forms.typical import Row, offered_names, typical, wrong
+from twin.ui.seated import seated
 from twin.ui.show import plot
 
 GROUP = "Faults"
@@ -55,8 +55,8 @@ def form() -> None:
 def _add(rows: list[Row], draft: Scenario, fabric: Fabric) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         with st.popover("Typical faults", icon=":material/bolt:"):
-            placed = place_instances(draft, fabric.graph["dies_per_npu"])
-            for name, added in typical(draft, fabric, placed).items():
+            placed, _ = seated(draft, fabric)
+            for name, added in typical(draft, fabric, placed.instances).items():
                 _button(name, f"typical:{name}", [*rows, *added], type="tertiary")
         new = Fault(element="node 0", at_s=draft.warmup_s).model_dump()
         _button("Add a fault", "fault-add", [*rows, new], icon=":material/add:")

@@ -27,10 +27,11 @@ def typical(s: Scenario, fabric: Fabric, instances: Iterable[Instance]) -> dict[
     def fault(element: str, kind: str = "fail") -> Row:
         return Fault.model_validate({"at_s": at_s, "element": element, "kind": kind}).model_dump()
 
-    last = list(instances)[-1]  # a decode instance where there is one
     dies: tuple[str, ...] = fabric.graph["dies"]
-    die = dies[last.first_die]
-    node = int(fabric.nodes[dies[last.first_die + last.dies - 1]]["node"])
+    # A decode instance where there is one; where none can be placed, any die.
+    last = [Instance("machine", 0, tuple(range(len(dies)))), *instances][-1]
+    die = dies[last.die_of_rank[0]]
+    node = int(fabric.nodes[dies[last.die_of_rank[-1]]]["node"])
     offered = {
         f"A die of {last.name}": [fault(die)],
         "A node": [fault(f"node {node}")],

@@ -5,7 +5,7 @@ import streamlit as st
 from twin.scenario import Recovery, form_groups
 from twin.ui import charts, experts_upload, forms, session, tiles
 from twin.ui.fields import sentence
-from twin.ui.forms import faults
+from twin.ui.forms import faults, seats
 from twin.ui.show import plot
 from twin.ui.toolbar import header
 
@@ -23,6 +23,8 @@ with form:
         faults.form()
     else:
         forms.group(groups[group])
+    if group == seats.GROUP:
+        seats.form()
     if group == "Experts" and session.value("experts.popularity") == "imported":
         experts_upload.counts_upload()
 

@@ -110,8 +110,9 @@ def _seats(
     """
     if seats is None:
         return [
-            [k, i.first_die / per_node, (i.first_die + i.dies) / per_node, 0, windows.height]
+            [k, first / per_node, (last + 1) / per_node, 0, windows.height]
             for k, i in enumerate(instances)
+            for first, last in i.parts()
         ]
     starts = windows["t_s"].to_numpy()
     places: dict[int, dict[float, list[tuple[float, float]]]] = {}

@@ -13,12 +13,12 @@ from typing import Any
 import polars as pl
 import streamlit as st
 
-from twin.hardware.placement import place_instances
 from twin.lab.store import RunRow
 from twin.metrics.measures import amount
 from twin.scenario import Scenario
 from twin.ui import record, session
 from twin.ui.pages.playback import frames as playback_frames
+from twin.ui.seated import seated
 
 AT, SEE = "at", "see"  # query parameters: seconds of simulated time, name of what is selected
 KINDS = {
@@ -57,8 +57,8 @@ def film(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, Any]:
     held = session.store().runs.tables(run)
     wanted = [*playback_frames.TABLES, *(name for name in ("seats",) if name in held)]
     tables = {name: record.table(run, name) for name in wanted}
-    placed = place_instances(_scenario, fabric.graph["dies_per_npu"])
-    return playback_frames.message(_scenario, tables, placed, fabric)
+    placed, _ = seated(_scenario, fabric)
+    return playback_frames.message(_scenario, tables, placed.instances, fabric)
 
 
 def player(row: RunRow, scenario: Scenario) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import streamlit as st
 
-from twin.hardware.placement import place_instances
 from twin.lab.store import RunRow
 from twin.metrics.explain import Finding, ttft_parts
 from twin.metrics.measures import NOTHING, amount, seconds
@@ -31,6 +30,7 @@ from twin.ui.fabric_view import cells_of_links, fabric_matrix
 from twin.ui.fields import declared, field_name, sentence, show, why_idle
 from twin.ui.link import go_to
 from twin.ui.pages.run import faults_results
+from twin.ui.seated import seated
 from twin.ui.show import plain, plot
 
 FIRST_FINDINGS = 4
@@ -224,7 +224,7 @@ def fabric(row: RunRow, scenario: Scenario) -> None:
         values=values,
         unit="% of capacity, busier direction",
         title=f"Links used, {figure.lower()}",
-        instances=place_instances(scenario, machine.graph["dies_per_npu"]),
+        instances=seated(scenario, machine)[0].instances,
         key="run-fabric",
     )
     st.caption(

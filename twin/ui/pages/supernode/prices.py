@@ -37,9 +37,11 @@ class Headline:
 
 def headlines(s: Scenario, fabric: Fabric) -> list[Headline]:
     """The prices that the scenario's deployment pays: experts' exchange, hand-off, pool."""
-    placed = place_instances(s, fabric.graph["dies_per_npu"])
-    alike = _Alike(fabric)
-    return list(_headlines(s, fabric, placed, alike))
+    try:
+        placed = place_instances(s, fabric)
+    except HardwareError as error:
+        return [Headline("Instances", None, "deployment", str(error))]
+    return list(_headlines(s, fabric, placed, _Alike(fabric)))
 
 
 def _headlines(
@@ -54,7 +56,7 @@ def _headlines(
         yield _slowest(
             f"All-to-all, {exchanging[0].role} die",
             "die",
-            ((i, alike.of(i), lambda i: all_to_all(fabric, _dies(i))) for i in exchanging),
+            ((i, alike.of(i), lambda i: all_to_all(fabric, i.die_of_rank)) for i in exchanging),
         )
     if s.deployment.mode == "disaggregated":
         plane = s.deployment.kv_transfer_plane
@@ -70,18 +72,14 @@ def _headlines(
         yield _slowest(
             f"Pool read, instance · {PLANES[plane]}",
             f"{readers[0].role} instance",
-            ((i, alike.of(i), lambda i: pool_read(fabric, _dies(i), plane)) for i in readers),
+            ((i, alike.of(i), lambda i: pool_read(fabric, i.die_of_rank, plane)) for i in readers),
         )
-
-
-def _dies(instance: Instance) -> range:
-    return range(instance.first_die, instance.first_die + instance.dies)
 
 
 def _hand_off(fabric: Fabric, instance: Instance, plane: Plane) -> Price:
     ports = port_rates(fabric, plane)
     share = network(fabric).dies.size // ports.size  # dies of a port
-    worst = min(_dies(instance), key=lambda die: ports[die // share])
+    worst = min(instance.die_of_rank, key=lambda die: ports[die // share])
     return nic(fabric, worst, plane)
 
 
@@ -116,7 +114,7 @@ class _Alike:
         self._nodes = [links[a:b].tobytes() for a, b in zip(ends[:-1], ends[1:], strict=True)]
 
     def of(self, instance: Instance) -> tuple[bytes, ...]:
-        first, size = divmod(instance.first_die, self._per_node)[0], instance.dies
-        last = (instance.first_die + size - 1) // self._per_node
-        place = f"{instance.first_die % self._per_node} {size}".encode()
-        return (place, *self._nodes[first : last + 1])
+        node, place = np.divmod(np.array(instance.die_of_rank), self._per_node)
+        nodes = list(dict.fromkeys(node.tolist()))
+        seats = np.stack([np.searchsorted(np.sort(nodes), node), place])
+        return (seats.tobytes(), *(self._nodes[n] for n in nodes))

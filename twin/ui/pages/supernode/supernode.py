@@ -3,14 +3,15 @@
 import streamlit as st
 
 from twin.hardware.chip import load_chip
-from twin.hardware.placement import place_instances
 from twin.scenario import form_groups
 from twin.ui import forms, session
 from twin.ui.fabric_view import fabric_matrix
+from twin.ui.fields import sentence
 from twin.ui.forms.table import number_table
 from twin.ui.pages.supernode import editor, panels, totals
 from twin.ui.pages.supernode.files import files
 from twin.ui.pages.supernode.parts import parts_table
+from twin.ui.seated import seated
 from twin.ui.toolbar import header
 
 CHOICES = ("supernode.chip", "supernode.scale_up")
@@ -34,10 +35,14 @@ with picture:
         )
     selected = {}
     if fabric is not None:
-        placed = place_instances(draft, fabric.graph["dies_per_npu"])
+        placed, no_place = seated(draft, fabric)
+        if no_place and not fault:
+            st.error(no_place, icon=":material/event_seat:")
+        for move in placed.moved:
+            st.caption(f":material/event_seat: {sentence(move)}")
         selected = fabric_matrix(
             fabric,
-            instances=() if fault else placed,
+            instances=() if fault else placed.instances,
             title="Capacity",
             key="supernode-matrix",
             on_act=editor.on_act,

@@ -338,9 +338,9 @@ def test_an_unanswered_ladder_asks_first(app, store, monkeypatch):
 
 def upload_form() -> None:
     """The script under test: the uploader alone."""
-    from twin.ui import experts_upload
+    from twin.ui import imports
 
-    experts_upload.counts_upload()
+    imports.upload(imports.COUNTS)
 
 
 def test_counts_of_ones_own_reach_the_draft_and_a_broken_file_is_one_sentence(store):

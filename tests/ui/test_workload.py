@@ -89,9 +89,9 @@ def test_a_trace_is_previewed_then_replayed(page):
 
 def upload_form() -> None:
     """The script under test: the choice of a trace alone."""
-    from twin.ui import upload
+    from twin.ui import imports
 
-    upload.trace_upload()
+    imports.trace_upload()
 
 
 def recorded(name="a.jsonl", requests=40):

@@ -17,6 +17,7 @@ from twin.scenario.fields import plain
 from twin.scenario.words import condition_text, no_field, quoted
 
 if TYPE_CHECKING:
+    from twin.lab.counts import CountsTable
     from twin.workload.generate import TraceTable
 
 HORIZON_MAX_S: float = fields()["horizon_s"].high or 0.0
@@ -138,3 +139,9 @@ def replayed(
         settings = {"horizon_s": max(horizon_s, 1.0), "warmup_s": 0.0}
         scenario = with_overrides(scenario, settings)
     return scenario
+
+
+def counted(scenario: Scenario, table: CountsTable) -> Scenario:
+    """The scenario with its experts as popular as a table of counts says."""
+    counts = {"name": table.name, "digest": table.digest}
+    return with_overrides(scenario, {"experts.popularity": "imported", "experts.counts": counts})

@@ -350,12 +350,6 @@ def _or_why(ask: Callable[[], Any]) -> Any:
         return str(error)
 
 
-def trace_has_time(digest: str) -> bool:
-    """Whether a stored trace says when its requests came; True when it is not here."""
-    row = store().traces.get(digest)
-    return row is None or bool(row.about.get("has_time", True))
-
-
 @st.cache_resource(show_spinner=False, max_entries=2)
 def _trace(digest: str) -> TraceTable:
     return store().traces.load(digest)

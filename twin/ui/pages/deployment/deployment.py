@@ -3,7 +3,7 @@
 import streamlit as st
 
 from twin.scenario import Recovery, form_groups
-from twin.ui import charts, experts_upload, forms, session, tiles
+from twin.ui import charts, forms, imports, session, tiles
 from twin.ui.fields import sentence
 from twin.ui.forms import faults, seats
 from twin.ui.show import plot
@@ -26,7 +26,7 @@ with form:
     if group == seats.GROUP:
         seats.form()
     if group == "Experts" and session.value("experts.popularity") == "imported":
-        experts_upload.counts_upload()
+        imports.upload(imports.COUNTS)
 
 # 2) What it sustains when every slot is taken, by the formulas that a run uses too.
 with facts, st.container(border=True):

@@ -4,7 +4,7 @@ import streamlit as st
 
 from twin.metrics.measures import amount
 from twin.scenario import form_groups, npus_used
-from twin.ui import forms, session, upload, words
+from twin.ui import forms, imports, session, words
 from twin.ui.fields import sentence
 from twin.ui.toolbar import header
 
@@ -20,7 +20,7 @@ with form:
     )  # fmt: skip
     forms.group(groups[group])
     if group == "Traffic" and session.value("workload.arrivals") == "trace":
-        upload.trace_upload()
+        imports.trace_upload()
 
 # 2) What it asks of the machine, by a sample of the very requests a run would see.
 with facts, st.container(border=True):

@@ -1,0 +1,263 @@
+"""What a visitor brings in from a file, or takes from what is kept here: an entry a kind.
+
+The form is the same for every kind: what the draft uses, a choice of what is kept, a file to drop
+and look at before it is used, and what is kept no longer. What somebody uses stays, and says so
+before it is asked; the store has the last word, because another visitor may have begun to use it,
+or deleted it, a moment ago.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+
+from twin.lab import ask, traces
+from twin.lab.counts import CountsTable, read_counts
+from twin.lab.runner import lacking_counts, lacking_trace
+from twin.lab.store import ImportRow, Store, StoreError, UnknownId
+from twin.lab.store.values import Values
+from twin.metrics.measures import amount
+from twin.scenario import Scenario, SpecError
+from twin.ui import forms, session, words
+from twin.ui.fields import sentence
+from twin.ui.show import plain
+
+KEPT = 50  # values offered for choice
+OWN = "What the draft uses stays: choose another first."
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """One kind of value that a draft can name."""
+
+    one: str
+    many: str
+    kept: Callable[[Store], Values[Any]]
+    used: Callable[[Scenario], tuple[str, str]]  # digest and name that the draft gives
+    lacking: Callable[[Store, Scenario], str]
+    says: str  # what a draft does with one: 'Replays **{}**'
+    label: str  # of the uploader
+    help: str
+    read: Callable[[bytes, str], Any]  # ValueError: one sentence
+    called: Callable[[ImportRow], str]
+    look: Callable[[Any], None]  # draws what a file holds, before it is used
+    take: Callable[[Scenario, Any], Scenario]  # the draft with it
+
+
+def upload(kind: Import) -> None:
+    """The value the draft uses, and two ways to another one."""
+    digest, name = kind.used(session.draft())
+    lacks = kind.lacking(session.store(), session.draft())
+    if lacks:
+        st.error(plain(sentence(lacks)), icon=":material/link_off:")
+    elif digest:
+        st.markdown(f":material/description: {kind.says.format(plain(name) or 'a recorded one')}")
+    _choose(kind, digest)
+    file = st.file_uploader(kind.label, help=kind.help, key=f"{kind.many}-file")
+    if file is None:
+        return
+    try:
+        value = _content(kind.one, file.getvalue(), file.name, kind.read)
+    except ValueError as error:
+        st.error(sentence(str(error)), icon=":material/error:")
+        return
+    if value.digest == digest and not lacks:
+        return
+    kind.look(value)
+    if st.button(
+        f"Use {'these' if kind.one == kind.many else 'this'} {kind.one}",
+        type="primary", icon=":material/check:", key=f"use-{kind.one}",
+    ):  # fmt: skip
+        _use(kind, value)
+
+
+@st.cache_data(show_spinner="Reading the file", max_entries=4)
+def _content(kind: str, data: bytes, name: str, _read: Callable[[bytes, str], Any]) -> Any:
+    return _read(data, name)
+
+
+def _choose(kind: Import, own: str) -> None:
+    part = kind.kept(session.store())
+    rows = part.search(limit=KEPT).rows
+    kept = distinct({row.digest: kind.called(row) for row in rows})
+    if not kept:
+        return
+    chosen = st.selectbox(
+        f"{kind.many.capitalize()} kept here",
+        list(kept),
+        index=list(kept).index(own) if own in kept else None,
+        format_func=lambda d: kept.get(d, d),
+        placeholder=f"Choose {kind.many}, or drop a file below",
+        key=f"kept-{kind.one}:{own}",
+    )
+    if chosen and chosen != own:
+        try:
+            value = part.load(chosen)
+        except StoreError as error:  # another visitor deleted it just now
+            st.error(sentence(str(error)), icon=":material/error:")
+        else:
+            _use(kind, value)
+    _forget(kind, kept, own)
+
+
+def _use(kind: Import, value: Any) -> None:
+    """Store the value and make the draft use it, or say why not."""
+    try:
+        kind.kept(session.store()).save(value)
+        session.set_draft(kind.take(session.draft(), value))
+    except (StoreError, SpecError) as error:
+        st.error(sentence(str(error)), icon=":material/error:")
+    else:
+        st.rerun()
+
+
+def distinct(names: Mapping[str, str]) -> dict[str, str]:
+    """What each digest is called, alike ones with the beginning of their digest.
+
+    A choice is sent by what it is called: of two alike, the last would be taken.
+
+    >>> distinct({"0ab1": "a.csv", "77c2": "b.csv", "0ef3": "a.csv"})
+    {'0ab1': 'a.csv · 0ab1', '77c2': 'b.csv', '0ef3': 'a.csv · 0ef3'}
+    """
+    called = list(names.values())
+    return {d: f"{n} · {d[:8]}" if called.count(n) > 1 else n for d, n in names.items()}
+
+
+def _forget(kind: Import, kept: Mapping[str, str], own: str) -> None:
+    """Choose one of what is kept (digest: what it is called), see who uses it, and confirm.
+
+    `own` is the digest that the draft uses: that one is not taken from under its feet.
+    """
+    key = f"forget-{kind.many}"
+    with st.popover(f"Delete kept {kind.many}", icon=":material/delete:"):
+        digest = st.selectbox(
+            f"{kind.one.capitalize()} to delete",
+            list(kept),
+            index=None,
+            format_func=lambda d: kept.get(d, d),
+            placeholder=f"Choose the {kind.one}",
+            key=key,
+        )
+        stays = OWN if digest == own else ""
+        if digest and not stays and (users := kind.kept(session.store()).used(digest)):
+            stays = sentence(users)
+        if stays:
+            st.markdown(f":material/lock: {stays}")
+        elif digest:
+            st.markdown(f"**{plain(kept[digest])}** will be gone for good.")
+        st.button(
+            "Delete for good", type="primary", disabled=not digest or bool(stays),
+            key=f"{key}-yes", on_click=_delete, args=(kind, key, own),
+        )  # fmt: skip
+
+
+def _delete(kind: Import, key: str, own: str) -> None:
+    # What is chosen now, not when the button was drawn: a click may overtake the page.
+    if session.gone(key) or not (digest := st.session_state[key]):
+        return
+    name, icon = kind.one.capitalize(), ":material/lock:"
+    try:
+        if digest == own:
+            raise StoreError(OWN)
+        kind.kept(session.store()).delete(digest)
+        told, icon = f"{name} deleted.", ":material/delete:"
+    except UnknownId:
+        told, icon = f"{name} already deleted.", ":material/delete:"
+    except StoreError as error:
+        told = sentence(str(error))
+    st.toast(told, icon=icon, duration="long")
+
+
+# Recorded traces.
+
+
+def _look_at_trace(table: Any) -> None:
+    """What the file holds, before it is used: figures, rows left out by reason, warnings."""
+    seen = traces.preview(table)
+    hit, duration_s = seen["ideal_hit_token_ratio"], seen["duration_s"]
+    figures = {
+        "Lasts": words.duration(duration_s) if duration_s else "no times in the file",
+        "Requests": amount(seen["rate_req_per_s"], "rate", "req/s"),
+        "Prompt : output tokens": f"{seen['prefill_decode_ratio']:,.3g} : 1",
+        "Prompt, half under": f"{seen['input_tokens']['p50']:,.0f} tokens",
+        "Output, half under": f"{seen['output_tokens']['p50']:,.0f} tokens",
+        "Reusable prompt tokens": "nothing: no prefixes in the file"
+        if hit is None
+        else amount(hit, "share"),
+    }
+    with st.container(border=True):
+        st.markdown(f"**{seen['format'].capitalize()}** · {seen['rows']:,} requests")
+        with st.grid(3, min_column_width=140):
+            for name, text in figures.items():
+                st.metric(name, text)
+        for reason, count in seen["counts"].items():
+            st.caption(f"{count:,} rows: {reason.replace('_', ' ')}")
+        for warning in seen["warnings"]:
+            st.caption(f":material/warning: {warning}")
+
+
+TRACES = Import(
+    one="trace",
+    many="traces",
+    kept=lambda store: store.traces,
+    used=lambda s: (s.workload.trace.digest, s.workload.trace.name),
+    lacking=lacking_trace,
+    says="Replays **{}**",
+    label="Trace file",
+    help=f"{traces.known()}; plain or gzip. Found by content.",
+    read=lambda data, name: traces.read_trace(data, name, limits=traces.UPLOAD),
+    called=lambda row: f"{row.name} ({row.rows:,} requests, {amount(row.bytes, 'bytes')})",
+    look=_look_at_trace,
+    take=ask.replayed,
+)
+
+
+def trace_upload() -> None:
+    """The trace the draft replays; one without times needs a rate."""
+    digest, _ = TRACES.used(session.draft())
+    row = session.store().traces.get(digest) if digest else None
+    if row is not None and not row.about.get("has_time", True):
+        forms.field("workload.rate_req_per_s")
+    upload(TRACES)
+
+
+# Routing counts.
+
+
+def _look_at_counts(table: CountsTable) -> None:
+    """What the file holds, before it is used."""
+    layers, experts = table.counts.shape
+    hottest = table.counts.max(axis=1) / table.counts.mean(axis=1)
+    with st.container(border=True):
+        st.markdown(f"**{plain(table.name)}** · {table.format}")
+        with st.grid(4, min_column_width=130):
+            st.metric("MoE layers", f"{layers:,}")
+            st.metric("Experts", f"{experts:,}")
+            st.metric("Picks counted", f"{table.counts.sum():,.4g}")
+            st.metric(
+                "Hottest expert", f"{hottest.mean():.2f} × mean",
+                help="Of its layer's mean expert, averaged over layers.",
+            )  # fmt: skip
+        if table.note:
+            st.caption(plain(table.note))
+
+
+COUNTS = Import(
+    one="counts",
+    many="counts",
+    kept=lambda store: store.counts,
+    used=lambda s: (s.experts.counts.digest, s.experts.counts.name),
+    lacking=lacking_counts,
+    says="Popularity of **{}**",
+    label="File of routing counts",
+    help="How often each expert of each layer was picked: a NumPy array [layers, experts] or "
+    "[steps, layers, experts] (.npy, .npz), a JSON with SGLang's logical_count, a CSV of layer, "
+    "expert, count, or a placement pattern of omni-infer; plain or gzip. Found by content.",
+    read=read_counts,
+    called=lambda row: f"{row.name} ({row.about.get('layers')} × {row.about.get('experts')})",
+    look=_look_at_counts,
+    take=ask.counted,
+)

@@ -6,10 +6,8 @@ import json
 
 import pytest
 
-from tests.ui.fake_run import fake_tables
 from tests.ui.stored_runs import done, queued, scenario
 from twin.lab.compare import compare
-from twin.metrics.observed import Observed
 from twin.metrics.registry import METRICS
 from twin.ui.pages import PAGES
 from twin.ui.pages.compare import comparison
@@ -139,19 +137,6 @@ def test_the_json_holds_every_figure_with_its_unit(found):
     assert [run["baseline"] for run in body["runs"]] == [True, False]
     assert len(body["figures"]) == len(found[0].metrics)
     assert {f["unit"] for f in body["figures"] if f["name"].endswith("_s_p99")} == {"s"}
-
-
-def test_a_curve_passes_through_the_percentiles_beside_it():
-    s = scenario()
-    requests = fake_tables(s, requests=4000)["requests"]
-    cut = comparison.quantiles(requests, s.warmup_s)
-    observed = Observed(s, requests, {})
-    for name in ("ttft_s", "tpot_s"):
-        spread = observed.spread(name)
-        assert len(cut[name]) == comparison.POINTS
-        assert cut[name][[500, 990]] == pytest.approx(
-            [spread[f"{name}_p50"], spread[f"{name}_p99"]]
-        )
 
 
 @pytest.mark.parametrize(

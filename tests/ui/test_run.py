@@ -11,6 +11,7 @@ from tests.ui.fake_run import fake_checks, fake_tables
 from tests.ui.stored_runs import done, queued, scenario
 from twin.lab.executor import Stage
 from twin.lab.store import Owner
+from twin.metrics.observed import Observed
 from twin.scenario import SpecError
 from twin.ui import progress, record, session
 from twin.ui.pages import PAGES
@@ -288,6 +289,18 @@ def test_distributions_are_small_and_agree_with_the_summary(store):
     ttft = (requests["first_token_s"] - requests["arrival_s"]).to_numpy()
     assert seen.ttft_s[record.KEPT_QUANTILES // 2] == pytest.approx(float(pl.Series(ttft).median()))
     assert sum(v for _, v in seen.slowest) > ttft.mean()
+
+
+def test_a_curve_passes_through_the_percentiles_beside_it(store):
+    s = scenario()
+    run = done(store, s, requests=4000)
+    seen = record.latencies(run, s.warmup_s)
+    observed = Observed(s, store.runs.table(run, "requests"), {})
+    for name in ("ttft_s", "tpot_s"):
+        spread = observed.spread(name)
+        assert getattr(seen, name)[[1000, 1980]] == pytest.approx(
+            [spread[f"{name}_p50"], spread[f"{name}_p99"]]
+        )
 
 
 def test_the_table_of_requests_is_never_kept_whole(store):

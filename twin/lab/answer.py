@@ -16,9 +16,9 @@ from twin.lab.library import load_facts
 from twin.scenario import Scenario, SpecError, scenario_digest
 
 if TYPE_CHECKING:
+    from twin.engine.simulate import Run
     from twin.lab.job import Watch
     from twin.lab.store import RunRow, Store
-    from twin.lab.store.result import Result
     from twin.workload.generate import TraceTable
 
 
@@ -28,7 +28,7 @@ class Answer:
 
     scenario: Scenario
     run_id: str | None
-    result: Result
+    result: Run
     wall_s: float
 
     @property

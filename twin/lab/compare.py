@@ -6,12 +6,15 @@ in `metrics.measures`. This module knows nothing about storage, addresses or the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from twin.metrics.registry import Better, metric_of, shown, verdict
 from twin.scenario import Scenario, field_unit, leaves
+
+if TYPE_CHECKING:
+    from twin.lab.store import RunRow
 
 RUNS_MIN, RUNS_MAX = 2, 6
 
@@ -20,34 +23,6 @@ Verdict = Literal["better", "worse", "same", "different", "unknown"]
 
 class CompareError(ValueError):
     """Runs that cannot be compared: one sentence that says why."""
-
-
-class Compared(Protocol):
-    """What is compared; a stored run (`lab.store.RunRow`) is one."""
-
-    @property
-    def id(self) -> str:
-        """Its own id."""
-
-    @property
-    def name(self) -> str:
-        """Its scenario's name."""
-
-    @property
-    def summary(self) -> Mapping[str, Any]:
-        """Headline figures by name."""
-
-    @property
-    def facts_digest(self) -> str:
-        """Which facts it was made with."""
-
-    @property
-    def engine_version(self) -> str:
-        """Which engine made it."""
-
-    @property
-    def state(self) -> str:
-        """How far it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +87,19 @@ def input_diff(a: Scenario, b: Scenario) -> list[InputDifference]:
 
 
 def compare(
-    runs: Sequence[Compared], scenarios: Sequence[Scenario], baseline: int = 0
+    runs: Sequence[RunRow],
+    scenarios: Sequence[Scenario],
+    baseline: int = 0,
+    titles: Sequence[str] = (),
 ) -> Comparison:
-    """Runs with their scenarios side by side; raises CompareError for other than two to six."""
+    """Runs with their scenarios side by side; raises CompareError for other than two to six.
+
+    titles: what the runs are called, their names unless given.
+    """
     check_number(len(runs))
     if not 0 <= baseline < len(runs) or len(scenarios) != len(runs):
         raise CompareError("the baseline must be one of the runs, and each needs its scenario")
+    titles = tuple(titles) or tuple(run.name for run in runs)
     flat = [leaves(scenario) for scenario in scenarios]
     inputs = [
         InputRow(path, field_unit(path), tuple(values[path] for values in flat))
@@ -128,11 +110,11 @@ def compare(
     rows = [metric_row(name, [run.summary.get(name) for run in runs], baseline) for name in names]
     return Comparison(
         runs=tuple(run.id for run in runs),
-        names=tuple(run.name for run in runs),
+        names=titles,
         baseline=baseline,
         inputs=inputs,
         metrics=[row for row in rows if any(value is not None for value in row.values)],
-        notes=_notes(runs, inputs),
+        notes=_notes(runs, titles, inputs),
     )
 
 
@@ -173,16 +155,16 @@ def _verdict(name: str, value: float | None, base: float | None) -> Verdict:
     return verdict(name, value, base) or "different"
 
 
-def _notes(runs: Sequence[Compared], inputs: Sequence[InputRow]) -> list[str]:
+def _notes(runs: Sequence[RunRow], titles: Sequence[str], inputs: Sequence[InputRow]) -> list[str]:
     """What a reader must know before believing a difference."""
     notes = []
     if len({run.facts_digest for run in runs}) > 1:
         notes.append("These runs were made with different facts: run them again to compare.")
     if len({run.engine_version for run in runs}) > 1:
         notes.append("These runs were made by different versions of the engine.")
-    for run in runs:
+    for run, title in zip(runs, titles, strict=True):
         if run.state != "done":
-            notes.append(f"{run.name} is {run.state}: it has no result to rely on.")
+            notes.append(f"{title} is {run.state}: it has no result to rely on.")
     changed = {row.path for row in inputs} - {"name", "question", "source"}
     if changed == {"seed"}:
         notes.append("Only the seed differs: the differences are chance.")

@@ -27,11 +27,11 @@ from twin.lab import warm
 from twin.lab.library import load_facts
 from twin.lab.memory import peak_bytes
 from twin.lab.store import Owner, RunRow, Store, StoreError, open_store
-from twin.lab.store.result import Result
 from twin.lab.store.runs import Beat
 from twin.scenario import Scenario
 
 if TYPE_CHECKING:
+    from twin.engine.simulate import Run
     from twin.workload.generate import TraceTable
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ Watch = Callable[[float, Mapping[str, Any]], None]
 class Engine:
     """What answers a scenario: a function, its version, and what it raises when stopped."""
 
-    simulate: Callable[..., Result]
+    simulate: Callable[..., Run]
     version: str
     cancelled: type[BaseException]
 
@@ -109,7 +109,7 @@ def execute(
     facts: Facts | None = None,
     trace: TraceTable | None = None,
     watch: Watch | None = None,
-) -> Result:
+) -> Run:
     """Carry out a running run and store how it ended; `watch` gets progress in this thread.
 
     Whatever goes wrong is stored as a sentence and raised again; a request to stop raises the
@@ -142,7 +142,7 @@ def _answer(
     facts: Facts | None,
     trace: TraceTable | None,
     progress: Callable[[float, Mapping[str, Any]], bool],
-) -> Result:
+) -> Run:
     """Exactly what the row asks: its scenario, its facts, its engine."""
     if row.engine_version != engine.version:
         raise StoreError(

@@ -9,10 +9,10 @@ from twin.facts import Facts
 from twin.lab.job import ENGINE, Watch, execute, load_engine, uses_counts, uses_trace
 from twin.lab.library import load_facts
 from twin.lab.store import Owner, Store, StoreError
-from twin.lab.store.result import Result
 from twin.scenario import Scenario, scenario_digest
 
 if TYPE_CHECKING:
+    from twin.engine.simulate import Run
     from twin.workload.generate import TraceTable
 
 
@@ -21,7 +21,7 @@ class Finished:
     """A run that was carried out here: its id in the store, and its result."""
 
     id: str
-    result: Result
+    result: Run
 
 
 def add_run(

@@ -4,7 +4,6 @@ from twin.lab.perfetto.streams import stream_plans
 from twin.lab.perfetto.writer import (
     MOST_EVENTS,
     SPAN_S,
-    Traced,
     TraceError,
     Written,
     check_span,
@@ -16,7 +15,6 @@ __all__ = [
     "MOST_EVENTS",
     "SPAN_S",
     "TraceError",
-    "Traced",
     "Written",
     "check_span",
     "span_of",

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import IO, TYPE_CHECKING
 
 import polars as pl
 
@@ -37,7 +37,11 @@ from twin.lab.perfetto.tracks import (
     named,
     ns,
 )
-from twin.scenario import Scenario
+
+if TYPE_CHECKING:
+    from twin.lab.perfetto.source import Source
+
+Sink = IO[bytes] | gzip.GzipFile  # where bytes go: a file, a pipe, a compressor
 
 SPAN_S = 2.0  # how much of a run is written unless asked otherwise
 MOST_EVENTS = 200_000
@@ -48,33 +52,8 @@ ROOM_FOR_WORK = 0.55  # at most; the rest is for requests and streams
 Tables = Mapping[str, pl.DataFrame]
 
 
-class Sink(Protocol):
-    """Where bytes go: a file, a pipe, a compressor."""
-
-    def write(self, data: bytes, /) -> object:
-        """Take some bytes."""
-
-
 class TraceError(ValueError):
     """The wish for a trace is at fault, in one sentence."""
-
-
-class Traced(Protocol):
-    """What a trace is made of; `source.Source` is one."""
-
-    @property
-    def scenario(self) -> Scenario:
-        """The question."""
-
-    @property
-    def tables(self) -> Mapping[str, pl.DataFrame]:
-        """The run's tables by name."""
-
-    def window(self, begin_s: float, end_s: float, most: int) -> Window:
-        """The first `most` iterations and batches that touch a span."""
-
-    def streams(self) -> Mapping[str, StreamPlan]:
-        """How an iteration of each role runs in microbatches, drawn on tracks of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +75,7 @@ class Written:
 
 
 def write_trace(
-    run: Traced,
+    run: Source,
     to: Path | Sink,
     begin_s: float | None = None,
     end_s: float | None = None,
@@ -147,7 +126,7 @@ def check_span(begin_s: float | None, end_s: float | None) -> None:
         raise TraceError(f"a trace cannot end at {end_s:g} s, for it starts at {begin_s or 0:g} s")
 
 
-def span_of(run: Traced, begin_s: float | None, end_s: float | None) -> tuple[float, float]:
+def span_of(run: Source, begin_s: float | None, end_s: float | None) -> tuple[float, float]:
     """The span to write, within the run; raises TraceError when there is none."""
     check_span(begin_s, end_s)
     windows = run.tables["windows"]
@@ -166,7 +145,7 @@ def span_of(run: Traced, begin_s: float | None, end_s: float | None) -> tuple[fl
     return begin_s, min(end_s, last_s)
 
 
-def _check_occupied(run: Traced, begin_s: float, end_s: float) -> None:
+def _check_occupied(run: Source, begin_s: float, end_s: float) -> None:
     """Raise TraceError when nobody is in the machine during a span."""
     gone = (pl.col("finish_s") < begin_s).fill_null(value=False)
     inside = run.tables["requests"].filter((pl.col("arrival_s") < end_s) & ~gone)
@@ -200,7 +179,7 @@ class _Events:
     events: int = 0
     left_out: int = 0
 
-    def open(self, run: Traced, begin_s: float, end_s: float) -> None:
+    def open(self, run: Source, begin_s: float, end_s: float) -> None:
         about = {
             "scenario": run.scenario.name,
             "begin_s": begin_s,

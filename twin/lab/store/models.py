@@ -20,7 +20,6 @@ from sqlalchemy import (
     TypeDecorator,
     column,
     func,
-    inspect,
     select,
     table,
 )
@@ -193,11 +192,6 @@ class RunRow(Row):
     def ended(self) -> bool:
         """Whether nothing will change any more."""
         return self.state in ENDED_STATES
-
-    def renamed(self, name: str) -> RunRow:
-        """A copy under another name, for a list in which two would be called the same."""
-        keys = [column.key for column in inspect(RunRow).column_attrs]
-        return RunRow(**{key: getattr(self, key) for key in keys} | {"name": name})
 
 
 class ArtefactRow(Row):

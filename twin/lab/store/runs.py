@@ -11,7 +11,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 from sqlalchemy import ColumnElement, delete, func, or_, select, update
@@ -35,9 +35,12 @@ from twin.lab.store.models import (
     ScenarioRow,
 )
 from twin.lab.store.owner import Owner
-from twin.lab.store.result import ANSWER, Result, broken_checks, seal
+from twin.lab.store.result import ANSWER, broken_checks, seal
 from twin.lab.store.scenarios import called
 from twin.lab.store.statements import PAGE, Page, insert_once, page_of, publish, remember, require
+
+if TYPE_CHECKING:
+    from twin.engine.simulate import Run
 
 Beat = Literal["go", "cancel", "lost"]
 ID_BYTES = 18  # 144 bits: knowing a run's id is the right to see it
@@ -209,7 +212,7 @@ class Runs:
             return "lost"
         return "go" if row.cancel_s is None else "cancel"
 
-    def finish(self, run: str, owner: Owner, result: Result, wall_s: float) -> bool:
+    def finish(self, run: str, owner: Owner, result: Run, wall_s: float) -> bool:
         """Store a result: files first, then the row. False when the run was lost meanwhile.
 
         A result whose checks do not all hold makes the run failed, its tables kept to look into.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import html
 import time
 
-import numpy as np
 import streamlit as st
 
 from twin.lab import share
@@ -47,8 +46,7 @@ def baseline(runs: list[RunRow]) -> int:
 
 def side_by_side(runs: list[RunRow], scenarios: list[Scenario], base: int) -> Comparison:
     """The comparison of these runs, each named by its letter too."""
-    names = comparison.lettered([run.name for run in runs])
-    return compare([r.renamed(n) for r, n in zip(runs, names, strict=True)], scenarios, base)
+    return compare(runs, scenarios, base, comparison.lettered([run.name for run in runs]))
 
 
 def show(ids: list[str], base: str = "") -> None:
@@ -150,13 +148,6 @@ def _card(
             help=f"Leave out {comparison.LETTERS[i]}", on_click=show,
             args=([other for other in ids if other != run.id], base),
         )  # fmt: skip
-
-
-@st.cache_data(show_spinner="Reading the requests of the runs", max_entries=100)
-def curves(run: str, warmup_s: float) -> dict[str, np.ndarray]:
-    """Quantiles of TTFT and TPOT of a run; a stored run never changes, so once is enough."""
-    table = session.store().runs.table(run, "requests", comparison.CURVE_COLUMNS)
-    return comparison.quantiles(table, warmup_s)
 
 
 @st.cache_data(show_spinner=False, max_entries=100)

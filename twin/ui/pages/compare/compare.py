@@ -7,7 +7,7 @@ import streamlit as st
 from twin.lab import share
 from twin.lab.store import StoreError
 from twin.metrics.explain import ttft_parts
-from twin.ui import charts, session, theme
+from twin.ui import charts, record, session, theme
 from twin.ui.fields import sentence
 from twin.ui.link import copy_link
 from twin.ui.pages import PAGES
@@ -78,7 +78,7 @@ else:
 # 5) The same as pictures, of the runs that have a result.
 done = [i for i, run in enumerate(runs) if run.state == "done"]
 try:
-    curves = {i: beside.curves(runs[i].id, scenarios[i].warmup_s) for i in done}
+    seen = {i: record.latencies(runs[i].id, scenarios[i].warmup_s) for i in done}
     operators = {
         titles[i]: (theme.SERIES[i], beside.decode_operators(runs[i].id)) for i in done
     }  # fmt: skip
@@ -94,7 +94,7 @@ for place, name, heading in (
 ):
     with place:
         st.markdown(f"**{heading}**")
-        lines = [charts.Curve(titles[i], theme.SERIES[i], curves[i][name]) for i in done]
+        lines = [charts.Curve(titles[i], theme.SERIES[i], getattr(seen[i], name)) for i in done]
         plot(charts.distribution(lines, slo.get(name)), name)
 with left:
     st.markdown("**Where the time to first token goes**")

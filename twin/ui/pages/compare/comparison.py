@@ -1,4 +1,4 @@
-"""Runs side by side as words: rows of tables, files to keep, curves to draw.
+"""Runs side by side as words: rows of tables, and files to keep.
 
 Every run has a letter, so that two runs of one name stay apart and colour is never the only sign;
 a `Comparison` here has runs named by `lettered`. Draws nothing, and knows nothing about the store
@@ -13,11 +13,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import polars as pl
-
 from twin.lab.compare import Comparison, MetricRow
-from twin.metrics.latency import span, tpot_s
 from twin.metrics.measures import NOTHING, amount
 from twin.metrics.registry import METRICS, metric_of, shown, verdict
 from twin.scenario import Scenario
@@ -25,8 +21,6 @@ from twin.ui.fields import label, show, why_idle
 from twin.ui.show import plain
 
 LETTERS = "ABCDEF"
-POINTS = 1001  # of a distribution: enough that its 99.9 % is one of them
-CURVE_COLUMNS = ("arrival_s", "first_token_s", "finish_s", "output_tokens")
 NAME_CHARS = 32  # of a run's name at the head of a column or in a legend
 # Words about a scenario change no result; a trace is told by its name.
 WORDS = ("name", "question", "source", "workload.trace.digest")
@@ -176,27 +170,3 @@ def as_json(found: Comparison) -> str:
         ],
     }  # fmt: skip
     return json.dumps(body, indent=2, ensure_ascii=False, allow_nan=False)
-
-
-# Curves.
-
-
-def quantiles(requests: pl.DataFrame, warmup_s: float) -> dict[str, np.ndarray]:
-    """TTFT and TPOT (s) of the requests that a summary counts, each cut to POINTS quantiles.
-
-    As in `metrics.summary`: first tokens, respectively finishes, after the warm-up; so a curve
-    passes through the percentiles beside it.
-    """
-    ttft = span(requests, "arrival_s", "first_token_s")
-    tpot = tpot_s(requests)
-    return {
-        "ttft_s": _cut(ttft[requests["first_token_s"].to_numpy() >= warmup_s]),
-        "tpot_s": _cut(tpot[requests["finish_s"].to_numpy() >= warmup_s]),
-    }
-
-
-def _cut(values: np.ndarray) -> np.ndarray:
-    values = values[np.isfinite(values)]
-    if values.size <= POINTS:
-        return np.sort(values)
-    return np.quantile(values, np.linspace(0.0, 1.0, POINTS))

@@ -39,6 +39,9 @@ KERNELS = (
     "compiled.py", "kernels.py", "buffers.py", "borrowed.py", "scenario", "rng.py", "hardware",
     "model", "workload", "experts", "policies", "engine",
 )  # fmt: skip
+# A division by zero gives what IEEE says and no exception: one that could leave at every division
+# keeps a loop from being vectorised. What is not finite fails a run's checks.
+ARITHMETIC: dict[str, Any] = {"error_model": "numpy"}
 ANSWERS = (*KERNELS, "facts.py", "steady.py", "metrics")  # rooms that decide what a run says
 
 STAGES: dict[str, Callable[[], None]] = {}
@@ -243,7 +246,7 @@ def kernel(function: Any = None, *, allocates: bool = False) -> Any:
             from twin.kernels import KernelCompiler
 
             # Whether references are counted: what is not said is taken from the caller.
-            register_jitable(_nrt=allocates, pipeline_class=KernelCompiler)(function)
+            register_jitable(_nrt=allocates, pipeline_class=KernelCompiler, **ARITHMETIC)(function)
 
         _once_numba_is_here(register)
         return function
@@ -280,7 +283,7 @@ def compiled_form(plain: Callable[..., Any]) -> Callable[[Callable[P, R]], Calla
 
             from twin.kernels import KernelCompiler
 
-            options: Any = {"_nrt": False, "pipeline_class": KernelCompiler}
+            options: Any = {"_nrt": False, "pipeline_class": KernelCompiler, **ARITHMETIC}
             numba_overload(plain, jit_options=options, strict=False)(lambda *_: function)
 
         _once_numba_is_here(register)
@@ -294,7 +297,7 @@ def entry(function: Callable[P, R]) -> Callable[P, R]:
     from numba import njit
 
     wake()
-    compiled: Callable[P, R] = njit(cache=True)(function)
+    compiled: Callable[P, R] = njit(cache=True, **ARITHMETIC)(function)
     return compiled
 
 

@@ -10,7 +10,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.draws import draws
 from tests.jit import compiled
-from twin.engine.lists import NONE, append, heap_pop, heap_push, pop, remove_after
+from twin.engine.lists import (
+    NONE,
+    any_of,
+    append,
+    heap_pop,
+    heap_push,
+    pop,
+    remove_after,
+    total,
+)
 
 
 class ListsAgainstDeques(RuleBasedStateMachine):
@@ -78,3 +87,12 @@ def test_the_heap_gives_the_least_first(todo):
             elif known:
                 assert take(values, size) == heapq.heappop(known)
             assert size[0] == len(known)
+
+
+@draws(40)
+@given(st.lists(st.integers(-1000, 1000), max_size=20), st.integers(-1000, 1000))
+def test_sums_and_bounds_of_a_row(numbers, least):
+    values = np.array(numbers, np.float64)
+    assert total(values) == sum(numbers) == compiled(total)(values)
+    assert any_of(values, least) == any(n >= least for n in numbers)
+    assert any_of(values, least) == compiled(any_of)(values, least)

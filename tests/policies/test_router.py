@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from tests.draws import draws
 from tests.jit import compiled
 from twin.policies import router
-from twin.policies.router import NOBODY, RANK_CHOICES, ROUTERS, choose_instance, choose_rank
+from twin.policies.router import (
+    NOBODY,
+    RANK_CHOICES,
+    ROUTERS,
+    cheapest,
+    choose_instance,
+    choose_rank,
+)
 
 loads = st.lists(st.integers(0, 100_000), min_size=1, max_size=12)
 chances = st.floats(0, 1, exclude_min=True, exclude_max=True)
@@ -130,24 +137,31 @@ def sort_key(name, routed, ranks):
 def test_the_rank_is_what_a_sort_would_find(name, ranks, need, routed):
     slots = np.array([s for s, _ in ranks])
     tokens = np.array([t for _, t in ranks])
-    asked = (RANK_CHOICES[name], routed, slots, tokens, 0, slots.size, np.full(slots.size, 4))
+    full = np.full(slots.size, 4)
+    asked = (RANK_CHOICES[name], routed, slots, tokens, slots.sum(), tokens.sum(), full)
     free = [r for r, (s, t) in enumerate(ranks) if s < 4 and t + need <= 1000]
     key = sort_key(name, routed, ranks)
-    found = choose_rank(*asked, 1000.0, need)
+    found = choose_rank(*asked, 1000.0, need, np.zeros(slots.size))
     if not free:
         assert found == NOBODY
     elif name == "kv_and_requests":  # sums of floats: the best up to rounding
         assert key(found)[0] == pytest.approx(min(key(r)[0] for r in free), rel=1e-12)
     else:
         assert found == min(free, key=key)
-    assert found == compiled(choose_rank)(*asked, 1000.0, need)
+    assert found == compiled(choose_rank)(*asked, 1000.0, need, np.zeros(slots.size))
 
 
-@pytest.mark.parametrize("name", RANK_CHOICES)
-def test_ranks_of_other_instances_are_not_looked_at(name):
-    slots, tokens = np.array([0, 3, 2, 0]), np.array([0.0, 9.0, 8.0, 0.0])
-    asked = (RANK_CHOICES[name], 3, slots, tokens, 1, 2, np.full(4, 4), 10.0, 1.0)
-    assert choose_rank(*asked) == 2
+@draws(40)
+@given(
+    st.lists(st.sampled_from([0.0, 1.5, 2.5, 1e300, math.inf]), min_size=1, max_size=80),
+    st.randoms(use_true_random=False),
+)
+def test_the_cheapest_is_the_first_of_those_with_fewest_tokens(prices, random):
+    price = np.array(prices)
+    tokens = np.array([float(random.randrange(3)) for _ in prices])
+    ranks = [k for k in range(price.size) if price[k] < math.inf]
+    least = min(ranks, key=lambda k: (price[k], tokens[k], k), default=NOBODY)
+    assert cheapest(price, tokens) == least == compiled(cheapest)(price, tokens)
 
 
 def filled(name, needs, ranks=24):
@@ -155,7 +169,10 @@ def filled(name, needs, ranks=24):
     slots, tokens = np.zeros(ranks, np.int64), np.zeros(ranks)
     limit = np.full(ranks, len(needs))
     for i, need in enumerate(needs):
-        r = choose_rank(RANK_CHOICES[name], i, slots, tokens, 0, ranks, limit, math.inf, need)
+        r = choose_rank(
+            RANK_CHOICES[name], i, slots, tokens, slots.sum(), tokens.sum(), limit, math.inf, need,
+            np.zeros(ranks),
+        )  # fmt: skip
         slots[r] += 1
         tokens[r] += need
     return slots, tokens

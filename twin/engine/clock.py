@@ -78,6 +78,11 @@ def spread(
         return
     first = window_of(begin_s, horizon_s, windows)
     last = window_of(min(end_s, horizon_s), horizon_s, windows)
+    if first == last and warmup_s <= begin_s and end_s <= horizon_s:  # most spans, at little cost
+        for k in range(count):
+            record[first, fields[k]] += amounts[k]
+            record[windows, fields[k]] += amounts[k]
+        return
     width = horizon_s / windows
     for w in range(first, last + 1):
         share = overlap(begin_s, end_s, w * width, (w + 1) * width) / length

@@ -262,6 +262,8 @@ class Decode(Columns):
     taken_tokens = column(
         "f8", "ranks", "What the router sees of its KV.", unit="tokens", by="router"
     )
+    all_tokens = column("f8", "decodes", "The same, of all its ranks.", unit="tokens", by="router")
+    price = column("f8", "ranks", "Scratch of the choice of a rank.", by="router")
     slot_table = column("i4", "ranks, slots", "Request of a slot.", fill=NONE, by="decode")
     busy_s = column(
         "f8", "decodes", "Time busy.", unit="s", by="balancing, decode, incidents, pool"

@@ -98,6 +98,30 @@ def copy(source: np.ndarray, target: np.ndarray) -> None:
 
 
 @kernel
+def any_of(values: np.ndarray, least: float) -> bool:
+    """Whether one of some values is `least` or more."""
+    some = False
+    for k in range(values.size):
+        some |= values[k] >= least
+    return some
+
+
+@kernel
+def total(values: np.ndarray) -> float:
+    """The sum, of four partial sums: in a fixed order in which few additions await each other."""
+    a = b = c = d = 0.0
+    whole = values.size - values.size % 4
+    for k in range(0, whole, 4):
+        a += values[k]
+        b += values[k + 1]
+        c += values[k + 2]
+        d += values[k + 3]
+    for k in range(whole, values.size):
+        a += values[k]
+    return (a + b) + (c + d)
+
+
+@kernel
 def largest(values: np.ndarray) -> float:
     """The largest of at least one value."""
     most = values[0]

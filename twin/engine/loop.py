@@ -174,17 +174,18 @@ def sample(world: World, t1: float) -> None:
     if not settings.has_decode:
         ended = count[FINISHED_PREFILL]
     last = windows.shape[0] - 1
+    fill, back_soon = pool_fill(world), returning(world, t1)
     rows = 2 if t1 > settings.warmup_s else 1
     for k in range(rows):
         w = last if k == 1 else window_of(t1 - 0.5 * settings.step_s, settings.horizon_s, last)
         windows[w, SAMPLES] += 1.0
-        windows[w, IN_FRONT_END] += count[ARRIVED] - count[FRONTED] + returning(world, t1)
+        windows[w, IN_FRONT_END] += count[ARRIVED] - count[FRONTED] + back_soon
         windows[w, IN_ROUTER] += count[FRONTED] + back - gone
         windows[w, IN_PREFILL_QUEUE] += count[ROUTED] - begun - count[BACK_FROM_QUEUE]
         windows[w, IN_PREFILL] += begun - done - count[BACK_FROM_PREFILL]
         windows[w, IN_TRANSFER] += done - arrived_by_decode - count[BACK_FROM_TRANSFER]
         windows[w, IN_DECODE] += arrived_by_decode - ended
-        windows[w, POOL_USED] += pool_fill(world)
+        windows[w, POOL_USED] += fill
 
 
 @kernel

@@ -20,7 +20,7 @@ from twin.engine.codes import (
     TRANSFERRED,
 )
 from twin.engine.columns import World
-from twin.engine.lists import append, largest, pop
+from twin.engine.lists import any_of, append, pop, total
 from twin.engine.phases.prefill import come_back
 from twin.policies.memory_pool import matched_blocks
 from twin.policies.router import choose_instance, choose_rank
@@ -33,6 +33,8 @@ def router(world: World, t0: float, t1: float) -> None:
     request = world.request
     decode = world.decode
     counters = world.record.counters
+    if decode.returned_head[0] == NONE and counters[ROUTER_SEEN] == counters[FRONTED]:
+        return
     refresh_view(world)
     now_s = t0
     while True:
@@ -66,11 +68,15 @@ def router(world: World, t0: float, t1: float) -> None:
 @kernel
 def refresh_view(world: World) -> None:
     """What the router sees of the decode ranks: loads as of this border."""
-    view, context = world.decode.taken_tokens, world.decode.context
-    reserved, taken = world.decode.reserved_tokens, world.decode.taken_slots
+    decode = world.decode
+    view, context = decode.taken_tokens, decode.context
+    reserved, taken = decode.reserved_tokens, decode.taken_slots
     page = 0.5 * world.settings.page_tokens
     for r in range(context.size):
         view[r] = context[r] + reserved[r] + taken[r] * page
+    ranks = world.settings.decode_ranks
+    for d in range(decode.taken.size):
+        decode.all_tokens[d] = total(view[d * ranks : (d + 1) * ranks])
 
 
 @kernel
@@ -78,7 +84,7 @@ def unservable(world: World, i: int) -> int:
     """Reason code of a request that can never be served, 0 for the others."""
     settings = world.settings
     length = world.request.input_tokens[i] + world.request.emitted[i]
-    if settings.has_decode and length + settings.page_tokens > largest(world.decode.kv_tokens):
+    if settings.has_decode and not any_of(world.decode.kv_tokens, length + settings.page_tokens):
         return OUTGREW_DECODE if world.request.emitted[i] > 0 else TOO_LONG_FOR_DECODE
     if settings.has_prefill and length > settings.prompt_kv_tokens:
         return TOO_LONG_FOR_PREFILL
@@ -96,7 +102,7 @@ def place(world: World, i: int, now_s: float) -> bool:
         if instance == NONE:
             return False
     if settings.has_decode:
-        if instance == NONE and settings.has_prefill and not largest(world.prefill.open):
+        if instance == NONE and settings.has_prefill and not any_of(world.prefill.open, 1):
             return False
         need = float(request.input_tokens[i] + request.emitted[i]) + 0.5 * settings.page_tokens
         rank = reserve(world, instance, need)
@@ -129,21 +135,25 @@ def reserve(world: World, instance: int, need: float) -> int:
             break
         if not decode.open[d] or decode.taken[d] >= decode.room[d]:
             continue
-        rank = choose_rank(
+        first, end = d * ranks, (d + 1) * ranks
+        place = choose_rank(
             settings.rank_choice,
             world.record.counters[ROUTED],
-            decode.taken_slots,
-            decode.taken_tokens,
-            d * ranks,
-            ranks,
-            decode.slots,
+            decode.taken_slots[first:end],
+            decode.taken_tokens[first:end],
+            decode.taken[d],
+            decode.all_tokens[d],
+            decode.slots[first:end],
             decode.kv_tokens[d],
             need,
+            decode.price[first:end],
         )
-        if rank != NONE:
+        if place != NONE:
+            rank = first + place
             decode.taken[d] += 1
             decode.taken_slots[rank] += 1
             decode.taken_tokens[rank] += need
+            decode.all_tokens[d] += need
             return rank
     return NONE
 
@@ -187,16 +197,16 @@ def choose_prefill(world: World, i: int, now_s: float) -> int:
                 request.segment_offset[i],
                 request.segment_offset[i + 1],
             )
-    routed = world.record.counters[ROUTED]
+    draws = settings.router_policy == 2
     return choose_instance(
         settings.router_policy,
-        routed,
+        world.record.counters[ROUTED],
         world.prefill.open,
         queued,
         hits,
         request.session[i],
-        uniform(settings.key_route_a, i),
-        uniform(settings.key_route_b, i),
+        uniform(settings.key_route_a, i) if draws else 0.5,
+        uniform(settings.key_route_b, i) if draws else 0.5,
     )
 
 

@@ -152,8 +152,7 @@ def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> 
         block_bytes=float(setup.requests.block_tokens * costs.kv_bytes_per_token),
         ssd_write_bytes_per_s=_ssd_pace(setup, max(len(prefill), 1)),
         **_expert_bytes(setup),
-        attention_bytes_per_token=_attention_bytes(setup),
-        attention_plane=w.UB if s.supernode.scale_up == "supernode" else w.RDMA,
+        **_attention_bytes(setup),
         key_route_a=stream_key(s.seed, "router.first"),
         key_route_b=stream_key(s.seed, "router.second"),
         key_accept=stream_key(s.seed, "mtp.acceptance"),
@@ -182,30 +181,33 @@ def _ssd_pace(setup: Setup, instances: int) -> float:
     return 0.5 * node.all_nodes * node.vpc_gb_per_s_per_node * 1e9 / instances
 
 
-def _attention_bytes(setup: Setup) -> float:
-    """Bytes that prefill's attention gathers and exchanges for one token, all layers and dies."""
+def _attention_bytes(setup: Setup) -> dict[str, float]:
+    """What prefill's attention collects for one token, all layers and dies, by plane."""
     role = setup.costs.prefill_role
-    if role is None:
-        return 0.0
-    p = role.vector
-    layers = p[q.F_MOE_LAYERS] + p[q.F_DENSE_LAYERS]
-    seconds = p[q.F_GATHER_TOKEN] * role.dies + p[q.F_EXCHANGE_TOKEN]
-    rate = role.gather_bytes_per_s
-    return float(seconds * layers * rate) if seconds > 0.0 else 0.0
+    gathered = away = 0.0
+    if role is not None:
+        p = role.vector
+        layers = p[q.F_MOE_LAYERS] + p[q.F_DENSE_LAYERS]
+        seconds = float(p[q.F_GATHER_TOKEN] * role.dies + p[q.F_EXCHANGE_TOKEN]) * layers
+        gathered = seconds * role.gather_bytes_per_s if seconds > 0.0 else 0.0
+        away = role.gather_off_node
+    return {
+        "attention_ub_bytes_per_token": gathered * (1.0 - away),
+        "attention_rdma_bytes_per_token": gathered * away,
+    }
 
 
 def _expert_bytes(setup: Setup) -> dict[str, float]:
     """Dispatch and combine bytes of a token on the UB and the RDMA plane, by pool."""
     costs = setup.costs
     moved = costs.dispatch_bytes_per_token + costs.combine_bytes_per_token
-    reaches_all = setup.scenario.supernode.scale_up == "supernode"
     found = {}
     for name, role in (
         ("prefill", costs.colocated_role or costs.prefill_role),
         ("decode", costs.colocated_role or costs.decode_role),
     ):
-        away = 0.0 if role is None or reaches_all else role.off_node_fraction
         sent = 0.0 if role is None else moved * role.leaving
+        away = 0.0 if role is None else role.off_node_fraction
         found[f"{name}_ub_bytes_per_token"] = sent * (1.0 - away)
         found[f"{name}_rdma_bytes_per_token"] = sent * away
     return found

@@ -103,13 +103,17 @@ def two_level(x: Exchange, top_k: int, most_nodes: int) -> Exchange:
 
     Where the plane between nodes is the slow one, engines send hierarchically: of `top_k`
     messages to dies on other nodes only as many cross as there are distinct nodes among them,
-    at most `most_nodes` in all by the router's node limit (arXiv 2412.19437 section 3.2.2).
+    at most `most_nodes` in all by the router's node limit (arXiv 2412.19437 section 3.2.2). Inside
+    a node all messages take its own plane, which may then be the slower one.
     """
     if not x.slow_between or x.nodes < 2:
         return x
     hit = x.nodes * (1.0 - (1.0 - 1.0 / x.nodes) ** top_k)
     crossing = min(hit, float(most_nodes)) * x.off_node
-    return replace(x, rate_bytes_per_s=x.rate_bytes_per_s * top_k * x.off_node / crossing)
+    rate = x.rate_bytes_per_s * top_k * x.off_node / crossing
+    if x.inside_bytes_per_s > 0.0:
+        rate = min(rate, max(x.rate_bytes_per_s, x.inside_bytes_per_s))
+    return replace(x, rate_bytes_per_s=rate, off_node=crossing / top_k)
 
 
 def direct(x: Exchange, facts: Facts) -> Exchange:

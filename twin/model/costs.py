@@ -57,7 +57,8 @@ class RoleCosts:
     exchange_bytes_per_s: float  # what a die injects in dispatch and combine
     gather_bytes_per_s: float  # what a die reads where prefill's attention collects
     leaving: float  # messages of a token that leave its NPU or die, over those to routed experts
-    off_node_fraction: float  # share of dispatch and combine bytes that leaves the node
+    off_node_fraction: float  # share of dispatch and combine bytes that takes the plane beyond
+    gather_off_node: float  # the same of what prefill's attention collects
     dies_per_node: int  # most of its dies that one node has
 
 
@@ -191,7 +192,7 @@ def role_costs(
         passes = shape.moe_layers + (1 if drafts else 0)
         held = expert_bytes(shape, f, layout) * passes
         budget(chip, facts, held, 0.0, f"The experts of {what}")
-    way = route(setting, role)
+    way, gather = route(setting, role), setting.group or setting.gather
     one_npu = len({die // chip.dies_per_npu for die in dies}) == 1
     return RoleCosts(
         dies=len(dies),
@@ -201,11 +202,10 @@ def role_costs(
         # A rank stands for its share of the instance: with expert dies less than a die's KV.
         kv_tokens_per_die=int(space.kv / _kv_bytes(shape, d) * (1.0 - apart / len(dies))),
         exchange_bytes_per_s=sending.rate_bytes_per_s,
-        gather_bytes_per_s=(setting.group or setting.gather).rate_bytes_per_s,
+        gather_bytes_per_s=gather.rate_bytes_per_s,
         leaving=0.0 if one_npu else sending.remote * more_messages(setting),
-        off_node_fraction=sending.off_node * sending.rate_bytes_per_s / way.rate_bytes_per_s
-        if sending.off_node
-        else 0.0,
+        off_node_fraction=way.off_node if way.slow_between else 0.0,
+        gather_off_node=gather.off_node if gather.slow_between else 0.0,
         dies_per_node=_dies_per_node(network(fabric), dies),
     )
 

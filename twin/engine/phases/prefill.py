@@ -263,9 +263,11 @@ def move_activations(world: World, column: int, begin_s: float, end_s: float, ta
     on_rdma = taken * settings.prefill_rdma_bytes_per_token
     book_traffic(world, EXPERTS, UB, column, begin_s, end_s, on_ub)
     book_traffic(world, EXPERTS, RDMA, column, begin_s, end_s, on_rdma)
-    gathered = taken * settings.attention_bytes_per_token
-    book_traffic(world, ATTENTION, settings.attention_plane, column, begin_s, end_s, gathered)
-    moved = (on_ub + on_rdma + gathered) / settings.prefill_ranks
+    near = taken * settings.attention_ub_bytes_per_token
+    far = taken * settings.attention_rdma_bytes_per_token
+    book_traffic(world, ATTENTION, UB, column, begin_s, end_s, near)
+    book_traffic(world, ATTENTION, RDMA, column, begin_s, end_s, far)
+    moved = (on_ub + on_rdma + near + far) / settings.prefill_ranks
     note_duty(world, column, moved, end_s - begin_s)
 
 

@@ -76,8 +76,13 @@ def wish(world: World, f: int) -> float:
 
 @kernel
 def add_to_stream(world: World, v: int, now_s: float, amount: float) -> None:
-    """More bytes to go, behind those under way; a stream that stood still begins now."""
+    """More bytes to go, behind those under way; a stream that stood still begins now.
+
+    Where no way is left nothing goes: what should have been kept is not.
+    """
     streams = world.streams
+    if world.traffic.alone[streams.flow[v]] >= ABSENT:
+        return
     if end_of(world, v) <= now_s:
         drop_stream(world, v, now_s)
         f = streams.flow[v]

@@ -19,7 +19,7 @@ from twin.lab.evidence import evidence
 from twin.lab.library import ROOT, load_facts, presets
 from twin.lab.traces import FORMATS
 from twin.metrics.registry import METRICS
-from twin.scenario import fields
+from twin.scenario import KINDS, fields
 from twin.scenario.fields import plain
 from twin.scenario.words import condition_text
 
@@ -61,6 +61,18 @@ def metric_table() -> str:
     rows = ["| figure | called | unit | better | what it is |", "|---|---|---|---|---|"]
     return "\n".join(
         rows + [_row(f"`{m.key}`", m.tile, m.unit, m.better, m.help) for m in METRICS.values()]
+    )
+
+
+def fault_table() -> str:
+    """The kinds of fault: what each does, and the fields that only it has."""
+    rows = ["| kind | called | what it does | fields of its own |", "|---|---|---|---|"]
+    return "\n".join(
+        rows
+        + [
+            _row(f"`{k.name}`", k.label, k.help, ", ".join(f"`{name}`" for name in k.uses))
+            for k in KINDS.values()
+        ]
     )
 
 
@@ -158,6 +170,7 @@ def pages(root: Path = ROOT) -> dict[Path, str]:
         "presets": preset_table(),
         "metrics": metric_table(),
         "traces": trace_table(),
+        "faults": fault_table(),
         "commands": command_list(),
         "accuracy": accuracy_table(rows),
         "evidence": evidence_table(rows),

@@ -59,6 +59,7 @@ def run(
     from twin.lab.ask import question
 
     asked, table = question(scenario, settings or [], trace, rate_multiplier, tree_copies)
+    terminal.print_remarks(asked)
     with progress(asked.name) as watch:
         found = answer(asked, table, watch, keep=not no_store)
     if as_json:

@@ -18,6 +18,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from twin.scenario import Scenario, remarks
+
 # A pipe has no width of its own; 80 columns would cut names and figures in two.
 out = Console(width=None if sys.stdout and sys.stdout.isatty() else 120)
 err = Console(stderr=True)
@@ -66,6 +68,12 @@ def pairs(value: object) -> list[tuple[str, Any]]:
     if isinstance(value, dict):
         return list(value.items())
     return [("", "; ".join(value))] if isinstance(value, list) else [("", value)]
+
+
+def print_remarks(asked: Scenario) -> None:
+    """What nobody will see of a scenario, on standard error, before it is run."""
+    for remark in remarks(asked):
+        err.print(escape(remark))
 
 
 def print_run(found: Mapping[str, Any]) -> None:

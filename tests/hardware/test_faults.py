@@ -1,5 +1,6 @@
 """Faults leave the graph they should, and name the dies and servers that are gone."""
 
+import numpy as np
 import pytest
 
 from twin.hardware.chip import HardwareError
@@ -90,3 +91,41 @@ def test_only_dies_can_be_slow():
 def test_a_link_cannot_be_slow():
     with pytest.raises(HardwareError, match="does not compute, so it cannot be slow"):
         broken(FULL, [Fault(element="die 0.0.0", to="L1 0.3", kind="slow")])
+
+
+def test_an_optical_module_takes_exactly_its_share_of_the_links():
+    whole = network(FULL)
+    for lost in (1, 4, 16):
+        fault = Fault(element="L1 20.3", to="sub-plane 3", kind="module", links=lost)
+        left = broken(FULL, [fault])
+        up = whole.links_at("L1 20.3", "sub-plane 3")
+        assert whole.bundle[up].sum() == 2 * 16  # both ways
+        for ends in (whole.tail, whole.head):  # and alike each way
+            own = up[ends[up] == whole.number["L1 20.3"]]
+            assert left.capacity[own].sum() == pytest.approx(
+                whole.capacity[own].sum() * (1 - lost / 16), rel=1e-12
+            )
+        rest = np.setdiff1d(np.arange(whole.capacity.size), up)
+        assert (left.capacity[rest] == whole.capacity[rest]).all()
+
+
+def test_a_module_of_a_bundle_leaves_the_rest_of_the_bundle():
+    bundled = network(build_fabric(Supernode(nodes=12), FACTS))
+    up = bundled.links_at("L1 2.3", "L2 3.0")
+    size = int(bundled.bundle[up[0]])
+    assert size > 2
+    left = broken(bundled, [Fault(element="L1 2.3", to="L2 3.0", kind="module", links=2)])
+    share = (size - 2) / size
+    assert (left.capacity[up] == bundled.capacity[up] * share).all()
+    with pytest.raises(HardwareError, match=f"has {size} links there, and {size + 1} cannot"):
+        broken(bundled, [Fault(element="L1 2.3", to="L2 3.0", kind="module", links=size + 1)])
+
+
+def test_a_module_needs_both_its_ends():
+    with pytest.raises(HardwareError, match="name the other one with `to`"):
+        broken(FULL, [Fault(element="L1 20.3", kind="module")])
+
+
+def test_a_rack_takes_its_nodes_with_it():
+    left = broken(FULL, [Fault(element="rack 1")])
+    assert dies_out(left) == set(range(64, 128)) and servers_out(left) == {4, 5, 6, 7}

@@ -9,6 +9,11 @@ import pytest
 from tests.draws import seeds
 from tests.engine.small import run, small
 from tests.laws.lawful import lawful
+from twin.engine.agenda import Agenda
+from twin.engine.build import build_world
+from twin.engine.incidents import Incidents
+from twin.engine.machine import Machine
+from twin.engine.setup import set_up
 from twin.engine.simulate import simulate
 from twin.lab.library import load_facts
 
@@ -21,7 +26,7 @@ def element(draw):
     return draw.choice(
         [f"die {node}.{npu}.{die}", f"NPU {node}.{npu}", f"node {node}", f"CPU {node}.1",
          f"L1 {node}.{draw.randrange(7)}", f"L2 {draw.randrange(7)}.0", "sub-plane 3",
-         f"NIC {node}.{npu}.{die}", f"Qingtian {node}", "RDMA network"]
+         f"NIC {node}.{npu}.{die}", f"Qingtian {node}", "RDMA network", "rack 0"]
     )  # fmt: skip
 
 
@@ -31,7 +36,8 @@ def draw_fault(draw):
     return {
         "at_s": round(draw.uniform(0.0, 3.5), 3),
         "element": name,
-        "kind": draw.choice(["fail", "fail", "derate", *slow]),
+        "kind": draw.choice(["fail", "fail", "derate", "flap", *slow]),
+        "period_s": draw.choice([0.2, 1.0]),
         "factor": draw.choice([0.05, 0.5, 0.9]),
         "duration_s": draw.choice([0.0, 0.3, 1.5]),
     }
@@ -163,3 +169,36 @@ def test_a_memory_server_that_fails_costs_hits_or_time():
     ssd = read_again.tables["traffic"].filter(pl.col("traffic") == "ssd_read")["bytes"].sum()
     assert ssd > 0
     assert whole.tables["traffic"].filter(pl.col("traffic") == "ssd_read").height == 0
+
+
+def test_a_flapping_link_returns_prices_to_the_last_bit_each_time():
+    flap = {"at_s": 1.0, "element": "sub-plane 3", "kind": "flap", "period_s": 1.0,
+            "down_share": 0.5, "duration_s": 2.0}  # fmt: skip
+    setup = set_up(small({"faults": [flap]}), load_facts(), None)
+    machine = Machine(setup, load_facts(), build_world(setup))
+    agenda, log = Agenda(0.005), []
+    Incidents(machine, agenda, log, lambda k, t_s: None, lambda k, dies: 0)
+    usual = [role.vector.copy() for role in machine.roles]
+    alike = []
+    for step in range(180, 700, 20):
+        agenda.run(step)
+        now = [role.vector for role in machine.roles]
+        alike.append(all(np.array_equal(a, b) for a, b in zip(usual, now, strict=True)))
+        assert alike[-1] == (machine.in_force == [])
+    spans = np.flatnonzero(np.diff(alike)).size
+    assert spans == 4 and alike[0] and alike[-1]  # down twice, up twice
+    (event,) = (e for e in log if e.kind == "fault")
+    assert (event.t_s, event.end_s) == (1.0, 2.5)
+
+
+def test_a_run_with_a_flapping_die_and_a_rack_that_fails_forgets_nobody():
+    hits = [
+        {"at_s": 1.0, "element": "die 1.1.0", "kind": "flap", "period_s": 0.8, "duration_s": 2.0},
+        {"at_s": 2.0, "element": "rack 0", "duration_s": 0.5},
+    ]
+    found = run(QUICK | {"faults": hits, "supernode.nodes": 5})
+    lawful(found)
+    only_lives(found)
+    down = found.tables["events"].filter(pl.col("kind") == "instance_down")
+    assert down.filter(pl.col("t_s") >= 2.0).height >= 3  # all that the rack held
+    assert (found.tables["requests"]["finish_s"].drop_nulls() > 3.0).any()

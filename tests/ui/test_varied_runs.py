@@ -53,7 +53,10 @@ def test_lists_are_told_in_words_as_models_and_as_plain_values():
     assert show(s.faults, "faults") == show([FAULT | {"kind": "fail", "to": ""}], "faults")
     assert show(s.supernode.edits, "supernode.edits") == "sub-plane 3: 50 % of capacity"
     slow = {**FAULT, "kind": "slow", "factor": 0.5, "duration_s": 20.0}
-    assert listed.told("faults", [slow]) == "node 31 slowed to 50 % from 106 s for 20 s"
+    assert (
+        listed.told("faults", [slow])
+        == "node 31 computes at 0.5 x of its speed from 106 s for 20 s"
+    )
     assert listed.told("faults", [slow] * 5).endswith("2 more")
     assert listed.of(scenario()) == []
 

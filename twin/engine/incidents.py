@@ -4,8 +4,8 @@ A die that fails takes its instance with it: the iteration under way ends, nothi
 after the detection time the policy decides (`Recovery.policy`): start anew, recover in place, or
 go on with fewer dies. Links that fail or lose capacity only change prices, until an instance cannot
 work over what is left: then it stands still until they are back, and the router learns of it after
-the detection time. A memory server that fails takes its blocks. Requests are moved by
-engine/phases/faults.py.
+the detection time. A memory server that fails takes its blocks (engine/memory_servers.py).
+Requests are moved by engine/phases/faults.py.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from twin.engine.agenda import Agenda
 from twin.engine.clock import spread
 from twin.engine.events import Event
 from twin.engine.machine import Machine
+from twin.engine.memory_servers import MemoryServers
 from twin.engine.phases import faults as phase
 from twin.engine.phases.books import log_pass
 from twin.engine.phases.colocated import finish_pieces
 from twin.engine.phases.decode import settle
 from twin.experts import ExpertsError
 from twin.hardware.chip import HardwareError
-from twin.hardware.faults import servers_out
 from twin.hardware.placement import Instance
 from twin.hardware.prices import pool_read
 from twin.model.shape import ModelError
-from twin.policies.memory_pool import lose_server, resize
-from twin.scenario import Fault
+from twin.scenario import KINDS, Fault
+from twin.scenario.faults import Spans
 
 Changed = Callable[[int, float], None]  # an instance got other dies, at a time
 Missing = Callable[[int, set[int]], int]  # expert weights that only these dies of it held
@@ -49,45 +49,52 @@ class Incidents:
         self.log = log
         self.changed = changed
         self.missing = missing
-        self.servers = servers_out(machine.fabric)
+        self.servers = MemoryServers(machine, log)
         self.down: dict[int, Event] = {}  # instances out of service
         self.shrunk: dict[int, Event] = {}  # instances that serve with fewer dies than built
         self.hit: list[set[int]] = [set() for _ in machine.members]  # ranks lost since it served
         self.turn = [0] * len(machine.members)  # counts recoveries, so that an old one is void
         self.pending: set[int] = set()  # instances whose recovery is on the agenda
-        if self.servers:
-            self._resize_pool()
         for fault in machine.setup.scenario.faults:
             agenda.at(fault.at_s, self._begin(fault))
 
     def _begin(self, fault: Fault) -> Callable[[float], None]:
-        def action(t_s: float) -> None:
-            where = f"{fault.element} - {fault.to}" if fault.to else fault.element
-            word = {"fail": "fails", "derate": f"at {fault.factor:g} x of its capacity",
-                    "slow": f"computes at {fault.factor:g} x of its speed"}[fault.kind]  # fmt: skip
-            event = Event(t_s, "fault", f"{where} {word}", element=where)
+        def begin(t_s: float) -> None:
+            words = f"{fault.where} {KINDS[fault.kind].says(fault)}"
+            event = Event(t_s, "fault", words, element=fault.where)
             self.log.append(event)
+            self._in_force(fault, KINDS[fault.kind].spans(fault), event)
+
+        return begin
+
+    def _in_force(self, fault: Fault, spans: Spans, event: Event) -> None:
+        """Let a fault be in force from span to span, counted from its event; at last it is over."""
+        begin_s, end_s = next(spans, (math.inf, math.inf))
+
+        def breaks(t_s: float) -> None:
+            event.end_s = None
             self._adjust([*self.machine.in_force, fault], t_s)
-            if fault.duration_s > 0.0:
-                self.agenda.at(t_s + fault.duration_s, self._end(fault, event))
+            if end_s < math.inf:
+                self.agenda.at(event.t_s + end_s, works)
 
-        return action
-
-    def _end(self, fault: Fault, event: Event) -> Callable[[float], None]:
-        def action(t_s: float) -> None:
+        def works(t_s: float) -> None:
             event.end_s = t_s
             left = list(self.machine.in_force)
             left.remove(fault)
             self._adjust(left, t_s)
+            self._in_force(fault, spans, event)
 
-        return action
+        if begin_s == 0.0:
+            breaks(event.t_s)
+        elif begin_s < math.inf:
+            self.agenda.at(event.t_s + begin_s, breaks)
 
     def _adjust(self, in_force: list[Fault], t_s: float) -> None:
         """The machine changed: who is hit, who gets a die back, what everything costs now."""
         machine = self.machine
         before = machine.out
         machine.change(in_force)
-        self._servers(servers_out(machine.fabric), t_s)
+        self.servers.adjust(t_s)
         lost, back = machine.out - before, before - machine.out
         machine.spare = sorted((set(machine.spare) | (back - self._held())) - machine.out)
         for k, members in enumerate(machine.members):
@@ -363,38 +370,6 @@ class Incidents:
         if count < i.dies:
             event.end_s = math.inf
             self.shrunk[k] = event
-
-    def _servers(self, out: frozenset[int], t_s: float) -> None:
-        """Memory servers that went or came back: their blocks, and what the pool holds."""
-        lost, back = out - self.servers, self.servers - out
-        self.servers = out
-        machine = self.machine
-        world, s = machine.world, machine.setup.scenario
-        if not world.settings.pool_enabled or not (lost or back):
-            return
-        keeps = int(s.recovery.lost_blocks == "ssd")
-        homes = [machine.pool_nodes(row) for row in range(world.pool.capacity.size)]
-        for node in sorted(lost):
-            count = 0
-            for row, nodes in enumerate(homes):
-                if node in nodes:
-                    at = nodes.index(node)
-                    count += lose_server(world.pool, row, at, len(nodes), keeps)
-            what = "read again from the SSD tier" if keeps else "lost"
-            words = f"{count:,} KV blocks of node {node} {what}"
-            self.log.append(Event(t_s, "pool_lost", words, element=f"node {node}"))
-        self._resize_pool()
-
-    def _resize_pool(self) -> None:
-        """The pool holds what the servers that are left hold."""
-        machine = self.machine
-        pool = machine.world.pool
-        if not machine.world.settings.pool_enabled:
-            return
-        for row in range(pool.capacity.size):
-            nodes = machine.pool_nodes(row)
-            part = sum(node not in self.servers for node in nodes) / len(nodes)
-            resize(pool, row, int(machine.setup.pool_blocks * part))
 
 
 NO_DIES = "no die is left to serve"

@@ -24,6 +24,8 @@ from twin.model.conditions import slowed
 from twin.model.costs import RoleCosts, role_costs
 from twin.scenario import Fault
 
+STATES_KEPT = 4  # a link that flaps goes to and fro between two
+
 
 @dataclass(frozen=True)
 class Epoch:
@@ -44,6 +46,7 @@ class Machine:
         self.world = world
         self._whole = setup.fabric  # without faults
         self.fabric: Network = self._whole
+        self._states: dict[tuple[Fault, ...], Network] = {}  # lately used ones last
         self.in_force: list[Fault] = []
         self.out: frozenset[int] = frozenset()  # dies that cannot serve now
         self.members: list[list[int | None]] = [list(i.die_of_rank) for i in setup.instances]
@@ -91,9 +94,18 @@ class Machine:
     def change(self, in_force: Sequence[Fault]) -> None:
         """Put these faults in force: network, ports, and the dies that cannot serve now."""
         self.in_force = list(in_force)
-        self.fabric = broken(self._whole, self.in_force)
+        self.fabric = self._broken(tuple(in_force))
         self._lay_ports()
         self.out = dies_unfit(self.fabric, self.setup.scenario.deployment)
+
+    def _broken(self, in_force: tuple[Fault, ...]) -> Network:
+        """The network with these faults; of the last few states the same one, prices and all."""
+        if in_force not in self._states:
+            self._states[in_force] = broken(self._whole, in_force)
+        self._states[in_force] = self._states.pop(in_force)
+        if len(self._states) > STATES_KEPT:
+            del self._states[next(iter(self._states))]
+        return self._states[in_force]
 
     def _lay_ports(self) -> None:
         """Capacity of every die's port for KV hand-off, bytes/s."""

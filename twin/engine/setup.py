@@ -24,7 +24,7 @@ from twin.model.decode import DECODE_OPERATORS, decode_iteration_s
 from twin.model.operators import FORMAT_BYTES, formats
 from twin.model.prefill import PREFILL_OPERATORS, prefill_batch_s
 from twin.policies.batching import tokens_per_iteration
-from twin.scenario import Scenario
+from twin.scenario import Scenario, remarks
 from twin.steady import assemble, router_groups, tokens_per_request
 from twin.workload.generate import Requests, TraceTable, generate, mean_lengths
 
@@ -143,7 +143,7 @@ def set_up(
         )
     _refuse_too_large(scenario, requests)
     notes = [f"{n:,} requests: {reason}" for reason, n in sorted(requests.counts.items()) if n]
-    notes += [*requests.notes, *placed.moved]
+    notes += [*requests.notes, *placed.moved, *remarks(scenario)]
     crowd = _crowd(
         scenario, facts, costs, requests, mean_lengths(scenario.workload, facts, trace)[0], counts
     )

@@ -359,7 +359,7 @@ def with_edits(net: Network, edits: Iterable[Edit]) -> Network:
     rates, waits = net.capacity.copy(), net.latency.copy()
     for edit in edits:
         at = net.links_at(edit.element, edit.to)
-        rates[at] *= edit.capacity_factor
+        rates[at] *= edit.capacity_factor * net.left_without(at, edit.links_out, edit.element)
         waits[at] *= edit.latency_factor
         _refuse_absurd(rates[at], waits[at], edit.element)
     return net.changed(rates, waits)

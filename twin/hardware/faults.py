@@ -16,7 +16,7 @@ from twin.hardware.fabric import with_edits
 from twin.hardware.flows import Plane
 from twin.hardware.network import Network, Wiring, network
 from twin.hardware.walks import BOOLS
-from twin.scenario import Deployment, Edit, Fault
+from twin.scenario import KINDS, Deployment, Edit, Fault
 
 
 def broken(fabric: Wiring, faults: Sequence[Fault]) -> Network:
@@ -24,21 +24,22 @@ def broken(fabric: Wiring, faults: Sequence[Fault]) -> Network:
 
     Faults of one link multiply. Raises HardwareError when a fault names what is not there.
     """
-    cuts = []
+    cuts: list[Edit] = []
     for fault in faults:
-        if fault.kind == "slow":
+        kind = KINDS[fault.kind]
+        if kind.needs_to and not fault.to:
+            raise HardwareError(
+                f"{fault.element}: this kind of fault ({fault.kind}) is of the links between two "
+                "ends: name the other one with `to`, such as L1 20.3 and sub-plane 3"
+            )
+        if kind.speed is not None:
             slowed(fabric, fault)
-        else:
-            left = 0.0 if fault.kind == "fail" else fault.factor
-            cuts.append(Edit(element=fault.element, to=fault.to, capacity_factor=left))
+        cuts += kind.edits(fault)
     return with_edits(network(fabric), cuts)
 
 
 def slowed(fabric: Wiring, fault: Fault) -> list[int]:
-    """Numbers of the dies that a fault of kind "slow" slows.
-
-    Raises HardwareError when it names none, or a link.
-    """
+    """Numbers of the dies that a fault slows; raises HardwareError for a link, or for no die."""
     if fault.to:
         raise HardwareError(
             f"the link of {fault.element} and {fault.to} does not compute, so it cannot be slow: "
@@ -58,9 +59,10 @@ def slow_dies(fabric: Wiring, faults: Sequence[Fault]) -> dict[int, float]:
     """Die number -> share of its computing speed that is left; factors of one die multiply."""
     factors: dict[int, float] = {}
     for fault in faults:
-        if fault.kind == "slow":
+        share = KINDS[fault.kind].speed
+        if share is not None:
             for die in slowed(fabric, fault):
-                factors[die] = factors.get(die, 1.0) * fault.factor
+                factors[die] = factors.get(die, 1.0) * share(fault)
     return factors
 
 

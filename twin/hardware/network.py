@@ -57,6 +57,7 @@ class Network:
     places: tuple[Place, ...]
     leaves: INTS  # place of each link in `places` for bytes that leave; -1: none
     enters: INTS
+    bundle: INTS  # parallel links in each, as built
     capacity: FLOATS  # bytes/s of one direction now
     latency: FLOATS  # s
     memo: dict[Any, Any] = field(default_factory=dict, repr=False)  # answers, by question
@@ -118,6 +119,22 @@ class Network:
                 "and L2 3.12"
             )
         return links
+
+    def left_without(self, links: INTS, lost: int, what: str) -> FLOATS:
+        """Share of each link's capacity that is left when `lost` parallel ones of all are gone.
+
+        Whole bundles go first, in the graph's order, the same ones both ways. Raises HardwareError
+        when there are fewer.
+        """
+        if not lost:
+            return np.ones(links.size)
+        _, pair_of = self.pairs
+        pairs, first, of = np.unique(pair_of[links], return_index=True, return_inverse=True)
+        size = self.bundle[links[first]]
+        if lost > size.sum():
+            raise HardwareError(f"{what} has {size.sum()} links there, and {lost} cannot be lost")
+        gone = np.clip(lost - (np.cumsum(size) - size), 0, size)
+        return np.asarray(((size - gone) / size)[of])
 
     @property
     def spans_nodes(self) -> bool:
@@ -261,6 +278,7 @@ def _compile(fabric: Fabric) -> Network:
         places=places,
         leaves=leaves,
         enters=enters,
+        bundle=np.array([d.get("links", 1) for d in data], np.int64),
         capacity=capacity,
         latency=latency,
     )

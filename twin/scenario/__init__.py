@@ -18,7 +18,7 @@ from twin.scenario.deployment import (
     Seat,
 )
 from twin.scenario.experts import Balancing, Counts, Experts
-from twin.scenario.faults import Fault, Recovery
+from twin.scenario.faults import KINDS, Fault, FaultKind, Recovery
 from twin.scenario.fields import (
     ScenarioField,
     field_info,
@@ -38,12 +38,13 @@ from twin.scenario.identity import (
 )
 from twin.scenario.parsing import parse_scenario, with_overrides
 from twin.scenario.policies import FrontEnd, MemoryPool, Router, Slo
-from twin.scenario.scenario import Scenario, disagreements, npus_used, pools
+from twin.scenario.scenario import Scenario, disagreements, npus_used, pools, remarks
 from twin.scenario.supernode import Edit, Supernode
 from twin.scenario.workload import Trace, Workload
 
 __all__ = [
     "FORMS",
+    "KINDS",
     "SCHEMA_VERSION",
     "Balancing",
     "Colocated",
@@ -54,6 +55,7 @@ __all__ = [
     "Edit",
     "Experts",
     "Fault",
+    "FaultKind",
     "FrontEnd",
     "MemoryPool",
     "Optimisations",
@@ -83,6 +85,7 @@ __all__ = [
     "parse_scenario",
     "pools",
     "read",
+    "remarks",
     "scenario_digest",
     "scenario_from_canonical",
     "unmet",

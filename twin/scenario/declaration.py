@@ -6,6 +6,7 @@ through `twin.scenario.fields`. Nothing here knows the scenario itself.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -32,6 +33,10 @@ FORMS: dict[str, tuple[str, ...]] = {
     ),
     "supernode": ("Machine", "Planes"),
 }
+
+
+# Labels of names, or what gives them when they are asked for: entries of a registry may be added.
+Names = Mapping[str, str] | Callable[[], Mapping[str, str]]
 
 
 class SpecError(ValueError):
@@ -79,8 +84,9 @@ def quantity(
 def choice(default: Any, label: str, **about: Any) -> Any:
     """A switch, or one of several names.
 
-    `options` gives labels of the names; `files` is where in data/ the names lie, for a field
-    that accepts any of them.
+    `options` gives labels of the names, or a function does, asked when they are needed; `files`
+    is where in data/ the names lie, for a field that accepts any of them. `closed`: text that
+    accepts the names of `options` alone (its section checks it).
     """
     return Field(default, json_schema_extra=_about(label, **about))
 
@@ -125,7 +131,8 @@ def _about(
     unit: str = "",
     group: str | None = None,
     applies: tuple[When, ...] = (),
-    options: dict[str, str] | None = None,
+    options: Names | None = None,
+    closed: bool = False,
     files: str = "",
     step: float = 0,
     source: str = "",
@@ -142,6 +149,7 @@ def _about(
         "group": group,
         "applies": applies,
         "options": options or {},
+        "closed": closed,
         "files": files,
         "step": step,
         "source": source,

@@ -1,33 +1,159 @@
-"""What breaks while the machine serves, and how the serving stack reacts."""
+"""What breaks while the machine serves, and how the serving stack reacts.
+
+A kind of fault is one entry of `KINDS`: what it is called, what it does to links and to computing,
+and when. Form, check, engine, pictures and docs read the entry; to add a kind, add one here.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Literal
 
+from pydantic import field_validator
+
 from twin.scenario.declaration import Section, choice, element_name, quantity
+from twin.scenario.supernode import Edit
 
 REVIVE = "arXiv 2602.21140 (secondary)"
+MOST_FLAPS = 2000  # of one fault: each is a change of every price
+
+Spans = Iterator[tuple[float, float]]  # seconds since a fault began: in force from, to
+
+
+def _whole(fault: Fault) -> Spans:
+    yield 0.0, fault.duration_s or math.inf
+
+
+def _flaps(fault: Fault) -> Spans:
+    until_s = fault.duration_s or math.inf
+    down_s = fault.down_share * fault.period_s
+    for count in range(MOST_FLAPS):
+        begin_s = count * fault.period_s
+        if begin_s >= until_s:
+            return
+        yield begin_s, min(begin_s + down_s, until_s)
+
+
+@dataclass(frozen=True)
+class FaultKind:
+    """One kind of fault: all that is known of it."""
+
+    name: str
+    label: str
+    help: str  # one sentence
+    look: Literal["out", "reduced", "slow"]  # class of colour in pictures
+    says: Callable[[Fault], str]  # what the element does, for an event: "fails"
+    uses: tuple[str, ...] = ()  # fields of a fault that not every kind has
+    needs_to: bool = False  # whether it is of a single link or bundle, so that `to` is needed
+    capacity: Callable[[Fault], float] | None = None  # share that its links keep
+    links: Callable[[Fault], int] | None = None  # parallel links that are lost
+    speed: Callable[[Fault], float] | None = None  # share of computing speed that its dies keep
+    spans: Callable[[Fault], Spans] = _whole
+
+    def edits(self, fault: Fault) -> tuple[Edit, ...]:
+        """What it does to the fabric while it is in force."""
+        at = {"element": fault.element, "to": fault.to}
+        if self.capacity is not None:
+            return (Edit(**at, capacity_factor=self.capacity(fault)),)
+        return (Edit(**at, links_out=self.links(fault)),) if self.links is not None else ()
+
+
+KINDS: dict[str, FaultKind] = {
+    kind.name: kind
+    for kind in (
+        FaultKind(
+            "fail",
+            "Fails",
+            "The element loses all its links, or the two ends the link between them.",
+            look="out",
+            says=lambda _: "fails",
+            capacity=lambda _: 0.0,
+        ),
+        FaultKind(
+            "derate",
+            "Derated",
+            "Its links keep a share of their capacity.",
+            look="reduced",
+            says=lambda fault: f"at {fault.factor:g} x of its capacity",
+            uses=("factor",),
+            capacity=lambda fault: fault.factor,
+        ),
+        FaultKind(
+            "slow",
+            "Slowed",
+            "Its dies keep a share of their computing speed: a straggler.",
+            look="slow",
+            says=lambda fault: f"computes at {fault.factor:g} x of its speed",
+            uses=("factor",),
+            speed=lambda fault: fault.factor,
+        ),
+        FaultKind(
+            "module",
+            "Optical module",
+            "A module fails that carries several of the parallel links between the two ends.",
+            look="reduced",
+            says=lambda fault: f"loses {fault.links} links with an optical module",
+            uses=("links",),
+            needs_to=True,
+            links=lambda fault: fault.links,
+        ),
+        FaultKind(
+            "flap",
+            "Flapping",
+            "Its links go down and come up again, over and over, until it is repaired.",
+            look="out",
+            says=lambda fault: (
+                f"flaps: down for {100 * fault.down_share:g} % of every {fault.period_s:g} s"
+            ),
+            uses=("period_s", "down_share"),
+            capacity=lambda _: 0.0,
+            spans=_flaps,
+        ),
+    )
+}
+
+
+def kind_labels() -> dict[str, str]:
+    """The kinds of fault by name, with their labels."""
+    return {name: kind.label for name, kind in KINDS.items()}
 
 
 class Fault(Section):
-    """One event: an element fails, its links lose capacity, or its dies compute slowly."""
+    """One event: something happens to an element, until it is repaired."""
 
     at_s: float = quantity(0.0, "s", "At", bounds=(0, 604_800), step=1)
     """When it happens."""
     element: str = element_name("Element")
-    """Element as people name it: 'die 20.1.0', 'NPU 20.1', 'node 20', 'CPU 3.1', 'L1 20.3', 'L2
-    3.12', 'sub-plane 3', 'RDMA network'."""
+    """Element as people name it: 'die 20.1.0', 'NPU 20.1', 'node 20', 'rack 5', 'CPU 3.1', 'L1
+    20.3', 'L2 3.12', 'sub-plane 3', 'RDMA network'."""
     to: str = element_name("Other end of a single link", needed=False)
-    """Other end, when a single link is meant."""
-    kind: Literal["fail", "derate", "slow"] = choice(
-        "fail", "Kind", options={"fail": "Fails", "derate": "Derated", "slow": "Slowed"}
-    )
-    """The element fails; its links keep a share of their capacity; or its dies compute slowly (a
-    straggler)."""
+    """Other end, when a single link is meant, or a bundle of parallel ones."""
+    kind: str = choice("fail", "Kind", options=kind_labels, closed=True)
+    """What happens to it; docs/FAULTS.md says what each kind does."""
     factor: float = quantity(0.5, "x", "Left", bounds=(0.01, 1), step=0.05)
     """Share that is left: of link capacity (derate) or of computing speed (slow)."""
+    links: int = quantity(4, "links", "Links of the module", bounds=(1, 10_000), since=2)
+    """Parallel links between the two ends that the module carries (module)."""
+    period_s: float = quantity(2.0, "s", "Flaps every", bounds=(0.1, 86_400), step=0.5, since=2)
+    """From one failure of a flapping link to the next (flap)."""
+    down_share: float = quantity(0.5, "", "Share of time down", bounds=(0.01, 0.99), since=2)
+    """How much of each period a flapping link is down (flap)."""
     duration_s: float = quantity(0.0, "s", "Lasts", bounds=(0, 604_800), step=1)
     """How long until it is repaired; 0: not within the run."""
+
+    @field_validator("kind")
+    @classmethod
+    def _known(cls, kind: str) -> str:
+        if kind not in KINDS:
+            raise ValueError(f"should be one of {', '.join(KINDS)}")
+        return kind
+
+    @property
+    def where(self) -> str:
+        """What breaks, as people name it: an element, or the link of two."""
+        return f"{self.element} - {self.to}" if self.to else self.element
 
 
 class Recovery(Section):

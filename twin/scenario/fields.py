@@ -151,13 +151,14 @@ def _field(
     path: str, info: FieldInfo, about: dict[str, Any], group: str, conditions: tuple[When, ...]
 ) -> ScenarioField:
     limits = {type(limit).__name__: limit for limit in info.metadata}
-    closed = get_origin(info.annotation) is Literal
-    names = get_args(info.annotation) if closed else tuple(about["options"])
-    options = {name: about["options"].get(name) or option_label(name) for name in names}
+    literal = get_origin(info.annotation) is Literal
+    labels = about["options"]() if callable(about["options"]) else about["options"]
+    names = get_args(info.annotation) if literal else tuple(labels)
+    options = {name: labels.get(name) or option_label(name) for name in names}
     kind: Any = tuple if get_origin(info.annotation) is tuple else info.annotation
     return ScenarioField(
         path=path,
-        kind=str if closed else kind,
+        kind=str if literal else kind,
         default=None if info.is_required() else info.default,
         required=info.is_required(),
         label=about["label"],
@@ -167,7 +168,7 @@ def _field(
         group=group,
         conditions=conditions,
         options=options,
-        closed=closed,
+        closed=literal or about["closed"],
         files=about["files"],
         low=limits["Ge"].ge if "Ge" in limits else None,
         high=limits["Le"].le if "Le" in limits else None,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 from pydantic import model_validator
 
 from twin.scenario.declaration import Section, quantity, rows, section, text, unless
 from twin.scenario.deployment import Deployment
 from twin.scenario.experts import Experts
-from twin.scenario.faults import Fault, Recovery
+from twin.scenario.faults import MOST_FLAPS, Fault, Recovery
 from twin.scenario.policies import FrontEnd, MemoryPool, Router, Slo
 from twin.scenario.supernode import Supernode
 from twin.scenario.workload import Workload
@@ -68,11 +70,33 @@ def disagreements(s: Scenario) -> list[str]:
             f"({s.supernode.all_nodes} nodes x {s.supernode.npus_per_node}): "
             "add nodes or take fewer or smaller instances"
         )
+    problems += [
+        f"faults.{i} flaps {count:,} times: take a longer period_s or a shorter duration_s, for at "
+        f"most {MOST_FLAPS:,}"
+        for i, fault in enumerate(s.faults)
+        if fault.kind == "flap" and (count := _flaps(fault, s.horizon_s)) > MOST_FLAPS
+    ]
     if s.experts.popularity == "imported" and not s.experts.counts.digest:
         problems.append("experts.popularity = imported needs routing counts: load a file of counts")
     if s.workload.arrivals == "trace" and not s.workload.trace.digest:
         problems.append("workload.arrivals = trace needs a trace: load a trace file first")
     return problems
+
+
+def _flaps(fault: Fault, horizon_s: float) -> int:
+    """How often a flapping fault goes down within the run."""
+    lasts_s = min(fault.duration_s or horizon_s, horizon_s - fault.at_s)
+    return math.ceil(max(0.0, lasts_s) / fault.period_s)
+
+
+def remarks(s: Scenario) -> list[str]:
+    """Sentences about what a scenario may say, and what nobody will see of it."""
+    late = [fault for fault in s.faults if fault.at_s >= s.horizon_s]
+    if not late:
+        return []
+    named = ", ".join(f"{fault.where} at {fault.at_s:g} s" for fault in late[:3])
+    more = f" and {len(late) - 3} more" if len(late) > 3 else ""
+    return [f"after the end of the run at {s.horizon_s:g} s, so never seen: {named}{more}"]
 
 
 def npus_used(s: Scenario) -> int:

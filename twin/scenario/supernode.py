@@ -28,6 +28,8 @@ class Edit(Section):
     """Share of the built capacity that is left; 0 takes the links out."""
     latency_factor: float = quantity(1.0, "x", "Latency", bounds=(0.01, 1000))
     """Latency of the links over that as built."""
+    links_out: int = quantity(0, "links", "Links taken out", bounds=(0, 10_000), since=2)
+    """Parallel links between the element and the other end that are taken out, whole ones first."""
 
 
 class Supernode(Section):

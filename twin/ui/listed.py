@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from twin.scenario import Scenario
+from twin.scenario import KINDS, Fault, Scenario
 from twin.ui.pages.supernode.edits import effect
 
 SHOWN = 3  # rows told one by one
@@ -29,10 +29,11 @@ def told(path: str, rows: Sequence[Any], most: int = SHOWN) -> str:
 
 def fault(row: dict[str, Any]) -> str:
     """One fault: what, how and when."""
-    left = f"{100 * row.get('factor', 1.0):,.4g} %"
-    does = {"fail": "fails", "derate": f"at {left}", "slow": f"slowed to {left}"}[row["kind"]]
-    lasts = f" for {row['duration_s']:g} s" if row.get("duration_s") else ""
-    return f"{_named(row)} {does} at {row['at_s']:g} s{lasts}".replace(" % at ", " % from ")
+    broken = Fault.model_validate(row)
+    does = KINDS[broken.kind].says(broken)
+    lasts = f" for {broken.duration_s:g} s" if broken.duration_s else ""
+    begins = "at" if does == "fails" else "from"
+    return f"{_named(row)} {does} {begins} {broken.at_s:g} s{lasts}"
 
 
 def edit(row: dict[str, Any]) -> str:

@@ -8,14 +8,13 @@ from typing import Any
 import plotly.graph_objects as go
 import polars as pl
 
-from twin.scenario import Fault
+from twin.scenario import KINDS, Fault
 from twin.ui import theme
 from twin.ui.charts import timeline
 from twin.ui.charts.base import Chart, bars, empty, figure, time_axis, warm_up
-from twin.ui.fields import declared
 
 FAULT = "#D03B2F"  # a thing out of service; 4.5:1 on white, 3.9:1 on the dark page
-COLOURS = {"fail": FAULT, "derate": theme.PLANE["rdma"], "slow": theme.ROLE["colocated"]}
+LOOKS = {"out": FAULT, "reduced": theme.PLANE["rdma"], "slow": theme.ROLE["colocated"]}
 MOST = 40  # rows of a picture
 MARKS = {
     "fault": ("✕", FAULT),
@@ -31,14 +30,14 @@ def faults(events: Sequence[Fault], horizon_s: float, warmup_s: float = 0.0) -> 
         return empty("Nothing breaks within the simulated time")
     fig = figure(height=100 + 26 * len(seen))
     ends = [min(horizon_s, e.at_s + e.duration_s) if e.duration_s else horizon_s for e in seen]
-    names = [f"{k + 1}  {e.element}" + (f" - {e.to}" if e.to else "") for k, e in enumerate(seen)]
-    for kind, word in declared("faults[].kind").options.items():
-        rows = [k for k, e in enumerate(seen) if e.kind == kind]
+    names = [f"{k + 1}  {e.where}" for k, e in enumerate(seen)]
+    for kind in KINDS.values():
+        rows = [k for k, e in enumerate(seen) if e.kind == kind.name]
         if rows:
             bars(
                 fig, [names[k] for k in rows],
-                [max(ends[k] - seen[k].at_s, 0.004 * horizon_s) for k in rows], COLOURS[kind],
-                base=[seen[k].at_s for k in rows], name=word,
+                [max(ends[k] - seen[k].at_s, 0.004 * horizon_s) for k in rows], LOOKS[kind.look],
+                base=[seen[k].at_s for k in rows], name=kind.label,
                 customdata=[_lasts(seen[k]) for k in rows],
                 hover="%{y}: from %{base:,.6~g} s, %{customdata}<extra></extra>",
             )  # fmt: skip
@@ -51,7 +50,8 @@ def faults(events: Sequence[Fault], horizon_s: float, warmup_s: float = 0.0) -> 
 
 
 def _lasts(fault: Fault) -> str:
-    return f"for {fault.duration_s:g} s" if fault.duration_s else "to the end"
+    lasts = f"for {fault.duration_s:g} s" if fault.duration_s else "to the end"
+    return f"{lasts}: {KINDS[fault.kind].says(fault)}"
 
 
 def rates(windows: pl.DataFrame, events: pl.DataFrame, warmup_s: float, column: str) -> Chart:

@@ -12,7 +12,15 @@ import streamlit as st
 
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import Fabric, build_fabric
-from twin.scenario import Fault, Scenario, SpecError, form_groups, with_overrides
+from twin.scenario import (
+    KINDS,
+    Fault,
+    Scenario,
+    SpecError,
+    form_groups,
+    remarks,
+    with_overrides,
+)
 from twin.ui import forms, session
 from twin.ui.charts import faults as charts_faults
 from twin.ui.fields import choice_label, declared, options, sentence
@@ -22,7 +30,7 @@ from twin.ui.show import plot
 
 GROUP = "Faults"
 ROWS_SHOWN = 8  # at a time
-COLUMNS = {"at_s": 1.1, "element": 1.9, "kind": 1.5, "factor": 0.9, "duration_s": 1.1}  # widths
+WIDTHS = (1.1, 1.9, 1.5, 0.9, 1.1)  # when, what, kind, a field of the kind, how long
 
 
 def form() -> None:
@@ -84,14 +92,20 @@ def _rows(rows: list[Row], fabric: Fabric) -> None:
 def _row(rows: list[Row], number: int, fabric: Fabric) -> None:
     row = rows[number]
     with st.container(border=True):
-        *columns, more = st.columns(
-            [*COLUMNS.values(), 0.6], gap="small", vertical_alignment="bottom"
-        )
-        for column, field in zip(columns, COLUMNS, strict=True):
+        *columns, more = st.columns([*WIDTHS, 0.6], gap="small", vertical_alignment="bottom")
+        kind = KINDS[row["kind"]]
+        own, *others = kind.uses or ("factor",)
+        shown = ("at_s", "element", "kind", own, "duration_s")
+        for column, field in zip(columns, shown, strict=True):
+            with column:
+                _cell(row, number, field, fabric)
+        others += ["to"] if kind.needs_to else []
+        for column, field in zip(st.columns(2) if others else [], others, strict=False):
             with column:
                 _cell(row, number, field, fabric)
         with more.popover("", icon=":material/more_horiz:", help="More about this fault"):
-            _cell(row, number, "to", fabric)
+            if "to" not in others:
+                _cell(row, number, "to", fabric)
             before, after = rows[:number], rows[number + 1 :]
             _button(
                 "Duplicate", f"fault-copy:{number}", [*before, row, row, *after],
@@ -108,18 +122,20 @@ def _row(rows: list[Row], number: int, fabric: Fabric) -> None:
 def _cell(row: Row, number: int, field: str, fabric: Fabric) -> None:
     """The widget of one field of a fault."""
     path = f"faults[].{field}"
-    special: dict[str, Any] = {}
+    special: dict[str, Any] = {"help": declared(path).help}
+    if field == "kind":
+        kinds = "\n".join(f"- **{kind.label}**: {kind.help}" for kind in KINDS.values())
+        special["help"] = f"What happens to it.\n\n{kinds}"
     if field == "element":
-        special = {"names": offered_names(fabric), "accept_new_options": True}
+        special |= {"names": offered_names(fabric), "accept_new_options": True}
     elif field == "to":
-        special = {"placeholder": "the whole element"}
+        special |= {"placeholder": "the whole element"}
     elif field == "factor":
-        special = {"disabled": row["kind"] == "fail"}
+        special |= {"disabled": "factor" not in KINDS[row["kind"]].uses}
     forms.widget(
         declared(path),
         row[field],
         **{"names": options(path, session.facts())} | special,
-        help=declared(path).help,
         key=key(number, field),
         on_change=_take,
         args=(number, field, fabric),
@@ -142,13 +158,14 @@ def _take(number: int, field: str, fabric: Fabric) -> None:
     st.session_state.pop(key(number, "refused"), None)
     wished = {**rows[number], field: value}
     refused = wrong(fabric, wished)
-    if refused and field in ("element", "to", "kind"):
+    incomplete = KINDS[wished["kind"]].needs_to and not wished["to"]
+    if refused and field in ("element", "to", "kind") and not incomplete:
         still = rows[number][field] or "the whole element"
         kept = choice_label("faults[].kind", still) if field == "kind" else still
         refused = f"{refused.rstrip('.')}; until then it stays {kept}"
     else:
         rows[number] = wished
-        refused = session.propose({"faults": rows})
+        refused = session.propose({"faults": rows}) or refused
     if refused:
         st.session_state[key(number, "refused")] = refused
 
@@ -162,8 +179,6 @@ def _keep(rows: list[Row]) -> None:
 
 
 def _unseen(draft: Scenario) -> None:
-    """Faults after the end of the run, in a sentence."""
-    late = [fault for fault in draft.faults if fault.at_s >= draft.horizon_s]
-    if late:
-        named = ", ".join(f"{fault.element} at {fault.at_s:g} s" for fault in late[:3])
-        st.caption(f":material/info: After the end of the run, so never seen: {named}.")
+    """Faults that the run never sees, in a sentence."""
+    for remark in remarks(draft):
+        st.caption(f":material/info: {sentence(remark)}")

@@ -1,0 +1,57 @@
+"""Nodes whose DRAM is the memory pool: what they take along when they fail.
+
+What is gone is read again from the SSD tier or lost, as the scenario says. Who fails, and when, is
+engine/incidents.py's.
+"""
+
+from __future__ import annotations
+
+from twin.engine.events import Event
+from twin.engine.machine import Machine
+from twin.hardware.faults import servers_out
+from twin.policies.memory_pool import lose_server, resize
+
+
+class MemoryServers:
+    """Which servers are out, and the pool that the others hold."""
+
+    def __init__(self, machine: Machine, log: list[Event]) -> None:
+        self._machine = machine
+        self._log = log
+        self._out = servers_out(machine.fabric)
+        if self._out:
+            self._resize()
+
+    def adjust(self, t_s: float) -> None:
+        """The machine changed: blocks of servers that went are gone, and the pool is resized."""
+        out = servers_out(self._machine.fabric)
+        lost, back = out - self._out, self._out - out
+        self._out = out
+        if not self._machine.world.settings.pool_enabled or not (lost or back):
+            return
+        for node in sorted(lost):
+            self._lose(node, t_s)
+        self._resize()
+
+    def _lose(self, node: int, t_s: float) -> None:
+        machine = self._machine
+        pool = machine.world.pool
+        keeps = int(machine.setup.scenario.recovery.lost_blocks == "ssd")
+        count = 0
+        for row in range(pool.capacity.size):
+            nodes = machine.pool_nodes(row)
+            if node in nodes:
+                count += lose_server(pool, row, nodes.index(node), len(nodes), keeps)
+        what = "read again from the SSD tier" if keeps else "lost"
+        words = f"{count:,} KV blocks of node {node} {what}"
+        self._log.append(Event(t_s, "pool_lost", words, element=f"node {node}"))
+
+    def _resize(self) -> None:
+        machine = self._machine
+        pool = machine.world.pool
+        if not machine.world.settings.pool_enabled:
+            return
+        for row in range(pool.capacity.size):
+            nodes = machine.pool_nodes(row)
+            part = sum(node not in self._out for node in nodes) / len(nodes)
+            resize(pool, row, int(machine.setup.pool_blocks * part))

@@ -48,6 +48,7 @@ class Kind(Generic[T]):
     key: str  # in the database, and in sentences: "no trace here has the id ..."
     in_use: str  # "this trace is": begins the sentence that says who uses it
     smaller: str  # what to do with one that is too large
+    reader: str  # "module:function" that makes one of (bytes, name); ValueError: one sentence
     split: Callable[[T], Parts]
     join: Callable[[Parts], T]  # KeyError, TypeError, ValueError: another version made the parts
 
@@ -93,7 +94,12 @@ def _counts(parts: Parts) -> CountsTable:
     return CountsTable(parts.name, parts.format, counts.astype(np.float64), about["note"])
 
 
-TRACE = Kind("trace", "this trace is", "keep only its first requests", _trace_parts, _trace)
+TRACE = Kind(
+    "trace", "this trace is", "keep only its first requests", "twin.lab.traces:read_trace",
+    _trace_parts, _trace,
+)  # fmt: skip
 COUNTS = Kind(
-    "table of expert counts", "these counts are", "sum its steps first", _counts_parts, _counts
-)
+    "table of expert counts", "these counts are", "sum its steps first",
+    "twin.lab.counts:read_counts", _counts_parts, _counts,
+)  # fmt: skip
+KINDS: tuple[Kind[Any], ...] = (TRACE, COUNTS)

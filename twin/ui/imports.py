@@ -15,7 +15,9 @@ from typing import Any
 import streamlit as st
 
 from twin.lab import ask, traces
-from twin.lab.counts import CountsTable, read_counts
+from twin.lab.apart import Refused, apart
+from twin.lab.counts import CountsTable
+from twin.lab.kinds import Kind
 from twin.lab.runner import lacking_counts, lacking_trace
 from twin.lab.store import ImportRow, Store, StoreError, UnknownId
 from twin.lab.store.values import Values
@@ -41,7 +43,6 @@ class Import:
     says: str  # what a draft does with one: 'Replays **{}**'
     label: str  # of the uploader
     help: str
-    read: Callable[[bytes, str], Any]  # ValueError: one sentence
     called: Callable[[ImportRow], str]
     look: Callable[[Any], None]  # draws what a file holds, before it is used
     take: Callable[[Scenario, Any], Scenario]  # the draft with it
@@ -52,7 +53,7 @@ def upload(kind: Import) -> None:
     digest, name = kind.used(session.draft())
     lacks = kind.lacking(session.store(), session.draft())
     if lacks:
-        st.error(plain(sentence(lacks)), icon=":material/link_off:")
+        st.error(sentence(lacks), icon=":material/link_off:")
     elif digest:
         st.markdown(f":material/description: {kind.says.format(plain(name) or 'a recorded one')}")
     _choose(kind, digest)
@@ -60,8 +61,8 @@ def upload(kind: Import) -> None:
     if file is None:
         return
     try:
-        value = _content(kind.one, file.getvalue(), file.name, kind.read)
-    except ValueError as error:
+        value = _content(kind.one, file.getvalue(), file.name, kind.kept(session.store()).kind)
+    except Refused as error:
         st.error(sentence(str(error)), icon=":material/error:")
         return
     if value.digest == digest and not lacks:
@@ -75,8 +76,8 @@ def upload(kind: Import) -> None:
 
 
 @st.cache_data(show_spinner="Reading the file", max_entries=4)
-def _content(kind: str, data: bytes, name: str, _read: Callable[[bytes, str], Any]) -> Any:
-    return _read(data, name)
+def _content(one: str, data: bytes, name: str, _kind: Kind[Any]) -> Any:
+    return apart(_kind, data, name)
 
 
 def _choose(kind: Import, own: str) -> None:
@@ -194,9 +195,9 @@ def _look_at_trace(table: Any) -> None:
             for name, text in figures.items():
                 st.metric(name, text)
         for reason, count in seen["counts"].items():
-            st.caption(f"{count:,} rows: {reason.replace('_', ' ')}")
+            st.caption(plain(f"{count:,} rows: {reason.replace('_', ' ')}"))
         for warning in seen["warnings"]:
-            st.caption(f":material/warning: {warning}")
+            st.caption(f":material/warning: {plain(warning)}")
 
 
 TRACES = Import(
@@ -208,7 +209,6 @@ TRACES = Import(
     says="Replays **{}**",
     label="Trace file",
     help=f"{traces.known()}; plain or gzip. Found by content.",
-    read=lambda data, name: traces.read_trace(data, name, limits=traces.UPLOAD),
     called=lambda row: f"{row.name} ({row.rows:,} requests, {amount(row.bytes, 'bytes')})",
     look=_look_at_trace,
     take=ask.replayed,
@@ -256,7 +256,6 @@ COUNTS = Import(
     help="How often each expert of each layer was picked: a NumPy array [layers, experts] or "
     "[steps, layers, experts] (.npy, .npz), a JSON with SGLang's logical_count, a CSV of layer, "
     "expert, count, or a placement pattern of omni-infer; plain or gzip. Found by content.",
-    read=read_counts,
     called=lambda row: f"{row.name} ({row.about.get('layers')} × {row.about.get('experts')})",
     look=_look_at_counts,
     take=ask.counted,

@@ -1,0 +1,46 @@
+"""Files of strangers are read by a process apart, within limits."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from twin.lab.apart import Refused, apart
+from twin.lab.counts import read_counts
+from twin.lab.kinds import COUNTS, KINDS, TRACE
+from twin.lab.memory import peak_bytes
+from twin.lab.traces import read_trace
+
+ROW = '{"timestamp": %d, "input_length": 100, "output_length": 10, "hash_ids": [%d, %d]}\n'
+
+
+def trace_file(rows):
+    return "".join(ROW % (10 * i, i % 7, i) for i in range(rows)).encode()
+
+
+def test_it_reads_what_the_reader_reads():
+    data = trace_file(50)
+    assert apart(TRACE, data, "a.jsonl").digest == read_trace(data, "a.jsonl").digest
+    counts = np.arange(1, 13.0).reshape(3, 4)
+    table = json.dumps({"logical_count": counts.tolist()}).encode()
+    assert apart(COUNTS, table, "c.json").digest == read_counts(table, "c.json").digest
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.key)
+def test_a_refusal_is_the_readers_own_sentence(kind):
+    with pytest.raises(Refused, match="a.bin"):
+        apart(kind, b"\x00\x01nothing of the kind", "a.bin")
+
+
+def test_what_takes_too_much_is_refused_and_costs_this_process_nothing():
+    packed = gzip.compress(trace_file(400_000))
+    before = peak_bytes()
+    with pytest.raises(Refused, match=r"b.jsonl.gz takes more than 300 MB of memory .* cut it"):
+        apart(TRACE, packed, "b.jsonl.gz", memory_bytes=300 << 20)
+    assert peak_bytes() - before < 32 << 20
+
+
+def test_what_takes_too_long_is_refused():
+    with pytest.raises(Refused, match=r"or 0.01 s"):
+        apart(TRACE, trace_file(10), "a.jsonl", seconds=0.01)

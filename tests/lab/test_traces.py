@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from docs.make import trace_table
 from tests.draws import draws
-from twin.lab.traces import FORMATS, Limits, TraceError, lru_bound, preview, read_trace, tabular
+from twin.lab.traces import FORMATS, Limits, TraceError, lru_bound, preview, read_trace, requests
 from twin.lab.traces.formats import Format
 from twin.workload.chains import expand_runs
 
@@ -141,7 +141,7 @@ def test_every_format_has_a_preview_of_plain_values(kind):
 
 
 def test_a_format_is_one_entry(monkeypatch):
-    layout = tabular.Layout("when", "asked", "answered")
+    layout = requests.Layout("when", "asked", "answered")
     entry = Format("dummy", "Dummy log", "CSV", "times in s",
                    lambda head: layout.columns <= head.header, layout.read)  # fmt: skip
     with pytest.raises(TraceError, match="in no format known"):

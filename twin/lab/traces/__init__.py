@@ -1,9 +1,9 @@
 """Recorded request streams: every trace format in, one table out.
 
 Reading order: reader.py (which format, and read it), formats.py (what a format is), source.py
-(bytes within limits), jsonl.py, tabular.py, sessions.py, servegen.py (one file a family of
-formats), table.py (checked columns), preview.py (figures for people), bound.py (what a prefix cache
-could save at best).
+(bytes within limits), cells.py (checked values, which jsonl.py and tabular.py read), requests.py,
+sessions.py, servegen.py (a family of formats each), table.py (checked columns), preview.py (figures
+for people), bound.py (what a prefix cache could save at best).
 """
 
 from twin.lab.traces.bound import lru_bound

@@ -1,14 +1,14 @@
 """Every trace format: found by content, read, checked.
 
 `read_trace` gives a table or raises one clear TraceError; nothing else is touched. To add a format,
-write its entry beside its reader and name it in FORMATS; one more CSV is a line in `tabular`.
+write its entry beside its reader and name it in FORMATS; one more CSV is a line in `requests`.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from twin.lab.traces import jsonl, servegen, sessions, tabular
+from twin.lab.traces import requests, servegen, sessions
 from twin.lab.traces.formats import Format, Head, Reading, head_of
 from twin.lab.traces.source import Limits, TraceError, open_source
 from twin.lab.traces.table import MOST_BLOCK_TOKENS, Cut, build_table
@@ -18,8 +18,7 @@ MOST_PROMPT_TOKENS = 131_072  # the context of the models served: longer session
 
 # The first one that fits is taken, so the most telling stand first.
 FORMATS: dict[str, Format] = {
-    entry.name: entry
-    for entry in (servegen.FORMAT, *sessions.FORMATS, *jsonl.FORMATS, *tabular.FORMATS)
+    entry.name: entry for entry in (servegen.FORMAT, *sessions.FORMATS, *requests.FORMATS)
 }
 
 

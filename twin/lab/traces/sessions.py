@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from twin.lab.traces.cells import Cells, cells_of_frame, cells_of_rows
 from twin.lab.traces.formats import Format, Reading
-from twin.lab.traces.jsonl import MOST_TICKS, Row, decode, hash_array, text_of
+from twin.lab.traces.jsonl import decode, hash_array, hash_lists, text_of
 from twin.lab.traces.source import Piece, TraceError
-from twin.lab.traces.table import MOST_BLOCK_TOKENS, MOST_TOKENS, Columns
+from twin.lab.traces.table import MOST_BLOCK_TOKENS, Columns
 from twin.rng import stream_key, uniform
 
 DAY_S = 86_400.0
@@ -28,13 +29,11 @@ PARQUET_COLUMNS = (
     "trace", "subagent", "t", "input_length", "output_length", "think_time", "hash_ids",
 )  # fmt: skip
 PARQUET_BLOCK_TOKENS = 64
-_TOKENS = f"a whole number of tokens from 0 to {MOST_TOKENS:,}"
-PARQUET_LIMITS = {  # the largest value of a column of numbers, and what it must be
-    "subagent": (1e9, "a whole number, 0 for the session itself"),
-    "t": (MOST_TICKS, "a time from 0 on"),
-    "input_length": (MOST_TOKENS, _TOKENS),
-    "output_length": (MOST_TOKENS, _TOKENS),
-    "think_time": (MOST_TICKS, "a time from 0 on, or nothing"),
+CHECKS = {  # of the parquet's columns of numbers
+    "t": Cells.times,
+    "input_length": Cells.tokens,
+    "output_length": Cells.tokens,
+    "think_time": Cells.times_if_known,
 }
 SMALL_INTEGERS = (
     pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64, pl.Null,
@@ -47,53 +46,50 @@ NO_CLOCK = (
 
 
 @dataclass(slots=True)
-class _Found:
-    """Columns of all sessions read so far."""
+class _Sessions:
+    """Sessions read so far, their requests one after the other."""
 
-    t: list[float] = field(default_factory=list)
-    input: list[int] = field(default_factory=list)
-    output: list[int] = field(default_factory=list)
-    think: list[float] = field(default_factory=list)
-    hashes: list[list[int]] = field(default_factory=list)
-    session: list[int] = field(default_factory=list)
-    scope: list[int] = field(default_factory=list)
-    row: list[int] = field(default_factory=list)
-    left_out: int = 0
-    sessions: int = 0
+    times_s: list[float] = field(default_factory=list)  # of requests, since the session's start
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+    places: list[str] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)  # requests of each session
+    scopes: list[int] = field(default_factory=list)  # of its hashes; -1: of all sessions alike
+    left_out: int = 0  # requests
 
 
 def read_weka(reading: Reading) -> Columns:
     """Sessions of one or more JSON files, each one object or one object a line."""
-    found = _Found()
-    block_tokens, most = reading.block_tokens, reading.max_prompt_tokens
-    size = block_tokens or 0
+    kept = _Sessions()
+    size = reading.block_tokens or 0
     for piece in reading.every():
         for where, body in _objects(piece):
             own = body.get("block_size")
             if type(own) is not int or not 1 <= own <= MOST_BLOCK_TOKENS:
                 raise TraceError(f"{where} has no block_size: it must be a number of tokens")
-            if size not in {0, own} and block_tokens is None:
+            if size not in {0, own} and reading.block_tokens is None:
                 raise TraceError(f"{where} has blocks of {own} tokens where others have {size}")
-            size = block_tokens or own
-            _read_session(where, body, most, found)
-    offset, hashes = hash_array(found.hashes, lambda i: f"{reading.label} request {i + 1}")
+            size = reading.block_tokens or own
+            _read_session(where, body, reading.max_prompt_tokens, kept)
+    cells = cells_of_rows(kept.bodies, kept.places.__getitem__)
+    session = np.repeat(np.arange(len(kept.lengths)), kept.lengths)
+    offset, hashes = hash_array(hash_lists(cells), cells.where)
     columns = Columns(
         name=reading.label,
         format=reading.kind,
-        ticks=_clock(np.array(found.t), np.array(found.session, np.int64), reading.seed),
+        ticks=_clock(np.array(kept.times_s), session, reading.seed),
         ticks_per_s=1.0,
-        input_tokens=np.array(found.input, np.int64),
-        output_tokens=np.array(found.output, np.int64),
-        source_row=np.array(found.row, np.int64),
-        session=np.array(found.session, np.int64),
+        input_tokens=cells.tokens("in"),
+        output_tokens=cells.tokens("out"),
+        source_row=np.arange(1, session.size + 1),
+        session=session,
         hash_offset=offset,
         hashes=hashes,
-        scope=np.array(found.scope, np.int64),
+        scope=np.array(kept.scopes, np.int64)[session],
         block_tokens=size,
-        think_s=np.array(found.think),
+        think_s=cells.times_if_known("think_time"),
         in_order=False,
     )
-    return _finished(columns, found.left_out, found.sessions, most)
+    return _finished(columns, kept.left_out, len(kept.lengths), reading.max_prompt_tokens)
 
 
 def _finished(columns: Columns, left_out: int, sessions: int, most: int | None) -> Columns:
@@ -116,41 +112,36 @@ def _objects(piece: Piece) -> Iterator[tuple[str, dict[str, Any]]]:
         yield where, body
 
 
-def _read_session(where: str, body: dict[str, Any], most: int | None, found: _Found) -> None:
+def _read_session(where: str, body: dict[str, Any], most: int | None, kept: _Sessions) -> None:
     rows = list(_requests(where, body["requests"], 0.0, 0))
-    sizes = [row.tokens("in") for _, row in rows]
-    if most is not None and sizes and max(sizes) > most:
-        found.left_out += len(rows)
+    times_s, bodies, places = zip(*rows, strict=True) if rows else ((), (), ())
+    sizes = cells_of_rows(bodies, places.__getitem__).tokens("in")
+    if most is not None and sizes.max(initial=0) > most:
+        kept.left_out += len(rows)
         return
-    scope = -1 if body.get("hash_id_scope") == "global" else found.sessions
-    for size, (t, row) in zip(sizes, rows, strict=True):
-        found.t.append(t)
-        found.input.append(size)
-        found.output.append(row.tokens("out"))
-        found.think.append(row.time("think_time") if "think_time" in row.body else np.nan)
-        found.hashes.append(row.hashes("hash_ids"))
-        found.session.append(found.sessions)
-        found.scope.append(scope)
-        found.row.append(len(found.row) + 1)
-    found.sessions += 1
+    of_all = body.get("hash_id_scope") == "global"
+    kept.scopes.append(-1 if of_all else len(kept.scopes))
+    kept.lengths.append(len(rows))
+    kept.times_s += times_s
+    kept.bodies += bodies
+    kept.places += places
 
 
 def _requests(
     where: str, requests: list[Any], start_s: float, depth: int
-) -> Iterator[tuple[float, Row]]:
-    """(seconds since the session's start, request), those of called agents included."""
+) -> Iterator[tuple[float, dict[str, Any], str]]:
+    """(seconds since the session's start, request, where), those of called agents included."""
     for i, body in enumerate(requests, 1):
         place = f"{where} request {i}"
         if type(body) is not dict:
             raise TraceError(f"{place} is not an object")
-        row = Row(body, place)
-        t = start_s + row.time("t")
+        t = start_s + float(cells_of_rows([body], [place].__getitem__).times("t")[0])
         if type(body.get("requests")) is list:
             if depth >= MOST_DEPTH:
                 raise TraceError(f"{place} is nested more than {MOST_DEPTH} agents deep")
             yield from _requests(place, body["requests"], t, depth + 1)
         else:
-            yield t, row
+            yield t, body, place
 
 
 def _clock(t: np.ndarray, session: np.ndarray, seed: int) -> np.ndarray:
@@ -216,7 +207,10 @@ def _session_rows(
     plain = scan.select(PARQUET_COLUMNS[:-1]).with_row_index("row", 1).collect()
     if plain["trace"].null_count():
         raise TraceError(f"{name}: every row must name its trace")
-    _check_values(name, plain)
+    cells = cells_of_frame(plain, lambda i: f"{name} row {i + 1}")
+    cells.numbers("subagent", "a whole number, 0 for the session itself", 1e9, whole=True)
+    for column, check in CHECKS.items():
+        check(cells, column)
     own_t = pl.when(pl.col("subagent") == 0).then(pl.col("t"))
     called_t = own_t.forward_fill().over("trace").fill_null(0.0) + pl.col("t")
     kept = plain.with_columns(t=pl.when(pl.col("subagent") == 0).then("t").otherwise(called_t))
@@ -237,23 +231,9 @@ def _check_types(name: str, schema: pl.Schema) -> None:
         raise TraceError(f"{name}: hash_ids is of type {hashes}, it must be lists of integers")
     if schema["trace"] != pl.String and not schema["trace"].is_integer():
         raise TraceError(f"{name}: trace is of type {schema['trace']}, it must be names or numbers")
-    for column in PARQUET_LIMITS:
+    for column in ("subagent", *CHECKS):
         if not schema[column].is_numeric() and schema[column] != pl.Null:
             raise TraceError(f"{name}: {column} is of type {schema[column]}, it must be numbers")
-
-
-def _check_values(name: str, plain: pl.DataFrame) -> None:
-    """Raise TraceError with the first row of a number that cannot be."""
-    for column, (highest, wanted) in PARQUET_LIMITS.items():
-        values = plain[column].cast(pl.Float64)
-        bad = ~values.is_between(0.0, highest)
-        if wanted.startswith("a whole"):
-            bad |= values != values.floor()
-        unknown = column == "think_time"
-        bad = (bad & ~(unknown & values.is_nan())).fill_null(not unknown)
-        if bad.any():
-            row = plain.row(int(bad.arg_max() or 0), named=True)
-            raise TraceError(f"{name} row {row['row']}: {column} = {row[column]} must be {wanted}")
 
 
 FORMATS = (

@@ -13,7 +13,6 @@ from twin.lab.traces.source import TraceError
 from twin.workload.chains import chain_ids, runs_of
 from twin.workload.requests import TraceTable
 
-MOST_TOKENS = 10_000_000  # of one prompt or answer: beyond it a figure is not a length
 MOST_BLOCK_TOKENS = 65_536
 BLOCK_SIZES = (512, 16, 32, 64, 128, 256, 1024)
 

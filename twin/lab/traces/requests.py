@@ -1,0 +1,139 @@
+"""Formats of one request a line, CSV or JSON: which columns hold what, in which unit.
+
+Mooncake (kvcache-ai/Mooncake, FAST'25): milliseconds, hashes of 512-token blocks with the partial
+last one. Bailian (Qwen usage traces): seconds, blocks of 16, chats by parent. RAGPulse: seconds as
+text, hashes of prompt components that are not chained and so not used. Those in CSV (Azure,
+BurstGPT, vidur, splitwise, GuideLLM, bare lengths) have no hashes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from twin.lab.traces.cells import MISSING, Cells, numbers_in
+from twin.lab.traces.formats import Format, Reading
+from twin.lab.traces.jsonl import hash_array, hash_lists, json_cells
+from twin.lab.traces.source import Piece
+from twin.lab.traces.table import Columns
+from twin.lab.traces.tabular import clock_ns, csv_cells
+
+CLOCK = "wall clock"  # the unit of times that are dates and times of day
+TICKS_PER_S = {"": 1.0, "s": 1.0, "ms": 1e3, CLOCK: 1e9}
+
+Opener = Callable[[Piece], tuple[Cells, np.ndarray]]  # checked cells, and the line of each row
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which columns of a format hold what."""
+
+    time: str  # "": there is none
+    input: str
+    output: str
+    unit: str = "s"  # of the time
+    session: str = ""  # a column that may be there and names it
+    parents: bool = False  # sessions are chats that continue their parent
+    text_time: bool = False  # times are text that reads like a number
+    block_tokens: int | None = None  # of a hashed block; 0: found out; None: no chains of hashes
+    warning: str = ""
+    opened: Opener = csv_cells
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns that tell the format."""
+        return frozenset({self.time, self.input, self.output} - {""})
+
+    def read(self, reading: Reading) -> Columns:
+        """The requests of a file; raises TraceError with the line of the first bad value."""
+        piece = reading.only()
+        cells, lines = self.opened(piece)
+        c = Columns(
+            name=piece.name,
+            format=reading.kind,
+            ticks=self._ticks(cells),
+            ticks_per_s=TICKS_PER_S[self.unit],
+            input_tokens=cells.tokens(self.input),
+            output_tokens=cells.tokens(self.output),
+            source_row=lines,
+            session=_by_parent(cells) if self.parents else _codes(cells.texts(self.session)),
+            has_time=bool(self.time),
+            time_unit=self.unit,
+            warnings=[self.warning] if self.warning else [],
+        )
+        given = (cells.value("hash_ids", i) for i in range(cells.size))
+        if self.block_tokens is not None and any(ids is not MISSING for ids in given):
+            c.hash_offset, c.hashes = hash_array(hash_lists(cells), cells.where)
+            c.block_tokens = reading.block_tokens or self.block_tokens
+        return c
+
+    def _ticks(self, cells: Cells) -> np.ndarray:
+        if not self.time:
+            return np.zeros(cells.size)
+        if self.unit == CLOCK:
+            return clock_ns(cells, self.time)
+        if self.text_time and (texts := cells.texts(self.time)) is not None:
+            cells = replace(cells, floats=lambda _: numbers_in(texts))
+        return cells.times(self.time)
+
+
+def _codes(names: pl.Series | None) -> np.ndarray | None:
+    """A number i8[n] for every name, equal for equal names; None where there are none."""
+    if names is None or not names.len():
+        return None
+    return names.rank("dense").cast(pl.Int64).to_numpy()
+
+
+def _by_parent(cells: Cells) -> np.ndarray | None:
+    """Sessions i8[n] of chats that continue their parent: the root chat names the session."""
+    root: dict[str, str] = {}
+    names = []
+    for i in range(cells.size):
+        chat, parent = cells.value("chat_id", i), cells.value("parent_chat_id", i)
+        parent = -1 if parent is MISSING else parent
+        for key, value in (("chat_id", chat), ("parent_chat_id", parent)):
+            if type(value) not in {int, str}:
+                raise cells.wrong(key, i, "a number or a name (-1: no parent)")
+        names.append(str(chat) if parent in {-1, "-1"} else root.get(str(parent), str(parent)))
+        root[str(chat)] = names[-1]
+    return _codes(pl.Series(names, dtype=pl.String))
+
+
+def _json(name: str, title: str, tells: str, key: str, **layout: Any) -> Format:
+    """JSON lines that hold a key."""
+    columns = ("timestamp", "input_length", "output_length")
+    read = Layout(*columns, **layout, opened=json_cells).read
+    return Format(name, title, "JSON lines", tells, lambda head: key in head.keys, read)
+
+
+def _csv(name: str, title: str, layout: Layout) -> Format:
+    """CSV with all columns of a layout."""
+    tells = {"": "no times", CLOCK: "wall-clock times"}.get(layout.unit, f"times in {layout.unit}")
+    tells += ", sessions at times" if layout.session else ""
+    return Format(name, title, "CSV", tells, lambda h: layout.columns <= h.header, layout.read)
+
+
+FORMATS = (
+    _json("bailian", "Bailian", "times in s, chats by parent, hashes of 16-token blocks",
+          '"chat_id":', parents=True, block_tokens=16),
+    _json("ragpulse", "RAGPulse", "times in s, sessions", '"hash_ids":{',
+          session="session_id", text_time=True,
+          warning="the hashes name prompt components without their lengths, not chains of "
+          "blocks: they are not used, and no prompt shares a block"),
+    _json("mooncake", "Mooncake", "times in ms, hashes of 512-token blocks, sessions at times",
+          '"input_length":', unit="ms", session="session_id", block_tokens=0),
+    _csv("azure", "Azure LLM inference",
+         Layout("TIMESTAMP", "ContextTokens", "GeneratedTokens", CLOCK)),
+    _csv("burstgpt", "BurstGPT",
+         Layout("Timestamp", "Request tokens", "Response tokens", session="Session ID")),
+    _csv("vidur", "vidur", Layout("arrived_at", "num_prefill_tokens", "num_decode_tokens")),
+    _csv("splitwise", "splitwise", Layout("arrival_timestamp", "prompt_size", "token_size")),
+    _csv("guidellm", "GuideLLM", Layout("timestamp", "input_length", "output_length")),
+    _csv("vidur lengths", "vidur lengths",
+         Layout("", "num_prefill_tokens", "num_decode_tokens", "")),
+    _csv("lengths", "bare lengths", Layout("", "input", "output", "")),
+)  # fmt: skip

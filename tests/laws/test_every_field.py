@@ -102,6 +102,19 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "warmup_s": (PLAIN, [0.5, 1.0]),
     "step_s": (LOOP, [0.005, 0.05]),
     "supernode.chip": (PLAIN, ["ascend-910c", "h800"]),
+    "supernode.machine": (
+        HOT | {"supernode.nodes": 48},
+        ["cloudmatrix384", "dragonfly", "full-mesh", "atlas-900-a3", "torus-3d"],
+    ),
+    "supernode.l2_levels": (
+        HOT | {"supernode.nodes": 12, "supernode.l2_ports_per_chip": 8},
+        [2, 1],
+    ),
+    "supernode.dimensions": (
+        HOT | {"supernode.nodes": 8, "supernode.machine": "full-mesh",
+               "supernode.dimensions": "8x1", "supernode.ub_link_gb_per_s": 4.0},
+        ["8x1", "2x4"],
+    ),
     "supernode.supernodes": (REUSE | {"memory_pool.gb_per_node": 0.01}, [1, 2]),
     "supernode.edits": (R1, [[], [{"element": "sub-plane 3", "capacity_factor": 0.1}],
                              [{"element": "node 0", "latency_factor": 5.0}],
@@ -298,7 +311,8 @@ CONDITIONS = [(path, fields()[path].conditions[-1]) for path in FIELDS if fields
 @pytest.mark.parametrize(("path", "condition"), CONDITIONS, ids=[path for path, _ in CONDITIONS])
 def test_a_field_changes_nothing_where_its_condition_does_not_hold(path, condition):
     on = fields()[condition.path]
-    others = list(on.options) or [True, False, "", "sharegpt"]
+    recipes = ["cloudmatrix384"] if on.files == "machines" else []
+    others = list(on.options) or recipes or [True, False, "", "sharegpt"]
     unmet = next(v for v in others if v not in condition.values)
     context = FIELDS[path][0] | {
         "workload.trace.digest": DIGEST,

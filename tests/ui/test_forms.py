@@ -42,6 +42,8 @@ def other_value(path, value):
         return not value
     if choices is not None:
         return next((c for c in choices if c != value), None)
+    if isinstance(value, str):
+        return "6x8"
     smaller = type(value)((field_info(path).low + value) / 2)
     return smaller if smaller != value else value + 1
 
@@ -102,6 +104,7 @@ def scenarios():
             },
         )
     yield with_overrides(Scenario(), {"deployment.prefill.attention": "tp"})
+    yield with_overrides(Scenario(), {"supernode.machine": "dragonfly"})
     for popularity, policy in (("power_law", "threshold"), ("skewed", "layer_budget")):
         yield with_overrides(
             Scenario(),

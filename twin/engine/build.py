@@ -17,7 +17,7 @@ from twin.engine.settings import Settings
 from twin.engine.setup import Setup
 from twin.hardware.flows import Plane
 from twin.hardware.placement import Instance
-from twin.hardware.prices import nic, pool_read
+from twin.hardware.prices import nic, pool_read, port_rates
 from twin.model import params as q
 from twin.model.conditions import places
 from twin.model.params import DECODE_OPERATORS, PREFILL_OPERATORS
@@ -37,7 +37,7 @@ def build_world(setup: Setup) -> c.World:
     prefills, decodes = max(len(prefill), 1), max(len(decode), 1)
     columns = prefills + decodes
     price = nic(setup.fabric, 0, s.deployment.kv_transfer_plane)
-    ports = math.ceil(s.supernode.npus * setup.dies_per_npu / price.shared_by_dies)
+    ports = math.ceil(setup.fabric.dies.size / price.shared_by_dies)
     slots = slots_of(setup, decode)
     sizes = {
         "requests": requests.arrival_s.size,
@@ -171,14 +171,12 @@ def _kv_among_experts(setup: Setup) -> bool:
     s = setup.scenario
     if s.deployment.mode != "disaggregated":
         return False
-    plane = "ub" if s.supernode.scale_up == "supernode" else "rdma"
-    return s.deployment.kv_transfer_plane == plane
+    return s.deployment.kv_transfer_plane == setup.fabric.scale_up_plane
 
 
 def _ssd_pace(setup: Setup, instances: int) -> float:
     """Writes to the SSD tier wait for nobody and take half of the VPC plane at most, bytes/s."""
-    node = setup.scenario.supernode
-    return 0.5 * node.all_nodes * node.vpc_gb_per_s_per_node * 1e9 / instances
+    return 0.5 * float(port_rates(setup.fabric, "vpc").sum()) / instances
 
 
 def _attention_bytes(setup: Setup) -> dict[str, float]:

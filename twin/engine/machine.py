@@ -220,5 +220,5 @@ class Machine:
         """Nodes whose DRAM is a row of the memory pool: of an instance as it was built if local."""
         s = self.setup.scenario
         if s.memory_pool.scope == "shared":
-            return list(range(s.supernode.all_nodes))
+            return list(range(self._whole.nodes))
         return self._whole.nodes_of(self.setup.of_role("prefill")[row].die_of_rank)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -159,19 +159,26 @@ def links_table(setup: Setup, world: World, where: pl.DataFrame) -> pl.DataFrame
 
 def _limits(setup: Setup) -> dict[str, np.ndarray]:
     """Bytes/s of a node on each plane as its fabric is built, f8[nodes, sub-planes or 1]."""
-    node, net = setup.scenario.supernode, setup.fabric
-    ub = np.zeros((node.all_nodes, node.sub_planes))
+    net = setup.fabric
+    ub = np.zeros((net.nodes, net.sub_planes))
     leaves = (net.serves & net.bit("ub") > 0) & np.isin(net.tail, net.dies)
-    np.add.at(ub, (net.node[net.tail[leaves]], net.sub_plane[leaves]), net.capacity[leaves])
-    rdma = port_rates(net, "rdma").reshape(node.all_nodes, -1).sum(axis=1)
-    return {"ub": ub, "rdma": rdma[:, None], "vpc": port_rates(net, "vpc")[:, None]}
+    at = net.node[net.tail[leaves]], np.maximum(net.sub_plane[leaves], 0)
+    np.add.at(ub, at, net.capacity[leaves])
+    rates: dict[str, np.ndarray] = {"ub": ub}
+    ports: tuple[tuple[Literal["rdma", "vpc"], str], ...] = (
+        ("rdma", "nic"), ("vpc", net.storage_ports),
+    )  # fmt: skip
+    for plane, kind in ports:
+        home = net.node[net.of_kind(kind)]
+        rates[plane] = np.bincount(home, port_rates(net, plane), net.nodes)[:, None]
+    return rates
 
 
 def _placed_bytes(
     setup: Setup, world: World, where: pl.DataFrame
 ) -> dict[tuple[str, str], np.ndarray]:
     """Bytes of the whole run by (plane, direction), each f8[nodes, sub-planes or 1]."""
-    node = setup.scenario.supernode
+    net = setup.fabric
     book = world.record.traffic[:-1]
     cells = book.reshape(book.shape[0], len(w.TRAFFIC), len(w.PLANES), -1)
     column = {(i.role, i.index): c for c, i in columns_of(setup, world.prefill.running.size)}
@@ -192,7 +199,7 @@ def _placed_bytes(
     for plane in w.PLANES:
         for way in ("out", "in"):
             some = ((where["plane"] == plane) & (where["direction"] == way)).to_numpy()
-            table = np.zeros((node.all_nodes, node.sub_planes if plane == "ub" else 1))
+            table = np.zeros((net.nodes, net.sub_planes if plane == "ub" else 1))
             np.add.at(table, (at[0][some], at[1][some]), amount[some])
             placed[plane, way] = table
     return placed

@@ -69,9 +69,9 @@ class Setup:
     def pool_blocks(self) -> int:
         """KV blocks that one row of the memory pool holds."""
         s = self.scenario
-        nodes = float(s.supernode.all_nodes)
+        nodes = float(self.fabric.nodes)
         if s.memory_pool.scope == "local":
-            nodes = self.of_role("prefill")[0].dies / self.dies_per_npu / s.supernode.npus_per_node
+            nodes = self.of_role("prefill")[0].dies / self.fabric.dies_per_node
         block_bytes = self.requests.block_tokens * self.costs.kv_bytes_per_token
         return int(s.memory_pool.gb_per_node * 1e9 * nodes / block_bytes)
 

@@ -37,9 +37,8 @@ not published), and DRAM sizes.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -47,62 +46,27 @@ import networkx as nx
 import numpy as np
 
 from twin.facts import Facts
-from twin.hardware.chip import HardwareError, load_chip
+from twin.hardware.builders import draw
+from twin.hardware.chip import HardwareError
 from twin.hardware.names import Edge, Fabric, die_name, members, name_index
 from twin.hardware.network import CAPACITY, LATENCY, Network, Wiring, network, remember
+from twin.hardware.recipes import Recipe, recipe
 from twin.scenario import Edit, Supernode
 
 __all__ = [
-    "Constants",
     "Edge",
     "Fabric",
     "build_fabric",
     "built",
-    "constants",
     "die_name",
     "edited",
     "edits",
-    "l2_chips_per_sub_plane",
     "members",
     "with_edits",
 ]
 
 MOST_BYTES_PER_S = 1e18  # beyond these an edit is a slip of the pen
 MOST_LATENCY_S = 3600.0
-MOST_LINKS = 1_000_000
-
-
-@dataclass(frozen=True)
-class Constants:
-    """The figures of data/fabric.toml and of the chip that shape a fabric, SI units."""
-
-    dies_per_npu: int
-    cross_die_bytes_per_s: float
-    cpu_bytes_per_s: float
-    l2_step: int  # L2 chips of a sub-plane in one communication rack
-    cpu_with_dpu: int
-    nodes_per_rack: int
-    hop_s: tuple[tuple[str, float], ...]  # link kind -> latency of one hop
-    efficiency: tuple[tuple[str, float], ...]  # kind of link or plane -> share that is reached
-
-
-def constants(supernode: Supernode, facts: Facts) -> Constants:
-    """The constants of a supernode's fabric; a chip may replace the measured UB efficiencies."""
-    chip = load_chip(facts, supernode.chip)
-    efficiency = {name: fact.si for name, fact in facts.group("fabric.efficiency").items()}
-    own = f"chips.{chip.name}.link_efficiency"
-    if own in facts:
-        efficiency |= dict.fromkeys(("npu_read", "cpu_read", "write"), facts.si(own))
-    return Constants(
-        dies_per_npu=chip.dies_per_npu,
-        cross_die_bytes_per_s=chip.cross_die_bytes_per_s,
-        cpu_bytes_per_s=facts.si("fabric.wiring.cpu_ub_bandwidth"),
-        l2_step=int(facts["fabric.wiring.l2_chips_per_rack_and_sub_plane"].value),
-        cpu_with_dpu=int(facts["fabric.wiring.cpu_with_dpu"].value),
-        nodes_per_rack=int(facts["fabric.wiring.nodes_per_rack"].value),
-        hop_s=tuple((name, fact.si) for name, fact in facts.group("fabric.hop").items()),
-        efficiency=tuple(sorted(efficiency.items())),
-    )
 
 
 def build_fabric(supernode: Supernode, facts: Facts) -> Fabric:
@@ -111,203 +75,32 @@ def build_fabric(supernode: Supernode, facts: Facts) -> Fabric:
     Raises HardwareError when the wiring cannot reach every node, or an edit names what is not
     there.
     """
-    known = constants(supernode, facts)
+    known = recipe(supernode.machine, supernode.chip, facts)
     return _with_edits(supernode, known) if supernode.edits else _build(supernode, known)
 
 
 @lru_cache(maxsize=16)
-def _with_edits(s: Supernode, c: Constants) -> Fabric:
-    bare = _build(s.model_copy(update={"edits": ()}), c)
+def _with_edits(s: Supernode, recipe: Recipe) -> Fabric:
+    bare = _build(s.model_copy(update={"edits": ()}), recipe)
     return edited(bare, edits=s.edits, supernode=s)
 
 
 @lru_cache(maxsize=8)
-def _build(s: Supernode, c: Constants) -> Fabric:
-    chips = l2_chips_per_sub_plane(s, c.l2_step)
-    links = s.all_nodes * (
-        s.npus_per_node * c.dies_per_npu * (s.sub_planes + 2) + s.sub_planes * (4 + chips)
-    )
-    if links > MOST_LINKS:
-        raise HardwareError(
-            f"a machine of some {links:,} links is too large to be held as a graph: take fewer "
-            f"nodes, NPUs, sub-planes or supernodes, for at most {MOST_LINKS:,} links"
-        )
-    host = min(c.cpu_with_dpu, s.cpus_per_node - 1)
-    graph = nx.DiGraph(
-        supernode=s,
-        constants=c,
-        dies_per_npu=c.dies_per_npu,
-        l2_chips_per_sub_plane=chips,
-        cpu_with_dpu=host,
-        beyond_node=dict(c.efficiency)["beyond_node"],
-        routing="adaptive",
-        detour_hops=0,
-        layout="racks",
-    )
-    graph.add_nodes_from(_vertices(s, c, chips))
-    for edges in (_ub_edges(s, c, chips), _rdma_edges(s, c), _vpc_edges(s, c)):
-        for a, b, link in edges:
-            graph.add_edge(a, b, **link)
-            graph.add_edge(b, a, **link)
-    graph.graph["dies"] = tuple(v for v, kind in graph.nodes(data="kind") if kind == "die")
-    graph.graph["names"] = name_index(graph)
-    return nx.freeze(graph)
+def _build(s: Supernode, recipe: Recipe) -> Fabric:
+    return _finished(draw(s, recipe), s, recipe)
 
 
-def l2_chips_per_sub_plane(s: Supernode, step: int) -> int:
-    """L2 switch chips a sub-plane needs: the paper's rule (section 3.3.3, Table 11).
-
-    Enough ports for every L1 uplink, in whole communication racks (`step` chips of each
-    sub-plane), but never more chips than an L1 chip has uplinks, for each L1 chip must reach
-    every L2 chip of its sub-plane. 0 when nothing lies beyond the node.
-    """
-    if s.scale_up == "node" or s.nodes == 1:
-        return 0
-    if s.nodes > s.l2_ports_per_chip:
-        raise HardwareError(
-            f"supernode.nodes = {s.nodes} is more than an L2 switch chip has ports "
-            f"({s.l2_ports_per_chip}, one a node): nodes {s.l2_ports_per_chip} to {s.nodes - 1} "
-            f"could not be reached; take at most {s.l2_ports_per_chip} nodes, chips with "
-            f"{s.nodes} ports, or scale_up = node"
-        )
-    needed = math.ceil(s.nodes * s.l1_uplinks / s.l2_ports_per_chip)
-    return min(step * math.ceil(needed / step), s.l1_uplinks)
-
-
-def _vertices(s: Supernode, c: Constants, chips: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    racks = math.ceil(s.nodes / c.nodes_per_rack)  # of a supernode
-    for n in range(s.all_nodes):
-        rack = n // s.nodes * racks + n % s.nodes // c.nodes_per_rack
-        home = {"supernode": n // s.nodes, "node": n, "rack": f"rack {rack}"}
-        end = home | {"domain": n // s.nodes if chips else n}
-        for i in range(s.npus_per_node):
-            for d in range(c.dies_per_npu):
-                die = end | {"npu": i, "die": d}
-                yield f"die {n}.{i}.{d}", {"kind": "die", **die, "forwards": "host"}
-                yield f"NIC {n}.{i}.{d}", {"kind": "nic", **die, "forwards": "rdma host"}
-        for i in range(s.cpus_per_node):
-            yield f"CPU {n}.{i}", {"kind": "cpu", **end, "index": i, "forwards": "vpc"}
-        for p in range(s.sub_planes):
-            yield f"L1 {n}.{p}", {"kind": "l1", **home, "sub_plane": p, "forwards": "ub vpc host"}
-        yield f"Qingtian {n}", {"kind": "qingtian", **home, "forwards": "vpc"}
-    racks = math.ceil(chips / c.l2_step)
-    for g in range(s.supernodes):
-        for p in range(s.sub_planes):
-            for i in range(chips):
-                rack = f"communication rack {g * racks + i // c.l2_step}"
-                at = {"supernode": g, "sub_plane": p, "index": i, "rack": rack}
-                yield l2_name(g, p, i), {"kind": "l2", **at, "forwards": "ub"}
-    yield "RDMA network", {"kind": "rdma", "forwards": "rdma host"}
-    yield "VPC network", {"kind": "vpc", "forwards": "vpc"}
-
-
-def l2_name(supernode: int, sub_plane: int, index: int) -> str:
-    """Name of an L2 chip: "L2 3.12" in the first supernode, "L2 1:3.12" in the second."""
-    return f"L2 {supernode}:{sub_plane}.{index}" if supernode else f"L2 {sub_plane}.{index}"
-
-
-SERVES = {  # kind of link -> planes whose paths may use it
-    "die-die": "package",
-    "die-L1": "ub vpc host",
-    "CPU-L1": "ub vpc host",
-    "L1-L2": "ub",
-    "die-NIC": "rdma host",
-    "NIC-RDMA": "rdma host",
-    "CPU-Qingtian": "vpc",
-    "Qingtian-VPC": "vpc",
-}
-
-
-def _link(
-    c: Constants, kind: str, plane: str, capacity: float, latency_s: float,
-    sub_plane: int | None = None, links: int = 1,
-) -> dict[str, Any]:  # fmt: skip
-    share = dict(c.efficiency)
-    switched = kind in ("die-L1", "CPU-L1")
-    if plane == "ub":
-        read, write = share["cpu_read" if kind == "CPU-L1" else "npu_read"], share["write"]
-    else:
-        read = write = share[plane]
-    place = {} if sub_plane is None else {"sub_plane": sub_plane}
-    return {
-        "kind": kind,
-        "plane": plane,
-        "capacity_bytes_per_s": capacity,
-        "latency_s": latency_s,
-        **place,
-        "links": links,
-        "serves": SERVES[kind],
-        "read_efficiency": read,
-        "write_efficiency": write,
-        "write_extra_s": dict(c.hop_s)["write_extra"] if switched else 0.0,
+def _finished(graph: nx.DiGraph, s: Supernode, recipe: Recipe | None) -> Fabric:
+    """The frozen graph with what is derived from its vertices."""
+    dies = tuple(v for v, kind in graph.nodes(data="kind") if kind == "die")
+    graph.graph |= {
+        "supernode": s,
+        "recipe": recipe,
+        "dies_per_npu": recipe.dies_per_npu if recipe else 1,
+        "dies": dies,
+        "names": name_index(graph),
     }
-
-
-def _ub_edges(s: Supernode, c: Constants, chips: int) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    hop = dict(c.hop_s)
-    link = s.ub_link_gb_per_s * 1e9
-    for n in range(s.all_nodes):
-        for i in range(s.npus_per_node):
-            for d in range(c.dies_per_npu):
-                for e in range(d + 1, c.dies_per_npu):
-                    yield (
-                        f"die {n}.{i}.{d}",
-                        f"die {n}.{i}.{e}",
-                        _link(c, "die-die", "ub", c.cross_die_bytes_per_s, hop["cross_die"]),
-                    )
-                for p in range(s.sub_planes):
-                    yield (
-                        f"die {n}.{i}.{d}",
-                        f"L1 {n}.{p}",
-                        _link(c, "die-L1", "ub", link, hop["die_l1"], p),
-                    )
-        for i in range(s.cpus_per_node):
-            for p in range(s.sub_planes):
-                yield (
-                    f"CPU {n}.{i}",
-                    f"L1 {n}.{p}",
-                    _link(c, "CPU-L1", "ub", c.cpu_bytes_per_s / s.sub_planes, hop["cpu_l1"], p),
-                )
-        for i, links in _dealt(n % s.nodes, s.l1_uplinks, chips):
-            for p in range(s.sub_planes):
-                yield (
-                    f"L1 {n}.{p}",
-                    l2_name(n // s.nodes, p, i),
-                    _link(c, "L1-L2", "ub", links * link, hop["l1_l2"], p, links),
-                )
-
-
-def _dealt(node: int, uplinks: int, chips: int) -> list[tuple[int, int]]:
-    """(L2 chip, links) of one node's L1 chip: links dealt round, going on where the last ended.
-
-    So every chip gets its fair number of ports used, and every L1 chip reaches every L2 chip.
-    """
-    if not chips:
-        return []
-    each, rest = divmod(uplinks, chips)
-    more = {(node * uplinks + k) % chips for k in range(rest)}
-    return [(i, each + (i in more)) for i in range(chips) if each or i in more]
-
-
-def _rdma_edges(s: Supernode, c: Constants) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    capacity = s.rdma_gb_per_s_per_npu * 1e9 / c.dies_per_npu
-    hop_s = dict(c.hop_s)["rdma"]
-    for n in range(s.all_nodes):
-        for i in range(s.npus_per_node):
-            for d in range(c.dies_per_npu):
-                nic = f"NIC {n}.{i}.{d}"
-                yield f"die {n}.{i}.{d}", nic, _link(c, "die-NIC", "rdma", capacity, hop_s)
-                yield nic, "RDMA network", _link(c, "NIC-RDMA", "rdma", capacity, hop_s)
-
-
-def _vpc_edges(s: Supernode, c: Constants) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    capacity = s.vpc_gb_per_s_per_node * 1e9
-    hop = dict(c.hop_s)
-    host = min(c.cpu_with_dpu, s.cpus_per_node - 1)
-    for n in range(s.all_nodes):
-        dpu = f"Qingtian {n}"
-        yield f"CPU {n}.{host}", dpu, _link(c, "CPU-Qingtian", "vpc", capacity, hop["cpu_dpu"])
-        yield dpu, "VPC network", _link(c, "Qingtian-VPC", "vpc", capacity, hop["dpu_vpc"])
+    return nx.freeze(graph)
 
 
 def edited(
@@ -377,7 +170,7 @@ def _refuse_absurd(rates: Any, waits: Any, what: str) -> None:
 def built(fabric: Wiring) -> Fabric:
     """The fabric as built, before any edit."""
     about = network(fabric).about
-    return _build(about["supernode"].model_copy(update={"edits": ()}), about["constants"])
+    return _build(about["supernode"].model_copy(update={"edits": ()}), about["recipe"])
 
 
 def edits(fabric: Wiring) -> dict[Edge, float]:

@@ -105,7 +105,8 @@ def _load(net: Network, demand: Demand) -> Load:
         latency_s = max(latency_s, longest_s)
         unreached += apart
         # A byte counts on its own plane; on the way there only what never leaves the node.
-        own = np.array([p.plane == COUNTED.get(plane, plane) for p in net.places], bool)
+        counted = net.about.get("counted", COUNTED)
+        own = np.array([p.plane == counted.get(plane, plane) for p in net.places], bool)
         for counts in (net.leaves, net.enters):
             some = counts >= 0
             moved = np.bincount(counts[some], (near + far)[some], minlength=placed.size)

@@ -75,6 +75,34 @@ class Network:
         """Nodes that these dies are in, ascending."""
         return np.unique(self.node[self.dies[list(dies)]]).tolist()
 
+    @property
+    def nodes(self) -> int:
+        """Nodes of the machine, numbered from 0."""
+        return int(self.node.max()) + 1
+
+    @cached_property
+    def npus(self) -> int:
+        """NPU packages of the machine."""
+        homes = ((d["node"], d["npu"]) for d in map(self.vertex_data.__getitem__, self.dies))
+        return len(set(homes))
+
+    @property
+    def sub_planes(self) -> int:
+        """Sub-planes of the scale-up plane; 1 where its links have none."""
+        return max(1, int(self.sub_plane.max(initial=0)) + 1)
+
+    @property
+    def scale_up_plane(self) -> str:
+        """The plane of exchanges between nodes: "ub", or "rdma" where that ends at the node."""
+        return "ub" if self.spans_nodes or self.nodes == 1 else "rdma"
+
+    @cached_property
+    def storage_ports(self) -> str:
+        """Kind of the vertices whose links reach storage: NICs of dies, or DPUs of nodes."""
+        nics = self.of_kind("nic")
+        onward = (self.serves & self.bit("vpc") > 0) & np.isin(self.tail, nics)
+        return "nic" if onward.any() else "qingtian"
+
     def of_kind(self, kind: str) -> INTS:
         """Vertices of a kind, in the graph's order."""
         return np.array([i for i, d in enumerate(self.vertex_data) if d["kind"] == kind], np.int64)

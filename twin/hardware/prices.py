@@ -7,6 +7,7 @@ queues in switch chips and no software in front of the ports.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -140,16 +141,17 @@ def nic(fabric: Wiring, die: int, plane: Plane = "rdma", operation: Operation = 
     way = "rdma" if plane == "ub" and not net.spans_nodes else plane
     load = demands.one_to_others(net, die, way, operation)
     rate, label = _priced(net, load, f"{way} of die {die}")
-    shared = net.dies_per_node if way == "vpc" else 1
+    shared = net.dies_per_node if way == "vpc" and net.storage_ports != "nic" else 1
     return Price(rate, load.latency_s, label, off_node_fraction=1.0, shared_by_dies=shared)
 
 
 def port_rates(fabric: Wiring, plane: Plane) -> FLOATS:
     """Bytes/s, the lesser of both directions, of every port of a plane, in the order of the dies:
-    a die's own scale-up links, its NIC, or the DPU of its node.
+    a die's own scale-up links, its NIC, or what reaches storage (its NIC, else its node's DPU).
     """
     net = network(fabric)
-    kind = {"ub": "die" if net.spans_nodes else "nic", "rdma": "nic", "vpc": "qingtian"}[plane]
+    ports = {"ub": "die" if net.spans_nodes else "nic", "rdma": "nic", "vpc": net.storage_ports}
+    kind = ports[plane]
     at = net.of_kind(kind)
     of_plane = net.serves & net.bit("rdma" if kind == "nic" else plane) > 0
     groups = [of_plane] if kind == "die" else [
@@ -174,7 +176,7 @@ def uplink_matrix(fabric: Wiring) -> FLOATS:
     leaves = of_plane & (net.node[net.tail] >= 0) & (net.node[net.tail] != net.node[net.head])
     if not leaves.any():
         leaves = of_plane & np.isin(net.tail, net.dies)
-    table = np.zeros((int(net.node.max()) + 1, max(1, int(net.sub_plane.max()) + 1)))
+    table = np.zeros((net.nodes, net.sub_planes))
     np.add.at(
         table, (net.node[net.tail[leaves]], np.maximum(net.sub_plane[leaves], 0)),
         net.capacity[leaves],
@@ -185,46 +187,85 @@ def uplink_matrix(fabric: Wiring) -> FLOATS:
 def summary(fabric: Fabric) -> dict[str, float]:
     """Counts of every element and the headline capacities, bytes/s of one direction, nominal.
 
-    `bisection_bytes_per_s` is what half of a supernode can send to the other half over UB;
+    `bisection_bytes_per_s` is what half of a supernode's nodes can send to the other half over UB;
     `oversubscription` is what the NPUs of a node can send over what its uplinks carry (1 is
     non-blocking, 0 when there are no uplinks).
     """
     net = network(fabric)
-    s = fabric.graph["supernode"]
     kinds = Counter(data["kind"] for data in net.vertex_data)
     links: Counter[str] = Counter()
+    planes: Counter[str] = Counter()
     for a, b, edge in fabric.edges(data=True):
         if edge["capacity_bytes_per_s"] > 0.0 and net.number[a] < net.number[b]:
             links[edge["kind"]] += edge["links"]
+            planes[edge["plane"]] += edge["links"]
     uplinks = uplink_matrix(fabric).sum(axis=1) * net.spans_nodes
-    injection = np.bincount(net.node[net.dies], net.offers("ub", net.dies))
-    ports = kinds["l2"] * s.l2_ports_per_chip
-    weakest, most = float(uplinks.min()), float(injection.max())
-    halves = np.sort(uplinks.reshape(s.supernodes, s.nodes))[:, : s.nodes // 2].sum(axis=1)
+    home = net.node[net.dies]
+    injection = np.bincount(home, net.offers("ub", net.dies))
+    ports = kinds["l2"] * net.about["supernode"].l2_ports_per_chip
+    weakest, most = float(uplinks[home].min()), float(injection.max())
     return {
-        "supernodes": s.supernodes,
-        "nodes": s.all_nodes,
-        "npus": s.npus,
+        "supernodes": len({d.get("supernode", 0) for d in net.vertex_data if d["kind"] == "die"}),
+        "nodes": net.nodes,
+        "npus": net.npus,
         "dies": kinds["die"],
         "cpus": kinds["cpu"],
         "l1_chips": kinds["l1"],
         "l2_chips": kinds["l2"],
         "l2_chips_per_sub_plane": fabric.graph["l2_chips_per_sub_plane"],
-        "sub_planes": s.sub_planes,
+        "switches": sum(kinds[kind] for kind in SWITCHES),
+        "sub_planes": net.sub_planes,
         "nics": kinds["nic"],
         "dpus": kinds["qingtian"],
-        "ub_links": sum(links[k] for k in ("die-L1", "CPU-L1", "L1-L2", "die-die")),
+        "ub_links": planes["ub"],
         "l2_ports": ports,
-        "l2_ports_used": links["L1-L2"],
-        "l2_port_utilisation": links["L1-L2"] / ports if ports else 0.0,
-        "npu_bytes_per_s": most / s.npus_per_node,
+        "l2_ports_used": links["L1-L2"] + links["L2-L3"],
+        "l2_port_utilisation": (links["L1-L2"] + links["L2-L3"]) / ports if ports else 0.0,
+        "npu_bytes_per_s": most * net.dies.size / net.npus / net.dies_per_node,
         "node_npu_bytes_per_s": most,
         "node_uplink_bytes_per_s": weakest,
         "oversubscription": most / weakest if weakest > 0.0 else 0.0,
-        "bisection_bytes_per_s": float(halves.min()),
-        "rdma_bytes_per_s": float(net.out_of("NIC-RDMA", net.of_kind("nic")).sum()),
-        "vpc_bytes_per_s": float(net.out_of("Qingtian-VPC", net.of_kind("qingtian")).sum()),
+        "bisection_bytes_per_s": _bisection(net, uplinks),
+        "rdma_bytes_per_s": float(_beyond(net, "nic", "rdma")),
+        "vpc_bytes_per_s": float(_beyond(net, "qingtian", "vpc")),
     }
+
+
+SWITCHES = ("l1", "l2", "l3", "nvswitch", "lrs", "hrs", "leaf", "spine", "switch")
+
+
+def _beyond(net: Network, kind: str, plane: str) -> float:
+    """What the ports of a kind put into the links that lead away from their node."""
+    away = (net.serves & net.bit(plane) > 0) & np.isin(net.tail, net.of_kind(kind))
+    away &= net.node[net.head] != net.node[net.tail]
+    return float(net.capacity[away].sum())
+
+
+def _bisection(net: Network, uplinks: FLOATS) -> float:
+    """The least, over supernodes, of what half of the nodes can send to the others over UB.
+
+    Where nodes are joined by switches these are the weaker half of them; where they are joined
+    directly, the first half by number, and only what leads out of it counts.
+    """
+    part = np.zeros(net.nodes, np.int64)
+    for data in net.vertex_data:
+        if "node" in data:
+            part[data["node"]] = data.get("supernode", 0)
+    ub = (net.serves & net.bit("ub") > 0) & (net.node[net.tail] >= 0)
+    direct = ub & (net.node[net.head] >= 0) & (net.node[net.tail] != net.node[net.head])
+    to_switches = np.bincount(
+        net.node[net.tail[ub & (net.node[net.head] < 0)]],
+        net.capacity[ub & (net.node[net.head] < 0)], minlength=net.nodes,
+    ) if net.spans_nodes else np.zeros(net.nodes)  # fmt: skip
+    least = math.inf
+    for g in np.unique(part).tolist():
+        nodes = np.flatnonzero(part == g)
+        half = np.isin(np.arange(net.nodes), nodes[: nodes.size // 2])
+        rest = np.isin(np.arange(net.nodes), nodes[nodes.size // 2 :])
+        out = direct & half[net.node[net.tail]] & rest[net.node[net.head]]
+        weaker = np.sort(to_switches[nodes])[: nodes.size // 2].sum()
+        least = min(least, float(weaker + net.capacity[out].sum()))
+    return least
 
 
 def point_to_point(fabric: Fabric) -> dict[tuple[str, Operation, str], Price]:
@@ -232,14 +273,14 @@ def point_to_point(fabric: Fabric) -> dict[tuple[str, Operation, str], Price]:
 
     The rows of arXiv 2506.12708v2 Table 1; pairs the machine does not have are left out.
     """
-    s = fabric.graph["supernode"]
+    net = network(fabric)
+    cpu = int((net.node[net.of_kind("cpu")] == 0).sum()) - 1
     ends = {
         ("npu_npu", "intra_node"): "die 0.1.0",
         ("npu_npu", "inter_node"): "die 1.0.0",
-        ("npu_cpu", "intra_node"): f"CPU 0.{s.cpus_per_node - 1}",
-        ("npu_cpu", "inter_node"): f"CPU 1.{s.cpus_per_node - 1}",
+        ("npu_cpu", "intra_node"): f"CPU 0.{cpu}",
+        ("npu_cpu", "inter_node"): f"CPU 1.{cpu}",
     }
-    net = network(fabric)
     operations: tuple[Operation, ...] = ("read", "write")
     return {
         (pair, operation, where): between(net, "die 0.0.0", end, operation)

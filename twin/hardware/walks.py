@@ -8,6 +8,7 @@ this module knows no machine.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,28 +27,22 @@ LINK_STEP, PRICE_STEP = 0.3, 1.0  # step lengths of the two sides of the re-weig
 
 @dataclass(frozen=True)
 class _Level:
-    """Links that walks of one length may end with, ordered by head, and how to sum over them."""
+    """Last steps of walks of one length: a step is a link for one row, ordered by where it ends.
 
-    links: INTS
-    tail: INTS
-    head: INTS
-    heads: INTS  # each once
-    head_start: INTS
-    repeats: INTS
-    by_tail: INTS  # order of the links by tail
-    tails: INTS
+    A state is a vertex that some row's walk of that length leads to; numbers of states are places
+    in the level's own list of them, those of tails places in the list of the level before.
+    """
+
+    links: INTS  # of every step
+    tail: INTS  # state of the level before
+    head: INTS  # state of this level
+    head_start: INTS  # first step to each state
+    by_tail: INTS  # order of the steps by tail
+    tails: INTS  # states of the level before that are left, each once
     tail_start: INTS
-
-
-def _level(links: INTS, tail: INTS, head: INTS) -> _Level:
-    tail, head = tail[links], head[links]
-    by_tail = np.argsort(tail, kind="stable")
-    head_start, tail_start = _starts(head), _starts(tail[by_tail])
-    return _Level(
-        links, tail, head, head[head_start], head_start,
-        np.diff(np.append(head_start, head.size)),
-        by_tail, tail[by_tail][tail_start], tail_start,
-    )  # fmt: skip
+    end: INTS  # ends that are arrived at, with row and state
+    row: INTS
+    state: INTS
 
 
 def _starts(ordered: INTS) -> INTS:
@@ -94,23 +89,43 @@ class Walks:
         return reach
 
     def _needed(self, order: INTS, tail: INTS, head: INTS, reach: list[BOOLS]) -> list[_Level]:
-        """By number of hops, the links that some row's walks end with there."""
-        levels = []
+        """By number of hops, the steps that some row's walks end with there."""
+        rows = self.rows.size
+        steps = []
         need = np.zeros_like(reach[0])
         for hops in range(len(reach) - 1, 0, -1):
             end, row = np.nonzero(self._arrives(hops))
+            exists = reach[hops][self.ends[end], row]
+            end, row = end[exists], row[exists]
             need[self.ends[end], row] = True
             need &= reach[hops]
-            ends_well = need[head[order]] & reach[hops - 1][tail[order]]
-            live = ends_well.any(axis=1)
-            level = _level(order[live], tail, head)
+            at, of = np.nonzero(need[head[order]] & reach[hops - 1][tail[order]])
+            links = order[at]
+            to = head[links] * rows + of
+            by_head = np.argsort(to, kind="stable")
+            source = (tail[links] * rows + of)[by_head]
+            steps.append((links[by_head], source, to[by_head], end, row))
             need = np.zeros_like(need)
-            if level.links.size:
-                need[level.tails] = np.logical_or.reduceat(
-                    ends_well[live][level.by_tail], level.tail_start, axis=0
+            need.ravel()[source] = True
+        levels = []
+        before = np.sort(self.rows * rows + np.arange(rows))
+        for links, source, to, end, row in reversed(steps):
+            head_start = _starts(to)
+            states = to[head_start]
+            tails = np.searchsorted(before, source)
+            by_tail = np.argsort(tails, kind="stable")
+            tail_start = _starts(tails[by_tail])
+            levels.append(
+                _Level(
+                    links, tails, np.repeat(
+                        np.arange(states.size), np.diff(np.append(head_start, to.size))
+                    ),
+                    head_start, by_tail, tails[by_tail][tail_start], tail_start,
+                    end, row, np.searchsorted(states, self.ends[end] * rows + row),
                 )
-            levels.append(level)
-        return levels[::-1]
+            )  # fmt: skip
+            before = states
+        return levels
 
     def _arrives(self, hops: int) -> BOOLS:
         """Which pairs have walks of just so many hops, bool[ends, rows]."""
@@ -128,114 +143,95 @@ class Walks:
         """Bytes/s on every link, f8[parts, links], where each path has the product of its links'
         weights as its weight among those of its pair.
         """
-        weight, shares = self._shares(log_weight)
-        return self._split(self._arriving(weight), shares)
+        weights, shares = self._shares(log_weight)
+        return self._split(self._arriving(weights), shares)
 
     def by_capacity(self, capacity: FLOATS) -> FLOATS:
         """The same where every vertex splits by the capacity of what lies behind each link."""
-        here = np.zeros((self.size, self.rows.size))
-        here[self.rows, np.arange(self.rows.size)] = np.inf
+        here = np.full(self.rows.size, np.inf)
         shares = []
         for level in self.levels:
-            through = np.minimum(here[level.tail], capacity[level.links][:, None])
-            here = np.zeros_like(here)
-            if level.links.size:
-                total = np.add.reduceat(through, level.head_start, axis=0)
-                here[level.heads] = total
-                through /= np.repeat(np.where(total > 0.0, total, 1.0), level.repeats, axis=0)
-            shares.append(through)
-        direct = [(self.hops == hops).astype(np.float64) for hops in range(len(shares) + 1)]
-        return self._split(direct, shares)
+            through = np.minimum(here[level.tail], capacity[level.links])
+            here = np.add.reduceat(through, level.head_start)
+            shares.append(through / here[level.head])
+        return self._split([self.hops[v.end, v.row] == h for h, v in self._numbered()], shares)
 
-    def _split(self, arriving: list[FLOATS], shares: list[FLOATS]) -> FLOATS:
-        """Send every pair's bytes back along its links, from where they arrive."""
+    def _numbered(self) -> list[tuple[int, _Level]]:
+        return list(enumerate(self.levels, 1))
+
+    def _split(self, arriving: Sequence[FLOATS | BOOLS], shares: list[FLOATS]) -> FLOATS:
+        """Send every pair's bytes back along its links, from where they arrive.
+
+        arriving: share of a pair's bytes that each arrival of a level brings.
+        """
         carried = np.zeros((self.parts.shape[0], self.tail.size))
         for p, part in enumerate(self.parts):
-            if not part.any():
+            if not part.any() or not self.levels:
                 continue
-            to_come = np.zeros((self.size, self.rows.size))
-            for hops in range(len(self.levels), 0, -1):
-                level = self.levels[hops - 1]
-                np.add.at(to_come, self.ends, part * arriving[hops])
-                moved = shares[hops - 1] * to_come[level.head]
-                carried[p][level.links] += moved.sum(axis=1)
-                to_come = np.zeros_like(to_come)
-                if level.links.size:
-                    to_come[level.tails] = np.add.reduceat(
-                        moved[level.by_tail], level.tail_start, axis=0
-                    )
+            to_come = np.zeros(self.levels[-1].head_start.size)
+            for h, level in reversed(self._numbered()):
+                to_come[level.state] += part[level.end, level.row] * arriving[h - 1]
+                moved = shares[h - 1] * to_come[level.head]
+                carried[p] += np.bincount(level.links, moved, self.tail.size)
+                states = self.levels[h - 2].head_start.size if h > 1 else self.rows.size
+                to_come = np.zeros(states)
+                to_come[level.tails] = np.add.reduceat(moved[level.by_tail], level.tail_start)
         return carried
 
     def _shares(self, log_weight: FLOATS) -> tuple[list[FLOATS], list[FLOATS]]:
-        """Logarithm of the weight of all walks to every vertex, by hops, and each link's share of
-        it among the links that lead there.
+        """Logarithm of the weight of all walks to every state, by level, and each step's share of
+        it among the steps that lead there.
         """
-        here = np.full((self.size, self.rows.size), -np.inf)
-        here[self.rows, np.arange(self.rows.size)] = 0.0
-        weights, shares = [here], []
+        here = np.zeros(self.rows.size)
+        weights, shares = [], []
         for level in self.levels:
-            here = np.full_like(here, -np.inf)
-            through = weights[-1][level.tail] + log_weight[level.links][:, None]
-            if level.links.size:
-                top = np.maximum.reduceat(through, level.head_start, axis=0)
-                some = top > -np.inf
-                top[~some] = 0.0
-                through = np.exp(through - np.repeat(top, level.repeats, axis=0))
-                total = np.add.reduceat(through, level.head_start, axis=0)
-                total[~some] = 1.0
-                through /= np.repeat(total, level.repeats, axis=0)
-                here[level.heads] = np.where(some, top + np.log(total), -np.inf)
+            through = here[level.tail] + log_weight[level.links]
+            top = np.maximum.reduceat(through, level.head_start)
+            through = np.exp(through - top[level.head])
+            total = np.add.reduceat(through, level.head_start)
+            here = top + np.log(total)
             weights.append(here)
-            shares.append(through)
+            shares.append(through / total[level.head])
         return weights, shares
 
-    def _arriving(self, weights: list[FLOATS]) -> list[FLOATS]:
-        """Share of a pair's bytes that arrives after so many hops, f8[ends, rows]."""
+    def _arriving(self, weights: list[FLOATS]) -> Sequence[FLOATS | BOOLS]:
+        """Share of a pair's bytes that each arrival of a level brings."""
         if not self.detour:
-            return [(self.hops == hops).astype(np.float64) for hops in range(len(weights))]
+            return [np.ones(level.end.size) for level in self.levels]
         direct = np.full(self.hops.shape, -np.inf)
         longer = direct.copy()
-        for hops, weight in enumerate(weights):
-            at = weight[self.ends]
-            direct = np.where(self.hops == hops, at, direct)
-            longer = np.where((self.hops > 0) & (self.hops == hops - 1), at, longer)
+        for h, level in self._numbered():
+            shortest = self.hops[level.end, level.row] == h
+            at = weights[h - 1][level.state]
+            direct[level.end[shortest], level.row[shortest]] = at[shortest]
+            longer[level.end[~shortest], level.row[~shortest]] = at[~shortest]
         with np.errstate(over="ignore", invalid="ignore"):
             part = np.where(self.hops > 0, 1.0 / (1.0 + np.exp(longer - direct)), 0.0)
         return [
-            np.where(self.hops == hops, part, 0.0)
-            + np.where((self.hops > 0) & (self.hops == hops - 1), 1.0 - part, 0.0)
-            for hops in range(len(weights))
-        ]
+            np.where(
+                self.hops[v.end, v.row] == h, part[v.end, v.row], 1.0 - part[v.end, v.row]
+            )
+            for h, v in self._numbered()
+        ]  # fmt: skip
 
     def cheapest(self, price: FLOATS) -> FLOATS:
         """Least sum of link prices of a pair's admissible paths, f8[ends, rows]."""
-        at = np.full((self.size, self.rows.size), np.inf)
-        at[self.rows, np.arange(self.rows.size)] = 0.0
+        here = np.zeros(self.rows.size)
         least = np.full(self.hops.shape, np.inf)
-        for hops, level in enumerate(self.levels, 1):
-            following = np.full_like(at, np.inf)
-            if level.links.size:
-                following[level.heads] = np.minimum.reduceat(
-                    at[level.tail] + price[level.links][:, None], level.head_start, axis=0
-                )
-            at = following
-            arrives = self._arrives(hops)
-            least[arrives] = np.minimum(least[arrives], at[self.ends][arrives])
+        for level in self.levels:
+            here = np.minimum.reduceat(here[level.tail] + price[level.links], level.head_start)
+            at = level.end, level.row
+            least[at] = np.minimum(least[at], here[level.state])
         return least
 
     def longest(self, latency: FLOATS) -> float:
         """Largest sum of latencies over the minimal paths of any pair."""
-        at = np.full((self.size, self.rows.size), -np.inf)
-        at[self.rows, np.arange(self.rows.size)] = 0.0
+        here = np.zeros(self.rows.size)
         longest = 0.0
-        for hops, level in enumerate(self.levels, 1):
-            following = np.full_like(at, -np.inf)
-            if level.links.size:
-                following[level.heads] = np.maximum.reduceat(
-                    at[level.tail] + latency[level.links][:, None], level.head_start, axis=0
-                )
-            at = following
-            longest = max(longest, float(at[self.ends][self.hops == hops].max(initial=0.0)))
+        for h, level in self._numbered():
+            here = np.maximum.reduceat(here[level.tail] + latency[level.links], level.head_start)
+            shortest = self.hops[level.end, level.row] == h
+            longest = max(longest, float(here[level.state[shortest]].max(initial=0.0)))
         return longest
 
 

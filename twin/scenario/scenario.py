@@ -64,7 +64,7 @@ def disagreements(s: Scenario) -> list[str]:
     if s.step_s > s.horizon_s:
         problems.append(f"step_s = {s.step_s:g} s must not exceed horizon_s = {s.horizon_s:g} s")
     used = npus_used(s)
-    if used > s.supernode.npus:
+    if used > s.supernode.npus and not s.supernode.imported:  # else the machine's own count decides
         problems.append(
             f"deployment needs {used} NPUs but supernode has {s.supernode.npus} "
             f"({s.supernode.all_nodes} nodes x {s.supernode.npus_per_node}): "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from twin.scenario.declaration import (
@@ -11,10 +12,18 @@ from twin.scenario.declaration import (
     element_name,
     quantity,
     rows,
+    text,
+    unless,
     when,
 )
 
-L2_SWITCHED = (when("supernode.scale_up", "supernode"),)
+# Recipes of data/machines whose links between nodes are not switched by L1 chips with uplinks.
+MESHES = ("ub-mesh", "torus-3d", "dragonfly", "full-mesh", "atlas-800-a2")
+NO_UPLINKS = ("ub-mesh", "gb200-nvl72", "atlas-800-a2")
+BEYOND_NODE = when("supernode.scale_up", "supernode")
+UPLINKED = (unless("supernode.machine", *NO_UPLINKS), BEYOND_NODE)
+L2_SWITCHED = (unless("supernode.machine", *MESHES), BEYOND_NODE)
+CLOS = (unless("supernode.machine", "gb200-nvl72"), *L2_SWITCHED)
 
 
 class Edit(Section):
@@ -35,6 +44,15 @@ class Edit(Section):
 class Supernode(Section):
     """The machine: nodes, chips and the three network planes."""
 
+    machine: str = choice(
+        "cloudmatrix384",
+        "Wiring",
+        files="machines",
+        source=f"{PAPER} 3.3.3",
+        group="Machine",
+        since=2,
+    )
+    """How the machine is wired: a recipe in data/machines, or the digest of an imported machine."""
     chip: str = choice(
         "ascend-910c", "Chip", files="chips", source=f"{PAPER} 3.3.1", group="Machine"
     )
@@ -42,7 +60,7 @@ class Supernode(Section):
     supernodes: int = quantity(1, "supernodes", "Supernodes", bounds=(1, 8), group="Machine")
     """Supernodes of this kind, joined over the RDMA and VPC planes; UB ends at each."""
     nodes: int = quantity(
-        48, "nodes", "Nodes", bounds=(1, 384), source=f"{PAPER} 3.3.3", group="Machine"
+        48, "nodes", "Nodes", bounds=(1, 2048), source=f"{PAPER} 3.3.3", group="Machine"
     )
     """Compute nodes in a supernode."""
     npus_per_node: int = quantity(
@@ -75,10 +93,10 @@ class Supernode(Section):
         "Uplinks of an L1 switch",
         bounds=(1, 144),
         source=f"{PAPER} 3.3.3",
-        applies=L2_SWITCHED,
+        applies=UPLINKED,
     )
-    """Links from an L1 switch chip up to the L2 chips of its sub-plane; 16 match the 16 dies of a
-    node, fewer oversubscribe."""
+    """Links from an L1 switch chip up to the L2 chips of its sub-plane, or to its neighbours; 16
+    match the 16 dies of a node, fewer oversubscribe."""
     l2_ports_per_chip: int = quantity(
         48,
         "ports",
@@ -88,6 +106,20 @@ class Supernode(Section):
         applies=L2_SWITCHED,
     )
     """Ports of an L2 switch chip."""
+    l2_levels: int = quantity(
+        1, "levels", "Levels of L2 switches", bounds=(1, 2), applies=CLOS, since=2
+    )
+    """Two: nodes form groups of half as many as an L2 chip has ports, joined by L3 switches."""
+    dimensions: str = text(
+        "",
+        "Dimensions",
+        pattern=r"^([1-9]\d{0,3}(x[1-9]\d{0,3}){0,4})?$",
+        most=24,
+        applies=(when("supernode.machine", *MESHES),),
+        since=2,
+    )
+    """Size of a mesh or torus by dimension, innermost first ("8x8"), or routers of a group x groups
+    of a dragonfly; empty: as sold."""
     rdma_gb_per_s_per_npu: float = quantity(
         50.0, "GB/s", "RDMA plane per NPU", bounds=(0.1, 1000), source=f"{PAPER} 3.3.2"
     )
@@ -98,6 +130,11 @@ class Supernode(Section):
     """VPC plane, one node's Qingtian NIC, one direction (400 Gbps)."""
     edits: tuple[Edit, ...] = rows("Fabric edits", most=2000)
     """Changes to the fabric as built, in order: links taken out, slowed or made faster."""
+
+    @property
+    def imported(self) -> bool:
+        """Whether `machine` is the digest of an imported machine, which has its own counts."""
+        return re.fullmatch(r"[0-9a-f]{64}", self.machine) is not None
 
     @property
     def all_nodes(self) -> int:

@@ -1,0 +1,84 @@
+"""From a recipe to a graph: which builder wires what.
+
+A scale-up network is one entry of SCALE_UP, a scale-out network one of SCALE_OUT: each is a
+function of a `Draft`. A new topology is a function, an entry here and a file in data/machines.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from itertools import product
+
+import networkx as nx
+
+from twin.hardware.clos import clos, one_hop
+from twin.hardware.draft import MOST_LINKS, Draft, too_large
+from twin.hardware.meshes import grid
+from twin.hardware.recipes import Recipe
+from twin.scenario import Supernode
+
+
+def draw(s: Supernode, recipe: Recipe) -> nx.DiGraph:
+    """The graph of a machine. Raises HardwareError for what cannot be wired."""
+    degree = max(s.sub_planes, sum(recipe.links or (0,)))
+    least = s.npus * recipe.dies_per_npu * (degree + 2)
+    if least > MOST_LINKS:
+        raise too_large(least)
+    draft = Draft(s, recipe)
+    SCALE_UP[recipe.scale_up](draft)
+    SCALE_OUT[recipe.scale_out](draft)
+    draft.storage_links()
+    return draft.graph
+
+
+def one_switch(draft: Draft) -> None:
+    """NICs on one non-blocking network."""
+    draft.nics(lambda n, die: ("RDMA network", "NIC-RDMA"))
+
+
+def unified(draft: Draft) -> None:
+    """RDMA and VPC are one network (arXiv 2506.12708v2 section 6.1.1), so NICs reach storage."""
+    draft.graph.remove_nodes_from(["RDMA network", "VPC network"])
+    draft.storage = "RDMA and VPC network"
+    draft.graph.graph["counted"] = {"host": "rdma", "vpc": "rdma"}
+    draft.graph.add_node(draft.storage, kind="vpc", forwards="rdma host vpc")
+    draft.nics(lambda n, die: (draft.storage, "NIC-RDMA"))
+
+
+def rails(draft: Draft) -> None:
+    """A rail-optimised fat tree: NIC i of every node of a pod on leaf i, leaves on all spines."""
+    s, recipe = draft.s, draft.recipe
+    per_node = s.npus_per_node * recipe.dies_per_npu
+    pods = math.ceil(s.all_nodes / recipe.nodes_per_pod)
+    for q in range(pods):
+        for r in range(per_node):
+            draft.graph.add_node(f"leaf {q}.{r}", kind="leaf", index=r, forwards="rdma host")
+        for k in range(recipe.spines):
+            draft.graph.add_node(f"spine {q}.{k}", kind="spine", index=k, forwards="rdma host")
+    draft.nics(lambda n, die: (f"leaf {n // recipe.nodes_per_pod}.{die}", "NIC-leaf"))
+    # Non-blocking: a leaf's uplinks carry what the nodes of a whole pod send into it.
+    rate = s.rdma_gb_per_s_per_npu * 1e9 / recipe.dies_per_npu
+    up = recipe.nodes_per_pod * rate / recipe.spines
+    cables = max(1, recipe.nodes_per_pod // recipe.spines)
+    for q, k in product(range(pods), range(recipe.spines)):
+        for r in range(per_node):
+            draft.link(f"leaf {q}.{r}", f"spine {q}.{k}", "leaf-spine", "rdma", up, "rdma",
+                       links=cables)  # fmt: skip
+        draft.link(f"spine {q}.{k}", "RDMA network", "spine-RDMA", "rdma", per_node * up, "rdma",
+                   links=per_node * cables)  # fmt: skip
+
+
+SCALE_UP: Mapping[str, Callable[[Draft], None]] = {
+    "clos": clos,
+    "one_hop": one_hop,
+    "full_mesh": grid,
+    "torus": grid,
+    "dragonfly": grid,
+}
+
+SCALE_OUT: Mapping[str, Callable[[Draft], None]] = {
+    "one_switch": one_switch,
+    "unified": unified,
+    "rails": rails,
+}

@@ -1,0 +1,170 @@
+"""Scale-up networks of switches: L1, L2 and L3 of a Clos, and one hop through shared chips."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+from twin.hardware.chip import HardwareError
+from twin.hardware.draft import Draft
+from twin.scenario import Supernode
+
+
+def clos(draft: Draft) -> None:
+    """CloudMatrix384: an L1 switch a sub-plane in every node, L2 switches between the nodes.
+
+    With `l2_levels` = 2 nodes form groups with L2 chips of their own, half of whose ports lead to
+    L3 chips, and L2 chip i of every group is joined to the same L3 chips.
+    """
+    s = draft.s
+    chips = l2_chips_per_sub_plane(s, draft.recipe.l2_step)
+    draft.graph.graph["l2_chips_per_sub_plane"] = chips
+    draft.nodes(lambda n: n // s.nodes if chips else n)
+    step = draft.recipe.l2_step
+    groups = math.ceil(s.nodes / nodes_per_group(s))
+    racks = math.ceil(chips / step)
+    for g in range(s.supernodes):
+        for p in range(s.sub_planes):
+            for i in range(chips * groups):
+                rack = f"communication rack {(g * groups + i // chips) * racks + i % chips // step}"
+                at = {"supernode": g, "sub_plane": p, "index": i, "rack": rack}
+                draft.graph.add_node(l2_name(g, p, i), kind="l2", **at, forwards="ub")
+    _l3_chips(draft, chips, groups)
+    draft.networks()
+    for n in range(s.all_nodes):
+        draft.inside(n)
+        group = n % s.nodes // nodes_per_group(s)
+        for i, links in dealt(n % s.nodes % nodes_per_group(s), s.l1_uplinks, chips):
+            for p in range(s.sub_planes):
+                draft.link(
+                    f"L1 {n}.{p}", l2_name(n // s.nodes, p, group * chips + i), "L1-L2", "ub",
+                    links * draft.link_bytes_per_s, "l1_l2", sub_plane=p, links=links,
+                )  # fmt: skip
+    _l3_links(draft, chips, groups)
+
+
+def nodes_per_group(s: Supernode) -> int:
+    """Nodes that one set of L2 chips joins: all, or with two levels as many as half its ports."""
+    return max(1, s.l2_ports_per_chip // 2) if s.l2_levels == 2 else max(1, s.nodes)
+
+
+def l2_chips_per_sub_plane(s: Supernode, step: int) -> int:
+    """L2 switch chips a sub-plane needs (of a group): the paper's rule (section 3.3.3, Table 11).
+
+    Enough ports for every L1 uplink, in whole communication racks (`step` chips of each
+    sub-plane), but never more chips than an L1 chip has uplinks, for each L1 chip must reach
+    every L2 chip of its sub-plane. 0 when nothing lies beyond the node.
+    """
+    if s.scale_up == "node" or s.nodes == 1:
+        return 0
+    if s.l2_levels == 2:
+        return min(step * math.ceil(s.l1_uplinks / step), s.l1_uplinks)
+    if s.nodes > s.l2_ports_per_chip:
+        raise HardwareError(
+            f"supernode.nodes = {s.nodes} is more than an L2 switch chip has ports "
+            f"({s.l2_ports_per_chip}, one a node): nodes {s.l2_ports_per_chip} to {s.nodes - 1} "
+            f"could not be reached; take at most {s.l2_ports_per_chip} nodes, chips with "
+            f"{s.nodes} ports, l2_levels = 2, or scale_up = node"
+        )
+    needed = math.ceil(s.nodes * s.l1_uplinks / s.l2_ports_per_chip)
+    return min(step * math.ceil(needed / step), s.l1_uplinks)
+
+
+def l2_name(supernode: int, sub_plane: int, index: int) -> str:
+    """Name of an L2 chip: "L2 3.12" in the first supernode, "L2 1:3.12" in the second."""
+    return f"L2 {supernode}:{sub_plane}.{index}" if supernode else f"L2 {sub_plane}.{index}"
+
+
+def _l3_per_l2(s: Supernode, groups: int) -> int:
+    """L3 chips that each L2 chip is joined to: ports for all groups' uplinks."""
+    half = s.l2_ports_per_chip - nodes_per_group(s)
+    most = s.l2_ports_per_chip * half
+    if groups * half > most:
+        raise HardwareError(
+            f"supernode.nodes = {s.nodes} in {groups} groups is more than L3 switches of "
+            f"{s.l2_ports_per_chip} ports can join: take at most "
+            f"{s.l2_ports_per_chip * nodes_per_group(s)} nodes"
+        )
+    return math.ceil(groups * half / s.l2_ports_per_chip)
+
+
+def _l3_chips(draft: Draft, chips: int, groups: int) -> None:
+    s = draft.s
+    if not chips or groups == 1:
+        return
+    for g, p, i in product(range(s.supernodes), range(s.sub_planes), range(chips)):
+        for j in range(_l3_per_l2(s, groups)):
+            rack = f"communication rack L3 {g}.{j}"
+            at = {"supernode": g, "sub_plane": p, "index": i * _l3_per_l2(s, groups) + j}
+            draft.graph.add_node(_l3_name(s, g, p, at["index"]), kind="l3", **at, rack=rack,
+                                 forwards="ub")  # fmt: skip
+
+
+def _l3_name(s: Supernode, supernode: int, sub_plane: int, index: int) -> str:
+    return l2_name(supernode, sub_plane, index).replace("L2", "L3")
+
+
+def _l3_links(draft: Draft, chips: int, groups: int) -> None:
+    s = draft.s
+    if not chips or groups == 1:
+        return
+    spines = _l3_per_l2(s, groups)
+    uplinks = s.l2_ports_per_chip - nodes_per_group(s)
+    for g, p, i in product(range(s.supernodes), range(s.sub_planes), range(chips * groups)):
+        for j, links in dealt(i // chips, uplinks, spines):
+            draft.link(
+                l2_name(g, p, i), _l3_name(s, g, p, i % chips * spines + j), "L2-L3", "ub",
+                links * draft.link_bytes_per_s, "l1_l2", sub_plane=p, links=links,
+            )  # fmt: skip
+
+
+def dealt(turn: int, uplinks: int, chips: int) -> list[tuple[int, int]]:
+    """(chip, links) of one switch's uplinks: dealt round, going on where the one before ended.
+
+    So every chip gets its fair number of ports used, and every switch reaches every chip.
+    """
+    if not chips:
+        return []
+    each, rest = divmod(uplinks, chips)
+    more = {(turn * uplinks + k) % chips for k in range(rest)}
+    return [(i, each + (i in more)) for i in range(chips) if each or i in more]
+
+
+def one_hop(draft: Draft) -> None:
+    """NVL72: every die of the supernode has a link to every switch chip, CPUs theirs to dies."""
+    s, dies = draft.s, draft.recipe.dies_per_npu
+    ends = s.nodes * s.npus_per_node * dies
+    if ends > s.l2_ports_per_chip:
+        raise HardwareError(
+            f"supernode.nodes = {s.nodes} of {s.npus_per_node} NPUs have {ends} dies, a switch "
+            f"chip has {s.l2_ports_per_chip} ports (l2_ports_per_chip), one a die: take fewer nodes"
+        )
+    draft.nodes(lambda n: n // s.nodes, switches=False, die_forwards="ub vpc host")
+    for g in range(s.supernodes):
+        for p in range(s.sub_planes):
+            name = f"NVSwitch {g}:{p}" if g else f"NVSwitch {p}"
+            draft.graph.add_node(
+                name,
+                kind="nvswitch",
+                supernode=g,
+                sub_plane=p,
+                forwards="ub",
+                rack=f"rack {g * math.ceil(s.nodes / draft.recipe.nodes_per_rack)}",
+            )
+    draft.networks()
+    for n in range(s.all_nodes):
+        g = n // s.nodes
+        for i in range(s.npus_per_node):
+            draft.packages(n, i)
+            for d, p in product(range(dies), range(s.sub_planes)):
+                draft.link(
+                    f"die {n}.{i}.{d}", f"NVSwitch {g}:{p}" if g else f"NVSwitch {p}",
+                    "die-NVSwitch", "ub", draft.link_bytes_per_s, "die_l1", sub_plane=p,
+                )  # fmt: skip
+        each = math.ceil(s.npus_per_node / s.cpus_per_node)  # NPUs of one CPU
+        for i in range(s.npus_per_node):
+            for d in range(dies):
+                draft.link(
+                    f"CPU {n}.{i // each}", f"die {n}.{i}.{d}", "CPU-die", "ub",
+                    draft.recipe.cpu_bytes_per_s / each / dies, "cpu_l1",
+                )  # fmt: skip

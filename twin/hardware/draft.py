@@ -1,0 +1,178 @@
+"""What all machines have: nodes with dies, CPUs and NICs, and the links inside a node.
+
+A `Draft` is a graph in the making. Builders (clos.py, meshes.py, builders.py) add what is between
+the nodes. Nothing here prices anything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import networkx as nx
+
+from twin.hardware.chip import HardwareError
+from twin.hardware.recipes import Recipe
+from twin.scenario import Supernode
+
+MOST_LINKS = 1_000_000
+
+SERVES = {  # kind of link -> planes whose paths may use it, unless its builder says otherwise
+    "die-die": "package",
+    "die-L1": "ub vpc host",
+    "die-port": "ub vpc host",
+    "CPU-L1": "ub vpc host",
+    "CPU-port": "ub vpc host",
+    "CPU-die": "ub vpc host",
+    "CPU-LRS": "ub vpc host",
+    "port-LRS": "ub vpc host",
+    "die-NIC": "rdma host",
+    "CPU-Qingtian": "vpc",
+    "Qingtian-VPC": "vpc",
+}
+SCALE_OUT_KINDS = {"NIC-RDMA", "NIC-leaf", "leaf-spine", "spine-RDMA"}
+ENDS = {"die-L1", "CPU-L1", "die-port", "CPU-port", "CPU-LRS", "CPU-die"}  # a write waits there
+
+
+class Draft:
+    """A graph in the making: what all machines have, and the links that builders add."""
+
+    def __init__(self, s: Supernode, recipe: Recipe) -> None:
+        self.s, self.recipe = s, recipe
+        self.hop, self.share = dict(recipe.hop_s), dict(recipe.efficiency)
+        self.link_bytes_per_s = s.ub_link_gb_per_s * 1e9
+        self._links = 0
+        self.storage = "VPC network"  # where Qingtian cards lead to
+        self.graph = nx.DiGraph(
+            l2_chips_per_sub_plane=0,
+            beyond_node=self.share["beyond_node"],
+            routing=recipe.routing,
+            detour_hops=recipe.detour_hops,
+            layout=recipe.layout,
+        )
+
+    def link(
+        self, a: str, b: str, kind: str, plane: str, capacity: float, hop: str, *,
+        sub_plane: int | None = None, links: int = 1,
+    ) -> None:  # fmt: skip
+        """Both directions of a link, or of a bundle of parallel ones; capacity is the bundle's."""
+        if plane == "ub":
+            read = self.share["cpu_read" if kind.startswith("CPU") else "npu_read"]
+            write = self.share["write"]
+        else:
+            read = write = self.share[plane]
+        place = {} if sub_plane is None else {"sub_plane": sub_plane}
+        data: dict[str, Any] = {
+            "kind": kind,
+            "plane": plane,
+            "capacity_bytes_per_s": capacity,
+            "latency_s": self.hop[hop],
+            **place,
+            "links": links,
+            "serves": SERVES.get(kind, "rdma host" if kind in SCALE_OUT_KINDS else "ub"),
+            "read_efficiency": read,
+            "write_efficiency": write,
+            "write_extra_s": self.hop["write_extra"] if kind in ENDS else 0.0,
+        }
+        if self.recipe.scale_out == "unified" and plane == "rdma":
+            data["serves"] += " vpc"
+        self.graph.add_edge(a, b, **data)
+        self.graph.add_edge(b, a, **data)
+        self._links += 1
+        if self._links > MOST_LINKS:
+            raise too_large(self._links)
+
+    def nodes(
+        self, domain: Callable[[int], int], *, switches: bool = True, ports: bool = False,
+        die_forwards: str = "host",
+    ) -> None:  # fmt: skip
+        """Vertices of all nodes: dies with their NICs, CPUs, L1 switches or NPU ports, a DPU."""
+        s, per_rack = self.s, self.recipe.nodes_per_rack
+        racks = math.ceil(s.nodes / per_rack)  # of a supernode
+        add, dies = self.graph.add_node, self.recipe.dies_per_npu
+        nic_forwards = "rdma host vpc" if self.recipe.scale_out == "unified" else "rdma host"
+        for n in range(s.all_nodes):
+            rack = n // s.nodes * racks + n % s.nodes // per_rack
+            home = {"supernode": n // s.nodes, "node": n, "rack": f"rack {rack}"}
+            end = home | {"domain": domain(n)}
+            for i in range(s.npus_per_node):
+                for d in range(dies):
+                    die = end | {"npu": i, "die": d}
+                    add(f"die {n}.{i}.{d}", kind="die", **die, forwards=die_forwards)
+                    add(f"NIC {n}.{i}.{d}", kind="nic", **die, forwards=nic_forwards)
+            for i in range(s.cpus_per_node):
+                add(f"CPU {n}.{i}", kind="cpu", **end, index=i, forwards="vpc")
+            for i in range(s.npus_per_node * ports):
+                add(f"port {n}.{i}", kind="port", **home, npu=i, forwards="ub vpc host")
+            for p in range(s.sub_planes * switches):
+                add(f"L1 {n}.{p}", kind="l1", **home, sub_plane=p, forwards="ub vpc host")
+            add(f"Qingtian {n}", kind="qingtian", **home, forwards="vpc")
+
+    def networks(self) -> None:
+        """What lies beyond the supernodes, one vertex a plane."""
+        self.graph.add_node("RDMA network", kind="rdma", forwards="rdma host")
+        self.graph.add_node("VPC network", kind="vpc", forwards="vpc")
+
+    def packages(self, n: int, i: int) -> None:
+        """Links between the dies of one NPU."""
+        for d in range(self.recipe.dies_per_npu):
+            for e in range(d + 1, self.recipe.dies_per_npu):
+                self.link(
+                    f"die {n}.{i}.{d}", f"die {n}.{i}.{e}", "die-die", "ub",
+                    self.recipe.cross_die_bytes_per_s, "cross_die",
+                )  # fmt: skip
+
+    def inside(self, n: int) -> None:
+        """Links of a node whose dies and CPUs meet at its L1 switches."""
+        s = self.s
+        parallel = self.recipe.links or (1,) * s.sub_planes
+        if len(parallel) != s.sub_planes:
+            raise HardwareError(
+                f"supernode.sub_planes = {s.sub_planes} does not fit {self.recipe.name}, whose "
+                f"dies have links to {len(parallel)} switches: take sub_planes = {len(parallel)}"
+            )
+        for i in range(s.npus_per_node):
+            self.packages(n, i)
+            for d in range(self.recipe.dies_per_npu):
+                for p, links in enumerate(parallel):
+                    self.link(
+                        f"die {n}.{i}.{d}", f"L1 {n}.{p}", "die-L1", "ub",
+                        links * self.link_bytes_per_s, "die_l1", sub_plane=p, links=links,
+                    )  # fmt: skip
+        rate = self.recipe.cpu_bytes_per_s / s.sub_planes
+        for i in range(s.cpus_per_node):
+            for p in range(s.sub_planes):
+                self.link(f"CPU {n}.{i}", f"L1 {n}.{p}", "CPU-L1", "ub", rate, "cpu_l1",
+                          sub_plane=p)  # fmt: skip
+
+    def nics(self, beyond: Callable[[int, int], tuple[str, str]]) -> None:
+        """Every die's NIC, and what it is plugged into: (vertex, kind of link) by node and die."""
+        s, dies = self.s, self.recipe.dies_per_npu
+        capacity = s.rdma_gb_per_s_per_npu * 1e9 / dies
+        for n in range(s.all_nodes):
+            for i in range(s.npus_per_node):
+                for d in range(dies):
+                    nic = f"NIC {n}.{i}.{d}"
+                    self.link(f"die {n}.{i}.{d}", nic, "die-NIC", "rdma", capacity, "rdma")
+                    vertex, kind = beyond(n, i * dies + d)
+                    self.link(nic, vertex, kind, "rdma", capacity, "rdma")
+
+    def storage_links(self) -> None:
+        """Every node's DPU, on one of its CPUs or on all, to storage."""
+        capacity = self.s.vpc_gb_per_s_per_node * 1e9
+        cpu, count = self.recipe.cpu_with_dpu, self.s.cpus_per_node
+        hosts = range(count) if cpu < 0 else (min(cpu, count - 1),)
+        for n in range(self.s.all_nodes):
+            dpu = f"Qingtian {n}"
+            for host in hosts:
+                self.link(f"CPU {n}.{host}", dpu, "CPU-Qingtian", "vpc", capacity, "cpu_dpu")
+            self.link(dpu, self.storage, "Qingtian-VPC", "vpc", capacity, "dpu_vpc")
+
+
+def too_large(links: int) -> HardwareError:
+    """The refusal of a machine that would not fit in memory."""
+    return HardwareError(
+        f"a machine of some {links:,} links or more is too large to be held as a graph: take fewer "
+        f"nodes, NPUs, sub-planes or supernodes, for at most {MOST_LINKS:,} links"
+    )

@@ -110,6 +110,7 @@ def requests_table(world: World, arrived: int) -> pl.DataFrame:
     status = np.array([names.index(name) for name in w.STATUS_NAMES], np.uint8)[r.status[:arrived]]
     ranks = world.settings.decode_ranks
     rank = r.rank[:arrived]
+    first_token_s = stamp(r.transfer_end_s)
     return pl.DataFrame(
         {
             "request_id": np.arange(arrived, dtype=np.int32),
@@ -118,8 +119,8 @@ def requests_table(world: World, arrived: int) -> pl.DataFrame:
             "routed_s": stamp(r.routed_s),
             "prefill_start_s": stamp(r.prefill_start_s),
             "prefill_end_s": stamp(r.prefill_end_s),
-            "transfer_end_s": stamp(r.transfer_end_s),
-            "first_token_s": stamp(r.transfer_end_s),
+            "transfer_end_s": first_token_s,
+            "first_token_s": first_token_s,
             "finish_s": stamp(r.finish_s),
             "input_tokens": r.input_tokens[:arrived],
             "output_tokens": r.output_tokens[:arrived],

@@ -283,7 +283,8 @@ def result_digest(tables: dict[str, pl.DataFrame]) -> str:
         for column in table.iter_columns():
             content.update(f"{column.name} {column.dtype}".encode())
             nulls = column.null_count() > 0
-            content.update(column.is_null().to_numpy().data if nulls else bytes(table.height))
+            if nulls and not column.dtype.is_float():
+                content.update(column.is_null().to_numpy().data)
             if column.dtype == pl.String:
                 text = column.fill_null("").str.join("\n").item() if table.height else ""
                 content.update(text.encode())
@@ -292,6 +293,7 @@ def result_digest(tables: dict[str, pl.DataFrame]) -> str:
             if isinstance(column.dtype, pl.Enum):
                 content.update(" ".join(column.dtype.categories).encode())
                 values = column.to_physical()
-            values = values.fill_null(0) if nulls else values
+            if nulls:  # no figure of a run is NaN, so a float that is has no other meaning
+                values = values.fill_null(np.nan if values.dtype.is_float() else 0)
             content.update(np.ascontiguousarray(values.to_numpy()).data)
     return content.hexdigest()

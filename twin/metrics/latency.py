@@ -42,9 +42,16 @@ def span(requests: pl.DataFrame, begin: str, end: str) -> np.ndarray:
 
 def tpot_s(requests: pl.DataFrame) -> np.ndarray:
     """(finish - first token) / (output tokens - 1); NaN for answers of one token."""
-    gaps = (requests["output_tokens"] - 1).to_numpy().astype(np.float64)
-    gaps[gaps == 0] = np.nan
-    return span(requests, "first_token_s", "finish_s") / gaps
+    return per_token_s(
+        span(requests, "first_token_s", "finish_s"), requests["output_tokens"].to_numpy()
+    )
+
+
+def per_token_s(emitting_s: np.ndarray, output_tokens: np.ndarray) -> np.ndarray:
+    """Seconds from the first token to the last over the tokens between; NaN where none follows."""
+    gaps = output_tokens.astype(np.float64) - 1.0
+    gaps[gaps == 0.0] = np.nan
+    return emitting_s / gaps
 
 
 def histogram_quantile(edges: np.ndarray, weights: np.ndarray, share: float) -> float | None:

@@ -24,16 +24,33 @@ def gap(sampled_s: float, stayed_s: float) -> float:
 def samples_of_stays(
     begin_s: np.ndarray, end_s: np.ndarray, sampled_at_s: np.ndarray
 ) -> tuple[int, int]:
-    """Fewest and most samples that stays [begin, end) account for; sampled_at_s rises.
+    """Fewest and most samples that stays [begin, end) account for.
 
-    They differ by the stays that end exactly when a sample is taken, which may count or not. A
-    NaN end is beyond every sample.
+    sampled_at_s rises evenly, but for the last, which may come early. The two differ by the stays
+    that end exactly when a sample is taken, which may count or not. A NaN end is beyond every
+    sample.
 
     >>> samples_of_stays(np.array([0.5, 1.0]), np.array([2.0, np.nan]), np.array([1.0, 2.0, 3.0]))
     (4, 5)
     """
-    before = int(np.searchsorted(sampled_at_s, begin_s, "left").sum())
     end = np.where(np.isnan(end_s), np.inf, end_s)
-    fewest = int(np.searchsorted(sampled_at_s, end, "left").sum())
-    most = int(np.searchsorted(sampled_at_s, end, "right").sum())
-    return fewest - before, most - before
+    before, until = _earlier(sampled_at_s, begin_s), _earlier(sampled_at_s, end)
+    known = until[until < sampled_at_s.size]
+    at_end = int((sampled_at_s[known] == end[until < sampled_at_s.size]).sum())
+    fewest = int(until.sum()) - int(before.sum())
+    return fewest, fewest + at_end
+
+
+def _earlier(sampled_at_s: np.ndarray, times_s: np.ndarray) -> np.ndarray:
+    """How many samples lie before each time: told by their distance, mended by one at most.
+
+    Searching millions of times among as many samples would wait for memory at every step.
+    """
+    count = sampled_at_s.size
+    if count < 2:
+        return np.searchsorted(sampled_at_s, times_s, "left")
+    step_s = sampled_at_s[1] - sampled_at_s[0]
+    index = np.clip((times_s - sampled_at_s[0]) / step_s + 1.0, 0, count).astype(np.int64)
+    index -= (index > 0) & (sampled_at_s[np.maximum(index - 1, 0)] >= times_s)
+    index += (index < count) & (sampled_at_s[np.minimum(index, count - 1)] < times_s)
+    return index

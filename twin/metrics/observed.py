@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from twin.metrics.goodput import met_slo
-from twin.metrics.latency import TTFT_PARTS, gap_spread, span, spread_of, tpot_s
+from twin.metrics.latency import TTFT_PARTS, gap_spread, per_token_s, spread_of
 from twin.metrics.throughput import per_second
 from twin.scenario import Scenario
 
@@ -64,15 +64,30 @@ class Observed:
     # Masks instead of filtered frames: a frame of millions of requests is not copied.
 
     @cached_property
+    def _stamps(self) -> dict[str, np.ndarray]:
+        return {}
+
+    def _stamp(self, name: str) -> np.ndarray:
+        """A stamp of every request, seconds; NaN where it is missing."""
+        if name not in self._stamps:
+            # A null becomes a NaN in polars: to_numpy would do so one by one.
+            self._stamps[name] = self.requests[name].cast(float).fill_null(np.nan).to_numpy()
+        return self._stamps[name]
+
+    def _span(self, begin: str, end: str) -> np.ndarray:
+        """Seconds between two stamps of every request; NaN where either is missing."""
+        return self._stamp(end) - self._stamp(begin)
+
+    @cached_property
     def started(self) -> np.ndarray:
         """Mask of the requests whose first token fell in the steady state."""
-        result: np.ndarray = self.requests["first_token_s"].to_numpy() >= self.scenario.warmup_s
+        result: np.ndarray = self._stamp("first_token_s") >= self.scenario.warmup_s
         return result
 
     @cached_property
     def finished(self) -> np.ndarray:
         """Mask of the requests that finished in the steady state."""
-        result: np.ndarray = self.requests["finish_s"].to_numpy() >= self.scenario.warmup_s
+        result: np.ndarray = self._stamp("finish_s") >= self.scenario.warmup_s
         return result
 
     @cached_property
@@ -83,14 +98,16 @@ class Observed:
     @cached_property
     def ttft(self) -> np.ndarray:
         """Arrival to first token of every request, seconds; NaN without a first token."""
-        return span(self.requests, "arrival_s", "first_token_s")
+        return self._span("arrival_s", "first_token_s")
 
     @cached_property
     def tpot(self) -> np.ndarray:
         """TPOT of those that finished; NaN where no token follows the first."""
         if self.scenario.deployment.mode == "prefill_only":
             return np.full(self.finished_steady, np.nan)
-        return tpot_s(self.requests)[self.finished]
+        tokens = self.requests["output_tokens"].to_numpy()
+        emitting_s = self._span("first_token_s", "finish_s")
+        return per_token_s(emitting_s[self.finished], tokens[self.finished])
 
     @cached_property
     def met(self) -> float:
@@ -117,13 +134,14 @@ class Observed:
             return spread_of(self.ttft[self.started], prefix)
         if prefix == "tpot_s":
             return spread_of(self.tpot[~np.isnan(self.tpot)], prefix)
-        return spread_of(span(self.requests, "arrival_s", "finish_s")[self.finished], prefix)
+        return spread_of(self._span("arrival_s", "finish_s")[self.finished], prefix)
 
     def part_mean(self, name: str) -> float | None:
         """Mean seconds of one part of the TTFT; None when no request went through it."""
         _, begin, end = next(part for part in TTFT_PARTS if part[0] == name)
-        values = span(self.requests, begin, end)[self.started]
-        known = values[~np.isnan(values)]
+        values = self._span(begin, end)[self.started]
+        unknown = np.isnan(values)
+        known = values[~unknown] if unknown.any() else values
         return float(known.mean()) if known.size else None
 
     @property

@@ -18,7 +18,10 @@ from twin.__main__ import app
 from twin.lab.evidence import evidence
 from twin.lab.library import ROOT, load_facts, presets
 from twin.lab.traces import FORMATS
+from twin.metrics.operators import OPERATORS
 from twin.metrics.registry import METRICS
+from twin.model.coefficients import Decode, Prefill
+from twin.model.record import walk
 from twin.scenario import KINDS, fields
 from twin.scenario.fields import plain
 from twin.scenario.words import condition_text
@@ -74,6 +77,35 @@ def fault_table() -> str:
             for k in KINDS.values()
         ]
     )
+
+
+def operator_table() -> str:
+    """What an iteration's or a batch's time is booked to."""
+    rows = ["| operator | called | in | stands in | counts as | what it is |",
+            "|---|---|---|---|---|---|"]  # fmt: skip
+    return "\n".join(
+        rows
+        + [
+            _row(f"`{o.name}`", o.label, ", ".join(o.phases), o.place, o.family, o.meaning)
+            for o in OPERATORS.values()
+        ]
+    )
+
+
+def coefficient_table() -> str:
+    """The coefficients of the cost kernels, one row for each kind of number."""
+    rows = [
+        "| of | coefficient | unit | changed by | cause | what it is |",
+        "|---|---|---|---|---|---|",
+    ]
+    changed_by = {"computed": "a slow die", "carried": "crowded links", "": ""}
+    for kind in (Decode, Prefill):
+        for c, _ in walk(kind()):
+            if not re.search(r"\[[1-9]\d*\]", c.name) and not c.name.startswith("splits"):
+                name = c.name.replace("[0]", "[]")
+                where = changed_by[c.scale]
+                rows.append(_row(kind.__name__, f"`{name}`", c.unit, where, c.cause, c.meaning))
+    return "\n".join(rows)
 
 
 def trace_table() -> str:
@@ -169,6 +201,8 @@ def pages(root: Path = ROOT) -> dict[Path, str]:
         "first_presets": preset_table(FIRST),
         "presets": preset_table(),
         "metrics": metric_table(),
+        "operators": operator_table(),
+        "coefficients": coefficient_table(),
         "traces": trace_table(),
         "faults": fault_table(),
         "commands": command_list(),

@@ -108,7 +108,7 @@ def test_two_exchanges_that_meet_on_a_node_share_its_uplinks():
     crowding = found.world.traffic.crowding
     assert crowding[0] == pytest.approx(alone[one] / got[one])
     places = found.world.costs.prefill_carried
-    ratio = found.world.costs.prefill[0, places] / found.world.costs.prefill_alone[0, places]
+    ratio = found.world.costs.prefill_now[0, places] / found.world.costs.prefill_alone[0, places]
     assert np.nanmax(np.abs(ratio - crowding[0])) < 1e-9
 
 

@@ -9,7 +9,8 @@ from twin.engine.machine import Machine
 from twin.engine.setup import set_up
 from twin.hardware.chip import HardwareError
 from twin.lab.library import load_facts
-from twin.model.conditions import places
+from twin.model.coefficients import Decode
+from twin.model.record import numbers, places
 from twin.scenario import Fault
 
 
@@ -22,7 +23,7 @@ def everything(found):
     """All that a price decides, as one vector."""
     c, d, t = found.world.costs, found.world.decode, found.world.transfer
     return np.concatenate([a.ravel().astype(float) for a in (
-        c.prefill, c.decode, c.mixed, c.prefill_alone, c.decode_alone, c.mixed_alone, d.slots,
+        c.prefill_now, c.decode_now, c.prefill_alone, c.decode_alone, d.slots,
         d.room, d.kv_tokens, t.granted, t.capacity, t.port_of_prefill, t.port_of_decode,
         found.world.prefill.pool_open, found.world.prefill.ssd_bytes_per_s,
         found.world.traffic.alone, found.world.traffic.parts,
@@ -44,10 +45,10 @@ def test_prices_come_back_with_the_links_to_the_last_bit(mode):
 
 def test_a_slow_die_slows_what_its_instance_computes_and_nothing_else():
     found = machine()
-    usual = [found.price(k).vector for k in range(4)]
+    usual = [numbers(found.price(k).coefficients) for k in range(4)]
     found.change([Fault(element="die 1.1.0", kind="slow", factor=0.5)])
-    slow = [found.price(k).vector for k in range(4)]
-    computed = places("decode", computed=True)
+    slow = [numbers(found.price(k).coefficients) for k in range(4)]
+    computed = places(Decode, "computed")
     np.testing.assert_array_equal(slow[2][computed], 2.0 * usual[2][computed])
     rest = np.setdiff1d(np.arange(usual[2].size), computed)
     np.testing.assert_array_equal(slow[2][rest], usual[2][rest])

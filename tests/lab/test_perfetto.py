@@ -23,9 +23,6 @@ from twin.lab.files import NotWritten
 from twin.lab.library import load_facts
 from twin.lab.perfetto import TraceError, stream_plans, write_trace
 from twin.lab.perfetto.source import Source
-from twin.lab.perfetto.streams import Piece, StreamPlan, _pipeline
-from twin.lab.perfetto.streams import passes as stream_passes
-from twin.model.overlap import pipeline_s
 
 MODES = ("disaggregated", "colocated", "prefill_only", "decode_only")
 
@@ -260,32 +257,3 @@ def test_streams_of_both_roles_are_drawn_layer_by_layer():
 def test_in_sequence_there_are_no_streams():
     answer = run({"deployment.decode.microbatch": "off", "deployment.prefill.microbatch": False})
     assert stream_plans(answer.scenario, load_facts(), answer.tables) == {}
-
-
-def pipeline(before, sent, experts, answered):
-    return _pipeline(
-        (("attention_core", 0.75 * before), ("gate", 0.25 * before)),
-        (("dispatch", sent),),
-        (("experts", experts),),
-        (("combine", answered),),
-    )
-
-
-def test_a_stream_never_does_two_things_and_a_microbatch_never_overtakes_itself():
-    plan = StreamPlan(("cores", "copy engine"), 9, 0.1, 0.9, pipeline(6.0, 4.0, 5.0, 7.0))
-    found = list(stream_passes(plan))
-    for stream in (0, 1):
-        spans = sorted((low, high) for s, _, _, low, high, _ in found if s == stream)
-        assert all(b[0] >= a[1] - 1e-9 for a, b in zip(spans[:-1], spans[1:], strict=True))
-    for m in (0, 1):
-        spans = sorted((layer, low, high) for _, layer, k, low, high, _ in found if k == m)
-        assert all(b[1] >= a[2] - 1e-9 for a, b in zip(spans[:-1], spans[1:], strict=True))
-    assert min(f[3] for f in found) >= 0.1 and max(f[4] for f in found) <= 0.9 + 1e-9
-
-
-@pytest.mark.parametrize("parts", [(3, 4, 2, 3), (9, 1, 5, 1), (1, 6, 1, 7), (2, 2, 2, 2)])
-def test_the_pipeline_keeps_the_pace_of_the_model(parts):
-    pieces = pipeline(*map(float, parts))
-    cores = sum(p.high - p.low for p in pieces if p.stream == 0)
-    assert 2 * (parts[0] + parts[2]) / cores == pytest.approx(pipeline_s(*map(float, parts)))
-    assert all(isinstance(p, Piece) for p in pieces)

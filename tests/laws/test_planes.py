@@ -51,7 +51,7 @@ def priced(settings, faults):
     for out in range(1, w.output_tokens):
         context[0] = w.input_tokens + out
         took_s += decode_iteration_s(
-            role.vector, requests, context, 0, i.dies, setup.decode_imbalance.tokens,
+            role.decode, requests, context, 0, i.dies, setup.decode_imbalance.tokens,
             setup.decode_imbalance.factor, sink,
         )  # fmt: skip
     return took_s

@@ -1,3 +1,5 @@
+from dataclasses import FrozenInstanceError
+
 import pytest
 
 from twin.hardware.fabric import build_fabric
@@ -9,15 +11,16 @@ from twin.scenario import Scenario, with_overrides
 def test_a_role_that_is_not_deployed_is_refused(facts):
     s = with_overrides(Scenario(), {"deployment.mode": "decode_only"})
     costs = build_costs(s, facts, build_fabric(s.supernode, facts))
-    assert costs.decode.size > 0
+    assert costs.decode.moe_layers == 58
     with pytest.raises(ModelError, match="no prefill instances"):
         _ = costs.prefill
 
 
-def test_vectors_cannot_be_changed_and_sizes_say_what_travels(facts):
+def test_coefficients_cannot_be_changed_and_sizes_say_what_travels(facts):
     s = Scenario()
     costs = build_costs(s, facts, build_fabric(s.supernode, facts))
-    assert not costs.decode.flags.writeable
+    with pytest.raises(FrozenInstanceError):
+        costs.decode.tiles = 4.0
     assert costs.dispatch_bytes_per_token == 7_680 * 8 * 58
     assert costs.combine_bytes_per_token == 14_336 * 8 * 58
 

@@ -3,9 +3,10 @@ import pytest
 
 from twin.compiled import entry
 from twin.hardware.fabric import build_fabric
+from twin.metrics.operators import DECODE_OPERATORS
 from twin.model.costs import build_costs
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
-from twin.model.params import DECODE_OPERATORS, operator_sink
+from twin.model.record import row_of
 from twin.scenario import Scenario, with_overrides
 
 EVEN = np.array([1.0]), np.array([1.0])
@@ -13,14 +14,16 @@ EVEN = np.array([1.0]), np.array([1.0])
 
 @pytest.fixture
 def iteration(facts):
-    def seconds(requests, context, call=decode_iteration_s, hot=1.0, **fields):
+    def seconds(requests, context, call=None, hot=1.0, **fields):
         fields["deployment__mode"] = "decode_only"
         s = with_overrides(Scenario(), {k.replace("__", "."): v for k, v in fields.items()})
         costs = build_costs(s, facts, build_fabric(s.supernode, facts))
         r = np.full(320, requests) if np.isscalar(requests) else requests
         c = np.full(320, float(context)) if np.isscalar(context) else context
-        ops = operator_sink(DECODE_OPERATORS)
-        took = call(costs.decode, r, c, 0, 320, np.array([1.0]), np.array([hot]), ops)
+        ops = np.zeros(len(DECODE_OPERATORS))
+        p = row_of(costs.decode) if call else costs.decode
+        seconds = call or decode_iteration_s
+        took = seconds(p, r, c, 0, 320, np.array([1.0]), np.array([hot]), ops)
         assert ops.sum() == pytest.approx(took, rel=1e-12)
         assert (ops >= 0.0).all()
         return took

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from twin.facts import FactError
-from twin.model import params as q
-from twin.model.layer import moe_parts, moe_s
+from twin.metrics.operators import PREFILL_OPERATORS
+from twin.model.layer import Pass, moe_parts, moe_s
 from twin.model.overlap import pipeline_s
-from twin.model.params import PREFILL_OPERATORS, operator_sink
 from twin.model.prefill import prefill_batch_s
 
 SEQUENCE = {"deployment__decode__microbatch": "off"}
@@ -115,7 +114,7 @@ def test_the_hottest_die_is_waited_for_in_experts_and_exchange_not_in_attention(
     tokens = 8_192.0 * 32
 
     def batch(factor):
-        ops = operator_sink(PREFILL_OPERATORS)
+        ops = np.zeros(len(PREFILL_OPERATORS))
         hot = np.array([1.0]), np.array([factor])
         pairs = tokens * 2_048
         time = prefill_batch_s(costs.prefill, tokens, tokens / 32, pairs / 32, *hot, ops)
@@ -130,8 +129,8 @@ def test_the_hottest_die_is_waited_for_in_experts_and_exchange_not_in_attention(
 
 def test_a_fused_attention_operator_still_reads_the_weights_of_the_gate(ask):
     p = ask(**SEQUENCE, **switch("fused_deep_mla", True)).costs.decode
-    assert p[q.GATE_FIXED] > 2 * 7_168 * 256 / 1.6e12
-    assert p[q.PROLOG_FIXED] == 0.0
+    assert p.sequence.gate.fixed > 2 * 7_168 * 256 / 1.6e12
+    assert p.sequence.before[0].fixed == 0.0
 
 
 @pytest.mark.parametrize(
@@ -144,7 +143,8 @@ def test_a_fused_attention_operator_still_reads_the_weights_of_the_gate(ask):
 def test_tiles_do_not_shorten_what_two_microbatches_in_turn_already_fill(ask, machine):
     alone = {**machine, "deployment__mode": "decode_only"}
     plain, tiled = (ask(**alone, **switch("fused_deep_moe", v)).costs for v in (False, True))
-    load = (48.0, 48.0 * 320, float(tiled.decode_role.dies), 1.0)
-    parts = [moe_parts(c.decode, q.SPLIT, *load) for c in (plain, tiled)]
+    load = Pass(48.0, 0.0, 48.0, 48.0 * 320, float(tiled.decode_role.dies), 1.0)
+    parts = [moe_parts(c.decode, c.decode.splits[0], load) for c in (plain, tiled)]
     assert parts[0] == parts[1]
-    assert moe_s(tiled.decode, q.SEQUENCE, *load) < moe_s(plain.decode, q.SEQUENCE, *load)
+    one, three = (moe_s(c.decode, c.decode.sequence, load) for c in (tiled, plain))
+    assert one < three

@@ -3,10 +3,10 @@ import pytest
 
 from twin.compiled import entry
 from twin.hardware.fabric import build_fabric
-from twin.model import params as q
+from twin.metrics.operators import PREFILL_OPERATORS
 from twin.model.costs import build_costs
-from twin.model.params import PREFILL_OPERATORS, operator_sink
 from twin.model.prefill import prefill_batch_s, prefill_hbm_bytes, prefill_hits_s
+from twin.model.record import row_of
 from twin.scenario import Scenario, with_overrides
 
 ONE = np.array([1.0])
@@ -15,12 +15,14 @@ DIES = 32
 
 @pytest.fixture
 def batch(facts):
-    def seconds(tokens=262_144.0, length=4_096, hot=1.0, most=1.0, call=prefill_batch_s, **fields):
+    def seconds(tokens=262_144.0, length=4_096, hot=1.0, most=1.0, call=None, **fields):
         s = with_overrides(Scenario(), {k.replace("__", "."): v for k, v in fields.items()})
         p = build_costs(s, facts, build_fabric(s.supernode, facts)).prefill
         pairs = tokens * (length + 1) / 2
-        ops = operator_sink(PREFILL_OPERATORS)
-        took = call(p, tokens, most * tokens / DIES, most * pairs / DIES, ONE, np.array([hot]), ops)
+        ops = np.zeros(len(PREFILL_OPERATORS))
+        p, seconds = (row_of(p), call) if call else (p, prefill_batch_s)
+        share, hottest = most / DIES, np.array([hot])
+        took = seconds(p, tokens, share * tokens, share * pairs, ONE, hottest, ops)
         assert ops.sum() == pytest.approx(took, rel=1e-12)
         return took
 
@@ -66,7 +68,7 @@ def test_switches_that_cost_time_cost_time(batch, fields):
 def test_cached_tokens_cost_less_than_computed_ones_but_not_nothing(facts):
     s = Scenario()
     p = build_costs(s, facts, build_fabric(s.supernode, facts)).prefill
-    ops = operator_sink(PREFILL_OPERATORS)
+    ops = np.zeros(len(PREFILL_OPERATORS))
     took = prefill_hits_s(p, 131_072.0, ops)
     assert 0.0 < took == pytest.approx(ops.sum())
     assert took < 0.15 * 1.2
@@ -78,8 +80,8 @@ def test_a_shared_expert_on_dies_of_its_own_is_one_more_to_send_to(ask):
     found = ask(**wide).costs
     p = found.prefill
     assert found.prefill_role.layout.shared_dies == 32
-    assert p[q.F_DISPATCH_WIRE] / p[q.F_DISPATCH_RECEIVE] == pytest.approx(9.0)
-    assert p[q.F_COMBINE_RECEIVE] / p[q.F_COMBINE_WIRE] == pytest.approx(9.0)
+    assert p.dispatch.send / p.dispatch.receive == pytest.approx(9.0)
+    assert p.combine.receive / p.combine.send == pytest.approx(9.0)
 
 
 @pytest.mark.parametrize("attention", ["sp_tp_sp", "tp", "dp"])
@@ -90,7 +92,7 @@ def test_a_batch_never_moves_more_than_hbm_can_in_its_time(ask, attention, token
     one, pairs = np.ones(1), 100.0 * tokens
     took = prefill_batch_s(
         costs.prefill, tokens, tokens / 32, pairs / 32, one, one,
-        operator_sink(PREFILL_OPERATORS),
+        np.zeros(len(PREFILL_OPERATORS)),
     )  # fmt: skip
     assert prefill_hbm_bytes(costs.prefill, tokens) < took * 32 * 1.6e12
 
@@ -99,6 +101,6 @@ def test_weights_of_a_batch_are_what_its_dies_hold_when_all_experts_are_asked_fo
     costs = ask(deployment__mode="prefill_only", deployment__prefill__npus_per_instance=16).costs
     p, kept = costs.prefill, costs.prefill_role.memory.weights
     outside = 4 * 129_280 * 7_168 + 2 * 7_168 * 7_168  # embedding and heads, the module's own
-    read = prefill_hbm_bytes(p, 1e6) - 1e6 * p[q.F_TOKEN_BYTES]
+    read = prefill_hbm_bytes(p, 1e6) - 1e6 * p.demand.token_bytes
     gates = 2 * 7_168 * 256 * 3  # counted in dense layers too, which have none
     assert read / 32 == pytest.approx(kept - outside + gates, rel=1e-9)

@@ -1,14 +1,14 @@
 """Where attention and experts sit, how large buffers are, how attention is split: mechanisms."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from twin.model import params as q
 from twin.model.apart import ring_s
 from twin.model.decode import decode_hbm_bytes
-from twin.model.layer import moe_parts
+from twin.model.layer import Pass, moe_parts
 from twin.model.overlap import pipeline_s
 from twin.model.shape import ModelError
 
@@ -37,8 +37,8 @@ def test_expert_npus_serve_no_attention_so_the_others_have_more_of_it(ask):
     crowd = 160 / 112
     core = apart.decode.operators["attention_core"] / both.decode.operators["attention_core"]
     assert core == pytest.approx(crowd, rel=0.01)
-    assert apart.costs.decode[q.CROWD] == pytest.approx(crowd)
-    assert apart.costs.decode[q.EXPERT_DIES] == 96
+    assert apart.costs.decode.crowd == pytest.approx(crowd)
+    assert apart.costs.decode.layout.expert_dies == 96
 
 
 def test_kv_space_is_that_of_attention_dies_without_experts(ask):
@@ -52,11 +52,12 @@ def test_kv_space_is_that_of_attention_dies_without_experts(ask):
 def test_weights_are_read_where_they_are(ask):
     p = ask(**APART).costs.decode
     dies = 320.0
-    layers = p[q.MOE_LAYERS] + p[q.DENSE_LAYERS] + p[q.DRAFTS]
-    attention = p[q.ATTENTION_BYTES] * layers + p[q.DENSE_BYTES] * p[q.DENSE_LAYERS]
-    attention += p[q.HEAD_BYTES] * (1 + p[q.DRAFTS])
-    shared = 0.0 if p[q.SHARED_DIES] else p[q.SHARED_EXPERTS]
-    experts = p[q.EXPERT_BYTES] * (p[q.MOE_LAYERS] + p[q.DRAFTS]) * (p[q.SLOTS] + shared)
+    d, at = p.demand, p.layout
+    layers = p.moe_layers + p.dense_layers + p.drafts
+    attention = d.attention_bytes * layers + d.dense_bytes * p.dense_layers
+    attention += d.head_bytes * (1 + p.drafts)
+    shared = 0.0 if at.shared_dies else at.shared_experts
+    experts = d.expert_bytes * (p.moe_layers + p.drafts) * (at.slots + shared)
     assert decode_hbm_bytes(p, 1e6, 0.0, dies) == pytest.approx(224 * attention + 96 * experts)
 
 
@@ -89,11 +90,14 @@ def test_smaller_buffers_leave_more_for_kv_and_larger_ones_are_not_taken(ask):
 
 
 def test_what_does_not_fit_goes_in_a_second_round(ask):
-    p = ask().costs.decode.copy()
-    whole = moe_parts(p, q.SEQUENCE, 40.0, 40.0 * 320, 320.0, 1.0)
-    half = moe_parts(p, q.SEQUENCE, 20.0, 20.0 * 320, 320.0, 1.0)
-    p[q.BUFFER_TOKENS] = 20.0
-    rounds = moe_parts(p, q.SEQUENCE, 40.0, 40.0 * 320, 320.0, 1.0)
+    p = ask().costs.decode
+
+    def parts(p, tokens):
+        load = Pass(tokens, 0.0, tokens, tokens * 320, 320.0, 1.0)
+        return moe_parts(p, p.sequence, load)
+
+    whole, half = parts(p, 40.0), parts(p, 20.0)
+    rounds = parts(replace(p, buffer_tokens=20.0), 40.0)
     assert rounds[0] == whole[0]  # the gate chooses once
     assert rounds[1:] == tuple(2 * part for part in half[1:])
     assert sum(rounds) > sum(whole)
@@ -148,9 +152,9 @@ def test_what_an_exchange_takes_beside_its_bytes_is_not_hidden(ask):
         "deployment__decode__batch_per_npu": 16,
     }  # fmt: skip
     p = ask(**h800).costs.decode
-    assert p[q.HIDES] == 1.0
-    parts = moe_parts(p, q.SPLIT, 8.0, 8.0 * 160, 160.0, 1.0)
-    assert parts[1] > p[q.SPLIT + q.DISPATCH_FIXED] > 30e-6
+    assert p.hides == 1.0
+    parts = moe_parts(p, p.splits[0], Pass(8.0, 0.0, 8.0, 8.0 * 160, 160.0, 1.0))
+    assert parts[1] > p.splits[0].dispatch.fixed > 30e-6
 
 
 def test_a_pipeline_is_never_faster_than_its_cores_or_its_wire():

@@ -18,9 +18,9 @@ from twin.engine.setup import Setup
 from twin.hardware.flows import Plane
 from twin.hardware.placement import Instance
 from twin.hardware.prices import nic, pool_read, port_rates
-from twin.model import params as q
-from twin.model.conditions import places
-from twin.model.params import DECODE_OPERATORS, PREFILL_OPERATORS
+from twin.metrics.operators import DECODE_OPERATORS, PREFILL_OPERATORS
+from twin.model.coefficients import Decode, Prefill
+from twin.model.record import dtype_of, numbers, places
 from twin.policies.memory_pool import BlockPool, empty_pool
 from twin.policies.router import RANK_CHOICES, ROUTERS
 from twin.rng import stream_key
@@ -184,9 +184,9 @@ def _attention_bytes(setup: Setup) -> dict[str, float]:
     role = setup.costs.prefill_role
     gathered = away = 0.0
     if role is not None:
-        p = role.vector
-        layers = p[q.F_MOE_LAYERS] + p[q.F_DENSE_LAYERS]
-        seconds = float(p[q.F_GATHER_TOKEN] * role.dies + p[q.F_EXCHANGE_TOKEN]) * layers
+        p = role.prefill
+        seconds = p.gather.token * role.dies + p.exchange.token
+        seconds *= p.moe_layers + p.dense_layers
         gathered = seconds * role.gather_bytes_per_s if seconds > 0.0 else 0.0
         away = role.gather_off_node
     return {
@@ -238,23 +238,23 @@ def _costs(setup: Setup, sizes: dict[str, int]) -> c.Costs:
     """Coefficients of every instance; engine/machine.py fills them in."""
     prices, hot_prefill, hot_decode = setup.costs, setup.prefill_imbalance, setup.decode_imbalance
 
-    def rows(vector: np.ndarray, of: str) -> np.ndarray:
-        """The same vector for every instance."""
-        return np.tile(vector, (sizes[of], 1))
+    def rows(values: np.ndarray, of: str) -> np.ndarray:
+        """The same values for every instance."""
+        return np.tile(values, (sizes[of], 1))
 
-    prefill = rows(prices.prefill if prices.prefill_role else np.zeros(1), "prefills")
-    decode = rows(prices.decode if prices.decode_role else np.zeros(1), "decodes")
-    mixed = rows(prices.mixed if prices.colocated_role else np.zeros(1), "decodes")
+    decodes = prices.decode_role or prices.colocated_role
+    prefill = rows(numbers(prices.prefill if prices.prefill_role else Prefill()), "prefills")
+    decode = rows(numbers(prices.decode if decodes else Decode()), "decodes")
     return c.Costs(
         sizes,
-        prefill=prefill,
-        decode=decode,
-        mixed=mixed,
+        prefill=prefill.view(dtype_of(Prefill))[:, 0],
+        decode=decode.view(dtype_of(Decode))[:, 0],
+        prefill_now=prefill,
+        decode_now=decode,
         prefill_alone=prefill.copy(),
         decode_alone=decode.copy(),
-        mixed_alone=mixed.copy(),
-        prefill_carried=places("prefill", computed=False),
-        decode_carried=places("decode", computed=False),
+        prefill_carried=places(Prefill, "carried"),
+        decode_carried=places(Decode, "carried"),
         prefill_hot_tokens=hot_prefill.tokens,
         prefill_hot_factor=rows(hot_prefill.factor, "prefills"),
         decode_hot_tokens=hot_decode.tokens,

@@ -14,6 +14,9 @@ from twin.buffers import Columns, column, group
 from twin.engine.codes import NONE, WAITING
 from twin.engine.record import Log, Loop, Record
 from twin.engine.settings import Settings
+from twin.model.coefficients import Decode as DecodePrices
+from twin.model.coefficients import Prefill as PrefillPrices
+from twin.model.record import dtype_of
 from twin.policies.memory_pool import BlockPool
 
 LINK = "Link of the list that holds it."
@@ -284,18 +287,17 @@ class Decode(Columns):
 class Costs(Columns):
     """What the cost kernels read, one row per instance; `alone`: with links to itself."""
 
-    prefill = column(
+    prefill = column(dtype_of(PrefillPrices), "prefills", "Prices of now.", fill=None)
+    decode = column(dtype_of(DecodePrices), "decodes", "Prices of now.", fill=None)
+    # The same memory, number by number.
+    prefill_now = column(
         "f8", "prefills, coefficients", "Prices of now.", fill=None, by="machine, traffic"
     )
-    decode = column(
-        "f8", "decodes, coefficients", "Prices of now.", fill=None, by="machine, traffic"
-    )
-    mixed = column(
+    decode_now = column(
         "f8", "decodes, coefficients", "Prices of now.", fill=None, by="machine, traffic"
     )
     prefill_alone = column("f8", "prefills, coefficients", "Prices alone.", fill=None, by="machine")
     decode_alone = column("f8", "decodes, coefficients", "Prices alone.", fill=None, by="machine")
-    mixed_alone = column("f8", "decodes, coefficients", "Prices alone.", fill=None, by="machine")
     prefill_carried = column("i8", "carried", "Places of what links carry.", fill=None)
     decode_carried = column("i8", "carried", "Places of what links carry.", fill=None)
     prefill_hot_tokens = column("f8", "points", "Tokens of the table below.", fill=None)

@@ -20,8 +20,8 @@ from twin.hardware.chip import HardwareError
 from twin.hardware.faults import broken, dies_unfit, slow_dies
 from twin.hardware.network import Network
 from twin.hardware.prices import nic, port_rates
-from twin.model.conditions import slowed
 from twin.model.costs import RoleCosts, role_costs
+from twin.model.record import numbers, slowed
 from twin.scenario import Fault
 
 STATES_KEPT = 4  # a link that flaps goes to and fro between two
@@ -124,9 +124,7 @@ class Machine:
         speeds = slow_dies(self.fabric, self.in_force)
         slowest = min((speeds.get(die, 1.0) for die in dies), default=1.0)
         if slowest < 1.0:
-            vector = slowed(found.vector, i.role, slowest)
-            vector.flags.writeable = False
-            found = replace(found, vector=vector)
+            found = replace(found, coefficients=slowed(found.coefficients, slowest))
         return found
 
     def adopt(self, k: int, costs: RoleCosts) -> None:
@@ -136,18 +134,12 @@ class Machine:
         c, traffic = self.world.costs, self.world.traffic
         at = i.index
         if i.role == "prefill":
-            c.prefill_alone[at] = costs.vector
-            c.prefill[at] = costs.vector
-            places, now, alone = c.prefill_carried, c.prefill, c.prefill_alone
+            places, now, alone = c.prefill_carried, c.prefill_now, c.prefill_alone
         else:
-            now, alone = (c.mixed, c.mixed_alone) if i.role == "colocated" else (
-                c.decode, c.decode_alone
-            )  # fmt: skip
-            alone[at] = costs.vector
-            now[at] = costs.vector
-            places = c.decode_carried
+            places, now, alone = c.decode_carried, c.decode_now, c.decode_alone
             self._seat(k)
             self.world.decode.kv_tokens[at] = self.setup.kv_tokens(costs)
+        now[at] = alone[at] = numbers(costs.coefficients)
         now[at, places] = alone[at, places] * traffic.crowding[self.column(k)]
         self._plug_in(k)
 

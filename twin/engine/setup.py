@@ -212,10 +212,9 @@ def closed_loop_count(setup: Setup, facts: Facts) -> int:
         )  # fmt: skip
         fastest_s += 0.5 * took_s
     else:
-        vector = setup.costs.mixed if setup.costs.colocated_role else setup.costs.decode
         one = np.ones(1, np.int64)
         took_s = decode_iteration_s(
-            vector, one, np.array([mean_input]), 0, 1,
+            setup.costs.decode, one, np.array([mean_input]), 0, 1,
             setup.decode_imbalance.tokens, np.ones(setup.decode_imbalance.tokens.size),
             np.zeros(len(DECODE_OPERATORS)),
         )  # fmt: skip

@@ -16,7 +16,7 @@ from twin.engine.record import Log
 from twin.engine.setup import set_up
 from twin.engine.simulate import Progress, pass_time
 from twin.facts import Facts
-from twin.model.params import DECODE_OPERATORS, PREFILL_OPERATORS
+from twin.metrics.operators import DECODE_OPERATORS, PREFILL_OPERATORS
 from twin.scenario import Scenario
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ import polars as pl
 
 from twin.metrics.finding import Finding, Remedy, Seen, finding, ttft_parts
 from twin.metrics.measures import amount, seconds
+from twin.metrics.operators import family
 from twin.metrics.registry import shown
 from twin.scenario import Scenario, pools
 
@@ -15,26 +16,17 @@ TIGHT = 0.8  # of the TPOT limit: from here on iterations are worth a remedy
 IDLE = 0.5  # of a link or a pool: below this it is no bottleneck
 LISTED = 3  # families of operators that a sentence names
 
-# Every operator belongs to one family; the family's words complete "... of it is".
-FAMILIES: dict[str, tuple[str, ...]] = {
-    "the attention core": ("attention_core",),
-    "attention's projections": ("mla_prolog", "attention_input", "o_proj"),
-    "gate, dispatch and combine": ("gate", "dispatch", "combine"),
-    "the experts of the most loaded die": ("experts", "shared_expert"),
-    "dense layers": ("dense_ffn",),
-    "moving parts of prompts between dies": ("all_gather", "all_to_all"),
-    "work outside the layers": ("mtp", "lm_head", "sampling", "launch_gaps"),
-    "prefilling prompts in the same iterations": ("prefill_chunk",),
-    "reading hits from the memory pool": ("kv_fetch",),
-}
-
 
 def families(seen: Seen, phase: str) -> list[tuple[str, float]]:
     """Families of operators with their shares of a phase, the largest first."""
-    left = seen.operator_shares(phase)
-    shares = [(words, sum(left.pop(n, 0.0) for n in names)) for words, names in FAMILIES.items()]
-    shares += [(name.replace("_", " "), share) for name, share in left.items()]
-    return sorted(((w, share) for w, share in shares if share > 0), key=lambda f: (-f[1], f[0]))
+    shares: dict[str, float] = {}
+    for name, share in seen.operator_shares(phase).items():
+        words = family(name)
+        shares[words] = shares.get(words, 0.0) + share
+    return sorted(
+        ((words, share) for words, share in shares.items() if share > 0),
+        key=lambda item: (-item[1], item[0]),
+    )
 
 
 def _made_of(parts: list[tuple[str, float]]) -> str:
@@ -71,7 +63,9 @@ def remedies(words: str, scenario: Scenario) -> list[Remedy]:
                    "deployment.colocated.chunk_tokens_per_npu", chunk),
         ],
     }  # fmt: skip
-    return [remedy for name in FAMILIES.get(words, ()) for remedy in known.get(name, [])]
+    return [
+        remedy for name, entries in known.items() if family(name) == words for remedy in entries
+    ]
 
 
 @finding("prefill")

@@ -10,19 +10,19 @@ import math
 from twin.facts import Facts
 from twin.hardware.chip import load_chip
 from twin.hardware.fabric import build_fabric
-from twin.model import params as q
+from twin.metrics.operators import names_of
+from twin.model.coefficients import Mode
 from twin.model.collectives import direct, exchange, moe_traffic
 from twin.model.costs import Costs
-from twin.model.decode import decode_iteration_s, streams
-from twin.model.layer import ffn_rows_s
-from twin.model.params import DECODE_OPERATORS, operator_sink
+from twin.model.decode import decode_iteration_s
+from twin.model.layer import Pass, ffn_rows_s, layer_s
 from twin.model.predict import EVEN, Hot, Prediction, Traffic, rank_load
 from twin.model.roofline import interpolate, load_machine
 from twin.model.shape import load_shape
 from twin.scenario import Scenario
 
-PAPER_SPLIT = q.SPLIT + 4 * q.MODE  # 16 of 24 cube cores for attention
-BEFORE_DISPATCH = ("mla_prolog", "attention_core", "o_proj", "gate")
+PAPER_SPLIT = 4  # 16 of 24 cube cores for attention
+BEFORE_DISPATCH = (*names_of("decode", "attention"), "gate")
 
 
 def exchange_s(s: Scenario, facts: Facts, operation: str, dies: int, tokens: float) -> float:
@@ -47,36 +47,35 @@ def streams_s(s: Scenario, costs: Costs, traffic: Traffic, hot: Hot) -> tuple[fl
     assert role is not None
     per_die = s.deployment.decode.batch_per_npu // costs.chip.dies_per_npu
     _, context = rank_load(per_die, role.dies, traffic)
-    total = float(per_die * role.dies)
-    factor = interpolate(0.5 * p[q.QUERY_TOKENS] * total, *hot)
-    attention, moe = streams(
-        p, PAPER_SPLIT, float(per_die), float(context[0]), float(per_die), total,
-        float(role.dies), factor,
+    half = 0.5 * p.query_tokens
+    total = half * (per_die * role.dies)
+    load = Pass(
+        half * per_die, 0.5 * float(context[0]), half * per_die, total, float(role.dies),
+        interpolate(total, *hot),
     )  # fmt: skip
-    return float(attention), float(moe)
+    return layer_s(p, p.splits[PAPER_SPLIT], load)
 
 
 def attention_core_s(costs: Costs, context: float) -> float:
     """Seconds of decode's attention core on a die for so many context tokens, nobody waited for."""
-    p = costs.decode
-    m = _unhurried(costs)
-    return float(p[m + q.CORE_FIXED] + p[m + q.CORE_CONTEXT_ONE] * context)
+    core = _unhurried(costs).core
+    return core.fixed + core.context_one * context
 
 
 def grouped_product_s(costs: Costs, experts: float, rows: float) -> float:
     """Seconds of the grouped product of a die's experts over so many rows, nobody waited for."""
-    return float(ffn_rows_s(costs.decode, _unhurried(costs), experts, rows))
+    return ffn_rows_s(_unhurried(costs).experts, experts, rows)
 
 
-def _unhurried(costs: Costs) -> int:
-    """The block of coefficients in which a die waits for no other."""
-    return q.SPLIT if costs.decode[q.HIDES] > 0.0 else q.SEQUENCE
+def _unhurried(costs: Costs) -> Mode:
+    """The mode in which a die waits for no other."""
+    return costs.decode.splits[0] if costs.decode.hides > 0.0 else costs.decode.sequence
 
 
 def prefill_layers(costs: Costs) -> tuple[float, float]:
     """(MoE layers, all layers) of a prefill batch, the MTP module's included."""
-    moe = float(costs.prefill[q.F_MOE_LAYERS])
-    return moe, moe + float(costs.prefill[q.F_DENSE_LAYERS])
+    moe = costs.prefill.moe_layers
+    return moe, moe + costs.prefill.dense_layers
 
 
 def profile_of_mean_die(full: Prediction, traffic: Traffic, facts: Facts) -> dict[str, float]:
@@ -90,9 +89,9 @@ def profile_of_mean_die(full: Prediction, traffic: Traffic, facts: Facts) -> dic
     count = int(d.batch_per_npu) // full.costs.chip.dies_per_npu
     requests, context = rank_load(count, role.dies, traffic)
     context[0] = context[-1]
-    mean = operator_sink(DECODE_OPERATORS)
-    decode_iteration_s(role.vector, requests, context, 0, role.dies, *EVEN, mean)
-    seen = dict(zip(DECODE_OPERATORS, mean.tolist(), strict=True))
+    mean = role.operator_sink()
+    decode_iteration_s(role.decode, requests, context, 0, role.dies, *EVEN, mean)
+    seen = dict(zip(role.operators, mean.tolist(), strict=True))
     slowest = load_machine(facts, full.costs.chip).slowest(role.dies)
     for name in (*BEFORE_DISPATCH, "experts"):
         seen[name] /= slowest

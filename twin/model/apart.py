@@ -3,34 +3,28 @@
 Hidden states travel from the attention dies to the expert dies and back in every layer. Two
 microbatches play ping-pong between the two sides (MegaScale-Infer, arXiv 2504.02263): while one
 is in attention the other is with the experts, and each way of the wire carries one of them. So
-four resources (attention, way there, experts, way back) are passed in a ring. This module does
+four resources (attention, dispatch, experts, combine) are passed in a ring. This module does
 not know how many dies each side has: that is in the coefficients.
 """
 
 from __future__ import annotations
 
-import numpy as np
-
 from twin.compiled import kernel
-from twin.model import params as q
-from twin.model.layer import attention_s, moe_parts
+from twin.model.coefficients import Decode, Mode
+from twin.model.layer import Pass, attention_s, moe_parts
 
 
 @kernel
-def ring_s(attention: float, there: float, experts: float, back: float) -> float:
+def ring_s(attention: float, dispatch: float, experts: float, combine: float) -> float:
     """Seconds of a layer for two microbatches in turn: the longest of the four for both, or the
     way around for one, whichever is longer."""
-    longest = max(attention, there, experts, back)
-    return max(2.0 * longest, attention + there + experts + back)
+    longest = max(attention, dispatch, experts, combine)
+    return max(2.0 * longest, attention + dispatch + experts + combine)
 
 
 @kernel
-def apart_stages(
-    p: np.ndarray, m: int, requests: float, context: float, busiest: float, total: float,
-    dies: float, hot: float,
-) -> tuple[float, float, float, float]:  # fmt: skip
+def apart_stages(p: Decode, m: Mode, load: Pass) -> tuple[float, float, float, float]:
     """Seconds of (attention and gate, dispatch, experts, combine) of one of two microbatches."""
-    half = 0.5 * p[q.QUERY_TOKENS]
-    attention = attention_s(p, m, half * requests, 0.5 * p[m + q.CORE_CONTEXT] * context)
-    gate, there, experts, back = moe_parts(p, m, half * busiest, half * total, dies, hot)
-    return attention + gate, there, experts, back
+    attention = attention_s(m, load.tokens, m.core.context * load.context)
+    gate, dispatch, experts, combine = moe_parts(p, m, load)
+    return attention + gate, dispatch, experts, combine

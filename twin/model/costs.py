@@ -1,7 +1,7 @@
 """All costs of a scenario's deployment, ready for the engine and for the formula.
 
-`build_costs` meets shape, chip, fabric and deployment once and gives vectors for the kernels,
-what fits, where experts sit and what travels. The same vectors serve every iteration of the
+`build_costs` meets shape, chip, fabric and deployment once and gives coefficients for the kernels,
+what fits, where experts sit and what travels. The same coefficients serve every iteration of the
 simulation and the closed steady state, so the two agree. It knows no request.
 """
 
@@ -10,20 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from twin.facts import Facts
 from twin.hardware.chip import Chip, load_chip
 from twin.hardware.network import Network, Wiring, network
 from twin.hardware.placement import Instance, place_instances
-from twin.model.coefficients import (
-    Cores,
-    Setting,
-    decode_vector,
-    mixed_vector,
-    more_messages,
-    route,
-)
+from twin.metrics.operators import names_of
+from twin.model.coefficients import DECODE_OPERATORS, PREFILL_OPERATORS, Decode, Prefill
 from twin.model.collectives import exchange
+from twin.model.decode_costs import colocated_costs, decode_costs
 from twin.model.memory import (
     Budget,
     ExpertLayout,
@@ -34,12 +30,14 @@ from twin.model.memory import (
     layer_stack_bytes,
 )
 from twin.model.operators import combine_bytes, dispatch_bytes, formats
-from twin.model.params import DECODE_OPERATORS, PREFILL_OPERATORS
-from twin.model.prefill_coefficients import prefill_vector
+from twin.model.prefill_costs import prefill_costs
+from twin.model.record import changed
 from twin.model.roofline import family_of, load_machine
+from twin.model.setting import Cores, Setting
 from twin.model.shape import ModelError, Shape, load_shape
 from twin.model.stack import of_stack
-from twin.scenario import Decode, Deployment, Prefill, Scenario
+from twin.scenario import Deployment, Scenario
+from twin.scenario import deployment as asked
 
 __all__ = ["DECODE_OPERATORS", "PREFILL_OPERATORS", "Costs", "ModelError", "RoleCosts",
            "build_costs", "role_costs"]  # fmt: skip
@@ -50,7 +48,8 @@ class RoleCosts:
     """Costs of one kind of instance."""
 
     dies: int
-    vector: np.ndarray  # f8: decode, prefill or mixed (params.py)
+    coefficients: Decode | Prefill  # a colocated instance's are decode's too
+    operators: tuple[str, ...]  # what an iteration's or a batch's time is booked to
     layout: ExpertLayout
     memory: Budget
     kv_tokens_per_die: int  # KV space of a die, tokens (all layers)
@@ -60,6 +59,22 @@ class RoleCosts:
     off_node_fraction: float  # share of dispatch and combine bytes that takes the plane beyond
     gather_off_node: float  # the same of what prefill's attention collects
     dies_per_node: int  # most of its dies that one node has
+
+    @property
+    def decode(self) -> Decode:
+        """Coefficients of an instance that decodes."""
+        assert isinstance(self.coefficients, Decode)
+        return self.coefficients
+
+    @property
+    def prefill(self) -> Prefill:
+        """Coefficients of an instance that prefills alone."""
+        assert isinstance(self.coefficients, Prefill)
+        return self.coefficients
+
+    def operator_sink(self) -> NDArray[np.float64]:
+        """Zeros for a kernel to add seconds per operator to, f8[len(operators)]."""
+        return np.zeros(len(self.operators))
 
 
 @dataclass(frozen=True)
@@ -79,19 +94,14 @@ class Costs:
     mtp_acceptance: float  # chance that a draft token is right
 
     @property
-    def decode(self) -> np.ndarray:
-        """Parameter vector of decode_iteration_s, f8[DECODE_SIZE]."""
-        return self._of(self.decode_role, "decode").vector
+    def decode(self) -> Decode:
+        """Coefficients of an instance that decodes, colocated or not."""
+        return self._of(self.decode_role or self.colocated_role, "decode").decode
 
     @property
-    def prefill(self) -> np.ndarray:
-        """Parameter vector of prefill_batch_s, f8[PREFILL_SIZE]."""
-        return self._of(self.prefill_role, "prefill").vector
-
-    @property
-    def mixed(self) -> np.ndarray:
-        """Parameter vector of mixed_iteration_s, f8[MIXED_SIZE]."""
-        return self._of(self.colocated_role, "colocated").vector
+    def prefill(self) -> Prefill:
+        """Coefficients of a prefill instance."""
+        return self._of(self.prefill_role, "prefill").prefill
 
     @property
     def prefill_kv_tokens_per_die(self) -> int:
@@ -168,6 +178,7 @@ def role_costs(
     shards = _shards(d.prefill, shape, len(dies)) if role == "prefill" else 1
     staged = role == "prefill" and d.prefill.attention == "sp_tp_sp"
     setting = Setting(
+        role=role,
         shape=shape,
         formats=f,
         machine=load_machine(facts, chip, d.optimisations.attention_kernel),
@@ -185,25 +196,24 @@ def role_costs(
     weights = layer_stack_bytes(
         shape, f, None if apart else layout, drafts > 0, len(dies) if staged else shards, shards > 1
     )
-    vector = _vector(setting, d, role)
-    vector.flags.writeable = False
-    space = budget(chip, facts, weights, _buffers(setting, scenario, chip, role), what)
+    space = budget(chip, facts, weights, _buffers(setting, scenario, chip), what)
     if apart:
         passes = shape.moe_layers + (1 if drafts else 0)
         held = expert_bytes(shape, f, layout) * passes
         budget(chip, facts, held, 0.0, f"The experts of {what}")
-    way, gather = route(setting, role), setting.group or setting.gather
+    way, gather = setting.route, setting.group or setting.gather
     one_npu = len({die // chip.dies_per_npu for die in dies}) == 1
     return RoleCosts(
         dies=len(dies),
-        vector=vector,
+        coefficients=_coefficients(setting, d),
+        operators=names_of("prefill" if role == "prefill" else "decode"),
         layout=layout,
         memory=space,
         # A rank stands for its share of the instance: with expert dies less than a die's KV.
         kv_tokens_per_die=int(space.kv / _kv_bytes(shape, d) * (1.0 - apart / len(dies))),
         exchange_bytes_per_s=sending.rate_bytes_per_s,
         gather_bytes_per_s=gather.rate_bytes_per_s,
-        leaving=0.0 if one_npu else sending.remote * more_messages(setting),
+        leaving=0.0 if one_npu else sending.remote * setting.messages,
         off_node_fraction=way.off_node if way.slow_between else 0.0,
         gather_off_node=gather.off_node if gather.slow_between else 0.0,
         dies_per_node=_dies_per_node(network(fabric), dies),
@@ -223,21 +233,24 @@ def _kv_bytes(shape: Shape, d: Deployment) -> float:
     return shape.kv_bytes_per_token_layer(d.precision.kv) * layers
 
 
-def _vector(x: Setting, d: Deployment, role: str) -> np.ndarray:
+def _coefficients(x: Setting, d: Deployment) -> Decode | Prefill:
     drafts = d.decode.mtp_draft_tokens
-    if role == "prefill":
-        return prefill_vector(x, d.prefill.attention, d.prefill.microbatch, drafts > 0)
-    if role == "decode":
+    found: Decode | Prefill
+    if x.role == "prefill":
+        found = prefill_costs(x, d.prefill.attention, d.prefill.microbatch, drafts > 0)
+    elif x.role == "decode":
         ways = [] if x.expert_dies else _ways(x.facts, x.machine.family)
-        return decode_vector(x, drafts, d.decode.microbatch, ways)
-    return mixed_vector(x, drafts)
+        found = decode_costs(x, drafts, d.decode.microbatch, ways)
+    else:
+        found = colocated_costs(x, drafts)
+    return changed(found, lambda _, value: float(value))  # plain Python computes faster with these
 
 
-def _buffers(x: Setting, scenario: Scenario, chip: Chip, role: str) -> float:
+def _buffers(x: Setting, scenario: Scenario, chip: Chip) -> float:
     """Static exchange buffers of a die, bytes; prefill's are dynamic, for one batch."""
     comm, scale = x.communication, x.machine.message_scale_bytes
-    tokens = _tokens_per_die(scenario, chip, role)
-    if role == "prefill":
+    tokens = _tokens_per_die(scenario, chip, x.role)
+    if x.role == "prefill":
         whole = exchange_buffer_bytes(x.shape, x.layout, tokens, comm.early_quantisation, scale)
         return whole / x.layout.dies
     if x.expert_dies:
@@ -247,7 +260,7 @@ def _buffers(x: Setting, scenario: Scenario, chip: Chip, role: str) -> float:
     return exchange_buffer_bytes(x.shape, x.layout, tokens, comm.early_quantisation, scale)
 
 
-def _expert_dies(d: Decode, chip: Chip, dies: int) -> int:
+def _expert_dies(d: asked.Decode, chip: Chip, dies: int) -> int:
     """Dies that hold experts alone; raises ModelError when none is left for attention."""
     apart = d.expert_npus * chip.dies_per_npu
     if apart >= dies:
@@ -258,7 +271,7 @@ def _expert_dies(d: Decode, chip: Chip, dies: int) -> int:
     return apart
 
 
-def _shards(d: Prefill, shape: Shape, dies: int) -> int:
+def _shards(d: asked.Prefill, shape: Shape, dies: int) -> int:
     """Dies that share attention by heads (1: none); raises ModelError when they cannot."""
     if d.attention != "tp":
         return 1

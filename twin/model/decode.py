@@ -4,8 +4,8 @@ Composition follows the engine of arXiv 2506.12708v2 section 4.2: either all ope
 on all cores, or two microbatches that alternate between an attention stream and an MoE stream,
 each with its share of the cores and each reading the weights again. A verification pass computes
 1 + draft tokens for every request; each draft token is one more pass of the MTP module and one
-more graph to launch. This module does not know where its coefficients come from (costs.py), nor
-which requests run (the engine).
+more graph to launch. This module does not know where its coefficients come from (decode_costs.py),
+nor which requests run (the engine).
 """
 
 from __future__ import annotations
@@ -15,254 +15,222 @@ import math
 import numpy as np
 
 from twin.compiled import kernel
-from twin.model import params as q
 from twin.model.apart import apart_stages, ring_s
+from twin.model.coefficients import DECODE_OPERATORS, Decode, Mode
 from twin.model.layer import (
+    Pass,
     attention_s,
     dense_s,
+    layer_s,
     moe_parts,
     moe_s,
-    output_s,
-    prolog_s,
+    product_s,
     routed_per_die,
     survey,
 )
 from twin.model.overlap import pipeline_s
-from twin.model.params import DECODE_OPERATORS
 from twin.model.roofline import interpolate, roof
 
 __all__ = ["DECODE_OPERATORS", "decode_iteration_s"]
 
+_CORE = DECODE_OPERATORS.index("attention_core")
+_GATE = DECODE_OPERATORS.index("gate")
+_DISPATCH = DECODE_OPERATORS.index("dispatch")
+_EXPERTS = DECODE_OPERATORS.index("experts")
+_COMBINE = DECODE_OPERATORS.index("combine")
+_DENSE = DECODE_OPERATORS.index("dense_ffn")
+_MTP = DECODE_OPERATORS.index("mtp")
+_LM_HEAD = DECODE_OPERATORS.index("lm_head")
+_SAMPLING = DECODE_OPERATORS.index("sampling")
+_GAPS = DECODE_OPERATORS.index("launch_gaps")
+
 
 @kernel
-def _add_attention(
-    p: np.ndarray, m: int, times: float, tokens: float, core: float, ops: np.ndarray
-) -> float:
+def _add_attention(m: Mode, times: float, load: Pass, ops: np.ndarray) -> float:
     """Book `times` attention passes on the critical path; returns their seconds."""
-    a = prolog_s(p, m, tokens) * times
-    b = (p[m + q.CORE_FIXED] + core) * times
-    c = output_s(p, m, tokens) * times
-    ops[q.OP_PROLOG] += a
-    ops[q.OP_CORE] += b
-    ops[q.OP_O_PROJ] += c
-    return a + b + c
+    time = 0.0
+    for k in range(len(m.before)):
+        took = product_s(m.before[k], load.tokens) * times
+        ops[int(m.before[k].place)] += took
+        time += took
+    core = (m.core.fixed + m.core.context * load.context) * times
+    ops[_CORE] += core
+    time += core
+    for k in range(len(m.after)):
+        took = product_s(m.after[k], load.tokens) * times
+        ops[int(m.after[k].place)] += took
+        time += took
+    return time
 
 
 @kernel
 def _add_moe(
-    p: np.ndarray, m: int, times: float, busiest: float, tokens: float, dies: float, hot: float,
-    computing: bool, moving: bool, ops: np.ndarray,
-) -> float:  # fmt: skip
+    p: Decode, m: Mode, times: float, load: Pass, computing: bool, moving: bool, ops: np.ndarray
+) -> float:
     """Book `times` MoE passes, what computes and what moves of them; returns their seconds."""
-    gate, dispatch, experts, combine = moe_parts(p, m, busiest, tokens, dies, hot)
+    gate, dispatch, experts, combine = moe_parts(p, m, load)
     time = 0.0
     if computing:
-        ops[q.OP_GATE] += gate * times
-        ops[q.OP_EXPERTS] += experts * times
+        ops[_GATE] += gate * times
+        ops[_EXPERTS] += experts * times
         time += (gate + experts) * times
     if moving:
-        ops[q.OP_DISPATCH] += dispatch * times
-        ops[q.OP_COMBINE] += combine * times
+        ops[_DISPATCH] += dispatch * times
+        ops[_COMBINE] += combine * times
         time += (dispatch + combine) * times
     return time
 
 
 @kernel
 def outside_s(
-    p: np.ndarray,
-    requests: float,
-    context: float,
-    total: float,
-    dies: float,
-    hot: float,
+    p: Decode, requests: float, context: float, total: float, dies: float, hot: float,
     ops: np.ndarray,
-) -> float:
+) -> float:  # fmt: skip
     """What an iteration spends outside of the layers, seconds.
 
     MTP passes (a whole MoE layer each, in sequence; the first over all verified positions, later
     ones over one token a request), LM head of every graph, sampling.
     `requests` and `context` of the busiest rank, `total` requests of all ranks.
     """
-    query = p[q.QUERY_TOKENS]
-    drafts = p[q.DRAFTS]
+    query, drafts, m = p.query_tokens, p.drafts, p.sequence
     mtp = 0.0
-    head = roof(p[q.HEAD_FLOP] * query * requests, p[q.HEAD_WEIGHT]) + p[q.HEAD_FIXED]
+    head = roof(p.head.flop * query * requests, p.head.weight) + p.head.fixed
     drawn = query * requests
     for k in range(int(drafts)):
         width = query if k == 0 else 1.0
-        slope = p[q.SEQUENCE + (q.CORE_CONTEXT if k == 0 else q.CORE_CONTEXT_ONE)]
+        slope = m.core.context if k == 0 else m.core.context_one
         tokens = width * requests
-        mtp += p[q.MTP_FIXED] + p[q.MTP_VECTOR] * tokens
-        mtp += roof(p[q.MTP_FLOP] * tokens, p[q.MTP_WEIGHT])
-        mtp += attention_s(p, q.SEQUENCE, tokens, slope * context)
-        mtp += moe_s(p, q.SEQUENCE, tokens, width * total, dies, hot)
-        head += roof(p[q.HEAD_FLOP] * requests, p[q.HEAD_WEIGHT]) + p[q.HEAD_FIXED]
+        mtp += p.mtp.fixed + p.mtp.vector * tokens
+        mtp += roof(p.mtp.flop * tokens, p.mtp.weight)
+        mtp += attention_s(m, tokens, slope * context)
+        mtp += moe_s(p, m, Pass(tokens, context, tokens, width * total, dies, hot))
+        head += roof(p.head.flop * requests, p.head.weight) + p.head.fixed
         drawn += requests
-    sampling = p[q.SAMPLE_FIXED] * (1.0 + drafts) + p[q.SAMPLE_TOKEN] * drawn
-    ops[q.OP_MTP] += mtp
-    ops[q.OP_LM_HEAD] += head
-    ops[q.OP_SAMPLING] += sampling
+    sampling = p.sampling.fixed * (1.0 + drafts) + p.sampling.token * drawn
+    ops[_MTP] += mtp
+    ops[_LM_HEAD] += head
+    ops[_SAMPLING] += sampling
     return mtp + head + sampling
 
 
 @kernel
-def launch_gap_s(p: np.ndarray, busy: float, total: int, ops: np.ndarray) -> float:
+def launch_gap_s(p: Decode, busy: float, total: int, ops: np.ndarray) -> float:
     """What the host adds to an iteration in which the NPU is `busy` for so many seconds.
 
     The gap between iterations, and what launching 1 + k graphs and handing out the tokens of
     `total` requests takes longer than the NPU: the host works while a graph runs (arXiv
     2506.12708v2 section 4.2.4).
     """
-    host = p[q.GRAPH_LAUNCH] * (1.0 + p[q.DRAFTS]) + p[q.HOST_ANSWER] * total
-    gap = p[q.HOST_GAP] + max(0.0, host - busy)
-    ops[q.OP_GAPS] += gap
+    host = p.host.launch * (1.0 + p.drafts) + p.host.answer * total
+    gap = p.host.gap + max(0.0, host - busy)
+    ops[_GAPS] += gap
     return gap
 
 
 @kernel
-def layers_in_sequence_s(
-    p: np.ndarray,
-    layers: float,
-    requests: float,
-    context: float,
-    busiest: float,
-    total: float,
-    dies: float,
-    hot: float,
-    ops: np.ndarray,
-) -> float:
+def layers_in_sequence_s(p: Decode, layers: float, load: Pass, ops: np.ndarray) -> float:
     """`layers` MoE layers with all operators in sequence on all cores, seconds."""
-    query = p[q.QUERY_TOKENS]
-    core = p[q.SEQUENCE + q.CORE_CONTEXT] * context
-    time = _add_attention(p, q.SEQUENCE, layers, query * requests, core, ops)
-    return time + _add_moe(
-        p, q.SEQUENCE, layers, query * busiest, query * total, dies, hot, True, True, ops
-    )
+    time = _add_attention(p.sequence, layers, load, ops)
+    return time + _add_moe(p, p.sequence, layers, load, True, True, ops)
 
 
 @kernel
-def streams(
-    p: np.ndarray, m: int, requests: float, context: float, busiest: float, total: float,
-    dies: float, hot: float,
-) -> tuple[float, float]:  # fmt: skip
-    """Seconds of the attention and the MoE stream for one microbatch of one layer, block m."""
-    half = 0.5 * p[q.QUERY_TOKENS]
-    core = 0.5 * p[m + q.CORE_CONTEXT] * context
-    attention = attention_s(p, m, half * requests, core)
-    return attention, moe_s(p, m, half * busiest, half * total, dies, hot)
+def turns(p: Decode, m: Mode, load: Pass) -> tuple[float, float, float, float]:
+    """Seconds of one microbatch where all cores compute while others' data moves.
+
+    (Before the wire, dispatch on the wire, experts, combine on the wire.) What an exchange takes
+    beside its bytes, the cores are busy with: nothing hides it.
+    """
+    attention = attention_s(m, load.tokens, m.core.context * load.context)
+    gate, dispatch, experts, combine = moe_parts(p, m, load)
+    sends = m.dispatch.fixed + m.dispatch.message * load.busiest
+    answers = m.combine.fixed
+    return attention + (gate + sends), dispatch - sends, experts + answers, combine - answers
 
 
 @kernel
-def split_layer_s(
-    p: np.ndarray, m: int, requests: float, context: float, busiest: float, total: float,
-    dies: float, hot: float,
-) -> tuple[float, bool]:  # fmt: skip
+def split_layer_s(p: Decode, m: Mode, load: Pass) -> tuple[float, bool]:
     """(seconds of a layer of two microbatches, whether the first stream is the longer).
 
-    On split cores each stream passes both microbatches; where cores are not split (HIDES) the
-    microbatches take turns on all cores and on the wire (overlap.py).
+    `load` of one of them. On split cores each stream passes both; where cores are not split
+    they take turns on all cores and on the wire (overlap.py).
     """
-    if p[q.EXPERT_DIES] > 0.0:
-        a, b, c, d = apart_stages(p, m, requests, context, busiest, total, dies, hot)
+    if p.layout.expert_dies > 0.0:
+        a, b, c, d = apart_stages(p, m, load)
         return ring_s(a, b, c, d), a >= c
-    if p[q.HIDES] > 0.0:
-        half = 0.5 * p[q.QUERY_TOKENS]
-        core = 0.5 * p[m + q.CORE_CONTEXT] * context
-        before = attention_s(p, m, half * requests, core)
-        gate, dispatch, experts, combine = moe_parts(p, m, half * busiest, half * total, dies, hot)
-        # What an exchange takes beside its bytes, the cores are busy with: nothing hides it.
-        sends = p[m + q.DISPATCH_FIXED] + p[m + q.DISPATCH_MESSAGE] * half * busiest
-        before += gate + sends
-        experts += p[m + q.COMBINE_FIXED]
-        combine -= p[m + q.COMBINE_FIXED]
-        return pipeline_s(before, dispatch - sends, experts, combine), True
-    one, other = streams(p, m, requests, context, busiest, total, dies, hot)
-    return 2.0 * max(one, other), one >= other
+    if p.hides > 0.0:
+        a, b, c, d = turns(p, m, load)
+        return pipeline_s(a, b, c, d), True
+    attention, moe = layer_s(p, m, load)
+    return 2.0 * max(attention, moe), attention >= moe
 
 
 @kernel
-def best_split(
-    p: np.ndarray, requests: float, context: float, busiest: float, total: float, dies: float,
-    hot: float,
-) -> tuple[int, float]:  # fmt: skip
-    """The block whose longer stream is shortest, and a layer's seconds with it.
+def best_split(p: Decode, load: Pass) -> tuple[int, float]:
+    """The split whose longer stream is shortest, and a layer's seconds with it.
 
     The engine adjusts the cores of the streams to the load (arXiv 2506.12708v2 section 4.2.3).
     """
-    low, high = 0, int(p[q.WAYS]) - 1
+    low, high = 0, int(p.ways) - 1
     while low < high:  # more cores for attention: its stream shortens, the other grows
         middle = (low + high) // 2
-        m = q.SPLIT + middle * q.MODE
-        _, attention_longer = split_layer_s(p, m, requests, context, busiest, total, dies, hot)
+        _, attention_longer = split_layer_s(p, p.splits[middle], load)
         if attention_longer:
             low = middle + 1
         else:
             high = middle
-    best = q.SPLIT + low * q.MODE
-    shortest, _ = split_layer_s(p, best, requests, context, busiest, total, dies, hot)
+    shortest, _ = split_layer_s(p, p.splits[low], load)
     if low > 0:
-        m = best - q.MODE
-        found, _ = split_layer_s(p, m, requests, context, busiest, total, dies, hot)
-        if found < shortest:
-            return m, found
-    return best, shortest
+        shorter, _ = split_layer_s(p, p.splits[low - 1], load)
+        if shorter < shortest:
+            return low - 1, shorter
+    return low, shortest
 
 
 @kernel
-def layers_in_streams_s(
-    p: np.ndarray, m: int, layers: float, requests: float, context: float, busiest: float,
-    total: float, dies: float, hot: float, ops: np.ndarray,
-) -> float:  # fmt: skip
+def layers_in_streams_s(p: Decode, m: Mode, layers: float, load: Pass, ops: np.ndarray) -> float:
     """`layers` MoE layers as two microbatches on two streams: the longer stream counts.
 
     Without split cores all computing counts, and of the exchange what it does not hide.
     """
-    half = 0.5 * p[q.QUERY_TOKENS]
-    core = 0.5 * p[m + q.CORE_CONTEXT] * context
-    layer, attention_longer = split_layer_s(p, m, requests, context, busiest, total, dies, hot)
+    if p.layout.expert_dies > 0.0:
+        return _add_ring(p, m, layers, load, ops)
+    layer, attention_longer = split_layer_s(p, m, load)
     passes = 2.0 * layers
-    time = 0.0
-    if p[q.EXPERT_DIES] > 0.0:
-        return _add_ring(p, m, layers, requests, context, busiest, total, dies, hot, ops)
-    if p[q.HIDES] > 0.0:
-        time += _add_attention(p, m, passes, half * requests, core, ops)
-        time += _add_moe(p, m, passes, half * busiest, half * total, dies, hot, True, False, ops)
+    if p.hides > 0.0:
+        time = _add_attention(m, passes, load, ops)
+        time += _add_moe(p, m, passes, load, True, False, ops)
         shown = max(0.0, layer * layers - time)  # rounding must not make it negative
-        _, dispatch, _, combine = moe_parts(p, m, half * busiest, half * total, dies, hot)
-        ops[q.OP_DISPATCH] += shown * dispatch / (dispatch + combine)
-        ops[q.OP_COMBINE] += shown * combine / (dispatch + combine)
+        _, dispatch, _, combine = moe_parts(p, m, load)
+        ops[_DISPATCH] += shown * dispatch / (dispatch + combine)
+        ops[_COMBINE] += shown * combine / (dispatch + combine)
         return time + shown
     if attention_longer:
-        return _add_attention(p, m, passes, half * requests, core, ops)
-    return _add_moe(p, m, passes, half * busiest, half * total, dies, hot, True, True, ops)
+        return _add_attention(m, passes, load, ops)
+    return _add_moe(p, m, passes, load, True, True, ops)
 
 
 @kernel
-def _add_ring(
-    p: np.ndarray, m: int, layers: float, requests: float, context: float, busiest: float,
-    total: float, dies: float, hot: float, ops: np.ndarray,
-) -> float:  # fmt: skip
+def _add_ring(p: Decode, m: Mode, layers: float, load: Pass, ops: np.ndarray) -> float:
     """Book `layers` of two microbatches between attention and expert dies; returns the seconds.
 
     Each stage is booked in proportion to its share of the way around, whatever bounds the ring.
     """
-    a, b, c, d = apart_stages(p, m, requests, context, busiest, total, dies, hot)
+    a, b, c, d = apart_stages(p, m, load)
     time = ring_s(a, b, c, d) * layers
     part = time / (a + b + c + d)
-    half = 0.5 * p[q.QUERY_TOKENS]
-    gate = p[m + q.GATE_FIXED] + p[m + q.GATE_TOKEN] * half * busiest
-    core = 0.5 * p[m + q.CORE_CONTEXT] * context
-    booked = _add_attention(p, m, part, half * requests, core, ops)
-    ops[q.OP_GATE] += gate * part
-    ops[q.OP_DISPATCH] += b * part
-    ops[q.OP_EXPERTS] += c * part
-    ops[q.OP_COMBINE] += d * part
+    gate = m.gate.fixed + m.gate.token * load.busiest
+    booked = _add_attention(m, part, load, ops)
+    ops[_GATE] += gate * part
+    ops[_DISPATCH] += b * part
+    ops[_EXPERTS] += c * part
+    ops[_COMBINE] += d * part
     return booked + (gate + b + c + d) * part
 
 
 @kernel
 def decode_iteration_s(
-    p: np.ndarray,
+    p: Decode,
     requests: np.ndarray,
     context: np.ndarray,
     first: int,
@@ -273,80 +241,87 @@ def decode_iteration_s(
 ) -> float:
     """Seconds of one decode iteration of the instance on ranks first..first+count.
 
-    p f8[DECODE_SIZE]; requests i8[R] running requests of each rank (die); context f8[R] their
-    context tokens summed; hot_tokens, hot_factor f8[G]: hottest die's MoE load over the mean by
-    tokens that enter the MoE at once; ops f8[len(DECODE_OPERATORS)] gets the seconds of each
-    operator on the critical path added, in all exactly what is returned.
+    requests i8[R] running requests of each rank (die); context f8[R] their context tokens summed;
+    hot_tokens, hot_factor f8[G]: hottest die's MoE load over the mean by tokens that enter the MoE
+    at once; ops f8[len(DECODE_OPERATORS)] gets the seconds of each operator on the critical path
+    added, in all exactly what is returned.
     """
     who, busiest, total = survey(p, requests, context, first, count)
     if total == 0:
         return 0.0
-    dies = float(count)
-    entering = p[q.QUERY_TOKENS] * total
+    query = p.query_tokens
+    entering = query * total
+    rank_requests, rank_context = p.crowd * requests[who], p.crowd * context[who]
     hot = interpolate(entering, hot_tokens, hot_factor)
-    mine, its = p[q.CROWD] * requests[who], p[q.CROWD] * context[who]
-    most, whole = p[q.CROWD] * busiest, float(total)
-    time = _dense_layers_s(p, mine, its, ops)
-    time += outside_s(p, mine, its, whole, dies, hot, ops)
-    layers = p[q.MOE_LAYERS]
-    if p[q.MICROBATCH] > 0.0:
-        hot_half = interpolate(0.5 * entering, hot_tokens, hot_factor)
-        m, split = best_split(p, mine, its, most, whole, dies, hot_half)
-        tokens = p[q.QUERY_TOKENS] * mine
-        core = p[q.SEQUENCE + q.CORE_CONTEXT] * its
-        plain = attention_s(p, q.SEQUENCE, tokens, core)
-        plain += moe_s(p, q.SEQUENCE, p[q.QUERY_TOKENS] * most, entering, dies, hot)
-        if split < plain or p[q.MICROBATCH] == 1.0:
-            time += layers_in_streams_s(p, m, layers, mine, its, most, whole, dies, hot_half, ops)
+    load = Pass(
+        query * rank_requests, rank_context, query * (p.crowd * busiest), entering,
+        float(count), hot,
+    )  # fmt: skip
+    time = _dense_layers_s(p, load, ops)
+    time += outside_s(p, rank_requests, rank_context, float(total), load.dies, hot, ops)
+    layers = p.moe_layers
+    if p.microbatch > 0.0:
+        half = half_of(load, interpolate(0.5 * entering, hot_tokens, hot_factor))
+        k, split = best_split(p, half)
+        attention, moe = layer_s(p, p.sequence, load)
+        if split < attention + moe or p.microbatch == 1.0:
+            time += layers_in_streams_s(p, p.splits[k], layers, half, ops)
             return time + launch_gap_s(p, time, total, ops)
-    time += layers_in_sequence_s(p, layers, mine, its, most, whole, dies, hot, ops)
+    time += layers_in_sequence_s(p, layers, load, ops)
     return time + launch_gap_s(p, time, total, ops)
 
 
 @kernel
-def _dense_layers_s(p: np.ndarray, requests: float, context: float, ops: np.ndarray) -> float:
+def half_of(load: Pass, hot: float) -> Pass:
+    """One of two microbatches of a pass, with the imbalance of as many tokens."""
+    return Pass(
+        0.5 * load.tokens, 0.5 * load.context, 0.5 * load.busiest, 0.5 * load.total, load.dies, hot
+    )
+
+
+@kernel
+def _dense_layers_s(p: Decode, load: Pass, ops: np.ndarray) -> float:
     """The first layers: attention in sequence and a dense FFN on every die, seconds."""
-    tokens = p[q.QUERY_TOKENS] * requests
-    core = p[q.SEQUENCE + q.CORE_CONTEXT] * context
-    time = _add_attention(p, q.SEQUENCE, p[q.DENSE_LAYERS], tokens, core, ops)
-    ffn = p[q.DENSE_LAYERS] * dense_s(p, tokens)
-    ops[q.OP_DENSE] += ffn
+    time = _add_attention(p.sequence, p.dense_layers, load, ops)
+    ffn = p.dense_layers * dense_s(p, load.tokens)
+    ops[_DENSE] += ffn
     return time + ffn
 
 
 @kernel
-def decode_hbm_bytes(p: np.ndarray, requests: float, context: float, dies: float) -> float:
+def decode_hbm_bytes(p: Decode, requests: float, context: float, dies: float) -> float:
     """HBM bytes all dies of an instance move in one iteration (weights, KV).
 
     `requests` and `context` are sums over the instance's ranks. Weights count once, and those
     of experts that no token asks for not at all.
     """
-    layers = p[q.MOE_LAYERS] + p[q.DENSE_LAYERS] + p[q.DRAFTS]
-    weights = p[q.ATTENTION_BYTES] * layers + p[q.DENSE_BYTES] * p[q.DENSE_LAYERS]
-    weights += p[q.HEAD_BYTES] * (1.0 + p[q.DRAFTS])
-    rows = routed_per_die(p, p[q.QUERY_TOKENS] * requests)
-    held = p[q.ROUTED_DIES] * p[q.SLOTS] * (1.0 - math.exp(-rows / p[q.SLOTS]))
-    holding = p[q.EXPERT_DIES] if p[q.EXPERT_DIES] > 0.0 else dies
-    held += p[q.SHARED_EXPERTS] * (p[q.SHARED_DIES] if p[q.SHARED_DIES] > 0.0 else holding)
-    experts = p[q.EXPERT_BYTES] * (p[q.MOE_LAYERS] + p[q.DRAFTS]) * held
-    read = weights * dies / p[q.CROWD] + experts
-    return read + context * p[q.CONTEXT_BYTES] * layers
+    demand, at = p.demand, p.layout
+    layers = p.moe_layers + p.dense_layers + p.drafts
+    weights = demand.attention_bytes * layers + demand.dense_bytes * p.dense_layers
+    weights += demand.head_bytes * (1.0 + p.drafts)
+    rows = routed_per_die(p, p.query_tokens * requests)
+    held = at.routed_dies * at.slots * (1.0 - math.exp(-rows / at.slots))
+    holding = at.expert_dies if at.expert_dies > 0.0 else dies
+    held += at.shared_experts * (at.shared_dies if at.shared_dies > 0.0 else holding)
+    experts = demand.expert_bytes * (p.moe_layers + p.drafts) * held
+    read = weights * dies / p.crowd + experts
+    return read + context * demand.context_bytes * layers
 
 
 @kernel
-def decode_flops(p: np.ndarray, requests: float, context: float) -> float:
+def decode_flops(p: Decode, requests: float, context: float) -> float:
     """FLOPs all dies of an instance compute in one iteration (sums over ranks, as above).
 
     Every layer and the head see all verified positions; the first pass of the MTP module sees
     them too, later ones one token a request, and each ends in the head for one token a request.
     """
-    query = p[q.QUERY_TOKENS]
-    drafts = p[q.DRAFTS]
-    layers = p[q.MOE_LAYERS] + p[q.DENSE_LAYERS]
-    moe = p[q.EXPERT_FLOPS] * (p[q.TOP_K] + p[q.SHARED_EXPERTS])
-    token = p[q.ATTENTION_FLOPS] * layers + p[q.DENSE_FLOPS] * p[q.DENSE_LAYERS]
-    token += moe * p[q.MOE_LAYERS] + p[q.HEAD_FLOPS]
+    demand, query, drafts = p.demand, p.query_tokens, p.drafts
+    layers = p.moe_layers + p.dense_layers
+    moe = demand.expert_flops * (p.layout.top_k + p.layout.shared_experts)
+    token = demand.attention_flops * layers + demand.dense_flops * p.dense_layers
+    token += moe * p.moe_layers + demand.head_flops
     drafted = query + drafts - 1.0 if drafts > 0.0 else 0.0  # positions in the MTP module
-    module = drafted * (p[q.ATTENTION_FLOPS] + moe + p[q.MTP_FLOPS]) + drafts * p[q.HEAD_FLOPS]
-    pairs = context * p[q.CONTEXT_FLOPS] * (query * layers + drafted)
+    module = drafted * (demand.attention_flops + moe + demand.mtp_flops)
+    module += drafts * demand.head_flops
+    pairs = context * demand.context_flops * (query * layers + drafted)
     return requests * (query * token + module) + pairs

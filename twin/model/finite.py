@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from twin.model.costs import RoleCosts
 from twin.model.mixed import mixed_iteration_s
-from twin.model.params import DECODE_OPERATORS, operator_sink
 from twin.model.predict import Held, Hot, Traffic, rank_load
 
 WINDOW = 64  # iterations that are priced at their mean load
@@ -62,7 +61,7 @@ def drain(
         np.add.at(total, end, -(first.astype(np.float64) ** power))
     under_way, begun, squared = (np.cumsum(total)[:last] for total in sums)
     joining = np.bincount(first, minlength=last)
-    ops = operator_sink(DECODE_OPERATORS)
+    ops = role.operator_sink()
     seconds = token_s = 0.0
     for low in range(0, last, WINDOW):
         part = slice(low, min(low + WINDOW, last))
@@ -76,7 +75,7 @@ def drain(
         requests, context = rank_load(count / role.dies, role.dies, traffic)
         chunk = float(joining[part].sum()) * prompt / width
         took = mixed_iteration_s(
-            role.vector, requests, context, 0, role.dies, chunk, 0.5 * chunk * (prompt + 1.0),
+            role.decode, requests, context, 0, role.dies, chunk, 0.5 * chunk * (prompt + 1.0),
             *hot, ops,
         )  # fmt: skip
         seconds += width * took
@@ -92,19 +91,19 @@ def burst(
     answer: iterations of an answer; batch_tokens: prompt tokens of the instance in one pass.
     Early prompts wait after their first token until the last prompt is computed.
     """
-    ops = operator_sink(DECODE_OPERATORS)
+    ops = role.operator_sink()
     prompts = max(1.0, batch_tokens // prompt)
     none = np.zeros(role.dies, np.int64)
     chunk = prompts * prompt
     passes = int(np.ceil(requests / prompts))
     one_s = mixed_iteration_s(
-        role.vector, none, none.astype(np.float64), 0, role.dies, chunk,
+        role.decode, none, none.astype(np.float64), 0, role.dies, chunk,
         0.5 * chunk * (prompt + 1.0), *hot, ops,
     )  # fmt: skip
     traffic = Traffic(prompt, answer, held=Held(0.0, 0.0))
     together, context = rank_load(requests / role.dies, role.dies, traffic)
     context += together * 0.5 * answer  # the time is linear in it, so its mean will do
-    step_s = mixed_iteration_s(role.vector, together, context, 0, role.dies, 0.0, 0.0, *hot, ops)
+    step_s = mixed_iteration_s(role.decode, together, context, 0, role.dies, 0.0, 0.0, *hot, ops)
     steps = max(1.0, answer - 1.0)
     stalled_s = 0.5 * (passes - 1) * one_s
     return Finite(passes * one_s + steps * step_s, step_s + stalled_s / steps, int(answer) + passes)

@@ -1,132 +1,140 @@
-"""One decoder layer of decode on one die: seconds of its operators, in one of two modes.
+"""One decoder layer of decode on one die: seconds of its operators, in one of its modes.
 
-A mode is the offset of a block of coefficients: SEQUENCE (all cores) or SPLIT (one microbatch on
-its stream's share of the cores). This module does not know how layers and streams make an
-iteration (decode.py) nor where coefficients come from (costs.py).
+A mode is all cores in sequence, or one microbatch on its stream's share of the cores. This module
+does not know how layers and streams make an iteration (decode.py) nor where coefficients come
+from (decode_costs.py).
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from twin.compiled import kernel
-from twin.model import params as q
+from twin.model.coefficients import Decode, Experts, Mode, Product
 from twin.model.roofline import roof
 
 
-@kernel
-def prolog_s(p: np.ndarray, m: int, tokens: float) -> float:
-    """MLA prolog of `tokens` on one die, seconds; m is SEQUENCE or SPLIT."""
-    product = roof(
-        p[m + q.PROLOG_FLOP] * tokens, p[m + q.PROLOG_WEIGHT] + p[m + q.PROLOG_IO] * tokens
-    )
-    return p[m + q.PROLOG_FIXED] + product + p[m + q.PROLOG_VECTOR] * tokens
+class Pass(NamedTuple):
+    """What goes through a layer at once."""
+
+    tokens: float  # of the slowest die, in attention
+    context: float  # context tokens there
+    busiest: float  # tokens of the die that sends most
+    total: float  # tokens of all dies
+    dies: float
+    hot: float  # hottest die's routed load over the mean
 
 
 @kernel
-def output_s(p: np.ndarray, m: int, tokens: float) -> float:
-    """Value up-projection and output projection of `tokens` on one die, seconds."""
-    product = roof(
-        p[m + q.OUTPUT_FLOP] * tokens, p[m + q.OUTPUT_WEIGHT] + p[m + q.OUTPUT_IO] * tokens
-    )
-    return p[m + q.OUTPUT_FIXED] + product + p[m + q.OUTPUT_VECTOR] * tokens
+def product_s(w: Product, rows: float) -> float:
+    """A product over `rows`, with its launch and the element-wise work around it, seconds."""
+    return w.fixed + roof(w.flop * rows, w.weight + w.io * rows) + w.vector * rows
 
 
 @kernel
 def exchange_s(
-    p: np.ndarray, send: float, receive: float, sent: float, routed: float, shared: float
+    p: Decode, send: float, receive: float, sent: float, routed: float, shared: float
 ) -> float:
     """Wire time: a die exchanges `sent` tokens, the hottest expert die `routed` rows, one with
     the shared expert `shared` rows; unscheduled, these come at once and the rest wait behind."""
-    if p[q.IN_CAST] > 0.0:
+    if p.in_cast > 0.0:
         return max(send * sent, receive * routed) + receive * shared
     return max(send * sent, receive * max(routed, shared))
 
 
 @kernel
-def routed_per_die(p: np.ndarray, tokens: float) -> float:
+def routed_per_die(p: Decode, tokens: float) -> float:
     """Rows that a die with routed experts gets on average when `tokens` enter an MoE layer."""
-    return tokens * p[q.TOP_K] / p[q.ROUTED_DIES]
+    return tokens * p.layout.top_k / p.layout.routed_dies
 
 
 @kernel
-def ffn_rows_s(p: np.ndarray, m: int, experts: float, rows: float) -> float:
+def ffn_rows_s(w: Experts, experts: float, rows: float) -> float:
     """A grouped product over `rows` spread over `experts`; unused experts stay unread."""
     if experts <= 0.0 or rows <= 0.0:
         return 0.0
     read = experts * (1.0 - math.exp(-rows / experts))
-    weights = max(0.0, p[m + q.EXPERT_WEIGHT] * read - p[m + q.EXPERT_AHEAD])
-    product = roof(p[m + q.EXPERT_FLOP] * rows, weights + p[m + q.EXPERT_IO] * rows)
-    return p[m + q.EXPERT_FIXED] + product + p[m + q.EXPERT_VECTOR] * rows
+    weights = max(0.0, w.weight * read - w.ahead)
+    return w.fixed + roof(w.flop * rows, weights + w.io * rows) + w.vector * rows
 
 
 @kernel
-def moe_parts(
-    p: np.ndarray, m: int, busiest: float, tokens: float, dies: float, hot: float
-) -> tuple[float, float, float, float]:
+def moe_parts(p: Decode, m: Mode, load: Pass) -> tuple[float, float, float, float]:
     """Seconds of (gate, dispatch, experts, combine) of one pass, as far as each is waited for.
 
-    `busiest`: tokens of the die that sends most; `tokens`: of all dies; `hot`: hottest die's
-    routed load over the mean. What static buffers have no room for goes in further rounds.
+    What static buffers have no room for goes in further rounds.
     """
-    gate = p[m + q.GATE_FIXED] + p[m + q.GATE_TOKEN] * busiest
+    gate = m.gate.fixed + m.gate.token * load.busiest
     rounds = 1.0
-    if p[q.BUFFER_TOKENS] > 0.0:
-        rounds = max(1.0, math.ceil(busiest / p[q.BUFFER_TOKENS]))
-    there, experts, back = _round(p, m, busiest / rounds, tokens / rounds, dies, hot)
-    return gate, there * rounds, experts * rounds, back * rounds
+    if p.buffer_tokens > 0.0:
+        rounds = max(1.0, math.ceil(load.busiest / p.buffer_tokens))
+    dispatch, experts, combine = _round(p, m, load.busiest / rounds, load.total / rounds, load)
+    return gate, dispatch * rounds, experts * rounds, combine * rounds
 
 
 @kernel
 def _round(
-    p: np.ndarray, m: int, busiest: float, tokens: float, dies: float, hot: float
+    p: Decode, m: Mode, busiest: float, tokens: float, load: Pass
 ) -> tuple[float, float, float]:
-    """Seconds of (dispatch, experts, combine) of one round, arguments as above."""
-    start = p[m + q.DISPATCH_FIXED] + p[m + q.DISPATCH_MESSAGE] * busiest
-    if p[q.EXPERT_DIES] > 0.0:
-        dies = p[q.EXPERT_DIES]
-    rows = routed_per_die(p, tokens) * hot
-    away = p[q.SHARED_EXPERTS] > 0.0 and p[q.SHARED_DIES] > 0.0
-    mine = p[q.SHARED_EXPERTS] * tokens / (p[q.SHARED_DIES] if away else dies)
-    sent = mine if away else 0.0
-    there = exchange_s(p, p[m + q.DISPATCH_SEND], p[m + q.DISPATCH_RECEIVE], busiest, rows, sent)
-    back = exchange_s(p, p[m + q.COMBINE_RECEIVE], p[m + q.COMBINE_SEND], busiest, rows, sent)
+    """Seconds of (dispatch, experts, combine) of one round of so many tokens."""
+    start = m.dispatch.fixed + m.dispatch.message * busiest
+    at = p.layout
+    dies = at.expert_dies if at.expert_dies > 0.0 else load.dies
+    rows = routed_per_die(p, tokens) * load.hot
+    away = at.shared_experts > 0.0 and at.shared_dies > 0.0
+    shared_rows = at.shared_experts * tokens / (at.shared_dies if away else dies)
+    sent = shared_rows if away else 0.0
+    dispatch = exchange_s(p, m.dispatch.send, m.dispatch.receive, busiest, rows, sent)
+    combine = exchange_s(p, m.combine.receive, m.combine.send, busiest, rows, sent)
     if away:
-        shared = ffn_rows_s(p, m, p[q.SHARED_EXPERTS], mine)
-        experts = max(ffn_rows_s(p, m, p[q.SLOTS], rows), shared)
-    elif p[q.BESIDE] > 0.0:
-        shared = ffn_rows_s(p, m, p[q.SHARED_EXPERTS], mine)
-        experts = ffn_rows_s(p, m, p[q.SLOTS], rows) + max(0.0, shared - start - there)
+        shared = ffn_rows_s(m.experts, at.shared_experts, shared_rows)
+        experts = max(ffn_rows_s(m.experts, at.slots, rows), shared)
+    elif p.beside > 0.0:
+        shared = ffn_rows_s(m.experts, at.shared_experts, shared_rows)
+        experts = ffn_rows_s(m.experts, at.slots, rows) + max(0.0, shared - start - dispatch)
     else:
-        experts = ffn_rows_s(p, m, p[q.SLOTS] + p[q.SHARED_EXPERTS], rows + mine)
+        experts = ffn_rows_s(m.experts, at.slots + at.shared_experts, rows + shared_rows)
     # Two microbatches in turn fill what a tile would: a stage keeps its resource for all its rows.
-    in_turn = m != q.SEQUENCE and (p[q.HIDES] > 0.0 or p[q.EXPERT_DIES] > 0.0)
-    if p[q.TILES] > 0.0 and not in_turn:  # the longest stage, and one tile of the others
-        longest = max(there, experts, back)
-        there = there if there == longest else there / p[q.TILES]
-        experts = experts if experts == longest else experts / p[q.TILES]
-        back = back if back == longest else back / p[q.TILES]
-    return start + there, experts, p[m + q.COMBINE_FIXED] + back
+    if p.tiles > 0.0 and m.in_turn == 0.0:  # the longest stage, and one tile of the others
+        longest = max(dispatch, experts, combine)
+        dispatch = dispatch if dispatch == longest else dispatch / p.tiles
+        experts = experts if experts == longest else experts / p.tiles
+        combine = combine if combine == longest else combine / p.tiles
+    return start + dispatch, experts, m.combine.fixed + combine
 
 
 @kernel
-def moe_s(p: np.ndarray, m: int, busiest: float, tokens: float, dies: float, hot: float) -> float:
+def moe_s(p: Decode, m: Mode, load: Pass) -> float:
     """All of moe_parts together, seconds."""
-    gate, dispatch, experts, combine = moe_parts(p, m, busiest, tokens, dies, hot)
+    gate, dispatch, experts, combine = moe_parts(p, m, load)
     return gate + dispatch + experts + combine
 
 
 @kernel
-def attention_s(p: np.ndarray, m: int, tokens: float, core: float) -> float:
+def attention_s(m: Mode, tokens: float, core: float) -> float:
     """Attention of `tokens` on one die, `core` seconds of it in the core without its launch."""
-    return prolog_s(p, m, tokens) + p[m + q.CORE_FIXED] + core + output_s(p, m, tokens)
+    time = 0.0
+    for k in range(len(m.before)):
+        time += product_s(m.before[k], tokens)
+    time += m.core.fixed
+    time += core
+    for k in range(len(m.after)):
+        time += product_s(m.after[k], tokens)
+    return time
+
+
+@kernel
+def layer_s(p: Decode, m: Mode, load: Pass) -> tuple[float, float]:
+    """Seconds of (attention, MoE) of one pass through a layer."""
+    return attention_s(m, load.tokens, m.core.context * load.context), moe_s(p, m, load)
 
 
 @kernel
 def survey(
-    p: np.ndarray, requests: np.ndarray, context: np.ndarray, first: int, count: int
+    p: Decode, requests: np.ndarray, context: np.ndarray, first: int, count: int
 ) -> tuple[int, int, int]:
     """(slowest rank, most requests of a rank, requests of all) of ranks first..first+count.
 
@@ -137,25 +145,21 @@ def survey(
     no look at its roofs.
     """
     who, busiest, total = first, 0, 0
-    slowest, mine, its = -1.0, -1, -1.0
+    slowest, most_requests, most_context = -1.0, -1, -1.0
     for i in range(first, first + count):
         r = requests[i]
         c = context[i]
         total += r
         busiest = max(busiest, r)
-        if r > mine or c > its:
-            tokens = p[q.QUERY_TOKENS] * r
-            t = attention_s(p, q.SEQUENCE, tokens, p[q.SEQUENCE + q.CORE_CONTEXT] * c)
+        if r > most_requests or c > most_context:
+            t = attention_s(p.sequence, p.query_tokens * r, p.sequence.core.context * c)
             if t > slowest:
-                slowest, mine, its = t, r, c
+                slowest, most_requests, most_context = t, r, c
                 who = i
     return who, busiest, total
 
 
 @kernel
-def dense_s(p: np.ndarray, tokens: float) -> float:
+def dense_s(p: Decode, tokens: float) -> float:
     """Dense FFN of one of the first layers for `tokens` on one die, seconds."""
-    if p[q.DENSE_WEIGHT] <= 0.0:
-        return 0.0
-    product = roof(p[q.DENSE_FLOP] * tokens, p[q.DENSE_WEIGHT] + p[q.DENSE_IO] * tokens)
-    return p[q.DENSE_FIXED] + product + p[q.DENSE_VECTOR] * tokens
+    return product_s(p.dense, tokens) if p.dense.weight > 0.0 else 0.0

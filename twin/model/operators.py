@@ -8,7 +8,9 @@ vector cores and do not hide behind a matrix product.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from twin.model.shape import Shape
 from twin.scenario import Precision
@@ -167,3 +169,28 @@ def dispatch_bytes(s: Shape, early_quantisation: bool, scale_bytes: float) -> fl
 def combine_bytes(s: Shape) -> float:
     """One expert's answer for one token, bytes: BF16, unquantised (paper 4.2.1)."""
     return ACTIVATION_BYTES * s.hidden
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """An operator that every token passes in every layer, beside the attention core.
+
+    Its words are an entry of `twin.metrics.operators`.
+    """
+
+    name: str
+    where: Literal["before", "after"]  # the attention core
+    launches: int  # kernels
+    work: Callable[[Shape, Formats], Work]
+    phases: tuple[str, ...] = ("decode",)
+
+
+PLAIN = [
+    Plain("mla_prolog", "before", 2, decode_prolog),
+    Plain("o_proj", "after", 3, decode_output),
+]  # prefill's own projections are split over dies in three ways: prefill_costs.py
+
+
+def plain_operators(phase: str, where: str) -> list[Plain]:
+    """The plain operators of a phase before or after the attention core."""
+    return [entry for entry in PLAIN if phase in entry.phases and entry.where == where]

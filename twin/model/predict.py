@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from twin.hardware.network import Wiring, network
 from twin.hardware.placement import place_instances
 from twin.hardware.prices import pool_read
+from twin.metrics.operators import waits_for
 from twin.model.costs import Costs, RoleCosts
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
 from twin.model.mixed import mixed_flops, mixed_hits_s, mixed_iteration_s
-from twin.model.params import DECODE_OPERATORS, PREFILL_OPERATORS, operator_sink
 from twin.model.prefill import prefill_batch_s, prefill_flops, prefill_hits_s
 from twin.model.roofline import largest_of
 from twin.model.shape import ModelError
@@ -70,19 +70,6 @@ class Traffic:
     def fresh_pairs(self) -> float:
         """Mean query-key pairs of a prompt: each computed token with all that stand before it."""
         return self.fresh_tokens * (self.hit_tokens + 0.5 * (self.fresh_tokens + 1.0))
-
-
-ROOF = {
-    "fetch": "memory pool",
-    "attention_core": "cube cores",
-    "dispatch": "UB plane and vector cores",
-    "combine": "UB plane",
-    "all_gather": "UB plane",
-    "all_to_all": "UB plane",
-    "gate": "vector cores",
-    "sampling": "vector cores",
-    "launch_gaps": "host",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,10 +198,10 @@ def _decode(s: Scenario, costs: Costs, traffic: Traffic, hot: Hot) -> DecodePred
     wanted = s.deployment.decode.batch_per_npu / per_npu
     count, limited = slots(role, wanted, traffic.input_tokens + traffic.held_mean)
     requests, context = rank_load(count, role.dies, traffic)
-    ops = operator_sink(DECODE_OPERATORS)
-    took = float(decode_iteration_s(role.vector, requests, context, 0, role.dies, *hot, ops))
+    ops = role.operator_sink()
+    took = float(decode_iteration_s(role.decode, requests, context, 0, role.dies, *hot, ops))
     under_way = float(requests.sum()), float(context.sum())
-    flops = decode_flops(role.vector, *under_way)
+    flops = decode_flops(role.decode, *under_way)
     return _decode_figures(
         s, costs, role, took, ops, count * per_npu, limited, traffic.output_tokens, under_way,
         flops, costs.decode_instances,
@@ -230,9 +217,9 @@ def _decode_figures(
     d = s.deployment
     per_iteration = 1.0 + accepted_tokens(d.decode.mtp_draft_tokens, costs.mtp_acceptance)
     tpot = took / per_iteration
-    operators = {n: float(v) for n, v in zip(DECODE_OPERATORS, ops, strict=True) if v > 0.0}
+    operators = {n: float(v) for n, v in zip(role.operators, ops, strict=True) if v > 0.0}
     longest = max(operators, key=lambda n: (operators[n], n))
-    moved = decode_hbm_bytes(role.vector, *under_way, float(role.dies))
+    moved = decode_hbm_bytes(role.decode, *under_way, float(role.dies))
     npus = role.dies / costs.chip.dies_per_npu
     return DecodePrediction(
         batch_per_npu=batch,
@@ -243,7 +230,7 @@ def _decode_figures(
         tokens_per_s_per_npu=batch / tpot,
         operators=operators,
         binds=longest,
-        resource=ROOF.get(longest, "HBM bandwidth and cube cores"),
+        resource=waits_for(longest, "decode"),
         cube_utilisation=flops / (took * _peak(s, costs, role)),
         hbm_utilisation=moved / (took * costs.chip.hbm_bytes_per_s * role.dies),
         requests_per_s=instances * batch * npus / (tpot * max(1.0, answer - 1.0)),
@@ -277,11 +264,11 @@ def _prefill(
     most = 1.0 / role.dies
     if d.attention == "dp":  # whole prompts on a die: some dies have one more, or the only one
         most = math.ceil(prompts / role.dies) / prompts
-    ops = operator_sink(PREFILL_OPERATORS)
+    ops = role.operator_sink()
     cached = prompts * traffic.hit_tokens
-    took = float(prefill_batch_s(role.vector, tokens, tokens * most, pairs * most, *hot, ops))
-    took += float(prefill_hits_s(role.vector, cached, ops))
-    operators = {n: float(v) for n, v in zip(PREFILL_OPERATORS, ops, strict=True) if v > 0.0}
+    took = float(prefill_batch_s(role.prefill, tokens, tokens * most, pairs * most, *hot, ops))
+    took += float(prefill_hits_s(role.prefill, cached, ops))
+    operators = {n: float(v) for n, v in zip(role.operators, ops, strict=True) if v > 0.0}
     fetch = _fetch_s(s, costs, fabric, role, cached)
     if fetch > 0.0:
         operators["fetch"] = fetch
@@ -293,8 +280,9 @@ def _prefill(
         tokens_per_s_per_npu=tokens / took / npus,
         operators=operators,
         binds=longest,
-        resource=ROOF.get(longest, "cube cores"),
-        cube_utilisation=prefill_flops(role.vector, tokens, pairs) / (took * _peak(s, costs, role)),
+        resource=waits_for(longest, "prefill"),
+        cube_utilisation=prefill_flops(role.prefill, tokens, pairs)
+        / (took * _peak(s, costs, role)),
         requests_per_s=costs.prefill_instances * prompts / took,
     )
 
@@ -330,14 +318,14 @@ def _colocated(
         ending, limited = budget / fresh, "prompt tokens an iteration may prefill"
     chunk, pairs = ending * fresh, ending * traffic.fresh_pairs
     requests, context = rank_load(count, role.dies, traffic)
-    ops = operator_sink(DECODE_OPERATORS)
+    ops = role.operator_sink()
     took = float(
-        mixed_iteration_s(role.vector, requests, context, 0, role.dies, chunk, pairs, *hot, ops)
+        mixed_iteration_s(role.decode, requests, context, 0, role.dies, chunk, pairs, *hot, ops)
     )
-    took += float(mixed_hits_s(role.vector, ending * traffic.hit_tokens, ops))
+    took += float(mixed_hits_s(role.decode, ending * traffic.hit_tokens, ops))
     took += _fetch_s(s, costs, fabric, role, ending * traffic.hit_tokens)
     under_way = float(requests.sum()), float(context.sum())
-    flops = mixed_flops(role.vector, *under_way, chunk, pairs)
+    flops = mixed_flops(role.decode, *under_way, chunk, pairs)
     decode = _decode_figures(
         s, costs, role, took, ops, count * per_npu, limited, answer, under_way, flops,
         d.colocated.instances,
@@ -346,7 +334,7 @@ def _colocated(
         batch_s=took,
         batch_tokens=chunk,
         tokens_per_s_per_npu=chunk / took / npus,
-        operators={"prefill_chunk": float(ops[DECODE_OPERATORS.index("prefill_chunk")])},
+        operators={"prefill_chunk": float(ops[role.operators.index("prefill_chunk")])},
         binds="prefill_chunk",
         resource="cube cores",
         cube_utilisation=decode.cube_utilisation,

@@ -10,6 +10,8 @@ links stands in .streamlit/config.toml and is never used for data.
 
 from __future__ import annotations
 
+from twin.metrics.operators import OPERATORS
+
 PLANE = {"ub": "#2C64F0", "rdma": "#C37F18", "vpc": "#217363"}
 
 ROLE = {
@@ -92,12 +94,6 @@ NAMES = {
     "front_end": "Front end",
     "prefill_queue": "Prefill queue",
     "kv_transfer": "KV transfer",
-    "kv_fetch": "KV fetch",
-    "mla_prolog": "MLA prolog",
-    "o_proj": "Output projection",
-    "dense_ffn": "Dense FFN",
-    "mtp": "MTP module",
-    "lm_head": "LM head",
 }
 
 
@@ -117,4 +113,6 @@ def title(name: str) -> str:
     >>> title("o_proj"), title("attention_core")
     ('Output projection', 'Attention core')
     """
+    if name in OPERATORS:
+        return OPERATORS[name].label
     return NAMES.get(name) or name.replace("_", " ").capitalize()

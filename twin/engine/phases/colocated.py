@@ -112,11 +112,11 @@ def launch_mixed(world: World, c: int, read_s: float) -> None:
     queue = world.prefill
     now_s, taken, pairs = queue.begin_s[c], queue.batch_tokens[c], queue.batch_pairs[c]
     queue.reading[c] = 0
-    vector = costs.mixed[c]
+    prices = costs.decode[c]
     operators = costs.decode_operators
     fill(operators, 0.0)
     took_s = mixed_iteration_s(
-        vector,
+        prices,
         state.requests,
         state.context,
         c * settings.decode_ranks,
@@ -128,13 +128,13 @@ def launch_mixed(world: World, c: int, read_s: float) -> None:
         operators,
     )
     if queue.batch_hits[c] > 0.0:
-        took_s += mixed_hits_s(vector, queue.batch_hits[c], operators)
+        took_s += mixed_hits_s(prices, queue.batch_hits[c], operators)
     took_s += read_s - now_s
     if taken > 0.0:
         book_pieces(world, c, now_s, now_s + took_s, taken)
     tokens, context = sit_through(world, c, now_s, now_s + took_s)
     total, dies = float(state.in_batch[c]), float(settings.decode_ranks)
-    flops = mixed_flops(vector, total, context, taken, pairs)
-    hbm_bytes = decode_hbm_bytes(vector, total, context, dies)
+    flops = mixed_flops(prices, total, context, taken, pairs)
+    hbm_bytes = decode_hbm_bytes(prices, total, context, dies)
     begin_iteration(world, c, now_s, took_s)
     book_iteration(world, c, now_s, now_s + took_s, tokens, context, hbm_bytes, flops)

@@ -136,9 +136,9 @@ def launch(world: World, d: int, now_s: float) -> None:
     fill(operators, 0.0)
     if settings.kv_among_experts:
         crowd(world, world.prefill.running.size + d, beside_hand_off(world, d))
-    vector = costs.decode[d]
+    prices = costs.decode[d]
     took_s = decode_iteration_s(
-        vector,
+        prices,
         state.requests,
         state.context,
         first,
@@ -149,8 +149,8 @@ def launch(world: World, d: int, now_s: float) -> None:
     )
     tokens, context = sit_through(world, d, now_s, now_s + took_s)
     total, dies = float(state.in_batch[d]), float(settings.decode_ranks)
-    hbm_bytes = decode_hbm_bytes(vector, total, context, dies)
-    flops = decode_flops(vector, total, context)
+    hbm_bytes = decode_hbm_bytes(prices, total, context, dies)
+    flops = decode_flops(prices, total, context)
     begin_iteration(world, d, now_s, took_s)
     book_iteration(world, d, now_s, now_s + took_s, tokens, context, hbm_bytes, flops)
 

@@ -42,7 +42,6 @@ from twin.engine.phases.pool import (
     write_blocks,
 )
 from twin.engine.phases.traffic import give_ports_back, note_duty
-from twin.model.params import F_DIES
 from twin.model.prefill import prefill_batch_s, prefill_flops, prefill_hbm_bytes, prefill_hits_s
 from twin.policies.batching import tokens_to_take
 from twin.rng import uniform
@@ -136,7 +135,7 @@ def form_batch(world: World, p: int, now_s: float) -> int:
                 state.cold_tokens[0] += warm(world, p, i, held)
         new_pairs = take * (held + 0.5 * (take + 1))
         if settings.data_parallel_attention:
-            dies = int(world.costs.prefill[p, F_DIES])
+            dies = int(world.costs.prefill[p].layout.dies)
             to_lightest_die(state.die_tokens, state.die_pairs, dies, float(take), new_pairs)
         taken += take
         held_by_batch += held + take
@@ -176,7 +175,7 @@ def note_batch(world: World, p: int, now_s: float, taken: float, hits: float, pa
     state.batch_pairs[p] = pairs
     if world.settings.colocated:  # priced over all its dies
         return
-    dies = world.costs.prefill[p, F_DIES]
+    dies = world.costs.prefill[p].layout.dies
     state.most_tokens[p] = taken / dies
     state.most_pairs[p] = pairs / dies
     if world.settings.data_parallel_attention:
@@ -205,9 +204,9 @@ def compute_batch(world: World, p: int, now_s: float) -> None:
     costs = world.costs
     operators = costs.prefill_operators
     fill(operators, 0.0)
-    vector = costs.prefill[p]
+    prices = costs.prefill[p]
     compute_s = prefill_batch_s(
-        vector,
+        prices,
         state.batch_tokens[p],
         state.most_tokens[p],
         state.most_pairs[p],
@@ -216,7 +215,7 @@ def compute_batch(world: World, p: int, now_s: float) -> None:
         operators,
     )
     if state.batch_hits[p] > 0.0:
-        compute_s += prefill_hits_s(vector, state.batch_hits[p], operators)
+        compute_s += prefill_hits_s(prices, state.batch_hits[p], operators)
     end_s = now_s + compute_s
     state.reading[p] = 0
     state.running[p] = 1
@@ -232,12 +231,12 @@ def book_batch(world: World, p: int, begin_s: float, end_s: float, fetch_s: floa
     taken, pairs = world.prefill.batch_tokens[p], world.prefill.batch_pairs[p]
     record = world.record
     operators = world.costs.prefill_operators
-    p_vector = world.costs.prefill[p]
+    prices = world.costs.prefill[p]
     record.fields[0], record.amounts[0] = PREFILL_BATCHES, 1.0
     record.fields[1], record.amounts[1] = PREFILL_BUSY_S, end_s - begin_s
     record.fields[2], record.amounts[2] = PREFILL_TOKENS, taken
-    record.fields[3], record.amounts[3] = HBM_BYTES, prefill_hbm_bytes(p_vector, taken)
-    record.fields[4], record.amounts[4] = FLOPS, prefill_flops(p_vector, taken, pairs)
+    record.fields[3], record.amounts[3] = HBM_BYTES, prefill_hbm_bytes(prices, taken)
+    record.fields[4], record.amounts[4] = FLOPS, prefill_flops(prices, taken, pairs)
     first = FIRST_OPERATOR + world.costs.decode_operators.size
     for k in range(operators.size):
         record.fields[5 + k] = first + k

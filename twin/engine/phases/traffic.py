@@ -181,19 +181,14 @@ def crowd(world: World, column: int, more: float) -> None:
     costs = world.costs
     factor = world.traffic.crowding[column] * more
     instances = world.prefill.running.size
-    if world.settings.colocated:
-        if column >= instances:
-            at = column - instances
-            for k in costs.decode_carried:
-                costs.mixed[at, k] = costs.mixed_alone[at, k] * factor
-    elif column < instances:
-        if world.settings.has_prefill:
+    if column < instances:
+        if world.settings.has_prefill and not world.settings.colocated:
             for k in costs.prefill_carried:
-                costs.prefill[column, k] = costs.prefill_alone[column, k] * factor
-    elif world.settings.has_decode:
+                costs.prefill_now[column, k] = costs.prefill_alone[column, k] * factor
+    elif world.settings.has_decode or world.settings.colocated:
         at = column - instances
         for k in costs.decode_carried:
-            costs.decode[at, k] = costs.decode_alone[at, k] * factor
+            costs.decode_now[at, k] = costs.decode_alone[at, k] * factor
 
 
 @kernel

@@ -14,16 +14,16 @@ import numpy as np
 
 from twin.facts import Facts
 from twin.lab.evidence.rows import EvidenceError, Row, load_published, scenario_of
+from twin.metrics.operators import names_of
 from twin.model import alone, finite
 from twin.model.predict import Prediction
 from twin.scenario import Scenario
 from twin.steady import Assembly, assemble, steady, traffic_under_way
 from twin.workload.lengths import fitted_lengths
 
-LAYER = ("mla_prolog", "attention_core", "o_proj", "gate", "dispatch", "experts", "combine")
-PREFILL_LAYER = ("attention_input", "all_gather", "attention_core", "all_to_all", "o_proj",
-                 "gate", "dispatch", "experts", "combine")  # fmt: skip
-MOE_ONLY = ("gate", "dispatch", "experts", "combine")  # operators of MoE layers alone
+LAYER = names_of("decode", "attention", "MoE")
+PREFILL_LAYER = names_of("prefill", "attention", "MoE")
+MOE_ONLY = names_of("decode", "MoE")
 TO_UNIT = {"us": 1e6, "ms": 1e3}
 
 

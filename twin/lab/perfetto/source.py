@@ -15,7 +15,8 @@ from twin.facts import Facts
 from twin.lab import ask
 from twin.lab.job import Watch, uses_counts, uses_trace
 from twin.lab.library import load_facts
-from twin.lab.perfetto.streams import StreamPlan, stream_plans
+from twin.lab.perfetto.streams import stream_plans
+from twin.model.timeline import Timeline
 from twin.scenario import Scenario, SpecError, with_overrides
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Source:
         span_s = begin_s, end_s
         return watch(self.scenario, self.facts, span_s, most, self.trace, self.counts)
 
-    def streams(self) -> dict[str, StreamPlan]:
+    def streams(self) -> dict[str, Timeline]:
         """How its instances run in microbatches."""
         return stream_plans(self.scenario, self.facts, self.tables)
 

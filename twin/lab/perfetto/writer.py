@@ -23,7 +23,6 @@ from twin.engine.window import Pass, Window
 from twin.lab.files import whole_file
 from twin.lab.perfetto.around import counters, happenings
 from twin.lab.perfetto.flows import flows, lives
-from twin.lab.perfetto.streams import StreamPlan, passes
 from twin.lab.perfetto.tracks import (
     FIRST_INSTANCE,
     FIRST_STREAM,
@@ -37,6 +36,7 @@ from twin.lab.perfetto.tracks import (
     named,
     ns,
 )
+from twin.model.timeline import Timeline
 
 if TYPE_CHECKING:
     from twin.lab.perfetto.source import Source
@@ -214,7 +214,7 @@ def _around(
     begin_s: float,
     end_s: float,
     most_events: int,
-    streams: Mapping[str, StreamPlan],
+    streams: Mapping[str, Timeline],
 ) -> Iterator[list[Event]]:
     """Names, what happened, and how full everything was."""
     yield from _names(instances, streams)
@@ -223,7 +223,7 @@ def _around(
     yield from counters(tables, instances, begin_s, end_s, most)
 
 
-def _put_streams(sink: _Events, one: Instance, plan: StreamPlan) -> None:
+def _put_streams(sink: _Events, one: Instance, plan: Timeline) -> None:
     """The streams of an instance's iterations, as long as there is room: they are the dearest."""
     size = 0
     for known in one.passes:
@@ -246,9 +246,7 @@ def _instances(tables: Tables, window: Window) -> list[Instance]:
     ]
 
 
-def _names(
-    instances: Iterable[Instance], streams: Mapping[str, StreamPlan]
-) -> Iterator[list[Event]]:
+def _names(instances: Iterable[Instance], streams: Mapping[str, Timeline]) -> Iterator[list[Event]]:
     """What processes and tracks are called, and in what order they stand."""
     yield named(RUN, "run", {0: "events"})
     yield named(REQUESTS, "requests", {0: "arrivals"})
@@ -284,16 +282,16 @@ def _work(one: Instance) -> Iterator[list[Event]]:
         yield group
 
 
-def _in_streams(one: Instance, known: Pass, plan: StreamPlan) -> list[Event]:
+def _in_streams(one: Instance, known: Pass, plan: Timeline) -> list[Event]:
     """The layers of one iteration on the tracks of its streams, microbatch by microbatch."""
     begin, length = ns(known.begin_s), ns(known.end_s) - ns(known.begin_s)
     group = []
-    for stream, layer, microbatch, low, high, operators in passes(plan):
-        track = Track(one.pid, FIRST_STREAM + stream)
-        edges = [begin + int(low * length), begin + int(high * length)]
-        name = f"layer {layer} microbatch {microbatch}"
+    for turn in plan.turns():
+        track = Track(one.pid, FIRST_STREAM + turn.stream)
+        edges = [begin + int(turn.low * length), begin + int(turn.high * length)]
+        name = f"layer {turn.layer} microbatch {turn.microbatch}"
         group.append(track.slice(name, *edges, of="formula at the mean load"))
-        for operator, a, b in operators:
+        for operator, a, b in turn.operators:
             inner = (begin + int(a * length), begin + int(b * length))
             if inner[1] > inner[0]:
                 group.append(track.slice(operator, *inner))

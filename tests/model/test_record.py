@@ -1,0 +1,37 @@
+import numpy as np
+import pytest
+
+from twin.model.coefficients import Decode, Prefill
+from twin.model.record import changed, dtype_of, numbers, places, row_of, slowed, walk
+
+
+def test_a_slow_die_takes_longer_for_all_that_its_cores_do_and_for_nothing_else(ask):
+    usual = ask().costs.decode
+    for (declared, before), (_, after) in zip(walk(usual), walk(slowed(usual, 0.5)), strict=True):
+        assert after == before * (2.0 if declared.scale == "computed" else 1.0), declared.name
+
+
+def test_launches_of_the_exchange_and_the_host_wait_for_no_die():
+    fixed = {c.name: c.scale for c, _ in walk(Decode()) if c.name.startswith(("seq", "host"))}
+    assert fixed["sequence.dispatch.fixed"] == fixed["sequence.combine.fixed"] == ""
+    assert fixed["host.launch"] == fixed["host.gap"] == fixed["host.answer"] == ""
+    assert fixed["sequence.dispatch.message"] == fixed["sequence.experts.ahead"] == "computed"
+
+
+@pytest.mark.parametrize("kind", [Decode, Prefill])
+def test_every_number_has_a_meaning_and_one_place_in_compiled_memory(kind):
+    declared = [c for c, _ in walk(kind())]
+    assert all(c.meaning.endswith(".") for c in declared)
+    assert len({c.name for c in declared}) == len(declared)
+    assert dtype_of(kind).itemsize == 8 * len(declared)
+    both = np.concatenate([places(kind, "computed"), places(kind, "carried")])
+    assert np.unique(both).size == both.size > 10
+
+
+def test_plain_python_and_compiled_code_read_the_same_numbers_by_the_same_names():
+    count = iter(range(10_000))
+    whole = changed(Decode(), lambda *_: float(next(count)))
+    row = row_of(whole)
+    assert row.splits[3].after[0].flop == whole.splits[3].after[0].flop > 100.0
+    assert row.layout.slots == whole.layout.slots > row.head.vector == whole.head.vector
+    np.testing.assert_array_equal(numbers(whole), np.arange(next(count)))

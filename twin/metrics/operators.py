@@ -1,0 +1,102 @@
+"""Operators as people meet them: one entry each, its name, words, and where it stands.
+
+What an iteration or a batch spends is booked by operator, in the order of `names_of`. Tables of
+runs, breakdowns, findings, the evidence of layers and the docs read these entries. What an
+operator costs is the business of `twin.model`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Place = Literal["attention", "MoE", "iteration"]
+PROJECTIONS = "attention's projections"
+EXCHANGE = "gate, dispatch and combine"
+OUTSIDE = "work outside the layers"
+FETCH = "reading hits from the memory pool"
+BETWEEN_DIES = "moving parts of prompts between dies"
+# What an operator waits for that says nothing else.
+ROOFS = {"decode": "HBM bandwidth and cube cores", "prefill": "cube cores"}
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One operator, or what else takes time beside operators."""
+
+    name: str
+    label: str
+    family: str  # completes "... of it is"
+    phases: tuple[str, ...]  # iterations it is booked in: decode (and colocated), prefill
+    place: Place  # in the attention of every layer, in MoE layers, or once an iteration
+    waits_for: str = ""  # what bounds it where it is the longest, if not its phase's `ROOFS`
+    meaning: str = ""
+
+
+BOTH = ("decode", "prefill")
+DECODE, PREFILL = ("decode",), ("prefill",)
+
+OPERATORS = {
+    entry.name: entry
+    for entry in (
+        Operator("mla_prolog", "MLA prolog", PROJECTIONS, DECODE, "attention",
+                 meaning="Norm, projections of query and latent KV, rotary embedding."),
+        Operator("attention_input", "Attention input", PROJECTIONS, PREFILL, "attention",
+                 meaning="Norm, down- and up-projections of prompt tokens."),
+        Operator("all_gather", "All gather", BETWEEN_DIES, PREFILL, "attention", "UB plane",
+                 "Latents of all prompts to the dies that share the heads."),
+        Operator("attention_core", "Attention core", "the attention core", BOTH, "attention",
+                 "cube cores", "Queries meet cached keys and values."),
+        Operator("all_to_all", "All to all", BETWEEN_DIES, PREFILL, "attention", "UB plane",
+                 "Values of all heads back to the die of each token."),
+        Operator("o_proj", "Output projection", PROJECTIONS, BOTH, "attention",
+                 meaning="Value up-projection, output projection, residual and norm."),
+        Operator("gate", "Gate", EXCHANGE, BOTH, "MoE", "vector cores",
+                 "Router scores and the choice of experts."),
+        Operator("dispatch", "Dispatch", EXCHANGE, BOTH, "MoE", "UB plane and vector cores",
+                 "Tokens to the dies of their experts."),
+        Operator("experts", "Experts", "the experts of the most loaded die", BOTH, "MoE",
+                 meaning="Grouped products of routed and shared experts."),
+        Operator("combine", "Combine", EXCHANGE, BOTH, "MoE", "UB plane",
+                 "Experts' answers back to the die of each token."),
+        Operator("dense_ffn", "Dense FFN", "dense layers", BOTH, "iteration",
+                 meaning="The first layers' FFN; in colocated iterations with their attention."),
+        Operator("mtp", "MTP module", OUTSIDE, DECODE, "iteration",
+                 meaning="Passes of the module that drafts tokens, a whole layer each."),
+        Operator("lm_head", "LM head", OUTSIDE, BOTH, "iteration",
+                 meaning="Logits over the vocabulary."),
+        Operator("sampling", "Sampling", OUTSIDE, DECODE, "iteration", "vector cores",
+                 "Sort, cumulative sum and filter of the logits."),
+        Operator("launch_gaps", "Launch gaps", OUTSIDE, BOTH, "iteration", "host",
+                 "What the host takes longer than the NPU."),
+        Operator("prefill_chunk", "Prefill chunk", "prefilling prompts in the same iterations",
+                 DECODE, "iteration", meaning="What pieces of prompts add to an iteration."),
+        Operator("fetch", "Fetch", FETCH, (), "iteration", "memory pool",
+                 "Reading cached tokens before a batch, by formula."),
+        Operator("kv_fetch", "KV fetch", FETCH, (), "iteration", "memory pool",
+                 "Reading cached tokens before a batch, in a run."),
+    )
+}  # fmt: skip
+
+
+def names_of(phase: str, *places: Place) -> tuple[str, ...]:
+    """Operators of a phase in the order in which they are booked; all, or those of some places."""
+    return tuple(
+        name
+        for name, entry in OPERATORS.items()
+        if phase in entry.phases and (not places or entry.place in places)
+    )
+
+
+def family(name: str) -> str:
+    """The words of the family of an operator; of one without an entry its name."""
+    return OPERATORS[name].family if name in OPERATORS else name.replace("_", " ")
+
+
+def waits_for(name: str, phase: str) -> str:
+    """What a phase's longest operator waits for."""
+    entry = OPERATORS.get(name)
+    return (entry.waits_for if entry else "") or ROOFS[phase]
+
+
+DECODE_OPERATORS, PREFILL_OPERATORS = names_of("decode"), names_of("prefill")

@@ -1,0 +1,171 @@
+"""The coefficients of a decode or a colocated instance, from operators, machine and network.
+
+This module does not know who sits where (costs.py), nor how a layer is composed (layer.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from twin.model import operators as o
+from twin.model.coefficients import (
+    SPLITS,
+    Chunk,
+    Combine,
+    Decode,
+    DecodeCore,
+    Demand,
+    Dispatch,
+    Experts,
+    Gate,
+    Host,
+    Layout,
+    Mode,
+    Sampling,
+)
+from twin.model.record import scaled
+from twin.model.roofline import roof
+from twin.model.setting import WHOLE, Cores, Setting
+from twin.model.switches import switch_decode, switch_mode
+
+
+def decode_costs(
+    x: Setting, drafts: int, microbatch: str, ways: Sequence[tuple[Cores, Cores]]
+) -> Decode:
+    """Coefficients of a decode instance.
+
+    ways: the cores of the attention and of the MoE stream, at most SPLITS pairs; none means that
+    all cores compute while others' data moves.
+    """
+    m, s, query = x.machine, x.shape, 1 + drafts
+    in_turn = not ways or x.expert_dies > 0
+    splits = [_mode(x, query, *cores, in_turn=in_turn) for cores in ways or [(WHOLE, WHOLE)]]
+    dense, head = o.dense_ffn(s, x.formats), o.lm_head(s)
+    costs = Decode(
+        sequence=_whole_die(_mode(x, query, WHOLE, WHOLE, in_sequence=True), x),
+        splits=(*splits, *(Mode(),) * (SPLITS - len(splits))),
+        dense=x.product(dense, 3),
+        mtp=x.product(o.mtp_projection(s, x.formats), 3),
+        head=x.product(head, 1),
+        sampling=Sampling(4 * x.gap, x.seconds(o.sampling(s))[3]),
+        host=Host(m.graph_launch_s, m.host_gap_s, m.host_answer_s),
+        layout=layout(x),
+        demand=_demand(x, dense, head),
+        ways=float(len(splits)),
+        hides=float(not ways),
+        microbatch={"off": 0.0, "on": 1.0, "auto": 2.0}[microbatch],
+        query_tokens=float(query),
+        drafts=float(drafts),
+        moe_layers=float(s.moe_layers),
+        dense_layers=float(s.dense_layers),
+        buffer_tokens=float(x.communication.buffer_tokens_per_die),
+        crowd=x.exchange.peers / (x.exchange.peers - x.expert_dies),
+    )
+    return switch_decode(costs, x)
+
+
+def colocated_costs(x: Setting, drafts: int) -> Decode:
+    """Coefficients of a colocated instance: decode in sequence, and what a prompt's piece adds."""
+    cached = x.many_rows(o.cached_up(x.shape, x.formats)) / x.layout.dies
+    chunk = Chunk(
+        pair=x.pair_s,
+        pair_flops=x.shape.prefill_core_flops * x.shape.layers,
+        hit=cached * x.shape.layers,
+    )
+    return replace(decode_costs(x, drafts, "off", ()), chunk=chunk)
+
+
+def layout(x: Setting) -> Layout:
+    """Where the experts sit, as kernels read it."""
+    return Layout(
+        dies=float(x.layout.dies),
+        top_k=float(x.shape.top_k),
+        routed_dies=float(x.layout.routed_dies),
+        slots=float(x.layout.slots_per_die),
+        shared_experts=float(x.shape.shared_experts),
+        shared_dies=float(x.layout.shared_dies),
+        expert_dies=float(x.expert_dies),
+    )
+
+
+def _mode(
+    x: Setting, query: int, attention: Cores, moe: Cores, *, in_sequence: bool = False,
+    in_turn: bool = False,
+) -> Mode:  # fmt: skip
+    s, f, m = x.shape, x.formats, x.machine
+    gate_weight, gate_flop, gate_io, _ = x.seconds(o.gate(s, f), moe)
+    weight, flop, io, vector = x.seconds(o.expert(s, f), moe)
+    if not x.communication.early_quantisation and f.expert != "bf16":
+        vector += (o.ACTIVATION_BYTES + 1.0) * s.hidden / m.vector_bytes_per_s(moe.vector)
+    t = x.traffic(x.optimisations.multi_stream)
+    mode = Mode(
+        before=x.plain(o.plain_operators("decode", "before"), attention),
+        core=DecodeCore(
+            fixed=x.gap + m.attention_fixed_s,
+            context=_context_s(x, query, attention),
+            context_one=_context_s(x, 1, attention),
+        ),
+        after=x.plain(o.plain_operators("decode", "after"), attention),
+        gate=Gate(2 * x.gap + gate_weight, max(gate_flop, gate_io) + m.gate_token_s / moe.vector),
+        dispatch=Dispatch(
+            fixed=t.dispatch_fixed_s,
+            message=x.messages * t.dispatch_message_s / moe.copying,
+            send=x.messages * t.dispatch_send_s,
+            receive=t.dispatch_receive_s,
+        ),
+        experts=Experts(fixed=2 * x.gap, weight=weight, flop=flop, io=io, vector=vector),
+        combine=Combine(
+            fixed=t.combine_fixed_s,
+            send=t.combine_send_s,
+            receive=x.messages * t.combine_receive_s,
+        ),
+        in_turn=float(in_turn),
+    )
+    return switch_mode(mode, x, attention, in_sequence)
+
+
+def _whole_die(mode: Mode, x: Setting) -> Mode:
+    """A mode in which every barrier of the exchange waits for the slowest die.
+
+    With two microbatches under way a die that waits for one computes the other.
+    """
+    slowest = x.machine.slowest(x.exchange.peers)
+    return replace(
+        mode,
+        before=tuple(scaled(w, slowest) for w in mode.before),
+        core=scaled(mode.core, slowest),
+        after=tuple(scaled(w, slowest) for w in mode.after),
+        gate=scaled(mode.gate, slowest),
+        experts=scaled(mode.experts, slowest),
+    )
+
+
+def _context_s(x: Setting, query_tokens: float, cores: Cores) -> float:
+    """Decode attention core: seconds per context token of a request (roofline)."""
+    m = x.machine
+    compute = query_tokens * x.shape.decode_core_flops
+    compute /= m.attention_peak * m.attention_utilisation * cores.cube
+    read = x.shape.kv_bytes_per_token_layer(x.formats.kv)
+    read /= m.chip.hbm_bytes_per_s * m.kv_bandwidth_utilisation * m.pull(cores.cube)
+    return roof(compute, read)
+
+
+def _demand(x: Setting, dense: o.Work, head: o.Work) -> Demand:
+    s, f = x.shape, x.formats
+    plain = [*o.plain_operators("decode", "before"), *o.plain_operators("decode", "after")]
+    attention = [*(entry.work(s, f) for entry in plain), o.gate(s, f)]
+    expert = o.expert(s, f)
+    return Demand(
+        attention_bytes=sum(w.weight_bytes for w in attention),
+        expert_bytes=expert.weight_bytes,
+        dense_bytes=dense.weight_bytes,
+        head_bytes=head.weight_bytes,
+        context_bytes=s.kv_bytes_per_token_layer(f.kv),
+        attention_flops=sum(w.flops_per_token for w in attention),
+        context_flops=s.decode_core_flops,
+        expert_flops=expert.flops_per_token,
+        dense_flops=dense.flops_per_token,
+        head_flops=head.flops_per_token,
+        mtp_flops=o.mtp_projection(s, f).flops_per_token,
+    )

@@ -1,0 +1,208 @@
+"""The coefficients of a prefill instance, from operators, machine and network.
+
+The counterpart of decode_costs.py: attention in one of its parallel forms, then the MoE layer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twin.model import operators as o
+from twin.model.coefficients import (
+    Combine,
+    Dispatch,
+    Experts,
+    Gate,
+    Gather,
+    Prefill,
+    PrefillCore,
+    PrefillDemand,
+    Product,
+    Scatter,
+)
+from twin.model.collectives import all_gather_s_per_byte, all_to_all_s_per_byte
+from twin.model.decode_costs import layout
+from twin.model.setting import Setting
+from twin.model.switches import switch_prefill
+
+
+@dataclass(frozen=True, slots=True)
+class _Attention:
+    """What a parallel form of attention does to its parts."""
+
+    down_rows: float = 1.0  # tokens that a die computes latents of, per token of its own
+    up_share: float = 1.0  # of the up-projections' weights that a die reads
+    output_share: float = 1.0
+    gather: Gather = Gather()
+    exchange: Scatter = Scatter()
+
+
+def prefill_costs(x: Setting, attention: str, microbatch: bool, mtp: bool) -> Prefill:
+    """Coefficients of a prefill instance."""
+    m, s, f = x.machine, x.shape, x.formats
+    form = _Attention()
+    if attention == "tp":
+        form = _tensor_parallel(x)
+    elif attention == "sp_tp_sp" and x.layout.dies > 1:
+        form = _staged(x)
+    down, up, output = o.prefill_down(s, f), o.prefill_up(s, f), o.prefill_output(s, f)
+    head = o.lm_head(s)
+    gate, dispatch, experts, combine = _moe(x)
+    costs = Prefill(
+        before=(
+            Product(
+                fixed=4 * x.gap,
+                weight=x.seconds(down)[0] + x.seconds(up)[0] * form.up_share,
+                flop=form.down_rows * x.many_rows(down) + x.many_rows(up),
+                place=x.place("attention_input"),
+            ),
+            *_more(x, "before"),
+        ),
+        gather=form.gather,
+        core=PrefillCore(x.gap, x.pair_s, x.many_rows(o.cached_up(s, f)) / x.layout.dies),
+        exchange=form.exchange,
+        after=(
+            Product(
+                fixed=3 * x.gap,
+                weight=x.seconds(output)[0] * form.output_share,
+                flop=x.many_rows(output),
+                place=x.place("o_proj"),
+            ),
+            *_more(x, "after"),
+        ),
+        gate=gate,
+        dispatch=dispatch,
+        experts=experts,
+        combine=combine,
+        dense=_product_of_many_rows(x, o.dense_ffn(s, f), 3),
+        layout=layout(x),
+        demand=_demand(x, s.moe_layers + mtp, form),
+        head=head.weight_bytes / m.stream_bytes_per_s() + 2 * x.gap,
+        launch=m.graph_launch_s,
+        moe_layers=float(s.moe_layers + mtp),
+        dense_layers=float(s.dense_layers),
+        microbatch=float(microbatch),
+        contention=m.fitted["vector_contention"] if m.family == "ascend" else 0.0,
+        compute_share=m.prefill_compute_share,
+    )
+    return switch_prefill(costs, x)
+
+
+def _more(x: Setting, where: str) -> list[Product]:
+    return [
+        Product(
+            entry.launches * x.gap,
+            x.seconds(work)[0],
+            x.many_rows(work),
+            place=x.place(entry.name),
+        )
+        for entry in o.plain_operators("prefill", where)
+        for work in [entry.work(x.shape, x.formats)]
+    ]
+
+
+def _product_of_many_rows(x: Setting, w: o.Work, launches: int) -> Product:
+    weight, flop, io, vector = x.seconds(w)
+    return Product(launches * x.gap, weight, max(flop, io), 0.0, vector)
+
+
+def _wire_bytes(x: Setting) -> float:
+    """Of an activation in attention's collectives: as products read it, or BF16."""
+    return x.formats.activation_bytes if x.optimisations.flash_comm else o.ACTIVATION_BYTES
+
+
+def _staged(x: Setting) -> _Attention:
+    """Sequence parallel, by heads in the core, sequence parallel again: two collectives."""
+    s = x.shape
+    latent = _wire_bytes(x) * (s.q_lora + s.kv_lora) + o.ACTIVATION_BYTES * s.rope_dim
+    token_s = latent * all_gather_s_per_byte(x.gather) / x.layout.dies
+    values = _wire_bytes(x) * s.heads * s.value_dim
+    if not x.optimisations.layer_in_parallel:
+        # Every die has a partial sum of the whole batch; each takes its tokens' sum.
+        values = o.ACTIVATION_BYTES * s.hidden * x.layout.dies
+    start_s = x.gather.latency_s + x.gap
+    return _Attention(
+        up_share=1.0 / min(x.layout.dies, s.heads),
+        gather=Gather(start_s, token_s, token_s),
+        exchange=Scatter(start_s, values * all_to_all_s_per_byte(x.gather)),
+    )
+
+
+def _tensor_parallel(x: Setting) -> _Attention:
+    """Attention split by heads over the dies of a group, which have all of the group's tokens.
+
+    Hidden states are gathered before it, and partial sums of the output projection are reduced
+    and scattered after it: an all-reduce in two halves. Down-projections are computed on every
+    die of the group for all its tokens, since latents are not split.
+    """
+    s, group = x.shape, x.group
+    assert group is not None
+    per_byte = all_gather_s_per_byte(group) / x.layout.dies
+    partial = o.ACTIVATION_BYTES * s.hidden * group.peers  # a die's sums for all of the group
+    scatter_s = partial * all_to_all_s_per_byte(group) + partial / x.machine.vector_bytes_per_s()
+    start_s = group.latency_s + x.gap
+    share = 1.0 / group.peers
+    return _Attention(
+        float(group.peers),
+        share,
+        share,
+        Gather(start_s, _wire_bytes(x) * s.hidden * per_byte,
+               o.ACTIVATION_BYTES * s.latent * per_byte),
+        Scatter(start_s, scatter_s),
+    )  # fmt: skip
+
+
+def _moe(x: Setting) -> tuple[Gate, Dispatch, Experts, Combine]:
+    s, f, m = x.shape, x.formats, x.machine
+    gate_weight, gate_flop, gate_io, _ = x.seconds(o.gate(s, f))
+    weight, flop, io, vector = x.seconds(o.expert(s, f))
+    if not x.communication.early_quantisation and f.expert != "bf16":
+        vector += (o.ACTIVATION_BYTES + 1.0) * s.hidden / m.vector_bytes_per_s()
+    t = x.traffic(beside=False)
+    row = o.dispatch_bytes(s, x.communication.early_quantisation, m.message_scale_bytes)
+    # Copy engines move prefill's rows (arXiv 2506.12708v2 section 4.3.2), not vector cores.
+    rate = m.fitted["copy_engine"] if m.family == "ascend" else 1.0
+    return (
+        Gate(2 * x.gap, max(gate_flop, gate_io) + m.gate_token_s),
+        Dispatch(
+            fixed=t.dispatch_fixed_s,
+            message=x.messages * t.dispatch_message_s,
+            send=x.messages * t.dispatch_send_s / rate,
+            receive=t.dispatch_receive_s / rate,
+            order=2 * row / m.vector_bytes_per_s(),
+        ),
+        Experts(fixed=2 * x.gap, weight=weight, flop=max(flop, io), vector=vector),
+        Combine(
+            fixed=t.combine_fixed_s,
+            send=t.combine_send_s / rate,
+            receive=x.messages * t.combine_receive_s / rate,
+            gather=(s.top_k + 1) * o.combine_bytes(s) / m.vector_bytes_per_s(),
+        ),
+    )
+
+
+def _demand(x: Setting, moe_layers: int, form: _Attention) -> PrefillDemand:
+    s, f = x.shape, x.formats
+    plain = [*o.plain_operators("prefill", "before"), *o.plain_operators("prefill", "after")]
+    attention = [
+        (o.prefill_down(s, f), 1.0),
+        (o.prefill_up(s, f), form.up_share),
+        (o.prefill_output(s, f), form.output_share),
+        (o.gate(s, f), 1.0),
+        *((entry.work(s, f), 1.0) for entry in plain),
+    ]
+    works = [work for work, _ in attention]
+    expert, dense = o.expert(s, f), o.dense_ffn(s, f)
+    used, layers = s.top_k + s.shared_experts, moe_layers + s.dense_layers
+    moved = sum(w.io_bytes_per_token + w.vector_bytes_per_token for w in works)
+    return PrefillDemand(
+        weight_bytes=dense.weight_bytes * s.dense_layers
+        + layers * sum(work.weight_bytes * share for work, share in attention),
+        expert_bytes=expert.weight_bytes * moe_layers,
+        token_bytes=moved * layers
+        + used * (expert.io_bytes_per_token + expert.vector_bytes_per_token) * moe_layers,
+        token_flops=sum(w.flops_per_token for w in works) * layers
+        + used * expert.flops_per_token * moe_layers
+        + dense.flops_per_token * s.dense_layers,
+        pair_flops=s.prefill_core_flops * layers,
+    )

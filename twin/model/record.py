@@ -1,0 +1,155 @@
+"""Records of numbers: a field each with its meaning, its unit, and what changes it.
+
+A record is a frozen dataclass of numbers and of other records. Plain Python reads it as it is;
+compiled code reads the same names in a numpy record (`dtype_of`, `numbers`), which is what a state
+column holds. Nothing here knows what is recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import Field, dataclass, field, fields, replace
+from functools import cache
+from typing import Any, Literal, TypeVar, dataclass_transform
+
+import numpy as np
+from numpy.typing import NDArray
+
+T = TypeVar("T")
+R = TypeVar("R", bound="Record")
+Scale = Literal["", "computed", "carried"]
+
+
+@dataclass(frozen=True, slots=True)
+class Coefficient:
+    """The declaration of one number."""
+
+    meaning: str
+    unit: str
+    cause: str  # of an iteration's time, as people name it
+    scale: Scale  # stretched by a slow die (computed), by crowded links (carried), or by nothing
+    name: str = ""  # dotted, from the outermost record
+
+
+class Record:
+    """What all records are."""
+
+    __slots__ = ()
+
+
+@dataclass_transform(frozen_default=True)
+def record(kind: type[T]) -> type[T]:
+    """Make a class of `computed`, `carried`, `given` and `part` fields a record."""
+    return dataclass(frozen=True, slots=True)(kind)
+
+
+def computed(meaning: str, cause: str = "") -> float:
+    """Seconds that a die's cores and memory take."""
+    return _number(meaning, "s", cause, "computed")
+
+
+def carried(meaning: str, cause: str = "") -> float:
+    """Seconds that links take."""
+    return _number(meaning, "s", cause, "carried")
+
+
+def given(meaning: str, unit: str = "", cause: str = "") -> float:
+    """A number that neither a slow die nor a crowded link changes."""
+    return _number(meaning, unit, cause, "")
+
+
+def _number(meaning: str, unit: str, cause: str, scale: Scale) -> Any:
+    return field(default=0.0, metadata={"about": Coefficient(meaning, unit, cause, scale)})
+
+
+def part(kind: type[R]) -> R:
+    """A record within a record."""
+    nested: Any = field(default=kind())
+    return nested
+
+
+def parts(kind: type[R], count: int) -> tuple[R, ...]:
+    """So many records of a kind."""
+    nested: Any = field(default=(kind(),) * count)
+    return nested
+
+
+def walk(whole: Record, prefix: str = "") -> Iterator[tuple[Coefficient, float]]:
+    """Every number of a record with its declaration, in the order in which they are stored."""
+    for declared in fields(whole):  # type: ignore[arg-type]
+        value = getattr(whole, declared.name)
+        name = prefix + declared.name
+        if isinstance(value, tuple):
+            for k, inner in enumerate(value):
+                yield from walk(inner, f"{name}[{k}].")
+        elif isinstance(value, Record):
+            yield from walk(value, f"{name}.")
+        else:
+            yield replace(_about(declared), name=name), value
+
+
+def _about(declared: Field[Any]) -> Coefficient:
+    about: Coefficient = declared.metadata["about"]
+    return about
+
+
+def changed(whole: R, value_of: Callable[[Coefficient, float], float]) -> R:
+    """A record of the same kind with each number replaced; its name is not told."""
+
+    def of(declared: Field[Any]) -> Any:
+        value = getattr(whole, declared.name)
+        if isinstance(value, tuple):
+            return tuple(changed(inner, value_of) for inner in value)
+        if isinstance(value, Record):
+            return changed(value, value_of)
+        return value_of(_about(declared), value)
+
+    return type(whole)(*map(of, fields(whole)))  # type: ignore[arg-type]
+
+
+def scaled(whole: R, factor: float) -> R:
+    """A record with every number that is computed times a factor."""
+    return changed(whole, lambda c, v: v * factor if c.scale == "computed" else v)
+
+
+def slowed(whole: R, speed: float) -> R:
+    """A record whose instance waits for a die that computes at `speed` (1: as it should).
+
+    Every exchange is a barrier, so one slow die sets the pace of all (a straggler).
+    """
+    return changed(whole, lambda c, v: v / speed if c.scale == "computed" else v)
+
+
+def without(whole: R, cause: str) -> R:
+    """A record in which what goes with a cause takes no time."""
+    return changed(whole, lambda c, v: 0.0 if c.cause == cause else v)
+
+
+def numbers(whole: Record) -> NDArray[np.float64]:
+    """The numbers of a record, f8[N]; seen through `dtype_of` it is a record of one row."""
+    return np.array([value for _, value in walk(whole)], np.float64)
+
+
+def places(kind: type[Record], scale: Scale) -> NDArray[np.int64]:
+    """Where the numbers of a kind of record hold what is computed, or carried, i8[N]."""
+    return np.array([k for k, (c, _) in enumerate(walk(kind())) if c.scale == scale], np.int64)
+
+
+def row_of(whole: Record) -> Any:
+    """A record as compiled code sees it: a numpy record of the same names."""
+    return numbers(whole).view(dtype_of(type(whole)))[0]
+
+
+@cache
+def dtype_of(kind: Any) -> np.dtype[Any]:
+    """The numpy record that holds the numbers of a kind of record, by the same names."""
+    columns: list[tuple[Any, ...]] = []
+    for declared in fields(kind):  # type: ignore[arg-type]
+        value: Any = declared.default
+        if isinstance(value, tuple):
+            columns.append((declared.name, dtype_of(type(value[0])), (len(value),)))
+        else:
+            nested = isinstance(value, Record)
+            columns.append((declared.name, dtype_of(type(value)) if nested else np.float64))
+    # As scalars of this type plain Python reads fields as attributes, as compiled code does.
+    return np.dtype((np.record, np.dtype(columns, align=True)))

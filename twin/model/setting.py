@@ -1,0 +1,129 @@
+"""What the coefficients of an instance follow from, and the seconds of one operator in it.
+
+All physics of an operator meets here: its work (operators.py), the roofs (roofline.py), the
+traffic (collectives.py) and the share of cores it runs on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from twin.facts import Facts
+from twin.metrics.operators import names_of
+from twin.model.coefficients import Product
+from twin.model.collectives import Exchange, MoeTraffic, direct, moe_traffic, two_level
+from twin.model.memory import ExpertLayout
+from twin.model.operators import Formats, Plain, Work
+from twin.model.roofline import Machine
+from twin.model.shape import Shape
+from twin.scenario import Communication, Optimisations
+
+
+@dataclass(frozen=True, slots=True)
+class Cores:
+    """Share of a die's cube and vector cores that a stream has."""
+
+    cube: float = 1.0
+    vector: float = 1.0
+
+    @property
+    def copying(self) -> float:
+        """Share of full copy speed: half of the vector cores already saturate a port (UBEP)."""
+        return min(1.0, self.vector / 0.5)
+
+
+WHOLE = Cores()
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Everything coefficients follow from."""
+
+    role: str
+    shape: Shape
+    formats: Formats
+    machine: Machine
+    facts: Facts
+    communication: Communication
+    optimisations: Optimisations
+    layout: ExpertLayout
+    exchange: Exchange
+    gather: Exchange  # the same dies, data pulled by reads
+    group: Exchange | None = None  # a tensor-parallel group of prefill's attention, by reads
+    expert_dies: int = 0  # that hold experts alone (decode); 0: every die does both
+
+    @property
+    def gap(self) -> float:
+        """Launch and tail of one kernel, seconds."""
+        return self.machine.fitted["kernel_gap"]
+
+    @property
+    def route(self) -> Exchange:
+        """How tokens get to experts on other nodes: once to each node, or straight to each die.
+
+        The latter in decode of one chip family (low-latency kernels over RDMA).
+        """
+        if self.role != "prefill" and self.machine.family == "nvidia":
+            return direct(self.exchange, self.facts)
+        return two_level(self.exchange, self.shape.top_k, self.shape.most_nodes)
+
+    @property
+    def messages(self) -> float:
+        """Messages of a token over those to its routed experts: a shared expert on dies of its own
+        is one more to send to, and one more that answers."""
+        shared = self.shape.shared_experts / self.shape.top_k if self.layout.shared_dies else 0.0
+        return 1.0 + shared
+
+    def traffic(self, beside: bool) -> MoeTraffic:
+        """Dispatch and combine; `beside`: transfers between nodes have streams of their own."""
+        return moe_traffic(
+            self.shape, self.communication, self.machine, self.facts, self.route, beside
+        )
+
+    def seconds(self, w: Work, cores: Cores = WHOLE) -> tuple[float, float, float, float]:
+        """Weight read, FLOP, activation and vector seconds (the last three per token)."""
+        rate = self.machine.stream_bytes_per_s(cores.cube)
+        return (
+            w.weight_bytes / rate,
+            w.flops_per_token / self.machine.gemm_flops(w.format, cores.cube),
+            w.io_bytes_per_token / rate,
+            w.vector_bytes_per_token / self.machine.vector_bytes_per_s(cores.vector),
+        )
+
+    def product(self, w: Work, launches: int, cores: Cores = WHOLE, name: str = "") -> Product:
+        """A product after so many launches, booked under a name where it has one."""
+        weight, flop, io, vector = self.seconds(w, cores)
+        return Product(launches * self.gap, weight, flop, io, vector, self.place(name))
+
+    def place(self, name: str) -> float:
+        """Where a phase's operator is booked."""
+        names = names_of("prefill" if self.role == "prefill" else "decode")
+        return float(names.index(name)) if name else 0.0
+
+    def plain(self, entries: Sequence[Plain], cores: Cores = WHOLE) -> tuple[Product, ...]:
+        """Plain operators as products."""
+        return tuple(
+            self.product(entry.work(self.shape, self.formats), entry.launches, cores, entry.name)
+            for entry in entries
+        )
+
+    def many_rows(self, w: Work) -> float:
+        """Seconds a token of a product over many rows.
+
+        Where vector cores stand beside the matrix cores, element-wise work is pipelined with the
+        product; where the same cores do both, it comes after it.
+        """
+        m = self.machine
+        product = w.flops_per_token / m.gemm_flops(w.format)
+        if not m.beside:
+            moved = w.io_bytes_per_token / m.stream_bytes_per_s()
+            return max(product, moved) + w.vector_bytes_per_token / m.vector_bytes_per_s()
+        moved = (w.io_bytes_per_token + w.vector_bytes_per_token) / m.stream_bytes_per_s()
+        return max(product, moved)
+
+    @property
+    def pair_s(self) -> float:
+        """Prefill attention core: seconds per query-key pair of all heads on one die."""
+        m = self.machine
+        return self.shape.prefill_core_flops / (m.attention_peak * m.prefill_attention_utilisation)

@@ -1,0 +1,135 @@
+"""Optimisations that a scenario switches on or off: one entry each, with what it does to the costs.
+
+A switch's name, label, help, source and options are a field of `scenario.deployment.Optimisations`;
+what it changes in the coefficients is its function here, found by the field's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from twin.model.coefficients import Decode, Mode, Prefill
+from twin.model.operators import ACTIVATION_BYTES
+from twin.model.setting import Cores, Setting
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """What a field does to a mode of decode's layers, to decode's costs as a whole, to prefill's.
+
+    Each is handed what there is so far, the setting and the field's value. A field without any
+    acts where a figure is chosen: the attention kernel's share of the peak (roofline.py), the
+    bytes of prefill's collectives (prefill_costs.py).
+    """
+
+    mode: Callable[[Mode, Setting, Any, Cores, bool], Mode] | None = None  # bool: in sequence
+    decode: Callable[[Decode, Setting, Any], Decode] | None = None
+    prefill: Callable[[Prefill, Setting, Any], Prefill] | None = None
+
+
+def switch_mode(mode: Mode, x: Setting, cores: Cores, in_sequence: bool) -> Mode:
+    """A mode of decode's layers with all switches as they are; cores: of its attention."""
+    for name, switch in SWITCHES.items():
+        if switch.mode is not None:
+            mode = switch.mode(mode, x, getattr(x.optimisations, name), cores, in_sequence)
+    return mode
+
+
+def switch_decode(costs: Decode, x: Setting) -> Decode:
+    """A decode instance's costs with all switches as they are."""
+    for name, switch in SWITCHES.items():
+        if switch.decode is not None:
+            costs = switch.decode(costs, x, getattr(x.optimisations, name))
+    return costs
+
+
+def switch_prefill(costs: Prefill, x: Setting) -> Prefill:
+    """A prefill instance's costs with all switches as they are."""
+    for name, switch in SWITCHES.items():
+        if switch.prefill is not None:
+            costs = switch.prefill(costs, x, getattr(x.optimisations, name))
+    return costs
+
+
+def _one_attention_operator(mode: Mode, x: Setting, on: bool, cores: Cores, _: bool) -> Mode:
+    """FusedDeepMLA: fewer launches, and queries do not go through HBM between its parts."""
+    if not on:
+        return mode
+    s, m = x.shape, x.machine
+    query = ACTIVATION_BYTES * s.query_width
+    latent = ACTIVATION_BYTES * s.heads * (s.kv_lora + s.rope_dim)
+    written = 2 * query + (latent if s.attention == "mla" else query)
+    prolog, *others = mode.before
+    prolog = replace(
+        prolog,
+        fixed=prolog.fixed - 2 * x.gap,
+        io=max(0.0, prolog.io - written / m.stream_bytes_per_s(cores.cube)),
+        vector=prolog.vector - query / m.vector_bytes_per_s(cores.vector),
+    )
+    gate = replace(mode.gate, fixed=mode.gate.fixed - 2 * x.gap)  # its weights are still read
+    return replace(mode, before=(prolog, *others), gate=gate)
+
+
+def _kv_branch_beside(mode: Mode, x: Setting, on: bool, cores: Cores, in_sequence: bool) -> Mode:
+    """Multi-stream: the KV branch of the prolog runs beside the query branch."""
+    if not on or not in_sequence:
+        return mode
+    saved = 4 * ACTIVATION_BYTES * (x.shape.kv_lora + x.shape.rope_dim)
+    prolog, *others = mode.before
+    vector = prolog.vector - saved / x.machine.vector_bytes_per_s(cores.vector)
+    return replace(mode, before=(replace(prolog, vector=vector), *others))
+
+
+def _prefetch(costs: Decode, x: Setting, on: bool) -> Decode:
+    """Read ahead while a collective starts and waits, as far as the on-chip cache holds it."""
+    if not on:
+        return costs
+    mode = costs.sequence
+    room = x.facts.si("operators.weight_prefetch.bytes") / x.machine.stream_bytes_per_s()
+    prolog, *others = mode.before
+    weight = max(0.0, prolog.weight - min(room, mode.combine.fixed))
+    mode = replace(
+        mode,
+        before=(replace(prolog, weight=weight), *others),
+        experts=replace(mode.experts, ahead=min(room, mode.dispatch.fixed)),
+    )
+    return replace(costs, sequence=mode)
+
+
+def _tiles(costs: Decode, x: Setting, on: bool) -> Decode:
+    tiles = x.facts["operators.fused_deep_moe.tiles"].value if on else 0.0
+    return replace(costs, tiles=float(tiles))
+
+
+def _speculation(costs: Decode, x: Setting, kind: str) -> Decode:
+    """What the speculation framework adds to every iteration that drafts."""
+    more = 0.0
+    if costs.drafts and kind == "fusion_spec":
+        more = x.facts.si("operators.fusion_spec.overhead")
+    if costs.drafts and kind == "unfused":
+        more = costs.query_tokens * x.machine.graph_launch_s
+    return replace(costs, host=replace(costs.host, gap=costs.host.gap + more))
+
+
+def _pause(costs: Decode, _: Setting, pause_ms: float) -> Decode:
+    return replace(costs, host=replace(costs.host, gap=costs.host.gap + pause_ms * 1e-3))
+
+
+SWITCHES: dict[str, Switch] = {
+    "attention_kernel": Switch(),
+    "fused_deep_mla": Switch(mode=_one_attention_operator),
+    "fused_deep_moe": Switch(decode=_tiles),
+    "shared_expert_scheduling": Switch(
+        decode=lambda costs, _, on: replace(costs, in_cast=float(not on))
+    ),
+    "weight_prefetch": Switch(decode=_prefetch),
+    "multi_stream": Switch(
+        mode=_kv_branch_beside, decode=lambda costs, _, on: replace(costs, beside=float(on))
+    ),
+    "flash_comm": Switch(),
+    "layer_in_parallel": Switch(),
+    "host_gap_ms": Switch(decode=_pause),
+    "speculation": Switch(decode=_speculation),
+}

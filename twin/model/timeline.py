@@ -1,0 +1,221 @@
+"""A layer of two microbatches over time: what each of two streams does, and from when to when.
+
+Decode alternates between an attention and an MoE stream (arXiv 2506.12708v2 section 4.2.3), or
+between computing and the wire; prefill between cores and copy engines (section 4.3.2). Seconds are
+those of the kernels that price an iteration. Nothing here knows a run, nor how this is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from twin.metrics.operators import DECODE_OPERATORS, PREFILL_OPERATORS, names_of
+from twin.model.apart import apart_stages, ring_s
+from twin.model.coefficients import Decode, Mode, Prefill
+from twin.model.decode import best_split, decode_iteration_s, half_of, turns
+from twin.model.layer import Pass, layer_s, moe_parts, product_s
+from twin.model.prefill import prefill_batch_s
+
+Operators = tuple[tuple[str, float], ...]  # names with seconds, in order
+
+SETTLE = 6  # layers after which the pipeline of two microbatches repeats itself
+BEFORE_EXCHANGE = (*names_of("prefill", "attention"), "gate")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What a stream does for one microbatch of one layer, in units of a layer's time."""
+
+    stream: int
+    microbatch: int
+    low: float  # from the layer's begin; at 1 the next layer has begun
+    high: float
+    operators: Operators
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One piece as it stands in an iteration, in shares of it from 0 to 1."""
+
+    stream: int
+    layer: int
+    microbatch: int
+    low: float
+    high: float
+    operators: list[tuple[str, float, float]]  # with begin and end
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """One layer of an iteration, and where in the iteration the layers are."""
+
+    streams: tuple[str, str]
+    layers: int
+    begin: float  # share of the iteration before the layers
+    end: float
+    pieces: tuple[Piece, ...]
+
+    def turns(self) -> Iterator[Turn]:
+        """Every piece of every layer. The last layer's answers run over: all are squeezed a bit."""
+        over = max(piece.high for piece in self.pieces) - 1.0
+        unit = (self.end - self.begin) / (self.layers + max(over, 0.0))
+        for layer in range(self.layers):
+            for piece in self.pieces:
+                low = self.begin + (layer + piece.low) * unit
+                high = self.begin + (layer + piece.high) * unit
+                total = sum(seconds for _, seconds in piece.operators)
+                operators, begin = [], low
+                for name, seconds in piece.operators:
+                    end = min(begin + seconds / total * (high - low), high)
+                    operators.append((name, begin, end))
+                    begin = end
+                yield Turn(piece.stream, layer, piece.microbatch, low, high, operators)
+
+
+def decode_timeline(p: Decode, requests: float, context: float, hot: float) -> Timeline | None:
+    """Decode's streams with so many requests and context tokens on every rank; hot: hottest die's
+    expert load over the mean. None when the layers run in sequence or nothing is decoded."""
+    if p.microbatch == 0.0 or not requests > 0.0:
+        return None
+    tokens = p.query_tokens * requests
+    dies = p.layout.dies
+    load = Pass(p.crowd * tokens, p.crowd * context, p.crowd * tokens, tokens * dies, dies, hot)
+    half = half_of(load, hot)
+    k, split_s = best_split(p, half)
+    if p.microbatch == 2.0 and sum(layer_s(p, p.sequence, load)) <= split_s:
+        return None
+    streams, pieces = _decode_pieces(p, p.splits[k], half)
+    section = _decode_section(p, requests, context, hot, split_s)
+    return Timeline(streams, int(p.moe_layers), *section, pieces)
+
+
+def _decode_pieces(p: Decode, m: Mode, half: Pass) -> tuple[tuple[str, str], tuple[Piece, ...]]:
+    attention = _attention(m, half)
+    parts = moe_parts(p, m, half)
+    moe: Operators = tuple(zip(("gate", "dispatch", "experts", "combine"), parts, strict=True))
+    if p.layout.expert_dies > 0.0:
+        pieces = _ring((*attention, moe[0]), (moe[2],), apart_stages(p, m, half))
+        return ("attention dies", "expert dies"), pieces
+    if p.hides == 0.0:
+        return ("attention", "MoE"), _swapped(attention, moe)
+    _, dispatch, experts, combine = turns(p, m, half)
+    return ("computing", "communication"), _pipeline(
+        (*attention, moe[0], ("dispatch", parts[1] - dispatch)),
+        (("dispatch", dispatch),),
+        (moe[2], ("combine", experts - parts[2])),
+        (("combine", combine),),
+    )
+
+
+def _attention(m: Mode, half: Pass) -> Operators:
+    before, after = (
+        tuple((DECODE_OPERATORS[int(w.place)], product_s(w, half.tokens)) for w in products)
+        for products in (m.before, m.after)
+    )
+    core = ("attention_core", m.core.fixed + m.core.context * half.context)
+    return (*before, core, *after)
+
+
+def _decode_section(
+    p: Decode, requests: float, context: float, hot: float, layer_s: float
+) -> tuple[float, float]:
+    """Where the MoE layers lie in an iteration: after the dense ones, before MTP and the head."""
+    operators = np.zeros(len(DECODE_OPERATORS))
+    dies = int(p.layout.dies)
+    ranks = np.full(dies, max(1, round(requests))), np.full(dies, context)
+    whole = decode_iteration_s(p, *ranks, 0, dies, *_curve(hot), operators)
+    layers = p.moe_layers * layer_s
+    booked = dict(zip(DECODE_OPERATORS, operators.tolist(), strict=True))
+    after = sum(booked[name] for name in ("mtp", "lm_head", "sampling", "launch_gaps"))
+    before = max(0.0, whole - layers - after)
+    whole = before + layers + after
+    return float(before / whole), float((before + layers) / whole)
+
+
+def _curve(hot: float) -> tuple[np.ndarray, np.ndarray]:
+    """One point is enough of a curve of imbalance: the load is the mean one."""
+    return np.array([1.0, 2.0]), np.array([hot, hot])
+
+
+def prefill_timeline(p: Prefill, tokens: float, pairs: float, hot: float) -> Timeline | None:
+    """Prefill's streams for a batch of so many tokens and query-key pairs; None when it runs in
+    sequence or nothing is prefilled."""
+    if p.microbatch == 0.0 or not tokens > 0.0:
+        return None
+    alone = replace(p, microbatch=0.0, dense_layers=0.0, head=0.0, launch=0.0)
+    operators = np.zeros(len(PREFILL_OPERATORS))
+    half, share = 0.5 * tokens, 0.5 / p.layout.dies
+    prefill_batch_s(alone, half, share * tokens, share * pairs, *_curve(hot), operators)
+    each = dict(zip(PREFILL_OPERATORS, (operators / p.moe_layers).tolist(), strict=True))
+    for name in (*BEFORE_EXCHANGE, "experts"):
+        each[name] /= p.compute_share
+    pieces = _pipeline(
+        tuple((name, each[name]) for name in BEFORE_EXCHANGE),
+        (("dispatch", each["dispatch"]),),
+        (("experts", each["experts"]),),
+        (("combine", each["combine"]),),
+    )
+    # Dense layers before, head after: as many layers' worth as there are dense ones.
+    dense = p.dense_layers / (p.moe_layers + p.dense_layers)
+    return Timeline(("cores", "copy engine"), int(p.moe_layers), dense, 1.0, pieces)
+
+
+def _seconds(operators: Operators) -> float:
+    return sum(seconds for _, seconds in operators)
+
+
+def _swapped(one: Operators, other: Operators) -> tuple[Piece, ...]:
+    """Two streams that swap two microbatches every half layer; the longer stream sets the pace."""
+    half = max(_seconds(one), _seconds(other))
+    a, b = 0.5 * _seconds(one) / half, 0.5 * _seconds(other) / half
+    return (
+        Piece(0, 0, 0.0, a, one),
+        Piece(1, 0, 0.5, 0.5 + b, other),
+        Piece(0, 1, 0.5, 0.5 + a, one),
+        Piece(1, 1, 1.0, 1.0 + b, other),
+    )
+
+
+def _ring(
+    attention: Operators, experts: Operators, stages: tuple[float, float, float, float]
+) -> tuple[Piece, ...]:
+    """Two sides of an instance that hand two microbatches to each other, half a layer apart."""
+    layer_s = ring_s(*stages)
+    a, b, c = (stages[k] / layer_s for k in range(3))
+    return tuple(
+        piece
+        for microbatch, at in ((0, 0.0), (1, 0.5))
+        for piece in (
+            Piece(0, microbatch, at, at + a, attention),
+            Piece(1, microbatch, at + a + b, at + a + b + c, experts),
+        )
+    )
+
+
+def _pipeline(
+    before: Operators, sent: Operators, experts: Operators, answered: Operators
+) -> tuple[Piece, ...]:
+    """One layer once the pipeline repeats itself: the recursion of `model.overlap.pipeline_s`."""
+    stages = ((before, 0), (sent, 1), (experts, 0), (answered, 1))
+    ready = [0.0, 0.0]  # when each microbatch may begin a layer
+    free = [0.0, 0.0]  # when cores and copy engine are
+    begun: list[float] = []
+    layers: list[list[Piece]] = []
+    for _ in range(SETTLE):
+        begun.append(max(free[0], ready[0]))
+        layer = []
+        for operators, stream in stages:
+            for microbatch in (0, 1):
+                low = max(free[stream], ready[microbatch])
+                free[stream] = ready[microbatch] = low + _seconds(operators)
+                layer.append(Piece(stream, microbatch, low, ready[microbatch], operators))
+        layers.append(layer)
+    period, origin = begun[-1] - begun[-2], begun[-2]
+    return tuple(
+        replace(piece, low=(piece.low - origin) / period, high=(piece.high - origin) / period)
+        for piece in layers[-2]
+        if _seconds(piece.operators) > 0
+    )

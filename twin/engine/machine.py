@@ -132,14 +132,17 @@ class Machine:
         self.roles[k] = costs
         i = self.setup.instances[k]
         c, traffic = self.world.costs, self.world.traffic
-        at = i.index
+        at, values = i.index, numbers(costs.coefficients)
         if i.role == "prefill":
+            c.prefill_alone[at] = values
+            c.prefill_now[at] = values
             places, now, alone = c.prefill_carried, c.prefill_now, c.prefill_alone
         else:
+            c.decode_alone[at] = values
+            c.decode_now[at] = values
             places, now, alone = c.decode_carried, c.decode_now, c.decode_alone
             self._seat(k)
             self.world.decode.kv_tokens[at] = self.setup.kv_tokens(costs)
-        now[at] = alone[at] = numbers(costs.coefficients)
         now[at, places] = alone[at, places] * traffic.crowding[self.column(k)]
         self._plug_in(k)
 

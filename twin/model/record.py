@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import Field, dataclass, field, fields, replace
-from functools import cache
 from typing import Any, Literal, TypeVar, dataclass_transform
 
 import numpy as np
@@ -140,8 +139,7 @@ def row_of(whole: Record) -> Any:
     return numbers(whole).view(dtype_of(type(whole)))[0]
 
 
-@cache
-def dtype_of(kind: Any) -> np.dtype[Any]:
+def dtype_of(kind: type[Record]) -> np.dtype[Any]:
     """The numpy record that holds the numbers of a kind of record, by the same names."""
     columns: list[tuple[Any, ...]] = []
     for declared in fields(kind):  # type: ignore[arg-type]

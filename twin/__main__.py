@@ -138,14 +138,7 @@ def compare(
     if as_json:
         print_json(asdict(found))
         return
-    heads = [f"{i + 1} {name}" for i, name in enumerate(found.names)]
-    asked = [r for r in found.inputs if r.path not in {"name", "question", "source"}]
-    inputs = [(r.path, *(f"{v} {r.unit}".strip() for v in r.values)) for r in asked]
-    print_rows("What was asked", ("field", *heads), inputs)
-    figures = [(r.name, *r.cells()) for r in found.metrics if set(r.verdicts) != {"same"}]
-    print_rows("What came of it", ("figure", *heads), figures)
-    for note in found.notes:
-        out.print(escape(note))
+    terminal.print_comparison(found)
 
 
 @app.command()
@@ -169,18 +162,36 @@ def attribute(
     if as_json:
         print_json({"unit": UNIT, "measure": measure, "parts": [asdict(part) for part in found]})
         return
-    rows = [
-        (
-            part.label,
-            f"{part.tokens_per_s_per_npu:,.0f}",
-            f"{part.change:+,.0f}",
-            f"{100 * part.share_of_benchmark:+.1f} %",
-            "" if part.alone is None else f"{100 * part.alone:+.1f} %",
-            f"{step.rate_req_per_s:,.1f} req/s" if step.rate_req_per_s else "slots full",
-        )
-        for part, step in zip(found, steps, strict=False)  # causes alone stand behind
-    ]
-    print_rows(f"{asked.name}: {UNIT}", ("cause", "left", "change", "share", "alone", "at"), rows)
+    terminal.print_parts(f"{asked.name}: {UNIT}", found, steps)
+
+
+@app.command()
+def allocate(
+    supernode: Annotated[
+        list[int] | None,
+        typer.Option(min=1, max=100_000, metavar="NPUS", help="A size; repeat it for more."),
+    ] = None,
+    block: Annotated[
+        list[float] | None,
+        typer.Option(metavar="NPUS", help="Mean size of tightly coupled blocks; repeat it."),
+    ] = None,
+    instances_of: Annotated[
+        str, typer.Option(metavar="SCENARIO", help="Also blocks as large as its instances.")
+    ] = "",
+    seed: Annotated[int, typer.Option(min=0, help="Of the blocks that come.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """How full tightly coupled blocks keep supernodes of several sizes, over time."""
+    from twin.lab.allocation_study import by_blocks, study
+    from twin.lab.ask import scenario_named
+    from twin.lab.library import load_facts
+
+    deployment = scenario_named(instances_of) if instances_of else None
+    table = by_blocks(study(load_facts(), supernode or (), block or (), deployment, seed))
+    if as_json:
+        print_json({"allocated": table})
+    else:
+        terminal.print_allocation(table)
 
 
 @app.command("trace")
@@ -278,19 +289,7 @@ def evidence(as_json: AsJson = False) -> None:
     if as_json:
         print_json(found)
         return
-    rows = [
-        (
-            row["id"],
-            f"{row['published']:,.5g} {row['unit']}",
-            f"{row['twin']:,.5g} {row['unit']}",
-            f"{100 * row['error']:+.1f} %",
-            "fitted" if row["calibrates"] else "",
-        )
-        for row in found
-    ]
-    print_rows("Published figures", ("row", "published", "twin", "error", ""), rows)
-    errors = [(k.replace("_", " "), f"{100 * v:.1f} %") for k, v in summary(found).items()]
-    print_rows("Absolute error", ("rows", "error"), errors)
+    terminal.print_evidence(found, summary(found))
 
 
 @app.command()

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
-from typing import Any, BinaryIO, NoReturn
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 from rich.console import Console
 from rich.markup import escape
@@ -19,6 +19,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from twin.scenario import Scenario, remarks
+
+if TYPE_CHECKING:
+    from twin.lab.attribution import Part, Step
+    from twin.lab.compare import Comparison
 
 # A pipe has no width of its own; 80 columns would cut names and figures in two.
 out = Console(width=None if sys.stdout and sys.stdout.isatty() else 120)
@@ -90,6 +94,61 @@ def print_run(found: Mapping[str, Any]) -> None:
         err.print(escape(f"broken: {check['id']} {check['statement']}: {check['detail']}"))
     kept = f"kept as run {found['run']}" if found["run"] else "not kept"
     out.print(f"{found['requests']:,} requests in {found['wall_s']:.2f} s; {kept}", style="dim")
+
+
+def print_allocation(shares: Mapping[str, Mapping[int, float | None]]) -> None:
+    """The share of NPUs that is allocated: a row a mix of blocks, a column a supernode's size."""
+    heads = [f"{npus} NPUs" for npus in next(iter(shares.values()))]
+    rows = [
+        (name, *("no room" if x is None else f"{100 * x:.1f} %" for x in by_size.values()))
+        for name, by_size in shares.items()
+    ]
+    print_rows("NPUs of a supernode that are allocated, over time", ("blocks", *heads), rows)
+
+
+def print_comparison(found: Comparison) -> None:
+    """Runs side by side: what was asked of them, and the figures that differ."""
+    heads = [f"{i + 1} {name}" for i, name in enumerate(found.names)]
+    asked = [r for r in found.inputs if r.path not in {"name", "question", "source"}]
+    inputs = [(r.path, *(f"{v} {r.unit}".strip() for v in r.values)) for r in asked]
+    print_rows("What was asked", ("field", *heads), inputs)
+    figures = [(r.name, *r.cells()) for r in found.metrics if set(r.verdicts) != {"same"}]
+    print_rows("What came of it", ("figure", *heads), figures)
+    for note in found.notes:
+        out.print(escape(note))
+
+
+def print_parts(title: str, parts: Sequence[Part], steps: Sequence[Step]) -> None:
+    """What a deployment loses, cause by cause."""
+    rows = [
+        (
+            part.label,
+            f"{part.tokens_per_s_per_npu:,.0f}",
+            f"{part.change:+,.0f}",
+            f"{100 * part.share_of_benchmark:+.1f} %",
+            "" if part.alone is None else f"{100 * part.alone:+.1f} %",
+            f"{step.rate_req_per_s:,.1f} req/s" if step.rate_req_per_s else "slots full",
+        )
+        for part, step in zip(parts, steps, strict=False)  # causes alone stand behind
+    ]
+    print_rows(title, ("cause", "left", "change", "share", "alone", "at"), rows)
+
+
+def print_evidence(rows: Sequence[Mapping[str, Any]], errors: Mapping[str, float]) -> None:
+    """Published figures beside the twin's own, and the absolute errors in all."""
+    cells = [
+        (
+            row["id"],
+            f"{row['published']:,.5g} {row['unit']}",
+            f"{row['twin']:,.5g} {row['unit']}",
+            f"{100 * row['error']:+.1f} %",
+            "fitted" if row["calibrates"] else "",
+        )
+        for row in rows
+    ]
+    print_rows("Published figures", ("row", "published", "twin", "error", ""), cells)
+    shares = [(k.replace("_", " "), f"{100 * v:.1f} %") for k, v in errors.items()]
+    print_rows("Absolute error", ("rows", "error"), shares)
 
 
 def become_dashboard(port: int) -> NoReturn:

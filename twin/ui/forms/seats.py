@@ -9,10 +9,13 @@ import streamlit as st
 
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric
-from twin.scenario import pools
+from twin.lab.allocation_study import Filling, study
+from twin.scenario import Scenario, pools
 from twin.ui import forms, session
+from twin.ui.charts import allocation
 from twin.ui.fields import declared, label, sentence
 from twin.ui.seated import seated
+from twin.ui.show import plot
 
 GROUP = "Pools"  # of the form, below which this stands
 PATH = "deployment.seats"
@@ -32,6 +35,28 @@ def form() -> None:
         st.caption(f":material/event_seat: {sentence(move)}")
     if draft.deployment.placement == "by_hand":
         _table([role for role, _, _ in pools(draft)])
+    if st.toggle("How full do such blocks keep supernodes?", key="allocation-study"):
+        _allocation(draft)
+
+
+def _allocation(draft: Scenario) -> None:
+    """The study of allocation, with this deployment's instances among the blocks."""
+    fillings = _study(pools(draft), draft)
+    plot(allocation.by_size(fillings), "allocation-by-size")
+    sizes = sorted({one.supernode_npus for one in fillings})
+    npus = draft.supernode.nodes * draft.supernode.npus_per_node
+    plot(allocation.over_time(fillings, min(sizes, key=lambda n: abs(n - npus))), "allocation-time")
+    st.caption(
+        "A block needs all of its NPUs in one supernode and waits until one has room. "
+        f"Sizes of blocks: {session.facts()['allocation.block_means'].source}; "
+        f"{session.facts()['allocation.block_sizes'].source}."
+    )
+
+
+@st.cache_data(show_spinner="Filling supernodes with blocks", max_entries=20)
+def _study(instances: list[tuple[str, int, int]], _draft: Scenario) -> list[Filling]:
+    """By the instances alone: nothing else of the draft is asked."""
+    return study(session.facts(), deployment=_draft)
 
 
 def _table(roles: list[str]) -> None:

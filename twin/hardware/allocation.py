@@ -1,0 +1,116 @@
+"""How well tightly coupled blocks fill supernodes: a study of allocation over time.
+
+A block (an instance, or a part of a training job) needs all of its NPUs in one supernode. Blocks
+come one after the other, each sits in the supernode where it leaves the least room, and stays for
+an exponential time; while the next one fits nowhere, all wait until somebody leaves. So the share
+of NPUs that is taken, over time, is what the sizes of blocks and supernodes allow (the question of
+arXiv 2506.12708v2 section 6.1.2 and Figure 24, whose traces are not published). It knows no links.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from twin import rng
+from twin.hardware.chip import HardwareError
+from twin.hardware.walks import FLOATS
+
+BLOCKS = 3000  # that come in one study
+FILLING = 0.25  # the share of them that come before anything is counted
+
+Mix = Sequence[tuple[int, float]]  # NPUs of a block, and how often it comes
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """What blocks took of a fleet of like supernodes."""
+
+    supernode_npus: int
+    supernodes: int
+    mean: float  # share of the NPUs that is taken, over time
+    times: FLOATS  # in mean stays of a block
+    taken: FLOATS  # share of the NPUs from that time on
+
+
+def allocation(
+    supernode_npus: int, mix: Mix, fleet_npus: int, seed: int = 1, blocks: int = BLOCKS
+) -> Allocation:
+    """Fill as many supernodes as a fleet has room for, at least one, with blocks of a mix.
+
+    Raises HardwareError where a block is larger than a supernode.
+    """
+    sizes, stays = _blocks(tuple(mix), blocks, seed)
+    if sizes.max() > supernode_npus:
+        raise HardwareError(
+            f"a block of {sizes.max()} NPUs does not fit a supernode of {supernode_npus}: take "
+            "smaller blocks or a larger supernode"
+        )
+    count = max(1, fleet_npus // supernode_npus)
+    free = [supernode_npus] * count
+    leaving: list[tuple[float, int, int]] = []  # when, which supernode, NPUs
+    now, taken = 0.0, 0
+    times, levels = [0.0], [0]
+    for size, stay in zip(sizes.tolist(), stays.tolist(), strict=True):
+        while (at := _best_fit(free, size)) < 0:
+            now, home, back = heapq.heappop(leaving)
+            free[home] += back
+            taken -= back
+            times.append(now)
+            levels.append(taken)
+        free[at] -= size
+        taken += size
+        levels[-1] = taken
+        heapq.heappush(leaving, (now + stay, at, size))
+    whole = count * supernode_npus
+    clock, share = np.array(times), np.array(levels) / whole
+    first = min(int(FILLING * clock.size), clock.size - 1)
+    spans = np.diff(clock[first:])
+    mean = share[first:-1] @ spans / spans.sum() if spans.sum() > 0.0 else share[-1]
+    return Allocation(supernode_npus, count, min(1.0, float(mean)), clock, share)
+
+
+def _best_fit(free: Sequence[int], size: int) -> int:
+    """The supernode in which a block leaves the least room, the first of several; -1: none."""
+    least = min((room for room in free if room >= size), default=-1)
+    return free.index(least) if least >= 0 else -1
+
+
+@lru_cache(maxsize=32)
+def _blocks(mix: tuple[tuple[int, float], ...], count: int, seed: int) -> tuple[np.ndarray, FLOATS]:
+    """Sizes and stays of the blocks that come; the same ones for supernodes of every size."""
+    sizes = np.array([size for size, _ in mix], np.int64)
+    edges = np.cumsum([weight for _, weight in mix])
+    of_size, of_stay = (rng.stream_key(seed, f"allocation/{name}") for name in ("size", "stay"))
+    drawn = np.array([rng.uniform(of_size, i) for i in range(count)])
+    stays = np.array([rng.exponential(of_stay, i) for i in range(count)])
+    return sizes[np.searchsorted(edges / edges[-1], drawn, "right")], stays
+
+
+def mix_of_mean(sizes: Sequence[int], mean: float) -> list[tuple[int, float]]:
+    """Weights of sizes in geometric order that give blocks of a mean size.
+
+    The weight falls, or rises, by one factor from size to size. Raises HardwareError for a mean
+    that is not between the least and the greatest.
+    """
+    if not min(sizes) < mean < max(sizes):
+        raise HardwareError(
+            f"blocks of {min(sizes)} to {max(sizes)} NPUs have no mean of {mean:g}: take one "
+            "between"
+        )
+    size = np.sort(np.asarray(sizes, np.float64))
+    power = np.arange(size.size) - size.size / 2
+
+    def weights(slope: float) -> FLOATS:
+        weight = np.exp(slope * power)
+        return np.asarray(weight / weight.sum())
+
+    low, high = -50.0, 50.0
+    for _ in range(100):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if weights(middle) @ size < mean else (low, middle)
+    return [(int(s), float(w)) for s, w in zip(size, weights(high), strict=True)]

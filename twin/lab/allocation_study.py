@@ -1,0 +1,65 @@
+"""The study of allocation: blocks of several mean sizes on supernodes of several sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from twin.facts import Facts
+from twin.hardware.allocation import Allocation, Mix, allocation, mix_of_mean
+from twin.scenario import Scenario, pools
+
+SEEDS = 3  # whose mean is told
+
+
+@dataclass(frozen=True)
+class Filling:
+    """How full blocks of one mix keep supernodes of one size."""
+
+    blocks: str  # the mix, for people
+    supernode_npus: int
+    share: float | None  # of the NPUs, over time; None: the largest block does not fit
+    course: Allocation | None  # of the first seed
+
+
+def study(
+    facts: Facts,
+    supernodes: Sequence[int] = (),
+    means: Sequence[float] = (),
+    deployment: Scenario | None = None,
+    seed: int = 1,
+) -> list[Filling]:
+    """Every mix on every size, mixes in the order given; sizes and means of the facts when none.
+
+    With a deployment also its own instances, as often as it has them. Raises HardwareError for a
+    mean that no mix of the facts' sizes has.
+    """
+    sizes = facts["allocation.block_sizes"].value
+    mixes: dict[str, Mix] = {
+        f"blocks of {mean:g} NPUs": mix_of_mean(sizes, mean)
+        for mean in (means or facts["allocation.block_means"].value)
+    }
+    if deployment is not None:
+        own = [(npus, float(count)) for _, count, npus in pools(deployment)]
+        mixes["instances of this deployment"] = own
+    fleet = int(facts["allocation.fleet"].value)
+    return [
+        _filling(name, npus, mix, fleet, seed)
+        for name, mix in mixes.items()
+        for npus in (supernodes or facts["allocation.supernode_sizes"].value)
+    ]
+
+
+def _filling(name: str, npus: int, mix: Mix, fleet: int, seed: int) -> Filling:
+    if max(size for size, _ in mix) > npus:
+        return Filling(name, npus, None, None)
+    runs = [allocation(npus, mix, fleet, seed + k) for k in range(SEEDS)]
+    return Filling(name, npus, sum(run.mean for run in runs) / SEEDS, runs[0])
+
+
+def by_blocks(fillings: Sequence[Filling]) -> dict[str, dict[int, float | None]]:
+    """The shares by mix, then by size."""
+    table: dict[str, dict[int, float | None]] = {}
+    for one in fillings:
+        table.setdefault(one.blocks, {})[one.supernode_npus] = one.share
+    return table

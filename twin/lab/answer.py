@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from twin.lab import ask
+from twin.lab.budget import estimate, require_fits
 from twin.lab.compare import Comparison, check_number, compare
 from twin.lab.library import load_facts
 from twin.scenario import Scenario, SpecError, scenario_digest
@@ -75,7 +76,9 @@ def answer(
         watch(fraction, live)
         return True
 
-    result = simulate(scenario, load_facts(), trace, progress)
+    facts = load_facts()
+    require_fits(estimate(scenario, facts, len(trace) if trace is not None else 0))
+    result = simulate(scenario, facts, trace, progress)
     return Answer(scenario, None, result, time.perf_counter() - begun)
 
 

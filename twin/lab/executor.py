@@ -23,11 +23,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from twin.lab import warm
+from twin.lab.budget import Budget
 from twin.lab.job import ENGINE, PEAK_BYTES_MAX
-from twin.lab.library import ROOT, facts_environment
+from twin.lab.library import ROOT, facts_environment, load_facts
 from twin.lab.memory import available_bytes
-from twin.lab.runner import add_run
+from twin.lab.runner import add_run, budget_of
 from twin.lab.store import RunRow, Store, StoreError, UnknownId
+from twin.lab.store.models import QUEUED
 from twin.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -92,6 +94,7 @@ class Runner:
         self._wake = threading.Event()
         self._closed = False
         self._stillborn = 0
+        self._asked: dict[str, Budget] = {}  # of runs that were queued here and may still wait
         self._recover_at_s = self._sweep_at_s = 0.0
         self._thread = threading.Thread(target=self._watch, name="runner", daemon=True)
         self.stages: dict[str, Stage] = {}  # of getting ready, by name
@@ -116,13 +119,17 @@ class Runner:
         """Queue a run, or return an identical one that is queued, running or done.
 
         `again` makes a new one in any case. Raises StoreError when the queue or the disk is full,
-        or the scenario's trace is not stored here.
+        the scenario's trace is not stored here, or it would take more than there is (TooLarge).
         """
         if self._store.runs.waiting() >= WAITING_MAX:
             raise StoreError(f"{WAITING_MAX} runs are waiting: let some finish, or stop some")
+        rows = {name: self._store.runs.get(name) for name in self._asked}
+        self._asked = {n: self._asked[n] for n, row in rows.items() if row and row.state == QUEUED}
         run = add_run(
-            self._store, scenario, trace=trace, parent=parent, again=again, engine=self._engine
-        )
+            self._store, scenario, trace=trace, parent=parent, again=again, engine=self._engine,
+            waiting=self._asked.values(),
+        )  # fmt: skip
+        self._asked[run] = budget_of(self._store, scenario, load_facts())
         self._stillborn, self.trouble = 0, ""
         self._nudge()
         return run
@@ -199,6 +206,8 @@ class Runner:
     def _tick(self) -> bool:
         """One look at everything; tells whether anything runs or waits."""
         now = time.monotonic()
+        with self._lock:
+            self._bury()  # before `recover`, which knows less about how one of ours ended
         if now >= self._recover_at_s:
             self._recover_at_s = now + RECOVER_S
             self._store.runs.recover()
@@ -206,7 +215,6 @@ class Runner:
             self._sweep_at_s = now + SWEEP_S
             self._store.sweep()
         with self._lock:
-            self._bury()
             running = self._store.runs.running(list(self._processes))
             self._silence(running)
             waiting = self._store.runs.waiting()

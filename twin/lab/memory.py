@@ -1,4 +1,4 @@
-"""How much memory this process has used at most, and how much there still is."""
+"""How much memory this process has used at most, how much there is, and how much is left."""
 
 from __future__ import annotations
 
@@ -28,6 +28,12 @@ def peak_bytes() -> int:
 def available_bytes() -> float:
     """Memory that programs may still take; without end where the system does not say."""
     known = _kilobytes(SYSTEM, "MemAvailable:") if SYSTEM.exists() else 0
+    return known * 1024 or float("inf")
+
+
+def total_bytes() -> float:
+    """Memory of the whole machine; without end where the system does not say."""
+    known = _kilobytes(SYSTEM, "MemTotal:") if SYSTEM.exists() else 0
     return known * 1024 or float("inf")
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from twin.facts import Facts
+from twin.lab.budget import Budget, estimate, require_fits
 from twin.lab.job import ENGINE, Watch, execute, load_engine, uses_counts, uses_trace
 from twin.lab.library import load_facts
 from twin.lab.store import Owner, Store, StoreError
@@ -34,10 +36,12 @@ def add_run(
     parent: str | None = None,
     again: bool = True,
     engine: str = ENGINE,
+    waiting: Iterable[Budget] = (),
 ) -> str:
-    """Store a question and a run of it; returns the run's id. Raises StoreError.
+    """Store a question and a run of it; returns the run's id. Raises StoreError, TooLarge.
 
-    With `again` false an identical run that is queued, running or done is returned instead.
+    `waiting` is what runs that were queued before will take. With `again` false an identical run
+    that is queued, running or done is returned instead.
     """
     store.artefacts.require_space()
     wanted = scenario.workload.trace.digest
@@ -45,11 +49,17 @@ def add_run(
         store.traces.save(trace)
     if lacks := lacking_trace(store, scenario) or lacking_counts(store, scenario):
         raise StoreError(lacks)
+    facts = facts or load_facts()
+    require_fits(budget_of(store, scenario, facts), waiting)
     saved = store.scenarios.save(scenario, parent=parent)
     version = load_engine(engine).version
-    return store.runs.add(
-        saved, facts or load_facts(), version, scenario.seed, owner=owner, again=again
-    )
+    return store.runs.add(saved, facts, version, scenario.seed, owner=owner, again=again)
+
+
+def budget_of(store: Store, scenario: Scenario, facts: Facts) -> Budget:
+    """What a run of a scenario is estimated to take; of a trace that is kept here."""
+    row = store.traces.get(scenario.workload.trace.digest) if uses_trace(scenario) else None
+    return estimate(scenario, facts, row.rows if row is not None else 0)
 
 
 def lacking_trace(store: Store, scenario: Scenario) -> str:

@@ -21,10 +21,11 @@ import streamlit as st
 from twin import steady
 from twin.facts import FactError, Facts
 from twin.lab import library, share
+from twin.lab.budget import Budget
 from twin.lab.compare import input_diff
 from twin.lab.executor import Runner
 from twin.lab.job import uses_counts, uses_trace
-from twin.lab.runner import lacking_counts, lacking_trace
+from twin.lab.runner import budget_of, lacking_counts, lacking_trace
 from twin.lab.store import RunRow, Store, StoreError, open_store
 from twin.model.predict import Prediction
 from twin.scenario import Scenario, SpecError, canonical, read, with_overrides
@@ -373,6 +374,11 @@ def run(scenario: Scenario) -> str:
     A question that was answered before, by this engine and these facts, is not asked twice.
     """
     return runner().submit(scenario)
+
+
+def budget() -> Budget:
+    """What a run of the draft will take, roughly."""
+    return budget_of(store(), draft(), facts())
 
 
 def recent_runs(count: int) -> list[RunRow]:

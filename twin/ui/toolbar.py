@@ -65,8 +65,9 @@ def _keep_linked() -> None:
 def run_button(text: str, **layout: str) -> None:
     """The one primary button: runs the draft in the background and opens the run's page."""
     refused = session.refusal()
+    takes = "" if refused else session.budget().said
     if st.button(
-        text,
+        f"{text} · {takes}" if takes else text,
         type="primary",
         icon=":material/play_arrow:",
         disabled=bool(refused),

@@ -1,0 +1,108 @@
+"""What a run will take of its machine, estimated before it is queued; and refusing too much.
+
+The estimate is arithmetic over the scenario, so it costs nothing and starts nothing. Its rates are
+rough upper figures of the reports of `bench`, good to a factor of about three: what they must tell
+apart is seconds, hours and what never ends, and memory that there is from memory that there is not.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from twin.facts import Facts
+from twin.lab.memory import total_bytes
+from twin.lab.store.errors import StoreError
+from twin.scenario import Scenario
+from twin.workload.generate import mean_lengths
+
+BASE_BYTES, REQUEST_BYTES = 3.5e8, 420.0  # of a process that has simulated; of a request's columns
+REQUEST_S, STEP_S, INSTANCE_STEP_S = 4e-6, 8e-6, 4e-7
+SHIFT_S, DECISION_S = 0.03, 0.1  # popularity changes; experts are placed anew
+FASTEST_TOKEN_S = 0.01  # of a closed loop, whose clients ask again when they are answered
+SHARE = 0.8  # of the machine's memory for a run
+LIMIT, LIMIT_S = "TWIN_RUN_SECONDS", 3600.0
+QUEUE = 4.0  # as many times the limit of one run may wait in all
+
+
+class TooLarge(StoreError):
+    """A run that would take more than there is: one sentence with the number to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a run is estimated to take."""
+
+    requests: float
+    memory_bytes: float
+    seconds: float
+
+    @property
+    def said(self) -> str:
+        """For people, where it is worth saying: '' for what takes a few seconds.
+
+        >>> Budget(1e4, 4e8, 0.4).said, Budget(2e7, 9e9, 200.0).said
+        ('', 'about 3 min, 9 GB')
+        """
+        if self.seconds < 5.0 and self.memory_bytes < 2e9:
+            return ""
+        minutes = self.seconds / 60.0
+        time = f"{self.seconds:.0f} s" if minutes < 2.0 else f"{minutes:,.0f} min"
+        return f"about {time}, {self.memory_bytes / 1e9:.2g} GB"
+
+
+def estimate(s: Scenario, facts: Facts, trace_requests: int = 0) -> Budget:
+    """What a run of a scenario will take; trace_requests: of the recorded stream it replays."""
+    w, d, e = s.workload, s.deployment, s.experts
+    if w.arrivals == "trace":
+        kept = min(trace_requests, w.trace.max_requests or trace_requests)
+        requests = float(kept * w.trace.tree_copies)
+    elif w.arrivals == "closed_loop":
+        _, output_tokens = mean_lengths(w, facts)
+        turn_s = max(output_tokens, 1.0) * FASTEST_TOKEN_S
+        requests = w.concurrency * (s.horizon_s / turn_s + 1.0)
+    else:
+        requests = w.rate_req_per_s * s.horizon_s
+    instances = d.prefill.instances + d.decode.instances
+    seconds = requests * REQUEST_S
+    seconds += s.horizon_s / s.step_s * (STEP_S + instances * INSTANCE_STEP_S)
+    if e.shift_every_s:
+        seconds += s.horizon_s / e.shift_every_s * SHIFT_S
+    if e.balancing.policy not in ("none", "oracle"):
+        seconds += s.horizon_s / e.balancing.interval_s * DECISION_S
+    return Budget(requests, BASE_BYTES + requests * REQUEST_BYTES, seconds)
+
+
+def limit_s() -> float:
+    """Processor time that one run may be estimated to take; set by the operator."""
+    return float(os.environ.get(LIMIT, LIMIT_S))
+
+
+def require_fits(budget: Budget, waiting: Iterable[Budget] = ()) -> None:
+    """Raise TooLarge for a run that this machine has no memory or time for.
+
+    `waiting` are the budgets of runs that were queued before: together they may take some times
+    as long as one alone.
+    """
+    most_bytes, most_s = SHARE * total_bytes(), limit_s()
+    if budget.memory_bytes > most_bytes:
+        fits = (most_bytes - BASE_BYTES) / REQUEST_BYTES
+        raise TooLarge(
+            f"a run of some {budget.requests:,.0f} requests takes about "
+            f"{budget.memory_bytes / 1e9:.3g} GB of memory, and this machine has "
+            f"{most_bytes / 1e9:.3g} GB for it: shorten horizon_s or lower the rate, for at most "
+            f"{fits:,.0f} requests"
+        )
+    if budget.seconds > most_s:
+        raise TooLarge(
+            f"a run of about {budget.seconds / 60.0:,.0f} minutes is longer than the "
+            f"{most_s / 60.0:,.0f} that are allowed here ({LIMIT}): shorten horizon_s, or let "
+            "experts shift or be balanced less often"
+        )
+    queued_s = sum(one.seconds for one in waiting)
+    if queued_s + budget.seconds > QUEUE * most_s:
+        raise TooLarge(
+            f"runs of about {queued_s / 60.0:,.0f} minutes are waiting already: let some finish, "
+            "or stop some"
+        )

@@ -1,4 +1,4 @@
-"""The colours of the moment, and the cells of a run's links."""
+"""The cells of a run's links."""
 
 import numpy as np
 import polars as pl
@@ -6,19 +6,10 @@ import polars as pl
 from twin.hardware.fabric import build_fabric
 from twin.lab.library import load_facts
 from twin.scenario import Supernode
-from twin.ui.fabric_view import cells_of_links, live
+from twin.ui.fabric_view import cells_of_links
 
 FACTS = load_facts()
 FULL = build_fabric(Supernode(), FACTS)
-
-
-def test_the_version_changes_with_the_colours_only():
-    values = np.full((2, 3), 0.25)
-    first = live(values, {}, (0.0, 1.0))
-    assert first == live(values.copy(), {}, (0.0, 1.0))
-    values[1, 2] = np.nan
-    assert live(values, {}, (0.0, 1.0))["version"] != first["version"]
-    assert live(values, {}, (0.0, 1.0))["cells"][-1] is None
 
 
 def test_a_runs_links_become_cells_by_their_busier_direction():

@@ -158,8 +158,15 @@ def test_a_link_is_edited_a_fault_injected_the_run_played_back_and_the_dip_found
 
 
 def edit_a_link(page):
-    """One uplink at half its capacity, by the words that the page takes."""
-    words = page.get_by_role("textbox", name="Change by name")
-    words.fill("L1 3.2 – L2 2.4 at half speed")
-    words.press("Enter")
-    page.get_by_text(re.compile("L1 3.2 – L2 2.4:")).first.wait_for()
+    """One uplink at half its capacity, by the table of elements and links."""
+    page.get_by_role("combobox", name="Show").click()
+    page.get_by_role("option", name="link", exact=True).click()
+    find = page.get_by_role("textbox", name="Find", exact=True)
+    find.fill("L1 3.2")
+    find.press("Enter")
+    table = page.get_by_test_id("stDataFrame").first
+    page.get_by_text(re.compile("^36 rows")).wait_for()
+    box = table.bounding_box()
+    page.mouse.click(box["x"] + 16, box["y"] + 35 + 35 * 30)
+    page.get_by_role("button", name="Set 1 rows").click()
+    page.get_by_text("1 change").first.wait_for()

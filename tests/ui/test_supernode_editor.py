@@ -9,12 +9,13 @@ from twin.hardware.exchange_format import write_fabric
 from twin.hardware.fabric import build_fabric
 from twin.lab import share
 from twin.lab.library import load_facts
-from twin.scenario import Edit, with_overrides
+from twin.scenario import Edit, Supernode, with_overrides
 from twin.ui import session
 from twin.ui.pages import PAGES
-from twin.ui.pages.supernode import parts as tables
+from twin.ui.pages.supernode import table
 
 PAGE = PAGES["supernode"].script
+SLOW = Edit(element="node 7", latency_factor=2.0)
 HALF = Edit(element="sub-plane 3", capacity_factor=0.5)
 
 
@@ -28,8 +29,18 @@ def edits(at) -> tuple[Edit, ...]:
     return state["history"][state["position"]].supernode.edits
 
 
-def say(at, words):
-    return at.text_input(key="fabric-words").set_value(words).run()
+def edit(at, *changed: Edit):
+    """As the picture and the table do it: a step of the draft."""
+    state = at.session_state
+    draft = state["history"][state["position"]]
+    after = with_overrides(draft, {"supernode.edits": [e.model_dump() for e in changed]})
+    state["history"] = [*state["history"][: state["position"] + 1], after]
+    state["position"] += 1
+    return at.run()
+
+
+def off(*names: str) -> tuple[Edit, ...]:
+    return tuple(Edit(element=name, capacity_factor=0.0) for name in names)
 
 
 def price(at, name):
@@ -42,13 +53,12 @@ def open_tab(at, name):
     return at.run()
 
 
-def test_a_change_in_words_is_priced_and_undone(page):
+def test_a_change_is_priced_and_undone(page):
     assert price(page, "All-to-all") == ("133 GB/s", "as in the preset")
-    say(page, "sub-plane 3 at half speed")
+    edit(page, HALF)
     assert edits(page) == (HALF,)
     assert price(page, "All-to-all") == ("123.5 GB/s", "-7.14 % of 133 GB/s")
     assert price(page, "Pool read") == ("4.867 TB/s", "-7.14 % of 5.241 TB/s")
-    assert any("sub-plane 3: 50 % of capacity" in m.value for m in page.markdown)
     page.button(key="undo").click().run()
     assert edits(page) == ()
     assert price(page, "All-to-all")[1] == "as in the preset"
@@ -56,27 +66,20 @@ def test_a_change_in_words_is_priced_and_undone(page):
     assert edits(page) == (HALF,)
 
 
-def test_words_that_are_not_understood_change_nothing_and_stay(page):
-    say(page, "gpu 3 off")
-    assert edits(page) == ()
-    assert page.text_input(key="fabric-words").value == "gpu 3 off"
-    assert any("No element is named" in m.value for m in page.markdown)
-    say(page, "L1 20.3 – L2 4.12 off")
-    assert any("No link joins L1 20.3 and L2 4.12" in m.value for m in page.markdown)
-
-
-def test_a_cut_off_pool_is_said_so(page):
-    say(page, "node 5 off")
-    assert price(page, "Pool read") == ("cut off", "was 5.241 TB/s")
+def test_what_is_cut_off_is_said_so_and_who_moved_off_it(page):
+    edit(page, *off("node 5"))
+    assert any("Prefill 2 moved off node 5" in c.value for c in page.caption)
+    assert price(page, "Pool read")[1] == "as in the preset"
+    edit(page, *off("RDMA plane"))
+    assert price(page, "KV hand-off") == ("cut off", "was 21.5 GB/s")
 
 
 def test_differences_are_listed_and_taken_back_one_by_one(page):
-    say(page, "L2 3.* off")
-    say(page, "node 7 latency x2")
+    edit(page, *off(*(f"L2 3.{i}" for i in range(16))), SLOW)
     open_tab(page, "Changes")
     assert any("L2 3.0 to L2 3.15, 16 in all: **off**" in m.value for m in page.markdown)
     page.button(key="take-back-0").click().run()
-    assert edits(page) == (Edit(element="node 7", latency_factor=2.0),)
+    assert edits(page) == (SLOW,)
     page.button(key="take-all-back").click().run()
     assert edits(page) == ()
     assert any("This is the preset's machine" in i.value for i in page.info)
@@ -91,26 +94,27 @@ def test_a_parameter_stands_among_the_differences(page):
     assert any("This is the preset's machine" in i.value for i in page.info)
 
 
-def test_parts_of_an_element_are_listed_with_what_they_carry(page):
-    open_tab(page, "Parts and links")
-    assert any("Select something in the picture" in i.value for i in page.info)
-    page.text_input(key="parts-of:").set_value("L2 3.12").run()
+def test_elements_are_chosen_by_kind_and_found_by_name(page):
+    assert page.dataframe[0].value["Element"].to_list()[:2] == ["rack 0", "rack 1"]
+    page.selectbox(key="parts-kind:False").set_value("link").run()
     assert not page.exception
-    assert any("Each row is a link" in c.value for c in page.caption)
-    page.text_input(key="parts-of:").set_value("gpu").run()
-    assert any("No element is named" in m.value for m in page.markdown)
+    assert any("2,000 rows, of 14,112" in c.value for c in page.caption)
+    page.text_input(key="parts-find").set_value("L2 3.12").run()
+    assert len(page.dataframe[0].value) == 48
+    assert page.button(key="parts-off").disabled
 
 
 def test_the_picture_asks_once_for_each_thing(store):
 
     def script(wishes):
         from twin.ui import session
-        from twin.ui.pages.supernode import editor as fabric_editor
+        from twin.ui.pages.supernode import editor
 
-        fabric_editor.on_act(wishes)
+        editor.on_act(wishes)
         session.draft()
 
-    first = {"number": 1, "names": ["L1 0.0", "NIC 2.*"], "capacity": 0.5}
+    nics = [f"NIC 2.{npu}.{die}" for npu in range(8) for die in range(2)]
+    first = {"number": 1, "names": ["L1 0.0", *nics], "capacity": 0.5}
     at = patient(script, args=([first],)).run()
     assert len(edits(at)) == 17  # the NICs of a node are 16
     at.run()
@@ -124,29 +128,32 @@ def test_the_picture_asks_once_for_each_thing(store):
     assert Edit(element="L1 0.0", to="L2 0.0", capacity_factor=0.25) in edits(at)
 
 
-def test_a_cell_of_a_table_edits_its_row_only(store):
+def test_rows_of_the_table_are_changed_and_restored_as_one_step(store):
 
     def script():
-        from twin.scenario import Edit, Supernode
+        from twin.scenario import Edit
         from twin.ui import session
-        from twin.ui.pages.supernode import editor as fabric_editor
-        from twin.ui.pages.supernode import parts as tables
+        from twin.ui.pages.supernode import editor, table
 
-        fabric_editor.take((Edit(element="sub-plane 3", capacity_factor=0.5),))
-        built = fabric_editor.fabric_of(Supernode())
+        def link():
+            fabric = editor.fabric_of(session.draft().supernode)
+            [row] = (
+                table.found(table.rows(fabric, "link"), "L2 3.12")
+                .filter(table.pl.col("Element") == "L1 20.3")
+                .to_dicts()
+            )
+            return row
 
-        def row(name, to=""):
-            now = fabric_editor.fabric_of(session.draft().supernode)
-            return next(p for p in tables.parts(now, built, [name]) if to in ("", p.to))
-
-        drawn = row("L1 20.3", "L2 3.12")
-        tables.take_cell(drawn, tables.NOW, 7.0)
-        tables.take_cell(drawn, tables.NOW, 7.0)  # a browser may send a cell twice
-        assert row("L1 20.3", "L2 3.12").now == 7e9
-        tables.take_cell(row("L1 20.3", "L2 3.12"), tables.DELAY, 3.0)
-        assert abs(row("L1 20.3", "L2 3.12").latency - 3.0) < 1e-6
-        tables.take_cell(row("L1 20.3", "L2 3.12"), tables.NOW, 0.0)
-        assert row("L1 20.3", "L2 3.12").now == 0.0
+        editor.take((Edit(element="sub-plane 3", capacity_factor=0.5),))
+        assert link()[table.NOW] == 0.5 * link()[table.BUILT]
+        table.change([link()], 7.0, table.RATE)
+        table.change([link()], 7.0, table.RATE)  # a second time is no other step
+        assert link()[table.NOW] == 7.0
+        table.change([link()], 3.0, table.WAIT)
+        assert abs(link()[table.DELAY] - 3.0) < 1e-6
+        table.change([link(), {"Element": "node 3"}], 0.0)
+        assert link()[table.NOW] == 0.0
+        table.restore([{"Element": "node 3"}])
 
     at = patient(script).run()
     assert not at.exception
@@ -154,24 +161,46 @@ def test_a_cell_of_a_table_edits_its_row_only(store):
         HALF,
         Edit(element="L1 20.3", to="L2 3.12", capacity_factor=0.0, latency_factor=3.0),
     )
+    assert len(at.session_state["history"]) == 6
 
 
-def test_groups_list_their_chips():
-    from twin.scenario import Supernode
+BUILT = build_fabric(Supernode(), load_facts())
 
-    facts = load_facts()
-    built = build_fabric(Supernode(), facts)
-    slow = build_fabric(Supernode(edits=(HALF,)), facts)
-    rows = {p.name: p for p in tables.parts(slow, built, ["node 20"])}
-    assert len(rows) == 16 + 16 + 4 + 7 + 1
-    assert (rows["L1 20.3"].built, rows["L1 20.3"].now) == (448e9, 224e9)
-    assert len(tables.parts(slow, built, ["sub-plane 3"])) == 48 + 16
-    assert {p.name for p in tables.parts(slow, built, ["NPU 20.1"])} == {"die 20.1.0", "die 20.1.1"}
-    assert len(tables.parts(slow, built, ["L1 0.0", "node 0", "L1 1.0"])) == 44 + 1
+
+def test_a_row_counts_what_leaves_its_element():
+    slow = build_fabric(Supernode(edits=(HALF,)), load_facts())
+    assert table.kinds(BUILT).keys() >= {"rack", "node", "NPU", "die", "L1", "L2", "sub-plane"}
+    [row] = table.found(table.rows(slow, "L1"), "L1 20.3").to_dicts()
+    inside = 16 * 28.0 + 4 * 160.0 / 7  # of dies and CPUs
+    assert row[table.BUILT] == pytest.approx(448 + inside)
+    assert row[table.NOW] == pytest.approx(row[table.BUILT] / 2)
+    [row] = table.found(table.rows(slow, "node"), "node 7").to_dicts()
+    assert row[table.BUILT] == pytest.approx(7 * 448 + 400 + 50)
+    assert row[table.NOW] == pytest.approx(6.5 * 448 + 400 + 50)
+
+
+@pytest.mark.parametrize(
+    ("kind", "typed", "names"),
+    [
+        ("L2", "L2 3.*", [f"L2 3.{i}" for i in range(16)]),
+        ("node", "node 4, 46", ["node 4", "node 46"]),
+        ("NPU", "npu-20-1", ["NPU 20.1"]),
+        ("L1", "20.3", ["L1 20.3"]),
+        ("sub-plane", "Sub-plane 3", ["sub-plane 3"]),
+        ("node", "gpu", []),
+    ],
+)
+def test_names_are_found_however_they_are_spelled(kind, typed, names):
+    assert table.found(table.rows(BUILT, kind), typed)[table.NAME].to_list() == names
+
+
+def test_what_is_selected_is_shown_with_the_links_of_a_single_chip():
+    assert table.chosen(BUILT, ["node 3", "L1 0.0"])[table.NAME].to_list() == ["node 3", "L1 0.0"]
+    assert len(table.chosen(BUILT, ["L1 20.3"])) == 1 + 16 + 4 + 16
 
 
 def test_an_edit_travels_in_the_drafts_link(page):
-    say(page, "sub-plane 3 at half speed")
+    edit(page, HALF)
     draft = page.session_state["history"][-1]
     query = dict(parse_qsl(urlsplit(share.scenario_link(draft, "supernode")).query))
     assert share.open_scenario(query, session.store()).supernode.edits == (HALF,)
@@ -182,15 +211,13 @@ def test_several_supernodes_can_be_edited(page):
         s.model_copy(update={"supernode": s.supernode.model_copy(update={"supernodes": 4})})
         for s in page.session_state["history"]
     ]
-    page.run()
+    edit(page, Edit(element="sub-plane 2:3", capacity_factor=0.5))
     assert not page.exception
-    say(page, "sub-plane 2:3 at half speed")
-    assert not page.exception
-    assert [e.element for e in edits(page)] == ["sub-plane 2:3"]
+    assert price(page, "All-to-all")[0]
 
 
 def test_a_fabric_goes_out_and_comes_in_again(page):
-    say(page, "L2 3.* off")
+    edit(page, *off(*(f"L2 3.{i}" for i in range(16))))
     graph = editor_fabric(page)
     for kind in ("json", "graphml"):
         fresh = patient(file_taken, args=(write_fabric(graph, kind), kind))
@@ -228,18 +255,17 @@ def test_a_file_that_is_no_fabric_is_refused_in_sentences(store, text, why):
 
 def test_what_cannot_work_is_said_in_sentences(page):
     assert not page.warning
-    say(page, "NPU 20.1 off")
+    edit(page, *off("NPU 20.1"))
     assert any("NPU 20.1 has a die without a UB link" in w.value for w in page.warning)
 
 
-@pytest.mark.parametrize("tab", ["Numbers", "Parts and links", "Changes", "File"])
-def test_a_machine_that_cannot_be_wired_keeps_the_last_picture_and_takes_no_edit(page, tab):
+@pytest.mark.parametrize("tab", ["Numbers", "Elements and links", "Changes", "File"])
+def test_a_machine_that_cannot_be_wired_keeps_the_last_picture(page, tab):
     open_tab(page, tab)
     state = page.session_state
     draft = state["history"][state["position"]]
     state["history"] = [with_overrides(draft, {"supernode.l2_ports_per_chip": 32})]
     page.run()
-    say(page, "node 3 off")
     assert not page.exception
     assert "last machine that could be built" in page.error[0].value
     assert edits(page) == ()

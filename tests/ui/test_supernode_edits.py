@@ -1,4 +1,4 @@
-"""Edits by name: which elements there are, what a sentence means, what is taken back, prices."""
+"""Edits as values: set, taken back, told; and what a fabric costs with them."""
 
 import numpy as np
 import pytest
@@ -8,90 +8,15 @@ from twin.hardware.placement import place_instances
 from twin.hardware.prices import all_to_all, pool_read
 from twin.lab.library import load_facts
 from twin.scenario import Edit, Scenario, Supernode
-from twin.ui.pages.supernode.edit_words import parse
 from twin.ui.pages.supernode.edits import change, effect, restore
-from twin.ui.pages.supernode.elements import EditError, every, expand
-from twin.ui.pages.supernode.prices import headlines
+from twin.ui.pages.supernode.prices import TRAFFIC, headlines, link_shares
 
 FACTS = load_facts()
 FULL = build_fabric(Supernode(), FACTS)
-TWO = build_fabric(Supernode(supernodes=2), FACTS)
 
 
 def fabric(*edits: Edit):
     return build_fabric(Supernode(edits=edits), FACTS)
-
-
-@pytest.mark.parametrize(
-    ("typed", "names"),
-    [
-        ("NPU 20.1", ["NPU 20.1"]),
-        ("npu-20-1", ["NPU 20.1"]),
-        ("sub-plane 3", ["sub-plane 3"]),
-        ("Plane 3", ["sub-plane 3"]),
-        ("L2 3.*", [f"L2 3.{i}" for i in range(16)]),
-        ("nodes 4-6", ["node 4", "node 5", "node 6"]),
-        ("L1 2-3.6", ["L1 2.6", "L1 3.6"]),
-        ("node 3, 5 and CPU 0.1", ["node 3", "node 5", "CPU 0.1"]),
-        ("die 0.0.0, die 0.0.*", ["die 0.0.0", "die 0.0.1"]),
-        ("die 0.0", ["die 0.0.0", "die 0.0.1"]),
-        ("L2 3", [f"L2 3.{i}" for i in range(16)]),
-    ],
-)
-def test_names_stand_for_the_elements_a_person_means(typed, names):
-    assert every(FULL, typed) == names
-
-
-@pytest.mark.parametrize("typed", ["gpu 3", "node 48", "L2 7.0", "NPU", "*", "node 3.1", ".."])
-def test_a_name_of_nothing_is_refused_with_names_that_exist(typed):
-    if typed == "NPU":
-        assert len(every(FULL, typed)) == 384
-        return
-    with pytest.raises(EditError, match=r"no element|not in this machine"):
-        every(FULL, typed)
-
-
-def test_a_second_supernode_has_chips_of_its_own():
-    assert expand(TWO, "L2 1:3.12") == ["L2 1:3.12"]
-    assert expand(TWO, "L2 3.12") == ["L2 3.12"]
-    assert len(expand(TWO, "L2 3.*")) == 32
-    assert expand(TWO, "sub-plane 1:3") == ["sub-plane 1:3"]
-    assert expand(TWO, "node 95") == ["node 95"]
-
-
-@pytest.mark.parametrize(
-    ("typed", "said"),
-    [
-        ("sub-plane 3 at half speed", "sub-plane 3: 50 % of capacity"),
-        ("L2 3.* off", "16 elements, L2 3.0 to L2 3.15: off"),
-        ("NPU 20.1, 20.2 latency x2", "NPU 20.1 and NPU 20.2: latency ×2"),
-        ("node 3 to 25 % of its capacity, latency 3x", "node 3: 25 % of capacity, latency ×3"),
-        ("L1 20.3 – L2 3.12 at 0.25x", "L1 20.3 – L2 3.12: 25 % of capacity"),
-        ("restore node 7", "node 7: as built"),
-        ("disable Qingtian 5", "Qingtian 5: off"),
-        ("die 0.0.0 twice the latency", "die 0.0.0: latency ×2"),
-        ("UB plane at half", "UB plane: 50 % of capacity"),
-    ],
-)
-def test_a_sentence_says_what_to_change_and_how(typed, said):
-    assert parse(typed, FULL).told() == said
-
-
-@pytest.mark.parametrize(
-    ("typed", "why"),
-    [
-        ("", "for example"),
-        ("half speed", "for example"),
-        ("node 3", "off, restored, at 50 %"),
-        ("node 3 at 20000 %", "out of range"),
-        ("node 3 latency x5000", "out of range"),
-        ("node 3 at 1.2.3 %", "not a number"),
-        ("everything off", "no element"),
-    ],
-)
-def test_a_sentence_that_is_not_understood_is_answered_by_one(typed, why):
-    with pytest.raises(EditError, match=why):
-        parse(typed, FULL)
 
 
 def test_an_element_has_one_edit_and_none_when_it_is_as_built_again():
@@ -108,7 +33,7 @@ def test_an_element_has_one_edit_and_none_when_it_is_as_built_again():
 
 
 def test_too_many_edits_are_refused():
-    with pytest.raises(EditError, match="2,000"):
+    with pytest.raises(ValueError, match="2,000"):
         change((), [f"x {i}" for i in range(2001)], capacity=0.5)
 
 
@@ -176,3 +101,15 @@ def test_every_mode_has_prices(mode):
     found = headlines(s, FULL)
     assert found
     assert all(np.isfinite(h.bytes_per_s) for h in found)
+
+
+@pytest.mark.parametrize("traffic", TRAFFIC)
+def test_a_class_that_moves_as_fast_as_it_can_fills_a_link_and_none_more(traffic):
+    shares = link_shares(Scenario(), FULL, traffic)
+    assert shares.max() == pytest.approx(1.0)
+    assert shares.min() == 0.0
+
+
+def test_what_a_deployment_does_not_move_loads_no_link():
+    s = Scenario.model_validate({"deployment": {"mode": "decode_only"}})
+    assert not link_shares(s, FULL, "kv_hand_off").any()

@@ -1,14 +1,13 @@
-"""The fabric as a picture: nodes x planes on a canvas, coloured, drilled into, clicked.
+"""A machine as a picture: racks, nodes, NPUs, planes of switches, coloured by role or by load.
 
-`fabric_matrix` shows any fabric with any numbers for its cells and returns what was selected.
-What the browser does stands in `canvas/`, what it is told of the machine in `fabric_message`; this
-file adds the colours of the moment. With `on_act` the picture can be edited: what a person asks for
-there is handed on, never done here. It does not know where the numbers come from.
+`fabric_picture` shows any fabric and returns what was selected. What the browser does stands in
+`canvas/`, what it is told of the machine in `fabric_message`, where things stand in
+`fabric_layout`. With `on_act` the picture can be edited: what a person asks for there is handed on,
+never done here.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,51 +19,47 @@ import streamlit as st
 from twin.hardware.fabric import Fabric, built
 from twin.hardware.placement import Instance
 from twin.ui import theme
-from twin.ui.fabric_message import capacities, changes, layout, machine
+from twin.ui.fabric_message import changes, deflated, machine_text
 
 _HERE = Path(__file__).parent / "canvas"
-CODE = ("machine", "layout", "edit", "view")
+PICTURE = ("scene", "picture", "matrix")  # the modules that every page with the picture shares
+ROLE = "role"  # the colours that need no load
+
+
+def code(*parts: str) -> str:
+    """Modules of `canvas/` as one."""
+    return "\n".join((_HERE / f"{part}.js").read_text("utf-8") for part in parts)
+
 
 _canvas = st.components.v2.component(
-    "fabric_matrix",
+    "fabric_picture",
     html=(_HERE / "view.html").read_text("utf-8"),
     css=(_HERE / "view.css").read_text("utf-8"),
-    js="\n".join((_HERE / f"{part}.js").read_text("utf-8") for part in CODE),
+    js=code(*PICTURE, "view"),
 )
 
 
-def fabric_matrix(
+def fabric_picture(
     fabric: Fabric,
     *,
-    values: np.ndarray[Any, Any] | None = None,
-    unit: str = "",
-    title: str = "",
-    scale: tuple[float, float] | None = None,
-    elements: Mapping[str, float] | None = None,
-    instances: Sequence[Instance] = (),
+    title: str,
     key: str,
-    height: int | None = None,
+    instances: Sequence[Instance] = (),
+    carried: Sequence[float | None] | None = None,
+    unit: str = "% of capacity",
+    modes: Mapping[str, str] | None = None,
+    view: str = "machine",
     on_act: Callable[[Sequence[dict[str, Any]]], None] | None = None,
     acted: int = 0,
 ) -> dict[str, Any]:
     """Draw the fabric and return the selection: {name, names} or {}.
 
-    `names` are all that are selected, `name` the one selected last.
-
-    `values` colours the cells, in `unit`: f8[nodes, sub_planes], or two columns more for what
-    the node does on the RDMA and the VPC plane; NaN is "no value". Without values the cells show
-    capacity. `scale` fixes the ends of the colour scale (default: 0 to the largest value);
-    `elements` colours single chips on drill-in by name; `instances` are shown above their nodes.
-    `on_act` makes the picture editable: it is called with what was asked for, each a dict with
-    `number` (growing), `names` and what to do, until `acted` says the last number that was taken.
+    `names` are all that are selected, `name` the one selected last. `carried` is how full each link
+    is, in `unit` (fabric_message.loads or spread); without it roles give the colours. `modes` are
+    the colours a person may choose from, see `colour`. `on_act` makes the picture editable: it is
+    called with what was asked for, each a dict with `number` (growing), `names` and what to do,
+    until `acted` says the last number that was taken.
     """
-    if values is None:
-        values, unit = capacities(fabric) / 1e9, "GB/s of a cell, one direction"
-        title = title or "Capacity"
-        measured = False
-    else:
-        measured = True
-    high = float(np.nanmax(values, initial=0.0)) if scale is None else scale[1]
 
     def take_acts() -> None:
         picture = st.session_state.get(key)  # None: a picture of another key stands there by now
@@ -73,36 +68,35 @@ def fabric_matrix(
 
     result = _canvas(
         data={
-            "machine": machine(built(fabric)),
-            "changes": changes(fabric),
-            "instances": _places(fabric, instances),
+            "title": title,
+            "machine": machine_text(built(fabric)),
+            "changes": deflated(changes(fabric)),
+            "instances": [
+                [i.role, i.name, [[first, last + 1] for first, last in i.parts()]]
+                for i in instances
+            ],
             "colours": theme.PLANE | theme.ROLE,
-            "live": live(values, elements or {}, (0.0 if scale is None else scale[0], high))
-            | {
-                "unit": unit,
-                "title": title,
-                "measured": measured,
-                "most": {} if measured else _most(built(fabric)),
-            },
-            "height": height,
+            "carried": "" if carried is None else deflated(list(carried)),
+            "high": max((v for v in carried or () if v is not None), default=0.0) or 1.0,
+            "unit": unit,
+            "modes": list((modes or {}).items()),
+            "mode": colour(key),
+            "view": view,
             "editable": on_act is not None,
             "acted": acted,
         },
         key=key,
         on_selection_change=lambda: None,
+        on_colour_change=lambda: None,
         on_acts_change=take_acts,
     )
     return dict(result.selection or {})
 
 
-def _places(fabric: Fabric, instances: Sequence[Instance]) -> list[list[Any]]:
-    """Instances with the nodes they begin and end at, in fractions of nodes, by unbroken part."""
-    per_node = fabric.graph["supernode"].npus_per_node * fabric.graph["dies_per_npu"]
-    return [
-        [i.role, i.name, first / per_node, (last + 1) / per_node]
-        for i in instances
-        for first, last in i.parts()
-    ]
+def colour(key: str) -> str:
+    """The colours chosen in the picture of a key: ROLE, or one of its modes."""
+    picture = st.session_state.get(key)
+    return str((picture.get("colour") if picture else None) or ROLE)
 
 
 def cells_of_links(
@@ -124,27 +118,3 @@ def cells_of_links(
         for c in columns:
             cells[row["node"], c] = np.fmax(cells[row["node"], c], row[column])
     return cells
-
-
-def live(
-    values: np.ndarray[Any, Any], elements: Mapping[str, float], scale: tuple[float, float]
-) -> dict[str, Any]:
-    """The colours of the moment: cells node by node, rounded to what an eye can tell."""
-    cells = [None if np.isnan(v) else float(f"{v:.4g}") for v in values.ravel().tolist()]
-    chips = {name: float(f"{value:.4g}") for name, value in elements.items()}
-    version = zlib.crc32(repr((cells, chips, scale)).encode())
-    return {
-        "cells": cells,
-        "elements": chips,
-        "low": scale[0],
-        "high": scale[1],
-        "version": version,
-    }
-
-
-def _most(fabric: Fabric) -> dict[str, float]:
-    """GB/s of the fullest cell of each plane as built: the capacity picture fades by it."""
-    most: dict[str, float] = {}
-    for row, cells in zip(layout(fabric).rows, capacities(fabric).T / 1e9, strict=True):
-        most[row["plane"]] = max(most.get(row["plane"], 0.0), float(cells.max()))
-    return most

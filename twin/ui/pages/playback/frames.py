@@ -79,7 +79,10 @@ def message(
         "pool": _pool(windows) if scenario.memory_pool.enabled else "",
         "events": happened(tables["events"], scenario.horizon_s, fabric),
         "places": places(built(fabric)),
-        "names": {kind: layout(built(fabric)).called(kind) for kind in ("node", "plane")},
+        "names": {
+            "node": layout(built(fabric)).nodes,
+            "plane": [f"sub-plane {p}" for p in range(s.sub_planes)],
+        },
         "colours": theme.PLANE | theme.ROLE,
     }
 

@@ -26,7 +26,8 @@ from twin.scenario import (
     with_overrides,
 )
 from twin.ui import charts, record, session, theme, words
-from twin.ui.fabric_view import cells_of_links, fabric_matrix
+from twin.ui.fabric_message import spread
+from twin.ui.fabric_view import cells_of_links, fabric_picture
 from twin.ui.fields import declared, field_name, sentence, show, why_idle
 from twin.ui.link import go_to
 from twin.ui.pages.run import faults_results
@@ -219,17 +220,17 @@ def fabric(row: RunRow, scenario: Scenario) -> None:
     )  # fmt: skip
     machine = record.fabric(row, scenario)
     values = 100 * cells_of_links(machine, record.table(row.id, "links"), USES[figure])
-    fabric_matrix(
+    fabric_picture(
         machine,
-        values=values,
-        unit="% of capacity, busier direction",
         title=f"Links used, {figure.lower()}",
+        carried=spread(machine, values),
+        unit="% of capacity, busier direction",
         instances=seated(scenario, machine)[0].instances,
         key="run-fabric",
     )
     st.caption(
-        "Rows are planes, columns nodes; the colours run from idle to the fullest link of this "
-        "run. Select a cell to look into a node or a plane."
+        "Colours run from idle to the fullest link of this run. The load matrix shows nodes by "
+        "planes."
     )
 
 

@@ -1,4 +1,4 @@
-"""The editor of the draft's fabric: what the page, the picture and the tables change it by.
+"""The editor of the draft's fabric: what the picture and the table change it by.
 
 Every change ends in one call of `take`, which puts the new edits into the draft as one step that
 can be undone, or says in one sentence why it cannot.
@@ -16,11 +16,9 @@ from twin.hardware.fabric import Fabric, build_fabric
 from twin.scenario import Edit, Supernode, read
 from twin.ui import session
 from twin.ui.fields import sentence
-from twin.ui.pages.supernode.edit_words import parse
 from twin.ui.pages.supernode.edits import change, restore
-from twin.ui.pages.supernode.elements import EditError, expand
 
-Elements = Iterable[str | tuple[str, str]]
+Element = str | tuple[str, str]  # a name, or the two ends of a link
 
 
 def fabric_of(supernode: Supernode) -> Fabric:
@@ -58,13 +56,7 @@ def say(text: str) -> None:
 def refuse(text: str) -> bool:
     """Keep a sentence that says why a change cannot be; False, for whoever asked."""
     st.session_state["fabric-outcome"] = (sentence(text), True)
-    st.session_state["fabric-refusals"] = refusals() + 1
     return False
-
-
-def refusals() -> int:
-    """How many changes were refused: a table that shows one of them is made anew."""
-    return int(st.session_state.get("fabric-refusals", 0))
 
 
 def take(edits: Sequence[Edit]) -> bool:
@@ -80,24 +72,27 @@ def take(edits: Sequence[Edit]) -> bool:
     return refuse(refused) if refused else True
 
 
-def set_elements(
-    names: Elements, *, capacity: float | None = None, latency: float | None = None
-) -> bool:
-    """Set elements or links to a share of their capacity or latency as built."""
-    before = session.draft().supernode.edits
+def set_all(wishes: Iterable[tuple[Iterable[Element], dict[str, float]]]) -> bool:
+    """Set elements or links to shares of capacity or latency as built, as one step."""
+    edits = session.draft().supernode.edits
     try:
-        return take(change(before, names, capacity=capacity, latency=latency))
-    except EditError as error:
-        return refuse(str(error))
+        for names, factors in wishes:
+            edits = change(edits, names, **factors)
+        return take(edits)
+    except ValueError as error:  # too many, or a factor that cannot be
+        return refuse(str(error).partition("\n")[0])
 
 
-def restore_elements(names: Iterable[str]) -> bool:
-    """Take back the edits of elements and of what is within them."""
-    edits, wider = restore(session.draft().supernode.edits, names, as_built())
+def restore_elements(names: Sequence[Element]) -> bool:
+    """Take back the edits of elements and of what is within them, and of links."""
+    links = [{name, (name[1], name[0])} for name in names if not isinstance(name, str)]
+    edits = session.draft().supernode.edits
+    edits = tuple(e for e in edits if not any((e.element, e.to) in ends for ends in links))
+    kept, wider = restore(edits, [name for name in names if isinstance(name, str)], as_built())
     if wider:
         whole = ", ".join(dict.fromkeys(e.element for e in wider))
         say(f"Still edited as part of {whole}: restore that to have all of it as built.")
-    return take(edits)
+    return take(kept)
 
 
 def on_act(asked: Sequence[dict[str, Any]]) -> None:
@@ -107,7 +102,7 @@ def on_act(asked: Sequence[dict[str, Any]]) -> None:
             st.session_state["fabric-acted"] = number
             try:
                 _act(wish)
-            except ValueError as error:  # an element or a factor that cannot be
+            except ValueError as error:  # an element that there is not
                 refuse(str(error).partition("\n")[0])
 
 
@@ -120,46 +115,14 @@ def _act(wish: dict[str, Any]) -> None:
     if step := wish.get("step"):
         session.undo() if step < 0 else session.redo()
         return
-    built = as_built()
-    names = [name for typed in wish.get("names", ()) for name in expand(built, str(typed))]
-    factors = {
-        name: float(wish[name]) for name in ("capacity", "latency") if wish.get(name) is not None
-    }
-    if not (wish.get("link") and len(names) == 2):
-        restore_elements(names) if wish.get("restore") else set_elements(names, **factors)
-    elif wish.get("restore"):
-        ends = {tuple(names), tuple(reversed(names))}
-        take([e for e in session.draft().supernode.edits if (e.element, e.to) not in ends])
+    names: list[Element] = [str(name) for name in wish.get("names", ())]
+    if wish.get("link") and len(names) == 2:
+        names = [(str(names[0]), str(names[1]))]
+    if wish.get("restore"):
+        restore_elements(names)
     else:
-        set_elements([(names[0], names[1])], **factors)
-
-
-def by_words() -> None:
-    """Take the change that was typed; where it is not understood, say what would be."""
-    typed = str(st.session_state.get("fabric-words", "")).strip()
-    if not typed:
-        return
-    try:
-        built = as_built()
-        wish = parse(typed, built)
-        for pair in wish.names:
-            if isinstance(pair, tuple) and all(p in built for p in pair):
-                _check_link(built, *pair)
-    except (EditError, HardwareError) as error:
-        refuse(str(error))
-        return
-    if wish.restored:
-        done = restore_elements(str(n) for n in wish.names)
-    else:
-        done = set_elements(wish.names, capacity=wish.capacity, latency=wish.latency)
-    if done:
-        st.session_state["fabric-words"] = ""
-        st.session_state.setdefault("fabric-outcome", (f"{wish.told()}.", False))
-
-
-def _check_link(built: Fabric, a: str, b: str) -> None:
-    if not built.has_edge(a, b):
-        raise EditError(f"no link joins {a} and {b}")
+        given = {name: wish.get(name) for name in ("capacity", "latency")}
+        set_all([(names, {name: float(v) for name, v in given.items() if v is not None})])
 
 
 def take_back(path: str) -> None:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from twin.hardware.fabric import Fabric
-from twin.hardware.names import members
+from twin.hardware.names import members, plain
 from twin.scenario import Edit
-from twin.ui.pages.supernode.elements import EditError, plain
 
 MOST = 2000  # edits a scenario may hold
 
@@ -43,7 +42,7 @@ def change(
         kept[here] = Edit(**new)
     left = tuple(e for e in kept.values() if (e.capacity_factor, e.latency_factor) != (1.0, 1.0))
     if len(left) > MOST:
-        raise EditError(f"{len(left):,} edits are more than the {MOST:,} a scenario may hold")
+        raise ValueError(f"{len(left):,} edits are more than the {MOST:,} a scenario may hold")
     return left
 
 

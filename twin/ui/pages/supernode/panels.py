@@ -1,4 +1,4 @@
-"""What stands around the picture of the fabric: prices, a line to say a change in, differences."""
+"""What stands around the picture of the fabric: prices, what came of a change, differences."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from twin.scenario import Edit, Scenario, Supernode, field_unit
 from twin.ui import session
 from twin.ui.fields import field_name, sentence, show
 from twin.ui.pages.supernode import editor
-from twin.ui.pages.supernode.edit_words import EXAMPLES
 from twin.ui.pages.supernode.edits import effect
 from twin.ui.pages.supernode.prices import Headline, headlines
 
@@ -36,7 +35,7 @@ def prices(draft: Scenario, fabric: Fabric) -> None:
         before = []
     now = _prices(draft, fabric)
     was = {price.label: price.bytes_per_s for price in before}
-    with st.grid(3, min_column_width=170, gap="small"):
+    with st.grid(3, min_column_width=150, gap="small"):
         for price in now:
             _price(price, was.get(price.label))
 
@@ -91,23 +90,12 @@ def cannot_work(draft: Scenario) -> None:
         st.warning("  \n".join(found[:8]), icon=":material/report:")
 
 
-def words() -> None:
-    """One line that takes a change in words, and below it what came of the last change."""
-    st.text_input(
-        "Change by name",
-        key="fabric-words",
-        on_change=editor.by_words,
-        placeholder="Change by name: sub-plane 3 at half speed",
-        label_visibility="collapsed",
-        icon=":material/edit:",
-    )
+def outcome() -> None:
+    """What came of the last change, where there is something to say."""
     text, refused = editor.outcome()
-    if refused:
-        st.markdown(f":small[:red[:material/error: {text}]]")
-    elif text:
-        st.markdown(f":small[:green[:material/check: {text}]]")
-    else:
-        st.markdown(f":small[:gray[For example: {EXAMPLES}]]")
+    if text:
+        colour, icon = ("red", "error") if refused else ("green", "check")
+        st.markdown(f":small[:{colour}[:material/{icon}: {text}]]")
 
 
 def changes() -> None:

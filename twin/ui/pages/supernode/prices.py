@@ -10,18 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from twin.hardware import demands
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import Fabric
-from twin.hardware.flows import Plane
-from twin.hardware.network import network
+from twin.hardware.flows import Load, Plane
+from twin.hardware.network import Network, network
 from twin.hardware.placement import Instance, place_instances
 from twin.hardware.prices import Price, all_to_all, nic, pool_read, port_rates
 from twin.scenario import Scenario
 
 PLANES = {"ub": "UB", "rdma": "RDMA", "vpc": "VPC"}
+TRAFFIC = {  # classes whose load the picture can show
+    "experts": "Load of the expert exchange",
+    "kv_hand_off": "Load of the KV hand-off",
+    "pool_read": "Load of pool reads",
+}
 
 
 @dataclass(frozen=True)
@@ -74,6 +81,37 @@ def _headlines(
             f"{readers[0].role} instance",
             ((i, alike.of(i), lambda i: pool_read(fabric, i.die_of_rank, plane)) for i in readers),
         )
+
+
+def link_shares(s: Scenario, fabric: Fabric, traffic: str) -> np.ndarray[Any, Any]:
+    """Share of every directed link that is in use while a class moves as fast as it could alone.
+
+    All instances at once, each at the rate it has with nobody else on the way.
+    """
+    net = network(fabric)
+    placed = place_instances(s, fabric)
+    shares = np.zeros(net.capacity.size)
+    for load in _loads(s, net, placed, traffic):
+        rate, _ = load.alone(net)
+        if 0.0 < rate < np.inf:
+            shares[load.links] += rate * load.amounts / net.capacity[load.links]
+    return np.minimum(shares, 1.0)
+
+
+def _loads(s: Scenario, net: Network, placed: Sequence[Instance], traffic: str) -> Iterator[Load]:
+    def dies(*roles: str) -> list[int]:
+        return [die for i in placed if i.role in roles for die in i.die_of_rank]
+
+    readers, serving = dies("prefill", "colocated"), dies("decode", "colocated")
+    if traffic == "experts":
+        exchanging = [i for i in placed if i.dies > 1 and (i.role != "prefill" or not serving)]
+        yield from (demands.exchange(net, i.die_of_rank) for i in exchanging)
+    elif traffic == "kv_hand_off" and s.deployment.mode == "disaggregated":
+        yield demands.hand_off(net, readers, serving, s.deployment.kv_transfer_plane)
+    elif traffic == "pool_read" and s.memory_pool.enabled and readers:
+        reached = demands.pool(net, readers, s.memory_pool.plane)
+        if reached is not None:
+            yield reached[0]
 
 
 def _hand_off(fabric: Fabric, instance: Instance, plane: Plane) -> Price:

@@ -1,79 +1,87 @@
-"""The machine: its fabric as a picture that can be edited, beside the spec it is built from."""
+"""The machine: a picture that can be edited, its prices, its parts as a table, its numbers."""
 
 import streamlit as st
 
 from twin.hardware.chip import load_chip
 from twin.scenario import form_groups
-from twin.ui import forms, session
-from twin.ui.fabric_view import fabric_matrix
+from twin.ui import forms, session, words
+from twin.ui.fabric_message import loads
+from twin.ui.fabric_view import ROLE, colour, fabric_picture
 from twin.ui.fields import sentence
 from twin.ui.forms.table import number_table
 from twin.ui.pages.supernode import editor, panels, totals
 from twin.ui.pages.supernode.files import files
-from twin.ui.pages.supernode.parts import parts_table
+from twin.ui.pages.supernode.prices import TRAFFIC, link_shares
+from twin.ui.pages.supernode.table import parts_table
 from twin.ui.seated import seated
 from twin.ui.toolbar import header
 
-CHOICES = ("supernode.chip", "supernode.scale_up")
-NUMBERS = [p for group in form_groups("supernode").values() for p in group if p not in CHOICES]
+FIELDS = [path for group in form_groups("supernode").values() for path in group]
+CHOICES = [p for p in FIELDS if p.rpartition(".")[2] in ("machine", "chip", "scale_up")]
+NUMBERS = [p for p in FIELDS if p not in CHOICES]
 NUMBERS.append("memory_pool.gb_per_node")  # what a node's DRAM lends: read here, set here too
+PICTURE = "supernode-picture"
 
 header("supernode")
-picture, spec = st.columns([5, 3], gap="large")
 draft = session.draft()
 
-# 1) The machine as a picture that is edited in place, with the instances placed on it. Its prices
-# stand above it and its faults below; both are found after it, for they take longer.
-with picture:
-    fabric, fault = editor.shown_fabric()
-    prices = st.container()
-    panels.words()
-    if fault:
-        st.error(
-            f"{fault} The picture shows the last machine that could be built.",
-            icon=":material/device_hub:",
-        )
-    selected = {}
-    if fabric is not None:
-        placed, no_place = seated(draft, fabric)
-        if no_place and not fault:
-            st.error(no_place, icon=":material/event_seat:")
-        for move in placed.moved:
-            st.caption(f":material/event_seat: {sentence(move)}")
-        selected = fabric_matrix(
-            fabric,
-            instances=() if fault else placed.instances,
-            title="Capacity",
-            key="supernode-matrix",
-            on_act=editor.on_act,
-            acted=editor.acted(),
-        )
-    below = st.container()
-    if fabric is not None and not fault:
-        with prices:
-            panels.prices(draft, fabric)
+# 1) Which machine it is, and what its deployment gets from it. The prices are found after the
+# picture, for they take longer.
+which, costs = st.columns([2, 3], gap="large")
+with which:
+    forms.group(CHOICES)
+fabric, fault = editor.shown_fabric()
 
-# 2) The same machine as numbers, parts, differences and files.
-with spec:
-    numbers, parts, changes, file = st.tabs(
-        ["Numbers", "Parts and links", "Changes", "File"], key="supernode-tab", on_change="rerun"
+# 2) The machine as a picture that is edited in place, with the instances placed on it.
+panels.outcome()
+if fault:
+    st.error(
+        f"{fault} The picture shows the last machine that could be built.",
+        icon=":material/device_hub:",
     )
-    with numbers:
-        forms.group(CHOICES)
-        number_table(NUMBERS, "supernode-table")
-    with parts:
-        if parts.open and fabric is not None and not fault:
-            parts_table(fabric, selected.get("names", []))
-    with changes:
-        if changes.open:
-            panels.changes()
-    with file:
-        if file.open and fabric is not None and not fault:
-            files(fabric)
-
-# 3) What it adds up to, and what one die gets from it beside what was measured.
+selected = {}
+if fabric is not None:
+    placed, no_place = seated(draft, fabric)
+    if no_place and not fault:
+        st.error(no_place, icon=":material/event_seat:")
+    for move in placed.moved:
+        st.caption(f":material/event_seat: {sentence(move)}")
+    mode = ROLE if fault or no_place else colour(PICTURE)
+    selected = fabric_picture(
+        fabric,
+        title=f"{words.npus(draft.supernode.npus)} in {draft.supernode.all_nodes:,} nodes",
+        instances=() if fault else placed.instances,
+        carried=None if mode == ROLE else loads(fabric, link_shares(draft, fabric, mode)),
+        modes={ROLE: "Role"} | TRAFFIC,
+        key=PICTURE,
+        on_act=editor.on_act,
+        acted=editor.acted(),
+    )
 if fabric is not None and not fault:
-    with below:
-        panels.cannot_work(draft)
+    with costs:
+        panels.prices(draft, fabric)
+    panels.cannot_work(draft)
+
+# 3) The same machine as a table of elements and links, as numbers, differences and files.
+parts, numbers, changes, file = st.tabs(
+    ["Elements and links", "Numbers", "Changes", "File"], key="supernode-tab", on_change="rerun"
+)
+with parts:
+    if parts.open and fabric is not None and not fault:
+        parts_table(fabric, selected.get("names", []))
+with numbers:
+    if numbers.open:
+        narrow, _ = st.columns([3, 5])
+        with narrow:
+            number_table(NUMBERS, "supernode-table")
+with changes:
+    if changes.open:
+        panels.changes()
+with file:
+    if file.open and fabric is not None and not fault:
+        files(fabric)
+
+# 4) What it adds up to, and what one die gets from it beside what was measured.
+if fabric is not None and not fault:
     totals.in_all(fabric, load_chip(session.facts(), draft.supernode.chip), draft.memory_pool)
     totals.measured(fabric)

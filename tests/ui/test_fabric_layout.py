@@ -1,0 +1,69 @@
+"""Where everything stands on the picture: each vertex once, nothing over anything else."""
+
+from itertools import combinations
+
+import networkx as nx
+import pytest
+
+from twin.hardware.fabric import Fabric, build_fabric
+from twin.hardware.network import network
+from twin.lab.library import load_facts
+from twin.scenario import Supernode
+from twin.ui.fabric_layout import boxes
+
+FACTS = load_facts()
+MACHINES = [Supernode(), Supernode(nodes=7, supernodes=2), Supernode(scale_up="node", nodes=3)]
+
+
+def wished(layout: str) -> Fabric:
+    """A small machine that asks for another layout; its nodes are in a grid of four columns."""
+    graph = nx.DiGraph(build_fabric(Supernode(nodes=12), FACTS))
+    graph.graph["layout"] = layout
+    for data in graph.nodes.values():
+        if "node" in data:
+            data["grid"] = (data["node"] % 4, data["node"] // 4)
+    return nx.freeze(graph)
+
+
+def apart(one, other):
+    (x, y, w, h), (u, v, b, c) = one, other
+    return x + w <= u + 0.2 or u + b <= x + 0.2 or y + h <= v + 0.2 or v + c <= y + 0.2
+
+
+@pytest.mark.parametrize("fabric", [*(build_fabric(s, FACTS) for s in MACHINES), wished("grid")])
+def test_every_vertex_has_a_box_inside_its_parent_and_over_no_other(fabric):
+    sheet = boxes(fabric)
+    assert sorted(sheet.of) == list(range(len(network(fabric).vertices)))
+    for k, parent in enumerate(sheet.parent):
+        if parent >= 0:
+            x, y, w, h = sheet.rect[k]
+            assert parent < k
+            assert min(x, y) >= 0
+            assert x + w <= sheet.rect[parent][2] + 0.2
+            assert y + h <= sheet.rect[parent][3] + 0.2
+    for parent in {*sheet.parent} - {-1}:
+        inside = [sheet.rect[k] for k, p in enumerate(sheet.parent) if p == parent]
+        assert all(apart(a, b) for a, b in combinations(inside, 2))
+
+
+def test_racks_are_those_the_graph_names_and_planes_stand_between_them():
+    sheet = boxes(build_fabric(Supernode(), FACTS))
+    racks = [sheet.name[box] for box, _, what in sheet.blocks if what == "rack"]
+    hubs = [sheet.name[box] for box, _, what in sheet.blocks if what == "hub"]
+    assert racks == [f"rack {k}" for k in range(12)]
+    assert hubs == [*(f"sub-plane {p}" for p in range(7)), "RDMA network", "VPC network"]
+    home = sheet.parent[sheet.parent[sheet.parent[sheet.name.index("die 20.3.1")]]]
+    assert sheet.name[home] == "rack 5"
+
+
+@pytest.mark.parametrize("layout", ["grid", "free"])
+def test_blocks_of_a_mesh_or_a_free_graph_have_their_own_places(layout):
+    sheet = boxes(wished(layout))
+    assert sheet.fixed
+    rects = [sheet.rect[box] for box, _, _ in sheet.blocks]
+    assert all(apart(a, b) for a, b in combinations(rects, 2))
+    if layout == "grid":
+        at = {sheet.name[box]: sheet.rect[box][:2] for box, _, _ in sheet.blocks}
+        assert at["node 5"] > at["node 4"]
+        assert at["node 8"][1] > at["node 4"][1]
+        assert at["node 8"][0] == at["node 4"][0]

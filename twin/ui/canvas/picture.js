@@ -1,0 +1,376 @@
+// A scene on a canvas: drawn as deep as the zoom lets an eye see, moved by hand, pointed at,
+// selected. Who uses it says how boxes are coloured (`paint`), hears of hovering and selecting, and
+// may let bytes flow along the links (`flow`). The view is never reset by new numbers.
+
+const KEYS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }
+const DRAG = 5, PICK = 7, DEEPEST = 16, TALLEST = 860 // px a press travels to be a drag; smallest box to point at; scale; px
+
+class Picture {
+  constructor(canvas, { onSelect, onHover, onKey = () => false }) {
+    Object.assign(this, { canvas, onSelect, onHover, onKey, chosen: new Set(), hover: null, focus: null, extend: false, draws: 0, spent: 0, hidden: new Set(), camera: null })
+    canvas.onpointermove = (e) => this.move(e)
+    canvas.onpointerdown = (e) => this.press(e)
+    canvas.onpointerup = canvas.onpointercancel = (e) => this.release(e)
+    canvas.onpointerleave = () => { if (!this.from) this.point(null) }
+    canvas.onclick = (e) => { if (!this.dragged) this.select(this.under(e), e.shiftKey || e.ctrlKey || e.metaKey || this.extend) }
+    canvas.ondblclick = (e) => this.open(this.under(e))
+    canvas.onkeydown = (e) => this.key(e)
+    canvas.addEventListener("wheel", (e) => this.wheel(e), { passive: false })
+    canvas.where = (name) => { const box = this.scene.find(name); return box && this.middle(box) } // for tests
+  }
+
+  show(scene, width) { // a scene, for a width in px; the camera stays where it was
+    const other = scene !== this.scene
+    if (other) { this.hover = null; this.focus = this.focus && scene.find(this.focus.name); this.chosen = new Set([...this.chosen].map((b) => scene.find(b.name)).filter(Boolean)) }
+    this.scene = scene
+    if (other || width !== this.width) {
+      const kept = this.focus
+      scene.arrange(width - 4)
+      const { w, h } = scene.size
+      this.home = Math.min((width - 4) / w, TALLEST / h, 1.5)
+      Object.assign(this, { width, height: Math.ceil(h * this.home) + 4 })
+      const ratio = window.devicePixelRatio || 1
+      Object.assign(this.canvas, { width: width * ratio, height: this.height * ratio })
+      Object.assign(this.canvas.style, { width: `${width}px`, height: `${this.height}px` })
+      this.camera = this.at(kept)
+    }
+    this.draw()
+  }
+
+  // --- The camera --------------------------------------------------------------------------
+
+  at(box) { // the camera that shows a box whole; null: everything
+    const { w, h } = box ? { w: box.w * 1.12, h: box.h * 1.25 } : this.scene.size, s = box ? Math.min(this.width / w, this.height / h, DEEPEST) : this.home
+    const x = box ? box.x + box.w / 2 : w / 2, y = box ? box.y + box.h / 2 : h / 2
+    return { s, x: x - this.width / 2 / s, y: y - this.height / 2 / s }
+  }
+
+  fly(to) { // there in a quarter of a second
+    const from = this.camera, began = performance.now(), still = matchMedia("(prefers-reduced-motion: reduce)").matches
+    cancelAnimationFrame(this.flight)
+    this.target = to
+    const step = (now) => {
+      const t = still ? 1 : Math.min(1, (now - began) / 260), part = 1 - (1 - t) ** 3
+      const s = from.s * (to.s / from.s) ** part, mid = (c, axis, size) => c[axis] + size / 2 / c.s
+      const x = mid(from, "x", this.width) + (mid(to, "x", this.width) - mid(from, "x", this.width)) * part
+      const y = mid(from, "y", this.height) + (mid(to, "y", this.height) - mid(from, "y", this.height)) * part
+      this.camera = t === 1 ? to : { s, x: x - this.width / 2 / s, y: y - this.height / 2 / s }
+      this.draw()
+      if (t < 1) this.flight = requestAnimationFrame(step)
+      else this.target = null
+    }
+    step(still ? began : performance.now())
+  }
+
+  zoom(by, px = this.width / 2, py = this.height / 2) { // around a point of the canvas
+    const { x, y, s } = this.camera, to = Math.min(DEEPEST, Math.max(this.home, s * by))
+    if (to === this.home) { this.focus = null; this.camera = this.at(null) }
+    else this.camera = { s: to, x: x + px / s - px / to, y: y + py / s - py / to }
+    this.draw()
+  }
+
+  pan(dx, dy) {
+    const { w, h } = this.scene.size, { s } = this.camera, inner = (at, size, whole) => Math.min(Math.max(at, -40 / s), Math.max(whole - size / s + 40 / s, -40 / s))
+    this.camera = { s, x: inner(this.camera.x + dx / s, this.width, w), y: inner(this.camera.y + dy / s, this.height, h) }
+    this.draw()
+  }
+
+  get zoomed() { return (this.target ?? this.camera).s > this.home * 1.01 }
+
+  open(box) { // zoom to a box that holds others, or to what holds it
+    const to = box?.kids.length ? box : box?.parent ?? null
+    this.focus = to
+    this.fly(this.at(to))
+  }
+
+  wheel(event) { // with Ctrl, or a pinch, it zooms; where the view is zoomed it pans
+    if (event.ctrlKey || event.metaKey) this.zoom(Math.exp(-event.deltaY * 0.006), event.offsetX, event.offsetY)
+    else if (this.zoomed) this.pan(event.deltaX, event.deltaY)
+    else return
+    event.preventDefault()
+  }
+
+  // --- What a person does ------------------------------------------------------------------
+
+  middle(box) { const { x, y, s } = this.camera; return { x: (box.x + box.w / 2 - x) * s, y: (box.y + (box.kids.length && box.kind !== "npu" ? Math.min(box.h / 2, 3) : box.h / 2) - y) * s } }
+
+  under(event) { // the smallest box at a point that is large enough to be meant
+    const { x, y, s } = this.camera, px = event.offsetX / s + x, py = event.offsetY / s + y
+    const holds = (b) => px >= b.x && px < b.x + b.w && py >= b.y && py < b.y + b.h
+    let box = this.scene.told.blocks.map(([i]) => this.scene.boxes[i]).find(holds) ?? null
+    for (let kid = box; kid; kid = box.kids.find((k) => holds(k) && Math.min(k.w, k.h) * s >= PICK)) { if (kid === box && box.kids.length === 0) break; box = kid; if (!box.kids.some((k) => holds(k) && Math.min(k.w, k.h) * s >= PICK)) break }
+    return box
+  }
+
+  point(box) {
+    if (box === this.hover) return
+    this.hover = box
+    this.canvas.style.cursor = box ? "pointer" : this.zoomed ? "grab" : "default"
+    this.draw()
+    this.onHover(box)
+  }
+
+  move(event) {
+    if (!this.from) { if (event.pointerType !== "touch") this.point(this.under(event)); return }
+    const dx = event.offsetX - this.from.x, dy = event.offsetY - this.from.y
+    if (!this.dragged && Math.hypot(dx, dy) < DRAG) return
+    if (!this.dragged) this.canvas.setPointerCapture(event.pointerId)
+    this.dragged = true
+    if (this.from.pans) { this.pan(this.from.px - event.offsetX, this.from.py - event.offsetY); Object.assign(this.from, { px: event.offsetX, py: event.offsetY }) }
+    else { this.band = { x: Math.min(this.from.x, event.offsetX), y: Math.min(this.from.y, event.offsetY), w: Math.abs(dx), h: Math.abs(dy) }; this.draw() }
+  }
+
+  press(event) { // a drag selects; of a finger, the middle button, or over the background of a zoomed view it pans
+    this.dragged = false
+    const touch = event.pointerType === "touch", start = this.under(event)
+    if (touch && !this.zoomed) return
+    if (event.button > 1) return
+    this.from = { x: event.offsetX, y: event.offsetY, px: event.offsetX, py: event.offsetY, kind: start?.kind, pans: touch || event.button === 1 || (!start && this.zoomed) }
+  }
+
+  release(event) {
+    const { band } = this, kind = ["rack", undefined].includes(this.from?.kind) ? "node" : this.from.kind
+    this.from = this.band = null
+    if (!band || event.type === "pointercancel") return
+    const { x, y, s } = this.camera, touches = (b) => (b.x - x) * s < band.x + band.w && (b.x + b.w - x) * s > band.x && (b.y - y) * s < band.y + band.h && (b.y + b.h - y) * s > band.y
+    if (!(event.shiftKey || this.extend)) this.chosen.clear()
+    this.choose(this.scene.boxes.filter((b) => b.kind === kind && touches(b)))
+  }
+
+  select(box, add = false) { // one element; with `add` it joins the others, or leaves them
+    if (!add) this.chosen.clear()
+    const nameable = !box ? [] : this.scene.edits.has(box.name) || !box.kids.length ? [box] : box.kids
+    this.choose(nameable, add)
+  }
+
+  choose(boxes, toggles = false) {
+    for (const box of boxes) toggles && this.chosen.has(box) ? this.chosen.delete(box) : this.chosen.add(box)
+    this.draw()
+    this.onSelect()
+  }
+
+  get last() { return [...this.chosen].at(-1) ?? null }
+
+  seek(box) { // show and select one
+    this.focus = box.node ?? (box.kids.length ? box : box.parent)
+    this.chosen = new Set([box])
+    this.fly(this.at(this.focus))
+    this.onSelect()
+    this.canvas.focus({ preventScroll: true })
+  }
+
+  key(event) {
+    const { key } = event, now = this.hover ?? this.last
+    if (this.onKey(event, now)) return event.preventDefault()
+    if (event.ctrlKey || event.metaKey || event.altKey) return
+    if (KEYS[key]) {
+      const next = this.beside(now, KEYS[key])
+      this.hover = null
+      this.reveal(next)
+      if (event.shiftKey) this.choose([now, next].filter(Boolean))
+      else { this.chosen.clear(); this.choose([next]) }
+    } else if (key === "Enter" && now) {
+      if (!this.chosen.has(now)) return this.select(now), event.preventDefault()
+      this.open(now)
+      if (now.kids.length) { this.chosen.clear(); this.choose([now.kids[0]]) }
+    } else if (key === "Escape") {
+      if (this.zoomed) { this.focus = this.focus?.parent ?? null; this.fly(this.at(this.focus)) } else this.select(null)
+    } else if (key === "+" || key === "=") this.zoom(1.4)
+    else if (key === "-") this.zoom(1 / 1.4)
+    else if (key === "0") { this.focus = null; this.fly(this.at(null)) }
+    else return
+    event.preventDefault()
+  }
+
+  beside(from, [dx, dy]) { // the nearest box of the same kind in a direction, straight ahead preferred
+    if (!from) return this.scene.nodes[0]
+    const middle = (b) => [b.x + b.w / 2, b.y + b.h / 2], [x, y] = middle(from)
+    let best = from, least = Infinity
+    for (const b of this.scene.boxes) {
+      if (b === from || (b.kind !== from.kind && b.parent !== from.parent)) continue
+      const [bx, by] = middle(b), ahead = (bx - x) * dx + (by - y) * dy, aside = Math.abs((bx - x) * dy) + Math.abs((by - y) * dx)
+      if (ahead >= 1 && ahead + 4 * aside < least) { least = ahead + 4 * aside; best = b }
+    }
+    return best
+  }
+
+  reveal(box) { // pan as little as shows a box
+    const { x, y, s } = this.camera, over = (at, size, whole) => Math.min(0, at - 12) || Math.max(0, at + size + 12 - whole)
+    const dx = over((box.x - x) * s, box.w * s, this.width), dy = over((box.y - y) * s, box.h * s, this.height)
+    if (this.zoomed && (dx || dy)) this.pan(dx, dy)
+  }
+
+  // --- What is drawn -----------------------------------------------------------------------
+
+  readTheme(host) {
+    const style = getComputedStyle(host), read = (name) => style.getPropertyValue(`--st-${name}`).trim()
+    this.style = { text: read("text-color"), paper: read("background-color"), panel: read("secondary-background-color"), line: read("border-color"), quiet: read("gray-color"), accent: read("primary-color"), font: read("font") || "sans-serif", ramp: read("chart-sequential-colors").split(",").map((c) => c.trim()) }
+  }
+
+  ramp(part) { const { ramp } = this.style; return ramp[Math.round(Math.min(1, Math.max(0, part)) * (ramp.length - 1))] }
+
+  draw() {
+    if (!this.camera || !this.style) return
+    const began = performance.now(), pen = this.canvas.getContext("2d"), ratio = window.devicePixelRatio || 1, { x, y, s } = this.camera
+    this.pen = pen
+    pen.setTransform(ratio, 0, 0, ratio, 0, 0)
+    pen.clearRect(0, 0, this.width, this.height)
+    pen.setTransform(ratio * s, 0, 0, ratio * s, -x * s * ratio, -y * s * ratio)
+    pen.textBaseline = "middle"
+    this.wires = 0
+    this.backdrop()
+    for (const [i] of this.scene.told.blocks) this.box(this.scene.boxes[i])
+    for (const box of this.chosen) if (this.chosen.size <= 60) this.fan(box)
+    if (this.hover && !this.chosen.has(this.hover)) this.fan(this.hover)
+    for (const box of this.chosen) this.frame(box, this.style.accent, 2.4)
+    if (this.hover && !this.chosen.has(this.hover)) this.frame(this.hover, this.style.text, 1.4)
+    if (this.band) {
+      pen.setTransform(ratio, 0, 0, ratio, 0, 0)
+      pen.fillStyle = pen.strokeStyle = this.style.accent
+      pen.globalAlpha = 0.14; pen.fillRect(this.band.x, this.band.y, this.band.w, this.band.h)
+      pen.globalAlpha = 1; pen.lineWidth = 1; pen.strokeRect(this.band.x, this.band.y, this.band.w, this.band.h)
+    }
+    this.draws++
+    this.spent += performance.now() - began
+    this.onDraw?.()
+  }
+
+  // Bundles between racks and planes of switches; between nodes and these where nodes are large.
+  backdrop() {
+    const { scene } = this, nodes = scene.nodes[0]?.w * this.camera.s > 320, unit = nodes ? (b) => b.node ?? b.block : (b) => b.block
+    const bundles = scene.all(nodes ? "nodes" : "blocks", unit).filter((b) => !this.hidden.has(b.plane)), most = {}
+    for (const b of bundles) most[b.plane] = Math.max(most[b.plane] ?? 0, b.built)
+    const quiet = this.chosen.size || this.hover ? 0.45 : 1
+    for (const b of bundles) {
+      if (!(b.gb > 0)) continue
+      const load = scene.load && b.load > 0, faint = scene.load && !load
+      this.line(b, load ? this.ramp(b.load / this.high) : faint ? this.style.quiet : this.colours[b.plane] ?? this.style.quiet, (0.7 + 1.3 * (b.gb / most[b.plane])) * (load ? 1.4 : 1), (load ? 0.7 : faint ? 0.18 : 0.34) * quiet)
+    }
+    this.flow?.(bundles, this)
+  }
+
+  fan(box) { // the links of one box, as bundles to what stands for their far ends
+    const { scene } = this, shown = (far) => {
+      const near = far.node && far.node === box.node
+      for (let b = far; ; b = b.parent) if (!b.parent || b.w * this.camera.s >= (near ? 5 : 22)) return b
+    }
+    const bundles = scene.bundles(scene.inside(box), box, shown).filter((b) => !this.hidden.has(b.plane)), most = Math.max(...bundles.map((b) => b.gb), 1e-9)
+    for (const b of bundles) {
+      const load = scene.load && b.load >= 0
+      this.line(b, load ? this.ramp(b.load / this.high) : this.colours[b.plane] ?? this.style.quiet, b.gb > 0 ? 0.8 + 2.6 * Math.sqrt(b.gb / most) : 1, b.gb > 0 ? 0.9 : 0.5, b.gb > 0 ? [] : [2, 4])
+    }
+    this.wires += bundles.length
+  }
+
+  curve({ from, to }) { // of a bundle: [x0, y0, x1, y1, x2, y2, x3, y3]
+    const lean = (a, b) => a.x + a.w * (0.5 + 0.36 * Math.max(-1, Math.min(1, (b.x + b.w / 2 - a.x - a.w / 2) / (0.5 * this.scene.size.w))))
+    const above = from.y + from.h <= to.y + 0.5, below = to.y + to.h <= from.y + 0.5
+    if (above || below) {
+      const y0 = above ? from.y + from.h : from.y, y3 = above ? to.y : to.y + to.h, x0 = lean(from, to), x3 = lean(to, from), mid = (y3 - y0) * 0.55
+      return [x0, y0, x0, y0 + mid, x3, y3 - mid, x3, y3]
+    }
+    const right = to.x > from.x, x0 = right ? from.x + from.w : from.x, x3 = right ? to.x : to.x + to.w, y0 = from.y + from.h / 2, y3 = to.y + to.h / 2
+    const bow = Math.min(40, Math.abs(x3 - x0) * 0.2) // around what stands between
+    return [x0, y0, x0 + (x3 - x0) * 0.25, y0 - bow, x0 + (x3 - x0) * 0.75, y3 - bow, x3, y3]
+  }
+
+  line(bundle, colour, width, alpha, dash = [], offset = 0) { // width and dash in px
+    const { pen } = this, { s } = this.camera, [x0, y0, ...rest] = this.curve(bundle)
+    pen.strokeStyle = colour
+    pen.globalAlpha = alpha
+    pen.lineWidth = width / s
+    pen.setLineDash(dash.map((d) => d / s))
+    pen.lineDashOffset = offset / s
+    pen.beginPath(); pen.moveTo(x0, y0); pen.bezierCurveTo(...rest); pen.stroke()
+    pen.globalAlpha = 1
+    pen.setLineDash([])
+  }
+
+  box(b) {
+    const { pen, style, scene } = this, { s, x, y } = this.camera, px = b.w * s
+    if ((b.x - x) * s > this.width || (b.y - y) * s > this.height || (b.x + b.w - x) * s < 0 || (b.y + b.h - y) * s < 0) return
+    const { fill, alpha = 1, line } = this.paint(b), round = Math.min({ rack: 6, plane: 6, node: 4 }[b.kind] ?? 1.6, 7 / s)
+    const path = () => { pen.beginPath(); pen.roundRect(b.x, b.y, b.w, b.h, round) }
+    if (!b.parent) { pen.fillStyle = style.paper; path(); pen.fill() } // curves pass behind
+    if (fill) { pen.globalAlpha = alpha; pen.fillStyle = fill; path(); pen.fill(); pen.globalAlpha = 1 }
+    if (line) { pen.strokeStyle = line; pen.lineWidth = 1 / s; path(); pen.stroke() }
+    if (scene.off(b) && !(b.parent && scene.off(b.parent) && b.kind !== "npu")) this.strike(b)
+    this.words(b, px, alpha > 0.85 ? fill : null)
+    const small = b.kids.length && Math.min(b.kids.at(-1).w, b.kids.at(-1).h) * s
+    if (b.kids.length && (b.kind === "npu" ? small >= 8 : small >= 2.2)) for (const kid of b.kids) this.box(kid)
+    if ((scene.within.has(b.name) || scene.mark(b)) && (!b.parent || b.kind === "node" || scene.mark(b)) && px > 5) this.corner(b)
+  }
+
+  words(b, px, fill) { // a name where there is room for it, at one size whatever the zoom
+    const { pen, style } = this, { s } = this.camera, text = this.label(b), set = (strong) => { pen.font = `${strong ? 600 : 400} ${11 / s}px ${style.font}` }
+    if (!b.parent) {
+      set(true)
+      pen.fillStyle = b.plane ? this.legible(b.plane) : style.quiet
+      if (pen.measureText(text).width < b.w - 8) pen.fillText(text, b.x + 7, b.y + (b.kids.length ? 13 : b.h / 2))
+    } else if (b.kind === "node") {
+      set(false)
+      pen.fillStyle = style.quiet
+      const [, digits] = b.name.split(" ")
+      if (pen.measureText(digits).width < 25) pen.fillText(digits, b.x + (27 - pen.measureText(digits).width) / 2, b.y + b.h / 2)
+    } else if (!b.kids.length && px > 16 && b.h * s > 11) {
+      set(false)
+      const last = [text, text.includes(".") ? text.split(".").at(-1) : b.one.split(" ")[0]].find((t) => pen.measureText(t).width < b.w - 3 / s)
+      if (last) { pen.fillStyle = fill ? contrast(fill) : style.text; pen.fillText(last, b.x + (b.w - pen.measureText(last).width) / 2, b.y + b.h / 2) }
+    }
+  }
+
+  label(b) { return b.kind === "plane" ? b.name.replace("sub-plane", "UB sub-plane") : b.name }
+  legible(plane) { return `color-mix(in srgb, ${this.colours[plane]} 62%, ${this.style.text})` } // as text, on light and on dark
+
+  corner(b) { // this element was edited, or something in it
+    const { pen } = this, size = Math.min(6 / this.camera.s, b.h / 2, b.w / 2), x = b.x + b.w, y = b.y
+    pen.fillStyle = this.style.accent
+    pen.beginPath(); pen.moveTo(x - size, y); pen.lineTo(x, y); pen.lineTo(x, y + size); pen.fill()
+  }
+
+  strike(b) { // this element is off
+    const { pen, style } = this, { s } = this.camera
+    pen.save()
+    pen.beginPath(); pen.rect(b.x, b.y, b.w, b.h); pen.clip()
+    pen.fillStyle = style.paper; pen.globalAlpha = 0.72; pen.fillRect(b.x, b.y, b.w, b.h)
+    pen.globalAlpha = 0.8; pen.strokeStyle = OFF; pen.lineWidth = 1 / s
+    const step = 6 / s
+    pen.beginPath()
+    for (let k = b.x - b.h; k < b.x + b.w; k += step) { pen.moveTo(k, b.y + b.h); pen.lineTo(k + b.h, b.y) }
+    pen.stroke()
+    pen.strokeRect(b.x, b.y, b.w, b.h)
+    pen.restore()
+  }
+
+  frame(b, colour, width) {
+    const { pen } = this, { s } = this.camera
+    for (const [c, w] of [[this.style.paper, width + 2], [colour, width]]) { pen.strokeStyle = c; pen.lineWidth = w / s; pen.beginPath(); pen.roundRect(b.x - 1 / s, b.y - 1 / s, b.w + 2 / s, b.h + 2 / s, 3 / s); pen.stroke() }
+  }
+}
+
+const OFF = "#D03B2F"
+
+function contrast(hex) { // black or white, whichever reads better on a colour
+  const [r, g, b] = [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16))
+  return 0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#1A1D29" : "#FFFFFF"
+}
+
+// Colours by role: dies by the instance that has them, what has none is idle; switches by plane.
+function byRole(picture, b) {
+  const { style, colours, scene } = picture
+  if (b.kind === "rack" || b.kind === "plane" || !b.parent) return { fill: b.plane ? colours[b.plane] : style.panel, alpha: b.plane ? 0.1 : 0.75, line: style.line }
+  if (b.kind === "node") return { fill: style.paper, line: style.line }
+  if (b.kind === "npu" || b.kind === "die") {
+    const role = scene.instances[b.who]?.[0], bare = b.kind === "npu" && b.kids.at(-1)?.w * picture.camera.s >= 8
+    return role ? { fill: colours[role], alpha: bare ? 0.28 : 0.86 } : { fill: style.quiet, alpha: bare ? 0.1 : 0.2 }
+  }
+  return { fill: b.plane ? colours[b.plane] : style.quiet, alpha: b.plane ? 0.5 : 0.32 }
+}
+
+// Colours by load: everything by the fullest of its links.
+function byLoad(picture, b) {
+  const { style, scene } = picture, value = scene.full[b.i], bare = b.kind === "npu" && b.kids.at(-1)?.w * picture.camera.s >= 8
+  if (b.kind === "rack" || b.kind === "plane") return { fill: style.panel, alpha: 0.75, line: style.line }
+  if (b.kind === "node") return { fill: style.paper, line: style.line }
+  return value > 0 ? { fill: picture.ramp(value / picture.high), alpha: bare ? 0.25 : 0.92, line: b.parent ? undefined : style.line } : { fill: style.quiet, alpha: 0.14 }
+}

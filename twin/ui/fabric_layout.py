@@ -1,0 +1,235 @@
+"""Where everything of a fabric stands on its picture: boxes in boxes, from the graph's attributes.
+
+A node is drawn as a blade: its NPUs side by side, the dies with their NICs in them, below these its
+own switches and hosts. Nodes stack in racks; switches outside of nodes stand in blocks, one for a
+sub-plane. Vertices say which rack they are in (`rack`) and where in a grid (`grid`), the graph how
+it wants to be laid out (`layout`: racks, block, grid or free); what is not said is derived. Racks
+and blocks of switches are then placed by the browser for the width it has, others ("fixed") here.
+This file draws nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import networkx as nx
+import numpy as np
+
+from twin.hardware.fabric import Fabric
+from twin.hardware.network import Network, network
+
+# Units of the picture; a screen shows one as half a px to some tens.
+NPU_W, NPU_H, STEP, GUTTER = 24.0, 29.0, 26.0, 27.0
+CHIP_W, CHIP_H, HEAD = 14.0, 11.0, 25.0
+NPUS_IN_ROW, CHIPS_IN_ROW, STRIP, NODES_IN_COLUMN, NODES_IN_RACK = 8, 8, 16, 8, 4
+STRIP_ORDER = ("l1", "cpu", "qingtian")  # of what stands below the NPUs
+
+
+@dataclass
+class Boxes:
+    """Boxes, each after the one it stands in; x and y count from that one's corner."""
+
+    name: list[str] = field(default_factory=list)
+    kind: list[str] = field(default_factory=list)
+    parent: list[int] = field(default_factory=list)
+    rect: list[tuple[float, float, float, float]] = field(default_factory=list)  # x, y, w, h
+    of: dict[int, int] = field(default_factory=dict)  # vertex -> its box
+    blocks: list[tuple[int, int, str]] = field(default_factory=list)  # box, supernode, what it is
+    rows: dict[str, tuple[str, list[int]]] = field(default_factory=dict)  # text -> plane, vertices
+    fixed: bool = False  # whether the blocks have their places
+
+    def add(
+        self, name: str, kind: str, parent: int, rect: Iterable[float], vertex: int = -1
+    ) -> int:
+        """Put a box into another; returns its number."""
+        x, y, w, h = (round(v, 1) for v in rect)
+        self.name.append(name)
+        self.kind.append(kind)
+        self.parent.append(parent)
+        self.rect.append((x, y, w, h))
+        if vertex >= 0:
+            self.of[vertex] = len(self.name) - 1
+        return len(self.name) - 1
+
+    def grow(self, box: int, w: float, h: float) -> None:
+        """Give a box the size that its content turned out to need."""
+        self.rect[box] = (*self.rect[box][:2], round(w, 1), round(h, 1))
+
+
+@lru_cache(maxsize=8)
+def boxes(fabric: Fabric) -> Boxes:
+    """The boxes of a fabric as built; every vertex has one."""
+    net, sheet = network(fabric), Boxes()
+    nodes: dict[int, list[int]] = defaultdict(list)
+    switches: dict[tuple[int, Hashable], list[int]] = defaultdict(list)
+    for v, data in enumerate(net.vertex_data):
+        if "node" in data:
+            nodes[data["node"]].append(v)
+        else:
+            apart = data.get("sub_plane", net.vertices[v] if data["kind"] in PLANES else None)
+            switches[data.get("supernode", -1), (data["kind"], apart)].append(v)
+    wish = fabric.graph.get("layout", "racks")
+    sheet.fixed = wish in ("grid", "free")
+    if sheet.fixed:
+        for n, inside in nodes.items():
+            sheet.blocks.append((_blade(sheet, net, n, inside, -1, 0.0, 0.0), -1, "rack"))
+    else:
+        _racks(sheet, net, nodes)
+    several = len({part for part, _ in switches if part >= 0}) > 1
+    for (part, _), inside in switches.items():
+        sheet.blocks.append((_switches(sheet, net, inside, part if several else -1), part, "hub"))
+    if sheet.fixed:
+        _fix(sheet, fabric, net, wish)
+    _rows(sheet, net)
+    return sheet
+
+
+PLANES = {"rdma": "rdma", "nic": "rdma", "vpc": "vpc", "qingtian": "vpc"}  # kinds off the UB plane
+
+
+def _racks(sheet: Boxes, net: Network, nodes: Mapping[int, list[int]]) -> None:
+    """Racks of nodes: as the vertices say, else four nodes of a supernode in each."""
+    racks: dict[tuple[int, str], list[int]] = defaultdict(list)
+    for k, (n, inside) in enumerate(nodes.items()):
+        data = net.vertex_data[inside[0]]
+        rack = data.get("rack") or f"rack {k // NODES_IN_RACK}"
+        racks[data.get("supernode", 0), rack].append(n)
+    for (part, name), inside in racks.items():
+        rack = sheet.add(name, "rack", -1, (0, 0, 0, 0))
+        per = math.ceil(len(inside) / math.ceil(len(inside) / NODES_IN_COLUMN))
+        x, y, right, low = 5.0, HEAD, 0.0, 0.0
+        for i, n in enumerate(inside):
+            if i and i % per == 0:
+                x, y = right + 4.0, HEAD
+            blade = _blade(sheet, net, n, nodes[n], rack, x, y)
+            _, _, w, h = sheet.rect[blade]
+            right, y = max(right, x + w), y + h + 4.0
+            low = max(low, y)
+        sheet.grow(rack, right + 5.0, low + 1.0)
+        sheet.blocks.append((rack, part, "rack"))
+
+
+def _blade(
+    sheet: Boxes, net: Network, n: int, inside: Sequence[int], parent: int, x: float, y: float
+) -> int:
+    """One node: rows of NPUs, and below them its own switches and hosts."""
+    blade = sheet.add(f"node {n}", "node", parent, (x, y, 0, 0))
+    npus: dict[int, list[int]] = defaultdict(list)
+    for v in inside:
+        if "npu" in net.vertex_data[v]:
+            npus[net.vertex_data[v]["npu"]].append(v)
+    across = max(4, min(NPUS_IN_ROW, len(npus)))
+    for k, (i, parts) in enumerate(npus.items()):
+        at = GUTTER + STEP * (k % across), 4.0 + (NPU_H + 2.0) * (k // across)
+        npu = sheet.add(f"NPU {n}.{i}", "npu", blade, (*at, NPU_W, NPU_H))
+        _package(sheet, net, npu, parts)
+    width = STEP * across - 2.0
+    low = 4.0 + (NPU_H + 2.0) * math.ceil(len(npus) / across)
+    kinds = {v: net.vertex_data[v]["kind"] for v in inside if "npu" not in net.vertex_data[v]}
+    order = sorted(kinds, key=lambda v: (STRIP_ORDER + (kinds[v],)).index(kinds[v]))
+    for first in range(0, len(order), STRIP):
+        some = order[first : first + STRIP]
+        w = min(40.0, (width + 2.0) / len(some) - 2.0)
+        for k, v in enumerate(some):
+            rect = (GUTTER + k * (w + 2.0), low, w, 9.0)
+            sheet.add(net.vertices[v], kinds[v], blade, rect, v)
+        low += 11.0
+    sheet.grow(blade, GUTTER + width + 4.0, low + 2.0)
+    return blade
+
+
+def _package(sheet: Boxes, net: Network, npu: int, parts: Sequence[int]) -> None:
+    """One NPU: its dies side by side, over each its NIC where it has one."""
+    dies = [v for v in parts if net.vertex_data[v]["kind"] == "die"]
+    rest = [v for v in parts if net.vertex_data[v]["kind"] != "die"]
+    top = 9.0 if rest else 3.0
+    for some, y, h in ((rest, 3.0, 4.0), (dies, top, NPU_H - 3.0 - top)):
+        w = (NPU_W - 2.0 - 2.0 * len(some)) / max(1, len(some))
+        for k, v in enumerate(some):
+            rect = (2.0 + k * (w + 2.0), y, w, h)
+            sheet.add(net.vertices[v], net.vertex_data[v]["kind"], npu, rect, v)
+
+
+def _switches(sheet: Boxes, net: Network, inside: Sequence[int], part: int) -> int:
+    """Switches that stand together: a sub-plane, or all of a kind; one alone is its own box."""
+    data = net.vertex_data[inside[0]]
+    across = CHIPS_IN_ROW if len(inside) <= 4 * CHIPS_IN_ROW else 2 * CHIPS_IN_ROW
+    across = max(CHIPS_IN_ROW, min(across, len(inside)))
+    w = 10.0 + across * (CHIP_W + 3.0) - 3.0
+    h = HEAD + math.ceil(len(inside) / across) * (CHIP_H + 3.0) + 3.0
+    if len(inside) == 1 and "sub_plane" not in data:
+        return sheet.add(net.vertices[inside[0]], data["kind"], -1, (0, 0, w, h), inside[0])
+    own = f"{part}:" if part >= 0 else ""
+    name = f"sub-plane {own}{data['sub_plane']}" if "sub_plane" in data else f"{data['kind']} {own}"
+    block = sheet.add(name.strip(": "), "plane", -1, (0, 0, w, h))
+    for k, v in enumerate(inside):
+        rect = (5.0 + k % across * 17.0, HEAD + k // across * 14.0, CHIP_W, CHIP_H)
+        sheet.add(net.vertices[v], data["kind"], block, rect, v)
+    return block
+
+
+def _fix(sheet: Boxes, fabric: Fabric, net: Network, wish: str) -> None:
+    """Places for blocks that are no racks: by the vertices' `grid`, else where links pull them."""
+    home = _block_of(sheet)
+    at: dict[int, tuple[float, ...]] = {}
+    if wish == "grid":
+        for v, data in enumerate(net.vertex_data):
+            if "grid" in data and v in sheet.of:
+                place = tuple(data["grid"])
+                x, y, *more = (*place, 0) if len(place) < 2 else place
+                wide = 1 + max(d["grid"][0] for d in net.vertex_data if "grid" in d)
+                at[home[sheet.of[v]]] = (x + (wide + 0.6) * sum(more), y)
+        low = 1.4 + max((y for _, y in at.values()), default=0.0)
+        rest = [box for box, _, _ in sheet.blocks if box not in at]
+        at |= {box: (float(k), low) for k, box in enumerate(rest)}
+    else:
+        joined = nx.Graph()
+        joined.add_nodes_from(box for box, _, _ in sheet.blocks)
+        outer = np.array([home[sheet.of[v]] for v in range(len(net.vertices))])
+        ends = np.unique(np.stack([outer[net.tail], outer[net.head]], axis=1), axis=0)
+        joined.add_edges_from((a, b) for a, b in ends.tolist() if a != b)
+        places = nx.spring_layout(joined, seed=1, iterations=60)
+        side = math.ceil(math.sqrt(len(places)))
+        order = sorted(places, key=lambda b: places[b][0])
+        for c in range(0, len(order), side):  # a lattice, so that no box covers another
+            for r, box in enumerate(sorted(order[c : c + side], key=lambda b: places[b][1])):
+                at[box] = (c / side, r)
+    w, h = (max(sheet.rect[box][k] for box, _, _ in sheet.blocks) for k in (2, 3))
+    for box, (x, y) in at.items():
+        sheet.rect[box] = (round(x * w * 1.35, 1), round(y * (h + 40.0), 1), *sheet.rect[box][2:])
+
+
+def _block_of(sheet: Boxes) -> list[int]:
+    """The outermost box that each box stands in."""
+    outer: list[int] = []
+    for k, parent in enumerate(sheet.parent):
+        outer.append(k if parent < 0 else outer[parent])
+    return outer
+
+
+def _rows(sheet: Boxes, net: Network) -> None:
+    """Rows of the load matrix: sub-planes, the RDMA and the VPC plane, further switches."""
+    planes = [d["sub_plane"] for d in net.vertex_data if "sub_plane" in d]
+    for p in range(max(planes, default=0) + 1):
+        sheet.rows[f"UB {p}"] = ("ub", [])
+    sheet.rows |= {"RDMA": ("rdma", []), "VPC": ("vpc", [])}
+    for v, data in enumerate(net.vertex_data):
+        if "sub_plane" in data:
+            sheet.rows[f"UB {data['sub_plane']}"][1].append(v)
+        elif data["kind"] in PLANES:
+            sheet.rows[PLANES[data["kind"]].upper()][1].append(v)
+        elif "node" not in data:
+            sheet.rows.setdefault(data["kind"], ("ub", []))[1].append(v)
+
+
+def row_of(sheet: Boxes, net: Network) -> np.ndarray[Any, Any]:
+    """Row of the matrix that each vertex belongs to; -1: none."""
+    rows = np.full(len(net.vertices), -1)
+    for k, (_, vertices) in enumerate(sheet.rows.values()):
+        rows[vertices] = k
+    return rows

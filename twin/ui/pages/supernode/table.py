@@ -1,0 +1,179 @@
+"""Elements and links of the fabric as one table: found by name, picked in any number, edited.
+
+The way to edit that needs no picture. Which kinds of element there are is read off the machine.
+What a row is worth is what leaves the element over all its links, or what the link carries, GB/s of
+one direction.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import polars as pl
+import streamlit as st
+
+from twin.hardware.fabric import Fabric, built
+from twin.hardware.names import plain
+from twin.hardware.network import network
+from twin.ui import session
+from twin.ui.fabric_message import Layout, layout
+from twin.ui.pages.supernode import editor
+
+LINKS, SELECTED = "link", "selected in the picture"
+MOST_ROWS = 2000  # also the most edits that a scenario may hold
+NAME, TO, BUILT, NOW, DELAY = "Element", "Linked to", "Built, GB/s", "Now, GB/s", "Latency ×"
+Row = dict[str, Any]  # of the table, by the names above
+SHARE, RATE, WAIT = "% of built", "GB/s", "× latency"
+
+
+@lru_cache(maxsize=8)
+def kinds(fabric: Fabric) -> dict[str, list[str]]:
+    """Kind of element -> its names, groups first; pass a fabric as built."""
+    known, found = layout(fabric), defaultdict(list)
+    for name in [*(name for name, _ in known.elements), *known.net.vertices]:
+        found[name.rstrip("0123456789.:").strip() or name].append(name)
+    return dict(found)
+
+
+@lru_cache(maxsize=16)
+def rows(fabric: Fabric, kind: str) -> pl.DataFrame:
+    """All rows of a kind of element, or of the links."""
+    known, net = layout(built(fabric)), network(fabric)
+    if kind == LINKS:
+        return _links(fabric, known)
+    names = kinds(built(fabric))[kind]
+    own = np.full(len(net.vertices), -1)
+    for k, name in enumerate(names):
+        own[net.members(name)] = k
+    leaves = (own[net.tail] >= 0) & (own[net.tail] != own[net.head])
+
+    def out(rates: np.ndarray) -> np.ndarray:
+        return np.bincount(own[net.tail[leaves]], rates[leaves], len(names)) / 1e9
+
+    return pl.DataFrame({NAME: names, BUILT: out(known.net.capacity), NOW: out(net.capacity)})
+
+
+def _links(fabric: Fabric, known: Layout) -> pl.DataFrame:
+    net, (first, _) = network(fabric), known.net.pairs
+    with np.errstate(invalid="ignore", divide="ignore"):
+        delay = np.nan_to_num(net.latency[first] / known.net.latency[first], nan=1.0)
+    names = np.array(net.vertices, object)[known.ends]
+    return pl.DataFrame(
+        {
+            NAME: names[:, 0].tolist(),
+            TO: names[:, 1].tolist(),
+            BUILT: known.rates / 1e9,
+            NOW: known.least(net.capacity) / 1e9,
+            DELAY: delay,
+        }
+    )
+
+
+def chosen(fabric: Fabric, names: Sequence[str]) -> pl.DataFrame:
+    """What is selected in the picture, and the links of it where it is one chip."""
+    known = [kind for kind, inside in kinds(built(fabric)).items() if set(names) & set(inside)]
+    frame = pl.concat([rows(fabric, kind) for kind in known])
+    frame = frame.filter(pl.col(NAME).is_in(names))
+    if len(names) == 1:
+        at = rows(fabric, LINKS).filter((pl.col(NAME) == names[0]) | (pl.col(TO) == names[0]))
+        frame = pl.concat([frame, at], how="diagonal")
+    return frame
+
+
+def found(frame: pl.DataFrame, typed: str) -> pl.DataFrame:
+    """Rows whose name is among those typed: "L1 20.3, node 7", "20.*", "L2 3"."""
+    asked = [part for part in re.split(r"[,;]", typed) if plain(part)]
+    if not asked:
+        return frame
+    each = (re.escape(plain(part)).replace(r"\*", r"[\d ]+") for part in asked)
+    pattern = "|".join(rf"(?:^|\s){one}(?:\s|$)" for one in each)
+    ends = [pl.col(c).str.to_lowercase().str.replace_all(r"[.:\-]", " ").str.contains(pattern)
+            for c in (NAME, TO) if c in frame.columns]  # fmt: skip
+    return frame.filter(pl.any_horizontal(ends))
+
+
+def parts_table(fabric: Fabric, selection: Sequence[str]) -> None:
+    """Choose a kind, search, pick rows, and change what was picked."""
+    names = [name for name in selection if any(name in k for k in kinds(built(fabric)).values())]
+    options = [*([SELECTED] if names else []), *kinds(built(fabric)), LINKS]
+    left, right = st.columns([1, 2])
+    kind = left.selectbox("Show", options, key=f"parts-kind:{bool(names)}")
+    typed = right.text_input(
+        "Find", key="parts-find", placeholder="20.3, L2 3.*, node 7",
+        help="Names or parts of names, several with commas; * stands for any number.",
+    )  # fmt: skip
+    frame = chosen(fabric, names) if kind == SELECTED else rows(fabric, kind)
+    frame = found(frame, typed)
+    shown = frame.head(MOST_ROWS)
+    tools = st.container(horizontal=True, vertical_alignment="bottom", gap="small")
+    # The table's name says which rows it has, not their values: so it keeps its place and what is
+    # picked when an edit changes these.
+    which = crc32(repr((shown[NAME].to_list(), kind)).encode())
+    event = st.dataframe(
+        shown,
+        key=f"parts:{which}",
+        on_select="rerun",
+        selection_mode="multi-row",
+        hide_index=True,
+        height=min(36 * shown.height + 40, 430),
+        column_config={
+            name: st.column_config.NumberColumn(format="%.5g") for name in (BUILT, NOW, DELAY)
+        },
+    )
+    picked = [shown.row(k, named=True) for k in event.selection.rows if k < shown.height]
+    with tools:
+        _tools(picked)
+    more = f", of {frame.height:,}: search to narrow" if frame.height > MOST_ROWS else ""
+    st.caption(
+        f"{shown.height:,} rows{more}. What leaves an element over all its links, or what a link "
+        "carries, one direction."
+    )
+
+
+def _tools(picked: list[Row]) -> None:
+    """What can be done to the rows that are picked."""
+    none = not picked
+    st.button("Take out", disabled=none, key="parts-off", on_click=change, args=(picked, 0.0))
+    st.button("Restore", disabled=none, key="parts-restore", on_click=restore, args=(picked,))
+    amount = st.number_input("Set to", 0.0, 1e6, 50.0, key="parts-amount", width=130)
+    unit = st.selectbox("Unit", [SHARE, RATE, WAIT], key="parts-unit", width=140)
+    st.button(
+        f"Set {len(picked):,} rows" if picked else "Set", disabled=none, key="parts-set",
+        on_click=change, args=(picked, amount, unit),
+    )  # fmt: skip
+
+
+def change(picked: Sequence[Row], amount: float, unit: str = SHARE) -> None:
+    """Set rows to a share of their capacity, to GB/s, or to a multiple of their latency.
+
+    GB/s and latency are what the row has in the end, whatever else is edited around it.
+    """
+    edits = {(e.element, e.to): e for e in session.draft().supernode.edits}
+    by_factor: dict[float, list[editor.Element]] = defaultdict(list)
+    for row in picked:
+        named = _named(row)
+        own = edits.get((named, "") if isinstance(named, str) else named)
+        factor = amount / 100
+        if unit == RATE:
+            kept = own.capacity_factor if own else 1.0
+            factor = amount / row[NOW] * kept if row[NOW] else amount / row[BUILT]
+        elif unit == WAIT:
+            factor = amount / (row.get(DELAY) or 1.0) * (own.latency_factor if own else 1.0)
+        by_factor[round(factor, 9)].append(named)
+    field = "latency" if unit == WAIT else "capacity"
+    editor.set_all([(names, {field: factor}) for factor, names in by_factor.items()])
+
+
+def restore(picked: Sequence[Row]) -> None:
+    """Take back the edits of rows."""
+    editor.restore_elements([_named(row) for row in picked])
+
+
+def _named(row: Row) -> editor.Element:
+    return (str(row[NAME]), str(row[TO])) if row.get(TO) else str(row[NAME])

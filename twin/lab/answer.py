@@ -140,10 +140,10 @@ def compared(names: Sequence[str], watching: Callable[[str], Watch]) -> Comparis
     check_number(len(names))
     store = open_store()
     try:
-        found = [_named(store, name) for name in names]  # before any of them is run
+        questions = [_named(store, name) for name in names]  # before any of them is run
         rows = [
             row if isinstance(row, RunRow) else _made(store, row, watching(name))
-            for name, row in zip(names, found, strict=True)
+            for name, row in zip(names, questions, strict=True)
         ]
         return compare(rows, [store.scenarios.load(row.scenario) for row in rows])
     finally:

@@ -196,7 +196,7 @@ def _measured(rung: Rung, measure: str) -> Rung:
 def alone(rungs: Sequence[Rung]) -> list[Rung]:
     """Late causes each alone on the benchmark with mean lengths, its slots full."""
     base = rungs[1] if len(rungs) > 1 and rungs[1].key == "means" else rungs[0]
-    found = []
+    rungs_alone = []
     for rung in rungs:
         if rung.key not in APART:
             continue
@@ -206,8 +206,8 @@ def alone(rungs: Sequence[Rung]) -> list[Rung]:
         }  # fmt: skip
         scenario = with_overrides(base.scenario, wish)
         scenario = scenario.model_copy(update={"name": f"{rung.scenario.name[:90]} alone"})
-        found.append(Rung(f"alone:{rung.key}", rung.label, scenario, rung.changed, base.key))
-    return found
+        rungs_alone.append(Rung(f"alone:{rung.key}", rung.label, scenario, rung.changed, base.key))
+    return rungs_alone
 
 
 def _balanced(here: Scenario, production: Scenario, balanced: Scenario) -> list[Rung]:
@@ -245,8 +245,10 @@ def even_benchmark(production: Scenario, pattern: Scenario) -> Scenario:
         "experts": pattern.experts.model_dump(mode="json"),
         **{path: getattr(pattern, path) for path in ("horizon_s", "warmup_s")},
     }
-    found = with_overrides(production, changes)
-    return found.model_copy(update={"name": f"{production.name[:70]} · benchmark", "question": ""})
+    benchmark = with_overrides(production, changes)
+    return benchmark.model_copy(
+        update={"name": f"{production.name[:70]} · benchmark", "question": ""}
+    )
 
 
 def ladder_of(scenario: Scenario, measure: str = THROUGHPUT) -> list[Rung]:
@@ -286,8 +288,8 @@ def attribute(
     facts = load_facts()
 
     def stored(question: Scenario) -> Summary | None:
-        found = find_run(store, question, facts=facts)
-        row = store.runs.get(found) if found else None
+        run = find_run(store, question, facts=facts)
+        row = store.runs.get(run) if run else None
         return row.summary if row else None
 
     steps = []
@@ -313,22 +315,22 @@ def climb(rung: Rung, answers: Answers, most_req_per_s: float) -> Step:
     `most_req_per_s` is what the formulas say it sustains for ever: the search stays below it.
     """
     if not rung.searched:
-        found = answers(rung.scenario)
-        if found is None:
+        summary = answers(rung.scenario)
+        if summary is None:
             return Step(rung, None, None, (), rung.scenario, None)
-        return Step(rung, worth(found), None, (rung.scenario,), None, found)
+        return Step(rung, worth(summary), None, (rung.scenario,), None, summary)
     low, high = 0.0, most_req_per_s
     best: Summary | None = None
     asked: list[Scenario] = []
     for _ in range(PROBES):
         rate = 0.5 * (low + high)
         question = at_rate(rung.scenario, rate)
-        found = answers(question)
-        if found is None:
+        summary = answers(question)
+        if summary is None:
             return Step(rung, None, None, tuple(asked), question, best)
         asked.append(question)
-        if (found.get("slo_attainment") or 0.0) >= ATTAINED:
-            low, best = rate, found
+        if (summary.get("slo_attainment") or 0.0) >= ATTAINED:
+            low, best = rate, summary
         else:
             high = rate
     return Step(rung, worth(best) if best else 0.0, low, tuple(asked), None, best)
@@ -347,22 +349,22 @@ def at_rate(scenario: Scenario, rate_req_per_s: float) -> Scenario:
 def parts(steps: Sequence[Step]) -> list[Part]:
     """The waterfall of the steps that are answered, up to the first that is not."""
     value_of = {step.rung.key: step.tokens_per_s_per_npu for step in steps}
-    found: list[Part] = []
+    waterfall: list[Part] = []
     for step in steps:
         value = step.tokens_per_s_per_npu
         if value is None or step.rung.base:
             break
-        whole = found[0].tokens_per_s_per_npu if found else value
-        change = value - (found[-1].tokens_per_s_per_npu if found else 0.0)
-        found.append(
+        whole = waterfall[0].tokens_per_s_per_npu if waterfall else value
+        change = value - (waterfall[-1].tokens_per_s_per_npu if waterfall else 0.0)
+        waterfall.append(
             Part(step.rung.key, step.rung.label, value, change, change / whole if whole else 0.0)
         )
     for step in steps:
         before, after = value_of.get(step.rung.base), step.tokens_per_s_per_npu
         if before is None or after is None:
             continue
-        for k, part in enumerate(found):
+        for k, part in enumerate(waterfall):
             if f"alone:{part.key}" == step.rung.key:
-                share = (after - before) / found[0].tokens_per_s_per_npu
-                found[k] = replace(part, alone=share)
-    return found
+                share = (after - before) / waterfall[0].tokens_per_s_per_npu
+                waterfall[k] = replace(part, alone=share)
+    return waterfall

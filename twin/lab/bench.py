@@ -83,27 +83,27 @@ def benchmarks(trace: Path | None = None) -> list[Benchmark]:
     if trace is not None and not trace.exists():
         raise TraceError(f"{trace} is not a file or a folder")
     full = parse_scenario(FULL_LOAD)
-    found = [
+    suite = [
         Benchmark("full-load-hour", "The full-load hour on 384 NPUs.", full),
         _conversation_hour(trace or MOONCAKE),
     ]
     for minutes in (5, 10, 20):
         longer = with_overrides(full, {"horizon_s": 60.0 * minutes, "warmup_s": 60.0})
-        found.append(Benchmark(f"minutes-{minutes:02d}", "Cost against requests.", longer))
-    found += [
+        suite.append(Benchmark(f"minutes-{minutes:02d}", "Cost against requests.", longer))
+    suite += [
         Benchmark(f"supernodes-{n}", "Cost against supernodes.", _wider(full, n)) for n in (1, 2, 4)
     ]
-    return found
+    return suite
 
 
 def chosen(part: str, trace: Path | None = None) -> list[Benchmark]:
     """The benchmarks whose name holds a text; raises SpecError when there is none."""
     every = benchmarks(trace)
-    found = [b for b in every if part in b.name]
-    if not found:
+    matching = [b for b in every if part in b.name]
+    if not matching:
         names = ", ".join(b.name for b in every)
         raise SpecError(f"--only {part}: no benchmark is called so: name a part of one of {names}")
-    return found
+    return matching
 
 
 def _conversation_hour(trace: Path) -> Benchmark:

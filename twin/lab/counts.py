@@ -124,12 +124,12 @@ def _content(source: str | Path | bytes, name: str | None, limits: Limits) -> tu
         return _content(data, name or path.name, limits)
     try:
         label, _, pieces = open_source(source, name, limits)
-        found = list(pieces)
+        files = list(pieces)
     except TraceError as error:
         raise CountsError(str(error)) from None
-    if len(found) != 1:
-        raise CountsError(f"{label} holds {len(found)} files: give one file of counts")
-    return label, found[0].data
+    if len(files) != 1:
+        raise CountsError(f"{label} holds {len(files)} files: give one file of counts")
+    return label, files[0].data
 
 
 def _too_large(name: str, most: int) -> str:
@@ -217,24 +217,24 @@ def _json(name: str, text: str) -> NDArray[Any]:
 def _csv(name: str, text: str) -> NDArray[Any]:
     rows = csv.reader(io.StringIO(text))
     try:
-        found: dict[tuple[int, int], float] = {}
+        counted: dict[tuple[int, int], float] = {}
         header = [cell.strip().lower() for cell in next(rows, [])]
-        at = [_column(name, header, what) for what in COLUMNS]
+        places = [_column(name, header, what) for what in COLUMNS]
         for row in rows:
             if not any(cell.strip() for cell in row):
                 continue
-            layer, expert, count = _cells(name, rows.line_num, row, at)
-            found[layer, expert] = found.get((layer, expert), 0.0) + count
+            layer, expert, count = _cells(name, rows.line_num, row, places)
+            counted[layer, expert] = counted.get((layer, expert), 0.0) + count
     except csv.Error as error:
         raise CountsError(f"{name}, line {rows.line_num}: {error}; save the CSV again") from None
-    if not found:
+    if not counted:
         raise CountsError(f"{name} has no rows: give one row of layer, expert, count for each")
-    layers = sorted({layer for layer, _ in found})
+    layers = sorted({layer for layer, _ in counted})
     if layers != list(range(layers[0], layers[0] + len(layers))):
         gap = next(n for n in range(layers[0], layers[-1]) if n not in set(layers))
         raise CountsError(f"{name} has no row of layer {gap}: give every MoE layer between others")
-    out = np.zeros((len(layers), 1 + max(expert for _, expert in found)))
-    for (layer, expert), count in found.items():
+    out = np.zeros((len(layers), 1 + max(expert for _, expert in counted)))
+    for (layer, expert), count in counted.items():
         out[layer - layers[0], expert] = count
     return out
 
@@ -249,9 +249,9 @@ def _column(name: str, header: list[str], what: str) -> int:
     )
 
 
-def _cells(name: str, line: int, row: list[str], at: list[int]) -> tuple[int, int, float]:
+def _cells(name: str, line: int, row: list[str], places: list[int]) -> tuple[int, int, float]:
     try:
-        layer, expert, count = int(row[at[0]]), int(row[at[1]]), float(row[at[2]])
+        layer, expert, count = int(row[places[0]]), int(row[places[1]]), float(row[places[2]])
     except (ValueError, IndexError):
         raise CountsError(
             f"{name}, line {line}: '{printable(','.join(row))[:60]}' is not layer, expert, count: "

@@ -273,9 +273,9 @@ class Runner:
         assert process.stdout is not None
         with process.stdout:
             for line in process.stdout:
-                said = json.loads(line)
-                began = self.stages.get(said["stage"], Stage(time.monotonic())).began_s
-                self.stages[said["stage"]] = Stage(began, said["took_s"])
+                news = json.loads(line)
+                began = self.stages.get(news["stage"], Stage(time.monotonic())).began_s
+                self.stages[news["stage"]] = Stage(began, news["took_s"])
 
 
 def _size() -> int:

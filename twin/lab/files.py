@@ -35,8 +35,8 @@ def read_bytes(path: Path, most_bytes: int, error: type[Exception]) -> bytes:
         with path.open("rb") as file:
             return file.read(most_bytes + 1)
     except (OSError, ValueError) as why:  # ValueError: a name with a NUL in it
-        said = getattr(why, "strerror", None) or why
-        raise error(f"{printable(str(path))} cannot be read: {said}") from None
+        reason = getattr(why, "strerror", None) or why
+        raise error(f"{printable(str(path))} cannot be read: {reason}") from None
 
 
 def decoded(data: bytes, name: str, most_bytes: int, error: type[Exception], kind: str) -> str:

@@ -122,16 +122,16 @@ class _Config:
         known = (*MLA_FAMILIES, *GQA_FAMILIES)
         self.family = table.get("model_type")
         if self.family not in known:
-            said = f"model_type is {self.family!r}" if self.family else "model_type is missing"
-            raise ConfigError(f"{file}: {said}: it must be one of {', '.join(known)}")
+            problem = f"model_type is {self.family!r}" if self.family else "model_type is missing"
+            raise ConfigError(f"{file}: {problem}: it must be one of {', '.join(known)}")
 
     def figures(self, title: str) -> dict[str, Fact]:
         """Every field of a Shape, with where it stands in the config."""
         self._refuse_other_layers()
-        found = {"title": Fact(title, "", f"name given to {self.file}", "e")}
-        found |= self._mla() if self.family in MLA_FAMILIES else self._gqa()
-        found |= self._experts()
-        found |= {
+        figures = {"title": Fact(title, "", f"name given to {self.file}", "e")}
+        figures |= self._mla() if self.family in MLA_FAMILIES else self._gqa()
+        figures |= self._experts()
+        figures |= {
             "layers": self._count("num_hidden_layers"),
             "hidden": self._count("hidden_size"),
             "vocabulary": self._count("vocab_size"),
@@ -139,19 +139,19 @@ class _Config:
             "mtp_layers": self._count("num_nextn_predict_layers", low=0, absent=0),
             "dense_layers": self._dense_layers(),
         }
-        if found["dense_layers"].value > found["layers"].value:
+        if figures["dense_layers"].value > figures["layers"].value:
             self._fail("first_k_dense_replace", "is more than num_hidden_layers")
-        found["dense_intermediate"] = (
+        figures["dense_intermediate"] = (
             self._count("intermediate_size")
-            if found["dense_layers"].value
+            if figures["dense_layers"].value
             else self._derived(0, "no layer is dense")
         )
         return {
             f.name: Fact(
-                found[f.name].value,
+                figures[f.name].value,
                 UNITS.get(f.name, "values"),
-                found[f.name].source,
-                found[f.name].mark,
+                figures[f.name].source,
+                figures[f.name].mark,
                 NOTES.get(f.name, ""),
             )
             for f in fields(Shape)
@@ -258,8 +258,8 @@ class _Config:
         if value is None and absent is not None:
             return self._derived(absent, f"{self.file} has no {name}")
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= SIZE_MAX:
-            said = "is missing" if value is None else f"is {str(value)[:40]!r}"
-            self._fail(name, f"{said}: it must be a whole number, {low} or more")
+            problem = "is missing" if value is None else f"is {str(value)[:40]!r}"
+            self._fail(name, f"{problem}: it must be a whole number, {low} or more")
         return Fact(value, "", f"{name} of {self.file}", "a")
 
     def _derived(self, value: int | str, source: str) -> Fact:

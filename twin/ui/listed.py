@@ -21,10 +21,10 @@ def told(path: str, rows: Sequence[Any], most: int = SHOWN) -> str:
     'none'
     """
     one = {"faults": fault, "supernode.edits": edit, "deployment.seats": seat}[path]
-    said = [one(dict(row)) for row in rows[:most]]
+    sentences = [one(dict(row)) for row in rows[:most]]
     if rows[most:]:
-        said.append(f"{len(rows) - most:,} more")
-    return "; ".join(said) or "none"
+        sentences.append(f"{len(rows) - most:,} more")
+    return "; ".join(sentences) or "none"
 
 
 def fault(row: dict[str, Any]) -> str:
@@ -57,11 +57,11 @@ def _named(row: dict[str, Any]) -> str:
 
 def of(scenario: Scenario, most: int = SHOWN) -> list[str]:
     """What breaks in a scenario and what was edited in its fabric, a sentence each; often none."""
-    said = []
+    sentences = []
     if scenario.faults:
-        said.append(f"Faults: {told('faults', scenario.faults, most)}")
+        sentences.append(f"Faults: {told('faults', scenario.faults, most)}")
     if scenario.supernode.edits:
-        said.append(f"Fabric edits: {told('supernode.edits', scenario.supernode.edits, most)}")
+        sentences.append(f"Fabric edits: {told('supernode.edits', scenario.supernode.edits, most)}")
     if scenario.deployment.seats:
-        said.append(f"Seats: {told('deployment.seats', scenario.deployment.seats, most)}")
-    return said
+        sentences.append(f"Seats: {told('deployment.seats', scenario.deployment.seats, most)}")
+    return sentences

@@ -47,10 +47,10 @@ def nothing_chosen(page: str = "run") -> None:
             st.caption(line, width="content")
 
 
-def absent(found: share.NotHere) -> None:
+def absent(missing: share.NotHere) -> None:
     """The address names a run that is not here."""
     st.title("Run", anchor=False)
-    st.error(sentence(found.message), icon=":material/link_off:")
+    st.error(sentence(missing.message), icon=":material/link_off:")
     _to_start()
 
 
@@ -202,14 +202,14 @@ def _numbers(row: RunRow, scenario: Scenario) -> None:
         st.metric("Finished", f"{now.get('finished', 0):,.0f}", help="Requests so far.")
         st.metric("In the machine", f"{now.get('inside', 0):,.0f}", help="Requests right now.")
         st.metric("Decoding", f"{now.get('decoding', 0):,.0f}", help="Requests right now.")
-    said = [f"{words.duration(round(elapsed_s))} since it started"]
+    figures = [f"{words.duration(round(elapsed_s))} since it started"]
     if 0.02 < row.progress < 1.0:
         left_s = elapsed_s * (1 - row.progress) / row.progress
-        said.append(f"about {words.duration(max(1, round(left_s)))} to go")
-    said.append(f"{three_figures(now.get('arrived', 0) / elapsed_s)} requests per wall second")
+        figures.append(f"about {words.duration(max(1, round(left_s)))} to go")
+    figures.append(f"{three_figures(now.get('arrived', 0) / elapsed_s)} requests per wall second")
     if now.get("rejected"):
-        said.append(f"{now['rejected']:,.0f} rejected")
-    st.caption(" · ".join(said))
+        figures.append(f"{now['rejected']:,.0f} rejected")
+    st.caption(" · ".join(figures))
 
 
 def ended_without_results(row: RunRow, scenario: Scenario) -> None:

@@ -18,49 +18,49 @@ from twin.workload.offered import Offered
 Tile = dict[str, Any]
 
 
-def capacity(s: Scenario, found: Prediction, asked: Offered | str) -> list[Tile]:
+def capacity(s: Scenario, prediction: Prediction, asked: Offered | str) -> list[Tile]:
     """What the deployment sustains, what limits it, and how that meets load and promise."""
     shown = [
         _tile(
             "Sustained requests",
-            amount(found.requests_per_s, "rate", "req/s"),
+            amount(prediction.requests_per_s, "rate", "req/s"),
             "Requests per second that all pools together keep up with, for ever.",
         ),
-        _load(found, asked),
+        _load(prediction, asked),
     ]
-    if found.decode is not None:
-        shown += _decode(s, found.decode)
+    if prediction.decode is not None:
+        shown += _decode(s, prediction.decode)
     shown.append(
         _tile(
             "KV room, per die",
-            f"{found.kv_tokens_per_die:,} tokens",
+            f"{prediction.kv_tokens_per_die:,} tokens",
             "Tokens whose KV fits into the HBM of one die beside weights and buffers.",
         )
     )
-    if found.prefill is not None:
+    if prediction.prefill is not None:
         shown.append(
             _tile(
                 "Prefill, per NPU",
-                amount(found.prefill.tokens_per_s_per_npu, "rate", "tokens/s"),
+                amount(prediction.prefill.tokens_per_s_per_npu, "rate", "tokens/s"),
                 "Prompt tokens computed per second by one NPU (two dies on a 910C) of the "
                 f"prefill pool, hits not counted; a full batch takes "
-                f"{seconds(found.prefill.batch_s)} and waits longest for "
-                f"{found.prefill.resource}.",
+                f"{seconds(prediction.prefill.batch_s)} and waits longest for "
+                f"{prediction.prefill.resource}.",
             )
         )
     return shown
 
 
-def _load(found: Prediction, asked: Offered | str) -> Tile:
+def _load(prediction: Prediction, asked: Offered | str) -> Tile:
     if isinstance(asked, str) or asked.rate_req_per_s is None:
-        return _tile("Limited by", theme.title(found.limit), "The pool that is full first.")
-    load = asked.rate_req_per_s / found.requests_per_s
+        return _tile("Limited by", theme.title(prediction.limit), "The pool that is full first.")
+    load = asked.rate_req_per_s / prediction.requests_per_s
     text = amount(load, "share")
     return _tile(
         "Offered load",
         f":red[{text}]" if load > 1 else text,
         f"{amount(asked.rate_req_per_s, 'rate', 'req/s')} offered, over what is sustained; the "
-        f"{found.limit} is full first. Above 100 % queues grow without end.",
+        f"{prediction.limit} is full first. Above 100 % queues grow without end.",
     )
 
 

@@ -89,14 +89,14 @@ def named(draft: Scenario) -> Scenario:
     path = min(counted, key=_weight)
     new = counted[path][1]
     if path.startswith("workload.") and draft.workload.arrivals == "trace":
-        said = words.traffic(draft)
+        change = words.traffic(draft)
     elif path in listed.LISTS:
-        said = listed.told(path, new, 1)
+        change = listed.told(path, new, 1)
     else:
         unit = f" {field_unit(path)}" if label(path) != field_name(path) else ""
-        said = f"{field_name(path)} {show(new, path)}{unit}"
+        change = f"{field_name(path)} {show(new, path)}{unit}"
     more = f" +{len(counted) - 1}" if len(counted) > 1 else ""
-    new_name = f"{draft.name} · {said}"[: NAME_MOST - len(more)] + more
+    new_name = f"{draft.name} · {change}"[: NAME_MOST - len(more)] + more
     return draft.model_copy(update={"name": new_name})
 
 

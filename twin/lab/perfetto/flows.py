@@ -117,12 +117,12 @@ def _arrow(request: int, points: Sequence[Point]) -> list[Event]:
     """A flow through points in order of time; fewer than two are no flow."""
     ordered = sorted(set(points), key=lambda p: p[2])
     events: list[Event] = []
-    for k, (pid, lane, at) in enumerate(ordered if len(ordered) > 1 else []):
+    for k, (pid, lane, at_ns) in enumerate(ordered if len(ordered) > 1 else []):
         phase = "s" if k == 0 else "f" if k == len(ordered) - 1 else "t"
         more: Event = {"cat": "request", "id": request}
         if phase == "f":
             more["bp"] = "e"  # the slice around it, not the next one
-        events.append(Track(pid, lane).event(phase, "request", at, **more))
+        events.append(Track(pid, lane).event(phase, "request", at_ns, **more))
     return events
 
 
@@ -138,8 +138,8 @@ def _marks(
         (ns(t), k) for k, t in enumerate(times_s) if t is not None and begin_s <= t < end_s
     )
     begins: list[int] = []
-    for at, _ in inside:
-        begins.append(max(at, begins[-1] + LEAST_NS) if begins else at)
+    for at_ns, _ in inside:
+        begins.append(max(at_ns, begins[-1] + LEAST_NS) if begins else at_ns)
     for j, (_, k) in enumerate(inside):
         gap = begins[j + 1] - begins[j] if j + 1 < len(begins) else MARK_NS
         marks[k] = (begins[j], begins[j] + min(MARK_NS, gap))

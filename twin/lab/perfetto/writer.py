@@ -68,10 +68,10 @@ class Written:
     @property
     def sentence(self) -> str:
         """The same for people."""
-        said = f"{self.events:,} events from {self.begin_s:g} s to {self.end_s:g} s of the run"
+        text = f"{self.events:,} events from {self.begin_s:g} s to {self.end_s:g} s of the run"
         if self.left_out:
-            said += f"; {self.left_out:,} more had no room: ask for a shorter span"
-        return said + "."
+            text += f"; {self.left_out:,} more had no room: ask for a shorter span"
+        return text + "."
 
 
 def write_trace(
@@ -134,8 +134,8 @@ def span_of(run: Source, begin_s: float | None, end_s: float | None) -> tuple[fl
     if begin_s is None:
         begin_s = min(run.scenario.warmup_s, max(0.0, last_s - SPAN_S))
         events = run.tables.get("events")
-        if events is not None and (at := events.filter(pl.col("kind") == "fault")).height:
-            begin_s = max(0.0, float(at["t_s"].min()) - 0.5)  # type: ignore[arg-type]
+        if events is not None and (faults := events.filter(pl.col("kind") == "fault")).height:
+            begin_s = max(0.0, float(faults["t_s"].min()) - 0.5)  # type: ignore[arg-type]
         if end_s is not None:
             begin_s = min(begin_s, max(0.0, end_s - SPAN_S))
     if begin_s >= last_s:

@@ -51,8 +51,8 @@ def preview(table: TraceTable) -> dict[str, Any]:
 
 
 def _spread(values: np.ndarray) -> dict[str, float]:
-    found = {f"p{level}": float(np.percentile(values, level)) for level in LEVELS}
-    return {**found, "max": float(values.max()), "mean": float(values.sum() / values.size)}
+    percentiles = {f"p{level}": float(np.percentile(values, level)) for level in LEVELS}
+    return {**percentiles, "max": float(values.max()), "mean": float(values.sum() / values.size)}
 
 
 def _variation(arrival_s: np.ndarray) -> float | None:
@@ -66,13 +66,13 @@ def _median(values: np.ndarray) -> float | None:
 
 
 def _warnings(table: TraceTable, quantum_s: float) -> list[str]:
-    found = []
+    warnings = []
     if not table.has_time:
-        found.append("no times in the file: requests arrive as Poisson at the workload's rate")
+        warnings.append("no times in the file: requests arrive as Poisson at the workload's rate")
     if not table.has_prefix:
-        found.append("no prefix information: no prompt shares a block")
+        warnings.append("no prefix information: no prompt shares a block")
     if quantum_s:
-        found.append(
+        warnings.append(
             f"timestamps are rounded to {quantum_s:.4g} s: spread the requests over that step"
         )
-    return found
+    return warnings

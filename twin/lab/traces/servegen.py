@@ -140,7 +140,7 @@ def _sampled(
     for number, client in sorted(clients.items()):
         head = f"servegen/{number}"
         width = min(np.diff([w[0] for w in client.windows]), default=DAY_S)
-        found = []
+        arrivals = []
         for index, (start, rate, shape, pattern) in enumerate(client.windows):
             wanted = round(rate * width)
             if wanted == 0 or start + width <= cut.begin_s or start >= end_s:
@@ -150,11 +150,11 @@ def _sampled(
                 raise TraceError(
                     f"{name} stands for more than {most_rows:,} requests: ask for a part of the day"
                 )
-            at = np.empty(wanted)
-            _renewals(stream_key(seed, f"{head}/arrivals/{index}"), pattern, shape, at)
-            found.append(start + width * at)
-        if found:
-            times.append(np.concatenate(found))
+            shares = np.empty(wanted)  # of the window
+            _renewals(stream_key(seed, f"{head}/arrivals/{index}"), pattern, shape, shares)
+            arrivals.append(start + width * shares)
+        if arrivals:
+            times.append(np.concatenate(arrivals))
             for field_name, out in zip(FIELDS, (inputs, outputs), strict=True):
                 key = stream_key(seed, f"{head}/{field_name}")
                 out.append(_draw_all(client.lengths[field_name], times[-1], key))

@@ -46,7 +46,7 @@ def distribution(curves: Sequence[Curve], slo_s: float | None = None) -> Chart:
         right = max(right, 1.08 * slo_s)
     factor, unit = time_unit(right)
     fig = figure()
-    said = []
+    sentences = []
     for curve, (x, y) in known:
         hover = f"%{{y:.1f}} % within %{{x:,.3~g}} {unit}<extra>{curve.name}</extra>"
         fig.add_scatter(
@@ -54,13 +54,13 @@ def distribution(curves: Sequence[Curve], slo_s: float | None = None) -> Chart:
             line={"color": curve.colour, "width": 2.4},
         )  # fmt: skip
         half, late = np.interp([0.5, 0.99], y, x)
-        said.append(f"{curve.name}: half within {seconds(half)}, 99 % within {seconds(late)}")
+        sentences.append(f"{curve.name}: half within {seconds(half)}, 99 % within {seconds(late)}")
     if slo_s is not None and slo_s <= right:
         line_at(fig, f"SLO {seconds(slo_s)}", "top left", x=slo_s * factor)
     fig.update_layout(hovermode="closest", showlegend=len(known) > 1)
     fig.update_xaxes(range=[0, right * factor], title_text=unit, showgrid=True)
     fig.update_yaxes(range=[0, 101], ticksuffix=" %", title_text="of requests")
-    return Chart(fig, "Cumulative distribution. " + "; ".join(said) + ".")
+    return Chart(fig, "Cumulative distribution. " + "; ".join(sentences) + ".")
 
 
 def _quantiles(values: object) -> tuple[np.ndarray, np.ndarray] | None:
@@ -94,7 +94,7 @@ def timeline(
     time_factor, time_unit = time_axis(float(windows["t_s"].max() or 0.0))  # type: ignore[arg-type]
     t = windows["t_s"].to_numpy() * time_factor
     fig = figure(height=260)
-    said = []
+    sentences = []
     for column, (label, colour) in present.items():
         values = windows[column].cast(pl.Float64).to_numpy() * scale
         line = {"color": colour, "width": 0.8 if stacked else 2}
@@ -105,14 +105,14 @@ def timeline(
         )  # fmt: skip
         mean, peak = np.nanmean(values), np.nanmax(values)
         figures = f"{three_figures(float(mean))} on average, {three_figures(float(peak))} at most"
-        said.append(f"{label} {figures}")
+        sentences.append(f"{label} {figures}")
     until = warmup_s * time_factor
     wide = until > 0.1 * float(t.max())  # else the word would lie on the data
     warm_up(fig, until, "warm-up" if wide else "")
     fig.update_layout(showlegend=len(present) > 1)
     fig.update_xaxes(title_text=f"simulated time ({time_unit})", range=[0, float(t.max())])
     fig.update_yaxes(title_text=y_title, range=None if top is None else [0, top])
-    return Chart(fig, f"{y_title} over simulated time. " + "; ".join(said) + ".")
+    return Chart(fig, f"{y_title} over simulated time. " + "; ".join(sentences) + ".")
 
 
 def waiting(windows: pl.DataFrame, warmup_s: float = 0.0) -> Chart:
@@ -184,11 +184,11 @@ def stages(rows: Mapping[str, Sequence[tuple[str, float]]]) -> Chart:
     fig.update_layout(legend={"traceorder": "normal"})
     fig.update_xaxes(title_text=f"mean time ({unit})")
     fig.update_yaxes(showticklabels=len(rows) > 1)
-    said = [
+    sentences = [
         f"{name}: " + ", ".join(f"{stage_title(s).lower()} {seconds(v)}" for s, v in parts)
         for name, parts in rows.items()
     ]
-    return Chart(fig, "Mean time to first token by stage. " + "; ".join(said) + ".")
+    return Chart(fig, "Mean time to first token by stage. " + "; ".join(sentences) + ".")
 
 
 def stage_title(stage: str) -> str:
@@ -222,8 +222,8 @@ def operators(table: pl.DataFrame, phase: str) -> Chart:
     )  # fmt: skip
     fig.update_layout(hovermode="closest", showlegend=False, bargap=0.28, margin={"t": 8})
     fig.update_xaxes(title_text=f"{unit} per {name_of}", range=[0, max(each) * factor * 1.02])
-    said = ", ".join(f"{n} {seconds(v)}" for n, v in zip(names[:3], each[:3], strict=False))
-    return Chart(fig, f"A {phase} {name_of} takes {seconds(whole)}; longest operators: {said}.")
+    listing = ", ".join(f"{n} {seconds(v)}" for n, v in zip(names[:3], each[:3], strict=False))
+    return Chart(fig, f"A {phase} {name_of} takes {seconds(whole)}; longest operators: {listing}.")
 
 
 def iteration_over_time(windows: pl.DataFrame, warmup_s: float = 0.0) -> Chart:
@@ -260,8 +260,8 @@ def shares(rows: Sequence[tuple[str, float, str]]) -> Chart:
     )  # fmt: skip
     fig.update_layout(hovermode="closest", showlegend=False, bargap=0.35, margin={"t": 8})
     fig.update_xaxes(range=[0, 112], tickvals=[0, 25, 50, 75, 100], ticksuffix=" %")
-    said = "; ".join(f"{label} {amount(share, 'share')}" for label, share, _ in rows)
-    return Chart(fig, said + ".")
+    listing = "; ".join(f"{label} {amount(share, 'share')}" for label, share, _ in rows)
+    return Chart(fig, listing + ".")
 
 
 def dies(
@@ -276,10 +276,10 @@ def dies(
     field = np.full((per_node, nodes), np.nan)
     hover = np.full((per_node, nodes), "not in use", dtype=object)
     for row in ranks.iter_rows(named=True):
-        at = (row["die"] % per_node, row["node"])
+        cell = (row["die"] % per_node, row["node"])
         value = row[column]
-        field[at] = (100 if percent else 1) * value if value is not None else math.nan
-        hover[at] = f"{row['role']} {row['instance']}, rank {row['rank']}, die {row['die']}"
+        field[cell] = (100 if percent else 1) * value if value is not None else math.nan
+        hover[cell] = f"{row['role']} {row['instance']}, rank {row['rank']}, die {row['die']}"
     unit = " %" if percent else ""
     fig = figure(height=120 + 14 * per_node, margin={"t": 8})
     heat(
@@ -318,5 +318,5 @@ def operators_beside(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Cha
     fig.update_layout(barmode="group", hovermode="y unified", bargap=0.25, bargroupgap=0.08)
     fig.update_layout(legend={"traceorder": "normal"}, showlegend=len(each) > 1)
     fig.update_xaxes(title_text=f"{unit} per iteration")
-    said = "; ".join(f"{name}: {seconds(sum(times.values()))}" for name, times in each.items())
-    return Chart(fig, f"Time of an iteration by operator. In all {said}.")
+    listing = "; ".join(f"{name}: {seconds(sum(times.values()))}" for name, times in each.items())
+    return Chart(fig, f"Time of an iteration by operator. In all {listing}.")

@@ -129,12 +129,12 @@ def parts(rows: Sequence[Part]) -> Chart:
     fig.update_layout(hovermode="closest", barmode="group", bargap=0.25, showlegend=bool(known))
     fig.update_layout(legend={"traceorder": "normal"})
     fig.update_xaxes(title_text=f"{unit} in one layer", range=[0, 1.22 * longest * factor])
-    said = "; ".join(
+    listing = "; ".join(
         f"{name.replace('<br>', ' ')} {_told(row.twin_s)}"
         + ("" if row.published_s is None else f", published {seconds(row.published_s)}")
         for name, row in zip(names, rows, strict=True)
     )
-    return Chart(fig, f"One layer by operator. {said}.")
+    return Chart(fig, f"One layer by operator. {listing}.")
 
 
 def _told(value: float | None) -> str:

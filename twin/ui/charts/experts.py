@@ -70,7 +70,7 @@ def by_layer(layers: np.ndarray, before: np.ndarray, after: np.ndarray | None) -
     if not layers.size:
         return empty("No expert load was recorded")
     fig = figure(height=320)
-    said = []
+    sentences = []
     pairs = [("before", before, BEFORE, "circle"), ("after", after, AFTER, "diamond")]
     if after is None:
         pairs = [("hottest die", before, AFTER, "circle")]
@@ -80,7 +80,7 @@ def by_layer(layers: np.ndarray, before: np.ndarray, after: np.ndarray | None) -
             x=layers, y=values, mode="lines+markers", name=name, line={"color": colour, "width": 2},
             marker={"symbol": symbol, "size": 6}, hovertemplate="%{y:.2f} × mean",
         )  # fmt: skip
-        said.append(
+        sentences.append(
             f"{name}: {values.mean():.2f} on average, worst {values.max():.2f} in layer "
             f"{layers[int(values.argmax())]}"
         )
@@ -89,14 +89,14 @@ def by_layer(layers: np.ndarray, before: np.ndarray, after: np.ndarray | None) -
     fig.update_layout(showlegend=after is not None)
     fig.update_xaxes(title_text="layer")
     fig.update_yaxes(title_text="hottest die, × mean", range=[0, max(2.0, 1.08 * top)])
-    return Chart(fig, "Hottest die over the mean by layer. " + "; ".join(said) + ".")
+    return Chart(fig, "Hottest die over the mean by layer. " + "; ".join(sentences) + ".")
 
 
 def hottest_over_time(hottest: pl.DataFrame, events: pl.DataFrame, horizon_s: float) -> Chart:
     """Hottest die over the mean at each measurement: mean, median and worst layer."""
     if not hottest.height:
         return empty("No measurement was made in this run")
-    found = (
+    by_time = (
         hottest.group_by("t_s")
         .agg(
             mean=pl.col("hottest").mean(),
@@ -107,25 +107,25 @@ def hottest_over_time(hottest: pl.DataFrame, events: pl.DataFrame, horizon_s: fl
     )
     factor, unit = time_axis(horizon_s)
     fig = figure(height=300)
-    said = []
+    sentences = []
     for column, label, colour in (
         ("worst", "worst layer", theme.SERIES[3]),
         ("mean", "mean of layers", theme.SERIES[0]),
         ("median", "median layer", theme.SERIES[4]),
     ):
-        values = found[column].to_numpy()
+        values = by_time[column].to_numpy()
         fig.add_scatter(
-            x=found["t_s"].to_numpy() * factor, y=values, name=label, mode="lines+markers",
+            x=by_time["t_s"].to_numpy() * factor, y=values, name=label, mode="lines+markers",
             line={"color": colour, "width": 2}, marker={"size": 5},
             hovertemplate="%{y:.2f} × mean",
         )  # fmt: skip
-        said.append(f"{label} {values.min():.2f} to {values.max():.2f}")
+        sentences.append(f"{label} {values.min():.2f} to {values.max():.2f}")
     line_at(fig, "even", "bottom right", y=1.0)
-    top = float(found["worst"].max() or 1.0)  # type: ignore[arg-type]
+    top = float(by_time["worst"].max() or 1.0)  # type: ignore[arg-type]
     _mark(fig, events, factor, 1.08 * top)
     fig.update_xaxes(title_text=f"simulated time ({unit})", range=[0, horizon_s * factor])
     fig.update_yaxes(title_text="hottest die, × mean", range=[0, max(2.0, 1.16 * top)])
-    return Chart(fig, "Hottest die over the mean over time. " + "; ".join(said) + ".")
+    return Chart(fig, "Hottest die over the mean over time. " + "; ".join(sentences) + ".")
 
 
 def tpot(windows: pl.DataFrame, events: pl.DataFrame, slo_s: float, warmup_s: float) -> Chart:
@@ -224,14 +224,14 @@ def waterfall(parts: Sequence[tuple[str, float, float, bool]], unit: str) -> Cha
         fig, names, width, colours, base=base, customdata=text,
         hover="%{y}: %{customdata}<extra></extra>",
     )  # fmt: skip
-    for name, b, w, said, left in zip(names, base, width, text, inside, strict=True):
+    for name, b, w, caption, left in zip(names, base, width, text, inside, strict=True):
         wide = left and b < 0.3 * top  # a bar from the axis on: its figure stands inside
         fig.add_annotation(
-            x=0.01 * top if wide else (b if left else b + w), y=name, text=said, showarrow=False,
+            x=0.01 * top if wide else (b if left else b + w), y=name, text=caption, showarrow=False,
             xanchor="left" if wide or not left else "right", xshift=0 if wide else 5 - 10 * left,
             font={"size": 13, "color": "#FFFFFF" if wide else theme.OTHER},
         )  # fmt: skip
     fig.update_layout(hovermode="closest", showlegend=False, bargap=0.3, margin={"t": 8})
     fig.update_xaxes(title_text=unit, range=[0, 1.02 * top])
-    said = "; ".join(f"{n} {t}" for n, t in zip(names, text, strict=True))
-    return Chart(fig, f"{unit}: {said}.")
+    caption = "; ".join(f"{n} {t}" for n, t in zip(names, text, strict=True))
+    return Chart(fig, f"{unit}: {caption}.")

@@ -30,11 +30,11 @@ def open_runs() -> tuple[list[RunRow], list[str]]:
     # Without the baseline's name: it would move that run, and its colour, to the front.
     query = {share.RUNS: st.query_params.get(share.RUNS, "")}
     try:
-        found = share.open_runs(query, session.store())
+        rows = share.open_runs(query, session.store())
     except (share.ShareError, StoreError) as error:
         return [], [sentence(str(error))]
-    absent = [sentence(row.message) for row in found if isinstance(row, share.NotHere)]
-    return [row for row in found if isinstance(row, RunRow)], absent
+    absent = [sentence(row.message) for row in rows if isinstance(row, share.NotHere)]
+    return [row for row in rows if isinstance(row, RunRow)], absent
 
 
 def baseline(runs: list[RunRow]) -> int:

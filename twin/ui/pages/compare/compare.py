@@ -30,8 +30,8 @@ if len(runs) < share.COMPARED_MIN:
 
 base = beside.baseline(runs)
 scenarios = [session.store().scenarios.load(run.scenario) for run in runs]
-found = beside.side_by_side(runs, scenarios, base)
-titles = found.names
+compared = beside.side_by_side(runs, scenarios, base)
+titles = compared.names
 
 # 2) Which runs, and what to take away.
 with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -41,23 +41,23 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         beside.choose(runs)
     with st.popover("Download", icon=":material/download:", width="content"):
         st.download_button(
-            "CSV", lambda: comparison.as_csv(found), "comparison.csv", "text/csv",
+            "CSV", lambda: comparison.as_csv(compared), "comparison.csv", "text/csv",
             on_click="ignore", width="stretch",
         )  # fmt: skip
         st.download_button(
-            "JSON", lambda: comparison.as_json(found), "comparison.json", "application/json",
+            "JSON", lambda: comparison.as_json(compared), "comparison.json", "application/json",
             on_click="ignore", width="stretch",
         )  # fmt: skip
-    link = share.compare_url("", found.runs, found.runs[base])
+    link = share.compare_url("", compared.runs, compared.runs[base])
     copy_link(link, on_copy=partial(beside.publish, runs))
 beside.cards(runs, scenarios, base)
-for note in found.notes:
+for note in compared.notes:
     st.warning(plain(note), icon=":material/info:")
 beside.wait_for(runs)
 
 # 3) What was asked differently.
 st.subheader("What was asked differently", anchor=False)
-if asked := comparison.input_table(found, scenarios):
+if asked := comparison.input_table(compared, scenarios):
     st.table(asked, border="horizontal", hide_index=True)
 else:
     st.caption("Nothing: the scenarios are the same but for their names.")
@@ -68,10 +68,10 @@ group = st.segmented_control(
     "Figures", list(comparison.GROUPS), default="Headlines", required=True,
     label_visibility="collapsed", key="figures", bind="query-params",
 )  # fmt: skip
-if figures := comparison.metric_table(found, group):
+if figures := comparison.metric_table(compared, group):
     st.table(figures, border="horizontal", hide_index=True)
     with st.expander("What these figures count"):
-        st.markdown(comparison.meanings(found, group))
+        st.markdown(comparison.meanings(compared, group))
 else:
     st.caption("None of these figures is in the runs.")
 

@@ -39,18 +39,18 @@ def lettered(names: Sequence[str]) -> list[str]:
     return [f"{letter} · {name}" for letter, name in zip(LETTERS, cut, strict=False)]
 
 
-def input_table(found: Comparison, scenarios: Sequence[Scenario]) -> list[Cells]:
+def input_table(compared: Comparison, scenarios: Sequence[Scenario]) -> list[Cells]:
     """One row per field in which the scenarios differ and that matters in one of them.
 
     What differs from the baseline is bold; a dash says that the field does nothing there.
     """
-    heads = [plain(title) for title in found.names]
+    heads = [plain(title) for title in compared.names]
     table = []
-    for row in found.inputs:
+    for row in compared.inputs:
         idle = [bool(why_idle(row.path, scenario)) for scenario in scenarios]
         if row.path in WORDS or all(idle):
             continue
-        base = row.values[found.baseline]
+        base = row.values[compared.baseline]
         cells = {"Field": LABELS_HERE.get(row.path) or label(row.path)}
         for head, value, nothing in zip(heads, row.values, idle, strict=True):
             text = NOTHING if nothing else plain(show(value, row.path))
@@ -59,20 +59,22 @@ def input_table(found: Comparison, scenarios: Sequence[Scenario]) -> list[Cells]
     return table
 
 
-def metric_table(found: Comparison, group: str) -> list[Cells]:
+def metric_table(compared: Comparison, group: str) -> list[Cells]:
     """One row per figure: each run's with its unit, and how it stands against the baseline."""
-    heads = [plain(title) for title in found.names]
-    return [_metric_row(row, heads, found.baseline) for row in chosen(found.metrics, group)]
+    heads = [plain(title) for title in compared.names]
+    return [_metric_row(row, heads, compared.baseline) for row in chosen(compared.metrics, group)]
 
 
-def meanings(found: Comparison, group: str) -> str:
+def meanings(compared: Comparison, group: str) -> str:
     """What each figure of a group counts and over what, as a list in Markdown; each once."""
-    said: dict[str, list[str]] = {}
-    for row in chosen(found.metrics, group):
+    labels_by_help: dict[str, list[str]] = {}
+    for row in chosen(compared.metrics, group):
         described = metric_of(row.name)
         if described.help:
-            said.setdefault(described.help, []).append(described.label)
-    return "\n".join(f"- **{', '.join(labels)}**: {text}" for text, labels in said.items())
+            labels_by_help.setdefault(described.help, []).append(described.label)
+    return "\n".join(
+        f"- **{', '.join(labels)}**: {text}" for text, labels in labels_by_help.items()
+    )
 
 
 def chosen(rows: Sequence[MetricRow], group: str) -> list[MetricRow]:
@@ -103,8 +105,8 @@ def change(name: str, value: float, base: float) -> str:
     >>> change("ttft_s_p50", 0.9, 1.0), change("slo_attainment", 0.8, 0.9)
     (':green[−10.0 %, better]', ':red[−10.0 points, worse]')
     """
-    said = verdict(name, value, base)
-    if said == "same":
+    standing = verdict(name, value, base)
+    if standing == "same":
         return ":gray[same]"
     described = metric_of(name)
     if described.kind == "share":
@@ -116,25 +118,25 @@ def change(name: str, value: float, base: float) -> str:
         text = amount(abs(value), described.kind, described.unit)
     if not text.startswith("×"):
         text = ("+" if value > base else "−") + text
-    colour = {"better": "green", "worse": "red"}.get(said, "gray")
-    return f":{colour}[{text}{', ' + said if said else ''}]"
+    colour = {"better": "green", "worse": "red"}.get(standing, "gray")
+    return f":{colour}[{text}{', ' + standing if standing else ''}]"
 
 
 # Files to keep.
 
 
-def as_csv(found: Comparison) -> str:
+def as_csv(compared: Comparison) -> str:
     """Inputs that differ and every figure, one row each, a column a run; SI units.
 
     A text that a spreadsheet would take for a formula gets an apostrophe in front.
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
-    writer.writerow(["kind", "name", "unit", *map(_safe, found.names)])
-    writer.writerow(["run", "id", "", *map(_safe, found.runs)])
-    for row in found.inputs:
+    writer.writerow(["kind", "name", "unit", *map(_safe, compared.names)])
+    writer.writerow(["run", "id", "", *map(_safe, compared.runs)])
+    for row in compared.inputs:
         writer.writerow(["input", _safe(row.path), _safe(row.unit), *map(_safe, row.values)])
-    for figure in found.metrics:
+    for figure in compared.metrics:
         writer.writerow(["figure", _safe(figure.name), _unit(figure.name), *figure.values])
     return out.getvalue()
 
@@ -150,23 +152,23 @@ def _unit(name: str) -> str:
     return "of 1" if described.kind == "share" else described.unit
 
 
-def as_json(found: Comparison) -> str:
+def as_json(compared: Comparison) -> str:
     """The comparison as one JSON object; SI units, shares of one."""
     body = {
         "runs": [
-            {"id": run, "label": name, "baseline": i == found.baseline}
-            for i, (run, name) in enumerate(zip(found.runs, found.names, strict=True))
+            {"id": run, "label": name, "baseline": i == compared.baseline}
+            for i, (run, name) in enumerate(zip(compared.runs, compared.names, strict=True))
         ],
-        "notes": found.notes,
+        "notes": compared.notes,
         "inputs": [
-            {"path": row.path, "unit": row.unit, "values": row.values} for row in found.inputs
+            {"path": row.path, "unit": row.unit, "values": row.values} for row in compared.inputs
         ],
         "figures": [
             {
                 "name": row.name, "unit": _unit(row.name), "better": metric_of(row.name).better,
                 "values": row.values, "deltas": row.deltas, "ratios": row.ratios,
             }
-            for row in found.metrics
+            for row in compared.metrics
         ],
     }  # fmt: skip
     return json.dumps(body, indent=2, ensure_ascii=False, allow_nan=False)

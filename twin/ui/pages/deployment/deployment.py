@@ -33,22 +33,24 @@ with facts, st.container(border=True):
     st.markdown("**What this sustains**")
     # The formulas know a whole machine: an edit of what breaks need not find them again.
     draft = session.draft().model_copy(update={"faults": (), "recovery": Recovery()})
-    found, asked = session.capacity(draft), session.offered(draft)
-    if isinstance(found, str):
-        st.markdown(f":red[:material/error: {sentence(found)}]")
+    prediction, asked = session.capacity(draft), session.offered(draft)
+    if isinstance(prediction, str):
+        st.markdown(f":red[:material/error: {sentence(prediction)}]")
         st.stop()
     with st.grid(2, min_column_width=180):
-        for tile in tiles.capacity(draft, found, asked):
+        for tile in tiles.capacity(draft, prediction, asked):
             st.metric(**tile)
     st.caption(
-        f"{found.advice} By formula, with every slot taken and the traffic's mean lengths; "
+        f"{prediction.advice} By formula, with every slot taken and the traffic's mean lengths; "
         "a run adds queues, bursts and a memory pool that fills."
     )
 
 # 3) Where the time of one iteration goes.
 with facts:
     phases = {
-        name: part for name, part in (("Decode", found.decode), ("Prefill", found.prefill)) if part
+        name: part
+        for name, part in (("Decode", prediction.decode), ("Prefill", prediction.prefill))
+        if part
     }
     phase = st.segmented_control(
         "Where the time goes", list(phases), default=next(iter(phases)), required=True,

@@ -55,14 +55,14 @@ st.caption("How far the twin is from what was measured and published, and where 
 try:
     published = {row.id: row for row in evidence.load_published()}
     with st.spinner("Working out every published row"):
-        found = judged.answers()
+        answers = judged.answers()
 except evidence.EvidenceError as error:
     st.error(f"{sentence(str(error))}", icon=":material/fact_check:")
     st.stop()
 
 # 2) In a few numbers.
 with st.grid(5, min_column_width=190):
-    for score in proof.scores(found):
+    for score in proof.scores(answers):
         over = score.mean > score.mean_bar
         st.metric(
             score.name,
@@ -75,11 +75,11 @@ with st.grid(5, min_column_width=190):
             help=f"Mean absolute error of {score.rows} rows; {score.outside} of them outside "
             f"their own bar. Worst: {score.worst_row}.",
         )
-    outside = [row for row in found if row["outside"]]
+    outside = [row for row in answers if row["outside"]]
     st.metric(
         "Rows outside their bar",
-        f"{len(outside)} of {len(found)}",
-        delta=f"{sum(row['calibrates'] for row in found)} fitted, the others predicted",
+        f"{len(outside)} of {len(answers)}",
+        delta=f"{sum(row['calibrates'] for row in answers)} fitted, the others predicted",
         delta_color="off",
         delta_arrow="off",
         border=True,
@@ -88,19 +88,19 @@ with st.grid(5, min_column_width=190):
     )
 
 # 3) Every row.
-regimes = ["All", *dict.fromkeys(row["regime"] for row in found)]
+regimes = ["All", *dict.fromkeys(row["regime"] for row in answers)]
 with st.container(horizontal=True, vertical_alignment="bottom"):
     regime = st.segmented_control(
         "Regime", regimes, default="All", required=True, key="regime", bind="query-params",
         format_func=str.capitalize, wrap=True,
     )  # fmt: skip
     missed = st.toggle("Only outside their bar", key="missed", bind="query-params")
-shown = [row for row in found if regime in ("All", row["regime"])]
+shown = [row for row in answers if regime in ("All", row["regime"])]
 shown = [row for row in shown if row["outside"] or not missed]
-by_id = {row["id"]: row for row in found}
+by_id = {row["id"]: row for row in answers}
 if st.session_state.get("row") not in by_id:
     named = st.query_params.get("row", "")
-    st.session_state["row"] = named if named in by_id else proof.worst(found)
+    st.session_state["row"] = named if named in by_id else proof.worst(answers)
 
 
 def take_row() -> None:
@@ -146,11 +146,11 @@ st.caption(
 )
 with st.container(horizontal=True):
     st.download_button(
-        "Evidence as CSV", proof.as_csv(found), "evidence.csv", "text/csv",
+        "Evidence as CSV", proof.as_csv(answers), "evidence.csv", "text/csv",
         icon=":material/download:", key="csv",
     )  # fmt: skip
     st.download_button(
-        "Evidence as JSON", proof.as_json(found), "evidence.json", "application/json",
+        "Evidence as JSON", proof.as_json(answers), "evidence.json", "application/json",
         icon=":material/download:", key="json",
     )  # fmt: skip
 
@@ -191,8 +191,8 @@ with left, st.container(border=True):
             run_row(scenario, "Run this row", "run-row")
             if source.against is not None:
                 run_row(runnable(source, against=True), "Run what it is compared to", "run-against")
-        for said in proof.other_facts(source, facts):
-            st.caption(f"This answer takes {said}; a run takes the figure in data/ as it is.")
+        for remark in proof.other_facts(source, facts):
+            st.caption(f"This answer takes {remark}; a run takes the figure in data/ as it is.")
 with right:
     if layer := operators(facts.digest, name):
         st.markdown("**One layer by operator**")
@@ -234,8 +234,8 @@ with left:
 with right, st.container(border=True):
     st.markdown(f"**Your scenario: {plain(draft.name)}**")
     beyond = outside_evidence(draft, facts)
-    for said in beyond:
-        st.markdown(f":material/explore_off: {said}")
+    for remark in beyond:
+        st.markdown(f":material/explore_off: {remark}")
     if not beyond:
         st.markdown(":material/check: Inside the range of the published rows in every respect.")
 

@@ -41,10 +41,10 @@ Found = Sequence[Mapping[str, Any]]
 # Rows, judged.
 
 
-def judged(found: Found, rows: Sequence[Row]) -> list[dict[str, Any]]:
+def judged(answers: Found, rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Rows by regime, each with its kind (fitted, predicted), group, bar and whether outside."""
     of = {row.id: row for row in rows}
-    regimes = list(dict.fromkeys(each["regime"] for each in found))
+    regimes = list(dict.fromkeys(each["regime"] for each in answers))
     return [
         {
             **each,
@@ -53,7 +53,7 @@ def judged(found: Found, rows: Sequence[Row]) -> list[dict[str, Any]]:
             "bar": bars().of(of[each["id"]]),
             "outside": abs(each["error"]) > bars().of(of[each["id"]]),
         }
-        for each in sorted(found, key=lambda each: regimes.index(each["regime"]))
+        for each in sorted(answers, key=lambda each: regimes.index(each["regime"]))
     ]
 
 
@@ -148,7 +148,7 @@ def worst(rows: Found) -> str:
     return str(max(first, key=lambda row: abs(row["error"]))["id"])
 
 
-def reach_table(found: Sequence[Reach]) -> list[dict[str, Any]]:
+def reach_table(reaches: Sequence[Reach]) -> list[dict[str, Any]]:
     """How far the published rows go, one line a respect."""
     return [
         {
@@ -156,7 +156,7 @@ def reach_table(found: Sequence[Reach]) -> list[dict[str, Any]]:
             "Published rows have": r.text,
             "Rows": r.rows,
         }
-        for r in found
+        for r in reaches
     ]
 
 
@@ -196,11 +196,13 @@ def other_facts(row: Row, facts: Facts) -> list[str]:
 
 def differs(row: Row) -> list[str]:
     """The row's configuration in words: what differs from the default scenario."""
-    found = []
+    differences = []
     for path, value in row.scenario.items():
-        found.append(f"{field_name(path)}: {show(value, path)} {field_unit(path)}".rstrip())
-    found += [f"{k.replace('_', ' ')}: {_short(v)}" for k, v in row.args.items() if k != "weight"]
-    return found
+        differences.append(f"{field_name(path)}: {show(value, path)} {field_unit(path)}".rstrip())
+    differences += [
+        f"{k.replace('_', ' ')}: {_short(v)}" for k, v in row.args.items() if k != "weight"
+    ]
+    return differences
 
 
 # Constants and facts.
@@ -208,13 +210,13 @@ def differs(row: Row) -> list[str]:
 
 def constants(facts: Facts) -> list[dict[str, Any]]:
     """The fitted constants: meaning, value, bounds, and the rows that inform each most."""
-    found = []
+    rows = []
     for c in CONSTANTS:
         fact = facts[f"calibration.{c.name}"]
         near = min(fact.value - c.low, c.high - fact.value) < NEAR_BOUND * (c.high - c.low)
         name = c.name.replace("_", " ").capitalize()
         shown = f"{fact.value:.4g} {UNITS.get(c.unit, c.unit)}".rstrip()
-        found.append(
+        rows.append(
             {
                 "Constant": f"**{name}**: {fact.note or c.meaning}",
                 "Value and bounds": f"**{shown}**  \n"
@@ -222,7 +224,7 @@ def constants(facts: Facts) -> list[dict[str, Any]]:
                 "Fitted chiefly to": ", ".join(part.strip() for part in c.prefix.split(",")),
             }
         )
-    return found
+    return rows
 
 
 def fact_table(facts: Facts, words: str = "", marks: Sequence[str] = ()) -> list[dict[str, str]]:

@@ -64,14 +64,14 @@ def rungs_of(key: str, _scenario: Scenario, measure: str) -> list[Rung]:
 
 def _measure() -> str:
     """Which SLO a rate must keep."""
-    found = st.segmented_control(
+    measure = st.segmented_control(
         "Measured as", list(MEASURED), default=attribution.THROUGHPUT, key="ladder-measure",
         format_func=MEASURED.__getitem__, required=True,
         help=f"A rung with arrivals is worth what it sustains: the highest rate at which "
         f"{attribution.ATTAINED:.0%} of requests get what the measure asks for.",
     )  # fmt: skip
-    st.caption(f"Counts: {SAID[found]}.")
-    return str(found)
+    st.caption(f"Counts: {SAID[measure]}.")
+    return str(measure)
 
 
 def _stand(rungs: list[Rung], going: str) -> None:
@@ -136,10 +136,10 @@ def climbed(rungs: list[Rung]) -> tuple[list[Step], str]:
     for rung in rungs:
         most = 0.0
         if rung.searched:
-            found = session.capacity(rung.scenario)
-            if not isinstance(found, Prediction):
-                return steps, sentence(str(found))
-            most = found.requests_per_s
+            prediction = session.capacity(rung.scenario)
+            if not isinstance(prediction, Prediction):
+                return steps, sentence(str(prediction))
+            most = prediction.requests_per_s
         step = attribution.climb(rung, answer, most)
         if step.wanted is not None and (ended := _ended_badly(step.wanted)):
             trouble = ended
@@ -153,8 +153,8 @@ def answer(question: Scenario) -> dict[str, Any] | None:
     digest = scenario_digest(question)
     if digest not in kept:
         runs = session.store().runs
-        found = runs.find(digest, session.facts().digest, load_engine().version)
-        row = runs.get(found) if found else None
+        run = runs.find(digest, session.facts().digest, load_engine().version)
+        row = runs.get(run) if run else None
         if row is None:
             return None
         kept[digest] = row.summary

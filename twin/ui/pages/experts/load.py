@@ -82,8 +82,8 @@ def table(run: str, name: str) -> pl.DataFrame | None:
 
 def instances(die_load: pl.DataFrame) -> list[tuple[str, int]]:
     """Role and number of every instance whose load is known, decode first."""
-    found = die_load.select("role", "instance").unique().rows()
-    return sorted(((str(r), int(i)) for r, i in found), key=lambda x: (x[0] == "prefill", *x))
+    pairs = die_load.select("role", "instance").unique().rows()
+    return sorted(((str(r), int(i)) for r, i in pairs), key=lambda x: (x[0] == "prefill", *x))
 
 
 def moments(die_load: pl.DataFrame, role: str, instance: int) -> list[Moment]:
@@ -92,11 +92,11 @@ def moments(die_load: pl.DataFrame, role: str, instance: int) -> list[Moment]:
     Pools that rebalance at once write down all loads at each one's end: the last of them counts.
     """
     own = die_load.filter(pl.col("role") == role, pl.col("instance") == instance)
-    found = [(float(t), str(m)) for t, m in own.select("t_s", "moment").unique().rows()]
-    found.sort(key=lambda x: (x[0], ORDER.get(x[1], len(ORDER))))
+    stamps = [(float(t), str(m)) for t, m in own.select("t_s", "moment").unique().rows()]
+    stamps.sort(key=lambda x: (x[0], ORDER.get(x[1], len(ORDER))))
     made: list[Moment] = []
     number = 0
-    for t_s, name in found:
+    for t_s, name in stamps:
         if name == "after" and made and made[-1].name == "after":
             made.pop()
         number += name == "before"
@@ -104,13 +104,13 @@ def moments(die_load: pl.DataFrame, role: str, instance: int) -> list[Moment]:
     return made
 
 
-def snapshot(die_load: pl.DataFrame, role: str, instance: int, at: Moment) -> Snapshot:
+def snapshot(die_load: pl.DataFrame, role: str, instance: int, moment: Moment) -> Snapshot:
     """The load of an instance at a moment; dies that hold nothing have load 0."""
     rows = die_load.filter(
         pl.col("role") == role,
         pl.col("instance") == instance,
-        pl.col("t_s") == at.t_s,
-        pl.col("moment") == at.name,
+        pl.col("t_s") == moment.t_s,
+        pl.col("moment") == moment.name,
     )
     layers, row = np.unique(rows["layer"].to_numpy(), return_inverse=True)
     dies = rows["die"].to_numpy()
@@ -121,9 +121,9 @@ def snapshot(die_load: pl.DataFrame, role: str, instance: int, at: Moment) -> Sn
     return Snapshot(layers, load, replicas)
 
 
-def pair(found: Sequence[Moment], chosen: Moment) -> tuple[Moment, Moment] | None:
+def pair(every: Sequence[Moment], chosen: Moment) -> tuple[Moment, Moment] | None:
     """The two sides of the rebalance a moment belongs to; None when it belongs to none."""
-    sides = {m.name: m for m in found if chosen.number and m.number == chosen.number}
+    sides = {m.name: m for m in every if chosen.number and m.number == chosen.number}
     return (sides["before"], sides["after"]) if {"before", "after"} <= set(sides) else None
 
 
@@ -141,17 +141,17 @@ def moves(
     own = None
     if per_window is not None:
         own = per_window.filter(pl.col("role") == role, pl.col("instance") == instance)
-    found = []
+    costs = []
     for row in rows.iter_rows(named=True):
         ended = row["end_s"] if row["end_s"] is not None else row["t_s"]
         before, during, after = iteration_around(own, row["t_s"], ended)
-        found.append(
+        costs.append(
             Move(
                 row["t_s"], row["end_s"], f"{role} {instance}", row["bytes"] or 0.0,
                 row["detail"] or "", before, during, after,
             )
         )  # fmt: skip
-    return found
+    return costs
 
 
 def iteration_around(
@@ -259,5 +259,5 @@ def twin_of(row: RunRow, scenario: Scenario) -> RunRow | None:
 
     runs = session.store().runs
     digest = scenario_digest(perfect(scenario))
-    found = runs.find(digest, row.facts_digest, row.engine_version)
-    return runs.get(found) if found else None
+    run = runs.find(digest, row.facts_digest, row.engine_version)
+    return runs.get(run) if run else None

@@ -31,43 +31,45 @@ NO_EVENTS = pl.DataFrame(
 
 def table(row: RunRow, name: str) -> pl.DataFrame:
     """A table of the run, empty where it has none."""
-    found = experts.table(row.id, name)
-    return NO_EVENTS if found is None else found
+    frame = experts.table(row.id, name)
+    return NO_EVENTS if frame is None else frame
 
 
 def chosen_instance(row: RunRow) -> tuple[str, int]:
     """The instance whose experts are shown."""
-    found = experts.instances(table(row, "die_load"))
-    if len(found) == 1:
-        return found[0]
+    instances = experts.instances(table(row, "die_load"))
+    if len(instances) == 1:
+        return instances[0]
     return st.selectbox(
-        "Instance", found, format_func=lambda i: f"{theme.title(i[0])} {i[1]}", key="instance",
+        "Instance", instances, format_func=lambda i: f"{theme.title(i[0])} {i[1]}", key="instance",
         label_visibility="collapsed", width=220,
     )  # fmt: skip
 
 
 def chosen_moment(row: RunRow, role: str, instance: int) -> Moment:
     """The moment that the slider stands at."""
-    found = experts.moments(table(row, "die_load"), role, instance)
-    if len(found) == 1:
-        st.caption(_told(found[0]))
-        return found[0]
+    moments = experts.moments(table(row, "die_load"), role, instance)
+    if len(moments) == 1:
+        st.caption(_told(moments[0]))
+        return moments[0]
     return st.select_slider(
-        "Moment", found, format_func=_told, key=f"moment:{row.id}:{role}:{instance}",
+        "Moment", moments, format_func=_told, key=f"moment:{row.id}:{role}:{instance}",
         help="Load is written down at the start, on both sides of each rebalance, and at the end.",
     )  # fmt: skip
 
 
-def _told(at: Moment) -> str:
-    number = f" {at.number}" if at.number else ""
-    return f"{MOMENTS.get(at.name, at.name)}{number} · {words.duration(round(at.t_s, 1))}"
+def _told(moment: Moment) -> str:
+    number = f" {moment.number}" if moment.number else ""
+    return (
+        f"{MOMENTS.get(moment.name, moment.name)}{number} · {words.duration(round(moment.t_s, 1))}"
+    )
 
 
 def tiles(row: RunRow, role: str, instance: int) -> None:
     """How uneven the instance was at the start and at the end, and what was moved."""
     die_load = table(row, "die_load")
-    found = experts.moments(die_load, role, instance)
-    first, last = (experts.snapshot(die_load, role, instance, m) for m in (found[0], found[-1]))
+    moments = experts.moments(die_load, role, instance)
+    first, last = (experts.snapshot(die_load, role, instance, m) for m in (moments[0], moments[-1]))
     own = experts.moves(table(row, "events"), None, role, instance)
     took_s = sum((m.end_s or m.t_s) - m.t_s for m in own)
     uneven = "Load of the hottest die over the mean die, averaged over layers; 1 is perfectly even."
@@ -95,8 +97,8 @@ def tiles(row: RunRow, role: str, instance: int) -> None:
 
 def dies(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
     """Every die in every layer at one moment."""
-    at = chosen_moment(row, role, instance)
-    snap = experts.snapshot(table(row, "die_load"), role, instance, at)
+    moment = chosen_moment(row, role, instance)
+    snap = experts.snapshot(table(row, "die_load"), role, instance, moment)
     dark = st.context.theme.type == "dark"
     plot(charts_experts.die_map(snap.layers, snap.load, snap.replicas, dark=dark), "die-map")
     copies = int(snap.replicas.sum())
@@ -113,19 +115,19 @@ def dies(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
 def layers(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
     """The hottest die of each layer, on both sides of a rebalance where there was one."""
     die_load = table(row, "die_load")
-    found = experts.moments(die_load, role, instance)
-    numbers = [m.number for m in found if m.name == "before" and experts.pair(found, m)]
+    moments = experts.moments(die_load, role, instance)
+    numbers = [m.number for m in moments if m.name == "before" and experts.pair(moments, m)]
     number = 0
     if len(numbers) > 1:
-        times = {m.number: m.t_s for m in found if m.name == "before"}
+        times = {m.number: m.t_s for m in moments if m.name == "before"}
         number = st.select_slider(
             "Rebalance", numbers, value=numbers[0], key=f"rebalance:{row.id}:{role}:{instance}",
             format_func=lambda n: f"{n} · {words.duration(round(times[n], 1))}",
         )  # fmt: skip
     elif numbers:
         number = numbers[0]
-    sides = next((experts.pair(found, m) for m in found if m.number == number and number), None)
-    one, two = sides or (found[0], None)
+    sides = next((experts.pair(moments, m) for m in moments if m.number == number and number), None)
+    one, two = sides or (moments[0], None)
     before = experts.snapshot(die_load, role, instance, one)
     after = experts.snapshot(die_load, role, instance, two).hottest if two else None
     plot(charts_experts.by_layer(before.layers, before.hottest, after), "by-layer")
@@ -161,8 +163,8 @@ def over_time(row: RunRow, scenario: Scenario, role: str, instance: int) -> None
 
 def cost(row: RunRow, role: str, instance: int) -> None:
     """The moves as a table: bytes, seconds, slow-down while moving, and the iteration after."""
-    found = experts.moves(table(row, "events"), experts.table(row.id, "instances"), role, instance)
-    if not found:
+    moves = experts.moves(table(row, "events"), experts.table(row.id, "instances"), role, instance)
+    if not moves:
         st.caption("No expert was moved in this run.")
         return
     rows = [
@@ -178,7 +180,7 @@ def cost(row: RunRow, role: str, instance: int) -> None:
             "After": _time(move.after_s),
             "What": move.detail.replace("->", "→"),
         }
-        for move in found
+        for move in moves
     ]
     formats = dict.fromkeys(("Begins, s", "Took, s"), "%.4g")
     st.dataframe(
@@ -200,15 +202,17 @@ def nodes(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
     """Bytes of expert exchange from node to node."""
     total = experts.exchanged_bytes(experts.table(row.id, "traffic"), role, instance)
     on = experts.ranks_on_nodes(record.table(row.id, "ranks"), role, instance)
-    at = chosen_moment(row, role, instance)
-    snap = experts.snapshot(table(row, "die_load"), role, instance, at)
+    moment = chosen_moment(row, role, instance)
+    snap = experts.snapshot(table(row, "die_load"), role, instance, moment)
     if not total or not on.size:
         st.caption("This run recorded no expert exchange of this instance.")
         return
-    found, moved = experts.between_nodes(snap, on, total, experts.row_of(scenario, session.facts()))
+    numbers, moved = experts.between_nodes(
+        snap, on, total, experts.row_of(scenario, session.facts())
+    )
     dark = st.context.theme.type == "dark"
     span = f"in {words.duration(scenario.horizon_s)}"
-    plot(charts_experts.node_matrix(found, moved, span, dark=dark), "nodes")
+    plot(charts_experts.node_matrix(numbers, moved, span, dark=dark), "nodes")
     received = moved.sum(axis=0) / max(1e-12, float(np.mean(moved.sum(axis=0))))
     st.caption(
         f"{amount(total, 'bytes')} of dispatch and combine {span}, split by the placement at this "

@@ -209,8 +209,8 @@ def _delete_all(names: list[str], delete: Callable[[str], None], kind: str) -> N
     gone = len(names) - len(refused)
     if gone:
         st.toast(f"{gone} {kind}{'s' if gone != 1 else ''} deleted.", icon=":material/delete:")
-    for said in list(dict.fromkeys(refused))[:REFUSALS_SHOWN]:
-        st.toast(said, icon=":material/lock:", duration="long")
+    for refusal in list(dict.fromkeys(refused))[:REFUSALS_SHOWN]:
+        st.toast(refusal, icon=":material/lock:", duration="long")
 
 
 def import_scenario() -> None:

@@ -48,8 +48,8 @@ store = session.store()
 def look(limit: int, offset: int = 0) -> Page[Any]:
     """Some of what was asked for, and how many there are."""
     if shown == "Runs":
-        found = kept.STATES[narrow]
-        return store.runs.search(text or "", states=found, limit=limit, offset=offset)
+        states = kept.STATES[narrow]
+        return store.runs.search(text or "", states=states, limit=limit, offset=offset)
     return store.scenarios.search(text or "", kind=kept.KINDS[narrow], limit=limit, offset=offset)
 
 
@@ -68,14 +68,14 @@ search = f"{shown}:{narrow}:{text}"
 bar = st.container(horizontal=True, vertical_alignment="center", gap="small")
 body = st.container()
 with st.container(horizontal=True, vertical_alignment="center"):
-    said = st.empty()
+    count = st.empty()
     st.space("stretch")
     # Another search, or fewer pages after a deletion, begins at the first page.
     key = f"page:{search}:{pages}"
     page = st.pagination(pages, key=key, max_visible_pages=5) if pages > 1 else 1
 first = kept.ROWS * (page - 1)
 rows = look(kept.ROWS, first).rows
-said.caption(f"{first + 1:,} to {first + len(rows):,} of {total:,} {shown.lower()}")
+count.caption(f"{first + 1:,} to {first + len(rows):,} of {total:,} {shown.lower()}")
 with body:
     table: Any = kept.run_table if shown == "Runs" else kept.scenario_table
     picked = table(rows, f"table:{search}:{page}")

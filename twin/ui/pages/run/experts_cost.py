@@ -48,8 +48,8 @@ def tile(row: RunRow, scenario: Scenario) -> None:
 def _even(row: RunRow, scenario: Scenario) -> RunRow | None:
     """The run with even experts: one asked for here, else a stored one."""
     asked = st.session_state.get(f"even:{row.id}")
-    found = session.store().runs.get(asked) if asked else None
-    return found or experts.twin_of(row, scenario)
+    run = session.store().runs.get(asked) if asked else None
+    return run or experts.twin_of(row, scenario)
 
 
 def _ask(row: RunRow, scenario: Scenario) -> None:
@@ -129,8 +129,8 @@ def _short(key: str, value: float) -> str:
 
 
 def _colour(key: str, here: float, best: float) -> Literal["red", "green", "off"]:
-    said = verdict(key, here, best)
-    return "red" if said == "worse" else "green" if said == "better" else "off"
+    standing = verdict(key, here, best)
+    return "red" if standing == "worse" else "green" if standing == "better" else "off"
 
 
 def _met(row: RunRow, even: RunRow) -> str:

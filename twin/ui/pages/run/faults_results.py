@@ -28,22 +28,22 @@ def applies(row: RunRow, scenario: Scenario) -> bool:
 
 def section(row: RunRow, scenario: Scenario) -> None:
     """Every dip with its figures, and the run's figures over time with what happened marked."""
-    found = dips(row.id, scenario.slo.ttft_s, 1e-3 * scenario.slo.tpot_ms)
+    fallen = dips(row.id, scenario.slo.ttft_s, 1e-3 * scenario.slo.tpot_ms)
     windows, events = record.table(row.id, "windows"), record.table(row.id, "events")
-    if not found:
+    if not fallen:
         st.markdown("Every fault of this scenario comes after the end of the run.")
         return
-    for number, dip in enumerate(found[:SHOWN]):
+    for number, dip in enumerate(fallen[:SHOWN]):
         _dip(row, dip, number)
-    if found[SHOWN:]:
-        with st.expander(f"{len(found) - SHOWN} more"):
-            for dip in found[SHOWN:]:
+    if fallen[SHOWN:]:
+        with st.expander(f"{len(fallen) - SHOWN} more"):
+            for dip in fallen[SHOWN:]:
                 st.markdown(f"- {dip.what}")
     left, right = st.columns(2, gap="large")
     with left:
-        st.subheader(f"{found[0].phase.capitalize()} tokens", anchor=False)
+        st.subheader(f"{fallen[0].phase.capitalize()} tokens", anchor=False)
         rates = charts_playback.rates(
-            windows, events, scenario.warmup_s, f"{found[0].phase}_tokens_per_s"
+            windows, events, scenario.warmup_s, f"{fallen[0].phase}_tokens_per_s"
         )
         plot(rates, "fault-rates")
     with right:
@@ -74,8 +74,8 @@ def _dip(row: RunRow, dip: Dip, number: int) -> None:
         with st.grid(5, min_column_width=170, key=f"dip-{number}"):
             for tile in tiles(dip):
                 st.metric(**tile)
-        if said := _down(dip):
-            st.caption(said)
+        if downtime := _down(dip):
+            st.caption(downtime)
 
 
 def _down(dip: Dip) -> str:

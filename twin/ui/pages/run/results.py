@@ -26,8 +26,8 @@ def header(row: RunRow, scenario: Scenario) -> None:
     """Title and question, and what can be done with the run."""
     st.title(plain(row.name), anchor=False)
     st.caption(plain(scenario.question or words.brief(scenario)))
-    for said in listed.of(scenario):
-        st.markdown(f":material/bolt: {plain(said)}")
+    for line in listed.of(scenario):
+        st.markdown(f":material/bolt: {plain(line)}")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if st.button("Edit a copy", icon=":material/tune:", key="edit-copy"):
             session.start_from(scenario)
@@ -50,8 +50,8 @@ def header(row: RunRow, scenario: Scenario) -> None:
 
 
 def _compare(row: RunRow) -> None:
-    found = session.store().runs.search(states=["done"], limit=OFFERED + 1).rows
-    others = {other.id: other for other in found if other.id != row.id}
+    finished = session.store().runs.search(states=["done"], limit=OFFERED + 1).rows
+    others = {other.id: other for other in finished if other.id != row.id}
     if not others:
         st.markdown("There is no other finished run yet: edit a copy and run it.")
         return
@@ -114,10 +114,10 @@ def validity(row: RunRow, scenario: Scenario) -> None:
     broken = [check for check in row.checks if not check["ok"]]
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if broken:
-            said, icon = f"{len(broken)} of {len(row.checks)} laws broken", ":material/gpp_bad:"
+            laws, icon = f"{len(broken)} of {len(row.checks)} laws broken", ":material/gpp_bad:"
         else:
-            said, icon = f"All {len(row.checks)} laws held", ":material/verified:"
-        with st.popover(said, icon=icon, type="tertiary"):
+            laws, icon = f"All {len(row.checks)} laws held", ":material/verified:"
+        with st.popover(laws, icon=icon, type="tertiary"):
             for check in sorted(row.checks, key=lambda c: bool(c["ok"])):
                 sign = ":green[:material/check:]" if check["ok"] else ":red[:material/close:]"
                 detail = f" :gray[{check['detail']}]" if check.get("detail") else ""
@@ -135,8 +135,8 @@ def beyond_evidence(scenario: Scenario) -> None:
     """Say in which respects nothing published reaches as far as this scenario."""
     beyond = outside_evidence(scenario, session.facts())
     if beyond:
-        said = "1 respect" if len(beyond) == 1 else f"{len(beyond)} respects"
-        label = f"Outside the published evidence in {said}"
+        respects = "1 respect" if len(beyond) == 1 else f"{len(beyond)} respects"
+        label = f"Outside the published evidence in {respects}"
         with st.popover(label, icon=":material/explore:", type="tertiary"):
             for sentence in beyond:
                 st.markdown(f"- {sentence}")

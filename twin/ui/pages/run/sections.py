@@ -40,15 +40,15 @@ SPREADS = {"TTFT": "ttft_s", "TPOT": "tpot_s", "ITL": "itl_s", "E2E": "e2e_s"}
 
 def why(row: RunRow, scenario: Scenario) -> None:
     """The bottleneck, what would help, and where the time to the first token went."""
-    found = record.findings(row.id, row, scenario)
+    findings = record.findings(row.id, row, scenario)
     reasons, way = st.columns([3, 2], gap="large")
     with reasons:
         st.subheader("Bottleneck", anchor=False)
-        for place, finding in enumerate(found[:FIRST_FINDINGS]):
+        for place, finding in enumerate(findings[:FIRST_FINDINGS]):
             _finding(finding, scenario, f"try-{place}")
-        if found[FIRST_FINDINGS:]:
-            with st.expander(f"{len(found) - FIRST_FINDINGS} more that weigh less"):
-                for place, finding in enumerate(found[FIRST_FINDINGS:], FIRST_FINDINGS):
+        if findings[FIRST_FINDINGS:]:
+            with st.expander(f"{len(findings) - FIRST_FINDINGS} more that weigh less"):
+                for place, finding in enumerate(findings[FIRST_FINDINGS:], FIRST_FINDINGS):
                     _finding(finding, scenario, f"try-{place}")
     with way:
         st.subheader("Where the TTFT went", anchor=False)
@@ -74,11 +74,11 @@ def _finding(finding: Finding, scenario: Scenario, key: str) -> None:
 
 def _wish(finding: Finding, scenario: Scenario) -> str:
     """A finding's settings in words: 'Prefill instances 6 → 7'."""
-    said = []
+    changes = []
     for path, new in finding.settings.items():
         old = show(read(scenario, path), path)
-        said.append(f"{field_name(path)} {old} → {show(new, path)} {field_unit(path)}".rstrip())
-    return ", ".join(said)
+        changes.append(f"{field_name(path)} {old} → {show(new, path)} {field_unit(path)}".rstrip())
+    return ", ".join(changes)
 
 
 def _try(finding: Finding, scenario: Scenario) -> None:

@@ -59,7 +59,7 @@ def test_the_life_of_runs_in_the_background(store, runner):
     # The same question is answered by the same run, done or still running.
     assert runner.submit(QUICK) == first
     assert runner.submit(LONG) == long
-    again = runner.submit(QUICK, again=True)
+    again = add_run(store, QUICK, engine=ENGINE)
     assert again != first
     assert runs.queue_position(again) == 0
 

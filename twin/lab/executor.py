@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from twin.lab import warm
 from twin.lab.budget import Budget
@@ -31,9 +31,6 @@ from twin.lab.runner import add_run, budget_of
 from twin.lab.store import RunRow, Store, StoreError, UnknownId
 from twin.lab.store.models import QUEUED
 from twin.scenario import Scenario
-
-if TYPE_CHECKING:
-    from twin.workload.generate import TraceTable
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +54,7 @@ ONE_THREAD = {
 class Executor(Protocol):
     """Carries out stored questions somewhere else; every answer is a row of the store."""
 
-    def submit(self, scenario: Scenario, *, parent: str | None = None, again: bool = False) -> str:
+    def submit(self, scenario: Scenario) -> str:
         """Ask for a run; returns its id. Raises StoreError with one sentence."""
 
     def progress(self, run: str) -> RunRow:
@@ -108,27 +105,18 @@ class Runner:
         self._thread.start()
         return self
 
-    def submit(
-        self,
-        scenario: Scenario,
-        *,
-        trace: TraceTable | None = None,
-        parent: str | None = None,
-        again: bool = False,
-    ) -> str:
+    def submit(self, scenario: Scenario) -> str:
         """Queue a run, or return an identical one that is queued, running or done.
 
-        `again` makes a new one in any case. Raises StoreError when the queue or the disk is full,
-        the scenario's trace is not stored here, or it would take more than there is (TooLarge).
+        Raises StoreError when the queue or the disk is full, a file that the scenario names is not
+        stored here, or it would take more than there is (TooLarge).
         """
         if self._store.runs.waiting() >= WAITING_MAX:
             raise StoreError(f"{WAITING_MAX} runs are waiting: let some finish, or stop some")
         rows = {name: self._store.runs.get(name) for name in self._asked}
         self._asked = {n: self._asked[n] for n, row in rows.items() if row and row.state == QUEUED}
-        run = add_run(
-            self._store, scenario, trace=trace, parent=parent, again=again, engine=self._engine,
-            waiting=self._asked.values(),
-        )  # fmt: skip
+        waiting = self._asked.values()
+        run = add_run(self._store, scenario, again=False, engine=self._engine, waiting=waiting)
         self._asked[run] = budget_of(self._store, scenario, load_facts())
         self._stillborn, self.trouble = 0, ""
         self._nudge()
@@ -164,11 +152,11 @@ class Runner:
             self._thread.join()
         with self._lock:
             for process in self._helpers:
-                _hang_up(process)
+                _tell(process)
                 process.kill()
                 process.wait()
             for name, process in self._processes.items():
-                _hang_up(process)
+                _tell(process)
                 if kill:
                     process.kill()
                     process.wait()
@@ -186,7 +174,7 @@ class Runner:
         """Wake every process that waits for work, then the watching thread."""
         with self._lock:
             for process in self._processes.values():
-                _say(process, b"\n")
+                _tell(process, b"\n")
         self._wake.set()
 
     def _watch(self) -> None:
@@ -229,7 +217,7 @@ class Runner:
             if code is None:
                 continue
             del self._processes[name]
-            _hang_up(process)
+            _tell(process)
             left = self._store.runs.disown(name, f"its process ended unexpectedly ({_how(code)})")
             self._stillborn = 0 if left or code == 0 else self._stillborn + 1
             if self._stillborn >= STILLBORN_MAX:
@@ -295,21 +283,15 @@ def _how(code: int) -> str:
     return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
 
 
-def _say(process: subprocess.Popen[bytes], line: bytes) -> None:
+def _tell(process: subprocess.Popen[bytes], line: bytes = b"") -> None:
+    """Wake a process with a line; without one our end is closed: it ends after its current run."""
     if process.stdin is None or process.stdin.closed:
         return
     try:
-        process.stdin.write(line)
-        process.stdin.flush()
-    except BrokenPipeError:
-        log.info("process %d is gone already", process.pid)
-
-
-def _hang_up(process: subprocess.Popen[bytes]) -> None:
-    """Close our end: the process ends when its current run has."""
-    if process.stdin is None:
-        return
-    try:
-        process.stdin.close()
+        if line:
+            process.stdin.write(line)
+            process.stdin.flush()
+        else:
+            process.stdin.close()
     except BrokenPipeError:
         log.info("process %d is gone already", process.pid)

@@ -16,9 +16,9 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from twin import compiled
@@ -60,44 +60,38 @@ def load_engine(name: str = ENGINE) -> Engine:
     return Engine(module.simulate, module.ENGINE_VERSION, module.Cancelled)
 
 
-class Pulse:
+@contextmanager
+def pulse(store: Store, run: str, owner: Owner) -> Iterator[Callable[..., bool]]:
     """A thread that tells the store how a run goes, and hears when it shall stop.
 
-    The simulation itself never waits for the database.
+    Gives what notes the share done (0..1) and live numbers, and answers whether to go on: the
+    simulation itself never waits for the database.
     """
+    news: tuple[float, dict[str, Any]] = (0.0, {})
+    order: Beat = "go"
+    over = threading.Event()
 
-    def __init__(self, store: Store, run: str, owner: Owner):
-        self._store, self._run, self._owner = store, run, owner
-        self._told: tuple[float, dict[str, Any]] = (0.0, {})
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._beat_until_over, daemon=True)
-        self.order: Beat = "go"
-
-    def tell(self, fraction: float, live: Mapping[str, Any]) -> bool:
-        """Note the share done (0..1) and live numbers; False means stop."""
-        self._told = (fraction, dict(live))
-        return self.order == "go"
-
-    def _beat_until_over(self) -> None:
-        while not self._over.wait(PULSE_S):
+    def beat_until_over() -> None:
+        nonlocal order
+        while not over.wait(PULSE_S):
             try:
-                self.order = self._store.runs.beat(self._run, self._owner, *self._told)
+                order = store.runs.beat(run, owner, *news)
             except StoreError as error:
                 # The next beat may get through; a run outlives many missed ones.
-                log.warning("progress of run %s was not stored: %s", self._run, error)
+                log.warning("progress of run %s was not stored: %s", run, error)
 
-    def __enter__(self) -> Pulse:
-        self._thread.start()
-        return self
+    def note(fraction: float, live: Mapping[str, Any]) -> bool:
+        nonlocal news
+        news = (fraction, dict(live))
+        return order == "go"
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._over.set()
-        self._thread.join()
+    thread = threading.Thread(target=beat_until_over, daemon=True)
+    thread.start()
+    try:
+        yield note
+    finally:
+        over.set()
+        thread.join()
 
 
 def execute(
@@ -117,12 +111,12 @@ def execute(
     """
     start_s = time.monotonic()
     try:
-        with Pulse(store, row.id, owner) as pulse:
+        with pulse(store, row.id, owner) as note:
 
             def progress(fraction: float, live: Mapping[str, Any]) -> bool:
                 if watch is not None:
                     watch(fraction, live)
-                return pulse.tell(fraction, live)
+                return note(fraction, live)
 
             result = _answer(store, row, engine, facts, trace, progress)
             store.runs.finish(row.id, owner, result, time.monotonic() - start_s)

@@ -33,7 +33,6 @@ def add_run(
     trace: TraceTable | None = None,
     facts: Facts | None = None,
     owner: Owner | None = None,
-    parent: str | None = None,
     again: bool = True,
     engine: str = ENGINE,
     waiting: Iterable[Budget] = (),
@@ -51,7 +50,7 @@ def add_run(
         raise StoreError(lacks)
     facts = facts or load_facts()
     require_fits(budget_of(store, scenario, facts), waiting)
-    saved = store.scenarios.save(scenario, parent=parent)
+    saved = store.scenarios.save(scenario)
     version = load_engine(engine).version
     return store.runs.add(saved, facts, version, scenario.seed, owner=owner, again=again)
 

@@ -47,40 +47,26 @@ class ShareError(ValueError):
 class NotHere:
     """What a link asks for and this twin does not hold; `message` is for the visitor."""
 
-    kind: str  # "run" or "scenario"
-    name: str
     message: str
 
 
-# Making links. `base` is the address of the twin, '' for a link within it.
+# Making links, from the host on.
 
 
-def run_url(base: str, run: str) -> str:
+def run_url(run: str) -> str:
     """The address of a run: live while it goes on, its results afterwards."""
-    return _url(base, RUN_PAGE, {RUN: run})
+    return _url(RUN_PAGE, {RUN: run})
 
 
-def compare_url(base: str, runs: Sequence[str], baseline: str = "") -> str:
+def compare_url(runs: Sequence[str], baseline: str = "") -> str:
     """The address of a comparison of two to six runs; the first is the baseline unless named."""
     query = {RUNS: ",".join(runs)}
-    if baseline:
-        query[BASELINE] = baseline
-    return _url(base, COMPARE_PAGE, query)
-
-
-def scenario_url(base: str, digest: str, page: str = "") -> str:
-    """The address of a stored scenario: short, but only this twin can open it."""
-    return _url(base, page, {SCENARIO: digest})
-
-
-def portable_url(base: str, scenario: Scenario, page: str = "") -> str:
-    """An address with the scenario inside: any twin can open it. Raises ShareError."""
-    return _url(base, page, {PORTABLE: pack(scenario)})
+    return _url(COMPARE_PAGE, query | ({BASELINE: baseline} if baseline else {}))
 
 
 def scenario_link(scenario: Scenario, page: str = "") -> str:
-    """`portable_url` within this twin, from the host on."""
-    return portable_url("", scenario, page)
+    """An address with the scenario inside: any twin can open it. Raises ShareError."""
+    return _url(page, {PORTABLE: pack(scenario)})
 
 
 def draft_url(scenario: Scenario, page: str = "") -> str:
@@ -92,7 +78,7 @@ def draft_url(scenario: Scenario, page: str = "") -> str:
     try:
         return scenario_link(scenario, page)
     except ShareError:
-        return scenario_url("", scenario_digest(scenario), page)
+        return _url(page, {SCENARIO: scenario_digest(scenario)})
 
 
 def carries(url: str) -> bool:
@@ -100,11 +86,11 @@ def carries(url: str) -> bool:
     return f"?{PORTABLE}=" in url
 
 
-def share_scenario(store: Store, scenario: Scenario, base: str = "", page: str = "") -> str:
-    """The short address of a scenario to hand out; it is stored, and stays from now on."""
+def share_scenario(store: Store, scenario: Scenario) -> str:
+    """The short address of a scenario to hand out, in this twin; it is stored, and stays."""
     digest = store.scenarios.save(scenario)
     store.scenarios.publish(digest)
-    return scenario_url(base, digest, page)
+    return _url("", {SCENARIO: digest})
 
 
 # Opening links. A query is the parameters of an address by name.
@@ -196,12 +182,12 @@ def _find_run(name: str, store: Store) -> RunRow | NotHere:
     from twin.lab.store import StoreError
 
     if not RUN_ID.fullmatch(name):
-        return NotHere(RUN, name[:80], "this is no run's id: copy the link again, whole")
+        return NotHere("this is no run's id: copy the link again, whole")
     try:
         row = store.runs.get(name)
     except StoreError as error:
-        return NotHere(RUN, name, str(error))
-    return row if row is not None else NotHere(RUN, name, _absent(RUN, name))
+        return NotHere(str(error))
+    return row if row is not None else NotHere(_absent(RUN, name))
 
 
 def _absent(kind: str, name: str) -> str:
@@ -211,5 +197,5 @@ def _absent(kind: str, name: str) -> str:
     )
 
 
-def _url(base: str, page: str, query: Mapping[str, str]) -> str:
-    return f"{base.rstrip('/')}/{page}?{urlencode(query, safe=',')}"
+def _url(page: str, query: Mapping[str, str]) -> str:
+    return f"/{page}?{urlencode(query, safe=',')}"

@@ -30,7 +30,7 @@ LOOK_S = 0.02
 PACE_S = ((10.0, 0.25), (60.0, 0.5), (float("inf"), 1.0))
 
 
-def nothing_chosen(page: str = "run") -> None:
+def nothing_chosen(page: str) -> None:
     """No run in the address: the latest runs, or the way to the first one."""
     st.title(PAGES[page].title, anchor=False)
     recent = session.recent_runs(RECENT)
@@ -61,11 +61,8 @@ def unreadable(row: RunRow, why: str) -> None:
     _to_start()
 
 
-def ended_run(page: str) -> tuple[RunRow, Scenario]:
-    """The run in the address and its question, under its name; a page of ended runs begins so.
-
-    Where there is none to show, the page says why and stops.
-    """
+def named_run(page: str) -> tuple[RunRow, Scenario]:
+    """The run in the address and its question; where there is none, the page says why and stops."""
     row = share.open_run(st.query_params.to_dict(), session.store())
     if row is None:
         nothing_chosen(page)
@@ -75,9 +72,18 @@ def ended_run(page: str) -> tuple[RunRow, Scenario]:
         st.stop()
     try:
         scenario = record.scenario(row.scenario)
-    except (StoreError, SpecError) as error:
+    except (StoreError, SpecError) as error:  # damaged, or asked in words this twin does not know
         unreadable(row, str(error))
         st.stop()
+    return row, scenario
+
+
+def ended_run(page: str) -> tuple[RunRow, Scenario]:
+    """The run in the address and its question, under its name; a page of ended runs begins so.
+
+    Where there is none to show, the page says why and stops.
+    """
+    row, scenario = named_run(page)
     st.title(plain(row.name), anchor=False)
     if not row.ended or not row.summary:
         st.markdown(f"{PAGES[page].title} shows a run when it has ended with results.")
@@ -115,7 +121,7 @@ def live(row: RunRow, scenario: Scenario) -> RunRow | None:
         every_s = _pace_s(row)
         st.fragment(_watch, run_every=every_s)(row.id, every_s)
         with st.container(horizontal=True, vertical_alignment="center"):
-            copy_link(share.run_url("", row.id))
+            copy_link(share.run_url(row.id))
             st.caption("This page can be closed: the run goes on, and its link opens the results.")
     return None
 

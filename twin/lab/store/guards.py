@@ -29,34 +29,39 @@ class Guard:
     message: str
 
 
+SHARED = "this {one} was shared: its link must keep working"
+ENDED_RUN = (
+    "state, cancel_s, progress, live, started_s, beat_s, owner, finished_s, wall_s, message, "
+    "valid, result_digest, summary, checks, notes, seal"
+)
+
+
+def _fixed(name: str, table: str, message: str, columns: str = "") -> Guard:
+    """No update of a table, or of some of its columns."""
+    return Guard(name, table, f"UPDATE OF {columns}" if columns else "UPDATE", "1 = 1", message)
+
+
+def _stays(one: str) -> tuple[Guard, Guard]:
+    """What was published is neither deleted nor taken back."""
+    table, shared, message = f"{one}s", "OLD.published_s IS NOT NULL", SHARED.format(one=one)
+    return (
+        Guard(f"published_{one}_stays", table, "DELETE", shared, message),
+        Guard(f"published_{one}_stays_published", table, "UPDATE OF published_s", shared, message),
+    )
+
+
 GUARDS = (
-    Guard(
+    _fixed(
         "scenario_is_a_value",
         "scenarios",
-        "UPDATE OF digest, schema_version, body, name, question, source, trace_digest, created_s",
-        "1 = 1",
         "a scenario is a value: save the change as a new one",
+        "digest, schema_version, body, name, question, source, trace_digest, created_s",
     ),
-    Guard(
-        "published_scenario_stays",
-        "scenarios",
-        "DELETE",
-        "OLD.published_s IS NOT NULL",
-        "this scenario was shared: its link must keep working",
-    ),
-    Guard(
-        "published_scenario_stays_published",
-        "scenarios",
-        "UPDATE OF published_s",
-        "OLD.published_s IS NOT NULL",
-        "this scenario was shared: its link must keep working",
-    ),
-    Guard(
+    _fixed(
         "question_of_a_run_is_fixed",
         "runs",
-        "UPDATE OF id, scenario, facts_digest, engine_version, seed, queued_s",
-        "1 = 1",
         "what a run asks is fixed: make another run",
+        "id, scenario, facts_digest, engine_version, seed, queued_s",
     ),
     Guard(
         "state_follows_the_rules",
@@ -68,47 +73,16 @@ GUARDS = (
     Guard(
         "ended_run_is_a_value",
         "runs",
-        "UPDATE OF state, cancel_s, progress, live, started_s, beat_s, owner, finished_s, wall_s, "
-        "message, valid, result_digest, summary, checks, notes, seal",
+        f"UPDATE OF {ENDED_RUN}",
         f"OLD.state IN ({ENDED})",
         "this run has ended: its result is a value",
     ),
-    Guard(
-        "published_run_stays",
-        "runs",
-        "DELETE",
-        "OLD.published_s IS NOT NULL",
-        "this run was shared: its link must keep working",
-    ),
-    Guard(
-        "published_run_stays_published",
-        "runs",
-        "UPDATE OF published_s",
-        "OLD.published_s IS NOT NULL",
-        "this run was shared: its link must keep working",
-    ),
-    Guard(
-        "alias_is_a_value",
-        "scenario_aliases",
-        "UPDATE",
-        "1 = 1",
-        "another digest of a scenario is a value",
-    ),
-    Guard(
-        "tables_of_a_run_are_values",
-        "run_tables",
-        "UPDATE",
-        "1 = 1",
-        "a table of a run is a value",
-    ),
-    Guard("facts_are_values", "facts", "UPDATE", "1 = 1", "a set of facts is a value"),
-    Guard(
-        "import_is_a_value",
-        "imports",
-        "UPDATE",
-        "1 = 1",
-        "what was imported is a value: import the change as a new one",
-    ),
+    *_stays("scenario"),
+    *_stays("run"),
+    _fixed("alias_is_a_value", "scenario_aliases", "another digest of a scenario is a value"),
+    _fixed("tables_of_a_run_are_values", "run_tables", "a table of a run is a value"),
+    _fixed("facts_are_values", "facts", "a set of facts is a value"),
+    _fixed("import_is_a_value", "imports", "what was imported is a value: import it as a new one"),
 )
 
 

@@ -100,7 +100,7 @@ class ScenarioRow(Row):
     question: Mapped[str]
     source: Mapped[str]
     trace_digest: Mapped[str] = mapped_column(DIGEST)  # "" without a trace; may not be stored here
-    parent: Mapped[str | None] = mapped_column(DIGEST)  # the scenario it was forked from
+    parent: Mapped[str | None] = mapped_column(DIGEST)  # what it was forked from: of older twins
     preset: Mapped[str] = mapped_column(String(120))  # key of the preset it is, or ""
     created_s: Mapped[float]
     published_s: Mapped[float | None]

@@ -36,11 +36,8 @@ class Scenarios:
     def __init__(self, database: Database):
         self._database = database
 
-    def save(self, scenario: Scenario, *, preset: str = "", parent: str | None = None) -> str:
-        """Store a scenario, once; returns the digest under which it is stored.
-
-        `parent` is what it was forked from.
-        """
+    def save(self, scenario: Scenario, *, preset: str = "") -> str:
+        """Store a scenario, once; returns the digest under which it is stored."""
         digests = (scenario_digest(scenario), *legacy_digests(scenario))
         with self._database.write() as session:
             known = session.scalars(
@@ -57,7 +54,6 @@ class Scenarios:
                         question=scenario.question,
                         source=scenario.source,
                         trace_digest=scenario.workload.trace.digest,
-                        parent=parent if parent != stored else None,
                         preset=preset,
                         created_s=time.time(),
                     )

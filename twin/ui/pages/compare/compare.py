@@ -48,7 +48,7 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             "JSON", lambda: comparison.as_json(compared), "comparison.json", "application/json",
             on_click="ignore", width="stretch",
         )  # fmt: skip
-    link = share.compare_url("", compared.runs, compared.runs[base])
+    link = share.compare_url(compared.runs, compared.runs[base])
     copy_link(link, on_copy=partial(beside.publish, runs))
 beside.cards(runs, scenarios, base)
 for note in compared.notes:

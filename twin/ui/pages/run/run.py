@@ -2,32 +2,20 @@
 
 import streamlit as st
 
-from twin.lab import share
 from twin.lab.store import StoreError
-from twin.scenario import SpecError
-from twin.ui import progress, record, session
+from twin.ui import progress, session
 from twin.ui.fields import sentence
 from twin.ui.pages.run import experts_cost, results, sections
 
 session.open_link()
-row = share.open_run(st.query_params.to_dict(), session.store())
 
-# 1) No run to show, or none yet.
-if row is None:
-    progress.nothing_chosen()
-    st.stop()
-if isinstance(row, share.NotHere):
-    progress.absent(row)
-    st.stop()
-try:
-    scenario = record.scenario(row.scenario)
-except (StoreError, SpecError) as error:  # damaged, or asked in words this twin does not know
-    progress.unreadable(row, str(error))
-    st.stop()
+# 1) The run, or why there is none to show, or none yet.
+row, scenario = progress.named_run("run")
 if not row.ended:
-    row = progress.live(row, scenario)
-    if row is None:
+    ended = progress.live(row, scenario)
+    if ended is None:
         st.stop()
+    row = ended
 if not row.summary:
     progress.ended_without_results(row, scenario)
     st.stop()

@@ -147,22 +147,10 @@ def _answer(
     facts = facts or load_facts()
     if facts.digest != row.facts_digest:
         facts = store.facts(row.facts_digest)
-    if trace is None and uses_trace(scenario):
-        trace = store.traces.load(scenario.workload.trace.digest)
-    imported = {}
-    if uses_counts(scenario):
-        imported["counts"] = store.counts.load(scenario.experts.counts.digest).counts
+    trace = trace or store.traces.of(scenario)
+    table = store.counts.of(scenario)
+    imported = {} if table is None else {"counts": table.counts}
     return engine.simulate(scenario, facts, trace=trace, progress=progress, **imported)
-
-
-def uses_counts(scenario: Scenario) -> bool:
-    """Whether a scenario's experts are as popular as an imported table says."""
-    return scenario.experts.popularity == "imported"
-
-
-def uses_trace(scenario: Scenario) -> bool:
-    """Whether a scenario replays a recorded trace."""
-    return scenario.workload.arrivals == "trace"
 
 
 def _sentence(error: Exception, run: str) -> str:

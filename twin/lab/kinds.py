@@ -17,6 +17,7 @@ import polars as pl
 
 if TYPE_CHECKING:
     from twin.lab.counts import CountsTable
+    from twin.scenario import Scenario
     from twin.workload.requests import TraceTable
 
 
@@ -29,6 +30,18 @@ class Named(Protocol):
 
 
 T = TypeVar("T", bound=Named)
+
+
+class Reference(Protocol):
+    """How a scenario names a value."""
+
+    @property
+    def digest(self) -> str:
+        """Of the value."""
+
+    @property
+    def name(self) -> str:
+        """What it was called when it was taken, for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +59,10 @@ class Kind(Generic[T]):
     """A kind of value that can be stored by digest."""
 
     key: str  # in the database, and in sentences: "no trace here has the id ..."
+    absent: str  # that one of that name is not stored here
     in_use: str  # "this trace is": begins the sentence that says who uses it
     smaller: str  # what to do with one that is too large
+    named: Callable[[Scenario], Reference | None]  # the one that a scenario uses
     reader: str  # "module:function" that makes one of (bytes, name); ValueError: one sentence
     split: Callable[[T], Parts]
     join: Callable[[Parts], T]  # KeyError, TypeError, ValueError: another version made the parts
@@ -95,11 +110,23 @@ def _counts(parts: Parts) -> CountsTable:
 
 
 TRACE = Kind(
-    "trace", "this trace is", "keep only its first requests", "twin.lab.traces:read_trace",
-    _trace_parts, _trace,
-)  # fmt: skip
+    key="trace",
+    absent="the trace {} is not stored here: import its file first",
+    in_use="this trace is",
+    smaller="keep only its first requests",
+    named=lambda s: s.workload.trace if s.workload.arrivals == "trace" else None,
+    reader="twin.lab.traces:read_trace",
+    split=_trace_parts,
+    join=_trace,
+)
 COUNTS = Kind(
-    "table of expert counts", "these counts are", "sum its steps first",
-    "twin.lab.counts:read_counts", _counts_parts, _counts,
-)  # fmt: skip
+    key="table of expert counts",
+    absent="the expert counts {} are not stored here: import their file first",
+    in_use="these counts are",
+    smaller="sum its steps first",
+    named=lambda s: s.experts.counts if s.experts.popularity == "imported" else None,
+    reader="twin.lab.counts:read_counts",
+    split=_counts_parts,
+    join=_counts,
+)
 KINDS: tuple[Kind[Any], ...] = (TRACE, COUNTS)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from twin.facts import Facts
 from twin.lab.budget import Budget, estimate, require_fits
-from twin.lab.job import ENGINE, Watch, execute, load_engine, uses_counts, uses_trace
+from twin.lab.job import ENGINE, Watch, execute, load_engine
 from twin.lab.library import load_facts
 from twin.lab.store import Owner, Store, StoreError
 from twin.scenario import Scenario, scenario_digest
@@ -43,10 +43,10 @@ def add_run(
     that is queued, running or done is returned instead.
     """
     store.artefacts.require_space()
-    wanted = scenario.workload.trace.digest
-    if trace is not None and uses_trace(scenario) and trace.digest == wanted:
+    used = store.traces.kind.named(scenario)
+    if trace is not None and used is not None and trace.digest == used.digest:
         store.traces.save(trace)
-    if lacks := lacking_trace(store, scenario) or lacking_counts(store, scenario):
+    if lacks := store.lacking(scenario):
         raise StoreError(lacks)
     facts = facts or load_facts()
     require_fits(budget_of(store, scenario, facts), waiting)
@@ -57,25 +57,9 @@ def add_run(
 
 def budget_of(store: Store, scenario: Scenario, facts: Facts) -> Budget:
     """What a run of a scenario is estimated to take; of a trace that is kept here."""
-    row = store.traces.get(scenario.workload.trace.digest) if uses_trace(scenario) else None
+    used = store.traces.kind.named(scenario)
+    row = store.traces.get(used.digest) if used else None
     return estimate(scenario, facts, row.rows if row is not None else 0)
-
-
-def lacking_trace(store: Store, scenario: Scenario) -> str:
-    """That the trace a scenario replays is not stored here; '' when it is, or there is none."""
-    wanted = scenario.workload.trace
-    if not uses_trace(scenario) or store.traces.get(wanted.digest) is not None:
-        return ""
-    return f"the trace {wanted.name or wanted.digest} is not stored here: import its file first"
-
-
-def lacking_counts(store: Store, scenario: Scenario) -> str:
-    """That the expert counts a scenario uses are not stored here; '' as for a trace."""
-    wanted = scenario.experts.counts
-    if not uses_counts(scenario) or store.counts.get(wanted.digest) is not None:
-        return ""
-    name = wanted.name or wanted.digest
-    return f"the expert counts {name} are not stored here: import their file first"
 
 
 def run_now(

@@ -17,8 +17,7 @@ import streamlit as st
 from twin.lab import ask, traces
 from twin.lab.apart import Refused, apart
 from twin.lab.counts import CountsTable
-from twin.lab.kinds import Kind
-from twin.lab.runner import lacking_counts, lacking_trace
+from twin.lab.kinds import TRACE, Kind
 from twin.lab.store import ImportRow, Store, StoreError, UnknownId
 from twin.lab.store.values import Values
 from twin.metrics.measures import amount
@@ -38,8 +37,6 @@ class Import:
     one: str
     many: str
     kept: Callable[[Store], Values[Any]]
-    used: Callable[[Scenario], tuple[str, str]]  # digest and name that the draft gives
-    lacking: Callable[[Store, Scenario], str]
     says: str  # what a draft does with one: 'Replays **{}**'
     label: str  # of the uploader
     help: str
@@ -50,8 +47,9 @@ class Import:
 
 def upload(kind: Import) -> None:
     """The value the draft uses, and two ways to another one."""
-    digest, name = kind.used(session.draft())
-    lacks = kind.lacking(session.store(), session.draft())
+    part = kind.kept(session.store())
+    used, lacks = part.kind.named(session.draft()), part.lacking(session.draft())
+    digest, name = (used.digest, used.name) if used else ("", "")
     if lacks:
         st.error(sentence(lacks), icon=":material/link_off:")
     elif digest:
@@ -61,7 +59,7 @@ def upload(kind: Import) -> None:
     if file is None:
         return
     try:
-        value = _content(kind.one, file.getvalue(), file.name, kind.kept(session.store()).kind)
+        value = _content(kind.one, file.getvalue(), file.name, part.kind)
     except Refused as error:
         st.error(sentence(str(error)), icon=":material/error:")
         return
@@ -204,8 +202,6 @@ TRACES = Import(
     one="trace",
     many="traces",
     kept=lambda store: store.traces,
-    used=lambda s: (s.workload.trace.digest, s.workload.trace.name),
-    lacking=lacking_trace,
     says="Replays **{}**",
     label="Trace file",
     help=f"{traces.known()}; plain or gzip. Found by content.",
@@ -217,8 +213,8 @@ TRACES = Import(
 
 def trace_upload() -> None:
     """The trace the draft replays; one without times needs a rate."""
-    digest, _ = TRACES.used(session.draft())
-    row = session.store().traces.get(digest) if digest else None
+    used = TRACE.named(session.draft())
+    row = session.store().traces.get(used.digest) if used else None
     if row is not None and not row.about.get("has_time", True):
         forms.field("workload.rate_req_per_s")
     upload(TRACES)
@@ -249,8 +245,6 @@ COUNTS = Import(
     one="counts",
     many="counts",
     kept=lambda store: store.counts,
-    used=lambda s: (s.experts.counts.digest, s.experts.counts.name),
-    lacking=lacking_counts,
     says="Popularity of **{}**",
     label="File of routing counts",
     help="How often each expert of each layer was picked: a NumPy array [layers, experts] or "

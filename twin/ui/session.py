@@ -24,8 +24,8 @@ from twin.lab import library, share
 from twin.lab.budget import Budget
 from twin.lab.compare import input_diff
 from twin.lab.executor import Runner
-from twin.lab.job import uses_counts, uses_trace
-from twin.lab.runner import budget_of, lacking_counts, lacking_trace
+from twin.lab.kinds import TRACE
+from twin.lab.runner import budget_of
 from twin.lab.store import RunRow, Store, StoreError, open_store
 from twin.model.predict import Prediction
 from twin.scenario import Scenario, SpecError, canonical, read, with_overrides
@@ -299,47 +299,36 @@ def edited() -> bool:
     return len(_state().history) > 1
 
 
-def lacking(scenario: Scenario) -> str:
-    """That a file the scenario names is not stored here, asked each time: files come and go."""
-    return lacking_trace(store(), scenario) or lacking_counts(store(), scenario)
-
-
 def offered(scenario: Scenario) -> offer.Offered | str:
     """What the scenario's traffic asks for, or one sentence why that cannot be said."""
-    return lacking_trace(store(), scenario) or _offered(canonical(scenario), scenario)
+    return store().traces.lacking(scenario) or _offered(canonical(scenario), scenario)
 
 
 @st.cache_data(show_spinner="Drawing a sample of the requests", max_entries=200)
 def _offered(key: str, _scenario: Scenario) -> offer.Offered | str:
-    return _or_why(lambda: offer.offered(_scenario, facts(), _trace_of(_scenario)))
+    return _or_why(lambda: offer.offered(_scenario, facts(), _replayed(_scenario)))
 
 
 def capacity(scenario: Scenario) -> Prediction | str:
     """What the deployment sustains by formula, or one sentence why it cannot be."""
-    return lacking(scenario) or _capacity(canonical(scenario), scenario)
+    return store().lacking(scenario) or _capacity(canonical(scenario), scenario)
 
 
 @st.cache_resource(show_spinner="Working out the steady state", max_entries=200)
 def _capacity(key: str, _scenario: Scenario) -> Prediction | str:
-    return _or_why(
-        lambda: steady.capacity(_scenario, facts(), _trace_of(_scenario), _counts(_scenario))
-    )
+    return _or_why(lambda: steady.capacity(_scenario, facts(), *_files(_scenario)))
 
 
 def bound(scenario: Scenario) -> str:
     """Which batch keeps the SLO's TPOT by formula, or that none does and why."""
-    return lacking(scenario) or _bound(canonical(scenario), scenario)
+    return store().lacking(scenario) or _bound(canonical(scenario), scenario)
 
 
 @st.cache_data(show_spinner=False, max_entries=200)
 def _bound(key: str, _scenario: Scenario) -> str:
-    tpot_s = _scenario.slo.tpot_ms * 1e-3
+    tpot_s = 1e-3 * _scenario.slo.tpot_ms
     return _or_why(
-        lambda: (
-            steady.largest_batch(
-                _scenario, facts(), tpot_s, _trace_of(_scenario), _counts(_scenario)
-            ).sentence
-        )
+        lambda: steady.largest_batch(_scenario, facts(), tpot_s, *_files(_scenario)).sentence
     )
 
 
@@ -356,16 +345,16 @@ def _trace(digest: str) -> TraceTable:
     return store().traces.load(digest)
 
 
-def _trace_of(scenario: Scenario) -> TraceTable | None:
+def _replayed(scenario: Scenario) -> TraceTable | None:
     """The trace a scenario replays, None where it replays none."""
-    return _trace(scenario.workload.trace.digest) if uses_trace(scenario) else None
+    used = TRACE.named(scenario)
+    return _trace(used.digest) if used else None
 
 
-def _counts(scenario: Scenario) -> Any:
-    """Imported routing counts f8[layers, experts], None where the scenario uses none."""
-    if not uses_counts(scenario):
-        return None
-    return store().counts.load(scenario.experts.counts.digest).counts
+def _files(scenario: Scenario) -> tuple[TraceTable | None, Any]:
+    """The trace and the routing counts f8[layers, experts] that a scenario uses, None for none."""
+    table = store().counts.of(scenario)
+    return _replayed(scenario), table.counts if table else None
 
 
 def run(scenario: Scenario) -> str:

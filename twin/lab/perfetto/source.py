@@ -13,7 +13,7 @@ from twin.engine.simulate import ENGINE_VERSION
 from twin.engine.window import Window, watch
 from twin.facts import Facts
 from twin.lab import ask
-from twin.lab.job import Watch, uses_counts, uses_trace
+from twin.lab.job import Watch
 from twin.lab.library import load_facts
 from twin.lab.perfetto.streams import stream_plans
 from twin.model.timeline import Timeline
@@ -92,10 +92,11 @@ def stored(store: Store, run: str) -> Source:
             "its scenario again"
         )
     scenario, facts = store.scenarios.load(row.scenario), load_facts()
+    table = store.counts.of(scenario)
     return Source(
         scenario,
         {name: store.runs.table(run, name) for name in TABLES if name in have},
         facts if facts.digest == row.facts_digest else store.facts(row.facts_digest),
-        store.traces.load(scenario.workload.trace.digest) if uses_trace(scenario) else None,
-        store.counts.load(scenario.experts.counts.digest).counts if uses_counts(scenario) else None,
+        store.traces.of(scenario),
+        table.counts if table else None,
     )

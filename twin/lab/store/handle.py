@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import URL, delete, select
 from sqlalchemy.orm import InstrumentedAttribute
@@ -33,6 +34,7 @@ from twin.lab.store.runs import Runs
 from twin.lab.store.scenarios import Scenarios
 from twin.lab.store.statements import require
 from twin.lab.store.values import Values
+from twin.scenario import Scenario
 
 URL_VARIABLE = "TWIN_DB_URL"
 ARTEFACTS_VARIABLE = "TWIN_ARTIFACTS"
@@ -49,6 +51,7 @@ class Store:
         self.runs = Runs(database, artefacts)
         self.traces = Values(database, artefacts, TRACE)
         self.counts = Values(database, artefacts, COUNTS)
+        self.imports: tuple[Values[Any], ...] = (self.traces, self.counts)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -76,6 +79,10 @@ class Store:
         if facts is None or facts.digest != digest:
             raise StoreError(f"the facts {digest} are damaged on disk: restore a backup")
         return facts
+
+    def lacking(self, scenario: Scenario) -> str:
+        """That a file which a scenario names is not stored here; '' when all are."""
+        return next(filter(None, (part.lacking(scenario) for part in self.imports)), "")
 
     def sweep(self, older_than_s: float = SWEEP_AGE_S) -> int:
         """Forget artefacts that no run or trace uses, and delete their files; returns how many."""
@@ -116,7 +123,7 @@ class Store:
         """An imported value of whatever kind; raises StoreError."""
         with self._database.read() as session:
             row = require(session.get(ImportRow, digest), "import", digest)
-        for part in (self.traces, self.counts):
+        for part in self.imports:
             if part.kind.key == row.kind:
                 return part.load(digest)
         raise StoreError(f"the import {digest} is damaged in the database: import its file again")

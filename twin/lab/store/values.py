@@ -19,6 +19,7 @@ from twin.lab.store.errors import StoreError
 from twin.lab.store.models import ImportRow, ImportTableRow, ScenarioRow
 from twin.lab.store.result import seal
 from twin.lab.store.statements import PAGE, Page, page_of, remember, require, users
+from twin.scenario import Scenario
 
 VALUE_BYTES_MAX = 1 << 30  # of a value's tables in memory
 
@@ -93,6 +94,18 @@ class Values(Generic[T]):
                 f"{again}"
             )
         return value
+
+    def of(self, scenario: Scenario) -> T | None:
+        """The value that a scenario uses, None where it uses none; raises as `load` does."""
+        used = self.kind.named(scenario)
+        return self.load(used.digest) if used else None
+
+    def lacking(self, scenario: Scenario) -> str:
+        """That what a scenario uses is not stored here; '' when it is, or it uses none."""
+        used = self.kind.named(scenario)
+        if used is None or self.get(used.digest) is not None:
+            return ""
+        return self.kind.absent.format(used.name or used.digest)
 
     def search(self, text: str = "", *, limit: int = PAGE, offset: int = 0) -> Page[ImportRow]:
         """Values whose name or format holds every word, newest first."""

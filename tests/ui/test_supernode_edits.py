@@ -7,7 +7,9 @@ from twin.hardware.fabric import build_fabric
 from twin.hardware.placement import place_instances
 from twin.hardware.prices import all_to_all, pool_read
 from twin.lab.library import load_facts
-from twin.scenario import Edit, Scenario, Supernode
+from twin.scenario import Edit, Scenario, Supernode, with_overrides
+from twin.ui import listed
+from twin.ui.pages import PAGES
 from twin.ui.pages.supernode.edits import change, effect, restore
 from twin.ui.pages.supernode.prices import TRAFFIC, headlines, link_shares
 
@@ -113,3 +115,20 @@ def test_a_class_that_moves_as_fast_as_it_can_fills_a_link_and_none_more(traffic
 def test_what_a_deployment_does_not_move_loads_no_link():
     s = Scenario.model_validate({"deployment": {"mode": "decode_only"}})
     assert not link_shares(s, FULL, "kv_hand_off").any()
+
+
+def test_a_machine_with_an_added_switch_and_links_opens_and_is_told(app):
+    rows = [
+        {"element": "Spine 1", "add": "switch"},
+        {"element": "L1 0.3", "to": "Spine 1", "add": "link"},
+        {"element": "die 0.0.0", "to": "die 3.0.0", "add": "link", "gb_per_s": 50},
+        {"element": "die 0.0.0", "to": "die 3.0.0", "capacity_factor": 0.5},
+    ]
+    at = app.run()
+    drawn = with_overrides(Scenario(), {"supernode.edits": rows})
+    at.session_state["history"], at.session_state["position"] = [drawn], 0
+    at.switch_page(PAGES["supernode"].script).run()
+    assert not at.exception and not at.error
+    said = listed.told("supernode.edits", drawn.supernode.edits, 4)
+    assert "die 0.0.0 – die 3.0.0: a link of 50 GB/s that is added" in said
+    assert said.startswith("Spine 1: a switch that is added")

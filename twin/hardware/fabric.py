@@ -46,6 +46,7 @@ import networkx as nx
 import numpy as np
 
 from twin.facts import Facts
+from twin.hardware.additions import extended
 from twin.hardware.builders import draw
 from twin.hardware.chip import HardwareError
 from twin.hardware.names import Edge, Fabric, die_name, members, name_index
@@ -117,11 +118,13 @@ def edited(
 
     `capacity` sets bytes/s of single links, both ways; `scale` and `latency` multiply the capacity
     and the latency of every link at an element ("sub-plane 3": 0.5); `edits` are a scenario's,
-    applied in order, their factors multiplying what they find; `remove` names elements (see
-    `members`). A link of capacity 0 stays in the graph and carries nothing, so the numbering of
-    dies is kept. `supernode` is what the copy says it was built from (default: as before). Raises
-    HardwareError when a name or a link is not there.
+    what they add first and the others in order, their factors multiplying what they find; `remove`
+    names elements (see `members`). A link of capacity 0 stays in the graph and carries nothing, so
+    the numbering of dies is kept. `supernode` is what the copy says it was built from (default: as
+    before). Raises HardwareError when a name or a link is not there.
     """
+    edits = tuple(edits)
+    fabric = extended(fabric, edits)
     net = network(fabric)
     rates = net.capacity.copy()
     for (a, b), bytes_per_s in (capacity or {}).items():
@@ -145,8 +148,8 @@ def edited(
 
 
 def with_edits(net: Network, edits: Iterable[Edit]) -> Network:
-    """The network with edits in force, in order; the same where there is none."""
-    edits = tuple(edits)
+    """The network with edits in force, in order; what they add is there (additions.py)."""
+    edits = tuple(edit for edit in edits if edit.add == "nothing")
     if not edits:
         return net
     rates, waits = net.capacity.copy(), net.latency.copy()
@@ -168,9 +171,11 @@ def _refuse_absurd(rates: Any, waits: Any, what: str) -> None:
 
 
 def built(fabric: Wiring) -> Fabric:
-    """The fabric as built, before any edit."""
+    """The fabric as built: with what edits add, before any edit of a link."""
     about = network(fabric).about
-    return _build(about["supernode"].model_copy(update={"edits": ()}), about["recipe"])
+    s = about["supernode"]
+    bare = _build(s.model_copy(update={"edits": ()}), about["recipe"])
+    return extended(bare, s.edits)
 
 
 def edits(fabric: Wiring) -> dict[Edge, float]:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from twin.facts import Facts
+from twin.hardware.additions import additions
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric, with_edits
 from twin.hardware.faults import servers_out
@@ -29,12 +30,15 @@ def problems(supernode: Supernode, facts: Facts) -> list[str]:
     section 3.3.3), edits that name nothing, and NPUs or servers that their planes do not reach.
     """
     try:
-        bare = network(build_fabric(supernode.model_copy(update={"edits": ()}), facts))
+        added = supernode.model_copy(update={"edits": additions(supernode.edits)})
+        bare = network(build_fabric(added, facts))
     except HardwareError as error:
         return [_sentence(str(error))]
     found = []
     kept = []
     for i, edit in enumerate(supernode.edits):
+        if edit.add != "nothing":
+            continue
         try:
             bare.links_at(edit.element, edit.to)
             kept.append(edit)

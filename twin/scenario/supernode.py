@@ -39,6 +39,16 @@ class Edit(Section):
     """Latency of the links over that as built."""
     links_out: int = quantity(0, "links", "Links taken out", bounds=(0, 10_000), since=2)
     """Parallel links between the element and the other end that are taken out, whole ones first."""
+    add: Literal["nothing", "link", "switch"] = choice("nothing", "Adds", since=2)
+    """A link that joins the element with the other end, or one more beside those that do; or a
+    switch called like the element, which links that are added can join. What is added is there
+    before any other edit."""
+    gb_per_s: float = quantity(28.0, "GB/s", "Rate of the link", bounds=(0.001, 100_000), since=2)
+    """Capacity of an added link, each direction."""
+    latency_ns: float = quantity(200.0, "ns", "Latency of the link", bounds=(0, 1e9), since=2)
+    """Latency of an added link."""
+    plane: Literal["ub", "rdma", "vpc"] = choice("ub", "Plane of what is added", since=2)
+    """Plane whose bytes may take an added link, or that an added switch passes on."""
 
 
 class Supernode(Section):

@@ -38,8 +38,13 @@ def fault(row: dict[str, Any]) -> str:
 
 def edit(row: dict[str, Any]) -> str:
     """One edit of the fabric: where, and what is left."""
-    does = effect(row.get("capacity_factor"), row.get("latency_factor"))
-    return f"{_named(row)}: {does}"
+    if row.get("add", "nothing") == "switch":
+        return f"{row['element']}: a switch that is added"
+    if row.get("add") == "link":
+        return f"{_named(row)}: a link of {row['gb_per_s']:g} GB/s that is added"
+    if row.get("links_out"):
+        return f"{_named(row)}: {row['links_out']} links out"
+    return f"{_named(row)}: {effect(row.get('capacity_factor'), row.get('latency_factor'))}"
 
 
 def seat(row: dict[str, Any]) -> str:

@@ -33,14 +33,14 @@ def change(
         old = kept.get(here) or kept.get(back) or Edit(element=element, to=to)
         if to:
             kept.pop(back, None)
-        new = {
+        new = old.model_dump() | {
             "element": element,
             "to": to,
             "capacity_factor": old.capacity_factor if capacity is None else capacity,
             "latency_factor": old.latency_factor if latency is None else latency,
         }
         kept[here] = Edit(**new)
-    left = tuple(e for e in kept.values() if (e.capacity_factor, e.latency_factor) != (1.0, 1.0))
+    left = tuple(e for e in kept.values() if e != Edit(element=e.element, to=e.to))
     if len(left) > MOST:
         raise ValueError(f"{len(left):,} edits are more than the {MOST:,} a scenario may hold")
     return left

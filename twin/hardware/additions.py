@@ -1,0 +1,101 @@
+"""Links and switches that an edit adds to a fabric: the rest of re-wiring is to take some out.
+
+An added link is like those of its kind where the machine has such, else like any of its plane; a
+second link between the same two ends joins their bundle. An added switch passes its plane on and
+stands nowhere. What else changes links stands in fabric.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import networkx as nx
+
+from twin.hardware.chip import HardwareError
+from twin.hardware.names import Fabric, members, name_index, plain
+from twin.hardware.network import CAPACITY, LATENCY
+from twin.scenario import Edit
+
+SERVES = {"ub": "ub vpc host", "rdma": "rdma host", "vpc": "vpc"}  # a link between any two
+
+
+def additions(edits: Iterable[Edit]) -> tuple[Edit, ...]:
+    """The edits that add something."""
+    return tuple(edit for edit in edits if edit.add != "nothing")
+
+
+def extended(fabric: Fabric, edits: Iterable[Edit]) -> Fabric:
+    """A frozen copy with what the edits add, in order; the same where they add nothing.
+
+    Raises HardwareError for a link without two single ends, a name that is taken, or a plane that
+    the machine does not have.
+    """
+    added = additions(edits)
+    if not added:
+        return fabric
+    graph = nx.DiGraph(fabric)
+    for edit in added:
+        if edit.add == "switch":
+            _add_switch(graph, edit)
+        else:
+            _add_link(graph, edit)
+    return nx.freeze(graph)
+
+
+def _add_switch(graph: nx.DiGraph, edit: Edit) -> None:
+    if plain(edit.element) in graph.graph["names"].vertices:
+        raise HardwareError(f"there is a {edit.element} already: call the added switch otherwise")
+    graph.add_node(edit.element, kind="switch", forwards=SERVES[edit.plane])
+    graph.graph["names"] = name_index(graph)
+
+
+def _add_link(graph: nx.DiGraph, edit: Edit) -> None:
+    a, b = _end(graph, edit.element), _end(graph, edit.to)
+    if a == b:
+        raise HardwareError(f"{a} to itself needs no link: name two elements")
+    rate, latency_s = edit.gb_per_s * 1e9, edit.latency_ns * 1e-9
+    for tail, head in ((a, b), (b, a)):
+        if not graph.has_edge(tail, head):
+            like = _like(graph, tail, head, edit.plane)
+            graph.add_edge(tail, head, **like | {CAPACITY: rate, LATENCY: latency_s, "links": 1})
+            continue
+        bundle = graph.edges[tail, head]
+        if bundle["plane"] != edit.plane:
+            raise HardwareError(
+                f"{a} and {b} are joined on the {bundle['plane']} plane already: an added link "
+                f"of {edit.plane} cannot join that bundle"
+            )
+        bundle[CAPACITY] += rate
+        bundle[LATENCY] = max(bundle[LATENCY], latency_s)
+        bundle["links"] += 1
+
+
+def _end(graph: nx.DiGraph, name: str) -> str:
+    if not name:
+        raise HardwareError("an added link joins two elements: name the other end with `to`")
+    ends = members(graph, name)
+    if len(ends) > 1:
+        raise HardwareError(f"{name} is {len(ends)} elements: an added link joins single ones")
+    return ends[0]
+
+
+def _like(graph: nx.DiGraph, tail: str, head: str, plane: str) -> dict[str, Any]:
+    """Attributes of a new link: those of one between such ends, else of one of its plane."""
+    kinds = {graph.nodes[tail]["kind"], graph.nodes[head]["kind"]}
+    of_plane = [
+        ({graph.nodes[a]["kind"], graph.nodes[b]["kind"]}, data)
+        for a, b, data in graph.edges(data=True)
+        if data["plane"] == plane
+    ]
+    if not of_plane:
+        raise HardwareError(f"this machine has no {plane} plane that a link could be added to")
+    alike = next((data for ends, data in of_plane if ends == kinds), None)
+    data = dict(alike or of_plane[0][1])
+    if alike is None:
+        data |= {"kind": "added", "serves": SERVES[plane], "write_extra_s": 0.0}
+    data.pop("sub_plane", None)
+    for end in (tail, head):
+        if "sub_plane" in graph.nodes[end]:
+            data["sub_plane"] = graph.nodes[end]["sub_plane"]
+    return data

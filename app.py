@@ -13,6 +13,7 @@ import streamlit as st
 from starlette.middleware import Middleware
 
 from twin import ui
+from twin.ui import access
 from twin.ui.door import Door
 from twin.ui.pages import PAGES
 
@@ -34,6 +35,7 @@ if __name__ == "__main__":
     shown = st.navigation(pages, position="top")
     st.set_page_config(f"{shown.title} · Supernode twin")
     st.logo(MARK, size="small")
+    access.gate()
     shown.run()
 
 else:

@@ -148,7 +148,7 @@ def test_a_scenario_stored_under_an_older_schema_keeps_its_digest(store, monkeyp
         "UPDATE runs SET seed = 2",
         "UPDATE runs SET state = 'running'",
         "UPDATE runs SET summary = '{}'",
-        "UPDATE runs SET published_s = NULL",
+        "UPDATE runs SET published_s = 1",
         "DELETE FROM runs",
         "UPDATE run_tables SET sha256 = ''",
     ],

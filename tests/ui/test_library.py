@@ -92,7 +92,10 @@ def test_deleting_spares_what_was_shared_and_says_so(store, monkeypatch):
     kept._delete_all([shared, own], store.runs.delete, "run")
     assert store.runs.get(own) is None
     assert store.runs.get(shared) is not None
-    assert said == ["1 run deleted.", "This run was shared: its link must keep working."]
+    assert said == [
+        "1 run deleted.",
+        "This run was shared: its link must keep working, or be revoked first.",
+    ]
 
 
 def test_a_preset_stays(store, monkeypatch):

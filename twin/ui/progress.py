@@ -179,7 +179,10 @@ def _getting_ready() -> None:
 
 
 def _stop(run: str) -> None:
-    session.runner().cancel(run)
+    try:
+        session.stop(run)
+    except StoreError as error:
+        st.toast(sentence(str(error)), icon=":material/lock:", duration="long")
 
 
 def _state(row: RunRow) -> str:

@@ -29,6 +29,7 @@ from twin.lab.runner import budget_of
 from twin.lab.store import RunRow, Store, StoreError, open_store
 from twin.model.predict import Prediction
 from twin.scenario import Scenario, SpecError, canonical, read, with_overrides
+from twin.ui import access
 from twin.ui.pages.evidence import judged
 from twin.ui.show import plain
 from twin.workload import offered as offer
@@ -46,8 +47,16 @@ def facts() -> Facts:
     return library.load_facts()
 
 
-@st.cache_resource(show_spinner=False)
 def store() -> Store:
+    """The store as this visitor may see and change it."""
+    shared = _store()
+    if access.mode() == "":
+        return shared
+    return shared.of(access.visitor(), writes=access.mode() != access.READ_ONLY)
+
+
+@st.cache_resource(show_spinner=False)
+def _store() -> Store:
     """The one store of this process, shared by all visitors, with every preset in it."""
     opened = open_store()
     library.seed_library(opened)
@@ -58,7 +67,7 @@ def store() -> Store:
 def runner() -> Runner:
     """The one runner of this process; starting it marks what a dead server left running."""
     judged.prepare()
-    return Runner(store()).start()
+    return Runner(_store()).start()
 
 
 def get_ready() -> None:
@@ -362,7 +371,17 @@ def run(scenario: Scenario) -> str:
 
     A question that was answered before, by this engine and these facts, is not asked twice.
     """
-    return runner().submit(scenario)
+    seen = store()
+    seen.scenarios.save(scenario)
+    run = runner().submit(scenario)
+    seen.runs.hold(run)
+    return run
+
+
+def stop(run: str) -> None:
+    """Stop a run, where this visitor may; raises StoreError."""
+    store().runs.require_stoppable(run)
+    runner().cancel(run)
 
 
 def budget() -> Budget:

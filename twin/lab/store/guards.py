@@ -42,11 +42,12 @@ def _fixed(name: str, table: str, message: str, columns: str = "") -> Guard:
 
 
 def _stays(one: str) -> tuple[Guard, Guard]:
-    """What was published is neither deleted nor taken back."""
+    """What was published is not deleted; when that was is fixed, until a run's link is revoked."""
     table, shared, message = f"{one}s", "OLD.published_s IS NOT NULL", SHARED.format(one=one)
+    again = f"{shared} AND NEW.published_s IS NOT NULL" if one == "run" else shared
     return (
         Guard(f"published_{one}_stays", table, "DELETE", shared, message),
-        Guard(f"published_{one}_stays_published", table, "UPDATE OF published_s", shared, message),
+        Guard(f"published_{one}_stays_published", table, "UPDATE OF published_s", again, message),
     )
 
 

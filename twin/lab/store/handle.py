@@ -34,6 +34,7 @@ from twin.lab.store.runs import Runs
 from twin.lab.store.scenarios import Scenarios
 from twin.lab.store.statements import require
 from twin.lab.store.values import Values
+from twin.lab.store.visitors import Holdings, VisitorRuns, VisitorScenarios
 from twin.scenario import Scenario
 
 URL_VARIABLE = "TWIN_DB_URL"
@@ -52,6 +53,14 @@ class Store:
         self.traces = Values(database, artefacts, TRACE)
         self.counts = Values(database, artefacts, COUNTS)
         self.imports: tuple[Values[Any], ...] = (self.traces, self.counts)
+
+    def of(self, visitor: str, *, writes: bool = True) -> Store:
+        """The same store as a visitor sees it; `writes`: whether they may keep anything."""
+        seen = Store(self._database, self.artefacts)
+        holdings = Holdings(self._database, visitor, writes=writes)
+        seen.scenarios = VisitorScenarios(self._database, holdings)
+        seen.runs = VisitorRuns(self._database, self.artefacts, holdings)
+        return seen
 
     @property
     def warnings(self) -> tuple[str, ...]:

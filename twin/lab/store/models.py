@@ -194,6 +194,15 @@ class RunRow(Row):
         return self.state in ENDED_STATES
 
 
+class HoldingRow(Row):
+    """That a visitor holds a run or a scenario (see `visitors`)."""
+
+    __tablename__ = "holdings"
+
+    visitor: Mapped[str] = mapped_column(String(255), primary_key=True)
+    name: Mapped[str] = mapped_column(String(64), primary_key=True, index=True)  # id or digest
+
+
 class ArtefactRow(Row):
     """A stored file."""
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
-from sqlalchemy import ColumnElement, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, Select, delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from twin.facts import Facts
@@ -35,6 +35,7 @@ from twin.lab.store.models import (
     ScenarioRow,
 )
 from twin.lab.store.owner import Owner
+from twin.lab.store.questions import contradiction, same_question
 from twin.lab.store.result import ANSWER, broken_checks, seal
 from twin.lab.store.scenarios import called
 from twin.lab.store.statements import PAGE, Page, insert_once, page_of, publish, remember, require
@@ -87,12 +88,16 @@ class Runs:
         columns = (ScenarioRow.name, ScenarioRow.question, RunRow.id)
         order = (RunRow.queued_s.desc(), RunRow.id)
         with self._database.read() as session:
-            return page_of(session, query, text, columns, order, limit, offset)
+            return page_of(session, self._visible(query), text, columns, order, limit, offset)
+
+    def _visible(self, query: Select[Any]) -> Select[Any]:
+        """Those rows of a query that a list shows: here all."""
+        return query
 
     def find(self, scenario: str, facts_digest: str, engine_version: str) -> str | None:
         """The newest done run of a question, None when it has none."""
         with self._database.read() as session:
-            return _same_question(session, scenario, facts_digest, engine_version, (DONE,))
+            return same_question(session, scenario, facts_digest, engine_version, (DONE,))
 
     def tables(self, run: str) -> dict[str, Artefact]:
         """Names, sizes and hashes of a run's tables."""
@@ -160,7 +165,7 @@ class Runs:
         reusable = (QUEUED, RUNNING, DONE)
         with self._database.write(durable=True) as session:
             if not again and (
-                same := _same_question(session, scenario, facts.digest, engine_version, reusable)
+                same := same_question(session, scenario, facts.digest, engine_version, reusable)
             ):
                 return same
             kept = FactsRow(digest=facts.digest, body=_facts_text(facts), created_s=now)
@@ -238,7 +243,7 @@ class Runs:
             if row is None:
                 return False
             if result.valid:
-                values["message"] = _contradiction(session, row, result.digest)
+                values["message"] = contradiction(session, row, result.digest)
             for name, artefact in sorted(stored.items()):
                 remember(session, self._artefacts, artefact)
                 session.add(RunTableRow(run=run, name=name, sha256=artefact.sha256))
@@ -322,13 +327,25 @@ class Runs:
         publish(self._database, RunRow.id, run, RunRow.published_s)
         publish(self._database, ScenarioRow.digest, row.scenario, ScenarioRow.published_s)
 
+    def hold(self, run: str) -> None:
+        """From now on who asked holds the run; nobody asks who that is here."""
+
+    def require_stoppable(self, run: str) -> None:
+        """Raise StoreError where whoever asks may not stop a run; here everybody may."""
+
+    def unpublish(self, run: str) -> None:
+        """Take a link back: the run may be deleted again, and then the link finds nothing."""
+        require(self.get(run), "run", run)
+        with self._database.write(durable=True) as session:
+            session.execute(_change(RunRow.id == run, {"published_s": None}))
+
     def delete(self, run: str) -> None:
         """Delete a run that ended and was not shared; its files go with the next sweep."""
         row = require(self.get(run), "run", run)
         if not row.ended:
             raise StoreError(f"run {run} is {row.state}: stop it first")
         if row.published_s is not None:
-            raise StoreError("this run was shared: its link must keep working")
+            raise StoreError("this run was shared: its link must keep working, or be revoked first")
         with self._database.write() as session:
             session.execute(delete(RunRow).where(RunRow.id == run))
 
@@ -360,32 +377,6 @@ def _tables(session: Session, run: str) -> dict[str, Artefact]:
     query = select(t.name, a.sha256, a.bytes, a.rows).join(a, a.sha256 == t.sha256)
     rows = session.execute(query.where(t.run == run).order_by(t.name))
     return {name: Artefact(sha256, size, height) for name, sha256, size, height in rows}
-
-
-def _same_question(
-    session: Session, scenario: str, facts: str, version: str, states: Sequence[str]
-) -> str | None:
-    """The newest run of a question in one of some states that nobody asked to stop."""
-    r = RunRow
-    return session.scalar(
-        select(r.id)
-        .where(called(r.scenario, scenario), r.facts_digest == facts, r.engine_version == version)
-        .where(r.state.in_(list(states)), r.cancel_s.is_(None) | (r.state == DONE))
-        .order_by(r.queued_s.desc(), r.id)
-        .limit(1)
-    )
-
-
-def _contradiction(session: Session, row: RunRow, digest: str) -> str:
-    """A sentence when an earlier run of the same question gave other bytes; else ''."""
-    r = RunRow
-    other = session.scalar(
-        select(r.id)
-        .where(r.scenario == row.scenario, r.facts_digest == row.facts_digest)
-        .where(r.engine_version == row.engine_version, r.state == DONE, r.result_digest != digest)
-        .limit(1)
-    )
-    return f"the same question gave another result in run {other}" if other else ""
 
 
 def _facts_text(facts: Facts) -> str:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Collection
-from typing import Literal
+from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, delete, or_, select, update
+from sqlalchemy import ColumnElement, Select, delete, or_, select, update
 from sqlalchemy.orm import InstrumentedAttribute
 
 from twin.lab.store.engines import Database
@@ -102,7 +102,11 @@ class Scenarios:
         order = (r.preset, r.digest) if kind == "presets" else (r.created_s.desc(), r.digest)
         columns = (r.name, r.question, r.source, r.digest)
         with self._database.read() as session:
-            return page_of(session, query, text, columns, order, limit, offset)
+            return page_of(session, self._visible(query), text, columns, order, limit, offset)
+
+    def _visible(self, query: Select[Any]) -> Select[Any]:
+        """Those rows of a query that a list shows: here all."""
+        return query
 
     def publish(self, digest: str) -> None:
         """From now on the scenario stays: someone was given its link."""

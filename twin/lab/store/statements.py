@@ -27,7 +27,7 @@ class Page(Generic[T]):
     total: int
 
 
-def insert_once(session: Session, key: str, row: Row) -> None:
+def insert_once(session: Session, key: str | tuple[str, ...], row: Row) -> None:
     """Insert a row unless its key is there; no other writer comes in between."""
     if session.get(type(row), key) is None:
         session.add(row)

@@ -144,7 +144,19 @@ def run_actions(picked: list[RunRow]) -> None:
         ids = ",".join(run.id for run in picked)
         go_to("compare", {share.RUNS: ids})
     _copy(one.scenario if one else "")
+    if one and one.published_s is not None:
+        st.button(
+            "Revoke link", icon=":material/link_off:", key="revoke", on_click=_revoke,
+            args=(one.id,), help="The run may be deleted again; then its link finds nothing.",
+        )  # fmt: skip
     _delete([(run.id, run.name) for run in picked], session.store().runs.delete, "run")
+
+
+def _revoke(run: str) -> None:
+    try:
+        session.store().runs.unpublish(run)
+    except StoreError as error:
+        st.toast(sentence(str(error)), icon=":material/lock:", duration="long")
 
 
 def scenario_actions(picked: list[ScenarioRow]) -> None:

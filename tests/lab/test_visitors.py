@@ -1,0 +1,100 @@
+"""What one visitor may see and change, where a server knows its visitors by name."""
+
+import pytest
+
+from tests.lab import fake_engine
+from twin.lab.store import Owner, StoreError
+from twin.lab.store.errors import UnknownId
+from twin.scenario import Scenario
+
+ANN, BEN = "https://id.example ann", "https://id.example ben"
+ME = Owner.here("me")
+
+
+@pytest.fixture
+def both(store):
+    return store.of(ANN), store.of(BEN)
+
+
+@pytest.fixture
+def asked(add_run):
+    """A run that a visitor asked for, as the page does: the runner stores it, they hold it."""
+
+    def ask(viewer):
+        viewer.scenarios.save(Scenario(name="asked"))
+        run = add_run(Scenario(name="asked"), owner=ME)
+        viewer.runs.hold(run)
+        return run
+
+    return ask
+
+
+def finish(store, run):
+    assert store.runs.finish(run, ME, fake_engine.answer(Scenario(name="asked")), wall_s=1.5)
+
+
+def test_lists_show_what_one_holds_and_presets(store, both, asked):
+    ann, ben = both
+    run = asked(ann)
+    preset = store.scenarios.save(Scenario(name="preset"), preset="p")
+    assert [row.id for row in ann.runs.search().rows] == [run]
+    assert ben.runs.search().rows == []
+    assert {row.digest for row in ben.scenarios.search().rows} == {preset}
+    assert len(ann.scenarios.search().rows) == 2
+    assert len(store.runs.search().rows) == 1  # whoever serves sees all
+
+
+def test_a_run_is_private_until_it_is_shared_and_again_when_that_is_revoked(store, both, asked):
+    ann, ben = both
+    run = asked(ann)
+    finish(store, run)
+    assert ben.runs.get(run) is None
+    ann.runs.publish(run)
+    assert ben.runs.get(run).id == run
+    with pytest.raises(StoreError, match="somebody else"):
+        ben.runs.unpublish(run)
+    ann.runs.unpublish(run)
+    assert ben.runs.get(run) is None
+    ann.runs.delete(run)
+    assert store.runs.get(run) is None
+
+
+def test_nobody_stops_or_deletes_what_is_somebody_elses(store, both, asked):
+    ann, ben = both
+    run = asked(ann)
+    with pytest.raises(StoreError, match="somebody else"):
+        ben.runs.ask_cancel(run)
+    finish(store, run)
+    with pytest.raises(UnknownId):
+        ben.runs.delete(run)
+    with pytest.raises(StoreError, match="somebody else"):
+        ben.scenarios.delete(store.runs.get(run).scenario)
+    assert store.runs.get(run) is not None
+
+
+def test_what_two_hold_stays_until_both_let_go(store, both, asked):
+    ann, ben = both
+    run = asked(ann)
+    ben.runs.hold(run)  # the same question, asked again
+    with pytest.raises(StoreError, match="others' too"):
+        ann.runs.ask_cancel(run)
+    finish(store, run)
+    ann.runs.delete(run)
+    assert ann.runs.get(run) is None
+    assert ben.runs.get(run) is not None
+    ben.runs.delete(run)
+    assert store.runs.get(run) is None
+
+
+def test_a_server_that_only_shows_keeps_nothing(store, asked, both):
+    run = asked(both[0])
+    seen = store.of("", writes=False)
+    for change in (
+        lambda: seen.scenarios.save(Scenario(name="new")),
+        lambda: seen.runs.hold(run),
+        lambda: seen.runs.ask_cancel(run),
+        lambda: seen.runs.publish(run),
+    ):
+        with pytest.raises(StoreError, match="keeps nothing"):
+            change()
+    assert store.scenarios.search("new").rows == []

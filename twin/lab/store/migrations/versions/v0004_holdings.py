@@ -1,0 +1,25 @@
+"""Who holds which run and scenario, on a server that knows its visitors by name."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "v0004"
+down_revision = "v0003"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Add the table; what was stored before is nobody's."""
+    op.create_table(
+        "holdings",
+        sa.Column("visitor", sa.String(255), nullable=False),
+        sa.Column("name", sa.String(64), nullable=False),
+        sa.PrimaryKeyConstraint("visitor", "name", name="pk_holdings"),
+    )
+    op.create_index("ix_holdings_name", "holdings", ["name"])
+
+
+def downgrade() -> None:
+    """Refused: a newer twin's data does not fit into an older one."""
+    raise NotImplementedError("restore the backup made before the migration instead")

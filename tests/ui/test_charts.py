@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -54,7 +55,7 @@ def test_nothing_to_show_is_said_instead_of_drawn():
     for chart in (
         charts.distribution([charts.Curve("a", "#123456", [])]),
         charts.stages({"mean": []}),
-        charts.waiting(pl.DataFrame()),
+        charts.over_time("waiting", pl.DataFrame()),
         charts.dies(pl.DataFrame(), "busy_fraction", "busy", percent=True),
     ):
         assert not chart.figure.data
@@ -64,8 +65,7 @@ def test_nothing_to_show_is_said_instead_of_drawn():
 
 @pytest.mark.parametrize(
     "draw",
-    [charts.waiting, charts.running, charts.busy_over_time, charts.planes_over_time,
-     charts.iteration_over_time],
+    [*(partial(charts.over_time, name) for name in charts.OVER_TIME), charts.iteration_over_time],
 )  # fmt: skip
 def test_a_timeline_draws_windows_and_names_its_axes(tables, draw):
     chart = draw(tables["windows"], warmup_s=2.0)
@@ -76,7 +76,7 @@ def test_a_timeline_draws_windows_and_names_its_axes(tables, draw):
 
 
 def test_what_is_nothing_all_along_gets_no_line(tables):
-    chart = charts.busy_over_time(tables["windows"].with_columns(prefill_busy=pl.lit(0.0)))
+    chart = charts.over_time("busy", tables["windows"].with_columns(prefill_busy=pl.lit(0.0)))
     names = [trace.name for trace in chart.figure.data]
     assert "prefill pool busy" not in names
     assert "decode pool busy" in names

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from twin.metrics.measures import amount
 from twin.metrics.registry import Better, metric_of, shown, verdict
 from twin.scenario import Scenario, field_unit, leaves
 
@@ -58,8 +59,10 @@ class MetricRow:
 
     def cells(self) -> list[str]:
         """The figure of every run in words, each but the baseline's with its change."""
-        told = zip(self.ratios, self.verdicts, strict=True)
-        changes = ["" if r is None or v == "same" else f"  {100 * (r - 1):+.1f} %" for r, v in told]
+        pairs = zip(self.ratios, self.verdicts, strict=True)
+        changes = [
+            "" if r is None or v == "same" else f"  {100 * (r - 1):+.1f} %" for r, v in pairs
+        ]
         figures = [shown(self.name, value) for value in self.values]
         return [figure + change for figure, change in zip(figures, changes, strict=True)]
 
@@ -116,6 +119,32 @@ def compare(
         metrics=[row for row in rows if any(value is not None for value in row.values)],
         notes=_notes(runs, titles, inputs),
     )
+
+
+def change(name: str, value: float, base: float) -> tuple[str, str]:
+    """How far a figure is from another run's, and whether that is better, worse or the same.
+
+    Shares are told in percentage points, what is three times as large as a factor, everything else
+    as a part of the other.
+
+    >>> change("ttft_s_p50", 0.9, 1.0), change("slo_attainment", 0.8, 0.9)
+    (('−10.0 %', 'better'), ('−10.0 points', 'worse'))
+    >>> change("ttft_s_p50", 0.6, 0.15), change("tpot_s_mean", 0.05, 0.05)
+    (('× 4.0', 'worse'), ('same', 'same'))
+    """
+    standing = verdict(name, value, base)
+    if standing == "same":
+        return "same", standing
+    described = metric_of(name)
+    if described.kind != "share" and base and value / base >= 3:
+        return f"× {value / base:,.1f}", standing
+    if described.kind == "share":
+        text = f"{abs(100 * (value - base)):.1f} points"
+    elif base:
+        text = f"{abs(100 * (value / base - 1)):.1f} %"
+    else:
+        text = amount(abs(value), described.kind, described.unit)
+    return ("+" if value > base else "−") + text, standing
 
 
 def check_number(runs: int) -> None:

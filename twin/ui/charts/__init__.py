@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -115,51 +116,59 @@ def timeline(
     return Chart(fig, f"{y_title} over simulated time. " + "; ".join(sentences) + ".")
 
 
-def waiting(windows: pl.DataFrame, warmup_s: float = 0.0) -> Chart:
-    """Requests that wait, by the queue they wait in."""
-    columns = {
-        "prefill_queue": ("for prefill", theme.STAGE["prefill_queue"]),
-        "router_queue": ("for a place", theme.STAGE["router"]),
-        "front_end_queue": ("at the front end", theme.STAGE["front_end"]),
-    }
-    return timeline(windows, columns, "requests waiting", stacked=True, warmup_s=warmup_s)
+# Figures of the windows that a page shows over time: columns with label and colour, what the axis
+# says, and how they are drawn (see `timeline`).
+OVER_TIME: dict[str, dict[str, Any]] = {
+    "waiting": {
+        "columns": {
+            "prefill_queue": ("for prefill", theme.STAGE["prefill_queue"]),
+            "router_queue": ("for a place", theme.STAGE["router"]),
+            "front_end_queue": ("at the front end", theme.STAGE["front_end"]),
+        },
+        "y_title": "requests waiting",
+        "stacked": True,
+    },
+    "running": {
+        "columns": {
+            "decode_running": ("decode", theme.STAGE["decode"]),
+            "prefill_running": ("prefill", theme.STAGE["prefill"]),
+            "transfer_running": ("KV transfer", theme.STAGE["kv_transfer"]),
+        },
+        "y_title": "requests being served",
+    },
+    "output": {
+        "columns": {"output_tokens_per_s": ("output tokens", theme.ROLE["decode"])},
+        "y_title": "output tokens/s, whole machine",
+    },
+    "input": {
+        "columns": {"input_tokens_per_s": ("input tokens", theme.ROLE["prefill"])},
+        "y_title": "input tokens/s, whole machine",
+    },
+    "busy": {
+        "columns": {
+            "decode_busy": ("decode pool busy", theme.ROLE["decode"]),
+            "prefill_busy": ("prefill pool busy", theme.ROLE["prefill"]),
+            "hbm_utilisation": ("HBM bandwidth", theme.SERIES[4]),
+            "cube_utilisation": ("cube cores", theme.SERIES[2]),
+        },
+        "y_title": "% used",
+        "scale": 100,
+        "top": 101,
+    },
+    "planes": {
+        "columns": {
+            f"{plane}_utilisation": (theme.title(plane), colour)
+            for plane, colour in theme.PLANE.items()
+        },
+        "y_title": "% of capacity",
+        "scale": 100,
+    },
+}
 
 
-def running(windows: pl.DataFrame, warmup_s: float = 0.0) -> Chart:
-    """Requests being served, by stage."""
-    columns = {
-        "decode_running": ("decode", theme.STAGE["decode"]),
-        "prefill_running": ("prefill", theme.STAGE["prefill"]),
-        "transfer_running": ("KV transfer", theme.STAGE["kv_transfer"]),
-    }
-    return timeline(windows, columns, "requests being served", warmup_s=warmup_s)
-
-
-def token_rate(windows: pl.DataFrame, which: str, warmup_s: float = 0.0) -> Chart:
-    """Tokens per second of the whole machine; `which` is input or output."""
-    role = "prefill" if which == "input" else "decode"
-    columns = {f"{which}_tokens_per_s": (f"{which} tokens", theme.ROLE[role])}
-    return timeline(windows, columns, f"{which} tokens/s, whole machine", warmup_s=warmup_s)
-
-
-def busy_over_time(windows: pl.DataFrame, warmup_s: float = 0.0) -> Chart:
-    """How busy the pools, the HBM and the cube cores are over time, in percent."""
-    columns = {
-        "decode_busy": ("decode pool busy", theme.ROLE["decode"]),
-        "prefill_busy": ("prefill pool busy", theme.ROLE["prefill"]),
-        "hbm_utilisation": ("HBM bandwidth", theme.SERIES[4]),
-        "cube_utilisation": ("cube cores", theme.SERIES[2]),
-    }
-    return timeline(windows, columns, "% used", scale=100, warmup_s=warmup_s, top=101)
-
-
-def planes_over_time(windows: pl.DataFrame, warmup_s: float = 0.0) -> Chart:
-    """How full each network plane is over time, in percent of its capacity."""
-    columns = {
-        f"{plane}_utilisation": (theme.title(plane), colour)
-        for plane, colour in theme.PLANE.items()
-    }
-    return timeline(windows, columns, "% of capacity", scale=100, warmup_s=warmup_s)
+def over_time(name: str, windows: pl.DataFrame, warmup_s: float = 0.0) -> Chart:
+    """One of OVER_TIME."""
+    return timeline(windows, **OVER_TIME[name], warmup_s=warmup_s)
 
 
 def stages(rows: Mapping[str, Sequence[tuple[str, float]]]) -> Chart:

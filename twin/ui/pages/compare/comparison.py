@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from twin.lab.compare import Comparison, MetricRow
-from twin.metrics.measures import NOTHING, amount
-from twin.metrics.registry import METRICS, metric_of, shown, verdict
+from twin.lab.compare import change as changed
+from twin.metrics.measures import NOTHING
+from twin.metrics.registry import METRICS, metric_of, shown
 from twin.scenario import Scenario
 from twin.ui.fields import label, show, why_idle
 from twin.ui.show import plain
@@ -100,26 +101,12 @@ def _metric_row(row: MetricRow, heads: Sequence[str], baseline: int) -> Cells:
 def change(name: str, value: float, base: float) -> str:
     """How a figure stands against the baseline's, coloured and in words.
 
-    Shares are told in percentage points, everything else as a part of the baseline.
-
     >>> change("ttft_s_p50", 0.9, 1.0), change("slo_attainment", 0.8, 0.9)
     (':green[−10.0 %, better]', ':red[−10.0 points, worse]')
     """
-    standing = verdict(name, value, base)
-    if standing == "same":
-        return ":gray[same]"
-    described = metric_of(name)
-    if described.kind == "share":
-        text = f"{abs(100 * (value - base)):.1f} points"
-    elif base:
-        ratio = value / base
-        text = f"× {ratio:,.1f}" if ratio >= 3 else f"{abs(100 * (ratio - 1)):.1f} %"
-    else:
-        text = amount(abs(value), described.kind, described.unit)
-    if not text.startswith("×"):
-        text = ("+" if value > base else "−") + text
+    text, standing = changed(name, value, base)
     colour = {"better": "green", "worse": "red"}.get(standing, "gray")
-    return f":{colour}[{text}{', ' + standing if standing else ''}]"
+    return f":{colour}[{text}{f', {standing}' if standing not in ('', 'same') else ''}]"
 
 
 # Files to keep.

@@ -10,9 +10,10 @@ from typing import Literal
 import streamlit as st
 
 from twin.lab import share
+from twin.lab.compare import change
 from twin.lab.store import RunRow, StoreError
 from twin.metrics.measures import amount
-from twin.metrics.registry import metric_of, shown, verdict
+from twin.metrics.registry import metric_of, shown
 from twin.scenario import Scenario
 from twin.ui import session
 from twin.ui.fields import sentence
@@ -24,6 +25,8 @@ FIGURES = (
     "tpot_s_mean", "ttft_s_p50", "decode_tokens_per_s_per_npu", "prefill_tokens_per_s_per_npu",
     "goodput_req_per_s",
 )  # fmt: skip
+
+COLOURS: dict[str, Literal["red", "green"]] = {"worse": "red", "better": "green"}
 
 
 def tile(row: RunRow, scenario: Scenario) -> None:
@@ -94,11 +97,12 @@ def _answer(row: RunRow, even: RunRow) -> None:
             here, best = row.summary.get(key), even.summary.get(key)
             if here is None or not best:
                 continue
+            text, standing = change(key, here, best)
             st.metric(
                 metric_of(key).tile,
-                _gap(key, here, best),
+                text,
                 f"{_short(key, here)}, even {_short(key, best)}",
-                delta_color=_colour(key, here, best),
+                delta_color=COLOURS.get(standing, "off"),
                 delta_arrow="off",
                 help=f"This run against the same run with even experts. {metric_of(key).help}",
             )
@@ -112,25 +116,8 @@ def _answer(row: RunRow, even: RunRow) -> None:
         st.caption(gap)
 
 
-def _gap(key: str, here: float, best: float) -> str:
-    """How far a figure is from that with even experts, short enough for a tile.
-
-    >>> _gap("tpot_s_mean", 0.05, 0.04), _gap("ttft_s_p50", 0.6, 0.15)
-    ('+25.0 %', '× 4.0')
-    """
-    if verdict(key, here, best) == "same":
-        return "same"
-    ratio = here / best
-    return f"× {ratio:.1f}" if ratio >= 3 else f"{100 * (ratio - 1):+.1f} %".replace("-", "−")
-
-
 def _short(key: str, value: float) -> str:
     return shown(key, value).removesuffix(" per NPU")
-
-
-def _colour(key: str, here: float, best: float) -> Literal["red", "green", "off"]:
-    standing = verdict(key, here, best)
-    return "red" if standing == "worse" else "green" if standing == "better" else "off"
 
 
 def _met(row: RunRow, even: RunRow) -> str:

@@ -120,24 +120,19 @@ def latency(row: RunRow, scenario: Scenario) -> None:
 def over_time(row: RunRow, scenario: Scenario) -> None:
     """Queues, requests being served and tokens per second, window by window."""
     windows = record.table(row.id, "windows")
-    warmup_s = scenario.warmup_s
-    _two(
-        ("Waiting", charts.waiting(windows, warmup_s), "waiting"),
-        ("Being served", charts.running(windows, warmup_s), "running"),
-    )
-    _two(
-        ("Output tokens", charts.token_rate(windows, "output", warmup_s), "output"),
-        ("Input tokens computed", charts.token_rate(windows, "input", warmup_s), "input"),
-    )
-    width_s = float(windows["window_s"][0]) if windows.height else 0.0
-    st.caption(f"Means over windows of {words.duration(width_s)} each.")
-
-
-def _two(*pictures: tuple[str, charts.Chart, str]) -> None:
-    for place, (title, picture, key) in zip(st.columns(2, gap="large"), pictures, strict=True):
+    shown = {
+        "waiting": "Waiting",
+        "running": "Being served",
+        "output": "Output tokens",
+        "input": "Input tokens computed",
+    }
+    left, right = st.columns(2, gap="large")
+    for place, (key, title) in zip((left, right, left, right), shown.items(), strict=True):
         with place:
             st.subheader(title, anchor=False)
-            plot(picture, key)
+            plot(charts.over_time(key, windows, scenario.warmup_s), key)
+    width_s = float(windows["window_s"][0]) if windows.height else 0.0
+    st.caption(f"Means over windows of {words.duration(width_s)} each.")
 
 
 def iteration(row: RunRow, scenario: Scenario) -> None:
@@ -187,8 +182,8 @@ def load(row: RunRow, scenario: Scenario) -> None:
         plot(charts.shares(used(row.summary)), "shares")
     with right:
         st.subheader("Over time", anchor=False)
-        plot(charts.busy_over_time(windows, scenario.warmup_s), "busy")
-        plot(charts.planes_over_time(windows, scenario.warmup_s), "planes")
+        plot(charts.over_time("busy", windows, scenario.warmup_s), "busy")
+        plot(charts.over_time("planes", windows, scenario.warmup_s), "planes")
     st.subheader("Die by die", anchor=False)
     figure = st.segmented_control(
         "Figure", list(DIE_FIGURES), default="Busy", required=True,

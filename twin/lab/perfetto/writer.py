@@ -11,9 +11,10 @@ from __future__ import annotations
 import gzip
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -103,14 +104,15 @@ def write_trace(
     with _opened(to) as file:
         sink = _Events(file, most_events, left_out=window.left_out * each)
         sink.open(run, begin_s, end_s)
-        for group in _around(run.tables, instances, begin_s, end_s, most_events, streams):
-            sink.put(group)
-        for one in instances:
-            for group in _work(one):
-                sink.put(group)
-        for group in flows(run.tables, instances, begin_s, end_s):
-            sink.put(group)
-        for group in lives(run.tables, begin_s, end_s):
+        most_counters = int(ROOM_FOR_COUNTERS * most_events)
+        for group in chain(
+            _names(instances, streams),
+            happenings(run.tables, instances, begin_s, end_s),
+            counters(run.tables, instances, begin_s, end_s, most_counters),
+            *map(_work, instances),
+            flows(run.tables, instances, begin_s, end_s),
+            lives(run.tables, begin_s, end_s),
+        ):
             sink.put(group)
         for one in instances:
             if one.role in streams:
@@ -206,21 +208,6 @@ class _Events:
 
 def _json(value: object) -> str:
     return json.dumps(value, allow_nan=False, separators=(",", ":"))
-
-
-def _around(
-    tables: Tables,
-    instances: Sequence[Instance],
-    begin_s: float,
-    end_s: float,
-    most_events: int,
-    streams: Mapping[str, Timeline],
-) -> Iterator[list[Event]]:
-    """Names, what happened, and how full everything was."""
-    yield from _names(instances, streams)
-    yield from happenings(tables, instances, begin_s, end_s)
-    most = int(ROOM_FOR_COUNTERS * most_events)
-    yield from counters(tables, instances, begin_s, end_s, most)
 
 
 def _put_streams(sink: _Events, one: Instance, plan: Timeline) -> None:

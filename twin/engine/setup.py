@@ -27,8 +27,8 @@ from twin.policies.batching import tokens_per_iteration
 from twin.scenario import Scenario, remarks
 from twin.steady import assemble, router_groups, tokens_per_request
 from twin.workload.generate import Requests, TraceTable, generate, mean_lengths
+from twin.workload.requests import MOST_REQUESTS
 
-MOST_REQUESTS = 30_000_000
 MOST_BYTES = 8e9  # of columns and memory pool, about
 BYTES_PER_REQUEST, BYTES_PER_BLOCK = 300, 8  # see build_world; a block stands in every pool
 

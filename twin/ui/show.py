@@ -1,12 +1,19 @@
-"""What every page shows in the same way: a chart, and text that somebody else typed."""
+"""What every page shows in the same way: a chart, text that somebody else typed, files to keep."""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import re
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import streamlit as st
 
 from twin.ui.charts import Chart
+
+FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 NO_WIDTH = "\u2060"  # word joiner: nothing to see, and no place to break a line
 _MARKS = re.compile(r"[\\`*_\[\]<>$|~#!&]|:(?=\w)|^[-+](?= )")
@@ -37,3 +44,24 @@ def file_name(name: str, ending: str) -> str:
     ('quick-start-2-nodes.toml', 'twin-fabric.json')
     """
     return (re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "twin") + ending
+
+
+def csv_text(rows: Iterable[Sequence[Any]]) -> str:
+    """Rows as CSV, safe to open in a spreadsheet: text that it would take for a formula is quoted.
+
+    >>> csv_text([("name", "value"), ("=1+1", -2.5)])
+    "name,value\\r\\n'=1+1,-2.5\\r\\n"
+    """
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\r\n").writerows(map(_safe, row) for row in rows)
+    return out.getvalue()
+
+
+def _safe(value: Any) -> Any:
+    text = str(value) if isinstance(value, str | list | dict) else ""
+    return f"'{text}" if text.startswith(FORMULA_SIGNS) else value
+
+
+def json_text(value: object) -> str:
+    """A value as JSON for people to read; NaN and infinity are refused."""
+    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

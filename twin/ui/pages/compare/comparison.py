@@ -7,11 +7,7 @@ or addresses.
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Sequence
-from typing import Any
 
 from twin.lab.compare import Comparison, MetricRow
 from twin.lab.compare import change as changed
@@ -19,14 +15,13 @@ from twin.metrics.measures import NOTHING
 from twin.metrics.registry import METRICS, metric_of, shown
 from twin.scenario import Scenario
 from twin.ui.fields import label, show, why_idle
-from twin.ui.show import plain
+from twin.ui.show import csv_text, json_text, plain
 
 LETTERS = "ABCDEF"
 NAME_CHARS = 32  # of a run's name at the head of a column or in a legend
 # Words about a scenario change no result; a trace is told by its name.
 WORDS = ("name", "question", "source", "workload.trace.digest")
 LABELS_HERE = {"workload.trace.name": "Trace"}
-FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 # What a choice of figures shows: the group of a metric; '': headlines or all.
 GROUPS = {"Headlines": "", "Times": "times", "TTFT by part": "ttft parts", "Use": "use", "All": ""}
@@ -113,24 +108,11 @@ def change(name: str, value: float, base: float) -> str:
 
 
 def as_csv(compared: Comparison) -> str:
-    """Inputs that differ and every figure, one row each, a column a run; SI units.
-
-    A text that a spreadsheet would take for a formula gets an apostrophe in front.
-    """
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\r\n")
-    writer.writerow(["kind", "name", "unit", *map(_safe, compared.names)])
-    writer.writerow(["run", "id", "", *map(_safe, compared.runs)])
-    for row in compared.inputs:
-        writer.writerow(["input", _safe(row.path), _safe(row.unit), *map(_safe, row.values)])
-    for figure in compared.metrics:
-        writer.writerow(["figure", _safe(figure.name), _unit(figure.name), *figure.values])
-    return out.getvalue()
-
-
-def _safe(value: Any) -> Any:
-    text = str(value) if isinstance(value, str | list | dict) else None
-    return f"'{text}" if text is not None and text.startswith(FORMULA_SIGNS) else value
+    """Inputs that differ and every figure, one row each, a column a run; SI units."""
+    inputs = [("input", row.path, row.unit, *row.values) for row in compared.inputs]
+    figures = [("figure", row.name, _unit(row.name), *row.values) for row in compared.metrics]
+    heads = [("kind", "name", "unit", *compared.names), ("run", "id", "", *compared.runs)]
+    return csv_text([*heads, *inputs, *figures])
 
 
 def _unit(name: str) -> str:
@@ -158,4 +140,4 @@ def as_json(compared: Comparison) -> str:
             for row in compared.metrics
         ],
     }  # fmt: skip
-    return json.dumps(body, indent=2, ensure_ascii=False, allow_nan=False)
+    return json_text(body)

@@ -7,9 +7,6 @@ Draws nothing, and knows nothing about addresses.
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +18,7 @@ from twin.lab.evidence.rows import OTHER, SUPERNODE, Row, bars
 from twin.metrics.measures import three_figures
 from twin.scenario import field_unit
 from twin.ui.fields import field_name, show
+from twin.ui.show import csv_text, json_text
 
 MARKS = {
     "a": "read in the primary source",
@@ -170,17 +168,12 @@ COLUMNS = (
 
 def as_csv(rows: Found) -> str:
     """Every row, one line each; `error` and `bar` are fractions."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, COLUMNS, extrasaction="ignore", lineterminator="\r\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
+    return csv_text([COLUMNS, *([row[key] for key in COLUMNS] for row in rows)])
 
 
 def as_json(rows: Found) -> str:
     """Every row as a list of objects; `error` and `bar` are fractions."""
-    kept = [{key: row[key] for key in COLUMNS} for row in rows]
-    return json.dumps(kept, indent=2, ensure_ascii=False, allow_nan=False)
+    return json_text([{key: row[key] for key in COLUMNS} for row in rows])
 
 
 # One row in words.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +21,7 @@ from twin.lab.store import RunRow, Store
 from twin.metrics.registry import metric_of
 from twin.scenario import Scenario
 from twin.ui import session
+from twin.ui.show import json_text
 from twin.ui.toolbar import open_run
 
 FORMULA = r"^[=+\-@\t\r\x00]"  # what a spreadsheet takes for a formula, or may after trimming
@@ -102,12 +102,12 @@ def _formats(
     if chosen == QUESTION:
         return {
             "TOML": lambda: scenario_to_toml(scenario).encode(),
-            "JSON": lambda: json_bytes(scenario.model_dump(mode="json")),
+            "JSON": lambda: json_text(scenario.model_dump(mode="json")).encode(),
         }
     if chosen == SUMMARY:
         return {
             "CSV": lambda: csv_bytes(summary_table(row)),
-            "JSON": lambda: json_bytes(answer(row)),
+            "JSON": lambda: json_text(answer(row)).encode(),
         }
 
     def table() -> pl.DataFrame:
@@ -150,11 +150,6 @@ def csv_bytes(frame: pl.DataFrame, *, packed: bool = False) -> bytes:
     file = io.BytesIO()
     spreadsheet_safe(frame).write_csv(file, compression="gzip" if packed else "uncompressed")
     return file.getvalue()
-
-
-def json_bytes(value: object) -> bytes:
-    """A value as JSON text for people to read."""
-    return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def answer(row: RunRow) -> dict[str, Any]:

@@ -150,12 +150,12 @@ def attribute(
 ) -> None:
     """Find what a deployment loses against its benchmark, cause by cause, by some sixty runs."""
     from twin.lab.ask import question
-    from twin.lab.attribution import PROMISE, THROUGHPUT, UNIT, parts
+    from twin.lab.attribution import SLO, THROUGHPUT, UNIT, parts
     from twin.lab.attribution import attribute as climbed
     from twin.lab.store import open_store
 
     asked, _ = question(scenario, settings or [])
-    measure = PROMISE if slo else THROUGHPUT
+    measure = SLO if slo else THROUGHPUT
     with progress(asked.name) as watch:
         steps = climbed(asked, open_store(), lambda name: watch, measure)
     found = parts(steps)

@@ -4,7 +4,7 @@ import pytest
 
 from twin.lab import attribution
 from twin.lab.attribution import (
-    PROMISE,
+    SLO,
     THROUGHPUT,
     AttributionError,
     alone,
@@ -26,7 +26,7 @@ CAPACITY = 100.0  # req/s that the formulas would allow
 
 
 def machine(sustains: float, tokens_per_request: float = 10.0):
-    """Answers of a made-up machine that keeps its promise up to a rate."""
+    """Answers of a made-up machine that keeps its SLO up to a rate."""
 
     def answers(s):
         rate = CAPACITY if s.workload.arrivals == "closed_loop" else s.workload.rate_req_per_s
@@ -39,7 +39,7 @@ def machine(sustains: float, tokens_per_request: float = 10.0):
 
 
 def test_rungs_change_one_cause_each_and_end_at_production():
-    rungs = ladder(BENCHMARK, PRODUCTION, BALANCED, PROMISE)
+    rungs = ladder(BENCHMARK, PRODUCTION, BALANCED, SLO)
     assert [r.key for r in rungs] == [
         "benchmark", "means", "context", "lengths", "queueing", "acceptance", "experts", "static",
         "balancing",
@@ -53,7 +53,7 @@ def test_rungs_change_one_cause_each_and_end_at_production():
 
 
 def test_each_rung_changes_only_what_it_says():
-    rungs = ladder(BENCHMARK, PRODUCTION, BALANCED, PROMISE)
+    rungs = ladder(BENCHMARK, PRODUCTION, BALANCED, SLO)
     for before, rung in zip(rungs[1:], rungs[2:], strict=False):
         found = {d.path for d in input_diff(before.scenario, rung.scenario)}
         idle = {"workload.input_tokens", "workload.output_tokens"}  # lengths are not fixed any more
@@ -76,7 +76,7 @@ def test_a_trace_and_a_pool_that_decodes_nothing_are_refused_in_a_sentence():
 
 
 @pytest.mark.parametrize("sustains", [3.0, 37.0, 82.0, 99.0, 250.0])
-def test_the_search_finds_the_highest_rate_that_keeps_the_promise(sustains):
+def test_the_search_finds_the_highest_rate_that_keeps_the_slo(sustains):
     rung = next(r for r in ladder(BENCHMARK, PRODUCTION) if r.searched)
     step = climb(rung, machine(sustains), CAPACITY)
     most = min(sustains, CAPACITY)
@@ -86,7 +86,7 @@ def test_the_search_finds_the_highest_rate_that_keeps_the_promise(sustains):
     assert len(step.asked) <= attribution.PROBES
 
 
-def test_a_promise_kept_at_no_rate_is_worth_nothing():
+def test_an_slo_kept_at_no_rate_is_worth_nothing():
     rung = next(r for r in ladder(BENCHMARK, PRODUCTION) if r.searched)
     step = climb(rung, machine(0.0), CAPACITY)
     assert (step.tokens_per_s_per_npu, step.summary) == (0.0, None)
@@ -130,12 +130,12 @@ def test_parts_add_up_to_what_is_left():
     assert set(put.values()) == {None}
 
 
-def test_throughput_asks_for_no_time_per_token_and_a_promise_does():
-    for measure, tpot_ms in ((THROUGHPUT, attribution.ANY_TPOT_MS), (PROMISE, 80.0)):
+def test_throughput_asks_for_no_time_per_token_and_the_slo_does():
+    for measure, tpot_ms in ((THROUGHPUT, attribution.ANY_TPOT_MS), (SLO, 80.0)):
         rungs = [r for r in ladder(BENCHMARK, PRODUCTION, BALANCED, measure) if r.searched]
         assert {r.scenario.slo.tpot_ms for r in rungs} == {tpot_ms}
         assert {r.scenario.slo.ttft_s for r in rungs} == {2.0}
-    with pytest.raises(AttributionError, match="throughput and promise"):
+    with pytest.raises(AttributionError, match="throughput and slo"):
         ladder(BENCHMARK, PRODUCTION, measure="goodput")
 
 

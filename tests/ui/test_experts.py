@@ -277,7 +277,7 @@ def test_the_ladder_of_a_run_goes_from_even_to_unplaced_to_balanced():
     assert rungs[8].scenario.experts == s.experts
     quick = PRESETS["quickstart"]
     balanced = next(
-        r for r in experts_ladder.rungs_of(canonical(quick), quick, "promise")
+        r for r in experts_ladder.rungs_of(canonical(quick), quick, "slo")
         if r.key == "balancing"
     )  # fmt: skip
     assert balanced.scenario.experts.balancing == s.experts.balancing
@@ -306,7 +306,7 @@ def test_the_ladder_is_shown_from_stored_answers(app, store, monkeypatch):
     assert len(app.get("plotly_chart")) == 1
     assert "climb" not in [b.key for b in app.button]
     assert "Counts: TTFT within its SLO, so that no queue grows" in words(app)
-    next(w for w in app.segmented_control if w.key == "ladder-measure").set_value("promise").run()
+    next(w for w in app.segmented_control if w.key == "ladder-measure").set_value("slo").run()
     assert "Counts: TTFT and TPOT within their SLOs" in words(app)
     assert "climb" not in [b.key for b in app.button]  # answered by the same made-up machine
 

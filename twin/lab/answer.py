@@ -106,7 +106,7 @@ def predicted(scenario: Scenario) -> dict[str, Any]:
         summary |= {
             "prefill_tokens_per_s_per_npu": prefill.tokens_per_s_per_npu,
             "prefill_batch_s_mean": prefill.batch_s,
-            "prefill_limit": f"{prefill.binds}: {prefill.resource}",
+            "prefill_limit": f"{prefill.longest_operator}: {prefill.resource}",
         }
     if (decode := full.decode) is not None:
         operators["decode"] = decode.operators
@@ -116,7 +116,7 @@ def predicted(scenario: Scenario) -> dict[str, Any]:
             "tpot_s_mean": decode.tpot_s,
             "decode_batch_per_npu": decode.batch_per_npu,
             "decode_batch_limit": decode.limited_by,
-            "decode_limit": f"{decode.binds}: {decode.resource}",
+            "decode_limit": f"{decode.longest_operator}: {decode.resource}",
             "hbm_utilisation": decode.hbm_utilisation,
             "cube_utilisation": decode.cube_utilisation,
         }

@@ -3,11 +3,11 @@
 A ladder of questions leads from a benchmark (fixed lengths, every slot always full, even experts)
 to a deployment, one cause at a time, and on to what balancing brings back. Each rung is answered
 by simulating it. A rung with real arrivals is worth what it sustains: the highest request rate at
-which enough requests keep a promise, found by bisection below the rate that the formulas allow.
+which enough requests keep the SLO, found by bisection below the rate that the formulas allow.
 
-Two promises, two measures. `throughput` asks for the first token in time only, so the rate is the
+Two SLOs, two measures. `throughput` asks for the first token in time only, so the rate is the
 most that the deployment takes without a growing queue, however slow its answers are: the quantity
-of a benchmark, and of a statement about one. `promise` asks for the time per token as well.
+of a benchmark, and of a statement about one. `slo` asks for the time per token as well.
 
 A cause is charged what its rung loses against the one before. Causes multiply more than they add,
 so the order matters: a late cause takes its share of what is left. `alone` asks for the other end
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from twin.lab.job import Watch
     from twin.lab.store import Store
 
-ATTAINED = 0.9  # share of requests that must keep the promise: what "sustains" means here
+ATTAINED = 0.9  # share of requests that must keep the SLO: what "sustains" means here
 PROBES = 7  # halvings between nothing and the formulas' rate: to 1/128 of it
 WORDS = ("name", "question", "source")
 CLOCK = ("seed", "horizon_s", "warmup_s", "step_s")
@@ -55,9 +55,9 @@ CAUSES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 )  # fmt: skip
 CONTEXT = ("context", "Longer contexts")
 APART = ("acceptance", "other", "experts")  # causes that are also asked for alone
-THROUGHPUT, PROMISE = "throughput", "promise"
-MEASURES = (THROUGHPUT, PROMISE)
-ANY_TPOT_MS = 10_000.0  # the longest that a scenario can promise
+THROUGHPUT, SLO = "throughput", "slo"
+MEASURES = (THROUGHPUT, SLO)
+ANY_TPOT_MS = 10_000.0  # the longest that a scenario can ask for
 STATIC = ("static", "Static balancing (EPLB)")
 DYNAMIC = ("balancing", "Balancing in the loop")
 
@@ -187,7 +187,7 @@ def _measured(rung: Rung, measure: str) -> Rung:
     """The rung as a measure asks for it."""
     if measure not in MEASURES:
         raise AttributionError(f"measure = {measure!r}: there are {' and '.join(MEASURES)}")
-    if measure == PROMISE or not rung.searched:
+    if measure == SLO or not rung.searched:
         return rung
     free = with_overrides(rung.scenario, {"slo.tpot_ms": ANY_TPOT_MS})
     return replace(rung, scenario=free)

@@ -83,7 +83,7 @@ class DecodePrediction:
     tpot_s: float
     tokens_per_s_per_npu: float
     operators: dict[str, float]  # seconds of an iteration on the critical path
-    binds: str  # the longest operator
+    longest_operator: str
     resource: str  # what that operator waits for
     cube_utilisation: float  # FLOP/s over the peak of the weights' format
     hbm_utilisation: float
@@ -98,7 +98,7 @@ class PrefillPrediction:
     batch_tokens: float  # computed, without hits
     tokens_per_s_per_npu: float
     operators: dict[str, float]  # seconds of a batch
-    binds: str
+    longest_operator: str
     resource: str
     cube_utilisation: float
     requests_per_s: float  # all prefill instances
@@ -229,7 +229,7 @@ def _decode_figures(
         tpot_s=tpot,
         tokens_per_s_per_npu=batch / tpot,
         operators=operators,
-        binds=longest,
+        longest_operator=longest,
         resource=waits_for(longest, "decode"),
         cube_utilisation=flops / (took * _peak(s, costs, role)),
         hbm_utilisation=moved / (took * costs.chip.hbm_bytes_per_s * role.dies),
@@ -279,7 +279,7 @@ def _prefill(
         batch_tokens=tokens,
         tokens_per_s_per_npu=tokens / took / npus,
         operators=operators,
-        binds=longest,
+        longest_operator=longest,
         resource=waits_for(longest, "prefill"),
         cube_utilisation=prefill_flops(role.prefill, tokens, pairs)
         / (took * _peak(s, costs, role)),
@@ -335,7 +335,7 @@ def _colocated(
         batch_tokens=chunk,
         tokens_per_s_per_npu=chunk / took / npus,
         operators={"prefill_chunk": float(ops[role.operators.index("prefill_chunk")])},
-        binds="prefill_chunk",
+        longest_operator="prefill_chunk",
         resource="cube cores",
         cube_utilisation=decode.cube_utilisation,
         requests_per_s=d.colocated.instances * ending / took,

@@ -19,7 +19,7 @@ Tile = dict[str, Any]
 
 
 def capacity(s: Scenario, prediction: Prediction, asked: Offered | str) -> list[Tile]:
-    """What the deployment sustains, what limits it, and how that meets load and promise."""
+    """What the deployment sustains, what limits it, and how that meets load and SLO."""
     shown = [
         _tile(
             "Sustained requests",
@@ -73,7 +73,7 @@ def _decode(s: Scenario, part: DecodePrediction) -> list[Tile]:
             seconds(part.tpot_s),
             f"Time per output token. An iteration takes {seconds(part.iteration_s)} and gives "
             f"each request {part.tokens_per_iteration:.3g} tokens; it waits longest for "
-            f"{part.resource} in {theme.title(part.binds).lower()}.",
+            f"{part.resource} in {theme.title(part.longest_operator).lower()}.",
             delta=f"{'+' if gap_s > 0 else '-'}{seconds(abs(gap_s))}",
             delta_color="inverse",
             delta_description=f"{side} SLO",

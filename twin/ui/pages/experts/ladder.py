@@ -25,10 +25,10 @@ from twin.ui.show import plot
 AT_ONCE = 3  # runs asked for ahead of their answers
 LOOKED_BACK = 5  # latest runs of a question that may hold its answer
 WHOLES = ("benchmark",)
-MEASURED = {attribution.THROUGHPUT: "Throughput", attribution.PROMISE: "Within the SLO"}
+MEASURED = {attribution.THROUGHPUT: "Throughput", attribution.SLO: "Within the SLO"}
 SAID = {
     attribution.THROUGHPUT: "TTFT within its SLO, so that no queue grows, whatever the TPOT",
-    attribution.PROMISE: "TTFT and TPOT within their SLOs",
+    attribution.SLO: "TTFT and TPOT within their SLOs",
 }
 
 

@@ -529,6 +529,7 @@ def test_one_cell_of_json_that_rots_hides_no_other_row(file_store, add_run):
             connection.exec_driver_sql(f"UPDATE runs SET {cells} WHERE id = '{bad}'")
     rows = {row.id: row for row in store.runs.search().rows}
     assert rows[good].summary and rows[bad].summary == {} and rows[bad].checks == []
+    assert rows[bad].damaged and not rows[good].damaged
     assert store.runs.get(good).summary
     with pytest.raises(StoreError, match=f"run {bad} is damaged"):
         store.runs.get(bad)

@@ -48,6 +48,22 @@ def test_search_and_state_narrow_the_runs(library, store):
     assert set(names(library)) == {"Apples", "Pears"}
 
 
+def test_a_run_whose_figures_rotted_is_named_and_the_others_are_listed(library, store):
+    good, bad = done(store, scenario("Good")), done(store, scenario("Bad", seed=2))
+    with store._database.write() as session:
+        connection = session.connection()
+        connection.exec_driver_sql("DROP TRIGGER ended_run_is_a_value")
+        connection.exec_driver_sql(f"UPDATE runs SET summary = '[7' WHERE id = '{bad}'")
+    rows = run(library).dataframe[0].value
+    assert dict(zip(rows["Run"], rows["State"], strict=True)) == {"Good": "done", "Bad": "damaged"}
+    library.switch_page(PAGES["start"].script).run()
+    assert not library.exception
+    assert any("damaged: restore a backup" in caption.value for caption in library.caption)
+    library.switch_page(PAGES["compare"].script)
+    library.query_params["runs"] = f"{good},{bad}"
+    assert f"run {bad} is damaged" in run(library).error[0].value.replace("\\", "")
+
+
 def test_a_long_list_is_shown_page_by_page(library, store):
     for seed in range(kept.ROWS + 3):
         queued(store, scenario("Many", seed=seed))

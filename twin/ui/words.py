@@ -91,6 +91,8 @@ def run_line(run: RunRow) -> tuple[str, str]:
     when = ago(time.time() - run.queued_s)
     if run.state == "running":
         return STATE_ICONS[run.state], f"{run.progress:.0%} done · started {when}"
+    if run.damaged:
+        return ":material/broken_image:", f"damaged: restore a backup · {when}"
     if run.state != "done":
         return STATE_ICONS.get(run.state, ""), f"{run.state} · {when}"
     return STATE_ICONS["done"], " · ".join([*headlines(run.summary), when])

@@ -193,6 +193,11 @@ class RunRow(Row):
         """Whether nothing will change any more."""
         return self.state in ENDED_STATES
 
+    @property
+    def damaged(self) -> bool:
+        """Whether its figures cannot be read: a list names the run and goes on."""
+        return self.state == DONE and not self.summary
+
 
 class HoldingRow(Row):
     """That a visitor holds a run or a scenario (see `visitors`)."""

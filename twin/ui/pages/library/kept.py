@@ -57,7 +57,7 @@ def run_table(rows: Sequence[RunRow], key: str) -> list[RunRow]:
     cells = [
         {
             "Run": run.name,
-            "State": f"{run.state} {run.progress:.0%}" if run.state == "running" else run.state,
+            "State": _state(run),
             **{name: _scaled(run.summary.get(key), by) for name, key, by, _ in figures()},
             "Asked": _when(run.queued_s),
             "Stays": "shared" if run.published_s is not None else "",
@@ -67,6 +67,12 @@ def run_table(rows: Sequence[RunRow], key: str) -> list[RunRow]:
     ]
     numbers = {name: st.column_config.NumberColumn(format=form) for name, *_, form in figures()}
     return _picked(rows, cells, numbers | {"Run": _first("Run")}, key)
+
+
+def _state(run: RunRow) -> str:
+    if run.damaged:
+        return "damaged"
+    return f"{run.state} {run.progress:.0%}" if run.state == "running" else run.state
 
 
 def scenario_table(rows: Sequence[ScenarioRow], key: str) -> list[ScenarioRow]:

@@ -11,51 +11,31 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
-from xml.etree import ElementTree as ET
-from xml.sax.saxutils import escape, quoteattr
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from twin.facts import Facts
-from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric, with_edits
+from twin.hardware.graph_text import FabricFileError, GraphText, Kind, compose, parse
 from twin.hardware.names import Edge, Fabric, listed
 from twin.hardware.network import Network, network
 from twin.hardware.walks import FLOATS, INTS
 from twin.scenario import Edit, Supernode
 
-Kind: TypeAlias = Literal["json", "graphml"]
 Links: TypeAlias = dict[Edge, tuple[float, float]]  # bytes/s and s of each link in a file
 
-LONGEST = 48_000_000  # characters of a file; eight supernodes of 384 NPUs take 35 million
-MOST_PARTS = {"json": ("{[", 1_000_000), "graphml": ("<", 4_000_000)}  # what opens them, how many
 MOST_LINKS = 250_000  # of a fabric that is built to compare a file with
 MOST_EDITS = 2000  # a scenario holds no more
-SHOWN = 20  # faults listed in full
 IMPLIED = {  # by the supernode's parameters, and so left out of a file
     "domain", "rack", "grid", "forwards", "serves", "read_efficiency", "write_efficiency",
     "write_extra_s",
 }  # fmt: skip
 PARAMETERS = tuple(name for name in Supernode.model_fields if name != "edits")
-NAMESPACE = "http://graphml.graphdrawing.org/xmlns"
-WORDS = {int: "long", float: "double", str: "string"}  # types in GraphML
-TYPES = {"int": int, "long": int, "float": float, "double": float, "string": str}
-
-
-class FabricFileError(HardwareError):
-    """A file that is no fabric; `faults` has one sentence for each."""
-
-    def __init__(self, faults: Sequence[str]) -> None:
-        self.faults = list(faults[:SHOWN])
-        if len(faults) > SHOWN:
-            self.faults.append(f"And {len(faults) - SHOWN} faults more.")
-        super().__init__(" ".join(self.faults))
 
 
 def write_fabric(fabric: Fabric, kind: Kind) -> str:
@@ -74,47 +54,7 @@ def write_fabric(fabric: Fabric, kind: Kind) -> str:
         for a, b, data in (rows[i] for i in np.sort(net.pairs[0]).tolist())
         if data["capacity_bytes_per_s"] > 0.0
     ]
-    if kind == "json":
-        told = {
-            "directed": False,
-            "multigraph": False,
-            "graph": said | {"edits": changed},
-            "nodes": [data | {"id": v} for v, data in vertices],
-            "edges": [data | {"source": a, "target": b} for a, b, data in links],
-        }
-        return json.dumps(told, allow_nan=False)
-    return _graphml(said | {"edits": json.dumps(changed)}, vertices, links)
-
-
-def _graphml(
-    said: Mapping[str, Any],
-    vertices: Sequence[tuple[str, Mapping[str, Any]]],
-    links: Sequence[tuple[str, str, Mapping[str, Any]]],
-) -> str:
-    """GraphML text: one line an element, keys called by their place and name."""
-    kinds: dict[tuple[str, str], str] = {}
-
-    def inside(place: str, data: Mapping[str, Any]) -> str:
-        for key, value in data.items():
-            kinds.setdefault((place, key), WORDS[type(value)])
-        return "".join(
-            f'<data key="{place}_{key}">{escape(str(value))}</data>' for key, value in data.items()
-        )
-
-    body = [inside("graph", said)]
-    body += [f"<node id={quoteattr(v)}>{inside('node', data)}</node>" for v, data in vertices]
-    body += [
-        f"<edge source={quoteattr(a)} target={quoteattr(b)}>{inside('edge', data)}</edge>"
-        for a, b, data in links
-    ]
-    keys = [
-        f'<key id="{place}_{key}" for="{place}" attr.name="{key}" attr.type="{kind}"/>'
-        for (place, key), kind in kinds.items()
-    ]
-    head = ['<?xml version="1.0" encoding="utf-8"?>', f'<graphml xmlns="{NAMESPACE}">', *keys]
-    return "\n".join(
-        [*head, '<graph edgedefault="undirected">', *body, "</graph>", "</graphml>", ""]
-    )
+    return compose(GraphText(said | {"edits": changed}, vertices, links), kind)
 
 
 def read_fabric(text: str, kind: Kind, facts: Facts) -> Supernode:
@@ -122,12 +62,9 @@ def read_fabric(text: str, kind: Kind, facts: Facts) -> Supernode:
 
     Raises FabricFileError with a sentence for every fault.
     """
-    if len(text) > LONGEST:
-        raise FabricFileError([f"The file is longer than {LONGEST // 10**6} million characters."])
-    opens, most = MOST_PARTS[kind]
-    if sum(text.count(mark) for mark in opens) > most:
-        raise FabricFileError([f"The file has more than {most:,} parts."])
-    parameters, vertices, links = _from_json(text) if kind == "json" else _from_graphml(text)
+    graph = parse(text, kind)
+    parameters, vertices = graph.about, [v for v, _ in graph.vertices]
+    links = _links(graph.links)
     supernode = _supernode(parameters)
     bare = network(build_fabric(supernode, facts))
     faults = [f"{v!r} is no element of this supernode." for v in vertices if v not in bare.number]
@@ -177,74 +114,6 @@ def _sentences(error: ValidationError) -> list[str]:
         f"Attribute {'.'.join(str(part) for part in fault['loc'])} of the graph: {fault['msg']}."
         for fault in error.errors(include_url=False, include_input=False)
     ]
-
-
-# --- Reading -------------------------------------------------------------------------
-
-
-def _from_json(text: str) -> tuple[Mapping[str, Any], list[str], Links]:
-    try:
-        told = json.loads(text, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        raise FabricFileError([f"The file is not JSON: {str(error)[:100]}."]) from None
-    parts = [told.get(key) if isinstance(told, dict) else None for key in ("graph", "nodes")]
-    rows = (told.get("edges", told.get("links"))) if isinstance(told, dict) else None
-    graph, nodes = parts
-    if not (isinstance(graph, dict) and isinstance(nodes, list) and isinstance(rows, list)):
-        raise FabricFileError(
-            ["The file is no node-link JSON: it needs an object `graph` and lists `nodes` and "
-             "`edges`."]
-        )  # fmt: skip
-    if not all(isinstance(row, dict) for row in (*nodes, *rows)):
-        raise FabricFileError(["Every entry of `nodes` and of `edges` must be an object."])
-    vertices = [str(row.get("id")) for row in nodes]
-    return graph, vertices, _links((str(r.get("source")), str(r.get("target")), r) for r in rows)
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number")
-
-
-def _from_graphml(text: str) -> tuple[Mapping[str, Any], list[str], Links]:
-    if re.search(r"<!\s*(DOCTYPE|ENTITY)", text, re.IGNORECASE):
-        raise FabricFileError(["A GraphML file with a DOCTYPE or entities is not read."])
-    try:
-        root = ET.fromstring(text)
-    except (ET.ParseError, ValueError) as error:
-        raise FabricFileError([f"The file is not XML: {str(error)[:100]}."]) from None
-    keys = {
-        e.get("id", ""): (e.get("attr.name", ""), TYPES.get(e.get("attr.type", ""), str))
-        for e in root
-        if _tag(e) == "key"
-    }
-    graph = next((e for e in root if _tag(e) == "graph"), None)
-    if graph is None:
-        raise FabricFileError(["The file is no GraphML: it has no element `graph`."])
-    vertices = [e.get("id", "") for e in graph if _tag(e) == "node"]
-    rows = (
-        (e.get("source", ""), e.get("target", ""), _data(e, keys))
-        for e in graph
-        if _tag(e) == "edge"
-    )
-    return _data(graph, keys), vertices, _links(rows)
-
-
-def _tag(element: ET.Element) -> str:
-    return element.tag.rpartition("}")[2]
-
-
-def _data(element: ET.Element, keys: Mapping[str, tuple[str, Any]]) -> dict[str, Any]:
-    """Attributes of a graph or an edge, by name; a number that is none stays text."""
-    found: dict[str, Any] = {}
-    for e in element:
-        if _tag(e) == "data" and (key := keys.get(e.get("key", ""))):
-            name, made = key
-            text = (e.text or "").strip()
-            try:
-                found[name] = made(text)
-            except ValueError:
-                found[name] = text
-    return found
 
 
 def _links(rows: Iterable[tuple[str, str, Mapping[str, Any]]]) -> Links:

@@ -49,6 +49,7 @@ from twin.facts import Facts
 from twin.hardware.additions import extended
 from twin.hardware.builders import draw
 from twin.hardware.chip import HardwareError
+from twin.hardware.imported import graph_of
 from twin.hardware.names import Edge, Fabric, die_name, members, name_index
 from twin.hardware.network import CAPACITY, LATENCY, Network, Wiring, network, remember
 from twin.hardware.recipes import Recipe, recipe
@@ -73,32 +74,31 @@ MOST_LATENCY_S = 3600.0
 def build_fabric(supernode: Supernode, facts: Facts) -> Fabric:
     """The frozen graph of a supernode with its edits; equal supernodes share one graph.
 
-    Raises HardwareError when the wiring cannot reach every node, or an edit names what is not
-    there.
+    Raises HardwareError when the wiring cannot reach every node, an edit names what is not there,
+    or an imported machine is not here.
     """
-    known = recipe(supernode.machine, supernode.chip, facts)
-    return _with_edits(supernode, known) if supernode.edits else _build(supernode, known)
+    made_of = facts if supernode.imported else recipe(supernode.machine, supernode.chip, facts)
+    return _with_edits(supernode, made_of) if supernode.edits else _bare(supernode, made_of)
 
 
 @lru_cache(maxsize=16)
-def _with_edits(s: Supernode, recipe: Recipe) -> Fabric:
-    bare = _build(s.model_copy(update={"edits": ()}), recipe)
+def _with_edits(s: Supernode, made_of: Recipe | Facts) -> Fabric:
+    bare = _bare(s.model_copy(update={"edits": ()}), made_of)
     return edited(bare, edits=s.edits, supernode=s)
 
 
 @lru_cache(maxsize=8)
-def _build(s: Supernode, recipe: Recipe) -> Fabric:
-    return _finished(draw(s, recipe), s, recipe)
-
-
-def _finished(graph: nx.DiGraph, s: Supernode, recipe: Recipe | None) -> Fabric:
-    """The frozen graph with what is derived from its vertices."""
-    dies = tuple(v for v, kind in graph.nodes(data="kind") if kind == "die")
+def _bare(s: Supernode, made_of: Recipe | Facts) -> Fabric:
+    """The machine as built; made_of: a recipe, or the facts beside an imported machine."""
+    if isinstance(made_of, Recipe):
+        graph, dies_per_npu = draw(s, made_of), made_of.dies_per_npu
+    else:
+        graph, dies_per_npu = graph_of(s, made_of)
     graph.graph |= {
         "supernode": s,
-        "recipe": recipe,
-        "dies_per_npu": recipe.dies_per_npu if recipe else 1,
-        "dies": dies,
+        "made_of": made_of,
+        "dies_per_npu": dies_per_npu,
+        "dies": tuple(v for v, kind in graph.nodes(data="kind") if kind == "die"),
         "names": name_index(graph),
     }
     return nx.freeze(graph)
@@ -174,7 +174,7 @@ def built(fabric: Wiring) -> Fabric:
     """The fabric as built: with what edits add, before any edit of a link."""
     about = network(fabric).about
     s = about["supernode"]
-    bare = _build(s.model_copy(update={"edits": ()}), about["recipe"])
+    bare = _bare(s.model_copy(update={"edits": ()}), about["made_of"])
     return extended(bare, s.edits)
 
 

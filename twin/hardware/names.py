@@ -60,7 +60,7 @@ def name_index(fabric: Fabric) -> Names:
     for vertex, data in fabric.nodes(data=True):
         kind, home, part = data["kind"], data.get("node"), data.get("supernode")
         found[plain(vertex)] = (vertex,)
-        if kind == "l2":
+        if kind == "l2" and part is not None:
             found[plain(f"L2 {part}:{data['sub_plane']}.{data['index']}")] = (vertex,)
         elif kind == "die" and "npu" in data:
             groups[f"NPU {home}.{data['npu']}"].append(vertex)
@@ -97,7 +97,8 @@ def plain(name: str) -> str:
 def port_label(kind: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     """What people call the port of a link between two vertices; "" where nothing is known."""
     text, owner = LABELS.get(kind, ("", ""))
-    return text.format(**(one if one["kind"] == owner else other))
+    place = one if one["kind"] == owner else other
+    return text.format(**place) if place["kind"] == owner else ""
 
 
 def die_name(fabric: Fabric, die: int) -> str:

@@ -8,6 +8,7 @@ database.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -16,6 +17,7 @@ import numpy as np
 import polars as pl
 
 if TYPE_CHECKING:
+    from twin.hardware.imported import ImportedMachine
     from twin.lab.counts import CountsTable
     from twin.scenario import Scenario
     from twin.workload.requests import TraceTable
@@ -109,6 +111,40 @@ def _counts(parts: Parts) -> CountsTable:
     return CountsTable(parts.name, parts.format, counts.astype(np.float64), about["note"])
 
 
+@dataclass(frozen=True, slots=True)
+class MachineNamed:
+    """How a scenario names an imported machine: by its digest alone."""
+
+    digest: str
+    name: str = ""
+
+
+def _machine_parts(machine: ImportedMachine) -> Parts:
+    """A table of vertices and one of links: name or ends, and the attributes as JSON."""
+    vertices = pl.DataFrame(
+        {"vertex": [v for v, _ in machine.vertices],
+         "data": [json.dumps(data, sort_keys=True) for _, data in machine.vertices]}
+    )  # fmt: skip
+    links = pl.DataFrame(
+        {"tail": [a for a, _, _ in machine.links], "head": [b for _, b, _ in machine.links],
+         "data": [json.dumps(data, sort_keys=True) for _, _, data in machine.links]}
+    )  # fmt: skip
+    about = {"graph": dict(machine.about), "npus": machine.npus}
+    return Parts(machine.name, "machine", about, {"vertices": vertices, "links": links})
+
+
+def _machine(parts: Parts) -> ImportedMachine:
+    from twin.hardware.imported import ImportedMachine
+
+    vertices, links = parts.tables["vertices"], parts.tables["links"]
+    return ImportedMachine(
+        parts.name,
+        parts.about["graph"],
+        [(v, json.loads(data)) for v, data in vertices.iter_rows()],
+        [(a, b, json.loads(data)) for a, b, data in links.iter_rows()],
+    )
+
+
 TRACE = Kind(
     key="trace",
     absent="the trace {} is not stored here: import its file first",
@@ -129,4 +165,14 @@ COUNTS = Kind(
     split=_counts_parts,
     join=_counts,
 )
-KINDS: tuple[Kind[Any], ...] = (TRACE, COUNTS)
+MACHINE = Kind(
+    key="machine",
+    absent="the machine {} is not stored here: ask for its file and import that first",
+    in_use="this machine is",
+    smaller="leave out what serves nobody",
+    named=lambda s: MachineNamed(s.supernode.machine) if s.supernode.imported else None,
+    reader="twin.lab.machines:read_machine",
+    split=_machine_parts,
+    join=_machine,
+)
+KINDS: tuple[Kind[Any], ...] = (TRACE, COUNTS, MACHINE)

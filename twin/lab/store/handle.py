@@ -15,7 +15,8 @@ from sqlalchemy import URL, delete, select
 from sqlalchemy.orm import InstrumentedAttribute
 
 from twin.facts import Facts, facts_from_tables
-from twin.lab.kinds import COUNTS, TRACE
+from twin.hardware.imported import look_in
+from twin.lab.kinds import COUNTS, MACHINE, TRACE
 from twin.lab.library import KEPT
 from twin.lab.store.artefacts import SWEEP_AGE_S, Artefacts
 from twin.lab.store.engines import Database, check_integrity, open_database, prepare_file
@@ -52,7 +53,8 @@ class Store:
         self.runs = Runs(database, artefacts)
         self.traces = Values(database, artefacts, TRACE)
         self.counts = Values(database, artefacts, COUNTS)
-        self.imports: tuple[Values[Any], ...] = (self.traces, self.counts)
+        self.machines = Values(database, artefacts, MACHINE)
+        self.imports: tuple[Values[Any], ...] = (self.traces, self.counts, self.machines)
 
     def of(self, visitor: str, *, writes: bool = True) -> Store:
         """The same store as a visitor sees it; `writes`: whether they may keep anything."""
@@ -156,6 +158,7 @@ def open_store(url: str | None = None, artefacts: Path | None = None) -> Store:
     prepare_file(database, folder)
     upgrade(database)
     store = Store(database, Artefacts(folder))
+    look_in(store.machines.load)
     with suppress(StoreFull):  # who may only read leaves what dead processes left as it is
         store.runs.recover()
     return store

@@ -1,0 +1,238 @@
+"""A graph as text: node-link JSON, GraphML or a cable list, and back, with every file mistrusted.
+
+Text in, text out: this module opens no file, follows no reference out of a text and expands no
+entity; sizes are bounded before anything is parsed. It knows no machine: what vertices and links
+mean is the matter of exchange_format.py and imported.py.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+from xml.etree import ElementTree as ET
+from xml.sax.saxutils import escape, quoteattr
+
+from twin.hardware.chip import HardwareError
+
+Kind: TypeAlias = Literal["json", "graphml"]
+
+LONGEST = 48_000_000  # characters of a file; eight supernodes of 384 NPUs take 35 million
+MOST_PARTS = {  # what opens them, how many
+    "json": ("{[", 1_000_000), "graphml": ("<", 4_000_000), "csv": ("\n", 1_000_000),
+}  # fmt: skip
+SHOWN = 20  # faults listed in full
+NAMESPACE = "http://graphml.graphdrawing.org/xmlns"
+WORDS = {bool: "boolean", int: "long", float: "double", str: "string"}  # types in GraphML
+TYPES = {"int": int, "long": int, "float": float, "double": float, "string": str}
+Rows: TypeAlias = Sequence[tuple[str, Mapping[str, Any]]]
+LinkRows: TypeAlias = Sequence[tuple[str, str, Mapping[str, Any]]]
+
+
+class FabricFileError(HardwareError):
+    """A file that is no fabric; `faults` has one sentence for each."""
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        self.faults = list(faults[:SHOWN])
+        if len(faults) > SHOWN:
+            self.faults.append(f"And {len(faults) - SHOWN} faults more.")
+        super().__init__(" ".join(self.faults))
+
+
+@dataclass(frozen=True)
+class GraphText:
+    """What a file says: attributes of the graph, vertices and links with theirs, by name."""
+
+    about: Mapping[str, Any]
+    vertices: Rows
+    links: LinkRows
+    directed: bool = False  # else a link is one of both ways
+
+
+def compose(graph: GraphText, kind: Kind) -> str:
+    """The text of a graph: "json" (node-link, as networkx writes it) or "graphml"."""
+    if kind == "json":
+        return json.dumps(
+            {
+                "directed": graph.directed,
+                "multigraph": False,
+                "graph": dict(graph.about),
+                "nodes": [{**data, "id": v} for v, data in graph.vertices],
+                "edges": [{**data, "source": a, "target": b} for a, b, data in graph.links],
+            },
+            allow_nan=False,
+        )
+    plain = {k: json.dumps(v) if isinstance(v, list) else v for k, v in graph.about.items()}
+    return _graphml(plain, graph.vertices, graph.links, graph.directed)
+
+
+def parse(text: str, kind: Kind | Literal["csv"]) -> GraphText:
+    """What a text says. Raises FabricFileError with one sentence for what is no such file."""
+    if len(text) > LONGEST:
+        raise FabricFileError([f"The file is longer than {LONGEST // 10**6} million characters."])
+    opens, most = MOST_PARTS[kind]
+    if sum(text.count(mark) for mark in opens) > most:
+        raise FabricFileError([f"The file has more than {most:,} parts."])
+    return {"json": _from_json, "graphml": _from_graphml, "csv": _from_csv}[kind](text)
+
+
+def _graphml(
+    about: Mapping[str, Any],
+    vertices: Rows,
+    links: LinkRows,
+    directed: bool,
+) -> str:
+    """GraphML text: one line an element, keys called by their place and name."""
+    kinds: dict[tuple[str, str], str] = {}
+
+    def inside(place: str, data: Mapping[str, Any]) -> str:
+        for key, value in data.items():
+            kinds.setdefault((place, key), WORDS[type(value)])
+        return "".join(
+            f'<data key="{place}_{key}">{escape(str(value))}</data>' for key, value in data.items()
+        )
+
+    body = [inside("graph", about)]
+    body += [f"<node id={quoteattr(v)}>{inside('node', data)}</node>" for v, data in vertices]
+    body += [
+        f"<edge source={quoteattr(a)} target={quoteattr(b)}>{inside('edge', data)}</edge>"
+        for a, b, data in links
+    ]
+    keys = [
+        f'<key id="{place}_{key}" for="{place}" attr.name="{key}" attr.type="{kind}"/>'
+        for (place, key), kind in kinds.items()
+    ]
+    head = ['<?xml version="1.0" encoding="utf-8"?>', f'<graphml xmlns="{NAMESPACE}">', *keys]
+    return "\n".join(
+        [
+            *head,
+            f'<graph edgedefault="{"directed" if directed else "undirected"}">',
+            *body,
+            "</graph>",
+            "</graphml>",
+            "",
+        ]
+    )
+
+
+def _from_json(text: str) -> GraphText:
+    try:
+        told = json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise FabricFileError([f"The file is not JSON: {str(error)[:100]}."]) from None
+    parts = [told.get(key) if isinstance(told, dict) else None for key in ("graph", "nodes")]
+    rows = (told.get("edges", told.get("links"))) if isinstance(told, dict) else None
+    graph, nodes = parts
+    if not (isinstance(graph, dict) and isinstance(nodes, list) and isinstance(rows, list)):
+        raise FabricFileError(
+            ["The file is no node-link JSON: it needs an object `graph` and lists `nodes` and "
+             "`edges`."]
+        )  # fmt: skip
+    if not all(isinstance(row, dict) for row in (*nodes, *rows)):
+        raise FabricFileError(["Every entry of `nodes` and of `edges` must be an object."])
+    return GraphText(
+        graph,
+        [(str(row.get("id")), row) for row in nodes],
+        [(str(row.get("source")), str(row.get("target")), row) for row in rows],
+        told.get("directed") is True,
+    )
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is no number")
+
+
+def _from_graphml(text: str) -> GraphText:
+    if re.search(r"<!\s*(DOCTYPE|ENTITY)", text, re.IGNORECASE):
+        raise FabricFileError(["A GraphML file with a DOCTYPE or entities is not read."])
+    try:
+        root = ET.fromstring(text)
+    except (ET.ParseError, ValueError) as error:
+        raise FabricFileError([f"The file is not XML: {str(error)[:100]}."]) from None
+    keys = {
+        e.get("id", ""): (e.get("attr.name", ""), TYPES.get(e.get("attr.type", ""), str))
+        for e in root
+        if _tag(e) == "key"
+    }
+    graph = next((e for e in root if _tag(e) == "graph"), None)
+    if graph is None:
+        raise FabricFileError(["The file is no GraphML: it has no element `graph`."])
+    return GraphText(
+        _data(graph, keys),
+        [(e.get("id", ""), _data(e, keys)) for e in graph if _tag(e) == "node"],
+        [
+            (e.get("source", ""), e.get("target", ""), _data(e, keys))
+            for e in graph
+            if _tag(e) == "edge"
+        ],
+        graph.get("edgedefault") == "directed",
+    )
+
+
+COLUMNS = ("from", "to", "GB/s", "ns", "plane")
+
+
+def _from_csv(text: str) -> GraphText:
+    """A cable list: a line a cable, of both ways; the two of a pair may be told apart by a second
+    line the other way round."""
+    lines = csv.reader(text.splitlines())
+    try:
+        names = [name.strip() for name in next(lines, [])]
+        rows = [(lines.line_num, cells) for cells in lines if any(c.strip() for c in cells)]
+    except csv.Error as error:
+        raise FabricFileError([f"The cable list breaks off: {error}."]) from None
+    lower = [name.lower() for name in names]
+    missing = [name for name in COLUMNS if name.lower() not in lower]
+    if missing:
+        raise FabricFileError(
+            [f"The cable list has no column {', '.join(missing)}: begin with the line "
+             f"{','.join(COLUMNS)}."]
+        )  # fmt: skip
+    at = [lower.index(name.lower()) for name in COLUMNS]
+    links, faults = [], []
+    for number, cells in rows:
+        try:
+            a, b, rate, wait, plane = (cells[i].strip() for i in at)
+            data = {
+                "capacity_bytes_per_s": float(rate) * 1e9,
+                "latency_s": float(wait) * 1e-9,
+                "plane": plane,
+            }
+        except (IndexError, ValueError):
+            faults.append(f"Line {number} is not {', '.join(COLUMNS)} with two numbers.")
+            continue
+        links.append((a, b, data))
+    if faults:
+        raise FabricFileError(faults)
+    ends = dict.fromkeys(v for a, b, _ in links for v in (a, b))
+    return GraphText({}, [(v, {}) for v in ends], links)
+
+
+def cable_list(links: Iterable[tuple[str, str, float, float, str]]) -> str:
+    """The text of a cable list: from, to, bytes/s, s and plane of every cable."""
+    lines = [",".join(COLUMNS)]
+    lines += [
+        f"{a},{b},{rate / 1e9:.12g},{wait * 1e9:.12g},{plane}" for a, b, rate, wait, plane in links
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _tag(element: ET.Element) -> str:
+    return element.tag.rpartition("}")[2]
+
+
+def _data(element: ET.Element, keys: Mapping[str, tuple[str, Any]]) -> dict[str, Any]:
+    """Attributes of a graph or an edge, by name; a number that is none stays text."""
+    found: dict[str, Any] = {}
+    for e in element:
+        if _tag(e) == "data" and (key := keys.get(e.get("key", ""))):
+            name, made = key
+            text = (e.text or "").strip()
+            try:
+                found[name] = made(text)
+            except ValueError:
+                found[name] = text
+    return found

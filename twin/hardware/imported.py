@@ -1,0 +1,99 @@
+"""A machine that came from a file: a value, named by the digest of its content.
+
+The core opens no store: `look_in` says where machines are kept, and `graph_of` asks there for what
+a scenario names. How a file becomes a machine stands in machine_file.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import networkx as nx
+
+from twin.facts import Facts
+from twin.hardware.chip import HardwareError, load_chip
+from twin.hardware.graph_text import LinkRows, Rows
+from twin.scenario import Supernode
+
+UNTOLD = {
+    "beyond_node": 1.0, "routing": "adaptive", "detour_hops": 0, "layout": "free",
+    "l2_chips_per_sub_plane": 0,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class ImportedMachine:
+    """Vertices and directed links with their attributes, in canonical order."""
+
+    name: str  # for people; not part of what it is
+    about: Mapping[str, Any]  # attributes of the graph
+    vertices: Rows
+    links: LinkRows
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 (hex) of attributes, vertices and links: the same machine has the same."""
+        said = [dict(sorted(self.about.items())), self.vertices, self.links]
+        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def npus(self) -> int:
+        """NPU packages."""
+        return len({(d["node"], d["npu"]) for _, d in self.vertices if d["kind"] == "die"})
+
+    @property
+    def dies_per_npu(self) -> int:
+        """Dies in each package."""
+        return 1 + max(d["die"] for _, d in self.vertices if d["kind"] == "die")
+
+
+Source = Callable[[str], ImportedMachine]  # by digest; ValueError: one sentence
+_sources: list[Source] = []
+
+
+def look_in(source: Source) -> None:
+    """Ask for imported machines there from now on."""
+    _sources[:] = [source]
+    _known.cache_clear()
+
+
+@lru_cache(maxsize=8)
+def _known(digest: str) -> ImportedMachine:
+    for source in _sources:
+        return source(digest)
+    raise HardwareError(f"the machine {digest[:12]} is not here: import its file first")
+
+
+def graph_of(s: Supernode, facts: Facts) -> tuple[nx.DiGraph, int]:
+    """The graph of the machine that a supernode names by digest, and dies of each of its NPUs.
+
+    Efficiencies that its file does not state are the measured ones. Raises HardwareError.
+    """
+    try:
+        machine = _known(s.machine)
+    except ValueError as error:
+        raise HardwareError(str(error)) from None
+    dies, chip = machine.dies_per_npu, load_chip(facts, s.chip)
+    if dies != chip.dies_per_npu:
+        raise HardwareError(
+            f"the NPUs of {machine.name} have {dies} dies each, and {chip.title} has "
+            f"{chip.dies_per_npu}: choose another supernode.chip"
+        )
+    share = {name: fact.si for name, fact in facts.group("fabric.efficiency").items()}
+    own = f"chips.{s.chip}.link_efficiency"
+    if own in facts:
+        share |= dict.fromkeys(("npu_read", "cpu_read", "write"), facts.si(own))
+    share["package"] = share["npu_read"]
+    graph = nx.DiGraph(**(UNTOLD | dict(machine.about)))
+    graph.add_nodes_from((v, dict(data)) for v, data in machine.vertices)
+    for a, b, data in machine.links:
+        plane = data["plane"]
+        read, write = ("npu_read", "write") if plane == "ub" else (plane, plane)
+        stated = {"read_efficiency": share[read], "write_efficiency": share[write]}
+        graph.add_edge(a, b, **{**stated, **data})
+    return graph, dies

@@ -1,0 +1,309 @@
+"""A machine as a file, in and out: cable list, node-link JSON or GraphML.
+
+What a file leaves out is derived from the names of its vertices ("die 3.1.0": node 3, NPU 1, die 0)
+and the planes of its links. `write_machine` writes any fabric so that it comes back as it is.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import networkx as nx
+
+from twin.hardware.graph_text import (
+    FabricFileError,
+    GraphText,
+    Kind,
+    Rows,
+    cable_list,
+    compose,
+    parse,
+)
+from twin.hardware.imported import ImportedMachine
+from twin.hardware.names import Fabric
+
+MOST_VERTICES, MOST_LINKS = 100_000, 1_000_000  # links of one direction
+MOST_NODES = 10_000  # and so the largest number of one
+MOST_SUB_PLANES = 63
+MOST_BYTES_PER_S, MOST_LATENCY_S = 1e18, 3600.0
+NAMES = {  # what a name begins with, and what its numbers are
+    "die": ("die", ("node", "npu", "die")),
+    "nic": ("nic", ("node", "npu", "die")),
+    "cpu": ("cpu", ("node", "index")),
+    "port": ("port", ("node", "npu")),
+    "qingtian": ("qingtian", ("node",)),
+    "l1": ("l1", ("node", "sub_plane")),
+    "l2": ("l2", ("sub_plane", "index")),
+    "rdma network": ("rdma", ()),
+    "vpc network": ("vpc", ()),
+}
+PLACES = dict(NAMES.values())  # kind -> what tells its place
+SERVES = {"ub": "ub", "rdma": "rdma host", "vpc": "vpc", "package": "package"}
+FORWARDS = {"die": "host", "cpu": "vpc", "nic": "rdma host", "qingtian": "vpc"}
+WHOLE = ("node", "npu", "die", "index", "sub_plane", "supernode", "domain")
+KEPT = {
+    "vertex": (*WHOLE, "kind", "rack", "forwards"),
+    "link": ("links", "sub_plane", "kind", "plane", "serves", "read_efficiency",
+             "write_efficiency", "write_extra_s", "capacity_bytes_per_s", "latency_s"),
+    "graph": ("beyond_node", "routing", "detour_hops", "layout", "l2_chips_per_sub_plane"),
+}  # fmt: skip
+
+
+def read_machine(text: str, name: str) -> ImportedMachine:
+    """The machine of a file's text, told apart by how it begins: JSON, GraphML, else cables.
+
+    Raises FabricFileError with a sentence for every fault.
+    """
+    begins = text.lstrip("\ufeff \t\r\n")[:1]
+    graph = parse(text, "json" if begins == "{" else "graphml" if begins == "<" else "csv")
+    if len(graph.vertices) > MOST_VERTICES or len(graph.links) > MOST_LINKS:
+        raise FabricFileError(
+            [f"The file has {len(graph.vertices):,} vertices and {len(graph.links):,} links: a "
+             f"machine has at most {MOST_VERTICES:,} and {MOST_LINKS:,}."]
+        )  # fmt: skip
+    links = dict(_links(graph))
+    vertices = _vertices(graph.vertices, links)
+    _refuse_useless(vertices, links)
+    ordered = dict(sorted(vertices.items(), key=lambda item: _order(item[0], item[1])))
+    place = {v: i for i, v in enumerate(ordered)}
+    rows = sorted(links.items(), key=lambda item: (place[item[0][0]], place[item[0][1]]))
+    about = {k: graph.about[k] for k in KEPT["graph"] if k in graph.about}
+    _check_about(about)
+    return ImportedMachine(
+        name[:200], about, list(ordered.items()), [(a, b, data) for (a, b), data in rows]
+    )
+
+
+def _check_about(about: Mapping[str, Any]) -> None:
+    faults = []
+    beyond, detour = about.get("beyond_node", 1.0), about.get("detour_hops", 0)
+    if not (isinstance(beyond, int | float) and 0.01 <= beyond <= 1.0):
+        faults.append("Attribute beyond_node of the graph must be a share from 0.01 to 1.")
+    if detour not in (0, 1) or isinstance(detour, bool):
+        faults.append("Attribute detour_hops of the graph must be 0 or 1.")
+    if about.get("routing", "adaptive") not in ("adaptive", "ecmp"):
+        faults.append("Attribute routing of the graph must be adaptive or ecmp.")
+    if about.get("layout", "free") not in ("racks", "grid", "block", "free"):
+        faults.append("Attribute layout of the graph must be racks, grid, block or free.")
+    if faults:
+        raise FabricFileError(faults)
+
+
+def _links(graph: GraphText) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
+    """Directed links by their ends; one of both ways gives two, unless the other is told too."""
+    told: dict[tuple[str, str], dict[str, Any]] = {}
+    known, faults = {v for v, _ in graph.vertices}, []
+    for a, b, row in graph.links:
+        name = f"The link of {a[:60]!r} and {b[:60]!r}"
+        data = {k: row[k] for k in KEPT["link"] if k in row}
+        rate, wait = data.get("capacity_bytes_per_s"), data.get("latency_s")
+        plane = data.setdefault("plane", "ub")
+        if (a, b) in told:
+            faults.append(f"{name} stands there twice: add up parallel cables in one line.")
+        elif a == b or a not in known or b not in known:
+            faults.append(f"{name} does not join two vertices of the file.")
+        elif not (_fits(rate, MOST_BYTES_PER_S) and _fits(wait, MOST_LATENCY_S)):
+            faults.append(
+                f"{name} needs a rate of 0 to {MOST_BYTES_PER_S:g} bytes/s and a latency of 0 to "
+                f"{MOST_LATENCY_S:g} s."
+            )
+        elif plane not in SERVES:
+            faults.append(f"{name} is on no plane: take one of {', '.join(SERVES)}.")
+        elif not all(_fits(data.get(k, 1.0), 1.0) and data.get(k, 1.0) for k in SHARES):
+            faults.append(f"{name} has an efficiency that is not above 0 and at most 1.")
+        elif not (
+            _whole(data.get("links", 1)) and _whole(data.get("sub_plane", 0), MOST_SUB_PLANES)
+            and _fits(data.get("write_extra_s", 0.0), MOST_LATENCY_S)
+            and all(_word(data.get(k, "")) for k in ("kind", "serves"))
+        ):  # fmt: skip
+            faults.append(f"{name} has an attribute that is no such number or word.")
+        told[a, b] = data
+    if faults:
+        raise FabricFileError(faults)
+    for (a, b), data in told.items():
+        plane = "ub" if data["plane"] == "package" else data["plane"]
+        plain = {
+            "kind": f"{a.split()[0]}-{b.split()[0]}" if a.split() and b.split() else "link",
+            "links": 1,
+            "write_extra_s": 0.0,
+        }
+        whole = {**plain, **data, "plane": plane}
+        if data["plane"] == "package":
+            whole.setdefault("serves", "package")
+        for key in ("capacity_bytes_per_s", "latency_s"):
+            whole[key] = float(whole[key])
+        yield (a, b), whole
+        if not graph.directed and (b, a) not in told:
+            yield (b, a), dict(whole)
+
+
+SHARES = ("read_efficiency", "write_efficiency")
+
+
+def _fits(value: Any, most: float) -> bool:
+    return (
+        isinstance(value, int | float) and not isinstance(value, bool)
+        and math.isfinite(value) and 0.0 <= value <= most
+    )  # fmt: skip
+
+
+def _vertices(
+    rows: Rows, links: Mapping[tuple[str, str], dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """Attributes of every vertex: as told, else read from its name and its links."""
+    faults: list[str] = []
+    vertices: dict[str, dict[str, Any]] = {}
+    for name, told in rows:
+        data = _named(name) | {k: told[k] for k in KEPT["vertex"] if told.get(k) is not None}
+        grid = told.get("grid")
+        if isinstance(grid, str) and re.fullmatch(r"\d{1,6}(x\d{1,6}){0,5}", grid):
+            data["grid"] = [int(n) for n in grid.split("x")]
+        if name in vertices:
+            faults.append(f"The vertex {name[:60]!r} stands there twice.")
+        elif not name or len(name) > 60 or not name.isprintable() or "," in name:
+            faults.append(f"{name[:60]!r} is no name of 1 to 60 printable letters without commas.")
+        elif wrong := [k for k in WHOLE if k in data and not _whole(data[k])]:
+            faults.append(f"{name!r}: {wrong[0]} must be a whole number from 0 to {MOST_NODES}.")
+        elif not all(_word(data.get(k, "")) for k in ("kind", "rack", "forwards")):
+            faults.append(f"{name!r}: kind, rack and forwards must be words.")
+        elif lacking := [k for k in PLACES.get(data["kind"], ()) if k not in data]:
+            faults.append(f"{name!r} has no {lacking[0]}: call it like die 20.1.0 or CPU 20.2.")
+        vertices[name] = data
+    if faults:
+        raise FabricFileError(faults)
+    _planes(vertices, links)
+    _domains(vertices, links)
+    return vertices
+
+
+def _planes(
+    vertices: Mapping[str, dict[str, Any]], links: Mapping[tuple[str, str], dict[str, Any]]
+) -> None:
+    """Who may use a link and what a vertex passes on, where that is not told.
+
+    Links of dies and CPUs inside their node are also the way to storage and to the node's NICs.
+    Dies that are joined without a switch pass on what is for others.
+    """
+    planes: dict[str, set[str]] = {v: set() for v in vertices}
+    for (a, b), data in links.items():
+        one, other = vertices[a], vertices[b]
+        kinds = {one["kind"], other["kind"]}
+        inside = "node" in one and one.get("node") == other.get("node")
+        for end in (one, other):
+            if data["plane"] == "ub" and end.get("sub_plane", MOST_NODES) <= MOST_SUB_PLANES:
+                data.setdefault("sub_plane", end["sub_plane"])
+        if data["plane"] == "ub" and ("cpu" in kinds or (inside and "die" in kinds)):
+            data.setdefault("serves", "ub vpc host")
+        serves = set(data.setdefault("serves", SERVES[data["plane"]]).split()) - {"package"}
+        for v, end, far in ((a, one, other), (b, other, one)):
+            if end["kind"] != "die" or (data["plane"] == "ub" and far["kind"] in ("die", "cpu")):
+                planes[v] |= serves
+    for v, own in vertices.items():
+        always = FORWARDS.get(own["kind"], "").split()
+        passed = planes[v] if own["kind"] == "die" or not always else set()
+        own.setdefault("forwards", " ".join(sorted(passed.union(always))))
+
+
+def _whole(value: Any, most: int = MOST_NODES) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
+
+
+def _word(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= 60 and value.isprintable()
+
+
+def _named(name: str) -> dict[str, Any]:
+    """Kind and place that a name tells: "CPU 3.1" is CPU 1 of node 3, others are switches."""
+    words = name.lower()
+    for begins, (kind, keys) in NAMES.items():
+        if words == begins and not keys:
+            return {"kind": kind}
+        if words.startswith(begins + " ") and keys:
+            numbers = words[len(begins) :].strip().split(".")
+            if len(numbers) == len(keys) and all(re.fullmatch(r"\d{1,6}", n) for n in numbers):
+                return {"kind": kind, **dict(zip(keys, map(int, numbers), strict=True))}
+    return {"kind": "switch"}
+
+
+def _domains(
+    vertices: Mapping[str, dict[str, Any]], links: Mapping[tuple[str, str], Mapping[str, Any]]
+) -> None:
+    """Scale-up planes where none are told: what UB links join, numbered from the first die on."""
+    ends = [v for v, data in vertices.items() if data["kind"] in ("die", "cpu", "nic")]
+    if any("domain" in vertices[v] for v in ends):
+        for v in ends:
+            vertices[v].setdefault("domain", vertices[v].get("node", 0))
+        return
+    joined = nx.Graph()
+    joined.add_nodes_from(vertices)
+    joined.add_edges_from(e for e, data in links.items() if "ub" in data["serves"].split())
+    number: dict[str, int] = {}
+    for v in sorted(ends, key=lambda v: _order(v, vertices[v])):
+        if v not in number:
+            part = len(set(number.values()))
+            number |= dict.fromkeys(nx.node_connected_component(joined, v), part)
+    places = {
+        (d["node"], d["npu"], d["die"]): number[v]
+        for v, d in vertices.items() if d["kind"] == "die"
+    }  # fmt: skip
+    for v in ends:  # a NIC is on the plane of its die
+        place = tuple(vertices[v].get(key) for key in ("node", "npu", "die"))
+        vertices[v]["domain"] = places.get(place, number[v])  # type: ignore[arg-type]
+
+
+def _order(name: str, data: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Dies first, by node, NPU and die, as they are numbered; then the others by kind and name."""
+    at = tuple(data.get(key, -1) for key in ("node", "npu", "die", "sub_plane", "index"))
+    return (data["kind"] != "die", data["kind"], at, name)
+
+
+def _refuse_useless(
+    vertices: Mapping[str, Mapping[str, Any]], links: Mapping[tuple[str, str], Mapping[str, Any]]
+) -> None:
+    """Raise FabricFileError for a machine that cannot serve: no dies, odd packages, no path."""
+    dies = [v for v, data in vertices.items() if data["kind"] == "die"]
+    if not dies:
+        raise FabricFileError(["The machine has no dies: call them die NODE.NPU.DIE."])
+    packages: dict[tuple[int, int], set[int]] = {}
+    for v in dies:
+        data = vertices[v]
+        packages.setdefault((data["node"], data["npu"]), set()).add(data["die"])
+    first = next(iter(packages.values()))
+    for (node, npu), own in packages.items():
+        if own != set(range(len(first))) or len(own) != len(first):
+            raise FabricFileError(
+                [f"NPU {node}.{npu} has the dies {sorted(own)}: every NPU needs as many, numbered "
+                 "from 0."]
+            )  # fmt: skip
+    joined = nx.Graph(e for e, data in links.items() if data["capacity_bytes_per_s"] > 0.0)
+    parts = (len(part.intersection(dies)) for part in nx.connected_components(joined))
+    if len(dies) > 1 and max(parts, default=0) < 2:
+        raise FabricFileError(["No path of links joins any two dies of the machine."])
+
+
+def write_machine(fabric: Fabric, kind: Kind | str) -> str:
+    """A fabric as text: "json" or "graphml" of all attributes, edits included, which come back as
+    they are; "csv" is its cable list, which says less."""
+    if kind == "csv":
+        return cable_list(
+            (a, b, data["capacity_bytes_per_s"], data["latency_s"],
+             "package" if data["serves"] == "package" else data["plane"])
+            for a, b, data in fabric.edges(data=True)
+        )  # fmt: skip
+    vertices = []
+    for v, data in fabric.nodes(data=True):
+        kept = {k: data[k] for k in KEPT["vertex"] if k in data}
+        if "grid" in data:
+            kept["grid"] = "x".join(map(str, data["grid"]))
+        vertices.append((v, kept))
+    links = [
+        (a, b, {k: data[k] for k in KEPT["link"] if k in data})
+        for a, b, data in fabric.edges(data=True)
+    ]
+    about = {k: fabric.graph[k] for k in KEPT["graph"] if k in fabric.graph}
+    return compose(
+        GraphText(about, vertices, links, directed=True), "json" if kind == "json" else "graphml"
+    )

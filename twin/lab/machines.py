@@ -1,0 +1,82 @@
+"""Machines from files: read within limits, listed beside the recipes, written for other tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from twin.facts import Facts
+from twin.hardware.chip import HardwareError
+from twin.hardware.fabric import Fabric, build_fabric
+from twin.hardware.graph_text import LONGEST
+from twin.hardware.imported import ImportedMachine
+from twin.hardware.machine_file import read_machine as machine_of
+from twin.hardware.prices import summary
+from twin.hardware.recipes import as_sold, recipe_names
+from twin.lab.files import decoded, printable, read_bytes
+from twin.scenario import Supernode
+
+if TYPE_CHECKING:
+    from twin.lab.store import Store
+
+COUNTED = ("npus", "dies", "nodes", "cpus", "switches", "sub_planes", "ub_links")
+RATES = (
+    "npu_bytes_per_s", "node_uplink_bytes_per_s", "bisection_bytes_per_s", "rdma_bytes_per_s",
+    "vpc_bytes_per_s",
+)  # fmt: skip
+
+
+def read_machine(source: Path | bytes, name: str | None = None) -> ImportedMachine:
+    """The machine of a cable list, node-link JSON or GraphML; raises HardwareError."""
+    if isinstance(source, Path):
+        name = name or source.name
+        source = read_bytes(source, LONGEST, HardwareError)
+    name = printable(name or "machine")
+    return machine_of(decoded(source, name, LONGEST, HardwareError, "machine"), name)
+
+
+def supernode_of(name: str, facts: Facts, store: Store | None = None) -> Supernode:
+    """A recipe as sold, or a kept machine by its name or digest; raises HardwareError."""
+    if name in recipe_names(facts):
+        sold = as_sold(name, facts)
+        return Supernode.model_validate({k.partition(".")[2]: v for k, v in sold.items()})
+    rows = store.machines.search().rows if store else []
+    kept = [r for r in rows if name == r.name or (len(name) >= 8 and r.digest.startswith(name))]
+    if len(kept) == 1:
+        chip = _chip_of(store.machines.load(kept[0].digest), facts) if store else ""
+        return Supernode(machine=kept[0].digest, chip=chip)
+    raise HardwareError(
+        f"{printable(name)} is no machine here: the command machine list shows them; import a file "
+        "first, or name its digest where two have one name"
+    )
+
+
+def _chip_of(machine: ImportedMachine, facts: Facts) -> str:
+    """The default chip, or the first with as many dies as the machine's NPUs."""
+    default = Supernode().chip
+    fits = [c for c in facts.names("chips")
+            if facts[f"chips.{c}.dies_per_npu"].value == machine.dies_per_npu]  # fmt: skip
+    return default if default in fits or not fits else fits[0]
+
+
+def machine_rows(facts: Facts, store: Store) -> list[dict[str, Any]]:
+    """Every recipe and every kept machine: name, NPUs and what it is."""
+    rows: list[dict[str, Any]] = []
+    for name in recipe_names(facts):
+        title = str(facts[f"machines.{name}.title"].value)
+        rows.append({"machine": name, "npus": supernode_of(name, facts).npus, "title": title})
+    for row in store.machines.search().rows:
+        title = f"imported: {row.name}"
+        rows.append({"machine": row.digest, "npus": row.about["npus"], "title": title})
+    return rows
+
+
+def machine_summary(fabric: Fabric) -> dict[str, float]:
+    """Counts of a machine and its headline rates, bytes/s."""
+    known = summary(fabric)
+    return {key: known[key] for key in (*COUNTED, *RATES)}
+
+
+def built_machine(name: str, facts: Facts, store: Store | None = None) -> Fabric:
+    """The graph of a recipe as sold, or of a kept machine."""
+    return build_fabric(supernode_of(name, facts, store), facts)

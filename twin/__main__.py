@@ -17,7 +17,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from twin import terminal
+from twin import machine_command, terminal
 from twin.metrics.measures import seconds
 from twin.metrics.registry import shown
 from twin.terminal import bytes_out, err, out, pairs, print_json, print_rows, progress
@@ -28,6 +28,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+app.add_typer(machine_command.app, name="machine")
 
 Asked = Annotated[str, typer.Argument(help="A scenario file (.toml) or a preset's key.")]
 Settings = Annotated[

@@ -114,7 +114,9 @@ def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> 
         chunk = budget
     hand_off = nic(setup.fabric, 0, d.kv_transfer_plane)
     pool_plane = pool_plane_of(s)
-    fetch = pool_read(setup.fabric, range(setup.dies_per_npu), pool_plane)
+    fetch_s = 0.0
+    if s.memory_pool.enabled:
+        fetch_s = pool_read(setup.fabric, range(setup.dies_per_npu), pool_plane).latency_s
     return Settings(
         horizon_s=float(s.horizon_s),
         warmup_s=float(s.warmup_s),
@@ -142,7 +144,7 @@ def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> 
         draft_tokens=int(d.decode.mtp_draft_tokens),
         acceptance=float(costs.mtp_acceptance),
         kv_bytes_per_token=float(costs.kv_bytes_per_token),
-        fetch_latency_s=float(fetch.latency_s),
+        fetch_latency_s=float(fetch_s),
         transfer_latency_s=float(hand_off.latency_s),
         kv_plane=w.PLANES.index(d.kv_transfer_plane),
         pool_plane=w.PLANES.index(pool_plane),

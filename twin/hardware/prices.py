@@ -163,7 +163,7 @@ def port_rates(fabric: Wiring, plane: Plane) -> FLOATS:
         for some in groups
         for ends in (net.tail, net.head)
     ]
-    return np.asarray(np.min(sums, axis=0))
+    return np.asarray(np.min(sums, axis=0)) if sums else np.zeros(at.size)
 
 
 def uplink_matrix(fabric: Wiring) -> FLOATS:
@@ -201,7 +201,9 @@ def summary(fabric: Fabric) -> dict[str, float]:
             planes[edge["plane"]] += edge["links"]
     uplinks = uplink_matrix(fabric).sum(axis=1) * net.spans_nodes
     home = net.node[net.dies]
-    injection = np.bincount(home, net.offers("ub", net.dies))
+    out = (net.serves & net.bit("ub") > 0) & np.isin(net.tail, net.dies)
+    out &= ~np.isin(net.head, net.of_kind("cpu"))
+    injection = np.bincount(net.node[net.tail[out]], net.capacity[out])
     ports = kinds["l2"] * net.about["supernode"].l2_ports_per_chip
     weakest, most = float(uplinks[home].min()), float(injection.max())
     return {

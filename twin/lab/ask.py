@@ -39,7 +39,28 @@ def question(
 
         table = read_trace(trace)
         scenario = replayed(scenario, table, rate_multiplier, tree_copies)
-    return with_overrides(scenario, settings_from(settings)), table
+    return with_machine(scenario, settings_from(settings)), table
+
+
+def with_machine(scenario: Scenario, settings: dict[str, Any]) -> Scenario:
+    """The scenario with settings; one that names a machine brings that machine as it is sold.
+
+    An imported machine is read from the store. Raises SpecError.
+    """
+    name = settings.get("supernode.machine")
+    if name is not None:
+        from twin.lab.library import load_facts
+        from twin.lab.machines import fields_of
+        from twin.lab.store import open_store
+
+        of_machine = fields_of(str(name), load_facts(), open_store, scenario.supernode.chip)
+        settings = of_machine | settings | {"supernode.machine": of_machine["supernode.machine"]}
+    asked = with_overrides(scenario, settings)
+    if asked.supernode.imported:
+        from twin.lab.store import open_store
+
+        open_store()  # prices ask the store that was opened last
+    return asked
 
 
 def scenario_named(name: str) -> Scenario:

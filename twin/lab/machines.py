@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twin.facts import Facts
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import Fabric, build_fabric
-from twin.hardware.graph_text import LONGEST
+from twin.hardware.graph_text import LONGEST, FabricFileError
 from twin.hardware.imported import ImportedMachine
 from twin.hardware.machine_file import read_machine as machine_of
 from twin.hardware.prices import summary
@@ -32,31 +33,48 @@ def read_machine(source: Path | bytes, name: str | None = None) -> ImportedMachi
         name = name or source.name
         source = read_bytes(source, LONGEST, HardwareError)
     name = printable(name or "machine")
-    return machine_of(decoded(source, name, LONGEST, HardwareError, "machine"), name)
+    text = decoded(source, name, LONGEST, HardwareError, "machine")
+    try:
+        return machine_of(text, name)
+    except FabricFileError as error:
+        raise FabricFileError([f"{name}: {error.faults[0]}", *error.faults[1:]]) from None
 
 
-def supernode_of(name: str, facts: Facts, store: Store | None = None) -> Supernode:
+def supernode_of(name: str, facts: Facts, store: Store | None = None, chip: str = "") -> Supernode:
     """A recipe as sold, or a kept machine by its name or digest; raises HardwareError."""
     if name in recipe_names(facts):
         sold = as_sold(name, facts)
         return Supernode.model_validate({k.partition(".")[2]: v for k, v in sold.items()})
     rows = store.machines.search().rows if store else []
     kept = [r for r in rows if name == r.name or (len(name) >= 8 and r.digest.startswith(name))]
-    if len(kept) == 1:
-        chip = _chip_of(store.machines.load(kept[0].digest), facts) if store else ""
-        return Supernode(machine=kept[0].digest, chip=chip)
+    if store and len(kept) == 1:
+        machine = store.machines.load(kept[0].digest)
+        chip = chip_of(machine, facts, chip or Supernode().chip)
+        return Supernode(machine=machine.digest, chip=chip)
     raise HardwareError(
         f"{printable(name)} is no machine here: the command machine list shows them; import a file "
         "first, or name its digest where two have one name"
     )
 
 
-def _chip_of(machine: ImportedMachine, facts: Facts) -> str:
-    """The default chip, or the first with as many dies as the machine's NPUs."""
-    default = Supernode().chip
+def fields_of(
+    name: str, facts: Facts, store: Callable[[], Store], chip: str = ""
+) -> dict[str, Any]:
+    """Fields of a scenario by dotted path that make it of a machine, as sold or as imported.
+
+    An imported machine keeps the chip, unless its NPUs have another number of dies.
+    """
+    if name in recipe_names(facts):
+        return as_sold(name, facts)
+    s = supernode_of(name, facts, store(), chip)
+    return {"supernode.machine": s.machine, "supernode.chip": s.chip}
+
+
+def chip_of(machine: ImportedMachine, facts: Facts, wanted: str) -> str:
+    """The wanted chip, or the first with as many dies as the machine's NPUs."""
     fits = [c for c in facts.names("chips")
             if facts[f"chips.{c}.dies_per_npu"].value == machine.dies_per_npu]  # fmt: skip
-    return default if default in fits or not fits else fits[0]
+    return wanted if wanted in fits or not fits else fits[0]
 
 
 def machine_rows(facts: Facts, store: Store) -> list[dict[str, Any]]:

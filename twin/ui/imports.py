@@ -8,20 +8,22 @@ or deleted it, a moment ago.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import streamlit as st
 
-from twin.lab import ask, traces
+from twin.hardware.imported import ImportedMachine
+from twin.lab import ask, machines, traces
 from twin.lab.apart import Refused, apart
 from twin.lab.counts import CountsTable
 from twin.lab.kinds import TRACE, Kind
 from twin.lab.store import ImportRow, Store, StoreError, UnknownId
 from twin.lab.store.values import Values
 from twin.metrics.measures import amount
-from twin.scenario import Scenario, SpecError
+from twin.scenario import Scenario, SpecError, with_overrides
 from twin.ui import forms, session, words
 from twin.ui.fields import sentence
 from twin.ui.show import plain
@@ -253,4 +255,39 @@ COUNTS = Import(
     called=lambda row: f"{row.name} ({row.about.get('layers')} × {row.about.get('experts')})",
     look=_look_at_counts,
     take=ask.counted,
+)
+
+
+# Machines.
+
+
+def _look_at_machine(machine: ImportedMachine) -> None:
+    """What the file holds, before it is used."""
+    kinds = Counter(data["kind"] for _, data in machine.vertices)
+    with st.container(border=True):
+        st.markdown(f"**{plain(machine.name)}**")
+        with st.grid(4, min_column_width=130):
+            st.metric("NPUs", f"{machine.npus:,}")
+            st.metric("Dies", f"{kinds['die']:,}")
+            st.metric("CPUs", f"{kinds['cpu']:,}")
+            st.metric("Links", f"{len(machine.links):,}", help="Each direction counts.")
+
+
+def _with_machine(draft: Scenario, machine: ImportedMachine) -> Scenario:
+    chip = machines.chip_of(machine, session.facts(), draft.supernode.chip)
+    fields = {"supernode.machine": machine.digest, "supernode.chip": chip, "supernode.edits": []}
+    return with_overrides(draft, fields)
+
+
+MACHINES = Import(
+    one="machine",
+    many="machines",
+    kept=lambda store: store.machines,
+    says="The machine of **{}**",
+    label="File of a machine",
+    help="A cable list (CSV of from, to, GB/s, ns, plane), node-link JSON or GraphML. Dies are "
+    "called die NODE.NPU.DIE. Found by content.",
+    called=lambda row: f"{row.name} ({row.about.get('npus'):,} NPUs)",
+    look=_look_at_machine,
+    take=_with_machine,
 )

@@ -20,6 +20,7 @@ import streamlit as st
 
 from twin import steady
 from twin.facts import FactError, Facts
+from twin.hardware.recipes import as_sold, recipe_names
 from twin.lab import library, share
 from twin.lab.budget import Budget
 from twin.lab.compare import input_diff
@@ -155,6 +156,8 @@ def edit(path: str) -> None:
     value = st.session_state[field_key(path)]
     if value is None:  # an emptied field: show the last value again
         _state().generation += 1
+    elif path == "supernode.machine" and value in recipe_names(facts()):
+        propose(as_sold(value, facts()))
     else:
         propose({path: value})
 

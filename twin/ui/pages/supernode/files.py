@@ -12,10 +12,12 @@ from typing import Literal
 import streamlit as st
 
 from twin.hardware.chip import HardwareError
-from twin.hardware.exchange_format import FabricFileError, read_fabric, write_fabric
+from twin.hardware.exchange_format import read_fabric, write_fabric
 from twin.hardware.fabric import Fabric
+from twin.hardware.graph_text import FabricFileError
 from twin.ui import session, words
 from twin.ui.fields import sentence
+from twin.ui.imports import MACHINES, upload
 from twin.ui.pages.supernode import editor
 from twin.ui.show import file_name, plain
 
@@ -52,6 +54,8 @@ def files(fabric: Fabric) -> None:
     )
     for fault in st.session_state.get("fabric-file-faults", []):
         st.markdown(f":small[:red[:material/error: {plain(fault)}]]")
+    st.markdown("**Another machine**")
+    upload(MACHINES)
 
 
 def _written(fabric: Fabric, kind: Kind) -> bytes:

@@ -7,7 +7,7 @@ from twin.scenario import form_groups
 from twin.ui import forms, session, words
 from twin.ui.fabric_message import loads
 from twin.ui.fabric_view import ROLE, colour, fabric_picture
-from twin.ui.fields import sentence
+from twin.ui.fields import declared, sentence
 from twin.ui.forms.table import number_table
 from twin.ui.pages.supernode import editor, panels, totals
 from twin.ui.pages.supernode.files import files
@@ -17,8 +17,8 @@ from twin.ui.seated import seated
 from twin.ui.toolbar import header
 
 FIELDS = [path for group in form_groups("supernode").values() for path in group]
-CHOICES = [p for p in FIELDS if p.rpartition(".")[2] in ("machine", "chip", "scale_up")]
-NUMBERS = [p for p in FIELDS if p not in CHOICES]
+NUMBERS = [p for p in FIELDS if declared(p).kind in (int, float)]
+CHOICES = [p for p in FIELDS if p not in NUMBERS]
 NUMBERS.append("memory_pool.gb_per_node")  # what a node's DRAM lends: read here, set here too
 PICTURE = "supernode-picture"
 

@@ -1,0 +1,178 @@
+"""A machine comes back from its file as it was; what is no machine is told why in one sentence."""
+
+import json
+
+import networkx as nx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.draws import draws
+from twin.hardware.fabric import build_fabric, built, edited
+from twin.hardware.graph_text import FabricFileError
+from twin.hardware.imported import look_in
+from twin.hardware.machine_file import MOST_VERTICES, read_machine, write_machine
+from twin.hardware.network import network
+from twin.hardware.prices import all_to_all, nic, pool_read, summary
+from twin.hardware.recipes import as_sold
+from twin.lab.library import load_facts
+from twin.scenario import Supernode
+
+FACTS = load_facts()
+SMALL = {
+    "cloudmatrix384": {"nodes": 3},
+    "cloudmatrix-unified": {"nodes": 2},
+    "gb200-nvl72": {"nodes": 4},
+    "dragonfly": {"nodes": 6, "dimensions": "3x2"},
+    "torus-3d": {"nodes": 2, "dimensions": "4x2x2"},
+    "hgx-h20": {"nodes": 3},
+    "ub-mesh": {"nodes": 8},
+}
+HEAD = "from,to,GB/s,ns,plane\n"
+
+
+def small(recipe):
+    sold = as_sold(recipe, FACTS) | {f"supernode.{k}": v for k, v in SMALL[recipe].items()}
+    return Supernode(**{path.split(".")[1]: value for path, value in sold.items()})
+
+
+def imported(text, chip="ascend-910c"):
+    machine = read_machine(text, "machine")
+    look_in({machine.digest: machine}.__getitem__)
+    return build_fabric(Supernode(machine=machine.digest, chip=chip), FACTS)
+
+
+def prices(fabric):
+    return [
+        all_to_all(fabric, range(12)).bytes_per_s,
+        pool_read(fabric, range(8)).bytes_per_s,
+        nic(fabric, 3, "rdma").bytes_per_s,
+        nic(fabric, 3, "vpc").bytes_per_s,
+    ]
+
+
+@pytest.mark.parametrize("kind", ["json", "graphml"])
+@pytest.mark.parametrize("recipe", SMALL)
+def test_a_recipe_comes_back_as_it_was_built(recipe, kind):
+    s = small(recipe)
+    fabric = edited(build_fabric(s, FACTS), scale={"node 1": 0.5})
+    back = imported(write_machine(fabric, kind), s.chip)
+    assert prices(back) == pytest.approx(prices(fabric))
+    assert summary(back) == pytest.approx(summary(fabric))
+    assert back.graph["layout"] == fabric.graph["layout"]
+    assert built(back) is back
+
+
+@pytest.mark.parametrize("recipe", ["cloudmatrix384", "gb200-nvl72", "hgx-h20"])
+def test_a_cable_list_says_enough_to_price_a_machine(recipe):
+    s = small(recipe)
+    fabric = build_fabric(s, FACTS)
+    back = imported(write_machine(fabric, "csv"), s.chip)
+    lossless = nx.DiGraph(fabric)
+    lossless.graph["beyond_node"] = 1.0  # a cable list knows no loss on the way out of a node
+    assert prices(back) == pytest.approx(prices(lossless))
+
+
+def test_the_order_of_a_file_and_its_name_are_not_part_of_the_machine():
+    lines = [f"die {n}.0.0,switch {k},{10 + k},100,ub" for n in range(4) for k in range(2)]
+    one, other = (read_machine(HEAD + "\n".join(rows), name)
+                  for rows, name in ((lines, "a"), (lines[::-1], "b")))  # fmt: skip
+    assert one.digest == other.digest
+    assert one.digest != read_machine(HEAD + "\n".join(lines[1:]), "a").digest
+
+
+def test_edits_and_names_work_on_an_imported_machine():
+    lines = [f"die {n}.0.0,switch {k},10,100,ub" for n in range(4) for k in range(2)]
+    fabric = imported(HEAD + "\n".join(lines), "h800")
+    before = all_to_all(fabric, range(4)).bytes_per_s
+    assert all_to_all(edited(fabric, remove=["switch 1"]), range(4)).bytes_per_s == before / 2
+
+
+def test_dies_joined_without_a_switch_pass_on_what_is_for_others():
+    ring = [f"die {n}.0.0,die {(n + 1) % 6}.0.0,10,100,ub" for n in range(6)]
+    price = all_to_all(imported(HEAD + "\n".join(ring), "h800"), range(6))
+    # On average 1.8 hops of 6 links of both ways: (2 * 6 * 10) / (6 * 1.8) GB/s a die.
+    assert price.bytes_per_s == pytest.approx(0.8 * 120e9 / 10.8, rel=0.01)
+
+
+def test_uneven_nodes_and_missing_parts_are_legal():
+    lines = [
+        f"die {n}.{i}.0,L1 {n}.0,20,100,ub" for n, npus in enumerate((4, 2, 1)) for i in range(npus)
+    ]
+    lines += [f"L1 {n}.0,L2 0.0,{rate},100,ub" for n, rate in enumerate((80, 40, 20))]
+    fabric = imported(HEAD + "\n".join(lines), "h800")
+    assert summary(fabric)["npus"] == 7
+    assert network(fabric).node[network(fabric).dies].tolist() == [0, 0, 0, 0, 1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("from,to\na,b", "no column GB/s, ns, plane"),
+        (HEAD, "The machine has no dies"),
+        (HEAD + "die 0.0.0,die 1.0.0,-3,1,ub", "needs a rate of 0 to"),
+        (HEAD + "die 0.0.0,die 1.0.0,inf,1,ub", "needs a rate of 0 to"),
+        (HEAD + "die 0.0.0,die 1.0.0,fast,1,ub", "Line 2 is not from, to"),
+        (HEAD + "die 0.0.0,die 1.0.0,3,1,ether", "is on no plane"),
+        (HEAD + "die 0.0.0,die 1.0.0,3,1,ub\n" * 2, "stands there twice"),
+        (HEAD + "die 0.0.0,die 0.0.0,3,1,ub", "does not join two vertices"),
+        (HEAD + "die 0.0.0,die 1.0.0,0,1,ub", "No path of links joins any two dies"),
+        (HEAD + "die 0.0.0,s,1,1,ub\ndie 1.0.0,t,1,1,ub", "No path of links joins any two dies"),
+        (HEAD + "die 0.0.0,die 0.0.1,1,1,ub\ndie 0.0.0,die 1.0.0,1,1,ub", "every NPU needs"),
+        (HEAD + "die 99999.0.0,die 1.0.0,1,1,ub", "node must be a whole number"),
+        ("{", "The file is not JSON"),
+        ('{"graph": {}, "nodes": [{"id": "die 0.0.0"}, {"id": "die 0.0.0"}], "edges": []}', "tw"),
+        ("<graphml><graph/></graphml>", "The machine has no dies"),
+        ('<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><graphml>&b;</graphml>', "DOCTYPE"),
+        (HEAD + "\n" * 1_000_001, "more than 1,000,000 parts"),
+    ],
+)  # fmt: skip
+def test_what_is_no_machine_is_told_why(text, sentence):
+    with pytest.raises(FabricFileError, match=sentence) as refused:
+        read_machine(text, "file")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_million_vertices_are_refused_at_once():
+    nodes = ",".join(f'{{"id": "switch {i}"}}' for i in range(MOST_VERTICES + 1))
+    with pytest.raises(FabricFileError, match=r"100,001 vertices .* at most 100,000"):
+        read_machine(f'{{"graph": {{}}, "nodes": [{nodes}], "edges": []}}', "file")
+
+
+NODES = st.dictionaries(
+    st.sampled_from(["id", "kind", "node", "npu", "die", "domain", "forwards", "rack", "grid"]),
+    st.sampled_from(["die 0.0.0", "die 1.0.0", "l2", "die", 0, -1, 1.5, None, True, [], "x" * 99]),
+)
+LINKS = st.dictionaries(
+    st.sampled_from(
+        [
+            "source",
+            "target",
+            "capacity_bytes_per_s",
+            "latency_s",
+            "plane",
+            "serves",
+            "links",
+            "sub_plane",
+            "kind",
+            "read_efficiency",
+        ]
+    ),  # fmt: skip
+    st.sampled_from(
+        ["die 0.0.0", "die 1.0.0", "ub", "rdma", 1e9, 0, -1, 10**400, None, True, [], 1]
+    ),
+)
+
+
+@given(nodes=st.lists(NODES, max_size=4), links=st.lists(LINKS, max_size=4))
+@draws(150)
+def test_a_file_is_a_machine_or_refused(nodes, links):
+    base = [{"id": "die 0.0.0"}, {"id": "die 1.0.0"}]
+    text = json.dumps({"graph": {}, "nodes": base + nodes, "edges": links})
+    try:
+        machine = read_machine(text, "file")
+    except FabricFileError as refused:
+        assert refused.faults
+        return
+    look_in({machine.digest: machine}.__getitem__)
+    network(build_fabric(Supernode(machine=machine.digest, chip="h800"), FACTS))

@@ -1,0 +1,92 @@
+"""An imported machine is kept by its digest, named by a scenario, and missed in a sentence."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from twin.__main__ import app
+from twin.hardware.fabric import build_fabric
+from twin.hardware.graph_text import FabricFileError
+from twin.hardware.machine_file import write_machine
+from twin.hardware.prices import summary
+from twin.hardware.recipes import recipe_names
+from twin.lab.ask import question
+from twin.lab.library import load_facts
+from twin.lab.machines import read_machine, supernode_of
+from twin.lab.runner import add_run
+from twin.lab.store import StoreError, open_store
+from twin.scenario import Supernode, with_overrides
+
+FACTS = load_facts()
+RING = "from,to,GB/s,ns,plane\n" + "\n".join(
+    f"die {n}.0.0,die {(n + 1) % 8}.0.0,50,200,ub" for n in range(8)
+)
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.setenv("TWIN_DB_URL", f"sqlite:///{tmp_path / 'twin.db'}")
+    opened = open_store()
+    yield opened
+    opened.close()
+
+
+def test_a_kept_machine_is_built_again_from_the_store(store):
+    machine = read_machine(RING.encode(), "ring.csv")
+    digest = store.machines.save(machine)
+    assert store.machines.load(digest).digest == digest == machine.digest
+    assert summary(build_fabric(supernode_of("ring.csv", FACTS, store), FACTS))["npus"] == 8
+    assert store.machines.get(digest).about["npus"] == 8
+
+
+def test_a_scenario_of_a_machine_that_is_not_here_says_what_to_ask_for(store):
+    machine = read_machine(RING.encode(), "ring.csv")
+    asked, _ = question("quickstart")
+    own = with_overrides(asked, {"supernode.machine": machine.digest, "supernode.chip": "h800"})
+    with pytest.raises(StoreError, match=r"is not stored here: ask for its file"):
+        add_run(store, own, engine="tests.lab.fake_engine")
+    with pytest.raises(ValueError, match="no machine here has the id"):
+        build_fabric(own.supernode, FACTS)
+    store.machines.save(machine)
+    assert add_run(store, own, engine="tests.lab.fake_engine")
+
+
+def test_a_setting_that_names_a_machine_brings_it_as_it_is_sold(store):
+    asked, _ = question("gb200-nvl72-decode", ["supernode.machine=gb200-nvl72"])
+    assert (asked.supernode.nodes, asked.supernode.sub_planes) == (18, 18)
+    mixed, _ = question("quickstart", ["supernode.machine=dragonfly", "supernode.l1_uplinks=20"])
+    assert (mixed.supernode.machine, mixed.supernode.l1_uplinks) == ("dragonfly", 20)
+    store.machines.save(read_machine(RING.encode(), "ring.csv"))
+    ring, _ = question("gb200-nvl72-decode", ["supernode.machine=ring.csv"])
+    assert ring.supernode.imported and ring.supernode.chip == "gb200"
+
+
+@pytest.mark.parametrize("name", recipe_names(FACTS))
+def test_a_recipe_is_sold_with_fields_of_a_scenario(name):
+    assert supernode_of(name, FACTS).machine == name
+
+
+def command(*words):
+    answer = CliRunner().invoke(app, list(words))
+    assert answer.exit_code == 0, answer.output
+    return answer.output
+
+
+def test_the_command_line_lists_shows_takes_and_gives_machines(store, tmp_path):
+    rows = json.loads(command("machine", "list", "--json"))
+    assert rows["ub-mesh"]["npus"] == 8192
+    file = tmp_path / "two.csv"
+    command("machine", "export", "atlas-800-a2", "--format", "csv", "--out", str(file))
+    digest = json.loads(command("machine", "import", str(file), "--json"))["machine"]
+    assert digest in json.loads(command("machine", "list", "--json"))
+    shown = json.loads(command("machine", "show", digest[:12], "--json"))
+    assert shown["npus"] == 32
+
+
+def test_bytes_that_are_no_text_are_refused():
+    with pytest.raises(ValueError, match="is not text in UTF-8"):
+        read_machine(b"\xff\xfe\x00", "x.bin")
+    with pytest.raises(FabricFileError, match="has no dies"):
+        text = write_machine(build_fabric(Supernode(nodes=1), FACTS), "json")
+        read_machine(text.replace("die 0", "part 0").replace('"die"', '"part"').encode(), "x")

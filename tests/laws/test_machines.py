@@ -1,0 +1,64 @@
+"""Every recipe, and a machine from a file, serves a small run that keeps the engine's laws."""
+
+import pytest
+
+from tests.engine.small import small
+from twin.engine.simulate import result_digest, simulate
+from twin.hardware.fabric import build_fabric
+from twin.hardware.imported import look_in
+from twin.hardware.machine_file import read_machine, write_machine
+from twin.hardware.recipes import as_sold, recipe_names
+from twin.lab.library import load_facts
+from twin.scenario import Supernode
+
+FACTS = load_facts()
+SIZE = {
+    "dragonfly": {"nodes": 6, "dimensions": "3x2"},
+    "full-mesh": {"nodes": 4, "dimensions": "2x2"},
+    "torus-3d": {"nodes": 4, "dimensions": "4x4x2"},
+    "ub-mesh": {"nodes": 8},
+}
+SHORT = {"horizon_s": 2.0, "warmup_s": 0.5, "deployment.precision.weights": "bf16"}
+
+
+def of_recipe(name):
+    size = SIZE.get(name, {"nodes": 4})
+    return as_sold(name, FACTS) | {f"supernode.{key}": value for key, value in size.items()}
+
+
+@pytest.mark.parametrize("name", recipe_names(FACTS))
+def test_a_recipe_serves(name):
+    run = simulate(small(SHORT | of_recipe(name)), FACTS)
+    assert run.valid, [c for c in run.checks if not c["ok"]]
+    assert run.summary["finished"] > 20
+    links = run.tables["links"]
+    assert links["bytes"].sum() > 0.0 and links["utilisation_mean"].max() <= 1.01
+
+
+def test_a_machine_serves_as_well_from_its_file():
+    asked = SHORT | of_recipe("full-mesh")
+    text = write_machine(build_fabric(small(asked).supernode, FACTS), "json")
+    machine = read_machine(text, "mesh.json")
+    look_in({machine.digest: machine}.__getitem__)
+    again = small(asked | {"supernode.machine": machine.digest})
+    one, other = (simulate(s, FACTS) for s in (small(asked), again))
+    assert result_digest({"requests": one.tables["requests"]}) == result_digest(
+        {"requests": other.tables["requests"]}
+    )
+
+
+def test_counts_of_an_imported_machine_are_its_own():
+    lines = ["from,to,GB/s,ns,plane"]
+    lines += [f"die {n}.{i}.0,switch {n % 2},100,300,ub" for n in range(5) for i in range(4)]
+    lines += ["switch 0,switch 1,400,300,ub"]
+    machine = read_machine("\n".join(lines), "own.csv")
+    look_in({machine.digest: machine}.__getitem__)
+    asked = SHORT | {
+        "supernode": Supernode(machine=machine.digest, chip="h800", nodes=1).model_dump(),
+        "deployment.kv_transfer_plane": "ub",
+        "memory_pool.enabled": False,
+    }
+    run = simulate(small(asked), FACTS)
+    assert run.valid and run.tables["links"].filter(plane="ub").height == 2 * 5
+    with pytest.raises(ValueError, match="needs 24 NPUs but the machine has 20"):
+        simulate(small(asked | {"deployment.prefill.npus_per_instance": 8}), FACTS)

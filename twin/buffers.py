@@ -120,7 +120,9 @@ class Columns:
             if value is None:
                 if c.fill is None or c.dtype is None:
                     raise TypeError(f"{type(self).__name__}.{name} is not given")
-                value = np.full([_length(s, sizes or {}) for s in c.shape], c.fill, c.dtype)
+                shape = [_length(s, sizes or {}) for s in c.shape]
+                # Zeros come with the memory, page by page when they are first touched.
+                value = np.full(shape, c.fill, c.dtype) if c.fill else np.zeros(shape, c.dtype)
             setattr(self, name, value)
         if given:
             raise TypeError(f"{type(self).__name__} declares no {', '.join(given)}")

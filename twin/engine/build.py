@@ -70,7 +70,8 @@ def build_world(setup: Setup) -> c.World:
         settings=settings,
         request=c.Requests(
             sizes,
-            arrival_s=requests.arrival_s.copy(),  # a closed loop writes it
+            # A closed loop writes it.
+            arrival_s=requests.arrival_s.copy() if settings.closed_loop else requests.arrival_s,
             input_tokens=requests.input_tokens,
             output_tokens=requests.output_tokens,
             session=requests.session,

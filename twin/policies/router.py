@@ -158,23 +158,18 @@ def cheapest(price: np.ndarray, taken_tokens: np.ndarray) -> int:
     found on vectors.
     """
     bits = price.view(np.int64)
-    least, best = INFINITE, NOBODY
+    least, begin, end = INFINITE, 0, 0  # where the first of the least is, and the last
     for first in range(0, bits.size, BLOCK):
         block = bits[first : first + BLOCK]
         lowest = block[0]
         for k in range(block.size):
             lowest = min(lowest, block[k])
         if lowest < least:
-            least, best = lowest, first
-    if best == NOBODY:
-        return NOBODY
-    while bits[best] != least:
-        best += 1
-    equals = 0
-    for k in range(bits.size):
-        equals += bits[k] == least
-    if equals > 1:
-        for k in range(best + 1, bits.size):
-            if bits[k] == least and taken_tokens[k] < taken_tokens[best]:
-                best = k
+            least, begin = lowest, first
+        if lowest == least:
+            end = first + block.size
+    best = NOBODY
+    for r in range(begin, end if least < INFINITE else begin):
+        if bits[r] == least and (best == NOBODY or taken_tokens[r] < taken_tokens[best]):
+            best = r
     return best

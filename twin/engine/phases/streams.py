@@ -155,7 +155,7 @@ def room_for(world: World, v: int, begin_s: float, amount: float) -> float:
     end_s = begin_s + amount / alone[flow[v]]
     anyone = False
     for u in range(left.size):
-        if u == v or left[u] <= 0.0 or rates[u] <= 0.0:
+        if left[u] <= 0.0 or rates[u] <= 0.0 or u == v:
             continue
         if since_s[u] < end_s and since_s[u] + left[u] / rates[u] > begin_s:
             if not anyone:
@@ -173,7 +173,9 @@ def room_for(world: World, v: int, begin_s: float, amount: float) -> float:
     if anyone:
         links, parts, start = flows.links, flows.parts, flows.start
         for k in range(start[flow[v]], start[flow[v] + 1]):
-            least = min(least, max(0.0, 1.0 - taken[links[k]]) / parts[k])
+            free = max(0.0, 1.0 - taken[links[k]])
+            if free < parts[k]:  # to divide at every link would cost more than all else
+                least = min(least, free / parts[k])
     return least
 
 

@@ -58,16 +58,19 @@ def settle_links(world: World) -> None:
     flows = world.traffic
     active, most = flows.active, flows.most
     crowded = flows.held[0] == 1
+    more = False
     for f in range(active.size):
-        if most[f] > 0.0:
+        if active[f] or most[f] > 0.0:
             wants = wanted(world, f)
             if wants < most[f]:
                 take_note(world, f, wants)
-    for f in range(active.size):
-        if active[f]:
-            wants = wanted(world, f)
-            if wants > most[f]:
-                crowded = take_note(world, f, wants) or crowded
+            more = more or wants > most[f]
+    if more:
+        for f in range(active.size):
+            if active[f]:
+                wants = wanted(world, f)
+                if wants > most[f]:
+                    crowded = take_note(world, f, wants) or crowded
     if crowded:
         share(world)
 
@@ -255,9 +258,10 @@ def first_rate(world: World, p: int, column: int, now_s: float, amount: float) -
     crowded = flows.held[0] == 1
     for other in range(world.prefill.running.size):
         # Within a step instances move one after the other: what others read may be over or later.
-        reads = world.streams.since_s[other] <= now_s < end_of(world, other)
-        if flows.most[first + other] > 0.0 and other != p and not reads:
-            take_note(world, first + other, 0.0)
+        if flows.most[first + other] > 0.0 and other != p:
+            reads = world.streams.since_s[other] <= now_s < end_of(world, other)
+            if not reads:
+                take_note(world, first + other, 0.0)
     if flows.most[column] > 0.0:  # its exchange comes after
         take_note(world, column, 0.0)
     if take_note(world, first + p, 1.0) or crowded:

@@ -15,7 +15,8 @@ from typing import Any
 import typer
 
 from twin.__main__ import app
-from twin.lab.evidence import evidence
+from twin.lab.evidence import evidence, headlines, score_table
+from twin.lab.evidence.rows import load_beyond
 from twin.lab.library import ROOT, load_facts, presets
 from twin.lab.traces import FORMATS
 from twin.metrics.operators import OPERATORS
@@ -135,36 +136,45 @@ def command_list() -> str:
 
 
 def accuracy_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """By measured system: how many rows are checks, and their mean and worst absolute error."""
-    text = [
-        "| measured system | fitted rows | checks | mean error | worst |",
-        "|---|---|---|---|---|",
-    ]
-    systems = list(dict.fromkeys(row["system"] for row in rows))
-    for name, chosen in [("**all**", rows)] + [
-        (system, [row for row in rows if row["system"] == system]) for system in systems
-    ]:
-        errors = [abs(row["error"]) for row in chosen if not row["calibrates"]]
-        if errors:
-            shares = [f"{100 * x:.1f} %" for x in (sum(errors) / len(errors), max(errors))]
-            text.append(_row(name, len(chosen) - len(errors), len(errors), *shares))
-        else:
-            text.append(_row(name, len(chosen), 0, "", ""))
-    return "\n".join(text)
+    """The headline of either group of machines, and the errors by kind of row."""
+    return "\n".join([*(f"- {line}" for line in headlines(rows)), "", _table(score_table(rows))])
 
 
 def evidence_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Every published row beside the twin's answer, to the tenth of a percent."""
+    """Errors by system and kind, then every published row beside the twin's answer."""
     text = [
-        "| system | what | published | twin | error | | source |",
-        "|---|---|---|---|---|---|---|",
+        "| system | what | published | twin | error | first error | kind | others | source |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         figures = [f"{row[key]:,.4g} {row['unit']}" for key in ("published", "twin")]
-        fitted = "fitted" if row["calibrates"] else ""
         error = f"{100 * row['error']:+.1f} %"
-        text.append(_row(row["system"], row["quantity"], *figures, error, fitted, row["source"]))
-    return "\n".join(text)
+        begun = "" if row["first_error"] is None else f"{100 * row['first_error']:+.1f} %"
+        others = "; ".join(f"{name} {100 * x:+.0f} %" for name, x in row["others"])
+        kind = f"{row['kind']}: {row['because']}" if row["because"] else row["kind"]
+        text.append(
+            _row(row["system"], row["quantity"], *figures, error, begun, kind, others,
+                 row["source"])
+        )  # fmt: skip
+    return "\n".join([_table(score_table(rows, "system")), "", *text])
+
+
+def beyond_table() -> str:
+    """Published results that no scenario can express."""
+    return _table(
+        [
+            {"system": b.system, "what": b.quantity, "published": b.figure, "missing": b.missing,
+             "source": b.source}
+            for b in load_beyond()
+        ]
+    )  # fmt: skip
+
+
+def _table(rows: Sequence[Mapping[str, str]]) -> str:
+    """Rows of one form as a Markdown table."""
+    heads = list(rows[0])
+    lines = [_row(*heads), "|" + "---|" * len(heads)]
+    return "\n".join(lines + [_row(*row.values()) for row in rows])
 
 
 def file_map(root: Path = ROOT) -> str:
@@ -208,6 +218,7 @@ def pages(root: Path = ROOT) -> dict[Path, str]:
         "commands": command_list(),
         "accuracy": accuracy_table(rows),
         "evidence": evidence_table(rows),
+        "beyond": beyond_table(),
         "files": file_map(root),
     }
     paths = (root / "README.md", root / "scenarios" / "FIELDS.md", *(root / "docs").glob("*.md"))

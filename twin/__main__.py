@@ -9,7 +9,6 @@ or kept; said in one sentence.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +16,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from twin import machine_command, terminal
+from twin import evidence_command, machine_command, terminal
 from twin.metrics.measures import seconds
 from twin.metrics.registry import shown
 from twin.terminal import bytes_out, err, out, pairs, print_json, print_rows, progress
@@ -30,6 +29,8 @@ app = typer.Typer(
 )
 
 app.add_typer(machine_command.app, name="machine")
+app.command()(evidence_command.evidence)
+app.command()(evidence_command.calibrate)
 
 Asked = Annotated[str, typer.Argument(help="A scenario file (.toml) or a preset's key.")]
 Settings = Annotated[
@@ -278,62 +279,6 @@ def import_model(
         out.print(escape(f"{path.name} is written: ask for it as deployment.model={found.name}"))
     else:
         out.file.write(found.toml)
-
-
-@app.command()
-def evidence(as_json: AsJson = False) -> None:
-    """Put published figures beside the twin's own, with the error of each."""
-    from twin.lab.evidence import evidence as rows_of
-    from twin.lab.evidence import summary
-    from twin.lab.library import load_facts
-
-    found = rows_of(load_facts())
-    if as_json:
-        print_json(found)
-        return
-    terminal.print_evidence(found, summary(found))
-
-
-@app.command()
-def calibrate(
-    write: Annotated[bool, typer.Option("--write", help="Replace data/calibration.toml.")] = False,
-    points: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.csv", help="Fit to figures you measured, not published ones."),
-    ] = None,
-    private: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE.toml", help="Keep that private fit here.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Fit the few constants of the model to the published rows that calibrate."""
-    from twin.lab.evidence.calibrate import calibrate as fitted
-    from twin.lab.evidence.calibrate import write_calibration
-    from twin.lab.evidence.points import check_options, fit_points, write_private
-    from twin.lab.library import load_facts
-
-    check_options(points, private, write)
-    untouched: Sequence[str] = ()
-    with err.status("fitting"):
-        if points is None:
-            fit = fitted(load_facts())
-        else:
-            found = fit_points(points, load_facts())
-            fit, untouched = found.fit, found.untouched
-    if write:
-        write_calibration(fit)
-    if private:
-        write_private(found, private)
-    if as_json:
-        print_json(asdict(fit) | ({"untouched": untouched} if points else {}))
-        return
-    kept = {name: "as before: no point informs it" for name in untouched}
-    rows = [(k, f"{v:g}", kept.get(k, "")) for k, v in fit.values.items()]
-    print_rows("Constants", ("constant", "value", ""), rows)
-    errors = [(k, f"{100 * v:+.1f} %") for k, v in fit.errors.items()]
-    print_rows("Rows fitted to", ("row", "error"), errors)
-    if private:
-        out.print(escape(f"to use it: TWIN_CALIBRATION={private}"))
 
 
 @app.command()

@@ -134,23 +134,6 @@ def print_parts(title: str, parts: Sequence[Part], steps: Sequence[Step]) -> Non
     print_rows(title, ("cause", "left", "change", "share", "alone", "at"), rows)
 
 
-def print_evidence(rows: Sequence[Mapping[str, Any]], errors: Mapping[str, float]) -> None:
-    """Published figures beside the twin's own, and the absolute errors in all."""
-    cells = [
-        (
-            row["id"],
-            f"{row['published']:,.5g} {row['unit']}",
-            f"{row['twin']:,.5g} {row['unit']}",
-            f"{100 * row['error']:+.1f} %",
-            "fitted" if row["calibrates"] else "",
-        )
-        for row in rows
-    ]
-    print_rows("Published figures", ("row", "published", "twin", "error", ""), cells)
-    shares = [(k.replace("_", " "), f"{100 * v:.1f} %") for k, v in errors.items()]
-    print_rows("Absolute error", ("rows", "error"), shares)
-
-
 def become_dashboard(port: int) -> NoReturn:
     """Turn this process into the dashboard's server."""
     from twin.lab.library import ROOT, facts_environment

@@ -15,7 +15,7 @@ def facts():
 
 def row(**scenario):
     return Row(
-        "one", "a system", "decode", "TPOT", "ms", 50.0, "NPU", "decode.tpot", False, "here", "a",
+        "one", "a system", "decode", "TPOT", "ms", 50.0, "NPU", "decode.tpot", "seen", "here", "a",
         scenario={"deployment.mode": "decode_only", **scenario},
     )  # fmt: skip
 
@@ -40,7 +40,7 @@ def test_another_row_widens_the_reach(facts):
 @pytest.mark.parametrize(
     ("path", "value", "word"),
     [
-        ("supernode.chip", "b200", "Chip"),
+        ("supernode.chip", "h20", "Chip"),
         ("deployment.precision.kv", "int8", "KV precision"),
         ("workload.input_tokens", 60_000, "context"),
         ("deployment.decode.npus_per_instance", 2, "EP degree"),
@@ -74,7 +74,9 @@ def test_every_configuration_of_the_rows_is_within_their_own_reach(facts):
 
 def test_a_colocated_instance_is_named_and_keeps_its_batch_in_view(facts):
     changes = {"deployment.mode": "colocated", "deployment.decode.batch_per_npu": 500}
-    said = " ".join(outside_evidence(closed(**changes), facts))
+    apart = [r for r in load_published() if r.scenario.get("deployment.mode") != "colocated"]
+    known = list(configurations(apart))
+    said = " ".join(outside_evidence(closed(**changes), facts, known))
     assert "colocated" in said
     assert "Decode batch: 500" in said
 

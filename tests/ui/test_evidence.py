@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from twin.lab.evidence import Row, evidence, load_published
+from twin.lab.evidence import evidence, headlines, load_published
 from twin.lab.evidence.reproduce import Part
 from twin.lab.library import load_facts
 from twin.ui import charts
@@ -27,7 +27,7 @@ def rows():
 
 @pytest.fixture(scope="module")
 def found(facts, rows):
-    return proof.judged(evidence(facts, rows), rows)
+    return proof.by_regime(evidence(facts, rows))
 
 
 @pytest.fixture
@@ -37,42 +37,28 @@ def page(app):
 
 def row(**changes):
     given = {
-        "id": "x", "system": "CloudMatrix384", "regime": "decode", "quantity": "TPOT",
-        "unit": "ms", "basis": "NPU", "published": 50.0, "twin": 55.0, "error": 0.1,
-        "calibrates": False, "source": "a paper", "mark": "a", "note": "",
+        "id": "x", "system": "CloudMatrix384", "group": "CloudMatrix384", "regime": "decode",
+        "quantity": "TPOT", "unit": "ms", "basis": "NPU", "published": 50.0, "twin": 55.0,
+        "error": 0.1, "kind": "seen", "because": "", "judged_error": 0.1, "first_error": None,
+        "first_commit": "", "bar": 0.12, "outside": False, "others": [], "source": "a paper",
+        "mark": "a", "note": "",
     }  # fmt: skip
     return {**given, **changes}
 
 
-def judged(*answers):
-    """Answers judged as those of published rows of the same systems."""
-    each = [{**answer, "id": f"{k}"} for k, answer in enumerate(answers)]
-    of = [
-        Row(
-            r["id"], r["system"], r["regime"], r["quantity"], r["unit"], r["published"],
-            r["basis"], "decode.tpot", r["calibrates"], r["source"], r["mark"],
-        )
-        for r in each
-    ]  # fmt: skip
-    return proof.judged(each, of)
-
-
 def test_a_row_outside_its_bar_is_marked_and_its_reason_told():
-    inside, outside = judged(row(), row(error=-0.3, note="another kernel"))
-    assert not inside["outside"]
-    assert outside["outside"]
+    outside = row(error=-0.3, note="another kernel", outside=True)
+    assert proof.why(row()) == ""
     assert proof.why(outside) == "Outside its bar of 12 %: another kernel"
     assert "not known" in proof.why({**outside, "note": ""})
 
 
-def test_scores_keep_fitted_rows_and_systems_apart():
-    given = [row(calibrates=True, error=0.01), row(error=-0.2), row(system="H800", error=0.2)]
-    found = {s.name: s for s in proof.scores(judged(*given))}
-    assert [s.rows for s in found.values()] == [1, 1, 1]
-    assert found["Fitted, CloudMatrix384"].mean == pytest.approx(0.01)
-    assert found["Predicted, CloudMatrix384"].worst == pytest.approx(0.2)
-    assert found["Predicted, CloudMatrix384"].outside == 1
-    assert found["Predicted, other systems"].outside == 0
+def test_a_row_says_what_it_can_say_and_what_others_answered():
+    half = row(kind="derived", because="half of a sum")
+    assert proof.standing(half) == "derived: half of a sum"
+    begun = row(kind="unseen", first_error=0.2, first_commit="0123456789")
+    assert proof.standing(begun).endswith("first error +20.0 % at 0123456")
+    assert proof.others(row(others=[["another", -0.05]])) == "another -5 %"
 
 
 def test_every_row_is_kept_in_both_files(found):
@@ -98,23 +84,24 @@ def test_facts_are_found_by_words_and_marks(facts):
     assert proof.fact_table(facts, "no such thing at all") == []
 
 
-def test_the_parity_plot_has_every_row_fitted_ones_hollow(found):
+def test_the_parity_plot_has_every_row_helped_ones_hollow(found):
     for draw in (parity.parity, parity.errors):
         chart = draw(found)
         drawn = [t for t in chart.figure.data if t.mode == "markers"]
         assert sum(len(t.x) for t in drawn) == len(found)
         for trace in drawn:
-            assert (trace.marker.symbol == "circle-open") == trace.name.endswith("fitted")
+            assert (trace.marker.symbol == "circle-open") == trace.name.endswith("helped")
         assert chart.alt
     assert parity.parity([]).alt == charts.empty("No published row to show").alt
 
 
-def test_the_page_shows_every_row_and_how_many_miss(page, found):
+def test_the_page_shows_every_row_the_headline_and_how_many_miss(page, found):
     assert not page.exception
     assert len(page.dataframe[0].value) == len(found)
-    tiles = {m.label: m.value for m in page.metric}
+    text = " ".join(m.value for m in (*page.markdown, *page.caption))
+    assert all(sentence in text for sentence in headlines(found))
     missed = sum(r["outside"] for r in found)
-    assert tiles["Rows outside their bar"] == f"{missed} of {len(found)}"
+    assert f"{missed} of {len(found)} rows are outside their bar" in text
 
 
 def test_a_regime_narrows_the_table_and_a_row_can_be_run(page, found, monkeypatch):

@@ -34,7 +34,8 @@ KEPT = (
 )
 CALIBRATION_VARIABLE = "TWIN_CALIBRATION"  # a private copy of the fitted constants
 PUBLISHED, CALIBRATION = DATA / "published.toml", DATA / "calibration.toml"
-NOT_FACTS = {PUBLISHED.stem}  # measured rows: read by `published_table`
+RECORD = DATA / "record"  # what is known of the twin's own errors
+NOT_FACTS = {PUBLISHED.stem, RECORD.stem}  # measured rows: read by `published_table`
 FIRST_PRESET = "quickstart"
 SCENARIO_BYTES_MAX = 256 * 1024  # of a file, or of what a link unpacks to
 FACTS_BYTES_MAX = 16 << 20
@@ -69,7 +70,7 @@ def _facts_of(folder: Path, calibration: str) -> Facts:
     tables: dict[str, Any] = {}
     for path in sorted(folder.rglob("*.toml")):
         *parents, stem = path.relative_to(folder).with_suffix("").parts
-        if stem in NOT_FACTS:
+        if NOT_FACTS & {stem, *parents}:
             continue
         here = tables
         for part in parents:

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from twin.facts import Facts
-from twin.lab.evidence.rows import EvidenceError, Row, load_published, scenario_of
+from twin.lab.evidence.rows import EvidenceError, Row, scenario_of
 from twin.metrics.operators import names_of
 from twin.model import alone, finite
 from twin.model.predict import Prediction
-from twin.scenario import Scenario
-from twin.steady import Assembly, assemble, steady, traffic_under_way
+from twin.scenario import Scenario, with_overrides
+from twin.steady import Assembly, assemble, largest_batch, steady, traffic_under_way
 from twin.workload.lengths import fitted_lengths
 
 LAYER = names_of("decode", "attention", "MoE")
@@ -48,31 +48,6 @@ class Ask:
         return assemble(self.scenario, self.facts)
 
 
-def evidence(facts: Facts, rows: Sequence[Row] | None = None) -> list[dict[str, Any]]:
-    """Each published row with `twin` in the row's unit and `error` = twin / published - 1."""
-    answers = []
-    for row in load_published() if rows is None else rows:
-        twin = answer_row(row, facts)
-        answers.append(
-            {
-                "id": row.id,
-                "system": row.system,
-                "regime": row.regime,
-                "quantity": row.quantity,
-                "unit": row.unit,
-                "basis": row.basis,
-                "published": row.value,
-                "twin": twin,
-                "error": twin / row.value - 1.0,
-                "calibrates": row.calibrates,
-                "source": row.source,
-                "mark": row.mark,
-                "note": row.note,
-            }
-        )
-    return answers
-
-
 def answer_row(row: Row, facts: Facts) -> float:
     """What the twin says for a row, in the row's unit."""
     known = facts.replaced(row.facts)
@@ -92,6 +67,8 @@ def answer_row(row: Row, facts: Facts) -> float:
 
 
 def _decode(parts: Sequence[str], ask: Ask) -> float:
+    if parts[0] == "slo":
+        return _under_slo(ask)
     full = ask.steady
     d = full.decode
     assert d is not None
@@ -108,6 +85,17 @@ def _decode(parts: Sequence[str], ask: Ask) -> float:
         "iteration": d.iteration_s,
         "throughput": d.tokens_per_s_per_npu,
     }[parts[0]]
+
+
+def _under_slo(ask: Ask) -> float:
+    """Throughput of the largest batch that keeps the scenario's TPOT; 0 where none does."""
+    target = largest_batch(ask.scenario, ask.facts, 1e-3 * ask.scenario.slo.tpot_ms)
+    if not target.feasible:
+        return 0.0
+    batch = {"deployment.decode.batch_per_npu": target.batch_per_npu}
+    full = replace(ask, scenario=with_overrides(ask.scenario, batch)).steady
+    assert full.decode is not None
+    return full.decode.tokens_per_s_per_npu
 
 
 def _prefill(parts: Sequence[str], ask: Ask) -> float:
@@ -191,14 +179,3 @@ MEASURES: dict[str, Callable[[Sequence[str], Ask], float]] = {
     "finite": _finite,
     "memory": _memory,
 }
-
-
-def summary(found: list[dict[str, Any]]) -> dict[str, float]:
-    """Mean and worst absolute error of calibration rows and of predictions."""
-    result = {}
-    for name, calibrates in (("calibration", True), ("prediction", False)):
-        errors = np.array([abs(e["error"]) for e in found if e["calibrates"] == calibrates])
-        if errors.size:
-            result[f"{name}_error_mean"] = float(errors.mean())
-            result[f"{name}_error_worst"] = float(errors.max())
-    return result

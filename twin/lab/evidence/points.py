@@ -220,7 +220,7 @@ def _row(cells: Mapping[str | None, Any], here: str, line: int, facts: Facts) ->
     _refuse_unsteady(asked, role, here)
     return Row(
         id=f"line {line}: {quantity}", system="", regime="", quantity=quantity, unit=unit,
-        value=_number(told, "value", here), basis="", measure=measure, calibrates=True,
+        value=_number(told, "value", here), basis="", measure=measure, kind="calibrating",
         source=here, mark="m", scenario=_flat(asked.model_dump(mode="json")), args=args,
     )  # fmt: skip
 

@@ -1,21 +1,33 @@
 """The published rows, and the bars they are held to: data/published.toml, read and checked.
 
-Each row names what to measure and how the scenario differs from the default; which rows calibrate
-is said there. Nothing here knows what the twin answers.
+Each row names what to measure, how the scenario differs from the default, and its kind: how much
+it can say about the twin. data/record/ holds what belongs to rows beside their figures: first
+errors, rows beyond the twin, other simulators' answers. Nothing here knows what the twin answers.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from twin.lab.library import PUBLISHED, published_table
+from twin.lab.library import PUBLISHED, RECORD, published_table
 from twin.scenario import Scenario, with_overrides
 
 SUPERNODE, OTHER = "CloudMatrix384", "other systems"  # groups of rows, as the bars name them
+# What a row of each kind can say, the strictest judge first.
+KINDS = {
+    "unseen": "entered before the twin was asked; judged by that first error, for ever",
+    "seen": "a choice of the model or of the row was made with the figure in sight",
+    "derived": "follows from another row: half of a sum, the same run twice",
+    "calibrating": "sets a fitted constant, so its error says how well the model's form fits",
+    "circular": "a figure in data/ is made from it; judged by nothing",
+}
+FIRST = RECORD / "first_errors.toml"
 
 
 class EvidenceError(ValueError):
@@ -34,14 +46,27 @@ class Row:
     value: float
     basis: str
     measure: str
-    calibrates: bool
+    kind: str
     source: str
     mark: str
+    because: str = ""  # why it is derived or circular
     note: str = ""
     scenario: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     args: Mapping[str, Any] = field(default_factory=dict)
     against: Mapping[str, Any] | None = None
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether the fit of the constants sees it."""
+        return self.kind == "calibrating"
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what the row asks and of its published figure."""
+        asked = [self.measure, self.value, self.unit, self.scenario, self.facts, self.args,
+                 self.against]  # fmt: skip
+        return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
     @property
     def family(self) -> str:
@@ -52,6 +77,40 @@ class Row:
     def group(self) -> str:
         """CloudMatrix384 where the row's system or its source says so, else other systems."""
         return SUPERNODE if "CloudMatrix" in f"{self.system} {self.source}" else OTHER
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """The twin's answer to a row before anyone had looked: written by a command, never changed."""
+
+    twin: float
+    error: float  # signed fraction
+    commit: str  # of the twin that answered
+    asked: str  # digest of the row as it was asked
+
+
+@dataclass(frozen=True, slots=True)
+class Beyond:
+    """A published result that no scenario can express, and what is missing for it."""
+
+    id: str
+    system: str
+    quantity: str
+    figure: str
+    source: str
+    mark: str
+    missing: str
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """What another simulator answered to a row, in the row's unit or as a signed error."""
+
+    row: str
+    simulator: str
+    error: float  # signed fraction
+    source: str
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +131,34 @@ def load_published(path: Path = PUBLISHED) -> list[Row]:
     rows = []
     for entry in published_table(path)["row"]:
         try:
-            rows.append(Row(**entry))
+            row = Row(**entry)
         except TypeError as error:
             raise EvidenceError(f"{path.name}: row {entry.get('id', '?')}: {error}") from None
+        if row.kind not in KINDS:
+            raise EvidenceError(
+                f"{path.name}: row {row.id}: kind must be one of {', '.join(KINDS)}"
+            )
+        rows.append(row)
     if len({row.id for row in rows}) < len(rows):
         raise EvidenceError(f"{path.name}: two rows share an id")
     return rows
+
+
+def load_first(path: Path = FIRST) -> dict[str, First]:
+    """First errors by row; none where no command has written any."""
+    if not path.exists():
+        return {}
+    return {name: First(**entry) for name, entry in published_table(path).items()}
+
+
+def load_beyond(path: Path = RECORD / "beyond.toml") -> list[Beyond]:
+    """Published results that no scenario can express."""
+    return [Beyond(**entry) for entry in published_table(path)["row"]]
+
+
+def load_others(path: Path = RECORD / "others.toml") -> list[Other]:
+    """What other simulators answered to the same rows."""
+    return [Other(**entry) for entry in published_table(path)["answer"]]
 
 
 @lru_cache(maxsize=1)

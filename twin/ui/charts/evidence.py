@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from twin.lab.evidence.judge import HONEST
 from twin.lab.evidence.reproduce import Part
 from twin.metrics.measures import seconds, three_figures
 from twin.ui import theme
@@ -20,6 +21,14 @@ HOVER = (
     "%{customdata[0]}<br>%{customdata[1]}<br>published %{customdata[2]}<br>twin %{customdata[3]}"
     "<br>error %{customdata[4]}<extra></extra>"
 )
+
+# What the points are called, and the kinds of row among them.
+FILLED = {
+    "unseen": ("unseen",),
+    "seen": ("seen",),
+    "helped": ("derived", "calibrating", "circular"),
+}
+SYMBOLS = {"unseen": "diamond", "seen": "circle", "helped": "circle-open"}
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -78,20 +87,21 @@ def errors(rows: Rows) -> Chart:
 
 
 def _points(fig: Any, rows: Rows, x: str, y: str, scale: float) -> None:
-    """Filled: predicted; hollow: fitted. One colour a group of systems."""
+    """Filled: rows that no fit helped; hollow: all others. One colour a group of systems."""
     groups = sorted({row["group"] for row in rows})
     for group in groups:
         colour = theme.SERIES[groups.index(group) % len(theme.SERIES)]
-        for fitted in (False, True):
-            part = [r for r in rows if r["group"] == group and bool(r["calibrates"]) == fitted]
+        for name, kinds in FILLED.items():
+            part = [r for r in rows if r["group"] == group and r["kind"] in kinds]
+            hollow = name not in HONEST
             if not part:
                 continue
             fig.add_scatter(
                 x=[r[x] for r in part], y=[scale * r[y] for r in part], mode="markers",
-                name=f"{group}, {'fitted' if fitted else 'predicted'}",
+                name=f"{group}, {name}",
                 customdata=[_said(r) for r in part], hovertemplate=HOVER,
-                marker={"symbol": "circle-open" if fitted else "circle", "size": 9,
-                        "color": colour, "line": {"color": colour, "width": 2 if fitted else 0}},
+                marker={"symbol": SYMBOLS[name], "size": 9, "color": colour,
+                        "line": {"color": colour, "width": 2 if hollow else 0}},
             )  # fmt: skip
 
 

@@ -61,31 +61,14 @@ except evidence.EvidenceError as error:
     st.stop()
 
 # 2) In a few numbers.
-with st.grid(5, min_column_width=190):
-    for score in proof.scores(answers):
-        over = score.mean > score.mean_bar
-        st.metric(
-            score.name,
-            f"{100 * score.mean:.1f} %",
-            delta=f"{'over' if over else 'within'} {100 * score.mean_bar:.0f} % · "
-            f"worst {100 * score.worst:.0f} %",
-            delta_color="red" if over else "green",
-            delta_arrow="off",
-            border=True,
-            help=f"Mean absolute error of {score.rows} rows; {score.outside} of them outside "
-            f"their own bar. Worst: {score.worst_row}.",
-        )
-    outside = [row for row in answers if row["outside"]]
-    st.metric(
-        "Rows outside their bar",
-        f"{len(outside)} of {len(answers)}",
-        delta=f"{sum(row['calibrates'] for row in answers)} fitted, the others predicted",
-        delta_color="off",
-        delta_arrow="off",
-        border=True,
-        help=f"A row's bar: {proof.bars_in_words()}. Rows outside stay in the table, marked, with "
-        "the reason where it is known.",
-    )
+for sentence_of_group in evidence.headlines(answers):
+    st.markdown(f"**{sentence_of_group}**")
+st.table(proof.score_cells(answers), border="horizontal", hide_index=True)
+outside = [row for row in answers if row["outside"]]
+st.caption(
+    f"Absolute errors: mean (worst, rows). {len(outside)} of {len(answers)} rows are outside their "
+    f"bar: {proof.bars_in_words()}. {proof.kinds_in_words()}"
+)
 
 # 3) Every row.
 regimes = ["All", *dict.fromkeys(row["regime"] for row in answers)]
@@ -132,7 +115,9 @@ st.dataframe(
         "Twin": number(format="localized", width=75),
         "Unit (basis)": st.column_config.TextColumn(width=120),
         "Bar": st.column_config.TextColumn(width=80),
+        "First error, %": number(format="%+.1f", width=70),
         "Kind": st.column_config.TextColumn(width=85),
+        "Others": st.column_config.TextColumn(width=180),
         "System": st.column_config.TextColumn(width=190),
         "Note": st.column_config.TextColumn(width=340),
         "Source": st.column_config.TextColumn(width=340),
@@ -142,7 +127,7 @@ st.dataframe(
 )
 st.caption(
     "By formula: the closed steady state with every slot taken. Die and NPU differ by two on a "
-    "910C. Fitted rows informed the constants below; predicted rows did not. Click a row for more."
+    "910C. Others: what other simulators answered, better or worse. Click a row for more."
 )
 with st.container(horizontal=True):
     st.download_button(
@@ -173,7 +158,10 @@ with left, st.container(border=True):
     elif row["note"]:
         st.markdown(sentence(row["note"]))
     told = "; ".join(proof.differs(source))
-    st.caption(f"{sentence(told) if told else ''} Basis: {row['basis']}; {row['kind']}.")
+    st.caption(f"{sentence(told) if told else ''} Basis: {row['basis']}.")
+    st.caption(sentence(proof.standing(row)))
+    if row["others"]:
+        st.caption(f"Other simulators on this row: {proof.others(row)}.")
     st.caption(f"Source: {row['source']} ({row['mark']}: {proof.MARKS[row['mark']]}).")
     if scenario is None:
         st.caption("One operator or one size alone: there is nothing to run.")
@@ -214,7 +202,7 @@ left, right = st.columns(2, gap="large")
 for place, picture, key in ((left, parity.parity(shown), "p"), (right, parity.errors(shown), "e")):
     with place:
         plot(picture, f"parity-{key}")
-st.caption("Hollow: fitted. Filled: predicted. The band is ±10 %.")
+st.caption("Diamonds: unseen rows. Filled: seen. Hollow: rows that a fit helped. Band: ±10 %.")
 
 # 6) Where it stops holding.
 st.subheader("Where it stops holding", anchor=False)
@@ -243,8 +231,8 @@ with right, st.container(border=True):
 st.subheader("Fitted constants", anchor=False)
 st.table(proof.constants(facts), border="horizontal", hide_index=True)
 st.caption(
-    "All that is fitted, by least squares over the fitted rows above; `python -m twin calibrate` "
-    "makes it anew. A constant near a bound would go further: the physics there is incomplete."
+    "Fitted by least squares over the calibrating rows; `python -m twin calibrate` makes it anew. "
+    "A constant near a bound would go further: the physics there is incomplete."
 )
 
 st.subheader("Every fact", anchor=False)

@@ -27,8 +27,7 @@ def answers() -> list[dict[str, Any]]:
 
 @lru_cache(maxsize=4)
 def _answers(digest: str) -> list[dict[str, Any]]:
-    rows = evidence.load_published()
-    return proof.judged(evidence.evidence(library.load_facts(), rows), rows)
+    return proof.by_regime(evidence.evidence(library.load_facts()))
 
 
 def prepare() -> None:

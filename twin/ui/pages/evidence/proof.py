@@ -1,20 +1,19 @@
 """Published rows beside the twin as words and tables: what the Evidence page shows, not how.
 
 The bars are those the twin sets itself; a row outside its bar stays in every table, marked. A row
-is a dict as `lab.evidence.evidence` makes it, with group, bar and outside added by `judged`.
-Draws nothing, and knows nothing about addresses.
+is a dict as `lab.evidence.evidence` makes it. Draws nothing, and knows nothing about addresses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from twin.facts import Fact, Facts
 from twin.lab.evidence.calibrate import CONSTANTS
 from twin.lab.evidence.envelope import Reach
-from twin.lab.evidence.rows import OTHER, SUPERNODE, Row, bars
+from twin.lab.evidence.judge import HONEST, score_table
+from twin.lab.evidence.rows import KINDS, Row, bars
 from twin.metrics.measures import three_figures
 from twin.scenario import field_unit
 from twin.ui.fields import field_name, show
@@ -39,59 +38,23 @@ Found = Sequence[Mapping[str, Any]]
 # Rows, judged.
 
 
-def judged(answers: Found, rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Rows by regime, each with its kind (fitted, predicted), group, bar and whether outside."""
-    of = {row.id: row for row in rows}
-    regimes = list(dict.fromkeys(each["regime"] for each in answers))
+def by_regime(rows: Found) -> list[dict[str, Any]]:
+    """Rows by regime, in the order in which regimes first come."""
+    regimes = list(dict.fromkeys(row["regime"] for row in rows))
+    return [dict(row) for row in sorted(rows, key=lambda row: regimes.index(row["regime"]))]
+
+
+def score_cells(rows: Found) -> list[dict[str, str]]:
+    """Errors by kind of row, one line a group of machines."""
     return [
-        {
-            **each,
-            "kind": "fitted" if each["calibrates"] else "predicted",
-            "group": of[each["id"]].group,
-            "bar": bars().of(of[each["id"]]),
-            "outside": abs(each["error"]) > bars().of(of[each["id"]]),
-        }
-        for each in sorted(answers, key=lambda each: regimes.index(each["regime"]))
+        {name[0].upper() + name[1:]: cell for name, cell in line.items() if name != "circular"}
+        for line in score_table(rows)
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
-    """How well one kind of rows is met: absolute errors as fractions."""
-
-    name: str
-    rows: int
-    mean: float
-    worst: float
-    worst_row: str
-    mean_bar: float
-    outside: int
-
-    @property
-    def met(self) -> bool:
-        """Whether the mean is within its bar and no row is outside its own."""
-        return self.mean <= self.mean_bar and not self.outside
-
-
-def scores(rows: Found) -> list[Score]:
-    """Fitted rows, then predicted ones, by group; kinds without a row are left out."""
-    kinds = [
-        (f"{kind.capitalize()}, {group}", kind if kind == "fitted" else group,
-         [r for r in rows if r["kind"] == kind and r["group"] == group])
-        for kind in ("fitted", "predicted")
-        for group in (SUPERNODE, OTHER)
-    ]  # fmt: skip
-    return [_score(name, key, part) for name, key, part in kinds if part]
-
-
-def _score(name: str, key: str, rows: Found) -> Score:
-    errors = [abs(row["error"]) for row in rows]
-    worst = max(rows, key=lambda row: (abs(row["error"]), row["id"]))
-    return Score(
-        name, len(rows), sum(errors) / len(errors), max(errors),
-        f"{worst['quantity']} ({worst['system']})", bars().mean[key],
-        sum(row["outside"] for row in rows),
-    )  # fmt: skip
+def kinds_in_words() -> str:
+    """What each kind of row is."""
+    return " ".join(f"*{kind.capitalize()}*: {told}." for kind, told in KINDS.items())
 
 
 def bars_in_words() -> str:
@@ -115,7 +78,24 @@ def why(row: Mapping[str, Any]) -> str:
     if row["outside"]:
         reason = row["note"] or "the reason is not known yet"
         return f"Outside its bar of {100 * row['bar']:.0f} %: {reason}"
+    if row["because"]:
+        return f"{row['kind'].capitalize()}: {row['because']}. {row['note']}".strip()
     return row["note"]
+
+
+def others(row: Mapping[str, Any]) -> str:
+    """What other simulators answered to the row: 'msmodeling +8 %'."""
+    return ", ".join(f"{name} {100 * error:+.0f} %" for name, error in row["others"])
+
+
+def standing(row: Mapping[str, Any]) -> str:
+    """What the row can say of the twin: its kind, why, and its first error where it has one."""
+    told = KINDS[row["kind"]]
+    if row["because"]:
+        told = row["because"]
+    if row["first_error"] is not None:
+        told += f"; first error {100 * row['first_error']:+.1f} % at {row['first_commit'][:7]}"
+    return f"{row['kind']}: {told}"
 
 
 def table(rows: Found, links: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -128,7 +108,9 @@ def table(rows: Found, links: Mapping[str, str]) -> list[dict[str, Any]]:
             "Twin": float(f"{row['twin']:.4g}"),
             "Unit (basis)": unit(row),
             "Bar": f"\u26a0 over {100 * row['bar']:.0f} %" if row["outside"] else "within",
+            "First error, %": None if row["first_error"] is None else 100 * row["first_error"],
             "Kind": row["kind"],
+            "Others": others(row),
             "Regime": row["regime"],
             "System": row["system"],
             "Note": why(row),
@@ -142,8 +124,8 @@ def table(rows: Found, links: Mapping[str, str]) -> list[dict[str, Any]]:
 
 def worst(rows: Found) -> str:
     """The id of the row with the largest error of the group that comes first: what to explain."""
-    first = [row for row in rows if row["group"] == rows[0]["group"]]
-    return str(max(first, key=lambda row: abs(row["error"]))["id"])
+    first = [row for row in rows if row["group"] == rows[0]["group"] and row["kind"] in HONEST]
+    return str(max(first or rows, key=lambda row: abs(row["error"]))["id"])
 
 
 def reach_table(reaches: Sequence[Reach]) -> list[dict[str, Any]]:
@@ -162,7 +144,7 @@ def reach_table(reaches: Sequence[Reach]) -> list[dict[str, Any]]:
 
 COLUMNS = (
     "id", "system", "group", "regime", "quantity", "unit", "basis", "published", "twin", "error",
-    "calibrates", "bar", "outside", "source", "mark", "note",
+    "kind", "because", "first_error", "first_commit", "bar", "outside", "source", "mark", "note",
 )  # fmt: skip
 
 

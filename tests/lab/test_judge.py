@@ -1,0 +1,107 @@
+"""What a published row can say: kinds are never mixed, the headline flatters nobody."""
+
+import subprocess
+import tomllib
+
+import pytest
+
+from twin.lab.evidence import evidence, first, headline, judge, load_published, rows
+from twin.lab.evidence.rows import EvidenceError, Row
+from twin.lab.library import PUBLISHED, load_facts
+
+IDENTITY = ("-c", "user.name=a", "-c", "user.email=a@b")
+
+
+def judged(kind, error, group="CloudMatrix384", **more):
+    counts = None if kind == "circular" else error
+    return {
+        "id": f"{kind}-{error}", "group": group, "system": group, "quantity": "TPOT", "kind": kind,
+        "error": error, "judged_error": counts, "outside": False, **more,
+    }  # fmt: skip
+
+
+def test_the_headline_is_the_worse_of_unseen_and_seen_rows_and_of_no_other():
+    given = [judged("seen", 0.05), judged("calibrating", 0.9), judged("derived", -0.8)]
+    assert headline(given, "CloudMatrix384").mean == pytest.approx(0.05)
+    given += [judged("unseen", -0.2), judged("unseen", 0.1)]
+    best = headline(given, "CloudMatrix384")
+    assert (best.kind, best.rows) == ("unseen", 2)
+    assert best.mean == pytest.approx(0.15)
+    assert best.worst == pytest.approx(0.2)
+    assert headline(given, "other systems") is None
+
+
+def test_circular_rows_are_judged_by_nothing():
+    assert judge.scores([judged("circular", 0.5)]) == []
+
+
+def test_an_unseen_row_is_judged_by_its_first_error_whatever_the_twin_says_now(monkeypatch):
+    row = next(r for r in load_published() if r.id == "cm384-kv-bytes")
+    unseen = Row(**{**vars(row), "kind": "unseen"})
+    begun = {row.id: rows.First(1.0, -0.4, "abc", unseen.digest)}
+    monkeypatch.setattr(judge, "load_first", lambda: begun)
+    (answer,) = evidence(load_facts(), [unseen])
+    assert answer["judged_error"] == -0.4
+    assert answer["error"] == pytest.approx(0.0, abs=1e-6)
+    assert answer["outside"]
+
+
+def test_every_unseen_row_has_a_first_error_of_the_row_as_it_stands():
+    kept = rows.load_first()
+    of = {row.id: row for row in load_published()}
+    assert first.unasked(list(of.values()), kept) == []
+    for name, begun in kept.items():
+        assert begun.asked == of[name].digest
+        assert begun.error == pytest.approx(begun.twin / of[name].value - 1.0, abs=1e-4)
+        assert len(begun.commit) == 40
+
+
+def test_a_first_error_is_never_asked_for_twice_and_belongs_to_a_commit(tmp_path, monkeypatch):
+    row = next(r for r in load_published() if r.id == "cm384-kv-bytes")
+    unseen = Row(**{**vars(row), "kind": "unseen"})
+    monkeypatch.setattr(first, "load_published", lambda: [unseen])
+    monkeypatch.setattr(first, "committed", lambda root: "c" * 40)
+    path = tmp_path / "first.toml"
+    assert [new["id"] for new in first.keep_first(load_facts(), path)] == [row.id]
+    before = path.read_text("utf-8")
+    assert first.keep_first(load_facts(), path) == []
+    assert path.read_text("utf-8") == before
+
+
+def test_a_first_error_needs_a_clone_without_changes(tmp_path):
+    with pytest.raises(EvidenceError, match="git clone"):
+        first.committed(tmp_path)
+    for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "empty"]):
+        subprocess.run(["git", "-C", str(tmp_path), *IDENTITY, *words], check=True)
+    assert len(first.committed(tmp_path)) == 40
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.toml").write_text("", "utf-8")
+    with pytest.raises(EvidenceError, match="commit the changes"):
+        first.committed(tmp_path)
+
+
+def test_rows_beyond_the_twin_say_what_is_missing_and_are_no_rows_of_the_twin():
+    beyond = rows.load_beyond()
+    assert len({b.id for b in beyond}) == len(beyond)
+    assert not {b.id for b in beyond} & {row.id for row in load_published()}
+    assert all(b.missing and b.figure and b.source for b in beyond)
+
+
+def test_answers_of_others_stand_beside_rows_that_are_there():
+    known = {row.id for row in load_published()}
+    assert {other.row for other in rows.load_others()} <= known
+
+
+def test_derived_and_circular_rows_say_why_and_no_other_does():
+    for row in load_published():
+        assert bool(row.because) == (row.kind in ("derived", "circular")), row.id
+
+
+def test_a_row_of_an_unknown_kind_is_refused(tmp_path):
+    table = tomllib.loads(PUBLISHED.read_text("utf-8"))["row"][0]
+    lines = [f"{key} = {table[key]!r}" for key in table if isinstance(table[key], str | int)]
+    path = tmp_path / "published.toml"
+    text = "\n".join(lines).replace("'calibrating'", "'splendid'")
+    path.write_text(f"[[row]]\n{text}\n", "utf-8")
+    with pytest.raises(EvidenceError, match="kind must be one of unseen"):
+        load_published(path)

@@ -1,0 +1,102 @@
+"""The commands `evidence` and `calibrate`: how far the twin is off, and how it is fitted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from twin.terminal import err, out, print_json, print_rows
+
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+
+
+def evidence(
+    first: Annotated[
+        bool, typer.Option("--first", help="Keep the first errors of rows never asked before.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put published figures beside the twin's own, with the error of each."""
+    from twin.lab.evidence import evidence as rows_of
+    from twin.lab.evidence.first import keep_first
+    from twin.lab.library import load_facts
+
+    rows = keep_first(load_facts()) if first else rows_of(load_facts())
+    if as_json:
+        print_json(rows)
+    elif first:
+        errors = [(row["id"], f"{100 * row['error']:+.1f} %") for row in rows]
+        print_rows("First errors", ("row", "error"), errors)
+    else:
+        print_evidence(rows)
+
+
+def calibrate(
+    write: Annotated[bool, typer.Option("--write", help="Replace data/calibration.toml.")] = False,
+    points: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.csv", help="Fit to figures you measured, not published ones."),
+    ] = None,
+    private: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE.toml", help="Keep that private fit here.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Fit the few constants of the model to the published rows that calibrate."""
+    from twin.lab.evidence.calibrate import calibrate as fitted
+    from twin.lab.evidence.calibrate import write_calibration
+    from twin.lab.evidence.points import check_options, fit_points, write_private
+    from twin.lab.library import load_facts
+
+    check_options(points, private, write)
+    untouched: Sequence[str] = ()
+    with err.status("fitting"):
+        if points is None:
+            fit = fitted(load_facts())
+        else:
+            found = fit_points(points, load_facts())
+            fit, untouched = found.fit, found.untouched
+    if write:
+        write_calibration(fit)
+    if private:
+        write_private(found, private)
+    if as_json:
+        print_json(asdict(fit) | ({"untouched": untouched} if points else {}))
+        return
+    kept = {name: "as before: no point informs it" for name in untouched}
+    rows = [(k, f"{v:g}", kept.get(k, "")) for k, v in fit.values.items()]
+    print_rows("Constants", ("constant", "value", ""), rows)
+    errors = [(k, f"{100 * v:+.1f} %") for k, v in fit.errors.items()]
+    print_rows("Rows fitted to", ("row", "error"), errors)
+    if private:
+        out.print(escape(f"to use it: TWIN_CALIBRATION={private}"))
+
+
+def print_evidence(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Published figures beside the twin's own, and the absolute errors by kind of row."""
+    from twin.lab.evidence import headlines, score_table
+
+    cells = [
+        (
+            row["id"],
+            f"{row['published']:,.5g} {row['unit']}",
+            f"{row['twin']:,.5g} {row['unit']}",
+            f"{100 * row['error']:+.1f} %",
+            "" if row["first_error"] is None else f"{100 * row['first_error']:+.1f} %",
+            row["kind"],
+        )
+        for row in rows
+    ]
+    heads = ("row", "published", "twin", "error", "first error", "kind")
+    print_rows("Published figures", heads, cells)
+    table = score_table(rows)
+    print_rows(
+        "Absolute error: mean (worst, rows)", tuple(table[0]), [tuple(r.values()) for r in table]
+    )
+    for sentence in headlines(rows):
+        out.print(escape(sentence))

@@ -5,6 +5,7 @@ import pytest
 from tests.ui.stored_runs import scenario
 from twin.hardware.fabric import build_fabric
 from twin.hardware.placement import place_instances
+from twin.scenario import Fault
 from twin.ui import session
 from twin.ui.charts import faults as charts_playback
 from twin.ui.forms.typical import offered_names, typical, wrong
@@ -170,3 +171,14 @@ def test_the_picture_names_every_fault():
     chart = charts_playback.faults(s.faults, s.horizon_s)
     assert "node 3 at 10 s, to the end" in chart.alt
     assert "L2 3.1" in chart.alt
+
+
+def test_a_flapping_link_is_drawn_when_it_is_down_and_as_one_where_it_is_too_often():
+    fault = Fault(element="L1 0.1", at_s=10.0, kind="flap", period_s=2.0, duration_s=5.0)
+    (bars,) = charts_playback.faults([fault], 100.0).figure.data
+    assert [(base, base + width) for base, width in zip(bars.base, bars.x, strict=True)] == [
+        (10.0, 11.0), (12.0, 13.0), (14.0, 15.0),
+    ]  # fmt: skip
+    often = fault.model_copy(update={"period_s": 0.1, "duration_s": 0.0})
+    (bars,) = charts_playback.faults([often], 100.0).figure.data
+    assert (bars.base, bars.x) == ((10.0,), (90.0,))

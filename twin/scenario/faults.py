@@ -136,7 +136,7 @@ class Fault(Section):
     """Share that is left: of link capacity (derate) or of computing speed (slow)."""
     links: int = quantity(4, "links", "Links of the module", bounds=(1, 10_000), since=2)
     """Parallel links between the two ends that the module carries (module)."""
-    period_s: float = quantity(2.0, "s", "Flaps every", bounds=(0.1, 86_400), step=0.5, since=2)
+    period_s: float = quantity(2.0, "s", "Period", bounds=(0.1, 86_400), step=0.5, since=2)
     """From one failure of a flapping link to the next (flap)."""
     down_share: float = quantity(0.5, "", "Share of time down", bounds=(0.01, 0.99), since=2)
     """How much of each period a flapping link is down (flap)."""

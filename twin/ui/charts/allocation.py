@@ -32,17 +32,18 @@ def by_size(fillings: Sequence[Filling]) -> Chart:
 
 
 def over_time(fillings: Sequence[Filling], npus: int) -> Chart:
-    """The same over time, for supernodes of one size: how it goes up and down around its mean."""
-    fig = figure(height=240)
+    """The last mix over time, for supernodes of one size: how it goes up and down."""
+    fig = figure(height=220)
     names = list(by_blocks(fillings))
     for one in fillings:
-        if one.supernode_npus != npus or one.course is None:
+        if (one.supernode_npus, one.blocks) != (npus, names[-1]) or one.course is None:
             continue
-        colour = COLOURS[names.index(one.blocks)]
+        colour = COLOURS[len(names) - 1]
         fig.add_scatter(
             x=one.course.times, y=100 * one.course.taken, name=one.blocks, mode="lines",
             line={"color": colour, "width": 1.2, "shape": "hv"}, hovertemplate="%{y:.1f} %",
         )  # fmt: skip
     fig.update_xaxes(title_text="mean stays of a block")
-    fig.update_yaxes(title_text=f"allocated of {npus} NPUs each, %")
+    fig.update_yaxes(title_text=f"of {npus} NPUs, %", rangemode="normal")
+    fig.update_layout(showlegend=True)
     return Chart(fig, f"Share of supernodes of {npus} NPUs that is allocated, over time.")

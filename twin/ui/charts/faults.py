@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import plotly.graph_objects as go
@@ -29,16 +30,20 @@ def faults(events: Sequence[Fault], horizon_s: float, warmup_s: float = 0.0) -> 
     if not seen:
         return empty("Nothing breaks within the simulated time")
     fig = figure(height=100 + 26 * len(seen))
-    ends = [min(horizon_s, e.at_s + e.duration_s) if e.duration_s else horizon_s for e in seen]
     names = [f"{k + 1}  {e.where}" for k, e in enumerate(seen)]
     for kind in KINDS.values():
-        rows = [k for k, e in enumerate(seen) if e.kind == kind.name]
+        rows = [
+            (k, begin_s, end_s)
+            for k, e in enumerate(seen)
+            if e.kind == kind.name
+            for begin_s, end_s in _spans(e, horizon_s)
+        ]
         if rows:
             bars(
-                fig, [names[k] for k in rows],
-                [max(ends[k] - seen[k].at_s, 0.004 * horizon_s) for k in rows], LOOKS[kind.look],
-                base=[seen[k].at_s for k in rows], name=kind.label,
-                customdata=[_lasts(seen[k]) for k in rows],
+                fig, [names[k] for k, _, _ in rows],
+                [max(end_s - begin_s, 0.004 * horizon_s) for _, begin_s, end_s in rows],
+                LOOKS[kind.look], base=[begin_s for _, begin_s, _ in rows], name=kind.label,
+                customdata=[_lasts(seen[k]) for k, _, _ in rows],
                 hover="%{y}: from %{base:,.6~g} s, %{customdata}<extra></extra>",
             )  # fmt: skip
     warm_up(fig, warmup_s, "warm-up", "bottom left")
@@ -47,6 +52,15 @@ def faults(events: Sequence[Fault], horizon_s: float, warmup_s: float = 0.0) -> 
     fig.update_yaxes(nticks=len(seen), categoryorder="array", categoryarray=names)
     told = "; ".join(f"{e.element} at {e.at_s:g} s, {_lasts(e)}" for e in seen[:5])
     return Chart(fig, f"{len(seen)} faults over {horizon_s:g} s. {told}.")
+
+
+def _spans(fault: Fault, horizon_s: float) -> list[tuple[float, float]]:
+    """When a fault is in force; one span of all where there are too many to be told apart."""
+    spans = []
+    for begin_s, end_s in islice(KINDS[fault.kind].spans(fault), MOST + 1):
+        if fault.at_s + begin_s < horizon_s:
+            spans.append((fault.at_s + begin_s, min(horizon_s, fault.at_s + end_s)))
+    return spans if len(spans) <= MOST else [(fault.at_s, horizon_s)]
 
 
 def _lasts(fault: Fault) -> str:

@@ -1,0 +1,39 @@
+"""The forms of faults and of seats in a real browser: fields of a kind, a table of seats."""
+
+import pytest
+from playwright.sync_api import Page, expect
+
+pytestmark = pytest.mark.browser
+WAIT_MS = 30_000
+
+
+def opened(page: Page, app_url: str, group: str):
+    page.goto(f"{app_url}/deployment")
+    page.get_by_role("radio", name=group, exact=True).click(timeout=WAIT_MS)
+
+
+def test_a_kind_of_fault_shows_the_fields_of_its_own(page: Page, app_url: str):
+    opened(page, app_url, "Faults")
+    page.get_by_role("button", name="Typical faults").click()
+    page.get_by_role("button", name="An optical module").click(timeout=WAIT_MS)
+    expect(page.get_by_role("spinbutton", name="Links of the module")).to_have_value(
+        "4", timeout=WAIT_MS
+    )
+    expect(page.get_by_role("textbox", name="Other end of a single link")).to_have_value(
+        "sub-plane 3"
+    )
+    page.keyboard.press("Escape")
+    kind = page.get_by_role("combobox", name="Kind")
+    kind.click()
+    page.get_by_role("option", name="Flapping").click()
+    expect(page.get_by_role("spinbutton", name="Period")).to_be_visible(timeout=WAIT_MS)
+    expect(page.get_by_role("spinbutton", name="Share of time down")).to_be_visible()
+    expect(page.get_by_role("spinbutton", name="Links of the module")).to_have_count(0)
+
+
+def test_instances_are_seated_by_hand_in_a_table(page: Page, app_url: str):
+    opened(page, app_url, "Pools")
+    page.get_by_role("combobox", name="Instance placement").click(timeout=WAIT_MS)
+    page.get_by_role("option", name="By hand").click()
+    expect(page.get_by_text("One row an instance, or several")).to_be_visible(timeout=WAIT_MS)
+    expect(page.get_by_test_id("stDataFrame")).to_be_visible()

@@ -7,6 +7,8 @@
 #   make docs     the made parts of the documents, after a change of what they are made from
 #   make picture  the picture of the README, from the running dashboard
 #   make golden   the presets' golden figures, after a change that is meant to move them
+#   make lock     the pins with the hashes of their files, after a change of a pin
+#   make audit    known faults of what is pinned, and what could not be looked up
 #   make bench    the benchmarks: reported, not asserted
 #   make clean    forget the environment and every cached file, keep data/twin.db
 
@@ -14,6 +16,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 DRAWS ?= 50
+UV := 0.13.9
 # Rooms whose tests need neither a compiler nor a browser.
 FAST := tests/test_house.py tests/test_facts.py tests/test_rng.py tests/scenario tests/metrics \
 	tests/model tests/policies tests/workload
@@ -23,7 +26,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& command -v "$$p" && break; done)
 
-.PHONY: help serve check test long tests.picture golden bench clean
+.PHONY: help serve check test long tests.picture golden lock audit bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -64,6 +67,16 @@ bench: $(VENV)/.dev
 		-o python_files='bench_*.py' -o python_functions='bench_*' \
 		--benchmark-columns=median,rounds --benchmark-sort=name
 
+# After a change of a pin: what is installed, with the hash of every file it may come from.
+lock: $(BIN)/python
+	@$(PIP) uv==$(UV)
+	@for set in requirements requirements-dev; do $(BIN)/uv pip compile -q --universal \
+		--python-version 3.11 --generate-hashes --no-header --no-annotate $$set.txt -o $$set.lock; done
+
+audit: $(BIN)/python
+	@$(PIP) pip-audit==2.10.1
+	$(BIN)/pip-audit --disable-pip -r requirements-dev.lock
+
 clean:
 	rm -rf $(VENV) .numba_cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -74,14 +87,14 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || $(MAKE) --no-print-directory venv-module
 	@$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.runtime: requirements.txt | $(BIN)/python
+$(VENV)/.runtime: requirements.lock | $(BIN)/python
 	@echo "Installing what the twin needs into $(VENV): a few hundred MB, once, in one to three minutes."
-	@$(PIP) -r requirements.txt
+	@$(PIP) --require-hashes -r requirements.lock
 	@touch $@
 
-$(VENV)/.dev: requirements-dev.txt $(VENV)/.runtime
+$(VENV)/.dev: requirements-dev.lock $(VENV)/.runtime
 	@echo "Installing what checks and tests need too: once, in half a minute."
-	@$(PIP) -r requirements-dev.txt
+	@$(PIP) --require-hashes -r requirements-dev.lock
 	@touch $@
 
 # Debian ships Python without its venv module.

@@ -176,6 +176,24 @@ def test_requirements_are_exact_and_imported():
     assert all("==" in line for line in lines)
 
 
+def test_what_is_installed_is_what_is_pinned_with_hashes():
+    """`make lock` writes the lock files anew after a change of a pin."""
+
+    def pins(*files: str) -> set[str]:
+        text = "".join((ROOT / name).read_text("utf-8") for name in files)
+        found = re.findall(r"^([\w.-]+)(?:\[\w+\])?(==[^\s;]+)", text, re.MULTILINE)
+        return {re.sub(r"[-_.]+", "-", name).lower() + version for name, version in found}
+
+    for lock, files in {
+        "requirements.lock": ("requirements.txt",),
+        "requirements-dev.lock": ("requirements.txt", "requirements-dev.txt"),
+    }.items():
+        entries = (ROOT / lock).read_text("utf-8").split("\n    --hash")
+        assert pins(*files) <= pins(lock), f"make lock: {lock} is older than its pins"
+        assert len(entries) > len(pins(lock))
+        assert "index-url" not in "".join(entries)
+
+
 def test_only_the_registry_of_pages_knows_where_a_page_is():
     """An address, a title and a script stand in one place; all links go by a page's name."""
     pattern = re.compile(r"ui/pages|\bst\.page_link\(")

@@ -39,7 +39,7 @@ def gate() -> None:
     """Where visitors log in, stop whoever has not, with a button that leads to it."""
     if mode() != LOGIN:
         return
-    if "auth" not in st.secrets:
+    if not st.secrets.load_if_toml_exists() or "auth" not in st.secrets:
         st.error(f"{VARIABLE} = {LOGIN} needs an [auth] section in .streamlit/secrets.toml.")
         st.stop()
     if not st.user.is_logged_in or not visitor():

@@ -85,7 +85,7 @@ def _codes(names: pl.Series | None) -> np.ndarray | None:
     """A number i8[n] for every name, equal for equal names; None where there are none."""
     if names is None or not names.len():
         return None
-    return names.rank("dense").cast(pl.Int64).to_numpy()
+    return names.cast(pl.Categorical).to_physical().cast(pl.Int64).to_numpy()
 
 
 def _by_parent(cells: Cells) -> np.ndarray | None:

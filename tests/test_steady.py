@@ -8,7 +8,7 @@ import pytest
 from twin.lab.ask import scenario_named
 from twin.lab.library import load_facts
 from twin.model.shape import ModelError
-from twin.scenario import with_overrides
+from twin.scenario import Scenario, with_overrides
 from twin.steady import assemble, capacity, largest_batch, steady, traffic_of
 
 
@@ -85,3 +85,15 @@ def test_faster_memory_allows_what_was_infeasible(facts, paper):
 def test_what_decodes_nothing_has_no_answer(facts, paper):
     with pytest.raises(ModelError, match="decodes nothing"):
         largest_batch(with_overrides(paper, {"deployment.mode": "prefill_only"}), facts, 0.05)
+
+
+def test_hits_that_take_longer_to_read_than_to_compute_are_computed():
+    reused = with_overrides(
+        Scenario(), {"deployment.mode": "prefill_only", "workload.prefix": "shared"}
+    )
+    far = {"memory_pool.plane": "vpc", "supernode.vpc_gb_per_s_per_node": 1.0}
+    off = {"memory_pool.enabled": False}
+    near, slow, none = (
+        steady(with_overrides(reused, fields), load_facts()).prefill for fields in ({}, far, off)
+    )
+    assert slow == none and near.requests_per_s > 1.2 * none.requests_per_s

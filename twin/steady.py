@@ -23,8 +23,16 @@ from twin.hardware.fabric import Fabric, build_fabric
 from twin.hardware.network import Network, network
 from twin.model.causes import shares_by_cause
 from twin.model.costs import Costs, build_costs
-from twin.model.predict import Held, Prediction, Traffic, predict
+from twin.model.predict import (
+    Held,
+    Prediction,
+    Traffic,
+    fetch_s,
+    predict,
+    recompute_s_per_token,
+)
 from twin.model.shape import ModelError
+from twin.policies.reuse import fetch_pays
 from twin.scenario import Scenario, with_overrides
 from twin.workload.generate import mean_lengths
 from twin.workload.lengths import fitted_lengths
@@ -277,6 +285,20 @@ def largest_batch(
 
 
 def _predict(s: Scenario, costs: Costs, parts: Assembly, traffic: Traffic) -> Prediction:
-    return predict(
-        s, costs, parts.net, traffic, parts.prefill_imbalance.table, parts.decode_imbalance.table
-    )
+    hot = parts.prefill_imbalance.table, parts.decode_imbalance.table
+    return predict(s, costs, parts.net, _worth_fetching(s, costs, parts, traffic), *hot)
+
+
+def _worth_fetching(s: Scenario, costs: Costs, parts: Assembly, traffic: Traffic) -> Traffic:
+    """Traffic without its hits where reading them takes longer than computing them again."""
+    role = costs.prefill_role or costs.colocated_role
+    if role is None or traffic.hit_tokens <= 0.0:
+        return traffic
+    d, npus = s.deployment, role.dies / costs.chip.dies_per_npu
+    budget, hot = d.prefill.tokens_per_npu * npus, parts.prefill_imbalance.table
+    if costs.colocated_role is not None:
+        budget, hot = d.colocated.chunk_tokens_per_npu * npus, parts.decode_imbalance.table
+    saved_s = recompute_s_per_token(role, budget, traffic.input_tokens, hot) * traffic.hit_tokens
+    if fetch_pays(fetch_s(s, parts.net, role, traffic.hit_tokens), saved_s):
+        return traffic
+    return replace(traffic, hit_tokens=0.0)

@@ -14,7 +14,10 @@ from twin.engine import columns
 
 # Rooms in which something is written, or handed to who writes it.
 ROOMS = ("engine", "policies", "hardware", "model")
-GROUPS = {c.group.__name__: name for name, c in columns.World.declared.items()}
+GROUPS = {
+    kind.__name__: [name for name, c in columns.World.declared.items() if c.group is kind]
+    for kind in {c.group for c in columns.World.declared.values()}
+}
 
 
 class Pair(Columns):
@@ -79,8 +82,10 @@ class Walk(ast.NodeVisitor):
         self.names = {}
         for a in (*node.args.args, *node.args.kwonlyargs):
             kind = ast.unparse(a.annotation) if a.annotation else ""
-            path = () if kind == "World" else (GROUPS[kind],) if kind in GROUPS else None
-            self.names[a.arg] = ("world", *path) if path is not None else ("parameter", a.arg)
+            of_kind = [("world", name) for name in GROUPS.get(kind, ())]
+            self.names[a.arg] = ("world",) if kind == "World" else ("parameter", a.arg)
+            if of_kind:
+                self.names[a.arg] = of_kind[0] if len(of_kind) == 1 else ("either", *of_kind)
         for statement in node.body:
             self.visit(statement)
 

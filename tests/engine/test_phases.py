@@ -13,7 +13,7 @@ from twin.engine.simulate import simulate
 from twin.hardware.prices import pool_read
 from twin.lab.library import load_facts
 from twin.model.decode import DECODE_OPERATORS, decode_iteration_s
-from twin.model.prefill import PREFILL_OPERATORS, prefill_batch_s
+from twin.model.prefill import PREFILL_OPERATORS, prefill_batch_s, prefill_hits_s
 
 MIXED_LENGTHS = {
     "workload.lengths": "azure-2023-conv",
@@ -146,13 +146,25 @@ def test_hits_are_fetched_before_the_rest_is_computed():
     r, s = world.request, world.settings
     hits = r.hit_tokens[:8]
     assert hits[0] == 0 and (hits[1:] == hits[1]).all() and hits[1] > 0
-    moved = hits[1:].sum() * s.kv_bytes_per_token
+    # Each die reads the latents of the whole batch.
+    reads = setup.costs.prefill_role.fetch
+    assert reads.bytes_per_token == setup.instances[0].dies * s.kv_bytes_per_token
+    moved = hits[1:].sum() * reads.bytes_per_token
     assert world.prefill.fetched_bytes[0] == pytest.approx(moved)
     took = (r.prefill_end_s - r.prefill_start_s)[:8]
     rate = pool_read(setup.fabric, range(setup.instances[0].dies)).bytes_per_s
-    fetch_s = s.fetch_latency_s + hits[1] * s.kv_bytes_per_token / rate
+    fetch_s = reads.seconds(float(hits[1]), s.fetch_latency_s, rate)
     assert took[1:] == pytest.approx(np.full(7, took[1]), abs=1e-9)
-    assert took[1] > fetch_s
+    # A batch of one prompt: what the formula says of the same batch, nobody else on the way.
+    costs, hot = setup.costs.prefill_role, setup.prefill_imbalance.table
+    prompt = float(r.input_tokens[1])
+    fresh = prompt - hits[1]
+    share = 1.0 / setup.instances[0].dies
+    pairs = fresh * (hits[1] + 0.5 * (fresh + 1.0))
+    ops = costs.operator_sink()
+    compute_s = prefill_batch_s(costs.prefill, fresh, fresh * share, pairs * share, *hot, ops)
+    compute_s += prefill_hits_s(costs.prefill, float(hits[1]), ops)
+    assert took[1] == pytest.approx(fetch_s + compute_s, rel=1e-6)
 
 
 def test_preempted_requests_are_computed_again_and_still_finish():

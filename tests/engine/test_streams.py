@@ -10,7 +10,7 @@ from twin.engine.phases.streams import end_of as stream_end
 # Long shared prompts over a narrow VPC plane: reads and writes of all instances meet at DPUs.
 NARROW = {
     "memory_pool.plane": "vpc",
-    "supernode.vpc_gb_per_s_per_node": 5.0,
+    "supernode.vpc_gb_per_s_per_node": 10.0,
     "workload.prefix": "shared",
     "workload.shared_fraction": 0.6,
     "workload.input_tokens": 8192,
@@ -28,7 +28,7 @@ def test_what_was_read_and_written_is_booked_once(mode):
     fields = NARROW | {"deployment.mode": mode}
     _, world = end_of(small(fields))
     found = run(fields)
-    left = world.streams.left_bytes.reshape(3, -1).sum(axis=1)
+    left = world.streams.left_bytes.reshape(4, -1).sum(axis=1)
     assert left[0] + moved(found, "pool_read") == pytest.approx(world.prefill.fetched_bytes.sum())
     # Every block goes to DRAM and on to the SSD tier; what is not there yet is on its way.
     written = left[1] + moved(found, "pool_write")
@@ -40,7 +40,7 @@ def test_what_was_read_and_written_is_booked_once(mode):
 def test_a_full_plane_is_full_and_never_fuller():
     narrow, wide = run(NARROW), run(NARROW | {"supernode.vpc_gb_per_s_per_node": 50.0})
     assert 0.5 < narrow.tables["windows"]["vpc_utilisation"].max() <= 1.0
-    assert narrow.summary["ttft_s_mean"] > wide.summary["ttft_s_mean"]
+    assert narrow.summary["finished"] < wide.summary["finished"]
 
 
 @pytest.fixture

@@ -95,6 +95,7 @@ SEATED = HOT | {
     "deployment.seats": [{"role": "decode", "index": 0, "element": "NPU 1.3"}],
 }
 
+SMALL_POOL = REUSE | {"memory_pool.gb_per_node": 0.01, "memory_pool.ssd_gb_per_node": 0.0}
 EVERY: list[Any] = []  # every choice that is declared
 FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "seed": (PLAIN, [1, 2]),
@@ -115,13 +116,13 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
                "supernode.dimensions": "8x1", "supernode.ub_link_gb_per_s": 4.0},
         ["8x1", "2x4"],
     ),
-    "supernode.supernodes": (REUSE | {"memory_pool.gb_per_node": 0.01}, [1, 2]),
+    "supernode.supernodes": (SMALL_POOL, [1, 2]),
     "supernode.edits": (R1, [[], [{"element": "sub-plane 3", "capacity_factor": 0.1}],
                              [{"element": "node 0", "latency_factor": 5.0}],
                              [{"element": "nobody"}]]),
-    "supernode.nodes": (REUSE | {"memory_pool.gb_per_node": 0.01}, [4, 5]),
+    "supernode.nodes": (REUSE | {"memory_pool.layout": "block"}, [4, 5]),
     "supernode.npus_per_node": (R1 | {"supernode.scale_up": "node"}, [8, 16]),
-    "supernode.cpus_per_node": (REUSE, [4, 1]),
+    "supernode.cpus_per_node": (REUSE | {"memory_pool.layout": "block"}, [4, 1]),
     "supernode.scale_up": (R1, EVERY),
     "supernode.sub_planes": (HOT, [7, 3]),
     "supernode.ub_link_gb_per_s": (HOT, [28.0, 5.0]),
@@ -205,6 +206,8 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "memory_pool.scope": (REUSE, EVERY),
     "memory_pool.gb_per_node": (REUSE, [512.0, 0.01]),
     "memory_pool.block_tokens": (REUSE, [128, 64]),
+    "memory_pool.layout": (REUSE, EVERY),
+    "memory_pool.ssd_gb_per_node": (REUSE | {"memory_pool.gb_per_node": 0.01}, [4096.0, 0.0]),
     "memory_pool.plane": (REUSE, EVERY),
     "experts.popularity": (PLAIN | {"experts.counts.digest": DIGEST}, EVERY),
     "experts.power_law_alpha": (PLAIN | {"experts.popularity": "power_law"}, [1.01, 0.5]),

@@ -30,6 +30,7 @@ FULL = {  # the machine of the paper, every prefill and decode slot taken
         "rate_req_per_s": 1150, "input_tokens": 4096, "output_tokens": 256, "prefix": "shared",
         "shared_fraction": 0.95,
     },
+    "memory_pool": {"layout": "block"},
 }  # fmt: skip
 
 
@@ -84,7 +85,7 @@ def test_a_memory_pool_over_vpc_lowers_prompt_throughput():
     for plane in ("ub", "vpc"):
         found = answer(
             FULL | {"workload": reused}, deployment={"mode": "prefill_only"},
-            memory_pool={"plane": plane},
+            memory_pool={"plane": plane, "layout": "block"},
         )  # fmt: skip
         ended = found.tables["requests"]["prefill_end_s"].drop_nulls()
         rates[plane] = (ended > 7.0).sum() / 7.0

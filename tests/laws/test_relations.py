@@ -132,7 +132,10 @@ def test_a_small_pool_hits_as_an_lru_of_whole_blocks_in_trace_order(mooncake, sh
     hits = lru_hit_blocks(r.segment_offset, r.segment_first, r.segment_blocks, r.blocks, blocks)
     expected = np.minimum(hits * r.block_tokens, r.input_tokens - 1).sum() / r.input_tokens.sum()
     room_gb = blocks * r.block_tokens * setup.costs.kv_bytes_per_token / 1e9
-    room = {"memory_pool.gb_per_node": room_gb / scenario.supernode.nodes * (1 + 1e-9)}
+    room = {
+        "memory_pool.gb_per_node": room_gb / scenario.supernode.nodes * (1 + 1e-9),
+        "memory_pool.ssd_gb_per_node": 0.0,
+    }
     answer = simulate(with_overrides(scenario, room), load_facts(), table)
     assert answer.summary["hit_token_ratio"] == pytest.approx(expected, rel=0.03)
 
@@ -157,3 +160,30 @@ def test_dies_chosen_by_what_they_hold_keep_each_other_waiting_for_less():
         took_s[choice] = simulate(question, load_facts()).summary["decode_iteration_s_mean"]
     assert took_s["kv_tokens"] < 0.95 * took_s["requests"]
     assert took_s["kv_and_requests"] < 0.95 * took_s["requests"]
+
+
+def test_what_dram_evicts_comes_back_as_fast_as_the_vpc_plane_is():
+    asked = {
+        "workload.prefix": "shared",
+        "workload.shared_fraction": 0.9,
+        "workload.input_tokens": 4000,
+        "workload.prefix_groups": 40,
+        "deployment.mode": "prefill_only",
+        "memory_pool.layout": "block",
+    }
+    little = asked | {"memory_pool.gb_per_node": 0.2}
+    whole, fast, slow, lost = (
+        run(fields).tables["requests"].drop_nulls("finish_s")
+        for fields in (
+            asked,
+            little | {"supernode.vpc_gb_per_s_per_node": 100.0},
+            little | {"supernode.vpc_gb_per_s_per_node": 20.0},
+            little | {"memory_pool.ssd_gb_per_node": 0.0},
+        )
+    )
+    hits, took_s = zip(*(
+        (rows["hit_tokens"].mean(), (rows["prefill_end_s"] - rows["prefill_start_s"]).mean())
+        for rows in (whole, fast, slow, lost)
+    ), strict=True)  # fmt: skip
+    assert hits[0] == pytest.approx(hits[1], rel=0.02) and hits[3] < 0.8 * hits[1]
+    assert took_s[0] <= took_s[1] < took_s[2]

@@ -101,9 +101,18 @@ def fetch_s(ask, **fields):
     return p.prefill.operators["fetch"] / (p.prefill.batch_tokens / 512)
 
 
-def test_a_cache_of_its_own_two_nodes_is_half_as_far_away(ask):
-    vpc = {"memory_pool__plane": "vpc"}
-    assert fetch_s(ask, memory_pool__scope="local", **vpc) < 0.6 * fetch_s(ask, **vpc)
+def test_a_cache_of_its_own_nodes_is_not_read_over_vpc(ask):
+    vpc, local = {"memory_pool__plane": "vpc"}, {"memory_pool__scope": "local"}
+    assert fetch_s(ask, **local, **vpc) == fetch_s(ask, **local) < 0.7 * fetch_s(ask, **vpc)
+
+
+def test_smaller_blocks_are_more_copies(ask):
+    fields = ({"memory_pool__block_tokens": n} for n in (64, 128, 512))
+    half, usual, wide = (fetch_s(ask, **each) for each in fields)
+    assert half == pytest.approx(2 * usual, rel=0.01)
+    assert wide == pytest.approx(usual / 4, rel=0.05)  # no more than the links give
+    whole = fetch_s(ask, memory_pool__layout="block")
+    assert whole < usual / 4
 
 
 def test_colocated_prompts_wait_for_their_hits(ask):

@@ -12,12 +12,16 @@ from tests.jit import compiled
 from twin.policies.memory_pool import (
     ABSENT,
     NONE,
+    cold_blocks,
     empty_pool,
     keep_block,
     keep_chain,
+    lose_server,
     matched_blocks,
+    server_of,
 )
 
+NO_SSD = empty_pool(1, 1, 0)
 BELADY = [1, 2, 3, 4, 1, 2, 5, 1, 2, 3, 4, 5]
 IN_TURN = [i % 120 for i in range(2400)]
 
@@ -75,7 +79,7 @@ def hit_tokens(cached, asked, block=16):
     first, second = run(cached), run(asked)
     pool = empty_pool(1, 100, 100)
     keep_chain(pool, 0, *first, len(cached) // block)
-    return block * matched_blocks(pool, 0, *second)
+    return block * matched_blocks(pool, NO_SSD, False, 0, *second)
 
 
 def test_prefix_vector():
@@ -103,77 +107,109 @@ def test_a_parent_outlives_its_children():
 def test_a_pool_without_room_keeps_nothing():
     pool = empty_pool(1, 4, 0)
     keep_chain(pool, 0, *chain((0, 4)), 4)
-    assert pool.used[0] == 0 and matched_blocks(pool, 0, *chain((0, 4))) == 0
+    assert pool.used[0] == 0
+    assert matched_blocks(pool, NO_SSD, False, 0, *chain((0, 4))) == 0
 
 
-class PoolAgainstDictionaries(RuleBasedStateMachine):
-    """Two rows of a pool beside two ordered dictionaries, least recently used first."""
+class LruDictionary(OrderedDict):
+    """The oracle of a tier: keys in order of use, the least recently used first."""
 
-    ids = st.integers(0, 23)
+    def __init__(self, room):
+        super().__init__()
+        self.room, self.evicted = room, 0
+
+    def touch(self, block):
+        if block in self:
+            self.move_to_end(block)
+        elif self.room:
+            if len(self) == self.room:
+                self.popitem(last=False)
+                self.evicted += 1
+            self[block] = True
+
+    def drop(self, block):
+        self.pop(block, None)
+
+
+class TiersAgainstDictionaries(RuleBasedStateMachine):
+    """Two rows of two tiers beside ordered dictionaries.
+
+    Every chain is written to both tiers; what is read and DRAM lacks comes back to it; a server
+    that fails empties its part of DRAM.
+    """
+
     rows = st.integers(0, 1)
     runs = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 4)), max_size=4)
-    functions = (matched_blocks, keep_block, keep_chain)
+    functions = (matched_blocks, keep_block, keep_chain, cold_blocks, lose_server)
 
-    @initialize(room=st.integers(0, 12))
-    def begin(self, room):
-        self.room = room
-        self.pool = empty_pool(2, 24, room)
-        self.known = [OrderedDict(), OrderedDict()]
-        self.evicted = [0, 0]
+    @initialize(room=st.integers(0, 12), ssd_room=st.integers(0, 20))
+    def begin(self, room, ssd_room):
+        self.tiers = [empty_pool(2, 24, room), empty_pool(2, 24, ssd_room)]
+        self.known = [[LruDictionary(r) for _ in range(2)] for r in (room, ssd_room)]
 
-    def touch(self, row, block):
-        known = self.known[row]
-        if block in known:
-            known.move_to_end(block)
-        elif self.room:
-            if len(known) == self.room:
-                known.popitem(last=False)
-                self.evicted[row] += 1
-            known[block] = True
-
-    @rule(row=rows, block=ids)
-    def keep_one(self, row, block):
-        self.functions[1](self.pool, row, block)
-        self.touch(row, block)
+    @rule(row=rows, block=st.integers(0, 23), tier=st.integers(0, 1))
+    def keep_one(self, row, block, tier):
+        self.functions[1](self.tiers[tier], row, block)
+        self.known[tier][row].touch(block)
 
     @rule(row=rows, runs=runs, share=st.floats(0, 1))
     def keep_many(self, row, runs, share):
         blocks = [first + k for first, n in runs for k in range(n)]
         wanted = int(share * len(blocks))
-        self.functions[2](self.pool, row, *chain(*runs), wanted)
-        for block in reversed(blocks[:wanted]):
-            self.touch(row, block)
+        for tier, known in zip(self.tiers, self.known, strict=True):
+            self.functions[2](tier, row, *chain(*runs), wanted)
+            for block in reversed(blocks[:wanted]):
+                known[row].touch(block)
 
-    @rule(row=rows, runs=runs)
-    def look(self, row, runs):
-        hit = 0
+    @rule(row=rows, runs=runs, ssd_open=st.booleans())
+    def read(self, row, runs, ssd_open):
+        dram, ssd = (known[row] for known in self.known)
+        hit = []
         for block in (first + k for first, n in runs for k in range(n)):
-            if block not in self.known[row]:
+            if block not in dram and not (ssd_open and block in ssd):
                 break
-            hit += 1
-        assert self.functions[0](self.pool, row, *chain(*runs)) == hit
+            hit.append(block)
+        asked = chain(*runs)
+        assert self.functions[0](*self.tiers, ssd_open, row, *asked) == len(hit)
+        cold = sum(block not in dram for block in hit)
+        assert self.functions[3](self.tiers[0], row, *asked, len(hit)) == cold
+        if cold:
+            self.functions[2](self.tiers[0], row, *asked, len(hit))
+            for block in reversed(hit):
+                dram.touch(block)
+
+    @rule(row=rows, server=st.integers(0, 2), keeps=st.integers(0, 1))
+    def fail(self, row, server, keeps):
+        dram, ssd = (known[row] for known in self.known)
+        gone = [block for block in dram if server_of(block, 3) == server]
+        assert self.functions[4](*self.tiers, row, server, 3, keeps) == len(gone)
+        for block in gone:
+            dram.drop(block)
+            if not keeps:
+                ssd.drop(block)
 
     @invariant()
     def same_blocks_in_the_same_order(self):
-        for row, known in enumerate(getattr(self, "known", ())):
-            linked, at = [], self.pool.oldest[row]
-            while at != NONE:
-                linked.append(int(at))
-                at = self.pool.newer[row, at]
-            assert linked == list(known)
-            assert self.pool.used[row] == len(known) <= self.room
-            assert self.pool.evicted[row] == self.evicted[row]
-            assert (self.pool.newer[row] != ABSENT).sum() == len(known)
+        for tier, rows in zip(getattr(self, "tiers", ()), getattr(self, "known", ()), strict=True):
+            for row, known in enumerate(rows):
+                linked, at = [], tier.oldest[row]
+                while at != NONE:
+                    linked.append(int(at))
+                    at = tier.newer[row, at]
+                assert linked == list(known)
+                assert tier.used[row] == len(known) <= known.room
+                assert tier.evicted[row] == known.evicted
+                assert (tier.newer[row] != ABSENT).sum() == len(known)
 
 
-class CompiledPoolAgainstDictionaries(PoolAgainstDictionaries):
+class CompiledTiersAgainstDictionaries(TiersAgainstDictionaries):
     """The same with the kernels compiled."""
 
-    functions = tuple(compiled(f) for f in PoolAgainstDictionaries.functions)
+    functions = (*map(compiled, TiersAgainstDictionaries.functions[:4]), lose_server)
 
 
 SETTINGS = draws(60, stateful_step_count=60)
-TestPool = PoolAgainstDictionaries.TestCase
+TestPool = TiersAgainstDictionaries.TestCase
 TestPool.settings = SETTINGS
-TestCompiledPool = CompiledPoolAgainstDictionaries.TestCase
+TestCompiledPool = CompiledTiersAgainstDictionaries.TestCase
 TestCompiledPool.settings = draws(20, stateful_step_count=60)

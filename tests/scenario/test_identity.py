@@ -63,7 +63,9 @@ def test_a_text_of_schema_1_opens_and_its_id_is_an_alias(old):
 
 def test_the_presets_ask_what_they_asked():
     now = {preset.key: legacy_digests(preset.scenario) for preset in presets()}
-    assert {key: (old["digest"],) for key, old in OLD["presets"].items()}.items() <= now.items()
+    asked = {key: (old["digest"],) for key, old in OLD["presets"].items()}
+    del asked["kv-over-ub-contrast"]  # its blocks lie in one piece since copies have a start
+    assert asked.items() <= now.items()
 
 
 @pytest.mark.parametrize("link", LINKS, ids=[link["what"] for link in LINKS])

@@ -15,16 +15,15 @@ from twin.engine.clock import EDGES, WINDOWS, steps_in
 from twin.engine.record import Log, Loop, Record
 from twin.engine.settings import Settings
 from twin.engine.setup import Setup
-from twin.hardware.flows import Plane
 from twin.hardware.placement import Instance
 from twin.hardware.prices import nic, pool_read, port_rates
 from twin.metrics.operators import DECODE_OPERATORS, PREFILL_OPERATORS
 from twin.model.coefficients import Decode, Prefill
+from twin.model.fetch import pool_plane
 from twin.model.record import dtype_of, numbers, places
 from twin.policies.memory_pool import BlockPool, empty_pool
 from twin.policies.router import RANK_CHOICES, ROUTERS
 from twin.rng import stream_key
-from twin.scenario import Scenario
 
 LOOKS = 8  # at every instance, in each window of the record
 
@@ -50,10 +49,10 @@ def build_world(setup: Setup) -> c.World:
         "ring": 1 << (int(requests.output_tokens.max()) + 2).bit_length(),
         "transfers": min(int(slots.sum()), requests.arrival_s.size) + 1,
         "ports": ports,
-        "flows": 2 * columns + 4 * prefills,
+        "flows": 2 * columns + 5 * prefills,
         "links": 0,
         "crossings": 0,
-        "streams": 3 * prefills,
+        "streams": 4 * prefills,
         "clients": max(s.workload.concurrency, 1) + 1,
         "prefill_operators": len(PREFILL_OPERATORS),
         "decode_operators": len(DECODE_OPERATORS),
@@ -88,7 +87,8 @@ def build_world(setup: Setup) -> c.World:
             port_of_decode=_ports(decode, price.shared_by_dies).reshape(-1),
         ),
         decode=c.Decode(sizes, room=slots.reshape(decodes, -1).sum(axis=1), slots=slots),
-        pool=_pool(setup, prefill),
+        pool=_tier(setup, prefill, setup.pool_blocks),
+        ssd=_tier(setup, prefill, setup.ssd_blocks),
         costs=_costs(setup, sizes),
         traffic=c.Traffic(sizes),
         streams=c.Streams(sizes, flow=_stream_flows(prefills, columns)),
@@ -114,10 +114,10 @@ def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> 
         budget = d.colocated.chunk_tokens_per_npu * d.colocated.npus_per_instance
         chunk = budget
     hand_off = nic(setup.fabric, 0, d.kv_transfer_plane)
-    pool_plane = pool_plane_of(s)
+    plane = pool_plane(s)
     fetch_s = 0.0
     if s.memory_pool.enabled:
-        fetch_s = pool_read(setup.fabric, range(setup.dies_per_npu), pool_plane).latency_s
+        fetch_s = pool_read(setup.fabric, range(setup.dies_per_npu), plane).latency_s
     return Settings(
         horizon_s=float(s.horizon_s),
         warmup_s=float(s.warmup_s),
@@ -148,7 +148,7 @@ def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> 
         fetch_latency_s=float(fetch_s),
         transfer_latency_s=float(hand_off.latency_s),
         kv_plane=w.PLANES.index(d.kv_transfer_plane),
-        pool_plane=w.PLANES.index(pool_plane),
+        pool_plane=w.PLANES.index(plane),
         kv_among_experts=int(_kv_among_experts(setup)),
         sample_every=max(1, steps_in(s.horizon_s, s.step_s) // (LOOKS * WINDOWS)),
         retries=int(s.recovery.retries),
@@ -162,11 +162,6 @@ def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> 
         key_round=stream_key(s.seed, "mtp.rounding"),
         key_think=stream_key(s.seed, "clients.think"),
     )
-
-
-def pool_plane_of(s: Scenario) -> Plane:
-    """Plane of the memory pool's traffic: an instance's own cache does not leave its nodes."""
-    return "ub" if s.memory_pool.scope == "local" else s.memory_pool.plane
 
 
 def _kv_among_experts(setup: Setup) -> bool:
@@ -229,12 +224,13 @@ def slots_of(setup: Setup, decode: list[Instance]) -> np.ndarray:
     return slots.astype(np.int64)
 
 
-def _pool(setup: Setup, prefill: list[Instance]) -> BlockPool:
+def _tier(setup: Setup, prefill: list[Instance], blocks: int) -> BlockPool:
+    """An empty tier of the memory pool that holds so many blocks a row."""
     pool = setup.scenario.memory_pool
     if not pool.enabled or not prefill:
         return empty_pool(1, 1, 0)
     rows = len(prefill) if pool.scope == "local" else 1
-    return empty_pool(rows, max(setup.requests.blocks, 1), setup.pool_blocks)
+    return empty_pool(rows, max(setup.requests.blocks, 1), blocks)
 
 
 def _costs(setup: Setup, sizes: dict[str, int]) -> c.Costs:
@@ -266,7 +262,7 @@ def _costs(setup: Setup, sizes: dict[str, int]) -> c.Costs:
 
 
 def _stream_flows(prefills: int, columns: int) -> np.ndarray:
-    """Number of each stream's flow (engine/flows.py), i8[3 * instances]."""
+    """Number of each stream's flow (engine/flows.py), i8[4 * instances]."""
     pool = columns + np.arange(2 * prefills)
-    archive = 2 * columns + 3 * prefills + np.arange(prefills)
-    return np.concatenate([pool, archive])
+    ssd = 2 * columns + 3 * prefills + np.arange(2 * prefills)
+    return np.concatenate([pool, ssd])

@@ -152,15 +152,25 @@ class Prefill(Columns):
         "f8", "prefills", "Tokens of the die that has most.", unit="tokens", by="prefill"
     )
     most_pairs = column("f8", "prefills", "Pairs of the die that has most.", by="prefill")
+    read_bytes_per_token = column(
+        "f8", "prefills", "What crosses the pool's plane for a hit.", unit="B", by="machine"
+    )
+    copy_bytes_per_s = column(
+        "f8", "prefills", "Most that its copy engines read.", unit="B/s", fill=1, by="machine"
+    )
+    ahead_s_per_token = column(
+        "f8", "prefills", "Lookups and copies that do not overlap.", unit="s", by="machine"
+    )
+    recompute_s_per_token = column(
+        "f8", "prefills", "What computing a token takes in a full batch.", unit="s", by="machine"
+    )
     pool_open = column(
         "i1", "prefills", "It reaches some of the memory pool.", fill=1, by="machine"
     )
     ssd_bytes_per_s = column(
-        "f8", "prefills", "Reads from the SSD tier.", unit="B/s", fill=1, by="machine"
+        "f8", "prefills", "Reads from the SSD tier, alone.", unit="B/s", by="machine"
     )
-    cold_tokens = column(
-        "i8", "1", "Scratch: hits that only the SSD tier holds.", unit="tokens", by="prefill"
-    )
+    cold_blocks = column("i8", "1", "Scratch: hits that only the SSD tier holds.", by="prefill")
     sending = column("i8", "prefills", "KV transfers under way.", by="kv_transfer")
     die_tokens = column("f8", "prefill_ranks", "Scratch of data-parallel attention.", by="prefill")
     die_pairs = column("f8", "prefill_ranks", "Scratch of data-parallel attention.", by="prefill")
@@ -348,7 +358,8 @@ class Traffic(Columns):
 class Streams(Columns):
     """Bytes on their way to or from the memory pool, at a rate that others' coming and going moves.
 
-    Three rows of prefill (or colocated) instances: reads, writes, and what goes on to the SSD tier.
+    Four rows of prefill (or colocated) instances: reads, writes, what goes on to the SSD tier, and
+    what comes back from it.
     """
 
     flow = column("i8", "streams", "Its number among the flows.", fill=None)
@@ -366,6 +377,7 @@ class World(Columns):
     transfer = group(Transfers)
     decode = group(Decode)
     pool = group(BlockPool)
+    ssd = group(BlockPool)
     costs = group(Costs)
     traffic = group(Traffic)
     streams = group(Streams)

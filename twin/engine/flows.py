@@ -2,7 +2,8 @@
 
 Numbers follow the columns (instances, prefill first, then decode or colocated): exchange of each
 column; memory pool reads, memory pool writes and KV hand-off of each prefill instance; expert
-weights moving into each column; what each prefill instance writes to the SSD tier. Links that only
+weights moving into each column; what each prefill instance writes to the SSD tier, and reads
+from it. Links that only
 one flow crosses are left out: they are in that flow's rate alone. Links that the same flows cross
 in the same proportion count as one, and those that all flows together cannot fill as none.
 """
@@ -14,13 +15,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from twin.engine.build import pool_plane_of
 from twin.engine.columns import Traffic
 from twin.hardware import demands
 from twin.hardware.faults import dies_without
 from twin.hardware.flows import Load, Plane, mixed
 from twin.hardware.network import Network
 from twin.hardware.walks import FLOATS
+from twin.model.fetch import pool_plane
 from twin.scenario import Scenario
 
 IDLE = 1e30  # bytes/s of a flow that is not there
@@ -54,7 +55,7 @@ def flows_of(
     s: Scenario, net: Network, seats: Sequence[Seat], prefills: int, columns: int
 ) -> list[Flow]:
     """Every flow of the instances in service, on this network."""
-    plane = pool_plane_of(s)
+    plane = pool_plane(s)
     hand_off = s.deployment.kv_transfer_plane
     no_way = dies_without(net, hand_off)
     among = [die for seat in seats if seat.role == "decode" for die in seat.dies]
@@ -83,6 +84,9 @@ def flows_of(
                 add(at + prefills, "pool_write", seat, back[0])
             if written is not None:
                 add(2 * columns + 3 * prefills + seat.index, "ssd_write", seat, written)
+            cold = from_storage(net, seat.dies)
+            if cold is not None:
+                add(2 * columns + 4 * prefills + seat.index, "ssd_read", seat, cold)
         source = [die for die in seat.dies if die not in no_way]
         if seat.role == "prefill" and among and source:
             hand = demands.hand_off(net, source, among, hand_off)
@@ -118,12 +122,6 @@ def shares_of(net: Network, load: Load) -> FLOATS:
     enters = np.array([net.places[i].direction == "in" for i in load.places], np.int64)
     total = np.bincount(enters, load.placed, 2)
     return np.asarray(load.placed / total[enters])
-
-
-def storage_loads(net: Network, seats: Sequence[Seat]) -> list[tuple[Seat, Load]]:
-    """What reads from the SSD tier put on the links, by instance."""
-    loads = [(s, from_storage(net, s.dies)) for s in seats if s.role != "decode" and s.dies]
-    return [(seat, load) for seat, load in loads if load is not None]
 
 
 def _rounded(amounts: FLOATS) -> FLOATS:

@@ -170,9 +170,10 @@ def pool_consistent(world: World) -> Check:
     """I5: resident blocks are linked once, counted once, and fit."""
     pool = world.pool
     ok = True
-    for row in range(pool.used.size):
-        resident = int((pool.newer[row] != -2).sum())
-        ok = ok and resident == pool.used[row] <= max(pool.capacity[row], 0)
+    for tier in (pool, world.ssd):
+        for row in range(tier.used.size):
+            resident = int((tier.newer[row] != -2).sum())
+            ok = ok and resident == tier.used[row] <= max(tier.capacity[row], 0)
     used, room = int(pool.used.sum()), int(pool.capacity.sum())
     return Check(
         "I5b", "memory pool: resident blocks = counted blocks <= capacity", bool(ok),

@@ -13,7 +13,7 @@ import numpy as np
 
 from twin.engine.build import slots_of
 from twin.engine.columns import World
-from twin.engine.flows import Flow, Seat, flows_of, from_storage, lay_out
+from twin.engine.flows import Flow, Seat, flows_of, lay_out
 from twin.engine.setup import Setup
 from twin.facts import Facts
 from twin.hardware.chip import HardwareError
@@ -21,6 +21,7 @@ from twin.hardware.faults import broken, dies_unfit, slow_dies
 from twin.hardware.network import Network
 from twin.hardware.prices import nic, port_rates
 from twin.model.costs import RoleCosts, role_costs
+from twin.model.predict import recompute_s_per_token
 from twin.model.record import numbers, slowed
 from twin.scenario import Fault
 
@@ -143,8 +144,24 @@ class Machine:
             places, now, alone = c.decode_carried, c.decode_now, c.decode_alone
             self._seat(k)
             self.world.decode.kv_tokens[at] = self.setup.kv_tokens(costs)
+        if i.role != "decode":
+            self._price_reads(at, costs)
         now[at, places] = alone[at, places] * traffic.crowding[self.column(k)]
         self._plug_in(k)
+
+    def _price_reads(self, at: int, costs: RoleCosts) -> None:
+        """What instance `at` reads from the memory pool at, and what it would compute it at."""
+        prefill, settings, c = self.world.prefill, self.world.settings, self.world.costs
+        hot = c.prefill_hot_tokens, c.prefill_hot_factor[at]
+        if settings.colocated:
+            hot = c.decode_hot_tokens, c.decode_hot_factor[at]
+        prompt = float(self.world.request.input_tokens.mean())
+        prefill.read_bytes_per_token[at] = costs.fetch.bytes_per_token
+        prefill.copy_bytes_per_s[at] = costs.fetch.copies_bytes_per_s
+        prefill.ahead_s_per_token[at] = costs.fetch.ahead_s_per_token(settings.fetch_latency_s)
+        prefill.recompute_s_per_token[at] = recompute_s_per_token(
+            costs, float(settings.prefill_budget), prompt, hot
+        )
 
     def _plug_in(self, k: int) -> None:
         """Ports over which the ranks hand KV on; a rank without a die has another's send for it."""
@@ -181,7 +198,7 @@ class Machine:
             self.epochs.pop()
         self.epochs.append(Epoch(t_s, self.fabric, self.flows, seats))
         lay_out(self.flows, self.fabric, self.world.traffic)
-        self._reach_storage(seats)
+        self._reach_storage()
 
     def seats(self) -> list[Seat]:
         """Instances as the flows see them: dies that have failed take part in nothing."""
@@ -194,22 +211,16 @@ class Machine:
             for k, i in enumerate(self.setup.instances)
         ]  # fmt: skip
 
-    def _reach_storage(self, seats: Sequence[Seat]) -> None:
+    def _reach_storage(self) -> None:
         """Who reaches the memory pool, and bytes/s that each reads from the SSD tier."""
-        prefill = self.world.prefill
+        prefill, alone = self.world.prefill, self.world.traffic.alone
         prefill.pool_open[:] = 0
+        prefill.ssd_bytes_per_s[:] = 0.0
         for flow in self.flows:
             if flow.traffic == "pool_read":
                 prefill.pool_open[flow.instance] = 1
-        for seat in seats:
-            if seat.role == "decode" or not seat.dies:
-                continue
-            read = from_storage(self.fabric, seat.dies)
-            rate = read.alone(self.fabric)[0] if read is not None else 0.0
-            if rate > 0.0:
-                prefill.ssd_bytes_per_s[seat.index] = rate
-            elif self.world.pool.cold_blocks[0] > 0:  # what only that tier has cannot be read
-                prefill.pool_open[seat.index] = 0
+            elif flow.traffic == "ssd_read":
+                prefill.ssd_bytes_per_s[flow.instance] = alone[flow.number]
 
     def pool_nodes(self, row: int) -> list[int]:
         """Nodes whose DRAM is a row of the memory pool: of an instance as it was built if local."""

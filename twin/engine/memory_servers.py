@@ -35,13 +35,13 @@ class MemoryServers:
 
     def _lose(self, node: int, t_s: float) -> None:
         machine = self._machine
-        pool = machine.world.pool
+        pool, ssd = machine.world.pool, machine.world.ssd
         keeps = int(machine.setup.scenario.recovery.lost_blocks == "ssd")
         count = 0
         for row in range(pool.capacity.size):
             nodes = machine.pool_nodes(row)
             if node in nodes:
-                count += lose_server(pool, row, nodes.index(node), len(nodes), keeps)
+                count += lose_server(pool, ssd, row, nodes.index(node), len(nodes), keeps)
         what = "read again from the SSD tier" if keeps else "lost"
         words = f"{count:,} KV blocks of node {node} {what}"
         self._log.append(Event(t_s, "pool_lost", words, element=f"node {node}"))

@@ -11,7 +11,7 @@ import polars as pl
 from twin.engine import codes as w
 from twin.engine.columns import World
 from twin.engine.events import Event
-from twin.engine.flows import shares_of, storage_loads
+from twin.engine.flows import shares_of
 from twin.engine.machine import Epoch, Machine
 from twin.engine.setup import Setup
 from twin.engine.tabling import stacked
@@ -114,10 +114,6 @@ def _spans(machine: Machine, horizon_s: float) -> list[tuple[Epoch, float]]:
 def _shares_of(epoch: Epoch, end_s: float) -> Iterator[dict[str, Any]]:
     """A piece of the table for each class of an instance's traffic, with `place` by number."""
     loads = [(f.traffic, f.role, f.instance, f.load) for f in epoch.flows]
-    loads += [
-        ("ssd_read", seat.role, seat.index, load)
-        for seat, load in storage_loads(epoch.fabric, epoch.seats)
-    ]
     for traffic, role, instance, load in loads:
         share = shares_of(epoch.fabric, load)
         gathers = traffic == "experts" and role == "prefill"

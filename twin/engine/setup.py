@@ -30,7 +30,7 @@ from twin.workload.generate import Requests, TraceTable, generate, mean_lengths
 from twin.workload.requests import MOST_REQUESTS
 
 MOST_BYTES = 8e9  # of columns and memory pool, about
-BYTES_PER_REQUEST, BYTES_PER_BLOCK = 300, 8  # see build_world; a block stands in every pool
+BYTES_PER_REQUEST, BYTES_PER_BLOCK = 300, 16  # see build_world; a block stands in every tier
 
 
 class ScenarioError(ValueError):
@@ -67,13 +67,21 @@ class Setup:
 
     @property
     def pool_blocks(self) -> int:
-        """KV blocks that one row of the memory pool holds."""
+        """KV blocks that one row of the memory pool holds in DRAM."""
+        return self._blocks(self.scenario.memory_pool.gb_per_node)
+
+    @property
+    def ssd_blocks(self) -> int:
+        """KV blocks that one row of the memory pool holds in its SSD tier."""
+        return self._blocks(self.scenario.memory_pool.ssd_gb_per_node)
+
+    def _blocks(self, gb_per_node: float) -> int:
         s = self.scenario
         nodes = float(self.fabric.nodes)
         if s.memory_pool.scope == "local":
             nodes = self.of_role("prefill")[0].dies / self.fabric.dies_per_node
         block_bytes = self.requests.block_tokens * self.costs.kv_bytes_per_token
-        return int(s.memory_pool.gb_per_node * 1e9 * nodes / block_bytes)
+        return int(gb_per_node * 1e9 * nodes / block_bytes)
 
 
 @dataclass(frozen=True)

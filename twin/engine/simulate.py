@@ -127,7 +127,7 @@ def pass_time(
     close_books(machine.world)
     balance.finish(s.horizon_s)
     check = pool_consistent(machine.world)
-    machine.world.pool = empty_pool(1, 1, 0)
+    machine.world.pool = machine.world.ssd = empty_pool(1, 1, 0)
     return Passed(machine, balance, events, check)
 
 

@@ -189,7 +189,6 @@ class Gather(Record):
 
     fixed: float = given("Launch and barrier.", "s")
     token: float = carried("Per token of the batch.")
-    hit: float = carried("Per cached token of the batch.")
 
 
 @record

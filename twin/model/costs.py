@@ -20,6 +20,7 @@ from twin.metrics.operators import names_of
 from twin.model.coefficients import DECODE_OPERATORS, PREFILL_OPERATORS, Decode, Prefill
 from twin.model.collectives import exchange
 from twin.model.decode_costs import colocated_costs, decode_costs
+from twin.model.fetch import Fetch, fetch
 from twin.model.memory import (
     Budget,
     ExpertLayout,
@@ -59,6 +60,7 @@ class RoleCosts:
     off_node_fraction: float  # share of dispatch and combine bytes that takes the plane beyond
     gather_off_node: float  # the same of what prefill's attention collects
     dies_per_node: int  # most of its dies that one node has
+    fetch: Fetch  # reads from the memory pool
 
     @property
     def decode(self) -> Decode:
@@ -202,6 +204,7 @@ def role_costs(
         held = expert_bytes(shape, f, layout) * passes
         budget(chip, facts, held, 0.0, f"The experts of {what}")
     way, gather = setting.route, setting.group or setting.gather
+    per_node = _dies_per_node(network(fabric), dies)
     one_npu = len({die // chip.dies_per_npu for die in dies}) == 1
     return RoleCosts(
         dies=len(dies),
@@ -216,7 +219,10 @@ def role_costs(
         leaving=0.0 if one_npu else sending.remote * setting.messages,
         off_node_fraction=way.off_node if way.slow_between else 0.0,
         gather_off_node=gather.off_node if gather.slow_between else 0.0,
-        dies_per_node=_dies_per_node(network(fabric), dies),
+        dies_per_node=per_node,
+        fetch=fetch(
+            scenario, facts, role, len(dies), per_node, _kv_bytes(shape, d), _kv_layers(shape, d)
+        ),
     )
 
 
@@ -228,9 +234,12 @@ def _dies_per_node(net: Network, dies: tuple[int, ...]) -> int:
 
 
 def _kv_bytes(shape: Shape, d: Deployment) -> float:
-    """KV bytes of a token; the MTP module attends to the whole context too, so it keeps its own."""
-    layers = shape.layers + (1 if d.decode.mtp_draft_tokens else 0)
-    return shape.kv_bytes_per_token_layer(d.precision.kv) * layers
+    return shape.kv_bytes_per_token_layer(d.precision.kv) * _kv_layers(shape, d)
+
+
+def _kv_layers(shape: Shape, d: Deployment) -> int:
+    """Layers that keep KV; the MTP module attends to the whole context too, so it has its own."""
+    return shape.layers + (1 if d.decode.mtp_draft_tokens else 0)
 
 
 def _coefficients(x: Setting, d: Deployment) -> Decode | Prefill:

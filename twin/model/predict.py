@@ -19,8 +19,10 @@ from twin.hardware.network import Wiring, network
 from twin.hardware.placement import place_instances
 from twin.hardware.prices import pool_read
 from twin.metrics.operators import waits_for
+from twin.model.coefficients import Prefill
 from twin.model.costs import Costs, RoleCosts
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
+from twin.model.fetch import pool_plane
 from twin.model.mixed import mixed_flops, mixed_hits_s, mixed_iteration_s
 from twin.model.prefill import prefill_batch_s, prefill_flops, prefill_hits_s
 from twin.model.roofline import largest_of
@@ -269,7 +271,7 @@ def _prefill(
     took = float(prefill_batch_s(role.prefill, tokens, tokens * most, pairs * most, *hot, ops))
     took += float(prefill_hits_s(role.prefill, cached, ops))
     operators = {n: float(v) for n, v in zip(role.operators, ops, strict=True) if v > 0.0}
-    fetch = _fetch_s(s, costs, fabric, role, cached)
+    fetch = fetch_s(s, fabric, role, cached)
     if fetch > 0.0:
         operators["fetch"] = fetch
         took += fetch
@@ -287,14 +289,31 @@ def _prefill(
     )
 
 
-def _fetch_s(s: Scenario, costs: Costs, fabric: Wiring, role: RoleCosts, cached: float) -> float:
+def fetch_s(s: Scenario, fabric: Wiring, role: RoleCosts, cached: float) -> float:
     """Seconds until the first instance has read a batch's cached tokens from the memory pool."""
     if cached <= 0.0:
         return 0.0
     dies = next(i.die_of_rank for i in place_instances(s, fabric) if i.role != "decode")
     nodes = network(fabric).nodes_of(dies) if s.memory_pool.scope == "local" else None
-    price = pool_read(fabric, dies, s.memory_pool.plane, nodes)
-    return price.latency_s + cached * costs.kv_bytes_per_token / price.bytes_per_s
+    price = pool_read(fabric, dies, pool_plane(s), nodes)
+    return role.fetch.seconds(cached, price.latency_s, price.bytes_per_s)
+
+
+def recompute_s_per_token(role: RoleCosts, budget: float, prompt: float, hot: Hot) -> float:
+    """Seconds that computing a token takes of an instance's time, were it not in the memory pool.
+
+    budget: tokens of a full batch (of an iteration, where instances are colocated); prompt: mean
+    tokens of a prompt.
+    """
+    ops, pairs = role.operator_sink(), budget * 0.5 * prompt
+    if isinstance(role.coefficients, Prefill):
+        die = budget / role.dies
+        took = prefill_batch_s(role.prefill, budget, die, pairs / role.dies, *hot, ops)
+        return float(took - prefill_hits_s(role.prefill, budget, ops)) / budget
+    idle = np.zeros(role.dies, np.int64), np.zeros(role.dies), 0, role.dies
+    took = mixed_iteration_s(role.decode, *idle, budget, pairs, *hot, ops)
+    least = mixed_iteration_s(role.decode, *idle, 1.0, 0.5 * prompt, *hot, ops)
+    return float(took - least - mixed_hits_s(role.decode, budget, ops)) / budget
 
 
 def _colocated(
@@ -323,7 +342,7 @@ def _colocated(
         mixed_iteration_s(role.decode, requests, context, 0, role.dies, chunk, pairs, *hot, ops)
     )
     took += float(mixed_hits_s(role.decode, ending * traffic.hit_tokens, ops))
-    took += _fetch_s(s, costs, fabric, role, ending * traffic.hit_tokens)
+    took += fetch_s(s, fabric, role, ending * traffic.hit_tokens)
     under_way = float(requests.sum()), float(context.sum())
     flops = mixed_flops(role.decode, *under_way, chunk, pairs)
     decode = _decode_figures(

@@ -165,15 +165,12 @@ def prefill_batch_s(
 def prefill_hits_s(p: Prefill, hit_tokens: float, ops: np.ndarray) -> float:
     """Seconds a batch takes longer for `hit_tokens` cached tokens that its prompts attend to.
 
-    Their latents are gathered and projected up to keys and values of all heads, as if computed:
-    multi-head attention does not absorb. Comes on top of prefill_batch_s; ops as there.
+    Their latents, which every die has read, are projected up to keys and values of its heads, as
+    if computed: multi-head attention does not absorb. On top of prefill_batch_s; ops as there.
     """
-    layers = p.moe_layers + p.dense_layers
-    projected = p.core.hit * hit_tokens * layers
-    gathered = p.gather.hit * hit_tokens * layers
+    projected = p.core.hit * hit_tokens * (p.moe_layers + p.dense_layers)
     ops[int(p.before[0].place)] += projected
-    ops[_GATHER] += gathered
-    return projected + gathered
+    return projected
 
 
 @kernel

@@ -123,7 +123,7 @@ def _staged(x: Setting) -> _Attention:
     start_s = x.gather.latency_s + x.gap
     return _Attention(
         up_share=1.0 / min(x.layout.dies, s.heads),
-        gather=Gather(start_s, token_s, token_s),
+        gather=Gather(start_s, token_s),
         exchange=Scatter(start_s, values * all_to_all_s_per_byte(x.gather)),
     )
 
@@ -146,8 +146,7 @@ def _tensor_parallel(x: Setting) -> _Attention:
         float(group.peers),
         share,
         share,
-        Gather(start_s, _wire_bytes(x) * s.hidden * per_byte,
-               o.ACTIVATION_BYTES * s.latent * per_byte),
+        Gather(start_s, _wire_bytes(x) * s.hidden * per_byte),
         Scatter(start_s, scatter_s),
     )  # fmt: skip
 

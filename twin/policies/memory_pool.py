@@ -8,8 +8,9 @@ evicted before the blocks that build on it. What a hit saves or costs is not kno
 All arrays have one row per pool: one row when the pool is shared by all instances, one row per
 prefill instance when each keeps its own.
 
-Every block is also in the SSD tier. When a server of the pool fails, the blocks it held (by a hash
-of their id) are cold: still known, but read from the SSD tier at their next use.
+There are two tiers, DRAM and SSD, each a `BlockPool` with an LRU of its own (arXiv 2506.12708v2
+section 4.4.1): every block is written to both, and one that DRAM has evicted, or lost with a server
+(by a hash of its id), is cold: read from the SSD tier at its next use, and in DRAM again after.
 """
 
 from __future__ import annotations
@@ -42,8 +43,6 @@ class BlockPool(Columns):
     used = column("i8", "pools", "Resident blocks.", by="memory_pool")
     capacity = column("i8", "pools", "Blocks that fit.", fill=None, by="memory_pool")
     evicted = column("i8", "pools", "Blocks evicted so far.", by="memory_pool")
-    cold = column("i1", "pools, blocks", "1: only the SSD tier has it.", by="memory_pool")
-    cold_blocks = column("i8", "1", "How many are cold.", by="memory_pool")
 
 
 def empty_pool(pools: int, blocks: int, capacity_blocks: int) -> BlockPool:
@@ -55,21 +54,46 @@ def empty_pool(pools: int, blocks: int, capacity_blocks: int) -> BlockPool:
 @kernel
 def matched_blocks(
     pool: BlockPool,
+    ssd: BlockPool,
+    ssd_open: bool,
     row: int,
     segment_first: np.ndarray,
     segment_blocks: np.ndarray,
     begin: int,
     end: int,
 ) -> int:
-    """Blocks of the chain segments[begin:end] that are resident before the first gap."""
+    """Blocks of the chain segments[begin:end] that a tier holds before the first gap.
+
+    The SSD tier counts where it can be reached (`ssd_open`).
+    """
     matched = 0
     for s in range(begin, end):
         first = segment_first[s]
         for block in range(first, first + segment_blocks[s]):
-            if pool.newer[row, block] == ABSENT:
+            in_ssd = ssd_open and ssd.newer[row, block] != ABSENT
+            if not in_ssd and pool.newer[row, block] == ABSENT:
                 return matched
             matched += 1
     return matched
+
+
+@kernel
+def cold_blocks(
+    pool: BlockPool,
+    row: int,
+    segment_first: np.ndarray,
+    segment_blocks: np.ndarray,
+    begin: int,
+    end: int,
+    blocks: int,
+) -> int:
+    """How many of the first `blocks` blocks of a chain are not in this tier."""
+    cold = 0
+    for s in range(begin, end):
+        for block in range(segment_first[s], segment_first[s] + min(segment_blocks[s], blocks)):
+            cold += pool.newer[row, block] == ABSENT
+        blocks -= min(segment_blocks[s], blocks)
+    return cold
 
 
 @kernel
@@ -105,8 +129,6 @@ def drop(pool: BlockPool, row: int, block: int) -> None:
     """Forget a resident block; it stays counted in `used`."""
     unlink(pool, row, block)
     pool.newer[row, block] = ABSENT
-    pool.cold_blocks[0] -= pool.cold[row, block]
-    pool.cold[row, block] = 0
 
 
 @kernel
@@ -150,28 +172,6 @@ def keep_chain(
 
 
 @kernel
-def warm_chain(
-    pool: BlockPool,
-    row: int,
-    segment_first: np.ndarray,
-    segment_blocks: np.ndarray,
-    begin: int,
-    end: int,
-    blocks: int,
-) -> int:
-    """Read the cold ones among the first `blocks` blocks back into DRAM; returns how many."""
-    read = 0
-    for s in range(begin, end):
-        for block in range(segment_first[s], segment_first[s] + min(segment_blocks[s], blocks)):
-            if pool.cold[row, block]:
-                pool.cold[row, block] = 0
-                read += 1
-        blocks -= min(segment_blocks[s], blocks)
-    pool.cold_blocks[0] -= read
-    return read
-
-
-@kernel
 def server_of(block: int, servers: int) -> int:
     """The server that holds a block: a multiplicative hash of its id."""
     index: int = np.int64((scattered(block) >> np.uint64(33)) % np.uint64(servers))  # type: ignore[assignment]
@@ -179,19 +179,21 @@ def server_of(block: int, servers: int) -> int:
 
 
 @entry
-def lose_server(pool: BlockPool, row: int, server: int, servers: int, keeps: int) -> int:
-    """A server fails: its blocks turn cold (keeps = 1) or are forgotten; returns how many."""
+def lose_server(
+    pool: BlockPool, ssd: BlockPool, row: int, server: int, servers: int, keeps: int
+) -> int:
+    """A server fails: DRAM loses its blocks, and without `keeps` the SSD tier too; returns how
+    many DRAM lost."""
     lost = 0
     for block in range(pool.newer.shape[1]):
         if pool.newer[row, block] == ABSENT or server_of(block, servers) != server:
             continue
-        if keeps:
-            pool.cold_blocks[0] += 1 - pool.cold[row, block]
-            pool.cold[row, block] = 1
-        else:
-            drop(pool, row, block)
-            pool.used[row] -= 1
+        drop(pool, row, block)
+        pool.used[row] -= 1
         lost += 1
+        if not keeps and ssd.newer[row, block] != ABSENT:
+            drop(ssd, row, block)
+            ssd.used[row] -= 1
     return lost
 
 

@@ -48,6 +48,25 @@ class MemoryPool(Section):
         128, "tokens", "KV block", bounds=(16, 1024), step=16, source=f"{PAPER} 4.4.2"
     )
     """Tokens of one KV block."""
+    layout: Literal["layer", "block"] = choice(
+        "layer",
+        "KV block's layout",
+        options={"layer": "A piece a layer", "block": "One piece"},
+        source="hicann/hixl benchmarks: DeepSeek-R1 is read in 61 pieces a block",
+        applies=POOL_ON,
+        since=2,
+    )
+    """Pieces of a block in memory, each a copy of its own: one a layer, or all in one."""
+    ssd_gb_per_node: float = quantity(
+        4096.0,
+        "GB",
+        "Memory pool SSD per node",
+        bounds=(0, 1_048_576),
+        source="assumption",
+        applies=POOL_ON,
+        since=2,
+    )
+    """Volumes (EVS) that keep what DRAM evicts, read over the VPC plane (size assumed)."""
     plane: Literal["ub", "vpc"] = choice(
         "ub", "Memory pool plane", source=f"{PAPER} 5.4.3", applies=POOL_ON
     )

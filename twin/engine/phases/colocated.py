@@ -25,7 +25,7 @@ from twin.engine.phases.decode import (
     settle,
     sit_through,
 )
-from twin.engine.phases.pool import begin_reading, store_blocks, write_blocks
+from twin.engine.phases.pool import begin_reading, blocks_kept, store_blocks, write_blocks
 from twin.engine.phases.prefill import form_batch, move_activations
 from twin.model.decode import decode_hbm_bytes
 from twin.model.mixed import mixed_flops, mixed_hits_s, mixed_iteration_s
@@ -73,14 +73,14 @@ def finish_pieces(world: World, c: int, now_s: float) -> None:
     """Prompts whose last piece was in the iteration: first token out, they join the batch."""
     request = world.request
     queue = world.prefill
-    stored = 0
+    kept, archived = blocks_kept(world, world.pool, c), blocks_kept(world, world.ssd, c)
     while True:
         i = pop(queue.batch_head, queue.batch_tail, c, request.following)
         if i == NONE:
             break
         queue.queued_tokens[c] -= request.input_tokens[i] + request.emitted[i]
         if world.settings.pool_enabled and queue.pool_open[c]:
-            stored += store_blocks(world, c, i)
+            store_blocks(world, c, i)
         if request.emitted[i] == 0:
             request.prefill_end_s[i] = now_s
             request.transfer_end_s[i] = now_s
@@ -88,8 +88,9 @@ def finish_pieces(world: World, c: int, now_s: float) -> None:
         world.record.counters[PREFILLED] += 1
         world.record.counters[TRANSFERRED] += 1
         join(world, c, i, now_s)
-    if stored > 0:
-        write_blocks(world, c, now_s, stored)
+    kept = blocks_kept(world, world.pool, c) - kept
+    archived = blocks_kept(world, world.ssd, c) - archived
+    write_blocks(world, c, now_s, kept, archived)
 
 
 @kernel

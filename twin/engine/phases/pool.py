@@ -13,75 +13,120 @@ from twin.engine.codes import (
     AT_FIELDS,
     DECODE_BUSY_S,
     PREFILL_BUSY_S,
-    SSD_READ,
-    VPC,
 )
 from twin.engine.columns import World
-from twin.engine.phases.books import book_one, book_traffic
-from twin.engine.phases.streams import ARCHIVES, READS, WRITES, add_to_stream, drop_stream, end_of
+from twin.engine.phases.books import book_one
+from twin.engine.phases.streams import (
+    ARCHIVES,
+    READS,
+    RECALLS,
+    WRITES,
+    add_to_stream,
+    drop_stream,
+    read_through_s,
+)
 from twin.engine.phases.traffic import first_rate
-from twin.policies.memory_pool import keep_chain, matched_blocks, warm_chain
+from twin.policies.memory_pool import (
+    BlockPool,
+    cold_blocks,
+    keep_chain,
+    matched_blocks,
+)
+from twin.policies.reuse import fetch_pays
 
 
 @kernel
 def cached_tokens(world: World, p: int, i: int) -> int:
-    """Tokens of a request that the memory pool holds now."""
+    """Tokens of a request that instance p takes from the memory pool, were it to begin now."""
     settings = world.settings
     request = world.request
     if not settings.pool_enabled or not world.prefill.pool_open[p]:
         return 0
-    blocks = matched_blocks(
-        world.pool,
-        p if settings.pool_local else 0,
-        request.segment_first,
-        request.segment_blocks,
-        request.segment_offset[i],
-        request.segment_offset[i + 1],
-    )
+    row = p if settings.pool_local else 0
+    begin, end = request.segment_offset[i], request.segment_offset[i + 1]
+    first, many = request.segment_first, request.segment_blocks
+    ssd_open = world.prefill.ssd_bytes_per_s[p] > 0.0
+    blocks = matched_blocks(world.pool, world.ssd, ssd_open, row, first, many, begin, end)
+    if ssd_open and blocks > 0 and not worth_reading(world, p, i, blocks):
+        blocks = matched_blocks(world.pool, world.ssd, False, row, first, many, begin, end)
+    if blocks > 0 and not worth_reading(world, p, i, blocks):
+        return 0
     # The last token is always computed: its logits give the first answer token.
     length = request.input_tokens[i] + request.emitted[i]
     return int(min(blocks * settings.block_tokens, request.input_tokens[i], length - 1))
 
 
 @kernel
-def warm(world: World, p: int, i: int, held: int) -> int:
-    """Cached tokens of a request that come from the SSD tier; they are in DRAM again after."""
+def worth_reading(world: World, p: int, i: int, blocks: int) -> bool:
+    """Whether reading a request's first blocks takes no longer than computing them again."""
+    settings, state = world.settings, world.prefill
+    flows = world.traffic
+    tokens = float(blocks * settings.block_tokens)
+    alone = flows.alone[flows.duty.size + p]
+    took_s = settings.fetch_latency_s + tokens * state.ahead_s_per_token[p]
+    took_s += tokens * state.read_bytes_per_token[p] / min(alone, state.copy_bytes_per_s[p])
+    cold = cold_of(world, p, i, blocks)
+    if cold > 0:  # comes in beside what goes on
+        took_s = max(took_s, cold * settings.block_bytes / state.ssd_bytes_per_s[p])
+    return fetch_pays(took_s, tokens * state.recompute_s_per_token[p])
+
+
+@kernel
+def cold_of(world: World, p: int, i: int, blocks: int) -> int:
+    """How many of a request's first blocks only the SSD tier has."""
     request = world.request
-    settings = world.settings
-    blocks = warm_chain(
+    return cold_blocks(
         world.pool,
-        p if settings.pool_local else 0,
+        p if world.settings.pool_local else 0,
         request.segment_first,
         request.segment_blocks,
         request.segment_offset[i],
         request.segment_offset[i + 1],
-        -(-held // settings.block_tokens),
+        blocks,
     )
-    return int(min(held, blocks * settings.block_tokens))
+
+
+@kernel
+def warm(world: World, p: int, i: int, held: int) -> int:
+    """Blocks of a request's cached tokens that come from the SSD tier; they are in DRAM after."""
+    request = world.request
+    settings = world.settings
+    blocks = -(-held // settings.block_tokens)
+    cold = cold_of(world, p, i, blocks)
+    if cold > 0:
+        keep_chain(
+            world.pool,
+            p if settings.pool_local else 0,
+            request.segment_first,
+            request.segment_blocks,
+            request.segment_offset[i],
+            request.segment_offset[i + 1],
+            blocks,
+        )
+    return cold
 
 
 @kernel
 def begin_reading(world: World, p: int, column: int, now_s: float) -> None:
-    """Read a batch's cached KV: what the pool's DRAM lost from the SSD tier, the rest after it."""
+    """Read a batch's cached KV; what DRAM has lost comes from the SSD tier beside it."""
     settings = world.settings
     state = world.prefill
     streams = world.streams
-    cold = state.cold_tokens[0] * settings.kv_bytes_per_token
-    left = state.batch_hits[p] * settings.kv_bytes_per_token - cold
-    begin_s = now_s
-    if cold > 0.0:
-        begin_s += cold / state.ssd_bytes_per_s[p]
-        book_traffic(world, SSD_READ, VPC, column, now_s, begin_s, cold)
-    v = READS * state.running.size + p
+    instances = state.running.size
+    cold, size = RECALLS * instances + p, state.cold_blocks[0] * settings.block_bytes
     state.reading[p] = 1
+    if size > 0.0:
+        add_to_stream(world, cold, now_s, size)
+    v = READS * instances + p
     drop_stream(world, v, now_s)  # the last batch's read is through, and perhaps not booked yet
+    begin_s = now_s + settings.fetch_latency_s
+    begin_s += state.batch_hits[p] * state.ahead_s_per_token[p]
+    left = state.batch_hits[p] * state.read_bytes_per_token[p]
     streams.since_s[v] = begin_s
-    if left > 0.0:
-        streams.since_s[v] += settings.fetch_latency_s
-        streams.rate[v] = first_rate(world, p, column, streams.since_s[v], left)
-        streams.left_bytes[v] = left
-        state.fetched_bytes[p] += left
-    state.read_end_s[p] = end_of(world, v)
+    streams.rate[v] = first_rate(world, p, column, begin_s, left)
+    streams.left_bytes[v] = left
+    state.fetched_bytes[p] += left
+    state.read_end_s[p] = read_through_s(world, p)
 
 
 @kernel
@@ -89,6 +134,7 @@ def stop_reading(world: World, p: int, now_s: float) -> None:
     """The batch that reads is given up."""
     if world.prefill.reading[p]:
         drop_stream(world, READS * world.prefill.running.size + p, now_s)
+        drop_stream(world, RECALLS * world.prefill.running.size + p, now_s)
         book_reading(world, p, now_s)
         world.prefill.reading[p] = 0
 
@@ -113,23 +159,33 @@ def book_reading(world: World, p: int, now_s: float) -> None:
 
 
 @kernel
-def write_blocks(world: World, p: int, now_s: float, blocks: int) -> None:
+def write_blocks(world: World, p: int, now_s: float, blocks: int, archived: int) -> None:
     """New blocks go to the pool's DRAM beside the next batch, and on to the SSD tier."""
     instances = world.prefill.running.size
-    size = blocks * world.settings.block_bytes
-    add_to_stream(world, WRITES * instances + p, now_s, size)
-    add_to_stream(world, ARCHIVES * instances + p, now_s, size)
+    size = world.settings.block_bytes
+    if blocks > 0:
+        add_to_stream(world, WRITES * instances + p, now_s, blocks * size)
+    if archived > 0:
+        add_to_stream(world, ARCHIVES * instances + p, now_s, archived * size)
 
 
 @kernel
-def store_blocks(world: World, p: int, i: int) -> int:
-    """Keep the prompt's blocks in the memory pool, most useful last; returns how many are new."""
+def store_blocks(world: World, p: int, i: int) -> None:
+    """Keep the prompt's blocks in both tiers, most useful last."""
     request = world.request
     row = p if world.settings.pool_local else 0
-    before = world.pool.used[row] + world.pool.evicted[row]
     begin, end = request.segment_offset[i], request.segment_offset[i + 1]
+    first, many = request.segment_first, request.segment_blocks
     blocks = 0
     for s in range(begin, end):
-        blocks += request.segment_blocks[s]
-    keep_chain(world.pool, row, request.segment_first, request.segment_blocks, begin, end, blocks)
-    return int(world.pool.used[row] + world.pool.evicted[row] - before)
+        blocks += many[s]
+    keep_chain(world.pool, row, first, many, begin, end, blocks)
+    if world.prefill.ssd_bytes_per_s[p] > 0.0:
+        keep_chain(world.ssd, row, first, many, begin, end, blocks)
+
+
+@kernel
+def blocks_kept(world: World, tier: BlockPool, p: int) -> int:
+    """Blocks that a tier has ever taken in, of the row that instance p uses."""
+    row = p if world.settings.pool_local else 0
+    return int(tier.used[row] + tier.evicted[row])

@@ -36,6 +36,7 @@ from twin.engine.lists import append, fill, heap_push, largest, pop, remove_afte
 from twin.engine.phases.books import book_traffic, log_pass
 from twin.engine.phases.pool import (
     begin_reading,
+    blocks_kept,
     cached_tokens,
     store_blocks,
     warm,
@@ -113,7 +114,7 @@ def form_batch(world: World, p: int, now_s: float) -> int:
     state = world.prefill
     fill(state.die_tokens, 0.0)
     fill(state.die_pairs, 0.0)
-    state.cold_tokens[0] = 0
+    state.cold_blocks[0] = 0
     taken, held_by_batch, hits, pairs = 0, 0, 0, 0.0
     before = NONE
     i = state.queue_head[p]
@@ -131,8 +132,8 @@ def form_batch(world: World, p: int, now_s: float) -> int:
         if begins:
             begin_pass(world, i, held, now_s)
             hits += held
-            if held > 0 and world.pool.cold_blocks[0] > 0:
-                state.cold_tokens[0] += warm(world, p, i, held)
+            if held > 0:
+                state.cold_blocks[0] += warm(world, p, i, held)
         new_pairs = take * (held + 0.5 * (take + 1))
         if settings.data_parallel_attention:
             dies = int(world.costs.prefill[p].layout.dies)
@@ -280,14 +281,14 @@ def finish_batch(world: World, p: int) -> None:
     state.running[p] = 0
     state.free_s[p] = end_s
     give_ports_back(world, p)
-    stored = 0
+    kept, archived = blocks_kept(world, world.pool, p), blocks_kept(world, world.ssd, p)
     while True:
         i = pop(state.batch_head, state.batch_tail, p, request.following)
         if i == NONE:
             break
         state.queued_tokens[p] -= request.input_tokens[i] + request.emitted[i]
         if settings.pool_enabled and state.pool_open[p]:
-            stored += store_blocks(world, p, i)
+            store_blocks(world, p, i)
         if request.emitted[i] == 0:
             request.prefill_end_s[i] = end_s
         request.ready_s[i] = end_s + settings.transfer_latency_s
@@ -302,8 +303,9 @@ def finish_batch(world: World, p: int) -> None:
             request.status[i] = FINISHED
             world.record.counters[FINISHED_PREFILL] += 1
             come_back(world, i, end_s)
-    if stored > 0:
-        write_blocks(world, p, end_s, stored)
+    kept = blocks_kept(world, world.pool, p) - kept
+    archived = blocks_kept(world, world.ssd, p) - archived
+    write_blocks(world, p, end_s, kept, archived)
 
 
 @kernel

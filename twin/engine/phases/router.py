@@ -191,6 +191,8 @@ def choose_prefill(world: World, i: int, now_s: float) -> int:
                 continue
             hits[p] = settings.block_tokens * matched_blocks(
                 world.pool,
+                world.ssd,
+                world.prefill.ssd_bytes_per_s[p] > 0.0,
                 row,
                 request.segment_first,
                 request.segment_blocks,

@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 
 from twin.compiled import kernel
-from twin.engine.codes import POOL_READ, POOL_WRITE, SSD_WRITE, VPC
+from twin.engine.codes import POOL_READ, POOL_WRITE, SSD_READ, SSD_WRITE, VPC
 from twin.engine.columns import Traffic, World
 from twin.engine.lists import fill
 from twin.engine.phases.books import book_traffic
 
-READS, WRITES, ARCHIVES = range(3)  # rows of instances, in this order
+READS, WRITES, ARCHIVES, RECALLS = range(4)  # rows of instances, in this order
 ABSENT = 1e30  # bytes/s of a flow that is not laid out (engine/flows.IDLE)
 
 
@@ -28,6 +28,14 @@ def end_of(world: World, v: int) -> float:
     if streams.rate[v] <= 0.0:
         return math.inf
     return float(streams.since_s[v] + streams.left_bytes[v] / streams.rate[v])
+
+
+@kernel
+def read_through_s(world: World, p: int) -> float:
+    """When an instance has read its batch's cached KV if nothing changes: from DRAM, and what is
+    not there from the SSD tier (s)."""
+    instances = world.prefill.running.size
+    return max(end_of(world, READS * instances + p), end_of(world, RECALLS * instances + p))
 
 
 @kernel
@@ -52,6 +60,8 @@ def settle_stream(world: World, v: int, now_s: float) -> None:
         traffic = POOL_WRITE
     elif kind == ARCHIVES:
         traffic, plane = SSD_WRITE, VPC
+    elif kind == RECALLS:
+        traffic, plane = SSD_READ, VPC
     book_traffic(world, traffic, plane, column, since_s, min(end_s, now_s), moved)
 
 
@@ -65,12 +75,17 @@ def wanted(world: World, f: int) -> float:
 def wish(world: World, f: int) -> float:
     """Share of what it would get alone that a flow takes if it may (0..1)."""
     flows = world.traffic
-    first_move = flows.duty.size + 3 * world.prefill.running.size
-    if f < first_move:
-        return 1.0
-    pace = world.settings.ssd_write_bytes_per_s
-    if f < first_move + flows.duty.size:
+    columns, instances = flows.duty.size, world.prefill.running.size
+    first_move = columns + 3 * instances
+    first_archive = first_move + columns
+    if columns <= f < columns + instances:
+        pace = world.prefill.copy_bytes_per_s[f - columns]
+    elif first_move <= f < first_archive:
         pace = flows.moves[f - first_move]
+    elif first_archive <= f < first_archive + instances:
+        pace = world.settings.ssd_write_bytes_per_s
+    else:
+        return 1.0
     return float(min(1.0, pace / flows.alone[f]))
 
 
@@ -135,8 +150,9 @@ def steer(world: World, now_s: float) -> None:
         if rate != rates[v]:
             settle_stream(world, v, now_s)
             rates[v] = rate
-        if v < read_end_s.size:
-            read_end_s[v] = end_of(world, v)
+        p = v % read_end_s.size
+        if v == p or v // read_end_s.size == RECALLS:
+            read_end_s[p] = read_through_s(world, p)
 
 
 @kernel

@@ -3,9 +3,9 @@
 Flows are whole classes of an instance's traffic, numbered over the columns (instances, prefill
 first, then decode): the exchange of each column; memory pool reads, writes and KV hand-off of each
 prefill instance; expert weights moving into each column; what each prefill instance has written to
-the SSD tier. What each gets is max-min fair (hardware/sharing.py), in shares of what it
-would get alone. It is found anew at a step's border when something began or ended on links that are
-overloaded; single KV transfers share their ports in their own phase.
+the SSD tier, and reads from it. What each gets is max-min fair (hardware/sharing.py), in shares of
+what it would get alone. It is found anew at a step's border when something began or ended on links
+that are overloaded; single KV transfers share their ports in their own phase.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from twin.compiled import kernel
 from twin.engine.columns import World
 from twin.engine.lists import copy, fill
-from twin.engine.phases.streams import end_of, room_for, steer, under_way, wanted
+from twin.engine.phases.streams import end_of, room_for, steer, under_way, wanted, wish
 from twin.hardware.sharing import max_min_levels
 
 SLACK = 0.01  # overload of a link that is let pass: less than what its capacity is known to
@@ -264,7 +264,7 @@ def first_rate(world: World, p: int, column: int, now_s: float, amount: float) -
                 take_note(world, first + other, 0.0)
     if flows.most[column] > 0.0:  # its exchange comes after
         take_note(world, column, 0.0)
-    if take_note(world, first + p, 1.0) or crowded:
+    if take_note(world, first + p, wish(world, first + p)) or crowded:
         share(world)
     part = min(float(flows.level[first + p]), room_for(world, p, now_s, amount))
     return float(flows.alone[first + p]) * part

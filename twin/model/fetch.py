@@ -1,0 +1,71 @@
+"""What reading cached KV from the memory pool takes, beside its bytes over the plane.
+
+A block lies in the engine's KV tensors as one piece a layer, so it is read in as many copies as
+there are layers, each with its start; a die has a few of them in flight. Every die reads the
+latents of all prompts whose heads it shares out: of the whole batch where attention is sequence
+and tensor parallel, of its own prompts where it is data parallel. Over UB a die's copy engine
+reads the pool itself; over VPC the blocks come into a node's memory once, and from there into its
+dies. It knows no queue and no other traffic.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from twin.facts import Facts
+from twin.scenario import Scenario
+
+
+def pool_plane(s: Scenario) -> Literal["ub", "vpc"]:
+    """Plane of the memory pool's traffic: an instance's own cache does not leave its nodes."""
+    return "ub" if s.memory_pool.scope == "local" else s.memory_pool.plane
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Reads of one instance from the memory pool, all its dies together."""
+
+    bytes_per_token: float  # that cross the pool's plane for one cached token
+    copies_bytes_per_s: float  # of them at most, for the starts of copies; infinite over VPC
+    staged_s_per_token: float  # copies out of a node's memory, after the plane (VPC)
+    lookups_in_flight: float  # keys of blocks looked up at once, times a block's tokens
+
+    def ahead_s_per_token(self, latency_s: float) -> float:
+        """Seconds for one cached token that do not overlap its bytes: look-ups of its block's key,
+        a round trip each, and copies out of a node's memory."""
+        return self.staged_s_per_token + latency_s / self.lookups_in_flight
+
+    def seconds(self, tokens: float, latency_s: float, bytes_per_s: float) -> float:
+        """Until `tokens` cached tokens of a batch are read, with nobody else on the way.
+
+        latency_s, bytes_per_s: price of the plane, into all dies together.
+        """
+        moved_s = self.bytes_per_token / min(bytes_per_s, self.copies_bytes_per_s)
+        return latency_s + tokens * (self.ahead_s_per_token(latency_s) + moved_s)
+
+
+def fetch(
+    s: Scenario,
+    facts: Facts,
+    role: str,
+    dies: int,
+    dies_per_node: int,
+    kv_bytes: float,
+    layers: int,
+) -> Fetch:
+    """Reads of an instance of a role; kv_bytes: of a token, all `layers`."""
+    pool, prefill = s.memory_pool, s.deployment.prefill
+    readers = 1  # dies that need the same prompt's latents
+    if role == "prefill":
+        readers = {"dp": 1, "tp": prefill.tp_dies, "sp_tp_sp": dies}[prefill.attention]
+    pieces = layers if pool.layout == "layer" else 1
+    in_flight = facts.si("operators.pool_copy.in_flight")
+    size = pool.block_tokens * kv_bytes / pieces
+    copied = dies * in_flight * size / facts.si("operators.pool_copy.start")
+    lookups = in_flight * pool.block_tokens
+    if pool_plane(s) == "ub":
+        return Fetch(kv_bytes * readers, copied, 0.0, lookups)
+    nodes = math.ceil(min(readers, dies) / dies_per_node)
+    return Fetch(kv_bytes * nodes, math.inf, kv_bytes * readers / copied, lookups)

@@ -8,6 +8,7 @@ or kept; said in one sentence.
 
 from __future__ import annotations
 
+import gc
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -328,6 +329,9 @@ def main() -> None:
     from twin.facts import FactError
     from twin.lab.files import NotWritten
 
+    # A command begins with all imports and a large graph, of which nothing becomes garbage.
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
     try:
         app(standalone_mode=True)
     except (ValueError, FactError, OSError) as error:

@@ -9,6 +9,7 @@ arrivals, no queue and no cold start.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -263,25 +264,55 @@ def largest_batch(
         asked = with_overrides(scenario, {"deployment.decode.batch_per_npu": per_die * per_npu})
         return _predict(asked, build_costs(asked, facts, parts.net), parts, traffic)
 
+    def tried(per_die: int) -> tuple[float, int]:
+        try:
+            decode = with_batch(per_die).decode
+        except ModelError:  # a batch whose buffers do not fit is no batch
+            return math.inf, 0
+        assert decode is not None
+        return decode.tpot_s, min(per_die, int(decode.batch_per_npu // per_npu))
+
     best = with_batch(1)
     assert best.decode is not None
     causes = shares_by_cause(best.costs, traffic, parts.decode_imbalance.table)
-    low, high = 0, 1
-    kept_s = best_s = best.decode.tpot_s
+    best_s = best.decode.tpot_s
+    batch, kept_s = 0, best_s
     if best_s <= tpot_s:
-        low, high = 1, max(2, 4096 // per_npu + 1)
+        asked = scenario.deployment.decode.batch_per_npu // per_npu
+        batch, kept_s = _largest_within(tried, best_s, tpot_s, asked, max(2, 4096 // per_npu + 1))
+    return Target(tpot_s, batch * per_npu, kept_s, per_npu, best_s, causes)
+
+
+def _largest_within(
+    tried: Callable[[int], tuple[float, int]], one_s: float, bound_s: float, guess: int, high: int
+) -> tuple[int, float]:
+    """(the largest batch below `high` that fits and keeps a bound, its seconds).
+
+    tried: seconds of a batch, and how much of it fits; a batch of 1 takes `one_s`, within the
+    bound. Seconds are nearly linear in the batch, so a line through the two nearest known batches
+    says where to look; where that does not halve what is left twice, the middle does.
+    """
+    low, low_s = 1, one_s
+    known, misses = [(1, one_s)], 0  # batches that fit, with their seconds
     while high - low > 1:
-        middle = (low + high) // 2
-        try:
-            decode = with_batch(middle).decode
-        except ModelError:  # a batch whose buffers do not fit is no batch
-            decode = None
-        fits = decode is not None and decode.batch_per_npu >= middle * per_npu
-        if decode is not None and fits and decode.tpot_s <= tpot_s:
-            low, kept_s = middle, decode.tpot_s
+        guess, gap = min(max(guess, low + 1), high - 1), high - low
+        took_s, fits = tried(guess)
+        if fits == guess:
+            known.append((guess, took_s))
+        if fits == guess and took_s <= bound_s:
+            low, low_s = guess, took_s
         else:
-            high = middle
-    return Target(tpot_s, low * per_npu, kept_s, per_npu, best_s, causes)
+            high = guess
+        misses = misses + 1 if high - low > gap // 2 else 0
+        if 0 < fits < guess and fits > low:  # as many fit a larger batch's buffers beside them
+            guess = fits
+        elif fits < guess or misses > 1 or len(known) < 2:
+            guess, misses = (low + high) // 2, 0
+        else:
+            (a, a_s), (b, b_s) = sorted(known, key=lambda point: abs(point[1] - bound_s))[:2]
+            slope = (b_s - a_s) / (b - a)
+            guess = int(a + (bound_s - a_s) / slope) if slope > 0.0 else (low + high) // 2
+    return low, low_s
 
 
 def _predict(s: Scenario, costs: Costs, parts: Assembly, traffic: Traffic) -> Prediction:

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from twin.scenario import Scenario, remarks
 
@@ -32,6 +30,8 @@ err = Console(stderr=True)
 @contextmanager
 def progress(name: str) -> Iterator[Callable[[float, Mapping[str, Any]], None]]:
     """A bar on standard error; the first run on a machine compiles before the bar moves."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, TextColumn("{task.fields[live]}"), console=err, transient=True) as bar:
         task = bar.add_task(escape(name), total=1.0, live="preparing (compiles once per machine)")
@@ -55,6 +55,8 @@ def bytes_out() -> BinaryIO:
 
 def print_rows(title: str, heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     """A table; cells are plain text."""
+    from rich.table import Table
+
     table = Table(title=escape(title), title_justify="left")
     for at, head in enumerate(heads):
         numeric = all(row[at][:1] in "+-0123456789" for row in rows)

@@ -26,6 +26,8 @@ SMALL_MEAN = 24.0  # tokens per die up to which token counts are treated as the 
 STEPS = 16  # quadrature points over the distribution of the hottest die: 400 change 6e-5
 MOST_COUNTS = 100_000
 ROOT_HALF = math.sqrt(0.5)
+SURE = 8.6  # deviations of a normal number beyond which P(below) is 1 to the last bit
+HOT_DIES = 24  # looked at first: far below their means the others decide nothing
 
 
 def peak_of_counts(mean: Floats, spread: Floats) -> Floats:
@@ -77,20 +79,34 @@ def peak_of_amounts(mean: Floats, spread: Floats) -> Floats:
     low = np.maximum(0.0, np.where(held, mean - 3.5 * sd, 0.0).max(axis=1))
     high = np.where(held, mean + (5.5 + 5.0 * skew) * sd, 0.0).max(axis=1)
     width = (high - low) / STEPS
+    # So many deviations from the mean on a count is surely below: `_likely` would say 1.
+    sure = 2.0 * ((1.0 + skew * (SURE - skew / 6.0) / 6.0) ** 3 - 1.0) / skew
+    sure = np.where(held, np.minimum(12.0, np.maximum(sure, 0.0)), -np.inf)
+    dies = np.maximum(sd, 1e-300), skew, sure, mean
     total = low.copy()
     for i in range(STEPS):
-        x = (low + (i + 0.5) * width)[:, None]
-        far = np.where(held, (x - mean) / np.maximum(sd, 1e-300), np.inf)
-        y = 1.0 + 0.5 * skew * far
-        likely = np.where(far > 12.0, 1.0, 0.0)
-        row, die = np.nonzero((far <= 12.0) & (y > 0.0))
-        if row.size:
-            bent = skew[row, die]
-            root = np.array([math.pow(v, 1.0 / 3.0) for v in y[row, die].tolist()])
-            z = 6.0 / bent * (root - 1.0) + bent / 6.0
-            likely[row, die] = 0.5 * each(math.erfc, -z * ROOT_HALF)
-        total += (1.0 - _all(likely, 1e-9)) * width
+        x = low + (i + 0.5) * width
+        product = np.ones(x.size)
+        rows = np.arange(x.size)
+        for block in (slice(HOT_DIES), slice(HOT_DIES, None)):
+            chance = _likely(x[rows, None], *(values[rows, block] for values in dies))
+            product[rows] = _all(np.column_stack([product[rows], chance]), 1e-9)
+            rows = rows[product[rows] >= 1e-9]
+        total += (1.0 - product) * width
     return total
+
+
+def _likely(x: Floats, sd: Floats, skew: Floats, sure: Floats, mean: Floats) -> Floats:
+    """P(count <= x) of each die of each row; 1 from `sure` deviations on."""
+    far = (x - mean) / sd
+    y = 1.0 + 0.5 * skew * far
+    likely = np.where(far > sure, 1.0, 0.0)
+    asked = (far <= sure) & (y > 0.0)
+    bent = skew[asked]
+    root = np.array([math.pow(v, 1.0 / 3.0) for v in y[asked].tolist()])
+    z = 6.0 / bent * (root - 1.0) + bent / 6.0
+    likely[asked] = 0.5 * each(math.erfc, -z * ROOT_HALF)
+    return likely
 
 
 def _all(chance: Floats, least: float) -> Floats:

@@ -316,7 +316,7 @@ def _places(
     vertex_data: Sequence[Mapping[str, Any]], tail: INTS, head: INTS, data: list[dict[str, Any]]
 ) -> tuple[tuple[Place, ...], INTS, INTS]:
     """Where the bytes of a link are counted as they leave a node's ends, and as they enter."""
-    known: dict[Place, int] = {}
+    known: dict[tuple[str, int, int | None, str], int] = {}
     leaves, enters = np.full(len(data), -1, np.int64), np.full(len(data), -1, np.int64)
     for i, (a, b, d) in enumerate(zip(tail.tolist(), head.tolist(), data, strict=True)):
         plane = d["plane"]
@@ -328,6 +328,6 @@ def _places(
                 end["kind"] in ("nic", "qingtian") and beyond["kind"] not in ("die", "cpu")
             )  # fmt: skip
             if counted and "node" in end and plane in ("ub", "rdma", "vpc"):
-                key = Place(plane, end["node"], d.get("sub_plane"), way)
+                key = plane, end["node"], d.get("sub_plane"), way
                 counts[i] = known.setdefault(key, len(known))
-    return tuple(known), leaves, enters
+    return tuple(Place(*key) for key in known), leaves, enters

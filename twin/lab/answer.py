@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from twin.lab import ask
-from twin.lab.budget import estimate, require_fits
 from twin.lab.compare import Comparison, check_number, compare
 from twin.lab.library import load_facts
 from twin.scenario import Scenario, SpecError, scenario_digest
@@ -61,6 +60,7 @@ def answer(
     Raises the rooms' own ValueErrors, each one sentence.
     """
     from twin.engine.simulate import simulate
+    from twin.lab.budget import estimate, require_fits
 
     begun = time.perf_counter()
     if keep:

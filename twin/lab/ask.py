@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twin.lab.files import printable, toml_table
-from twin.lab.library import load_scenario_file, presets
+from twin.lab.library import load_scenario_file, preset, presets
 from twin.scenario import Scenario, SpecError, fields, with_overrides
 from twin.scenario.fields import plain
 from twin.scenario.words import condition_text, no_field, quoted
@@ -19,8 +19,6 @@ from twin.scenario.words import condition_text, no_field, quoted
 if TYPE_CHECKING:
     from twin.lab.counts import CountsTable
     from twin.workload.generate import TraceTable
-
-HORIZON_MAX_S: float = fields()["horizon_s"].high or 0.0
 
 
 def question(
@@ -67,10 +65,9 @@ def scenario_named(name: str) -> Scenario:
     """The scenario of a TOML file, or of a preset by its key; raises SpecError."""
     if name.endswith(".toml"):
         return load_scenario_file(Path(name))
-    known = {p.key: p.scenario for p in presets()}
-    if name in known:
-        return known[name]
-    close = difflib.get_close_matches(name, known, n=1)
+    if (scenario := preset(name)) is not None:
+        return scenario
+    close = difflib.get_close_matches(name, [p.key for p in presets()], n=1)
     hint = f", perhaps {close[0]}" if close else "; the command presets lists them"
     raise SpecError(f"{printable(name)} is neither a .toml file nor a preset{hint}")
 
@@ -146,7 +143,7 @@ def replayed(
     # Bounds first: what follows divides by the multiplier.
     scenario = with_overrides(scenario, settings)
     if table.has_time:
-        longest_s = HORIZON_MAX_S * rate_multiplier
+        longest_s = (fields()["horizon_s"].high or 0.0) * rate_multiplier
         if table.duration_s > longest_s:
             raise SpecError(
                 f"{table.name} lasts {table.duration_s:,.6g} s, but a run at {rate_multiplier:g} "

@@ -117,6 +117,12 @@ def presets(folder: Path = SCENARIOS) -> tuple[Preset, ...]:
     return tuple(Preset(path.stem, load_scenario_file(path), path) for path in paths)
 
 
+def preset(key: str) -> Scenario | None:
+    """The scenario of a preset; None: no preset has that key."""
+    known = {path.stem: path for path in SCENARIOS.glob("*.toml")}
+    return load_scenario_file(known[key]) if key in known else None
+
+
 def load_scenario_file(path: Path) -> Scenario:
     """The scenario of a TOML file; raises SpecError with one sentence that names the file."""
     return scenario_from_toml(read_bytes(path, SCENARIO_BYTES_MAX, SpecError), path.name)

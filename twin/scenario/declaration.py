@@ -6,7 +6,12 @@ through `twin.scenario.fields`. Nothing here knows the scenario itself.
 
 from __future__ import annotations
 
+import ast
+import inspect
+import textwrap
 from collections.abc import Callable, Mapping
+from functools import cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -122,7 +127,8 @@ def rows(label: str, *, most: int, **about: Any) -> Any:
 
 def section(model: type[Section], **about: Any) -> Any:
     """A section with all its defaults; its group and conditions are those of its fields too."""
-    return Field(model(), json_schema_extra=_about("", **about))
+    # Defaults need no validator, and so none is built for them.
+    return Field(model.model_construct(), json_schema_extra=_about("", **about))
 
 
 def _about(
@@ -164,5 +170,22 @@ class Section(BaseModel):
     """
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
-    )
+        frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True
+    )  # its validator is built when first used: a section's own is seldom needed
+
+
+@cache
+def sentences(section: type[BaseModel]) -> dict[str, str]:
+    """The sentence below each field of a section.
+
+    Read from the source when somebody asks: pydantic would do so whenever the twin starts.
+    """
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(section))).body
+    assert isinstance(tree, ast.ClassDef)
+    return {
+        above.target.id: " ".join(below.value.value.split())
+        for above, below in pairwise(tree.body)
+        if isinstance(above, ast.AnnAssign) and isinstance(above.target, ast.Name)
+        and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+        and isinstance(below.value.value, str)
+    }  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from twin.scenario.declaration import FORMS, When
+from twin.scenario.declaration import FORMS, When, sentences
 from twin.scenario.scenario import Scenario
 
 
@@ -142,14 +142,16 @@ def _fields_of(
         if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
             yield from _fields_of(info.annotation, f"{head}{name}.", own_group, own)
             continue
-        yield _field(f"{head}{name}", info, about, own_group, own)
+        told = info.description or sentences(model).get(name) or f"{about['label']}."
+        yield _field(f"{head}{name}", info, told, own_group, own)
         if get_origin(info.annotation) is tuple:  # a list of tables: [[faults]] in a file
             yield from _fields_of(get_args(info.annotation)[0], f"{head}{name}[].", "", own)
 
 
 def _field(
-    path: str, info: FieldInfo, about: dict[str, Any], group: str, conditions: tuple[When, ...]
+    path: str, info: FieldInfo, told: str, group: str, conditions: tuple[When, ...]
 ) -> ScenarioField:
+    about: Any = info.json_schema_extra
     limits = {type(limit).__name__: limit for limit in info.metadata}
     literal = get_origin(info.annotation) is Literal
     labels = about["options"]() if callable(about["options"]) else about["options"]
@@ -163,7 +165,7 @@ def _field(
         required=info.is_required(),
         label=about["label"],
         unit=about["unit"],
-        help=" ".join((info.description or f"{about['label']}.").split()),
+        help=told,
         source=about["source"],
         group=group,
         conditions=conditions,

@@ -18,8 +18,6 @@ import typer
 from rich.markup import escape
 
 from twin import evidence_command, machine_command, terminal
-from twin.metrics.measures import seconds
-from twin.metrics.registry import shown
 from twin.terminal import bytes_out, err, out, pairs, print_json, print_rows, progress
 
 app = typer.Typer(
@@ -118,15 +116,7 @@ def predict(scenario: Asked, settings: Settings = None, as_json: AsJson = False)
     if as_json:
         print_json(found)
         return
-    rows = [(k, shown(k, v)) for k, v in found["summary"].items()]
-    print_rows(f"{asked.name}: always full", ("figure", "value"), rows)
-    for phase, operators in found["operators"].items():
-        total = sum(operators.values())
-        longest = sorted(operators.items(), key=lambda item: -item[1])
-        shares = [(k, seconds(v), f"{100 * v / total:.1f} %") for k, v in longest]
-        print_rows(f"Where {phase} time goes", ("operator", "critical path", "share"), shares)
-    out.print(escape(found["advice"]))
-    out.print(f"{seconds(found['wall_s'])} of wall time, compiling left out", style="dim")
+    terminal.print_prediction(asked.name, found)
 
 
 @app.command()
@@ -300,13 +290,7 @@ def bench(
     if as_json:
         print_json({m.name: m.as_json() for m in results})
         return
-    heads = ("benchmark", "requests", "wall s", "cpu s", "requests/s", "peak MB", "bytes/request")
-    rows = [
-        (m.name, f"{m.requests:,}", f"{m.wall_s:.2f}", f"{m.cpu_s:.2f}", f"{m.requests_per_s:,.0f}",
-         f"{m.peak_rss_bytes / 1e6:,.0f}", f"{m.bytes_per_request:,.0f}")
-        for m in results
-    ]  # fmt: skip
-    print_rows("One core, after warm-up", heads, rows)
+    terminal.print_measured(results)
 
 
 @app.command()

@@ -20,6 +20,7 @@ from twin.scenario import Scenario, remarks
 
 if TYPE_CHECKING:
     from twin.lab.attribution import Part, Step
+    from twin.lab.bench import Measured
     from twin.lab.compare import Comparison
 
 # A pipe has no width of its own; 80 columns would cut names and figures in two.
@@ -134,6 +135,33 @@ def print_parts(title: str, parts: Sequence[Part], steps: Sequence[Step]) -> Non
         for part, step in zip(parts, steps, strict=False)  # causes alone stand behind
     ]
     print_rows(title, ("cause", "left", "change", "share", "alone", "at"), rows)
+
+
+def print_prediction(name: str, found: Mapping[str, Any]) -> None:
+    """A steady state's figures, where its time goes, and what it is advised."""
+    from twin.metrics.measures import seconds
+    from twin.metrics.registry import shown
+
+    rows = [(k, shown(k, v)) for k, v in found["summary"].items()]
+    print_rows(f"{name}: always full", ("figure", "value"), rows)
+    for phase, operators in found["operators"].items():
+        total = sum(operators.values())
+        longest = sorted(operators.items(), key=lambda item: -item[1])
+        shares = [(k, seconds(v), f"{100 * v / total:.1f} %") for k, v in longest]
+        print_rows(f"Where {phase} time goes", ("operator", "critical path", "share"), shares)
+    out.print(escape(found["advice"]))
+    out.print(f"{seconds(found['wall_s'])} of wall time, compiling left out", style="dim")
+
+
+def print_measured(results: Sequence[Measured]) -> None:
+    """What benchmarks took."""
+    heads = ("benchmark", "requests", "wall s", "cpu s", "requests/s", "peak MB", "bytes/request")
+    rows = [
+        (m.name, f"{m.requests:,}", f"{m.wall_s:.2f}", f"{m.cpu_s:.2f}", f"{m.requests_per_s:,.0f}",
+         f"{m.peak_rss_bytes / 1e6:,.0f}", f"{m.bytes_per_request:,.0f}")
+        for m in results
+    ]  # fmt: skip
+    print_rows("One core, after warm-up", heads, rows)
 
 
 def become_dashboard(port: int) -> NoReturn:

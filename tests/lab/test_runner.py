@@ -38,7 +38,7 @@ def test_a_run_in_this_process_is_stored_like_any_other(store):
     row = store.runs.get(finished.id)
     assert (row.state, row.result_digest) == ("done", answer(QUICK).digest)
     assert seen == sorted(seen) and seen
-    assert find_run(store, QUICK, engine=ENGINE) == finished.id
+    assert find_run(store, QUICK, engine=ENGINE).id == finished.id
     assert find_run(store, LONG, engine=ENGINE) is None
 
 

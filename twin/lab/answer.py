@@ -165,8 +165,9 @@ def _made(store: Store, scenario: Scenario, watch: Watch) -> RunRow:
     """The newest run of a scenario, made now when there is none."""
     from twin.lab.runner import find_run, run_now
 
-    run = find_run(store, scenario) or run_now(store, scenario, watch=watch).id
-    row = store.runs.get(run)
-    if row is None:
+    if (row := find_run(store, scenario)) is not None:
+        return row
+    run = run_now(store, scenario, watch=watch).id
+    if (row := store.runs.get(run)) is None:
         raise SpecError(f"run {run} was deleted meanwhile")
     return row

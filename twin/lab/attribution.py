@@ -288,8 +288,7 @@ def attribute(
     facts = load_facts()
 
     def stored(question: Scenario) -> Summary | None:
-        run = find_run(store, question, facts=facts)
-        row = store.runs.get(run) if run else None
+        row = find_run(store, question, facts=facts)
         return row.summary if row else None
 
     steps = []

@@ -10,7 +10,7 @@ from twin.facts import Facts
 from twin.lab.budget import Budget, estimate, require_fits
 from twin.lab.job import ENGINE, Watch, execute, load_engine
 from twin.lab.library import load_facts
-from twin.lab.store import Owner, Store, StoreError
+from twin.lab.store import Owner, RunRow, Store, StoreError
 from twin.scenario import Scenario, scenario_digest
 
 if TYPE_CHECKING:
@@ -87,7 +87,8 @@ def run_now(
 
 def find_run(
     store: Store, scenario: Scenario, *, facts: Facts | None = None, engine: str = ENGINE
-) -> str | None:
-    """The id of a done run of exactly this question, None when there is none."""
+) -> RunRow | None:
+    """The newest done run of exactly this question, None when there is none."""
     digest = (facts or load_facts()).digest
-    return store.runs.find(scenario_digest(scenario), digest, load_engine(engine).version)
+    run = store.runs.find(scenario_digest(scenario), digest, load_engine(engine).version)
+    return store.runs.get(run) if run else None

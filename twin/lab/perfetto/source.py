@@ -66,9 +66,8 @@ def traced(name: str, settings: Sequence[str], progress: Watch) -> Source:
             scenario = store.scenarios.load(row.scenario)
         else:
             scenario = with_overrides(ask.scenario_named(name), ask.settings_from(settings))
-        return stored(
-            store, find_run(store, scenario) or run_now(store, scenario, watch=progress).id
-        )
+        row = find_run(store, scenario)
+        return stored(store, row.id if row else run_now(store, scenario, watch=progress).id)
     finally:
         store.close()
 

@@ -166,8 +166,7 @@ with left, st.container(border=True):
     if scenario is None:
         st.caption("One operator or one size alone: there is nothing to run.")
     else:
-        kept = find_run(session.store(), scenario, facts=facts)
-        stored = session.store().runs.get(kept) if kept else None
+        stored = find_run(session.store(), scenario, facts=facts)
         value = reproduce.simulated(source, stored.summary) if stored else None
         if value is not None:
             st.markdown(

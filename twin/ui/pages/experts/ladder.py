@@ -13,6 +13,7 @@ import streamlit as st
 from twin.lab import attribution
 from twin.lab.attribution import AttributionError, Part, Rung, Step
 from twin.lab.job import load_engine
+from twin.lab.runner import find_run
 from twin.lab.store import RunRow, StoreError
 from twin.metrics.measures import amount, seconds
 from twin.model.predict import Prediction
@@ -152,9 +153,7 @@ def answer(question: Scenario) -> dict[str, Any] | None:
     kept = st.session_state.setdefault("ladder-answers", {})
     digest = scenario_digest(question)
     if digest not in kept:
-        runs = session.store().runs
-        run = runs.find(digest, session.facts().digest, load_engine().version)
-        row = runs.get(run) if run else None
+        row = find_run(session.store(), question, facts=session.facts())
         if row is None:
             return None
         kept[digest] = row.summary

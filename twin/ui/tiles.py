@@ -65,8 +65,6 @@ def _load(prediction: Prediction, asked: Offered | str) -> Tile:
 
 
 def _decode(s: Scenario, part: DecodePrediction) -> list[Tile]:
-    gap_s = part.tpot_s - 1e-3 * s.slo.tpot_ms
-    side = "over" if gap_s > 0 else "under"
     return [
         _tile(
             "TPOT, slots full",
@@ -74,9 +72,7 @@ def _decode(s: Scenario, part: DecodePrediction) -> list[Tile]:
             f"Time per output token. An iteration takes {seconds(part.iteration_s)} and gives "
             f"each request {part.tokens_per_iteration:.3g} tokens; it waits longest for "
             f"{part.resource} in {theme.title(part.longest_operator).lower()}.",
-            delta=f"{'+' if gap_s > 0 else '-'}{seconds(abs(gap_s))}",
-            delta_color="inverse",
-            delta_description=f"{side} SLO",
+            **against_slo(part.tpot_s, 1e-3 * s.slo.tpot_ms),
         ),
         _tile(
             "Decode, per NPU",
@@ -91,7 +87,17 @@ def _decode(s: Scenario, part: DecodePrediction) -> list[Tile]:
     ]
 
 
-def _tile(label: str, value: str, help_: str, **more: str) -> Tile:
+def against_slo(value_s: float, limit_s: float) -> dict[str, Any]:
+    """Arguments of a metric that say how far a time is from its SLO."""
+    gap_s = value_s - limit_s
+    return {
+        "delta": f"{'+' if gap_s > 0 else '-'}{seconds(abs(gap_s))}",
+        "delta_color": "inverse",
+        "delta_description": f"{'over' if gap_s > 0 else 'under'} SLO",
+    }
+
+
+def _tile(label: str, value: str, help_: str, **more: Any) -> Tile:
     return {"label": label, "value": value, "help": help_, **more}
 
 

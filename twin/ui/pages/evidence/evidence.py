@@ -47,6 +47,11 @@ def run_row(scenario, label: str, key: str) -> None:
         open_run(scenario)
 
 
+def widths(columns: dict[str, int]):
+    """Columns of text, each so wide."""
+    return {name: st.column_config.TextColumn(width=width) for name, width in columns.items()}
+
+
 # 1) Gather.
 session.open_link()
 facts = session.facts()
@@ -249,11 +254,7 @@ st.dataframe(
     key="facts",
     column_config={
         "Fact": st.column_config.TextColumn(width=300, pinned=True),
-        "Value": st.column_config.TextColumn(width=150),
-        "Unit": st.column_config.TextColumn(width=80),
-        "Mark": st.column_config.TextColumn(width=55),
-        "Source": st.column_config.TextColumn(width=420),
-        "Note": st.column_config.TextColumn(width=420),
+        **widths({"Value": 150, "Unit": 80, "Mark": 55, "Source": 420, "Note": 420}),
     },
 )
 st.caption(

@@ -9,7 +9,6 @@ import streamlit as st
 from twin.lab import share
 from twin.lab.evidence.envelope import outside_evidence
 from twin.lab.store import RunRow
-from twin.metrics.measures import seconds
 from twin.metrics.registry import placed, shown
 from twin.scenario import Scenario
 from twin.ui import listed, session, words
@@ -18,6 +17,7 @@ from twin.ui.link import copy_link, go_to, page_link
 from twin.ui.pages.playback import player as playback
 from twin.ui.pages.run import download
 from twin.ui.show import plain
+from twin.ui.tiles import against_slo
 
 OFFERED = 30  # runs to compare with
 
@@ -88,21 +88,12 @@ def headline(summary: dict[str, Any], s: Scenario) -> list[dict[str, Any]]:
             "help": metric.help,
         }
         if metric.slo is not None:
-            tile |= _against(float(value), metric.slo(s))
+            tile |= against_slo(float(value), metric.slo(s))
         beside, words_around = metric.note
         if summary.get(beside) is not None:
             tile |= _plain(words_around.format(shown(beside, summary[beside])))
         tiles.append(tile)
     return tiles
-
-
-def _against(value_s: float, limit_s: float) -> dict[str, Any]:
-    gap_s = value_s - limit_s
-    return {
-        "delta": f"{'+' if gap_s > 0 else '-'}{seconds(abs(gap_s))}",
-        "delta_color": "inverse",
-        "delta_description": f"{'over' if gap_s > 0 else 'under'} SLO",
-    }
 
 
 def _plain(text: str) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from twin.hardware.fabric import build_fabric
 from twin.hardware.faults import dies_unfit
 from twin.hardware.network import network
 from twin.hardware.placement import PLACEMENTS, place, place_instances
+from twin.hardware.recipes import as_sold, recipe_names
 from twin.lab.library import load_facts
-from twin.scenario import Scenario, with_overrides
+from twin.scenario import Scenario, Supernode, with_overrides
 
 FACTS = load_facts()
 OFF = {"capacity_factor": 0.0}
@@ -182,3 +183,21 @@ def test_which_of_two_like_nodes_is_off_makes_no_difference_in_shape(policy):
         ]
 
     assert shape("node 10") == shape("node 11")
+
+
+@pytest.mark.parametrize("machine", recipe_names(FACTS))
+def test_every_placement_fits_machines_that_are_wired_otherwise(machine):
+    sold = as_sold(machine, FACTS) | {"supernode.machine": machine}
+    if machine == "ub-mesh":  # of 8,192 NPUs
+        sold["supernode.nodes"] = 8
+    supernode = Supernode(**{path.split(".")[1]: value for path, value in sold.items()})
+    net = network(build_fabric(supernode, FACTS))
+    per_npu = int(net.about["dies_per_npu"])
+    npus = net.dies.size // per_npu // 4  # of each of three instances
+    asked = {f"deployment.{role}.npus_per_instance": npus for role in ("prefill", "decode")}
+    asked |= {"deployment.prefill.instances": 2, "deployment.decode.instances": 1}
+    for policy in PLACEMENTS:
+        s = with_overrides(Scenario(), sold | asked | {"deployment.placement": policy})
+        used = [die for i in place(s, net).instances for die in i.die_of_rank]
+        assert len(used) == len(set(used)) == 3 * npus * per_npu
+        assert max(used) < net.dies.size

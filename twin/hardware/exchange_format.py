@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from twin.facts import Facts
+from twin.hardware.additions import additions
+from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric, with_edits
 from twin.hardware.graph_text import FabricFileError, GraphText, Kind, compose, parse
 from twin.hardware.names import Edge, Fabric, listed
@@ -65,8 +67,9 @@ def read_fabric(text: str, kind: Kind, facts: Facts) -> Supernode:
     graph = parse(text, kind)
     parameters, vertices = graph.about, [v for v, _ in graph.vertices]
     links = _links(graph.links)
-    supernode = _supernode(parameters)
-    bare = network(build_fabric(supernode, facts))
+    supernode, told = _supernode(parameters), _edits_told(parameters)
+    added = additions(told or ())
+    bare = network(build_fabric(supernode.model_copy(update={"edits": added}), facts))
     faults = [f"{v!r} is no element of this supernode." for v in vertices if v not in bare.number]
     pair_of = {frozenset(bare.edge(i)): pair for pair, i in enumerate(bare.pairs[0].tolist())}
     faults += [
@@ -83,8 +86,8 @@ def read_fabric(text: str, kind: Kind, facts: Facts) -> Supernode:
         rates[pair] = rate
         if rate > 0.0:
             waits[pair] = wait
-    said = _said(bare, parameters, rates, waits)
-    edits = _as_edits(made, rates, waits) if said is None else said
+    alike = told is not None and _lead_to(bare, told, rates, waits)
+    edits = told if alike else (*added, *_as_edits(made, rates, waits))
     return Supernode.model_validate(supernode.model_dump() | {"edits": edits})
 
 
@@ -168,22 +171,27 @@ class _Pairs:
         return np.unique(self.net.pairs[1][self.net.links_at(element)])
 
 
-def _said(
-    bare: Network, parameters: Mapping[str, Any], rates: FLOATS, waits: FLOATS
-) -> tuple[Edit, ...] | None:
-    """The edits a file lists, where they lead to just its links; None: they do not."""
+def _edits_told(parameters: Mapping[str, Any]) -> tuple[Edit, ...] | None:
+    """The edits a file lists; None where it has no such list."""
     told = parameters.get("edits")
     try:
-        listed = json.loads(told) if isinstance(told, str) else told
-        if not isinstance(listed, list) or len(listed) > MOST_EDITS:
+        rows = json.loads(told) if isinstance(told, str) else told
+        if not isinstance(rows, list) or len(rows) > MOST_EDITS:
             return None
-        rows = TypeAdapter(tuple[Edit, ...]).validate_python(listed)
-        now = _Pairs.of(with_edits(bare, rows))
-    except (ValueError, RecursionError):  # HardwareError and ValidationError are such
+        return TypeAdapter(tuple[Edit, ...]).validate_python(rows)
+    except (ValueError, RecursionError):  # ValidationError is such
         return None
+
+
+def _lead_to(bare: Network, edits: Sequence[Edit], rates: FLOATS, waits: FLOATS) -> bool:
+    """Whether edits lead to just these links."""
+    try:
+        now = _Pairs.of(with_edits(bare, edits))
+    except HardwareError:
+        return False
     alike = np.allclose(now.capacity, rates, rtol=1e-12, atol=0.0)
     open_ = rates > 0.0
-    return rows if alike and np.allclose(now.latency[open_], waits[open_], rtol=1e-12) else None
+    return bool(alike and np.allclose(now.latency[open_], waits[open_], rtol=1e-12))
 
 
 def _as_edits(made: _Pairs, rates: FLOATS, waits: FLOATS) -> list[Edit]:

@@ -74,10 +74,10 @@ class Machine:
         role = {"prefill": c.prefill_role, "decode": c.decode_role, "colocated": c.colocated_role}
         if not self.serving(k):
             raise HardwareError(f"no die of {i.name} is linked: take back an edit of the supernode")
-        found = role[i.role]
-        if i.index or None in self.members[k] or found is None:
+        first = role[i.role]
+        if i.index or None in self.members[k] or first is None:
             return self.price(k)
-        return found
+        return first
 
     def in_use(self) -> set[int]:
         """Dies that are members of an instance, in service or failed."""
@@ -121,12 +121,12 @@ class Machine:
         i = self.setup.instances[k]
         dies = self.serving(k)
         s = self.setup.scenario
-        found = role_costs(s, self.facts, self.fabric, i.role, dies, i.name)
+        costs = role_costs(s, self.facts, self.fabric, i.role, dies, i.name)
         speeds = slow_dies(self.fabric, self.in_force)
         slowest = min((speeds.get(die, 1.0) for die in dies), default=1.0)
         if slowest < 1.0:
-            found = replace(found, coefficients=slowed(found.coefficients, slowest))
-        return found
+            costs = replace(costs, coefficients=slowed(costs.coefficients, slowest))
+        return costs
 
     def adopt(self, k: int, costs: RoleCosts) -> None:
         """Let instance k compute with these costs from now on."""

@@ -65,7 +65,7 @@ def resilience(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> list
     end_s = float(windows["t_s"][-1] + windows["window_s"][-1])
     victims = _victims(tables.get("requests"), events, moments)
     good = _good_ends(tables.get("requests"), ttft_limit_s, tpot_limit_s)
-    found: list[Dip] = []
+    dips: list[Dip] = []
     usual: float | None = None  # known from before an outage that still goes on
     for k, at_s in enumerate(moments):
         stop_s = moments[k + 1] if k + 1 < len(moments) else end_s
@@ -75,8 +75,8 @@ def resilience(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> list
         last = k + 1 == len(moments)
         dip = _dip(rows, windows, good, (since_s, stop_s, last), down, victims[k], usual)
         usual = dip.before_tokens_per_s if _still_down(events, stop_s) else None
-        found.append(dip)
-    return found
+        dips.append(dip)
+    return dips
 
 
 def _still_down(events: pl.DataFrame, at_s: float) -> bool:
@@ -128,7 +128,7 @@ def _dip(
         lost=victims[1],
         what="",
     )
-    return replace(dip, what=_said(dip, stop_s))
+    return replace(dip, what=_sentences(dip, stop_s))
 
 
 def _rates(windows: pl.DataFrame, at_s: float) -> tuple[str, np.ndarray, np.ndarray, np.ndarray]:
@@ -257,7 +257,7 @@ def _listed(names: Sequence[str], most: int = 3) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
 
 
-def _said(dip: Dip, stop_s: float) -> str:
+def _sentences(dip: Dip, stop_s: float) -> str:
     """A dip in sentences: what broke, how deep output fell, when it was back, who paid."""
     told = all(name in dip.detail for name in dip.element.split(" and ")[0].split(", "))
     broke = dip.detail if told else f"{dip.element} ({dip.detail})" if dip.detail else dip.element

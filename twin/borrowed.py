@@ -14,7 +14,9 @@ from numba.core.typing.templates import AttributeTemplate
 from numba.extending import (
     NativeValue,
     infer_getattr,
+    intrinsic,
     lower_getattr_generic,
+    overload,
     register_model,
     typeof_impl,
     unbox,
@@ -23,6 +25,7 @@ from numba.np.arrayobj import make_array, populate_array
 from numba.np.numpy_support import from_dtype
 
 from twin.buffers import Column, Columns
+from twin.compiled import run_piece
 
 BLOCK = cgutils.intp_t.as_pointer()
 
@@ -104,6 +107,46 @@ def prepare(entry: Any, *kinds: type) -> None:
     """Compile an entry for arguments of these kinds, or load it, without running it."""
     if hasattr(entry, "compile"):  # else numba is switched off
         entry.compile(tuple(_NUMBERS[k] if k in _NUMBERS else GroupType(k) for k in kinds))
+
+
+def address_of(entry: Any, *kinds: type) -> int:
+    """Where the code of an entry for arguments of these kinds begins; any number without numba."""
+    prepare(entry, *kinds)
+    if not hasattr(entry, "overloads"):
+        return id(entry)
+    (compiled,) = entry.overloads.values()
+    address: int = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
+    return address
+
+
+def _by_address(_: Any, code: Any, group: Any, time: Any) -> Any:
+    def call(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        convention = context.call_conv
+        kind = convention.get_function_type(types.none, sig.args[1:])
+        returned, raised = (
+            cgutils.alloca_once_value(builder, cgutils.get_null_value(pointer.pointee))
+            for pointer in kind.args[:2]
+        )
+        begin = builder.inttoptr(args[0], kind.as_pointer())
+        told = builder.call(begin, [returned, raised, *args[1:]])
+        status = convention._get_return_status(builder, told, builder.load(raised))
+        with builder.if_then(status.is_error, likely=False):
+            convention.return_status_propagate(builder, status)
+        return context.get_dummy_value()
+
+    return types.none(types.int64, group, types.float64), call
+
+
+_call: Any = intrinsic(_by_address)
+UNCOUNTED: Any = {"_nrt": False}
+
+
+@overload(run_piece, jit_options=UNCOUNTED)
+def _run_piece(code: Any, group: Any, time: Any) -> Any:
+    def run(code: Any, group: Any, time: Any) -> Any:
+        return _call(code, group, time)
+
+    return run
 
 
 _NUMBERS = {int: types.int64, float: types.float64}

@@ -12,6 +12,7 @@ import numpy as np
 from twin.engine import codes as w
 from twin.engine import columns as c
 from twin.engine.clock import EDGES, WINDOWS, steps_in
+from twin.engine.loop import DECODE, PREFILL
 from twin.engine.record import Log, Loop, Record
 from twin.engine.settings import Settings
 from twin.engine.setup import Setup
@@ -156,6 +157,8 @@ def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> 
         ssd_write_bytes_per_s=_ssd_pace(setup, max(len(prefill), 1)),
         **_expert_bytes(setup),
         **_attention_bytes(setup),
+        prefill_code=PREFILL.code(c.World) if prefill and not colocated else 0,
+        decode_code=DECODE.code(c.World) if decode and not colocated else 0,
         key_route_a=stream_key(s.seed, "router.first"),
         key_route_b=stream_key(s.seed, "router.second"),
         key_accept=stream_key(s.seed, "mtp.acceptance"),

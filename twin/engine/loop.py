@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from twin.borrowed import prepare
-from twin.compiled import entry, kernel, stage
+from twin.compiled import Piece, entry, kernel, run_piece, stage
 from twin.engine.clock import window_of
 from twin.engine.codes import (
     ARRIVED,
@@ -90,17 +90,20 @@ def disaggregated(world: World, t1: float) -> None:
     """Advance prefill, what travels between, and decode; either may be missing."""
     settings = world.settings
     if settings.has_prefill:
-        prefill(world, t1)
+        run_piece(settings.prefill_code, world, t1)
     if settings.has_prefill and settings.has_decode:
         kv_transfer(world, t1)
     if settings.has_decode:
-        decode(world, t1)
+        run_piece(settings.decode_code, world, t1)
 
 
+PREFILL, DECODE = Piece(prefill), Piece(decode)
 advance_disaggregated, advance_colocated = _loop(disaggregated), _loop(colocated)
 
 
-stage("engine")(lambda: prepare(advance_disaggregated, World, int, int))
+stage("prefill")(lambda: PREFILL.prepare(World))
+stage("decode")(lambda: DECODE.prepare(World))
+stage("loop")(lambda: prepare(advance_disaggregated, World, int, int))
 stage("colocated engine")(lambda: prepare(advance_colocated, World, int, int))
 
 

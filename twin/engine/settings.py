@@ -47,6 +47,8 @@ class Settings(Columns):
     decode_rdma_bytes_per_token = number(float, "Dispatch and combine over RDMA.", unit="B")
     attention_ub_bytes_per_token = number(float, "Prefill's attention gathers, on UB.", unit="B")
     attention_rdma_bytes_per_token = number(float, "The same on RDMA.", unit="B")
+    prefill_code = number(int, "Where the compiled phase of prefill begins.")
+    decode_code = number(int, "Where the compiled phase of decode begins.")
     key_route_a = key("Router, first draw.")
     key_route_b = key("Router, second draw.")
     key_accept = key("MTP acceptance.")

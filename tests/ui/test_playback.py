@@ -13,14 +13,10 @@ from tests.ui.test_run import Runner, primary, words
 from twin.hardware.fabric import build_fabric
 from twin.hardware.placement import place_instances
 from twin.lab.library import load_facts
-from twin.scenario import Supernode
 from twin.ui import session
-from twin.ui.fabric_message import place
 from twin.ui.pages import PAGES
 from twin.ui.pages.playback.frames import happened, message
 from twin.ui.pages.playback.player import KINDS
-
-FABRIC = build_fabric(Supernode(supernodes=2), load_facts())
 
 
 @pytest.fixture(autouse=True)
@@ -99,10 +95,11 @@ def test_an_instance_stands_where_its_dies_are_and_then_where_its_spares_are(mad
     s, tables, film = made
     k = [name for _, name in film["instances"]].index("decode 0")
     own = placed(s)[0][k]
-    home, end = own.die_of_rank[0] / 16, (own.die_of_rank[-1] + 1) / 16
+    home, end = own.die_of_rank[0], own.die_of_rank[-1] + 1
     change = int(FAULT_S / film["window_s"])
     assert [place[1:] for place in film["seats"] if place[0] == k] == [
-        [home, end, 0, change], [home + 1, end, change, WINDOWS], [47.0, 48.0, change, WINDOWS],
+        [home, end, 0, change], [home + 16, end, change, WINDOWS],
+        [47 * 16, 48 * 16, change, WINDOWS],
     ]  # fmt: skip
     of_old = message(s, {n: t for n, t in tables.items() if n != "seats"}, *placed(s))
 
@@ -123,20 +120,10 @@ def test_curves_are_in_the_unit_they_name(made):
 
 def test_what_happened_is_in_order_and_points_at_the_picture(made):
     _, tables, _ = made
-    rows = happened(tables["events"], 120.0, FABRIC)
+    rows = happened(tables["events"], 120.0)
     assert [r["t"] for r in rows] == sorted(r["t"] for r in rows)
-    assert next(r for r in rows if r["kind"] == "fault")["node"] == 6
+    assert next(r for r in rows if r["kind"] == "fault")["element"] == "node 6"
     assert next(r for r in rows if r["kind"] == "detected")["end"] is None
-
-
-@pytest.mark.parametrize(
-    ("name", "found"),
-    [("die 20.1.0", (20, None)), ("L2 3.12", (None, 3)), ("L2 1:3.12", (None, 3)),
-     ("sub-plane 1:3", (None, 3)), ("L1 20.3", (20, 3)), ("UB plane", (None, None)),
-     ("supernode 1", (None, None)), ("", (None, None))],
-)  # fmt: skip
-def test_an_element_s_place_is_where_its_members_are(name, found):
-    assert place(FABRIC, name) == found
 
 
 def test_every_kind_of_event_has_a_sign_on_the_strip():

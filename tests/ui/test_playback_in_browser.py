@@ -112,7 +112,7 @@ def test_a_wrong_name_is_said_and_a_right_one_selected(page, app_url, run):
     page.get_by_text("Nothing is named “node 400”").wait_for()
     page.locator("#search").fill("L2 3.4")
     page.locator("#search").press("Enter")
-    assert data(found)["selection"] == "sub-plane 3"
+    assert data(found)["selection"] == "L2 3.4"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -158,15 +158,18 @@ def test_a_link_is_edited_a_fault_injected_the_run_played_back_and_the_dip_found
 
 
 def edit_a_link(page):
-    """One uplink at half its capacity, by the table of elements and links."""
-    page.get_by_role("combobox", name="Show").click()
-    page.get_by_role("option", name="link", exact=True).click()
-    find = page.get_by_role("textbox", name="Find", exact=True)
-    find.fill("L1 3.2")
-    find.press("Enter")
-    table = page.get_by_test_id("stDataFrame").first
-    page.get_by_text(re.compile("^36 rows")).wait_for()
-    box = table.bounding_box()
-    page.mouse.click(box["x"] + 16, box["y"] + 35 + 35 * 30)
-    page.get_by_role("button", name="Set 1 rows").click()
+    """One die's link at half its capacity, in the picture."""
+    canvas = page.locator("canvas#canvas[data-draw]")
+    canvas.wait_for()
+    page.get_by_text("Point to point: this fabric").wait_for()  # what stands last has come
+    search = page.get_by_label("Find an element by its name")
+    search.fill("node 3")
+    search.press("Enter")
+    page.wait_for_timeout(500)  # until the camera stands
+    for name, keys in (("die 3.0.0", []), ("L1 3.2", ["Shift"])):
+        place = canvas.evaluate("(c, name) => c.where(name)", name)
+        canvas.click(position=place, modifiers=keys)
+    page.get_by_role("button", name="Only their link").click()
+    tools = page.get_by_role("toolbar", name="Change what is selected")
+    tools.get_by_role("button", name="Set").first.click()
     page.get_by_text("1 change").first.wait_for()

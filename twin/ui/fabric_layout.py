@@ -26,6 +26,7 @@ from twin.hardware.network import Network, network
 # Units of the picture; a screen shows one as half a px to some tens.
 NPU_W, NPU_H, STEP, GUTTER = 24.0, 29.0, 26.0, 27.0
 CHIP_W, CHIP_H, HEAD = 14.0, 11.0, 25.0
+SCREEN = 1.8  # width of a screen over its height
 NPUS_IN_ROW, CHIPS_IN_ROW, STRIP, NODES_IN_COLUMN, NODES_IN_RACK = 8, 8, 16, 8, 4
 STRIP_ORDER = ("l1", "cpu", "qingtian")  # of what stands below the NPUs
 
@@ -66,7 +67,7 @@ def boxes(fabric: Fabric) -> Boxes:
     """The boxes of a fabric as built; every vertex has one."""
     net, sheet = network(fabric), Boxes()
     nodes: dict[int, list[int]] = defaultdict(list)
-    switches: dict[tuple[int, Hashable], list[int]] = defaultdict(list)
+    switches: dict[tuple[int, tuple[str, Hashable]], list[int]] = defaultdict(list)
     for v, data in enumerate(net.vertex_data):
         if "node" in data:
             nodes[data["node"]].append(v)
@@ -81,10 +82,10 @@ def boxes(fabric: Fabric) -> Boxes:
     else:
         _racks(sheet, net, nodes)
     several = len({part for part, _ in switches if part >= 0}) > 1
-    for (part, _), inside in switches.items():
+    for (part, _), inside in sorted(switches.items(), key=lambda own: own[0][1][0] in PLANES):
         sheet.blocks.append((_switches(sheet, net, inside, part if several else -1), part, "hub"))
     if sheet.fixed:
-        _fix(sheet, fabric, net, wish)
+        _fix(sheet, net, wish)
     _rows(sheet, net)
     return sheet
 
@@ -173,35 +174,62 @@ def _switches(sheet: Boxes, net: Network, inside: Sequence[int], part: int) -> i
     return block
 
 
-def _fix(sheet: Boxes, fabric: Fabric, net: Network, wish: str) -> None:
+def _fix(sheet: Boxes, net: Network, wish: str) -> None:
     """Places for blocks that are no racks: by the vertices' `grid`, else where links pull them."""
-    home = _block_of(sheet)
-    at: dict[int, tuple[float, ...]] = {}
-    if wish == "grid":
-        for v, data in enumerate(net.vertex_data):
-            if "grid" in data and v in sheet.of:
-                place = tuple(data["grid"])
-                x, y, *more = (*place, 0) if len(place) < 2 else place
-                wide = 1 + max(d["grid"][0] for d in net.vertex_data if "grid" in d)
-                at[home[sheet.of[v]]] = (x + (wide + 0.6) * sum(more), y)
-        low = 1.4 + max((y for _, y in at.values()), default=0.0)
-        rest = [box for box, _, _ in sheet.blocks if box not in at]
-        at |= {box: (float(k), low) for k, box in enumerate(rest)}
-    else:
-        joined = nx.Graph()
-        joined.add_nodes_from(box for box, _, _ in sheet.blocks)
-        outer = np.array([home[sheet.of[v]] for v in range(len(net.vertices))])
-        ends = np.unique(np.stack([outer[net.tail], outer[net.head]], axis=1), axis=0)
-        joined.add_edges_from((a, b) for a, b in ends.tolist() if a != b)
-        places = nx.spring_layout(joined, seed=1, iterations=60)
-        side = math.ceil(math.sqrt(len(places)))
-        order = sorted(places, key=lambda b: places[b][0])
-        for c in range(0, len(order), side):  # a lattice, so that no box covers another
-            for r, box in enumerate(sorted(order[c : c + side], key=lambda b: places[b][1])):
-                at[box] = (c / side, r)
-    w, h = (max(sheet.rect[box][k] for box, _, _ in sheet.blocks) for k in (2, 3))
+    w, h = (max(sheet.rect[box][k] for box, _, _ in sheet.blocks) + 44.0 for k in (2, 3))
+    at = _on_grid(sheet, net, w / h) if wish == "grid" else _pulled(sheet, net)
+    low = 1.2 + max((y for _, y in at.values()), default=0.0)
+    rest = [box for box, _, _ in sheet.blocks if box not in at]
+    across = max(1, round(1.0 + max((x for x, _ in at.values()), default=len(rest))))
+    at |= {box: (float(k % across), low + k // across) for k, box in enumerate(rest)}
     for box, (x, y) in at.items():
-        sheet.rect[box] = (round(x * w * 1.35, 1), round(y * (h + 40.0), 1), *sheet.rect[box][2:])
+        sheet.rect[box] = (round(x * w, 1), round(y * h, 1), *sheet.rect[box][2:])
+
+
+def _on_grid(sheet: Boxes, net: Network, aspect: float) -> dict[int, tuple[float, float]]:
+    """Column and row of blocks by the grid's dimensions, inner ones first, across or down.
+
+    Each goes where it keeps the whole nearest to a screen's shape; `aspect` is a block's. One that
+    all blocks share, as that of the NPUs in a node, takes no room.
+    """
+    home = _block_of(sheet)
+    cells: dict[int, list[tuple[int, ...]]] = defaultdict(list)
+    for v, data in enumerate(net.vertex_data):
+        if data.get("grid"):
+            cells[home[sheet.of[v]]].append((*data["grid"], data.get("supernode", 0)))
+    deep = max(len(own[0]) for own in cells.values())  # others stand below, with what has no place
+    cells = {box: own for box, own in cells.items() if len(own[0]) == deep}
+    corner = np.array([np.min(own, axis=0) for own in cells.values()], float)
+    at = np.zeros((len(corner), 2))
+    extent = [1.0, 1.0]
+    for dimension in corner.T:
+        steps = np.unique(dimension)
+        if steps.size > 1:
+            axis = int(extent[0] * aspect > SCREEN * extent[1])
+            at[:, axis] += np.searchsorted(steps, dimension) * extent[axis]
+            extent[axis] = extent[axis] * steps.size + 0.4
+    return {box: (x, y) for box, (x, y) in zip(cells, at.tolist(), strict=True)}
+
+
+def _pulled(sheet: Boxes, net: Network) -> dict[int, tuple[float, float]]:
+    """Column and row of every block on a lattice, so that those that are linked stand near."""
+    home = _block_of(sheet)
+    joined = nx.Graph()
+    joined.add_nodes_from(box for box, _, _ in sheet.blocks)
+    outer = np.array([home[sheet.of[v]] for v in range(len(net.vertices))])
+    ends = np.unique(np.stack([outer[net.tail], outer[net.head]], axis=1), axis=0)
+    joined.add_edges_from((a, b) for a, b in ends.tolist() if a != b)
+    places = nx.spring_layout(joined, seed=1, iterations=60)
+    columns = max(1, math.ceil(math.sqrt(len(places) / 2)))
+    order = sorted(places, key=lambda box: places[box][0])
+    rows = math.ceil(len(order) / columns)
+    return {
+        box: (float(c), float(r))
+        for c in range(columns)
+        for r, box in enumerate(
+            sorted(order[c * rows : (c + 1) * rows], key=lambda box: places[box][1])
+        )
+    }
 
 
 def _block_of(sheet: Boxes) -> list[int]:

@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from twin.hardware import fabric as hardware
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import Fabric, built
+from twin.hardware.fabric import Fabric
 from twin.hardware.network import Network, network
 from twin.scenario import Edit
 from twin.ui.fabric_layout import Boxes, boxes, row_of
@@ -95,17 +96,21 @@ class Layout:
     def cell(self) -> Array:
         """Cell of the matrix that each link counts in, node x rows + row; -1: in none.
 
-        A link counts where it leaves its node; of a plane that ends at the node, where it enters
-        the plane.
+        A link counts where it leaves its node (between two nodes, where it leaves the first); of a
+        plane that ends at the node, where its dies enter the plane.
         """
         net, rows = self.net, row_of(self.boxes, self.net)
         number = {int(name.split()[1]): k for k, name in enumerate(self.nodes)}
         node = np.array([number.get(n, -1) for n in net.node.tolist()])[self.ends]
-        row = rows[self.ends].max(axis=1)
-        out = (node[:, 0] != node[:, 1]) & (node.min(axis=1) < 0) & (row >= 0)
+        first, _ = net.pairs
+        own = np.where(node.min(axis=1) >= 0, np.maximum(net.sub_plane[first], 0), -1)
+        row = np.maximum(rows[self.ends].max(axis=1), own)
+        out = (node[:, 0] != node[:, 1]) & (row >= 0)
         dies = np.isin(self.ends, net.dies).any(axis=1)
-        ends_there = ~np.isin(row, row[out]) & (node[:, 0] == node[:, 1]) & (row >= 0) & dies
-        return np.where(out | ends_there, node.max(axis=1) * len(self.boxes.rows) + row, -1)
+        enters = (node[:, 0] == node[:, 1]) & (rows[self.ends].max(axis=1) >= 0) & dies
+        counts = out | (enters & ~np.isin(row, row[out]))
+        home = np.where(node[:, 0] >= 0, node[:, 0], node[:, 1])
+        return np.where(counts & (home >= 0), home * len(self.boxes.rows) + row, -1)
 
     def cells(self, each: Array, *, total: bool) -> Array:
         """Values of links as f8[nodes, rows]: their sum, or the greatest; NaN where no link is."""
@@ -133,24 +138,16 @@ class Layout:
         return found
 
 
+@lru_cache(maxsize=16)
+def built(fabric: Fabric) -> Fabric:
+    """The fabric as built, the same graph each time."""
+    return hardware.built(fabric)
+
+
 @lru_cache(maxsize=8)
 def layout(fabric: Fabric) -> Layout:
     """The arrays of a fabric as built; pass `built(fabric)`."""
     return Layout(fabric)
-
-
-def place(fabric: Fabric, element: str) -> tuple[int | None, int | None]:
-    """Number of the node and of the UB sub-plane that an element is in; None: in none, in several.
-
-    An element that there is not is nowhere.
-    """
-    net = layout(built(fabric)).net
-    try:
-        data = [net.vertex_data[v] for v in net.members(element)]
-    except HardwareError:
-        return None, None
-    node, plane = ({d.get(key) for d in data} for key in ("node", "sub_plane"))
-    return tuple(next(iter(s)) if len(s) == 1 else None for s in (node, plane))  # type: ignore[return-value]
 
 
 @lru_cache(maxsize=8)
@@ -161,12 +158,13 @@ def machine(fabric: Fabric) -> dict[str, Any]:
     kinds = {kind: k for k, kind in enumerate(dict.fromkeys([*KINDS, *sheet.kind]))}
     data = [(d["plane"], d["links"]) for _, _, d in fabric.edges(data=True)]
     first, _ = net.pairs
+    planes = {net.vertex_data[v]["kind"]: data[k][0] for k, v in enumerate(net.tail.tolist())}
     each = [(*data[k], rate) for k, rate in zip(first.tolist(), known.rates.tolist(), strict=True)]
     sorts = {sort: k for k, sort in enumerate(dict.fromkeys(each))}
     box = np.array([sheet.of[v] for v in range(len(net.vertices))])
     own = {name: {sheet.of[int(v)] for v in inside} for name, inside in known.elements}
     return {
-        "kinds": [[kind, *KINDS.get(kind, (kind, kind, "ub"))] for kind in kinds],
+        "kinds": [[kind, *KINDS.get(kind, (kind, kind, planes.get(kind, "")))] for kind in kinds],
         "name": sheet.name,
         "kind": [kinds[kind] for kind in sheet.kind],
         "parent": sheet.parent,
@@ -236,14 +234,6 @@ def _marks(known: Layout, edits: Iterable[Edit]) -> tuple[dict[str, list[float]]
             capacity, latency = marks.get(name, (1.0, 1.0))
             marks[name] = [capacity * edit.capacity_factor, latency * edit.latency_factor]
     return marks, within
-
-
-@lru_cache(maxsize=8)
-def places(fabric: Fabric) -> list[list[Any]]:
-    """Name, node and sub-plane of every element, and of the rows of the matrix."""
-    names = [*layout(fabric).net.vertices, *(name for name, _ in layout(fabric).elements)]
-    rows = [[text, None, k] for k, text in enumerate(layout(fabric).boxes.rows)]
-    return [[name, *place(fabric, name)] for name in names] + rows
 
 
 def spread(fabric: Fabric, cells: Array) -> list[float | None]:

@@ -11,32 +11,48 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import polars as pl
 import streamlit as st
 
-from twin.hardware.fabric import Fabric, built
+from twin.hardware.fabric import Fabric
 from twin.hardware.placement import Instance
 from twin.ui import theme
-from twin.ui.fabric_message import changes, deflated, machine_text
+from twin.ui.fabric_message import built, changes, deflated, machine_text
 
 _HERE = Path(__file__).parent / "canvas"
 PICTURE = ("scene", "picture", "matrix")  # the modules that every page with the picture shares
 ROLE = "role"  # the colours that need no load
 
 
-def code(*parts: str) -> str:
-    """Modules of `canvas/` as one."""
-    return "\n".join((_HERE / f"{part}.js").read_text("utf-8") for part in parts)
+def component(name: str, home: Path, own: str, parts: Sequence[str]) -> Callable[..., Any]:
+    """A component with the picture: `own`.html and .css of `home`, and its modules."""
+
+    def text(*files: Path) -> str:
+        return "\n".join(file.read_text("utf-8") for file in files)
+
+    return st.components.v2.component(
+        name,
+        html=text(home / f"{own}.html"),
+        css=text(_HERE / "picture.css", home / f"{own}.css"),
+        js=text(*(_HERE / f"{p}.js" for p in PICTURE), *(home / f"{p}.js" for p in parts)),
+    )
 
 
-_canvas = st.components.v2.component(
-    "fabric_picture",
-    html=(_HERE / "view.html").read_text("utf-8"),
-    css=(_HERE / "view.css").read_text("utf-8"),
-    js=code(*PICTURE, "view"),
+# The machine as built goes to the browser by itself: a message that stays the same is sent once.
+_geometry = st.components.v2.component(
+    "fabric_geometry",
+    js="""
+export default function ({ data }) {
+  const known = (globalThis.machinesAsBuilt ??= new Map())
+  known.set(data.digest, data.machine)
+  if (known.size > 4) known.delete(known.keys().next().value)
+  document.dispatchEvent(new CustomEvent("machine-as-built"))
+}""",
 )
+_canvas = component("fabric_picture", _HERE, "view", ["view"])
 
 
 def fabric_picture(
@@ -69,7 +85,7 @@ def fabric_picture(
     result = _canvas(
         data={
             "title": title,
-            "machine": machine_text(built(fabric)),
+            "machine": geometry(fabric),
             "changes": deflated(changes(fabric)),
             "instances": [
                 [i.role, i.name, [[first, last + 1] for first, last in i.parts()]]
@@ -91,6 +107,14 @@ def fabric_picture(
         on_acts_change=take_acts,
     )
     return dict(result.selection or {})
+
+
+def geometry(fabric: Fabric) -> str:
+    """Send the machine as built to the browser; the name by which the picture finds it there."""
+    text = machine_text(built(fabric))
+    digest = f"{crc32(text.encode()):08x}"
+    _geometry(data={"digest": digest, "machine": text}, key=f"geometry-{digest}")
+    return digest
 
 
 def colour(key: str) -> str:

@@ -3,11 +3,11 @@
 // may let bytes flow along the links (`flow`). The view is never reset by new numbers.
 
 const KEYS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }
-const DRAG = 5, PICK = 7, DEEPEST = 16, TALLEST = 860 // px a press travels to be a drag; smallest box to point at; scale; px
+const DRAG = 5, PICK = 7, DEEPEST = 16, TALLEST = 680 // px a press travels to be a drag; smallest box to point at; scale; px
 
 class Picture {
   constructor(canvas, { onSelect, onHover, onKey = () => false }) {
-    Object.assign(this, { canvas, onSelect, onHover, onKey, chosen: new Set(), hover: null, focus: null, extend: false, draws: 0, spent: 0, hidden: new Set(), camera: null })
+    Object.assign(this, { canvas, onSelect, onHover, onKey, chosen: new Set(), hover: null, focus: null, extend: false, draws: 0, spent: 0, hidden: new Set(), camera: null, widths: new Map() })
     canvas.onpointermove = (e) => this.move(e)
     canvas.onpointerdown = (e) => this.press(e)
     canvas.onpointerup = canvas.onpointercancel = (e) => this.release(e)
@@ -27,7 +27,7 @@ class Picture {
       const kept = this.focus
       scene.arrange(width - 4)
       const { w, h } = scene.size
-      this.home = Math.min((width - 4) / w, TALLEST / h, 1.5)
+      this.home = Math.min((width - 4) / w, TALLEST / h, 1.2)
       Object.assign(this, { width, height: Math.ceil(h * this.home) + 4 })
       const ratio = window.devicePixelRatio || 1
       Object.assign(this.canvas, { width: width * ratio, height: this.height * ratio })
@@ -209,44 +209,65 @@ class Picture {
 
   ramp(part) { const { ramp } = this.style; return ramp[Math.round(Math.min(1, Math.max(0, part)) * (ramp.length - 1))] }
 
-  draw() {
+  draw() { // boxes are drawn on a sheet of their own, so that what flows behind them costs no boxes
     if (!this.camera || !this.style) return
-    const began = performance.now(), pen = this.canvas.getContext("2d"), ratio = window.devicePixelRatio || 1, { x, y, s } = this.camera
-    this.pen = pen
-    pen.setTransform(ratio, 0, 0, ratio, 0, 0)
-    pen.clearRect(0, 0, this.width, this.height)
-    pen.setTransform(ratio * s, 0, 0, ratio * s, -x * s * ratio, -y * s * ratio)
-    pen.textBaseline = "middle"
+    const began = performance.now()
+    this.sheet ??= document.createElement("canvas")
+    if (this.sheet.width !== this.canvas.width || this.sheet.height !== this.canvas.height) Object.assign(this.sheet, { width: this.canvas.width, height: this.canvas.height })
+    const pen = this.begin(this.sheet)
     this.wires = 0
-    this.backdrop()
     for (const [i] of this.scene.told.blocks) this.box(this.scene.boxes[i])
     for (const box of this.chosen) if (this.chosen.size <= 60) this.fan(box)
     if (this.hover && !this.chosen.has(this.hover)) this.fan(this.hover)
+    for (const [box, colour] of this.marked ?? []) this.frame(box, colour, 2)
     for (const box of this.chosen) this.frame(box, this.style.accent, 2.4)
     if (this.hover && !this.chosen.has(this.hover)) this.frame(this.hover, this.style.text, 1.4)
     if (this.band) {
-      pen.setTransform(ratio, 0, 0, ratio, 0, 0)
+      const { s } = this.camera, [x, y, w, h] = [this.band.x / s + this.camera.x, this.band.y / s + this.camera.y, this.band.w / s, this.band.h / s]
       pen.fillStyle = pen.strokeStyle = this.style.accent
-      pen.globalAlpha = 0.14; pen.fillRect(this.band.x, this.band.y, this.band.w, this.band.h)
-      pen.globalAlpha = 1; pen.lineWidth = 1; pen.strokeRect(this.band.x, this.band.y, this.band.w, this.band.h)
+      pen.globalAlpha = 0.14; pen.fillRect(x, y, w, h)
+      pen.globalAlpha = 1; pen.lineWidth = 1 / s; pen.strokeRect(x, y, w, h)
     }
+    this.compose()
     this.draws++
     this.spent += performance.now() - began
     this.onDraw?.()
   }
+
+  begin(canvas) { // a cleared pen that counts in units
+    const ratio = window.devicePixelRatio || 1, { x, y, s } = this.camera, pen = canvas.getContext("2d")
+    pen.setTransform(1, 0, 0, 1, 0, 0)
+    pen.clearRect(0, 0, canvas.width, canvas.height)
+    pen.setTransform(ratio * s, 0, 0, ratio * s, -x * s * ratio, -y * s * ratio)
+    pen.textBaseline = "middle"
+    return (this.pen = pen)
+  }
+
+  compose() { // the links, what flows on them, and the sheet of boxes over both
+    const pen = this.begin(this.canvas)
+    this.backdrop()
+    pen.setTransform(1, 0, 0, 1, 0, 0)
+    pen.drawImage(this.sheet, 0, 0)
+  }
+
+  loadOf(bundle) { return this.scene.load ? bundle.load : NaN }
 
   // Bundles between racks and planes of switches; between nodes and these where nodes are large.
   backdrop() {
     const { scene } = this, nodes = scene.nodes[0]?.w * this.camera.s > 320, unit = nodes ? (b) => b.node ?? b.block : (b) => b.block
     const bundles = scene.all(nodes ? "nodes" : "blocks", unit).filter((b) => !this.hidden.has(b.plane)), most = {}
     for (const b of bundles) most[b.plane] = Math.max(most[b.plane] ?? 0, b.built)
-    const quiet = this.chosen.size || this.hover ? 0.45 : 1
-    for (const b of bundles) {
-      if (!(b.gb > 0)) continue
-      const load = scene.load && b.load > 0, faint = scene.load && !load
-      this.line(b, load ? this.ramp(b.load / this.high) : faint ? this.style.quiet : this.colours[b.plane] ?? this.style.quiet, (0.7 + 1.3 * (b.gb / most[b.plane])) * (load ? 1.4 : 1), (load ? 0.7 : faint ? 0.18 : 0.34) * quiet)
+    const quiet = (this.chosen.size || this.hover ? 0.45 : 1) * (scene.told.fixed ? 0.6 : 1)
+    for (const b of bundles) if (b.gb > 0) {
+      const load = this.loadOf(b), [colour, alpha] = this.hue(b, load)
+      this.line(b, colour, (0.7 + 1.3 * (b.gb / most[b.plane])) * (load > 0 ? 1.4 : 1), alpha * quiet)
     }
-    this.flow?.(bundles, this)
+    this.flow?.(bundles)
+  }
+
+  hue({ plane }, load) { // colour and strength of a bundle: of its plane, or by how full it is
+    if (load > 0) return [this.ramp(load / this.high), 0.75]
+    return Number.isNaN(load) ? [this.colours[plane] ?? this.style.quiet, 0.34] : [this.style.quiet, 0.18]
   }
 
   fan(box) { // the links of one box, as bundles to what stands for their far ends
@@ -255,10 +276,7 @@ class Picture {
       for (let b = far; ; b = b.parent) if (!b.parent || b.w * this.camera.s >= (near ? 5 : 22)) return b
     }
     const bundles = scene.bundles(scene.inside(box), box, shown).filter((b) => !this.hidden.has(b.plane)), most = Math.max(...bundles.map((b) => b.gb), 1e-9)
-    for (const b of bundles) {
-      const load = scene.load && b.load >= 0
-      this.line(b, load ? this.ramp(b.load / this.high) : this.colours[b.plane] ?? this.style.quiet, b.gb > 0 ? 0.8 + 2.6 * Math.sqrt(b.gb / most) : 1, b.gb > 0 ? 0.9 : 0.5, b.gb > 0 ? [] : [2, 4])
-    }
+    for (const b of bundles) this.line(b, this.hue(b, this.loadOf(b))[0], b.gb > 0 ? 0.8 + 2.6 * Math.sqrt(b.gb / most) : 1, b.gb > 0 ? 0.9 : 0.5, b.gb > 0 ? [] : [2, 4])
     this.wires += bundles.length
   }
 
@@ -289,12 +307,12 @@ class Picture {
   box(b) {
     const { pen, style, scene } = this, { s, x, y } = this.camera, px = b.w * s
     if ((b.x - x) * s > this.width || (b.y - y) * s > this.height || (b.x + b.w - x) * s < 0 || (b.y + b.h - y) * s < 0) return
-    const { fill, alpha = 1, line } = this.paint(b), round = Math.min({ rack: 6, plane: 6, node: 4 }[b.kind] ?? 1.6, 7 / s)
-    const path = () => { pen.beginPath(); pen.roundRect(b.x, b.y, b.w, b.h, round) }
+    const { fill, alpha = 1, line, off } = this.paint(b), round = Math.min({ rack: 6, plane: 6, node: 4 }[b.kind] ?? 1.6, 7 / s)
+    const path = () => { pen.beginPath(); px < 15 ? pen.rect(b.x, b.y, b.w, b.h) : pen.roundRect(b.x, b.y, b.w, b.h, round) }
     if (!b.parent) { pen.fillStyle = style.paper; path(); pen.fill() } // curves pass behind
     if (fill) { pen.globalAlpha = alpha; pen.fillStyle = fill; path(); pen.fill(); pen.globalAlpha = 1 }
     if (line) { pen.strokeStyle = line; pen.lineWidth = 1 / s; path(); pen.stroke() }
-    if (scene.off(b) && !(b.parent && scene.off(b.parent) && b.kind !== "npu")) this.strike(b)
+    if (off || scene.off(b) && !(b.parent && scene.off(b.parent) && b.kind !== "npu")) this.strike(b)
     this.words(b, px, alpha > 0.85 ? fill : null)
     const small = b.kids.length && Math.min(b.kids.at(-1).w, b.kids.at(-1).h) * s
     if (b.kids.length && (b.kind === "npu" ? small >= 8 : small >= 2.2)) for (const kid of b.kids) this.box(kid)
@@ -302,24 +320,26 @@ class Picture {
   }
 
   words(b, px, fill) { // a name where there is room for it, at one size whatever the zoom
-    const { pen, style } = this, { s } = this.camera, text = this.label(b), set = (strong) => { pen.font = `${strong ? 600 : 400} ${11 / s}px ${style.font}` }
-    if (!b.parent) {
-      set(true)
-      pen.fillStyle = b.plane ? this.legible(b.plane) : style.quiet
-      if (pen.measureText(text).width < b.w - 8) pen.fillText(text, b.x + 7, b.y + (b.kids.length ? 13 : b.h / 2))
-    } else if (b.kind === "node") {
-      set(false)
-      pen.fillStyle = style.quiet
-      const [, digits] = b.name.split(" ")
-      if (pen.measureText(digits).width < 25) pen.fillText(digits, b.x + (27 - pen.measureText(digits).width) / 2, b.y + b.h / 2)
-    } else if (!b.kids.length && px > 16 && b.h * s > 11) {
-      set(false)
-      const last = [text, text.includes(".") ? text.split(".").at(-1) : b.one.split(" ")[0]].find((t) => pen.measureText(t).width < b.w - 3 / s)
-      if (last) { pen.fillStyle = fill ? contrast(fill) : style.text; pen.fillText(last, b.x + (b.w - pen.measureText(last).width) / 2, b.y + b.h / 2) }
+    const { style } = this, { s } = this.camera
+    if (b.kind === "node") this.write([b.name.split(" ")[1]], b.x + 13.5, b.y + b.h / 2, 25, style.quiet, 400, true)
+    else if (!b.parent) this.write(this.labels(b), b.x + 7, b.y + (b.kids.length ? 13 : b.h / 2), b.w - 9, b.plane ? this.legible(b.plane) : style.quiet, 600)
+    else if (!b.kids.length && px > 20 && b.h * s > 11) this.write([b.name, ["die", "nic", "l2"].includes(b.kind) ? b.name.split(".").at(-1) : b.one.split(" ")[0]], b.x + b.w / 2, b.y + b.h / 2, b.w - 3 / s, fill ? contrast(fill) : style.text, 400, true)
+  }
+
+  write(texts, x, y, room, colour, weight, centred = false) { // the first of some texts that fits
+    const { pen } = this, { s } = this.camera, font = `${weight} ${11 / s}px ${this.style.font}`
+    if (pen.font !== font) pen.font = font
+    for (const text of texts) {
+      const key = `${weight}${text}`, width = this.widths.get(key) ?? pen.measureText(text).width * s
+      this.widths.set(key, width)
+      if (width / s > room) continue
+      pen.fillStyle = colour
+      return pen.fillText(text, centred ? x - width / s / 2 : x, y)
     }
   }
 
   label(b) { return b.kind === "plane" ? b.name.replace("sub-plane", "UB sub-plane") : b.name }
+  labels(b) { const [first, last] = [b.name.split(" ")[0], b.name.split(" ").at(-1)]; return [this.label(b), ...(b.kids.length ? [b.name, b.kind === "plane" ? `UB ${last}` : last] : [first])] }
   legible(plane) { return `color-mix(in srgb, ${this.colours[plane]} 62%, ${this.style.text})` } // as text, on light and on dark
 
   corner(b) { // this element was edited, or something in it

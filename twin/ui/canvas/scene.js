@@ -14,6 +14,11 @@ async function inflate(text) { // a deflated message of the server's
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).json()
 }
 
+async function asBuilt(digest) { // the machine of a digest, which travels by itself and may come later
+  while (!globalThis.machinesAsBuilt?.has(digest)) await new Promise((done) => document.addEventListener("machine-as-built", done, { once: true }))
+  return inflate(globalThis.machinesAsBuilt.get(digest))
+}
+
 class Scene {
   constructor(told) {
     const [x, y, w, h] = told.rect
@@ -27,6 +32,7 @@ class Scene {
       box.block = parent?.block ?? box
       this.boxes.push(box)
     })
+    for (const box of this.boxes) if (box.kind === "plane") box.plane = box.kids[0].plane
     this.named = new Map(this.boxes.map((box) => [plain(box.name), box]))
     this.edits = new Set(told.named)
     this.dies = told.dies.map((i) => this.boxes[i])

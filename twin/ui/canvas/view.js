@@ -54,7 +54,7 @@ class View {
 
   async update(data) { // parts that came before are not unpacked again
     const { machine, changes, instances, carried, colours, modes, mode, unit, high, editable, acted, view } = data, before = this.data ?? {}
-    if (machine !== before.machine) this.scene = new Scene(await inflate(machine))
+    if (machine !== before.machine) this.scene = new Scene(await asBuilt(machine))
     if (machine !== before.machine || changes !== before.changes) this.scene.change(await inflate(changes))
     if (machine !== before.machine || changes !== before.changes || carried !== before.carried) this.scene.carry(carried ? await inflate(carried) : null)
     if (!this.data && view) this.view = view

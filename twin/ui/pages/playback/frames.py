@@ -1,9 +1,10 @@
 """A run as one small message that a browser can play: every window's numbers, packed.
 
-The browser gets what moved (bytes by window, plane, traffic class and instance) and where it went
-(shares by node and sub-plane) apart, and multiplies: that is a hundredth of all frames of all
-classes, and any class can be chosen without asking again. Numbers travel as base64 of little-endian
-f4, NaN for "none". This file draws nothing and knows no streamlit.
+The browser gets the machine as every picture does, and apart from it what moved (bytes by window,
+plane, traffic class and instance) and where it went (shares by node and sub-plane), and multiplies:
+that is a hundredth of all frames of all classes, and any class can be chosen without asking again.
+Numbers travel as base64 of little-endian f4, NaN for "none". This file draws nothing and knows no
+streamlit.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from twin.hardware.fabric import Fabric, built
+from twin.hardware.fabric import Fabric
 from twin.hardware.placement import Instance
 from twin.scenario import Scenario
 from twin.ui import theme
-from twin.ui.fabric_message import layout, packed, place, places
+from twin.ui.fabric_message import changes, deflated, packed
 
 TABLES = ("windows", "instances", "traffic", "shares", "events", "links")
 MEASURED = ("queue", "running", "busy", "iteration_s", "hot_factor", "contention", "up", "dies")
@@ -27,6 +28,14 @@ STRIP = (  # column of `windows`, what it is called, unit, factor from SI
     ("tpot_s_mean", "TPOT, mean", "ms", 1e3, "decode"),
     ("waiting", "Requests waiting", "", 1.0, "router"),
     ("output_tokens_per_s", "Output", "tokens/s", 1.0, "decode"),
+)
+WAY = (  # columns of `windows` along the way of a request: what it is called, unit, colour
+    ("input_tokens_per_s", "Prompts", "tokens/s", "front_end"),
+    ("waiting", "Waiting", "", "router"),
+    ("prefill_running", "Prefill", "", "prefill"),
+    ("transfer_running", "KV transfer", "", "memory_pool"),
+    ("decode_running", "Decode", "", "decode"),
+    ("output_tokens_per_s", "Answers", "tokens/s", "decode"),
 )
 WAITING = ("front_end_queue", "router_queue", "prefill_queue")
 TRAFFIC = {
@@ -58,7 +67,6 @@ def message(
     windows = tables["windows"]
     count = windows.height
     number = {(i.role, i.index): k for k, i in enumerate(instances)}
-    per_node = s.npus_per_node * fabric.graph["dies_per_npu"]
     series, moved = _moved(tables["traffic"], windows, number)
     return {
         "nodes": s.all_nodes,
@@ -68,21 +76,18 @@ def message(
         "horizon_s": scenario.horizon_s,
         "warmup_s": scenario.warmup_s,
         "instances": [[i.role, i.name] for i in instances],
-        "seats": _seats(tables.get("seats"), instances, windows, number, per_node),
+        "seats": _seats(tables.get("seats"), instances, windows, number),
         "measured": _measured(tables["instances"], windows, number),
         "series": series,
         "bytes": packed(moved),
         "shares": _shares(tables["shares"], windows, series, s.sub_planes, number),
         "capacity": packed(_capacity(tables["links"], s.all_nodes, s.sub_planes)),
         "traffic": TRAFFIC,
-        "strip": _strip(windows),
+        "strip": _curves(windows, STRIP),
+        "way": _curves(windows, [(c, title, unit, 1.0, colour) for c, title, unit, colour in WAY]),
         "pool": _pool(windows) if scenario.memory_pool.enabled else "",
-        "events": happened(tables["events"], scenario.horizon_s, fabric),
-        "places": places(built(fabric)),
-        "names": {
-            "node": layout(built(fabric)).nodes,
-            "plane": [f"sub-plane {p}" for p in range(s.sub_planes)],
-        },
+        "events": happened(tables["events"], scenario.horizon_s),
+        "changes": deflated(changes(fabric)),
         "colours": theme.PLANE | theme.ROLE,
     }
 
@@ -105,24 +110,23 @@ def _seats(
     instances: Sequence[Instance],
     windows: pl.DataFrame,
     number: Mapping[tuple[str, int], int],
-    per_node: int,
-) -> list[list[float]]:
-    """Where instances stand: instance, from node, to node (fractions), from window, until window.
+) -> list[list[int]]:
+    """Where instances stand: instance, first die, the one after the last, from and until window.
 
     As placed, where the run did not record it. An instance without any die stays where it was.
     """
     if seats is None:
         return [
-            [k, first / per_node, (last + 1) / per_node, 0, windows.height]
+            [k, first, last + 1, 0, windows.height]
             for k, i in enumerate(instances)
             for first, last in i.parts()
         ]
     starts = windows["t_s"].to_numpy()
-    places: dict[int, dict[float, list[tuple[float, float]]]] = {}
+    places: dict[int, dict[float, list[tuple[int, int]]]] = {}
     for row, who in zip(seats.iter_rows(named=True), _places(seats, number), strict=True):
-        place = (row["first_die"] / per_node, (row["first_die"] + row["dies"]) / per_node)
+        place = (row["first_die"], row["first_die"] + row["dies"])
         places.setdefault(int(who), {}).setdefault(row["t_s"], []).append(place)
-    rows: list[list[float]] = []
+    rows: list[list[int]] = []
     for who, spans in places.items():
         begins = [int(np.searchsorted(starts, t_s - 1e-9)) for t_s in spans]
         for begin, end, found in zip(
@@ -221,12 +225,14 @@ def _capacity(links: pl.DataFrame, nodes: int, planes: int) -> Array:
     return cells
 
 
-def _strip(windows: pl.DataFrame) -> list[dict[str, Any]]:
-    """The curves below the picture, those that the run has."""
+def _curves(
+    windows: pl.DataFrame, wanted: Sequence[tuple[str, str, str, float, str]]
+) -> list[dict[str, Any]]:
+    """Columns of the windows as curves, those that the run has."""
     waits = [name for name in WAITING if name in windows.columns]
     frame = windows.with_columns(waiting=pl.sum_horizontal(*waits) if waits else pl.lit(None))
     curves = []
-    for name, title, unit, factor, colour in STRIP:
+    for name, title, unit, factor, colour in wanted:
         if name not in frame.columns or frame[name].null_count() == frame.height:
             continue
         values = frame[name].cast(pl.Float64).fill_null(np.nan).to_numpy() * factor
@@ -242,11 +248,10 @@ def _pool(windows: pl.DataFrame) -> str:
     return packed(windows["pool_used_fraction"].cast(pl.Float64).fill_null(np.nan).to_numpy())
 
 
-def happened(events: pl.DataFrame, horizon_s: float, fabric: Fabric) -> list[dict[str, Any]]:
+def happened(events: pl.DataFrame, horizon_s: float) -> list[dict[str, Any]]:
     """Events for the player, in order of time: when, what, where on the picture."""
     rows = []
     for row in events.sort("t_s").iter_rows(named=True):
-        node, plane = place(fabric, row["element"] or "")
         end = row["end_s"]
         rows.append(
             {
@@ -255,8 +260,6 @@ def happened(events: pl.DataFrame, horizon_s: float, fabric: Fabric) -> list[dic
                 "kind": row["kind"],
                 "element": row["element"] or "",
                 "instance": f"{row['role']} {row['instance']}" if row["role"] else "",
-                "node": node,
-                "plane": plane,
                 "detail": (row["detail"] or "").replace("->", "→"),
             }
         )

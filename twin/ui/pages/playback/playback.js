@@ -1,29 +1,35 @@
-// A run played back: the fabric coloured by how full its links are, the instances below their
-// names, the memory pool, and a strip of figures with a cursor. The server sends the whole run once;
-// time, zoom and selection live here, so a frame is a few milliseconds and never resets the view.
-// Only what a link should remember (the time and what is selected) goes back, when it comes to rest.
+// A run played back on the picture of its machine: dies as busy as their instance is, bytes moving
+// along the links, tokens along the way of a request, the instances with their queues, and a strip
+// of figures with a cursor. The server sends the whole run once; time, zoom and selection live here,
+// so a frame asks nobody and never resets the view. Only what a link should remember (the time and
+// what is selected) goes back, when it comes to rest.
 
 const PLAYERS = new WeakMap()
-const SIDE = 12, LEFT = 56, HEAD = 17 // px: smallest cell, room for row names and for node numbers
-const DOWN = "#D03B2F"
-const WIDE = 860 // px from which the two pictures stand beside each other
+const WIDE = 860 // px from which picture and instances stand beside each other
+const PACE = 0.06 // px a ms that what flows moves on
 
 export default function ({ data, parentElement, setStateValue }) {
   if (!PLAYERS.has(parentElement)) PLAYERS.set(parentElement, new Player(parentElement))
   const player = PLAYERS.get(parentElement)
   player.send = (view) => setStateValue("view", view)
-  player.update(data)
+  player.queue = player.queue.then(() => player.update(data)).catch((error) => console.error(error))
   return () => { player.close(); PLAYERS.delete(parentElement) }
 }
 
 class Player {
   constructor(root) {
-    const ids = ["player", "play", "before", "after", "clock", "speed", "marks", "slider", "plane", "traffic", "search", "smaller", "larger",
-      "stage", "fabric", "legend", "yard", "instances", "pool", "fill", "filled", "text", "clear", "below", "strip", "key"]
+    const ids = ["player", "play", "before", "after", "clock", "speed", "marks", "slider", "plane", "traffic", "search", "smaller", "larger", "views", "way",
+      "stage", "fabric", "table", "legend", "yard", "instances", "pool", "fill", "filled", "text", "clear", "below", "strip", "key"]
     this.host = root.host ?? root
     this.el = Object.fromEntries(ids.map((id) => [id, root.querySelector(`#${id}`)]))
-    Object.assign(this, { window: 0, playing: false, zoom: 1, selected: null, hover: null, said: "", draws: 0, spent: 0 })
+    Object.assign(this, { window: 0, playing: false, selected: null, hover: null, said: "", draws: 0, spent: 0, phase: 0, view: "machine", queue: Promise.resolve() })
     this.strip = new Strip(this.el.strip)
+    const found = (box) => box && { name: box.name, box }
+    this.picture = new Picture(this.el.fabric, { onSelect: () => this.select(found(this.picture.last)), onHover: (box) => { this.hover = found(box); this.say() }, onKey: (e) => [" ", "ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Escape", "+", "-"].includes(e.key) })
+    this.picture.flow = (bundles) => this.flow(bundles)
+    this.picture.paint = (b) => this.paint(b)
+    this.picture.loadOf = (b) => this.loadOf(b)
+    this.matrix = new Matrix(this.el.table, { onSelect: (cell) => this.select(cell === null ? null : found(this.matrix.members(cell)[0] ?? this.scene.nodes[Math.floor(cell / this.scene.told.rows.length)])), onHover: () => {} })
     this.listen()
   }
 
@@ -37,21 +43,17 @@ class Player {
     el.speed.onchange = () => this.since()
     el.plane.onchange = () => { this.offerTraffic(); this.arrange() }
     el.traffic.onchange = () => this.arrange()
-    el.smaller.onclick = () => this.scale(-0.5)
-    el.larger.onclick = () => this.scale(0.5)
+    el.smaller.onclick = () => this.picture.zoom(1 / 1.5)
+    el.larger.onclick = () => this.picture.zoom(1.5)
     el.clear.onclick = () => this.select(null)
+    for (const button of el.views.children) button.onclick = () => { this.view = button.value; this.arrange() }
     el.search.onkeydown = (e) => { if (e.key === "Enter") this.look(el.search.value); e.stopPropagation() }
     el.player.onkeydown = (e) => this.key(e)
-    for (const name of ["fabric", "instances"]) {
-      const c = el[name]
-      c.onpointermove = (e) => { if (e.pointerType !== "touch") this.point(this.under(name, e)) }
-      c.onpointerleave = () => this.point(null)
-      c.onclick = (e) => this.select(this.under(name, e))
-      c.where = (wanted) => { // for tests: the middle of a box, CSS px from the canvas' corner
-        const b = this.boxes?.[name].find((box) => box.found.name === wanted)
-        return b ? { x: b.x + b.w / 2, y: b.y + b.h / 2 } : null
-      }
-    }
+    const tile = (e) => this.tiles.findLast((b) => e.offsetX >= b.x && e.offsetX < b.x + b.w && e.offsetY >= b.y && e.offsetY < b.y + b.h) ?? null
+    el.instances.onpointermove = (e) => { const b = tile(e); if (b?.name !== this.hover?.name) { this.hover = b; el.instances.style.cursor = b ? "pointer" : "default"; this.drawInstances(); this.say() } }
+    el.instances.onpointerleave = () => { this.hover = null; this.drawInstances(); this.say() }
+    el.instances.onclick = (e) => { const b = tile(e); this.select(b && b.name === this.selected?.name ? null : b) }
+    el.instances.where = (name) => { const b = this.tiles.find((t) => t.name === name); return b && { x: b.x + b.w / 2, y: b.y + b.h / 2 } }
     const drag = (e) => this.seek(this.strip.windowAt(e.offsetX))
     el.strip.onpointerdown = (e) => { el.strip.setPointerCapture(e.pointerId); this.dragging = true; drag(e) }
     el.strip.onpointermove = (e) => { if (this.dragging) drag(e) }
@@ -62,24 +64,27 @@ class Player {
 
   close() { this.pause(false); this.observer.disconnect() }
 
-  update({ run, film, start }) {
+  async update({ run, film, machine, start }) {
     if (run !== this.run) {
+      const scene = new Scene(await asBuilt(machine))
+      scene.change(await inflate(film.changes))
       this.run = run
-      this.frames = new Frames(film)
+      this.scene = scene
+      this.frames = new Frames(film, scene)
+      this.picture.colours = film.colours
       this.el.slider.max = film.windows - 1
       this.offerPlanes()
       this.window = Math.max(0, Math.min(film.windows - 1, Math.floor((start.at ?? 0) / film.window_s)))
-      this.selected = start.see ? this.frames.find(start.see) : null
+      this.seats = null
+      this.keep(start.see ? this.frames.find(start.see) : null)
     }
     this.readTheme()
     this.arrange()
   }
 
   readTheme() {
-    const style = getComputedStyle(this.host), read = (name) => style.getPropertyValue(`--st-${name}`).trim()
-    this.style = { text: read("text-color"), paper: read("background-color"), panel: read("secondary-background-color"),
-      line: read("border-color"), quiet: read("gray-color"), accent: read("primary-color"), font: `12px ${read("font") || "sans-serif"}` }
-    this.ramp = blended(read("chart-sequential-colors").split(",").map((c) => c.trim()), 64)
+    this.picture.readTheme(this.host)
+    this.style = { ...this.picture.style, font: `12px ${this.picture.style.font}` }
   }
 
   // --- Choices -----------------------------------------------------------------------------
@@ -106,12 +111,17 @@ class Player {
     this.publish()
     this.el.play.textContent = "❚❚ Pause"
     this.since()
+    let last = performance.now()
+    const still = matchMedia("(prefers-reduced-motion: reduce)").matches
     const tick = (now) => {
       if (!this.playing) return
       this.from ??= now
       const whole = (Number(this.el.speed.value) || this.frames.horizon_s) * 1000
       const at = this.first + Math.floor(((now - this.from) / whole) * this.frames.windows)
+      if (!still) this.phase += (now - last) * PACE
+      last = now
       if (at !== this.window) this.seek(at)
+      else if (!still) { if (this.view === "machine") this.picture.compose(); this.drawWay() }
       this.window >= this.frames.windows - 1 ? this.pause() : requestAnimationFrame(tick)
     }
     requestAnimationFrame(tick)
@@ -141,41 +151,23 @@ class Player {
 
   // --- What a person does ------------------------------------------------------------------
 
-  under(name, event) {
-    const x = event.offsetX, y = event.offsetY
-    return this.boxes[name].findLast((b) => x >= b.x && x < b.x + b.w && y >= b.y && y < b.y + b.h)?.found ?? null
-  }
-
-  point(found) {
-    if ((found?.name ?? "") === (this.hover?.name ?? "")) return
-    this.hover = found
-    for (const name of ["fabric", "instances"]) this.el[name].style.cursor = found ? "pointer" : "default"
-    this.draw()
+  keep(found) { // what is selected, in the picture too
+    this.selected = found
+    this.picture.chosen = new Set(found?.box ? [found.box] : [])
+    this.matrix.chosen.clear()
   }
 
   select(found) {
-    this.selected = found && found.name === this.selected?.name ? null : found
+    this.keep(found)
     this.arrange()
     this.rest()
   }
 
   look(typed) {
     const found = this.frames.find(typed)
-    if (found) { this.selected = null; this.select(found); this.show(found); return }
+    if (found) return this.select(found)
     this.said = typed.trim() ? `Nothing is named “${typed}”: try node 20, L1 20.3, sub-plane 3 or ${this.frames.instances.at(-1)?.[1] ?? "decode 0"}.` : ""
     this.say()
-  }
-
-  show(found) { // scroll a selected box into its stage
-    for (const [name, stage] of [["fabric", this.el.stage], ["instances", this.el.yard]]) {
-      const b = this.boxes[name].find((box) => box.found.name === found.name)
-      if (b) stage.scrollTo({ left: b.x - stage.clientWidth / 2, top: b.y - stage.clientHeight / 2 })
-    }
-  }
-
-  scale(step) {
-    this.zoom = Math.min(3, Math.max(1, this.zoom + step))
-    this.arrange()
   }
 
   key(event) {
@@ -184,7 +176,7 @@ class Player {
     const acts = {
       " ": () => this.toggle(), ArrowLeft: () => this.seek(this.window - step, true), ArrowRight: () => this.seek(this.window + step, true),
       Home: () => this.seek(0, true), End: () => this.seek(this.frames.windows - 1, true), Escape: () => this.select(null),
-      ArrowUp: () => this.walk(-1), ArrowDown: () => this.walk(1), "+": () => this.scale(0.5), "-": () => this.scale(-0.5), "/": () => this.el.search.focus(),
+      ArrowUp: () => this.walk(-1), ArrowDown: () => this.walk(1), "+": () => this.picture.zoom(1.5), "-": () => this.picture.zoom(1 / 1.5), "/": () => this.el.search.focus(),
     }
     if (event.key === " " && event.target.tagName === "BUTTON" && event.target !== this.el.play) return
     if (!acts[event.key]) return
@@ -193,10 +185,8 @@ class Player {
   }
 
   walk(step) { // to the next instance
-    const count = this.frames.instances.length, now = this.selected?.kind === "instance" ? this.selected.index : step > 0 ? -1 : count
-    const index = (now + step + count) % count
-    this.selected = null
-    if (count) this.select({ kind: "instance", name: this.frames.instances[index][1], index })
+    const count = this.frames.instances.length, now = this.selected?.index ?? (step > 0 ? -1 : count), index = (now + step + count) % count
+    if (count) this.select({ name: this.frames.instances[index][1], index })
   }
 
   // --- Where things stand ------------------------------------------------------------------
@@ -204,53 +194,27 @@ class Player {
   arrange() {
     const { el, frames } = this
     this.width = el.player.clientWidth
-    if (!this.width) return
+    if (!this.width || !frames) return
     el.player.classList.toggle("narrow", this.width < WIDE)
+    for (const button of el.views.children) button.setAttribute("aria-pressed", button.value === this.view)
+    el.fabric.hidden = this.view !== "machine"
+    el.table.hidden = this.view !== "matrix"
     this.choice = frames.of(el.plane.value, el.traffic.value)
-    this.boxes = { fabric: this.matrix(el.stage.clientWidth), instances: this.tiles(el.yard.clientWidth) }
+    this.picture.high = this.choice.high
+    this.layTiles(el.yard.clientWidth)
     const own = this.selected ? frames.seriesOf(this.selected, el.plane.value, el.traffic.value) : []
-    this.strip.lay(frames, [...own, ...frames.curves], el.below.clientWidth, this.style)
+    this.strip.lay(frames, [...own, ...frames.strip], el.below.clientWidth, this.style)
+    size(el.way, this.width, 46)
+    this.draw()
     this.drawMarks()
     this.drawLegend()
-    this.draw()
   }
 
-  matrix(width) {
-    const f = this.frames, rows = f.rows(this.el.plane.value), boxes = [], side = SIDE * this.zoom
-    const columns = Math.max(1, Math.min(f.nodes, Math.floor((width - LEFT - 2) / side)))
-    const bands = Math.ceil(f.nodes / columns), per = Math.ceil(f.nodes / bands)
-    const w = Math.max(side, Math.min((width - LEFT - 2) / per, 30 * this.zoom)), h = Math.max(SIDE + 2, (rows.length < 3 ? 34 : 22) * this.zoom)
-    this.grid = { w, h, rows, per, bands, strips: [], heads: [] }
-    let y = 2
-    for (let from = 0; from < f.nodes; from += per) {
-      const to = Math.min(from + per, f.nodes)
-      for (const [index, a, b, since, until] of f.seats) {
-        const first = Math.max(a, from), last = Math.min(b, to), [role, name] = f.instances[index]
-        if (first < last) this.grid.strips.push({ role, index, name, since, until, x: LEFT + (first - from) * w, y, w: Math.max(1.5, (last - first) * w - 1.5), h: 8 })
-      }
-      y += f.instances.length ? 11 : 0
-      for (let n = from; n < to; n++) boxes.push({ x: LEFT + (n - from) * w, y, w, h: HEAD, head: true, n, found: f.cell(n, null), text: n % 4 === 0 || w >= 26 ? `${n}` : "" })
-      y += HEAD
-      rows.forEach((c, r) => {
-        if (rows.length > f.planes && c === f.planes) y += 5
-        const plane = c < f.planes ? c : null, label = plane === null ? (c === f.planes ? "RDMA" : "VPC") : `UB ${c}`
-        if (plane !== null) boxes.push({ x: 0, y, w: LEFT - 6, h, head: true, p: plane, found: f.cell(null, plane), text: label })
-        else this.grid.heads.push({ y, h, text: label, colour: f.colours[c === f.planes ? "rdma" : "vpc"] })
-        for (let n = from; n < to; n++) boxes.push({ x: LEFT + (n - from) * w, y, w, h, n, c, found: f.cell(n, plane) })
-        y += h
-      })
-      y += 12
-    }
-    size(this.el.fabric, Math.max(width - 1, LEFT + per * w + 2), y)
-    return boxes
-  }
-
-  tiles(width) {
-    const f = this.frames, least = f.instances.length > 40 ? 104 : 132, gap = 6, h = 64
+  layTiles(width) {
+    const { instances } = this.frames, least = instances.length > 40 ? 104 : 132, gap = 6, h = 58
     const per = Math.max(1, Math.floor((width + gap) / (least + gap))), w = (width - 2 - gap * (per - 1)) / per
-    const boxes = f.instances.map(([role, name], index) => ({ x: 1 + (index % per) * (w + gap), y: 1 + Math.floor(index / per) * (h + gap), w, h, role, index, found: { kind: "instance", name, index } }))
-    size(this.el.instances, width, Math.ceil(f.instances.length / per) * (h + gap) + 2)
-    return boxes
+    this.tiles = instances.map(([role, name], index) => ({ x: 1 + (index % per) * (w + gap), y: 1 + Math.floor(index / per) * (h + gap), w, h, role, index, name }))
+    size(this.el.instances, width, Math.ceil(instances.length / per) * (h + gap) + 2)
   }
 
   // --- What is drawn -----------------------------------------------------------------------
@@ -258,12 +222,12 @@ class Player {
   draw() {
     const began = performance.now(), f = this.frames
     this.now = f.events.filter((e) => f.isOn(e, this.window))
-    this.drawFabric()
+    this.drawMachine()
     this.drawInstances()
+    this.drawWay()
     this.strip.draw(this.window)
     this.el.slider.value = this.window
-    const t = this.window * f.window_s
-    this.el.clock.textContent = clock(t, f.horizon_s)
+    this.el.clock.textContent = clock(this.window * f.window_s, f.horizon_s)
     this.el.slider.setAttribute("aria-valuetext", this.el.clock.textContent)
     if (f.filled) {
       const v = f.filled[this.window]
@@ -277,75 +241,73 @@ class Player {
     this.publish()
   }
 
-  drawFabric() {
-    const f = this.frames, pen = penOf(this.el.fabric, this.style), { w, heads } = this.grid
-    const strips = this.grid.strips.filter((s) => s.since <= this.window && this.window < s.until)
-    const { frames, high } = this.choice, base = this.window * f.cells, last = this.ramp.length - 1
-    for (const s of strips) {
-      pen.fillStyle = f.colours[s.role]
-      if (f.down(this.window, s.index)) { hatch(pen, s, DOWN); continue }
-      pen.fillRect(s.x, s.y, s.w, s.h)
-    }
-    for (const b of heads) { pen.fillStyle = legible(b.colour, this.style.text); pen.fillText(b.text, 0, b.y + b.h / 2) }
-    for (const b of this.boxes.fabric) {
-      if (b.head) {
-        const on = this.lit(b)
-        pen.fillStyle = on ? this.style.text : b.p === undefined ? this.style.quiet : legible(f.colours.ub, this.style.text)
-        if (b.text || on) pen.fillText(b.text || `${b.n}`, b.x + 1, b.y + b.h / 2)
-        continue
-      }
-      const v = frames[base + b.n * f.columns + b.c]
-      pen.fillStyle = Number.isFinite(v) ? this.ramp[Math.round(Math.min(1, v / high) * last)] : this.style.panel
-      pen.fillRect(b.x + 0.5, b.y + 0.5, b.w - 1, b.h - 1)
-    }
-    for (const e of this.now) if (e.kind === "fault" && (e.node !== null || e.plane !== null)) this.frame(pen, (b) => hits(b, e.node, e.plane), DOWN, 2)
-    for (const [found, colour, width] of [[this.selected, this.style.accent, 2.5], [this.hover, this.style.text, 1.5]])
-      if (found?.kind === "cell") this.frame(pen, (b) => hits(b, found.node, found.plane), colour, width)
-    if (this.selected?.kind === "instance") for (const s of strips) if (s.index === this.selected.index) { pen.strokeStyle = this.style.accent; pen.lineWidth = 2; pen.strokeRect(s.x - 1, s.y - 1, s.w + 2, s.h + 2) }
+  drawMachine() {
+    const { frames, scene, picture } = this, seats = frames.seats.filter(([, , , since, until]) => since <= this.window && this.window < until).join("|")
+    if (seats !== this.seats) { this.seats = seats; scene.place(frames.seated(this.window)) }
+    picture.marked = this.now.filter((e) => e.kind === "fault" && e.box).map((e) => [e.box, OFF])
+    picture.hidden = new Set(this.el.plane.value === "all" ? [] : ["ub", "rdma", "vpc"].filter((p) => p !== this.el.plane.value))
+    if (this.view === "machine") return picture.show(scene, this.el.stage.clientWidth)
+    const rows = scene.told.rows.length, values = Float32Array.from(range(scene.nodes.length * rows), (c) => (frames.cellOf(c) < 0 ? NaN : this.choice.used[this.window * frames.cells + frames.cellOf(c)]))
+    this.matrix.show(scene, this.el.stage.clientWidth, values, this.choice.high, picture)
   }
 
-  lit(b) { return [this.selected, this.hover].some((x) => x?.kind === "cell" && (b.p === undefined ? x.node === b.n : x.node === null && x.plane === b.p)) }
-
-  frame(pen, inside, colour, width) { // one outline around the cells, in each band
-    const bands = new Map()
-    for (const b of this.boxes.fabric) {
-      if (b.head || !inside(b)) continue
-      const k = Math.floor(b.n / this.grid.per), o = bands.get(k) ?? [Infinity, Infinity, -Infinity, -Infinity]
-      bands.set(k, [Math.min(o[0], b.x), Math.min(o[1], b.y), Math.max(o[2], b.x + b.w), Math.max(o[3], b.y + b.h)])
-    }
-    for (const [x0, y0, x1, y1] of bands.values()) {
-      for (const [c, wide] of [[this.style.paper, width + 2], [colour, width]]) { pen.strokeStyle = c; pen.lineWidth = wide; pen.strokeRect(x0, y0, x1 - x0, y1 - y0) }
-    }
+  paint(b) { // dies in the colour of their role, as strong as their instance is busy
+    const base = byRole(this.picture, b), { frames } = this
+    if (!["npu", "die"].includes(b.kind) || b.who === undefined) return base
+    if (frames.down(this.window, b.who)) return { ...base, alpha: 0.25, off: true }
+    const busy = frames.figure("busy", this.window, b.who)
+    return { ...base, alpha: base.alpha * (0.3 + 0.7 * (Number.isFinite(busy) ? busy : 0)), line: this.selected?.index === b.who && b.kind === "npu" ? this.style.accent : undefined }
   }
+
+  rates(bundle, way) { // bytes/s of a bundle, out of nodes or into them
+    const { frames } = this
+    let total = 0
+    for (const cell of bundle.cells) { const c = frames.cellOf(cell); if (c >= 0) total += this.choice.ways[way][this.window * frames.cells + c] }
+    return total
+  }
+
+  loadOf(bundle) { // how full its fullest part is, %
+    const { frames } = this
+    let most = 0
+    for (const cell of bundle.cells) { const c = frames.cellOf(cell), v = c < 0 ? 0 : this.choice.used[this.window * frames.cells + c]; if (v > most) most = v }
+    return bundle.cells.size ? most : NaN
+  }
+
+  flow(bundles) { // bytes as dots on the links, both ways, the denser the more
+    const { picture } = this, { pen } = picture, { most } = this.choice
+    pen.lineCap = "round"
+    for (const b of bundles) for (const way of [0, 1]) {
+      const part = this.rates(b, way) / ((most[b.plane] ?? 0) * b.cells.size || 1), leaves = ["rack", "node"].includes(b.from.kind) === (way === 0)
+      if (part > 0.002) picture.line(b, picture.colours[b.plane], 2.6, 0.95, [0.01, spacing(Math.sqrt(part))], (leaves ? -1 : 1) * this.phase)
+    }
+    pen.lineCap = "butt"
+  }
+
+  drawWay() { drawWay(this.el.way, this.frames, this.style, this.width, this.window, this.phase) }
 
   drawInstances() {
     const f = this.frames, pen = penOf(this.el.instances, this.style), most = f.most
-    for (const b of this.boxes.instances) {
+    for (const b of this.tiles) {
       const get = (name) => f.figure(name, this.window, b.index), down = f.down(this.window, b.index), colour = f.colours[b.role]
-      const dies = get("dies")
       pen.fillStyle = this.style.panel
-      pen.fillRect(b.x, b.y, b.w, b.h)
-      if (down) hatch(pen, b, DOWN)
-      pen.fillStyle = down ? DOWN : colour
-      pen.fillRect(b.x, b.y, 3, b.h)
-      const chosen = this.selected?.name === b.found.name, under = this.hover?.name === b.found.name
-      if (chosen || under) { pen.strokeStyle = chosen ? this.style.accent : this.style.text; pen.lineWidth = chosen ? 2.5 : 1.2; pen.strokeRect(b.x + 1, b.y + 1, b.w - 2, b.h - 2) }
-      const right = (text, y, fill) => { pen.fillStyle = fill; pen.fillText(text, b.x + b.w - pen.measureText(text).width - 6, y) }
+      pen.beginPath(); pen.roundRect(b.x, b.y, b.w, b.h, 6); pen.fill()
+      pen.fillStyle = down ? OFF : colour
+      pen.beginPath(); pen.roundRect(b.x, b.y, 3, b.h, 2); pen.fill()
+      const chosen = this.selected?.name === b.name
+      if (chosen || this.hover?.name === b.name) { pen.strokeStyle = chosen ? this.style.accent : this.style.text; pen.lineWidth = chosen ? 2.2 : 1.2; pen.beginPath(); pen.roundRect(b.x + 1, b.y + 1, b.w - 2, b.h - 2, 6); pen.stroke() }
+      const right = (text, y, fill) => { pen.fillStyle = fill; pen.fillText(text, b.x + b.w - pen.measureText(text).width - 7, y) }
       pen.font = `600 ${this.style.font}`
       pen.fillStyle = this.style.text
-      pen.fillText(b.found.name, b.x + 9, b.y + 11)
+      pen.fillText(b.name, b.x + 10, b.y + 12)
       pen.font = this.style.font
-      right(down ? "▼ down" : Number.isFinite(get("iteration_s")) ? duration(get("iteration_s")) : "", b.y + 11, down ? DOWN : this.style.quiet)
+      right(down ? "▼ down" : Number.isFinite(get("iteration_s")) ? duration(get("iteration_s")) : "", b.y + 12, down ? OFF : this.style.quiet)
       for (const [k, name, word] of [[0, "running", "in batch"], [1, "queue", "waiting"]]) {
-        const v = get(name), y = b.y + 21 + 20 * k, part = most[name] ? (v || 0) / most[name] : 0, wide = b.w - 18
-        pen.fillStyle = this.style.line
-        pen.fillRect(b.x + 9, y + 14, wide, 3)
-        pen.fillStyle = k ? f.colours.router : colour
-        pen.fillRect(b.x + 9, y + 14, wide * part, 3)
+        const v = get(name), x = b.x + 10 + (k * (b.w - 12)) / 2, wide = (b.w - 12) / 2 - 8, part = most[name] ? (v || 0) / most[name] : 0
         pen.fillStyle = this.style.quiet
-        pen.fillText(`${count(v)} ${word}`, b.x + 9, y + 6)
+        pen.fillText(`${count(v)} ${word}`, x, b.y + 32, wide)
+        for (const [fill, share] of [[this.style.line, 1], [k ? f.colours.router : colour, part]]) { pen.fillStyle = fill; pen.beginPath(); pen.roundRect(x, b.y + 44, Math.max(wide * share, 0), 4, 2); pen.fill() }
       }
-      if (!down && get("up") < 0.999) right(`${number(dies)} dies`, b.y + 27, this.style.quiet)
+      if (!down && get("up") < 0.999) right(`${number(get("dies"))} dies`, b.y + 24, this.style.quiet)
     }
   }
 
@@ -363,23 +325,21 @@ class Player {
   }
 
   drawLegend() {
-    const part = (colour, ...words) => {
-      const key = document.createElement("span"), swatch = document.createElement("span")
-      swatch.className = "swatch"
-      swatch.style.background = colour
-      key.append(swatch, ...words)
+    const { frames, picture } = this, part = (background, words, wide) => {
+      const key = document.createElement("span"), swatch = document.createElement("i")
+      if (wide) key.className = "ramp"
+      swatch.style.background = background
+      key.append(swatch, words)
       return key
     }
-    const scale = document.createElement("span"), bar = document.createElement("span")
-    bar.className = "ramp"
-    bar.style.background = `linear-gradient(90deg, ${this.ramp.join(", ")})`
-    scale.append("Links used: 0", bar, `${number(this.choice.high)} % of capacity, busier direction`)
-    const roles = [...new Set(this.frames.instances.map(([r]) => r))]
-    this.el.legend.replaceChildren(scale, ...roles.map((r) => part(this.frames.colours[r], `${r} instances`)))
-    const kinds = [...new Set(this.frames.events.map((e) => e.kind))].filter((k) => MARKS[k])
+    const roles = [...new Set(frames.instances.map(([r]) => r))], planes = Object.keys(this.choice.most)
+    this.el.legend.replaceChildren(
+      part(`linear-gradient(90deg, ${picture.style.ramp.join(", ")})`, `links used, to ${number(this.choice.high)} % of capacity`, true),
+      ...(this.view === "machine" ? planes.map((p) => part(picture.colours[p], `bytes over ${PLANES[p]}`)) : []), ...roles.map((r) => part(frames.colours[r], `${r}, as strong as busy`)))
+    const kinds = [...new Set(frames.events.map((e) => e.kind))].filter((k) => MARKS[k])
     this.el.key.replaceChildren(...kinds.map((k) => {
       const span = document.createElement("span"), sign = document.createElement("span")
-      sign.textContent = `${MARKS[k][0]} `
+      sign.textContent = MARKS[k][0]
       sign.style.color = MARKS[k][1]
       span.append(sign, MARKS[k][2])
       return span
@@ -396,9 +356,9 @@ class Player {
   }
 
   publish() { // for tests and for people who script: no pixel guessing
-    Object.assign(this.el.player.dataset, { draw: this.draws, window: this.window, playing: this.playing, zoom: this.zoom, selection: this.selected?.name ?? "",
-      mean: (this.spent / this.draws).toFixed(2), high: this.choice?.high, curves: this.strip.curves?.length,
+    Object.assign(this.el.player.dataset, { draw: this.draws, window: this.window, playing: this.playing, zoom: this.picture.camera ? (this.picture.camera.s / this.picture.home).toFixed(2) : 1, selection: this.selected?.name ?? "",
+      mean: (this.spent / this.draws).toFixed(2), high: this.choice?.high, curves: this.strip.curves?.length, view: this.view,
       values: JSON.stringify(Object.fromEntries((this.strip.curves ?? []).map((c) => [c.title, Number.isFinite(c.values[this.window]) ? Number(c.values[this.window].toPrecision(4)) : null]))),
-      down: this.frames.instances.filter((_, i) => this.frames.down(this.window, i)).map(([, name]) => name).join(","), boxes: this.boxes?.fabric.length })
+      down: this.frames.instances.filter((_, i) => this.frames.down(this.window, i)).map(([, name]) => name).join(",") })
   }
 }

@@ -1,31 +1,25 @@
-// The numbers of a run, unpacked from one message, and the fabric's frames made from them.
-// A frame of a plane and a traffic class is bytes x shares / (window x capacity), the busier
-// direction of each cell; all frames of a choice are made at once and kept, so that playing only
-// looks them up and the colour scale is the same at every moment. Draws nothing.
+// The numbers of a run, unpacked from one message, and what the machine carries made from them.
+// A frame of a plane and a traffic class is bytes x shares, out of each cell and into it; how full a
+// cell is, is the busier direction over its capacity. All frames of a choice are made at once and
+// kept, so that playing only looks them up and scales are the same at every moment. Draws nothing.
 
-const numbers = (packed) => {
-  const raw = atob(packed), bytes = new Uint8Array(raw.length)
-  for (let i = 0; i < raw.length; i++) bytes[i] = raw.charCodeAt(i)
-  return new Float32Array(bytes.buffer)
-}
-const range = (n) => Array.from({ length: n }, (_, i) => i)
+const numbers = (packed) => new Float32Array(Uint8Array.from(atob(packed), (c) => c.charCodeAt(0)).buffer)
 const PLANES = { all: "All planes", ub: "UB", rdma: "RDMA", vpc: "VPC" }
-const KEPT_CHOICES = 6
+const KEPT_CHOICES = 4
 
 class Frames {
-  constructor(data) {
-    Object.assign(this, data)
+  constructor(data, scene) {
+    Object.assign(this, data, { scene, kept: new Map() })
     this.columns = this.planes + 2
     this.cells = this.nodes * this.columns
     this.moved = numbers(data.bytes)
     this.room = numbers(data.capacity)
     this.goes = Object.fromEntries(Object.entries(data.shares).map(([k, v]) => [k, numbers(v)]))
     this.figures = Object.fromEntries(Object.entries(data.measured).map(([k, v]) => [k, numbers(v)]))
-    this.curves = data.strip.map((c) => ({ ...c, values: numbers(c.values) }))
+    for (const name of ["strip", "way"]) this[name] = data[name].map((c) => ({ ...c, values: numbers(c.values) }))
     this.filled = data.pool ? numbers(data.pool) : null
-    this.kept = new Map()
-    this.placed = new Map(data.places.map(([name, ...place]) => [plain(name), place]))
     this.most = Object.fromEntries(Object.entries(this.figures).map(([k, v]) => [k, largest(v)]))
+    for (const event of this.events) event.box = scene.find(event.element)
   }
 
   choices() { // planes that carried something, and the classes on each
@@ -34,87 +28,75 @@ class Frames {
     return out
   }
 
-  rows(plane) { // columns of the matrix that a plane has
-    if (plane === "ub") return range(this.planes)
-    return plane === "rdma" ? [this.planes] : plane === "vpc" ? [this.planes + 1] : range(this.columns)
-  }
+  planeOf(column) { return column < this.planes ? "ub" : column === this.planes ? "rdma" : "vpc" }
 
-  // All frames of a choice, f4[windows, nodes, columns] in % of capacity, and the largest value.
+  // A choice's frames: bytes/s out of and into each cell, how full it is in %, the ends of scales.
   of(plane, traffic) {
     const name = `${plane}|${traffic}`
     if (this.kept.has(name)) return this.kept.get(name)
-    const wanted = this.series.map(([p, t]) => (plane === "all" || p === plane) && (traffic === "all" || t === traffic))
-    const { series, node, column, direction, share, from, until } = this.goes
-    const rows = range(series.length).filter((r) => wanted[series[r]])
-    const frames = new Float32Array(this.windows * this.cells), ways = [new Float32Array(this.cells), new Float32Array(this.cells)]
-    const shown = this.rows(plane)
+    const wanted = this.series.map(([p, t]) => (plane === "all" || p === plane) && (traffic === "all" || t === traffic)), size = this.windows * this.cells
+    const { series, node, column, direction, share, from, until } = this.goes, ways = [new Float32Array(size), new Float32Array(size)], used = new Float32Array(size).fill(NaN), most = {}
     let high = 0
-    for (let w = 0; w < this.windows; w++) {
-      ways[0].fill(0); ways[1].fill(0)
-      for (const r of rows) if (w >= from[r] && w < until[r]) ways[direction[r]][node[r] * this.columns + column[r]] += share[r] * this.moved[series[r] * this.windows + w]
-      for (let n = 0; n < this.nodes; n++) for (const c of shown) {
-        const k = n * this.columns + c
-        const used = (100 * Math.max(ways[0][k], ways[1][k])) / (this.window_s * this.room[k])
-        frames[w * this.cells + k] = used
-        if (used > high) high = used
-      }
+    series.forEach((k, r) => {
+      if (!wanted[k]) return
+      const way = ways[direction[r]], cell = node[r] * this.columns + column[r]
+      for (let w = from[r]; w < Math.min(until[r], this.windows); w++) way[w * this.cells + cell] += (share[r] * this.moved[k * this.windows + w]) / this.window_s
+    })
+    for (let k = 0; k < size; k++) {
+      const cell = k % this.cells, p = this.planeOf(cell % this.columns), rate = Math.max(ways[0][k], ways[1][k])
+      if (plane !== "all" && p !== plane) continue
+      used[k] = (100 * rate) / this.room[cell]
+      if (used[k] > high) high = used[k]
+      if (rate > (most[p] ?? 0)) most[p] = rate
     }
-    const made = { frames, high: rounded(high) }
     if (this.kept.size >= KEPT_CHOICES) this.kept.delete(this.kept.keys().next().value)
-    this.kept.set(name, made)
-    return made
+    this.kept.set(name, { ways, used, most, high: rounded(high) })
+    return this.kept.get(name)
   }
 
-  figure(name, window, instance) {
-    const grid = this.figures[name]
-    return grid ? grid[window * this.instances.length + instance] : NaN
+  cellOf(cell) { // of the machine's matrix -> of the frames; -1: nothing is recorded there
+    const rows = this.scene.told.rows.length, column = cell % rows
+    return column < this.columns ? Math.floor(cell / rows) * this.columns + column : -1
   }
 
-  at(node, window) { // names of the instances that have dies of a node
-    const there = this.seats.filter(([, a, b, since, until]) => node >= Math.floor(a) && node < b && since <= window && window < until)
-    return [...new Set(there.map(([index]) => this.instances[index][1]))]
-  }
-
+  figure(name, window, instance) { return this.figures[name]?.[window * this.instances.length + instance] ?? NaN }
   down(window, instance) { return this.figure("up", window, instance) < 0.5 }
+
+  seated(window) { // instances with the dies they have then, as a scene places them
+    const runs = this.instances.map(() => [])
+    for (const [who, first, last, since, until] of this.seats) if (since <= window && window < until) runs[who].push([first, last])
+    return this.instances.map(([role, name], k) => [role, name, runs[k]])
+  }
 
   isOn(event, window) { // whether an event covers or begins in a window
     const from = window * this.window_s, to = from + this.window_s
     return event.t < to && (event.end ?? event.t) >= from
   }
 
-  seriesOf(found, plane, traffic) { // an element's own curves
-    if (found.kind === "instance") {
-      const own = (name, title, unit, factor = 1) => this.figures[name] && { title: `${found.name}: ${title}`, unit, colour: this.colours[this.instances[found.index][0]],
-        values: Float32Array.from(range(this.windows), (w) => factor * this.figure(name, w, found.index)) }
-      return [own("queue", "waiting", "requests"), own("running", "in its batch", "requests"), own("iteration_s", "iteration", "ms", 1000), own("up", "in service", "%", 100)].filter((c) => c && c.values.some(Number.isFinite))
+  cellsAt(box) { // of an element: where its links count
+    const found = new Set()
+    for (const b of this.scene.inside(box)) for (const k of this.scene.at[b.i]) { const cell = this.cellOf(this.scene.cell[k]); if (this.scene.cell[k] >= 0 && cell >= 0) found.add(cell) }
+    return [...found]
+  }
+
+  busiest(cells, window, plane, used) { return Math.max(...cells.filter((c) => this.planeOf(c % this.columns) === plane).map((c) => used[window * this.cells + c] || 0)) }
+
+  seriesOf({ box, index, name }, plane, traffic) { // an element's own curves
+    if (box) {
+      const { used } = this.of(plane, traffic), cells = this.cellsAt(box), planes = [...new Set(cells.map((c) => this.planeOf(c % this.columns)))].filter((p) => plane === "all" || p === plane)
+      return planes.map((p) => ({ title: `${name}: ${PLANES[p]} links, busiest`, unit: "% of capacity", colour: this.colours[p], values: Float32Array.from(range(this.windows), (w) => this.busiest(cells, w, p, used)) }))
     }
-    const { frames } = this.of(plane, traffic)
-    const groups = [["ub", range(this.planes)], ["rdma", [this.planes]], ["vpc", [this.planes + 1]]].filter(([p]) => plane === "all" || plane === p)
-    return groups.map(([p, columns]) => {
-      const only = found.plane === null || p !== "ub" ? columns : [found.plane]
-      const at = found.node === null ? range(this.nodes) : [found.node]
-      const values = Float32Array.from(range(this.windows), (w) => Math.max(...at.flatMap((n) => only.map((c) => frames[w * this.cells + n * this.columns + c]))))
-      return { title: `${found.name}: ${PLANES[p]} links, busiest`, unit: "% of capacity", colour: this.colours[p], values }
-    })
+    const own = (figure, title, unit, factor = 1) => this.figures[figure] && { title: `${name}: ${title}`, unit, colour: this.colours[this.instances[index][0]], values: Float32Array.from(range(this.windows), (w) => factor * this.figure(figure, w, index)) }
+    return [own("queue", "waiting", "requests"), own("running", "in its batch", "requests"), own("iteration_s", "iteration", "ms", 1000), own("up", "in service", "%", 100)].filter((c) => c && c.values.some(Number.isFinite))
   }
 
-  find(typed) { // what a person may type: an instance's name, a number for a node, any element's name
-    const asked = plain(typed), index = this.instances.findIndex(([, name]) => name === asked)
-    if (index >= 0) return { kind: "instance", name: asked, index }
-    const met = typed.split(",").map((part) => this.placed.get(plain(part))), number = /^\d+$/.test(asked) ? Number(asked) : this.nodes
-    if (number < this.nodes) return this.cell(number, null)
-    if (!met.every(Boolean)) return null
-    const [node, plane] = [0, 1].map((k) => met.map((place) => place[k]).find((place) => place !== null) ?? null)
-    return node === null && plane === null ? null : this.cell(node, plane)
-  }
-
-  cell(node, plane) { // a node, a sub-plane, or where they meet
-    const name = [this.names.node[node], this.names.plane[plane]].filter(Boolean).join(", ")
-    return { kind: "cell", node, plane, name }
+  find(typed) { // an instance's name, a number for a node, any element's name; "node 3, sub-plane 1": the first
+    const asked = plain(typed), index = this.instances.findIndex(([, name]) => plain(name) === asked)
+    if (index >= 0) return { name: this.instances[index][1], index }
+    const box = this.scene.find(typed.split(",")[0])
+    return box && { name: box.name, box }
   }
 }
-
-const plain = (name) => name.toLowerCase().replace(/[.:\-_]/g, " ").replace(/\s+/g, " ").trim()
 
 const largest = (values) => values.reduce((most, v) => (v > most ? v : most), 0) // NaN is never larger
 

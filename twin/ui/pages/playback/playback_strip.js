@@ -131,5 +131,3 @@ class Strip {
     })
   }
 }
-
-const number = (x) => x.toLocaleString("en", { maximumSignificantDigits: Math.abs(x) >= 1000 ? 4 : 3 })

@@ -17,6 +17,7 @@ from twin.lab.store import RunRow
 from twin.metrics.measures import amount
 from twin.scenario import Scenario
 from twin.ui import record, session
+from twin.ui.fabric_view import component, geometry
 from twin.ui.pages.playback import frames as playback_frames
 from twin.ui.seated import seated
 
@@ -33,15 +34,8 @@ KINDS = {
     "pool_lost": "Memory pool loses blocks",
 }
 
-_HERE = Path(__file__).parent
 _PARTS = ("playback_frames", "playback_strip", "playback_tools", "playback")
-
-_player = st.components.v2.component(
-    "playback",
-    html=(_HERE / "playback.html").read_text("utf-8"),
-    css=(_HERE / "playback.css").read_text("utf-8"),
-    js="\n".join((_HERE / f"{part}.js").read_text("utf-8") for part in _PARTS),
-)
+_player = component("playback", Path(__file__).parent, "playback", _PARTS)
 
 
 def missing(run: str) -> list[str]:
@@ -61,11 +55,17 @@ def film(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, Any]:
     return playback_frames.message(_scenario, tables, placed.instances, fabric)
 
 
+@st.fragment
 def player(row: RunRow, scenario: Scenario) -> None:
-    """The player; where it comes to rest is written into the address."""
+    """The player; where it comes to rest is written into the address, and nothing else redrawn."""
     start = _start(row.id)
     result = _player(
-        data={"run": row.id, "film": film(row.id, row, scenario), "start": start},
+        data={
+            "run": row.id,
+            "film": film(row.id, row, scenario),
+            "machine": geometry(record.fabric(row, scenario)),
+            "start": start,
+        },
         key="playback",
         on_view_change=lambda: None,
     )

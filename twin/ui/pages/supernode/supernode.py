@@ -7,7 +7,7 @@ from twin.scenario import form_groups
 from twin.ui import forms, session, words
 from twin.ui.fabric_message import loads
 from twin.ui.fabric_view import ROLE, colour, fabric_picture
-from twin.ui.fields import declared, sentence
+from twin.ui.fields import declared, sentence, why_idle
 from twin.ui.forms.table import number_table
 from twin.ui.pages.supernode import editor, panels, totals
 from twin.ui.pages.supernode.files import files
@@ -27,9 +27,12 @@ draft = session.draft()
 
 # 1) Which machine it is, and what its deployment gets from it. The prices are found after the
 # picture, for they take longer.
-which, costs = st.columns([2, 3], gap="large")
-with which:
-    forms.group(CHOICES)
+which = st.grid(3, min_column_width=220, gap=("small", "medium"))
+for path in CHOICES:
+    if not why_idle(path, draft):
+        with which.cell():
+            forms.field(path)
+costs = st.container()
 fabric, fault = editor.shown_fabric()
 
 # 2) The machine as a picture that is edited in place, with the instances placed on it.

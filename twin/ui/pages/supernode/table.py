@@ -18,11 +18,11 @@ import numpy as np
 import polars as pl
 import streamlit as st
 
-from twin.hardware.fabric import Fabric, built
+from twin.hardware.fabric import Fabric
 from twin.hardware.names import plain
 from twin.hardware.network import network
 from twin.ui import session
-from twin.ui.fabric_message import Layout, layout
+from twin.ui.fabric_message import Layout, built, layout
 from twin.ui.pages.supernode import editor
 
 LINKS, SELECTED = "link", "selected in the picture"

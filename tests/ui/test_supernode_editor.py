@@ -128,6 +128,34 @@ def test_the_picture_asks_once_for_each_thing(store):
     assert Edit(element="L1 0.0", to="L2 0.0", capacity_factor=0.25) in edits(at)
 
 
+def test_an_instance_that_is_dragged_sits_where_it_was_dropped(store):
+
+    def script(wishes):
+        from twin.ui import session
+        from twin.ui.pages.supernode import editor as fabric_editor
+
+        session.draft()
+        fabric_editor.on_act(wishes)
+
+    wishes = [
+        {"number": 1, "names": ["node 40"], "move": "prefill 2"},
+        {"number": 2, "names": ["node 44"], "move": "prefill 1"},
+        {"number": 3, "names": ["node 46"], "move": "prefill 2"},
+        {"number": 4, "names": ["L1 3.2"], "move": "prefill 0"},
+        {"number": 5, "names": ["node 44"], "move": "prefill 3"},
+    ]
+    at = patient(script, args=(wishes,)).run()
+    assert not at.exception
+    state = at.session_state
+    deployment = state["history"][state["position"]].deployment
+    assert deployment.placement == "by_hand"
+    assert [(row.role, row.index, row.element) for row in deployment.seats] == [
+        ("prefill", 1, "node 44"),
+        ("prefill", 2, "node 46"),
+    ]
+    assert "NPU 44.0 to prefill 1 and to prefill 3" in state["fabric-outcome"][0]
+
+
 def test_rows_of_the_table_are_changed_and_restored_as_one_step(store):
 
     def script():

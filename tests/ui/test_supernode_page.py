@@ -206,3 +206,19 @@ def test_load_colours_the_picture_and_fills_the_matrix(page, canvas):
     matrix = page.locator("canvas#table")
     matrix.click(position=matrix.evaluate("c => c.where(9 * 20 + 3)"))
     says(canvas, "selection", "L1 20.3")
+
+
+def test_an_instance_is_dragged_to_another_node_and_back_by_undo(page, canvas):
+    canvas.click(position=at(canvas, "node 0"))
+    says(canvas, "selection", "node 0")
+    first, last = at(canvas, "node 0"), at(canvas, "node 40")
+    box = canvas.bounding_box()
+    page.mouse.move(box["x"] + first["x"], box["y"] + first["y"])
+    page.mouse.down()
+    page.mouse.move(box["x"] + last["x"], box["y"] + last["y"], steps=4)
+    page.mouse.up()
+    expect(page.get_by_text("2 changes").first).to_be_visible(timeout=WAIT_MS)
+    find(page, "node 40")
+    expect(page.locator("#state")).to_have_text("prefill 0", timeout=WAIT_MS)
+    page.keyboard.press("Control+z")
+    expect(page.locator("#state")).to_have_text("idle", timeout=WAIT_MS)

@@ -6,8 +6,8 @@ const KEYS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDo
 const DRAG = 5, PICK = 7, DEEPEST = 16, TALLEST = 680 // px a press travels to be a drag; smallest box to point at; scale; px
 
 class Picture {
-  constructor(canvas, { onSelect, onHover, onKey = () => false }) {
-    Object.assign(this, { canvas, onSelect, onHover, onKey, chosen: new Set(), hover: null, focus: null, extend: false, draws: 0, spent: 0, hidden: new Set(), camera: null, widths: new Map() })
+  constructor(canvas, { onSelect, onHover, onKey = () => false, onDrop = null }) {
+    Object.assign(this, { canvas, onSelect, onHover, onKey, onDrop, chosen: new Set(), hover: null, focus: null, extend: false, draws: 0, spent: 0, hidden: new Set(), camera: null, widths: new Map() })
     canvas.onpointermove = (e) => this.move(e)
     canvas.onpointerdown = (e) => this.press(e)
     canvas.onpointerup = canvas.onpointercancel = (e) => this.release(e)
@@ -116,21 +116,29 @@ class Picture {
     if (!this.dragged && Math.hypot(dx, dy) < DRAG) return
     if (!this.dragged) this.canvas.setPointerCapture(event.pointerId)
     this.dragged = true
-    if (this.from.pans) { this.pan(this.from.px - event.offsetX, this.from.py - event.offsetY); Object.assign(this.from, { px: event.offsetX, py: event.offsetY }) }
+    if (this.from.who !== undefined) {
+      const target = this.under(event)
+      this.carried = { who: this.from.who, to: target?.kind === "npu" ? target : target?.node ?? null }
+      this.canvas.style.cursor = "grabbing"
+      this.draw()
+    } else if (this.from.pans) { this.pan(this.from.px - event.offsetX, this.from.py - event.offsetY); Object.assign(this.from, { px: event.offsetX, py: event.offsetY }) }
     else { this.band = { x: Math.min(this.from.x, event.offsetX), y: Math.min(this.from.y, event.offsetY), w: Math.abs(dx), h: Math.abs(dy) }; this.draw() }
   }
 
-  press(event) { // a drag selects; of a finger, the middle button, or over the background of a zoomed view it pans
+  press(event) { // a drag selects; of what is selected it carries the instance there; of a finger, the middle button, or over the background of a zoomed view it pans
     this.dragged = false
     const touch = event.pointerType === "touch", start = this.under(event)
     if (touch && !this.zoomed) return
     if (event.button > 1) return
     this.from = { x: event.offsetX, y: event.offsetY, px: event.offsetX, py: event.offsetY, kind: start?.kind, pans: touch || event.button === 1 || (!start && this.zoomed) }
+    const held = !touch && this.onDrop && [start, start?.parent, start?.node].some((b) => b && this.chosen.has(b))
+    if (held) this.from.who = this.scene.inside(start).find((b) => b.who !== undefined)?.who
   }
 
   release(event) {
-    const { band } = this, kind = ["rack", undefined].includes(this.from?.kind) ? "node" : this.from.kind
-    this.from = this.band = null
+    const { band, carried } = this, kind = ["rack", undefined].includes(this.from?.kind) ? "node" : this.from.kind
+    this.from = this.band = this.carried = null
+    if (carried && event.type !== "pointercancel") { this.draw(); if (carried.to) this.onDrop(carried.who, carried.to) }
     if (!band || event.type === "pointercancel") return
     const { x, y, s } = this.camera, touches = (b) => (b.x - x) * s < band.x + band.w && (b.x + b.w - x) * s > band.x && (b.y - y) * s < band.y + band.h && (b.y + b.h - y) * s > band.y
     if (!(event.shiftKey || this.extend)) this.chosen.clear()
@@ -222,6 +230,11 @@ class Picture {
     for (const [box, colour] of this.marked ?? []) this.frame(box, colour, 2)
     for (const box of this.chosen) this.frame(box, this.style.accent, 2.4)
     if (this.hover && !this.chosen.has(this.hover)) this.frame(this.hover, this.style.text, 1.4)
+    if (this.carried?.to) {
+      const { who, to } = this.carried, [role, name] = this.scene.instances[who]
+      this.frame(to, this.colours[role], 3)
+      this.write([`${name} here`, name], to.x + 4, to.y - 8 / this.camera.s, Infinity, this.style.text, 600)
+    }
     if (this.band) {
       const { s } = this.camera, [x, y, w, h] = [this.band.x / s + this.camera.x, this.band.y / s + this.camera.y, this.band.w / s, this.band.h / s]
       pen.fillStyle = pen.strokeStyle = this.style.accent

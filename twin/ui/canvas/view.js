@@ -19,7 +19,7 @@ class View {
     const ids = ["fabric", "stage", "canvas", "table", "tip", "search", "colour", "views", "back", "title", "about", "state", "links", "acts", "share", "delay", "only", "several", "legend", "opens", "hint", "panel"]
     this.el = Object.fromEntries(ids.map((id) => [id, root.querySelector(`#${id}`)]))
     Object.assign(this, { root, queue: Promise.resolve(), waiting: [], sent: Date.now(), view: "machine", message: "" })
-    this.picture = new Picture(this.el.canvas, { onSelect: () => this.selected(), onHover: (box) => this.point(box), onKey: (e, now) => this.key(e, now) })
+    this.picture = new Picture(this.el.canvas, { onSelect: () => this.selected(), onHover: (box) => this.point(box), onKey: (e, now) => this.key(e, now), onDrop: (who, to) => this.move(who, to) })
     this.picture.onDraw = () => this.publish()
     this.matrix = new Matrix(this.el.table, { onSelect: (cell, add) => this.pick(cell, add), onHover: (cell) => this.pointCell(cell) })
     this.listen()
@@ -241,10 +241,14 @@ class View {
     const link = this.onlyLink, now = performance.now()
     this.waiting.push({ number: ++this.sent, names: wish.step ? [] : chosen.map((b) => b.name), link, ...wish })
     this.asked ??= now
-    if (!wish.step && !link) for (const b of chosen) this.scene.pending.set(b.name, wish.restore ? null : [wish.capacity ?? 1, wish.latency ?? 1])
+    if (!wish.step && !wish.move && !link) for (const b of chosen) this.scene.pending.set(b.name, wish.restore ? null : [wish.capacity ?? 1, wish.latency ?? 1])
     this.picture.draw()
     this.el.canvas.dataset.seen = (performance.now() - now).toFixed(0)
     this.tell("acts", this.waiting.map((one) => ({ ...one })))
+  }
+
+  move(who, to) { // an instance, to a node or an NPU and those that follow
+    if (this.data.editable) this.act({ move: this.scene.instances[who][1], names: [to.name], capacity: undefined })
   }
 
   key(event, now) { // a key pressed on the picture; true when it was meant for here

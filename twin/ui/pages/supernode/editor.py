@@ -13,7 +13,8 @@ import streamlit as st
 
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import Fabric, build_fabric
-from twin.scenario import Edit, Supernode, read
+from twin.hardware.placement import place
+from twin.scenario import Edit, Supernode, read, with_overrides
 from twin.ui import session
 from twin.ui.fields import sentence
 from twin.ui.pages.supernode.edits import change, restore
@@ -95,6 +96,22 @@ def restore_elements(names: Sequence[Element]) -> bool:
     return take(kept)
 
 
+def seat(instance: str, element: str) -> bool:
+    """Put an instance ("decode 0") on the NPUs of an element and those that follow, by hand."""
+    role, _, index = instance.partition(" ")
+    draft = session.draft()
+    by_hand = draft.deployment.seats if draft.deployment.placement == "by_hand" else ()
+    rows = [row.model_dump() for row in by_hand if (row.role, row.index) != (role, int(index))]
+    rows.append({"role": role, "index": int(index), "element": element})
+    fields = {"deployment.placement": "by_hand", "deployment.seats": rows}
+    try:
+        place(with_overrides(draft, fields), fabric_of(draft.supernode))
+    except ValueError as error:  # an element that others have, or that has no NPU
+        return refuse(str(error))
+    refused = session.propose(fields)
+    return refuse(refused) if refused else True
+
+
 def on_act(asked: Sequence[dict[str, Any]]) -> None:
     """Do what was asked for in the picture, each wish once and in the order it was made."""
     for wish in asked:
@@ -116,6 +133,9 @@ def _act(wish: dict[str, Any]) -> None:
         session.undo() if step < 0 else session.redo()
         return
     names: list[Element] = [str(name) for name in wish.get("names", ())]
+    if wish.get("move"):
+        seat(str(wish["move"]), str(names[0]))
+        return
     if wish.get("link") and len(names) == 2:
         names = [(str(names[0]), str(names[1]))]
     if wish.get("restore"):

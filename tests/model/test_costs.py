@@ -41,3 +41,23 @@ def test_the_drafting_module_keeps_its_own_kv(facts, drafts, layers):
     assert costs.kv_bytes_per_token == 2 * (512 + 64) * layers
     for role in (costs.prefill_role, costs.decode_role):
         assert role.kv_tokens_per_die == int(role.memory.kv / costs.kv_bytes_per_token)
+
+
+def test_an_instance_across_supernodes_pays_what_the_graph_says(facts):
+    """UB ends at the supernode: what goes on to the other one takes the NICs."""
+    asked = {
+        "deployment.mode": "decode_only",
+        "supernode.supernodes": 2,
+        "supernode.nodes": 8,
+        "deployment.decode.npus_per_instance": 32,
+    }
+    seats = [{"role": "decode", "index": 0, "element": "node 0"}]
+    seats += [{"role": "decode", "index": 0, "element": f"node {n}"} for n in (1, 8, 9)]
+    by_hand = {"deployment.placement": "by_hand", "deployment.seats": seats}
+    rates = []
+    for more in ({}, by_hand):
+        s = with_overrides(Scenario(), asked | more)
+        role = build_costs(s, facts, build_fabric(s.supernode, facts)).decode_role
+        assert role.dies_per_node == 16
+        rates.append(role.exchange_bytes_per_s)
+    assert rates[1] < 0.6 * rates[0]

@@ -6,6 +6,7 @@ import pytest
 
 from docs.make import fault_table
 from tests.engine.small import run, small
+from twin import terminal
 from twin.engine.simulate import simulate
 from twin.hardware.fabric import build_fabric
 from twin.hardware.faults import broken
@@ -81,3 +82,8 @@ def test_a_fault_that_the_run_never_sees_is_said_before_and_after_it():
     assert said == "after the end of the run at 2 s, so never seen: node 1 at 9 s"
     assert said in run({"faults": [{"at_s": 9.0, "element": "node 1"}], "horizon_s": 2.0}).notes
     assert remarks(small()) == []
+
+
+def test_the_command_line_says_it_before_a_run(capsys):
+    terminal.print_remarks(small({"faults": [{"at_s": 9.0, "element": "node 1"}]}))
+    assert "so never seen: node 1 at 9 s" in capsys.readouterr().err

@@ -271,9 +271,10 @@ def _fields(scenario: Scenario) -> list[dict[str, Any]]:
         for path in paths
     ]
     broken = [_field(scenario, "Faults", "faults", [fault]) for fault in scenario.faults]
-    edits = scenario.supernode.edits
+    edits, seats = scenario.supernode.edits, scenario.deployment.seats
     edited = [_field(scenario, "Machine", "supernode.edits", [edit]) for edit in edits]
-    return rows + (broken or [_field(scenario, "Faults", "faults")]) + edited
+    by_hand = [_field(scenario, "Pools", "deployment.seats", [seat]) for seat in seats]
+    return rows + (broken or [_field(scenario, "Faults", "faults")]) + edited + by_hand
 
 
 def _field(scenario: Scenario, group: str, path: str, value: Any = None) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def moments(die_load: pl.DataFrame, role: str, instance: int) -> list[Moment]:
 
     Pools that rebalance at once write down all loads at each one's end: the last of them counts.
     """
-    own = die_load.filter(pl.col("role") == role, pl.col("instance") == instance)
+    own = die_load.filter(of(role, instance))
     stamps = [(float(t), str(m)) for t, m in own.select("t_s", "moment").unique().rows()]
     stamps.sort(key=lambda x: (x[0], ORDER.get(x[1], len(ORDER))))
     made: list[Moment] = []
@@ -106,12 +106,8 @@ def moments(die_load: pl.DataFrame, role: str, instance: int) -> list[Moment]:
 
 def snapshot(die_load: pl.DataFrame, role: str, instance: int, moment: Moment) -> Snapshot:
     """The load of an instance at a moment; dies that hold nothing have load 0."""
-    rows = die_load.filter(
-        pl.col("role") == role,
-        pl.col("instance") == instance,
-        pl.col("t_s") == moment.t_s,
-        pl.col("moment") == moment.name,
-    )
+    now = (pl.col("t_s") == moment.t_s) & (pl.col("moment") == moment.name)
+    rows = die_load.filter(of(role, instance) & now)
     layers, row = np.unique(rows["layer"].to_numpy(), return_inverse=True)
     dies = rows["die"].to_numpy()
     load = np.zeros((layers.size, int(dies.max()) + 1 if dies.size else 0))
@@ -127,6 +123,11 @@ def pair(every: Sequence[Moment], chosen: Moment) -> tuple[Moment, Moment] | Non
     return (sides["before"], sides["after"]) if {"before", "after"} <= set(sides) else None
 
 
+def of(role: str, instance: int) -> pl.Expr:
+    """Rows of an instance."""
+    return (pl.col("role") == role) & (pl.col("instance") == instance)
+
+
 def concerns(role: str, instance: int) -> pl.Expr:
     """Events of an instance: its own, and those of its whole pool."""
     own = pl.col("instance").is_null() | (pl.col("instance") == instance)
@@ -140,7 +141,7 @@ def moves(
     rows = events.filter(pl.col("kind") == "rebalance", concerns(role, instance)).sort("t_s")
     own = None
     if per_window is not None:
-        own = per_window.filter(pl.col("role") == role, pl.col("instance") == instance)
+        own = per_window.filter(of(role, instance))
     costs = []
     for row in rows.iter_rows(named=True):
         ended = row["end_s"] if row["end_s"] is not None else row["t_s"]
@@ -223,15 +224,13 @@ def exchanged_bytes(traffic: pl.DataFrame | None, role: str, instance: int) -> f
     """Bytes of an instance's expert exchange over the run."""
     if traffic is None:
         return 0.0
-    rows = traffic.filter(
-        pl.col("traffic") == "experts", pl.col("role") == role, pl.col("instance") == instance
-    )
+    rows = traffic.filter(of(role, instance), pl.col("traffic") == "experts")
     return float(rows["bytes"].sum())
 
 
 def ranks_on_nodes(ranks: pl.DataFrame, role: str, instance: int) -> np.ndarray:
     """Node of each rank of an instance, i8[ranks]."""
-    rows = ranks.filter(pl.col("role") == role, pl.col("instance") == instance).sort("rank")
+    rows = ranks.filter(of(role, instance)).sort("rank")
     return rows["node"].to_numpy()
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 import streamlit as st
 
+from twin.engine.events import SCHEMA as EVENTS
 from twin.lab.store import RunRow
 from twin.metrics.measures import NOTHING, amount, seconds
 from twin.scenario import Scenario
@@ -21,12 +22,7 @@ from twin.ui.pages.experts import load as experts
 from twin.ui.pages.experts.load import MOMENTS, Moment
 from twin.ui.show import plot
 
-NO_EVENTS = pl.DataFrame(
-    schema={
-        "t_s": pl.Float64, "end_s": pl.Float64, "kind": pl.String, "element": pl.String,
-        "role": pl.String, "instance": pl.Int32, "detail": pl.String, "bytes": pl.Float64,
-    }
-)  # fmt: skip
+NO_EVENTS = pl.DataFrame(schema=EVENTS)
 
 
 def table(row: RunRow, name: str) -> pl.DataFrame:
@@ -154,7 +150,7 @@ def over_time(row: RunRow, scenario: Scenario, role: str, instance: int) -> None
     st.subheader("Hottest die", anchor=False)
     hottest = experts.table(row.id, "hottest")
     if hottest is not None:
-        hottest = hottest.filter(pl.col("role") == role, pl.col("instance") == instance)
+        hottest = hottest.filter(experts.of(role, instance))
     empty = hottest if hottest is not None else pl.DataFrame(schema={"t_s": pl.Float64})
     plot(charts_experts.hottest_over_time(empty, own, scenario.horizon_s), "hottest")
     st.subheader("What each move cost", anchor=False)

@@ -20,7 +20,7 @@ from twin.lab import attribution
 from twin.lab.counts import CountsTable
 from twin.lab.library import presets
 from twin.scenario import canonical, with_overrides
-from twin.ui import session
+from twin.ui import formulas, session
 from twin.ui.charts import experts as charts_experts
 from twin.ui.pages import PAGES
 from twin.ui.pages.experts import ladder as experts_ladder
@@ -298,7 +298,7 @@ def test_the_ladder_is_shown_from_stored_answers(app, store, monkeypatch):
                 "tpot_s_mean": 0.04, "ttft_s_p99": 0.5}  # fmt: skip
 
     monkeypatch.setattr(experts_ladder, "answer", answer)
-    monkeypatch.setattr(session, "capacity", lambda scenario: _predicted(100.0))
+    monkeypatch.setattr(formulas, "capacity", lambda scenario: _predicted(100.0))
     monkeypatch.setattr(experts_ladder, "Prediction", _Predicted)
     opened(app, done_skewed(store, s), "Benchmark versus deployment")
     shown = metrics(app)
@@ -321,7 +321,7 @@ def _predicted(rate):
 
 
 def test_an_unanswered_ladder_asks_first(app, store, monkeypatch):
-    monkeypatch.setattr(session, "capacity", lambda scenario: _predicted(100.0))
+    monkeypatch.setattr(formulas, "capacity", lambda scenario: _predicted(100.0))
     monkeypatch.setattr(experts_ladder, "Prediction", _Predicted)
     monkeypatch.setattr(experts_ladder, "answer", lambda question: None)
     opened(app, done_skewed(store), "Benchmark versus deployment")

@@ -6,7 +6,7 @@ from tests.ui.stored_runs import scenario
 from twin.hardware.fabric import build_fabric
 from twin.hardware.placement import place_instances
 from twin.scenario import Fault
-from twin.ui import session
+from twin.ui import formulas, session
 from twin.ui.charts import faults as charts_playback
 from twin.ui.forms.typical import offered_names, typical, wrong
 from twin.ui.pages import PAGES
@@ -14,7 +14,7 @@ from twin.ui.pages import PAGES
 
 @pytest.fixture
 def page(app, monkeypatch):
-    monkeypatch.setattr(session, "capacity", lambda scenario: "nobody asks here")  # compiles
+    monkeypatch.setattr(formulas, "capacity", lambda scenario: "nobody asks here")  # compiles
     at = app.run().switch_page(PAGES["deployment"].script).run()
     at.get_by_key("deployment-group").set_value("Faults")
     at.run()

@@ -13,28 +13,22 @@ it possible. This module knows the lab, and nothing about how a form looks.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import streamlit as st
 
-from twin import steady
 from twin.facts import FactError, Facts
 from twin.hardware.recipes import as_sold, recipe_names
 from twin.lab import library, share
 from twin.lab.budget import Budget
 from twin.lab.compare import input_diff
 from twin.lab.executor import Runner
-from twin.lab.kinds import TRACE
 from twin.lab.runner import budget_of
 from twin.lab.store import RunRow, Store, StoreError, open_store
-from twin.model.predict import Prediction
-from twin.scenario import Scenario, SpecError, canonical, read, with_overrides
+from twin.scenario import Scenario, SpecError, read, with_overrides
 from twin.ui import access
 from twin.ui.pages.evidence import judged
 from twin.ui.show import plain
-from twin.workload import offered as offer
-from twin.workload.requests import TraceTable
 
 log = logging.getLogger(__name__)
 
@@ -309,64 +303,6 @@ def link(page: str) -> str:
 def edited() -> bool:
     """Whether this visitor has made the draft their own: then the address bar keeps it."""
     return len(_state().history) > 1
-
-
-def offered(scenario: Scenario) -> offer.Offered | str:
-    """What the scenario's traffic asks for, or one sentence why that cannot be said."""
-    return store().traces.lacking(scenario) or _offered(canonical(scenario), scenario)
-
-
-@st.cache_data(show_spinner="Drawing a sample of the requests", max_entries=200)
-def _offered(key: str, _scenario: Scenario) -> offer.Offered | str:
-    return _or_why(lambda: offer.offered(_scenario, facts(), _replayed(_scenario)))
-
-
-def capacity(scenario: Scenario) -> Prediction | str:
-    """What the deployment sustains by formula, or one sentence why it cannot be."""
-    return store().lacking(scenario) or _capacity(canonical(scenario), scenario)
-
-
-@st.cache_resource(show_spinner="Working out the steady state", max_entries=200)
-def _capacity(key: str, _scenario: Scenario) -> Prediction | str:
-    return _or_why(lambda: steady.capacity(_scenario, facts(), *_files(_scenario)))
-
-
-def bound(scenario: Scenario) -> str:
-    """Which batch keeps the SLO's TPOT by formula, or that none does and why."""
-    return store().lacking(scenario) or _bound(canonical(scenario), scenario)
-
-
-@st.cache_data(show_spinner=False, max_entries=200)
-def _bound(key: str, _scenario: Scenario) -> str:
-    tpot_s = 1e-3 * _scenario.slo.tpot_ms
-    return _or_why(
-        lambda: steady.largest_batch(_scenario, facts(), tpot_s, *_files(_scenario)).sentence
-    )
-
-
-def _or_why(ask: Callable[[], Any]) -> Any:
-    """The answer, or the one sentence why there is none."""
-    try:
-        return ask()
-    except (ValueError, FactError) as error:
-        return str(error)
-
-
-@st.cache_resource(show_spinner=False, max_entries=2)
-def _trace(digest: str) -> TraceTable:
-    return store().traces.load(digest)
-
-
-def _replayed(scenario: Scenario) -> TraceTable | None:
-    """The trace a scenario replays, None where it replays none."""
-    used = TRACE.named(scenario)
-    return _trace(used.digest) if used else None
-
-
-def _files(scenario: Scenario) -> tuple[TraceTable | None, Any]:
-    """The trace and the routing counts f8[layers, experts] that a scenario uses, None for none."""
-    table = store().counts.of(scenario)
-    return _replayed(scenario), table.counts if table else None
 
 
 def run(scenario: Scenario) -> str:

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from twin.scenario import Recovery, form_groups
-from twin.ui import charts, forms, imports, session, tiles
+from twin.ui import charts, forms, formulas, imports, session, tiles
 from twin.ui.fields import sentence
 from twin.ui.forms import faults, seats
 from twin.ui.show import plot
@@ -33,7 +33,7 @@ with facts, st.container(border=True):
     st.markdown("**What this sustains**")
     # The formulas know a whole machine: an edit of what breaks need not find them again.
     draft = session.draft().model_copy(update={"faults": (), "recovery": Recovery()})
-    prediction, asked = session.capacity(draft), session.offered(draft)
+    prediction, asked = formulas.capacity(draft), formulas.offered(draft)
     if isinstance(prediction, str):
         st.markdown(f":red[:material/error: {sentence(prediction)}]")
         st.stop()

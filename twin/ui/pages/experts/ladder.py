@@ -18,7 +18,7 @@ from twin.lab.store import RunRow, StoreError
 from twin.metrics.measures import amount, seconds
 from twin.model.predict import Prediction
 from twin.scenario import Scenario, canonical, scenario_digest
-from twin.ui import session
+from twin.ui import formulas, session
 from twin.ui.charts import experts as charts_experts
 from twin.ui.fields import sentence
 from twin.ui.show import plot
@@ -137,7 +137,7 @@ def climbed(rungs: list[Rung]) -> tuple[list[Step], str]:
     for rung in rungs:
         most = 0.0
         if rung.searched:
-            prediction = session.capacity(rung.scenario)
+            prediction = formulas.capacity(rung.scenario)
             if not isinstance(prediction, Prediction):
                 return steps, sentence(str(prediction))
             most = prediction.requests_per_s

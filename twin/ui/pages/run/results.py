@@ -11,7 +11,7 @@ from twin.lab.evidence.envelope import outside_evidence
 from twin.lab.store import RunRow
 from twin.metrics.registry import placed, shown
 from twin.scenario import Scenario
-from twin.ui import listed, session, words
+from twin.ui import formulas, listed, session, words
 from twin.ui.fields import sentence
 from twin.ui.link import copy_link, go_to, page_link
 from twin.ui.pages.playback import player as playback
@@ -118,7 +118,7 @@ def validity(row: RunRow, scenario: Scenario) -> None:
         if not note.startswith("Steady-state figures leave out"):
             st.caption(f":material/info: {note}")
     if (row.summary.get("tpot_s_mean") or 0.0) > scenario.slo.tpot_ms * 1e-3:
-        st.caption(f":material/timer: {session.bound(scenario)}")
+        st.caption(f":material/timer: {formulas.bound(scenario)}")
     beyond_evidence(scenario)
 
 

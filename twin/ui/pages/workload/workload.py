@@ -4,7 +4,7 @@ import streamlit as st
 
 from twin.metrics.measures import amount
 from twin.scenario import form_groups, npus_used
-from twin.ui import forms, imports, session, words
+from twin.ui import forms, formulas, imports, session, words
 from twin.ui.fields import sentence
 from twin.ui.toolbar import header
 
@@ -25,7 +25,7 @@ with form:
 # 2) What it asks of the machine, by a sample of the very requests a run would see.
 with facts, st.container(border=True):
     st.markdown("**What this asks for**")
-    asked = session.offered(session.draft())
+    asked = formulas.offered(session.draft())
     if isinstance(asked, str):
         st.caption(sentence(asked))
         st.stop()

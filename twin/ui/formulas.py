@@ -1,0 +1,81 @@
+"""What the formulas say of a scenario, kept by its canonical form: a page asks at every look.
+
+An answer is a value, or the one sentence why there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import streamlit as st
+
+from twin import steady
+from twin.facts import FactError
+from twin.lab.kinds import TRACE
+from twin.model.predict import Prediction
+from twin.scenario import Scenario, canonical
+from twin.ui import session
+from twin.workload import offered as offer
+from twin.workload.requests import TraceTable
+
+
+def offered(scenario: Scenario) -> offer.Offered | str:
+    """What the scenario's traffic asks for, or one sentence why that cannot be said."""
+    return session.store().traces.lacking(scenario) or _offered(canonical(scenario), scenario)
+
+
+@st.cache_data(show_spinner="Drawing a sample of the requests", max_entries=200)
+def _offered(key: str, _scenario: Scenario) -> offer.Offered | str:
+    return _or_why(lambda: offer.offered(_scenario, session.facts(), _replayed(_scenario)))
+
+
+def capacity(scenario: Scenario) -> Prediction | str:
+    """What the deployment sustains by formula, or one sentence why it cannot be."""
+    return session.store().lacking(scenario) or _capacity(canonical(scenario), scenario)
+
+
+@st.cache_resource(show_spinner="Working out the steady state", max_entries=200)
+def _capacity(key: str, _scenario: Scenario) -> Prediction | str:
+    return _or_why(lambda: steady.capacity(_scenario, session.facts(), *_files(_scenario)))
+
+
+def bound(scenario: Scenario) -> str:
+    """Which batch keeps the SLO's TPOT by formula, or that none does and why."""
+    return session.store().lacking(scenario) or _bound(canonical(scenario), scenario)
+
+
+@st.cache_data(show_spinner=False, max_entries=200)
+def _bound(key: str, _scenario: Scenario) -> str:
+    tpot_s = 1e-3 * _scenario.slo.tpot_ms
+
+    def best() -> str:
+        files = _files(_scenario)
+        return steady.largest_batch(_scenario, session.facts(), tpot_s, *files).sentence
+
+    return str(_or_why(best))
+
+
+def _or_why(ask: Callable[[], Any]) -> Any:
+    """The answer, or the one sentence why there is none."""
+    try:
+        return ask()
+    except (ValueError, FactError) as error:
+        return str(error)
+
+
+@st.cache_resource(show_spinner=False, max_entries=2)
+def _trace(digest: str) -> TraceTable:
+    return session.store().traces.load(digest)
+
+
+def _replayed(scenario: Scenario) -> TraceTable | None:
+    """The trace a scenario replays, None where it replays none."""
+    used = TRACE.named(scenario)
+    return _trace(used.digest) if used else None
+
+
+def _files(scenario: Scenario) -> tuple[TraceTable | None, Any]:
+    """The trace and the routing counts f8[layers, experts] that a scenario uses, None for none."""
+    table = session.store().counts.of(scenario)
+    return _replayed(scenario), table.counts if table else None

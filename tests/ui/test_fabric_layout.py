@@ -56,6 +56,21 @@ def test_racks_are_those_the_graph_names_and_planes_stand_between_them():
     assert sheet.name[home] == "rack 5"
 
 
+def test_switches_of_a_rack_of_nodes_stand_in_it_and_place_it_on_the_grid():
+    graph = nx.DiGraph(build_fabric(Supernode(nodes=16), FACTS))
+    graph.graph["layout"] = "grid"
+    for k, home in enumerate(("rack 0", "rack 1", "rack 2", "rack 3")):
+        own = {"kind": "lrs", "rack": home, "grid": (k % 2, k // 2), "forwards": "ub"}
+        graph.add_node(f"LRS {k}", **own)
+        graph.add_edge(f"LRS {k}", "L1 0.0", **graph.edges["L1 0.0", "L2 0.0"])
+    sheet = boxes(nx.freeze(graph))
+    at = {sheet.name[box]: sheet.rect[box][:2] for box, _, _ in sheet.blocks}
+    assert {"rack 0", "rack 3"} <= at.keys()
+    assert "node 0" not in at
+    assert sheet.name[sheet.parent[sheet.name.index("LRS 3")]] == "rack 3"
+    assert len({at[f"rack {k}"] for k in range(4)}) == 4
+
+
 @pytest.mark.parametrize("layout", ["grid", "free"])
 def test_blocks_of_a_mesh_or_a_free_graph_have_their_own_places(layout):
     sheet = boxes(wished(layout))

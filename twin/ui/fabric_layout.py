@@ -67,20 +67,24 @@ def boxes(fabric: Fabric) -> Boxes:
     """The boxes of a fabric as built; every vertex has one."""
     net, sheet = network(fabric), Boxes()
     nodes: dict[int, list[int]] = defaultdict(list)
+    of_racks: dict[str, list[int]] = defaultdict(list)  # switches that stand in a rack of nodes
+    racks = {d["rack"] for d in net.vertex_data if "node" in d and "rack" in d}
     switches: dict[tuple[int, tuple[str, Hashable]], list[int]] = defaultdict(list)
     for v, data in enumerate(net.vertex_data):
         if "node" in data:
             nodes[data["node"]].append(v)
+        elif data.get("rack") in racks:
+            of_racks[data["rack"]].append(v)
         else:
             apart = data.get("sub_plane", net.vertices[v] if data["kind"] in PLANES else None)
             switches[data.get("supernode", -1), (data["kind"], apart)].append(v)
     wish = fabric.graph.get("layout", "racks")
     sheet.fixed = wish in ("grid", "free")
-    if sheet.fixed:
+    if sheet.fixed and not of_racks:
         for n, inside in nodes.items():
             sheet.blocks.append((_blade(sheet, net, n, inside, -1, 0.0, 0.0), -1, "rack"))
     else:
-        _racks(sheet, net, nodes)
+        _racks(sheet, net, nodes, of_racks)
     several = len({part for part, _ in switches if part >= 0}) > 1
     for (part, _), inside in sorted(switches.items(), key=lambda own: own[0][1][0] in PLANES):
         sheet.blocks.append((_switches(sheet, net, inside, part if several else -1), part, "hub"))
@@ -93,8 +97,13 @@ def boxes(fabric: Fabric) -> Boxes:
 PLANES = {"rdma": "rdma", "nic": "rdma", "vpc": "vpc", "qingtian": "vpc"}  # kinds off the UB plane
 
 
-def _racks(sheet: Boxes, net: Network, nodes: Mapping[int, list[int]]) -> None:
-    """Racks of nodes: as the vertices say, else four nodes of a supernode in each."""
+def _racks(
+    sheet: Boxes, net: Network, nodes: Mapping[int, list[int]], switches: Mapping[str, list[int]]
+) -> None:
+    """Racks of nodes: as the vertices say, else four nodes of a supernode in each.
+
+    Below its nodes a rack has its own switches.
+    """
     racks: dict[tuple[int, str], list[int]] = defaultdict(list)
     for k, (n, inside) in enumerate(nodes.items()):
         data = net.vertex_data[inside[0]]
@@ -111,6 +120,11 @@ def _racks(sheet: Boxes, net: Network, nodes: Mapping[int, list[int]]) -> None:
             _, _, w, h = sheet.rect[blade]
             right, y = max(right, x + w), y + h + 4.0
             low = max(low, y)
+        own = switches.get(name, [])
+        for k, v in enumerate(own):
+            at = 5.0 + k % CHIPS_IN_ROW * 17.0, low + k // CHIPS_IN_ROW * 14.0
+            sheet.add(net.vertices[v], net.vertex_data[v]["kind"], rack, (*at, CHIP_W, CHIP_H), v)
+        low += 14.0 * math.ceil(len(own) / CHIPS_IN_ROW)
         sheet.grow(rack, right + 5.0, low + 1.0)
         sheet.blocks.append((rack, part, "rack"))
 
@@ -197,8 +211,10 @@ def _on_grid(sheet: Boxes, net: Network, aspect: float) -> dict[int, tuple[float
     for v, data in enumerate(net.vertex_data):
         if data.get("grid"):
             cells[home[sheet.of[v]]].append((*data["grid"], data.get("supernode", 0)))
-    deep = max(len(own[0]) for own in cells.values())  # others stand below, with what has no place
-    cells = {box: own for box, own in cells.items() if len(own[0]) == deep}
+    # The longest place is that of whole blocks; what has none stands below.
+    deep = max((len(place) for own in cells.values() for place in own), default=0)
+    whole = {box: [p for p in own if len(p) == deep] for box, own in cells.items()}
+    cells = {box: own for box, own in whole.items() if own}
     corner = np.array([np.min(own, axis=0) for own in cells.values()], float)
     at = np.zeros((len(corner), 2))
     extent = [1.0, 1.0]

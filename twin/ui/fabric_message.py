@@ -39,6 +39,12 @@ KINDS = {  # of boxes: one, several, colour
     "qingtian": ("Qingtian DPU", "Qingtian DPUs", "vpc"),
     "rdma": ("RDMA network", "RDMA networks", "rdma"),
     "vpc": ("VPC network", "VPC networks", "vpc"),
+    "port": ("NPU port", "NPU ports", "ub"),
+    "lrs": ("LRS switch", "LRS switches", "ub"),
+    "hrs": ("HRS switch", "HRS switches", "ub"),
+    "leaf": ("leaf switch", "leaf switches", "rdma"),
+    "spine": ("spine switch", "spine switches", "rdma"),
+    "switch": ("switch", "switches", ""),
 }
 
 Array = np.ndarray[Any, Any]

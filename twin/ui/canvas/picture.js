@@ -320,15 +320,15 @@ class Picture {
   box(b) {
     const { pen, style, scene } = this, { s, x, y } = this.camera, px = b.w * s
     if ((b.x - x) * s > this.width || (b.y - y) * s > this.height || (b.x + b.w - x) * s < 0 || (b.y + b.h - y) * s < 0) return
-    const { fill, alpha = 1, line, off } = this.paint(b), round = Math.min({ rack: 6, plane: 6, node: 4 }[b.kind] ?? 1.6, 7 / s)
+    const small = b.kids.length && Math.min(b.kids[0].w, b.kids[0].h) * s, opens = b.kids.length > 0 && (b.kind === "npu" ? b.kids.at(-1).w * s >= 8 : small >= 2.2)
+    const { fill, alpha = 1, line, off } = this.paint(b.kind === "node" && !opens ? b.kids[0] : b), round = Math.min({ rack: 6, plane: 6, node: 4 }[b.kind] ?? 1.6, 7 / s)
     const path = () => { pen.beginPath(); px < 15 ? pen.rect(b.x, b.y, b.w, b.h) : pen.roundRect(b.x, b.y, b.w, b.h, round) }
     if (!b.parent) { pen.fillStyle = style.paper; path(); pen.fill() } // curves pass behind
     if (fill) { pen.globalAlpha = alpha; pen.fillStyle = fill; path(); pen.fill(); pen.globalAlpha = 1 }
     if (line) { pen.strokeStyle = line; pen.lineWidth = 1 / s; path(); pen.stroke() }
     if (off || scene.off(b) && !(b.parent && scene.off(b.parent) && b.kind !== "npu")) this.strike(b)
     this.words(b, px, alpha > 0.85 ? fill : null)
-    const small = b.kids.length && Math.min(b.kids.at(-1).w, b.kids.at(-1).h) * s
-    if (b.kids.length && (b.kind === "npu" ? small >= 8 : small >= 2.2)) for (const kid of b.kids) this.box(kid)
+    if (opens) for (const kid of b.kids) this.box(kid)
     if ((scene.within.has(b.name) || scene.mark(b)) && (!b.parent || b.kind === "node" || scene.mark(b)) && px > 5) this.corner(b)
   }
 

@@ -137,12 +137,12 @@ def edited(
     if supernode is not None:
         graph.graph["supernode"] = supernode
     graph.add_nodes_from(fabric.nodes(data=True))
-    graph.add_edges_from(
-        (a, b, {**data, CAPACITY: rate, LATENCY: wait})
-        for (a, b, data), rate, wait in zip(
-            fabric.edges(data=True), after.capacity.tolist(), after.latency.tolist(), strict=True
-        )
-    )
+    graph.add_edges_from(fabric.edges(data=True))
+    now = network(fabric)
+    changed = (after.capacity != now.capacity) | (after.latency != now.latency)
+    for link in np.flatnonzero(changed).tolist():
+        data = graph.edges[after.edge(link)]
+        data[CAPACITY], data[LATENCY] = float(after.capacity[link]), float(after.latency[link])
     remember(graph, replace(after, about=graph.graph))
     return nx.freeze(graph)
 

@@ -106,7 +106,7 @@ def _load(net: Network, demand: Demand) -> Load:
         unreached += apart
         # A byte counts on its own plane; on the way there only what never leaves the node.
         counted = net.about.get("counted", COUNTED)
-        own = np.array([p.plane == counted.get(plane, plane) for p in net.places], bool)
+        own = net.place_plane == counted.get(plane, plane)
         for counts in (net.leaves, net.enters):
             some = counts >= 0
             moved = np.bincount(counts[some], (near + far)[some], minlength=placed.size)
@@ -222,8 +222,8 @@ class _Quotient:
                 int(net.about.get("detour_hops", 0)),
             )  # fmt: skip
             balance = rows.size <= each and net.about.get("routing", "adaptive") == "adaptive"
-            carried += spread(walks, self.capacity, self.beyond, balance)
-            longest = max(longest, walks.longest(self.latency))
+            carried[:, walks.used] += spread(walks, self.capacity[walks.used], self.beyond, balance)
+            longest = max(longest, walks.longest(self.latency[walks.used]))
             apart += [
                 (int(self.sender[j]), int(self.receiver[i])) if turned
                 else (int(self.sender[i]), int(self.receiver[j]))
@@ -249,7 +249,10 @@ def _colours(net: Network, out: FLOATS, into: FLOATS, passes: BOOLS) -> HASHES:
     """What must be equal of two vertices that are routed as one; u8[3 * vertices]."""
     size = out.size
     ends = (out > 0.0) | (into > 0.0)
-    alike = mixed(mixed(_bits(net.node)) + _bits(net.domain))
+    # A node matters where bytes stay in it: where nothing is received, senders are all far.
+    inside = np.intersect1d(net.node[out > 0.0], net.node[into > 0.0])
+    node = np.where(np.isin(net.node, inside), net.node, -1)
+    alike = mixed(mixed(_bits(node)) + _bits(net.domain))
     alike = mixed(mixed(alike + _bits(out)) + _bits(into))
     own = np.where(ends, mixed(np.arange(size, dtype=np.uint64) + np.uint64(7)), np.uint64(1))
     return np.concatenate([np.where(passes, own, 0), alike, mixed(alike)])
@@ -310,7 +313,8 @@ def _twins(
     for vertices in (tail, head, enter, leave):
         used[vertices] = True
     at = np.flatnonzero(used)
-    _, of = np.unique(colour[at], return_inverse=True)
+    _, first, of = np.unique(colour[at], return_index=True, return_inverse=True)
+    number = np.argsort(np.argsort(first))  # in the machine's order: alike parts look alike
     group = np.full(colour.size, -1, np.int64)
-    group[at] = of
+    group[at] = number[of]
     return group, int(of.max(initial=-1)) + 1

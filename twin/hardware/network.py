@@ -14,6 +14,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
+import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -55,6 +56,7 @@ class Network:
     write_extra_s: FLOATS  # what a write over a link takes longer than a read, once a path
     planes: tuple[str, ...]  # plane of bit 0, 1, ...
     places: tuple[Place, ...]
+    place_plane: NDArray[np.str_]  # plane of each place
     leaves: INTS  # place of each link in `places` for bytes that leave; -1: none
     enters: INTS
     bundle: INTS  # parallel links in each, as built
@@ -232,21 +234,17 @@ class Network:
 
 Wiring: TypeAlias = Fabric | Network  # a graph, or its arrays
 
-_compiled: WeakKeyDictionary[Fabric, tuple[Network, list[dict[str, Any]]]] = WeakKeyDictionary()
+_compiled: WeakKeyDictionary[Fabric, Network] = WeakKeyDictionary()
 
 
 def network(fabric: Wiring) -> Network:
-    """The arrays of a graph, made when first asked for and after its capacities changed."""
+    """The arrays of a graph, made when first asked for; of one that is not frozen also after its
+    capacities changed."""
     if isinstance(fabric, Network):
         return fabric
-    known = _compiled.get(fabric)
-    if known is not None:
-        net, data = known
-        if len(data) == fabric.number_of_edges() and (
-            np.array_equal(_column(data, CAPACITY), net.capacity)
-            and np.array_equal(_column(data, LATENCY), net.latency)
-        ):
-            return net
+    net = _compiled.get(fabric)
+    if net is not None and (nx.is_frozen(fabric) or _is_of(net, fabric)):
+        return net
     net = _compile(fabric)
     remember(fabric, net)
     return net
@@ -254,7 +252,15 @@ def network(fabric: Wiring) -> Network:
 
 def remember(fabric: Fabric, net: Network) -> None:
     """Note the arrays of a graph that was made from them."""
-    _compiled[fabric] = net, [data for _, _, data in fabric.edges(data=True)]
+    _compiled[fabric] = net
+
+
+def _is_of(net: Network, fabric: Fabric) -> bool:
+    data = [data for _, _, data in fabric.edges(data=True)]
+    return len(data) == net.tail.size and (
+        np.array_equal(_column(data, CAPACITY), net.capacity)
+        and np.array_equal(_column(data, LATENCY), net.latency)
+    )
 
 
 def _column(data: list[dict[str, Any]], name: str) -> FLOATS:
@@ -304,6 +310,7 @@ def _compile(fabric: Fabric) -> Network:
         write_extra_s=np.array([d.get("write_extra_s", 0.0) for d in data]),
         planes=planes,
         places=places,
+        place_plane=np.array([place.plane for place in places], np.str_),
         leaves=leaves,
         enters=enters,
         bundle=np.array([d.get("links", 1) for d in data], np.int64),

@@ -8,6 +8,7 @@ this module knows no machine.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ BOOLS = NDArray[np.bool_]
 GAP = 0.005  # how near to the best split an adaptive one is taken to be good enough
 ROUNDS = 60  # of re-weighting, at most
 MIX = 10  # turns after which the best mixture of all that was tried is sought
+SOLVED = 256  # problems whose answers are kept
 START = 0.25  # power of its capacity that a link is first weighted by
 LINK_STEP, PRICE_STEP = 0.3, 1.0  # step lengths of the two sides of the re-weighting
 
@@ -53,7 +55,8 @@ class Walks:
     """The admissible walks from every row's vertex to the ends it sends to, by number of hops.
 
     Minimal ones, and with `detour` = 1 those of one hop more (which visit no vertex twice either:
-    a loop would leave less than the minimum). Tables are f8[vertices or links, rows].
+    a loop would leave less than the minimum). Only the links in `used` are on any of them: what is
+    asked and answered by link is in their order.
     """
 
     def __init__(
@@ -62,11 +65,11 @@ class Walks:
     ) -> None:  # fmt: skip
         self.size, self.rows, self.ends, self.detour = size, rows, ends, detour
         self.parts = parts.transpose(0, 2, 1)  # f8[parts, ends, rows]
-        self.tail, self.head = tail, head
         self.wanted = self.parts.sum(axis=0) > 0.0
         order = np.argsort(head, kind="stable")
         reach = self._reach(tail[order], head[order])
-        self.levels = self._needed(order, tail, head, reach)
+        self.levels, self.used = self._needed(order, tail, head, reach)
+        self.tail, self.head = tail[self.used], head[self.used]
 
     def _reach(self, tail: INTS, head: INTS) -> list[BOOLS]:
         """Vertices by number of hops from each row's own; fills `hops` (-1: no path)."""
@@ -88,8 +91,10 @@ class Walks:
             reach.append(_one_hop(reach[-1], tail, head))
         return reach
 
-    def _needed(self, order: INTS, tail: INTS, head: INTS, reach: list[BOOLS]) -> list[_Level]:
-        """By number of hops, the steps that some row's walks end with there."""
+    def _needed(
+        self, order: INTS, tail: INTS, head: INTS, reach: list[BOOLS]
+    ) -> tuple[list[_Level], INTS]:
+        """By number of hops, the steps that some row's walks end with there; the links of all."""
         rows = self.rows.size
         steps = []
         need = np.zeros_like(reach[0])
@@ -99,14 +104,16 @@ class Walks:
             end, row = end[exists], row[exists]
             need[self.ends[end], row] = True
             need &= reach[hops]
-            at, of = np.nonzero(need[head[order]] & reach[hops - 1][tail[order]])
-            links = order[at]
+            some = order[_somewhere(need)[head[order]] & _somewhere(reach[hops - 1])[tail[order]]]
+            at, of = np.nonzero(need[head[some]] & reach[hops - 1][tail[some]])
+            links = some[at]
             to = head[links] * rows + of
             by_head = np.argsort(to, kind="stable")
             source = (tail[links] * rows + of)[by_head]
             steps.append((links[by_head], source, to[by_head], end, row))
             need = np.zeros_like(need)
             need.ravel()[source] = True
+        used = np.unique(np.concatenate([links for links, *_ in steps] or [order[:0]]))
         levels = []
         before = np.sort(self.rows * rows + np.arange(rows))
         for links, source, to, end, row in reversed(steps):
@@ -117,7 +124,7 @@ class Walks:
             tail_start = _starts(tails[by_tail])
             levels.append(
                 _Level(
-                    links, tails, np.repeat(
+                    np.searchsorted(used, links), tails, np.repeat(
                         np.arange(states.size), np.diff(np.append(head_start, to.size))
                     ),
                     head_start, by_tail, tails[by_tail][tail_start], tail_start,
@@ -125,14 +132,25 @@ class Walks:
                 )
             )  # fmt: skip
             before = states
-        return levels
+        return levels, used
 
     def _arrives(self, hops: int) -> BOOLS:
         """Which pairs have walks of just so many hops, bool[ends, rows]."""
-        direct = self.hops == hops
+        direct: BOOLS = np.asarray(self.hops == hops)
         if self.detour:
             direct |= (self.hops > 0) & (self.hops == hops - self.detour)
-        return np.asarray(direct)
+        return direct
+
+    def digest(self, capacity: FLOATS, beyond: float, adaptive: bool) -> bytes:
+        """Of all that decides how bytes are spread: equal for instances in alike places."""
+        content = hashlib.sha1(f"{beyond} {adaptive} {self.detour}".encode(), usedforsecurity=False)
+        for level in self.levels:
+            for part in (level.links, level.tail, level.head, level.end, level.row, level.state):
+                content.update(part.data)
+        _, ends = np.unique(np.concatenate([self.tail, self.head]), return_inverse=True)
+        for table in (capacity, ends, self.hops, self.parts):
+            content.update(np.ascontiguousarray(table).data)
+        return content.digest()
 
     def apart(self, first_row: int) -> list[tuple[int, int]]:
         """Pairs (row, end) that something is sent between and no path joins."""
@@ -235,18 +253,39 @@ class Walks:
         return longest
 
 
+def _somewhere(table: BOOLS) -> BOOLS:
+    """Vertices that are true for any row."""
+    return np.asarray(table.any(axis=1))
+
+
 def _one_hop(here: BOOLS, tail: INTS, head: INTS) -> BOOLS:
     """Vertices one hop on; links are ordered by head."""
     following = np.zeros_like(here)
-    live = np.flatnonzero(here[tail].any(axis=1))
+    live = np.flatnonzero(_somewhere(here)[tail])
     if live.size:
         start = _starts(head[live])
         following[head[live][start]] = np.logical_or.reduceat(here[tail[live]], start, axis=0)
     return following
 
 
+_solved: dict[bytes, FLOATS] = {}  # problem -> answer: instances alike in alike places share it
+
+
 def spread(walks: Walks, capacity: FLOATS, beyond: float, adaptive: bool) -> FLOATS:
     """Bytes/s on every link, f8[near and far, links]; far bytes take 1 / beyond as long.
+
+    Equal problems are solved once.
+    """
+    problem = walks.digest(capacity, beyond, adaptive)
+    if problem not in _solved:
+        if len(_solved) >= SOLVED:
+            _solved.pop(next(iter(_solved)))
+        _solved[problem] = _spread(walks, capacity, beyond, adaptive)
+    return _solved[problem]
+
+
+def _spread(walks: Walks, capacity: FLOATS, beyond: float, adaptive: bool) -> FLOATS:
+    """The answer of `spread`.
 
     Split by the links' capacities, or so that the fullest link is as empty as can be: senders
     re-weight links by their prices while prices follow the loads, each side a little ahead of the

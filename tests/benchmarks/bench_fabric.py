@@ -4,10 +4,12 @@ import itertools
 
 import pytest
 
+from twin.hardware import walks
 from twin.hardware.exchange_format import read_fabric, write_fabric
 from twin.hardware.fabric import build_fabric, edited, with_edits
 from twin.hardware.network import network
 from twin.hardware.prices import all_to_all
+from twin.hardware.recipes import as_sold
 from twin.lab.library import load_facts
 from twin.scenario import Edit, Supernode
 
@@ -26,14 +28,25 @@ def bench_edit(benchmark):
     benchmark(lambda: edited(built, remove=["node 5", "L2 2.1"], scale={"sub-plane 3": 0.5}))
 
 
-@pytest.mark.parametrize("dies", [32, 320, 768])
-def bench_price(benchmark, dies):
-    net = network(build_fabric(Supernode(), FACTS))
+MACHINES = [
+    *(("cloudmatrix384", dies) for dies in (32, 320, 768)),
+    *(("ub-mesh", dies) for dies in (64, 256, 512, 1024)),
+    ("dragonfly", 320),
+    ("torus-3d", 320),
+]
 
-    def fresh():  # a network that has answered nothing yet
+
+@pytest.mark.parametrize(("recipe", "dies"), MACHINES)
+def bench_price(benchmark, recipe, dies):
+    """Cost against ranks."""
+    sold = {path.split(".")[1]: value for path, value in as_sold(recipe, FACTS).items()}
+    net = network(build_fabric(Supernode(**sold), FACTS))
+
+    def fresh():  # a network that has answered nothing yet, and no problem is known
+        walks.forget()
         return (net.changed(net.capacity, net.latency), range(dies)), {}
 
-    benchmark.pedantic(all_to_all, setup=fresh, rounds=10)
+    benchmark.pedantic(all_to_all, setup=fresh, rounds=3)
 
 
 def bench_price_after_an_edit(benchmark):

@@ -1,6 +1,7 @@
 """An imported machine is kept by its digest, named by a scenario, and missed in a sentence."""
 
 import json
+import random
 
 import pytest
 from typer.testing import CliRunner
@@ -8,9 +9,11 @@ from typer.testing import CliRunner
 from twin.__main__ import app
 from twin.hardware.fabric import build_fabric
 from twin.hardware.graph_text import FabricFileError
+from twin.hardware.imported import look_in
 from twin.hardware.machine_file import write_machine
 from twin.hardware.prices import summary
 from twin.hardware.recipes import recipe_names
+from twin.lab import share
 from twin.lab.ask import question
 from twin.lab.library import load_facts
 from twin.lab.machines import read_machine, supernode_of
@@ -46,7 +49,7 @@ def test_a_scenario_of_a_machine_that_is_not_here_says_what_to_ask_for(store):
     own = with_overrides(asked, {"supernode.machine": machine.digest, "supernode.chip": "h800"})
     with pytest.raises(StoreError, match=r"is not stored here: ask for its file"):
         add_run(store, own, engine="tests.lab.fake_engine")
-    with pytest.raises(ValueError, match="no machine here has the id"):
+    with pytest.raises(ValueError, match="is not stored here: ask for its file"):
         build_fabric(own.supernode, FACTS)
     store.machines.save(machine)
     assert add_run(store, own, engine="tests.lab.fake_engine")
@@ -60,6 +63,30 @@ def test_a_setting_that_names_a_machine_brings_it_as_it_is_sold(store):
     store.machines.save(read_machine(RING.encode(), "ring.csv"))
     ring, _ = question("gb200-nvl72-decode", ["supernode.machine=ring.csv"])
     assert ring.supernode.imported and ring.supernode.chip == "gb200"
+
+
+def test_a_link_carries_a_machine_that_fits_and_names_one_that_does_not(store, tmp_path):
+    machine = read_machine(RING.encode(), "ring.csv")
+    store.machines.save(machine)
+    asked, _ = question("gb200-nvl72-decode", ["supernode.machine=ring.csv"])
+    link = {"s": share.pack(asked)}
+    elsewhere = open_store(f"sqlite:///{tmp_path / 'elsewhere.db'}")
+    assert share.open_scenario(link, elsewhere) == asked
+    assert elsewhere.machines.load(machine.digest).digest == machine.digest
+    rng = random.Random(1)
+    wide = "from,to,GB/s,ns,plane\n" + "\n".join(
+        f"die {n}.0.0,switch {k},{rng.random():.9f},200,ub" for n in range(64) for k in range(64)
+    )
+    large = read_machine(wide.encode(), "wide.csv")
+    store.machines.save(large)
+    look_in(store.machines.load)
+    named = with_overrides(asked, {"supernode.machine": large.digest})
+    opened = share.open_scenario({"s": share.pack(named)}, elsewhere)
+    assert opened == named
+    assert elsewhere.lacking(opened) == (
+        f"the machine {large.digest} is not stored here: ask for its file and import that first"
+    )
+    elsewhere.close()
 
 
 @pytest.mark.parametrize("name", recipe_names(FACTS))

@@ -69,6 +69,14 @@ def _known(digest: str) -> ImportedMachine:
     raise HardwareError(f"the machine {digest[:12]} is not here: import its file first")
 
 
+def find(digest: str) -> ImportedMachine | None:
+    """An imported machine by digest, None where it is not here."""
+    try:
+        return _known(digest)
+    except (ValueError, LookupError):
+        return None
+
+
 def graph_of(s: Supernode, facts: Facts) -> tuple[nx.DiGraph, int]:
     """The graph of the machine that a supernode names by digest, and dies of each of its NPUs.
 
@@ -76,8 +84,10 @@ def graph_of(s: Supernode, facts: Facts) -> tuple[nx.DiGraph, int]:
     """
     try:
         machine = _known(s.machine)
-    except ValueError as error:
-        raise HardwareError(str(error)) from None
+    except (ValueError, LookupError):
+        raise HardwareError(
+            f"the machine {s.machine} is not stored here: ask for its file and import that first"
+        ) from None
     dies, chip = machine.dies_per_npu, load_chip(facts, s.chip)
     if dies != chip.dies_per_npu:
         raise HardwareError(

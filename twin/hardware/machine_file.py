@@ -284,6 +284,15 @@ def _refuse_useless(
         raise FabricFileError(["No path of links joins any two dies of the machine."])
 
 
+def machine_text(machine: ImportedMachine) -> str:
+    """An imported machine as node-link JSON, which is read as the same machine."""
+    vertices = [
+        (v, {**data, "grid": "x".join(map(str, data["grid"]))} if "grid" in data else data)
+        for v, data in machine.vertices
+    ]
+    return compose(GraphText(machine.about, vertices, machine.links, directed=True), "json")
+
+
 def write_machine(fabric: Fabric, kind: Kind | str) -> str:
     """A fabric as text: "json" or "graphml" of all attributes, edits included, which come back as
     they are; "csv" is its cable list, which says less."""

@@ -271,6 +271,11 @@ def _one_hop(here: BOOLS, tail: INTS, head: INTS) -> BOOLS:
 _solved: dict[bytes, FLOATS] = {}  # problem -> answer: instances alike in alike places share it
 
 
+def forget() -> None:
+    """Forget all answers: the next problem is solved anew."""
+    _solved.clear()
+
+
 def spread(walks: Walks, capacity: FLOATS, beyond: float, adaptive: bool) -> FLOATS:
     """Bytes/s on every link, f8[near and far, links]; far bytes take 1 / beyond as long.
 

@@ -109,7 +109,7 @@ def open_scenario(query: Mapping[str, str], store: Store) -> Scenario:
     from twin.lab.store import StoreError, UnknownId
 
     if query.get(PORTABLE):
-        return unpack(query[PORTABLE])
+        return _with_machine(query[PORTABLE], store)
     digest = query.get(SCENARIO, "")
     if not DIGEST.fullmatch(digest):
         raise ShareError("this link names no scenario: its id must be 64 characters of 0-9 and a-f")
@@ -144,8 +144,8 @@ def open_runs(query: Mapping[str, str], store: Store) -> list[RunRow | NotHere]:
 
 def pack(scenario: Scenario) -> str:
     """The scenario as text for a link: canonical JSON, zlib, base64url. Raises ShareError."""
-    packed = zlib.compress(canonical(scenario).encode(), 9)
-    text = base64.urlsafe_b64encode(packed).decode().rstrip("=")
+    own = _packed(canonical(scenario) + _machine_text(scenario))
+    text = own if len(own) <= LINK_CHARS_MAX else _packed(canonical(scenario))
     if len(text) > LINK_CHARS_MAX:
         raise ShareError(
             f"this scenario takes {len(text)} characters, a link holds {LINK_CHARS_MAX}: "
@@ -154,8 +154,50 @@ def pack(scenario: Scenario) -> str:
     return text
 
 
+def _packed(text: str) -> str:
+    return base64.urlsafe_b64encode(zlib.compress(text.encode(), 9)).decode().rstrip("=")
+
+
+def _machine_text(scenario: Scenario) -> str:
+    """An imported machine below its scenario; '' for a recipe, or one that is not here."""
+    from twin.hardware.imported import find
+    from twin.hardware.machine_file import machine_text
+
+    machine = find(scenario.supernode.machine) if scenario.supernode.imported else None
+    return "\n" + machine_text(machine) if machine else ""
+
+
 def unpack(text: str) -> Scenario:
     """The scenario inside a link; raises ShareError with one sentence."""
+    return _scenario_in(_unpacked(text))
+
+
+def _scenario_in(body: str) -> Scenario:
+    try:
+        return scenario_from_canonical(body.partition("\n")[0])
+    except SpecError as error:
+        raise ShareError(f"this link holds no scenario this twin can run: {error}") from None
+
+
+def _with_machine(text: str, store: Store) -> Scenario:
+    """The scenario inside a link; a machine that it brings along is kept."""
+    from twin.hardware.chip import HardwareError
+    from twin.lab.machines import read_machine
+
+    body = _unpacked(text)
+    scenario, (_, _, brought) = _scenario_in(body), body.partition("\n")
+    if brought and scenario.supernode.imported:
+        try:
+            machine = read_machine(brought.encode(), "from a link")
+        except HardwareError as error:
+            raise ShareError(f"the machine inside this link cannot be read: {error}") from None
+        if machine.digest == scenario.supernode.machine:
+            store.machines.save(machine)
+    return scenario
+
+
+def _unpacked(text: str) -> str:
+    """The text inside a link; raises ShareError with one sentence."""
     if len(text) > LINK_CHARS_MAX:
         raise ShareError(f"this link is longer than the {LINK_CHARS_MAX} characters of a scenario")
     try:
@@ -171,11 +213,9 @@ def unpack(text: str) -> Scenario:
     if not opener.eof:
         raise ShareError("this link is cut off: copy it again, whole")
     try:
-        return scenario_from_canonical(body.decode())
+        return body.decode()
     except UnicodeDecodeError:
         raise ShareError("this link holds no text: it is no scenario") from None
-    except SpecError as error:
-        raise ShareError(f"this link holds no scenario this twin can run: {error}") from None
 
 
 def _find_run(name: str, store: Store) -> RunRow | NotHere:

@@ -68,8 +68,9 @@ def unreachable(fabric: Wiring) -> list[str]:
     found += _each(lost, "cannot reach the rest of its UB plane", "restore uplinks to L2 chips")
     none = [f"Node {n}" for n in sorted(servers_out(net))]
     found += _each(none, "has no CPU on the UB plane", "its DRAM is lost")
-    dpus = net.of_kind("qingtian")
-    none = [f"Node {n}" for n in net.node[dpus[port_rates(net, "vpc") <= 0.0]].tolist()]
+    ports = net.of_kind(net.storage_ports)
+    cut = np.unique(net.node[ports[port_rates(net, "vpc") <= 0.0]]).tolist()
+    none = [f"Node {n}" for n in cut]
     return found + _each(none, "is off the VPC plane", "it reads no storage")
 
 

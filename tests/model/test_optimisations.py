@@ -1,15 +1,23 @@
 """Every optimisation is a mechanism: it moves its own figure, the right way, and nothing else."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from twin.facts import FactError
 from twin.metrics.operators import PREFILL_OPERATORS
+from twin.model.causes import shares_by_cause
 from twin.model.layer import Pass, moe_parts, moe_s
 from twin.model.overlap import pipeline_s
+from twin.model.predict import EVEN, Traffic
 from twin.model.prefill import prefill_batch_s
+from twin.model.switches import SWITCHES, Switch
+from twin.scenario import Optimisations, Scenario
+from twin.scenario.declaration import choice
+from twin.scenario.fields import _fields_of as declared_fields
+from twin.steady import steady
 
 SEQUENCE = {"deployment__decode__microbatch": "off"}
 
@@ -148,3 +156,35 @@ def test_tiles_do_not_shorten_what_two_microbatches_in_turn_already_fill(ask, ma
     assert parts[0] == parts[1]
     one, three = (moe_s(c.decode, c.decode.sequence, load) for c in (tiled, plain))
     assert one < three
+
+
+def test_every_switch_of_a_scenario_has_its_entry():
+    assert set(SWITCHES) == set(Optimisations.model_fields)
+
+
+class Optimisations2(Optimisations):
+    """Optimisations with one that nobody knows."""
+
+    naps: bool = choice(False, "Naps")
+    """The host sleeps for a millisecond in every iteration."""
+
+
+def test_a_switch_that_is_declared_is_priced_told_and_compared(facts, monkeypatch):
+    def nap(costs, x, on):
+        return replace(costs, host=replace(costs.host, gap=costs.host.gap + 1e-3 * on))
+
+    monkeypatch.setitem(SWITCHES, "naps", Switch(decode=nap))
+    full = {}
+    for on in (False, True):
+        d = Scenario().deployment.model_copy(update={"optimisations": Optimisations2(naps=on)})
+        s = Scenario().model_copy(update={"deployment": d})
+        full[on] = steady(s, facts, traffic=Traffic(4096.0, 1024.0))
+    assert full[True].decode.iteration_s - full[False].decode.iteration_s == pytest.approx(1e-3)
+    hosts = [
+        shares_by_cause(full[on].costs, Traffic(4096.0, 1024.0), EVEN)["launches and the host"]
+        for on in (False, True)
+    ]
+    assert hosts[0] < hosts[1]
+    told = {f.path: f for f in declared_fields(Optimisations2, "optimisations.", "", ())}
+    assert told["optimisations.naps"].label == "Naps"
+    assert told["optimisations.naps"].help.startswith("The host sleeps for a millisecond")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from twin.metrics.operators import DECODE_OPERATORS, PREFILL_OPERATORS, names_of
+from twin.metrics.operators import names_of
 from twin.model.apart import apart_stages, ring_s
 from twin.model.coefficients import Decode, Mode, Prefill
 from twin.model.decode import best_split, decode_iteration_s, half_of, turns
@@ -22,7 +22,6 @@ from twin.model.prefill import prefill_batch_s
 Operators = tuple[tuple[str, float], ...]  # names with seconds, in order
 
 SETTLE = 6  # layers after which the pipeline of two microbatches repeats itself
-BEFORE_EXCHANGE = (*names_of("prefill", "attention"), "gate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +110,9 @@ def _decode_pieces(p: Decode, m: Mode, half: Pass) -> tuple[tuple[str, str], tup
 
 
 def _attention(m: Mode, half: Pass) -> Operators:
+    names = names_of("decode")
     before, after = (
-        tuple((DECODE_OPERATORS[int(w.place)], product_s(w, half.tokens)) for w in products)
+        tuple((names[int(w.place)], product_s(w, half.tokens)) for w in products)
         for products in (m.before, m.after)
     )
     core = ("attention_core", m.core.fixed + m.core.context * half.context)
@@ -123,12 +123,13 @@ def _decode_section(
     p: Decode, requests: float, context: float, hot: float, layer_s: float
 ) -> tuple[float, float]:
     """Where the MoE layers lie in an iteration: after the dense ones, before MTP and the head."""
-    operators = np.zeros(len(DECODE_OPERATORS))
+    names = names_of("decode")
+    operators = np.zeros(len(names))
     dies = int(p.layout.dies)
     ranks = np.full(dies, max(1, round(requests))), np.full(dies, context)
     whole = decode_iteration_s(p, *ranks, 0, dies, *_curve(hot), operators)
     layers = p.moe_layers * layer_s
-    booked = dict(zip(DECODE_OPERATORS, operators.tolist(), strict=True))
+    booked = dict(zip(names, operators.tolist(), strict=True))
     after = sum(booked[name] for name in ("mtp", "lm_head", "sampling", "launch_gaps"))
     before = max(0.0, whole - layers - after)
     whole = before + layers + after
@@ -146,14 +147,16 @@ def prefill_timeline(p: Prefill, tokens: float, pairs: float, hot: float) -> Tim
     if p.microbatch == 0.0 or not tokens > 0.0:
         return None
     alone = replace(p, microbatch=0.0, dense_layers=0.0, head=0.0, launch=0.0)
-    operators = np.zeros(len(PREFILL_OPERATORS))
+    names = names_of("prefill")
+    operators = np.zeros(len(names))
     half, share = 0.5 * tokens, 0.5 / p.layout.dies
     prefill_batch_s(alone, half, share * tokens, share * pairs, *_curve(hot), operators)
-    each = dict(zip(PREFILL_OPERATORS, (operators / p.moe_layers).tolist(), strict=True))
-    for name in (*BEFORE_EXCHANGE, "experts"):
+    each = dict(zip(names, (operators / p.moe_layers).tolist(), strict=True))
+    before = (*names_of("prefill", "attention"), "gate")
+    for name in (*before, "experts"):
         each[name] /= p.compute_share
     pieces = _pipeline(
-        tuple((name, each[name]) for name in BEFORE_EXCHANGE),
+        tuple((name, each[name]) for name in before),
         (("dispatch", each["dispatch"]),),
         (("experts", each["experts"]),),
         (("combine", each["combine"]),),

@@ -82,7 +82,7 @@ def peak_of_amounts(mean: Floats, spread: Floats) -> Floats:
     # So many deviations from the mean on a count is surely below: `_likely` would say 1.
     sure = 2.0 * ((1.0 + skew * (SURE - skew / 6.0) / 6.0) ** 3 - 1.0) / skew
     sure = np.where(held, np.minimum(12.0, np.maximum(sure, 0.0)), -np.inf)
-    dies = np.maximum(sd, 1e-300), skew, sure, mean
+    dies = np.where(held, np.maximum(sd, 1e-300), np.inf), skew, sure, mean
     total = low.copy()
     for i in range(STEPS):
         x = low + (i + 0.5) * width

@@ -2,9 +2,9 @@
 
 import pytest
 
-from twin.borrowed import prepare
+from twin.borrowed import Piece, prepare, run_piece
 from twin.buffers import Columns, column
-from twin.compiled import Piece, entry, run_piece
+from twin.compiled import entry
 
 
 class Tally(Columns):

@@ -6,7 +6,8 @@ shape that stand there, without a counted owner.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from numba.core import cgutils, types
 from numba.core.datamodel.models import PrimitiveModel
@@ -25,7 +26,7 @@ from numba.np.arrayobj import make_array, populate_array
 from numba.np.numpy_support import from_dtype
 
 from twin.buffers import Column, Columns
-from twin.compiled import run_piece
+from twin.compiled import entry
 
 BLOCK = cgutils.intp_t.as_pointer()
 
@@ -103,19 +104,49 @@ def _get(context: Any, builder: Any, kind: Any, block: Any, name: str) -> Any:
     return array._getvalue()
 
 
-def prepare(entry: Any, *kinds: type) -> None:
+def prepare(compiled: Any, *kinds: type) -> None:
     """Compile an entry for arguments of these kinds, or load it, without running it."""
-    if hasattr(entry, "compile"):  # else numba is switched off
-        entry.compile(tuple(_NUMBERS[k] if k in _NUMBERS else GroupType(k) for k in kinds))
+    if hasattr(compiled, "compile"):  # else numba is switched off
+        compiled.compile(tuple(_NUMBERS[k] if k in _NUMBERS else GroupType(k) for k in kinds))
 
 
-def address_of(entry: Any, *kinds: type) -> int:
+class Piece:
+    """A part of an entry that is compiled by itself, and that compiled code calls by its address.
+
+    So processes that get ready share an entry that would take one of them long. Its function takes
+    a group of columns and a time, and returns nothing.
+    """
+
+    plain: ClassVar[dict[int, Callable[..., None]]] = {}  # by code, where nothing is compiled
+
+    def __init__(self, function: Callable[[Any, float], None]) -> None:
+        self._function = function
+        self._code = 0
+
+    def code(self, group: type) -> int:
+        """Where its code for such a group begins; compiles it, or loads it, when first asked."""
+        if not self._code:
+            self._code = address_of(entry(self._function), group, float)
+            self.plain[self._code] = self._function
+        return self._code
+
+    def prepare(self, group: type) -> None:
+        """Compile it, or load it, before it is needed."""
+        self.code(group)
+
+
+def run_piece(code: int, group: Any, time: float) -> None:
+    """Run the piece of this code."""
+    Piece.plain[code](group, time)
+
+
+def address_of(compiled: Any, *kinds: type) -> int:
     """Where the code of an entry for arguments of these kinds begins; any number without numba."""
-    prepare(entry, *kinds)
-    if not hasattr(entry, "overloads"):
-        return id(entry)
-    (compiled,) = entry.overloads.values()
-    address: int = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
+    prepare(compiled, *kinds)
+    if not hasattr(compiled, "overloads"):
+        return id(compiled)
+    (form,) = compiled.overloads.values()
+    address: int = form.library.get_pointer_to_function(form.fndesc.llvm_func_name)
     return address
 
 

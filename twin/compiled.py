@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, overload
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -331,39 +331,6 @@ def late(function: Callable[P, R]) -> Callable[P, R]:
         return compiled[0](*args, **kwargs)
 
     return enter
-
-
-class Piece:
-    """A part of an entry that is compiled by itself, and that compiled code calls by its address.
-
-    So processes that get ready share an entry that would take one of them long. Its function takes
-    a group of columns and a time, and returns nothing.
-    """
-
-    plain: ClassVar[dict[int, Callable[..., None]]] = {}  # by code, where nothing is compiled
-
-    def __init__(self, function: Callable[[Any, float], None]) -> None:
-        self._function = function
-        self._code = 0
-
-    def code(self, group: type) -> int:
-        """Where its code for such a group begins; compiles it, or loads it, when first asked."""
-        if not self._code:
-            from twin.borrowed import address_of
-
-            compiled = entry(self._function)
-            self._code = address_of(compiled, group, float)
-            self.plain[self._code] = self._function
-        return self._code
-
-    def prepare(self, group: type) -> None:
-        """Compile it, or load it, before it is needed."""
-        self.code(group)
-
-
-def run_piece(code: int, group: Any, time: float) -> None:
-    """Run the piece of this code; what compiled code runs in its place stands in `borrowed`."""
-    Piece.plain[code](group, time)
 
 
 def stage(name: str) -> Callable[[Callable[[], None]], Callable[[], None]]:

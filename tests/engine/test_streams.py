@@ -4,8 +4,8 @@ import polars as pl
 import pytest
 
 from tests.engine.small import end_of, machine_at_end, run, small
-from twin.engine.phases.streams import add_to_stream, room_for, settle_stream
-from twin.engine.phases.streams import end_of as stream_end
+from twin.engine.streams import add_to_stream, room_for, settle_stream
+from twin.engine.streams import end_of as stream_end
 
 # Long shared prompts over a narrow VPC plane: reads and writes of all instances meet at DPUs.
 NARROW = {

@@ -18,12 +18,12 @@ import numpy as np
 
 from twin.engine import codes as w
 from twin.engine.agenda import Agenda
+from twin.engine.books import log_pass
 from twin.engine.clock import spread
 from twin.engine.events import Event
 from twin.engine.machine import Machine
 from twin.engine.memory_servers import MemoryServers
 from twin.engine.phases import faults as phase
-from twin.engine.phases.books import log_pass
 from twin.engine.phases.colocated import finish_pieces
 from twin.engine.phases.decode import settle
 from twin.experts import ExpertsError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from twin.borrowed import prepare
-from twin.compiled import Piece, entry, kernel, run_piece, stage
+from twin.borrowed import Piece, prepare, run_piece
+from twin.compiled import entry, kernel, stage
 from twin.engine.clock import window_of
 from twin.engine.codes import (
     ARRIVED,
@@ -46,11 +46,11 @@ from twin.engine.phases.colocated import colocated
 from twin.engine.phases.decode import decode
 from twin.engine.phases.front_end import front_end
 from twin.engine.phases.kv_transfer import kv_transfer
-from twin.engine.phases.pool import book_reading
 from twin.engine.phases.prefill import prefill
 from twin.engine.phases.router import router
-from twin.engine.phases.streams import settle_stream
-from twin.engine.phases.traffic import traffic
+from twin.engine.pool import book_reading
+from twin.engine.streams import settle_stream
+from twin.engine.traffic import traffic
 from twin.model.roofline import interpolate
 
 Serve = Callable[[World, float], None]

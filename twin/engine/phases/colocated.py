@@ -7,6 +7,7 @@ prompt delays everyone's next token: the contrast that shows what disaggregation
 from __future__ import annotations
 
 from twin.compiled import kernel
+from twin.engine.books import book_one
 from twin.engine.codes import (
     NONE,
     PREFILL_BATCHES,
@@ -16,7 +17,6 @@ from twin.engine.codes import (
 )
 from twin.engine.columns import World
 from twin.engine.lists import fill, pop
-from twin.engine.phases.books import book_one
 from twin.engine.phases.decode import (
     begin_iteration,
     book_iteration,
@@ -25,8 +25,8 @@ from twin.engine.phases.decode import (
     settle,
     sit_through,
 )
-from twin.engine.phases.pool import begin_reading, blocks_kept, store_blocks, write_blocks
 from twin.engine.phases.prefill import form_batch, move_activations
+from twin.engine.pool import begin_reading, blocks_kept, store_blocks, write_blocks
 from twin.model.decode import decode_hbm_bytes
 from twin.model.mixed import mixed_flops, mixed_hits_s, mixed_iteration_s
 

@@ -7,6 +7,7 @@ An iteration touches ranks, not requests: a request that joins knows at which it
 from __future__ import annotations
 
 from twin.compiled import kernel
+from twin.engine.books import book_traffic, log_pass
 from twin.engine.clock import add_at, bin_of, spread
 from twin.engine.codes import (
     AT_BUSY_S,
@@ -38,9 +39,8 @@ from twin.engine.codes import (
 )
 from twin.engine.columns import World
 from twin.engine.lists import append, fill, pop
-from twin.engine.phases.books import book_traffic, log_pass
 from twin.engine.phases.prefill import come_back
-from twin.engine.phases.traffic import beside_hand_off, crowd, note_duty
+from twin.engine.traffic import beside_hand_off, crowd, note_duty
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
 from twin.policies.batching import iterations_needed
 

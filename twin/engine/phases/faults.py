@@ -25,8 +25,8 @@ from twin.engine.columns import World
 from twin.engine.lists import append, pop
 from twin.engine.phases.decode import pull, release
 from twin.engine.phases.kv_transfer import collect, forget
-from twin.engine.phases.pool import stop_reading
 from twin.engine.phases.prefill import come_back, note_ending
+from twin.engine.pool import stop_reading
 from twin.policies.kv_transfer import sending_rank
 
 

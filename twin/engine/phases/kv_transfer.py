@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from twin.compiled import kernel
+from twin.engine.books import book_traffic
 from twin.engine.codes import DECODING, KV_HAND_OFF, NONE, TRANSFERRED
 from twin.engine.columns import Transfers, World
 from twin.engine.lists import append, pop
-from twin.engine.phases.books import book_traffic
 from twin.policies.kv_transfer import sending_rank, shared_rate
 
 

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from twin.compiled import kernel
+from twin.engine.books import book_traffic, log_pass
 from twin.engine.clock import add_at, spread
 from twin.engine.codes import (
     AT_BUSY_S,
@@ -33,8 +34,7 @@ from twin.engine.codes import (
 )
 from twin.engine.columns import World
 from twin.engine.lists import append, fill, heap_push, largest, pop, remove_after
-from twin.engine.phases.books import book_traffic, log_pass
-from twin.engine.phases.pool import (
+from twin.engine.pool import (
     begin_reading,
     blocks_kept,
     cached_tokens,
@@ -42,7 +42,7 @@ from twin.engine.phases.pool import (
     warm,
     write_blocks,
 )
-from twin.engine.phases.traffic import give_ports_back, note_duty
+from twin.engine.traffic import give_ports_back, note_duty
 from twin.model.prefill import prefill_batch_s, prefill_flops, prefill_hbm_bytes, prefill_hits_s
 from twin.policies.batching import tokens_to_take
 from twin.rng import uniform

@@ -1,4 +1,4 @@
-"""Phase: flows that meet on a link share it; what an instance's exchange gets sets its pace.
+"""Contention: flows that meet on a link share it; what an instance's exchange gets sets its pace.
 
 Flows are whole classes of an instance's traffic, numbered over the columns (instances, prefill
 first, then decode): the exchange of each column; memory pool reads, writes and KV hand-off of each
@@ -13,7 +13,7 @@ from __future__ import annotations
 from twin.compiled import kernel
 from twin.engine.columns import World
 from twin.engine.lists import copy, fill
-from twin.engine.phases.streams import end_of, room_for, steer, under_way, wanted, wish
+from twin.engine.streams import end_of, room_for, steer, under_way, wanted, wish
 from twin.hardware.sharing import max_min_levels
 
 SLACK = 0.01  # overload of a link that is let pass: less than what its capacity is known to

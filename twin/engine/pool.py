@@ -7,6 +7,7 @@ phases of prefill and of colocated instances; it has no clock of its own.
 from __future__ import annotations
 
 from twin.compiled import kernel
+from twin.engine.books import book_one
 from twin.engine.clock import spread
 from twin.engine.codes import (
     AT_BUSY_S,
@@ -15,8 +16,7 @@ from twin.engine.codes import (
     PREFILL_BUSY_S,
 )
 from twin.engine.columns import World
-from twin.engine.phases.books import book_one
-from twin.engine.phases.streams import (
+from twin.engine.streams import (
     ARCHIVES,
     READS,
     RECALLS,
@@ -25,7 +25,7 @@ from twin.engine.phases.streams import (
     drop_stream,
     read_through_s,
 )
-from twin.engine.phases.traffic import first_rate
+from twin.engine.traffic import first_rate
 from twin.policies.memory_pool import (
     BlockPool,
     cold_blocks,

@@ -28,30 +28,51 @@ ROLE = "role"  # the colours that need no load
 
 
 def component(name: str, home: Path, own: str, parts: Sequence[str]) -> Callable[..., Any]:
-    """A component with the picture: `own`.html and .css of `home`, and its modules."""
+    """A component with the picture: `own`.html and .css of `home`, and its modules.
+
+    What a component is made of travels with its data, each time; so its code goes by itself, in a
+    message that stays the same and is sent once.
+    """
 
     def text(*files: Path) -> str:
         return "\n".join(file.read_text("utf-8") for file in files)
 
-    return st.components.v2.component(
+    modules = text(*(_HERE / f"{p}.js" for p in PICTURE), *(home / f"{p}.js" for p in parts))
+    shown = modules.replace("export default function", f"globalThis.{name} = function")
+    told = f'document.dispatchEvent(new CustomEvent("{name}"))'
+    code = st.components.v2.component(
+        f"{name}_code", js=f"{shown}\n{told}\nexport default function () {{}}"
+    )
+    picture = st.components.v2.component(
         name,
         html=text(home / f"{own}.html"),
         css=text(_HERE / "picture.css", home / f"{own}.css"),
-        js=text(*(_HERE / f"{p}.js" for p in PICTURE), *(home / f"{p}.js" for p in parts)),
+        js=_WHEN_THERE.replace("NAME", name),
     )
 
+    def draw(**options: Any) -> Any:
+        code(key=f"{name}-code")
+        return picture(**options)
 
-# The machine as built goes to the browser by itself: a message that stays the same is sent once.
-_geometry = st.components.v2.component(
-    "fabric_geometry",
-    js="""
+    return draw
+
+
+_WHEN_THERE = """
+export default function (given) {
+  let stop = null, gone = false
+  const draw = () => { if (!gone) stop = globalThis.NAME(given) }
+  globalThis.NAME ? draw() : document.addEventListener("NAME", draw, { once: true })
+  return () => { gone = true; stop?.() }
+}"""
+_GEOMETRY = """
 export default function ({ data }) {
   const known = (globalThis.machinesAsBuilt ??= new Map())
   known.set(data.digest, data.machine)
   if (known.size > 4) known.delete(known.keys().next().value)
   document.dispatchEvent(new CustomEvent("machine-as-built"))
-}""",
-)
+}"""
+# The machine as built goes to the browser by itself, too.
+_geometry = st.components.v2.component("fabric_geometry", js=_GEOMETRY)
 _canvas = component("fabric_picture", _HERE, "view", ["view"])
 
 

@@ -289,7 +289,7 @@ class Picture {
       for (let b = far; ; b = b.parent) if (!b.parent || b.w * this.camera.s >= (near ? 5 : 22)) return b
     }
     const bundles = scene.bundles(scene.inside(box), box, shown).filter((b) => !this.hidden.has(b.plane)), most = Math.max(...bundles.map((b) => b.gb), 1e-9)
-    for (const b of bundles) this.line(b, this.hue(b, this.loadOf(b))[0], b.gb > 0 ? 0.8 + 2.6 * Math.sqrt(b.gb / most) : 1, b.gb > 0 ? 0.9 : 0.5, b.gb > 0 ? [] : [2, 4])
+    for (const b of bundles) this.line(b, this.hue(b, this.loadOf(b))[0], b.gb > 0 ? (0.8 + 2.6 * Math.sqrt(b.gb / most)) * (bundles.length > 24 ? 0.55 : 1) : 1, b.gb > 0 ? 0.9 : 0.5, b.gb > 0 ? [] : [2, 4])
     this.wires += bundles.length
   }
 

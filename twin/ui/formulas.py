@@ -40,6 +40,16 @@ def _capacity(key: str, _scenario: Scenario) -> Prediction | str:
     return _or_why(lambda: steady.capacity(_scenario, session.facts(), *_files(_scenario)))
 
 
+def outlook(scenario: Scenario) -> steady.Outlook | str:
+    """How the deployment fares under its load, or one sentence why it cannot be."""
+    return session.store().lacking(scenario) or _outlook(canonical(scenario), scenario)
+
+
+@st.cache_data(show_spinner=False, max_entries=500)
+def _outlook(key: str, _scenario: Scenario) -> steady.Outlook | str:
+    return _or_why(lambda: steady.outlook(_scenario, session.facts(), *_files(_scenario)))
+
+
 def bound(scenario: Scenario) -> str:
     """Which batch keeps the SLO's TPOT by formula, or that none does and why."""
     return session.store().lacking(scenario) or _bound(canonical(scenario), scenario)

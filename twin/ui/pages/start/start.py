@@ -4,6 +4,7 @@ import streamlit as st
 
 from twin.ui import session, words
 from twin.ui.link import go_to, page_link
+from twin.ui.pages.start import answer
 from twin.ui.show import plain
 from twin.ui.toolbar import draft_link, open_run, run_button
 
@@ -33,21 +34,25 @@ if session.link_problem():
     st.error(plain(session.link_problem()), icon=":material/link_off:")
 
 with st.container(border=True):
-    about, tiles = st.columns([3, 4], gap="large", vertical_alignment="center")
+    about, machine = st.columns([4, 5], gap="large")
     with about:
         st.subheader(plain(draft.name), anchor=False, help=plain(draft.source) or None)
         st.markdown(plain(draft.question) or "No question written down yet.")
         if edits := len(session.changes()):
             st.caption(f"With {edits} change{'s' if edits > 1 else ''} of yours.")
+        answer.verdict(draft)
+        answer.controls(draft)
         with st.container(horizontal=True, vertical_alignment="center"):
             run_button(f"Run {words.duration(draft.horizon_s)} of traffic")
             draft_link("")
-            page_link("workload", "Edit", icon=":material/tune:")
-    with tiles, st.grid(2, min_column_width=215):
-        st.metric("NPUs that serve", words.machine(draft))
-        st.metric("Traffic", plain(words.traffic(draft)))
-        st.metric("Prompt → answer", words.lengths(draft))
-        st.metric(*words.split(draft))
+        with st.container(horizontal=True, gap="small"):
+            page_link("deployment", "Why not faster?", icon=":material/help:")
+            if st.button("Fail a node", icon=":material/bolt:", type="tertiary", key="fail-a-node"):
+                session.start_from(dict(presets)["fault-node"])
+                go_to("deployment")
+            page_link("workload", "Edit everything", icon=":material/tune:")
+    with machine:
+        answer.picture(draft)
 
 # 3) Presets.
 st.subheader("Presets", anchor=False)

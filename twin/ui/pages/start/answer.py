@@ -1,0 +1,94 @@
+"""The draft's answer at a glance: a verdict by formula, the fields that move it, the machine."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from twin.hardware.chip import HardwareError
+from twin.metrics.measures import amount, seconds
+from twin.scenario import Recovery, Scenario, npus_used
+from twin.steady import Outlook
+from twin.ui import formulas, session, words
+from twin.ui.fabric_view import fabric_picture
+from twin.ui.fields import label, sentence, tooltip, why_idle
+from twin.ui.pages.supernode.editor import fabric_of
+from twin.ui.seated import seated
+
+# What moves the answer most, each with the values its slider stops at.
+STOPS = {
+    "workload.rate_req_per_s": (1, 2, 5, 10, 20, 50, *range(75, 225, 25), 250, 300, 400, 600),
+    "workload.concurrency": (16, 64, 256, 832, 1024, 2048, 4096, 8192, 12_672, 16_384, 32_768),
+    "workload.input_tokens": (256, 512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536),
+    "slo.tpot_ms": (10, 15, 20, 25, 30, 40, 50, 75, 100, 200),
+}
+
+
+def verdict(draft: Scenario) -> None:
+    """One sentence with three numbers: how fast, how much more, what is idle."""
+    # The formulas know a whole machine: an edit of what breaks need not find them again.
+    found = formulas.outlook(draft.model_copy(update={"faults": (), "recovery": Recovery()}))
+    if isinstance(found, str):
+        st.markdown(f":red[:material/error: {sentence(found)}]")
+        return
+    st.markdown(f"##### {_speed(found)}; {_room(draft, found)}; {_idle(draft)}.")
+    st.caption("By formula. A run adds queues, bursts and a memory pool that fills.")
+
+
+def _speed(found: Outlook) -> str:
+    if found.tpot_s is None:
+        return "Prompts only"
+    load = "" if found.rate_req_per_s is None else f" at {_rate(found.rate_req_per_s)}"
+    return f"**{seconds(found.tpot_s)} a token**{load}"
+
+
+def _room(draft: Scenario, found: Outlook) -> str:
+    if not found.slo_req_per_s:
+        return f":red[**no batch keeps its SLO of {draft.slo.tpot_ms:g} ms**]"
+    rate, most = found.rate_req_per_s, _rate(found.slo_req_per_s)
+    if rate is not None and rate > found.slo_req_per_s:
+        return f":red[**too much load**]: its SLO holds up to **{most}** ({found.limit} is full)"
+    return f"holds its SLO up to **{most}**"
+
+
+def _idle(draft: Scenario) -> str:
+    idle = draft.supernode.npus - npus_used(draft)
+    return f"**{words.npus(idle)} idle**" if idle else "no NPU idle"
+
+
+def _rate(value: float) -> str:
+    return amount(value, "rate", "req/s")
+
+
+def controls(draft: Scenario) -> None:
+    """The fields that move the verdict most, as sliders; a value of one's own is a stop too."""
+    for path, stops in STOPS.items():
+        if why_idle(path, draft):
+            continue
+        value = session.value(path)
+        kind = type(value)
+        st.select_slider(
+            label(path),
+            sorted({kind(stop) for stop in stops} | {value}),
+            value,
+            format_func=lambda v: f"{v:,g}",
+            key=session.field_key(path),
+            help=tooltip(path),
+            on_change=session.edit,
+            args=(path,),
+        )
+        if refusal := session.refusal(path):
+            st.markdown(f":small[:red[:material/error: {sentence(refusal)}]]")
+
+
+def picture(draft: Scenario) -> None:
+    """The machine with the instances on it, or why it cannot be built."""
+    try:
+        fabric = fabric_of(draft.supernode)
+    except HardwareError as error:
+        st.error(sentence(str(error)), icon=":material/device_hub:")
+        return
+    placed, no_place = seated(draft, fabric)
+    if no_place:
+        st.error(no_place, icon=":material/event_seat:")
+    title = f"{words.npus(draft.supernode.npus)} in {draft.supernode.all_nodes:,} nodes"
+    fabric_picture(fabric, title=title, instances=placed.instances, key="start-picture")

@@ -142,7 +142,7 @@ class Scene {
   part(racks, hubs, x, y, width) { // one supernode
     const unit = Math.max(...racks.map((b) => b.w)) + GAP, fits = Math.max(1, Math.floor(width / unit / LEAST))
     const above = hubs.length && racks.length > Math.min(fits, MOST_WIDE) ? Math.ceil(racks.length / 2) : racks.length
-    const across = Math.min(fits, Math.max(above, 1), hubs.length ? MOST_WIDE * 2 : 12), w = Math.max(across * unit - GAP, Math.min(hubs.length, 4) * 155)
+    const most = Math.min(fits, Math.max(above, 1), hubs.length ? MOST_WIDE * 2 : 12), across = Math.ceil(above / Math.ceil(above / most)), w = Math.max(across * unit - GAP, Math.min(hubs.length, 4) * 155)
     let low = this.rows(racks.slice(0, above), x, y, across, unit)
     if (hubs.length) low = this.row(hubs, x, low + WIRES, w)
     if (above < racks.length) low = this.rows(racks.slice(above), x, low + WIRES, across, unit)

@@ -30,7 +30,7 @@ def verdict(draft: Scenario) -> None:
     if isinstance(found, str):
         st.markdown(f":red[:material/error: {sentence(found)}]")
         return
-    st.markdown(f"##### {_speed(found)}; {_room(draft, found)}; {_idle(draft)}.")
+    st.markdown(f"### {_speed(found)}; {_room(draft, found)}; {_idle(draft)}.")
     st.caption("By formula. A run adds queues, bursts and a memory pool that fills.")
 
 

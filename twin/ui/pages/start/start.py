@@ -45,7 +45,7 @@ with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center"):
             run_button(f"Run {words.duration(draft.horizon_s)} of traffic")
             draft_link("")
-        with st.container(horizontal=True, gap="small"):
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             page_link("deployment", "Why not faster?", icon=":material/help:")
             if st.button("Fail a node", icon=":material/bolt:", type="tertiary", key="fail-a-node"):
                 session.start_from(dict(presets)["fault-node"])

@@ -1,0 +1,46 @@
+"""The verdict by formula agrees with the formulas that it is made of, and moves the right way."""
+
+import pytest
+
+from twin import steady
+from twin.lab.library import load_facts, presets
+from twin.scenario import with_overrides
+
+QUICK = presets()[0].scenario
+
+
+def of(**fields):
+    asked = with_overrides(QUICK, {k.replace("__", "."): v for k, v in fields.items()})
+    return steady.outlook(asked, load_facts())
+
+
+def test_more_load_never_makes_tokens_faster_until_every_slot_is_full():
+    found = [of(workload__rate_req_per_s=float(rate)) for rate in (20, 60, 100, 140, 400, 800)]
+    paces = [one.tpot_s for one in found]
+    assert paces == sorted(paces)
+    full = steady.steady(QUICK, load_facts())
+    assert paces[-1] == pytest.approx(full.decode.tpot_s)
+    assert {one.slo_req_per_s for one in found} == {found[0].slo_req_per_s}
+
+
+def test_the_load_that_keeps_the_slo_keeps_it_and_no_more():
+    found = of()
+    bound_s = 1e-3 * QUICK.slo.tpot_ms
+    assert of(workload__rate_req_per_s=found.slo_req_per_s).tpot_s <= bound_s * 1.001
+    assert of(workload__rate_req_per_s=1.05 * found.slo_req_per_s).tpot_s > bound_s
+
+
+def test_a_looser_slo_allows_at_least_as_much_and_one_too_tight_nothing():
+    rates = [of(slo__tpot_ms=ms).slo_req_per_s for ms in (15.0, 30.0, 50.0, 200.0)]
+    assert rates == sorted(rates)
+    assert of(slo__tpot_ms=1.0).slo_req_per_s == 0.0
+
+
+def test_without_decode_there_is_no_tpot():
+    found = of(deployment__mode="prefill_only")
+    assert found.tpot_s is None
+    assert found.slo_req_per_s == found.sustained_req_per_s > 0.0
+
+
+def test_a_closed_loop_offers_no_rate():
+    assert of(workload__arrivals="closed_loop").rate_req_per_s is None

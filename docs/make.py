@@ -7,6 +7,7 @@ the committed pages with what this module says now. It knows nothing about the w
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,8 @@ import typer
 
 from twin.__main__ import app
 from twin.lab.evidence import evidence, headlines, score_table
+from twin.lab.evidence.made import load_made
+from twin.lab.evidence.regime import write_errors
 from twin.lab.evidence.rows import load_beyond
 from twin.lab.library import ROOT, load_facts, presets
 from twin.lab.traces import FORMATS
@@ -159,6 +162,30 @@ def evidence_table(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join([_table(score_table(rows, "system")), "", *text])
 
 
+def cross_table() -> str:
+    """Where constants go when rows are left out, what such fits predict, and what was counted."""
+    made = load_made()
+    constants = [
+        {"constant": f"`{c.name}`", "value": f"{c.value:g}", "without any one row":
+         f"{c.low:.3g} to {c.high:.3g}", "moved most without": c.row,
+         "identified": "yes" if c.identified else "no"}
+        for c in made.cross.constants
+    ]  # fmt: skip
+    errors = [
+        {"left out": left.name, "rows": str(left.rows), "fitted": f"{100 * left.fitted:.1f} %",
+         "predicted": f"{100 * left.predicted:.1f} %"}
+        for left in made.cross.left_out
+    ]  # fmt: skip
+    figures = [
+        {"figure": f"`{f.name}`", "kind": f.kind, "row moved most": f.row,
+         "by": "all of it" if math.isinf(f.share) else f"{100 * f.share:.1f} %"}
+        for f in made.figures
+        if f.counts
+    ]  # fmt: skip
+    counted = f"{made.counted} figures without a source of their own move a row by more than 1 %:"
+    return "\n\n".join([_table(constants), _table(errors), counted, _table(figures)])
+
+
 def beyond_table() -> str:
     """Published results that no scenario can express."""
     return _table(
@@ -219,6 +246,7 @@ def pages(root: Path = ROOT) -> dict[Path, str]:
         "accuracy": accuracy_table(rows),
         "evidence": evidence_table(rows),
         "beyond": beyond_table(),
+        "cross": cross_table(),
         "files": file_map(root),
     }
     paths = (root / "README.md", root / "scenarios" / "FIELDS.md", *(root / "docs").glob("*.md"))
@@ -240,5 +268,6 @@ def _row(*cells: object) -> str:
 
 
 if __name__ == "__main__":
+    write_errors(load_facts(), evidence(load_facts()))
     for page, text in pages().items():
         page.write_text(text, "utf-8")

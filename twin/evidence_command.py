@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
 from twin.terminal import err, out, print_json, print_rows
+
+if TYPE_CHECKING:
+    from twin.lab.evidence.made import Made
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 
@@ -19,14 +23,20 @@ def evidence(
     first: Annotated[
         bool, typer.Option("--first", help="Keep the first errors of rows never asked before.")
     ] = False,
+    write: Annotated[
+        bool, typer.Option("--write", help="Keep the errors for whoever asks for one figure.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Put published figures beside the twin's own, with the error of each."""
     from twin.lab.evidence import evidence as rows_of
     from twin.lab.evidence.first import keep_first
+    from twin.lab.evidence.regime import write_errors
     from twin.lab.library import load_facts
 
     rows = keep_first(load_facts()) if first else rows_of(load_facts())
+    if write and not first:
+        write_errors(load_facts(), rows)
     if as_json:
         print_json(rows)
     elif first:
@@ -45,6 +55,14 @@ def calibrate(
     private: Annotated[
         Path | None, typer.Option("--out", metavar="FILE.toml", help="Keep that private fit here.")
     ] = None,
+    cross: Annotated[
+        bool,
+        typer.Option(
+            "--cross-validate",
+            help="Fit without each row, source and system in turn, and count every figure that was "
+            "chosen; some minutes. With --write kept in data/record.",
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Fit the few constants of the model to the published rows that calibrate."""
@@ -54,6 +72,9 @@ def calibrate(
     from twin.lab.library import load_facts
 
     check_options(points, private, write)
+    if cross:
+        _cross_validate(write, as_json)
+        return
     untouched: Sequence[str] = ()
     with err.status("fitting"):
         if points is None:
@@ -77,9 +98,48 @@ def calibrate(
         out.print(escape(f"to use it: TWIN_CALIBRATION={private}"))
 
 
+def _cross_validate(write: bool, as_json: bool) -> None:
+    from twin.lab.evidence.made import make, write_made
+    from twin.lab.library import load_facts
+
+    with err.status("fitting without each row in turn"):
+        made = make(load_facts())
+    if write:
+        write_made(made)
+    if as_json:
+        print_json(asdict(made))
+    else:
+        print_made(made)
+
+
+def print_made(made: Made) -> None:
+    """The constants without each row, errors of rows left out, and the figures that count."""
+    constants = [
+        (c.name, f"{c.value:g}", f"{c.low:.4g} to {c.high:.4g}", c.row,
+         "yes" if c.identified else "no")
+        for c in made.cross.constants
+    ]  # fmt: skip
+    heads = ("constant", "value", "without any one row", "moved most without", "identified")
+    print_rows("Which constants the rows identify", heads, constants)
+    cells = [
+        (each.name, each.by, str(each.rows), f"{100 * each.fitted:.1f} %",
+         f"{100 * each.predicted:.1f} %")
+        for each in made.cross.left_out
+    ]  # fmt: skip
+    print_rows("Rows left out", ("rows", "by", "number", "fitted", "predicted"), cells)
+    counted = [
+        (f.name, f.kind, f.row, "all of it" if math.isinf(f.share) else f"{100 * f.share:.1f} %")
+        for f in made.figures
+        if f.counts
+    ]
+    title = f"{made.counted} figures without a source of their own move a row when a tenth larger"
+    print_rows(title, ("figure", "kind", "row moved most", "by"), counted)
+
+
 def print_evidence(rows: Sequence[Mapping[str, Any]]) -> None:
     """Published figures beside the twin's own, and the absolute errors by kind of row."""
     from twin.lab.evidence import headlines, score_table
+    from twin.lab.evidence.made import load_made
 
     cells = [
         (
@@ -100,3 +160,5 @@ def print_evidence(rows: Sequence[Mapping[str, Any]]) -> None:
     )
     for sentence in headlines(rows):
         out.print(escape(sentence))
+    counted = load_made().counted
+    out.print(f"{counted} figures without a source of their own move a row: calibrate --help")

@@ -3,7 +3,7 @@
 `Facts` is a flat, frozen mapping from a dotted name (file path, then table) to a `Fact`. It is
 built from nested tables by `facts_from_tables`; reading the files is `lab.library`'s work.
 Marks: a read in the primary source, b a secondary source, c recalled, d arithmetic on (a),
-e an assumption of this project, m measured, f fitted (data/calibration.toml).
+e an assumption of this project, m measured, f fitted or chosen (`saw`: to which published rows).
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class Fact:
     source: str
     mark: str
     note: str = ""
+    saw: tuple[str, ...] = ()  # published rows in sight of which it was chosen or fitted
 
     @property
     def si(self) -> float:
@@ -144,8 +145,9 @@ def _collect(path: str, table: Mapping[str, Any], flat: dict[str, Fact]) -> None
             )
         value = _frozen(table["value"])
         flat[path] = Fact(
-            value, table["unit"], table["source"], table["mark"], table.get("note", "")
-        )
+            value, table["unit"], table["source"], table["mark"], table.get("note", ""),
+            tuple(table.get("saw", ())),
+        )  # fmt: skip
         return
     for key, value in table.items():
         if isinstance(value, Mapping):

@@ -149,7 +149,8 @@ def print_prediction(name: str, found: Mapping[str, Any]) -> None:
         longest = sorted(operators.items(), key=lambda item: -item[1])
         shares = [(k, seconds(v), f"{100 * v / total:.1f} %") for k, v in longest]
         print_rows(f"Where {phase} time goes", ("operator", "critical path", "share"), shares)
-    out.print(escape(found["advice"]))
+    for sentence in (found["advice"], *found["errors"]):
+        out.print(escape(sentence))
     out.print(f"{seconds(found['wall_s'])} of wall time, compiling left out", style="dim")
 
 

@@ -3,11 +3,14 @@
 import csv
 import io
 import json
+import re
 
 import pytest
 
 from twin.lab.evidence import evidence, headlines, load_published
+from twin.lab.evidence.made import load_made
 from twin.lab.evidence.reproduce import Part
+from twin.lab.evidence.rows import load_beyond
 from twin.lab.library import load_facts
 from twin.ui import charts
 from twin.ui.charts import evidence as parity
@@ -69,11 +72,19 @@ def test_every_row_is_kept_in_both_files(found):
     assert [r["error"] for r in kept] == [r["error"] for r in found]
 
 
-def test_every_constant_has_its_value_and_bounds_and_lies_within(facts):
-    found = proof.constants(facts)
+def test_every_constant_has_its_value_its_bounds_and_where_it_goes_without_a_row(facts):
+    found = proof.constants(facts, load_made().cross)
     names = {c["Constant"].split("**")[1].lower().replace(" ", "_") for c in found}
     assert names == set(facts.names("calibration"))
     assert all(" to " in c["Value and bounds"] and c["Fitted chiefly to"] for c in found)
+    assert all(" to " in c["Without any one row"] for c in found)
+
+
+def test_what_the_default_skew_makes_of_the_headline_is_computed_and_said(page, facts):
+    told = proof.one_skew(facts)
+    chosen, default = (float(x.replace(",", "")) for x in re.findall(r"[\d,]+\d", told)[-2:])
+    assert default != chosen
+    assert any(told in c.value for c in page.caption)
 
 
 def test_facts_are_found_by_words_and_marks(facts):
@@ -128,10 +139,17 @@ def test_an_address_names_the_row_that_is_shown(app, found):
     assert page.session_state["row"] == "cm384-layer-mtp"
 
 
+def test_the_page_counts_what_was_chosen_and_says_what_is_beyond_the_twin(page):
+    made = load_made()
+    assert len(page.dataframe[1].value) == made.counted
+    assert any(f"{made.counted} figures without a source" in m.value for m in page.markdown)
+    assert len(page.dataframe[2].value) == len(load_beyond())
+
+
 def test_a_search_narrows_the_facts(page):
-    before = len(page.dataframe[1].value)
+    before = len(page.dataframe[3].value)
     page.text_input(key="facts-search").set_value("910c").run()
-    assert 0 < len(page.dataframe[1].value) < before
+    assert 0 < len(page.dataframe[3].value) < before
 
 
 def test_a_part_hidden_behind_the_other_microbatch_is_not_told_as_no_time():

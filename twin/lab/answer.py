@@ -84,6 +84,7 @@ def answer(
 
 def predicted(scenario: Scenario) -> dict[str, Any]:
     """The steady state by formula: a flat summary named as a run's, and seconds by operator."""
+    from twin.lab.evidence.regime import near
     from twin.steady import largest_batch, steady
 
     facts = load_facts()
@@ -120,13 +121,15 @@ def predicted(scenario: Scenario) -> dict[str, Any]:
             "hbm_utilisation": decode.hbm_utilisation,
             "cube_utilisation": decode.cube_utilisation,
         }
+    wall_s = time.perf_counter() - begun
     return {
         "scenario": scenario_digest(scenario),
         "name": scenario.name,
-        "wall_s": time.perf_counter() - begun,
+        "wall_s": wall_s,
         "summary": summary,
         "operators": operators,
         "advice": advice,
+        "errors": [each.sentence for each in near(scenario, facts)],
     }
 
 

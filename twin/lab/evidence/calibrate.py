@@ -11,7 +11,8 @@ calibrate.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +40,11 @@ class Constant:
     meaning: str
     prefix: str  # ids of the rows that inform it most, for the file
 
+    def saw(self, rows: Iterable[str]) -> list[str]:
+        """The rows among those fitted to that inform it most."""
+        heads = tuple(head.strip() for head in self.prefix.split(","))
+        return [row for row in rows if row.startswith(heads)]
+
 
 CONSTANTS = (
     Constant("comm_fixed", "us", 15, 10, 60,
@@ -51,7 +57,7 @@ CONSTANTS = (
              "cm384-dispatch, cm384-combine"),
     Constant("vector_utilisation", "", 0.25, 0.02, 1,
              "share of HBM bandwidth that element-wise kernels reach between matrix products",
-             "cm384-prefill-stage, cm384-stream, cm384-layer-mtp"),
+             "cm384-prefill-stage, cm384-stream, cm384-layer-no-mtp"),
     Constant("kernel_gap", "us", 1, 0.5, 10,
              "launch and tail of one kernel in a captured graph", "cm384-decode-8-4k-tpot"),
     Constant("vector_contention", "", 1, 0, 1.5,
@@ -59,13 +65,13 @@ CONSTANTS = (
              "cm384-prefill-layer-on"),
     Constant("saturating_share", "", 0.85, 0.5, 1,
              "share of a die's cores that draws the full HBM bandwidth",
-             "cm384-stream, cm384-layer-mtp"),
+             "cm384-stream, cm384-layer-no-mtp"),
     Constant("jitter", "", 0.03, 0, 0.2,
              "relative standard deviation of a die's time between two barriers",
              "cm384-microbatch-decode"),
     Constant("copy_engine", "", 0.7, 0.3, 1,
              "share of the vector cores' injection rate that copy engines reach in prefill",
-             "cm384-prefill-stage-dispatch, cm384-prefill-stage-combine"),
+             "cm384-prefill-stage-exchange"),
 )  # fmt: skip
 
 
@@ -133,6 +139,7 @@ def calibration_text(fit: Fit, constants: Sequence[Constant] = CONSTANTS) -> str
             f'unit = "{c.unit}"',
             f'source = "least squares over the calibrating rows; chiefly {c.prefix}"',
             'mark = "f"',
+            f"saw = {json.dumps(c.saw(fit.errors))}",
             f'note = "{c.meaning}"',
             f"low = {c.low:g}",
             f"high = {c.high:g}",

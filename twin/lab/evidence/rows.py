@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -120,6 +120,7 @@ class Bars:
     mean: Mapping[str, float]  # mean of a kind of row: fitted, or predicted by group
     worst: Mapping[str, float]  # one row, by group
     exchange: float  # dispatch or combine alone, over EP degree
+    figures: int  # without a source of their own that move a row, at most
 
     def of(self, row: Row) -> float:
         """The largest absolute error that is no miss for this row."""
@@ -142,6 +143,12 @@ def load_published(path: Path = PUBLISHED) -> list[Row]:
     if len({row.id for row in rows}) < len(rows):
         raise EvidenceError(f"{path.name}: two rows share an id")
     return rows
+
+
+def rows_digest(rows: Sequence[Row]) -> str:
+    """SHA-256 over what every row asks and of which kind it is."""
+    text = "".join(f"{row.id} {row.kind} {row.digest}\n" for row in rows)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def load_first(path: Path = FIRST) -> dict[str, First]:

@@ -5,6 +5,7 @@ from functools import partial
 import streamlit as st
 
 from twin.lab import share
+from twin.lab.evidence.regime import near_each
 from twin.lab.store import StoreError
 from twin.metrics.explain import ttft_parts
 from twin.ui import charts, record, session, theme
@@ -72,6 +73,8 @@ if figures := comparison.metric_table(compared, group):
     st.table(figures, border="horizontal", hide_index=True)
     with st.expander("What these figures count"):
         st.markdown(comparison.meanings(compared, group))
+    for told in near_each(dict(zip(titles, scenarios, strict=True)), session.facts()):
+        st.caption(f":material/target: How far off the twin is near these figures. {plain(told)}")
 else:
     st.caption("None of these figures is in the runs.")
 

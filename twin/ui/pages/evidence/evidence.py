@@ -5,6 +5,9 @@ import streamlit as st
 from twin.lab import evidence, share
 from twin.lab.evidence import reproduce
 from twin.lab.evidence.envelope import outside_evidence, reach
+from twin.lab.evidence.machines import slide_table
+from twin.lab.evidence.made import load_made
+from twin.lab.evidence.rows import load_beyond
 from twin.lab.runner import find_run
 from twin.ui import session
 from twin.ui.charts import evidence as parity
@@ -200,65 +203,96 @@ with right:
         st.markdown("**One layer by operator**")
         st.caption("This row is one operator or one size alone.")
 
-# 5) All rows at a glance.
-st.subheader("Published against twin", anchor=False)
-left, right = st.columns(2, gap="large")
-for place, picture, key in ((left, parity.parity(shown), "p"), (right, parity.errors(shown), "e")):
-    with place:
-        plot(picture, f"parity-{key}")
-st.caption("Diamonds: unseen rows. Filled: seen. Hollow: rows that a fit helped. Band: ±10 %.")
+# 5) What stands behind the rows.
+glance, chosen, holding, beyond_tab, machines, every_fact = st.tabs(
+    [
+        "At a glance", "Fitted and chosen figures", "Where it stops holding",
+        "Beyond the twin", "NVL72 and CloudMatrix", "Every fact",
+    ]
+)  # fmt: skip
+with glance:
+    left, right = st.columns(2, gap="large")
+    pictures = ((left, parity.parity(shown), "p"), (right, parity.errors(shown), "e"))
+    for place, picture, key in pictures:
+        with place:
+            plot(picture, f"parity-{key}")
+    st.caption("Diamonds: unseen rows. Filled: seen. Hollow: rows that a fit helped. Band: ±10 %.")
 
-# 6) Where it stops holding.
-st.subheader("Where it stops holding", anchor=False)
-draft = session.draft()
-left, right = st.columns([3, 2], gap="large")
-with left:
-    chips = next(([str(v) for v in r.values] for r in reach(facts) if r.aspect.name == "chip"), [])
-    chip = st.segmented_control(
-        "Published rows on", ["All chips", *chips], required=True, key="chip", wrap=True,
-        default=draft.supernode.chip if draft.supernode.chip in chips else "All chips",
-    )  # fmt: skip
-    st.table(
-        proof.reach_table(reach(facts, chip="" if chip == "All chips" else chip)),
-        border="horizontal",
-        hide_index=True,
+with chosen:
+    made = load_made()
+    st.markdown(
+        f"**{made.counted} figures without a source of their own move a published row by more "
+        "than 1 % when they are 10 % larger.**"
     )
-with right, st.container(border=True):
-    st.markdown(f"**Your scenario: {plain(draft.name)}**")
-    beyond = outside_evidence(draft, facts)
-    for remark in beyond:
-        st.markdown(f":material/explore_off: {remark}")
-    if not beyond:
-        st.markdown(":material/check: Inside the range of the published rows in every respect.")
-
-# 7) What it rests on.
-st.subheader("Fitted constants", anchor=False)
-st.table(proof.constants(facts), border="horizontal", hide_index=True)
-st.caption(
-    "Fitted by least squares over the calibrating rows; `python -m twin calibrate` makes it anew. "
-    "A constant near a bound would go further: the physics there is incomplete."
-)
-
-st.subheader("Every fact", anchor=False)
-with st.container(horizontal=True, vertical_alignment="bottom"):
-    words = st.text_input("Search", key="facts-search", placeholder="910c hbm", width=280)
-    marks = st.pills(
-        "Marks", [mark for mark, _ in proof.marks_in(facts)], selection_mode="multi", wrap=True,
-        format_func=lambda mark: f"{mark} · {dict(proof.marks_in(facts))[mark]}", key="marks",
+    if made.stale(facts):
+        st.caption(
+            ":material/history: Worked out with other facts or rows than these: "
+            "`python -m twin calibrate --cross-validate --write` makes it anew."
+        )
+    st.table(proof.constants(facts, made.cross), border="horizontal", hide_index=True)
+    st.caption(proof.cross_in_words(made.cross))
+    st.dataframe(
+        proof.counted(made), hide_index=True, height=320, key="counted",
+        column_config={"Moves it by, %": number(format="%.1f")},
     )  # fmt: skip
-kept_facts = proof.fact_table(facts, words, marks)
-st.dataframe(
-    kept_facts,
-    hide_index=True,
-    height=min(420, 38 + 35 * max(1, len(kept_facts))),
-    key="facts",
-    column_config={
-        "Fact": st.column_config.TextColumn(width=300, pinned=True),
-        **widths({"Value": 150, "Unit": 80, "Mark": 55, "Source": 420, "Note": 420}),
-    },
-)
-st.caption(
-    f"{len(kept_facts):,} of {len(facts):,} facts. Marks: "
-    + "; ".join(f"**{mark}** {proof.MARKS[mark]}" for mark, _ in proof.marks_in(facts))
-    + "."
-)
+    st.caption(f":material/balance: {proof.one_skew(facts)}")
+
+with holding:
+    draft = session.draft()
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        chips = next(
+            ([str(v) for v in r.values] for r in reach(facts) if r.aspect.name == "chip"), []
+        )
+        chip = st.segmented_control(
+            "Published rows on", ["All chips", *chips], required=True, key="chip", wrap=True,
+            default=draft.supernode.chip if draft.supernode.chip in chips else "All chips",
+        )  # fmt: skip
+        st.table(
+            proof.reach_table(reach(facts, chip="" if chip == "All chips" else chip)),
+            border="horizontal",
+            hide_index=True,
+        )
+    with right, st.container(border=True):
+        st.markdown(f"**Your scenario: {plain(draft.name)}**")
+        beyond = outside_evidence(draft, facts)
+        for remark in beyond:
+            st.markdown(f":material/explore_off: {remark}")
+        if not beyond:
+            st.markdown(":material/check: Inside the range of the published rows in every respect.")
+
+with beyond_tab:
+    st.caption("Published results that no scenario can express yet, and what is missing for each.")
+    st.dataframe(proof.beyond(load_beyond()), hide_index=True, height=420, key="beyond")
+
+with machines:
+    st.table(slide_table(facts), border="horizontal", hide_index=True)
+    st.caption(
+        "The slides' table beside the same figures from data/chips and data/machines. Its 2.8 TB/s "
+        "of one CloudMatrix accelerator does not fit its own 269 TB/s in all, which is 0.7 TB/s "
+        "each: read as terabits a second, one direction."
+    )
+
+with every_fact:
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        words = st.text_input("Search", key="facts-search", placeholder="910c hbm", width=280)
+        marks = st.pills(
+            "Marks", [mark for mark, _ in proof.marks_in(facts)], selection_mode="multi", wrap=True,
+            format_func=lambda mark: f"{mark} · {dict(proof.marks_in(facts))[mark]}", key="marks",
+        )  # fmt: skip
+    kept_facts = proof.fact_table(facts, words, marks)
+    st.dataframe(
+        kept_facts,
+        hide_index=True,
+        height=min(420, 38 + 35 * max(1, len(kept_facts))),
+        key="facts",
+        column_config={
+            "Fact": st.column_config.TextColumn(width=300, pinned=True),
+            **widths({"Value": 150, "Unit": 80, "Mark": 55, "Source": 420, "Note": 420}),
+        },
+    )
+    st.caption(
+        f"{len(kept_facts):,} of {len(facts):,} facts. Marks: "
+        + "; ".join(f"**{mark}** {proof.MARKS[mark]}" for mark, _ in proof.marks_in(facts))
+        + "."
+    )

@@ -6,14 +6,19 @@ is a dict as `lab.evidence.evidence` makes it. Draws nothing, and knows nothing 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from twin.facts import Fact, Facts
 from twin.lab.evidence.calibrate import CONSTANTS
+from twin.lab.evidence.crossval import CrossValidation
 from twin.lab.evidence.envelope import Reach
 from twin.lab.evidence.judge import HONEST, score_table
-from twin.lab.evidence.rows import KINDS, Row, bars
+from twin.lab.evidence.made import Made
+from twin.lab.evidence.measures import answer_row
+from twin.lab.evidence.rows import KINDS, Beyond, Row, bars, load_published
 from twin.metrics.measures import three_figures
 from twin.scenario import field_unit
 from twin.ui.fields import field_name, show
@@ -183,23 +188,80 @@ def differs(row: Row) -> list[str]:
 # Constants and facts.
 
 
-def constants(facts: Facts) -> list[dict[str, Any]]:
-    """The fitted constants: meaning, value, bounds, and the rows that inform each most."""
-    rows = []
+ONE_SKEW = (
+    "One skew is not solved: the paper's decode rows stand at skew 0.3, chosen with its experts "
+    "stage in sight; elsewhere the default is 1, the shape of production traffic. With the default "
+    "the headline point of 1,943 tokens/s/NPU reads {default:,.0f} instead of {chosen:,.0f}."
+)
+
+
+def one_skew(facts: Facts) -> str:
+    """What the headline point reads at the chosen skew and at the default."""
+    row = next(r for r in load_published() if r.id == "cm384-decode-96-4k-tput")
+    default = {k: v for k, v in row.scenario.items() if k != "experts.skew"}
+    return ONE_SKEW.format(
+        default=answer_row(replace(row, scenario=default), facts), chosen=answer_row(row, facts)
+    )
+
+
+def constants(facts: Facts, cross: CrossValidation) -> list[dict[str, Any]]:
+    """The fitted constants: meaning, value, bounds, and where they go when a row is left out."""
+    spans = {span.name: span for span in cross.constants}
+    lines = []
     for c in CONSTANTS:
-        fact = facts[f"calibration.{c.name}"]
+        fact, span = facts[f"calibration.{c.name}"], spans[c.name]
         near = min(fact.value - c.low, c.high - fact.value) < NEAR_BOUND * (c.high - c.low)
         name = c.name.replace("_", " ").capitalize()
         shown = f"{fact.value:.4g} {UNITS.get(c.unit, c.unit)}".rstrip()
-        rows.append(
+        lines.append(
             {
                 "Constant": f"**{name}**: {fact.note or c.meaning}",
                 "Value and bounds": f"**{shown}**  \n"
                 f"{c.low:g} to {c.high:g}" + (", near a bound" if near else ""),
+                "Without any one row": f"{span.low:.3g} to {span.high:.3g}"
+                + ("" if span.identified else f"; rests on {span.row}"),
                 "Fitted chiefly to": ", ".join(part.strip() for part in c.prefix.split(",")),
             }
         )
-    return rows
+    return lines
+
+
+def cross_in_words(cross: CrossValidation) -> str:
+    """How well rows are predicted by a fit that has not seen them."""
+    told = ", ".join(f"{100 * cross.mean(by):.1f} % {by} by {by}" for by in ("row", "source"))
+    fitted = [left.fitted for left in cross.left_out if left.by == "row"]
+    return (
+        "Fitted by least squares over the calibrating rows; `python -m twin calibrate` makes it "
+        "anew. A constant near a bound would go further: the physics there is incomplete. Mean "
+        f"error of rows left out of the fit: {told}; with them {100 * _mean(fitted):.1f} %."
+    )
+
+
+def counted(made: Made) -> list[dict[str, Any]]:
+    """The figures that count, those that move most first."""
+    return [
+        {
+            "Figure": figure.name,
+            "Kind": figure.kind,
+            "Row moved most": figure.row,
+            "Moves it by, %": None if math.isinf(figure.share) else 100 * figure.share,
+        }
+        for figure in made.figures
+        if figure.counts
+    ]
+
+
+def beyond(rows: Sequence[Beyond]) -> list[dict[str, str]]:
+    """Published results that no scenario can express."""
+    return [
+        {"System": b.system, "What": b.quantity, "Published": b.figure, "Missing": b.missing,
+         "Source": b.source}
+        for b in rows
+    ]  # fmt: skip
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
 
 
 def fact_table(facts: Facts, words: str = "", marks: Sequence[str] = ()) -> list[dict[str, str]]:

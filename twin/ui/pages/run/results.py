@@ -8,6 +8,7 @@ import streamlit as st
 
 from twin.lab import share
 from twin.lab.evidence.envelope import outside_evidence
+from twin.lab.evidence.regime import near
 from twin.lab.store import RunRow
 from twin.metrics.registry import placed, shown
 from twin.scenario import Scenario
@@ -123,7 +124,9 @@ def validity(row: RunRow, scenario: Scenario) -> None:
 
 
 def beyond_evidence(scenario: Scenario) -> None:
-    """Say in which respects nothing published reaches as far as this scenario."""
+    """Say how far off published rows near the figures are, and where none reaches as far."""
+    told = " ".join(each.sentence for each in near(scenario, session.facts()))
+    st.caption(f":material/target: How far off the twin is near these figures. {told}")
     beyond = outside_evidence(scenario, session.facts())
     if beyond:
         respects = "1 respect" if len(beyond) == 1 else f"{len(beyond)} respects"

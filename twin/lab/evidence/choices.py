@@ -1,0 +1,166 @@
+"""Every figure without a source of its own, wherever it stands, and what hangs on it.
+
+Counted are facts that were recalled (mark c), assumed (e), or fitted or chosen in sight of
+published rows (f with `saw`), and settings of rows that were chosen (data/record/choices.toml),
+where a change by a tenth moves some published row by more than a hundredth. Facts fitted to data
+that are no rows have a source of their own, and a model's shape is published in its config.json.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from twin.facts import FactError, Facts
+from twin.lab.evidence.measures import answer_row
+from twin.lab.evidence.rows import Row, load_published
+from twin.lab.library import RECORD, published_table
+from twin.scenario import Scenario, leaves
+
+CHANGE, MOVES = 1.1, 0.01  # a tenth more; a hundredth of a row
+PUBLISHED_SHAPES = "models."
+# Parts of data/ of which a row reads only what it names.
+READ_BY = {
+    "chips": "supernode.chip",
+    "machines": "supernode.machine",
+    "stacks": "deployment.stack",
+    "workloads": "workload.lengths",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure that was fitted, chosen, assumed or recalled."""
+
+    name: str  # of the fact, or what a choice is called
+    kind: str  # fitted, chosen, assumed or recalled
+    why: str
+    saw: tuple[str, ...]
+    field: str = ""  # of the scenario; "": a fact
+    fact: str = ""
+    rows: tuple[str, ...] = ()  # whose setting it is; (): a fact that any row may read
+    other: Any = None  # the other value, where a tenth more means nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """By how much a figure's change moves the row that it moves most."""
+
+    figure: Figure
+    row: str
+    share: float  # |new / old - 1|; infinite where the twin then refuses to answer
+
+    @property
+    def counts(self) -> bool:
+        """Whether a published row hangs on the figure."""
+        return self.share > MOVES
+
+
+@lru_cache(maxsize=1)
+def _choices() -> tuple[Figure, ...]:
+    return tuple(
+        Figure(
+            entry["name"], "chosen", entry["why"], tuple(entry["saw"]), entry.get("field", ""),
+            entry.get("fact", ""), tuple(entry["rows"]), entry.get("other"),
+        )
+        for entry in published_table(RECORD / "choices.toml")["choice"]
+    )  # fmt: skip
+
+
+def figures(facts: Facts) -> list[Figure]:
+    """Every figure without a source of its own, read from the data files."""
+    kinds = {"c": "recalled", "e": "assumed", "f": "fitted"}
+    own = [
+        Figure(name, kinds[fact.mark], fact.source, fact.saw, fact=name)
+        for name, fact in facts.items()
+        if fact.mark in kinds
+        and (fact.mark != "f" or fact.saw)
+        and _numbers(fact.value)
+        and not name.startswith(PUBLISHED_SHAPES)
+    ]
+    return [*own, *_choices()]
+
+
+def moved(figure: Figure, facts: Facts, rows: Sequence[Row], known: Mapping[str, float]) -> Moved:
+    """The row that a change of the figure moves most; `known`: the answers as they are."""
+    most = Moved(figure, "", 0.0)
+    for row in rows:
+        if not _concerns(figure, row):
+            continue
+        try:
+            share = abs(_changed(figure, facts, row) / known[row.id] - 1.0)
+        except (ValueError, FactError):  # it could not have been otherwise: all hangs on it
+            share = float("inf")
+        if share > most.share:
+            most = Moved(figure, row.id, share)
+    return most
+
+
+def _concerns(figure: Figure, row: Row) -> bool:
+    """Whether a row can read the figure at all: what is of another machine or stack it cannot."""
+    if figure.rows:
+        return row.id in figure.rows
+    part, name, *_ = (*figure.fact.split("."), "")
+    default = leaves(Scenario())
+    both = [row.scenario] if row.against is None else [row.scenario, row.against]
+    field = READ_BY.get(part)
+    if field:
+        return any(asked.get(field, default[field]) == name for asked in both)
+    if part == "operators" and name in ("ascend", "nvidia"):
+        chip = str(row.scenario.get("supernode.chip", default["supernode.chip"]))
+        return chip.startswith("ascend") == (name == "ascend")
+    return True
+
+
+def all_moved(facts: Facts) -> list[Moved]:
+    """What hangs on every figure, those that move most first; some minutes."""
+    rows = load_published()
+    known = {row.id: answer_row(row, facts) for row in rows}
+    answers = [moved(figure, facts, rows, known) for figure in figures(facts)]
+    return sorted(answers, key=lambda each: (-each.share, each.figure.name))
+
+
+def _changed(figure: Figure, facts: Facts, row: Row) -> float:
+    """The answer to a row with the figure changed."""
+    if not figure.field:
+        name = figure.fact
+        if name in row.facts:
+            changed = {**row.facts, name: CHANGE * row.facts[name]}
+            return answer_row(replace(row, facts=changed), facts)
+        return answer_row(row, facts.replaced({name: _scaled(facts[name].value)}))
+    return answer_row(
+        replace(
+            row,
+            scenario=_with(figure, row.scenario),
+            against=None if row.against is None else _with(figure, row.against),
+        ),
+        facts,
+    )
+
+
+def _with(figure: Figure, scenario: Mapping[str, Any]) -> dict[str, Any]:
+    """A row's settings with the choice changed; a setting that stands at its default is stated."""
+    value = figure.other
+    if value is None:
+        value = _more(scenario.get(figure.field, leaves(Scenario())[figure.field]))
+    return {**scenario, figure.field: value}
+
+
+def _scaled(value: Any) -> Any:
+    """A figure of data/, or all of a table, a tenth larger."""
+    return tuple(_scaled(v) for v in value) if isinstance(value, tuple) else CHANGE * value
+
+
+def _more(value: Any) -> Any:
+    """A setting a tenth larger: a whole number even, for batches are whole requests a die."""
+    if isinstance(value, int):
+        return max(value + 2, 2 * round(CHANGE * value / 2)) if value else 0
+    return CHANGE * value
+
+
+def _numbers(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(_numbers(v) for v in value)
+    return isinstance(value, int | float) and not isinstance(value, bool)

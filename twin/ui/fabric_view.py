@@ -18,6 +18,7 @@ import polars as pl
 import streamlit as st
 
 from twin.hardware.fabric import Fabric
+from twin.hardware.network import network
 from twin.hardware.placement import Instance
 from twin.ui import theme
 from twin.ui.fabric_message import built, changes, deflated, machine_text
@@ -151,14 +152,14 @@ def cells_of_links(
 
     A UB row without a sub-plane counts for all sub-planes of its node.
     """
-    s = fabric.graph["supernode"]
-    cells = np.full((s.all_nodes, s.sub_planes + 2), np.nan)
+    net = network(fabric)
+    cells = np.full((net.nodes, net.sub_planes + 2), np.nan)
     for row in links.iter_rows(named=True):
         plane, at = row["plane"], row["sub_plane"]
         if row["node"] is None or row[column] is None:
             continue
         columns = {"rdma": [-2], "vpc": [-1]}.get(plane) or (
-            list(range(s.sub_planes)) if at is None else [at]
+            list(range(net.sub_planes)) if at is None else [at]
         )
         for c in columns:
             cells[row["node"], c] = np.fmax(cells[row["node"], c], row[column])

@@ -16,6 +16,8 @@ from twin.ui.fields import choice_label
 
 def machine(s: Scenario) -> str:
     """How much of the supernode serves: '256 of 384 NPUs'."""
+    if s.supernode.imported:  # only its graph knows how many it has
+        return npus(npus_used(s))
     return f"{npus_used(s):,} of {npus(s.supernode.npus)}"
 
 

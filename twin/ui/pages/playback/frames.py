@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 
 from twin.hardware.fabric import Fabric
+from twin.hardware.network import network
 from twin.hardware.placement import Instance
 from twin.scenario import Scenario
 from twin.ui import theme
@@ -63,14 +64,14 @@ def message(
     `tables` holds TABLES, and "seats" if the run has it; `instances` are those the scenario
     places, in any order.
     """
-    s = scenario.supernode
+    net = network(fabric)
     windows = tables["windows"]
     count = windows.height
     number = {(i.role, i.index): k for k, i in enumerate(instances)}
     series, moved = _moved(tables["traffic"], windows, number)
     return {
-        "nodes": s.all_nodes,
-        "planes": s.sub_planes,
+        "nodes": net.nodes,
+        "planes": net.sub_planes,
         "windows": count,
         "window_s": scenario.horizon_s / count if count else 0.0,
         "horizon_s": scenario.horizon_s,
@@ -80,8 +81,8 @@ def message(
         "measured": _measured(tables["instances"], windows, number),
         "series": series,
         "bytes": packed(moved),
-        "shares": _shares(tables["shares"], windows, series, s.sub_planes, number),
-        "capacity": packed(_capacity(tables["links"], s.all_nodes, s.sub_planes)),
+        "shares": _shares(tables["shares"], windows, series, net.sub_planes, number),
+        "capacity": packed(_capacity(tables["links"], net.nodes, net.sub_planes)),
         "traffic": TRAFFIC,
         "strip": _curves(windows, STRIP),
         "way": _curves(windows, [(c, title, unit, 1.0, colour) for c, title, unit, colour in WAY]),

@@ -139,19 +139,25 @@ def _slowest(label: str, per: str, asked: Iterator[Asked]) -> Headline:
 
 
 class _Alike:
-    """Which instances must get the same answers: same place in nodes whose links are the same."""
+    """Which instances must get the same answers: same place in nodes whose links are the same.
+
+    Where links join nodes directly, only those on the same dies.
+    """
 
     def __init__(self, fabric: Fabric) -> None:
-        s = fabric.graph["supernode"]
-        self._per_node = s.npus_per_node * fabric.graph["dies_per_npu"]
         net = network(fabric)
-        home = np.maximum(net.node[net.tail], net.node[net.head])  # no link joins two nodes
+        self._per_node = net.dies_per_node
+        tail, head = net.node[net.tail], net.node[net.head]
+        self._direct = bool(((tail >= 0) & (head >= 0) & (tail != head)).any())
+        home = np.maximum(net.node[net.tail], net.node[net.head])
         order = np.argsort(home, kind="stable")
         links = np.stack([net.capacity, net.latency], axis=1)[order]
-        ends = np.searchsorted(home[order], np.arange(s.all_nodes + 1))
+        ends = np.searchsorted(home[order], np.arange(net.nodes + 1))
         self._nodes = [links[a:b].tobytes() for a, b in zip(ends[:-1], ends[1:], strict=True)]
 
     def of(self, instance: Instance) -> tuple[bytes, ...]:
+        if self._direct:
+            return (np.array(instance.die_of_rank).tobytes(),)
         node, place = np.divmod(np.array(instance.die_of_rank), self._per_node)
         nodes = list(dict.fromkeys(node.tolist()))
         seats = np.stack([np.searchsorted(np.sort(nodes), node), place])

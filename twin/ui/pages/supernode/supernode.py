@@ -3,6 +3,7 @@
 import streamlit as st
 
 from twin.hardware.chip import load_chip
+from twin.hardware.network import network
 from twin.scenario import form_groups
 from twin.ui import forms, session, words
 from twin.ui.fabric_message import loads
@@ -52,7 +53,7 @@ if fabric is not None:
     mode = ROLE if fault or no_place else colour(PICTURE)
     selected = fabric_picture(
         fabric,
-        title=f"{words.npus(draft.supernode.npus)} in {draft.supernode.all_nodes:,} nodes",
+        title=f"{words.npus(network(fabric).npus)} in {network(fabric).nodes:,} nodes",
         instances=() if fault else placed.instances,
         carried=None if mode == ROLE else loads(fabric, link_shares(draft, fabric, mode)),
         modes={ROLE: "Role"} | TRAFFIC,

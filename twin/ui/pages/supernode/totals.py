@@ -27,15 +27,17 @@ def in_all(fabric: Fabric, chip: Chip, pool: MemoryPool) -> None:
     st.subheader("In all", anchor=False)
     dies, over = total["dies"], total["oversubscription"]
     best = max(chip.flops, key=lambda p: (chip.flops[p], p))
-    beyond = f" in {s.supernodes} supernodes" if s.supernodes > 1 else ""
+    parts, nodes = total["supernodes"], total["nodes"]
+    beyond = f" in {parts} supernodes" if parts > 1 else ""
+    levels = total["l1_chips"] + total["l2_chips"] == total["switches"] > 0
     with st.grid(5, min_column_width=160):
         st.metric(
             "NPUs",
-            f"{s.npus:,}",
-            help=f"{chip.title}, {dies:,} dies, in {s.all_nodes:,} nodes{beyond}.",
+            f"{total['npus']:,}",
+            help=f"{chip.title}, {dies:,} dies, in {nodes:,} nodes{beyond}.",
         )
         st.metric("HBM", f"{dies * chip.hbm_bytes_per_die / 1e12:,.1f} TB", help="Of all dies.")
-        lent = pool.gb_per_node * s.all_nodes / 1e3 if pool.enabled else 0.0
+        lent = pool.gb_per_node * nodes / 1e3 if pool.enabled else 0.0
         st.metric(
             "Memory pool, DRAM",
             f"{lent:,.4g} TB" if lent else NOTHING,
@@ -48,9 +50,13 @@ def in_all(fabric: Fabric, chip: Chip, pool: MemoryPool) -> None:
         )
         st.metric(
             "Switch chips",
-            f"{total['l1_chips']:,} + {total['l2_chips']:,}",
+            f"{total['l1_chips']:,} + {total['l2_chips']:,}"
+            if levels
+            else f"{total['switches']:,}",
             help=f"L1 in the nodes + L2 between them, {total['l2_chips_per_sub_plane']} a "
-            f"sub-plane; {total['l2_port_utilisation']:.0%} of the L2 ports are used.",
+            f"sub-plane; {total['l2_port_utilisation']:.0%} of the L2 ports are used."
+            if levels
+            else "Of every level, scale-up and scale-out.",
         )
         _rates(total, over, bool(s.edits))
 

@@ -1,5 +1,6 @@
 """simulate: progress, cancelling, refusals in one sentence, remarks, closed loops."""
 
+import polars as pl
 import pytest
 
 from tests.engine.small import facts_with_kv_space, recorded, run, small
@@ -110,3 +111,19 @@ def test_a_run_that_would_not_fit_in_memory_is_refused_before_it_starts(monkeypa
 def test_a_horizon_shorter_than_the_stays_is_said():
     notes = run({"workload.output_tokens": 4000, "horizon_s": 4.0, "warmup_s": 1.0}).notes
     assert any("still inside" in note or "No request finished" in note for note in notes)
+
+
+def test_clients_that_begin_one_after_the_other_stay_out_of_step():
+    asked = LOOP | {
+        "workload.concurrency": 40, "workload.output_tokens": 400, "deployment.mode": "decode_only"
+    }  # fmt: skip
+    burst, ramp = (run(asked | {"workload.ramp_s": s}) for s in (0.0, 0.4))
+    assert burst.valid and ramp.valid
+    begun = ramp.tables["requests"]["arrival_s"].head(40)
+    assert begun.to_list() == pytest.approx([k / 100 for k in range(40)])
+    ends = [
+        r.tables["requests"].drop_nulls("finish_s").filter(pl.col("finish_s") > 3.0)["finish_s"]
+        for r in (burst, ramp)
+    ]
+    together, apart = (e.round(3).n_unique() / e.len() for e in ends)
+    assert together < 0.5 < apart

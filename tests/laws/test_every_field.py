@@ -136,6 +136,7 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "workload.cv": (PLAIN | {"workload.arrivals": "gamma"}, [1.0, 3.0]),
     "workload.concurrency": (LOOP, [20, 21]),
     "workload.think_s": (LOOP, [0.0, 0.2]),
+    "workload.ramp_s": (LOOP, [0.0, 0.5]),
     "workload.lengths": (PLAIN, ["fixed", "azure-2023-conv", "servegen-deepseek-r1"]),
     "workload.input_tokens": (PLAIN, [1000, 1001]),
     "workload.output_tokens": (PLAIN, [40, 41]),

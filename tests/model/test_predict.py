@@ -169,3 +169,20 @@ def test_a_prefill_batch_fits_the_dies_that_hold_all_of_its_kv(ask):
 def test_a_batch_that_dies_share_unevenly_is_kept_whole(ask, batch):
     d = ask(deployment__decode__batch_per_npu=batch).decode
     assert (d.batch_per_npu, d.limited_by) == (batch, "slots")
+
+
+def test_dies_without_an_expert_are_named_with_what_fills_them(ask):
+    idle = {"deployment__mode": "decode_only", "experts__redundant": 0}
+    said = ask(**idle).advice
+    assert "28 of 320 dies of a decode instance hold no routed expert" in said
+    assert "experts.redundant = 28" in said
+    assert "hold no" not in ask(**idle | {"experts__redundant": 28}).advice
+
+
+@pytest.mark.parametrize("microbatch", [True, False])
+def test_prefill_waits_for_the_host_without_fused_operators(ask, microbatch):
+    fields = {"deployment__prefill__microbatch": microbatch}
+    fused, naive = (
+        ask(**fields, deployment__communication__fused=on).prefill.batch_s for on in (True, False)
+    )
+    assert naive > 1.002 * fused

@@ -25,6 +25,8 @@ from twin.model.record import dtype_of, numbers, places
 from twin.policies.memory_pool import BlockPool, empty_pool
 from twin.policies.router import RANK_CHOICES, ROUTERS
 from twin.rng import stream_key
+from twin.scenario import Scenario
+from twin.workload.arrivals import first_turns
 
 LOOKS = 8  # at every instance, in each window of the record
 
@@ -93,7 +95,7 @@ def build_world(setup: Setup) -> c.World:
         costs=_costs(setup, sizes),
         traffic=c.Traffic(sizes),
         streams=c.Streams(sizes, flow=_stream_flows(prefills, columns)),
-        loop=Loop(sizes),
+        loop=_clients(s, sizes),
         record=Record(sizes),
         log=Log(sizes),
     )
@@ -217,6 +219,16 @@ def _ports(instances: list[Instance], share: int) -> np.ndarray:
     if not instances:
         return np.zeros((1, 1), np.int32)
     return np.array([i.die_of_rank for i in instances], np.int32) // share
+
+
+def _clients(s: Scenario, sizes: dict[str, int]) -> Loop:
+    """Clients of a closed loop who begin one after the other (a sorted row is a heap)."""
+    loop = Loop(sizes)
+    if s.workload.arrivals == "closed_loop":
+        begins = first_turns(s.workload.concurrency, s.workload.ramp_s)
+        loop.due_s[: begins.size] = begins
+        loop.size[0] = begins.size
+    return loop
 
 
 def slots_of(setup: Setup, decode: list[Instance]) -> np.ndarray:

@@ -36,7 +36,7 @@ def exchange_s(s: Scenario, facts: Facts, operation: str, dies: int, tokens: flo
     rows = tokens * shape.top_k
     if operation == "dispatch":
         wire = max(tokens * t.dispatch_send_s, rows * t.dispatch_receive_s)
-        return t.dispatch_fixed_s + tokens * t.dispatch_message_s + wire
+        return t.host_s + t.dispatch_fixed_s + tokens * t.dispatch_message_s + wire
     return t.combine_fixed_s + max(rows * t.combine_send_s, tokens * t.combine_receive_s)
 
 

@@ -28,6 +28,7 @@ from twin.model.memory import (
     exchange_buffer_bytes,
     expert_bytes,
     expert_layout,
+    idle_dies,
     layer_stack_bytes,
 )
 from twin.model.operators import combine_bytes, dispatch_bytes, formats
@@ -109,6 +110,21 @@ class Costs:
     def prefill_kv_tokens_per_die(self) -> int:
         """KV tokens a prefill die holds."""
         return self._of(self.prefill_role, "prefill").kv_tokens_per_die
+
+    def idle(self, redundant: int) -> list[str]:
+        """A sentence for each role whose instances have dies without a routed expert."""
+        roles = {
+            "decode": self.decode_role,
+            "prefill": self.prefill_role,
+            "colocated": self.colocated_role,
+        }
+        layouts = [(name, role.layout) for name, role in roles.items() if role is not None]
+        return [
+            f"{count} of {layout.dies} dies of a {name} instance hold no routed expert: "
+            f"experts.redundant = {redundant + count} gives one to each."
+            for name, layout in layouts
+            if (count := idle_dies(self.shape, layout, redundant))
+        ]
 
     @staticmethod
     def _of(role: RoleCosts | None, name: str) -> RoleCosts:

@@ -109,7 +109,7 @@ def _mode(
         after=x.plain(o.plain_operators("decode", "after"), attention),
         gate=Gate(2 * x.gap + gate_weight, max(gate_flop, gate_io) + m.gate_token_s / moe.vector),
         dispatch=Dispatch(
-            fixed=t.dispatch_fixed_s,
+            fixed=t.dispatch_fixed_s + t.host_s,
             message=x.messages * t.dispatch_message_s / moe.copying,
             send=x.messages * t.dispatch_send_s,
             receive=t.dispatch_receive_s,

@@ -62,6 +62,11 @@ def expert_layout(s: Shape, redundant: int, dies: int) -> ExpertLayout:
     return ExpertLayout(dies, dies, math.ceil(slots / dies), 0)
 
 
+def idle_dies(s: Shape, layout: ExpertLayout, redundant: int) -> int:
+    """Dies for routed experts that hold none: there are fewer experts than slots for them."""
+    return max(0, layout.routed_dies - s.routed_experts - redundant) if s.routed_experts else 0
+
+
 def layer_stack_bytes(
     s: Shape, f: Formats, layout: ExpertLayout | None, mtp: bool, tp: int = 1, output: bool = False
 ) -> float:

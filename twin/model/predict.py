@@ -149,7 +149,8 @@ def predict(
         rates["decode"] = decode.requests_per_s
         space = costs.decode_role.kv_tokens_per_die
     limit = min(rates, key=lambda name: (rates[name], name))
-    return Prediction(decode, prefill, front, rates[limit], limit, _advice(s, rates), space, costs)
+    advice = " ".join([_advice(s, rates), *costs.idle(s.experts.redundant)])
+    return Prediction(decode, prefill, front, rates[limit], limit, advice, space, costs)
 
 
 def accepted_tokens(drafts: int, acceptance: float) -> float:

@@ -48,6 +48,7 @@ def prefill_costs(x: Setting, attention: str, microbatch: bool, mtp: bool) -> Pr
     down, up, output = o.prefill_down(s, f), o.prefill_up(s, f), o.prefill_output(s, f)
     head = o.lm_head(s)
     gate, dispatch, experts, combine = _moe(x)
+    passes = (s.moe_layers + mtp) * (2 if microbatch else 1)
     costs = Prefill(
         before=(
             Product(
@@ -78,7 +79,7 @@ def prefill_costs(x: Setting, attention: str, microbatch: bool, mtp: bool) -> Pr
         layout=layout(x),
         demand=_demand(x, s.moe_layers + mtp, form),
         head=head.weight_bytes / m.stream_bytes_per_s() + 2 * x.gap,
-        launch=m.graph_launch_s,
+        launch=m.graph_launch_s + passes * x.traffic(beside=False).host_s,
         moe_layers=float(s.moe_layers + mtp),
         dense_layers=float(s.dense_layers),
         microbatch=float(microbatch),

@@ -81,6 +81,11 @@ class Workload(Section):
     """Requests in flight in a closed loop."""
     think_s: float = quantity(0.0, "s", "Think time", bounds=(0, 3600), step=1, applies=CLOSED_LOOP)
     """Mean pause of a closed-loop client between requests."""
+    ramp_s: float = quantity(
+        0.0, "s", "Ramp-up", bounds=(0, 86_400), step=1, applies=CLOSED_LOOP, since=2
+    )
+    """Time over which the clients begin, evenly; 0: all at once, so that answers of one length stay
+    in step. A turn's length keeps them out of it."""
     lengths: str = choice(
         "fixed",
         "Prompt and output lengths",

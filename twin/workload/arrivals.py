@@ -69,11 +69,21 @@ def uniform_arrivals(rate_per_s: float, horizon_s: float, most: int) -> np.ndarr
     return arrival_s[arrival_s < horizon_s]
 
 
-def closed_loop_arrivals(concurrency: int, count: int) -> np.ndarray:
-    """Arrival times f8[count]: 0 for the first `concurrency` requests, +inf for the rest.
+def closed_loop_arrivals(concurrency: int, count: int, ramp_s: float = 0.0) -> np.ndarray:
+    """Arrival times f8[count]: 0 for the first `concurrency` requests, +inf for the rest; with a
+    ramp, all are infinite.
 
-    The engine replaces an infinite arrival by the completion that lets the request in.
+    The engine replaces an infinite arrival by what lets the request in: a client that begins, or
+    one whose last request ended.
     """
     arrival_s = np.full(count, math.inf)
-    arrival_s[:concurrency] = 0.0
+    if ramp_s <= 0.0:
+        arrival_s[:concurrency] = 0.0
     return arrival_s
+
+
+def first_turns(concurrency: int, ramp_s: float) -> np.ndarray:
+    """When clients begin, f8[concurrency], evenly over a ramp; f8[0] without one."""
+    clients = concurrency if ramp_s > 0.0 else 0
+    begins: np.ndarray = np.arange(clients) * (ramp_s / max(clients, 1))
+    return begins

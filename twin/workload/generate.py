@@ -156,7 +156,7 @@ def _arrivals(workload: Workload, horizon_s: float, seed: int, count: int | None
         if count is None:
             raise WorkloadError("workload.arrivals = closed_loop needs a count of requests")
         _refuse_floods(count)
-        return closed_loop_arrivals(workload.concurrency, count)
+        return closed_loop_arrivals(workload.concurrency, count, workload.ramp_s)
     _refuse_floods(min(rate * horizon_s, most))
     if workload.arrivals == "uniform":
         return uniform_arrivals(rate, horizon_s, most)

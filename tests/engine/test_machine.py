@@ -119,3 +119,15 @@ def test_dies_without_a_way_for_kv_cannot_serve_while_others_have_one():
         assert len(found.out) == (1 if plane == "rdma" else 16)
     found.change([Fault(element="VPC network")])
     assert not found.out  # nobody's fault: all wait until it is back
+
+
+@pytest.mark.parametrize("plane", ["rdma", "ub", "vpc"])
+def test_a_machine_whose_first_node_is_off_serves_as_another_does(plane):
+    cut = {"element": "node 0", "capacity_factor": 0.0}
+    asked = {"deployment.kv_transfer_plane": plane}
+    found, usual = machine(asked | {"supernode.edits": [cut]}), machine(asked)
+    for k in range(4):
+        assert found.roles[k].exchange_bytes_per_s == usual.roles[k].exchange_bytes_per_s
+    port = found.world.transfer.port_of_prefill[0, 0]
+    assert found.world.transfer.granted[port] == usual.world.transfer.granted[0] > 0.0
+    assert found.world.settings.fetch_latency_s == usual.world.settings.fetch_latency_s

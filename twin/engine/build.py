@@ -38,7 +38,7 @@ def build_world(setup: Setup) -> c.World:
     settings = _settings(setup, prefill, decode)
     prefills, decodes = max(len(prefill), 1), max(len(decode), 1)
     columns = prefills + decodes
-    price = nic(setup.fabric, 0, s.deployment.kv_transfer_plane)
+    price = nic(setup.fabric, setup.first_die, s.deployment.kv_transfer_plane)
     ports = math.ceil(setup.fabric.dies.size / price.shared_by_dies)
     slots = slots_of(setup, decode)
     sizes = {
@@ -116,11 +116,12 @@ def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> 
     if colocated:
         budget = d.colocated.chunk_tokens_per_npu * d.colocated.npus_per_instance
         chunk = budget
-    hand_off = nic(setup.fabric, 0, d.kv_transfer_plane)
+    hand_off = nic(setup.fabric, setup.first_die, d.kv_transfer_plane)
     plane = pool_plane(s)
     fetch_s = 0.0
     if s.memory_pool.enabled:
-        fetch_s = pool_read(setup.fabric, range(setup.dies_per_npu), plane).latency_s
+        first_npu = setup.instances[0].die_of_rank[: setup.dies_per_npu]
+        fetch_s = pool_read(setup.fabric, first_npu, plane).latency_s
     return Settings(
         horizon_s=float(s.horizon_s),
         warmup_s=float(s.warmup_s),

@@ -6,8 +6,9 @@ functions that priced the first one and writes it into the world. It decides not
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -19,13 +20,23 @@ from twin.facts import Facts
 from twin.hardware.chip import HardwareError
 from twin.hardware.faults import broken, dies_unfit, slow_dies
 from twin.hardware.network import Network
+from twin.hardware.placement import Instance
 from twin.hardware.prices import nic, port_rates
 from twin.model.costs import RoleCosts, role_costs
 from twin.model.predict import recompute_s_per_token
 from twin.model.record import numbers, slowed
 from twin.scenario import Fault
 
-STATES_KEPT = 4  # a link that flaps goes to and fro between two
+T = TypeVar("T")
+
+STATES_KEPT, PRICES_KEPT = 4, 256  # a link that flaps goes to and fro between two states
+
+
+def _keep(known: dict[Hashable, T], state: Hashable, answer: T, most: int) -> None:
+    """Note an answer, and forget the oldest where there are more than `most`."""
+    known[state] = answer
+    if len(known) > most:
+        del known[next(iter(known))]
 
 
 @dataclass(frozen=True)
@@ -47,12 +58,14 @@ class Machine:
         self.world = world
         self._whole = setup.fabric  # without faults
         self.fabric: Network = self._whole
-        self._states: dict[tuple[Fault, ...], Network] = {}  # lately used ones last
+        self._states: dict[Hashable, Network] = {}  # by faults in force
         self.in_force: list[Fault] = []
         self.out: frozenset[int] = frozenset()  # dies that cannot serve now
         self.members: list[list[int | None]] = [list(i.die_of_rank) for i in setup.instances]
         plane = setup.scenario.deployment.kv_transfer_plane
-        self._port = nic(self._whole, 0, plane)  # of die 0, for KV hand-off
+        self._port = nic(self._whole, setup.first_die, plane)  # of one die, for KV hand-off
+        self._priced: dict[Hashable, RoleCosts] = {}  # by faults in force, role and dies
+        self._crossing: dict[Hashable, list[Flow]] = {}  # by faults in force and seats
         self.change([])
         for members in self.members:  # an edit of the supernode may have cut dies off
             members[:] = [None if die in self.out else die for die in members]
@@ -102,16 +115,14 @@ class Machine:
     def _broken(self, in_force: tuple[Fault, ...]) -> Network:
         """The network with these faults; of the last few states the same one, prices and all."""
         if in_force not in self._states:
-            self._states[in_force] = broken(self._whole, in_force)
-        self._states[in_force] = self._states.pop(in_force)
-        if len(self._states) > STATES_KEPT:
-            del self._states[next(iter(self._states))]
+            _keep(self._states, in_force, broken(self._whole, in_force), STATES_KEPT)
         return self._states[in_force]
 
     def _lay_ports(self) -> None:
         """Capacity of every die's port for KV hand-off, bytes/s."""
         plane = self.setup.scenario.deployment.kv_transfer_plane
-        left = port_rates(self.fabric, plane) / port_rates(self._whole, plane)[0]
+        whole = port_rates(self._whole, plane)[self.setup.first_die // self._port.shared_by_dies]
+        left = port_rates(self.fabric, plane) / whole
         transfer = self.world.transfer
         transfer.granted[:] = self._port.bytes_per_s * left
         transfer.capacity[:] = transfer.granted
@@ -120,6 +131,12 @@ class Machine:
         """Costs of instance k on its dies in service; raises ModelError or HardwareError."""
         i = self.setup.instances[k]
         dies = self.serving(k)
+        state = (tuple(self.in_force), i.role, dies)
+        if state not in self._priced:
+            _keep(self._priced, state, self._price(i, dies), PRICES_KEPT)
+        return self._priced[state]
+
+    def _price(self, i: Instance, dies: tuple[int, ...]) -> RoleCosts:
         s = self.setup.scenario
         costs = role_costs(s, self.facts, self.fabric, i.role, dies, i.name)
         speeds = slow_dies(self.fabric, self.in_force)
@@ -193,7 +210,11 @@ class Machine:
         columns = self.world.traffic.duty.size
         scenario = self.setup.scenario
         seats = self.seats()
-        self.flows: list[Flow] = flows_of(scenario, self.fabric, seats, prefills, columns)
+        state = (tuple(self.in_force), tuple(seats))
+        if state not in self._crossing:
+            flows = flows_of(scenario, self.fabric, seats, prefills, columns)
+            _keep(self._crossing, state, flows, STATES_KEPT)
+        self.flows: list[Flow] = self._crossing[state]
         if self.epochs and self.epochs[-1].t_s == t_s:
             self.epochs.pop()
         self.epochs.append(Epoch(t_s, self.fabric, self.flows, seats))

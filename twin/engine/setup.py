@@ -53,6 +53,11 @@ class Setup:
     notes: list[str]
     crowd: ExpertCrowd
 
+    @property
+    def first_die(self) -> int:
+        """A die that serves: of it is asked what is alike for all."""
+        return self.instances[0].die_of_rank[0]
+
     def of_role(self, role: str) -> list[Instance]:
         """Instances of a role; colocated ones count as both."""
         return [i for i in self.instances if i.role in (role, "colocated")]

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from twin.hardware.fabric import build_fabric, built
+from twin.hardware.network import network
+from twin.hardware.recipes import as_sold
 from twin.lab.library import load_facts
 from twin.scenario import Edit, Supernode
-from twin.ui.fabric_message import capacities, changes, layout, loads, machine, machine_text, spread
+from twin.ui.fabric_message import changes, layout, loads, machine, machine_text, spread
 
 FACTS = load_facts()
 FULL = build_fabric(Supernode(), FACTS)
@@ -69,28 +71,42 @@ def test_marks_say_what_edits_make_of_an_element_and_who_holds_one():
     assert "sub-plane 3" in found["within"]  # by the link
 
 
+def sums(fabric):
+    """Bytes/s of every cell of the matrix, as the browser adds them up."""
+    known = layout(built(fabric))
+    some = known.cell >= 0
+    now = known.least(network(fabric).capacity)
+    size = len(known.nodes) * len(known.boxes.rows)
+    return np.bincount(known.cell[some], now[some], size).reshape(len(known.nodes), -1)
+
+
 def test_cells_of_the_matrix_sum_what_leaves_a_node_or_enters_a_plane_that_ends_there():
     rows = [text for text, _ in machine(FULL)["rows"]]
     assert rows == [*(f"UB {p}" for p in range(7)), "RDMA", "VPC"]
-    cells = capacities(FULL)
-    assert cells.shape == (48, 9)
+    cells = sums(FULL)
     assert cells[7].tolist() == [448e9] * 7 + [400e9, 50e9]
-    alone = capacities(build_fabric(Supernode(scale_up="node"), FACTS))
+    alone = sums(build_fabric(Supernode(scale_up="node"), FACTS))
     assert alone[7].tolist() == [16 * 28e9] * 7 + [400e9, 50e9]
-    off = capacities(
-        build_fabric(Supernode(edits=(Edit(element="node 7", capacity_factor=0),)), FACTS)
-    )
+    off = sums(build_fabric(Supernode(edits=(Edit(element="node 7", capacity_factor=0),)), FACTS))
     assert not off[7].any()
     assert (off[8] == cells[8]).all()
 
 
-def test_values_of_cells_are_spread_to_their_links_and_come_back():
-    cells = np.arange(48 * 9, dtype=float).reshape(48, 9)
-    cells[3, 4] = np.nan
-    each = np.array([np.nan if v is None else v for v in spread(FULL, cells)])
-    again = layout(FULL).cells(np.nan_to_num(each), total=False)
-    cells[3, 4] = 0.0
-    assert again == pytest.approx(cells, rel=5e-3)
+@pytest.mark.parametrize("name", ["cloudmatrix384", "hgx-h100", "torus-3d"])
+def test_values_of_a_runs_cells_reach_the_links_of_their_plane(name):
+    sold = {path.partition(".")[2]: value for path, value in as_sold(name, FACTS).items()}
+    fabric = build_fabric(Supernode(**sold), FACTS)
+    s = fabric.graph["supernode"]
+    cells = np.zeros((s.all_nodes, s.sub_planes + 2))
+    cells[3, :-2], cells[3, -2], cells[3, -1] = 10.0, 20.0, 30.0
+    known, each = layout(fabric), np.array(spread(fabric, cells), float)
+    plane = {"ub": 10.0, "rdma": 20.0, "vpc": 30.0}
+    first, _ = known.net.pairs
+    counted = [d["plane"] for _, _, d in fabric.edges(data=True)]
+    for k in np.flatnonzero(each > 0.0):
+        assert each[k] == plane[counted[first[k]]]
+        assert 3 in known.net.node[known.ends[k]]
+    assert {10.0, 20.0, 30.0} & set(each.tolist())
 
 
 def test_a_link_is_as_full_as_its_busier_direction():

@@ -166,7 +166,7 @@ def test_rows_of_the_table_are_changed_and_restored_as_one_step(store):
         def link():
             fabric = editor.fabric_of(session.draft().supernode)
             [row] = (
-                table.found(table.rows(fabric, "link"), "L2 3.12")
+                table.matching(table.rows(fabric, "link"), "L2 3.12")
                 .filter(table.pl.col("Element") == "L1 20.3")
                 .to_dicts()
             )
@@ -198,11 +198,11 @@ BUILT = build_fabric(Supernode(), load_facts())
 def test_a_row_counts_what_leaves_its_element():
     slow = build_fabric(Supernode(edits=(HALF,)), load_facts())
     assert table.kinds(BUILT).keys() >= {"rack", "node", "NPU", "die", "L1", "L2", "sub-plane"}
-    [row] = table.found(table.rows(slow, "L1"), "L1 20.3").to_dicts()
+    [row] = table.matching(table.rows(slow, "L1"), "L1 20.3").to_dicts()
     inside = 16 * 28.0 + 4 * 160.0 / 7  # of dies and CPUs
     assert row[table.BUILT] == pytest.approx(448 + inside)
     assert row[table.NOW] == pytest.approx(row[table.BUILT] / 2)
-    [row] = table.found(table.rows(slow, "node"), "node 7").to_dicts()
+    [row] = table.matching(table.rows(slow, "node"), "node 7").to_dicts()
     assert row[table.BUILT] == pytest.approx(7 * 448 + 400 + 50)
     assert row[table.NOW] == pytest.approx(6.5 * 448 + 400 + 50)
 
@@ -219,7 +219,7 @@ def test_a_row_counts_what_leaves_its_element():
     ],
 )
 def test_names_are_found_however_they_are_spelled(kind, typed, names):
-    assert table.found(table.rows(BUILT, kind), typed)[table.NAME].to_list() == names
+    assert table.matching(table.rows(BUILT, kind), typed)[table.NAME].to_list() == names
 
 
 def test_what_is_selected_is_shown_with_the_links_of_a_single_chip():

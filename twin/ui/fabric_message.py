@@ -118,30 +118,17 @@ class Layout:
         home = np.where(node[:, 0] >= 0, node[:, 0], node[:, 1])
         return np.where(counts & (home >= 0), home * len(self.boxes.rows) + row, -1)
 
-    def cells(self, each: Array, *, total: bool) -> Array:
-        """Values of links as f8[nodes, rows]: their sum, or the greatest; NaN where no link is."""
-        size = len(self.nodes) * len(self.boxes.rows)
-        some = self.cell >= 0
-        values: Array
-        if total:
-            values = np.bincount(self.cell[some], each[some], size).astype(float)
-        else:
-            values = np.zeros(size)
-            np.maximum.at(values, self.cell[some], each[some])
-        values[np.bincount(self.cell[some], minlength=size) == 0] = np.nan
-        return values.reshape(len(self.nodes), -1)
-
     @cached_property
     def elements(self) -> list[tuple[str, Array]]:
         """Boxes that are several vertices, with these, by the names that edits use."""
-        found = []
+        several = []
         for name in dict.fromkeys(self.boxes.name):
             if name not in self.net.number:
                 try:
-                    found.append((name, self.net.members(name)))
+                    several.append((name, self.net.members(name)))
                 except HardwareError:  # a rack, where the machine has no word for it
                     continue
-        return found
+        return several
 
 
 @lru_cache(maxsize=16)
@@ -242,11 +229,27 @@ def _marks(known: Layout, edits: Iterable[Edit]) -> tuple[dict[str, list[float]]
     return marks, within
 
 
+def columns(plane: str, sub_plane: int | None, planes: int) -> list[int]:
+    """Columns of a run's cells, planes + 2, that a row of its tables counts in.
+
+    A row of UB without a sub-plane counts in all of them.
+    """
+    if plane in ("rdma", "vpc"):
+        return [planes + (plane == "vpc")]
+    return list(range(planes)) if sub_plane is None else [sub_plane]
+
+
 def spread(fabric: Fabric, cells: Array) -> list[float | None]:
-    """Values of the matrix's cells f8[nodes, rows], each to the links that count in it."""
+    """Values of a run's cells f8[nodes, planes + 2], each to the links that count in it."""
     known = layout(built(fabric))
-    padded = np.append(cells.ravel(), np.nan)
-    return _rounded(padded[known.cell])
+    planes = cells.shape[1] - 2
+    table = np.full((len(known.nodes), len(known.boxes.rows)), np.nan)
+    for k, text in enumerate(known.boxes.rows):
+        if text in ("RDMA", "VPC"):
+            table[:, k] = cells[:, planes + (text == "VPC")]
+        elif k < planes and text.startswith("UB"):
+            table[:, k] = cells[:, k]
+    return _rounded(np.append(table.ravel(), np.nan)[known.cell])
 
 
 def loads(fabric: Fabric, each: Array) -> list[float | None]:
@@ -257,12 +260,6 @@ def loads(fabric: Fabric, each: Array) -> list[float | None]:
 def _rounded(values: Array) -> list[float | None]:
     """To what an eye can tell; NaN is none."""
     return [None if np.isnan(v) else float(f"{v:.3g}") for v in values.tolist()]
-
-
-def capacities(fabric: Fabric) -> Array:
-    """Nominal bytes/s of each cell of the matrix, one direction, f8[nodes, rows]."""
-    known = layout(built(fabric))
-    return known.cells(known.least(network(fabric).capacity), total=True)
 
 
 def deflated(told: Any) -> str:

@@ -21,7 +21,7 @@ from twin.hardware.fabric import Fabric
 from twin.hardware.network import network
 from twin.hardware.placement import Instance
 from twin.ui import theme
-from twin.ui.fabric_message import built, changes, deflated, machine_text
+from twin.ui.fabric_message import built, changes, columns, deflated, machine_text
 
 _HERE = Path(__file__).parent / "canvas"
 PICTURE = ("scene", "picture", "matrix")  # the modules that every page with the picture shares
@@ -86,7 +86,6 @@ def fabric_picture(
     carried: Sequence[float | None] | None = None,
     unit: str = "% of capacity",
     modes: Mapping[str, str] | None = None,
-    view: str = "machine",
     on_act: Callable[[Sequence[dict[str, Any]]], None] | None = None,
     acted: int = 0,
 ) -> dict[str, Any]:
@@ -119,7 +118,6 @@ def fabric_picture(
             "unit": unit,
             "modes": list((modes or {}).items()),
             "mode": colour(key),
-            "view": view,
             "editable": on_act is not None,
             "acted": acted,
         },
@@ -148,19 +146,11 @@ def colour(key: str) -> str:
 def cells_of_links(
     fabric: Fabric, links: pl.DataFrame, column: str = "utilisation_mean"
 ) -> np.ndarray[Any, Any]:
-    """Cells from a run's `links` table, f8[nodes, sub_planes + 2]: the busier direction; NaN: none.
-
-    A UB row without a sub-plane counts for all sub-planes of its node.
-    """
+    """A run's `links` table as cells f8[nodes, sub_planes + 2]: the busier direction; NaN: none."""
     net = network(fabric)
     cells = np.full((net.nodes, net.sub_planes + 2), np.nan)
     for row in links.iter_rows(named=True):
-        plane, at = row["plane"], row["sub_plane"]
-        if row["node"] is None or row[column] is None:
-            continue
-        columns = {"rdma": [-2], "vpc": [-1]}.get(plane) or (
-            list(range(net.sub_planes)) if at is None else [at]
-        )
-        for c in columns:
-            cells[row["node"], c] = np.fmax(cells[row["node"], c], row[column])
+        if row["node"] is not None and row[column] is not None:
+            at = row["node"], columns(row["plane"], row["sub_plane"], net.sub_planes)
+            cells[at] = np.fmax(cells[at], row[column])
     return cells

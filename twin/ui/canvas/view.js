@@ -53,11 +53,10 @@ class View {
   get onlyLink() { return !this.el.only.hidden && this.el.only.getAttribute("aria-pressed") === "true" }
 
   async update(data) { // parts that came before are not unpacked again
-    const { machine, changes, instances, carried, colours, modes, mode, unit, high, editable, acted, view } = data, before = this.data ?? {}
+    const { machine, changes, instances, carried, colours, modes, mode, high, editable, acted } = data, before = this.data ?? {}
     if (machine !== before.machine) this.scene = new Scene(await asBuilt(machine))
     if (machine !== before.machine || changes !== before.changes) this.scene.change(await inflate(changes))
     if (machine !== before.machine || changes !== before.changes || carried !== before.carried) this.scene.carry(carried ? await inflate(carried) : null)
-    if (!this.data && view) this.view = view
     this.data = data
     this.scene.place(instances)
     Object.assign(this.picture, { colours, high, paint: carried ? (b) => byLoad(this.picture, b) : (b) => byRole(this.picture, b) })

@@ -20,7 +20,7 @@ from twin.hardware.network import network
 from twin.hardware.placement import Instance
 from twin.scenario import Scenario
 from twin.ui import theme
-from twin.ui.fabric_message import changes, deflated, packed
+from twin.ui.fabric_message import changes, columns, deflated, packed
 
 TABLES = ("windows", "instances", "traffic", "shares", "events", "links")
 MEASURED = ("queue", "running", "busy", "iteration_s", "hot_factor", "contention", "up", "dies")
@@ -197,9 +197,7 @@ def _shares(
         if k is None or row["node"] is None:
             continue
         inward = float(row["direction"] == "in")
-        at = {"rdma": [planes], "vpc": [planes + 1]}.get(row["plane"])
-        if at is None:  # a row without a sub-plane is spread over all of them
-            at = list(range(planes)) if row["sub_plane"] is None else [row["sub_plane"]]
+        at = columns(row["plane"], row["sub_plane"], planes)
         first, last = 0, len(starts)
         if timed:
             first = int(np.searchsorted(starts, row["t_s"] - 1e-9))
@@ -215,14 +213,9 @@ def _capacity(links: pl.DataFrame, nodes: int, planes: int) -> Array:
     """Bytes/s of one direction by node and column, f8[nodes, planes + 2]; NaN where no link is."""
     cells = np.full((nodes, planes + 2), np.nan)
     for row in links.iter_rows(named=True):
-        if row["node"] is None or not row["capacity_bytes_per_s"]:
-            continue
-        columns = {"rdma": [planes], "vpc": [planes + 1]}.get(row["plane"]) or (
-            list(range(planes)) if row["sub_plane"] is None else [row["sub_plane"]]
-        )
-        cells[row["node"], columns] = row["capacity_bytes_per_s"] / (
-            planes if row["plane"] == "ub" and row["sub_plane"] is None else 1
-        )
+        if row["node"] is not None and row["capacity_bytes_per_s"]:
+            at = columns(row["plane"], row["sub_plane"], planes)
+            cells[row["node"], at] = row["capacity_bytes_per_s"] / len(at)
     return cells
 
 

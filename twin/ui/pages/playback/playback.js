@@ -24,12 +24,12 @@ class Player {
     this.el = Object.fromEntries(ids.map((id) => [id, root.querySelector(`#${id}`)]))
     Object.assign(this, { window: 0, playing: false, selected: null, hover: null, said: "", draws: 0, spent: 0, phase: 0, view: "machine", queue: Promise.resolve() })
     this.strip = new Strip(this.el.strip)
-    const found = (box) => box && { name: box.name, box }
-    this.picture = new Picture(this.el.fabric, { onSelect: () => this.select(found(this.picture.last)), onHover: (box) => { this.hover = found(box); this.say() }, onKey: (e) => [" ", "ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Escape", "+", "-"].includes(e.key) })
+    const element = (box) => box && { name: box.name, box }
+    this.picture = new Picture(this.el.fabric, { onSelect: () => this.select(element(this.picture.last)), onHover: (box) => { this.hover = element(box); this.say() }, onKey: (e) => [" ", "ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Escape", "+", "-"].includes(e.key) })
     this.picture.flow = (bundles) => this.flow(bundles)
     this.picture.paint = (b) => this.paint(b)
     this.picture.loadOf = (b) => this.loadOf(b)
-    this.matrix = new Matrix(this.el.table, { onSelect: (cell) => this.select(cell === null ? null : found(this.matrix.members(cell)[0] ?? this.scene.nodes[Math.floor(cell / this.scene.told.rows.length)])), onHover: () => {} })
+    this.matrix = new Matrix(this.el.table, { onSelect: (cell) => this.select(cell === null ? null : element(this.matrix.members(cell)[0] ?? this.scene.nodes[Math.floor(cell / this.scene.told.rows.length)])), onHover: () => {} })
     this.listen()
   }
 

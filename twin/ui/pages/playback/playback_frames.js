@@ -55,8 +55,10 @@ class Frames {
   }
 
   cellOf(cell) { // of the machine's matrix -> of the frames; -1: nothing is recorded there
-    const rows = this.scene.told.rows.length, column = cell % rows
-    return column < this.columns ? Math.floor(cell / rows) * this.columns + column : -1
+    if (cell < 0) return -1
+    const { rows } = this.scene.told, row = cell % rows.length, [text] = rows[row]
+    const column = text === "RDMA" ? this.planes : text === "VPC" ? this.planes + 1 : row < this.planes && text.startsWith("UB") ? row : -1
+    return column < 0 ? -1 : Math.floor(cell / rows.length) * this.columns + column
   }
 
   figure(name, window, instance) { return this.figures[name]?.[window * this.instances.length + instance] ?? NaN }
@@ -75,7 +77,7 @@ class Frames {
 
   cellsAt(box) { // of an element: where its links count
     const found = new Set()
-    for (const b of this.scene.inside(box)) for (const k of this.scene.at[b.i]) { const cell = this.cellOf(this.scene.cell[k]); if (this.scene.cell[k] >= 0 && cell >= 0) found.add(cell) }
+    for (const b of this.scene.inside(box)) for (const k of this.scene.at[b.i]) { const cell = this.cellOf(this.scene.cell[k]); if (cell >= 0) found.add(cell) }
     return [...found]
   }
 

@@ -35,10 +35,10 @@ SHARE, RATE, WAIT = "% of built", "GB/s", "× latency"
 @lru_cache(maxsize=8)
 def kinds(fabric: Fabric) -> dict[str, list[str]]:
     """Kind of element -> its names, groups first; pass a fabric as built."""
-    known, found = layout(fabric), defaultdict(list)
+    known, names_of = layout(fabric), defaultdict(list)
     for name in [*(name for name, _ in known.elements), *known.net.vertices]:
-        found[name.rstrip("0123456789.:").strip() or name].append(name)
-    return dict(found)
+        names_of[name.rstrip("0123456789.:").strip() or name].append(name)
+    return dict(names_of)
 
 
 @lru_cache(maxsize=16)
@@ -86,7 +86,7 @@ def chosen(fabric: Fabric, names: Sequence[str]) -> pl.DataFrame:
     return frame
 
 
-def found(frame: pl.DataFrame, typed: str) -> pl.DataFrame:
+def matching(frame: pl.DataFrame, typed: str) -> pl.DataFrame:
     """Rows whose name is among those typed: "L1 20.3, node 7", "20.*", "L2 3"."""
     asked = [part for part in re.split(r"[,;]", typed) if plain(part)]
     if not asked:
@@ -109,7 +109,7 @@ def parts_table(fabric: Fabric, selection: Sequence[str]) -> None:
         help="Names or parts of names, several with commas; * stands for any number.",
     )  # fmt: skip
     frame = chosen(fabric, names) if kind == SELECTED else rows(fabric, kind)
-    frame = found(frame, typed)
+    frame = matching(frame, typed)
     shown = frame.head(MOST_ROWS)
     tools = st.container(horizontal=True, vertical_alignment="bottom", gap="small")
     # The table's name says which rows it has, not their values: so it keeps its place and what is

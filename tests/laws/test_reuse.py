@@ -1,0 +1,38 @@
+"""Laws of cached KV in the steady state, over deployments drawn at random."""
+
+import random
+
+import pytest
+
+from tests.draws import seeds
+from twin.lab.library import load_facts
+from twin.scenario import Scenario, with_overrides
+from twin.steady import steady
+
+CHOICES = {
+    "deployment.mode": ["prefill_only", "colocated", "disaggregated"],
+    "deployment.prefill.attention": ["sp_tp_sp", "tp", "dp"],
+    "deployment.prefill.tokens_per_npu": [2048, 16384],
+    "workload.input_tokens": [512, 2048, 4096, 16384],
+    "memory_pool.plane": ["ub", "vpc"],
+    "memory_pool.scope": ["shared", "local"],
+    "memory_pool.layout": ["layer", "block"],
+    "supernode.vpc_gb_per_s_per_node": [1.0, 10.0, 50.0],
+}
+
+
+def rate(fields):
+    return steady(with_overrides(Scenario(), fields), load_facts()).prefill.requests_per_s
+
+
+@pytest.mark.parametrize("seed", seeds(8))
+def test_reuse_never_slows_and_larger_blocks_never_slow_a_read(seed):
+    draw = random.Random(seed)
+    asked = {path: draw.choice(values) for path, values in CHOICES.items()}
+    asked |= {"workload.prefix": "shared", "workload.shared_fraction": draw.choice([0.5, 0.95])}
+    never = rate(asked | {"memory_pool.enabled": False})
+    # Every size divides what is shared, so that all hit alike.
+    shared = {"workload.input_tokens": 8192, "workload.shared_fraction": 0.75}
+    by_block = [rate(asked | shared | {"memory_pool.block_tokens": n}) for n in (16, 128, 512)]
+    assert rate(asked) >= never * (1 - 1e-9)
+    assert by_block == sorted(by_block)

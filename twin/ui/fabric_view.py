@@ -103,29 +103,30 @@ def fabric_picture(
         if on_act and picture and picture.acts:
             on_act(picture.acts)
 
-    result = _canvas(
-        data={
-            "title": title,
-            "machine": geometry(fabric),
-            "changes": deflated(changes(fabric)),
-            "instances": [
-                [i.role, i.name, [[first, last + 1] for first, last in i.parts()]]
-                for i in instances
-            ],
-            "colours": theme.PLANE | theme.ROLE,
-            "carried": "" if carried is None else deflated(list(carried)),
-            "high": max((v for v in carried or () if v is not None), default=0.0) or 1.0,
-            "unit": unit,
-            "modes": list((modes or {}).items()),
-            "mode": colour(key),
-            "editable": on_act is not None,
-            "acted": acted,
-        },
-        key=key,
-        on_selection_change=lambda: None,
-        on_colour_change=lambda: None,
-        on_acts_change=take_acts,
-    )
+    with st.container(gap=None):  # what only carries code and geometry takes no room
+        result = _canvas(
+            data={
+                "title": title,
+                "machine": geometry(fabric),
+                "changes": deflated(changes(fabric)),
+                "instances": [
+                    [i.role, i.name, [[first, last + 1] for first, last in i.parts()]]
+                    for i in instances
+                ],
+                "colours": theme.PLANE | theme.ROLE,
+                "carried": "" if carried is None else deflated(list(carried)),
+                "high": max((v for v in carried or () if v is not None), default=0.0) or 1.0,
+                "unit": unit,
+                "modes": list((modes or {}).items()),
+                "mode": colour(key),
+                "editable": on_act is not None,
+                "acted": acted,
+            },
+            key=key,
+            on_selection_change=lambda: None,
+            on_colour_change=lambda: None,
+            on_acts_change=take_acts,
+        )
     return dict(result.selection or {})
 
 

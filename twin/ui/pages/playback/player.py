@@ -59,16 +59,17 @@ def film(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, Any]:
 def player(row: RunRow, scenario: Scenario) -> None:
     """The player; where it comes to rest is written into the address, and nothing else redrawn."""
     start = _start(row.id)
-    result = _player(
-        data={
-            "run": row.id,
-            "film": film(row.id, row, scenario),
-            "machine": geometry(record.fabric(row, scenario)),
-            "start": start,
-        },
-        key="playback",
-        on_view_change=lambda: None,
-    )
+    with st.container(gap=None):
+        result = _player(
+            data={
+                "run": row.id,
+                "film": film(row.id, row, scenario),
+                "machine": geometry(record.fabric(row, scenario)),
+                "start": start,
+            },
+            key="playback",
+            on_view_change=lambda: None,
+        )
     if result.view:
         _remember(row.id, dict(result.view))
 

@@ -5,6 +5,7 @@ All of it is made from the declarations in `twin.scenario`; it draws nothing.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from twin.facts import Facts
@@ -13,6 +14,8 @@ from twin.scenario import Scenario, ScenarioField, field_info, unmet
 from twin.scenario import words as scenario_words
 from twin.ui import listed
 from twin.ui.show import plain
+
+IMPORTED = re.compile("[0-9a-f]{64}")  # the digest of an imported machine
 
 
 def declared(path: str) -> ScenarioField:
@@ -35,6 +38,8 @@ def label(path: str) -> str:
 
 def choice_label(path: str, option: str, facts: Facts | None = None) -> str:
     """One option of a field: 'sp_tp_sp' -> 'SP-TP-SP'; a file by its own title."""
+    if path == "supernode.machine" and IMPORTED.fullmatch(option):
+        return f"Imported: {option[:12]}"
     title = f"{declared(path).files}.{option}.title"
     if facts is not None and title in facts:
         return str(facts[title].value)

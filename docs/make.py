@@ -129,13 +129,20 @@ def command_list() -> str:
     """Every command with its help, its arguments and its options."""
     group: Any = typer.main.get_command(app)
     text = []
-    for name, command in group.commands.items():
+    commands = list(group.commands.items())
+    while commands:
+        name, command = commands.pop(0)
+        if inner := getattr(command, "commands", None):
+            commands = [(f"{name} {one}", it) for one, it in inner.items()] + commands
+            continue
         given = [p.name.upper() for p in command.params if p.param_type_name == "argument"]
         options = [p for p in command.params if p.param_type_name == "option"]
         text += [f"## {' '.join([name, *given])}", "", command.help, ""]
-        rows = [_row(f"`{' '.join([p.opts[0], p.metavar or ''])}`", p.help) for p in options]
+        rows = [
+            _row(f"`{' '.join([p.opts[0], p.metavar or '']).strip()}`", p.help) for p in options
+        ]
         text += ["| option | what it does |", "|---|---|", *rows, ""]
-    return "\n".join(text[:-1]).replace(" `", "`").replace("|`", "| `")
+    return "\n".join(text[:-1])
 
 
 def accuracy_table(rows: Sequence[Mapping[str, Any]]) -> str:

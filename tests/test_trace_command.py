@@ -24,6 +24,15 @@ def test_a_trace_goes_to_standard_output_or_to_a_file(twin, tmp_path):
     assert gzip.decompress(to.read_bytes()) == done.stdout
 
 
+def test_one_request_is_found_by_its_number(twin, tmp_path):
+    done = twin("trace", "quickstart", *SHORT, "--request", "7")
+    assert done.returncode == 0, done.stderr
+    assert any("7" in str(event.get("name", "")) for event in parsed(done.stdout))
+    none = twin("trace", "quickstart", *SHORT, "--request", "123456789")
+    assert none.returncode == 2
+    assert b"request 123456789 is not in the run: it has" in none.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [

@@ -197,6 +197,10 @@ def trace_run(
     end_s: Annotated[
         float | None, typer.Option("--to", metavar="S", help="Second of the run to end at.")
     ] = None,
+    request: Annotated[
+        int | None,
+        typer.Option(min=0, help="From a request's arrival to its end, by its number."),
+    ] = None,
     to: Annotated[
         Path | None,
         typer.Option("--out", metavar="FILE", help="Write it here; .gz compresses it."),
@@ -206,7 +210,7 @@ def trace_run(
 ) -> None:
     """Write a span of a run as a trace that ui.perfetto.dev opens."""
     from twin.lab.files import check_writable, printable
-    from twin.lab.perfetto import check_span, write_trace
+    from twin.lab.perfetto import check_span, span_of_request, write_trace
     from twin.lab.perfetto.source import traced
 
     check_span(begin_s, end_s)
@@ -215,6 +219,8 @@ def trace_run(
 
     with progress(run) as watch:
         found = traced(run, settings or [], watch)
+    if request is not None:
+        begin_s, end_s = span_of_request(found, request)
     target = to if to is not None else bytes_out()
     written = write_trace(found, target, begin_s, end_s, most_events)
     err.print(escape(written.sentence))

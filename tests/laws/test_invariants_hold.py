@@ -14,9 +14,9 @@ from twin.engine.setup import ScenarioError
 from twin.engine.simulate import simulate
 from twin.lab.library import load_facts
 from twin.model.costs import ModelError
+from twin.policies.router import ROUTERS
 from twin.scenario import SpecError
 
-ROUTERS = ("round_robin", "least_loaded", "power_of_two", "prefix_affinity", "session_sticky")
 ARRIVALS = ("poisson", "gamma", "uniform", "closed_loop", "trace")
 
 

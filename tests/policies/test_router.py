@@ -21,6 +21,15 @@ from twin.policies.router import (
     choose_rank,
 )
 
+
+def test_every_router_is_dispatched():
+    """An unknown code would silently be `least_loaded`, which comes last."""
+    source = ast.parse(inspect.getsource(router)).body
+    function = next(n for n in source if getattr(n, "name", "") == "choose_instance")
+    asked = {n.comparators[0].value for n in ast.walk(function) if isinstance(n, ast.Compare)}
+    assert asked == set(ROUTERS.values()) - {ROUTERS["least_loaded"]}
+
+
 loads = st.lists(st.integers(0, 100_000), min_size=1, max_size=12)
 chances = st.floats(0, 1, exclude_min=True, exclude_max=True)
 SEES = {"policy", "routed", "opened", "queued_tokens", "hit_tokens", "session", "draw_a", "draw_b"}

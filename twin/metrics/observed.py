@@ -134,7 +134,9 @@ class Observed:
             return spread_of(self.ttft[self.started], prefix)
         if prefix == "tpot_s":
             return spread_of(self.tpot[~np.isnan(self.tpot)], prefix)
-        return spread_of(self._span("arrival_s", "finish_s")[self.finished], prefix)
+        if prefix == "e2e_s":
+            return spread_of(self._span("arrival_s", "finish_s")[self.finished], prefix)
+        raise KeyError(f"no spread is known of {prefix}: add it here")
 
     def part_mean(self, name: str) -> float | None:
         """Mean seconds of one part of the TTFT; None when no request went through it."""

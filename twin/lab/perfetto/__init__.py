@@ -8,6 +8,7 @@ from twin.lab.perfetto.writer import (
     Written,
     check_span,
     span_of,
+    span_of_request,
     write_trace,
 )
 
@@ -18,6 +19,7 @@ __all__ = [
     "Written",
     "check_span",
     "span_of",
+    "span_of_request",
     "stream_plans",
     "write_trace",
 ]

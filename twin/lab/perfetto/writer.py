@@ -128,6 +128,18 @@ def check_span(begin_s: float | None, end_s: float | None) -> None:
         raise TraceError(f"a trace cannot end at {end_s:g} s, for it starts at {begin_s or 0:g} s")
 
 
+def span_of_request(run: Source, request: int) -> tuple[float, float]:
+    """From the arrival of a request to its last stamp; raises TraceError where it never came."""
+    rows = run.tables["requests"].filter(pl.col("request_id") == request)
+    if not rows.height:
+        known = run.tables["requests"].height
+        raise TraceError(f"request {request} is not in the run: it has {known:,} requests from 0")
+    row = rows.row(0, named=True)
+    stamps = [v for k, v in row.items() if k.endswith("_s") and v is not None]
+    begin_s = float(row["arrival_s"])
+    return begin_s, max(begin_s + 1e-3, *(float(v) for v in stamps))
+
+
 def span_of(run: Source, begin_s: float | None, end_s: float | None) -> tuple[float, float]:
     """The span to write, within the run; raises TraceError when there is none."""
     check_span(begin_s, end_s)

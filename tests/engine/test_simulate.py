@@ -127,3 +127,8 @@ def test_clients_that_begin_one_after_the_other_stay_out_of_step():
     ]
     together, apart = (e.round(3).n_unique() / e.len() for e in ends)
     assert together < 0.5 < apart
+
+
+def test_a_cache_of_prefill_instances_is_no_matter_where_nothing_prefills():
+    asked = {"deployment.mode": "decode_only", "memory_pool.scope": "local", "horizon_s": 2.0}
+    assert run(asked).valid

@@ -83,8 +83,9 @@ class Setup:
     def _blocks(self, gb_per_node: float) -> int:
         s = self.scenario
         nodes = float(self.fabric.nodes)
-        if s.memory_pool.scope == "local":
-            nodes = self.of_role("prefill")[0].dies / self.fabric.dies_per_node
+        owners = self.of_role("prefill")
+        if s.memory_pool.scope == "local" and owners:
+            nodes = owners[0].dies / self.fabric.dies_per_node
         block_bytes = self.requests.block_tokens * self.costs.kv_bytes_per_token
         return int(gb_per_node * 1e9 * nodes / block_bytes)
 

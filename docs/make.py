@@ -17,6 +17,7 @@ import typer
 
 from twin.__main__ import app
 from twin.lab.evidence import evidence, headlines, score_table
+from twin.lab.evidence.choices import one_skew
 from twin.lab.evidence.made import load_made
 from twin.lab.evidence.regime import write_errors
 from twin.lab.evidence.rows import load_beyond
@@ -147,7 +148,8 @@ def command_list() -> str:
 
 def accuracy_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """The headline of either group of machines, and the errors by kind of row."""
-    return "\n".join([*(f"- {line}" for line in headlines(rows)), "", _table(score_table(rows))])
+    lines = [*headlines(rows), one_skew(load_facts())]
+    return "\n".join([*(f"- {line}" for line in lines), "", _table(score_table(rows))])
 
 
 def evidence_table(rows: Sequence[Mapping[str, Any]]) -> str:

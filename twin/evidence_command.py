@@ -139,7 +139,9 @@ def print_made(made: Made) -> None:
 def print_evidence(rows: Sequence[Mapping[str, Any]]) -> None:
     """Published figures beside the twin's own, and the absolute errors by kind of row."""
     from twin.lab.evidence import headlines, score_table
+    from twin.lab.evidence.choices import one_skew
     from twin.lab.evidence.made import load_made
+    from twin.lab.library import load_facts
 
     cells = [
         (
@@ -158,7 +160,7 @@ def print_evidence(rows: Sequence[Mapping[str, Any]]) -> None:
     print_rows(
         "Absolute error: mean (worst, rows)", tuple(table[0]), [tuple(r.values()) for r in table]
     )
-    for sentence in headlines(rows):
+    for sentence in (*headlines(rows), one_skew(load_facts())):
         out.print(escape(sentence))
     counted = load_made().counted
     out.print(f"{counted} figures without a source of their own move a row: calibrate --help")

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from twin.lab.evidence import evidence, headlines, load_published
+from twin.lab.evidence.choices import one_skew
 from twin.lab.evidence.made import load_made
 from twin.lab.evidence.reproduce import Part
 from twin.lab.evidence.rows import load_beyond
@@ -81,7 +82,7 @@ def test_every_constant_has_its_value_its_bounds_and_where_it_goes_without_a_row
 
 
 def test_what_the_default_skew_makes_of_the_headline_is_computed_and_said(page, facts):
-    told = proof.one_skew(facts)
+    told = one_skew(facts)
     chosen, default = (float(x.replace(",", "")) for x in re.findall(r"[\d,]+\d", told)[-2:])
     assert default != chosen
     assert any(told in c.value for c in page.caption)

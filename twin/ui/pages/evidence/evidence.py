@@ -4,6 +4,7 @@ import streamlit as st
 
 from twin.lab import evidence, share
 from twin.lab.evidence import reproduce
+from twin.lab.evidence.choices import one_skew
 from twin.lab.evidence.envelope import outside_evidence, reach
 from twin.lab.evidence.machines import slide_table
 from twin.lab.evidence.made import load_made
@@ -83,7 +84,7 @@ regimes = ["All", *dict.fromkeys(row["regime"] for row in answers)]
 with st.container(horizontal=True, vertical_alignment="bottom"):
     regime = st.segmented_control(
         "Regime", regimes, default="All", required=True, key="regime", bind="query-params",
-        format_func=str.capitalize, wrap=True,
+        format_func=lambda name: name[0].upper() + name[1:], wrap=True,
     )  # fmt: skip
     missed = st.toggle("Only outside their bar", key="missed", bind="query-params")
 shown = [row for row in answers if regime in ("All", row["regime"])]
@@ -123,7 +124,7 @@ st.dataframe(
         "Twin": number(format="localized", width=75),
         "Unit (basis)": st.column_config.TextColumn(width=120),
         "Bar": st.column_config.TextColumn(width=80),
-        "First error, %": number(format="%+.1f", width=70),
+        "First error, %": number(format="%+.1f", width=95),
         "Kind": st.column_config.TextColumn(width=85),
         "Others": st.column_config.TextColumn(width=180),
         "System": st.column_config.TextColumn(width=190),
@@ -235,7 +236,7 @@ with chosen:
         proof.counted(made), hide_index=True, height=320, key="counted",
         column_config={"Moves it by, %": number(format="%.1f")},
     )  # fmt: skip
-    st.caption(f":material/balance: {proof.one_skew(facts)}")
+    st.caption(f":material/balance: {one_skew(facts)}")
 
 with holding:
     draft = session.draft()

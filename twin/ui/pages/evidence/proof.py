@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from twin.facts import Fact, Facts
@@ -17,8 +16,7 @@ from twin.lab.evidence.crossval import CrossValidation
 from twin.lab.evidence.envelope import Reach
 from twin.lab.evidence.judge import HONEST, score_table
 from twin.lab.evidence.made import Made
-from twin.lab.evidence.measures import answer_row
-from twin.lab.evidence.rows import KINDS, Beyond, Row, bars, load_published
+from twin.lab.evidence.rows import KINDS, Beyond, Row, bars
 from twin.metrics.measures import three_figures
 from twin.scenario import field_unit
 from twin.ui.fields import field_name, show
@@ -186,22 +184,6 @@ def differs(row: Row) -> list[str]:
 
 
 # Constants and facts.
-
-
-ONE_SKEW = (
-    "One skew is not solved: the paper's decode rows stand at skew 0.3, chosen with its experts "
-    "stage in sight; elsewhere the default is 1, the shape of production traffic. With the default "
-    "the headline point of 1,943 tokens/s/NPU reads {default:,.0f} instead of {chosen:,.0f}."
-)
-
-
-def one_skew(facts: Facts) -> str:
-    """What the headline point reads at the chosen skew and at the default."""
-    row = next(r for r in load_published() if r.id == "cm384-decode-96-4k-tput")
-    default = {k: v for k, v in row.scenario.items() if k != "experts.skew"}
-    return ONE_SKEW.format(
-        default=answer_row(replace(row, scenario=default), facts), chosen=answer_row(row, facts)
-    )
 
 
 def constants(facts: Facts, cross: CrossValidation) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from twin.policies.memory_pool import (
     NONE,
     cold_blocks,
     empty_pool,
+    hold_chain,
     keep_block,
     keep_chain,
     lose_server,
@@ -95,6 +96,19 @@ def test_prefix_vector():
     }
     found = {name: hit_tokens(cached, tokens) for name, tokens in asked.items()}
     assert list(found.values()) == [32, 32, 16, 16, 0, 32]
+
+
+def test_where_every_block_has_room_no_order_is_kept_and_the_same_is_held():
+    ordered, held = empty_pool(1, 12, 12), empty_pool(1, 12, 12)
+    for runs in (((0, 3), (5, 2)), ((0, 4),), ((5, 2), (9, 3))):
+        segments = chain(*runs)
+        keep_chain(ordered, 0, *segments, sum(n for _, n in runs))
+        hold_chain(held, 0, *segments)
+        assert held.used[0] == ordered.used[0] and held.evicted[0] == 0
+        assert ((held.newer == ABSENT) == (ordered.newer == ABSENT)).all()
+    lost = lose_server(ordered, held, 0, 0, 2, 0)
+    assert 0 < lost < 10 and held.used[0] == ordered.used[0]
+    assert ((held.newer == ABSENT) == (ordered.newer == ABSENT)).all()
 
 
 def test_a_parent_outlives_its_children():

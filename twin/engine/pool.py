@@ -29,6 +29,7 @@ from twin.engine.traffic import first_rate
 from twin.policies.memory_pool import (
     BlockPool,
     cold_blocks,
+    hold_chain,
     keep_chain,
     matched_blocks,
 )
@@ -181,7 +182,10 @@ def store_blocks(world: World, p: int, i: int) -> None:
         blocks += many[s]
     keep_chain(world.pool, row, first, many, begin, end, blocks)
     if world.prefill.ssd_bytes_per_s[p] > 0.0:
-        keep_chain(world.ssd, row, first, many, begin, end, blocks)
+        if world.ssd.capacity[row] >= world.ssd.newer.shape[1]:
+            hold_chain(world.ssd, row, first, many, begin, end)
+        else:
+            keep_chain(world.ssd, row, first, many, begin, end, blocks)
 
 
 @kernel

@@ -8,6 +8,7 @@ long. It imports no screen; the engine is imported once and then stays warm.
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import json
 import logging
@@ -251,6 +252,7 @@ def main() -> None:
         warm.prepare(stages, parent.tell, shared_only=True)
         return
     warm.prepare(stages, parent.tell, later=LATER)
+    gc.freeze()  # what is here is here to stay: no collection during a run need look at it
     serve(open_store(), Owner.here(given.owner), engine, parent, given.idle_s)
 
 

@@ -172,6 +172,27 @@ def keep_chain(
 
 
 @kernel
+def hold_chain(
+    pool: BlockPool,
+    row: int,
+    segment_first: np.ndarray,
+    segment_blocks: np.ndarray,
+    begin: int,
+    end: int,
+) -> None:
+    """Keep the chain segments[begin:end] in a tier with room for every block there is.
+
+    Such a tier evicts nothing, so it keeps no order; for one that is never resized.
+    """
+    for s in range(begin, end):
+        first = segment_first[s]
+        for block in range(first, first + segment_blocks[s]):
+            if pool.newer[row, block] == ABSENT:
+                pool.newer[row, block] = NONE
+                pool.used[row] += 1
+
+
+@kernel
 def server_of(block: int, servers: int) -> int:
     """The server that holds a block: a multiplicative hash of its id."""
     index: int = np.int64((scattered(block) >> np.uint64(33)) % np.uint64(servers))  # type: ignore[assignment]

@@ -63,12 +63,12 @@ def run(
     asked, table = question(scenario, settings or [], trace, rate_multiplier, tree_copies)
     terminal.print_remarks(asked)
     with progress(asked.name) as watch:
-        found = answer(asked, table, watch, keep=not no_store)
+        finished = answer(asked, table, watch, keep=not no_store)
     if as_json:
-        print_json(found.as_json())
+        print_json(finished.as_json())
     else:
-        terminal.print_run(found.as_json())
-    raise typer.Exit(0 if found.result.valid else 1)
+        terminal.print_run(finished.as_json())
+    raise typer.Exit(0 if finished.result.valid else 1)
 
 
 @app.command()
@@ -112,11 +112,11 @@ def predict(scenario: Asked, settings: Settings = None, as_json: AsJson = False)
     from twin.lab.ask import question
 
     asked, _ = question(scenario, settings or [])
-    found = predicted(asked)
+    prediction = predicted(asked)
     if as_json:
-        print_json(found)
+        print_json(prediction)
         return
-    terminal.print_prediction(asked.name, found)
+    terminal.print_prediction(asked.name, prediction)
 
 
 @app.command()
@@ -128,11 +128,11 @@ def compare(
     from twin.lab.answer import compared
 
     with progress("compare") as watch:
-        found = compared(runs, lambda name: watch)
+        comparison = compared(runs, lambda name: watch)
     if as_json:
-        print_json(asdict(found))
+        print_json(asdict(comparison))
         return
-    terminal.print_comparison(found)
+    terminal.print_comparison(comparison)
 
 
 @app.command()
@@ -152,11 +152,11 @@ def attribute(
     measure = SLO if slo else THROUGHPUT
     with progress(asked.name) as watch:
         steps = climbed(asked, open_store(), lambda name: watch, measure)
-    found = parts(steps)
+    shares = parts(steps)
     if as_json:
-        print_json({"unit": UNIT, "measure": measure, "parts": [asdict(part) for part in found]})
+        print_json({"unit": UNIT, "measure": measure, "parts": [asdict(part) for part in shares]})
         return
-    terminal.print_parts(f"{asked.name}: {UNIT}", found, steps)
+    terminal.print_parts(f"{asked.name}: {UNIT}", shares, steps)
 
 
 @app.command()
@@ -218,11 +218,11 @@ def trace_run(
         check_writable(to)
 
     with progress(run) as watch:
-        found = traced(run, settings or [], watch)
+        source = traced(run, settings or [], watch)
     if request is not None:
-        begin_s, end_s = span_of_request(found, request)
+        begin_s, end_s = span_of_request(source, request)
     target = to if to is not None else bytes_out()
-    written = write_trace(found, target, begin_s, end_s, most_events)
+    written = write_trace(source, target, begin_s, end_s, most_events)
     err.print(escape(written.sentence))
     if to is not None:
         out.print(escape(f"{printable(str(to))} is written: open it in ui.perfetto.dev"))
@@ -246,11 +246,11 @@ def import_trace(
         from twin.lab.store import open_store
 
         open_store().traces.save(table)
-    found = preview(table)
+    contents = preview(table)
     if as_json:
-        print_json(found)
+        print_json(contents)
         return
-    flat = {f"{k} {n}".strip(): v for k, part in found.items() for n, v in pairs(part)}
+    flat = {f"{k} {n}".strip(): v for k, part in contents.items() for n, v in pairs(part)}
     rows = [(k, f"{v:,.5g}" if isinstance(v, float) else str(v)) for k, v in flat.items()]
     print_rows(table.name, ("what", "figure"), [row for row in rows if row[1] != "None"])
 
@@ -266,16 +266,16 @@ def import_model(
     from twin.lab.model_import import import_model as read
     from twin.lab.model_import import write_model
 
-    found = read(config, name)
-    path = write_model(found) if write else None
+    model = read(config, name)
+    path = write_model(model) if write else None
     if as_json:
-        figures = {k: asdict(fact) for k, fact in found.figures.items()}
+        figures = {k: asdict(fact) for k, fact in model.figures.items()}
         written = str(path) if path else None
-        print_json({"name": found.name, "figures": figures, "written": written})
+        print_json({"name": model.name, "figures": figures, "written": written})
     elif path:
-        out.print(escape(f"{path.name} is written: ask for it as deployment.model={found.name}"))
+        out.print(escape(f"{path.name} is written: ask for it as deployment.model={model.name}"))
     else:
-        out.file.write(found.toml)
+        out.file.write(model.toml)
 
 
 @app.command()
@@ -305,12 +305,12 @@ def check(as_json: AsJson = False) -> None:
     from twin.lab.store import open_store
 
     store = open_store()
-    found = store.damage()
+    damage = store.damage()
     if as_json:
-        print_json({"damage": found, "warnings": store.warnings})
-    for said in () if as_json else (*store.warnings, *(found or ["Nothing stored is damaged."])):
+        print_json({"damage": damage, "warnings": store.warnings})
+    for said in () if as_json else (*store.warnings, *(damage or ["Nothing stored is damaged."])):
         out.print(escape(said), soft_wrap=True)
-    if found:
+    if damage:
         raise typer.Exit(1)
 
 

@@ -64,8 +64,8 @@ class Facts(Mapping[str, Fact]):
     @cached_property
     def digest(self) -> str:
         """SHA-256 over name, value, unit, source and mark of every fact."""
-        said = {k: [v.value, v.unit, v.source, v.mark] for k, v in self._by_name.items()}
-        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+        content = {k: [v.value, v.unit, v.source, v.mark] for k, v in self._by_name.items()}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Facts) and (self is other or self.digest == other.digest)

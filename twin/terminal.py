@@ -38,8 +38,8 @@ def progress(name: str) -> Iterator[Callable[[float, Mapping[str, Any]], None]]:
         task = bar.add_task(escape(name), total=1.0, live="preparing (compiles once per machine)")
 
         def watch(fraction: float, live: Mapping[str, Any]) -> None:
-            said = ", ".join(f"{v:,.0f} {k}" for k, v in live.items())
-            bar.update(task, completed=fraction, live=said)
+            told = ", ".join(f"{v:,.0f} {k}" for k, v in live.items())
+            bar.update(task, completed=fraction, live=told)
 
         yield watch
 
@@ -83,20 +83,20 @@ def print_remarks(asked: Scenario) -> None:
         err.print(escape(remark))
 
 
-def print_run(found: Mapping[str, Any]) -> None:
+def print_run(answer: Mapping[str, Any]) -> None:
     """A run's headlines, what to know about them, and where it is kept."""
     from twin.metrics.registry import placed, shown
 
-    summary = found["summary"]
+    summary = answer["summary"]
     metrics = [m for m in placed("table") if m.shows("table", summary.get(m.key))]
     rows = [(m.key, shown(m.key, summary[m.key])) for m in metrics]
-    print_rows(str(found["name"]), ("figure", "value"), rows)
-    for note in found["notes"]:
+    print_rows(str(answer["name"]), ("figure", "value"), rows)
+    for note in answer["notes"]:
         out.print(escape(note))
-    for check in found["broken_checks"]:
+    for check in answer["broken_checks"]:
         err.print(escape(f"broken: {check['id']} {check['statement']}: {check['detail']}"))
-    kept = f"kept as run {found['run']}" if found["run"] else "not kept"
-    out.print(f"{found['requests']:,} requests in {found['wall_s']:.2f} s; {kept}", style="dim")
+    kept = f"kept as run {answer['run']}" if answer["run"] else "not kept"
+    out.print(f"{answer['requests']:,} requests in {answer['wall_s']:.2f} s; {kept}", style="dim")
 
 
 def print_allocation(shares: Mapping[str, Mapping[int, float | None]]) -> None:
@@ -137,21 +137,21 @@ def print_parts(title: str, parts: Sequence[Part], steps: Sequence[Step]) -> Non
     print_rows(title, ("cause", "left", "change", "share", "alone", "at"), rows)
 
 
-def print_prediction(name: str, found: Mapping[str, Any]) -> None:
+def print_prediction(name: str, answer: Mapping[str, Any]) -> None:
     """A steady state's figures, where its time goes, and what it is advised."""
     from twin.metrics.measures import seconds
     from twin.metrics.registry import shown
 
-    rows = [(k, shown(k, v)) for k, v in found["summary"].items()]
+    rows = [(k, shown(k, v)) for k, v in answer["summary"].items()]
     print_rows(f"{name}: always full", ("figure", "value"), rows)
-    for phase, operators in found["operators"].items():
+    for phase, operators in answer["operators"].items():
         total = sum(operators.values())
         longest = sorted(operators.items(), key=lambda item: -item[1])
         shares = [(k, seconds(v), f"{100 * v / total:.1f} %") for k, v in longest]
         print_rows(f"Where {phase} time goes", ("operator", "critical path", "share"), shares)
-    for sentence in (found["advice"], *found["errors"]):
+    for sentence in (answer["advice"], *answer["errors"]):
         out.print(escape(sentence))
-    out.print(f"{seconds(found['wall_s'])} of wall time, compiling left out", style="dim")
+    out.print(f"{seconds(answer['wall_s'])} of wall time, compiling left out", style="dim")
 
 
 def print_measured(results: Sequence[Measured]) -> None:

@@ -37,7 +37,7 @@ def test_expert_npus_serve_no_attention_so_the_others_have_more_of_it(ask):
     crowd = 160 / 112
     core = apart.decode.operators["attention_core"] / both.decode.operators["attention_core"]
     assert core == pytest.approx(crowd, rel=0.01)
-    assert apart.costs.decode.crowd == pytest.approx(crowd)
+    assert apart.costs.decode.concentration == pytest.approx(crowd)
     assert apart.costs.decode.layout.expert_dies == 96
 
 

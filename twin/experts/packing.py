@@ -114,13 +114,13 @@ def renumber(current: Ints, new: Ints, node_of: Ints, experts: int) -> Ints:
     out = np.empty_like(new)
     where = np.full((experts, dies), -1, np.int64)
     for layer in range(layers):
-        found = np.zeros(experts, np.int64)
+        holders = np.zeros(experts, np.int64)
         for d in range(dies):
             for i in range(room):
                 e = current[layer, d, i]
-                if e >= 0 and (found[e] == 0 or where[e, found[e] - 1] != d):
-                    where[e, found[e]] = d
-                    found[e] += 1
+                if e >= 0 and (holders[e] == 0 or where[e, holders[e] - 1] != d):
+                    where[e, holders[e]] = d
+                    holders[e] += 1
         common = np.zeros((dies, dies), np.int64)
         most = 0
         for p in range(dies):
@@ -128,7 +128,7 @@ def renumber(current: Ints, new: Ints, node_of: Ints, experts: int) -> Ints:
                 e = new[layer, p, i]
                 if e < 0:
                     continue
-                for j in range(found[e]):
+                for j in range(holders[e]):
                     d = where[e, j]
                     if node_of[d] == node_of[p]:
                         common[p, d] += 1

@@ -219,9 +219,9 @@ def _noise(process: Process, t_s: float) -> Floats:
     place = t_s / (process.drift_s * KNOT)
     knot = math.floor(place)
     angle = 0.5 * math.pi * (place - knot)
-    here = math.cos(angle) * _normal_rows(keys, knot * experts, 1.0, experts)
-    there = math.sin(angle) * _normal_rows(keys, (knot + 1) * experts, 1.0, experts)
-    return process.drift_sd * (here + there)
+    fading = math.cos(angle) * _normal_rows(keys, knot * experts, 1.0, experts)
+    rising = math.sin(angle) * _normal_rows(keys, (knot + 1) * experts, 1.0, experts)
+    return process.drift_sd * (fading + rising)
 
 
 def _shifted(process: Process, t_s: float) -> Floats:

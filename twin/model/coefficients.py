@@ -36,15 +36,10 @@ class Product(Record):
 
 
 @record
-class Experts(Record):
-    """The grouped product of a die's experts."""
+class Experts(Product):
+    """The grouped product of a die's experts; its weights are those of one."""
 
-    fixed: float = computed("Launch.", LAUNCHES)
     ahead: float = computed("Of the weights' reading, done before dispatch ends.")
-    weight: float = computed("Reading one expert.", WEIGHTS)
-    flop: float = computed("The product, per row.", PRODUCTS)
-    io: float = computed("Its activations, per row.")
-    vector: float = computed("Element-wise work, per row.")
 
 
 @record
@@ -180,7 +175,7 @@ class Decode(Record):
     tiles: float = given("Tiles of dispatch, experts and combine in one operator; 0: three.")
     beside: float = given("1: a shared expert on the same die computes beside dispatch.")
     buffer_tokens: float = given("Of a die in one round of the exchange; 0: all at once.")
-    crowd: float = given("Requests of a die that does attention, per request of a rank.")
+    concentration: float = given("Requests of a die that does attention, per request of a rank.")
 
 
 @record

@@ -259,16 +259,16 @@ def _kv_layers(shape: Shape, d: Deployment) -> int:
 
 
 def _coefficients(x: Setting, d: Deployment) -> Decode | Prefill:
+    costs: Decode | Prefill
     drafts = d.decode.mtp_draft_tokens
-    found: Decode | Prefill
     if x.role == "prefill":
-        found = prefill_costs(x, d.prefill.attention, d.prefill.microbatch, drafts > 0)
+        costs = prefill_costs(x, d.prefill.attention, d.prefill.microbatch, drafts > 0)
     elif x.role == "decode":
         ways = [] if x.expert_dies else _ways(x.facts, x.machine.family)
-        found = decode_costs(x, drafts, d.decode.microbatch, ways)
+        costs = decode_costs(x, drafts, d.decode.microbatch, ways)
     else:
-        found = colocated_costs(x, drafts)
-    return changed(found, lambda _, value: float(value))  # plain Python computes faster with these
+        costs = colocated_costs(x, drafts)
+    return changed(costs, lambda _, value: float(value))  # plain Python computes faster with these
 
 
 def _buffers(x: Setting, scenario: Scenario, chip: Chip) -> float:

@@ -251,10 +251,10 @@ def decode_iteration_s(
         return 0.0
     query = p.query_tokens
     entering = query * total
-    rank_requests, rank_context = p.crowd * requests[who], p.crowd * context[who]
+    rank_requests, rank_context = p.concentration * requests[who], p.concentration * context[who]
     hot = interpolate(entering, hot_tokens, hot_factor)
     load = Pass(
-        query * rank_requests, rank_context, query * (p.crowd * busiest), entering,
+        query * rank_requests, rank_context, query * (p.concentration * busiest), entering,
         float(count), hot,
     )  # fmt: skip
     time = _dense_layers_s(p, load, ops)
@@ -304,7 +304,7 @@ def decode_hbm_bytes(p: Decode, requests: float, context: float, dies: float) ->
     holding = at.expert_dies if at.expert_dies > 0.0 else dies
     held += at.shared_experts * (at.shared_dies if at.shared_dies > 0.0 else holding)
     experts = demand.expert_bytes * (p.moe_layers + p.drafts) * held
-    read = weights * dies / p.crowd + experts
+    read = weights * dies / p.concentration + experts
     return read + context * demand.context_bytes * layers
 
 

@@ -60,7 +60,7 @@ def decode_costs(
         moe_layers=float(s.moe_layers),
         dense_layers=float(s.dense_layers),
         buffer_tokens=float(x.communication.buffer_tokens_per_die),
-        crowd=x.exchange.peers / (x.exchange.peers - x.expert_dies),
+        concentration=x.exchange.peers / (x.exchange.peers - x.expert_dies),
     )
     return switch_decode(costs, x)
 

@@ -119,12 +119,12 @@ def budget(
     what: str,
 ) -> Budget:
     """The die's HBM split; raises ModelError when nothing is left for KV."""
-    found = Budget(chip.hbm_bytes_per_die, weights, buffers, facts.si("operators.memory.reserve"))
-    if found.kv <= 0.0:
+    space = Budget(chip.hbm_bytes_per_die, weights, buffers, facts.si("operators.memory.reserve"))
+    if space.kv <= 0.0:
         raise ModelError(
-            f"{what} does not fit: a die of {chip.title} has {found.hbm / 1e9:.1f} GB, weights "
+            f"{what} does not fit: a die of {chip.title} has {space.hbm / 1e9:.1f} GB, weights "
             f"take {weights / 1e9:.1f} GB, exchange buffers {buffers / 1e9:.1f} GB and the "
-            f"runtime {found.reserve / 1e9:.1f} GB: use more NPUs per instance, fewer redundant "
+            f"runtime {space.reserve / 1e9:.1f} GB: use more NPUs per instance, fewer redundant "
             "experts, a smaller batch or a smaller number format"
         )
-    return found
+    return space

@@ -26,13 +26,13 @@ def pipeline_s(before: float, sent: float, experts: float, answered: float) -> f
         begun = start
         core = start + before
         wire = max(core, wire) + sent
-        there = wire
+        first_sent = wire
         core = max(core, second) + before
         wire = max(core, wire) + sent
-        there_too = wire
-        core = max(core, there) + experts
+        second_sent = wire
+        core = max(core, first_sent) + experts
         ready = core
-        core = max(core, there_too) + experts
+        core = max(core, second_sent) + experts
         wire = max(ready, wire) + answered
         first = wire
         wire = max(core, wire) + answered

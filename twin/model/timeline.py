@@ -81,7 +81,14 @@ def decode_timeline(p: Decode, requests: float, context: float, hot: float) -> T
         return None
     tokens = p.query_tokens * requests
     dies = p.layout.dies
-    load = Pass(p.crowd * tokens, p.crowd * context, p.crowd * tokens, tokens * dies, dies, hot)
+    load = Pass(
+        p.concentration * tokens,
+        p.concentration * context,
+        p.concentration * tokens,
+        tokens * dies,
+        dies,
+        hot,
+    )
     half = half_of(load, hot)
     k, split_s = best_split(p, half)
     if p.microbatch == 2.0 and sum(layer_s(p, p.sequence, load)) <= split_s:

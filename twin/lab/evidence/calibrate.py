@@ -94,7 +94,7 @@ def calibrate(
     """The constants that fit the calibrating rows best; raises EvidenceError without such rows."""
     used = [row for row in (load_published() if rows is None else rows) if row.calibrates]
     if not used:
-        raise EvidenceError("no row calibrates: mark at least one with calibrates = true")
+        raise EvidenceError("no row calibrates: give at least one kind = 'calibrating'")
     scale = np.array([c.high - c.low for c in constants])
     low = np.array([c.low for c in constants])
 

@@ -13,7 +13,7 @@ from twin.hardware.graph_text import FabricFileError
 from twin.hardware.imported import look_in
 from twin.hardware.machine_file import MOST_VERTICES, read_machine, write_machine
 from twin.hardware.network import network
-from twin.hardware.prices import all_to_all, nic, pool_read, summary
+from twin.hardware.prices import all_to_all, nic, pool_read, port_rates, summary
 from twin.hardware.recipes import as_sold
 from twin.lab.library import load_facts
 from twin.scenario import Supernode
@@ -48,6 +48,7 @@ def prices(fabric):
         pool_read(fabric, range(8)).bytes_per_s,
         nic(fabric, 3, "rdma").bytes_per_s,
         nic(fabric, 3, "vpc").bytes_per_s,
+        *(float(port_rates(fabric, plane).sum()) for plane in ("ub", "rdma", "vpc")),
     ]
 
 

@@ -35,10 +35,11 @@ def test_a_recipe_serves(name):
     assert links["bytes"].sum() > 0.0 and links["utilisation_mean"].max() <= 1.01
 
 
-def test_a_machine_serves_as_well_from_its_file():
-    asked = SHORT | of_recipe("full-mesh")
-    text = write_machine(build_fabric(small(asked).supernode, FACTS), "json")
-    machine = read_machine(text, "mesh.json")
+@pytest.mark.parametrize(("name", "kind"), [("full-mesh", "json"), ("gb200-nvl72", "csv")])
+def test_a_machine_serves_as_well_from_its_file(name, kind):
+    asked = SHORT | of_recipe(name)
+    text = write_machine(build_fabric(small(asked).supernode, FACTS), kind)
+    machine = read_machine(text, "file")
     look_in({machine.digest: machine}.__getitem__)
     again = small(asked | {"supernode.machine": machine.digest})
     one, other = (simulate(s, FACTS) for s in (small(asked), again))

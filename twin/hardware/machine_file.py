@@ -126,7 +126,7 @@ def _links(graph: GraphText) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]
     for (a, b), data in told.items():
         plane = "ub" if data["plane"] == "package" else data["plane"]
         plain = {
-            "kind": f"{a.split()[0]}-{b.split()[0]}" if a.split() and b.split() else "link",
+            "kind": _kind(a, b),
             "links": 1,
             "write_extra_s": 0.0,
         }
@@ -138,6 +138,20 @@ def _links(graph: GraphText) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]
         yield (a, b), whole
         if not graph.directed and (b, a) not in told:
             yield (b, a), dict(whole)
+
+
+ENDS = ("die", "cpu", "port", "nic", "l1", "l2", "qingtian")  # what a kind of link begins with
+
+
+def _kind(*ends: str) -> str:
+    """What a link between two names is, the same for both directions: "die-L1"."""
+    words = [name.split(maxsplit=1)[0] if name.split() else "link" for name in ends]
+
+    def place(word: str) -> tuple[int, str]:
+        known = ENDS.index(word.lower()) if word.lower() in ENDS else len(ENDS)
+        return known, word
+
+    return "-".join(sorted(words, key=place))
 
 
 SHARES = ("read_efficiency", "write_efficiency")

@@ -129,6 +129,12 @@ class Bars:
 
 def load_published(path: Path = PUBLISHED) -> list[Row]:
     """All published rows in the order of the file; raises EvidenceError for a malformed one."""
+    return list(_published(path, path.stat().st_mtime_ns if path.exists() else 0))
+
+
+@lru_cache(maxsize=4)
+def _published(path: Path, _: int) -> tuple[Row, ...]:
+    """The rows as the file was at some time: a prediction alone asks for them seven times."""
     rows = []
     for entry in published_table(path)["row"]:
         try:
@@ -142,7 +148,7 @@ def load_published(path: Path = PUBLISHED) -> list[Row]:
         rows.append(row)
     if len({row.id for row in rows}) < len(rows):
         raise EvidenceError(f"{path.name}: two rows share an id")
-    return rows
+    return tuple(rows)
 
 
 def rows_digest(rows: Sequence[Row]) -> str:

@@ -14,6 +14,7 @@ from twin.ui.pages.supernode import editor, panels, totals
 from twin.ui.pages.supernode.files import files
 from twin.ui.pages.supernode.prices import TRAFFIC, link_shares
 from twin.ui.pages.supernode.table import parts_table
+from twin.ui.pages.supernode.wires import other_wires
 from twin.ui.seated import seated
 from twin.ui.toolbar import header
 
@@ -67,8 +68,10 @@ if fabric is not None and not fault:
     panels.cannot_work(draft)
 
 # 3) The same machine as a table of elements and links, as numbers, differences and files.
-parts, numbers, changes, file = st.tabs(
-    ["Elements and links", "Numbers", "Changes", "File"], key="supernode-tab", on_change="rerun"
+parts, numbers, changes, other, file = st.tabs(
+    ["Elements and links", "Numbers", "Changes", "Other wires", "File"],
+    key="supernode-tab",
+    on_change="rerun",
 )
 with parts:
     if parts.open and fabric is not None and not fault:
@@ -81,6 +84,9 @@ with numbers:
 with changes:
     if changes.open:
         panels.changes()
+with other:
+    if other.open and not fault:
+        other_wires(draft)
 with file:
     if file.open and fabric is not None and not fault:
         files(fabric)

@@ -1,0 +1,56 @@
+"""The same chips and deployment on other wires."""
+
+import pytest
+
+from tests.ui.conftest import patient
+from twin.lab.library import presets
+from twin.scenario import Scenario, with_overrides
+from twin.ui.pages.supernode import wires
+
+QUICK = presets()[0].scenario
+
+
+@pytest.mark.parametrize("machine", wires.WIRINGS)
+def test_only_the_wires_differ(machine):
+    edited = with_overrides(
+        QUICK, {"supernode.edits": [{"element": "node 3", "capacity_factor": 0.0}]}
+    )
+    asked = wires.on(edited, machine)
+    assert asked.supernode.machine == machine
+    assert asked.supernode.chip == QUICK.supernode.chip
+    assert not asked.supernode.edits
+    assert (asked.deployment, asked.workload) == (QUICK.deployment, QUICK.workload)
+
+
+def page(body: str):
+    from twin.scenario import scenario_from_canonical
+    from twin.ui.pages.supernode.wires import other_wires
+
+    other_wires(scenario_from_canonical(body))
+
+
+def shown(scenario: Scenario):
+    from twin.scenario import canonical
+
+    return patient(page, args=(canonical(scenario),)).run()
+
+
+def test_a_torus_gives_experts_less_than_switches_do(store):
+    app = shown(QUICK)
+    assert not app.exception
+    rows = app.table[0].value
+    assert {text.split()[1] for text in rows["TPOT, slots full"]} == {"ms"}
+    paces = {
+        name: float(text.split()[0])
+        for name, text in zip(rows["Wiring"], rows["TPOT, slots full"], strict=True)
+    }
+    assert len(paces) == len(wires.WIRINGS)
+    assert paces["3-D torus"] > paces["CloudMatrix384"]
+    assert any("link" in where for where in rows["Full first"])
+
+
+def test_a_deployment_that_does_not_fit_says_so(store):
+    large = with_overrides(QUICK, {"supernode.supernodes": 2, "deployment.prefill.instances": 30})
+    app = shown(large)
+    assert not app.exception
+    assert len([c for c in app.caption if "NPUs" in c.value]) >= len(wires.WIRINGS)

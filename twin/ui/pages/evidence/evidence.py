@@ -158,7 +158,7 @@ with left, st.container(border=True):
     row, source = by_id[name], published[name]
     scenario = runnable(source)
     each = proof.per(row).replace("/", ", per ")
-    with st.grid(3, min_column_width=130):
+    with st.grid(3, min_column_width=175):
         st.metric(f"Published{each}", proof.figures(row, "published"))
         st.metric(f"Twin{each}", proof.figures(row, "twin"), help="By formula.")
         st.metric("Error", f"{100 * row['error']:+.1f} %".replace("-", "−"))

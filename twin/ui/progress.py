@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from twin.lab import share
 from twin.lab.store import RunRow, StoreError
@@ -97,27 +98,29 @@ def _to_start() -> None:
         go_to("start")
 
 
-def live(row: RunRow, scenario: Scenario) -> RunRow | None:
+def live(place: DeltaGenerator, row: RunRow, scenario: Scenario) -> RunRow | None:
     """A run that waits or runs: what it asks, and how far it is; the run when it has ended.
 
-    Most runs end before a page that asks again and again has asked twice: of a young run the
-    script itself awaits the result, so that it is drawn in one go. Of others a fragment looks.
+    All of it stands in `place`, which is empty again when the run has ended. Most runs end before
+    a page that asks again and again has asked twice: of a young run the script itself awaits the
+    result, so that it is drawn in one go. Of others a fragment looks.
     """
-    st.title(plain(row.name), anchor=False)
-    st.caption(plain(scenario.question or words.brief(scenario)))
-    place = st.empty()
+    with place.container():
+        st.title(plain(row.name), anchor=False)
+        st.caption(plain(scenario.question or words.brief(scenario)))
+        bar = st.empty()
     if _age_s(row) < AT_ONCE_S:
         shown = ""
         while not row.ended and _age_s(row) < AT_ONCE_S:
             if _state(row) != shown:
                 shown = _state(row)
-                place.progress(row.progress, shown)
+                bar.progress(row.progress, shown)
             time.sleep(LOOK_S)
             row = session.store().runs.get(row.id) or row
         if row.ended:
             place.empty()
             return row
-    with place.container():
+    with bar.container():
         every_s = _pace_s(row)
         st.fragment(_watch, run_every=every_s)(row.id, every_s)
         with st.container(horizontal=True, vertical_alignment="center"):

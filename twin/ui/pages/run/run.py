@@ -11,8 +11,9 @@ session.open_link()
 
 # 1) The run, or why there is none to show, or none yet.
 row, scenario = progress.named_run("run")
+place = st.empty()  # there when the run has ended too: what follows keeps its place, and its state
 if not row.ended:
-    ended = progress.live(row, scenario)
+    ended = progress.live(place, row, scenario)
     if ended is None:
         st.stop()
     row = ended

@@ -1,4 +1,4 @@
-"""The same chips and deployment on other wires: what each fabric makes of one decode iteration."""
+"""The same chips and deployment on other wires: what each fabric makes of them."""
 
 from __future__ import annotations
 
@@ -10,45 +10,59 @@ from twin.hardware.chip import HardwareError
 from twin.hardware.placement import place_instances
 from twin.hardware.prices import all_to_all
 from twin.hardware.recipes import as_sold
-from twin.metrics.measures import amount, seconds
 from twin.model.predict import Prediction
 from twin.scenario import Scenario, SpecError, with_overrides
-from twin.ui import charts, formulas, session, theme
+from twin.ui import formulas, session
 from twin.ui.fields import choice_label, sentence
 from twin.ui.pages.supernode.editor import fabric_of
-from twin.ui.show import plain, plot
+from twin.ui.show import plain
 
 # Wirings that hold as many NPUs of any chip as the paper's; each as it is sold, but for its chip.
 WIRINGS = ("cloudmatrix384", "cloudmatrix-unified", "full-mesh", "dragonfly", "torus-3d")
 
 
+TPOT, RATE = "TPOT, slots full", "All-to-all, decode die"
+
+
 def other_wires(draft: Scenario) -> None:
-    """One iteration by operator on each wiring, and what the exchange of experts gets there."""
+    """The steady state on each wiring, and what the exchange of experts gets there."""
     st.caption(
         "The draft's chips, deployment and traffic, every slot taken, on machines that are wired "
-        "otherwise; by formula, without edits and faults. What differs is dispatch and combine."
+        "otherwise; by formula, without edits and faults."
     )
-    iterations: dict[str, tuple[str, dict[str, float]]] = {}
     rows: list[dict[str, Any]] = []
     refused = []
-    for i, machine in enumerate(WIRINGS):
+    for machine in WIRINGS:
         title = choice_label("supernode.machine", machine, session.facts())
         try:
             asked = on(draft, machine)
             found = formulas.capacity(asked)
             if isinstance(found, str):
                 raise SpecError(found)
-            rows.append({"Wiring": plain(title), **_row(asked, found)})
+            rows.append({"Wiring": title, **_row(asked, found)})
         except (HardwareError, SpecError) as error:
             refused.append(f"{plain(title)}: {sentence(str(error))}")
-            continue
-        if found.decode is not None:
-            iterations[title] = (theme.SERIES[i], dict(found.decode.operators))
     if rows:
-        plot(charts.operators_beside(iterations), "wires")
-        st.table(rows, border="horizontal", hide_index=True)
+        st.dataframe(rows, hide_index=True, column_config=_columns(rows))
     for why in refused:
         st.caption(f":material/info: {why}")
+
+
+def _columns(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Bars for what is compared, each over the largest; every unit is in the cell."""
+
+    def bar(name: str, format: str) -> Any:
+        most = max((row[name] or 0.0 for row in rows), default=0.0)
+        return st.column_config.ProgressColumn(
+            name, format=format, min_value=0.0, max_value=most or 1.0, width="medium"
+        )
+
+    return {
+        TPOT: bar(TPOT, "%.1f ms"),
+        "Sustained": st.column_config.NumberColumn("Sustained", format="%.0f req/s"),
+        RATE: bar(RATE, "%.0f GB/s"),
+        "Full first": st.column_config.TextColumn("Full first", width="large"),
+    }
 
 
 def on(draft: Scenario, machine: str) -> Scenario:
@@ -62,18 +76,14 @@ def on(draft: Scenario, machine: str) -> Scenario:
     return with_overrides(draft, fields)
 
 
-def _row(asked: Scenario, found: Prediction) -> dict[str, str]:
-    """What one wiring gives the deployment, in words."""
+def _row(asked: Scenario, found: Prediction) -> dict[str, Any]:
+    """What one wiring gives the deployment: ms, req/s, GB/s, and the links that are full first."""
     fabric = fabric_of(asked.supernode)
     exchanging = [i for i in place_instances(asked, fabric) if i.role != "prefill" and i.dies > 1]
-    rate, full = "", ""
-    if exchanging:
-        price = all_to_all(fabric, exchanging[0].die_of_rank)
-        rate, full = amount(price.bytes_per_s, "bytes", "B/s"), plain(price.bottleneck)
-    tpot = seconds(found.decode.tpot_s) if found.decode else ""
+    price = all_to_all(fabric, exchanging[0].die_of_rank) if exchanging else None
     return {
-        "TPOT, slots full": tpot,
-        "Sustained": amount(found.requests_per_s, "rate", "req/s"),
-        "All-to-all, decode die": rate,
-        "Full first": full,
+        TPOT: 1e3 * found.decode.tpot_s if found.decode else None,
+        "Sustained": float(found.requests_per_s),
+        RATE: 1e-9 * price.bytes_per_s if price else None,
+        "Full first": price.bottleneck if price else "",
     }

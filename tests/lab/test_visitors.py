@@ -3,6 +3,7 @@
 import pytest
 
 from tests.lab import fake_engine
+from twin.lab.counts import read_counts
 from twin.lab.store import Owner, StoreError
 from twin.lab.store.errors import UnknownId
 from twin.scenario import Scenario
@@ -84,6 +85,33 @@ def test_what_two_hold_stays_until_both_let_go(store, both, asked):
     assert ben.runs.get(run) is not None
     ben.runs.delete(run)
     assert store.runs.get(run) is None
+
+
+def counts(name="c.json"):
+    return read_counts(b'{"logical_count": [[1, 2, 3, 4], [4, 3, 2, 1]]}', name)
+
+
+def test_a_file_is_private_and_deleted_by_who_holds_it(store, both):
+    ann, ben = both
+    digest = ann.counts.save(counts())
+    assert [row.digest for row in ann.counts.search().rows] == [digest]
+    assert ben.counts.search().rows == []
+    with pytest.raises(StoreError, match="somebody else"):
+        ben.counts.delete(digest)
+    ann.counts.delete(digest)
+    assert store.counts.get(digest) is None
+
+
+def test_a_server_that_only_shows_shows_all_and_takes_no_file(store, asked, both):
+    run = asked(both[0])
+    digest = store.counts.save(counts())
+    seen = store.of("", writes=False)
+    assert [row.id for row in seen.runs.search().rows] == [run]
+    assert seen.runs.get(run).id == run
+    assert [row.digest for row in seen.counts.search().rows] == [digest]
+    for change in (lambda: seen.counts.save(counts()), lambda: seen.counts.delete(digest)):
+        with pytest.raises(StoreError, match="keeps nothing"):
+            change()
 
 
 def test_a_server_that_only_shows_keeps_nothing(store, asked, both):

@@ -11,11 +11,14 @@ selected instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 import streamlit as st
 
+from twin.lab.store import StoreError
+from twin.ui.fields import sentence
 from twin.ui.pages import PAGES
 
 _HTML, _CSS, _JS = (
@@ -30,7 +33,7 @@ def copy_link(
     label: str = "Copy link",
     key: str = "copy-link",
     save: bool = False,
-    on_copy: Callable[..., None] | None = None,
+    on_copy: Callable[[], None] | None = None,
 ) -> None:
     """A button that copies the address of `path` ('/run?run=...') on this server.
 
@@ -41,8 +44,16 @@ def copy_link(
         data={"path": path, "label": label, "save": save, "tell": on_copy is not None},
         key=key,
         width="content",
-        on_copied_change=on_copy or _nothing,
+        on_copied_change=partial(_told, on_copy) if on_copy else _nothing,
     )
+
+
+def _told(on_copy: Callable[[], None]) -> None:
+    """Do what a copied link asks for, or say why that cannot be."""
+    try:
+        on_copy()
+    except StoreError as error:
+        st.toast(sentence(str(error)), icon=":material/lock:", duration="long")
 
 
 def _nothing() -> None:

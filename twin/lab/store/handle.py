@@ -35,7 +35,7 @@ from twin.lab.store.runs import Runs
 from twin.lab.store.scenarios import Scenarios
 from twin.lab.store.statements import require
 from twin.lab.store.values import Values
-from twin.lab.store.visitors import Holdings, VisitorRuns, VisitorScenarios
+from twin.lab.store.visitors import Holdings, VisitorRuns, VisitorScenarios, VisitorValues
 from twin.scenario import Scenario
 
 URL_VARIABLE = "TWIN_DB_URL"
@@ -62,6 +62,10 @@ class Store:
         holdings = Holdings(self._database, visitor, writes=writes)
         seen.scenarios = VisitorScenarios(self._database, holdings)
         seen.runs = VisitorRuns(self._database, self.artefacts, holdings)
+        seen.traces, seen.counts, seen.machines = seen.imports = tuple(
+            VisitorValues(self._database, self.artefacts, part.kind, holdings)
+            for part in self.imports
+        )
         return seen
 
     @property

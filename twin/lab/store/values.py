@@ -7,9 +7,9 @@ digest can be run again without the file. A seal covers all of it: see `damage` 
 from __future__ import annotations
 
 import time
-from typing import Generic
+from typing import Any, Generic
 
-from sqlalchemy import ColumnElement, delete, select
+from sqlalchemy import ColumnElement, Select, delete, select
 from sqlalchemy.orm import Session
 
 from twin.lab.kinds import Kind, Parts, T
@@ -114,7 +114,11 @@ class Values(Generic[T]):
         order = (r.created_s.desc(), r.digest)
         columns = (r.name, r.format, r.digest)
         with self._database.read() as session:
-            return page_of(session, query, text, columns, order, limit, offset)
+            return page_of(session, self._visible(query), text, columns, order, limit, offset)
+
+    def _visible(self, query: Select[Any]) -> Select[Any]:
+        """Those rows of a query that a list shows: here all."""
+        return query
 
     def used(self, digest: str) -> str:
         """Why it may not be deleted: how many scenarios name it; '' when none does."""

@@ -1,9 +1,9 @@
 """What one visitor may see and change, where a server knows its visitors by name.
 
-Scenarios and runs are values that several visitors may hold: whoever saves one or asks for it holds
-it. A visitor sees what they hold, presets, and what was shared; they let go of what they delete,
-and it is gone when nobody holds it any more. A store that nobody has to log in to knows no
-visitors: everybody sees and may do everything.
+Scenarios, runs and imported files are values that several visitors may hold: whoever saves one or
+asks for it holds it. A visitor sees what they hold, presets, and what was shared; they let go of
+what they delete, and it is gone when nobody holds it any more. Where nothing can be kept, all is
+shown. A store that nobody has to log in to knows no visitors: everybody sees and may do everything.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, delete, exists, or_, select
+from sqlalchemy import ColumnElement, Select, delete, exists, or_, select, true
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
+from twin.lab.kinds import Kind, T
 from twin.lab.store.artefacts import Artefacts
 from twin.lab.store.engines import Database
 from twin.lab.store.errors import StoreError
-from twin.lab.store.models import HoldingRow, RunRow, ScenarioRow
+from twin.lab.store.models import HoldingRow, ImportRow, RunRow, ScenarioRow
 from twin.lab.store.runs import Runs
 from twin.lab.store.scenarios import Scenarios
 from twin.lab.store.statements import insert_once, require
+from twin.lab.store.values import Values
 from twin.scenario import Scenario
 
 READ_ONLY = (
@@ -43,14 +45,16 @@ class Holdings:
             raise StoreError(READ_ONLY)
 
     def take(self, session: Session, name: str) -> None:
-        """From now on this visitor holds a run (id) or a scenario (digest)."""
+        """From now on this visitor holds a run (id), a scenario or a file (digest)."""
         self.require_writes()
         key = (self.visitor, name)
         insert_once(session, key, HoldingRow(visitor=self.visitor, name=name))
 
     def held(self, column: InstrumentedAttribute[str]) -> ColumnElement[bool]:
-        """That this visitor holds what a column names."""
+        """That this visitor holds what a column names; of a server that only shows: always."""
         h = HoldingRow
+        if not self._writes:
+            return true()
         return exists().where(h.visitor == self.visitor, h.name == column).correlate_except(h)
 
     @contextmanager
@@ -124,9 +128,7 @@ class VisitorRuns(Runs):
         row = super().get(run)
         if row is None or row.published_s is not None:
             return row
-        held = select(HoldingRow.name).where(
-            HoldingRow.name == run, HoldingRow.visitor == self._holdings.visitor
-        )
+        held = select(RunRow.id).where(RunRow.id == run, self._holdings.held(RunRow.id))
         with self._database.read() as session:
             return row if session.scalar(held) else None
 
@@ -163,3 +165,29 @@ class VisitorRuns(Runs):
         with self._holdings.alone("run", run) as alone:
             if alone:
                 super().delete(run)
+
+
+class VisitorValues(Values[T]):
+    """Imported files of one kind as one visitor sees them."""
+
+    def __init__(self, database: Database, artefacts: Artefacts, kind: Kind[T], holdings: Holdings):
+        super().__init__(database, artefacts, kind)
+        self._holdings = holdings
+
+    def save(self, value: T) -> str:
+        """Store a value and hold it; returns its digest."""
+        self._holdings.require_writes()
+        digest = super().save(value)
+        with self._database.write() as session:
+            self._holdings.take(session, digest)
+        return digest
+
+    def _visible(self, query: Select[Any]) -> Select[Any]:
+        return query.where(self._holdings.held(ImportRow.digest))
+
+    def delete(self, digest: str) -> None:
+        """Let go of a value; it is deleted when nobody else holds it."""
+        require(self.get(digest), self.kind.key, digest)
+        with self._holdings.alone(self.kind.key, digest) as alone:
+            if alone:
+                super().delete(digest)

@@ -245,9 +245,12 @@ def import_scenario() -> None:
     st.caption(plain(f"{words.machine(scenario)} · {words.brief(scenario)}"))
     with st.container(horizontal=True):
         if st.button("Keep it", type="primary", icon=":material/check:", key="keep-file"):
-            session.store().scenarios.save(scenario)
-            st.toast(f"{plain(scenario.name)} is in the library.", icon=":material/check:")
+            try:
+                session.store().scenarios.save(scenario)
+            except StoreError as error:
+                st.toast(sentence(str(error)), icon=":material/lock:", duration="long")
+            else:
+                st.toast(f"{plain(scenario.name)} is in the library.", icon=":material/check:")
         if st.button("Edit it", icon=":material/tune:", key="edit-file"):
-            session.store().scenarios.save(scenario)
             session.start_from(scenario)
             go_to("workload")

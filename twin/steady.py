@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -139,11 +139,7 @@ def outlook(
     parts = assemble(scenario, facts, trace, counts)
     traffic = traffic_of(scenario, facts, trace)
     per_npu = parts.costs.chip.dies_per_npu
-
-    def with_batch(per_die: int) -> Prediction:
-        asked = with_overrides(scenario, {"deployment.decode.batch_per_npu": per_die * per_npu})
-        return _predict(asked, build_costs(asked, facts, parts.net), parts, traffic)
-
+    with_batch = partial(_with_batch, scenario, facts, parts, traffic)
     low, high, at_load = 1, max(1, int(full.decode.batch_per_npu // per_npu)), full.decode
     while rate is not None and low < high:
         decode = with_batch(middle := (low + high) // 2).decode
@@ -158,6 +154,15 @@ def outlook(
             return Outlook(at_load.tpot_s, rate, full.requests_per_s, 0.0, "decode")
         kept = with_batch(batch // per_npu)
     return Outlook(at_load.tpot_s, rate, full.requests_per_s, kept.requests_per_s, kept.limit)
+
+
+def _with_batch(
+    scenario: Scenario, facts: Facts, parts: Assembly, traffic: Traffic, per_die: int
+) -> Prediction:
+    """The steady state when every decode die has so many slots."""
+    batch = per_die * parts.costs.chip.dies_per_npu
+    asked = with_overrides(scenario, {"deployment.decode.batch_per_npu": batch})
+    return _predict(asked, build_costs(asked, facts, parts.net), parts, traffic)
 
 
 def traffic_of(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -> Traffic:
@@ -306,10 +311,7 @@ def largest_batch(
     parts = assemble(scenario, facts, trace, counts)
     per_npu = parts.costs.chip.dies_per_npu
     traffic = Traffic(*mean_lengths(scenario.workload, facts, trace))
-
-    def with_batch(per_die: int) -> Prediction:
-        asked = with_overrides(scenario, {"deployment.decode.batch_per_npu": per_die * per_npu})
-        return _predict(asked, build_costs(asked, facts, parts.net), parts, traffic)
+    with_batch = partial(_with_batch, scenario, facts, parts, traffic)
 
     def tried(per_die: int) -> tuple[float, int]:
         try:

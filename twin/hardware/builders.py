@@ -29,7 +29,7 @@ def draw(s: Supernode, recipe: Recipe) -> nx.DiGraph:
     SCALE_UP[recipe.scale_up](draft)
     SCALE_OUT[recipe.scale_out](draft)
     draft.storage_links()
-    return draft.graph
+    return draft.drawn()
 
 
 def one_switch(draft: Draft) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import networkx as nx
@@ -42,7 +43,8 @@ class Draft:
         self.s, self.recipe = s, recipe
         self.hop, self.share = dict(recipe.hop_s), dict(recipe.efficiency)
         self.link_bytes_per_s = s.ub_link_gb_per_s * 1e9
-        self._links = 0
+        self._edges: list[tuple[str, str, dict[str, Any]]] = []
+        self._alike = cache(self._attributes)
         self.storage = "VPC network"  # where Qingtian cards lead to
         self.graph = nx.DiGraph(
             l2_chips_per_sub_plane=0,
@@ -57,31 +59,41 @@ class Draft:
         sub_plane: int | None = None, links: int = 1,
     ) -> None:  # fmt: skip
         """Both directions of a link, or of a bundle of parallel ones; capacity is the bundle's."""
+        data = self._alike(kind, plane, capacity, hop, sub_plane, links)
+        self._edges += (a, b, data), (b, a, data)
+        if len(self._edges) > 2 * MOST_LINKS:
+            raise too_large(len(self._edges) // 2)
+
+    def _attributes(
+        self, kind: str, plane: str, capacity: float, hop: str, sub_plane: int | None, links: int
+    ) -> dict[str, Any]:
+        """What either direction of a link says of itself."""
         if plane == "ub":
             read = self.share["cpu_read" if kind.startswith("CPU") else "npu_read"]
             write = self.share["write"]
         else:
             read = write = self.share[plane]
         place = {} if sub_plane is None else {"sub_plane": sub_plane}
-        data: dict[str, Any] = {
+        serves = SERVES.get(kind, "rdma host" if kind in SCALE_OUT_KINDS else "ub")
+        if self.recipe.scale_out == "unified" and plane == "rdma":
+            serves += " vpc"
+        return {
             "kind": kind,
             "plane": plane,
             "capacity_bytes_per_s": capacity,
             "latency_s": self.hop[hop],
             **place,
             "links": links,
-            "serves": SERVES.get(kind, "rdma host" if kind in SCALE_OUT_KINDS else "ub"),
+            "serves": serves,
             "read_efficiency": read,
             "write_efficiency": write,
             "write_extra_s": self.hop["write_extra"] if kind in ENDS else 0.0,
         }
-        if self.recipe.scale_out == "unified" and plane == "rdma":
-            data["serves"] += " vpc"
-        self.graph.add_edge(a, b, **data)
-        self.graph.add_edge(b, a, **data)
-        self._links += 1
-        if self._links > MOST_LINKS:
-            raise too_large(self._links)
+
+    def drawn(self) -> nx.DiGraph:
+        """The graph, with all links."""
+        self.graph.add_edges_from(self._edges)
+        return self.graph
 
     def nodes(
         self, domain: Callable[[int], int], *, switches: bool = True, ports: bool = False,

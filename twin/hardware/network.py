@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
@@ -22,6 +22,8 @@ from twin.hardware.chip import HardwareError
 from twin.hardware.names import EXAMPLES, Edge, Fabric, Names, name_index, plain, port_label
 from twin.hardware.walks import BOOLS, FLOATS, INTS
 
+# Planes whose bytes are counted where they leave and enter a node's ends, by number.
+COUNTED = {"ub": 1, "rdma": 2, "vpc": 3}
 CAPACITY, LATENCY = "capacity_bytes_per_s", "latency_s"
 
 
@@ -263,7 +265,7 @@ def _is_of(net: Network, fabric: Fabric) -> bool:
     )
 
 
-def _column(data: list[dict[str, Any]], name: str) -> FLOATS:
+def _column(data: Sequence[Mapping[str, Any]], name: str) -> FLOATS:
     return np.fromiter(map(itemgetter(name), data), np.float64, len(data))
 
 
@@ -273,20 +275,16 @@ def _compile(fabric: Fabric) -> Network:
     number = {v: i for i, v in enumerate(vertices)}
     edges = list(fabric.edges(data=True))
     data = [d for _, _, d in edges]
-    used = {word for d in data for word in d["serves"].split()}
-    planes = tuple(sorted(used))
+    serves = [d["serves"] for d in data]
+    planes = tuple(sorted({word for words in set(serves) for word in words.split()}))
     bits = {word: 1 << i for i, word in enumerate(planes)}
-    masks: dict[str, int] = {}
-
-    def mask(words: str) -> int:
-        if words not in masks:
-            masks[words] = sum(bits.get(word, 0) for word in words.split())
-        return masks[words]
-
-    tail = np.fromiter((number[a] for a, _, _ in edges), np.int64, len(edges))
-    head = np.fromiter((number[b] for _, b, _ in edges), np.int64, len(edges))
+    mask = cache(lambda words: sum(bits.get(word, 0) for word in words.split()))
+    tail = np.array([number[a] for a, _, _ in edges], np.int64)
+    head = np.array([number[b] for _, b, _ in edges], np.int64)
     capacity, latency = _column(data, CAPACITY), _column(data, LATENCY)
-    places, leaves, enters = _places(vertex_data, tail, head, data)
+    node = np.array([d.get("node", -1) for d in vertex_data], np.int64)
+    sub_plane = np.array([d.get("sub_plane", -1) for d in data], np.int64)
+    places, leaves, enters = _places(vertex_data, node, tail, head, sub_plane, data)
     return Network(
         about=fabric.graph,
         names=name_index(fabric),
@@ -294,14 +292,14 @@ def _compile(fabric: Fabric) -> Network:
         number=number,
         vertex_data=vertex_data,
         dies=np.flatnonzero([d["kind"] == "die" for d in vertex_data]),
-        node=np.array([d.get("node", -1) for d in vertex_data], np.int64),
+        node=node,
         domain=np.array([d.get("domain", -1) for d in vertex_data], np.int64),
         forwards=np.array([mask(d.get("forwards", "")) for d in vertex_data], np.int64),
         tail=tail,
         head=head,
         kind=np.array([d["kind"] for d in data]),
-        sub_plane=np.array([d.get("sub_plane", -1) for d in data], np.int64),
-        serves=np.fromiter((mask(d["serves"]) for d in data), np.int64, len(data)),
+        sub_plane=sub_plane,
+        serves=np.fromiter(map(mask, serves), np.int64, len(data)),
         efficiency={
             "read": _column(data, "read_efficiency"),
             "write": _column(data, "write_efficiency"),
@@ -320,21 +318,31 @@ def _compile(fabric: Fabric) -> Network:
 
 
 def _places(
-    vertex_data: Sequence[Mapping[str, Any]], tail: INTS, head: INTS, data: list[dict[str, Any]]
-) -> tuple[tuple[Place, ...], INTS, INTS]:
+    vertex_data: Sequence[Mapping[str, Any]], node: INTS, tail: INTS, head: INTS, sub_plane: INTS,
+    data: Sequence[Mapping[str, Any]],
+) -> tuple[tuple[Place, ...], INTS, INTS]:  # fmt: skip
     """Where the bytes of a link are counted as they leave a node's ends, and as they enter."""
-    known: dict[tuple[str, int, int | None, str], int] = {}
-    leaves, enters = np.full(len(data), -1, np.int64), np.full(len(data), -1, np.int64)
-    for i, (a, b, d) in enumerate(zip(tail.tolist(), head.tolist(), data, strict=True)):
-        plane = d["plane"]
-        for counts, end, beyond, way in (
-            (leaves, vertex_data[a], vertex_data[b], "out"),
-            (enters, vertex_data[b], vertex_data[a], "in"),
-        ):
-            counted = end["kind"] in ("die", "cpu") if plane == "ub" else (
-                end["kind"] in ("nic", "qingtian") and beyond["kind"] not in ("die", "cpu")
-            )  # fmt: skip
-            if counted and "node" in end and plane in ("ub", "rdma", "vpc"):
-                key = plane, end["node"], d.get("sub_plane"), way
-                counts[i] = known.setdefault(key, len(known))
-    return tuple(Place(*key) for key in known), leaves, enters
+    plane = np.array([COUNTED.get(d["plane"], 0) for d in data], np.int64)
+    ends, others = np.stack([tail, head], 1), np.stack([head, tail], 1)  # as they leave, enter
+    computes, nics = (
+        np.array([d["kind"] in kinds for d in vertex_data])
+        for kinds in (("die", "cpu"), ("nic", "qingtian"))
+    )
+    at_end = np.where(plane[:, None] == 1, computes[ends], nics[ends] & ~computes[others])
+    links, way = np.nonzero(at_end & (plane[:, None] > 0) & (node[ends] >= 0))
+    shape = len(COUNTED) + 1, node.max() + 1, sub_plane.max(initial=-1) + 2, 2
+    keys = np.ravel_multi_index(
+        (plane[links], node[ends[links, way]], sub_plane[links] + 1, way), shape
+    )
+    distinct, first, of = np.unique(keys, return_index=True, return_inverse=True)
+    order = np.argsort(first)  # as the graph's links come to them
+    rank = np.empty_like(order)
+    rank[order] = np.arange(order.size)
+    where = np.full((2, tail.size), -1, np.int64)
+    where[way, links] = rank[of]
+    names = ("", *COUNTED)
+    places = tuple(
+        Place(names[p], n, sub - 1 if sub else None, ("out", "in")[w])
+        for p, n, sub, w in np.stack(np.unravel_index(distinct[order], shape), 1).tolist()
+    )
+    return places, where[0], where[1]

@@ -129,7 +129,8 @@ def gamma(key: np.uint64, index: int, shape: float) -> float:
 
 def each(function: Callable[[float], float], values: np.ndarray) -> np.ndarray:
     """function of each of values f8[...], by scalar calls: the same on every processor."""
-    return np.array(list(map(function, values.ravel().tolist()))).reshape(values.shape)
+    answers = map(function, values.ravel().tolist())
+    return np.fromiter(answers, np.float64, values.size).reshape(values.shape)
 
 
 def _bits_of(keys: np.ndarray | np.uint64, index: np.ndarray) -> np.ndarray:

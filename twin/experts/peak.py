@@ -13,6 +13,7 @@ scalar calls in both, because vectorised ones differ between processors.
 from __future__ import annotations
 
 import math
+from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,7 +104,8 @@ def _likely(x: Floats, sd: Floats, skew: Floats, sure: Floats, mean: Floats) -> 
     likely = np.where(far > sure, 1.0, 0.0)
     asked = (far <= sure) & (y > 0.0)
     bent = skew[asked]
-    root = np.array([math.pow(v, 1.0 / 3.0) for v in y[asked].tolist()])
+    roots = map(math.pow, y[asked].tolist(), repeat(1.0 / 3.0))
+    root = np.fromiter(roots, np.float64, bent.size)
     z = 6.0 / bent * (root - 1.0) + bent / 6.0
     likely[asked] = 0.5 * each(math.erfc, -z * ROOT_HALF)
     return likely

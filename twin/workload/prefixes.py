@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from twin.compiled import kernel, late
-from twin.rng import lognormal, uniform
+from twin.rng import lognormal, uniform, uniforms
 
 NONE = -1
 CLOSED = np.int32(2**31 - 1)  # in place of the tokens of a turn that has been extended
@@ -72,7 +72,8 @@ def shared_chains(
     offset = np.empty(n + 1, np.int64)
     first = np.empty(2 * n, np.int64)
     blocks = np.empty(2 * n, np.int32)
-    used = _shared_runs(input_tokens, block_tokens, fraction, groups, key, offset, first, blocks)
+    group = (uniforms(key, np.arange(n)) * groups).astype(np.int64)
+    used = _shared_runs(input_tokens, block_tokens, fraction, group, offset, first, blocks)
     m = offset[-1]
     return Chains(np.arange(n, dtype=np.int32), offset, first[:m], blocks[:m], used)
 
@@ -82,29 +83,27 @@ def _shared_runs(
     input_tokens: np.ndarray,
     block_tokens: int,
     fraction: float,
-    groups: int,
-    key: np.uint64,
+    group: np.ndarray,
     offset: np.ndarray,
     first: np.ndarray,
     blocks: np.ndarray,
 ) -> int:
     """Fill the runs of `shared_chains`; returns the ids used."""
-    longest = np.zeros(groups, np.int64)
+    longest = np.zeros(group.max() + 1 if group.size else 0, np.int64)
     for i in range(input_tokens.size):
-        group = int(uniform(key, i) * groups)
-        longest[group] = max(longest[group], int(input_tokens[i] * fraction) // block_tokens)
-    start = np.zeros(groups + 1, np.int64)
-    for g in range(groups):
+        common = int(input_tokens[i] * fraction) // block_tokens
+        longest[group[i]] = max(longest[group[i]], common)
+    start = np.zeros(longest.size + 1, np.int64)
+    for g in range(longest.size):
         start[g + 1] = start[g] + longest[g]
-    used = int(start[groups])
+    used = int(start[longest.size])
     run = 0
     for i in range(input_tokens.size):
         offset[i] = run
-        group = int(uniform(key, i) * groups)
         common = int(input_tokens[i] * fraction) // block_tokens
         own = input_tokens[i] // block_tokens - common
         if common:
-            first[run] = start[group]
+            first[run] = start[group[i]]
             blocks[run] = common
             run += 1
         if own:

@@ -10,7 +10,7 @@ import pytest
 
 from twin import compiled
 
-SAY = "import os, twin; print(os.environ['NUMBA_CACHE_DIR'])"
+SAY = "from twin.compiled import use_own_cache; print(use_own_cache())"
 # A kernel called by an entry, in two files; says what came out, and whether it was on disk.
 RUN = """
 from twin.model.kernel import area

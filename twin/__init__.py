@@ -8,7 +8,3 @@ database, links, many runs. `ui` is the screen.
 The public names are `simulate` and `Run` of `twin.engine.simulate`, `Scenario` of `twin.scenario`,
 `load_facts` of `twin.lab.library`.
 """
-
-from twin.compiled import use_own_cache
-
-use_own_cache()

@@ -9,6 +9,7 @@ or kept; said in one sentence.
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -319,6 +320,9 @@ def main() -> None:
     from twin.facts import FactError
     from twin.lab.files import NotWritten
 
+    # Pydantic would look for plugins in every package that is installed, which takes longer than
+    # all of our models.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     # A command begins with all imports and a large graph, of which nothing becomes garbage.
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)

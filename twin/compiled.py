@@ -266,6 +266,7 @@ def _once_numba_is_here(register: Callable[[], None]) -> None:
 
 def wake() -> None:
     """Import numba and tell it of every kernel declared so far: whoever compiles does so first."""
+    use_own_cache()
     _locate_by_meaning()
     while _WAITING:
         _WAITING.pop(0)()

@@ -49,7 +49,6 @@ from twin.facts import Facts
 from twin.hardware.additions import extended
 from twin.hardware.builders import draw
 from twin.hardware.chip import HardwareError
-from twin.hardware.imported import graph_of
 from twin.hardware.names import Edge, Fabric, die_name, members, name_index
 from twin.hardware.network import CAPACITY, LATENCY, Network, Wiring, network, remember
 from twin.hardware.recipes import Recipe, recipe
@@ -93,6 +92,8 @@ def _bare(s: Supernode, made_of: Recipe | Facts) -> Fabric:
     if isinstance(made_of, Recipe):
         graph, dies_per_npu = draw(s, made_of), made_of.dies_per_npu
     else:
+        from twin.hardware.imported import graph_of
+
         graph, dies_per_npu = graph_of(s, made_of)
     graph.graph |= {
         "supernode": s,

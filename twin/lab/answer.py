@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from twin.lab import ask
-from twin.lab.compare import Comparison, check_number, compare
 from twin.lab.library import load_facts
 from twin.scenario import Scenario, SpecError, scenario_digest
 
 if TYPE_CHECKING:
     from twin.engine.simulate import Run
+    from twin.lab.compare import Comparison
     from twin.lab.job import Watch
     from twin.lab.store import RunRow, Store
     from twin.workload.generate import TraceTable
@@ -138,6 +138,7 @@ def compared(names: Sequence[str], watching: Callable[[str], Watch]) -> Comparis
 
     A name is a preset's key, a scenario file, or the id of a stored run.
     """
+    from twin.lab.compare import check_number, compare
     from twin.lab.store import RunRow, open_store
 
     check_number(len(names))

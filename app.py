@@ -13,7 +13,7 @@ import streamlit as st
 from starlette.middleware import Middleware
 
 from twin import ui
-from twin.ui import access
+from twin.ui import access, drawer
 from twin.ui.door import Door
 from twin.ui.pages import PAGES
 
@@ -36,6 +36,7 @@ if __name__ == "__main__":
     st.set_page_config(f"{shown.title} · Supernode twin")
     st.logo(MARK, size="small")
     access.gate()
+    drawer.closes(shown.title)
     shown.run()
 
 else:

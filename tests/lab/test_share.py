@@ -144,3 +144,17 @@ def test_the_part_of_an_address_that_names_a_scenario():
     assert share.scenario_query({"s": "x", "scenario": "y"}) == "s=x"
     assert share.scenario_query({"scenario": "y", "run": "z"}) == "scenario=y"
     assert share.scenario_query({"run": "z", "s": ""}) == ""
+
+
+def test_a_link_of_runs_says_what_they_asked_and_a_long_one_only_which(store):
+    asked = [Scenario(seed=1), Scenario(seed=2)]
+    assert share.asked(query_of(share.run_url("r" * 24, asked[0])), store) == asked[:1]
+    url = share.compare_url(["a" * 24, "b" * 24], "", asked)
+    assert share.asked(query_of(url), store) == asked
+    assert share.RUNS in query_of(url)
+    noise = Random(1)
+    edits = tuple(Edit(element=f"node {i}", capacity_factor=noise.random()) for i in range(40 * 48))
+    long = Scenario(supernode=Supernode(edits=edits))
+    assert query_of(share.run_url("r" * 24, long)) == {"run": "r" * 24}
+    with pytest.raises(ShareError):
+        share.asked({"asked": "!"}, store)

@@ -36,7 +36,7 @@ def test_a_preset_runs_and_its_link_opens_the_same_page_elsewhere(finished, brow
     finished.get_by_role("button", name="Copy link").click()
     finished.get_by_text("Link copied").wait_for()
     link = finished.evaluate("navigator.clipboard.readText()")
-    assert re.search(r"/run\?run=[\w-]{22,}$", link)
+    assert re.search(r"/run\?run=[\w-]{22,}&asked=[\w-]+$", link)
     other = profile(browser).new_page()
     other.goto(link)
     other.get_by_role("heading", name="Quick start", level=1).wait_for()

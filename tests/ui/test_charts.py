@@ -78,8 +78,8 @@ def test_a_timeline_draws_windows_and_names_its_axes(tables, draw):
 def test_what_is_nothing_all_along_gets_no_line(tables):
     chart = charts.over_time("busy", tables["windows"].with_columns(prefill_busy=pl.lit(0.0)))
     names = [trace.name for trace in chart.figure.data]
-    assert "prefill pool busy" not in names
-    assert "decode pool busy" in names
+    assert "prefill busy, of the time" not in names
+    assert "decode busy, of the time" in names
 
 
 def test_an_iteration_stacks_to_its_whole_time(tables):

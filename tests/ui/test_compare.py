@@ -3,12 +3,15 @@
 import csv
 import io
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from tests.ui.stored_runs import done, queued, scenario
+from twin.lab import share
 from twin.lab.compare import compare
 from twin.metrics.registry import METRICS
+from twin.ui import session
 from twin.ui.pages import PAGES
 from twin.ui.pages.compare import comparison
 
@@ -151,3 +154,34 @@ def test_the_json_holds_every_figure_with_its_unit(found):
 )
 def test_a_change_is_told_in_words_and_colour(name, value, base, said):
     assert comparison.change(name, value, base) == said
+
+
+def test_a_comparison_from_elsewhere_offers_its_questions_here(app, store, monkeypatch):
+    asked = []
+    monkeypatch.setattr(session, "run", lambda s: asked.append(s) or done(store, s))
+    here = done(store, scenario("Here"))
+    there = scenario("There", seed=5)
+    app.run().switch_page(PAGES["compare"].script)
+    app.query_params["runs"] = f"{here},{'r' * 24}"
+    app.query_params["asked"] = f"{share.pack(scenario('Here'))},{share.pack(there)}"
+    app.run()
+    assert not app.exception
+    app.button(key="run-here").click().run()
+    assert not app.exception
+    assert asked == [there]
+    assert [s.value for s in app.subheader] == ["What was asked differently", "What came out"]
+
+
+def test_npus_that_idle_make_no_figure_worse():
+    def row(npus, served, per_npu):
+        summary = {"npus": npus, "throughput_req_per_s": served, "tokens_per_s_per_npu": per_npu}
+        return SimpleNamespace(
+            id="r", name="r", summary=summary, facts_digest="", engine_version="", state="done"
+        )
+
+    runs = [row(256, 100.0, 600.0), row(384, 100.0, 400.0), row(256, 66.0, 400.0)]
+    compared = compare(runs, [scenario()] * 3)
+    verdicts = next(r for r in compared.metrics if r.name == "tokens_per_s_per_npu").verdicts
+    assert verdicts == ("same", "different", "worse")
+    assert comparison.change("tokens_per_s_per_npu", 400.0, 600.0, verdicts[1]).startswith(":gray")
+    assert comparison.change("tokens_per_s_per_npu", 400.0, 600.0, verdicts[2]).startswith(":red")

@@ -19,10 +19,10 @@ def run(library):
     return library
 
 
-def pick(library, *rows):
+def pick(library, *rows, acts=0):
     """Mark rows of the first page of all runs."""
     chosen = {"selection": {"rows": list(rows), "columns": [], "cells": []}}
-    library.session_state["table:Runs:All::1"] = chosen
+    library.session_state[f"table:Runs:All::1:{acts}"] = chosen
     return run(library)
 
 
@@ -108,10 +108,36 @@ def test_deleting_spares_what_was_shared_and_says_so(store, monkeypatch):
     kept._delete_all([shared, own], store.runs.delete, "run")
     assert store.runs.get(own) is None
     assert store.runs.get(shared) is not None
-    assert said == [
-        "1 run deleted.",
-        "This run was shared: its link must keep working, or be revoked first.",
-    ]
+    assert said == ["This run was shared: its link must keep working, or be revoked first."]
+
+
+def test_a_deletion_picks_nothing_closes_its_popover_and_is_undone(library, store):
+    ids = [done(store, scenario("One")), done(store, scenario("Two", seed=2))]
+    run(library)
+    before = {run: (store.runs.get(run), store.runs.tables(run)) for run in ids}
+    popover = next(p for p in library.get("popover") if "Delete" in str(p.proto))
+    pick(library, 0).button(key="delete-picked").click().run()
+    assert names(library) == ["One"]
+    assert all(library.button(key=key).disabled for key in ("open", "compare-picked", "fork"))
+    assert library.button(key="delete-picked").label == "Delete 0 runs"
+    later = next(p for p in library.get("popover") if "Delete" in str(p.proto))
+    assert later.proto.id != popover.proto.id
+    library.button(key="undo-delete").click().run()
+    assert set(names(library)) == {"One", "Two"}
+    assert not any(b.key == "undo-delete" for b in library.button)
+    after = {run: (store.runs.get(run), store.runs.tables(run)) for run in ids}
+    assert after.keys() == before.keys()
+    for run_id, (row, tables) in after.items():
+        assert tables == before[run_id][1]
+        assert row.seal == before[run_id][0].seal
+
+
+def test_a_deleted_scenario_comes_back_as_it_was(library, store):
+    digest = store.scenarios.save(scenario("Mine", seed=9))
+    undo = store.scenarios.delete(digest)
+    assert store.scenarios.get(digest) is None
+    undo()
+    assert store.scenarios.load(digest) == scenario("Mine", seed=9)
 
 
 def test_a_preset_stays(store, monkeypatch):

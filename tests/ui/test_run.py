@@ -9,6 +9,7 @@ import pytest
 
 from tests.ui.fake_run import fake_checks, fake_tables
 from tests.ui.stored_runs import done, queued, scenario
+from twin.lab import share
 from twin.lab.executor import Stage
 from twin.lab.store import Owner
 from twin.metrics.observed import Observed
@@ -315,3 +316,17 @@ def test_a_question_beyond_the_evidence_says_so(app, store, monkeypatch):
     opened(app, run=done(store, scenario("Far out")))
     assert "Outside the published evidence in 1 respect" in popovers(app)
     assert "200,000 tokens" in words(app)
+
+
+def test_a_link_of_a_run_that_is_elsewhere_offers_its_question_here(app, store, monkeypatch):
+    asked = []
+    monkeypatch.setattr(session, "run", lambda s: asked.append(s) or done(store, s))
+    elsewhere = scenario("Elsewhere", workload__rate_req_per_s=77.0)
+    app.query_params["asked"] = share.pack(elsewhere)
+    opened(app, "r" * 24)
+    assert "run here has the id" in app.error[0].value
+    assert "Elsewhere" in words(app)
+    app.button(key="run-here").click().run()
+    assert not app.exception
+    assert asked == [elsewhere]
+    assert app.title[0].value == "Elsewhere"

@@ -5,7 +5,8 @@ import pytest
 from twin.lab import share
 from twin.lab.library import presets
 from twin.lab.store import StoreError
-from twin.ui import session
+from twin.scenario import with_overrides
+from twin.ui import naming, session
 from twin.ui.pages import PAGES
 from twin.ui.show import plain
 
@@ -116,3 +117,38 @@ def test_words_that_came_in_a_link_are_shown_as_typed(app, page):
     said = [text for text in bodies + labels if "elsewhere" in text]
     assert said
     assert not [text for text in said if image in text]
+
+
+def test_each_button_says_of_what(app):
+    app.session_state["shelf"] = "All"
+    labels = [b.label for b in app.run().button if (b.key or "").startswith(("run-", "edit-"))]
+    assert len(labels) > 2 * len(presets())
+    assert len(set(labels)) == len(labels)
+
+
+def test_a_linked_scenario_keeps_its_difference_and_its_name(app):
+    first = presets()[0].scenario
+    varied = with_overrides(first, {"deployment.prefill.instances": 8})
+    app.run()
+    link = share.draft_url(naming.named(varied, first))
+    app.query_params["s"] = link.partition("?s=")[2]
+    app.run()
+    assert not app.exception
+    assert app.subheader[0].value == plain("Quick start · Prefill instances 8")
+    assert app.session_state["preset"] == first
+    app.session_state["history"].append(with_overrides(varied, {"workload.rate_req_per_s": 120.0}))
+    app.session_state["position"] += 1
+    assert app.run().subheader[0].value == plain("Quick start · Request rate 120 req/s +1")
+
+
+def test_an_edit_that_cannot_hold_leaves_no_answer_standing(app):
+    app.run()
+    assert any("a token" in m.value for m in app.markdown)
+    app.session_state["refusal"] = "warmup_s = 200 s must end before horizon_s = 180 s"
+    app.session_state["pending"] = {"warmup_s": 200.0}
+    for name in ("start", "workload", "deployment"):
+        app.switch_page(PAGES[name].script).run()
+        assert not app.exception
+        assert "Warm-up = 200 s" in app.warning[0].value
+        assert not app.metric
+        assert not any("a token" in m.value for m in app.markdown)

@@ -28,3 +28,15 @@ def test_nothing_is_cut_off(browser, app_url, name):
         assert page.evaluate("document.documentElement.scrollWidth") <= width, width
         assert page.evaluate(CUT) == [], width
     context.close()
+
+
+def test_on_a_phone_choosing_a_page_closes_the_drawer(browser, app_url):
+    context = profile(browser, viewport={"width": 390, "height": 844})
+    page = context.new_page()
+    page.goto(app_url)
+    page.get_by_role("heading", level=1).wait_for()
+    page.get_by_test_id("stExpandSidebarButton").click()
+    page.get_by_test_id("stSidebar").get_by_text("Library", exact=True).click()
+    page.get_by_role("heading", name="Library", level=1).wait_for()
+    page.get_by_test_id("stExpandSidebarButton").wait_for()
+    context.close()

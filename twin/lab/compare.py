@@ -7,7 +7,7 @@ in `metrics.measures`. This module knows nothing about storage, addresses or the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from twin.metrics.measures import amount
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from twin.lab.store import RunRow
 
 RUNS_MIN, RUNS_MAX = 2, 6
+SAME_LOAD = 0.01  # two runs serve the same load where they finish as many requests, within this
 
 Verdict = Literal["better", "worse", "same", "different", "unknown"]
 
@@ -111,6 +112,7 @@ def compare(
     ]
     names = list(dict.fromkeys(name for run in runs for name in run.summary))
     rows = [metric_row(name, [run.summary.get(name) for run in runs], baseline) for name in names]
+    rows = [_spared(row, runs, baseline) for row in rows]
     return Comparison(
         runs=tuple(run.id for run in runs),
         names=titles,
@@ -169,6 +171,27 @@ def metric_row(name: str, values: Sequence[Any], baseline: int) -> MetricRow:
         ratios=tuple(ratios),
         verdicts=tuple(_verdict(name, value, base) for value in numbers),
     )
+
+
+def _spared(row: MetricRow, runs: Sequence[RunRow], baseline: int) -> MetricRow:
+    """The same row, where no run is worse for serving the same load with more NPUs.
+
+    Then its figure per NPU sinks because NPUs idle, which says nothing of how fast they are.
+    """
+    if not row.unit.endswith("per NPU"):
+        return row
+    base = runs[baseline].summary
+
+    def spare(run: RunRow) -> bool:
+        more = (run.summary.get("npus") or 0) > (base.get("npus") or 0)
+        served, was = (s.get("throughput_req_per_s") or 0.0 for s in (run.summary, base))
+        return more and served >= (1 - SAME_LOAD) * was
+
+    verdicts: list[Verdict] = [
+        "different" if verdict == "worse" and spare(run) else verdict
+        for run, verdict in zip(runs, row.verdicts, strict=True)
+    ]
+    return replace(row, verdicts=tuple(verdicts))
 
 
 def _number(value: Any) -> float | None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 RUN, RUNS, BASELINE = "run", "runs", "baseline"  # names of query parameters
 SCENARIO, PORTABLE = "scenario", "s"
+ASKED = "asked"  # what the runs of a link asked, for a twin that does not have them
 RUN_PAGE, COMPARE_PAGE = "run", "compare"
 LINK_CHARS_MAX = 8000  # of a scenario inside a link
 COMPARED_MIN, COMPARED_MAX = RUNS_MIN, RUNS_MAX
@@ -53,15 +54,38 @@ class NotHere:
 # Making links, from the host on.
 
 
-def run_url(run: str) -> str:
-    """The address of a run: live while it goes on, its results afterwards."""
-    return _url(RUN_PAGE, {RUN: run})
+def run_url(run: str, scenario: Scenario | None = None) -> str:
+    """The address of a run: live while it goes on, its results afterwards.
+
+    With its scenario inside, where that fits, another twin can compute the run anew.
+    """
+    return _url(RUN_PAGE, {RUN: run} | _asking([scenario] if scenario else []))
 
 
-def compare_url(runs: Sequence[str], baseline: str = "") -> str:
-    """The address of a comparison of two to six runs; the first is the baseline unless named."""
-    query = {RUNS: ",".join(runs)}
-    return _url(COMPARE_PAGE, query | ({BASELINE: baseline} if baseline else {}))
+def compare_url(runs: Sequence[str], baseline: str = "", scenarios: Sequence[Scenario] = ()) -> str:
+    """The address of a comparison of two to six runs; the first is the baseline unless named.
+
+    With the scenarios of all of them inside, where these fit.
+    """
+    query = {RUNS: ",".join(runs)} | ({BASELINE: baseline} if baseline else {})
+    return _url(COMPARE_PAGE, query | _asking(scenarios))
+
+
+def _asking(scenarios: Sequence[Scenario]) -> dict[str, str]:
+    try:
+        text = ",".join(pack(scenario) for scenario in scenarios)
+    except ShareError:  # the link still opens here
+        return {}
+    return {ASKED: text} if 0 < len(text) <= LINK_CHARS_MAX else {}
+
+
+def asked(query: Mapping[str, str], store: Store) -> list[Scenario]:
+    """The scenarios inside a run's or a comparison's link, in the order of its runs.
+
+    Raises ShareError where one cannot be read.
+    """
+    texts = [text for text in query.get(ASKED, "").split(",") if text]
+    return [_with_machine(text, store) for text in texts[:COMPARED_MAX]]
 
 
 def scenario_link(scenario: Scenario, page: str = "") -> str:

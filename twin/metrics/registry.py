@@ -171,9 +171,12 @@ _RATES = [
 ]  # fmt: skip
 
 _USE = [
-    _used("prefill_utilisation", "Prefill busy", "Share of time a prefill instance computes.",
+    _used("prefill_utilisation", "Prefill busy, of the time",
+          "Share of time a prefill instance computes.",
           lambda o: o.instance_mean("prefill_busy_s", "prefill"), TABLE),
-    _used("decode_utilisation", "Decode busy", "Share of time a decode instance computes.",
+    _used("decode_utilisation", "Decode busy, of the time",
+          "Share of time a decode instance computes, "
+          "however few of its slots are taken.",
           lambda o: o.instance_mean("decode_busy_s", "decode"), TABLE),
     _used("hbm_utilisation", "HBM bandwidth used", "Bytes read over what the dies could read.",
           _capacity("hbm")),
@@ -203,7 +206,7 @@ _COUNTS = [
            places=("library", "table")),
     _count("finished", "Finished", "Requests answered to the end.",
            lambda o: int(o.totals["finished"]), short="Finished requests", places=TILE,
-           note=("requests", "of {} that arrived")),
+           note=("running", "{} still inside at the end")),
     _count("requests_steady", "Finished after warm-up",
            "Requests that finished in the steady state: what latency figures rest on.",
            lambda o: o.finished_steady),

@@ -27,6 +27,7 @@ from twin.scenario import Scenario, SpecError, with_overrides
 from twin.ui import forms, session, words
 from twin.ui.fields import sentence
 from twin.ui.show import plain
+from twin.workload.offered import offered
 
 KEPT = 50  # values offered for choice
 OWN = "What the draft uses stays: choose another first."
@@ -178,7 +179,9 @@ def _delete(kind: Import, key: str, own: str) -> None:
 def _look_at_trace(table: Any) -> None:
     """What the file holds, before it is used: figures, rows left out by reason, warnings."""
     seen = traces.preview(table)
-    hit, duration_s = seen["ideal_hit_token_ratio"], seen["duration_s"]
+    duration_s = seen["duration_s"]
+    # As the Workload page will say it, in the blocks of this draft's memory pool.
+    hit = offered(ask.replayed(session.draft(), table), session.facts(), table).reuse
     figures = {
         "Lasts": words.duration(duration_s) if duration_s else "no times in the file",
         "Requests": amount(seen["rate_req_per_s"], "rate", "req/s"),
@@ -186,7 +189,7 @@ def _look_at_trace(table: Any) -> None:
         "Prompt, half under": f"{seen['input_tokens']['p50']:,.0f} tokens",
         "Output, half under": f"{seen['output_tokens']['p50']:,.0f} tokens",
         "Reusable prompt tokens": "nothing: no prefixes in the file"
-        if hit is None
+        if not table.has_prefix
         else amount(hit, "share"),
     }
     with st.container(border=True):

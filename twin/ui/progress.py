@@ -52,7 +52,28 @@ def absent(missing: share.NotHere) -> None:
     """The address names a run that is not here."""
     st.title("Run", anchor=False)
     st.error(sentence(missing.message), icon=":material/link_off:")
+    asked = asked_in_link()
+    if asked:
+        offered(asked[0])
+        if st.button("Run it here", type="primary", icon=":material/play_arrow:", key="run-here"):
+            open_run(asked[0])
+        return
     _to_start()
+
+
+def asked_in_link() -> list[Scenario]:
+    """What the runs of the address asked, where it says so; a damaged one is told."""
+    try:
+        return share.asked(st.query_params.to_dict(), session.store())
+    except share.ShareError as error:
+        st.error(sentence(str(error)), icon=":material/link_off:")
+        return []
+
+
+def offered(scenario: Scenario) -> None:
+    """A question that a link brought along, to be asked here."""
+    st.markdown(f"The link says what was asked: **{plain(scenario.name)}**")
+    st.caption(plain(f"{words.machine(scenario)} · {words.brief(scenario)}"))
 
 
 def unreadable(row: RunRow, why: str) -> None:
@@ -71,6 +92,7 @@ def named_run(page: str) -> tuple[RunRow, Scenario]:
     if isinstance(row, share.NotHere):
         absent(row)
         st.stop()
+    st.set_page_config(page_title=f"{row.name} · {PAGES[page].title}")
     try:
         scenario = record.scenario(row.scenario)
     except (StoreError, SpecError) as error:  # damaged, or asked in words this twin does not know
@@ -124,7 +146,7 @@ def live(place: DeltaGenerator, row: RunRow, scenario: Scenario) -> RunRow | Non
         every_s = _pace_s(row)
         st.fragment(_watch, run_every=every_s)(row.id, every_s)
         with st.container(horizontal=True, vertical_alignment="center"):
-            copy_link(share.run_url(row.id))
+            copy_link(share.run_url(row.id, scenario))
             st.caption("This page can be closed: the run goes on, and its link opens the results.")
     return None
 

@@ -26,7 +26,7 @@ from twin.lab.executor import Runner
 from twin.lab.runner import budget_of
 from twin.lab.store import RunRow, Store, StoreError, open_store
 from twin.scenario import Scenario, SpecError, read, with_overrides
-from twin.ui import access
+from twin.ui import access, naming
 from twin.ui.pages.evidence import judged
 from twin.ui.show import plain
 
@@ -118,9 +118,10 @@ def set_draft(scenario: Scenario) -> None:
 
 
 def start_from(scenario: Scenario) -> None:
-    """Take a preset or a stored scenario as the draft and as what it is compared against."""
-    set_draft(scenario)
-    _state().preset = scenario
+    """Take a preset or a stored scenario as the draft; its difference from a preset stays one."""
+    draft_, origin = naming.taken_apart(scenario, (preset for _, preset in preset_list()))
+    set_draft(draft_)
+    _state().preset = origin
 
 
 def propose(changes: dict[str, Any]) -> str:
@@ -291,9 +292,14 @@ def link_problem() -> str:
     return _state().link_problem
 
 
+def named_draft() -> Scenario:
+    """The draft under the name that its runs and links bear."""
+    return naming.named(draft(), preset())
+
+
 def link(page: str) -> str:
     """Address of a page with the draft, from the host on."""
-    path = share.draft_url(draft(), page)
+    path = share.draft_url(named_draft(), page)
     named = path.partition("?")[2]
     if named not in _state().addresses:
         _state().addresses = [*_state().addresses[-HISTORY_LENGTH:], named]

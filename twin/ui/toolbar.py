@@ -7,14 +7,11 @@ import streamlit as st
 from twin.lab import share
 from twin.lab.store import StoreError
 from twin.scenario import Scenario, field_unit
-from twin.ui import forms, listed, session, words
-from twin.ui.fields import declared, field_name, label, sentence, show
+from twin.ui import forms, session
+from twin.ui.fields import declared, field_name, sentence, show
 from twin.ui.link import copy_link, go_to
 from twin.ui.pages import PAGES
 from twin.ui.show import plain
-
-WORDS = ("name", "question", "source")
-NAME_MOST = 80
 
 
 def header(page: str) -> None:
@@ -59,7 +56,7 @@ def draft_link(page: str) -> None:
 
 
 def _keep_linked() -> None:
-    share.share_scenario(session.store(), session.draft())
+    share.share_scenario(session.store(), session.named_draft())
 
 
 def run_button(text: str, **layout: str) -> None:
@@ -75,36 +72,7 @@ def run_button(text: str, **layout: str) -> None:
         key="run-draft",
         **layout,  # type: ignore[arg-type]
     ):
-        open_run(named(session.draft()))
-
-
-def named(draft: Scenario) -> Scenario:
-    """The draft under a name that says its first change, where it still has the preset's name.
-
-    Else every run of a preset that somebody varies has one name in every list.
-    """
-    counted = {p: v for p, v in session.changes().items() if p not in WORDS}
-    if draft.name != session.preset().name or not counted:
-        return draft
-    path = min(counted, key=_weight)
-    new = counted[path][1]
-    if path.startswith("workload.") and draft.workload.arrivals == "trace":
-        change = words.traffic(draft)
-    elif path in listed.LISTS:
-        change = listed.told(path, new, 1)
-    else:
-        unit = f" {field_unit(path)}" if label(path) != field_name(path) else ""
-        change = f"{field_name(path)} {show(new, path)}{unit}"
-    more = f" +{len(counted) - 1}" if len(counted) > 1 else ""
-    new_name = f"{draft.name} · {change}"[: NAME_MOST - len(more)] + more
-    return draft.model_copy(update={"name": new_name})
-
-
-def _weight(path: str) -> int:
-    """Which of several changes names a run: what breaks, an edit, any field, and last its time."""
-    if path in listed.LISTS:
-        return listed.LISTS.index(path)
-    return 2 if "." in path else 3
+        open_run(session.named_draft())
 
 
 def open_run(scenario: Scenario) -> None:
@@ -118,7 +86,7 @@ def open_run(scenario: Scenario) -> None:
 
 
 def _name() -> None:
-    with st.popover(plain(session.draft().name), icon=":material/edit:"):
+    with st.popover(plain(session.named_draft().name), icon=":material/edit:"):
         forms.field("name")
         forms.field("question")
         if session.draft().source:

@@ -38,7 +38,18 @@ from twin.lab.store.owner import Owner
 from twin.lab.store.questions import contradiction, same_question
 from twin.lab.store.result import ANSWER, broken_checks, seal
 from twin.lab.store.scenarios import called
-from twin.lab.store.statements import PAGE, Page, insert_once, page_of, publish, remember, require
+from twin.lab.store.statements import (
+    PAGE,
+    Page,
+    Undo,
+    insert_once,
+    keep_on,
+    page_of,
+    publish,
+    remember,
+    require,
+    undo_of,
+)
 
 if TYPE_CHECKING:
     from twin.engine.simulate import Run
@@ -339,15 +350,19 @@ class Runs:
         with self._database.write(durable=True) as session:
             session.execute(_change(RunRow.id == run, {"published_s": None}))
 
-    def delete(self, run: str) -> None:
-        """Delete a run that ended and was not shared; its files go with the next sweep."""
+    def delete(self, run: str) -> Undo:
+        """Delete a run that ended and was not shared; answers what brings it back for a while."""
         row = require(self.get(run), "run", run)
         if not row.ended:
             raise StoreError(f"run {run} is {row.state}: stop it first")
         if row.published_s is not None:
             raise StoreError("this run was shared: its link must keep working, or be revoked first")
+        tables = RunTableRow.run == run
+        undo = undo_of(self._database, {RunRow: RunRow.id == run, RunTableRow: tables})
         with self._database.write() as session:
+            keep_on(session, select(RunTableRow.sha256).where(tables))
             session.execute(delete(RunRow).where(RunRow.id == run))
+        return undo
 
 
 def new_id() -> str:

@@ -17,7 +17,16 @@ from sqlalchemy.orm import InstrumentedAttribute
 from twin.lab.store.engines import Database
 from twin.lab.store.errors import StoreError
 from twin.lab.store.models import AliasRow, ScenarioRow
-from twin.lab.store.statements import PAGE, Page, insert_once, page_of, publish, require
+from twin.lab.store.statements import (
+    PAGE,
+    Page,
+    Undo,
+    insert_once,
+    page_of,
+    publish,
+    require,
+    undo_of,
+)
 from twin.scenario import (
     SCHEMA_VERSION,
     Scenario,
@@ -113,8 +122,11 @@ class Scenarios:
         row = require(self.get(digest), "scenario", digest)
         publish(self._database, ScenarioRow.digest, row.digest, ScenarioRow.published_s)
 
-    def delete(self, digest: str) -> None:
-        """Delete a draft; raises StoreError when it is a preset, shared, or has runs."""
+    def delete(self, digest: str) -> Undo:
+        """Delete a draft, and answer what brings it back.
+
+        Raises StoreError when it is a preset, shared, or has runs.
+        """
         row = require(self.get(digest), "scenario", digest)
         if row.preset:
             raise StoreError(f"{row.name} is a preset: it stays")
@@ -122,8 +134,11 @@ class Scenarios:
             raise StoreError(f"{row.name} was shared: its link must keep working")
         if row.runs:
             raise StoreError(f"{row.name} has {row.runs} runs: delete them first")
+        where, others = ScenarioRow.digest == row.digest, AliasRow.scenario == row.digest
+        undo = undo_of(self._database, {ScenarioRow: where, AliasRow: others})
         with self._database.write() as session:
-            session.execute(delete(ScenarioRow).where(ScenarioRow.digest == row.digest))
+            session.execute(delete(ScenarioRow).where(where))
+        return undo
 
     def keep_presets(self, digests: Collection[str]) -> None:
         """Forget the preset mark of scenarios that are presets no longer."""

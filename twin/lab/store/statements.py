@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
-from sqlalchemy import ColumnElement, Select, func, or_, select, update
+from sqlalchemy import ColumnElement, Select, Table, func, insert, or_, select, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from twin.lab.store.artefacts import Artefact, Artefacts
@@ -16,6 +16,7 @@ from twin.lab.store.errors import StoreError, UnknownId
 from twin.lab.store.models import ArtefactRow, Row, RunRow, ScenarioRow
 
 T = TypeVar("T")
+Undo = Callable[[], None]  # takes a deletion back; raises StoreError
 PAGE = 50  # rows of a page unless told
 
 
@@ -55,6 +56,30 @@ def publish(
             .values(published_s=time.time())
         )
         return session.scalar(select(func.count()).where(key == name)) == 1
+
+
+def keep_on(session: Session, names: Select[str]) -> None:
+    """No sweep takes these files sooner than ones that were just written."""
+    kept = update(ArtefactRow).where(ArtefactRow.sha256.in_(names)).values(created_s=time.time())
+    session.execute(kept.execution_options(synchronize_session=False))
+
+
+def undo_of(database: Database, rows: Mapping[type[Row], ColumnElement[bool]]) -> Undo:
+    """What brings back rows that are here now, table by table in this order."""
+    with database.read() as session:
+        kept = [
+            (cast(Table, kind.__table__), session.execute(select(kind.__table__).where(where)))
+            for kind, where in rows.items()
+        ]
+        values = [(table, [dict(row) for row in result.mappings()]) for table, result in kept]
+
+    def undo() -> None:
+        with database.write(durable=True) as session:
+            for table, lost in values:
+                if lost:
+                    session.execute(insert(table), lost)
+
+    return undo
 
 
 def require(row: T | None, kind: str, name: str) -> T:

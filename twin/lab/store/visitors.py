@@ -22,7 +22,7 @@ from twin.lab.store.errors import StoreError
 from twin.lab.store.models import HoldingRow, ImportRow, RunRow, ScenarioRow
 from twin.lab.store.runs import Runs
 from twin.lab.store.scenarios import Scenarios
-from twin.lab.store.statements import insert_once, require
+from twin.lab.store.statements import Undo, insert_once, require
 from twin.lab.store.values import Values
 from twin.scenario import Scenario
 
@@ -73,6 +73,17 @@ class Holdings:
         with self._database.write() as session:
             session.execute(delete(h).where(h.name == name, h.visitor == self.visitor))
 
+    def held_again(self, name: str, restore: Undo | None) -> Undo:
+        """What takes back that something was let go of; restore: what brings it itself back."""
+
+        def undo() -> None:
+            if restore is not None:
+                restore()
+            with self._database.write() as session:
+                self.take(session, name)
+
+        return undo
+
     def require_held(self, kind: str, name: str) -> None:
         """Raise StoreError unless this visitor, and nobody else, holds something."""
         self.require_writes()
@@ -108,12 +119,12 @@ class VisitorScenarios(Scenarios):
         self._holdings.require_writes()
         super().publish(digest)
 
-    def delete(self, digest: str) -> None:
+    def delete(self, digest: str) -> Undo:
         """Let go of a scenario; it is deleted when nobody else holds it."""
         row = require(self.get(digest), "scenario", digest)
         with self._holdings.alone("scenario", row.digest) as alone:
-            if alone:
-                super().delete(digest)
+            undo = super().delete(digest) if alone else None
+        return self._holdings.held_again(row.digest, undo)
 
 
 class VisitorRuns(Runs):
@@ -159,12 +170,12 @@ class VisitorRuns(Runs):
         self._holdings.require_held("run", run)
         super().unpublish(run)
 
-    def delete(self, run: str) -> None:
+    def delete(self, run: str) -> Undo:
         """Let go of a run; it is deleted when nobody else holds it."""
         require(self.get(run), "run", run)
         with self._holdings.alone("run", run) as alone:
-            if alone:
-                super().delete(run)
+            undo = super().delete(run) if alone else None
+        return self._holdings.held_again(run, undo)
 
 
 class VisitorValues(Values[T]):

@@ -146,12 +146,12 @@ OVER_TIME: dict[str, dict[str, Any]] = {
     },
     "busy": {
         "columns": {
-            "decode_busy": ("decode pool busy", theme.ROLE["decode"]),
-            "prefill_busy": ("prefill pool busy", theme.ROLE["prefill"]),
+            "decode_busy": ("decode busy, of the time", theme.ROLE["decode"]),
+            "prefill_busy": ("prefill busy, of the time", theme.ROLE["prefill"]),
             "hbm_utilisation": ("HBM bandwidth", theme.SERIES[4]),
             "cube_utilisation": ("cube cores", theme.SERIES[2]),
         },
-        "y_title": "% used",
+        "y_title": "%",
         "scale": 100,
         "top": 101,
     },

@@ -60,6 +60,19 @@ def field(path: str) -> None:
         problem(session.refusal(path))
 
 
+def refused() -> bool:
+    """Say that there is no answer while an edit cannot hold; tells whether that is so.
+
+    What was right of the settings before would else stand as if it were of these.
+    """
+    if refusal := session.refusal():
+        st.warning(
+            f"No answer with these settings. {sentence(refusal)} Undo goes back.",
+            icon=":material/error:",
+        )
+    return bool(refusal)
+
+
 def problem(refusal: str) -> None:
     """A refused edit's sentence, below its field."""
     st.markdown(f":small[:red[:material/error: {sentence(refusal)}]]")

@@ -15,9 +15,9 @@ from twin.lab import share
 from twin.lab.compare import Comparison, compare
 from twin.lab.store import RunRow, StoreError
 from twin.scenario import Scenario
-from twin.ui import session, theme, words
+from twin.ui import progress, session, theme, words
 from twin.ui.fields import sentence
-from twin.ui.link import page_link
+from twin.ui.link import go_to, page_link
 from twin.ui.pages.compare import comparison
 
 OFFERED = 100  # latest finished runs offered for choice
@@ -35,6 +35,29 @@ def open_runs() -> tuple[list[RunRow], list[str]]:
         return [], [sentence(str(error))]
     absent = [sentence(row.message) for row in rows if isinstance(row, share.NotHere)]
     return [row for row in rows if isinstance(row, RunRow)], absent
+
+
+def offer_missing(runs: list[RunRow]) -> None:
+    """Where the link says what its runs asked: a button that runs here what is not here."""
+    asked = progress.asked_in_link()
+    ids = [run for run in st.query_params.get(share.RUNS, "").split(",") if run]
+    if len(asked) != len(ids):
+        return
+    known = {run.id for run in runs}
+    missing = [scenario for run, scenario in zip(ids, asked, strict=True) if run not in known]
+    for scenario in missing:
+        progress.offered(scenario)
+    count = "it" if len(missing) == 1 else f"these {len(missing)}"
+    if st.button(f"Run {count} here", type="primary", icon=":material/play_arrow:", key="run-here"):
+        try:
+            made = [
+                run if run in known else session.run(scenario)
+                for run, scenario in zip(ids, asked, strict=True)
+            ]
+        except StoreError as error:
+            st.toast(sentence(str(error)), icon=":material/error:", duration="long")
+        else:
+            go_to("compare", {share.RUNS: ",".join(dict.fromkeys(made))})
 
 
 def baseline(runs: list[RunRow]) -> int:

@@ -22,6 +22,8 @@ runs, absent = beside.open_runs()
 st.title(PAGES["compare"].title, anchor=False)
 for problem in absent:
     st.error(problem, icon=":material/link_off:")
+if absent:
+    beside.offer_missing(runs)
 if len(runs) < share.COMPARED_MIN:
     st.caption("What was asked differently, and what came out differently. " + (
         "Add another run to the one in the address." if runs else "Choose two to six runs."
@@ -30,6 +32,7 @@ if len(runs) < share.COMPARED_MIN:
     st.stop()
 
 base = beside.baseline(runs)
+st.set_page_config(page_title=" / ".join(run.name for run in runs) + " · Compare")
 scenarios = [session.store().scenarios.load(run.scenario) for run in runs]
 compared = beside.side_by_side(runs, scenarios, base)
 titles = compared.names
@@ -49,7 +52,7 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             "JSON", lambda: comparison.as_json(compared), "comparison.json", "application/json",
             on_click="ignore", width="stretch",
         )  # fmt: skip
-    link = share.compare_url(compared.runs, compared.runs[base])
+    link = share.compare_url(compared.runs, compared.runs[base], scenarios)
     copy_link(link, on_copy=partial(beside.publish, runs))
 beside.cards(runs, scenarios, base)
 for note in compared.notes:

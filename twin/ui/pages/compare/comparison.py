@@ -88,18 +88,21 @@ def _metric_row(row: MetricRow, heads: Sequence[str], baseline: int) -> Cells:
     for i, value in enumerate(row.values):
         text = shown(row.name, value)
         if i != baseline and value is not None and base is not None:
-            text = f"{text}  \n{change(row.name, value, base)}"
+            text = f"{text}  \n{change(row.name, value, base, row.verdicts[i])}"
         cells[heads[i]] = text
     return cells
 
 
-def change(name: str, value: float, base: float) -> str:
+def change(name: str, value: float, base: float, verdict: str = "") -> str:
     """How a figure stands against the baseline's, coloured and in words.
+
+    verdict: of its row; a figure that only spare NPUs made "different" is no worse.
 
     >>> change("ttft_s_p50", 0.9, 1.0), change("slo_attainment", 0.8, 0.9)
     (':green[−10.0 %, better]', ':red[−10.0 points, worse]')
     """
     text, standing = changed(name, value, base)
+    standing = "" if verdict == "different" else standing
     colour = {"better": "green", "worse": "red"}.get(standing, "gray")
     return f":{colour}[{text}{f', {standing}' if standing not in ('', 'same') else ''}]"
 

@@ -31,6 +31,8 @@ with form:
 # 2) What it sustains when every slot is taken, by the formulas that a run uses too.
 with facts, st.container(border=True):
     st.markdown("**What this sustains**")
+    if forms.refused():
+        st.stop()
     # The formulas know a whole machine: an edit of what breaks need not find them again.
     draft = session.draft().model_copy(update={"faults": (), "recovery": Recovery()})
     prediction, asked = formulas.capacity(draft), formulas.offered(draft)

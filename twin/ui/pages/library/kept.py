@@ -16,6 +16,7 @@ from twin.lab import share
 from twin.lab.library import scenario_from_toml, scenario_to_toml
 from twin.lab.store import RunRow, ScenarioRow, StoreError
 from twin.lab.store.scenarios import Kind
+from twin.lab.store.statements import Undo
 from twin.metrics.registry import Metric, placed
 from twin.scenario import Scenario, SpecError
 from twin.ui import session, words
@@ -27,6 +28,7 @@ from twin.ui.toolbar import open_run
 ROWS = 20  # of a page
 NAME_PX = 210
 REFUSALS_SHOWN = 3
+ACTS, DELETED = "library-acts", "library-deleted"  # session state: how many acts; what to undo
 
 STATES = {
     "All": (),
@@ -104,10 +106,19 @@ def _picked(rows: Sequence[Any], cells: list[dict[str, Any]], columns: dict, key
     times = {"Asked": "Asked", "Kept": "Kept"}
     columns |= {n: st.column_config.DatetimeColumn(n, format="distance") for n in times}
     event = st.dataframe(
-        cells, hide_index=True, column_config=columns, key=key, on_select="rerun",
+        cells, hide_index=True, column_config=columns, key=after_acts(key), on_select="rerun",
         selection_mode="multi-row", height="content", placeholder="–",
     )  # fmt: skip
     return [rows[i] for i in event.selection.rows if i < len(rows)]
+
+
+def after_acts(key: str) -> str:
+    """Key of a widget that begins anew after each action: no selection outlives what it picked."""
+    return f"{key}:{st.session_state.get(ACTS, 0)}"
+
+
+def _acted() -> None:
+    st.session_state[ACTS] = st.session_state.get(ACTS, 0) + 1
 
 
 def _scaled(value: Any, by: float) -> float | None:
@@ -159,6 +170,7 @@ def run_actions(picked: list[RunRow]) -> None:
 
 
 def _revoke(run: str) -> None:
+    _acted()
     try:
         session.store().runs.unpublish(run)
     except StoreError as error:
@@ -207,28 +219,55 @@ def _load(digest: str) -> Scenario | None:
         return None
 
 
-def _delete(picked: list[tuple[str, str]], delete: Callable[[str], None], kind: str) -> None:
-    with st.popover("Delete", icon=":material/delete:", disabled=not picked, width="content"):
+def _delete(picked: list[tuple[str, str]], delete: Callable[[str], Undo], kind: str) -> None:
+    with st.popover(
+        "Delete", icon=":material/delete:", disabled=not picked, width="content",
+        key=after_acts("delete"), on_change="rerun",
+    ):  # fmt: skip
         count = f"{len(picked)} {kind}{'s' if len(picked) != 1 else ''}"
-        st.markdown(f"**{count}** will be gone for good. Presets, and what was shared, stay.")
+        st.markdown(f"**{count}** will be deleted. Presets, and what was shared, stay.")
         st.button(
             f"Delete {count}", type="primary", key="delete-picked",
             on_click=_delete_all, args=([name for name, _ in picked], delete, kind),
         )  # fmt: skip
 
 
-def _delete_all(names: list[str], delete: Callable[[str], None], kind: str) -> None:
-    refused = []
+def _delete_all(names: list[str], delete: Callable[[str], Undo], kind: str) -> None:
+    _acted()
+    refused, undo = [], []
     for name in names:
         try:
-            delete(name)
+            undo.append(delete(name))
         except StoreError as error:
             refused.append(sentence(str(error)))
-    gone = len(names) - len(refused)
-    if gone:
-        st.toast(f"{gone} {kind}{'s' if gone != 1 else ''} deleted.", icon=":material/delete:")
+    if undo:
+        text = f"{len(undo)} {kind}{'s' if len(undo) != 1 else ''} deleted."
+        st.session_state[DELETED] = (text, undo)
     for refusal in list(dict.fromkeys(refused))[:REFUSALS_SHOWN]:
         st.toast(refusal, icon=":material/lock:", duration="long")
+
+
+def undo_deletion() -> None:
+    """What was deleted last, and the button that takes it back; nothing where nothing was."""
+    if DELETED not in st.session_state:
+        return
+    text, undo = st.session_state[DELETED]
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.markdown(f":material/delete: {text}", width="content")
+        st.button(
+            "Undo the deletion", icon=":material/undo:", key="undo-delete",
+            on_click=_undo_all, args=(undo,),
+        )  # fmt: skip
+
+
+def _undo_all(undo: list[Undo]) -> None:
+    _acted()
+    del st.session_state[DELETED]
+    for one in undo:
+        try:
+            one()
+        except StoreError as error:
+            st.toast(sentence(str(error)), icon=":material/lock:", duration="long")
 
 
 def import_scenario() -> None:

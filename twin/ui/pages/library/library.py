@@ -53,6 +53,7 @@ def look(limit: int, offset: int = 0) -> Page[Any]:
     return store.scenarios.search(text or "", kind=kept.KINDS[narrow], limit=limit, offset=offset)
 
 
+kept.undo_deletion()
 total = look(0).total
 if not total:
     if text or narrow != "All":

@@ -18,7 +18,7 @@ function told(player, found) { // [name, facts] of an element at the cursor; of 
   put("running", (v) => `${count(v)} in its batch`)
   put("queue", (v) => `${count(v)} waiting`)
   put("iteration_s", (v) => `iteration ${duration(v)}`)
-  put("busy", (v) => `busy ${number(100 * v)} %`)
+  put("busy", (v) => `busy ${number(100 * v)} % of the time`)
   put("hot_factor", (v) => `hottest die ${number(v)} of the mean`)
   put("contention", (v) => `expert exchange ${number(v)}x as long for sharing its links`)
   put("dies", (v) => `${number(v)} dies`)

@@ -39,7 +39,9 @@ def header(row: RunRow, scenario: Scenario) -> None:
             _compare(row)
         with st.popover("Download", icon=":material/download:"):
             download.downloads(row, scenario)
-        copy_link(share.run_url(row.id), on_copy=lambda: session.store().runs.publish(row.id))
+        copy_link(
+            share.run_url(row.id, scenario), on_copy=lambda: session.store().runs.publish(row.id)
+        )
     if row.state == "failed":
         st.error(
             f"The engine's own laws do not hold in this run, so do not rely on its figures. "

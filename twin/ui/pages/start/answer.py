@@ -8,7 +8,7 @@ from twin.hardware.chip import HardwareError
 from twin.metrics.measures import amount, seconds
 from twin.scenario import Recovery, Scenario, npus_used
 from twin.steady import Outlook
-from twin.ui import formulas, session, words
+from twin.ui import forms, formulas, session, words
 from twin.ui.fabric_view import fabric_picture
 from twin.ui.fields import label, sentence, tooltip, why_idle
 from twin.ui.pages.supernode.editor import fabric_of
@@ -25,6 +25,8 @@ STOPS = {
 
 def verdict(draft: Scenario) -> None:
     """One sentence with three numbers: how fast, how much more, what is idle."""
+    if forms.refused():
+        return
     # The formulas know a whole machine: an edit of what breaks need not find them again.
     found = formulas.outlook(draft.model_copy(update={"faults": (), "recovery": Recovery()}))
     if isinstance(found, str):

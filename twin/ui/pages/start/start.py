@@ -36,7 +36,9 @@ if session.link_problem():
 with st.container(border=True):
     about, machine = st.columns([4, 5], gap="large")
     with about:
-        st.subheader(plain(draft.name), anchor=False, help=plain(draft.source) or None)
+        st.subheader(
+            plain(session.named_draft().name), anchor=False, help=plain(draft.source) or None
+        )
         st.markdown(plain(draft.question) or "No question written down yet.")
         if edits := len(session.changes()):
             st.caption(f"With {edits} change{'s' if edits > 1 else ''} of yours.")
@@ -65,20 +67,17 @@ with st.grid(3, min_column_width=290, gap="medium"):
         if not any(word in key for word in GALLERY[shelf]):
             continue
         with st.container(border=True, height="stretch"):
-            st.markdown(f"**{plain(scenario.name)}**")
+            called = plain(scenario.name)
+            st.markdown(f"**{called}**")
             st.markdown(plain(scenario.question))
             st.caption(words.brief(scenario))
             st.space("stretch")
             with st.container(horizontal=True, vertical_alignment="center"):
-                called = f"“{plain(scenario.name)}”"
-                if st.button(
-                    "Run", icon=":material/play_arrow:", key=f"run-{key}", help=f"Run {called}"
-                ):
+                if st.button(f"Run {called}", icon=":material/play_arrow:", key=f"run-{key}"):
                     session.start_from(scenario)
                     open_run(scenario)
                 if st.button(
-                    "Edit", icon=":material/tune:", key=f"edit-{key}", type="tertiary",
-                    help=f"Edit a copy of {called}",
+                    f"Edit {called}", icon=":material/tune:", key=f"edit-{key}", type="tertiary",
                 ):  # fmt: skip
                     session.start_from(scenario)
                     go_to("workload")

@@ -64,7 +64,8 @@ if fabric is not None:
     )
 if fabric is not None and not fault:
     with costs:
-        panels.prices(draft, fabric)
+        if not forms.refused():
+            panels.prices(draft, fabric)
     panels.cannot_work(draft)
 
 # 3) The same machine as a table of elements and links, as numbers, differences and files.

@@ -25,6 +25,8 @@ with form:
 # 2) What it asks of the machine, by a sample of the very requests a run would see.
 with facts, st.container(border=True):
     st.markdown("**What this asks for**")
+    if forms.refused():
+        st.stop()
     asked = formulas.offered(session.draft())
     if isinstance(asked, str):
         st.caption(sentence(asked))

@@ -168,9 +168,8 @@ def main(count: int, first: int = 0) -> None:
         if taken_s > 20.0:
             print(f"{number} took {taken_s:.0f} s", flush=True)  # noqa: T201
         if number % 100 == 99 or number == first + count - 1:
-            elapsed_s = time.perf_counter() - start_s
-            print(f"{number + 1}: {kept} ran, {refused} refused, {len(broken)} broken "
-                  f"{broken[-9:]}, {elapsed_s:.0f} s", flush=True)  # fmt: skip  # noqa: T201
+            counts = f"{kept} ran, {refused} refused, {len(broken)} broken {broken[-9:]}"
+            print(f"{number + 1}: {counts}, {time.perf_counter() - start_s:.0f} s", flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -11,28 +11,22 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import re
 import tarfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import chain
 from typing import IO, TYPE_CHECKING, Any
 
-from sqlalchemy import BigInteger, Column, inspect, select
+from sqlalchemy import Column, inspect, select
 from sqlalchemy.orm import Session
 
-from twin.lab.files import printable
 from twin.lab.store.artefacts import Source
 from twin.lab.store.engines import json_text
 from twin.lab.store.errors import StoreError, StoreFull
 from twin.lab.store.models import (
-    DONE,
     ENDED_STATES,
-    ArtefactRow,
-    Cell,
     FactsRow,
     HoldingRow,
     ImportRow,
@@ -42,11 +36,8 @@ from twin.lab.store.models import (
     RunTableRow,
     ScenarioRow,
 )
-from twin.lab.store.questions import facts_of_text
-from twin.lab.store.result import ANSWER, seal
-from twin.lab.store.statements import insert_once, remember, require
+from twin.lab.store.statements import require
 from twin.lab.store.values import sealed
-from twin.scenario import scenario_from_canonical
 
 if TYPE_CHECKING:
     from twin.lab.store.handle import Store
@@ -65,8 +56,6 @@ UNWRITTEN = {
 }  # fmt: skip
 TABLES: dict[str, Any] = {RUN: RunTableRow, IMPORT: ImportTableRow}
 FILES, HOLDERS = "files", "holders"
-ROW_BYTES_MAX, TABLE_BYTES_MAX = 16 << 20, 2 << 30
-INTEGER_MAX, LONG_MAX = (1 << 31) - 1, (1 << 63) - 1
 LEFT_OUT_MAX = 100  # parts, after which an archive is given up
 
 
@@ -85,34 +74,51 @@ class Moved:
             raise StoreError(f"{LEFT_OUT_MAX} parts were damaged, the last: {sentence}; given up")
 
 
-# Writing.
-
-
 def write_archive(store: Store, file: IO[bytes], runs: Iterable[str] | None = None) -> Moved:
     """Write what a store shows, or some runs by id and what belongs to them, to a file.
 
     Who holds what goes with the whole of a store that knows no visitor.
     """
     writer = _Writer(store, file, holders=runs is None and not store.visitor)
-    with store.database.read() as session:
-        if runs is None:
-            scenarios = session.scalars(store.scenarios.visible(select(ScenarioRow.digest))).all()
-            imports = list(chain.from_iterable(
-                session.scalars(part.visible(select(ImportRow.digest))) for part in store.imports
-            ))  # fmt: skip
-            ended = select(RunRow.id).where(RunRow.state.in_(ENDED_STATES))
-            runs = session.scalars(store.runs.visible(ended).order_by(RunRow.queued_s)).all()
-        else:
-            runs, scenarios, imports = list(runs), [], []
-        asked = session.scalars(select(RunRow.scenario).where(RunRow.id.in_(runs))).all()
-    for digest in dict.fromkeys((*scenarios, *asked)):
+    if runs is None:
+        names = _shown(store)
+    else:
+        rows = [require(store.runs.get(run), RUN, run) for run in runs]
+        names = [row.scenario for row in rows], [], [row.id for row in rows]
+    scenarios, imports, ids = names
+    for digest in dict.fromkeys(scenarios):
         writer.attempt(writer.scenario, digest)
     for digest in dict.fromkeys((*imports, *writer.used)):
         writer.attempt(writer.imported, digest)
-    for run in runs:
+    for run in dict.fromkeys(ids):
         writer.attempt(writer.run, run)
     file.write(bytes(2 * tarfile.BLOCKSIZE))
     return writer.moved
+
+
+def _shown(store: Store) -> tuple[list[str], list[str], list[str]]:
+    """Names of the scenarios, the imported files and the ended runs that a store shows."""
+    known = store.scenarios.visible(select(ScenarioRow.digest)).order_by(ScenarioRow.digest)
+    taken = store.traces.visible(select(ImportRow.digest)).order_by(ImportRow.digest)
+    ended = RunRow.state.in_(ENDED_STATES)
+    asked = store.runs.visible(select(RunRow.scenario).where(ended)).distinct()
+    runs = store.runs.visible(select(RunRow.id).where(ended)).order_by(RunRow.queued_s, RunRow.id)
+    with store._database.read() as session:
+        scenarios, more, imports, ids = (
+            list(session.scalars(query)) for query in (known, asked, taken, runs)
+        )
+    return sorted({*scenarios, *more}), imports, ids
+
+
+def export_run(store: Store, run: str) -> bytes:
+    """A run that ended as an archive: its question, facts, tables and imported files.
+
+    Raises StoreError where any of it is damaged.
+    """
+    file = io.BytesIO()
+    for sentence in write_archive(store, file, [run]).left_out:
+        raise StoreError(sentence)
+    return file.getvalue()
 
 
 class _Writer:
@@ -143,7 +149,7 @@ class _Writer:
 
     def imported(self, digest: str) -> None:
         """An imported file, its tables before it."""
-        with self.store.database.read() as session:
+        with self.store._database.read() as session:
             row = require(session.get(ImportRow, digest), IMPORT, digest)
             files = _files(session, IMPORT, digest)
         if sealed(row, files) != row.seal:
@@ -173,8 +179,8 @@ class _Writer:
                 self._member(TABLE, sha256, size, source)
             self._written.add(sha256)
         model = KINDS[kind]
-        columns = [getattr(model, key) for key in _columns(model)]
-        with self.store.database.read() as session:
+        columns = [getattr(model, key) for key in columns_of(model)]
+        with self.store._database.read() as session:
             query = select(*columns).where(inspect(model).primary_key[0] == name)
             told = dict(require(session.execute(query).mappings().first(), kind, name))
             if self._holders:
@@ -197,184 +203,12 @@ class _Writer:
         self._file.write(bytes(-size % tarfile.BLOCKSIZE))
 
 
-# Reading.
-
-
-def read_archive(store: Store, file: IO[bytes], name: str) -> Moved:
-    """Take into a store what an archive holds and it lacks; what is damaged is left out.
-
-    name: of the file, for sentences. Raises StoreError for a file that is no library at all.
-    """
-    moved, recognised = Moved(), False
-    for kind, sha256, part in _members(file, name, moved):
-        recognised = True
-        try:
-            if kind == TABLE:
-                artefact = store.artefacts.take(part, sha256)
-                with store.database.write() as session:
-                    remember(session, store.artefacts, artefact)
-                continue
-            new = _take(store, kind, _told(part, sha256))
-            (moved.new if new else moved.here)[kind] += 1
-        except StoreFull:
-            raise
-        except (ValueError, RecursionError) as error:
-            moved.leave_out(str(error) or f"the {kind} {sha256} is nested too deeply")
-    if not recognised:
-        raise StoreError(f"{name} is no library: `library export` writes one")
-    return moved
-
-
-class _Part:
-    """The bytes of one member."""
-
-    def __init__(self, file: IO[bytes], size: int):
-        self._file, self.left = file, size
-
-    def read(self, most: int) -> bytes:
-        """At most so many bytes; none at the end."""
-        piece = self._file.read(min(most, self.left))
-        self.left = self.left - len(piece) if piece else 0
-        return piece
-
-
-def _members(file: IO[bytes], name: str, moved: Moved) -> Iterator[tuple[str, str, _Part]]:
-    """Kind, SHA-256 and bytes of every member; where a header is damaged, from the next one on."""
-    ended = lost = False
-    while len(block := file.read(tarfile.BLOCKSIZE)) == tarfile.BLOCKSIZE:
-        ended = not any(block)
-        if ended:
-            continue
-        try:
-            info = tarfile.TarInfo.frombuf(block, "ascii", "strict")
-        except (tarfile.HeaderError, ValueError):
-            if not lost:
-                moved.leave_out(f"a part of {name} is damaged")
-            lost = True
-            continue
-        lost = False
-        part = _Part(file, max(info.size, 0))
-        member = MEMBER.fullmatch(info.name)
-        if member and int(member[1]) > VERSION:
-            raise StoreError(f"{name} was written by a newer twin: update this one")
-        if not member or not info.isreg():
-            moved.leave_out(f"{printable(info.name)} in {name} is no part of a library")
-        elif info.size > (TABLE_BYTES_MAX if member[2] == TABLE else ROW_BYTES_MAX):
-            moved.leave_out(f"{info.name} in {name} is larger than any part of a library")
-        else:
-            yield member[2], member[3], part
-        while part.read(1 << 20):  # what nobody wanted
-            pass
-        file.read(-max(info.size, 0) % tarfile.BLOCKSIZE)
-    if not ended:
-        moved.leave_out(f"{name} is cut off: what came before is taken, the rest is missing")
-
-
-def _told(part: _Part, sha256: str) -> dict[str, Any]:
-    """The row inside a member; raises StoreError."""
-    data = part.read(ROW_BYTES_MAX)
-    if hashlib.sha256(data).hexdigest() != sha256:
-        raise StoreError(f"the row {sha256} is damaged (its SHA-256 is not its name)")
-    told = json.loads(data)
-    if not isinstance(told, dict):
-        raise StoreError(f"the row {sha256} is no table of columns")
-    return told
-
-
 @cache
-def _columns(model: type[Row]) -> dict[str, Column[Any]]:
+def columns_of(model: type[Row]) -> dict[str, Column[Any]]:
     """The columns of a row that are written, by the names of their attributes."""
     mapped = {a.key: a.columns[0] for a in inspect(model).column_attrs}
     return {key: column for key, column in mapped.items()
             if isinstance(column, Column) and UNWRITTEN.get(key) is not model}  # fmt: skip
-
-
-def _values(kind: str, told: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns of a row, each of its type; raises StoreError."""
-    columns = _columns(KINDS[kind])
-    for key, column in columns.items():
-        value = told.get(key)
-        if value is None and column.nullable:
-            continue
-        type_ = column.type.empty if isinstance(column.type, Cell) else column.type.python_type
-        most = LONG_MAX if isinstance(column.type, BigInteger) else INTEGER_MAX
-        length = getattr(column.type, "length", None)
-        if (
-            not isinstance(value, (int, float) if type_ is float else type_)
-            or (isinstance(value, bool) and type_ is not bool)
-            or (type_ is float and not abs(value) < 1e15)  # nor NaN
-            or (type_ is int and not 0 <= value <= most)
-            or (length and len(value) > length)
-        ):
-            raise StoreError(f"a {kind} in this archive has no {key} that can be")
-    return {key: told.get(key) for key in columns}
-
-
-def _take(store: Store, kind: str, told: Mapping[str, Any]) -> bool:
-    """Store a row that is not here yet; whether it was new. Raises StoreError."""
-    values = _values(kind, told)
-    files, holders = told.get(FILES, {}), told.get(HOLDERS, [])
-    if not isinstance(files, dict) or not isinstance(holders, list):
-        raise StoreError(f"a {kind} in this archive has no {FILES} or {HOLDERS} that can be")
-    if kind == SCENARIO:
-        name, new = _take_scenario(store, values)
-    else:
-        row = {FACTS: _facts, IMPORT: _imported, RUN: _run}[kind](store, values, files)
-        name = str(inspect(KINDS[kind]).primary_key_from_instance(row)[0])
-        with store.database.write(durable=True) as session:
-            if new := session.get(KINDS[kind], name) is None:
-                session.add(row)
-                session.flush()
-                _add_tables(session, kind, name, files)
-    with store.database.write() as session:
-        for visitor in {holder for holder in holders if isinstance(holder, str)}:
-            insert_once(session, (visitor, name), HoldingRow(visitor=visitor[:255], name=name))
-    return new
-
-
-def _take_scenario(store: Store, values: Mapping[str, Any]) -> tuple[str, bool]:
-    body, digest = values["body"], values["digest"]
-    if hashlib.sha256(body.encode()).hexdigest() != digest:
-        raise StoreError(f"the scenario {digest} is damaged (its SHA-256 is not its digest)")
-    return store.scenarios.keep(scenario_from_canonical(body), **values)
-
-
-def _facts(_: Store, values: Mapping[str, Any], __: Mapping[str, str]) -> Row:
-    facts_of_text(values["body"], values["digest"])
-    return FactsRow(**values)
-
-
-def _imported(store: Store, values: Mapping[str, Any], files: Mapping[str, str]) -> Row:
-    row = ImportRow(**values)
-    if row.kind not in {part.kind.key for part in store.imports}:
-        raise StoreError(f"{printable(row.name)} is of a kind that this twin does not know")
-    if sealed(row, dict(files)) != row.seal:
-        raise StoreError(f"the {row.kind} {printable(row.name)} is damaged: its seal is broken")
-    return row
-
-
-def _run(store: Store, values: Mapping[str, Any], files: Mapping[str, str]) -> Row:
-    run, state = values["id"], values["state"]
-    asked = store.scenarios.get(values["scenario"])
-    if asked is None:
-        raise StoreError(f"run {printable(run)} asks a scenario that is not here: it is left out")
-    with store.database.read() as session:
-        require(session.get(FactsRow, values["facts_digest"]), "set of facts", values["facts_digest"])
-    unsealed = state != DONE and not values["seal"] and not files
-    answer = {key: values[key] for key in ANSWER}
-    if state not in ENDED_STATES or not (unsealed or seal(answer, files) == values["seal"]):
-        raise StoreError(f"run {printable(run)} is damaged: its seal is broken")
-    nobody = {"owner_name": "", "owner_host": "", "owner_pid": 0, "owner_started": ""}
-    return RunRow(**{**values, **nobody, "scenario": asked.digest})
-
-
-def _add_tables(session: Session, kind: str, name: str, files: Mapping[str, str]) -> None:
-    for table, sha256 in files.items():
-        if not isinstance(sha256, str) or session.get(ArtefactRow, sha256) is None:
-            raise StoreError(f"the table {printable(table)} of the {kind} {name} is missing")
-        key = {"run": name} if kind == RUN else {"digest": name}
-        session.add(TABLES[kind](**key, name=table, sha256=sha256))
-    session.flush()
 
 
 def _files(session: Session, kind: str, name: str) -> dict[str, str]:

@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import polars as pl
 
@@ -30,6 +31,13 @@ UNFINISHED = ".tmp-"
 SWEEP_AGE_S = 3600.0  # a file younger than this may belong to a row about to be written
 FREE_BYTES_MIN = 512e6
 WRITERS = 8  # files on their way to the disk at once
+
+
+class Source(Protocol):
+    """What gives bytes, none at its end."""
+
+    def read(self, most: int, /) -> bytes:
+        """At most so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +80,40 @@ class Artefacts:
         """Store several tables at once: most of the time goes into waiting for the disk."""
         with ThreadPoolExecutor(WRITERS) as writers:
             return dict(zip(frames, writers.map(self.put, frames.values()), strict=True))
+
+    def take(self, source: Source, sha256: str) -> Artefact:
+        """Store the Parquet file that a reader gives; raises StoreError where it is another."""
+        draft = self.folder / (UNFINISHED + secrets.token_hex(8))
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with draft.open("wb") as file:
+                while piece := source.read(1 << 20):
+                    file.write(piece)
+            read, size = _hash_file(draft)
+            if read != sha256:
+                raise StoreError(f"the file {sha256} is damaged (its SHA-256 is not its name)")
+            rows = pl.scan_parquet(draft).select(pl.len()).collect().item()
+            final = self.path(sha256)
+            if not _renewed(final, sha256):
+                _publish(draft, final)
+        except OSError as error:
+            raise StoreFull(self._explain(error)) from error
+        except pl.exceptions.PolarsError:
+            raise StoreError(f"the file {sha256} is no table in Parquet") from None
+        finally:
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
+        return Artefact(sha256, size, rows)
+
+    def require_sound(self, sha256: str) -> None:
+        """Raise StoreError where the file of an artefact is gone or another."""
+        path = self.path(sha256)
+        try:
+            sound = _hash_file(path)[0] == sha256
+        except OSError as error:
+            raise StoreError(f"the file {path} cannot be read: {error.strerror}") from None
+        if not sound:
+            raise StoreError(f"the file {path} is damaged (its SHA-256 is not its name)")
 
     def read(self, sha256: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """The table of an artefact, or some of its columns; raises StoreError when damaged."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import time
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from typing import Any
 from sqlalchemy import URL, delete, select
 from sqlalchemy.orm import InstrumentedAttribute
 
-from twin.facts import Facts, facts_from_tables
+from twin.facts import Facts
 from twin.hardware.imported import look_in
 from twin.lab.kinds import COUNTS, MACHINE, TRACE
 from twin.lab.library import KEPT
@@ -31,6 +30,7 @@ from twin.lab.store.models import (
     RunTableRow,
     ScenarioRow,
 )
+from twin.lab.store.questions import facts_of_text
 from twin.lab.store.runs import Runs
 from twin.lab.store.scenarios import Scenarios
 from twin.lab.store.statements import require
@@ -46,9 +46,10 @@ DEFAULT_NAME = "twin.db"
 class Store:
     """Scenarios, runs and traces of one database; safe to share between threads."""
 
-    def __init__(self, database: Database, artefacts: Artefacts):
+    def __init__(self, database: Database, artefacts: Artefacts, visitor: str = ""):
         self._database = database
         self.artefacts = artefacts
+        self.visitor = visitor  # "" where nobody has to say who they are
         self.scenarios = Scenarios(database)
         self.runs = Runs(database, artefacts)
         self.traces = Values(database, artefacts, TRACE)
@@ -58,7 +59,7 @@ class Store:
 
     def of(self, visitor: str, *, writes: bool = True) -> Store:
         """The same store as a visitor sees it; `writes`: whether they may keep anything."""
-        seen = Store(self._database, self.artefacts)
+        seen = Store(self._database, self.artefacts, visitor)
         holdings = Holdings(self._database, visitor, writes=writes)
         seen.scenarios = VisitorScenarios(self._database, holdings)
         seen.runs = VisitorRuns(self._database, self.artefacts, holdings)
@@ -85,15 +86,7 @@ class Store:
         """The facts a run was made with; raises UnknownId, or StoreError when damaged."""
         with self._database.read() as session:
             row = require(session.get(FactsRow, digest), "set of facts", digest)
-        names = ("value", "unit", "source", "mark", "note")
-        try:
-            told = json.loads(row.body).items()
-            facts = facts_from_tables({n: dict(zip(names, f, strict=True)) for n, f in told})
-        except (AttributeError, LookupError, TypeError, ValueError):
-            facts = None
-        if facts is None or facts.digest != digest:
-            raise StoreError(f"the facts {digest} are damaged on disk: restore a backup")
-        return facts
+        return facts_of_text(row.body, digest)
 
     def lacking(self, scenario: Scenario) -> str:
         """That a file which a scenario names is not stored here; '' when all are."""

@@ -1,12 +1,16 @@
-"""Runs of one question: the newest one that can be given, and one that disagrees."""
+"""Runs of one question: the newest one that can be given, one that disagrees, and its facts."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from twin.facts import Facts, facts_from_tables
+from twin.lab.store.engines import json_text
+from twin.lab.store.errors import StoreError
 from twin.lab.store.models import DONE, RunRow
 from twin.lab.store.scenarios import called
 
@@ -35,3 +39,23 @@ def contradiction(session: Session, row: RunRow, digest: str) -> str:
         .limit(1)
     )
     return f"the same question gave another result in run {other}" if other else ""
+
+
+FACT = ("value", "unit", "source", "mark", "note")
+
+
+def facts_text(facts: Facts) -> str:
+    """Facts as they are stored."""
+    return json_text({name: [getattr(f, part) for part in FACT] for name, f in facts.items()})
+
+
+def facts_of_text(text: str, digest: str) -> Facts:
+    """The facts of a stored text; raises StoreError where they are not those of the digest."""
+    try:
+        told = json.loads(text).items()
+        facts = facts_from_tables({n: dict(zip(FACT, f, strict=True)) for n, f in told})
+    except (AttributeError, LookupError, TypeError, ValueError):
+        facts = None
+    if facts is None or facts.digest != digest:
+        raise StoreError(f"the facts {digest} are damaged on disk: restore a backup")
+    return facts

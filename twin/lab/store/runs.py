@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 
 from twin.facts import Facts
 from twin.lab.store.artefacts import Artefact, Artefacts
-from twin.lab.store.engines import Database, json_text
+from twin.lab.store.engines import Database
 from twin.lab.store.errors import StoreError
 from twin.lab.store.models import (
     CANCELLED,
@@ -35,7 +35,7 @@ from twin.lab.store.models import (
     ScenarioRow,
 )
 from twin.lab.store.owner import Owner
-from twin.lab.store.questions import contradiction, same_question
+from twin.lab.store.questions import contradiction, facts_text, same_question
 from twin.lab.store.result import ANSWER, broken_checks, seal
 from twin.lab.store.scenarios import called
 from twin.lab.store.statements import (
@@ -99,9 +99,9 @@ class Runs:
         columns = (ScenarioRow.name, ScenarioRow.question, RunRow.id)
         order = (RunRow.queued_s.desc(), RunRow.id)
         with self._database.read() as session:
-            return page_of(session, self._visible(query), text, columns, order, limit, offset)
+            return page_of(session, self.visible(query), text, columns, order, limit, offset)
 
-    def _visible(self, query: Select[Any]) -> Select[Any]:
+    def visible(self, query: Select[Any]) -> Select[Any]:
         """Those rows of a query that a list shows: here all."""
         return query
 
@@ -179,7 +179,7 @@ class Runs:
                 same := same_question(session, scenario, facts.digest, engine_version, reusable)
             ):
                 return same
-            kept = FactsRow(digest=facts.digest, body=_facts_text(facts), created_s=now)
+            kept = FactsRow(digest=facts.digest, body=facts_text(facts), created_s=now)
             insert_once(session, facts.digest, kept)
             session.add(row)
         return row.id
@@ -392,9 +392,3 @@ def _tables(session: Session, run: str) -> dict[str, Artefact]:
     query = select(t.name, a.sha256, a.bytes, a.rows).join(a, a.sha256 == t.sha256)
     rows = session.execute(query.where(t.run == run).order_by(t.name))
     return {name: Artefact(sha256, size, height) for name, sha256, size, height in rows}
-
-
-def _facts_text(facts: Facts) -> str:
-    return json_text(
-        {name: [f.value, f.unit, f.source, f.mark, f.note] for name, f in facts.items()}
-    )

@@ -47,35 +47,46 @@ class Scenarios:
 
     def save(self, scenario: Scenario, *, preset: str = "") -> str:
         """Store a scenario, once; returns the digest under which it is stored."""
-        digests = (scenario_digest(scenario), *legacy_digests(scenario))
+        stored, new = self.keep(
+            scenario,
+            digest=scenario_digest(scenario),
+            schema_version=SCHEMA_VERSION,
+            body=canonical(scenario),
+            preset=preset,
+            created_s=time.time(),
+        )
+        if preset and not new:
+            with self._database.write() as session:
+                session.execute(
+                    update(ScenarioRow).where(ScenarioRow.digest == stored).values(preset=preset)
+                )
+        return stored
+
+    def keep(self, scenario: Scenario, **columns: Any) -> tuple[str, bool]:
+        """Store a scenario under the digest and text of some schema, unless it is here.
+
+        Returns the digest under which it is stored, and whether it is new.
+        """
+        own = columns["digest"]
+        digests = (own, scenario_digest(scenario), *legacy_digests(scenario))
+        row = ScenarioRow(
+            name=scenario.name,
+            question=scenario.question,
+            source=scenario.source,
+            trace_digest=scenario.workload.trace.digest,
+            **columns,
+        )
         with self._database.write() as session:
             known = session.scalars(
                 select(ScenarioRow.digest).where(ScenarioRow.digest.in_(digests))
             ).all()
-            stored = known[0] if known else digests[0]
+            stored = known[0] if known else own
             if not known:
-                session.add(
-                    ScenarioRow(
-                        digest=stored,
-                        schema_version=SCHEMA_VERSION,
-                        body=canonical(scenario),
-                        name=scenario.name,
-                        question=scenario.question,
-                        source=scenario.source,
-                        trace_digest=scenario.workload.trace.digest,
-                        preset=preset,
-                        created_s=time.time(),
-                    )
-                )
+                session.add(row)
                 session.flush()
-            elif preset:
-                session.execute(
-                    update(ScenarioRow).where(ScenarioRow.digest == stored).values(preset=preset)
-                )
-            for digest in set(digests) - set(known):
-                if digest != stored:
-                    insert_once(session, digest, AliasRow(digest=digest, scenario=stored))
-        return stored
+            for digest in set(digests) - {*known, stored}:
+                insert_once(session, digest, AliasRow(digest=digest, scenario=stored))
+        return stored, not known
 
     def load(self, digest: str) -> Scenario:
         """The scenario of a digest, its stored text checked against it.
@@ -111,9 +122,9 @@ class Scenarios:
         order = (r.preset, r.digest) if kind == "presets" else (r.created_s.desc(), r.digest)
         columns = (r.name, r.question, r.source, r.digest)
         with self._database.read() as session:
-            return page_of(session, self._visible(query), text, columns, order, limit, offset)
+            return page_of(session, self.visible(query), text, columns, order, limit, offset)
 
-    def _visible(self, query: Select[Any]) -> Select[Any]:
+    def visible(self, query: Select[Any]) -> Select[Any]:
         """Those rows of a query that a list shows: here all."""
         return query
 

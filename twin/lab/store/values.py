@@ -114,9 +114,9 @@ class Values(Generic[T]):
         order = (r.created_s.desc(), r.digest)
         columns = (r.name, r.format, r.digest)
         with self._database.read() as session:
-            return page_of(session, self._visible(query), text, columns, order, limit, offset)
+            return page_of(session, self.visible(query), text, columns, order, limit, offset)
 
-    def _visible(self, query: Select[Any]) -> Select[Any]:
+    def visible(self, query: Select[Any]) -> Select[Any]:
         """Those rows of a query that a list shows: here all."""
         return query
 

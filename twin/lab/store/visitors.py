@@ -110,7 +110,8 @@ class VisitorScenarios(Scenarios):
             self._holdings.take(session, digest)
         return digest
 
-    def _visible(self, query: Select[Any]) -> Select[Any]:
+    def visible(self, query: Select[Any]) -> Select[Any]:
+        """Those rows that this visitor holds, and presets."""
         r = ScenarioRow
         return query.where(or_(r.preset != "", self._holdings.held(r.digest)))
 
@@ -143,7 +144,8 @@ class VisitorRuns(Runs):
         with self._database.read() as session:
             return row if session.scalar(held) else None
 
-    def _visible(self, query: Select[Any]) -> Select[Any]:
+    def visible(self, query: Select[Any]) -> Select[Any]:
+        """Those rows that this visitor holds."""
         return query.where(self._holdings.held(RunRow.id))
 
     def hold(self, run: str) -> None:
@@ -193,7 +195,8 @@ class VisitorValues(Values[T]):
             self._holdings.take(session, digest)
         return digest
 
-    def _visible(self, query: Select[Any]) -> Select[Any]:
+    def visible(self, query: Select[Any]) -> Select[Any]:
+        """Those rows that this visitor holds."""
         return query.where(self._holdings.held(ImportRow.digest))
 
     def delete(self, digest: str) -> None:

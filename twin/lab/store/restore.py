@@ -1,0 +1,241 @@
+"""Reading a library from the file that `archive` wrote, or from what a stranger calls one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tarfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from sqlalchemy import BigInteger, Column, inspect
+from sqlalchemy.orm import Session
+
+from twin.lab.files import printable
+from twin.lab.store.archive import (
+    FACTS,
+    FILES,
+    HOLDERS,
+    IMPORT,
+    KINDS,
+    MEMBER,
+    RUN,
+    SCENARIO,
+    TABLE,
+    TABLES,
+    VERSION,
+    Moved,
+    columns_of,
+)
+from twin.lab.store.errors import StoreError, StoreFull
+from twin.lab.store.models import (
+    DONE,
+    ENDED_STATES,
+    ArtefactRow,
+    Cell,
+    FactsRow,
+    HoldingRow,
+    ImportRow,
+    Row,
+    RunRow,
+)
+from twin.lab.store.questions import facts_of_text
+from twin.lab.store.result import ANSWER, seal
+from twin.lab.store.statements import insert_once, remember, require
+from twin.lab.store.values import sealed
+from twin.scenario import scenario_from_canonical
+
+if TYPE_CHECKING:
+    from twin.lab.store.handle import Store
+
+ROW_BYTES_MAX, TABLE_BYTES_MAX = 16 << 20, 2 << 30
+INTEGER_MAX, LONG_MAX, FLOAT_MAX = (1 << 31) - 1, (1 << 63) - 1, 1e15
+
+
+def read_archive(store: Store, file: IO[bytes], name: str) -> Moved:
+    """Take into a store what an archive holds and it lacks; what is damaged is left out.
+
+    name: of the file, for sentences. Raises StoreError for a file that is no library at all.
+    """
+    moved, recognised = Moved(), False
+    for kind, sha256, part in _members(file, name, moved):
+        recognised = True
+        try:
+            if kind == TABLE:
+                artefact = store.artefacts.take(part, sha256)
+                with store._database.write() as session:
+                    remember(session, store.artefacts, artefact)
+                continue
+            new = _take(store, kind, _told(part, sha256))
+            (moved.new if new else moved.here)[kind] += 1
+        except StoreFull:
+            raise
+        except StoreError as error:
+            moved.leave_out(str(error))
+        except (ValueError, RecursionError) as error:
+            moved.leave_out(f"the {kind} {sha256} cannot be read: {error}")
+    if not recognised:
+        raise StoreError(f"{name} is no library: `library export` writes one")
+    return moved
+
+
+def read_archive_file(store: Store, path: Path) -> Moved:
+    """The same of a file by its path."""
+    name = printable(path.name)
+    try:
+        with path.open("rb") as file:
+            return read_archive(store, file, name)
+    except (OSError, ValueError) as error:
+        if isinstance(error, StoreError):
+            raise
+        raise StoreError(f"{name} cannot be read: {getattr(error, 'strerror', error)}") from None
+
+
+class _Part:
+    """The bytes of one member."""
+
+    def __init__(self, file: IO[bytes], size: int):
+        self._file, self.left = file, size
+
+    def read(self, most: int) -> bytes:
+        """At most so many bytes; none at the end."""
+        piece = self._file.read(min(most, self.left))
+        self.left = self.left - len(piece) if piece else 0
+        return piece
+
+
+def _members(file: IO[bytes], name: str, moved: Moved) -> Iterator[tuple[str, str, _Part]]:
+    """Kind, SHA-256 and bytes of every member; where a header is damaged, from the next one on."""
+    ended = lost = False
+    while len(block := file.read(tarfile.BLOCKSIZE)) == tarfile.BLOCKSIZE:
+        ended = not any(block)
+        if ended:
+            continue
+        try:
+            info = tarfile.TarInfo.frombuf(block, "ascii", "strict")
+        except (tarfile.HeaderError, ValueError):
+            if not lost:
+                moved.leave_out(f"a part of {name} is damaged")
+            lost = True
+            continue
+        lost = False
+        part = _Part(file, max(info.size, 0))
+        member = MEMBER.fullmatch(info.name)
+        if member and int(member[1]) > VERSION:
+            raise StoreError(f"{name} was written by a newer twin: update this one")
+        if not member or not info.isreg():
+            moved.leave_out(f"{printable(info.name)} in {name} is no part of a library")
+        elif info.size > (TABLE_BYTES_MAX if member[2] == TABLE else ROW_BYTES_MAX):
+            moved.leave_out(f"{info.name} in {name} is larger than any part of a library")
+        else:
+            yield member[2], member[3], part
+        while part.read(1 << 20):  # what nobody wanted
+            pass
+        file.read(-max(info.size, 0) % tarfile.BLOCKSIZE)
+    if not ended:
+        moved.leave_out(f"{name} is cut off: what came before is taken, the rest is missing")
+
+
+def _told(part: _Part, sha256: str) -> dict[str, Any]:
+    """The row inside a member; raises StoreError."""
+    data = part.read(ROW_BYTES_MAX)
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise StoreError(f"the row {sha256} is damaged (its SHA-256 is not its name)")
+    told = json.loads(data)
+    if not isinstance(told, dict):
+        raise StoreError(f"the row {sha256} is no table of columns")
+    return told
+
+
+def _values(kind: str, told: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of a row, each of its type; raises StoreError."""
+    columns = columns_of(KINDS[kind])
+    for key, column in columns.items():
+        if not _can_hold(column, told.get(key)):
+            raise StoreError(f"a {kind} in this archive has no {key} that can be")
+    return {key: told.get(key) for key in columns}
+
+
+def _can_hold(column: Column[Any], value: Any) -> bool:
+    """Whether a value from JSON is one of a column."""
+    if value is None:
+        return bool(column.nullable)
+    type_: Any = column.type.empty if isinstance(column.type, Cell) else column.type.python_type
+    if isinstance(value, bool) or type_ is bool:
+        return isinstance(value, bool) and type_ is bool
+    if type_ is float:
+        return isinstance(value, (int, float)) and abs(value) < FLOAT_MAX  # nor NaN
+    if type_ is int:
+        most = LONG_MAX if isinstance(column.type, BigInteger) else INTEGER_MAX
+        return isinstance(value, int) and 0 <= value <= most
+    length = getattr(column.type, "length", None)
+    return isinstance(value, type_) and not (length and len(value) > length)
+
+
+def _take(store: Store, kind: str, told: Mapping[str, Any]) -> bool:
+    """Store a row that is not here yet; whether it was new. Raises StoreError."""
+    values = _values(kind, told)
+    files, holders = told.get(FILES, {}), told.get(HOLDERS, [])
+    if not isinstance(files, dict) or not isinstance(holders, list):
+        raise StoreError(f"a {kind} in this archive has no {FILES} or {HOLDERS} that can be")
+    if kind == SCENARIO:
+        name, new = _take_scenario(store, values)
+    else:
+        row = {FACTS: _facts, IMPORT: _imported, RUN: _run}[kind](store, values, files)
+        name = str(inspect(KINDS[kind]).primary_key_from_instance(row)[0])
+        with store._database.write(durable=True) as session:
+            if new := session.get(KINDS[kind], name) is None:
+                session.add(row)
+                session.flush()
+                _add_tables(session, kind, name, files)
+    with store._database.write() as session:
+        for visitor in {holder for holder in holders if isinstance(holder, str)}:
+            insert_once(session, (visitor, name), HoldingRow(visitor=visitor[:255], name=name))
+    return new
+
+
+def _take_scenario(store: Store, values: Mapping[str, Any]) -> tuple[str, bool]:
+    body, digest = values["body"], values["digest"]
+    if hashlib.sha256(body.encode()).hexdigest() != digest:
+        raise StoreError(f"the scenario {digest} is damaged (its SHA-256 is not its digest)")
+    return store.scenarios.keep(scenario_from_canonical(body), **values)
+
+
+def _facts(_: Store, values: Mapping[str, Any], __: Mapping[str, str]) -> Row:
+    facts_of_text(values["body"], values["digest"])
+    return FactsRow(**values)
+
+
+def _imported(store: Store, values: Mapping[str, Any], files: Mapping[str, str]) -> Row:
+    row = ImportRow(**values)
+    if row.kind not in {part.kind.key for part in store.imports}:
+        raise StoreError(f"{printable(row.name)} is of a kind that this twin does not know")
+    if sealed(row, dict(files)) != row.seal:
+        raise StoreError(f"the {row.kind} {printable(row.name)} is damaged: its seal is broken")
+    return row
+
+
+def _run(store: Store, values: Mapping[str, Any], files: Mapping[str, str]) -> Row:
+    run, state = values["id"], values["state"]
+    asked = store.scenarios.get(values["scenario"])
+    if asked is None:
+        raise StoreError(f"run {printable(run)} asks a scenario that is not here: it is left out")
+    with store._database.read() as session:
+        facts = values["facts_digest"]
+        require(session.get(FactsRow, facts), "set of facts", facts)
+    unsealed = state != DONE and not values["seal"] and not files
+    answer = {key: values[key] for key in ANSWER}
+    if state not in ENDED_STATES or not (unsealed or seal(answer, files) == values["seal"]):
+        raise StoreError(f"run {printable(run)} is damaged: its seal is broken")
+    nobody = {"owner_name": "", "owner_host": "", "owner_pid": 0, "owner_started": ""}
+    return RunRow(**{**values, **nobody, "scenario": asked.digest})
+
+
+def _add_tables(session: Session, kind: str, name: str, files: Mapping[str, str]) -> None:
+    for table, sha256 in files.items():
+        if not isinstance(sha256, str) or session.get(ArtefactRow, sha256) is None:
+            raise StoreError(f"the table {printable(table)} of the {kind} {name} is missing")
+        key = {"run": name} if kind == RUN else {"digest": name}
+        session.add(TABLES[kind](**key, name=table, sha256=sha256))
+    session.flush()

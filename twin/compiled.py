@@ -297,8 +297,12 @@ def entry(function: Callable[P, R]) -> Callable[P, R]:
     """A function through which Python enters compiled code; kept on disk."""
     from numba import njit
 
+    from twin.kernels import EntryCompiler
+
     wake()
-    compiled: Callable[P, R] = njit(cache=True, **ARITHMETIC)(function)
+    compiled: Callable[P, R] = njit(cache=True, pipeline_class=EntryCompiler, **ARITHMETIC)(
+        function
+    )
     return compiled
 
 

@@ -73,6 +73,33 @@ class KernelLibrary(JITCodeLibrary):
         return seen
 
 
+class EntryLibrary(JITCodeLibrary):
+    """An entry with all kernels it calls, optimised as one.
+
+    Nobody else calls these kernels, so each that is called once is taken into its caller, and its
+    arrays need not be handed over. Numba would optimise everything a first time for the sake of
+    reference counts, of which kernels have none.
+    """
+
+    def _optimize_final_module(self) -> None:
+        for function in self._final_module.functions:
+            if not function.is_declaration and function.linkage.name == "linkonce_odr":
+                function.linkage = "internal"
+        passes, builder = self._codegen._module_pass_manager()
+        passes.run(self._final_module, builder)
+
+
+class EntryCompiler(CompilerBase):
+    """Numba's pipeline with a library of the kind above at its end."""
+
+    def define_pipelines(self) -> list[Any]:
+        """The usual passes."""
+        state: Any = self.state
+        state.library = EntryLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library.enable_object_caching()  # told of the usual library only
+        return [DefaultPassBuilder.define_nopython_pipeline(state)]
+
+
 class KernelCompiler(CompilerBase):
     """Numba's pipeline with a library of the kind above at its end."""
 

@@ -18,33 +18,26 @@ POISSON, GAMMA = 0, 1
 
 
 @late
-def _renewal_count(
-    key: np.uint64, process: int, rate_per_s: float, shape: float, horizon_s: float, most: int
-) -> int:
-    """How many arrivals of a renewal stream fall before `horizon_s`, at most `most`."""
-    t = 0.0
-    for i in range(most):
-        if process == POISSON:
-            t += exponential(key, i) / rate_per_s
-        else:
-            t += gamma(key, i, shape) / (shape * rate_per_s)
-        if t >= horizon_s:
-            return i
-    return most
-
-
-@late
 def _renewal_times(
-    key: np.uint64, process: int, rate_per_s: float, shape: float, arrival_s: np.ndarray
-) -> None:
-    """Fill `arrival_s` f8[n] with the first n arrivals of the stream, in seconds."""
+    key: np.uint64,
+    process: int,
+    rate_per_s: float,
+    shape: float,
+    horizon_s: float,
+    arrival_s: np.ndarray,
+) -> int:
+    """Fill `arrival_s` f8[room] with the arrivals before `horizon_s`, in seconds; returns how many
+    fit."""
     t = 0.0
     for i in range(arrival_s.size):
         if process == POISSON:
             t += exponential(key, i) / rate_per_s
         else:
             t += gamma(key, i, shape) / (shape * rate_per_s)
+        if t >= horizon_s:
+            return i
         arrival_s[i] = t
+    return arrival_s.size
 
 
 def renewal_arrivals(
@@ -55,11 +48,14 @@ def renewal_arrivals(
     Gaps have mean 1/rate and coefficient of variation `cv` (1 for Poisson, whatever is given).
     """
     shape = 1.0 / (cv * cv)
-    # Counted first and drawn again: drawing twice costs less than a buffer that grows.
-    n = _renewal_count(key, process, rate_per_s, shape, horizon_s, most)
-    arrival_s = np.empty(n)
-    _renewal_times(key, process, rate_per_s, shape, arrival_s)
-    return arrival_s
+    mean = rate_per_s * horizon_s
+    room = mean + 6.0 * max(cv, 1.0) * math.sqrt(mean) + 16.0
+    while True:
+        arrival_s = np.empty(int(min(room, most)))
+        n = _renewal_times(key, process, rate_per_s, shape, horizon_s, arrival_s)
+        if n < arrival_s.size or n == most:
+            return arrival_s[:n]
+        room *= 2.0  # seldom: the same draws again, into more room
 
 
 def uniform_arrivals(rate_per_s: float, horizon_s: float, most: int) -> np.ndarray:

@@ -13,10 +13,10 @@ from tests.draws import draws
 from tests.jit import compiled
 from twin.policies import router
 from twin.policies.router import (
+    BLOCK,
     NOBODY,
     RANK_CHOICES,
     ROUTERS,
-    cheapest,
     choose_instance,
     choose_rank,
 )
@@ -150,27 +150,45 @@ def test_the_rank_is_what_a_sort_would_find(name, ranks, need, routed):
     asked = (RANK_CHOICES[name], routed, slots, tokens, slots.sum(), tokens.sum(), full)
     free = [r for r, (s, t) in enumerate(ranks) if s < 4 and t + need <= 1000]
     key = sort_key(name, routed, ranks)
-    found = choose_rank(*asked, 1000.0, need, np.zeros(slots.size))
+    scratch = np.zeros(slots.size), np.zeros(-(-slots.size // BLOCK), np.int64)
+    found = choose_rank(*asked, 1000.0, need, *scratch)
     if not free:
         assert found == NOBODY
     elif name == "kv_and_requests":  # sums of floats: the best up to rounding
         assert key(found)[0] == pytest.approx(min(key(r)[0] for r in free), rel=1e-12)
     else:
         assert found == min(free, key=key)
-    assert found == compiled(choose_rank)(*asked, 1000.0, need, np.zeros(slots.size))
+    assert found == compiled(choose_rank)(*asked, 1000.0, need, *scratch)
 
 
-@draws(40)
-@given(
-    st.lists(st.sampled_from([0.0, 1.5, 2.5, 1e300, math.inf]), min_size=1, max_size=80),
-    st.randoms(use_true_random=False),
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["come", "come", "leave"]), st.integers(1, 400)), max_size=60
 )
-def test_the_cheapest_is_the_first_of_those_with_fewest_tokens(prices, random):
-    price = np.array(prices)
-    tokens = np.array([float(random.randrange(3)) for _ in prices])
-    ranks = [k for k in range(price.size) if price[k] < math.inf]
-    least = min(ranks, key=lambda k: (price[k], tokens[k], k), default=NOBODY)
-    assert cheapest(price, tokens) == least == compiled(cheapest)(price, tokens)
+
+
+@pytest.mark.parametrize("name", ["kv_and_requests", "kv_tokens", "requests"])
+@draws(40)
+@given(st.integers(1, 90), STEPS)
+def test_what_was_seen_before_changes_no_choice(name, ranks, steps):
+    """Floors that are kept from choice to choice find the rank that a look at all ranks finds."""
+    slots, tokens = np.zeros(ranks, np.int64), np.zeros(ranks)
+    full, price = np.full(ranks, 3), np.zeros(ranks)
+    floor = np.zeros(-(-ranks // BLOCK), np.int64)
+    inside = []
+    for step, need in steps:
+        if step == "leave" and inside:
+            r, held = inside.pop(need % len(inside))
+            slots[r] -= 1
+            tokens[r] -= held
+            floor[:] = 0
+            continue
+        asked = (RANK_CHOICES[name], 0, slots, tokens, slots.sum(), tokens.sum(), full, 700.0, need)
+        r = choose_rank(*asked, price, floor)
+        assert r == choose_rank(*asked, price.copy(), np.zeros_like(floor))
+        if r != NOBODY:
+            slots[r] += 1
+            tokens[r] += need
+            inside.append((r, need))
 
 
 def filled(name, needs, ranks=24):
@@ -180,7 +198,7 @@ def filled(name, needs, ranks=24):
     for i, need in enumerate(needs):
         r = choose_rank(
             RANK_CHOICES[name], i, slots, tokens, slots.sum(), tokens.sum(), limit, math.inf, need,
-            np.zeros(ranks),
+            np.zeros(ranks), np.zeros(-(-ranks // BLOCK), np.int64),
         )  # fmt: skip
         slots[r] += 1
         tokens[r] += need

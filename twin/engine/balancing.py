@@ -217,7 +217,7 @@ class Balance:
             group.moving = False
             group.slots = new
             for k in at:
-                self.machine.world.traffic.moves[self.machine.column(k)] = 0.0
+                self.machine.world.traffic.pace[self._weights(k)] = 0.0
             self.refresh(now_s)
             self._note("after", now_s)
 
@@ -228,16 +228,20 @@ class Balance:
         i, world = self.setup.instances[k], self.machine.world
         return bool((world.prefill if i.role == "prefill" else world.decode).up[i.index])
 
+    def _weights(self, k: int) -> int:
+        """The flow of expert weights into instance k."""
+        return self.machine.world.traffic.weights + self.machine.column(k)
+
     def _carry(self, k: int, most: float, total: float, t_s: float, background: bool) -> float:
         """Send an instance its weights: bytes into the busiest die, bytes in all; seconds."""
         machine = self.machine
         world = machine.world
         column = machine.column(k)
-        flow = world.traffic.duty.size + 3 * world.prefill.running.size + column
+        flow = self._weights(k)
         rate = float(world.traffic.alone[flow])
         if background:
             rate = min(rate, self.rule.move_gb_per_s * 1e9)
-            world.traffic.moves[column] = rate
+            world.traffic.pace[flow] = rate
         took_s = most / rate
         book_traffic(machine.world, w.WEIGHTS, w.UB, column, t_s, t_s + took_s, total)
         if not background:

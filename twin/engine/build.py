@@ -12,6 +12,7 @@ import numpy as np
 from twin.engine import codes as w
 from twin.engine import columns as c
 from twin.engine.clock import EDGES, WINDOWS, steps_in
+from twin.engine.flows import first_flows
 from twin.engine.loop import DECODE, PREFILL
 from twin.engine.record import Log, Loop, Record
 from twin.engine.settings import Settings
@@ -23,7 +24,7 @@ from twin.model.coefficients import Decode, Prefill
 from twin.model.fetch import pool_plane
 from twin.model.record import dtype_of, numbers, places
 from twin.policies.memory_pool import BlockPool, empty_pool
-from twin.policies.router import RANK_CHOICES, ROUTERS
+from twin.policies.router import BLOCK, RANK_CHOICES, ROUTERS
 from twin.rng import stream_key
 from twin.scenario import Scenario
 from twin.workload.arrivals import first_turns
@@ -41,6 +42,7 @@ def build_world(setup: Setup) -> c.World:
     price = nic(setup.fabric, setup.first_die, s.deployment.kv_transfer_plane)
     ports = math.ceil(setup.fabric.dies.size / price.shared_by_dies)
     slots = slots_of(setup, decode)
+    first, flows = first_flows(prefills, columns)
     sizes = {
         "requests": requests.arrival_s.size,
         "prefills": prefills,
@@ -48,11 +50,12 @@ def build_world(setup: Setup) -> c.World:
         "columns": columns,
         "prefill_ranks": settings.prefill_ranks,
         "ranks": slots.size,
+        "rank_blocks": -(-settings.decode_ranks // BLOCK),
         "slots": max(int(slots.max()), 1),
         "ring": 1 << (int(requests.output_tokens.max()) + 2).bit_length(),
         "transfers": min(int(slots.sum()), requests.arrival_s.size) + 1,
         "ports": ports,
-        "flows": 2 * columns + 5 * prefills,
+        "flows": flows,
         "links": 0,
         "crossings": 0,
         "streams": 4 * prefills,
@@ -93,8 +96,8 @@ def build_world(setup: Setup) -> c.World:
         pool=_tier(setup, prefill, setup.pool_blocks),
         ssd=_tier(setup, prefill, setup.ssd_blocks),
         costs=_costs(setup, sizes),
-        traffic=c.Traffic(sizes),
-        streams=c.Streams(sizes, flow=_stream_flows(prefills, columns)),
+        traffic=_traffic(sizes, first, settings),
+        streams=c.Streams(sizes, flow=_stream_flows(prefills, first)),
         loop=_clients(s, sizes),
         record=Record(sizes),
         log=Log(sizes),
@@ -277,8 +280,15 @@ def _costs(setup: Setup, sizes: dict[str, int]) -> c.Costs:
     )
 
 
-def _stream_flows(prefills: int, columns: int) -> np.ndarray:
-    """Number of each stream's flow (engine/flows.py), i8[4 * instances]."""
-    pool = columns + np.arange(2 * prefills)
-    ssd = 2 * columns + 3 * prefills + np.arange(2 * prefills)
-    return np.concatenate([pool, ssd])
+def _traffic(sizes: dict[str, int], first: dict[str, int], settings: Settings) -> c.Traffic:
+    """Flows before they are laid out, with the pace of those that have one."""
+    traffic = c.Traffic(sizes, **first)
+    traffic.pace[first["weights"] : first["ssd_write"]] = 0.0
+    traffic.pace[first["ssd_write"] : first["ssd_read"]] = settings.ssd_write_bytes_per_s
+    return traffic
+
+
+def _stream_flows(prefills: int, first: dict[str, int]) -> np.ndarray:
+    """Number of each stream's flow, i8[4 * instances]; rows as engine/streams.py has them."""
+    rows = (first[name] for name in ("pool_read", "pool_write", "ssd_write", "ssd_read"))
+    return np.concatenate([number + np.arange(prefills) for number in rows])

@@ -8,9 +8,9 @@ state knows nothing about how it is filled or how it moves.
 
 from __future__ import annotations
 
-from math import nan
+from math import inf, nan
 
-from twin.buffers import Columns, column, group
+from twin.buffers import Columns, column, group, number
 from twin.engine.codes import NONE, WAITING
 from twin.engine.record import Log, Loop, Record
 from twin.engine.settings import Settings
@@ -57,13 +57,9 @@ class Requests(Columns):
     )
     finish_s = column("f8", "requests", "Last token out.", unit="s", fill=nan, by="decode, prefill")
     ready_s = column(
-        "f8",
-        "requests",
-        "When the next phase may take it.",
-        unit="s",
-        fill=nan,
+        "f8", "requests", "When the next phase may take it.", unit="s", fill=nan,
         by="colocated, decode, faults, front_end, kv_transfer, prefill, router",
-    )
+    )  # fmt: skip
     hit_tokens = column(
         "i4", "requests", "Prompt tokens found in the pool.", unit="tokens", by="prefill"
     )
@@ -92,12 +88,9 @@ class Requests(Columns):
     )
     reason = column("i1", "requests", "Why it was turned away.", by="decode, faults, router")
     following = column(
-        "i4",
-        "requests",
-        LINK,
-        fill=NONE,
+        "i4", "requests", LINK, fill=NONE,
         by="colocated, decode, faults, kv_transfer, prefill, router",
-    )
+    )  # fmt: skip
 
 
 class Prefill(Columns):
@@ -123,12 +116,9 @@ class Prefill(Columns):
         "f8", "prefills", "End of the last batch.", unit="s", by="balancing, incidents, prefill"
     )
     queued_tokens = column(
-        "i8",
-        "prefills",
-        "Tokens waiting or in prefill.",
-        unit="tokens",
+        "i8", "prefills", "Tokens waiting or in prefill.", unit="tokens",
         by="colocated, faults, prefill, router",
-    )
+    )  # fmt: skip
     ending_tokens = column(
         "i8", "prefills", "Of these, in the running batch.", unit="tokens", by="prefill"
     )
@@ -198,12 +188,9 @@ class Transfers(Columns):
     active = column("i8", "1", "Transfers in flight.", by="kv_transfer")
     now_s = column("f8", "1", "Up to when they have moved.", unit="s", by="kv_transfer")
     fresh_head = column(
-        "i4",
-        "1",
-        "First that is prefilled and not under way.",
-        fill=NONE,
+        "i4", "1", "First that is prefilled and not under way.", fill=NONE,
         by="faults, kv_transfer, prefill",
-    )
+    )  # fmt: skip
     fresh_tail = column("i4", "1", "Last of these.", fill=NONE, by="faults, kv_transfer, prefill")
     fresh = column("i4", "transfers", "Scratch: these in order of time.", by="kv_transfer")
     flows_out = column("i4", "ports", "Transfers that leave by a port.", by="kv_transfer")
@@ -238,19 +225,13 @@ class Decode(Columns):
     )
     iteration = column("i8", "decodes", "Iterations begun.", by="decode")
     wait_head = column(
-        "i4",
-        "decodes",
-        "First with its KV in place.",
-        fill=NONE,
+        "i4", "decodes", "First with its KV in place.", fill=NONE,
         by="decode, faults, kv_transfer, router",
-    )
+    )  # fmt: skip
     wait_tail = column(
-        "i4",
-        "decodes",
-        "Last with its KV in place.",
-        fill=NONE,
+        "i4", "decodes", "Last with its KV in place.", fill=NONE,
         by="decode, faults, kv_transfer, router",
-    )
+    )  # fmt: skip
     in_batch = column("i8", "decodes", "Requests in the running batch.", by="decode")
     taken = column("i8", "decodes", "Slots running or reserved.", by="decode, router")
     room = column("i8", "decodes", "Slots of the ranks in service.", fill=None, by="machine")
@@ -277,6 +258,10 @@ class Decode(Columns):
     )
     all_tokens = column("f8", "decodes", "The same, of all its ranks.", unit="tokens", by="router")
     price = column("f8", "ranks", "Scratch of the choice of a rank.", by="router")
+    floor = column(
+        "i8", "decodes, rank_blocks", "Bits of a load no rank of a block is below.",
+        by="decode, machine, router",
+    )  # fmt: skip
     slot_table = column("i4", "ranks, slots", "Request of a slot.", fill=NONE, by="decode")
     busy_s = column(
         "f8", "decodes", "Time busy.", unit="s", by="balancing, decode, incidents, pool"
@@ -329,9 +314,17 @@ class Costs(Columns):
 class Traffic(Columns):
     """Flows of instances that may meet on a link, and what they get of it.
 
-    A flow is a class of an instance's traffic (engine/flows.py numbers them). Links are those on
-    which flows can meet. A column is an instance over both roles.
+    A flow is a class of an instance's traffic; engine/flows.py numbers them, and the numbers below
+    are of the first of a class. Links are those on which flows can meet. A column is an instance
+    over both roles.
     """
+
+    pool_read = number(int, "First of the reads from the memory pool.")
+    pool_write = number(int, "First of the writes to it.")
+    kv_hand_off = number(int, "First of the KV hand-offs.")
+    weights = number(int, "First of the expert weights that move into a column.")
+    ssd_write = number(int, "First of the writes to the SSD tier.")
+    ssd_read = number(int, "First of the reads from it.")
 
     start = column("i8", "flows + 1", "Rows of `links` and `parts`.")
     links = column("i8", "crossings", "Link that is crossed.")
@@ -340,6 +333,10 @@ class Traffic(Columns):
     entries = column("i8", "crossings", "Places in `parts`, link by link.")
     owners = column("i8", "crossings", "The flows they belong to.")
     alone = column("f8", "flows", "Pace with nobody else there.", unit="B/s", fill=1)
+    pace = column(
+        "f8", "flows", "Most it takes by itself; 0 of weights that rest.", unit="B/s", fill=inf,
+        by="balancing, machine",
+    )  # fmt: skip
     active = column("i1", "flows", "Whether it is under way.", by="traffic")
     most = column("f8", "flows", "Share of `alone` that it would take.", by="traffic")
     load = column("f8", "links", "Sum of parts times most.", by="traffic")
@@ -352,7 +349,6 @@ class Traffic(Columns):
     crowding = column(
         "f8", "columns", "How much longer it takes there; 1 alone.", fill=1, by="traffic"
     )
-    moves = column("f8", "columns", "Expert weights moving into it.", unit="B/s", by="balancing")
 
 
 class Streams(Columns):

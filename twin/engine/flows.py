@@ -1,11 +1,9 @@
 """Which flows there are in a deployment, and which links they may meet on.
 
-Numbers follow the columns (instances, prefill first, then decode or colocated): exchange of each
-column; memory pool reads, memory pool writes and KV hand-off of each prefill instance; expert
-weights moving into each column; what each prefill instance writes to the SSD tier, and reads
-from it. Links that only
-one flow crosses are left out: they are in that flow's rate alone. Links that the same flows cross
-in the same proportion count as one, and those that all flows together cannot fill as none.
+Each class of traffic is a row of flows (`first_flows`), one per prefill (or colocated) instance or
+one per column: instances, prefill first, then decode or colocated. Links that only one flow crosses
+are left out: they are in that flow's rate alone. Links that the same flows cross in the same
+proportion count as one, and those that all flows together cannot fill as none.
 """
 
 from __future__ import annotations
@@ -27,6 +25,18 @@ from twin.scenario import Scenario
 IDLE = 1e30  # bytes/s of a flow that is not there
 TINY = 1e-9  # bytes/s of a link that is gone
 SPARE = 1e-9  # how much more than a link flows may want in all before it holds them
+
+
+def first_flows(prefills: int, columns: int) -> tuple[dict[str, int], int]:
+    """Number of the first flow of each class after the exchange of every column; how many in all.
+
+    expert weights move into columns; the rest is of prefill instances.
+    """
+    first, number = {}, columns
+    for name in ("pool_read", "pool_write", "kv_hand_off", "weights", "ssd_write", "ssd_read"):
+        first[name] = number
+        number += columns if name == "weights" else prefills
+    return first, number
 
 
 @dataclass(frozen=True)
@@ -62,35 +72,36 @@ def flows_of(
     among = [die for die in among if die not in no_way]
     written = demands.to_storage(net)
     flows: list[Flow] = []
+    first, _ = first_flows(prefills, columns)
 
-    def add(number: int, traffic: str, seat: Seat, load: Load) -> None:
-        flows.append(Flow(number, traffic, seat.role, seat.index, load))
+    def add(traffic: str, seat: Seat, load: Load) -> None:
+        row = seat.column if traffic in ("experts", "weights") else seat.index
+        flows.append(Flow(first.get(traffic, 0) + row, traffic, seat.role, seat.index, load))
 
     for seat in seats:
         if not seat.dies:
             continue
         if len(seat.dies) > 1:
             exchange = demands.exchange(net, seat.dies)
-            add(seat.column, "experts", seat, exchange)
-            add(columns + 3 * prefills + seat.column, "weights", seat, exchange)
+            add("experts", seat, exchange)
+            add("weights", seat, exchange)
         if seat.role == "decode":
             continue
-        at = columns + seat.index
         read = _from_pool(net, seat, plane) if s.memory_pool.enabled else None
         if read is not None:
-            add(at, "pool_read", seat, read)
+            add("pool_read", seat, read)
             back = demands.pool(net, seat.dies, plane, seat.pool_nodes, "write")
             if back is not None:
-                add(at + prefills, "pool_write", seat, back[0])
+                add("pool_write", seat, back[0])
             if written is not None:
-                add(2 * columns + 3 * prefills + seat.index, "ssd_write", seat, written)
+                add("ssd_write", seat, written)
             cold = from_storage(net, seat.dies)
             if cold is not None:
-                add(2 * columns + 4 * prefills + seat.index, "ssd_read", seat, cold)
+                add("ssd_read", seat, cold)
         source = [die for die in seat.dies if die not in no_way]
         if seat.role == "prefill" and among and source:
             hand = demands.hand_off(net, source, among, hand_off)
-            add(at + 2 * prefills, "kv_hand_off", seat, hand)
+            add("kv_hand_off", seat, hand)
     return flows
 
 

@@ -175,6 +175,8 @@ class Machine:
         prompt = float(self.world.request.input_tokens.mean())
         prefill.read_bytes_per_token[at] = costs.fetch.bytes_per_token
         prefill.copy_bytes_per_s[at] = costs.fetch.copies_bytes_per_s
+        traffic = self.world.traffic
+        traffic.pace[traffic.pool_read + at] = costs.fetch.copies_bytes_per_s
         prefill.ahead_s_per_token[at] = costs.fetch.ahead_s_per_token(settings.fetch_latency_s)
         prefill.recompute_s_per_token[at] = recompute_s_per_token(
             costs, float(settings.prefill_budget), prompt, hot
@@ -203,6 +205,7 @@ class Machine:
         decode = self.world.decode
         decode.slots[ranks] = np.where(seated, self._slots[ranks], 0)
         decode.room[i.index] = decode.slots[ranks].sum()
+        decode.floor[i.index] = 0
 
     def lay_flows(self, t_s: float = 0.0) -> None:
         """Who crosses which link, from t_s on: the fabric or an instance's dies changed."""

@@ -63,7 +63,7 @@ def worth_reading(world: World, p: int, i: int, blocks: int) -> bool:
     settings, state = world.settings, world.prefill
     flows = world.traffic
     tokens = float(blocks * settings.block_tokens)
-    alone = flows.alone[flows.duty.size + p]
+    alone = flows.alone[flows.pool_read + p]
     took_s = settings.fetch_latency_s + tokens * state.ahead_s_per_token[p]
     took_s += tokens * state.read_bytes_per_token[p] / min(alone, state.copy_bytes_per_s[p])
     cold = cold_of(world, p, i, blocks)

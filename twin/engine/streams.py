@@ -74,19 +74,8 @@ def wanted(world: World, f: int) -> float:
 @kernel
 def wish(world: World, f: int) -> float:
     """Share of what it would get alone that a flow takes if it may (0..1)."""
-    flows = world.traffic
-    columns, instances = flows.duty.size, world.prefill.running.size
-    first_move = columns + 3 * instances
-    first_archive = first_move + columns
-    if columns <= f < columns + instances:
-        pace = world.prefill.copy_bytes_per_s[f - columns]
-    elif first_move <= f < first_archive:
-        pace = flows.moves[f - first_move]
-    elif first_archive <= f < first_archive + instances:
-        pace = world.settings.ssd_write_bytes_per_s
-    else:
-        return 1.0
-    return float(min(1.0, pace / flows.alone[f]))
+    pace, alone = world.traffic.pace[f], world.traffic.alone[f]
+    return pace / alone if pace < alone else 1.0
 
 
 @kernel
@@ -178,8 +167,7 @@ def room_for(world: World, v: int, begin_s: float, amount: float) -> float:
                 fill(taken, 0.0)
                 anyone = True
             take_room(flows, flow[u], rates[u] / alone[flow[u]])
-    instances, columns = world.prefill.running.size, flows.duty.size
-    for f in range(columns + 2 * instances, 2 * columns + 3 * instances):  # hand-off, weights
+    for f in range(flows.kv_hand_off, flows.ssd_write):  # and weights
         if most[f] > 0.0:
             if not anyone:
                 fill(taken, 0.0)

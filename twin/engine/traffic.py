@@ -1,11 +1,9 @@
 """Contention: flows that meet on a link share it; what an instance's exchange gets sets its pace.
 
-Flows are whole classes of an instance's traffic, numbered over the columns (instances, prefill
-first, then decode): the exchange of each column; memory pool reads, writes and KV hand-off of each
-prefill instance; expert weights moving into each column; what each prefill instance has written to
-the SSD tier, and reads from it. What each gets is max-min fair (hardware/sharing.py), in shares of
-what it would get alone. It is found anew at a step's border when something began or ended on links
-that are overloaded; single KV transfers share their ports in their own phase.
+Flows are whole classes of an instance's traffic (engine/flows.py). What each gets is max-min fair
+(hardware/sharing.py), in shares of what it would get alone. It is found anew at a step's border
+when something began or ended on links that are overloaded; single KV transfers share their ports in
+their own phase.
 """
 
 from __future__ import annotations
@@ -33,19 +31,19 @@ def traffic(world: World, t1: float) -> None:
 def mark(world: World, now_s: float) -> None:
     """Which flows are under way."""
     prefill, decode = world.prefill, world.decode
+    flows = world.traffic
     # Into locals: each access through a reference costs.
-    active, moves = world.traffic.active, world.traffic.moves
+    active, pace = flows.active, flows.pace
     running, up, sending = prefill.running, prefill.up, prefill.sending
     decodes, serves = decode.running, decode.up
     instances = running.size
-    columns = instances + decodes.size
     for p in range(instances):
         active[p] = running[p] and up[p]
-        active[columns + 2 * instances + p] = sending[p] > 0
+        active[flows.kv_hand_off + p] = sending[p] > 0
     for d in range(decodes.size):
         active[instances + d] = decodes[d] and serves[d]
-    for c in range(columns):
-        active[columns + 3 * instances + c] = moves[c] > 0.0
+    for f in range(flows.weights, flows.ssd_write):
+        active[f] = pace[f] > 0.0
     left, flow = world.streams.left_bytes, world.streams.flow
     for v in range(left.size):
         moving = left[v] > 0.0 and under_way(world, v, now_s)
@@ -81,13 +79,14 @@ def take_note(world: World, f: int, wants: float) -> bool:
     flows = world.traffic
     links, parts, load = flows.links, flows.parts, flows.load
     more = wants - flows.most[f]
-    crowded = False
+    fullest = 0.0
     for k in range(flows.start[f], flows.start[f + 1]):
-        load[links[k]] += parts[k] * more
-        crowded = crowded or load[links[k]] > 1.0 + SLACK
+        link = links[k]
+        load[link] += parts[k] * more
+        fullest = max(fullest, load[link])
     flows.most[f] = wants
     flows.level[f] = wants
-    return crowded
+    return fullest > 1.0 + SLACK
 
 
 @kernel
@@ -174,7 +173,7 @@ def hold_hand_off(world: World) -> None:
 def hand_off_level(world: World, p: int) -> float:
     """What an instance's hand-off as a whole gets of what it would get alone."""
     flows = world.traffic
-    f = flows.duty.size + 2 * world.prefill.running.size + p
+    f = flows.kv_hand_off + p
     return float(flows.level[f]) if flows.active[f] else 1.0
 
 
@@ -254,7 +253,7 @@ def first_rate(world: World, p: int, column: int, now_s: float, amount: float) -
     Its fair share, but no more than the others leave: they hear of it at the step's border.
     """
     flows = world.traffic
-    first = flows.duty.size
+    first = flows.pool_read
     crowded = flows.held[0] == 1
     for other in range(world.prefill.running.size):
         # Within a step instances move one after the other: what others read may be over or later.

@@ -122,12 +122,14 @@ def choose_rank(
     capacity_tokens: float,
     need_tokens: float,
     price: np.ndarray,
+    floor: np.ndarray,
 ) -> int:
     """The rank (die) of an instance that awaits a request, or NOBODY when none has room.
 
     choice: a code of `RANK_CHOICES`. taken_slots i8[ranks], taken_tokens f8[ranks]: running plus
     reserved, and their sums; slots i8[ranks]: how many each may hold; `routed` counts the choices
-    made so far; price f8[ranks]: scratch.
+    made so far; price f8[ranks]: scratch; floor i8[ranks / BLOCK]: see
+    `lightest`.
     Of equals the first. The fewest of both is the least sum of the two, each over its mean:
     DeepSeek's decode balancer evens KV usage and requests (open-infra-index, day 6) and does not
     say how it weighs them. xDeepServe takes the lowest KV usage below the batch limit, reserved
@@ -142,34 +144,74 @@ def choose_rank(
         return NOBODY
     by_tokens = 0.0 if choice == 2 else max(float(all_slots), 1.0)
     by_slots = 0.0 if choice == 1 else max(all_tokens, 1.0)
-    for r in range(count):
-        load = by_tokens * taken_tokens[r] + by_slots * taken_slots[r]
-        # Not `and`: without a branch the whole loop runs on vectors.
-        fits = (taken_slots[r] < slots[r]) & (taken_tokens[r] + need_tokens <= capacity_tokens)
-        price[r] = load if fits else np.inf
-    return cheapest(price, taken_tokens)
+    for careful in range(2):
+        need = need_tokens * careful
+        most = capacity_tokens if careful else np.inf
+        best = lightest(
+            by_tokens, by_slots, taken_slots, taken_tokens, slots, need, most, price, floor
+        )
+        if best == NOBODY or taken_tokens[best] + need_tokens <= capacity_tokens:
+            break
+        for b in range(floor.size):
+            floor[b] = 0
+    return best
 
 
 @kernel
-def cheapest(price: np.ndarray, taken_tokens: np.ndarray) -> int:
-    """The rank of the least price, of equals that with the fewest tokens; NOBODY: all infinite.
+def lightest(
+    by_tokens: float,
+    by_slots: float,
+    taken_slots: np.ndarray,
+    taken_tokens: np.ndarray,
+    slots: np.ndarray,
+    need_tokens: float,
+    capacity_tokens: float,
+    price: np.ndarray,
+    floor: np.ndarray,
+) -> int:
+    """The rank of the least load that has room, of equals that with the fewest tokens.
 
-    price f8[ranks] >= 0: such numbers are in the order of their bits, and the least of integers is
-    found on vectors.
+    floor i8[blocks]: the bits of a load that no rank of a block of ranks is below, 0 where nothing
+    is known. While nobody leaves, loads only grow and less is free, so that few blocks are looked
+    at: those whose floor is not above the least load. Their floors are exact then.
+    Loads are not negative: such numbers are in the order of their bits, and the least of integers
+    is found on vectors.
     """
     bits = price.view(np.int64)
-    least, begin, end = INFINITE, 0, 0  # where the first of the least is, and the last
-    for first in range(0, bits.size, BLOCK):
-        block = bits[first : first + BLOCK]
-        lowest = block[0]
+    lowest = floor[0]
+    for b in range(1, floor.size):
+        lowest = min(lowest, floor[b])
+    start = 0
+    while floor[start] != lowest:
+        start += 1
+    least = INFINITE
+    for turn in range(floor.size):
+        b = start if turn == 0 else turn - (turn <= start)  # the likeliest first
+        if floor[b] > least:
+            continue
+        begin, end = b * BLOCK, (b + 1) * BLOCK
+        # Slices: their indices begin at 0 and cannot wrap around, which vectors need to know.
+        tokens, taken = taken_tokens[begin:end], taken_slots[begin:end]
+        most, loads, block = slots[begin:end], price[begin:end], bits[begin:end]
+        for k in range(tokens.size):
+            load = by_tokens * tokens[k] + by_slots * taken[k]
+            # Not `and`: a branch would keep vectors away, too.
+            fits = (taken[k] < most[k]) & (tokens[k] + need_tokens <= capacity_tokens)
+            loads[k] = load if fits else np.inf
+        lowest = INFINITE
         for k in range(block.size):
             lowest = min(lowest, block[k])
-        if lowest < least:
-            least, begin = lowest, first
-        if lowest == least:
-            end = first + block.size
+        floor[b] = lowest
+        least = min(least, lowest)
     best = NOBODY
-    for r in range(begin, end if least < INFINITE else begin):
-        if bits[r] == least and (best == NOBODY or taken_tokens[r] < taken_tokens[best]):
-            best = r
+    for b in range(floor.size if least < INFINITE else 0):
+        if floor[b] == least:
+            block = bits[b * BLOCK : (b + 1) * BLOCK]
+            first = BLOCK
+            for k in range(block.size):
+                first = min(first, k if block[k] == least else BLOCK)
+            for r in range(b * BLOCK + first, b * BLOCK + block.size):
+                lighter = best == NOBODY or taken_tokens[r] < taken_tokens[best]
+                if bits[r] == least and lighter:
+                    best = r
     return best

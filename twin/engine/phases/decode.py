@@ -298,6 +298,7 @@ def release(world: World, d: int, rank: int) -> None:
     """Give a slot back."""
     world.decode.taken[d] -= 1
     world.decode.taken_slots[rank] -= 1
+    fill(world.decode.floor[d], 0)
 
 
 @kernel

@@ -26,6 +26,8 @@ from twin.policies.memory_pool import matched_blocks
 from twin.policies.router import choose_instance, choose_rank
 from twin.rng import uniform
 
+ROUNDING = 1 << 22  # bits of a load: one part in 10**9
+
 
 @kernel
 def router(world: World, t0: float, t1: float) -> None:
@@ -71,12 +73,15 @@ def refresh_view(world: World) -> None:
     decode = world.decode
     view, context = decode.taken_tokens, decode.context
     reserved, taken = decode.reserved_tokens, decode.taken_slots
+    floor = decode.floor
     page = 0.5 * world.settings.page_tokens
     for r in range(context.size):
         view[r] = context[r] + reserved[r] + taken[r] * page
     ranks = world.settings.decode_ranks
     for d in range(decode.taken.size):
         decode.all_tokens[d] = total(view[d * ranks : (d + 1) * ranks])
+        for b in range(floor.shape[1]):  # what was summed anew may have been rounded down
+            floor[d, b] = max(0, floor[d, b] - ROUNDING)
 
 
 @kernel
@@ -147,6 +152,7 @@ def reserve(world: World, instance: int, need: float) -> int:
             decode.kv_tokens[d],
             need,
             decode.price[first:end],
+            decode.floor[d],
         )
         if place != NONE:
             rank = first + place

@@ -14,17 +14,17 @@ from twin.ui.pages import PAGES
 from twin.ui.show import plain
 
 
-def header(page: str) -> None:
+def header(page: str, *, run: bool = True) -> None:
     """Title, one sentence, and the bar: the top of every page that edits the draft."""
     session.open_link()
     session.resume()
     st.title(PAGES[page].title, anchor=False)
     st.caption(PAGES[page].about)
-    toolbar(page)
+    toolbar(page, run=run)
 
 
-def toolbar(page: str) -> None:
-    """What the draft is on the left; undo, link and Run on the right."""
+def toolbar(page: str, *, run: bool = True) -> None:
+    """What the draft is on the left; undo, link and (run) Run on the right."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         _name()
         _changes()
@@ -37,8 +37,9 @@ def toolbar(page: str) -> None:
             ":material/redo:", help="Redo", on_click=session.redo,
             disabled=not session.can_redo(), key="redo",
         )  # fmt: skip
-        draft_link(page)
-        run_button("Run")
+        if run:
+            draft_link(page)
+            run_button("Run")
     if session.link_problem():
         st.error(plain(session.link_problem()), icon=":material/link_off:")
 

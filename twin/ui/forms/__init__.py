@@ -26,12 +26,15 @@ from twin.ui.fields import (
     tooltip,
     why_idle,
 )
+from twin.ui.link import go_to
+from twin.ui.pages.sweep import points
 
 ROW_CHARACTERS = 30  # choices up to this many letters in all stand side by side
 
 
 def group(paths: Iterable[str]) -> None:
     """Draw the fields that apply, two to a row where there is room, and name those that do not."""
+    paths = list(paths)
     scenario = session.wished()
     idle: dict[str, str] = {}
     grid = st.grid(2, min_column_width=230, vertical_alignment="top", gap=("small", "medium"))
@@ -43,6 +46,21 @@ def group(paths: Iterable[str]) -> None:
         with grid.cell():
             field(path)
     unused(idle)
+    sweep_menu([path for path in paths if path not in idle])
+
+
+def sweep_menu(paths: Sequence[str]) -> None:
+    """One of these fields over a range: a menu that leads to its sweep."""
+    known = [path for path in points.offered() if path in paths]
+    if not known:
+        return
+    path = st.menu_button(
+        "Sweep a field", known, format_func=field_name, type="tertiary",
+        icon=":material/ssid_chart:", key=f"sweep:{known[0]}",
+        help="Simulate one of these fields over a range.",
+    )  # fmt: skip
+    if path is not None:
+        go_to("sweep", {"over": points.usual(path).text})
 
 
 def field(path: str) -> None:

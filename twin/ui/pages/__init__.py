@@ -45,6 +45,10 @@ _ENTRIES = (
     Page("playback", "Playback", "movie", "A finished run over time: links, instances, faults."),
     Page("experts", "Experts", "balance", "Expert load of a run, balancing, and what it costs."),
     Page(share.COMPARE_PAGE, "Compare", "compare_arrows", "Two to six runs side by side."),
+    Page(
+        "sweep", "Sweep", "ssid_chart",
+        "One or two fields over a range: where the SLO breaks, throughput against latency.",
+    ),
     Page("evidence", "Evidence", "fact_check", "How far the twin is from what was measured."),
     Page("library", "Library", "folder_open", "Every scenario and run that is kept here."),
 )  # fmt: skip

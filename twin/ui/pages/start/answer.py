@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from twin.hardware.chip import HardwareError
+from twin.lab import sweep
 from twin.metrics.measures import amount, seconds
 from twin.scenario import Recovery, Scenario, npus_used
 from twin.steady import Outlook
@@ -12,8 +13,10 @@ from twin.ui import forms, formulas, session, words
 from twin.ui.fabric_view import fabric_picture
 from twin.ui.fields import label, sentence, tooltip, why_idle
 from twin.ui.pages.supernode.editor import fabric_of
+from twin.ui.pages.sweep.points import usual
 from twin.ui.seated import seated
 
+BREAKS, BREAK_POINTS = (0.4, 1.3), 9  # of the load that keeps the SLO by formula: where to look
 # What moves the answer most, each with the values its slider stops at.
 STOPS = {
     "workload.rate_req_per_s": (1, 2, 5, 10, 20, 50, *range(75, 225, 25), 250, 300, 400, 600),
@@ -59,6 +62,19 @@ def _idle(draft: Scenario) -> str:
 
 def _rate(value: float) -> str:
     return amount(value, "rate", "req/s")
+
+
+def break_point(draft: Scenario) -> sweep.Axis:
+    """The load over a range in which the SLO breaks, by formula: of a rate, callers or haste."""
+    expected = formulas.outlook(draft)
+    if draft.workload.arrivals == "closed_loop":
+        return usual("workload.concurrency")
+    if draft.workload.arrivals == "trace":
+        return usual("workload.trace.rate_multiplier")
+    if isinstance(expected, str) or not expected.slo_req_per_s:
+        return usual("workload.rate_req_per_s")
+    low, high = (float(f"{expected.slo_req_per_s * by:.2g}") for by in BREAKS)
+    return sweep.between("workload.rate_req_per_s", low, high, BREAK_POINTS)
 
 
 def controls(draft: Scenario) -> None:

@@ -5,6 +5,7 @@ import streamlit as st
 from twin.ui import session, words
 from twin.ui.link import go_to, page_link
 from twin.ui.pages.start import answer
+from twin.ui.pages.sweep import points
 from twin.ui.show import plain
 from twin.ui.toolbar import draft_link, open_run, run_button
 
@@ -48,6 +49,12 @@ with st.container(border=True):
             run_button(f"Run {words.duration(draft.horizon_s)} of traffic")
             draft_link("")
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            if st.button(
+                "Where does it break?", icon=":material/ssid_chart:", type="tertiary",
+                key="where-it-breaks", disabled=bool(session.refusal()),
+            ):  # fmt: skip
+                st.session_state[points.NOW] = True
+                go_to("sweep", {"over": answer.break_point(draft).text})
             page_link("deployment", "Why not faster?", icon=":material/help:")
             if st.button("Fail a node", icon=":material/bolt:", type="tertiary", key="fail-a-node"):
                 session.start_from(dict(presets)["fault-node"])

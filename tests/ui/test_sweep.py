@@ -1,0 +1,116 @@
+"""The sweep page: fields over ranges, results as they come, an address that opens the same."""
+
+import pytest
+
+from tests.ui.stored_runs import done
+from twin.lab import sweep
+from twin.ui import session
+from twin.ui.charts import sweep as charts
+from twin.ui.pages import PAGES
+from twin.ui.pages.sweep import points
+
+RATE = "workload.rate_req_per_s"
+
+
+@pytest.fixture
+def asked(store, monkeypatch):
+    """Scenarios that were asked to run; each is done at once."""
+    scenarios = []
+
+    def run(scenario):
+        scenarios.append(scenario)
+        return done(store, scenario)
+
+    monkeypatch.setattr(session, "run", run)
+    return scenarios
+
+
+def opened(app, *over):
+    app.run().switch_page(PAGES["sweep"].script)
+    app.query_params["over"] = list(over)
+    app.run()
+    assert not app.exception
+    return app
+
+
+def test_a_sweep_asks_for_each_point_and_draws_what_came(app, asked):
+    opened(app, f"{RATE}=50:150:3").button(key="simulate").click().run()
+    assert not app.exception
+    assert [s.workload.rate_req_per_s for s in asked] == [50.0, 100.0, 150.0]
+    assert app.get("plotly_chart")
+    assert "SLO" in app.subheader[0].value
+    assert len(app.dataframe[0].value["Run"]) == 3
+    assert app.button(key="simulate").disabled
+
+
+def test_whoever_asks_where_it_breaks_gets_it_simulated(app, asked):
+    app.run().button(key="where-it-breaks").click().run()
+    assert not app.exception
+    assert app.title[0].value == "Sweep"
+    rates = [s.workload.rate_req_per_s for s in asked]
+    assert len(rates) == 9
+    assert rates[0] < 100 < rates[-1]
+
+
+def test_a_broken_address_is_said_and_the_form_stands(app):
+    opened(app, "nothing=1:2:3")
+    assert "not a field" in app.error[0].value
+    assert app.selectbox(key="sweep-field-0").value == RATE
+
+
+def test_two_fields_make_a_line_for_each_value_of_the_second(app, asked):
+    opened(app, f"{RATE}=50:100:2", "deployment.prefill.instances=4,6")
+    app.button(key="simulate").click().run()
+    assert not app.exception
+    assert len(asked) == 4
+
+
+def test_every_field_that_is_offered_has_a_usual_range(app):
+    seen = {}
+
+    def remember():
+        seen.update({path: points.usual(path) for path in points.offered()})
+
+    app.run()
+    session_of(app, remember)
+    assert len(seen) > 60
+    assert all(len(axis.values) >= 2 for axis in seen.values())
+
+
+def session_of(app, function):
+    """Call a function as if a page of this app's session did."""
+    from streamlit.testing.v1 import AppTest
+
+    def script():
+        from tests.ui.test_sweep import CALLS
+
+        CALLS.pop()()
+
+    CALLS.append(function)
+    ran = AppTest.from_function(script, default_timeout=120).run()
+    assert not ran.exception
+
+
+CALLS = []
+
+
+def test_the_pictures_mark_knee_slo_and_published_points():
+    axis = sweep.axis(f"{RATE}=50:150:3")
+    limits = {"ttft_s_p99": 5.0, "tpot_s_p99": 0.05}
+    ran = [
+        charts.Ran(
+            x,
+            {"ttft_s_p99": t, "tpot_s_p99": 0.03, "tpot_s_mean": 0.02,
+             "decode_tokens_per_s_per_npu": 900.0},
+            t < 5, limits,
+        )
+        for x, t in ((50.0, 1.0), (100.0, 2.0), (150.0, 8.0))
+    ]  # fmt: skip
+    figure = charts.over(axis, "ttft_s_p99", {"": ran}).figure
+    assert list(figure.data[0].marker.symbol) == ["circle", "circle", "circle-open"]
+    assert {a.text for a in figure.layout.annotations} == {"knee", "SLO 5.00 s"}
+    assert [s.x0 for s in figure.layout.shapes if s.x0 == s.x1] == [125.0]
+    front = charts.frontier(axis, {"": ran}, sweep.published())
+    assert list(front.figure.data[0].x) == [50.0] * 3
+    assert len(front.figure.data[1].x) == len(sweep.published())
+    assert "50 tokens/s a user" in front.alt

@@ -1,0 +1,312 @@
+"""Sweeps: one question at several values of one or two fields, each point a full simulation.
+
+A point is a run like any other: it is stored, found again by its question, and has a link. The
+executor carries the points out; what is here says which they are, which of them keep their SLO,
+where that changes (the knee), and which published operating points stand beside them. Knows
+nothing about the screen.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from twin.metrics.registry import METRICS, Metric, placed, shown
+from twin.scenario import Scenario, SpecError, field_info, read, with_overrides
+from twin.scenario.words import choice_label, no_field
+
+if TYPE_CHECKING:
+    from twin.lab.executor import Executor
+    from twin.lab.store import RunRow
+
+AXES_MAX, POINTS_MAX = 2, 64
+FIGURES = 3  # of a value between two ends: nobody asks for 116.66667 requests per second
+SLOS = [metric for metric in METRICS.values() if metric.slo is not None]
+
+
+class SweepError(ValueError):
+    """A sweep that cannot be: one sentence that says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A field and the values it takes."""
+
+    path: str
+    values: tuple[Any, ...]
+
+    @property
+    def label(self) -> str:
+        """The field's label."""
+        return label_of(self.path)
+
+    def said(self, value: Any) -> str:
+        """One value with its unit."""
+        known = field_info(self.path)
+        unit = known.unit if known else ""
+        text = f"{value:,.6g}" if _numeric(value) else choice_label(self.path, value)
+        return f"{text} {unit}".rstrip()
+
+    @property
+    def text(self) -> str:
+        """The axis as it is asked for: `axis` reads it back."""
+        return f"{self.path}={','.join(_plain(value) for value in self.values)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The question at one value of each axis, or why it cannot be asked there."""
+
+    values: tuple[Any, ...]
+    scenario: Scenario | None
+    refusal: str = ""
+
+
+def label_of(path: str) -> str:
+    """The label of a field that exists; raises SweepError."""
+    known = field_info(path)
+    if known is None:
+        raise SweepError(no_field(path))
+    return known.label
+
+
+def axis(text: str) -> Axis:
+    """An axis as a person writes it: FIELD=FROM:TO:POINTS, with :log at the end, or FIELD=A,B,C.
+
+    >>> axis("workload.rate_req_per_s=50:200:4").values
+    (50.0, 100.0, 150.0, 200.0)
+    >>> axis("deployment.prefill.instances=2:32:5:log").values
+    (2, 4, 8, 16, 32)
+    >>> axis("deployment.placement=packed,spread").text
+    'deployment.placement=packed,spread'
+    """
+    path, _, span = text.partition("=")
+    path = path.strip()
+    label_of(path)
+    parts = span.split(":")
+    if len(parts) in (3, 4) and parts[3:] in ([], ["log"]):
+        try:
+            low, high, count = float(parts[0]), float(parts[1]), int(parts[2])
+        except ValueError:
+            raise SweepError(_usage(path)) from None
+        return between(path, low, high, count, log=len(parts) == 4)
+    listed = [_read(path, word.strip()) for word in span.split(",") if word.strip()]
+    return _axis(path, listed)
+
+
+def between(path: str, low: float, high: float, count: int, *, log: bool = False) -> Axis:
+    """Values from one end to the other, evenly or (log) in even ratios; raises SweepError."""
+    known = field_info(path)
+    if known is None or known.kind not in (int, float) or not 2 <= count <= POINTS_MAX:
+        raise SweepError(_usage(path))
+    if not (math.isfinite(low) and math.isfinite(high)) or (log and min(low, high) <= 0):
+        raise SweepError(_usage(path))
+    space = np.geomspace if log else np.linspace
+    numbers = [float(number) for number in space(low, high, count)]
+    inner = [float(f"{number:.{FIGURES}g}") for number in numbers[1:-1]]
+    return _axis(path, [known.kind(round(n) if known.kind is int else n) for n in
+                        (numbers[0], *inner, numbers[-1])])  # fmt: skip
+
+
+def _axis(path: str, values: Sequence[Any]) -> Axis:
+    once = tuple(dict.fromkeys(values))
+    if len(once) < 2:
+        raise SweepError(_usage(path))
+    return Axis(path, once)
+
+
+def _usage(path: str) -> str:
+    return (
+        f"a sweep of {path} needs two to {POINTS_MAX} values: {path}=FROM:TO:POINTS for a number, "
+        f"{path}=A,B,C for any"
+    )
+
+
+def _read(path: str, word: str) -> Any:
+    known = field_info(path)
+    kind = known.kind if known else str
+    if kind is bool:
+        return {"true": True, "on": True, "false": False, "off": False}.get(word.lower(), word)
+    if kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            raise SweepError(_usage(path)) from None
+    return word
+
+
+def _plain(value: Any) -> str:
+    return (
+        str(value).lower()
+        if isinstance(value, bool)
+        else f"{value:.10g}"
+        if _numeric(value)
+        else str(value)
+    )
+
+
+def _numeric(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def points(
+    scenario: Scenario,
+    axes: Sequence[Axis],
+    named: Callable[[Scenario], Scenario] | None = None,
+) -> list[Point]:
+    """The questions of a sweep, the last axis first; `named` gives each its name.
+
+    Raises SweepError for more than two axes or too many points.
+    """
+    if not 1 <= len(axes) <= AXES_MAX or len({a.path for a in axes}) < len(axes):
+        raise SweepError("a sweep goes over one field, or over two different ones")
+    count = math.prod(len(a.values) for a in axes)
+    if count > POINTS_MAX:
+        raise SweepError(f"this sweep has {count} points: at most {POINTS_MAX} can be")
+    made = []
+    for values in itertools.product(*(a.values for a in axes)):
+        try:
+            asked = with_overrides(scenario, {a.path: v for a, v in zip(axes, values, strict=True)})
+        except SpecError as error:
+            made.append(Point(values, None, str(error)))
+            continue
+        made.append(Point(values, named(asked) if named else _named(asked, scenario, axes)))
+    return made
+
+
+def _named(asked: Scenario, origin: Scenario, axes: Sequence[Axis]) -> Scenario:
+    """A point under a name that says where it is; the sweep's own point keeps its name."""
+    told = [
+        f"{a.label} {a.said(value)}"
+        for a in axes
+        if (value := read(asked, a.path)) != read(origin, a.path)
+    ]
+    name = " · ".join([origin.name, *told])[:80]
+    return asked.model_copy(update={"name": name})
+
+
+def carried_out(executor: Executor, asked: Sequence[Point]) -> Iterator[RunRow | None]:
+    """The run of every point in order, as each ends; None for a point that cannot be asked.
+
+    All are queued first, so that the executor's processes share them. Raises StoreError.
+    """
+    runs = [executor.submit(point.scenario) if point.scenario else None for point in asked]
+    for run in runs:
+        row = None
+        while run is not None and row is None:
+            row = executor.result(run, 5.0)
+        yield row
+
+
+def broken(scenario: Scenario, summary: dict[str, Any]) -> list[tuple[Metric, float]]:
+    """Which figures of a run are beyond its SLO, each with the limit (SI)."""
+    beyond = []
+    for metric in SLOS:
+        limit = metric.slo(scenario) if metric.slo else math.inf
+        value = summary.get(metric.key)
+        if value is not None and value > limit:
+            beyond.append((metric, limit))
+    return beyond
+
+
+def holds(scenario: Scenario, summary: dict[str, Any]) -> bool | None:
+    """Whether a run keeps its whole SLO; None where it has no figure to say so."""
+    if broken(scenario, summary):
+        return False
+    prompts_only = scenario.deployment.mode == "prefill_only"  # they have no time per token
+    asked = SLOS[:1] if prompts_only else SLOS
+    return True if all(summary.get(metric.key) is not None for metric in asked) else None
+
+
+def knees(kept: Sequence[bool | None]) -> list[int]:
+    """Where along an axis the SLO begins or ceases to hold: the index before each change."""
+    known = [i for i, one in enumerate(kept) if one is not None]
+    return [a for a, b in itertools.pairwise(known) if kept[a] != kept[b]]
+
+
+def conclusion(
+    over: Axis, scenarios: Sequence[Scenario], summaries: Sequence[dict[str, Any]]
+) -> str:
+    """What a sweep of one field says, in one sentence."""
+    pairs = list(zip(scenarios, summaries, strict=True))
+    kept = [holds(s, summary) for s, summary in pairs]
+    known = [i for i, one in enumerate(kept) if one is not None]
+    if len(known) < 2:
+        return ""
+    at = knees(kept)
+    if not at:
+        always = "The SLO holds" if kept[known[0]] else "The SLO is not kept"
+        ends = f"{over.said(over.values[known[0]])} to {over.said(over.values[known[-1]])}"
+        return f"{always} anywhere from {ends}."
+    border = at[0]
+    after = next(i for i in known if i > border)
+    good, bad = (border, after) if kept[border] else (after, border)
+    metric, limit = broken(*pairs[bad])[0]
+    value = shown(metric.key, summaries[bad][metric.key])
+    why = f"at {over.said(over.values[bad])} {metric.label} is {value}, {_of(metric, limit)} asked"
+    edge = "up to" if kept[border] else "from"
+    more = "" if len(at) == 1 else f" It changes {len(at)} times along the way."
+    return f"Holds its SLO {edge} {over.said(over.values[good])}; {why}.{more}"
+
+
+def _of(metric: Metric, limit: float) -> str:
+    return shown(metric.key, limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A published operating point of decode: how fast for one user, and what an NPU gives."""
+
+    name: str
+    tpot_s: float
+    tokens_per_s_per_npu: float
+    source: str
+
+
+def published() -> list[Published]:
+    """Operating points of which both TPOT and throughput per NPU were published."""
+    from twin.lab.evidence.rows import load_published
+
+    rows = load_published()
+    rates = {r.id.removesuffix("-tput"): r for r in rows if r.id.endswith("-tput")}
+    return [
+        Published(f"{r.system}, {r.value:g} ms", 1e-3 * r.value, rates[stem].value, r.source)
+        for r in rows
+        if (stem := r.id.removesuffix("-tpot")) in rates
+        and (r.measure, r.unit) == ("decode.tpot", "ms")
+        and rates[stem].unit == "tokens/s/NPU"
+    ]
+
+
+def table(
+    axes: Sequence[Axis], asked: Sequence[Point], rows: Sequence[RunRow | None]
+) -> list[dict[str, Any]]:
+    """A row a point: its values, its run, whether it keeps the SLO, and its figures in SI."""
+    metrics = [m.key for m in placed("comparison")]
+    return [
+        {
+            **{a.path: value for a, value in zip(axes, point.values, strict=True)},
+            "run": row.id if row else None,
+            "state": row.state if row else "refused",
+            "why": row.message if row else point.refusal,
+            "slo_kept": holds(point.scenario, row.summary) if row and point.scenario else None,
+            **{key: row.summary.get(key) if row else None for key in metrics},
+        }
+        for point, row in zip(asked, rows, strict=True)
+    ]
+
+
+def csv_of(rows: Sequence[dict[str, Any]]) -> str:
+    """The table as CSV."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()

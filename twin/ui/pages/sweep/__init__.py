@@ -1,0 +1,1 @@
+"""What only the Sweep page needs, beside its script."""

@@ -1,0 +1,167 @@
+"""The points of a sweep on the page: which are asked, their runs, and how they become series."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from twin.lab import sweep
+from twin.lab.runner import find_run
+from twin.lab.store import RunRow, StoreError
+from twin.lab.sweep import Axis, Point
+from twin.scenario import fields, form_groups, read, scenario_digest
+from twin.scenario.declaration import FORMS
+from twin.ui import naming, session
+from twin.ui.charts.sweep import Ran
+from twin.ui.fields import choice_label, label, sentence, why_idle
+
+ASKED = "sweep-runs"  # session state: the run of each question that was asked here
+NOW = "sweep-now"  # session state: whoever led here wants it simulated at once
+SPAN = (0.5, 2.0)  # of a field's value: where a sweep begins and ends unless told
+POINTS = 7
+
+
+def offered() -> list[str]:
+    """Fields of the draft that have an effect and can be swept."""
+    draft = session.draft()
+    paths = [path for form in FORMS for group in form_groups(form).values() for path in group]
+    known = fields()
+    return [
+        path
+        for path in paths
+        if "[]" not in path
+        and (known[path].kind in (int, float, bool) or known[path].closed)
+        and not why_idle(path, draft)
+    ]
+
+
+def usual(path: str) -> Axis:
+    """From half of a field's value to twice as much, within its bounds; of a choice, all of it."""
+    known, value = fields()[path], read(session.draft(), path)
+    if known.kind is bool:
+        return Axis(path, (False, True))
+    if known.kind not in (int, float):
+        return Axis(path, tuple(known.options))
+    low, high = (max(known.low or 0, min(known.high or value, value * by)) for by in SPAN)
+    if low == high:
+        low, high = known.low or 0, value or known.step or 1
+    return sweep.between(path, low, high, POINTS)
+
+
+def chosen(place: int, given: Axis | None, default: str = "") -> Axis | None:
+    """The form of one axis, which begins as the address has it; None where none is chosen."""
+    paths = offered()
+    start = given.path if given and given.path in paths else default
+    path = st.selectbox(
+        "Sweep" if place == 0 else "For each value of (optional)", paths,
+        index=paths.index(start) if start in paths else None, format_func=label,
+        key=f"sweep-field-{place}", placeholder="Choose or search a field",
+    )  # fmt: skip
+    if path is None:
+        return None
+    known, axis = fields()[path], given if given and given.path == path else usual(path)
+    if known.kind is bool or known.kind not in (int, float):
+        picked = st.multiselect(
+            "Values", list(usual(path).values), list(axis.values), key=f"sweep-values-{path}",
+            format_func=lambda option: choice_label(path, option, session.facts()),
+        )  # fmt: skip
+        return sweep.axis(f"{path}={','.join(str(p).lower() for p in picked)}")
+    number, form = known.kind, "%d" if known.kind is int else "%.6g"
+    with st.container(horizontal=True):
+        ends = [
+            st.number_input(
+                name, number(known.low or 0), number(known.high or 1e9), number(value),
+                step=number(known.step or 1), format=form, key=f"sweep-{name}-{path}", width=130,
+            )
+            for name, value in (("From", min(axis.values)), ("To", max(axis.values)))
+        ]  # fmt: skip
+        count = st.number_input(
+            "Points", 2, 32, len(axis.values), key=f"sweep-points-{path}", width=100
+        )
+    low, high = (float(end if end is not None else 0) for end in ends)
+    if (
+        given
+        and path == given.path
+        and (low, high) == (min(given.values), max(given.values))
+        and (count == len(given.values))
+    ):
+        return given
+    return sweep.between(path, low, high, int(count))
+
+
+def asked(axes: Sequence[Axis]) -> list[Point]:
+    """The questions of a sweep of the draft, each under the name that its own run would bear."""
+    origin = session.preset()
+    return sweep.points(session.draft(), axes, lambda s: naming.named(s, origin))
+
+
+def runs(points: Sequence[Point]) -> list[RunRow | None]:
+    """The run of each point: one that was asked here, or a stored answer; None without either."""
+    store, asked_here = session.store(), st.session_state.get(ASKED, {})
+    rows: list[RunRow | None] = []
+    for point in points:
+        row = None
+        if point.scenario is not None:
+            run = asked_here.get(scenario_digest(point.scenario))
+            row = store.runs.get(run) if run else find_run(store, point.scenario)
+        rows.append(row)
+    return rows
+
+
+def ask(points: Sequence[Point], rows: Sequence[RunRow | None]) -> None:
+    """Queue every point that has no run yet; a callback."""
+    known = st.session_state.setdefault(ASKED, {})
+    try:
+        for point, row in zip(points, rows, strict=True):
+            if point.scenario is not None and (row is None or not (row.summary or not row.ended)):
+                known[scenario_digest(point.scenario)] = session.run(point.scenario)
+    except StoreError as error:
+        st.toast(sentence(str(error)), icon=":material/error:", duration="long")
+
+
+def stop(rows: Sequence[RunRow | None]) -> None:
+    """Stop what is still to come; a callback."""
+    for row in rows:
+        if row is not None and not row.ended:
+            session.stop(row.id)
+
+
+def series(
+    axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[RunRow | None]
+) -> Mapping[str, list[Ran]]:
+    """Points with a result along the first axis, a series for each value of the second."""
+    made: dict[str, list[Ran]] = {}
+    for point, row in zip(points, rows, strict=True):
+        if row is None or not row.summary or point.scenario is None:
+            continue
+        s = point.scenario
+        limits = {m.key: m.slo(s) for m in sweep.SLOS if m.slo}
+        kept = bool(sweep.holds(s, row.summary))
+        name = f"{axes[1].label} {axes[1].said(point.values[1])}" if axes[1:] else ""
+        made.setdefault(name, []).append(Ran(point.values[0], row.summary, kept, limits))
+    return made
+
+
+def cells(axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[RunRow | None]) -> Any:
+    """The points as rows of a table on the page, with the link of each run."""
+    return [
+        {
+            **{a.label: a.said(value) for a, value in zip(axes, point.values, strict=True)},
+            "SLO": "" if row is None or point.scenario is None or not row.summary
+            else "kept" if sweep.holds(point.scenario, row.summary) else "broken",
+            **{name: row.summary.get(key) if row else None for name, key in _COLUMNS},
+            "State": row.state if row else sentence(point.refusal) if point.refusal else "not run",
+            "Run": f"/run?run={row.id}" if row else None,
+        }
+        for point, row in zip(points, rows, strict=True)
+    ]  # fmt: skip
+
+
+_COLUMNS = (
+    ("TTFT p99 (s)", "ttft_s_p99"),
+    ("TPOT p99 (s)", "tpot_s_p99"),
+    ("Tokens/s per NPU", "tokens_per_s_per_npu"),
+    ("Goodput (req/s)", "goodput_req_per_s"),
+)

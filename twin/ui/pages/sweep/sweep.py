@@ -1,0 +1,105 @@
+"""One or two fields over a range: where the SLO breaks, and throughput against latency."""
+
+import streamlit as st
+
+from twin.lab import sweep
+from twin.lab.store import StoreError
+from twin.ui import session
+from twin.ui.charts import sweep as charts
+from twin.ui.fields import sentence
+from twin.ui.link import copy_link
+from twin.ui.pages.sweep import points as pts
+from twin.ui.show import csv_text, plain, plot
+from twin.ui.toolbar import header
+
+LOOK_S = 0.7
+OVER = "over"  # of the address, once for each field
+
+header("sweep", run=False)
+
+# 1) Which fields over which values; the address has what was simulated last.
+try:
+    given = [sweep.axis(text) for text in st.query_params.get_all(OVER)[: sweep.AXES_MAX]]
+except sweep.SweepError as error:
+    st.error(sentence(str(error)), icon=":material/link_off:")
+    given = []
+first_field, second_field = st.columns(2, gap="large")
+axes: list[sweep.Axis] = []
+refused = ""
+try:
+    with first_field:
+        one = pts.chosen(0, given[0] if given else None, "workload.rate_req_per_s")
+    with second_field:
+        two = pts.chosen(1, given[1] if given[1:] else None)
+    axes = [axis for axis in (one, two) if axis is not None]
+    asked = pts.asked(axes)
+except sweep.SweepError as error:
+    refused = sentence(str(error))
+if refused:
+    st.warning(refused, icon=":material/error:")
+    st.stop()
+
+rows = pts.runs(asked)
+if st.session_state.pop(pts.NOW, False):
+    pts.ask(asked, rows)
+    rows = pts.runs(asked)
+if [axis.text for axis in axes] != st.query_params.get_all(OVER):
+    st.query_params[OVER] = [axis.text for axis in axes]
+missing = sum(p.scenario is not None and row is None for p, row in zip(asked, rows, strict=True))
+with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+    st.button(
+        f"Simulate {missing} points" if missing else "All points are asked for",
+        type="primary", icon=":material/play_arrow:", disabled=not missing, key="simulate",
+        on_click=pts.ask, args=(asked, rows),
+    )  # fmt: skip
+    address = f"{session.link('sweep')}&" + "&".join(f"{OVER}={axis.text}" for axis in axes)
+    copy_link(address, label="Copy link of this sweep")
+    st.caption("Each point is a full simulation and stays in the library.", width="content")
+
+
+# 2) What came out, drawn anew while points are still to come.
+def results() -> None:
+    """The conclusion, the pictures and the table of what there is so far."""
+    rows = pts.runs(asked)
+    going = [row for row in rows if row is not None and not row.ended]
+    if not going and LOOKING:
+        st.rerun()
+    if going:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            done = sum(row is not None and row.ended for row in rows)
+            st.progress(done / len(rows), f"{done} of {len(rows)} points")
+            st.button("Stop the sweep", icon=":material/stop_circle:", key="stop-sweep",
+                      on_click=pts.stop, args=(rows,))  # fmt: skip
+    series = pts.series(axes, asked, rows)
+    if not series:
+        return
+    if len(axes) == 1:
+        ran = [(p.scenario, row.summary if row else {})
+               for p, row in zip(asked, rows, strict=True) if p.scenario]  # fmt: skip
+        if not going and len(ran) == len(asked):
+            told = sweep.conclusion(axes[0], [s for s, _ in ran], [each for _, each in ran])
+            st.subheader(plain(told), anchor=False)
+    with st.grid(2, min_column_width=330, gap="medium"):
+        for key in charts.PANELS:
+            plot(charts.over(axes[0], key, series), f"sweep-{key}")
+        plot(charts.frontier(axes[0], series, sweep.published()), "sweep-frontier")
+    st.caption(
+        "Filled: the SLO is kept. Hollow: it is broken. Crosses: published operating points."
+    )
+    with st.expander("Points as a table, each with its run"):
+        st.dataframe(
+            pts.cells(axes, asked, rows), hide_index=True, placeholder="–",
+            column_config={"Run": st.column_config.LinkColumn(display_text="Open")},
+        )  # fmt: skip
+        table = sweep.table(axes, asked, rows)
+        st.download_button(
+            "CSV", lambda: csv_text([list(table[0]), *(list(row.values()) for row in table)]),
+            "sweep.csv", "text/csv", icon=":material/download:", on_click="ignore", key="sweep-csv",
+        )  # fmt: skip
+
+
+LOOKING = any(row is not None and not row.ended for row in rows)
+try:
+    st.fragment(results, run_every=LOOK_S if LOOKING else None)()
+except StoreError as error:
+    st.error(sentence(str(error)), icon=":material/broken_image:")

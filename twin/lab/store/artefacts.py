@@ -1,9 +1,10 @@
 """Artefacts: Parquet files named by the SHA-256 of their bytes.
 
 A file is written under another name, forced to disk and then renamed, and only then does a row
-mention it: at any kill a row never names a file that is not there, whole. Every read compares the
-hash, because neither the disk nor the database would notice a flipped byte. This module knows
-nothing about the database.
+mention it: at any kill or loss of power a row never names a file that is not there, whole. So the
+disk holds its name too, and those of its folders, whoever made them: another process may have been
+killed before it had forced them there. Every read compares the hash, because neither the disk nor
+the database would notice a flipped byte. This module knows nothing about the database.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ class Artefacts:
 
     def __init__(self, folder: Path):
         self.folder = folder
+        self._kept: set[Path] = set()  # folders whose names the disk holds
 
     def path(self, sha256: str) -> Path:
         """Where an artefact lies."""
@@ -63,12 +65,16 @@ class Artefacts:
         """Store a table (zstd Parquet); storing it again costs no space. Raises StoreError."""
         draft = self.folder / (UNFINISHED + secrets.token_hex(8))
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self._keep(self.folder)
             frame.write_parquet(draft, compression="zstd")
             sha256, size = _hash_file(draft)
             final = self.path(sha256)
-            if not _renewed(final, sha256):
-                _publish(draft, final)
+            self._keep(final.parent)
+            if not self.renew(sha256):
+                with draft.open("rb+") as file:
+                    os.fsync(file.fileno())
+                draft.replace(final)
+            _sync_folder(final.parent)
         except (OSError, pl.exceptions.PolarsError) as error:
             raise StoreFull(self._explain(error)) from error
         finally:
@@ -131,6 +137,22 @@ class Artefacts:
             )
         return pl.read_parquet(io.BytesIO(data), columns=list(columns) if columns else None)
 
+    def renew(self, sha256: str) -> bool:
+        """Whether a sound file is there already; it is young again, so no sweep takes it now."""
+        try:
+            os.utime(self.path(sha256))
+            return _hash_file(self.path(sha256))[0] == sha256
+        except OSError:  # not there, taken by a sweep just now, or another user's: write it anew
+            return False
+
+    def _keep(self, folder: Path) -> None:
+        """Make a folder where there is none, and the disk hold its name."""
+        if folder in self._kept and folder.is_dir():
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        _sync_folder(folder.parent)
+        self._kept.add(folder)
+
     def old(self, older_than_s: float = SWEEP_AGE_S) -> list[Path]:
         """Files that a sweep may take when no row names them: a long look at a large folder."""
         files = [*self.folder.glob(f"*/*{SUFFIX}"), *self.folder.glob(UNFINISHED + "*")]
@@ -172,36 +194,15 @@ def _older(path: Path, age_s: float) -> bool:
         return False
 
 
-def _renewed(path: Path, sha256: str) -> bool:
-    """Whether a sound file is there already; it is young again, so no sweep takes it now."""
-    try:
-        os.utime(path)
-        return _hash_file(path)[0] == sha256
-    except OSError:  # not there, taken by a sweep just now, or another user's: write it anew
-        return False
-
-
 def _hash_file(path: Path) -> tuple[str, int]:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         return digest, file.tell()
 
 
-def _publish(draft: Path, final: Path) -> None:
-    """Give a whole file its name, and make the disk hold both."""
-    with draft.open("rb+") as file:
-        os.fsync(file.fileno())
-    new_folder = not final.parent.exists()
-    final.parent.mkdir(exist_ok=True)
-    draft.replace(final)
-    _sync_folder(final.parent)
-    if new_folder:
-        _sync_folder(final.parent.parent)
-
-
 def _sync_folder(folder: Path) -> None:
-    if os.name != "posix":
-        return
+    if os.name != "posix" or not os.access(folder, os.R_OK):
+        return  # who may not read a folder cannot force it to the disk
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

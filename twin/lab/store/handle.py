@@ -97,13 +97,15 @@ class Store:
         limit_s = time.time() - older_than_s
         used = select(RunTableRow.sha256).union_all(select(ImportTableRow.sha256))
         files = self.artefacts.old(older_than_s)  # before the lock: nobody waits for a slow disk
-        with self._database.write() as session:
+        with self._database.write(durable=True) as session:
             session.execute(
                 delete(ArtefactRow)
                 .where(ArtefactRow.created_s < limit_s, ArtefactRow.sha256.not_in(used))
                 .execution_options(synchronize_session=False)
             )
-            # Files go while the write lock is held, so that no row naming one comes in between.
+        # Files go when the disk has forgotten their rows, else a loss of power would bring these
+        # back without them; and while the lock is held, so that no row naming one comes in between.
+        with self._database.write() as session:
             named = set(session.scalars(select(ArtefactRow.sha256)))
             return self.artefacts.drop(files, named, older_than_s)
 

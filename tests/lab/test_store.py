@@ -309,6 +309,8 @@ def test_an_owner_of_another_machine_is_dead_only_when_silent():
 
 
 def test_an_owner_is_not_confused_with_a_later_process_of_its_number():
+    assert ME.lives(silent_s=1e9)
+    assert not Owner("before", ME.host, ME.pid, "1").lives(0)  # a container counts anew
     parent = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     assert not Owner("old", ME.host, parent.pid, "1").lives(0)
     parent.communicate(b"\n")
@@ -420,6 +422,24 @@ def test_expert_counts_are_no_trace_to_delete(store):
     with pytest.raises(UnknownId):
         store.traces.delete(kept)
     assert store.counts.load(kept).counts.shape == (2, 3)
+
+
+def test_what_rotted_of_an_imported_value_is_mended_by_importing_it_again(store):
+    digest = store.counts.save(counts())
+    (path,) = store.artefacts.folder.rglob("*.parquet")
+    path.write_bytes(b"")
+    with pytest.raises(StoreError, match="damaged"):
+        store.counts.load(digest)
+    assert store.counts.save(counts()) == digest
+    assert store.damage() == []
+    with store._database.write() as session:
+        on = " ON imports" if store._database.path is None else ""
+        session.connection().exec_driver_sql(f"DROP TRIGGER import_is_a_value{on}")
+        session.execute(update(ImportRow).values(rows=7))
+    with pytest.raises(StoreError, match="import its file again"):
+        store.counts.load(digest)
+    store.counts.save(counts())
+    assert store.damage() == []
 
 
 def test_a_trace_that_is_too_large_is_refused_before_it_is_written(store, monkeypatch):

@@ -4,8 +4,10 @@ import pytest
 
 from tests.lab import fake_engine
 from twin.lab.counts import read_counts
+from twin.lab.library import load_facts
 from twin.lab.store import Owner, StoreError
 from twin.lab.store.errors import UnknownId
+from twin.lab.store.visitors import Holdings
 from twin.scenario import Scenario
 
 ANN, BEN = "https://id.example ann", "https://id.example ben"
@@ -18,14 +20,12 @@ def both(store):
 
 
 @pytest.fixture
-def asked(add_run):
+def asked():
     """A run that a visitor asked for, as the page does: the runner stores it, they hold it."""
 
     def ask(viewer):
-        viewer.scenarios.save(Scenario(name="asked"))
-        run = add_run(Scenario(name="asked"), owner=ME)
-        viewer.runs.hold(run)
-        return run
+        digest = viewer.scenarios.save(Scenario(name="asked"))
+        return viewer.runs.add(digest, load_facts(), "fake-1", 0, owner=ME, again=False)
 
     return ask
 
@@ -76,7 +76,7 @@ def test_nobody_stops_or_deletes_what_is_somebody_elses(store, both, asked):
 def test_what_two_hold_stays_until_both_let_go(store, both, asked):
     ann, ben = both
     run = asked(ann)
-    ben.runs.hold(run)  # the same question, asked again
+    assert asked(ben) == run  # the same question, asked again
     with pytest.raises(StoreError, match="others' too"):
         ann.runs.ask_cancel(run)
     finish(store, run)
@@ -85,6 +85,25 @@ def test_what_two_hold_stays_until_both_let_go(store, both, asked):
     assert ben.runs.get(run) is not None
     ben.runs.delete(run)
     assert store.runs.get(run) is None
+
+
+def test_what_cannot_be_held_is_not_stored_at_all(store, both, asked, monkeypatch):
+    """A process may be killed between any two transactions: so it is one."""
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Holdings, "take", killed)
+    digest = store.scenarios.save(Scenario(name="asked"))
+    for keep in (
+        lambda: both[0].scenarios.save(Scenario(name="new")),
+        lambda: both[0].runs.add(digest, load_facts(), "fake-1", 0),
+        lambda: both[0].counts.save(counts()),
+    ):
+        with pytest.raises(KeyboardInterrupt):
+            keep()
+    assert [row.digest for row in store.scenarios.search().rows] == [digest]
+    assert store.runs.search().total == store.counts.search().total == 0
 
 
 def counts(name="c.json"):
@@ -119,7 +138,7 @@ def test_a_server_that_only_shows_keeps_nothing(store, asked, both):
     seen = store.of("", writes=False)
     for change in (
         lambda: seen.scenarios.save(Scenario(name="new")),
-        lambda: seen.runs.hold(run),
+        lambda: asked(seen),
         lambda: seen.runs.ask_cancel(run),
         lambda: seen.runs.publish(run),
     ):

@@ -54,13 +54,13 @@ ONE_THREAD = {
 class Executor(Protocol):
     """Carries out stored questions somewhere else; every answer is a row of the store."""
 
-    def submit(self, scenario: Scenario) -> str:
-        """Ask for a run; returns its id. Raises StoreError with one sentence."""
+    def submit(self, scenario: Scenario, seen: Store | None = None) -> str:
+        """Ask for a run, as whoever sees that store; returns its id. Raises StoreError."""
 
     def progress(self, run: str) -> RunRow:
         """The run as it stands; raises UnknownId."""
 
-    def cancel(self, run: str) -> str:
+    def cancel(self, run: str, seen: Store | None = None) -> str:
         """Stop a run, by force where it does not obey; returns its state now."""
 
     def result(self, run: str, timeout_s: float) -> RunRow | None:
@@ -91,7 +91,9 @@ class Runner:
         self._wake = threading.Event()
         self._closed = False
         self._stillborn = 0
+        self._door = threading.Lock()  # one after the other: each is weighed against all before
         self._asked: dict[str, Budget] = {}  # of runs that were queued here and may still wait
+        self._deaf: dict[str, float] = {}  # when runs were first seen to be stopped (monotonic s)
         self._recover_at_s = self._sweep_at_s = 0.0
         self._thread = threading.Thread(target=self._watch, name="runner", daemon=True)
         self.stages: dict[str, Stage] = {}  # of getting ready, by name
@@ -105,19 +107,23 @@ class Runner:
         self._thread.start()
         return self
 
-    def submit(self, scenario: Scenario) -> str:
+    def submit(self, scenario: Scenario, seen: Store | None = None) -> str:
         """Queue a run, or return an identical one that is queued, running or done.
 
-        Raises StoreError when the queue or the disk is full, a file that the scenario names is not
-        stored here, or it would take more than there is (TooLarge).
+        seen: the store as who asks sees it, who then holds the run. Raises StoreError when the
+        queue or the disk is full, a file that the scenario names is not stored here, or it would
+        take more than there is (TooLarge).
         """
-        if self._store.runs.waiting() >= WAITING_MAX:
-            raise StoreError(f"{WAITING_MAX} runs are waiting: let some finish, or stop some")
-        rows = {name: self._store.runs.get(name) for name in self._asked}
-        self._asked = {n: self._asked[n] for n, row in rows.items() if row and row.state == QUEUED}
-        waiting = self._asked.values()
-        run = add_run(self._store, scenario, again=False, engine=self._engine, waiting=waiting)
-        self._asked[run] = budget_of(self._store, scenario, load_facts())
+        seen = seen or self._store
+        with self._door:
+            if self._store.runs.waiting() >= WAITING_MAX:
+                raise StoreError(f"{WAITING_MAX} runs are waiting: let some finish, or stop some")
+            rows = {name: self._store.runs.get(name) for name in self._asked}
+            queued = [name for name, row in rows.items() if row and row.state == QUEUED]
+            self._asked = {name: self._asked[name] for name in queued}
+            waiting = self._asked.values()
+            run = add_run(seen, scenario, again=False, engine=self._engine, waiting=waiting)
+            self._asked[run] = budget_of(self._store, scenario, load_facts())
         self._stillborn, self.trouble = 0, ""
         self._nudge()
         return run
@@ -129,9 +135,12 @@ class Runner:
             raise UnknownId("run", run)
         return row
 
-    def cancel(self, run: str) -> str:
-        """Ask to stop a run; returns its state now. It has ended within two seconds."""
-        state = self._store.runs.ask_cancel(run)
+    def cancel(self, run: str, seen: Store | None = None) -> str:
+        """Ask to stop a run; returns its state now. It has ended within two seconds.
+
+        seen: the store as who asks sees it. Raises StoreError where they may not.
+        """
+        state = (seen or self._store).runs.ask_cancel(run)
         self._nudge()
         return state
 
@@ -225,9 +234,15 @@ class Runner:
                 log.error(self.trouble)
 
     def _silence(self, running: Sequence[RunRow]) -> None:
-        """Kill processes whose run was asked to stop and did not."""
-        for row in running:
-            if row.cancel_s is not None and time.time() - row.cancel_s > DEAF_S:
+        """Kill processes whose run was asked to stop and did not.
+
+        Counted from when it was seen here: clocks of two machines differ, and one may be set.
+        """
+        now = time.monotonic()
+        asked = [row for row in running if row.cancel_s is not None]
+        self._deaf = {row.id: self._deaf.get(row.id, now) for row in asked}
+        for row in asked:
+            if now - self._deaf[row.id] > DEAF_S:
                 self._processes[row.owner.name].kill()
 
     def _hire(self, waiting: int, running: int) -> None:

@@ -316,17 +316,12 @@ def run(scenario: Scenario) -> str:
 
     A question that was answered before, by this engine and these facts, is not asked twice.
     """
-    seen = store()
-    seen.scenarios.save(scenario)
-    run = runner().submit(scenario)
-    seen.runs.hold(run)
-    return run
+    return runner().submit(scenario, store())
 
 
 def stop(run: str) -> None:
     """Stop a run, where this visitor may; raises StoreError."""
-    store().runs.require_stoppable(run)
-    runner().cancel(run)
+    runner().cancel(run, store())
 
 
 def budget() -> Budget:

@@ -68,13 +68,7 @@ class Artefacts:
             self._keep(self.folder)
             frame.write_parquet(draft, compression="zstd")
             sha256, size = _hash_file(draft)
-            final = self.path(sha256)
-            self._keep(final.parent)
-            if not self.renew(sha256):
-                with draft.open("rb+") as file:
-                    os.fsync(file.fileno())
-                draft.replace(final)
-            _sync_folder(final.parent)
+            self._publish(draft, sha256)
         except (OSError, pl.exceptions.PolarsError) as error:
             raise StoreFull(self._explain(error)) from error
         finally:
@@ -91,7 +85,7 @@ class Artefacts:
         """Store the Parquet file that a reader gives; raises StoreError where it is another."""
         draft = self.folder / (UNFINISHED + secrets.token_hex(8))
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self._keep(self.folder)
             with draft.open("wb") as file:
                 while piece := source.read(1 << 20):
                     file.write(piece)
@@ -99,9 +93,7 @@ class Artefacts:
             if read != sha256:
                 raise StoreError(f"the file {sha256} is damaged (its SHA-256 is not its name)")
             rows = pl.scan_parquet(draft).select(pl.len()).collect().item()
-            final = self.path(sha256)
-            if not _renewed(final, sha256):
-                _publish(draft, final)
+            self._publish(draft, sha256)
         except OSError as error:
             raise StoreFull(self._explain(error)) from error
         except pl.exceptions.PolarsError:
@@ -144,6 +136,16 @@ class Artefacts:
             return _hash_file(self.path(sha256))[0] == sha256
         except OSError:  # not there, taken by a sweep just now, or another user's: write it anew
             return False
+
+    def _publish(self, draft: Path, sha256: str) -> None:
+        """Give a whole file its name, and make the disk hold both."""
+        final = self.path(sha256)
+        self._keep(final.parent)
+        if not self.renew(sha256):
+            with draft.open("rb+") as file:
+                os.fsync(file.fileno())
+            draft.replace(final)
+        _sync_folder(final.parent)
 
     def _keep(self, folder: Path) -> None:
         """Make a folder where there is none, and the disk hold its name."""

@@ -37,10 +37,9 @@ class Owner:
         """Whether the process still runs, given for how long (s) no heartbeat of it was seen."""
         if self.host != this_host():
             return silent_s < SILENT_S
-        if self.pid == os.getpid():
-            return True
         started = _started(self.pid)
-        return started in ("", self.started) and silent_s < STUCK_S
+        awake = self.pid == os.getpid() or silent_s < STUCK_S
+        return started in ("", self.started) and awake
 
 
 @lru_cache(maxsize=1)

@@ -24,6 +24,7 @@ from twin.lab.store.errors import StoreError
 from twin.lab.store.models import (
     CANCELLED,
     DONE,
+    ENDED_STATES,
     FAILED,
     INTERRUPTED,
     QUEUED,
@@ -40,6 +41,7 @@ from twin.lab.store.result import ANSWER, broken_checks, seal
 from twin.lab.store.scenarios import called
 from twin.lab.store.statements import (
     PAGE,
+    Held,
     Page,
     Undo,
     insert_once,
@@ -57,10 +59,11 @@ if TYPE_CHECKING:
 Beat = Literal["go", "cancel", "lost"]
 ID_BYTES = 18  # 144 bits: knowing a run's id is the right to see it
 STOPPED = "stopped on request"
+SHARED = "this run was shared: its link must keep working, or be revoked first"
 NOBODY = Owner("", "", 0, "")
 
 
-class Runs:
+class Runs(Held):
     """Make, claim, advance, finish, find, open, share and delete runs."""
 
     def __init__(self, database: Database, artefacts: Artefacts):
@@ -178,10 +181,13 @@ class Runs:
             if not again and (
                 same := same_question(session, scenario, facts.digest, engine_version, reusable)
             ):
+                self.hold(session, same)
                 return same
+            require(session.get(ScenarioRow, scenario), "scenario", scenario)
             kept = FactsRow(digest=facts.digest, body=facts_text(facts), created_s=now)
             insert_once(session, facts.digest, kept)
             session.add(row)
+            self.hold(session, row.id)
         return row.id
 
     # Advancing it: only its owner does.
@@ -306,9 +312,9 @@ class Runs:
     def _abandon(self, row: RunRow, where: ColumnElement[bool], message: str) -> bool:
         """End a run whose process is gone; one that was asked to stop has done so."""
         where = where & (RunRow.owner_name == row.owner.name)
-        if row.cancel_s is not None:
-            return self._end(where, CANCELLED, STOPPED)
-        return self._end(where, INTERRUPTED, message)
+        asked = RunRow.cancel_s.is_not(None)
+        end = self._end
+        return end(where & asked, CANCELLED, STOPPED) or end(where & ~asked, INTERRUPTED, message)
 
     def _end(self, where: ColumnElement[bool], state: str, message: str) -> bool:
         values = {"state": state, "message": message, "finished_s": time.time()}
@@ -324,7 +330,8 @@ class Runs:
         """Ask to stop a run: a queued one ends at once; returns the state it is in now."""
         r, now = RunRow, time.time()
         ended = {"state": CANCELLED, "cancel_s": now, "finished_s": now, "message": STOPPED}
-        with self._database.write() as session:
+        with self._database.write(durable=True) as session:
+            self.require_held(session, run)
             session.execute(_change((r.id == run) & (r.state == QUEUED), ended))
             asked = (r.id == run) & (r.state == RUNNING) & r.cancel_s.is_(None)
             session.execute(_change(asked, {"cancel_s": now}))
@@ -335,31 +342,31 @@ class Runs:
         row = require(self.get(run), "run", run)
         if not row.ended:
             raise StoreError(f"run {run} is {row.state}: share it when it has ended")
-        publish(self._database, RunRow.id, run, RunRow.published_s)
-        publish(self._database, ScenarioRow.digest, row.scenario, ScenarioRow.published_s)
-
-    def hold(self, run: str) -> None:
-        """From now on who asked holds the run; nobody asks who that is here."""
-
-    def require_stoppable(self, run: str) -> None:
-        """Raise StoreError where whoever asks may not stop a run; here everybody may."""
+        s = ScenarioRow
+        with self._database.write(durable=True) as session:
+            publish(session, "run", RunRow.id, run, RunRow.published_s)
+            publish(session, "scenario", s.digest, row.scenario, s.published_s)
 
     def unpublish(self, run: str) -> None:
         """Take a link back: the run may be deleted again, and then the link finds nothing."""
-        require(self.get(run), "run", run)
         with self._database.write(durable=True) as session:
+            self.require_held(session, run)
+            require(session.get(RunRow, run), "run", run)
             session.execute(_change(RunRow.id == run, {"published_s": None}))
 
     def delete(self, run: str) -> Undo:
         """Delete a run that ended and was not shared; answers what brings it back for a while."""
-        row = require(self.get(run), "run", run)
-        if not row.ended:
-            raise StoreError(f"run {run} is {row.state}: stop it first")
-        if row.published_s is not None:
-            raise StoreError("this run was shared: its link must keep working, or be revoked first")
-        tables = RunTableRow.run == run
-        undo = undo_of(self._database, {RunRow: RunRow.id == run, RunTableRow: tables})
-        with self._database.write() as session:
+        tables, ended = RunTableRow.run == run, RunRow.state.in_(ENDED_STATES)
+        rows = {RunRow: (RunRow.id == run) & ended, RunTableRow: tables}
+        with self._database.write(durable=True) as session:
+            row = require(session.get(RunRow, run), "run", run)
+            undo = undo_of(self._database, session, ("run", run), rows, self.hold)
+            if not self.let_go(session, run):
+                return undo
+            if not row.ended:
+                raise StoreError(f"run {run} is {row.state}: stop it first")
+            if row.published_s is not None:
+                raise StoreError(SHARED)
             keep_on(session, select(RunTableRow.sha256).where(tables))
             session.execute(delete(RunRow).where(RunRow.id == run))
         return undo

@@ -19,6 +19,7 @@ from twin.lab.store.errors import StoreError
 from twin.lab.store.models import AliasRow, ScenarioRow
 from twin.lab.store.statements import (
     PAGE,
+    Held,
     Page,
     Undo,
     insert_once,
@@ -39,7 +40,7 @@ from twin.scenario import (
 Kind = Literal["all", "presets", "own"]
 
 
-class Scenarios:
+class Scenarios(Held):
     """Save, find, share and delete scenarios."""
 
     def __init__(self, database: Database):
@@ -58,7 +59,9 @@ class Scenarios:
         if preset and not new:
             with self._database.write() as session:
                 session.execute(
-                    update(ScenarioRow).where(ScenarioRow.digest == stored).values(preset=preset)
+                    update(ScenarioRow)
+                    .where(ScenarioRow.digest == stored, ScenarioRow.preset != preset)
+                    .values(preset=preset)
                 )
         return stored
 
@@ -76,7 +79,7 @@ class Scenarios:
             trace_digest=scenario.workload.trace.digest,
             **columns,
         )
-        with self._database.write() as session:
+        with self._database.write(durable=not columns["preset"]) as session:
             known = session.scalars(
                 select(ScenarioRow.digest).where(ScenarioRow.digest.in_(digests))
             ).all()
@@ -84,7 +87,8 @@ class Scenarios:
             if not known:
                 session.add(row)
                 session.flush()
-            for digest in set(digests) - {*known, stored}:
+            self.hold(session, stored)
+            for digest in sorted(set(digests) - {*known, stored}):
                 insert_once(session, digest, AliasRow(digest=digest, scenario=stored))
         return stored, not known
 
@@ -131,23 +135,29 @@ class Scenarios:
     def publish(self, digest: str) -> None:
         """From now on the scenario stays: someone was given its link."""
         row = require(self.get(digest), "scenario", digest)
-        publish(self._database, ScenarioRow.digest, row.digest, ScenarioRow.published_s)
+        key, published_s = ScenarioRow.digest, ScenarioRow.published_s
+        with self._database.write(durable=True) as session:
+            publish(session, "scenario", key, row.digest, published_s)
 
     def delete(self, digest: str) -> Undo:
         """Delete a draft, and answer what brings it back.
 
         Raises StoreError when it is a preset, shared, or has runs.
         """
-        row = require(self.get(digest), "scenario", digest)
-        if row.preset:
-            raise StoreError(f"{row.name} is a preset: it stays")
-        if row.published:
-            raise StoreError(f"{row.name} was shared: its link must keep working")
-        if row.runs:
-            raise StoreError(f"{row.name} has {row.runs} runs: delete them first")
-        where, others = ScenarioRow.digest == row.digest, AliasRow.scenario == row.digest
-        undo = undo_of(self._database, {ScenarioRow: where, AliasRow: others})
-        with self._database.write() as session:
+        named = select(ScenarioRow).where(called(ScenarioRow.digest, digest))
+        with self._database.write(durable=True) as session:
+            row = require(session.scalar(named), "scenario", digest)
+            where, others = ScenarioRow.digest == row.digest, AliasRow.scenario == row.digest
+            rows = {ScenarioRow: where, AliasRow: others}
+            undo = undo_of(self._database, session, ("scenario", row.digest), rows, self.hold)
+            if not self.let_go(session, row.digest):
+                return undo
+            if row.preset:
+                raise StoreError(f"{row.name} is a preset: it stays")
+            if row.published:
+                raise StoreError(f"{row.name} was shared: its link must keep working")
+            if row.runs:
+                raise StoreError(f"{row.name} has {row.runs} runs: delete them first")
             session.execute(delete(ScenarioRow).where(where))
         return undo
 

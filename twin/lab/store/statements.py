@@ -28,6 +28,23 @@ class Page(Generic[T]):
     total: int
 
 
+class Held:
+    """What can be held by whoever asked for it; here nobody asks who that is.
+
+    All three are part of the transaction in which something else is done.
+    """
+
+    def hold(self, session: Session, name: str) -> None:
+        """From now on who asks holds this."""
+
+    def let_go(self, session: Session, name: str) -> bool:
+        """Let go of it; whether nobody else holds it. Raises StoreError."""
+        return True
+
+    def require_held(self, session: Session, name: str) -> None:
+        """Raise StoreError unless who asks, and nobody else, holds it."""
+
+
 def insert_once(session: Session, key: str | tuple[str, ...], row: Row) -> None:
     """Insert a row unless its key is there; no other writer comes in between."""
     if session.get(type(row), key) is None:
@@ -46,16 +63,13 @@ def remember(session: Session, artefacts: Artefacts, artefact: Artefact) -> None
 
 
 def publish(
-    database: Database, key: InstrumentedAttribute[str], name: str, published_s: Any
-) -> bool:
-    """Set `published_s` once; doing it again changes nothing. False where there is no such row."""
-    with database.write(durable=True) as session:
-        session.execute(
-            update(key.class_)
-            .where(key == name, published_s.is_(None))
-            .values(published_s=time.time())
-        )
-        return session.scalar(select(func.count()).where(key == name)) == 1
+    session: Session, kind: str, key: InstrumentedAttribute[str], name: str, published_s: Any
+) -> None:
+    """Set `published_s` once; doing it again changes nothing. Raises UnknownId for no such row."""
+    require(session.scalar(select(key).where(key == name)), kind, name)
+    session.execute(
+        update(key.class_).where(key == name, published_s.is_(None)).values(published_s=time.time())
+    )
 
 
 def keep_on(session: Session, names: Select[str]) -> None:
@@ -64,20 +78,31 @@ def keep_on(session: Session, names: Select[str]) -> None:
     session.execute(kept.execution_options(synchronize_session=False))
 
 
-def undo_of(database: Database, rows: Mapping[type[Row], ColumnElement[bool]]) -> Undo:
-    """What brings back rows that are here now, table by table in this order."""
-    with database.read() as session:
-        kept = [
-            (cast(Table, kind.__table__), session.execute(select(kind.__table__).where(where)))
-            for kind, where in rows.items()
-        ]
-        values = [(table, [dict(row) for row in result.mappings()]) for table, result in kept]
+def undo_of(
+    database: Database,
+    session: Session,
+    named: tuple[str, str],
+    rows: Mapping[type[Row], ColumnElement[bool]],
+    hold: Callable[[Session, str], None],
+) -> Undo:
+    """What brings back rows that are here now, table by table in this order, and holds them again.
+
+    named: kind and key of the first. What is here again, or still, stays as it is.
+    """
+    kept: list[tuple[type[Row], Table, list[dict[str, Any]]]] = []
+    for kind, where in rows.items():
+        table = cast(Table, kind.__table__)
+        lost = session.execute(select(table).where(where)).mappings()
+        kept.append((kind, table, [dict(row) for row in lost]))
 
     def undo() -> None:
-        with database.write(durable=True) as session:
-            for table, lost in values:
-                if lost:
-                    session.execute(insert(table), lost)
+        with database.write(durable=True) as again:
+            for kind, table, lost in kept:
+                for row in lost:
+                    if again.get(kind, tuple(row[key.name] for key in table.primary_key)) is None:
+                        again.execute(insert(table), row)
+            require(again.get(next(iter(rows)), named[1]), *named)
+            hold(again, named[1])
 
     return undo
 

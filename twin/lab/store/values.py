@@ -7,24 +7,25 @@ digest can be run again without the file. A seal covers all of it: see `damage` 
 from __future__ import annotations
 
 import time
-from typing import Any, Generic
+from typing import Any, Generic, TypeAlias
 
 from sqlalchemy import ColumnElement, Select, delete, select
 from sqlalchemy.orm import Session
 
 from twin.lab.kinds import Kind, Parts, T
-from twin.lab.store.artefacts import Artefacts
+from twin.lab.store.artefacts import Artefact, Artefacts
 from twin.lab.store.engines import Database
 from twin.lab.store.errors import StoreError
 from twin.lab.store.models import ImportRow, ImportTableRow, ScenarioRow
 from twin.lab.store.result import seal
-from twin.lab.store.statements import PAGE, Page, page_of, remember, require, users
+from twin.lab.store.statements import PAGE, Held, Page, page_of, remember, require, users
 from twin.scenario import Scenario
 
 VALUE_BYTES_MAX = 1 << 30  # of a value's tables in memory
+Made: TypeAlias = tuple[ImportRow, dict[str, Artefact]]  # a row to be, and its files by name
 
 
-class Values(Generic[T]):
+class Values(Held, Generic[T]):
     """Save, find, load and delete the values of one kind."""
 
     def __init__(self, database: Database, artefacts: Artefacts, kind: Kind[T]):
@@ -33,10 +34,26 @@ class Values(Generic[T]):
         self.kind = kind
 
     def save(self, value: T) -> str:
-        """Store a value, once; returns its digest. Raises StoreError when it is too large."""
+        """Store a value, once, mending what was damaged of it; returns its digest.
+
+        Raises StoreError when it is too large.
+        """
         digest = value.digest
-        if self.get(digest) is not None:
-            return digest
+        made = None if self._whole(digest) else self._made(value)
+        while not self._keep(digest, made):
+            made = self._made(value)
+        return digest
+
+    def _whole(self, digest: str) -> bool:
+        """Whether a value is here, with nothing of it damaged."""
+        with self._database.read() as session:
+            row = self._row(session, digest)
+            files = _files(session, digest)
+        sound = row is not None and sealed(row, files) == row.seal
+        return sound and all(self._artefacts.renew(sha256) for sha256 in files.values())
+
+    def _made(self, value: T) -> Made:
+        """A value's files, now on the disk, and the row to be."""
         parts = self.kind.split(value)
         size = sum(frame.estimated_size() for frame in parts.tables.values())
         if size > VALUE_BYTES_MAX:
@@ -46,7 +63,7 @@ class Values(Generic[T]):
             )
         stored = self._artefacts.put_all(parts.tables)
         row = ImportRow(
-            digest=digest,
+            digest=value.digest,
             kind=self.kind.key,
             name=parts.name,
             format=parts.format,
@@ -54,19 +71,31 @@ class Values(Generic[T]):
             rows=next(iter(stored.values())).rows,
             created_s=time.time(),
         )
-        files = {name: artefact.sha256 for name, artefact in stored.items()}
-        row.seal = sealed(row, files)
+        row.seal = sealed(row, {name: artefact.sha256 for name, artefact in stored.items()})
+        return row, stored
+
+    def _keep(self, digest: str, made: Made | None) -> bool:
+        """Write a value's row, also in place of a damaged one; without one that it is there."""
         with self._database.write(durable=True) as session:
-            if session.get(ImportRow, digest) is None:
+            there = session.get(ImportRow, digest)
+            if made is None and there is None:
+                return False  # somebody deleted it just now
+            if there and made and sealed(there, _files(session, digest)) != there.seal:
+                session.delete(there)
+                session.flush()
+                there = None
+            if there is None and made is not None:
+                row, stored = made
                 for artefact in stored.values():
                     remember(session, self._artefacts, artefact)
                 session.add(row)
                 session.flush()
                 session.add_all(
-                    ImportTableRow(digest=digest, name=name, sha256=sha256)
-                    for name, sha256 in files.items()
+                    ImportTableRow(digest=digest, name=name, sha256=artefact.sha256)
+                    for name, artefact in stored.items()
                 )
-        return digest
+            self.hold(session, digest)
+        return True
 
     def get(self, digest: str) -> ImportRow | None:
         """What is known about a value, None when it is not here."""
@@ -130,10 +159,12 @@ class Values(Generic[T]):
 
         Raises StoreError for what is in use, UnknownId for none.
         """
-        with self._database.write() as session:
+        with self._database.write(durable=True) as session:
+            require(self._row(session, digest), self.kind.key, digest)
+            if not self.let_go(session, digest):
+                return
             if used := users(session, self.kind.in_use, _naming(digest)):
                 raise StoreError(used)
-            require(self._row(session, digest), self.kind.key, digest)
             session.execute(delete(ImportRow).where(ImportRow.digest == digest))
 
     def _row(self, session: Session, digest: str) -> ImportRow | None:

@@ -213,6 +213,37 @@ def test_after_a_run_that_failed_the_next_begins_at_once_and_size_is_looked_at(s
     assert waited == []
 
 
+def test_a_run_whose_end_was_not_stored_is_ended_before_the_next_begins(store, monkeypatch):
+    """The disk was full for a moment: its process lives on, so nobody else would end it."""
+    for question in ("impossible", ""):
+        add_run(store, Scenario(question=question, horizon_s=31.0), engine=ENGINE)
+    fail = store.runs.fail
+
+    def full(*given):
+        monkeypatch.setattr(store.runs, "fail", fail)
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(store.runs, "fail", full)
+    monkeypatch.setattr(job, "peak_bytes", lambda: 3e9 if store.runs.waiting() == 0 else 0)
+    parent = SimpleNamespace(gone=False, wait=lambda _: None)
+    job.serve(store, Owner.here("job"), load_engine(ENGINE), parent, idle_s=60.0)
+    assert [row.state for row in store.runs.search().rows] == ["done", "interrupted"]
+    assert store.runs.search(states=["interrupted"]).rows[0].message == "the disk is full"
+
+
+def test_a_process_that_does_not_stop_is_killed_whatever_the_time_of_day_is(store, monkeypatch):
+    """Whoever asked may have another clock, and one may be set back."""
+    now = SimpleNamespace(time=lambda: 0.0, monotonic=lambda: now.s, s=100.0)
+    monkeypatch.setattr("twin.lab.executor.time", now)
+    killed = []
+    runner = Runner(store, processes=1, engine=ENGINE)
+    runner._processes["one"] = SimpleNamespace(kill=lambda: killed.append(now.s))
+    row = SimpleNamespace(id="run", cancel_s=1e9, owner=SimpleNamespace(name="one"))
+    for now.s in (100.0, 100.9, 101.1):
+        runner._silence([row])
+    assert killed == [101.1]
+
+
 def test_a_folder_nobody_may_write_in_is_said_before_a_run(store, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)
     with pytest.raises(StoreError, match="cannot be written: give this user the right"):

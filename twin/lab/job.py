@@ -214,9 +214,13 @@ def serve(store: Store, owner: Owner, engine: Engine, parent: Parent, idle_s: fl
     new process gets something done.
     """
     last_s = time.monotonic()
+    unstored = ""  # why the last run ended, where that may not have been stored
     while not parent.gone and time.monotonic() - last_s < idle_s:
         row = None
         try:
+            if unstored:
+                store.runs.disown(owner.name, unstored)
+                unstored = ""
             row = store.runs.claim(owner)
             if row is not None:
                 execute(store, row, owner, engine)
@@ -224,6 +228,7 @@ def serve(store: Store, owner: Owner, engine: Engine, parent: Parent, idle_s: fl
             log.info("run %s was stopped on request", row.id if row else "")
         except Exception as error:
             log.error("%s", error)
+            unstored = unstored or str(error)
         if row is None:
             parent.wait(POLL_S)
             continue

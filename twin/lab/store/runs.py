@@ -342,10 +342,9 @@ class Runs(Held):
         row = require(self.get(run), "run", run)
         if not row.ended:
             raise StoreError(f"run {run} is {row.state}: share it when it has ended")
-        s = ScenarioRow
         with self._database.write(durable=True) as session:
-            publish(session, "run", RunRow.id, run, RunRow.published_s)
-            publish(session, "scenario", s.digest, row.scenario, s.published_s)
+            publish(session, "run", RunRow.id, run)
+            publish(session, "scenario", ScenarioRow.digest, row.scenario)
 
     def unpublish(self, run: str) -> None:
         """Take a link back: the run may be deleted again, and then the link finds nothing."""

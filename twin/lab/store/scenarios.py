@@ -135,9 +135,8 @@ class Scenarios(Held):
     def publish(self, digest: str) -> None:
         """From now on the scenario stays: someone was given its link."""
         row = require(self.get(digest), "scenario", digest)
-        key, published_s = ScenarioRow.digest, ScenarioRow.published_s
         with self._database.write(durable=True) as session:
-            publish(session, "scenario", key, row.digest, published_s)
+            publish(session, "scenario", ScenarioRow.digest, row.digest)
 
     def delete(self, digest: str) -> Undo:
         """Delete a draft, and answer what brings it back.

@@ -62,14 +62,12 @@ def remember(session: Session, artefacts: Artefacts, artefact: Artefact) -> None
     insert_once(session, artefact.sha256, row)
 
 
-def publish(
-    session: Session, kind: str, key: InstrumentedAttribute[str], name: str, published_s: Any
-) -> None:
+def publish(session: Session, kind: str, key: InstrumentedAttribute[str], name: str) -> None:
     """Set `published_s` once; doing it again changes nothing. Raises UnknownId for no such row."""
+    row: Any = key.class_
     require(session.scalar(select(key).where(key == name)), kind, name)
-    session.execute(
-        update(key.class_).where(key == name, published_s.is_(None)).values(published_s=time.time())
-    )
+    first = update(row).where(key == name, row.published_s.is_(None))
+    session.execute(first.values(published_s=time.time()))
 
 
 def keep_on(session: Session, names: Select[str]) -> None:

@@ -155,20 +155,22 @@ def copy_shares(slots: Ints, experts: int, nearest: int) -> Floats:
     Of several copies of one expert on a die the first has the shares of all. nearest > 1: tokens
     spread evenly over so many nodes take a copy on their own where there is one, else any copy.
     """
-    layers, dies, room = slots.shape
+    layers, dies, _ = slots.shape
     held = slots != EMPTY
     layer = np.broadcast_to(np.arange(layers)[:, None, None], slots.shape)
     node = np.broadcast_to((np.arange(dies) * nearest // dies)[:, None], slots.shape)
     near = np.zeros((layers, nearest, experts))
     np.add.at(near, (layer[held], node[held], slots[held]), 1.0)
-    here, first = np.ones(slots.shape), held.copy()
-    for i in range(room):
-        for j in range(room):
-            same = held[:, :, i] & (slots[:, :, i] == slots[:, :, j])
-            if j != i:
-                here[:, :, i] += same
-            if j < i:
-                first[:, :, i] &= ~same
+    here, first = np.ones(slots.shape), np.zeros(slots.shape, np.bool_)
+    _, begin, which, count = np.unique(
+        (layer * dies + np.arange(dies)[:, None]) * (experts + 1) + slots,  # EMPTY by itself
+        return_index=True,
+        return_inverse=True,
+        return_counts=True,
+    )
+    here[held] = count[which].reshape(slots.shape)[held]
+    first.reshape(-1)[begin] = True
+    first &= held
     copies = near.sum(axis=1)[layer, slots]
     if nearest == 1:
         return np.where(first, here / np.where(held, copies, 1.0), 0.0)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,6 +24,9 @@ SI = {
     "%": 0.01,
 }  # fmt: skip
 MARKS = "abcdefm"
+
+
+FIGURE_MAX = 1e300
 
 
 class FactError(KeyError):
@@ -89,8 +91,18 @@ class Facts(Mapping[str, Fact]):
         return len(self._by_name)
 
     def si(self, name: str) -> float:
-        """The fact's value in SI units."""
-        return self[name].si
+        """The fact's value in SI units; raises FactError where it is not one number."""
+        fact = self[name]
+        if isinstance(fact.value, tuple) or not _is_figure(fact.value):
+            raise FactError(f"fact {name} must be one number")
+        return fact.si
+
+    def count(self, name: str) -> int:
+        """The fact's value as a count; raises FactError where it is not one, from 0 to 2^31."""
+        number = self.si(name)
+        if not 0 <= number < 1 << 31 or number != int(number):
+            raise FactError(f"fact {name} is {number:g}: it must be a count")
+        return int(number)
 
     def group(self, prefix: str) -> dict[str, Fact]:
         """All facts below a dotted prefix, keyed by the rest of their name."""
@@ -136,8 +148,12 @@ def _collect(path: str, table: Mapping[str, Any], flat: dict[str, Fact]) -> None
         for key in ("unit", "source", "mark"):
             if key not in table:
                 raise FactError(f"fact {path} has no {key}")
-        if table["mark"] not in MARKS:
-            raise FactError(f"fact {path} has mark {table['mark']!r}, not one of {MARKS}")
+        words = (*(table[key] for key in ("unit", "source", "mark")), table.get("note", ""))
+        saw = table.get("saw", [])
+        if not isinstance(saw, list) or not all(isinstance(word, str) for word in (*words, *saw)):
+            raise FactError(f"fact {path}: unit, source, mark, note and what it saw must be text")
+        if len(table["mark"]) != 1 or table["mark"] not in MARKS:
+            raise FactError(f"fact {path} has mark {table['mark'][:40]!r}, not one of {MARKS}")
         if table["unit"] and not _is_figure(table["value"]):
             raise FactError(
                 f"fact {path} is {str(table['value'])[:40]!r} in {table['unit']}: it must be a "
@@ -146,7 +162,7 @@ def _collect(path: str, table: Mapping[str, Any], flat: dict[str, Fact]) -> None
         value = _frozen(table["value"])
         flat[path] = Fact(
             value, table["unit"], table["source"], table["mark"], table.get("note", ""),
-            tuple(table.get("saw", ())),
+            tuple(saw),
         )  # fmt: skip
         return
     for key, value in table.items():
@@ -162,4 +178,5 @@ def _frozen(value: Any) -> Any:
 def _is_figure(value: Any) -> bool:
     if isinstance(value, list):
         return all(_is_figure(part) for part in value)
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and abs(value) < FIGURE_MAX  # nor NaN

@@ -53,17 +53,17 @@ def load_chip(facts: Facts, name: str) -> Chip:
     if name not in known:
         raise HardwareError(f"supernode.chip = {name!r} is not known: take one of {known}")
     here = f"chips.{name}"
-    dies = int(facts[f"{here}.dies_per_npu"].value)
+    dies = facts.count(f"{here}.dies_per_npu")
     if dies < 1:
         raise FactError(f"fact {here}.dies_per_npu must be at least 1")
     return Chip(
         name=name,
         title=str(facts[f"{here}.title"].value),
         dies_per_npu=dies,
-        cube_cores=int(facts[f"{here}.cube_cores"].value),
-        vector_cores=int(facts[f"{here}.vector_cores"].value),
+        cube_cores=facts.count(f"{here}.cube_cores"),
+        vector_cores=facts.count(f"{here}.vector_cores"),
         hbm_bytes_per_die=facts.si(f"{here}.hbm_capacity"),
         hbm_bytes_per_s=facts.si(f"{here}.hbm_bandwidth"),
         cross_die_bytes_per_s=facts.si(f"{here}.cross_die_bandwidth") if dies > 1 else 0.0,
-        flops={precision: fact.si for precision, fact in facts.group(f"{here}.flops").items()},
+        flops={name: facts.si(f"{here}.flops.{name}") for name in facts.group(f"{here}.flops")},
     )

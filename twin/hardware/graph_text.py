@@ -8,9 +8,10 @@ mean is the matter of exchange_format.py and imported.py.
 from __future__ import annotations
 
 import csv
+import io
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 from xml.etree import ElementTree as ET
@@ -25,6 +26,8 @@ MOST_PARTS = {  # what opens them, how many
     "json": ("{[", 1_000_000), "graphml": ("<", 4_000_000), "csv": ("\n", 1_000_000),
 }  # fmt: skip
 SHOWN = 20  # faults listed in full
+MOST_FAULTS = 10_000  # after which nobody reads on
+LONGEST_LINE = 64 << 10  # characters of a row of a table
 NAMESPACE = "http://graphml.graphdrawing.org/xmlns"
 WORDS = {bool: "boolean", int: "long", float: "double", str: "string"}  # types in GraphML
 TYPES = {"int": int, "long": int, "float": float, "double": float, "string": str}
@@ -178,37 +181,58 @@ COLUMNS = ("from", "to", "GB/s", "ns", "plane")
 def _from_csv(text: str) -> GraphText:
     """A cable list: a line a cable, of both ways; the two of a pair may be told apart by a second
     line the other way round."""
-    lines = csv.reader(text.splitlines())
+    lines = csv.reader(short_lines(text))
     try:
-        names = [name.strip() for name in next(lines, [])]
-        rows = [(lines.line_num, cells) for cells in lines if any(c.strip() for c in cells)]
+        links, faults = _cables(lines)
     except csv.Error as error:
         raise FabricFileError([f"The cable list breaks off: {error}."]) from None
-    lower = [name.lower() for name in names]
+    if faults:
+        raise FabricFileError(faults)
+    ends = dict.fromkeys(v for a, b, _ in links for v in (a, b))
+    return GraphText({}, [(v, {}) for v in ends], links)
+
+
+def short_lines(text: str) -> Iterator[str]:
+    """The lines of a table, one after the other; raises csv.Error for one that no table has."""
+    for line in io.StringIO(text, newline=None):
+        if len(line) > LONGEST_LINE:
+            raise csv.Error(f"a line is longer than {LONGEST_LINE:,} characters")
+        yield line
+
+
+def _cables(lines: Any) -> tuple[LinkRows, list[str]]:
+    """The cables behind a line of column names, and sentences about lines that are none."""
+    lower = [name.strip().lower() for name in next(lines, [])]
     missing = [name for name in COLUMNS if name.lower() not in lower]
     if missing:
         raise FabricFileError(
             [f"The cable list has no column {', '.join(missing)}: begin with the line "
              f"{','.join(COLUMNS)}."]
         )  # fmt: skip
-    at = [lower.index(name.lower()) for name in COLUMNS]
-    links, faults = [], []
-    for number, cells in rows:
+    places = [lower.index(name.lower()) for name in COLUMNS]
+    ends: dict[str, str] = {}  # each name once, however many cables it has
+    alike: dict[tuple[str, ...], dict[str, Any]] = {}
+    links: list[tuple[str, str, Mapping[str, Any]]] = []
+    faults: list[str] = []
+    for cells in lines:
+        if not any(cell.strip() for cell in cells):
+            continue
         try:
-            a, b, rate, wait, plane = (cells[i].strip() for i in at)
+            a, b, *rest = (cells[i].strip() for i in places)
+            rate, wait, plane = rest
             data = {
                 "capacity_bytes_per_s": float(rate) * 1e9,
                 "latency_s": float(wait) * 1e-9,
                 "plane": plane,
             }
         except (IndexError, ValueError):
-            faults.append(f"Line {number} is not {', '.join(COLUMNS)} with two numbers.")
+            faults.append(f"Line {lines.line_num} is not {', '.join(COLUMNS)} with two numbers.")
+            if len(faults) > MOST_FAULTS:
+                break
             continue
-        links.append((a, b, data))
-    if faults:
-        raise FabricFileError(faults)
-    ends = dict.fromkeys(v for a, b, _ in links for v in (a, b))
-    return GraphText({}, [(v, {}) for v in ends], links)
+        data = alike.setdefault((*rest,), data)
+        links.append((ends.setdefault(a, a), ends.setdefault(b, b), data))
+    return links, faults
 
 
 def cable_list(links: Iterable[tuple[str, str, float, float, str]]) -> str:

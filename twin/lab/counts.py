@@ -19,11 +19,12 @@ import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from twin.hardware.graph_text import short_lines
 from twin.lab.files import printable, read_bytes
 from twin.lab.traces.source import (
     LOCAL,
@@ -103,7 +104,7 @@ def read_counts(
     if data.startswith(PICKLE_MAGIC) or label.endswith((".pt", ".pth", ".pkl")):
         raise CountsError(UNSAFE.format(name=label))
     if data.startswith(NPY_MAGIC):
-        return _table(label, "npy", _npy(label, data))
+        return _table(label, "npy", _npy(label, io.BytesIO(data), len(data)))
     text = _text(label, data)
     if text.lstrip()[:1] in ("{", "["):
         return _table(label, "json", _json(label, text))
@@ -146,9 +147,8 @@ def _text(name: str, data: bytes) -> str:
         ) from None
 
 
-def _npy(name: str, data: bytes) -> NDArray[Any]:
-    """The array of an .npy file: its header is believed only as far as its bytes go."""
-    stream = io.BytesIO(data)
+def _npy(name: str, stream: IO[bytes], size: int) -> NDArray[Any]:
+    """The array of an .npy file of so many bytes: its header is believed as far as these go."""
     try:
         version = np.lib.format.read_magic(stream)
         read = np.lib.format.read_array_header_1_0
@@ -159,12 +159,13 @@ def _npy(name: str, data: bytes) -> NDArray[Any]:
         raise CountsError(f"{name} has a broken header: save the array again") from None
     if kind.hasobject or kind.kind not in "iufb":
         raise CountsError(f"{name} holds {kind} and not numbers: save an array of counts")
-    body = data[stream.tell() :]
-    if min(shape, default=0) < 0 or math.prod(shape) * kind.itemsize != len(body):
+    held, wanted = size - stream.tell(), math.prod(shape) * kind.itemsize
+    if min(shape, default=0) < 0 or wanted != held:
         raise CountsError(
-            f"{name} should hold {math.prod(shape) * kind.itemsize:,} bytes of {shape} numbers but "
-            f"holds {len(body):,}: copy it again"
+            f"{name} should hold {wanted:,} bytes of {shape} numbers but holds {held:,}: copy it "
+            "again"
         )
+    body = stream.read(wanted)
     return np.frombuffer(body, kind).reshape(shape, order="F" if by_column else "C")
 
 
@@ -184,15 +185,15 @@ def _npz(name: str, data: bytes, limits: Limits) -> NDArray[Any]:
                     f"{name} holds {len(arrays)} arrays, none named logical_count: keep the counts "
                     "alone"
                 )
+            size = archive.getinfo(arrays[0]).file_size
+            if size > limits.unpacked_bytes:
+                raise CountsError(_too_large(name, limits.unpacked_bytes))
             with archive.open(arrays[0]) as member:
-                inner = member.read(limits.unpacked_bytes + 1)
+                return _npy(f"{name} ({printable(arrays[0])})", member, size)
     except CountsError:
         raise
     except BROKEN_ZIP:
         raise CountsError(f"{name} is not a sound .npz file: save it again") from None
-    if len(inner) > limits.unpacked_bytes:
-        raise CountsError(_too_large(name, limits.unpacked_bytes))
-    return _npy(f"{name} ({printable(arrays[0])})", inner)
 
 
 def _json(name: str, text: str) -> NDArray[Any]:
@@ -215,7 +216,7 @@ def _json(name: str, text: str) -> NDArray[Any]:
 
 
 def _csv(name: str, text: str) -> NDArray[Any]:
-    rows = csv.reader(io.StringIO(text))
+    rows = csv.reader(short_lines(text))
     try:
         counted: dict[tuple[int, int], float] = {}
         header = [cell.strip().lower() for cell in next(rows, [])]

@@ -84,7 +84,7 @@ def asked(query: Mapping[str, str], store: Store) -> list[Scenario]:
 
     Raises ShareError where one cannot be read.
     """
-    texts = [text for text in query.get(ASKED, "").split(",") if text]
+    texts = [text for text in query.get(ASKED, "")[:LINK_CHARS_MAX].split(",") if text]
     return [_with_machine(text, store) for text in texts[:COMPARED_MAX]]
 
 
@@ -156,7 +156,9 @@ def open_runs(query: Mapping[str, str], store: Store) -> list[RunRow | NotHere]:
 
     Raises ShareError when there are more than six.
     """
-    names = list(dict.fromkeys(part for part in query.get(RUNS, "").split(",") if part))
+    names = list(
+        dict.fromkeys(part for part in query.get(RUNS, "")[:LINK_CHARS_MAX].split(",") if part)
+    )
     if len(names) > COMPARED_MAX:
         raise ShareError(f"this link compares {len(names)} runs: at most {COMPARED_MAX} can be")
     baseline = query.get(BASELINE, "")

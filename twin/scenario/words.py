@@ -42,7 +42,10 @@ def quoted(value: Any) -> str:
     >>> quoted("x" * 100)[-5:]
     'xx...'
     """
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of thousands of digits
+        text = "a number of too many digits"
     return text if len(text) <= QUOTED_MOST else text[:QUOTED_MOST] + "..."
 
 

@@ -1,0 +1,215 @@
+"""Every reader of what a stranger may hand in: bytes in, a value or the reader's own sentence out.
+
+`SOUND` holds small sound files of every format, made here: what the fuzzer begins with.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import polars as pl
+
+from tests.hardware.test_machine_file import HEAD
+from tests.lab import test_traces as traces
+from tests.lab.test_counts import AS_JSON, COUNTS, CSV, npy, npz
+from tests.lab.test_model_import import QWEN3, V3
+from twin.facts import FactError
+from twin.hardware.chip import HardwareError, load_chip
+from twin.hardware.exchange_format import read_fabric, write_fabric
+from twin.hardware.fabric import Fabric
+from twin.hardware.machine_file import write_machine
+from twin.lab import share
+from twin.lab.ask import settings_from
+from twin.lab.counts import CountsError, read_counts
+from twin.lab.evidence.points import PointsError, read_points
+from twin.lab.library import (
+    CALIBRATION,
+    DATA,
+    SCENARIOS,
+    _private,
+    load_facts,
+    published_table,
+    scenario_from_toml,
+)
+from twin.lab.machines import built_machine, read_machine
+from twin.lab.model_import import ConfigError, import_model
+from twin.lab.store import Store, StoreError, open_store
+from twin.lab.store.archive import write_archive
+from twin.lab.store.restore import read_archive
+from twin.lab.traces import TraceError, preview, read_trace
+from twin.scenario import Scenario, SpecError, scenario_from_canonical, with_overrides
+
+NO_STORE: Any = SimpleNamespace(machines=SimpleNamespace(save=lambda machine: None))
+
+
+def _on_disk(read: Callable[[Path], object], name: str) -> Callable[[bytes], object]:
+    """A reader of paths as one of bytes."""
+
+    def reader(data: bytes) -> object:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / name
+            path.write_bytes(data)
+            return read(path)
+
+    return reader
+
+
+@cache
+def _template() -> bytes:
+    """A database that was migrated once."""
+    with tempfile.TemporaryDirectory() as folder:
+        open_store(f"sqlite:///{folder}/twin.db").close()
+        return (Path(folder) / "twin.db").read_bytes()
+
+
+@contextmanager
+def _empty_store() -> Iterator[Store]:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "twin.db").write_bytes(_template())
+        store = open_store(f"sqlite:///{folder}/twin.db")
+        yield store
+        store.close()
+
+
+def _chip(data: bytes) -> object:
+    with tempfile.TemporaryDirectory() as folder:
+        chips = Path(folder) / "chips"
+        chips.mkdir()
+        (chips / "mine.toml").write_bytes(data)
+        return load_chip(load_facts(Path(folder)), "mine")
+
+
+def _link(data: bytes) -> object:
+    return share.open_scenario({share.PORTABLE: data.decode("latin-1")}, NO_STORE)
+
+
+def _query(data: bytes) -> object:
+    name = data.decode("utf-8", "replace")
+    with _empty_store() as store:
+        found = share.open_run({share.RUN: name}, store)
+        if not isinstance(found, share.NotHere):
+            assert found is None and not name
+        return share.open_runs({share.RUNS: name}, store)
+
+
+def _settings(data: bytes) -> object:
+    return with_overrides(Scenario(), settings_from([data.decode("utf-8", "replace")]))
+
+
+def _calibration(data: bytes) -> object:
+    known = published_table(CALIBRATION)
+    return _on_disk(lambda path: _private(path, known), "mine.toml")(data)
+
+
+def _fabric(kind: Any) -> Callable[[bytes], object]:
+    return lambda data: read_fabric(data.decode("utf-8", "replace"), kind, load_facts())
+
+
+def _archive(data: bytes) -> object:
+    with _empty_store() as store:
+        moved = read_archive(store, io.BytesIO(data), "library.tar")
+        assert store.damage() == []
+        for sentence in moved.left_out:
+            raise StoreError(sentence)
+        return moved
+
+
+def _trace(data: bytes) -> object:
+    return preview(read_trace(data, "trace"))
+
+
+# Reader, and the errors that are its sentences.
+READERS: dict[str, tuple[Callable[[bytes], object], tuple[type[Exception], ...]]] = {
+    "scenario": (lambda data: scenario_from_toml(data, "a.toml"), (SpecError,)),
+    "canonical": (lambda data: scenario_from_canonical(data.decode("utf-8", "replace")),
+                  (SpecError,)),
+    "settings": (_settings, (SpecError,)),
+    "link": (_link, (share.ShareError,)),
+    "query": (_query, (share.ShareError,)),
+    "trace": (_trace, (TraceError,)),
+    "trace file": (_on_disk(read_trace, "trace"), (TraceError,)),
+    "counts": (lambda data: read_counts(data, "counts"), (CountsError,)),
+    "machine": (lambda data: read_machine(data, "machine"), (HardwareError,)),
+    "config": (_on_disk(lambda path: import_model(path, "mine"), "config.json"), (ConfigError,)),
+    "points": (_on_disk(lambda path: read_points(path, load_facts()), "points.csv"),
+               (PointsError,)),
+    "chip": (_chip, (FactError, HardwareError)),
+    "calibration": (_calibration, (FactError,)),
+    "fabric": (_fabric("json"), (HardwareError,)),
+    "fabric graph": (_fabric("graphml"), (HardwareError,)),
+    "library": (_archive, (StoreError,)),
+}  # fmt: skip
+
+
+def _machines(fabric: Fabric) -> list[tuple[str, bytes]]:
+    small = (DATA / "examples" / "two-boards.csv").read_bytes()
+    kinds = {"json": "json", "graphml": "xml", "csv": "csv"}
+    loaded = [(shape, write_machine(fabric, form).encode()) for form, shape in kinds.items()]
+    cables = HEAD + "die 0.0.0,die 1.0.0,3,1,ub"
+    return [("csv", small), ("csv", cables.encode()), *loaded]
+
+
+def _library() -> bytes:
+    with _empty_store() as store:
+        store.counts.save(read_counts(CSV, "a.csv"))
+        store.scenarios.save(Scenario(name="a"))
+        file = io.BytesIO()
+        write_archive(store, file)
+        return file.getvalue()
+
+
+def _parquet() -> bytes:
+    file = io.BytesIO()
+    blocks = [[1, 2, 3], [1, 2, 3, 4, 5]]
+    pl.DataFrame(
+        {"trace": ["a", "a"], "subagent": [0, 1], "t": [0.0, 4.0], "input_length": [199, 327],
+         "output_length": [1, 2], "think_time": [0.0, None], "hash_ids": blocks}
+    ).write_parquet(file)  # fmt: skip
+    return file.getvalue()
+
+
+def sound() -> dict[str, list[tuple[str, bytes]]]:
+    """Of every reader some sound inputs: (form, bytes)."""
+    tomls = [path.read_bytes() for path in sorted(SCENARIOS.glob("*.toml"))[::8]]
+    shaped = {"mooncake": "jsonl", "bailian": "jsonl", "ragpulse": "jsonl", "weka": "json"}
+    streams = [(shaped.get(name, "binary" if name == "servegen" else "csv"), data)
+               for name, data in traces.FILES.items()]  # fmt: skip
+    canonical = b'{"scenario":{"seed":3,"workload":{"rate_req_per_s":5.0}},"schema":2}'
+    fabric = built_machine("hgx-h20", load_facts())
+    link = share.pack(scenario_from_toml(tomls[1])).encode()
+    return {
+        "scenario": [("toml", text) for text in tomls],
+        "canonical": [("json", canonical)],
+        "settings": [("binary", b'workload.arrivals="gamma"'), ("binary", b"seed=3")],
+        "link": [("link", link)],
+        "query": [("binary", b"AbCdEfGhIjKlMnOpQrStUvWx"),
+                  ("binary", b"a" * 22 + b"," + b"b" * 22)],
+        "trace": streams,
+        "trace file": [("binary", _parquet()), *streams[:2]],
+        "counts": [("json", AS_JSON), ("csv", CSV), ("binary", npy(COUNTS)),
+                   ("binary", npz(logical_count=COUNTS)), ("binary", gzip.compress(npy(COUNTS))),
+                   ("json", json.dumps(COUNTS.tolist()).encode())],
+        "machine": _machines(fabric),
+        "config": [("json", json.dumps(table).encode()) for table in (V3, QWEN3)],
+        "points": [("csv", (DATA / "examples" / "measured-points.csv").read_bytes())],
+        "chip": [("toml", (DATA / "chips" / "h800.toml").read_bytes())],
+        "calibration": [("toml", CALIBRATION.read_bytes())],
+        "fabric": [("json", write_fabric(fabric, "json").encode())],
+        "fabric graph": [("xml", write_fabric(fabric, "graphml").encode())],
+        "library": [("binary", _library())],
+    }  # fmt: skip
+
+
+def warm() -> None:
+    """What every reading needs, for a fork to find; nothing that leaves a thread behind."""
+    load_facts()
+    _template()

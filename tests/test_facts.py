@@ -51,3 +51,30 @@ def test_facts_below_a_prefix_are_equal_whatever_stands_beside_them():
     one = facts_from_tables({"a": {"x": DIE}, "b": {"y": DIE}})
     other = one.replaced({"b.y": 2.0})
     assert one.below("a") == other.below("a") and one.below("b") != other.below("b")
+
+
+@pytest.mark.parametrize(
+    "slip",
+    [
+        {"mark": {}}, {"mark": ""}, {"mark": "ab"}, {"unit": 3}, {"note": []}, {"saw": "x"},
+        {"saw": [1]}, {"value": 10**400, "unit": "dies"}, {"value": 1e301, "unit": "dies"},
+    ],
+)  # fmt: skip
+def test_a_fact_of_another_shape_is_one_sentence(slip):
+    fact = {"value": 1, "unit": "", "source": "x", "mark": "a"} | slip
+    with pytest.raises(FactError, match=r"fact a\.b") as refused:
+        facts_from_tables({"a": {"b": fact}})
+    assert len(str(refused.value)) < 200
+
+
+def test_a_list_is_no_number_and_a_half_no_count():
+    facts = facts_from_tables(
+        {n: {"value": v, "unit": "", "source": "x", "mark": "a"}
+         for n, v in (("some", [1, 2]), ("half", 0.5), ("word", "x"), ("two", 2))}
+    )  # fmt: skip
+    for name in ("some", "word"):
+        with pytest.raises(FactError, match=f"fact {name} must be one number"):
+            facts.si(name)
+    with pytest.raises(FactError, match="half is 0.5: it must be a count"):
+        facts.count("half")
+    assert facts.count("two") == 2

@@ -25,7 +25,7 @@ from twin.lab.memory import STATUS
 SPARE_BYTES = 1 << 30  # of address space beyond that of the idle process
 CPU_S = 20
 ONE_THREAD = {name: "1" for name in ("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "MALLOC_ARENA_MAX")}
-LONGEST = 600  # characters of a sentence
+LONGEST = 4000  # characters of an answer: of a machine it names twenty faults
 
 
 @dataclass(frozen=True)

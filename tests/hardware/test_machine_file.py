@@ -122,6 +122,9 @@ def test_uneven_nodes_and_missing_parts_are_legal():
         (HEAD + "die 0.0.0,die 0.0.1,1,1,ub\ndie 0.0.0,die 1.0.0,1,1,ub", "every NPU needs"),
         (HEAD + "die 99999.0.0,die 1.0.0,1,1,ub", "node must be a whole number"),
         ("{", "The file is not JSON"),
+        (json.dumps({"graph": {}, "nodes": [{"id": "die 0.0.0"}, {"id": "die 1.0.0"}], "edges": [
+            {"source": "die 0.0.0", "target": "die 1.0.0", "capacity_bytes_per_s": 1,
+             "latency_s": 0, "plane": {}}]}), "is on no plane"),
         ('{"graph": {}, "nodes": [{"id": "die 0.0.0"}, {"id": "die 0.0.0"}], "edges": []}', "tw"),
         ("<graphml><graph/></graphml>", "The machine has no dies"),
         ('<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><graphml>&b;</graphml>', "DOCTYPE"),

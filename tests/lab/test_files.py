@@ -220,3 +220,9 @@ def test_no_text_takes_long_to_look_through_for_keys(piece):
 def test_a_text_with_dots_is_no_long_key():
     question = "What of 1.2.3.4.5.6.7.8.9 ... and a.b.c.d.e.f.g?"
     assert scenario_from_toml(f'question = "{question}"'.encode()).question == question
+
+
+def test_an_integer_of_100_000_digits_is_one_sentence():
+    with pytest.raises(SpecError, match="a number of too many digits") as refused:
+        scenario_from_toml(b"seed = 0x" + b"f" * 100_000)
+    assert len(str(refused.value)) < 300

@@ -8,7 +8,6 @@ mean is the matter of exchange_format.py and imported.py.
 from __future__ import annotations
 
 import csv
-import io
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -181,7 +180,7 @@ COLUMNS = ("from", "to", "GB/s", "ns", "plane")
 def _from_csv(text: str) -> GraphText:
     """A cable list: a line a cable, of both ways; the two of a pair may be told apart by a second
     line the other way round."""
-    lines = csv.reader(short_lines(text))
+    lines = csv.reader(short_lines(text.splitlines()))
     try:
         links, faults = _cables(lines)
     except csv.Error as error:
@@ -192,9 +191,9 @@ def _from_csv(text: str) -> GraphText:
     return GraphText({}, [(v, {}) for v in ends], links)
 
 
-def short_lines(text: str) -> Iterator[str]:
+def short_lines(lines: Iterable[str]) -> Iterator[str]:
     """The lines of a table, one after the other; raises csv.Error for one that no table has."""
-    for line in io.StringIO(text, newline=None):
+    for line in lines:
         if len(line) > LONGEST_LINE:
             raise csv.Error(f"a line is longer than {LONGEST_LINE:,} characters")
         yield line

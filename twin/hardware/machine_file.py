@@ -110,7 +110,7 @@ def _links(graph: GraphText) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]
                 f"{name} needs a rate of 0 to {MOST_BYTES_PER_S:g} bytes/s and a latency of 0 to "
                 f"{MOST_LATENCY_S:g} s."
             )
-        elif plane not in SERVES:
+        elif not isinstance(plane, str) or plane not in SERVES:
             faults.append(f"{name} is on no plane: take one of {', '.join(SERVES)}.")
         elif not all(_fits(data.get(k, 1.0), 1.0) and data.get(k, 1.0) for k in SHARES):
             faults.append(f"{name} has an efficiency that is not above 0 and at most 1.")

@@ -216,7 +216,7 @@ def _json(name: str, text: str) -> NDArray[Any]:
 
 
 def _csv(name: str, text: str) -> NDArray[Any]:
-    rows = csv.reader(short_lines(text))
+    rows = csv.reader(short_lines(io.StringIO(text, newline=None)))
     try:
         counted: dict[tuple[int, int], float] = {}
         header = [cell.strip().lower() for cell in next(rows, [])]

@@ -7,6 +7,7 @@
 #   make docs     the made parts of the documents, after a change of what they are made from
 #   make picture  the picture of the README, from the running dashboard
 #   make golden   the presets' golden figures, after a change that is meant to move them
+#   make shipped  the runs that come with the project, at a release or after a change of the engine
 #   make lock     the pins with the hashes of their files, after a change of a pin
 #   make audit    known faults of what is pinned, and what could not be looked up
 #   make bench    the benchmarks: reported, not asserted
@@ -26,7 +27,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& command -v "$$p" && break; done)
 
-.PHONY: help serve check test long tests.picture golden lock audit bench clean
+.PHONY: help serve check test long tests.picture golden shipped lock audit bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -61,6 +62,9 @@ picture: $(VENV)/.dev
 
 golden: $(VENV)/.dev
 	$(BIN)/python -m tests.golden.test_presets
+
+shipped: $(VENV)/.runtime
+	$(BIN)/python -m twin.lab.shipped
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/benchmarks --benchmark-only \

@@ -32,6 +32,11 @@ def test_a_first_visit_finds_one_primary_button_and_no_runs(app):
     assert "None yet" in app.caption[-1].value
 
 
+def test_a_first_visit_sees_a_shipped_run_play_and_says_whose_it_is(app):
+    app.run()
+    assert any("came with the project, made by engine" in c.value for c in app.caption)
+
+
 def test_run_asks_for_the_draft(app, asked):
     app.run().button(key="run-draft").click().run()
     assert asked == [presets()[0].scenario]
@@ -121,9 +126,20 @@ def test_words_that_came_in_a_link_are_shown_as_typed(app, page):
 
 def test_each_button_says_of_what(app):
     app.session_state["shelf"] = "All"
-    labels = [b.label for b in app.run().button if (b.key or "").startswith(("run-", "edit-"))]
-    assert len(labels) > 2 * len(presets())
-    assert len(set(labels)) == len(labels)
+    buttons = [b for b in app.run().button if (b.key or "").startswith(("run-", "edit-"))]
+    told = {b.proto.help or b.label for b in buttons}
+    assert len(told) == len({b.key for b in buttons}) > 2 * len(presets())
+
+
+def test_presets_are_found_by_their_words_and_say_their_answer(app):
+    app.run()
+    assert any("within the SLO" in m.value for m in app.markdown)
+    app.text_input(key="preset-search").set_value("h100 prefill").run()
+    assert {b.key for b in app.button if (b.key or "").startswith("edit-")} == {
+        "edit-h100-sglang-prefill"
+    }
+    app.text_input(key="preset-search").set_value("no such thing").run()
+    assert not [b for b in app.button if (b.key or "").startswith("edit-")]
 
 
 def test_a_linked_scenario_keeps_its_difference_and_its_name(app):
@@ -152,3 +168,12 @@ def test_an_edit_that_cannot_hold_leaves_no_answer_standing(app):
         assert "Warm-up = 200 s" in app.warning[0].value
         assert not app.metric
         assert not any("a token" in m.value for m in app.markdown)
+
+
+@pytest.mark.parametrize(
+    ("key", "preset"), [("why-not-faster", "quickstart"), ("fail-a-node", "fault-node")]
+)
+def test_a_question_is_one_click_from_its_run(app, asked, key, preset):
+    app.run().button(key=key).click().run()
+    assert not app.exception
+    assert asked == [p.scenario for p in presets() if p.key == preset]

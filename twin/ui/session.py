@@ -19,7 +19,7 @@ import streamlit as st
 
 from twin.facts import FactError, Facts
 from twin.hardware.recipes import as_sold, recipe_names
-from twin.lab import library, share
+from twin.lab import library, share, shipped
 from twin.lab.budget import Budget
 from twin.lab.compare import input_diff
 from twin.lab.executor import Runner
@@ -69,7 +69,7 @@ def get_ready() -> None:
     """Start the runner before anybody asks for it; the first page says what is wrong with it."""
     try:
         facts()
-        runner()
+        shipped.refresh(_store(), runner())
     except (FactError, StoreError) as error:
         log.warning("no run can be started yet: %s", error)
 

@@ -64,7 +64,10 @@ class Player {
 
   close() { this.pause(false); this.observer.disconnect() }
 
-  async update({ run, film, machine, start }) {
+  async update({ run, film, machine, start, brief }) {
+    this.brief = !!brief // the machine alone, playing
+    this.el.player.classList.toggle("brief", this.brief)
+    const first = run !== this.run
     if (run !== this.run) {
       const scene = new Scene(await asBuilt(machine))
       scene.change(await inflate(film.changes))
@@ -80,6 +83,7 @@ class Player {
     }
     this.readTheme()
     this.arrange()
+    if (first && brief && !matchMedia("(prefers-reduced-motion: reduce)").matches) this.play()
   }
 
   readTheme() {
@@ -121,7 +125,7 @@ class Player {
       if (!still) this.phase += (now - last) * PACE
       last = now
       if (at !== this.window) this.seek(at)
-      else if (!still) { if (this.view === "machine") this.picture.compose(); this.drawWay() }
+      else if (!still) { if (this.view === "machine") this.picture.compose(); if (!this.brief) this.drawWay() }
       this.window >= this.frames.windows - 1 ? this.pause() : requestAnimationFrame(tick)
     }
     requestAnimationFrame(tick)
@@ -201,6 +205,7 @@ class Player {
     el.table.hidden = this.view !== "matrix"
     this.choice = frames.of(el.plane.value, el.traffic.value)
     this.picture.high = this.choice.high
+    if (this.brief) return this.draw()
     this.layTiles(el.yard.clientWidth)
     const own = this.selected ? frames.seriesOf(this.selected, el.plane.value, el.traffic.value) : []
     this.strip.lay(frames, [...own, ...frames.strip], el.below.clientWidth, this.style)
@@ -223,9 +228,11 @@ class Player {
     const began = performance.now(), f = this.frames
     this.now = f.events.filter((e) => f.isOn(e, this.window))
     this.drawMachine()
-    this.drawInstances()
-    this.drawWay()
-    this.strip.draw(this.window)
+    if (!this.brief) {
+      this.drawInstances()
+      this.drawWay()
+      this.strip.draw(this.window)
+    }
     this.el.slider.value = this.window
     this.el.clock.textContent = clock(this.window * f.window_s, f.horizon_s)
     this.el.slider.setAttribute("aria-valuetext", this.el.clock.textContent)

@@ -13,6 +13,8 @@ from typing import Any
 import polars as pl
 import streamlit as st
 
+from twin.hardware.fabric import Fabric, build_fabric
+from twin.lab.shipped import Shipped
 from twin.lab.store import RunRow
 from twin.metrics.measures import amount
 from twin.scenario import Scenario
@@ -72,6 +74,29 @@ def player(row: RunRow, scenario: Scenario) -> None:
         )
     if result.view:
         _remember(row.id, dict(result.view))
+
+
+@st.cache_resource(show_spinner=False, max_entries=8)
+def shipped_film(_scenario: Scenario, _run: Shipped, digest: str) -> dict[str, Any]:
+    """A result that came with the project as the player's message; shared, so never changed."""
+    fabric = build_fabric(_scenario.supernode, session.facts())
+    return playback_frames.message(
+        _scenario, _run.tables, seated(_scenario, fabric)[0].instances, fabric
+    )
+
+
+@st.fragment
+def brief(name: str, film: dict[str, Any], fabric: Fabric) -> None:
+    """A run playing on the picture of its machine at once, without the player's choices."""
+    with st.container(gap=None):
+        _player(
+            data={
+                "run": name, "film": film, "machine": geometry(fabric), "start": {},
+                "brief": True,
+            },
+            key="playback-brief",
+            on_view_change=lambda: None,
+        )  # fmt: skip
 
 
 def _start(run: str) -> dict[str, Any]:

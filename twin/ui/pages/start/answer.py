@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import time
+
 import streamlit as st
 
 from twin.hardware.chip import HardwareError
+from twin.hardware.fabric import Fabric
 from twin.lab import sweep
+from twin.lab.shipped import shipped
 from twin.metrics.measures import amount, seconds
-from twin.scenario import Recovery, Scenario, npus_used
+from twin.scenario import Recovery, Scenario, npus_used, scenario_digest
 from twin.steady import Outlook
 from twin.ui import forms, formulas, session, words
 from twin.ui.fabric_view import fabric_picture
 from twin.ui.fields import label, sentence, tooltip, why_idle
+from twin.ui.link import page_link
+from twin.ui.pages.playback import player
 from twin.ui.pages.supernode.editor import fabric_of
 from twin.ui.pages.sweep.points import usual
 from twin.ui.seated import seated
@@ -98,12 +104,33 @@ def controls(draft: Scenario) -> None:
             st.markdown(f":small[:red[:material/error: {sentence(refusal)}]]")
 
 
+def _played(draft: Scenario, fabric: Fabric) -> bool:
+    """A stored run of exactly this question playing on the machine; False where there is none."""
+    latest = (
+        session.store().runs.search(states=["done"], scenario=scenario_digest(draft), limit=1).rows
+    )
+    if latest and latest[0].summary and not player.missing(latest[0].id):
+        row = latest[0]
+        player.brief(row.id, player.film(row.id, row, draft), fabric)
+        page_link("run", f"A run of {words.ago(time.time() - row.queued_s)}", {"run": row.id})
+        return True
+    came = shipped(draft)
+    if came is None:
+        return False
+    player.brief(came.key, player.shipped_film(draft, came, came.scenario), fabric)
+    by = f"A run that came with the project, made by engine {came.engine}."
+    st.caption(f"{by} Newer ones replace it." if came.stale else by)
+    return True
+
+
 def picture(draft: Scenario) -> None:
     """The machine with the instances on it, or why it cannot be built."""
     try:
         fabric = fabric_of(draft.supernode)
     except HardwareError as error:
         st.error(sentence(str(error)), icon=":material/device_hub:")
+        return
+    if _played(draft, fabric):
         return
     placed, no_place = seated(draft, fabric)
     if no_place:

@@ -4,7 +4,7 @@ import streamlit as st
 
 from twin.ui import session, words
 from twin.ui.link import go_to, page_link
-from twin.ui.pages.start import answer
+from twin.ui.pages.start import answer, gallery
 from twin.ui.pages.sweep import points
 from twin.ui.show import plain
 from twin.ui.toolbar import draft_link, open_run, run_button
@@ -55,41 +55,36 @@ with st.container(border=True):
             ):  # fmt: skip
                 st.session_state[points.NOW] = True
                 go_to("sweep", {"over": answer.break_point(draft).text})
-            page_link("deployment", "Why not faster?", icon=":material/help:")
+            if st.button(
+                "Why not faster?", icon=":material/help:", type="tertiary", key="why-not-faster",
+                disabled=bool(session.refusal()), help="Simulates this and names what takes time.",
+            ):  # fmt: skip
+                open_run(session.named_draft())
             if st.button("Fail a node", icon=":material/bolt:", type="tertiary", key="fail-a-node"):
                 session.start_from(dict(presets)["fault-node"])
-                go_to("deployment")
+                open_run(session.named_draft())
             page_link("workload", "Edit everything", icon=":material/tune:")
     with machine:
         answer.picture(draft)
 
 # 3) Presets.
 st.subheader("Presets", anchor=False)
-shelf = st.segmented_control(
-    "Presets", list(GALLERY), default="Begin here", required=True,
-    label_visibility="collapsed", key="shelf", bind="query-params",
-)  # fmt: skip
+with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+    shelf = st.segmented_control(
+        "Presets", list(GALLERY), default="Begin here", required=True,
+        label_visibility="collapsed", key="shelf", bind="query-params",
+    )  # fmt: skip
+    sought = st.text_input(
+        "Search the presets", key="preset-search", type="search", live="100ms",
+        placeholder="Search: prefix, H800, fault", label_visibility="collapsed", width=260,
+    )  # fmt: skip
+chosen = gallery.chosen(presets, GALLERY[shelf], sought or "")
+if not chosen:
+    st.markdown("No preset says that. Clear the search to see all of them.")
 with st.grid(3, min_column_width=290, gap="medium"):
-    for key, scenario in presets:
-        if not any(word in key for word in GALLERY[shelf]):
-            continue
+    for key, scenario in chosen:
         with st.container(border=True, height="stretch"):
-            called = plain(scenario.name)
-            st.markdown(f"**{called}**")
-            st.markdown(plain(scenario.question))
-            st.caption(words.brief(scenario))
-            st.space("stretch")
-            with st.container(horizontal=True, vertical_alignment="center"):
-                if st.button(f"Run {called}", icon=":material/play_arrow:", key=f"run-{key}"):
-                    session.start_from(scenario)
-                    open_run(scenario)
-                if st.button(
-                    f"Edit {called}", icon=":material/tune:", key=f"edit-{key}", type="tertiary",
-                ):  # fmt: skip
-                    session.start_from(scenario)
-                    go_to("workload")
-                st.space("stretch")
-                st.caption("Source", help=plain(scenario.source), width="content")
+            gallery.card(key, scenario)
 
 # 4) Recent runs.
 st.subheader("Recent runs", anchor=False)

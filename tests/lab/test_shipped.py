@@ -1,0 +1,42 @@
+"""Results that come with the project: of today's presets, whole, and near what a run says today."""
+
+import pytest
+
+from twin.engine.simulate import simulate
+from twin.lab import shipped
+from twin.lab.library import load_facts, preset
+from twin.lab.shipped import PRESETS, TABLES
+
+TOLERANCE = 0.05  # of the headline: an engine may have moved since, a preset may not have changed
+HEADLINE = ("tpot_s_mean", "ttft_s_p50", "decode_tokens_per_s_per_npu", "goodput_req_per_s")
+
+
+@pytest.mark.parametrize("key", PRESETS)
+def test_each_leading_preset_has_its_result_for_today_s_question(key):
+    came = shipped.shipped(preset(key))
+    assert came is not None, "the preset has changed: make shipped"
+    assert came.key == key
+    assert set(came.tables) == set(TABLES)
+    assert came.engine
+    assert len(came.facts) == 64
+
+
+def test_together_they_stay_small():
+    assert sum(path.stat().st_size for path in shipped.FOLDER.iterdir()) < 600_000
+
+
+def test_another_question_has_none():
+    other = preset(PRESETS[0]).model_copy(update={"seed": 77})
+    assert shipped.shipped(other) is None
+
+
+def test_a_run_of_today_is_within_tolerance_and_is_written_the_same_twice(tmp_path):
+    scenario = preset(PRESETS[0])
+    run = simulate(scenario, load_facts())
+    came = shipped.shipped(scenario)
+    for key in HEADLINE:
+        assert came.summary[key] == pytest.approx(run.summary[key], rel=TOLERANCE), key
+    one = shipped.write("quickstart", scenario, run, "engine", tmp_path / "a")
+    two = shipped.write("quickstart", scenario, run, "engine", tmp_path / "b")
+    assert one.read_bytes() == two.read_bytes()
+    assert shipped.shipped(scenario, tmp_path / "a").stale

@@ -1,0 +1,133 @@
+"""Results that come with the project: what a machine that never ran anything can show at once.
+
+A file of data/shipped holds what playback and the headline need of one preset's run, and says which
+question, engine and facts it is of. `make shipped` writes them anew. One that another engine or
+other facts made is still shown, as such, while the preset is run again in the background.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from twin.lab.library import ROOT, load_facts, preset
+from twin.scenario import Scenario, scenario_digest
+
+if TYPE_CHECKING:
+    from twin.engine.simulate import Run
+    from twin.lab.executor import Executor
+    from twin.lab.store import Store
+
+FOLDER = ROOT / "data" / "shipped"
+PRESETS = ("quickstart", "deepseek-service", "fault-node", "r1-reasoning", "colocated-contrast")
+TABLES = ("windows", "instances", "traffic", "shares", "events", "links", "seats")
+ABOUT = "about.json"
+MADE = (2020, 1, 1, 0, 0, 0)  # of every entry: the same result is the same bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    """One preset's run as it came with the project."""
+
+    key: str
+    scenario: str  # digest
+    engine: str
+    facts: str  # digest
+    summary: Mapping[str, Any]
+    tables: Mapping[str, pl.DataFrame]
+
+    @property
+    def stale(self) -> bool:
+        """Whether this engine, where it has been loaded, or these facts would answer anew."""
+        engine = sys.modules.get("twin.engine.simulate")  # loading it takes longer than a page may
+        other = engine is not None and self.engine != engine.ENGINE_VERSION
+        return other or load_facts().digest != self.facts
+
+
+def shipped(scenario: Scenario, folder: Path = FOLDER) -> Shipped | None:
+    """The result that came with the project for exactly this question, None where none did."""
+    digest = scenario_digest(scenario)
+    for key in PRESETS:
+        path = folder / f"{key}.zip"
+        if path.exists():
+            with zipfile.ZipFile(path) as file:
+                about = json.loads(file.read(ABOUT))
+                if about["scenario"] == digest:
+                    tables = {
+                        name: pl.read_parquet(io.BytesIO(file.read(f"{name}.parquet")))
+                        for name in about.pop("tables")
+                    }
+                    return Shipped(key=key, tables=tables, **about)
+    return None
+
+
+def summaries(folder: Path = FOLDER) -> dict[str, dict[str, Any]]:
+    """The headline of everything that came with the project, by the digest of its question."""
+    known = {}
+    for path in sorted(folder.glob("*.zip")):
+        with zipfile.ZipFile(path) as file:
+            about = json.loads(file.read(ABOUT))
+            known[about["scenario"]] = about["summary"]
+    return known
+
+
+def write(key: str, scenario: Scenario, run: Run, engine: str, folder: Path = FOLDER) -> Path:
+    """Write the file of one preset's run."""
+    tables = {name: _small(run.tables[name]) for name in TABLES if name in run.tables}
+    about = {
+        "scenario": scenario_digest(scenario),
+        "engine": engine,
+        "facts": load_facts().digest,
+        "summary": dict(run.summary),
+        "tables": list(tables),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{key}.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as file:
+        file.writestr(zipfile.ZipInfo(ABOUT, MADE), json.dumps(about, indent=1, sort_keys=True))
+        for name, table in tables.items():
+            packed = io.BytesIO()
+            table.write_parquet(packed, compression="zstd", compression_level=19)
+            file.writestr(zipfile.ZipInfo(f"{name}.parquet", MADE), packed.getvalue())
+    return path
+
+
+def _small(table: pl.DataFrame) -> pl.DataFrame:
+    """The table in single precision, but for the moments that other tables are joined by."""
+    wide = [name for name, kind in table.schema.items() if kind == pl.Float64]
+    return table.with_columns(
+        pl.col(name).cast(pl.Float32) for name in wide if name not in ("t_s", "end_s", "window_s")
+    )
+
+
+def refresh(store: Store, executor: Executor) -> None:
+    """Ask for the first preset's run in the background where what was shipped is stale."""
+    scenario = preset(PRESETS[0])
+    if scenario is None or (found := shipped(scenario)) is None or not found.stale:
+        return
+    store.scenarios.save(scenario)
+    executor.submit(scenario)
+
+
+def main() -> None:
+    """Simulate every preset that ships its result, and write the files."""
+    from twin.engine.simulate import ENGINE_VERSION, simulate
+
+    for key in PRESETS:
+        scenario = preset(key)
+        if scenario is None:
+            raise ValueError(f"no preset is called {key}: PRESETS of this module names one")
+        path = write(key, scenario, simulate(scenario, load_facts()), ENGINE_VERSION)
+        sys.stdout.write(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1e3:.0f} kB\n")
+
+
+if __name__ == "__main__":
+    main()

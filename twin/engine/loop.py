@@ -101,9 +101,9 @@ PREFILL, DECODE = Piece(prefill), Piece(decode)
 advance_disaggregated, advance_colocated = _loop(disaggregated), _loop(colocated)
 
 
+stage("loop")(lambda: prepare(advance_disaggregated, World, int, int))
 stage("prefill")(lambda: PREFILL.prepare(World))
 stage("decode")(lambda: DECODE.prepare(World))
-stage("loop")(lambda: prepare(advance_disaggregated, World, int, int))
 stage("colocated engine")(lambda: prepare(advance_colocated, World, int, int))
 
 

@@ -36,7 +36,8 @@ def max_min_levels(
     load f8[links]: sum of parts times most, brought down to what is carried. Returns whether any
     flow is held below its bound. Only overloaded links cost.
     """
-    level[:] = most
+    for f in range(most.size):  # numba's `level[:] = most` takes seconds to compile
+        level[f] = most[f]
     stopped = np.zeros(most.size, np.bool_)
     held = False
     while True:

@@ -33,13 +33,13 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 help:
 	@sed -n 's/^#   //p' Makefile
 
-serve: $(VENV)/.runtime
+serve: $(VENV)/.compiled
 	$(BIN)/python -m streamlit run app.py
 
 check: static
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal $(FAST)
 
-test: static
+test: static $(VENV)/.compiled
 	$(BIN)/python -m tests.chromium --install
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
@@ -95,6 +95,13 @@ $(VENV)/.runtime: requirements.lock | $(BIN)/python
 	@echo "Installing what the twin needs into $(VENV): a few hundred MB, once, in one to three minutes."
 	@$(PIP) --require-hashes -r requirements.lock
 	@touch $@
+
+# The last step of setting up, so that no first visitor waits for a compiler; where it fails, the
+# first run does it.
+$(VENV)/.compiled: $(VENV)/.runtime
+	@echo "Compiling what runs are computed with: once, in half a minute."
+	@if $(BIN)/python -m twin warm; then touch $@; \
+	else echo "It could not be compiled here: the first run will try again."; fi
 
 $(VENV)/.dev: requirements-dev.lock $(VENV)/.runtime
 	@echo "Installing what checks and tests need too: once, in half a minute."

@@ -83,6 +83,19 @@ def serve(
 
 
 @app.command()
+def warm() -> None:
+    """Compile what runs need, once; the first run on a machine then waits for nothing."""
+    from twin.lab.job import compile_once
+
+    def tell(stage: str, took_s: float | None) -> None:
+        if took_s is not None:
+            err.print(f"{stage}: {took_s:.1f} s", style="dim")
+
+    compile_once(tell)
+    out.print("Runs are compiled: the first one begins at once.")
+
+
+@app.command()
 def presets(as_json: AsJson = False) -> None:
     """List the questions that come with the twin."""
     from twin.lab.library import presets as library

@@ -1,5 +1,8 @@
 """Getting ready: stages are shared out, none is left out, and it is known when all are done."""
 
+import gc
+import os
+import subprocess
 import threading
 
 import pytest
@@ -72,3 +75,20 @@ def test_what_can_wait_is_left_to_one_who_lends_a_hand():
 def test_what_a_process_leaves_to_another_is_a_stage_of_the_engine():
     job.load_engine()
     assert set(job.LATER) <= set(job.stages_of(job.ENGINE))
+
+
+def test_a_set_up_compiles_once_and_leaves_no_process_behind(folder, monkeypatch):
+    done, helpers, popen = [], [], subprocess.Popen
+
+    def started(*args, **kwargs):
+        helpers.append(popen(*args, env={**os.environ, "NUMBA_CACHE_DIR": str(folder)}, **kwargs))
+        return helpers[-1]
+
+    monkeypatch.setattr(job, "stages_of", lambda engine: {"loop": lambda: done.append("loop")})
+    monkeypatch.setattr(subprocess, "Popen", started)
+    before = gc.get_threshold()
+    for _ in range(2):
+        job.compile_once(lambda stage, took_s: None)
+    assert done == ["loop"]
+    assert [helper.poll() is not None for helper in helpers] == [True]
+    assert gc.get_threshold() == before

@@ -14,6 +14,7 @@ import json
 import logging
 import os
 import secrets
+import subprocess
 import sys
 import threading
 import time
@@ -204,7 +205,33 @@ def stages_of(name: str) -> warm.Stages:
     """What an engine has to compile, in parts that do not depend on each other."""
     if name != ENGINE:
         return {}
-    return {"set-up": set_up_once, **compiled.stages()}
+    return {**compiled.stages(), "set-up": set_up_once}
+
+
+def compile_once(tell: warm.Tell) -> None:
+    """Compile all that runs need, or find it done; a second process lends a hand meanwhile.
+
+    Raises OSError when there is no room to keep it.
+    """
+    if warm.is_ready():
+        return
+    command = [sys.executable, "-m", "twin.lab.job", "--owner=helper", "--prepare-only"]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as helper:
+        try:
+            load_engine()
+            prepare(stages_of(ENGINE), tell)
+        finally:
+            helper.kill()
+
+
+def prepare(stages: warm.Stages, tell: warm.Tell, **how: Any) -> None:
+    """`warm.prepare`, without collections: a compiler makes much that lives and little garbage."""
+    gc.freeze()
+    every = gc.get_threshold()
+    gc.set_threshold(100_000, 50, 100)
+    warm.prepare(stages, tell, **how)
+    gc.set_threshold(*every)
+    gc.freeze()  # what is here is here to stay: no collection during a run need look at it
 
 
 def serve(store: Store, owner: Owner, engine: Engine, parent: Parent, idle_s: float) -> None:
@@ -254,10 +281,9 @@ def main() -> None:
     stages = stages_of(given.engine)
     if given.prepare_only:
         os.nice(10)  # the first visitor's page goes before
-        warm.prepare(stages, parent.tell, shared_only=True)
+        prepare(stages, parent.tell, shared_only=True)
         return
-    warm.prepare(stages, parent.tell, later=LATER)
-    gc.freeze()  # what is here is here to stay: no collection during a run need look at it
+    prepare(stages, parent.tell, later=LATER)
     serve(open_store(), Owner.here(given.owner), engine, parent, given.idle_s)
 
 

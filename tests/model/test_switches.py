@@ -9,7 +9,7 @@ import pytest
 from twin.model.apart import ring_s
 from twin.model.decode import decode_hbm_bytes
 from twin.model.layer import Pass, moe_parts
-from twin.model.overlap import pipeline_s
+from twin.model.overlap import pipeline_s, staged_s
 from twin.model.shape import ModelError
 
 APART = {"deployment__decode__expert_npus": 48}
@@ -155,6 +155,14 @@ def test_what_an_exchange_takes_beside_its_bytes_is_not_hidden(ask):
     assert p.hides == 1.0
     parts = moe_parts(p, p.splits[0], Pass(8.0, 0.0, 8.0, 8.0 * 160, 160.0, 1.0))
     assert parts[1] > p.splits[0].dispatch.fixed > 30e-6
+
+
+def test_stages_in_a_fixed_order_are_never_faster_than_their_cores_or_their_wire():
+    rng = np.random.default_rng(4)
+    for prepare, core, sent, experts, answered in rng.uniform(0.1, 2.0, (200, 5)):
+        staged = staged_s(prepare, core, 0.0, sent, 0.0, experts, answered)
+        assert staged >= 2 * max(prepare + core + experts, sent + answered) - 1e-12
+        assert staged <= 2 * math.fsum((prepare, core, sent, experts, answered)) + 1e-12
 
 
 def test_a_pipeline_is_never_faster_than_its_cores_or_its_wire():

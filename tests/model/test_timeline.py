@@ -3,8 +3,8 @@
 import pytest
 
 from twin.model.apart import ring_s
-from twin.model.overlap import pipeline_s
-from twin.model.timeline import Piece, Timeline, _pipeline, _ring, decode_timeline
+from twin.model.overlap import pipeline_s, staged_s
+from twin.model.timeline import Piece, Timeline, _pipeline, _ring, _staged, decode_timeline
 
 
 def pipeline(before, sent, experts, answered):
@@ -34,6 +34,26 @@ def test_the_pipeline_keeps_the_pace_of_the_model(parts):
     cores = sum(p.high - p.low for p in pieces if p.stream == 0)
     assert 2 * (parts[0] + parts[2]) / cores == pytest.approx(pipeline_s(*map(float, parts)))
     assert all(isinstance(p, Piece) for p in pieces)
+
+
+@pytest.mark.parametrize(
+    "times", [(1.0, 4.0, 0.5, 3.0, 0.5, 2.0, 1.0), (2.0, 1.0, 0.2, 1.0, 0.3, 5.0, 6.0)]
+)
+def test_stages_in_a_fixed_order_keep_the_pace_of_the_model(times):
+    prepare, core, sends, sent, shared, routed, answered = times
+    attention = (("mla_prolog", prepare), ("attention_core", core))
+    moe = (
+        ("gate", 0.0), ("dispatch", sends + sent), ("experts", shared + 0.75 * routed),
+        ("combine", 0.25 * routed + answered),
+    )  # fmt: skip
+    plan = Timeline(("computing", "communication"), 5, 0.0, 1.0, _staged(attention, moe, times))
+    layer = 2 * (sends + max(sent, shared + prepare) + routed + max(answered, core))
+    assert staged_s(*times) == pytest.approx(layer)
+    cores = sum(p.high - p.low for p in plan.pieces if p.stream == 0)
+    assert cores * layer == pytest.approx(2 * (prepare + core + sends + shared + routed))
+    for stream in (0, 1):
+        spans = sorted((t.low, t.high) for t in plan.turns() if t.stream == stream)
+        assert all(b[0] >= a[1] - 1e-9 for a, b in zip(spans[:-1], spans[1:], strict=True))
 
 
 def test_two_sides_of_an_instance_keep_the_pace_of_their_ring():

@@ -21,6 +21,7 @@ from twin.model.layer import (
     Pass,
     attention_s,
     dense_s,
+    ffn_rows_s,
     layer_s,
     moe_parts,
     moe_s,
@@ -28,7 +29,7 @@ from twin.model.layer import (
     routed_per_die,
     survey,
 )
-from twin.model.overlap import pipeline_s
+from twin.model.overlap import staged_s
 from twin.model.roofline import interpolate, roof
 
 __all__ = ["DECODE_OPERATORS", "decode_iteration_s"]
@@ -135,17 +136,30 @@ def layers_in_sequence_s(p: Decode, layers: float, load: Pass, ops: np.ndarray) 
 
 
 @kernel
-def turns(p: Decode, m: Mode, load: Pass) -> tuple[float, float, float, float]:
+def stages(
+    p: Decode, m: Mode, load: Pass
+) -> tuple[float, float, float, float, float, float, float]:
     """Seconds of one microbatch where all cores compute while others' data moves.
 
-    (Before the wire, dispatch on the wire, experts, combine on the wire.) What an exchange takes
-    beside its bytes, the cores are busy with: nothing hides it.
+    As `staged_s` wants them: (before the core, core to gate, starting dispatch, dispatch on the
+    wire, shared expert, routed experts, combine on the wire). What an exchange takes beside its
+    bytes, the cores are busy with: nothing hides it.
     """
+    prepare = 0.0
+    for k in range(len(m.before)):
+        prepare += product_s(m.before[k], load.tokens)
     attention = attention_s(m, load.tokens, m.core.context * load.context)
     gate, dispatch, experts, combine = moe_parts(p, m, load)
     sends = m.dispatch.fixed + m.dispatch.message * load.busiest
+    at = p.layout
+    shared = 0.0
+    if at.shared_dies <= 0.0:
+        rows = at.shared_experts * load.total / load.dies
+        shared = min(experts, ffn_rows_s(m.experts, at.shared_experts, rows))
     answers = m.combine.fixed
-    return attention + (gate + sends), dispatch - sends, experts + answers, combine - answers
+    core = attention - prepare + gate
+    routed = experts - shared + answers
+    return prepare, core, sends, dispatch - sends, shared, routed, combine - answers
 
 
 @kernel
@@ -153,14 +167,14 @@ def split_layer_s(p: Decode, m: Mode, load: Pass) -> tuple[float, bool]:
     """(seconds of a layer of two microbatches, whether the first stream is the longer).
 
     `load` of one of them. On split cores each stream passes both; where cores are not split
-    they take turns on all cores and on the wire (overlap.py).
+    their stages take turns on all cores while the wire carries the other's (overlap.py).
     """
     if p.layout.expert_dies > 0.0:
         a, b, c, d = apart_stages(p, m, load)
         return ring_s(a, b, c, d), a >= c
     if p.hides > 0.0:
-        a, b, c, d = turns(p, m, load)
-        return pipeline_s(a, b, c, d), True
+        prepare, core, sends, sent, shared, routed, answered = stages(p, m, load)
+        return staged_s(prepare, core, sends, sent, shared, routed, answered), True
     attention, moe = layer_s(p, m, load)
     return 2.0 * max(attention, moe), attention >= moe
 

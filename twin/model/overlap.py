@@ -1,7 +1,7 @@
 """Two microbatches that share one resource to compute and one to communicate, in turn.
 
-The same pipeline serves prefill, where copy engines carry the exchange, and decode on machines
-whose cores all compute while data is in flight. It knows no operator, only seconds.
+Prefill, where copy engines carry the exchange, goes by the pipeline; decode on machines whose cores
+all compute while data is in flight by stages in a fixed order. It knows no operator, only seconds.
 """
 
 from __future__ import annotations
@@ -38,3 +38,18 @@ def pipeline_s(before: float, sent: float, experts: float, answered: float) -> f
         wire = max(core, wire) + answered
         second = wire
     return period
+
+
+@kernel
+def staged_s(
+    prepare: float, core: float, sends: float, sent: float, shared: float, experts: float,
+    answered: float,
+) -> float:  # fmt: skip
+    """Seconds a layer takes when a graph launches the stages of two microbatches in turn.
+
+    While one dispatches, the other is in the projections before its attention core and the shared
+    expert is computed; while one combines, the other is in its core (two stages apart: SGLang
+    python/sglang/srt/batch_overlap/operations_strategy.py, after DeepSeek's own). A stage that
+    waits for the wire keeps the cores: what comes after it in the order does not overtake.
+    """
+    return 2.0 * (sends + max(sent, shared + prepare) + experts + max(answered, core))

@@ -15,8 +15,9 @@ import numpy as np
 from twin.metrics.operators import names_of
 from twin.model.apart import apart_stages, ring_s
 from twin.model.coefficients import Decode, Mode, Prefill
-from twin.model.decode import best_split, decode_iteration_s, half_of, turns
+from twin.model.decode import best_split, decode_iteration_s, half_of, stages
 from twin.model.layer import Pass, layer_s, moe_parts, product_s
+from twin.model.overlap import staged_s
 from twin.model.prefill import prefill_batch_s
 
 Operators = tuple[tuple[str, float], ...]  # names with seconds, in order
@@ -107,13 +108,7 @@ def _decode_pieces(p: Decode, m: Mode, half: Pass) -> tuple[tuple[str, str], tup
         return ("attention dies", "expert dies"), pieces
     if p.hides == 0.0:
         return ("attention", "MoE"), _swapped(attention, moe)
-    _, dispatch, experts, combine = turns(p, m, half)
-    return ("computing", "communication"), _pipeline(
-        (*attention, moe[0], ("dispatch", parts[1] - dispatch)),
-        (("dispatch", dispatch),),
-        (moe[2], ("combine", experts - parts[2])),
-        (("combine", combine),),
-    )
+    return ("computing", "communication"), _staged(attention, moe, stages(p, m, half))
 
 
 def _attention(m: Mode, half: Pass) -> Operators:
@@ -186,6 +181,32 @@ def _swapped(one: Operators, other: Operators) -> tuple[Piece, ...]:
         Piece(1, 0, 0.5, 0.5 + b, other),
         Piece(0, 1, 0.5, 0.5 + a, one),
         Piece(1, 1, 1.0, 1.0 + b, other),
+    )
+
+
+def _staged(attention: Operators, moe: Operators, times: tuple[float, ...]) -> tuple[Piece, ...]:
+    """Stages of two microbatches in a fixed order, the second half a layer after the first."""
+    prepare, core, sends, sent, shared, routed, answered = times
+    waits = max(sent, shared + prepare)
+    layer = staged_s(*times)
+    projections = next(k for k, (name, _) in enumerate(attention) if name == "attention_core")
+    gate, (_, dispatch), (_, experts), (_, combine) = moe
+    # Seconds from the begin of the half in which this microbatch prepares, the other dispatches.
+    dispatched = 0.5 * layer
+    computed = dispatched + sends + waits
+    starts = (
+        (0, sends + shared, attention[:projections]),
+        (0, sends + waits + routed, (*attention[projections:], gate)),
+        (0, dispatched, (("dispatch", sends), ("experts", shared))),
+        (1, dispatched + sends, (("dispatch", dispatch - sends),)),
+        (0, computed, (("experts", experts - shared), ("combine", combine - answered))),
+        (1, computed + routed, (("combine", answered),)),
+    )
+    return tuple(
+        Piece(stream, m, at / layer + 0.5 * m, (at + _seconds(done)) / layer + 0.5 * m, done)
+        for stream, at, done in starts
+        for m in (0, 1)
+        if _seconds(done) > 0.0
     )
 
 

@@ -45,6 +45,14 @@ def test_two_microbatches_hide_most_of_the_exchange(batch):
     assert 1.1 < batch(deployment__prefill__microbatch=False) / batch() < 1.5
 
 
+def test_rows_ordered_where_it_computes_leave_less_to_hide(batch):
+    off = {"deployment__prefill__microbatch": False}
+    beside, within = ({"deployment__stack": s} for s in ("plain", "cann-recipes"))
+    assert batch(**within, **off) > batch(**beside, **off)  # answers are put back in order too
+    gains = [batch(**stack, **off) / batch(**stack) for stack in (within, beside)]
+    assert 1.1 < gains[0] < gains[1]
+
+
 def test_staged_attention_pays_for_its_collectives_when_lengths_are_even(batch):
     assert batch(deployment__prefill__attention="dp") < batch()
 

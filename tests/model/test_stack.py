@@ -40,7 +40,9 @@ def test_facts_of_a_stack_are_other_facts(facts):
 
 
 def test_a_stack_that_is_unknown_or_of_other_chips_is_refused(facts):
-    with pytest.raises(ModelError, match="not in data/stacks.toml: take plain, sglang-npu"):
+    with pytest.raises(
+        ModelError, match="not in data/stacks.toml: take plain, cann-recipes, sglang-npu"
+    ):
         costs(facts, **{"deployment.stack": "no-such"})
     with pytest.raises(ModelError, match="figures of nvidia chips and says nothing of ascend-910c"):
         costs(facts, **{"deployment.stack": "tensorrt-llm"})

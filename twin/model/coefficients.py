@@ -78,6 +78,7 @@ class Combine(Record):
     send: float = carried("Per row that an expert die sends back.", EXCHANGE)
     receive: float = carried("Per token of the busiest receiver.", EXCHANGE)
     gather: float = computed("Vector cores, per token of a die (prefill).")
+    restore: float = computed("Vector cores, per row put back in order of arrival (prefill).")
 
 
 @record
@@ -236,4 +237,5 @@ class Prefill(Record):
     dense_layers: float = given("Layers with a dense FFN.")
     microbatch: float = given("1: two microbatches.")
     contention: float = given("Share of copying on vector cores that slows the other microbatch.")
+    routing: float = given("1: rows are ordered in the stream that computes; 0: beside it.")
     compute_share: float = given("Cores left to compute while two microbatches overlap.")

@@ -67,7 +67,7 @@ def _dispatch_s(p: Prefill, die_tokens: float, rows: float) -> float:
 def _combine_s(p: Prefill, die_tokens: float, rows: float) -> float:
     w = p.combine
     wire = max(w.receive * die_tokens, w.send * rows)
-    return w.fixed + w.gather * die_tokens + wire
+    return w.fixed + (w.gather * die_tokens + w.restore * rows) + wire
 
 
 @kernel
@@ -144,21 +144,44 @@ def prefill_batch_s(
     ops[_EXPERTS] += experts
     shown = sent + answered
     if two:
-        rest = p.contention / passes
-        order = p.dispatch.order * rows * passes
-        sending = p.dispatch.message * pass_tokens * passes
-        gathering = p.combine.gather * pass_tokens * passes
-        # What both want of the vector cores delays the one as much as the other.
-        layer = pipeline_s(
-            before / passes + rest * (sending + gathering),
-            sent / passes + rest * (sending + order),
-            experts / passes + rest * order,
-            answered / passes + rest * gathering,
-        )  # fmt: skip
+        layer = _overlapped_s(p, before / passes, sent / passes, experts / passes,
+                              answered / passes, pass_tokens, rows)  # fmt: skip
         shown = max(0.0, layer * layers - main)  # rounding must not make it negative
     ops[_DISPATCH] += shown * sent / (sent + answered)
     ops[_COMBINE] += shown * answered / (sent + answered)
     return time + main + shown
+
+
+@kernel
+def _overlapped_s(
+    p: Prefill, before: float, sent: float, experts: float, answered: float, die_tokens: float,
+    rows: float,
+) -> float:  # fmt: skip
+    """Seconds of a layer of two microbatches; stages of one as in sequence, on the cores left.
+
+    Rows are expanded, ordered and gathered either in the stream that computes, which is then
+    longer and the wire shorter, or by vector cores beside it; what both want of these delays the
+    one as much as the other.
+    """
+    sending = p.dispatch.message * die_tokens
+    order = p.dispatch.order * rows
+    gathering = p.combine.gather * die_tokens
+    restoring = p.combine.restore * rows
+    if p.routing > 0.0:
+        share = 1.0 / p.compute_share
+        return pipeline_s(
+            before + share * (sending + gathering),
+            sent - (sending + order),
+            experts + share * (order + restoring),
+            answered - (gathering + restoring),
+        )
+    rest = p.contention
+    return pipeline_s(
+        before + rest * (sending + gathering),
+        sent + rest * (sending + order),
+        experts + rest * (order + restoring),
+        answered + rest * (gathering + restoring),
+    )
 
 
 @kernel

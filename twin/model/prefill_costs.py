@@ -84,6 +84,7 @@ def prefill_costs(x: Setting, attention: str, microbatch: bool, mtp: bool) -> Pr
         dense_layers=float(s.dense_layers),
         microbatch=float(microbatch),
         contention=m.fitted["vector_contention"] if m.family == "ascend" else 0.0,
+        routing=float(m.routing_in_stream),
         compute_share=m.prefill_compute_share,
     )
     return switch_prefill(costs, x)
@@ -177,6 +178,7 @@ def _moe(x: Setting) -> tuple[Gate, Dispatch, Experts, Combine]:
             send=t.combine_send_s / rate,
             receive=x.messages * t.combine_receive_s / rate,
             gather=(s.top_k + 1) * o.combine_bytes(s) / m.vector_bytes_per_s(),
+            restore=m.restoring_passes * 2 * o.combine_bytes(s) / m.vector_bytes_per_s(),
         ),
     )
 

@@ -49,6 +49,8 @@ class Machine:
     gate_token_s: float  # vector time of gating one token on all cores
     vector_utilisation: float  # of HBM bandwidth, element-wise kernels
     prefill_compute_share: float  # cores left to compute while microbatches overlap
+    routing_in_stream: bool  # prefill's rows are ordered in the stream that computes
+    restoring_passes: float  # over experts' answers, to put them back in order of arrival
     graph_launch_s: float  # host time to launch one graph
     host_gap_s: float  # between iterations, on the host
     host_answer_s: float  # host time to hand out one request's token of an iteration
@@ -134,6 +136,8 @@ def load_machine(facts: Facts, chip: Chip, kernel: str = "fused_mla") -> Machine
         gate_token_s=facts.si(f"{table}.gate_token"),
         vector_utilisation=facts.si(own) if own in facts else fitted["vector_utilisation"],
         prefill_compute_share=facts.si(f"{table}.prefill_compute_share"),
+        routing_in_stream=bool(facts[f"{table}.routing_in_stream"].value),
+        restoring_passes=facts.si(f"{table}.restoring_passes"),
         graph_launch_s=facts.si(f"{table}.graph_launch"),
         host_gap_s=facts.si(f"{table}.host_gap"),
         host_answer_s=facts.si(f"{table}.host_answer"),

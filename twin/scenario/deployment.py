@@ -267,6 +267,7 @@ class Deployment(Section):
         files="stacks",
         options={
             "plain": "As the machine alone",
+            "cann-recipes": "cann-recipes-infer on Ascend",
             "sglang-npu": "SGLang on Ascend",
             "tensorrt-llm": "TensorRT-LLM",
             "tensorrt-llm-streaming": "TensorRT-LLM, streaming",

@@ -24,7 +24,6 @@ FITTED = (
     "vector_utilisation",
     "kernel_gap",
     "vector_contention",
-    "saturating_share",
     "jitter",
     "copy_engine",
 )
@@ -46,6 +45,7 @@ class Machine:
     kv_bandwidth_utilisation: float  # of HBM bandwidth, decode attention, memory-bound
     gemm_utilisation: float  # of the peak of the weights' number format
     gemm_bandwidth_utilisation: float  # of HBM bandwidth, weights streamed
+    core_bytes_per_s: float  # of HBM bandwidth, what one matrix core draws
     gate_token_s: float  # vector time of gating one token on all cores
     vector_utilisation: float  # of HBM bandwidth, element-wise kernels
     prefill_compute_share: float  # cores left to compute while microbatches overlap
@@ -71,8 +71,13 @@ class Machine:
         return self.chip.hbm_bytes_per_s * self.gemm_bandwidth_utilisation * self.pull(cube_share)
 
     def pull(self, cube_share: float) -> float:
-        """Share of the HBM bandwidth that a share of the cores can draw: linear, then full."""
-        return min(1.0, cube_share / self.fitted["saturating_share"])
+        """Share of the sustained HBM bandwidth that a share of the cores draws: linear, then full.
+
+        All cores together draw all of it, so streams on cores of their own never draw more.
+        """
+        needed = self.chip.hbm_bytes_per_s * self.gemm_bandwidth_utilisation
+        needed /= self.chip.cube_cores * self.core_bytes_per_s
+        return min(1.0, cube_share / min(1.0, needed))
 
     def slowest(self, dies: int) -> float:
         """Time of the slowest of `dies` that do the same work, over the mean time.
@@ -114,6 +119,7 @@ def load_machine(facts: Facts, chip: Chip, kernel: str = "fused_mla") -> Machine
     table = f"operators.{family}"
     fitted = {name: facts.si(f"calibration.{name}") for name in FITTED}
     own = f"{table}.vector_bandwidth"  # a family without one is the one that was fitted
+    core = f"{table}.core_bandwidth"  # a family without one shares its cores with no stream
     if f"{table}.kernel_gap" in facts:
         fitted["kernel_gap"] = facts.si(f"{table}.kernel_gap")
     reached = f"{table}.attention_compute.{kernel}"
@@ -133,6 +139,7 @@ def load_machine(facts: Facts, chip: Chip, kernel: str = "fused_mla") -> Machine
         kv_bandwidth_utilisation=facts.si(f"{table}.attention_bandwidth"),
         gemm_utilisation=facts.si(f"{table}.gemm_compute"),
         gemm_bandwidth_utilisation=facts.si(f"{table}.gemm_bandwidth"),
+        core_bytes_per_s=facts.si(core) if core in facts else chip.hbm_bytes_per_s,
         gate_token_s=facts.si(f"{table}.gate_token"),
         vector_utilisation=facts.si(own) if own in facts else fitted["vector_utilisation"],
         prefill_compute_share=facts.si(f"{table}.prefill_compute_share"),

@@ -172,6 +172,7 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
         PLAIN | {"workload.lengths": "servegen-deepseek-r1", "workload.rate_req_per_s": 400.0},
         EVERY),
     "deployment.decode.expert_npus": (R1, [0, 8]),
+    "deployment.decode.domains": (R1 | {"deployment.decode.expert_npus": 8}, [1, 3]),
     "deployment.colocated.instances": (COLOCATED, [2, 1]),
     "deployment.colocated.npus_per_instance": (COLOCATED, [4, 5]),
     "deployment.colocated.chunk_tokens_per_npu": (COLOCATED, [1024, 100]),

@@ -21,10 +21,23 @@ OFF = {"deployment__decode__microbatch": "off"}
 
 @pytest.mark.parametrize(
     ("stages", "seconds"),
-    [((5.0, 1.0, 1.0, 1.0), 10.0), ((1.0, 1.0, 5.0, 1.0), 10.0), ((2.0, 2.0, 2.0, 2.0), 8.0)],
-)
+    [
+        ((5.0, 1.0, 1.0, 1.0, 1.0), 10.0), ((1.0, 1.0, 5.0, 1.0, 5.0), 10.0),
+        ((2.0, 2.0, 2.0, 2.0, 2.0), 8.0), ((4.0, 1.0, 2.0, 1.0, 6.0), 12.0),
+    ],
+)  # fmt: skip
 def test_a_ring_takes_its_longest_stage_twice_or_the_way_around(stages, seconds):
-    assert ring_s(*stages) == seconds
+    assert ring_s(*stages, 2.0) == seconds
+
+
+def test_domains_shorten_the_way_around_until_experts_read_their_weights_too_often(ask):
+    one, two, eight = (ask(**APART, deployment__decode__domains=n).decode for n in (1, 2, 8))
+    assert two.tpot_s < one.tpot_s < eight.tpot_s
+
+
+def test_domains_without_microbatches_use_the_experts_while_others_are_in_attention(ask):
+    one, two = (ask(**APART, **OFF, deployment__decode__domains=n).decode for n in (1, 2))
+    assert two.tpot_s < one.tpot_s
 
 
 def test_two_microbatches_hide_one_side_behind_the_other(ask):

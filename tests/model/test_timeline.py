@@ -57,9 +57,9 @@ def test_stages_in_a_fixed_order_keep_the_pace_of_the_model(times):
 
 
 def test_two_sides_of_an_instance_keep_the_pace_of_their_ring():
-    stages = (3.0, 0.5, 4.0, 0.5)
+    stages = (3.0, 0.5, 4.0, 0.5, 4.0)
     pieces = _ring((("attention_core", 3.0),), (("experts", 4.0),), stages)
-    assert ring_s(*stages) == 8.0
+    assert ring_s(*stages, 2.0) == 8.0
     assert [p.high - p.low for p in pieces if p.stream == 1] == [0.5, 0.5]  # never idle
     assert pieces[0].high + 0.5 / 8.0 == pieces[1].low
 

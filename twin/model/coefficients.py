@@ -106,6 +106,7 @@ class Layout(Record):
     shared_experts: float = given("Shared experts of a layer.")
     shared_dies: float = given("Dies that hold shared experts alone; 0: every die holds them.")
     expert_dies: float = given("Dies that hold experts and nothing else; 0: all do both (decode).")
+    domains: float = given("Domains of attention dies that take turns at the experts (decode).")
 
 
 @record

@@ -208,6 +208,7 @@ def role_costs(
         gather=exchange(fabric, dies, "read") if role == "prefill" else sending,
         group=exchange(fabric, dies[:shards], "read") if shards > 1 else None,
         expert_dies=apart,
+        domains=d.decode.domains if apart else 1,
     )
     drafts = d.decode.mtp_draft_tokens
     what = f"{shape.title} on {len(dies)} dies ({len(dies) // chip.dies_per_npu} NPUs) of {name}"

@@ -170,8 +170,8 @@ def split_layer_s(p: Decode, m: Mode, load: Pass) -> tuple[float, bool]:
     their stages take turns on all cores while the wire carries the other's (overlap.py).
     """
     if p.layout.expert_dies > 0.0:
-        a, b, c, d = apart_stages(p, m, load)
-        return ring_s(a, b, c, d), a >= c
+        a, b, c, d, taken = apart_stages(p, m, load)
+        return ring_s(a, b, c, d, taken, 2.0), a >= taken
     if p.hides > 0.0:
         prepare, core, sends, sent, shared, routed, answered = stages(p, m, load)
         return staged_s(prepare, core, sends, sent, shared, routed, answered), True
@@ -208,7 +208,7 @@ def layers_in_streams_s(p: Decode, m: Mode, layers: float, load: Pass, ops: np.n
     Without split cores all computing counts, and of the exchange what it does not hide.
     """
     if p.layout.expert_dies > 0.0:
-        return _add_ring(p, m, layers, load, ops)
+        return _add_ring(p, m, layers, load, 2.0, ops)
     layer, attention_longer = split_layer_s(p, m, load)
     passes = 2.0 * layers
     if p.hides > 0.0:
@@ -225,13 +225,15 @@ def layers_in_streams_s(p: Decode, m: Mode, layers: float, load: Pass, ops: np.n
 
 
 @kernel
-def _add_ring(p: Decode, m: Mode, layers: float, load: Pass, ops: np.ndarray) -> float:
-    """Book `layers` of two microbatches between attention and expert dies; returns the seconds.
+def _add_ring(
+    p: Decode, m: Mode, layers: float, load: Pass, parts: float, ops: np.ndarray
+) -> float:
+    """Book `layers` of microbatches between attention and expert dies; returns the seconds.
 
     Each stage is booked in proportion to its share of the way around, whatever bounds the ring.
     """
-    a, b, c, d = apart_stages(p, m, load)
-    time = ring_s(a, b, c, d) * layers
+    a, b, c, d, taken = apart_stages(p, m, load)
+    time = ring_s(a, b, c, d, taken, parts) * layers
     part = time / (a + b + c + d)
     gate = m.gate.fixed + m.gate.token * load.busiest
     booked = _add_attention(m, part, load, ops)
@@ -274,23 +276,35 @@ def decode_iteration_s(
     time = _dense_layers_s(p, load, ops)
     time += outside_s(p, rank_requests, rank_context, float(total), load.dies, hot, ops)
     layers = p.moe_layers
+    domains = p.layout.domains
     if p.microbatch > 0.0:
-        half = half_of(load, interpolate(0.5 * entering, hot_tokens, hot_factor))
+        part = 0.5 * entering / domains
+        half = half_of(load, domains, interpolate(part, hot_tokens, hot_factor))
         k, split = best_split(p, half)
         attention, moe = layer_s(p, p.sequence, load)
         if split < attention + moe or p.microbatch == 1.0:
             time += layers_in_streams_s(p, p.splits[k], layers, half, ops)
             return time + launch_gap_s(p, time, total, ops)
-    time += layers_in_sequence_s(p, layers, load, ops)
+    if domains > 1.0:
+        part = entering / domains
+        one = Pass(
+            load.tokens, load.context, load.busiest, part, load.dies,
+            interpolate(part, hot_tokens, hot_factor),
+        )  # fmt: skip
+        time += _add_ring(p, p.sequence, layers, one, 1.0, ops)
+    else:
+        time += layers_in_sequence_s(p, layers, load, ops)
     return time + launch_gap_s(p, time, total, ops)
 
 
 @kernel
-def half_of(load: Pass, hot: float) -> Pass:
-    """One of two microbatches of a pass, with the imbalance of as many tokens."""
+def half_of(load: Pass, domains: float, hot: float) -> Pass:
+    """One of two microbatches of a pass, as one of `domains` sends it to the experts, with the
+    imbalance of as many tokens."""
     return Pass(
-        0.5 * load.tokens, 0.5 * load.context, 0.5 * load.busiest, 0.5 * load.total, load.dies, hot
-    )
+        0.5 * load.tokens, 0.5 * load.context, 0.5 * load.busiest, 0.5 * load.total / domains,
+        load.dies, hot,
+    )  # fmt: skip
 
 
 @kernel

@@ -86,6 +86,7 @@ def layout(x: Setting) -> Layout:
         shared_experts=float(x.shape.shared_experts),
         shared_dies=float(x.layout.shared_dies),
         expert_dies=float(x.expert_dies),
+        domains=float(x.domains),
     )
 
 

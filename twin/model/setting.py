@@ -52,6 +52,7 @@ class Setting:
     gather: Exchange  # the same dies, data pulled by reads
     group: Exchange | None = None  # a tensor-parallel group of prefill's attention, by reads
     expert_dies: int = 0  # that hold experts alone (decode); 0: every die does both
+    domains: int = 1  # of attention dies that take turns at the experts
 
     @property
     def gap(self) -> float:

@@ -90,7 +90,7 @@ def decode_timeline(p: Decode, requests: float, context: float, hot: float) -> T
         dies,
         hot,
     )
-    half = half_of(load, hot)
+    half = half_of(load, p.layout.domains, hot)
     k, split_s = best_split(p, half)
     if p.microbatch == 2.0 and sum(layer_s(p, p.sequence, load)) <= split_s:
         return None
@@ -210,11 +210,10 @@ def _staged(attention: Operators, moe: Operators, times: tuple[float, ...]) -> t
     )
 
 
-def _ring(
-    attention: Operators, experts: Operators, stages: tuple[float, float, float, float]
-) -> tuple[Piece, ...]:
-    """Two sides of an instance that hand two microbatches to each other, half a layer apart."""
-    layer_s = ring_s(*stages)
+def _ring(attention: Operators, experts: Operators, stages: tuple[float, float, float, float, float]) -> tuple[Piece, ...]:
+    """Two sides of an instance that hand two microbatches to each other, half a layer apart; of
+    several domains, what one sees."""
+    layer_s = ring_s(*stages, 2.0)
     a, b, c = (stages[k] / layer_s for k in range(3))
     return tuple(
         piece

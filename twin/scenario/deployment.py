@@ -99,6 +99,18 @@ class Decode(Section):
     )
     """NPUs of each instance that hold nothing but experts, while the others do attention
     (attention/FFN disaggregation); 0: every NPU does both."""
+    domains: int = quantity(
+        1,
+        "domains",
+        "Attention domains (AFD)",
+        bounds=(1, 16),
+        source="xDeepServe, arXiv 2508.02520 section 5.2: three, of 160 dies each",
+        group="Pools",
+        applies=(*DECODE_POOL, unless("deployment.decode.expert_npus", 0)),
+        since=2,
+    )
+    """Domains of attention NPUs that take turns at the expert NPUs, so that these have a part of
+    the batch at a time and are never idle."""
     batch_per_npu: int = quantity(
         96,
         "requests/NPU",

@@ -51,6 +51,8 @@ def test_rows_ordered_where_it_computes_leave_less_to_hide(batch):
     assert batch(**within, **off) > batch(**beside, **off)  # answers are put back in order too
     gains = [batch(**stack, **off) / batch(**stack) for stack in (within, beside)]
     assert 1.1 < gains[0] < gains[1]
+    eight = {"deployment__precision__kv": "int8"}  # then sums are scaled before they are written
+    assert batch(**within, **off) > batch(**within, **off, **eight)
 
 
 def test_staged_attention_pays_for_its_collectives_when_lengths_are_even(batch):

@@ -189,7 +189,8 @@ def role_costs(
     chip = load_chip(facts, scenario.supernode.chip)
     apart = _expert_dies(d.decode, chip, len(dies)) if role == "decode" else 0
     layout = expert_layout(shape, scenario.experts.redundant, apart or len(dies))
-    f = formats(d.precision)
+    machine = load_machine(facts, chip, d.optimisations.attention_kernel)
+    f = formats(d.precision, machine.sum_bytes)
     sending = exchange(fabric, dies)
     if apart:
         sending = replace(sending, remote=1.0)  # no expert is at home
@@ -199,7 +200,7 @@ def role_costs(
         role=role,
         shape=shape,
         formats=f,
-        machine=load_machine(facts, chip, d.optimisations.attention_kernel),
+        machine=machine,
         facts=facts,
         communication=d.communication,
         optimisations=d.optimisations,

@@ -37,6 +37,7 @@ class Formats:
     linear: str  # attention projections, dense FFN
     expert: str
     kv: str
+    sum_bytes: float = ACTIVATION_BYTES  # of a number of an FFN's first product, as written
 
     @property
     def activation_bytes(self) -> float:
@@ -44,12 +45,17 @@ class Formats:
         return min(ACTIVATION_BYTES, max(1.0, FORMAT_BYTES[self.linear]))
 
 
-def formats(precision: Precision) -> Formats:
-    """Formats by precision: FP4 is for experts only, attention projections then stay FP8."""
+def formats(precision: Precision, sum_bytes: float = ACTIVATION_BYTES) -> Formats:
+    """Formats by precision: FP4 is for experts only, attention projections then stay FP8.
+
+    sum_bytes: of a number of an FFN's first product in INT8. With 8-bit KV the product itself
+    scales it and writes BF16.
+    """
     linear = "fp8" if precision.weights == "fp4" else precision.weights
     if precision.attention == "bf16":
         linear = "bf16"
-    return Formats(linear, precision.weights, precision.kv)
+    sums = precision.weights == "int8" and precision.kv != "int8"
+    return Formats(linear, precision.weights, precision.kv, sum_bytes if sums else ACTIVATION_BYTES)
 
 
 def linear(fmt: str, weights: float, read: float, write: float, vector: float = 0.0) -> Work:
@@ -125,17 +131,17 @@ def gate(s: Shape, f: Formats) -> Work:
 
 def expert(s: Shape, f: Formats) -> Work:
     """One expert for one token assigned to it: gate and up, SwiGLU, down."""
-    return _ffn(s.hidden, s.expert_intermediate, f.expert)
+    return _ffn(s.hidden, s.expert_intermediate, f.expert, f.sum_bytes)
 
 
 def dense_ffn(s: Shape, f: Formats) -> Work:
     """The dense FFN of a first layer for one token."""
-    return _ffn(s.hidden, s.dense_intermediate, f.linear)
+    return _ffn(s.hidden, s.dense_intermediate, f.linear, f.sum_bytes)
 
 
-def _ffn(hidden: int, inner: int, fmt: str) -> Work:
+def _ffn(hidden: int, inner: int, fmt: str, sum_bytes: float) -> Work:
     entry = min(ACTIVATION_BYTES, max(1.0, FORMAT_BYTES[fmt]))
-    grown = ACTIVATION_BYTES * 2 * inner
+    grown = (sum_bytes if fmt == "int8" else ACTIVATION_BYTES) * 2 * inner
     return linear(
         fmt,
         3.0 * hidden * inner,

@@ -55,6 +55,7 @@ class Machine:
     host_gap_s: float  # between iterations, on the host
     host_answer_s: float  # host time to hand out one request's token of an iteration
     message_scale_bytes: float  # beside a quantised token on its way to an expert
+    sum_bytes: float  # of a number of an FFN's first INT8 product, before it is scaled
     fitted: dict[str, float]
 
     @property
@@ -149,6 +150,7 @@ def load_machine(facts: Facts, chip: Chip, kernel: str = "fused_mla") -> Machine
         host_gap_s=facts.si(f"{table}.host_gap"),
         host_answer_s=facts.si(f"{table}.host_answer"),
         message_scale_bytes=facts.si(f"{table}.message_scale"),
+        sum_bytes=facts.si(f"{table}.sum_bytes"),
         fitted=fitted,
     )
 

@@ -210,7 +210,9 @@ def _staged(attention: Operators, moe: Operators, times: tuple[float, ...]) -> t
     )
 
 
-def _ring(attention: Operators, experts: Operators, stages: tuple[float, float, float, float, float]) -> tuple[Piece, ...]:
+def _ring(
+    attention: Operators, experts: Operators, stages: tuple[float, float, float, float, float]
+) -> tuple[Piece, ...]:
     """Two sides of an instance that hand two microbatches to each other, half a layer apart; of
     several domains, what one sees."""
     layer_s = ring_s(*stages, 2.0)

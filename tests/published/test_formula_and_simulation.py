@@ -1,12 +1,15 @@
 """The closed steady state and the full simulation agree within 2 %: closed loop, fixed lengths.
 
-arXiv 2506.12708v2 Tables 3 and 5, as the presets ask them.
+arXiv 2506.12708v2 Tables 3 and 5, as the presets ask them, and twelve points that no preset asks,
+of every pool that can limit: one of each in the suite, all in `make long`.
 """
 
 import pytest
 
+from tests.draws import some
 from twin.engine.simulate import simulate
 from twin.lab.library import load_facts, presets
+from twin.scenario import Scenario, with_overrides
 from twin.steady import steady, traffic_under_way
 
 FACTS = load_facts()
@@ -34,3 +37,83 @@ def test_prefill_by_formula_is_prefill_by_simulation(key):
     formula, run = both(key)
     found = run["prefill_tokens_per_s_per_npu"]
     assert found == pytest.approx(formula.prefill.tokens_per_s_per_npu, rel=0.02)
+
+
+# A machine of 64 NPUs whose clients begin one after the other.
+HERE = {
+    "supernode.nodes": 8,
+    "workload.arrivals": "closed_loop",
+    "workload.ramp_s": 20.0,
+    "workload.input_tokens": 2048,
+    "workload.output_tokens": 400,
+    "horizon_s": 90.0,
+    "warmup_s": 40.0,
+    "memory_pool.enabled": False,
+    "experts.redundant": 0,
+}
+DECODE = {"deployment.mode": "decode_only", "deployment.decode.npus_per_instance": 32}
+PREFILL = {"deployment.mode": "prefill_only", "deployment.prefill.instances": 1,
+           "deployment.prefill.tokens_per_npu": 8192, "workload.output_tokens": 1}  # fmt: skip
+BOTH = {"deployment.prefill.instances": 1, "deployment.decode.npus_per_instance": 32,
+        "deployment.prefill.tokens_per_npu": 4096}  # fmt: skip
+H800 = {"supernode.chip": "h800", "supernode.scale_up": "node", "supernode.sub_planes": 1,
+        "supernode.ub_link_gb_per_s": 200.0, "supernode.rdma_gb_per_s_per_npu": 50.0,
+        "deployment.precision.weights": "fp8"}  # fmt: skip
+# What is asked, and how many clients.
+DECODE_BOUND = {
+    "a small batch": (DECODE | {"deployment.decode.batch_per_npu": 6}, 6 * 32),
+    "no drafts, a large batch": (
+        DECODE | {"deployment.decode.batch_per_npu": 80, "deployment.decode.mtp_draft_tokens": 0},
+        80 * 32,
+    ),
+    "two drafts, short context": (
+        DECODE | {"deployment.decode.batch_per_npu": 32, "deployment.decode.mtp_draft_tokens": 2,
+                  "workload.input_tokens": 512}, 32 * 32,
+    ),
+    "experts apart": (
+        DECODE | {"deployment.decode.batch_per_npu": 48, "deployment.decode.expert_npus": 12,
+                  "deployment.decode.domains": 2}, 48 * 32,
+    ),
+    "another chip": (DECODE | H800 | {"deployment.decode.batch_per_npu": 64}, 64 * 32),
+}  # fmt: skip
+PREFILL_BOUND = {
+    "prefill alone": (PREFILL, 3 * 64),
+    "prefill, data parallel": (PREFILL | {"deployment.prefill.attention": "dp"}, 3 * 64),
+    "prefill, long prompts": (PREFILL | {"workload.input_tokens": 16_384}, 3 * 8),
+    "prefill of both": (BOTH, 450),
+    "prefill of both, long answers": (BOTH | {"workload.output_tokens": 900}, 1290),
+    "prefill of both, no drafts": (BOTH | {"deployment.decode.mtp_draft_tokens": 0}, 640),
+    "the front end of both": (
+        BOTH | {"deployment.prefill.instances": 2, "front_end.api_servers": 1,
+                "front_end.service_ms": 100.0, "workload.output_tokens": 900}, 240,
+    ),
+}  # fmt: skip
+
+
+def at(point):
+    fields, clients = point
+    s = with_overrides(Scenario(), HERE | fields | {"workload.concurrency": clients})
+    return steady(s, FACTS, traffic=traffic_under_way(s, FACTS)), simulate(s, FACTS).summary
+
+
+@pytest.mark.parametrize("name", some(["experts apart"], *[*DECODE_BOUND][:3], "another chip"))
+def test_decode_elsewhere_by_formula_is_decode_by_simulation(name):
+    formula, run = at(DECODE_BOUND[name])
+    assert formula.limit == "decode"
+    assert run["tpot_s_mean"] == pytest.approx(formula.serving.tpot_s, rel=0.02)
+    found = run["decode_tokens_per_s_per_npu"]
+    assert found == pytest.approx(formula.serving.tokens_per_s_per_npu, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "name", some(["prefill of both"], *(n for n in PREFILL_BOUND if n != "prefill of both"))
+)
+def test_what_prefill_feeds_by_formula_is_what_a_simulation_serves(name):
+    formula, run = at(PREFILL_BOUND[name])
+    assert formula.limit in ("prefill", "front end")
+    assert run["throughput_req_per_s"] == pytest.approx(formula.requests_per_s, rel=0.02)
+    if formula.serving is None:
+        return
+    assert run["tpot_s_mean"] == pytest.approx(formula.serving.tpot_s, rel=0.02)
+    found = run["decode_tokens_per_s_per_npu"]
+    assert found == pytest.approx(formula.serving.tokens_per_s_per_npu, rel=0.02)

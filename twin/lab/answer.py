@@ -109,7 +109,7 @@ def predicted(scenario: Scenario) -> dict[str, Any]:
             "prefill_batch_s_mean": prefill.batch_s,
             "prefill_limit": f"{prefill.longest_operator}: {prefill.resource}",
         }
-    if (decode := full.decode) is not None:
+    if (decode := full.serving) is not None:  # as what limits it feeds it
         operators["decode"] = decode.operators
         summary |= {
             "decode_tokens_per_s_per_npu": decode.tokens_per_s_per_npu,

@@ -32,6 +32,7 @@ from twin.scenario import Scenario
 Hot = tuple[NDArray[np.float64], Any]  # tokens f8[G], factor [G]: an array, or points on demand
 EVEN: Hot = (np.array([1.0]), np.array([1.0]))
 LEVEL = 1.1  # prefill and decode that sustain rates this close are in balance
+FEEDING, FED = 12, 2e-3  # steps to find how many are under way, and how close they come
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +119,12 @@ class Prediction:
     advice: str
     kv_tokens_per_die: int  # where requests decode
     costs: Costs
+    fed: DecodePrediction | None = None  # decode as what limits it feeds it; None: all slots full
+
+    @property
+    def serving(self) -> DecodePrediction | None:
+        """Decode as the deployment runs: with slots full, or as many as what limits it feeds."""
+        return self.fed or self.decode
 
 
 def predict(
@@ -150,7 +157,10 @@ def predict(
         space = costs.decode_role.kv_tokens_per_die
     limit = min(rates, key=lambda name: (rates[name], name))
     advice = " ".join([_advice(s, rates), *costs.idle(s.experts.redundant)])
-    return Prediction(decode, prefill, front, rates[limit], limit, advice, space, costs)
+    fed = None
+    if decode is not None and costs.decode_role is not None and limit != "decode":
+        fed = _fed(s, costs, traffic, decode_hot, decode, rates[limit], limit)
+    return Prediction(decode, prefill, front, rates[limit], limit, advice, space, costs, fed)
 
 
 def accepted_tokens(drafts: int, acceptance: float) -> float:
@@ -200,6 +210,37 @@ def _decode(s: Scenario, costs: Costs, traffic: Traffic, hot: Hot) -> DecodePred
     per_npu = costs.chip.dies_per_npu
     wanted = s.deployment.decode.batch_per_npu / per_npu
     count, limited = slots(role, wanted, traffic.input_tokens + traffic.held_mean)
+    return _decode_with(s, costs, traffic, hot, count, limited)
+
+
+def _fed(
+    s: Scenario, costs: Costs, traffic: Traffic, hot: Hot, full: DecodePrediction, rate: float,
+    limit: str,
+) -> DecodePrediction:  # fmt: skip
+    """Decode when `rate` requests/s arrive, fewer than full slots would answer.
+
+    By Little's law: requests under way are rate x time, and time is nearly linear in them.
+    """
+    before = full.batch_per_npu / costs.chip.dies_per_npu
+    took_before = before / full.requests_per_s
+    count, at = rate * took_before, full
+    for _ in range(FEEDING):
+        at = _decode_with(s, costs, traffic, hot, count, limit)
+        if abs(at.requests_per_s / rate - 1.0) < FED:
+            break
+        took = count / at.requests_per_s
+        slope = (took - took_before) / (count - before)
+        before, took_before = count, took
+        count = min(rate * (took - slope * count) / max(1e-3, 1.0 - rate * slope), before * 2.0)
+    return at
+
+
+def _decode_with(
+    s: Scenario, costs: Costs, traffic: Traffic, hot: Hot, count: float, limited: str
+) -> DecodePrediction:
+    """A decode instance with so many requests under way on a die."""
+    role, per_npu = costs.decode_role, costs.chip.dies_per_npu
+    assert role is not None
     requests, context = rank_load(count, role.dies, traffic)
     ops = role.operator_sink()
     took = float(decode_iteration_s(role.decode, requests, context, 0, role.dies, *hot, ops))

@@ -24,6 +24,7 @@ from twin.hardware.fabric import Fabric, build_fabric
 from twin.hardware.network import Network, network
 from twin.model.causes import shares_by_cause
 from twin.model.costs import Costs, build_costs
+from twin.model.feeding import fed
 from twin.model.predict import (
     Held,
     Prediction,
@@ -97,7 +98,8 @@ def steady(
     if traffic is None:
         traffic = traffic_of(scenario, facts, trace)
     parts = assemble(scenario, facts, trace, counts)
-    return _predict(scenario, parts.costs, parts, traffic)
+    full = _predict(scenario, parts.costs, parts, traffic)
+    return fed(scenario, full, traffic, parts.decode_imbalance.table)
 
 
 def capacity(

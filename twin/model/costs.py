@@ -172,12 +172,7 @@ def build_costs(scenario: Scenario, facts: Facts, fabric: Wiring) -> Costs:
 
 
 def role_costs(
-    scenario: Scenario,
-    facts: Facts,
-    fabric: Wiring,
-    role: str,
-    dies: tuple[int, ...],
-    name: str,
+    scenario: Scenario, facts: Facts, fabric: Wiring, role: str, dies: tuple[int, ...], name: str
 ) -> RoleCosts:
     """Costs of one instance of a role on these dies of a fabric, as it is at some moment.
 

@@ -32,7 +32,6 @@ from twin.scenario import Scenario
 Hot = tuple[NDArray[np.float64], Any]  # tokens f8[G], factor [G]: an array, or points on demand
 EVEN: Hot = (np.array([1.0]), np.array([1.0]))
 LEVEL = 1.1  # prefill and decode that sustain rates this close are in balance
-FEEDING, FED = 12, 2e-3  # steps to find how many are under way, and how close they come
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +118,11 @@ class Prediction:
     advice: str
     kv_tokens_per_die: int  # where requests decode
     costs: Costs
-    fed: DecodePrediction | None = None  # decode as what limits it feeds it; None: all slots full
+    fed: DecodePrediction | None = None  # where something else limits decode (feeding.py)
 
     @property
     def serving(self) -> DecodePrediction | None:
-        """Decode as the deployment runs: with slots full, or as many as what limits it feeds."""
+        """Decode as the deployment runs: slots full, or as many as what limits it feeds."""
         return self.fed or self.decode
 
 
@@ -157,10 +156,7 @@ def predict(
         space = costs.decode_role.kv_tokens_per_die
     limit = min(rates, key=lambda name: (rates[name], name))
     advice = " ".join([_advice(s, rates), *costs.idle(s.experts.redundant)])
-    fed = None
-    if decode is not None and costs.decode_role is not None and limit != "decode":
-        fed = _fed(s, costs, traffic, decode_hot, decode, rates[limit], limit)
-    return Prediction(decode, prefill, front, rates[limit], limit, advice, space, costs, fed)
+    return Prediction(decode, prefill, front, rates[limit], limit, advice, space, costs)
 
 
 def accepted_tokens(drafts: int, acceptance: float) -> float:
@@ -205,37 +201,13 @@ def slots(role: RoleCosts, wanted: float, request_tokens: float) -> tuple[float,
 
 
 def _decode(s: Scenario, costs: Costs, traffic: Traffic, hot: Hot) -> DecodePrediction:
-    role = costs.decode_role
-    assert role is not None
-    per_npu = costs.chip.dies_per_npu
-    wanted = s.deployment.decode.batch_per_npu / per_npu
-    count, limited = slots(role, wanted, traffic.input_tokens + traffic.held_mean)
-    return _decode_with(s, costs, traffic, hot, count, limited)
+    assert costs.decode_role is not None
+    wanted = s.deployment.decode.batch_per_npu / costs.chip.dies_per_npu
+    held = traffic.input_tokens + traffic.held_mean
+    return decode_with(s, costs, traffic, hot, *slots(costs.decode_role, wanted, held))
 
 
-def _fed(
-    s: Scenario, costs: Costs, traffic: Traffic, hot: Hot, full: DecodePrediction, rate: float,
-    limit: str,
-) -> DecodePrediction:  # fmt: skip
-    """Decode when `rate` requests/s arrive, fewer than full slots would answer.
-
-    By Little's law: requests under way are rate x time, and time is nearly linear in them.
-    """
-    before = full.batch_per_npu / costs.chip.dies_per_npu
-    took_before = before / full.requests_per_s
-    count, at = rate * took_before, full
-    for _ in range(FEEDING):
-        at = _decode_with(s, costs, traffic, hot, count, limit)
-        if abs(at.requests_per_s / rate - 1.0) < FED:
-            break
-        took = count / at.requests_per_s
-        slope = (took - took_before) / (count - before)
-        before, took_before = count, took
-        count = min(rate * (took - slope * count) / max(1e-3, 1.0 - rate * slope), before * 2.0)
-    return at
-
-
-def _decode_with(
+def decode_with(
     s: Scenario, costs: Costs, traffic: Traffic, hot: Hot, count: float, limited: str
 ) -> DecodePrediction:
     """A decode instance with so many requests under way on a die."""
@@ -245,10 +217,9 @@ def _decode_with(
     ops = role.operator_sink()
     took = float(decode_iteration_s(role.decode, requests, context, 0, role.dies, *hot, ops))
     under_way = float(requests.sum()), float(context.sum())
-    flops = decode_flops(role.decode, *under_way)
     return _decode_figures(
         s, costs, role, took, ops, count * per_npu, limited, traffic.output_tokens, under_way,
-        flops, costs.decode_instances,
+        decode_flops(role.decode, *under_way), costs.decode_instances,
     )  # fmt: skip
 
 
@@ -258,8 +229,8 @@ def _decode_figures(
     instances: int,
 ) -> DecodePrediction:  # fmt: skip
     """Figures of an iteration that `took` so long; under_way: requests and context of all dies."""
-    d = s.deployment
-    per_iteration = 1.0 + accepted_tokens(d.decode.mtp_draft_tokens, costs.mtp_acceptance)
+    drafts = s.deployment.decode.mtp_draft_tokens
+    per_iteration = 1.0 + accepted_tokens(drafts, costs.mtp_acceptance)
     tpot = took / per_iteration
     operators = {n: float(v) for n, v in zip(role.operators, ops, strict=True) if v > 0.0}
     longest = max(operators, key=lambda n: (operators[n], n))
@@ -296,8 +267,7 @@ def _prefill(
     if traffic.input_tokens > role.kv_tokens_per_die:
         raise ModelError(
             f"a prompt of {traffic.input_tokens:,.0f} tokens does not fit: a die of a prefill "
-            f"instance has KV space for {role.kv_tokens_per_die:,} tokens; shorten prompts or add "
-            "NPUs"
+            f"instance has KV space for {role.kv_tokens_per_die:,} tokens; shorten it or add NPUs"
         )
     # Every die holds the whole latent KV of a batch, hits included (arXiv 2506.12708v2 section
     # 4.3.3); data parallel attention spreads prompts over the dies.
@@ -310,8 +280,8 @@ def _prefill(
         most = math.ceil(prompts / role.dies) / prompts
     ops = role.operator_sink()
     cached = prompts * traffic.hit_tokens
-    took = float(prefill_batch_s(role.prefill, tokens, tokens * most, pairs * most, *hot, ops))
-    took += float(prefill_hits_s(role.prefill, cached, ops))
+    took = prefill_batch_s(role.prefill, tokens, tokens * most, pairs * most, *hot, ops)
+    took = float(took + prefill_hits_s(role.prefill, cached, ops))
     operators = {n: float(v) for n, v in zip(role.operators, ops, strict=True) if v > 0.0}
     fetch = fetch_s(s, fabric, role, cached)
     if fetch > 0.0:
@@ -366,8 +336,7 @@ def _colocated(
     assert role is not None
     d = s.deployment
     per_npu = costs.chip.dies_per_npu
-    npus = role.dies / per_npu
-    fresh, answer = traffic.fresh_tokens, traffic.output_tokens
+    npus, fresh, answer = role.dies / per_npu, traffic.fresh_tokens, traffic.output_tokens
     per_iteration = 1.0 + accepted_tokens(d.decode.mtp_draft_tokens, costs.mtp_acceptance)
     wanted = d.decode.batch_per_npu / per_npu
     count, limited = slots(role, wanted, traffic.input_tokens + traffic.held_mean)
@@ -386,10 +355,9 @@ def _colocated(
     took += float(mixed_hits_s(role.decode, ending * traffic.hit_tokens, ops))
     took += fetch_s(s, fabric, role, ending * traffic.hit_tokens)
     under_way = float(requests.sum()), float(context.sum())
-    flops = mixed_flops(role.decode, *under_way, chunk, pairs)
     decode = _decode_figures(
-        s, costs, role, took, ops, count * per_npu, limited, answer, under_way, flops,
-        d.colocated.instances,
+        s, costs, role, took, ops, count * per_npu, limited, answer, under_way,
+        mixed_flops(role.decode, *under_way, chunk, pairs), d.colocated.instances,
     )  # fmt: skip
     prefill = PrefillPrediction(
         batch_s=took,

@@ -45,7 +45,8 @@ class Machine:
     kv_bandwidth_utilisation: float  # of HBM bandwidth, decode attention, memory-bound
     gemm_utilisation: float  # of the peak of the weights' number format
     gemm_bandwidth_utilisation: float  # of HBM bandwidth, weights streamed
-    core_bytes_per_s: float  # of HBM bandwidth, what one matrix core draws
+    core_bytes_per_cycle: float  # of HBM, what one matrix core draws; 0: not known
+    core_flops_per_cycle: float  # INT8, of one matrix core
     gate_token_s: float  # vector time of gating one token on all cores
     vector_utilisation: float  # of HBM bandwidth, element-wise kernels
     prefill_compute_share: float  # cores left to compute while microbatches overlap
@@ -76,8 +77,11 @@ class Machine:
 
         All cores together draw all of it, so streams on cores of their own never draw more.
         """
+        if self.core_bytes_per_cycle <= 0.0:
+            return 1.0
+        cycles_per_s = self.chip.peak("int8") / self.core_flops_per_cycle  # of all cores together
         needed = self.chip.hbm_bytes_per_s * self.gemm_bandwidth_utilisation
-        needed /= self.chip.cube_cores * self.core_bytes_per_s
+        needed /= cycles_per_s * self.core_bytes_per_cycle
         return min(1.0, cube_share / min(1.0, needed))
 
     def slowest(self, dies: int) -> float:
@@ -120,7 +124,7 @@ def load_machine(facts: Facts, chip: Chip, kernel: str = "fused_mla") -> Machine
     table = f"operators.{family}"
     fitted = {name: facts.si(f"calibration.{name}") for name in FITTED}
     own = f"{table}.vector_bandwidth"  # a family without one is the one that was fitted
-    core = f"{table}.core_bandwidth"  # a family without one shares its cores with no stream
+    core = f"{table}.core_cycle"  # a family without it shares its cores with no stream
     if f"{table}.kernel_gap" in facts:
         fitted["kernel_gap"] = facts.si(f"{table}.kernel_gap")
     reached = f"{table}.attention_compute.{kernel}"
@@ -140,7 +144,8 @@ def load_machine(facts: Facts, chip: Chip, kernel: str = "fused_mla") -> Machine
         kv_bandwidth_utilisation=facts.si(f"{table}.attention_bandwidth"),
         gemm_utilisation=facts.si(f"{table}.gemm_compute"),
         gemm_bandwidth_utilisation=facts.si(f"{table}.gemm_bandwidth"),
-        core_bytes_per_s=facts.si(core) if core in facts else chip.hbm_bytes_per_s,
+        core_bytes_per_cycle=facts.si(f"{core}_bytes") if f"{core}_bytes" in facts else 0.0,
+        core_flops_per_cycle=facts.si(f"{core}_flops") if f"{core}_flops" in facts else 0.0,
         gate_token_s=facts.si(f"{table}.gate_token"),
         vector_utilisation=facts.si(own) if own in facts else fitted["vector_utilisation"],
         prefill_compute_share=facts.si(f"{table}.prefill_compute_share"),

@@ -1,0 +1,21 @@
+"""Where something else limits, decode serves what it is fed: fewer requests, sooner tokens."""
+
+import pytest
+
+from twin.scenario import Scenario, with_overrides
+from twin.steady import steady
+
+
+@pytest.mark.parametrize("instances", [1, 2, 4])
+def test_decode_serves_what_prefill_feeds_it(facts, instances):
+    full = steady(with_overrides(Scenario(), {"deployment.prefill.instances": instances}), facts)
+    fed, slots = full.serving, full.decode
+    assert (full.limit, fed.limited_by) == ("prefill", "prefill")
+    assert fed.requests_per_s == pytest.approx(full.requests_per_s, rel=2e-3)
+    assert fed.tpot_s < slots.tpot_s and fed.batch_per_npu < slots.batch_per_npu
+
+
+@pytest.mark.parametrize("mode", ["decode_only", "prefill_only", "colocated"])
+def test_full_slots_serve_where_nothing_else_limits_them(facts, mode):
+    full = steady(with_overrides(Scenario(), {"deployment.mode": mode}), facts)
+    assert full.fed is None and full.serving is full.decode

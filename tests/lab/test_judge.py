@@ -2,6 +2,7 @@
 
 import subprocess
 import tomllib
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,7 @@ IDENTITY = ("-c", "user.name=a", "-c", "user.email=a@b")
 
 
 def judged(kind, error, group="CloudMatrix384", **more):
-    counts = None if kind == "circular" else error
+    counts = None if kind in ("circular", "unstated") else error
     return {
         "id": f"{kind}-{error}", "group": group, "system": group, "quantity": "TPOT", "kind": kind,
         "error": error, "judged_error": counts, "outside": False, **more,
@@ -31,8 +32,15 @@ def test_the_headline_is_the_worse_of_unseen_and_seen_rows_and_of_no_other():
     assert headline(given, "other systems") is None
 
 
-def test_circular_rows_are_judged_by_nothing():
-    assert judge.scores([judged("circular", 0.5)]) == []
+@pytest.mark.parametrize("kind", ["circular", "unstated"])
+def test_some_rows_are_judged_by_nothing(kind):
+    assert judge.scores([judged(kind, 0.5)]) == []
+
+
+def test_a_published_bound_says_nothing_while_it_is_kept(facts):
+    row = next(row for row in load_published() if row.at_most)
+    answers = judge.evidence(facts, [replace(row, value=v, id=row.id + "?") for v in (10.0, 0.01)])
+    assert [each["judged_error"] is None for each in answers] == [True, False]
 
 
 def test_an_unseen_row_is_judged_by_its_first_error_whatever_the_twin_says_now(monkeypatch):
@@ -94,7 +102,7 @@ def test_answers_of_others_stand_beside_rows_that_are_there():
 
 def test_derived_and_circular_rows_say_why_and_no_other_does():
     for row in load_published():
-        assert bool(row.because) == (row.kind in ("derived", "circular")), row.id
+        assert bool(row.because) == (row.kind in ("derived", "circular", "unstated")), row.id
 
 
 def test_a_row_of_an_unknown_kind_is_refused(tmp_path):

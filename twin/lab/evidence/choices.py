@@ -2,7 +2,8 @@
 
 Counted are facts that were recalled (mark c), assumed (e), or fitted or chosen in sight of
 published rows (f with `saw`), and settings of rows that were chosen (data/record/choices.toml),
-where a change by a tenth moves some published row by more than a hundredth. Facts fitted to data
+where a change by a tenth moves some published row by more than a hundredth. Rows that unpublished settings
+decide are judged by nothing, and what hangs on them is not counted: it is why they are not judged. Facts fitted to data
 that are no rows have a source of their own, and a model's shape is published in its config.json.
 """
 
@@ -122,7 +123,7 @@ def _concerns(figure: Figure, row: Row) -> bool:
 
 def all_moved(facts: Facts) -> list[Moved]:
     """What hangs on every figure, those that move most first; some minutes."""
-    rows = load_published()
+    rows = [row for row in load_published() if row.kind != "unstated"]
     known = {row.id: answer_row(row, facts) for row in rows}
     answers = [moved(figure, facts, rows, known) for figure in figures(facts)]
     return sorted(answers, key=lambda each: (-each.share, each.figure.name))

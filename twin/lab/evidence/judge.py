@@ -2,7 +2,7 @@
 
 What a row can say depends on its kind (`rows.KINDS`): rows that calibrate, that were seen while
 choices were made, that follow from another row, and that nobody had seen are never mixed, and
-circular rows are judged by nothing. README, documents, page and command line ask here.
+circular and unstated rows are judged by nothing. README, documents, page and command line ask here.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from twin.lab.evidence.rows import (
     KINDS,
     OTHER,
     SUPERNODE,
+    UNJUDGED,
     Row,
     bars,
     load_first,
@@ -24,7 +25,7 @@ from twin.lab.evidence.rows import (
     load_published,
 )
 
-JUDGED = tuple(kind for kind in KINDS if kind != "circular")
+JUDGED = tuple(kind for kind in KINDS if kind not in UNJUDGED)
 HONEST = ("unseen", "seen")  # kinds of row that no fit and no arithmetic helped
 GROUPS = (SUPERNODE, OTHER)
 
@@ -34,8 +35,8 @@ Judged = Sequence[Mapping[str, Any]]
 def evidence(facts: Facts, rows: Sequence[Row] | None = None) -> list[dict[str, Any]]:
     """Each published row with `twin` in the row's unit and `error` = twin / published - 1.
 
-    `judged_error` is the error that counts: of an unseen row the first one, of a circular row
-    none. `outside`: whether it is beyond the row's `bar`.
+    `judged_error` is the error that counts: of an unseen row the first one, of a row that is
+    circular or unstated, or of a bound that is kept, none. `outside`: beyond the row's `bar`.
     """
     first = load_first()
     others: dict[str, list[list[Any]]] = {}
@@ -47,7 +48,8 @@ def evidence(facts: Facts, rows: Sequence[Row] | None = None) -> list[dict[str, 
         error = twin / row.value - 1.0
         begun = first.get(row.id)
         counts = begun.error if begun is not None and row.kind == "unseen" else error
-        judged = None if row.kind == "circular" else counts
+        kept = row.at_most and counts <= 0.0
+        judged = None if row.kind in UNJUDGED or kept else counts
         bar = bars().of(row)
         answers.append(
             {
@@ -150,6 +152,6 @@ def score_table(rows: Judged, by: str = "group") -> list[dict[str, str]]:
         table.append(
             {"rows of": name}
             | {kind: "" if each is None else each.text for kind, each in told.items()}
-            | {"circular": str(sum(row["kind"] == "circular" for row in own) or "")}
+            | {kind: str(sum(row["kind"] == kind for row in own) or "") for kind in UNJUDGED}
         )
     return table

@@ -26,7 +26,9 @@ KINDS = {
     "derived": "follows from another row: half of a sum, the same run twice",
     "calibrating": "sets a fitted constant, so its error says how well the model's form fits",
     "circular": "a figure in data/ is made from it; judged by nothing",
+    "unstated": "settings that decide it were not published, so they were chosen; judged by nothing",
 }
+UNJUDGED = ("circular", "unstated")
 FIRST = RECORD / "first_errors.toml"
 
 
@@ -49,7 +51,8 @@ class Row:
     kind: str
     source: str
     mark: str
-    because: str = ""  # why it is derived or circular
+    because: str = ""  # why it is derived, circular or unstated
+    at_most: bool = False  # the published value is a bound: kept, it says nothing
     note: str = ""
     scenario: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)

@@ -26,7 +26,7 @@ HOVER = (
 FILLED = {
     "unseen": ("unseen",),
     "seen": ("seen",),
-    "helped": ("derived", "calibrating", "circular"),
+    "helped": ("derived", "calibrating", "circular", "unstated"),
 }
 SYMBOLS = {"unseen": "diamond", "seen": "circle", "helped": "circle-open"}
 

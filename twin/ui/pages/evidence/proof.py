@@ -16,7 +16,7 @@ from twin.lab.evidence.crossval import CrossValidation
 from twin.lab.evidence.envelope import Reach
 from twin.lab.evidence.judge import HONEST, score_table
 from twin.lab.evidence.made import Made
-from twin.lab.evidence.rows import KINDS, Beyond, Row, bars
+from twin.lab.evidence.rows import KINDS, UNJUDGED, Beyond, Row, bars
 from twin.metrics.measures import three_figures
 from twin.scenario import field_unit
 from twin.ui.fields import field_name, show
@@ -50,7 +50,7 @@ def by_regime(rows: Found) -> list[dict[str, Any]]:
 def score_cells(rows: Found) -> list[dict[str, str]]:
     """Errors by kind of row, one line a group of machines."""
     return [
-        {name[0].upper() + name[1:]: cell for name, cell in line.items() if name != "circular"}
+        {name[0].upper() + name[1:]: cell for name, cell in line.items() if name not in UNJUDGED}
         for line in score_table(rows)
     ]
 

@@ -37,9 +37,11 @@ def test_some_rows_are_judged_by_nothing(kind):
     assert judge.scores([judged(kind, 0.5)]) == []
 
 
-def test_a_published_bound_says_nothing_while_it_is_kept(facts):
+def test_a_published_bound_says_nothing_while_it_is_kept():
     row = next(row for row in load_published() if row.at_most)
-    answers = judge.evidence(facts, [replace(row, value=v, id=row.id + "?") for v in (10.0, 0.01)])
+    answers = judge.evidence(
+        load_facts(), [replace(row, value=v, id=row.id + "?") for v in (10.0, 0.01)]
+    )
     assert [each["judged_error"] is None for each in answers] == [True, False]
 
 

@@ -104,7 +104,9 @@ def write_errors(facts: Facts, answers: Judged, path: Path = ERRORS) -> None:
         "facts": facts.digest,
         "rows": rows_digest(load_published()),
         "error": {
-            row["id"]: round(row["judged_error"], 4) for row in answers if row["kind"] in HONEST
+            row["id"]: round(row["judged_error"], 4)
+            for row in answers
+            if row["kind"] in HONEST and row["judged_error"] is not None
         },
     }
     head = "# Errors of rows that no fit helped: made by `python -m twin evidence --write`.\n\n"

@@ -26,7 +26,7 @@ KINDS = {
     "derived": "follows from another row: half of a sum, the same run twice",
     "calibrating": "sets a fitted constant, so its error says how well the model's form fits",
     "circular": "a figure in data/ is made from it; judged by nothing",
-    "unstated": "settings that decide it were not published, so they were chosen; judged by nothing",
+    "unstated": "settings that decide it are not published but chosen; judged by nothing",
 }
 UNJUDGED = ("circular", "unstated")
 FIRST = RECORD / "first_errors.toml"

@@ -148,7 +148,7 @@ def command_list() -> str:
 
 def accuracy_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """The headline of either group of machines, and the errors by kind of row."""
-    lines = [*headlines(rows), one_skew(load_facts())]
+    lines = [*headlines(rows), f"{one_skew(load_facts())} {load_made().default_skew}"]
     return "\n".join([*(f"- {line}" for line in lines), "", _table(score_table(rows))])
 
 

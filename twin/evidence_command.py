@@ -160,7 +160,7 @@ def print_evidence(rows: Sequence[Mapping[str, Any]]) -> None:
     print_rows(
         "Absolute error: mean (worst, rows)", tuple(table[0]), [tuple(r.values()) for r in table]
     )
-    for sentence in (*headlines(rows), one_skew(load_facts())):
+    made = load_made()
+    for sentence in (*headlines(rows), one_skew(load_facts()), made.default_skew):
         out.print(escape(sentence))
-    counted = load_made().counted
-    out.print(f"{counted} figures without a source of their own move a row: calibrate --help")
+    out.print(f"{made.counted} figures without a source of their own move a row: calibrate --help")

@@ -177,7 +177,16 @@ def _numbers(value: Any) -> bool:
 def one_skew(facts: Facts) -> str:
     """What the headline point reads at the chosen skew and at the default."""
     row = next(row for row in load_published() if row.id == HEADLINE)
-    default = {k: v for k, v in row.scenario.items() if k != "experts.skew"}
     return ONE_SKEW.format(
-        default=answer_row(replace(row, scenario=default), facts), chosen=answer_row(row, facts)
+        default=answer_row(at_default_skew(row), facts), chosen=answer_row(row, facts)
     )
+
+
+def at_default_skew(row: Row) -> Row:
+    """A row with experts as skewed as production traffic, whatever was chosen for it."""
+
+    def unchosen(settings: Mapping[str, Any]) -> dict[str, Any]:
+        return {k: v for k, v in settings.items() if k != "experts.skew"}
+
+    against = None if row.against is None else unchosen(row.against)
+    return replace(row, scenario=unchosen(row.scenario), against=against)

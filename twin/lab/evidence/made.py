@@ -14,9 +14,10 @@ from typing import Any
 import tomli_w
 
 from twin.facts import Facts
-from twin.lab.evidence.choices import MOVES, all_moved
+from twin.lab.evidence.choices import MOVES, all_moved, at_default_skew
 from twin.lab.evidence.crossval import CrossValidation, LeftOut, Span, cross_validate
-from twin.lab.evidence.rows import load_published, rows_digest
+from twin.lab.evidence.judge import evidence
+from twin.lab.evidence.rows import SUPERNODE, load_published, rows_digest
 from twin.lab.files import write_text
 from twin.lab.library import RECORD, published_table
 
@@ -50,6 +51,16 @@ class Made:
     rows: str
     figures: list[Hangs]
     cross: CrossValidation
+    skew_mean: float  # absolute errors of the supernode's seen rows, all at the default skew
+    skew_worst: float
+
+    @property
+    def default_skew(self) -> str:
+        """What seen rows of the supernode would be, had no skew been chosen."""
+        return (
+            f"With the default skew everywhere the seen rows of {SUPERNODE} would be "
+            f"{100 * self.skew_mean:.0f} % off on average, {100 * self.skew_worst:.0f} % at worst."
+        )
 
     @property
     def counted(self) -> int:
@@ -66,7 +77,13 @@ def make(facts: Facts) -> Made:
     figures = [
         Hangs(m.figure.name, m.figure.kind, m.row, _short(m.share)) for m in all_moved(facts)
     ]
-    return Made(facts.digest, rows_digest(load_published()), figures, cross_validate(facts))
+    rows = load_published()
+    chosen = [at_default_skew(r) for r in rows if r.group == SUPERNODE and r.kind == "seen"]
+    errors = [abs(row["error"]) for row in evidence(facts, chosen)]
+    return Made(
+        facts.digest, rows_digest(rows), figures, cross_validate(facts),
+        _short(sum(errors) / len(errors)), _short(max(errors)),
+    )  # fmt: skip
 
 
 def write_made(made: Made, path: Path = MADE) -> None:
@@ -75,6 +92,8 @@ def write_made(made: Made, path: Path = MADE) -> None:
     table: dict[str, Any] = {
         "facts": made.facts,
         "rows": made.rows,
+        "skew_mean": made.skew_mean,
+        "skew_worst": made.skew_worst,
         "figure": [asdict(figure) for figure in made.figures],
         "constant": [_rounded(asdict(span)) for span in cross.constants],
         "left_out": [_rounded(asdict(left)) for left in cross.left_out],
@@ -93,6 +112,8 @@ def load_made(path: Path = MADE) -> Made:
             [Span(**span) for span in table["constant"]],
             [LeftOut(**left) for left in table["left_out"]],
         ),
+        table["skew_mean"],
+        table["skew_worst"],
     )
 
 

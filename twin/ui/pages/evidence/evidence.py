@@ -236,7 +236,7 @@ with chosen:
         proof.counted(made), hide_index=True, height=320, key="counted",
         column_config={"Moves it by, %": number(format="%.1f")},
     )  # fmt: skip
-    st.caption(f":material/balance: {one_skew(facts)}")
+    st.caption(f":material/balance: {one_skew(facts)} {made.default_skew}")
 
 with holding:
     draft = session.draft()

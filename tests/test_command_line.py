@@ -137,3 +137,16 @@ def test_the_conversation_hour_hits_no_more_than_an_lru_in_trace_order(twin, tra
     bound = known["prefix"]["lru"]["1.0"]["token_hit_ratio"]
     # The pool is larger than all the trace's blocks: little but the time of a prefill is missed.
     assert 0.95 * bound < found["summary"]["hit_token_ratio"] <= bound
+
+
+def test_explain_says_the_same_as_one_object_and_finds_it_again(twin):
+    words = ("explain", "quickstart", "--set", "horizon_s=20", "--set", "warmup_s=5", "--set",
+             "front_end.api_servers=1", "--set", "front_end.service_ms=12", "--set",
+             "workload.output_tokens=64", "--json")  # fmt: skip
+    first = json.loads(twin(*words).stdout)
+    assert first["causes"][0]["key"] == "front_end"
+    assert json.loads(twin(*words).stdout) == first
+    table = twin(*words[:-1]).stdout.decode()
+    assert "Front end" in table and first["verdict"].split(".")[0] in table
+    refused = twin("explain", first["run"][:-1] + "?")
+    assert refused.returncode == 2

@@ -152,6 +152,24 @@ def compare(
 
 
 @app.command()
+def explain(
+    scenario: Annotated[str, typer.Argument(help="A preset, a scenario file or a run's id.")],
+    trace: TraceFile = None,
+    settings: Settings = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say why a run is as fast as it is and what would help, each measured by re-runs."""
+    from twin.lab.answer import explained
+
+    with progress(scenario) as watch:
+        known = explained(scenario, settings or [], trace, lambda name: watch)
+    if as_json:
+        print_json(known)
+    else:
+        terminal.print_explanation(known)
+
+
+@app.command()
 def attribute(
     scenario: Asked,
     settings: Settings = None,

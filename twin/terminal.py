@@ -137,6 +137,25 @@ def print_parts(title: str, parts: Sequence[Part], steps: Sequence[Step]) -> Non
     print_rows(title, ("cause", "left", "change", "share", "alone", "at"), rows)
 
 
+def print_explanation(known: Mapping[str, Any]) -> None:
+    """A verdict, and the causes with what removing them brings and what can be done."""
+    from twin.lab.explain.words import change, effect
+
+    out.print(escape(f"{known['name']}: {known['verdict']}"), soft_wrap=True)
+    rows = []
+    for row in known["causes"]:
+        gain = row.get("suggestion")
+        done = (change(gain["settings"]), effect(gain)) if gain else ("nothing tried helps", "")
+        named = f"{row['label']}: {row['named']}" if row["named"] else row["label"]
+        rows.append((named, effect(row["removal"]), *done))
+    if rows:
+        heads = ("cause", "without it", "what to do", "which brings")
+        print_rows("Causes, each removed in runs of its own", heads, rows)
+    else:
+        out.print("No cause was found that a re-run confirms.")
+    out.print(f"{known['runs']} runs", style="dim")
+
+
 def print_prediction(name: str, answer: Mapping[str, Any]) -> None:
     """A steady state's figures, where its time goes, and what it is advised."""
     from twin.metrics.measures import seconds

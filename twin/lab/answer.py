@@ -15,6 +15,8 @@ from twin.lab.library import load_facts
 from twin.scenario import Scenario, SpecError, scenario_digest
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from twin.engine.simulate import Run
     from twin.lab.compare import Comparison
     from twin.lab.job import Watch
@@ -150,6 +152,39 @@ def compared(names: Sequence[str], watching: Callable[[str], Watch]) -> Comparis
             for name, row in zip(names, questions, strict=True)
         ]
         return compare(rows, [store.scenarios.load(row.scenario) for row in rows])
+    finally:
+        store.close()
+
+
+def explained(
+    name: str, settings: Sequence[str], trace: Path | None, watch: Callable[[str], Watch]
+) -> dict[str, Any]:
+    """What a run, or the run of a scenario, means: as one object, stored and found again.
+
+    Raises the rooms' own ValueErrors, each one sentence.
+    """
+    from twin.lab.explain.engine import as_json
+    from twin.lab.job import EXPLAIN
+    from twin.lab.runner import find_run, run_now
+    from twin.lab.store import open_store
+
+    store, table = open_store(), None
+    try:
+        known = store.runs.get(name)
+        if known is not None and (settings or trace):
+            raise SpecError(f"{name} is a run that was made: settings change a scenario")
+        if known is not None:
+            scenario = store.scenarios.load(known.scenario)
+        else:
+            scenario, table = ask.question(name, settings, trace)
+        row = find_run(store, scenario, engine=EXPLAIN)
+        if row is None:
+            ran = run_now(store, scenario, trace=table, watch=watch(scenario.name), engine=EXPLAIN)
+            row = store.runs.get(ran.id)
+        if row is None:
+            raise SpecError("the explanation was deleted meanwhile")
+        told = {"scenario": row.scenario, "name": scenario.name, "run": row.id}
+        return told | as_json(row.summary, store.runs.table(row.id, "causes"))
     finally:
         store.close()
 

@@ -54,8 +54,9 @@ ONE_THREAD = {
 class Executor(Protocol):
     """Carries out stored questions somewhere else; every answer is a row of the store."""
 
-    def submit(self, scenario: Scenario, seen: Store | None = None) -> str:
-        """Ask for a run, as whoever sees that store; returns its id. Raises StoreError."""
+    def submit(self, scenario: Scenario, seen: Store | None = None, engine: str = "") -> str:
+        """Ask for a run, as whoever sees that store, or for what another engine answers; returns
+        its id. Raises StoreError."""
 
     def progress(self, run: str) -> RunRow:
         """The run as it stands; raises UnknownId."""
@@ -107,12 +108,13 @@ class Runner:
         self._thread.start()
         return self
 
-    def submit(self, scenario: Scenario, seen: Store | None = None) -> str:
+    def submit(self, scenario: Scenario, seen: Store | None = None, engine: str = "") -> str:
         """Queue a run, or return an identical one that is queued, running or done.
 
-        seen: the store as who asks sees it, who then holds the run. Raises StoreError when the
-        queue or the disk is full, a file that the scenario names is not stored here, or it would
-        take more than there is (TooLarge).
+        seen: the store as who asks sees it, who then holds the run; engine: module of another
+        engine that its processes know, as `job.EXPLAIN`. Raises StoreError when the queue or the
+        disk is full, a file that the scenario names is not stored here, or it would take more
+        than there is (TooLarge).
         """
         seen = seen or self._store
         with self._door:
@@ -122,7 +124,8 @@ class Runner:
             queued = [name for name, row in rows.items() if row and row.state == QUEUED]
             self._asked = {name: self._asked[name] for name in queued}
             waiting = self._asked.values()
-            run = add_run(seen, scenario, again=False, engine=self._engine, waiting=waiting)
+            module = engine or self._engine
+            run = add_run(seen, scenario, again=False, engine=module, waiting=waiting)
             self._asked[run] = budget_of(self._store, scenario, load_facts())
         self._stillborn, self.trouble = 0, ""
         self._nudge()

@@ -29,6 +29,7 @@ from twin.lab import warm
 from twin.lab.library import load_facts
 from twin.lab.memory import peak_bytes
 from twin.lab.store import Owner, RunRow, Store, StoreError, open_store
+from twin.lab.store.models import EXPLAINED
 from twin.lab.store.runs import Beat
 from twin.scenario import Scenario
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ENGINE = "twin.engine.simulate"
+EXPLAIN = "twin.lab.explain.engine"  # answers what a run means; its runs are its own
 PULSE_S = 0.25  # between two looks at the database while a run goes on
 POLL_S = 1.0  # between two looks for work; a line on standard input wakes at once
 LATER = ("colocated engine",)  # compiled by a helper or when first asked for: few runs need it
@@ -60,6 +62,11 @@ def load_engine(name: str = ENGINE) -> Engine:
     """The engine of a module that has `simulate`, `ENGINE_VERSION` and `Cancelled`."""
     module = importlib.import_module(name)
     return Engine(module.simulate, module.ENGINE_VERSION, module.Cancelled)
+
+
+def engine_of(row: RunRow, engine: Engine) -> Engine:
+    """What answers a run: the engine at hand, or the one that explains."""
+    return load_engine(EXPLAIN) if row.engine_version.startswith(EXPLAINED) else engine
 
 
 @contextmanager
@@ -250,7 +257,7 @@ def serve(store: Store, owner: Owner, engine: Engine, parent: Parent, idle_s: fl
                 unstored = ""
             row = store.runs.claim(owner)
             if row is not None:
-                execute(store, row, owner, engine)
+                execute(store, row, owner, engine_of(row, engine))
         except engine.cancelled:
             log.info("run %s was stopped on request", row.id if row else "")
         except Exception as error:

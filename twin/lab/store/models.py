@@ -140,6 +140,9 @@ class FactsRow(Row):
     created_s: Mapped[float]
 
 
+EXPLAINED = "explain."  # an engine version that begins so is of an explanation, not of a run
+
+
 class RunRow(Row):
     """A run without its tables."""
 

@@ -25,11 +25,11 @@ from twin.lab.store.models import (
     CANCELLED,
     DONE,
     ENDED_STATES,
+    EXPLAINED,
     FAILED,
     INTERRUPTED,
     QUEUED,
     RUNNING,
-    ArtefactRow,
     FactsRow,
     RunRow,
     RunTableRow,
@@ -37,7 +37,7 @@ from twin.lab.store.models import (
 )
 from twin.lab.store.owner import Owner
 from twin.lab.store.questions import contradiction, facts_text, same_question
-from twin.lab.store.result import ANSWER, broken_checks, seal
+from twin.lab.store.result import ANSWER, broken_checks, seal, tables_of
 from twin.lab.store.scenarios import called
 from twin.lab.store.statements import (
     PAGE,
@@ -79,7 +79,7 @@ class Runs(Held):
         with self._database.read() as session:
             row = session.get(RunRow, run)
             if row and row.seal:
-                names = {name: a.sha256 for name, a in _tables(session, run).items()}
+                names = {name: a.sha256 for name, a in tables_of(session, run).items()}
                 if seal({key: getattr(row, key) for key in ANSWER}, names) != row.seal:
                     raise StoreError(f"the result of run {run} is damaged: restore a backup")
         return row
@@ -95,6 +95,7 @@ class Runs(Held):
     ) -> Page[RunRow]:
         """Runs whose scenario holds every word of a text (or whose id begins so), newest first."""
         query = select(RunRow).join(ScenarioRow, RunRow.scenario == ScenarioRow.digest)
+        query = query.where(~RunRow.engine_version.startswith(EXPLAINED))
         if states:
             query = query.where(RunRow.state.in_(list(states)))
         if scenario:
@@ -116,7 +117,7 @@ class Runs(Held):
     def tables(self, run: str) -> dict[str, Artefact]:
         """Names, sizes and hashes of a run's tables."""
         with self._database.read() as session:
-            return _tables(session, run)
+            return tables_of(session, run)
 
     def table(self, run: str, name: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """One table of a run, its file checked; raises StoreError."""
@@ -391,10 +392,3 @@ def _change(where: ColumnElement[bool], values: Mapping[str, Any]) -> Any:
 
 def _count(session: Session, *where: ColumnElement[bool]) -> int:
     return session.execute(select(func.count(RunRow.id)).where(*where)).scalar_one()
-
-
-def _tables(session: Session, run: str) -> dict[str, Artefact]:
-    a, t = ArtefactRow, RunTableRow
-    query = select(t.name, a.sha256, a.bytes, a.rows).join(a, a.sha256 == t.sha256)
-    rows = session.execute(query.where(t.run == run).order_by(t.name))
-    return {name: Artefact(sha256, size, height) for name, sha256, size, height in rows}

@@ -1,0 +1,100 @@
+import json
+
+import pytest
+
+from tests.laws.advice import LITE
+from twin.lab.explain.cause import CAUSES, possible
+from twin.lab.explain.engine import as_json
+from twin.lab.explain.engine import simulate as explained
+from twin.lab.explain.explain import harms, score
+from twin.lab.explain.words import change, effect
+from twin.lab.job import EXPLAIN
+from twin.lab.library import load_facts
+from twin.lab.runner import find_run, run_now
+from twin.scenario import Scenario, parse_scenario, with_overrides
+
+GOOD = {"slo_attainment": 1.0, "ttft_s_p99": 0.5, "tpot_s_p99": 0.02, "requests": 100,
+        "horizon_s": 10.0, "rejected": 0, "lost": 0}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def short_of_servers() -> Scenario:
+    wishes = {"name": "few servers", "workload.rate_req_per_s": 60.0, "horizon_s": 10.0,
+              "warmup_s": 2.0, "front_end.api_servers": 1, "front_end.service_ms": 24.0,
+              "workload.output_tokens": 32}  # fmt: skip
+    return with_overrides(parse_scenario(LITE), wishes)
+
+
+@pytest.fixture(scope="module")
+def known(short_of_servers):
+    run = explained(short_of_servers, load_facts())
+    return as_json(run.summary, run.tables["causes"])
+
+
+def test_the_cause_that_was_planted_comes_first_with_its_gain_and_a_change_that_can_be(
+    known, short_of_servers
+):
+    first = known["causes"][0]
+    assert first["key"] == "front_end" and first["suggestion"]["promise"] > 0
+    assert possible(short_of_servers, first["suggestion"]["settings"])
+    assert "SLO" in known["verdict"] and "front end" in known["verdict"]
+    assert json.loads(json.dumps(known)) == known
+
+
+def test_the_same_question_has_the_same_explanation(known, short_of_servers):
+    run = explained(short_of_servers, load_facts())
+    assert as_json(run.summary, run.tables["causes"]) == known
+
+
+def test_less_traffic_than_the_headroom_says_keeps_the_slo(known, short_of_servers):
+    from twin.engine.simulate import simulate
+    from twin.lab.explain.view import at_load, holds
+
+    assert 0 < known["headroom_factor"] < 1 and known["headroom_bounded"]
+    kept = at_load(short_of_servers, known["headroom_factor"])
+    assert holds(simulate(kept, load_facts()).summary, kept)
+    broken = at_load(short_of_servers, known["headroom_factor"] * 1.2)
+    assert not holds(simulate(broken, load_facts()).summary, broken)
+
+
+def test_an_explanation_is_stored_found_again_and_stands_in_no_list_of_runs(
+    store, short_of_servers
+):
+    run = run_now(store, short_of_servers, engine=EXPLAIN)
+    row = find_run(store, short_of_servers, engine=EXPLAIN)
+    assert row is not None and row.id == run.id
+    assert find_run(store, short_of_servers) is None
+    assert not store.runs.search().rows
+
+
+def test_more_served_within_the_slo_weighs_more_than_any_time_saved():
+    s = Scenario()
+    worse = GOOD | {"slo_attainment": 0.8}
+    faster = worse | {"ttft_s_p99": 0.1, "tpot_s_p99": 0.015}
+    assert score(worse, GOOD, s) > score(worse, faster, s) > 0
+    assert score(GOOD, GOOD, s) == 0
+
+
+def test_a_change_that_lowers_the_attainment_or_comes_near_the_slo_harms():
+    s = Scenario()
+    assert harms(GOOD, GOOD | {"slo_attainment": 0.99}, s)
+    assert harms(GOOD, GOOD | {"tpot_s_p99": 0.049}, s)
+    assert harms(GOOD, GOOD | {"lost": 3}, s)
+    assert not harms(GOOD, GOOD | {"tpot_s_p99": 0.019}, s)
+    assert not harms(GOOD | {"slo_attainment": 0.5}, GOOD | {"tpot_s_p99": 0.049}, s)
+
+
+def test_every_cause_says_in_the_imperative_what_to_do_about_it():
+    for known in CAUSES.values():
+        assert known.label[0].isupper() and known.advice.endswith(".")
+        assert "Try" not in known.advice
+
+
+def test_changes_and_gains_read_as_sentences_do():
+    assert change({"faults": []}) == "Faults: none"
+    was = Scenario()
+    assert change({"deployment.prefill.instances": 10}, was) == "Prefill instances 6 → 10"
+    assert change({"recovery.policy": "shrink"}, was) == "Recovery policy In place → Shrink"
+    gain = {"metric": "ttft_s_p99", "before": 31.2, "after": 0.82, "attained_before": 0.12,
+            "attained_after": 1.0}  # fmt: skip
+    assert effect(gain) == "TTFT p99 31.2 s → 820 ms, SLO attainment 12.0 % → 100 %"

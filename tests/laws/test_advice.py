@@ -1,0 +1,36 @@
+"""Advice is a law: what an explanation suggests helps, by what it promised, and harms nothing.
+
+The suite judges a seeded few; `make long` all of them.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.draws import some
+from tests.laws.advice import PLANTED, planted, top_three, varied
+from twin.lab.explain.explain import explain
+
+FEW = [2, 6, 8]
+KEYS = ["one prefill instance too few", "failed die", "host gap"]
+
+
+@pytest.fixture(scope="module")
+def facts():
+    from twin.lab.library import load_facts
+
+    return load_facts()
+
+
+@pytest.mark.parametrize("number", some(FEW, *(n for n in range(60) if n not in FEW)))
+def test_a_suggestion_keeps_half_of_its_promise_on_other_seeds_and_harms_nothing(number, facts):
+    case = varied(number, facts)
+    for row in top_three(case, explain(case.scenario, facts, case.trace), facts):
+        assert row.kept, row
+        assert row.harmless, row
+
+
+@pytest.mark.parametrize("name", some(KEYS, *(k for k in PLANTED if k not in KEYS)))
+def test_a_planted_cause_is_named_first(name, facts):
+    case, known = planted(name, PLANTED[name], facts)
+    assert explain(case.scenario, known, case.trace).causes[0].key in PLANTED[name].named

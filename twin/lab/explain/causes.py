@@ -1,0 +1,241 @@
+"""Causes that are not of size: what breaks, how work is spread, wires, software, what is asked."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from twin.hardware.recipes import as_sold
+from twin.lab.explain.cause import DEMAND, FAULT, WAITS, Change, Found, cause
+from twin.lab.explain.view import View
+from twin.scenario import KINDS, Fault, read
+
+REFERENCE_ACCEPTANCE = 0.7  # of a draft token: what the paper assumes
+
+
+# What breaks.
+
+
+@cause("fault", "Fault", "Repair it, or replace the element by a spare.", FAULT)
+def fault(v: View) -> Found:
+    """Each fault gone by itself, all of them, and what makes them shorter."""
+    s = v.scenario
+    seen = [f for f in s.faults if f.at_s < s.horizon_s]
+    if not seen:
+        return
+    for broken in seen[:3] if len(seen) > 1 else []:
+        yield Change({"faults": _dumped([f for f in s.faults if f is not broken])},
+                     named=_broken(broken))  # fmt: skip
+    names = _broken(seen[0]) if len(seen) == 1 else f"{len(seen)} faults"
+    yield Change({"faults": []}, named=names)
+
+
+@cause("recovery", "Recovery after a fault", "Change how the stack recovers.")
+def recovery(v: View) -> Found:
+    """Other ways to take a failure."""
+    if not any(f.kind == "fail" and f.at_s < v.scenario.horizon_s for f in v.scenario.faults):
+        return
+    for policy in ("in_place", "shrink"):
+        yield Change({"recovery.policy": policy})
+    yield Change({"recovery.spares": True})
+    yield Change({"recovery.detection_s": 0.25 * v.scenario.recovery.detection_s})
+
+
+@cause("edits", "Links out of order", "Bring the links back to what was built.", FAULT)
+def edits(v: View) -> Found:
+    """The fabric without the edits that take something away."""
+    kept = [
+        edit
+        for edit in v.scenario.supernode.edits
+        if edit.capacity_factor >= 1.0 and edit.latency_factor <= 1.0 and not edit.links_out
+    ]
+    if len(kept) < len(v.scenario.supernode.edits):
+        yield Change({"supernode.edits": _dumped(kept)})
+
+
+def _dumped(rows: list[Any]) -> list[dict[str, Any]]:
+    return [row.model_dump(mode="json") for row in rows]
+
+
+def _broken(broken: Fault) -> str:
+    return f"{broken.where} {KINDS[broken.kind].says(broken)} at {broken.at_s:g} s"
+
+
+@cause("imbalance", "Expert imbalance", "Balance the experts.")
+def imbalance(v: View) -> Found:
+    """Perfectly even experts, and placements and rebalancing that come near."""
+    e, path = v.scenario.experts, "experts"
+    if e.popularity == "uniform" or e.placement == "perfect" or e.balancing.policy == "oracle":
+        return
+    never = {f"{path}.balancing.policy": "none"}
+    yield Change({f"{path}.placement": "perfect"} | never, doable=False)
+    if e.placement != "eplb":
+        yield Change({f"{path}.placement": "eplb"})
+        yield Change({f"{path}.placement": "eplb", f"{path}.redundant": max(32, e.redundant)})
+    else:
+        yield Change({f"{path}.redundant": max(32, 2 * e.redundant)})
+    moves = e.drift_s > 0 or e.shift_every_s > 0 or e.topics > 1
+    if moves:
+        interval_s = round(min(60.0, v.scenario.horizon_s / 10), 1)
+        yield Change({f"{path}.placement": "eplb", f"{path}.redundant": max(32, e.redundant),
+                      f"{path}.balancing.policy": "periodic",
+                      f"{path}.balancing.interval_s": interval_s,
+                      f"{path}.balancing.window_s": interval_s})  # fmt: skip
+    if e.balancing.policy != "none":
+        yield Change({f"{path}.balancing.swap": "background"})
+        yield Change({f"{path}.balancing.interval_s": 0.5 * e.balancing.interval_s})
+
+
+@cause("router", "Choice of the prefill instance", "Let another router choose the instance.")
+def router(v: View) -> Found:
+    """Other routers, where there is a choice."""
+    role = "prefill" if "prefill" in v.role_npus else "colocated"
+    if v.role_npus.get(role, (1, 0))[0] > 1 and (v.parts["prefill_queue"] > WAITS or v.late > 0.5):
+        for policy in ("least_loaded", "prefix_affinity", "power_of_two"):
+            yield Change({"router.policy": policy})
+
+
+@cause("front_end", "Front end", "Start more API servers.")
+def front_end(v: View) -> Found:
+    """As many API servers as keep up, and more."""
+    front = v.scenario.front_end
+    if v.parts["front_end"] < WAITS and v.figure("ttft_front_end_s_mean") < 0.1:
+        return
+    needed = math.ceil(1.5e-3 * v.arrived_per_s * front.service_ms)
+    for servers in sorted({max(2 * front.api_servers, needed), 4 * max(front.api_servers, needed)}):
+        yield Change({"front_end.api_servers": servers})
+    if front.service_ms > 4.0:  # what a request takes there, however many servers there are
+        yield Change({"front_end.service_ms": 4.0}, doable=False)
+
+
+@cause("links", "Bandwidth of the planes", "Build the planes as the machine is sold, or faster.")
+def links(v: View) -> Found:
+    """Rates as the machine is sold where they are below, else twice the UB plane."""
+    node = v.scenario.supernode
+    if node.imported:
+        return
+    if node.scale_up == "node":
+        yield Change({"supernode.scale_up": "supernode"})
+    rates = ("ub_link_gb_per_s", "sub_planes", "l1_uplinks", "rdma_gb_per_s_per_npu",
+             "vpc_gb_per_s_per_node")  # fmt: skip
+    sold = as_sold(node.machine, v.facts)
+    below = {p: sold[p] for p in (f"supernode.{r}" for r in rates) if read(v.scenario, p) < sold[p]}
+    if below:
+        yield Change(below)
+    elif v.operators.get("dispatch", 0.0) + v.operators.get("combine", 0.0) > 0.25:
+        yield Change({"supernode.ub_link_gb_per_s": 2 * node.ub_link_gb_per_s}, doable=False)
+
+
+@cause("kv_transfer", "KV transfer", "Move KV over another plane.")
+def kv_transfer(v: View) -> Found:
+    """Other planes for the hand-off."""
+    if v.mode == "disaggregated" and v.parts["kv_transfer"] > 0.1:
+        for plane in ("ub", "rdma"):
+            yield Change({"deployment.kv_transfer_plane": plane})
+
+
+@cause("memory_pool", "Memory pool", "Give the memory pool what it lacks.")
+def memory_pool(v: View) -> Found:
+    """A pool where there is none, one for all, more of it, on a faster plane."""
+    s, path = v.scenario, "memory_pool"
+    reuse = s.workload.prefix != "none" or s.workload.arrivals == "trace"
+    if not reuse or v.mode == "decode_only":
+        return
+    if not s.memory_pool.enabled:
+        yield Change({f"{path}.enabled": True})
+        return
+    if v.figure("pool_used_fraction") > 0.9:
+        yield Change(
+            {f"{path}.gb_per_node": min(16_384.0, max(512.0, 4 * s.memory_pool.gb_per_node))}
+        )
+    yield Change({f"{path}.scope": "shared"})
+    yield Change({f"{path}.plane": "ub"})
+    if v.late > 0.5:
+        yield Change({f"{path}.layout": "block"})
+
+
+@cause("acceptance", "MTP acceptance", "Draft otherwise: fewer tokens, or with a better module.")
+def acceptance(v: View) -> Found:
+    """Acceptance as the paper assumes it, and other numbers of draft tokens."""
+    d = v.scenario.deployment.decode
+    if not d.mtp_draft_tokens or v.mode == "prefill_only":
+        return
+    if d.mtp_dataset == "as_stated" and d.mtp_acceptance < REFERENCE_ACCEPTANCE:
+        better = {"deployment.decode.mtp_acceptance": REFERENCE_ACCEPTANCE}
+        yield Change(better, doable=False)
+    yield Change({"deployment.decode.mtp_draft_tokens": 0})
+    yield Change({"deployment.decode.mtp_draft_tokens": d.mtp_draft_tokens + 1})
+
+
+@cause("host", "Host", "Take the host out of the way of the iterations.")
+def host(v: View) -> Found:
+    """No gap between iterations, graphs launched ahead."""
+    path = "deployment.optimisations"
+    if v.scenario.deployment.optimisations.host_gap_ms > 0:
+        yield Change({f"{path}.host_gap_ms": 0.0})
+    yield Change({f"{path}.speculation": "pipelined"})
+
+
+@cause("switches", "Optimisations that are off", "Switch them on.")
+def switches(v: View) -> Found:
+    """Every switch that is off although it is usual, and those that are rare, together."""
+    usual = {
+        "deployment.optimisations.attention_kernel": "fused_mla",
+        "deployment.optimisations.shared_expert_scheduling": True,
+        "deployment.optimisations.flash_comm": True,
+        "deployment.optimisations.layer_in_parallel": True,
+        "deployment.communication.fused": True,
+        "deployment.communication.early_quantisation": True,
+        "deployment.communication.buffer_tokens_per_die": 0,
+        "deployment.decode.microbatch": "auto",
+        "deployment.prefill.microbatch": True,
+        "deployment.decode.rank_choice": "kv_and_requests",
+    }  # fmt: skip
+    off = {path: value for path, value in usual.items() if read(v.scenario, path) != value
+           and (path, read(v.scenario, path)) not in _BETTER}  # fmt: skip
+    for path, value in off.items():
+        yield Change({path: value})
+    if len(off) > 1:
+        yield Change(off)
+
+
+_BETTER = {("deployment.optimisations.attention_kernel", "amla")}
+
+
+@cause("weights", "Number format of the weights", "Serve in INT8.")
+def weights(v: View) -> Found:
+    """INT8 where weights are BF16."""
+    if v.scenario.deployment.precision.weights == "bf16":
+        yield Change({"deployment.precision.weights": "int8"})
+
+
+@cause("seats", "Where instances sit", "Place each instance in one unbroken row of NPUs.")
+def seats(v: View) -> Found:
+    """Instances packed."""
+    yield Change({"deployment.placement": "packed"})
+
+
+@cause("afd", "NPUs that hold experts alone", "Change how many NPUs hold experts alone.")
+def afd(v: View) -> Found:
+    """None, half or twice as many."""
+    npus = v.scenario.deployment.decode.expert_npus
+    if npus:
+        for wanted in (0, npus // 2, min(383, 2 * npus)):
+            yield Change({"deployment.decode.expert_npus": wanted})
+
+
+# What is asked for.
+
+
+@cause(
+    "prompts", "Long prompts", "Cap the length of prompts, or serve long ones elsewhere.", DEMAND
+)
+def prompts(v: View) -> Found:
+    """Shorter prompts, where computing one takes much of the SLO before any queue."""
+    s = v.scenario
+    alone_s = v.figure("ttft_prefill_s_mean")
+    if s.workload.arrivals == "trace" or s.workload.lengths != "fixed":
+        return
+    if v.mode != "decode_only" and (v.late > 1 and alone_s > 0.4 * s.slo.ttft_s):
+        for factor in (0.5, 0.25, 0.125):
+            yield Change({"workload.input_tokens": max(1, round(factor * s.workload.input_tokens))})

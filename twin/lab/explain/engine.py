@@ -1,0 +1,104 @@
+"""An explanation as a run: asked for, stopped, stored and found again as any other run is.
+
+This module is an engine (`lab/job.py`): `simulate` answers with the explanation of a scenario, as a
+summary and two tables. Its version names what decides the answer: the engine, and this package.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from twin.compiled import source_digest
+from twin.engine.simulate import ENGINE_VERSION as ENGINE
+from twin.engine.simulate import Cancelled, Progress, Run, result_digest
+from twin.facts import Facts
+from twin.lab.explain.explain import EXPECTED_RUNS, Explanation, Gain, explain
+from twin.lab.store.models import EXPLAINED
+from twin.metrics.summary import Summary
+from twin.scenario import Scenario
+
+if TYPE_CHECKING:
+    from twin.workload.generate import TraceTable
+
+__all__ = ["ENGINE_VERSION", "Cancelled", "as_json", "simulate"]
+
+_SOURCES = hashlib.sha256((ENGINE + source_digest(("lab/explain",))).encode()).hexdigest()
+ENGINE_VERSION = f"{EXPLAINED}{_SOURCES[:12]}"
+GAIN = {"settings": pl.String, "metric": pl.String, "before": pl.Float64, "after": pl.Float64,
+        "promise": pl.Float64, "attained_before": pl.Float64,
+        "attained_after": pl.Float64}  # fmt: skip
+COLUMNS = {
+    "key": pl.String, "label": pl.String, "named": pl.String, "advice": pl.String,
+    "score": pl.Float64, **{f"removal_{k}": v for k, v in GAIN.items()},
+    **{f"suggestion_{k}": v for k, v in GAIN.items()},
+}  # fmt: skip
+
+
+def simulate(
+    scenario: Scenario,
+    facts: Facts,
+    trace: TraceTable | None = None,
+    progress: Progress | None = None,
+    counts: np.ndarray | None = None,
+) -> Run:
+    """Explain a scenario; `progress` hears how many runs were made and may stop it."""
+
+    def note(runs: int) -> None:
+        if progress is not None and not progress(min(0.99, runs / EXPECTED_RUNS), {"runs": runs}):
+            raise Cancelled
+
+    known = explain(scenario, facts, trace, counts, note)
+    tables = {"causes": causes_table(known)}
+    return Run(
+        scenario, facts.digest, ENGINE_VERSION, result_digest(tables), _summary(known), tables,
+        [], [], True,
+    )  # fmt: skip
+
+
+def causes_table(known: Explanation) -> pl.DataFrame:
+    """A row a cause, the weightiest first; settings as JSON."""
+    rows = [
+        {"key": m.key, "label": m.label, "named": m.named, "advice": m.advice, "score": m.score}
+        | _flat("removal", m.removal) | _flat("suggestion", m.suggestion)
+        for m in known.causes
+    ]  # fmt: skip
+    return pl.DataFrame(rows, schema=COLUMNS, orient="row")
+
+
+def _flat(name: str, gain: Gain | None) -> dict[str, Any]:
+    if gain is None:
+        return {f"{name}_{key}": None for key in GAIN}
+    values = {key: getattr(gain, key) for key in GAIN}
+    values["settings"] = json.dumps(gain.settings, sort_keys=True)
+    return {f"{name}_{key}": value for key, value in values.items()}
+
+
+def _summary(known: Explanation) -> Summary:
+    told = ("ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu", "slo_attainment")
+    figures: Summary = {key: known.summary.get(key) for key in told}
+    return figures | {
+        "verdict": known.verdict,
+        "holds": int(known.holds),
+        "headroom_factor": known.headroom.factor,
+        "headroom_bounded": int(known.headroom.bounded),
+        "runs": known.runs,
+    }
+
+
+def as_json(summary: dict[str, Any], causes: pl.DataFrame) -> dict[str, Any]:
+    """A stored explanation as one object, for the command line and for pages."""
+    rows = []
+    for row in causes.to_dicts():
+        entry: dict[str, Any] = {k: row[k] for k in ("key", "label", "named", "advice", "score")}
+        for name in ("removal", "suggestion"):
+            gain = {key: row[f"{name}_{key}"] for key in GAIN}
+            if gain["settings"] is not None:
+                gain["settings"] = json.loads(gain["settings"])
+                entry[name] = gain
+        rows.append(entry)
+    return {**summary, "causes": rows}

@@ -1,0 +1,161 @@
+"""Causes of size: pools, batches and instances too small or too large for what they do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from twin.lab.explain.cause import WAITS, Change, Found, cause
+from twin.lab.explain.view import Settings, View
+from twin.model.memory import idle_dies
+from twin.steady import largest_batch
+
+BUSY = 0.95  # of the time: a pool that computes as much is at its cap
+CLOSE = 0.8  # of the SLO: from here on more room is looked for
+
+
+@cause("prefill", "Prefill capacity", "Give prefill more NPUs.")
+def prefill(v: View) -> Found:
+    """More prefill instances: on idle NPUs, else on some of decode's."""
+    d = v.scenario.deployment
+    busy = v.late > 0.5 or not v.held or v.figure("prefill_utilisation") > BUSY
+    if "prefill" not in v.role_npus or v.parts["prefill_queue"] < WAITS or not busy:
+        return
+    count, npus = v.role_npus["prefill"]
+    needed = count + 1
+    if rate := v.sustained.get("prefill"):
+        needed = max(needed, math.ceil(1.15 * v.arrived_per_s / (rate / count)))
+    most = count + v.free_npus // npus
+    for instances in sorted({min(needed, most), most, min(count + 1, most)} - {count}):
+        yield Change({"deployment.prefill.instances": instances})
+    if v.mode == "disaggregated":  # what prefill hands on is to be decoded
+        yield from _both(v, range(min(needed, most), min(needed + 2, most) + 1))
+    if v.mode != "disaggregated" or needed <= most:
+        return
+    for more in sorted({most - count + 1, needed - count}):
+        short = more * npus - v.free_npus
+        yield Change({"deployment.prefill.instances": count + more} | _smaller(v, "decode", short))
+    if d.prefill.npus_per_instance > 1:
+        yield Change({"deployment.prefill.instances": 2 * count,
+                      "deployment.prefill.npus_per_instance": npus // 2})  # fmt: skip
+
+
+@cause("decode", "Decode capacity", "Give decode more NPUs.")
+def decode(v: View) -> Found:
+    """More decode NPUs: idle ones, else some of prefill's."""
+    short = v.parts["router"] >= WAITS or v.slow > CLOSE or v.figure("preemptions") > 0
+    if "decode" not in v.role_npus or not short:
+        return
+    count, npus = v.role_npus["decode"]
+    if v.free_npus >= npus:
+        yield Change({"deployment.decode.instances": count + v.free_npus // npus})
+    if v.free_npus >= count:
+        yield Change({"deployment.decode.npus_per_instance": npus + v.free_npus // count})
+    if v.mode == "disaggregated":
+        prefills, _ = v.role_npus["prefill"]
+        rate = v.sustained.get("prefill", 0.0) / prefills
+        needed = math.ceil(1.15 * v.arrived_per_s / rate) if rate else prefills
+        yield from _both(v, {max(1, prefills - 2), max(1, prefills - 1), needed})
+
+
+def _both(v: View, prefills: Iterable[int]) -> Found:
+    """So many prefill instances, and all other NPUs of the machine for decode."""
+    (old, each), (count, npus) = v.role_npus["prefill"], v.role_npus["decode"]
+    for instances in prefills:
+        size = npus + (v.free_npus - (instances - old) * each) // count
+        if size != npus:
+            yield Change({"deployment.prefill.instances": instances,
+                          "deployment.decode.npus_per_instance": size})  # fmt: skip
+
+
+def _smaller(v: View, role: str, npus: int) -> Settings:
+    """A pool that gives up so many NPUs: whole instances where it has several, else their size."""
+    count, each = v.role_npus[role]
+    if npus <= 0:
+        return {}
+    fewer = math.ceil(npus / each)
+    if count > fewer:
+        return {f"deployment.{role}.instances": count - fewer}
+    return {f"deployment.{role}.npus_per_instance": max(1, each - math.ceil(npus / count))}
+
+
+@cause("colocated", "Capacity of colocated instances", "Add colocated instances.")
+def colocated(v: View) -> Found:
+    """More instances on idle NPUs."""
+    if "colocated" not in v.role_npus or (v.held and max(v.late, v.slow) < CLOSE):
+        return
+    count, npus = v.role_npus["colocated"]
+    if v.free_npus >= npus:
+        yield Change({"deployment.colocated.instances": count + v.free_npus // npus})
+
+
+@cause("chunk", "Prefill beside decode", "Change how many prompt tokens an iteration may prefill.")
+def chunk(v: View) -> Found:
+    """Longer or shorter pieces of prompts beside decode."""
+    if "colocated" in v.role_npus:
+        tokens = v.scenario.deployment.colocated.chunk_tokens_per_npu
+        for factor in (2.0, 0.5, 0.25):
+            wanted = max(2, round(tokens * factor))
+            yield Change({"deployment.colocated.chunk_tokens_per_npu": wanted})
+
+
+@cause("prefill_batch", "Prefill batches", "Change how prompts are put into prefill batches.")
+def prefill_batch(v: View) -> Found:
+    """Larger or smaller batches, prompts in pieces or whole, another parallel attention."""
+    if "prefill" not in v.role_npus or v.late < 0.25:
+        return
+    p, path = v.scenario.deployment.prefill, "deployment.prefill"
+    for factor in (2.0, 0.5):
+        yield Change({f"{path}.tokens_per_npu": round(p.tokens_per_npu * factor)})
+    yield Change({f"{path}.attention": "sp_tp_sp"})
+    yield Change({f"{path}.microbatch": True})
+    yield Change({f"{path}.chunk_tokens": 0 if p.chunk_tokens else 8192})
+
+
+@cause("batch", "Decode batch", "Change the largest decode batch.")
+def batch(v: View) -> Found:
+    """Fewer requests an NPU where TPOT is near the SLO, more where requests wait for a slot."""
+    if "decode" not in v.role_npus and "colocated" not in v.role_npus:
+        return
+    path, asked = "deployment.decode.batch_per_npu", v.scenario.deployment.decode.batch_per_npu
+    if v.slow > CLOSE:
+        target = largest_batch(v.scenario, v.facts, 0.9e-3 * v.scenario.slo.tpot_ms)
+        for wanted in sorted({target.batch_per_npu, round(0.75 * asked), asked // 2}):
+            if 0 < wanted < asked:
+                yield Change({path: wanted})
+    elif v.parts["router"] >= WAITS:
+        yield Change({path: 2 * asked})
+        yield Change({path: 4 * asked})
+
+
+@cause("ep", "Expert-parallel degree", "Serve with instances of another size.")
+def ep(v: View) -> Found:
+    """Instances twice as large or half; and a copy of an expert for dies that hold none."""
+    for role in ("decode", "prefill", "colocated"):
+        if role not in v.role_npus or (role == "prefill" and v.late < 0.25):
+            continue
+        count, npus = v.role_npus[role]
+        path = f"deployment.{role}"
+        if npus % 2 == 0:
+            yield Change({f"{path}.instances": 2 * count, f"{path}.npus_per_instance": npus // 2})
+        if count % 2 == 0:
+            yield Change({f"{path}.instances": count // 2, f"{path}.npus_per_instance": 2 * npus})
+    if v.full is not None and v.full.costs.decode_role is not None:
+        copies = v.scenario.experts.redundant
+        layout = v.full.costs.decode_role.layout
+        if idle := idle_dies(v.full.costs.shape, layout, copies):
+            yield Change({"experts.redundant": copies + idle})
+
+
+@cause("kv_space", "KV space of the decode dies", "Make room for more KV on the decode dies.")
+def kv_space(v: View) -> Found:
+    """Smaller KV or weights, fewer copies of experts."""
+    limited = v.full is not None and v.full.decode is not None
+    by_space = limited and v.full.decode.limited_by == "KV space"  # type: ignore[union-attr]
+    full = v.figure("kv_used_fraction_mean") > CLOSE or v.figure("preemptions") > 0
+    if not (full or by_space):
+        return
+    yield Change({"deployment.precision.kv": "int8"})
+    yield Change({"deployment.precision.weights": "int8"})
+    yield Change({"deployment.precision.kv": "int8", "deployment.precision.weights": "int8"})
+    yield Change({"experts.redundant": 0})

@@ -1,0 +1,147 @@
+"""A run as the causes see it: its figures against the SLO, and what the machine has left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from twin.facts import Facts
+from twin.metrics.latency import TTFT_PARTS
+from twin.model.predict import Prediction
+from twin.scenario import Scenario, npus_used, pools, with_overrides
+
+Summary = Mapping[str, float | int | str | None]
+Settings = dict[str, Any]
+MET = 0.98  # of the requests: both p99 within the SLO leave at most 1 % each
+UNSERVED = 20.0  # times the SLO: what nobody was served in counts as
+LOADS = ("workload.rate_req_per_s", "workload.concurrency", "workload.trace.rate_multiplier")
+
+
+@dataclass(frozen=True)
+class View:
+    """A scenario with the run that answered it, and what a formula says of its pools."""
+
+    scenario: Scenario
+    facts: Facts
+    summary: Summary
+    full: Prediction | None  # every slot always taken; None where the formula has no answer
+    operators: Mapping[str, float]  # share of a decode iteration, by operator
+
+    def figure(self, key: str) -> float:
+        """A figure of the run, 0 where it has none."""
+        value = self.summary.get(key)
+        return float(value) if isinstance(value, int | float) else 0.0
+
+    @property
+    def mode(self) -> str:
+        """The serving mode."""
+        return self.scenario.deployment.mode
+
+    @cached_property
+    def parts(self) -> dict[str, float]:
+        """Share of the mean TTFT by part, in pipeline order."""
+        seconds = {name: self.figure(f"ttft_{name}_s_mean") for name, *_ in TTFT_PARTS}
+        total = sum(seconds.values())
+        return {name: value / total if total else 0.0 for name, value in seconds.items()}
+
+    @property
+    def free_npus(self) -> int:
+        """NPUs of the machine that no instance uses; an imported machine counts its own."""
+        s = self.scenario
+        return 0 if s.supernode.imported else s.supernode.npus - npus_used(s)
+
+    @property
+    def arrived_per_s(self) -> float:
+        """Requests that arrived per second of the run."""
+        return self.figure("requests") / self.scenario.horizon_s
+
+    @property
+    def late(self) -> float:
+        """TTFT p99 over its SLO."""
+        return ttft_share(self.summary, self.scenario)
+
+    @property
+    def slow(self) -> float:
+        """TPOT p99 over its SLO."""
+        return tpot_share(self.summary, self.scenario)
+
+    @property
+    def held(self) -> bool:
+        """Whether the run keeps its SLO: both p99 within it, and nobody given up."""
+        return holds(self.summary, self.scenario)
+
+    @property
+    def role_npus(self) -> dict[str, tuple[int, int]]:
+        """(instances, NPUs of each) by role."""
+        return {role: (count, npus) for role, count, npus in pools(self.scenario)}
+
+    @property
+    def sustained(self) -> dict[str, float]:
+        """Requests per second that each pool keeps up with, by formula."""
+        if self.full is None:
+            return {}
+        rates = {"front end": self.full.front_end_requests_per_s}
+        for role in ("prefill", "decode"):
+            if (part := getattr(self.full, role)) is not None:
+                rates[role] = part.requests_per_s
+        return rates
+
+
+def ttft_share(summary: Summary, s: Scenario) -> float:
+    """TTFT p99 over its SLO; `UNSERVED` where no first token was given."""
+    if s.deployment.mode == "decode_only":
+        return 0.0
+    value = summary.get("ttft_s_p99")
+    return UNSERVED if value is None else float(value) / s.slo.ttft_s
+
+
+def tpot_share(summary: Summary, s: Scenario) -> float:
+    """TPOT p99 over its SLO; `UNSERVED` where no request was finished."""
+    if s.deployment.mode == "prefill_only":
+        return 0.0
+    value = summary.get("tpot_s_p99")
+    if value is None:  # answers of one token have no TPOT
+        return 0.0 if summary.get("requests_steady") else UNSERVED
+    return float(value) / (1e-3 * s.slo.tpot_ms)
+
+
+def attained(summary: Summary) -> float:
+    """Share of the finished that kept the SLO; 0 where none finished."""
+    return float(summary.get("slo_attainment") or 0.0)
+
+
+def served_well(summary: Summary) -> float:
+    """Share of the requests that kept the SLO and were not given up."""
+    return attained(summary) * (1.0 - given_up(summary))
+
+
+def given_up(summary: Summary) -> float:
+    """Share of the requests that were rejected or lost."""
+    count = float(summary.get("rejected") or 0) + float(summary.get("lost") or 0)
+    return count / max(1.0, float(summary.get("requests") or 0))
+
+
+def holds(summary: Summary, s: Scenario) -> bool:
+    """Whether a run keeps its SLO: p99 of TTFT and of TPOT within it, nobody given up."""
+    in_time = ttft_share(summary, s) <= 1.0 and tpot_share(summary, s) <= 1.0
+    return in_time and served_well(summary) >= MET
+
+
+def at_load(s: Scenario, factor: float) -> Scenario:
+    """The scenario with so many times its traffic, to three figures."""
+    path, value = load_of(s)
+    asked = float(f"{value * factor:.3g}")
+    whole = max(1, round(asked)) if path == "workload.concurrency" else asked
+    return with_overrides(s, {path: whole})
+
+
+def load_of(s: Scenario) -> tuple[str, float]:
+    """The field that says how much traffic there is, and its value."""
+    w = s.workload
+    if w.arrivals == "closed_loop":
+        return "workload.concurrency", float(w.concurrency)
+    if w.arrivals == "trace":
+        return "workload.trace.rate_multiplier", w.trace.rate_multiplier
+    return "workload.rate_req_per_s", w.rate_req_per_s

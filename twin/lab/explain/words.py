@@ -1,0 +1,52 @@
+"""An explanation's changes and gains in words, for the command line and for pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from twin.metrics.registry import METRICS, shown
+from twin.scenario import Scenario, field_info, field_unit, read
+from twin.scenario.fields import plain
+from twin.scenario.words import choice_label
+
+ROWS = {"faults": "Faults", "supernode.edits": "Fabric edits"}
+
+
+def change(settings: Mapping[str, Any], before: Scenario | None = None) -> str:
+    """Fields with their new values, and with the old ones where they are known.
+
+    >>> change({"deployment.prefill.instances": 10})
+    'Prefill instances 10'
+    """
+    return ", ".join(_one(path, value, before) for path, value in settings.items())
+
+
+def _one(path: str, value: Any, before: Scenario | None) -> str:
+    if isinstance(value, list):
+        label = ROWS.get(path, path)
+        return f"{label}: {len(value)} left" if value else f"{label}: none"
+    known = field_info(path)
+    label, unit = (known.label if known else path), field_unit(path)
+    unit = unit if unit not in label.lower() else ""
+    old = "" if before is None else f"{_value(path, read(before, path))} → "
+    return f"{label} {old}{_value(path, value)} {unit}".rstrip()
+
+
+def _value(path: str, value: Any) -> str:
+    return choice_label(path, value) if isinstance(value, str) else plain(value)
+
+
+def effect(gain: Mapping[str, Any]) -> str:
+    """What a change does to its metric: 'TTFT p99 31.2 s → 0.82 s'."""
+    metric = METRICS[gain["metric"]]
+    text = (
+        f"{metric.label} {shown(metric.key, gain['before'])} → {shown(metric.key, gain['after'])}"
+    )
+    if (
+        gain["metric"] == "slo_attainment"
+        or gain["attained_after"] - gain["attained_before"] < 0.01
+    ):
+        return text
+    shares = (shown("slo_attainment", gain[f"attained_{when}"]) for when in ("before", "after"))
+    return f"{text}, SLO attainment {' → '.join(shares)}"

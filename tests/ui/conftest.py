@@ -8,7 +8,7 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from tests.conftest import PATIENCE_S, ROOT
-from twin.ui import session
+from twin.ui import live, session
 
 
 @pytest.fixture
@@ -17,6 +17,7 @@ def store(tmp_path, monkeypatch) -> Iterator[None]:
     monkeypatch.setenv("TWIN_DB_URL", f"sqlite:///{tmp_path / 'twin.db'}")
     st.cache_resource.clear()
     monkeypatch.setattr(session, "runner", lambda: None)  # no process waits for work
+    monkeypatch.setattr(live, "ready", lambda: False)
     yield session.store()
     session.store().close()
     st.cache_resource.clear()

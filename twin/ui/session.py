@@ -58,6 +58,11 @@ def _store() -> Store:
     return opened
 
 
+def library_store() -> Store:
+    """The one store of this process as it is, whoever visits."""
+    return _store()
+
+
 @st.cache_resource(show_spinner=False)
 def runner() -> Runner:
     """The one runner of this process; starting it marks what a dead server left running."""

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from twin.scenario import Recovery, form_groups
-from twin.ui import charts, forms, formulas, imports, session, tiles
+from twin.ui import charts, forms, formulas, imports, live, session, tiles
 from twin.ui.fields import sentence
 from twin.ui.forms import faults, seats
 from twin.ui.show import plot
@@ -42,6 +42,7 @@ with facts, st.container(border=True):
     with st.grid(2, min_column_width=180):
         for tile in tiles.capacity(draft, prediction, asked):
             st.metric(**tile)
+    simulated = st.empty()
     st.caption(
         f"{prediction.advice} By formula, with every slot taken and the traffic's mean lengths; "
         "a run adds queues, bursts and a memory pool that fills."
@@ -60,3 +61,6 @@ with facts:
     )  # fmt: skip
     picture = charts.operators(tiles.operators(phase.lower(), phases[phase]), phase.lower())
     plot(picture, "operators")
+
+# 4) The second answer: the draft simulated under its own load.
+live.answer(simulated, session.draft())

@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import Fabric
 from twin.lab import sweep
-from twin.lab.shipped import shipped
+from twin.lab.shipped import TABLES, Shipped, shipped
 from twin.metrics.measures import amount, seconds
 from twin.scenario import Recovery, Scenario, npus_used, scenario_digest
 from twin.steady import Outlook
-from twin.ui import forms, formulas, session, words
+from twin.ui import forms, formulas, live, session, words
 from twin.ui.fabric_view import fabric_picture
 from twin.ui.fields import label, sentence, tooltip, why_idle
 from twin.ui.link import page_link
@@ -42,7 +43,6 @@ def verdict(draft: Scenario) -> None:
         st.markdown(f":red[:material/error: {sentence(found)}]")
         return
     st.markdown(f"### {_speed(found)}; {_room(draft, found)}; {_idle(draft)}.")
-    st.caption("By formula. A run adds queues, bursts and a memory pool that fills.")
 
 
 def _speed(found: Outlook) -> str:
@@ -123,17 +123,26 @@ def _played(draft: Scenario, fabric: Fabric) -> bool:
     return True
 
 
-def picture(draft: Scenario) -> None:
-    """The machine with the instances on it, or why it cannot be built."""
+def play_live(place: DeltaGenerator, draft: Scenario, run: str) -> None:
+    """The live run of the draft on the machine, in place of the machine at rest."""
+    tables = live.tables(run, TABLES)
+    came = Shipped(run, scenario_digest(draft), "", "", {}, tables)
+    with place.container():
+        player.brief(run, player.shipped_film(draft, came, run), fabric_of(draft.supernode))
+
+
+def picture(draft: Scenario) -> bool:
+    """The machine with the instances on it, or why there is none; whether a run plays on it."""
     try:
         fabric = fabric_of(draft.supernode)
     except HardwareError as error:
         st.error(sentence(str(error)), icon=":material/device_hub:")
-        return
+        return True
     if _played(draft, fabric):
-        return
+        return True
     placed, no_place = seated(draft, fabric)
     if no_place:
         st.error(no_place, icon=":material/event_seat:")
     title = f"{words.npus(draft.supernode.npus)} in {draft.supernode.all_nodes:,} nodes"
     fabric_picture(fabric, title=title, instances=placed.instances, key="start-picture")
+    return False

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from twin.ui import session, words
+from twin.ui import live, session, words
 from twin.ui.link import go_to, page_link
 from twin.ui.pages.start import answer, gallery
 from twin.ui.pages.sweep import points
@@ -44,6 +44,7 @@ with st.container(border=True):
         if edits := len(session.changes()):
             st.caption(f"With {edits} change{'s' if edits > 1 else ''} of yours.")
         answer.verdict(draft)
+        simulated = st.empty()
         answer.controls(draft)
         with st.container(horizontal=True, vertical_alignment="center"):
             run_button(f"Run {words.duration(draft.horizon_s)} of traffic")
@@ -65,7 +66,9 @@ with st.container(border=True):
                 open_run(session.named_draft())
             page_link("workload", "Edit everything", icon=":material/tune:")
     with machine:
-        answer.picture(draft)
+        played = st.empty()
+        with played.container():
+            stored = answer.picture(draft)
 
 # 3) Presets.
 st.subheader("Presets", anchor=False)
@@ -96,3 +99,8 @@ for run in recent:
         icon, line = words.run_line(run)
         page_link("run", plain(run.name), {"run": run.id}, icon)
         st.caption(line, width="content")
+
+# 5) The second answer: the draft simulated, on the picture too where no stored run plays there.
+live_run, _ = live.answer(simulated, draft)
+if live_run and not stored:
+    answer.play_live(played, draft, live_run)

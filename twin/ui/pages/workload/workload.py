@@ -4,7 +4,7 @@ import streamlit as st
 
 from twin.metrics.measures import amount
 from twin.scenario import form_groups, npus_used
-from twin.ui import forms, formulas, imports, session, words
+from twin.ui import forms, formulas, imports, live, session, words
 from twin.ui.fields import sentence
 from twin.ui.toolbar import header
 
@@ -57,6 +57,7 @@ with facts, st.container(border=True):
             amount(asked.reuse, "share"),
             help="Share of prompt tokens that an endless memory pool would have seen before.",
         )
+    simulated = st.empty()
     about = f"workloads.{session.draft().workload.lengths}.about"
     if about in session.facts():
         st.caption(session.facts()[about].value)
@@ -66,3 +67,6 @@ with facts, st.container(border=True):
             f"{asked.input_tokens_p95:,.0f}. Outputs: half under {asked.output_tokens_p50:,.0f}, "
             f"95\u00a0% under {asked.output_tokens_p95:,.0f}. From {asked.requests:,} requests."
         )
+
+# 3) The second answer: the draft simulated.
+live.answer(simulated, session.draft())

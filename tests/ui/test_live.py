@@ -1,0 +1,70 @@
+"""The second answer: the formula's chip, then the simulation's, on every page that is edited."""
+
+import pytest
+
+from twin.lab.live import Look
+from twin.ui import live, session
+from twin.ui.pages import PAGES
+
+SUMMARY = {"ttft_s_p99": 7.2, "tpot_s_p99": 0.027, "slo_attainment": 0.81}
+
+
+class Fake:
+    """Answers each question at once, or never."""
+
+    def __init__(self, *, ended=True):
+        self.asked, self.superseded, self.ended = [], [], ended
+
+    def ask(self, question, superseded=""):
+        self.asked.append(question)
+        self.superseded.append(superseded)
+        return f"run {len(self.asked)}"
+
+    def look(self, run):
+        return Look(1.0, {}, SUMMARY, True) if self.ended else Look(0.4, {"finished": 9}, {}, False)
+
+    def tables(self, run, names):
+        return {}
+
+
+@pytest.fixture
+def running(store, monkeypatch):
+    fake = Fake()
+    monkeypatch.setattr(live, "ready", lambda: True)
+    monkeypatch.setattr(live, "_live", lambda: fake)
+    return fake
+
+
+def chips(app):
+    return [m.value for m in app.markdown if "-badge[" in m.value]
+
+
+@pytest.mark.parametrize("name", ["start", "workload", "deployment"])
+def test_each_edit_is_simulated_and_says_what_broke(app, running, name):
+    app.run().switch_page(PAGES[name].script).run()
+    assert not app.exception
+    assert any("Simulated" in chip for chip in chips(app))
+    assert any(":red[TTFT p99 7.20 s of 5.00 s]" in m.value for m in app.markdown)
+    asked = len(running.asked)
+    app.run()
+    assert len(running.asked) == asked  # the same question is not asked twice
+
+
+def test_what_takes_too_long_leaves_the_formula_s_answer(app, running, monkeypatch):
+    running.ended = False
+    monkeypatch.setattr(live, "PATIENCE_S", 0.2)
+    app.run()
+    assert not app.exception
+    assert any("By formula" in chip for chip in chips(app))
+    assert not any("Simulated" in chip for chip in chips(app))
+
+
+def test_nothing_is_simulated_before_the_engine_is_ready_or_where_nothing_may_run(app, monkeypatch):
+    asked = []
+    monkeypatch.setattr(live, "_live", lambda: asked.append(1))
+    app.run()
+    monkeypatch.setattr(live, "ready", lambda: True)
+    monkeypatch.setattr(session, "refusal", lambda path="": "this cannot hold")
+    app.run()
+    assert not app.exception
+    assert not asked

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -62,6 +63,8 @@ class Facts(Mapping[str, Fact]):
 
     def __init__(self, by_name: Mapping[str, Fact]) -> None:
         self._by_name = dict(sorted(by_name.items()))
+        self._names = list(self._by_name)
+        self._below: dict[str, Facts] = {}  # parts asked for before, with their digests
 
     @cached_property
     def digest(self) -> str:
@@ -106,8 +109,7 @@ class Facts(Mapping[str, Fact]):
 
     def group(self, prefix: str) -> dict[str, Fact]:
         """All facts below a dotted prefix, keyed by the rest of their name."""
-        head = prefix + "."
-        return {k[len(head) :]: v for k, v in self._by_name.items() if k.startswith(head)}
+        return {k[len(prefix) + 1 :]: v for k, v in self.below(prefix)._by_name.items()}
 
     def names(self, prefix: str) -> list[str]:
         """The distinct next parts of names below a prefix, sorted: names('chips') lists chips."""
@@ -115,8 +117,11 @@ class Facts(Mapping[str, Fact]):
 
     def below(self, prefix: str) -> Facts:
         """Only the facts below a dotted prefix: the key of an answer that depends on no other."""
-        head = prefix + "."
-        return Facts({k: v for k, v in self._by_name.items() if k.startswith(head)})
+        if prefix not in self._below:
+            ends = f"{prefix}.", f"{prefix}/"  # a slash comes right after a dot
+            names = self._names[slice(*(bisect_left(self._names, end) for end in ends))]
+            self._below[prefix] = Facts({name: self._by_name[name] for name in names})
+        return self._below[prefix]
 
     def replaced(self, changes: Mapping[str, Any]) -> Facts:
         """These facts with some others: a `Fact`, or a value whose unit, source and mark stay.

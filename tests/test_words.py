@@ -4,7 +4,7 @@ import ast
 import re
 
 from tests.test_house import CORE, nodes, sources, where
-from twin.lab.glossary import terms, words_not_used
+from twin.lab.glossary import terms
 from twin.scenario import fields
 
 IDENTIFIER = re.compile(r"\b[a-z]+(_[a-z0-9]+)+\b")
@@ -57,3 +57,14 @@ def test_public_names_of_the_core_are_the_glossarys():
         and (single - {"replica"}) & set(re.findall(r"[a-z]+", node.name.lower()))
     ]  # fmt: skip
     assert not wrong
+
+
+def words_not_used(text: str) -> list[str]:
+    """Words of a text that the glossary has another term for.
+
+    >>> words_not_used("Promise of a GPU"), words_not_used("SLO of an NPU")
+    (['GPU', 'Promise'], [])
+    """
+    banned = sorted({word for term in terms().values() for word in term.instead_of})
+    pattern = rf"\b({'|'.join(map(re.escape, banned))})s?\b"
+    return sorted({match[0] for match in re.finditer(pattern, text, re.IGNORECASE)})

@@ -48,14 +48,3 @@ def terms_in(text: str) -> list[Term]:
     by_lower = {name.lower(): term for name, term in terms().items()}
     used = (match[1].lower() for match in re.finditer(pattern, text, re.IGNORECASE))
     return [by_lower[name] for name in dict.fromkeys(used)]
-
-
-def words_not_used(text: str) -> list[str]:
-    """Words of a text that the glossary has another term for.
-
-    >>> words_not_used("Promise of a GPU"), words_not_used("SLO of an NPU")
-    (['GPU', 'Promise'], [])
-    """
-    banned = sorted({word for term in terms().values() for word in term.instead_of})
-    pattern = rf"\b({'|'.join(map(re.escape, banned))})s?\b"
-    return sorted({match[0] for match in re.finditer(pattern, text, re.IGNORECASE)})

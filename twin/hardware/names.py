@@ -35,16 +35,6 @@ LABELS = {  # kind of link -> what people call the port it belongs to, and the v
 }
 
 
-MAIN_LINKS = {  # vertex kind -> kinds of link of the plane it mainly serves
-    "die": ("die-L1",),
-    "cpu": ("CPU-L1",),
-    "l1": ("L1-L2",),
-    "l2": ("L1-L2",),
-    "nic": ("NIC-RDMA",),
-    "qingtian": ("Qingtian-VPC",),
-}
-
-
 @dataclass(frozen=True)
 class Names:
     """Plain spelling -> vertices, and the groups in the order and spelling shown to people."""

@@ -209,14 +209,6 @@ class Network:
         open_ = self.capacity * (self.serves & self.bit(plane) > 0)
         return np.asarray(np.bincount(self.tail, open_, len(self.vertices))[vertices])
 
-    def out_of(self, kind: str, vertices: INTS) -> FLOATS:
-        """Bytes/s that each of these vertices puts into its links of a kind."""
-        of_kind = self.kind == kind
-        total = np.bincount(
-            self.tail[of_kind], self.capacity[of_kind], minlength=len(self.vertices)
-        )
-        return np.asarray(total[vertices])
-
     def reachable(self, plane: str, start: INTS) -> BOOLS:
         """Vertices that open links of a plane lead to from any of `start`, these included."""
         bit = self.bit(plane)

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 from rich.console import Console
 from rich.markup import escape
 
-from twin.scenario import Scenario, remarks
-
 if TYPE_CHECKING:
     from twin.lab.attribution import Part, Step
     from twin.lab.bench import Measured
     from twin.lab.compare import Comparison
+    from twin.scenario import Scenario
 
 # A pipe has no width of its own; 80 columns would cut names and figures in two.
 out = Console(width=None if sys.stdout and sys.stdout.isatty() else 120)
@@ -79,6 +78,8 @@ def pairs(value: object) -> list[tuple[str, Any]]:
 
 def print_remarks(asked: Scenario) -> None:
     """What nobody will see of a scenario, on standard error, before it is run."""
+    from twin.scenario import remarks
+
     for remark in remarks(asked):
         err.print(escape(remark))
 

@@ -90,11 +90,16 @@ def test_the_life_of_runs_in_the_background(store, runner):
     assert runner.trouble == ""
 
 
-def test_an_engine_that_cannot_start_is_said_not_tried_for_ever(store):
+def test_an_engine_that_cannot_start_is_said_and_tried_again_later(store, monkeypatch):
+    monkeypatch.setattr(executor, "REST_S", 1.0)
     runner = Runner(store, processes=1, engine="tests.lab.no_such_engine").start()
     wait(lambda: runner.trouble)
     assert "log says why" in runner.trouble
     assert runner.pids == []
+    monkeypatch.setattr(runner, "_engine", ENGINE)
+    run = add_run(store, QUICK, engine=ENGINE)  # by somebody else: nobody asks this runner again
+    wait(lambda: store.runs.get(run).state == "done")
+    assert runner.trouble == ""
     runner.close(kill=True)
 
 

@@ -24,6 +24,7 @@ from twin.lab.store import (
     RunRow,
     StoreError,
     UnknownId,
+    artefacts,
     engines,
     open_store,
     scenarios,
@@ -566,6 +567,33 @@ def test_a_sweep_takes_what_nobody_names_and_is_old(store, add_run):
     assert store.sweep(older_than_s=-1) == 3
     assert store.runs.table(kept, "requests").height == 100
     assert store.damage() == []
+
+
+def test_the_disk_holds_the_names_of_all_folders_whoever_made_them(store, monkeypatch):
+    """Whoever made them may have been killed before it had forced them there."""
+    synced = []
+    monkeypatch.setattr(artefacts, "_sync_folder", synced.append)
+    for _ in ("new", "there already"):
+        part = artefacts.Artefacts(store.artefacts.folder)
+        path = part.path(part.put(pl.DataFrame({"a": [1]})).sha256)
+        assert set(synced) == {path.parent, part.folder, part.folder.parent}
+        synced.clear()
+
+
+def test_a_sweep_deletes_files_only_when_their_rows_are_gone_for_good(store, add_run, monkeypatch):
+    run = add_run(owner=ME)
+    finish(store, run)
+    store.runs.delete(run)
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(store.artefacts, "drop", killed)
+    with pytest.raises(KeyboardInterrupt):
+        store.sweep(older_than_s=-1)
+    monkeypatch.undo()
+    assert store.damage() == []
+    assert store.sweep(older_than_s=-1) == 2
 
 
 def test_a_full_disk_is_named(store, monkeypatch):

@@ -42,6 +42,7 @@ RECOVER_S = 5.0  # between two looks for runs whose process, of whatever server,
 SWEEP_S = 3600.0
 IDLE_S = 120.0  # a process without work ends after so long; the first one stays warm
 STILLBORN_MAX = 3  # processes in a row that end before doing anything
+REST_S = 60.0  # then it is said, and one more is tried after so long
 # One run uses one core; more threads would only fight over it.
 ONE_THREAD = {
     "POLARS_MAX_THREADS": "1",
@@ -92,6 +93,7 @@ class Runner:
         self._wake = threading.Event()
         self._closed = False
         self._stillborn = 0
+        self._rested_at_s = 0.0  # when one more process is tried
         self._door = threading.Lock()  # one after the other: each is weighed against all before
         self._asked: dict[str, Budget] = {}  # of runs that were queued here and may still wait
         self._deaf: dict[str, float] = {}  # when runs were first seen to be stopped (monotonic s)
@@ -217,6 +219,8 @@ class Runner:
         with self._lock:
             running = self._store.runs.running(list(self._processes))
             self._silence(running)
+            if running:
+                self._stillborn, self.trouble = 0, ""
             waiting = self._store.runs.waiting()
             self._hire(waiting, len(running))
         return bool(running or waiting)
@@ -233,6 +237,7 @@ class Runner:
             left = self._store.runs.disown(name, f"its process ended unexpectedly ({_how(code)})")
             self._stillborn = 0 if left or code == 0 else self._stillborn + 1
             if self._stillborn >= STILLBORN_MAX:
+                self._rested_at_s = time.monotonic() + REST_S
                 self.trouble = f"no run can be started ({_how(code)}): the server's log says why"
                 log.error(self.trouble)
 
@@ -250,7 +255,7 @@ class Runner:
 
     def _hire(self, waiting: int, running: int) -> None:
         """Start as many processes as there is work for, and keep one warm."""
-        if self._stillborn >= STILLBORN_MAX:
+        if self._stillborn >= STILLBORN_MAX and time.monotonic() < self._rested_at_s:
             return
         free = len(self._processes) - running
         wanted = min(self._size, max(1, len(self._processes) + waiting - free))

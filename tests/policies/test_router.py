@@ -150,7 +150,7 @@ def test_the_rank_is_what_a_sort_would_find(name, ranks, need, routed):
     asked = (RANK_CHOICES[name], routed, slots, tokens, slots.sum(), tokens.sum(), full)
     free = [r for r, (s, t) in enumerate(ranks) if s < 4 and t + need <= 1000]
     key = sort_key(name, routed, ranks)
-    scratch = np.zeros(slots.size), np.zeros(-(-slots.size // BLOCK), np.int64)
+    scratch = np.zeros(slots.size), np.zeros(-(-slots.size // BLOCK))
     found = choose_rank(*asked, 1000.0, need, *scratch)
     if not free:
         assert found == NOBODY
@@ -173,7 +173,7 @@ def test_what_was_seen_before_changes_no_choice(name, ranks, steps):
     """Floors that are kept from choice to choice find the rank that a look at all ranks finds."""
     slots, tokens = np.zeros(ranks, np.int64), np.zeros(ranks)
     full, price = np.full(ranks, 3), np.zeros(ranks)
-    floor = np.zeros(-(-ranks // BLOCK), np.int64)
+    floor = np.zeros(-(-ranks // BLOCK))
     inside = []
     for step, need in steps:
         if step == "leave" and inside:
@@ -198,7 +198,7 @@ def filled(name, needs, ranks=24):
     for i, need in enumerate(needs):
         r = choose_rank(
             RANK_CHOICES[name], i, slots, tokens, slots.sum(), tokens.sum(), limit, math.inf, need,
-            np.zeros(ranks), np.zeros(-(-ranks // BLOCK), np.int64),
+            np.zeros(ranks), np.zeros(-(-ranks // BLOCK)),
         )  # fmt: skip
         slots[r] += 1
         tokens[r] += need

@@ -259,7 +259,7 @@ class Decode(Columns):
     all_tokens = column("f8", "decodes", "The same, of all its ranks.", unit="tokens", by="router")
     price = column("f8", "ranks", "Scratch of the choice of a rank.", by="router")
     floor = column(
-        "i8", "decodes, rank_blocks", "Bits of a load no rank of a block is below.",
+        "f8", "decodes, rank_blocks", "A load that no rank of a block is below.",
         by="decode, machine, router",
     )  # fmt: skip
     slot_table = column("i4", "ranks, slots", "Request of a slot.", fill=NONE, by="decode")

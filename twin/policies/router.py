@@ -128,7 +128,7 @@ def choose_rank(
 
     choice: a code of `RANK_CHOICES`. taken_slots i8[ranks], taken_tokens f8[ranks]: running plus
     reserved, and their sums; slots i8[ranks]: how many each may hold; `routed` counts the choices
-    made so far; price f8[ranks]: scratch; floor i8[ranks / BLOCK]: see
+    made so far; price f8[ranks]: scratch; floor f8[ranks / BLOCK]: see
     `lightest`.
     Of equals the first. The fewest of both is the least sum of the two, each over its mean:
     DeepSeek's decode balancer evens KV usage and requests (open-infra-index, day 6) and does not
@@ -153,7 +153,7 @@ def choose_rank(
         if best == NOBODY or taken_tokens[best] + need_tokens <= capacity_tokens:
             break
         for b in range(floor.size):
-            floor[b] = 0
+            floor[b] = 0.0
     return best
 
 
@@ -171,24 +171,21 @@ def lightest(
 ) -> int:
     """The rank of the least load that has room, of equals that with the fewest tokens.
 
-    floor i8[blocks]: the bits of a load that no rank of a block of ranks is below, 0 where nothing
-    is known. While nobody leaves, loads only grow and less is free, so that few blocks are looked
+    floor f8[blocks]: a load that no rank of a block of ranks is below, 0 where nothing is known.
+    While nobody leaves, loads only grow and less is free, so that few blocks are looked
     at: those whose floor is not above the least load. Their floors are exact then.
     Loads are not negative: such numbers are in the order of their bits, and the least of integers
     is found on vectors.
     """
-    bits = price.view(np.int64)
-    lowest = floor[0]
-    for b in range(1, floor.size):
-        lowest = min(lowest, floor[b])
-    start = 0
-    while floor[start] != lowest:
-        start += 1
+    bits, floors = price.view(np.int64), floor.view(np.int64)
     least = INFINITE
-    for turn in range(floor.size):
-        b = start if turn == 0 else turn - (turn <= start)  # the likeliest first
-        if floor[b] > least:
-            continue
+    while True:
+        b, lowest = NOBODY, least
+        for k in range(floors.size):
+            if 0 <= floors[k] <= lowest:
+                b, lowest = k, floors[k]
+        if b == NOBODY:
+            break
         begin, end = b * BLOCK, (b + 1) * BLOCK
         # Slices: their indices begin at 0 and cannot wrap around, which vectors need to know.
         tokens, taken = taken_tokens[begin:end], taken_slots[begin:end]
@@ -201,17 +198,27 @@ def lightest(
         lowest = INFINITE
         for k in range(block.size):
             lowest = min(lowest, block[k])
-        floor[b] = lowest
+        floors[b] = ~lowest  # looked at
         least = min(least, lowest)
     best = NOBODY
-    for b in range(floor.size if least < INFINITE else 0):
-        if floor[b] == least:
-            block = bits[b * BLOCK : (b + 1) * BLOCK]
-            first = BLOCK
-            for k in range(block.size):
-                first = min(first, k if block[k] == least else BLOCK)
-            for r in range(b * BLOCK + first, b * BLOCK + block.size):
-                lighter = best == NOBODY or taken_tokens[r] < taken_tokens[best]
-                if bits[r] == least and lighter:
-                    best = r
+    for b in range(floors.size):
+        if floors[b] < 0:
+            floors[b] = ~floors[b]
+            if floors[b] == least and least < INFINITE:
+                best = fewest_tokens(bits, taken_tokens, b * BLOCK, int(least), best)
+    return best
+
+
+@kernel
+def fewest_tokens(
+    bits: np.ndarray, taken_tokens: np.ndarray, begin: int, least: int, best: int
+) -> int:
+    """Of the ranks of a block with the least load and `best`, that with the fewest tokens."""
+    block = bits[begin : begin + BLOCK]
+    first = BLOCK
+    for k in range(block.size):
+        first = min(first, k if block[k] == least else BLOCK)
+    for r in range(begin + first, begin + block.size):
+        if bits[r] == least and (best == NOBODY or taken_tokens[r] < taken_tokens[best]):
+            best = r
     return best

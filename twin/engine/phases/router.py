@@ -26,7 +26,7 @@ from twin.policies.memory_pool import matched_blocks
 from twin.policies.router import choose_instance, choose_rank
 from twin.rng import uniform
 
-ROUNDING = 1 << 22  # bits of a load: one part in 10**9
+ROUNDING = 1.0 - 1e-9  # more than sums of loads can be off
 
 
 @kernel
@@ -81,7 +81,7 @@ def refresh_view(world: World) -> None:
     for d in range(decode.taken.size):
         decode.all_tokens[d] = total(view[d * ranks : (d + 1) * ranks])
         for b in range(floor.shape[1]):  # what was summed anew may have been rounded down
-            floor[d, b] = max(0, floor[d, b] - ROUNDING)
+            floor[d, b] *= ROUNDING
 
 
 @kernel
@@ -156,10 +156,15 @@ def reserve(world: World, instance: int, need: float) -> int:
         )
         if place != NONE:
             rank = first + place
+            slots, tokens = max(decode.taken[d], 1), max(decode.all_tokens[d], 1.0)
             decode.taken[d] += 1
             decode.taken_slots[rank] += 1
             decode.taken_tokens[rank] += need
             decode.all_tokens[d] += need
+            # A load counts both over their means: every load has grown by the lesser growth.
+            grown = min(decode.taken[d] / slots, decode.all_tokens[d] / tokens)
+            for b in range(decode.floor.shape[1]):
+                decode.floor[d, b] *= max(grown * ROUNDING, 1.0)
             return rank
     return NONE
 

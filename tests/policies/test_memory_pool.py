@@ -15,8 +15,8 @@ from twin.policies.memory_pool import (
     cold_blocks,
     empty_pool,
     hold_chain,
-    keep_block,
     keep_chain,
+    keep_run,
     lose_server,
     matched_blocks,
     server_of,
@@ -41,7 +41,7 @@ def misses(keys, room):
     missed = 0
     for key in keys:
         missed += pool.newer[0, key] == ABSENT
-        keep_block(pool, 0, key)
+        keep_run(pool, 0, key, 1)
     return missed
 
 
@@ -114,7 +114,7 @@ def test_where_every_block_has_room_no_order_is_kept_and_the_same_is_held():
 def test_a_parent_outlives_its_children():
     pool = empty_pool(1, 10, 3)
     keep_chain(pool, 0, *chain((0, 3)), 3)
-    keep_block(pool, 0, 9)
+    keep_run(pool, 0, 9, 1)
     assert [pool.newer[0, b] != ABSENT for b in (0, 1, 2, 9)] == [True, True, False, True]
 
 
@@ -154,7 +154,7 @@ class TiersAgainstDictionaries(RuleBasedStateMachine):
 
     rows = st.integers(0, 1)
     runs = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 4)), max_size=4)
-    functions = (matched_blocks, keep_block, keep_chain, cold_blocks, lose_server)
+    functions = (matched_blocks, keep_run, keep_chain, cold_blocks, lose_server)
 
     @initialize(room=st.integers(0, 12), ssd_room=st.integers(0, 20))
     def begin(self, room, ssd_room):
@@ -163,7 +163,7 @@ class TiersAgainstDictionaries(RuleBasedStateMachine):
 
     @rule(row=rows, block=st.integers(0, 23), tier=st.integers(0, 1))
     def keep_one(self, row, block, tier):
-        self.functions[1](self.tiers[tier], row, block)
+        self.functions[1](self.tiers[tier], row, block, 1)
         self.known[tier][row].touch(block)
 
     @rule(row=rows, runs=runs, share=st.floats(0, 1))

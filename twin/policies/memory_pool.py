@@ -35,9 +35,7 @@ class BlockPool(Columns):
         fill=ABSENT,
         by="memory_pool",
     )
-    older = column(
-        "i4", "pools, blocks", "Next less recent block or NONE.", fill=NONE, by="memory_pool"
-    )
+    older = column("i4", "pools, blocks", "Next less recent resident block.", by="memory_pool")
     newest = column("i4", "pools", "Most recent block.", fill=NONE, by="memory_pool")
     oldest = column("i4", "pools", "Least recent block.", fill=NONE, by="memory_pool")
     used = column("i8", "pools", "Resident blocks.", by="memory_pool")
@@ -112,41 +110,44 @@ def unlink(pool: BlockPool, row: int, block: int) -> None:
 
 
 @kernel
-def link_newest(pool: BlockPool, row: int, block: int) -> None:
-    """Put a block at the recent end of the list."""
-    head = pool.newest[row]
-    pool.newer[row, block] = NONE
-    pool.older[row, block] = head
-    if head == NONE:
-        pool.oldest[row] = block
-    else:
-        pool.newer[row, head] = block
-    pool.newest[row] = block
-
-
-@kernel
 def drop(pool: BlockPool, row: int, block: int) -> None:
     """Forget a resident block; it stays counted in `used`."""
-    unlink(pool, row, block)
+    if pool.newest[row] != NONE:  # else a tier that keeps no order
+        unlink(pool, row, block)
     pool.newer[row, block] = ABSENT
 
 
 @kernel
-def keep_block(pool: BlockPool, row: int, block: int) -> None:
-    """Make a block the most recent one, evicting the oldest if it is new and the pool is full."""
-    if pool.newest[row] == block:
-        return
-    if pool.newer[row, block] != ABSENT:
-        unlink(pool, row, block)
-    elif pool.used[row] < pool.capacity[row]:
-        pool.used[row] += 1
-    else:
-        victim = pool.oldest[row]
-        if victim == NONE:  # a pool without room keeps nothing
-            return
-        drop(pool, row, victim)
-        pool.evicted[row] += 1
-    link_newest(pool, row, block)
+def keep_run(pool: BlockPool, row: int, first: int, count: int) -> None:
+    """Make each of some consecutive blocks the most recent one, the last of them first; a new one
+    evicts the oldest where the pool is full."""
+    newer, older = pool.newer[row], pool.older[row]
+    head, used = pool.newest[row], pool.used[row]
+    for k in range(count - 1, -1, -1):
+        block = first + k
+        if head == block:
+            continue
+        if newer[block] != ABSENT:
+            unlink(pool, row, block)
+        elif used < pool.capacity[row]:
+            used += 1
+        else:
+            victim = pool.oldest[row]
+            if victim == NONE:  # a pool without room keeps nothing
+                continue
+            unlink(pool, row, victim)
+            newer[victim] = ABSENT
+            pool.evicted[row] += 1
+            head = NONE if victim == head else head
+        newer[block] = NONE
+        older[block] = head
+        if head == NONE:
+            pool.oldest[row] = block
+        else:
+            newer[head] = block
+        head = block
+    pool.newest[row] = head
+    pool.used[row] = used
 
 
 @kernel
@@ -165,10 +166,7 @@ def keep_chain(
         past += segment_blocks[s]
     for s in range(end - 1, begin - 1, -1):
         past -= segment_blocks[s]
-        first = segment_first[s]
-        last = min(segment_blocks[s], blocks - past)
-        for k in range(last - 1, -1, -1):
-            keep_block(pool, row, first + k)
+        keep_run(pool, row, segment_first[s], min(segment_blocks[s], blocks - past))
 
 
 @kernel

@@ -7,6 +7,7 @@ never judged: this module knows no bar.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import time
 from collections.abc import Callable, Iterator
@@ -172,6 +173,7 @@ def _measure(benchmark: Benchmark) -> Measured:
         scenario = replayed(scenario, trace, tree_copies=COPIES)
     facts = load_facts()
     simulate(with_overrides(scenario, BRIEF), facts, trace)
+    gc.freeze()  # as a job and the command line do
     base = peak_bytes()
 
     start, cpu = time.perf_counter(), time.process_time()

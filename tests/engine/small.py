@@ -12,10 +12,11 @@ from twin.engine.agenda import Agenda
 from twin.engine.balancing import Balance
 from twin.engine.build import build_world
 from twin.engine.clock import steps_in
+from twin.engine.codes import ARRIVED
 from twin.engine.columns import World
 from twin.engine.loop import advance, close_books
 from twin.engine.machine import Machine
-from twin.engine.recorder import capacities, tables
+from twin.engine.recorder import capacities, stamps_of, tables
 from twin.engine.setup import Setup, set_up
 from twin.engine.simulate import Run, simulate
 from twin.facts import Facts
@@ -94,7 +95,8 @@ def machine_at_end(
 def tables_of(setup: Setup, machine: Machine) -> dict[str, pl.DataFrame]:
     """The tables of a machine at its horizon."""
     balance = Balance(machine, Agenda(setup.scenario.step_s), [])
-    return tables(setup, machine, balance, [], capacities(setup))
+    stamps = stamps_of(machine.world, int(machine.world.record.counters[ARRIVED]))
+    return tables(setup, machine, balance, [], capacities(setup), stamps)
 
 
 def facts_with(changes: dict[str, Any]) -> Facts:

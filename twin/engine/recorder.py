@@ -6,6 +6,8 @@ Tables are polars frames with SI units in their column names. What they mean for
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import polars as pl
 
@@ -46,17 +48,22 @@ RANKS = {
 
 
 def tables(
-    setup: Setup, machine: Machine, balance: Balance, log: list[Event], limits: dict[str, float]
+    setup: Setup,
+    machine: Machine,
+    balance: Balance,
+    log: list[Event],
+    limits: dict[str, float],
+    stamps: Mapping[str, np.ndarray],
 ) -> dict[str, pl.DataFrame]:
     """All tables of a run; requests that never arrived are left out.
 
-    limits: of `capacities`.
+    limits: of `capacities`; stamps: of `stamps_of`.
     """
     world = machine.world
-    arrived = int(world.record.counters[w.ARRIVED])
+    arrived = stamps["arrival_s"].size
     shares = shares_table(machine, world.settings.horizon_s)
     return {
-        "requests": requests_table(world, arrived),
+        "requests": requests_table(world, arrived, stamps),
         "windows": windows_table(setup, world, arrived, limits),
         "operators": operators_table(world),
         "ranks": ranks_table(setup, world),
@@ -94,34 +101,42 @@ def die_load_table(balance: Balance) -> pl.DataFrame:
     return stacked(DIE_LOAD, pieces)
 
 
-def requests_table(world: World, arrived: int) -> pl.DataFrame:
-    """One row per request that arrived, in order of arrival; stamps not reached are null."""
-    r = world.request
-    horizon_s = world.settings.horizon_s
+def stamps_of(world: World, arrived: int) -> dict[str, np.ndarray]:
+    """Stamps of the requests that arrived, by name of their column; NaN: not before the horizon."""
+    r, horizon_s = world.request, world.settings.horizon_s
     left_front_end = r.front_end_s[:arrived].copy()
     left_front_end[world.record.counters[w.FRONTED] :] = np.nan
 
-    def stamp(column: np.ndarray) -> pl.Series:
+    def known(column: np.ndarray) -> np.ndarray:
         # What was scheduled past the horizon has not happened.
-        known = np.where(column[:arrived] <= horizon_s, column[:arrived], np.nan)
-        return pl.Series(values=known, nan_to_null=True)
+        return np.where(column[:arrived] <= horizon_s, column[:arrived], np.nan)
 
+    first_token_s = known(r.transfer_end_s)
+    return {
+        "arrival_s": r.arrival_s[:arrived],
+        "frontend_s": known(left_front_end),
+        "routed_s": known(r.routed_s),
+        "prefill_start_s": known(r.prefill_start_s),
+        "prefill_end_s": known(r.prefill_end_s),
+        "transfer_end_s": first_token_s,
+        "first_token_s": first_token_s,
+        "finish_s": known(r.finish_s),
+    }
+
+
+def requests_table(world: World, arrived: int, stamps: Mapping[str, np.ndarray]) -> pl.DataFrame:
+    """One row per request that arrived, in order of arrival; stamps not reached are null."""
+    r = world.request
+    series = {name: pl.Series(values=v, nan_to_null=True) for name, v in stamps.items()}
+    series["first_token_s"] = series["transfer_end_s"]  # one array in memory
     names = STATUS.categories.to_list()
     status = np.array([names.index(name) for name in w.STATUS_NAMES], np.uint8)[r.status[:arrived]]
     ranks = world.settings.decode_ranks
     rank = r.rank[:arrived]
-    first_token_s = stamp(r.transfer_end_s)
     return pl.DataFrame(
         {
             "request_id": np.arange(arrived, dtype=np.int32),
-            "arrival_s": r.arrival_s[:arrived],
-            "frontend_s": stamp(left_front_end),
-            "routed_s": stamp(r.routed_s),
-            "prefill_start_s": stamp(r.prefill_start_s),
-            "prefill_end_s": stamp(r.prefill_end_s),
-            "transfer_end_s": first_token_s,
-            "first_token_s": first_token_s,
-            "finish_s": stamp(r.finish_s),
+            **series,
             "input_tokens": r.input_tokens[:arrived],
             "output_tokens": r.output_tokens[:arrived],
             "hit_tokens": r.hit_tokens[:arrived],

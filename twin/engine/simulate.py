@@ -150,7 +150,8 @@ def conclude(setup: Setup, passed: Passed, facts: Facts) -> Run:
     """Tables, summary, checks and digest of a machine at its horizon."""
     world = passed.machine.world
     limits = recorder.capacities(setup)
-    tables = recorder.tables(setup, passed.machine, passed.balance, passed.events, limits)
+    stamps = recorder.stamps_of(world, int(world.record.counters[w.ARRIVED]))
+    tables = recorder.tables(setup, passed.machine, passed.balance, passed.events, limits, stamps)
     little_error = little_gap(world)
     totals = steady_totals(setup, world, limits) | {"little_error": little_error}
     npus: dict[str, int] = {}
@@ -158,7 +159,7 @@ def conclude(setup: Setup, passed: Passed, facts: Facts) -> Run:
         npus[i.role] = npus.get(i.role, 0) + i.dies // setup.dies_per_npu
     gaps = ITERATION_EDGES_S, world.record.gaps
     summary = summarise(
-        Observed(setup.scenario, tables["requests"], totals, npus, tables["events"], gaps)
+        Observed(setup.scenario, tables["requests"], totals, npus, tables["events"], gaps, stamps)
     )
     checks = [*check_all(setup, world, tables), passed.pool_check]
     notes = list(setup.notes) + remarks(setup, world, summary)

@@ -33,7 +33,8 @@ class Observed:
 
     totals: amounts of the steady state and counts of the run, by name; npus: NPUs by role;
     events: what broke or was moved, None where nothing could; gaps: edges (s) and
-    request-iterations of the histogram of iteration times.
+    request-iterations of the histogram of iteration times; stamps: those of `requests` that are at
+    hand as arrays, NaN where one is missing.
     """
 
     scenario: Scenario
@@ -42,6 +43,7 @@ class Observed:
     npus: Mapping[str, int] = field(default_factory=dict)
     events: pl.DataFrame | None = None
     gaps: tuple[np.ndarray, np.ndarray] = NO_GAPS
+    stamps: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def steady_s(self) -> float:
@@ -65,7 +67,7 @@ class Observed:
 
     @cached_property
     def _stamps(self) -> dict[str, np.ndarray]:
-        return {}
+        return dict(self.stamps)
 
     def _stamp(self, name: str) -> np.ndarray:
         """A stamp of every request, seconds; NaN where it is missing."""

@@ -15,13 +15,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from twin.facts import FactError, Facts
+from twin.facts import Fact, FactError, Facts
 from twin.lab.evidence.measures import answer_row
 from twin.lab.evidence.rows import Row, load_published
 from twin.lab.library import RECORD, published_table
 from twin.scenario import Scenario, leaves
 
 CHANGE, MOVES = 1.1, 0.01  # a tenth more; a hundredth of a row
+COUNTED = ("cores", "dies")  # units of what comes in whole numbers only
 PUBLISHED_SHAPES = "models."
 HEADLINE = "cm384-decode-96-4k-tput"
 ONE_SKEW = (
@@ -137,7 +138,7 @@ def _changed(figure: Figure, facts: Facts, row: Row) -> float:
         if name in row.facts:
             changed = {**row.facts, name: CHANGE * row.facts[name]}
             return answer_row(replace(row, facts=changed), facts)
-        return answer_row(row, facts.replaced({name: _scaled(facts[name].value)}))
+        return answer_row(row, facts.replaced({name: _scaled(facts[name])}))
     return answer_row(
         replace(
             row,
@@ -156,9 +157,15 @@ def _with(figure: Figure, scenario: Mapping[str, Any]) -> dict[str, Any]:
     return {**scenario, figure.field: value}
 
 
-def _scaled(value: Any) -> Any:
-    """A figure of data/, or all of a table, a tenth larger."""
-    return tuple(_scaled(v) for v in value) if isinstance(value, tuple) else CHANGE * value
+def _scaled(fact: Fact) -> Any:
+    """A figure of data/, or all of a table, a tenth larger; of things that are counted, whole."""
+
+    def more(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(more(v) for v in value)
+        return round(CHANGE * value) if fact.unit in COUNTED else CHANGE * value
+
+    return more(fact.value)
 
 
 def _more(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.lab import budgets
 from twin.lab import budget
 from twin.lab.budget import Budget, TooLarge, estimate, require_fits
 from twin.lab.library import load_facts, presets
@@ -18,6 +19,14 @@ def asked(**fields):
 def test_every_preset_fits_an_ordinary_machine(preset, monkeypatch):
     monkeypatch.setattr(budget, "total_bytes", lambda: 8e9)
     require_fits(estimate(preset.scenario, load_facts(), 50_000))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", budgets.RUNS)
+def test_a_run_takes_the_memory_and_hardly_more_time_than_was_said(name):
+    memory, seconds = budgets.ratios(name)
+    assert 0.5 < memory < 1.5
+    assert seconds < 3.0
 
 
 def test_more_traffic_time_shifts_and_decisions_cost_more():

@@ -20,6 +20,7 @@ from twin.workload.generate import mean_lengths
 BASE_BYTES, REQUEST_BYTES = 3.5e8, 420.0  # of a process that has simulated; of a request's columns
 REQUEST_S, STEP_S, INSTANCE_STEP_S = 4e-6, 8e-6, 4e-7
 SHIFT_S, DECISION_S = 0.03, 0.1  # popularity changes; experts are placed anew
+LOOKS = 120  # of a run at a popularity that moves, however long it is
 FASTEST_TOKEN_S = 0.01  # of a closed loop, whose clients ask again when they are answered
 SHARE = 0.8  # of the machine's memory for a run
 LIMIT, LIMIT_S = "TWIN_RUN_SECONDS", 3600.0
@@ -67,6 +68,8 @@ def estimate(s: Scenario, facts: Facts, trace_requests: int = 0) -> Budget:
     instances = d.prefill.instances + d.decode.instances
     seconds = requests * REQUEST_S
     seconds += s.horizon_s / s.step_s * (STEP_S + instances * INSTANCE_STEP_S)
+    if e.drift_s or e.shift_every_s or e.topics > 1:
+        seconds += LOOKS * SHIFT_S
     if e.shift_every_s:
         seconds += s.horizon_s / e.shift_every_s * SHIFT_S
     if e.balancing.policy not in ("none", "oracle"):

@@ -70,10 +70,12 @@ def read_fabric(text: str, kind: Kind, facts: Facts) -> Supernode:
     supernode, told = _supernode(parameters), _edits_told(parameters)
     added = additions(told or ())
     bare = network(build_fabric(supernode.model_copy(update={"edits": added}), facts))
-    faults = [f"{v!r} is no element of this supernode." for v in vertices if v not in bare.number]
+    faults = [
+        f"{v[:60]!r} is no element of this supernode." for v in vertices if v not in bare.number
+    ]
     pair_of = {frozenset(bare.edge(i)): pair for pair, i in enumerate(bare.pairs[0].tolist())}
     faults += [
-        f"No link of this supernode joins {a!r} and {b!r}."
+        f"No link of this supernode joins {a[:60]!r} and {b[:60]!r}."
         for a, b in links
         if frozenset((a, b)) not in pair_of
     ]
@@ -123,13 +125,13 @@ def _links(rows: Iterable[tuple[str, str, Mapping[str, Any]]]) -> Links:
     links: Links = {}
     faults = []
     for a, b, data in rows:
+        name = f"The link of {a[:60]!r} and {b[:60]!r}"
         if (a, b) in links or (b, a) in links:
-            faults.append(f"The link of {a!r} and {b!r} stands there twice.")
+            faults.append(f"{name} stands there twice.")
         rate, wait = (_number(data.get(key)) for key in ("capacity_bytes_per_s", "latency_s"))
         if rate is None or wait is None:
             faults.append(
-                f"The link of {a!r} and {b!r} needs capacity_bytes_per_s and latency_s, numbers "
-                "of at least 0."
+                f"{name} needs capacity_bytes_per_s and latency_s, numbers of at least 0."
             )
         else:
             links[a, b] = rate, wait

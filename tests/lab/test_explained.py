@@ -28,7 +28,7 @@ def short_of_servers() -> Scenario:
 @pytest.fixture(scope="module")
 def known(short_of_servers):
     run = explained(short_of_servers, load_facts())
-    return as_json(run.summary, run.tables["causes"])
+    return as_json(run.summary, run.tables["causes"], run.tables["waterfall"])
 
 
 def test_the_cause_that_was_planted_comes_first_with_its_gain_and_a_change_that_can_be(
@@ -43,7 +43,7 @@ def test_the_cause_that_was_planted_comes_first_with_its_gain_and_a_change_that_
 
 def test_the_same_question_has_the_same_explanation(known, short_of_servers):
     run = explained(short_of_servers, load_facts())
-    assert as_json(run.summary, run.tables["causes"]) == known
+    assert as_json(run.summary, run.tables["causes"], run.tables["waterfall"]) == known
 
 
 def test_less_traffic_than_the_headroom_says_keeps_the_slo(known, short_of_servers):

@@ -3,7 +3,7 @@
 import pytest
 
 from docs.make import operator_table
-from twin.metrics.findings_machine import families
+from twin.lab.explain.waterfall import piece_of
 from twin.metrics.operators import OPERATORS, Operator
 from twin.model import operators
 from twin.model.causes import shares_by_cause
@@ -56,15 +56,8 @@ def test_an_operator_that_is_declared_stands_everywhere(ask, declare, facts):
     assert f"| `{NAME}` | Dummy norm | decode, prefill |" in operator_table()
 
 
-def test_its_time_counts_with_its_family(declare):
+def test_its_time_counts_with_its_place(declare):
     declare()
-
-    class Seen:
-        def operator_shares(self, phase):
-            return {"mla_prolog": 0.25, NAME: 0.25, "experts": 0.4, "of_another_version": 0.1}
-
-    assert families(Seen(), "decode") == [
-        ("attention's projections", 0.5),
-        ("the experts of the most loaded die", 0.4),
-        ("of another version", 0.1),
-    ]
+    assert [piece_of(name) for name in (NAME, "mla_prolog", "experts", "of_another_version")] == [
+        "attention", "attention", "experts", "experts",
+    ]  # fmt: skip

@@ -42,7 +42,7 @@ def test_a_preset_runs_and_its_link_opens_the_same_page_elsewhere(finished, brow
     other.get_by_role("heading", name="Quick start", level=1).wait_for()
     other.get_by_text(re.compile(r"All \d+ laws held")).wait_for()
     assert tiles(other) == tiles(finished)
-    assert other.get_by_role("heading", name="Bottleneck").is_visible()
+    assert other.get_by_role("heading", name="Where the time goes").is_visible()
     other.context.close()
     finished.get_by_role("button", name="Copy link").wait_for()
 

@@ -232,39 +232,6 @@ def test_without_moves_the_page_says_there_were_none(app, store):
 # What imbalance costs.
 
 
-def test_the_cost_is_asked_for_once_and_then_shown(app, store, monkeypatch):
-    s = skewed()
-    run = done_skewed(store, s)
-    asked = []
-
-    def ask(question):
-        asked.append(question)
-        return done_skewed(store, question, faster=1.25)
-
-    monkeypatch.setattr(session, "run", ask)
-    opened(app, run, page="run")
-    assert "What expert imbalance costs" not in words(app)
-    app.button(key="ask-even").click().run()
-    assert asked == [experts.perfect(s)]
-    assert "What expert imbalance costs" in words(app)
-    shown = [m for m in app.metric if m.label == "TPOT mean"]
-    assert shown[-1].value == "+25.0 %"
-
-
-def test_a_stored_answer_is_found_again_and_even_experts_are_not_asked_about(app, store):
-    s = skewed()
-    run = done_skewed(store, s)
-    even = done_skewed(store, experts.perfect(s), faster=1.1)
-    opened(app, run, page="run")
-    assert "What expert imbalance costs" in words(app)
-    opened(app, even, page="run")
-    assert "What expert imbalance costs" not in words(app)
-    assert "ask-even" not in [b.key for b in app.button]
-
-
-# Benchmark versus deployment.
-
-
 def test_the_ladder_of_a_run_goes_from_even_to_unplaced_to_balanced():
     s = PRESETS["canary-balanced"]
     rungs = experts_ladder.rungs_of(canonical(s), s, "throughput")

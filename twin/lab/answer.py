@@ -184,7 +184,9 @@ def explained(
         if row is None:
             raise SpecError("the explanation was deleted meanwhile")
         told = {"scenario": row.scenario, "name": scenario.name, "run": row.id}
-        return told | as_json(row.summary, store.runs.table(row.id, "causes"))
+        return told | as_json(
+            row.summary, *(store.runs.table(row.id, name) for name in ("causes", "waterfall"))
+        )
     finally:
         store.close()
 

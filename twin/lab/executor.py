@@ -95,6 +95,7 @@ class Runner:
         self._stillborn = 0
         self._rested_at_s = 0.0  # when one more process is tried
         self._door = threading.Lock()  # one after the other: each is weighed against all before
+        self._explaining = ""  # the explanation that was asked for last
         self._asked: dict[str, Budget] = {}  # of runs that were queued here and may still wait
         self._deaf: dict[str, float] = {}  # when runs were first seen to be stopped (monotonic s)
         self._recover_at_s = self._sweep_at_s = 0.0
@@ -126,8 +127,13 @@ class Runner:
             queued = [name for name, row in rows.items() if row and row.state == QUEUED]
             self._asked = {name: self._asked[name] for name in queued}
             waiting = self._asked.values()
+            # Who waits for a run waits for nothing else.
+            if not engine and self._store.runs.get(self._explaining):
+                self._store.runs.ask_cancel(self._explaining)
+                self._explaining = ""
             module = engine or self._engine
             run = add_run(seen, scenario, again=False, engine=module, waiting=waiting)
+            self._explaining = run if engine else self._explaining
             self._asked[run] = budget_of(self._store, scenario, load_facts())
         self._stillborn, self.trouble = 0, ""
         self._nudge()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -84,3 +85,9 @@ def gap_spread(edges: np.ndarray, weights: np.ndarray, tokens: float) -> dict[st
     for p in PERCENTILES:
         spread[f"itl_s_p{p}"] = histogram_quantile(with_zero, with_free, p / 100)
     return spread
+
+
+def ttft_parts(summary: Mapping[str, object]) -> list[tuple[str, float]]:
+    """(part, mean seconds) in pipeline order, only the parts the summary holds."""
+    parts = [(name, summary.get(f"ttft_{name}_s_mean")) for name, *_ in TTFT_PARTS]
+    return [(name, float(value)) for name, value in parts if isinstance(value, int | float)]

@@ -8,6 +8,7 @@ it is read by column, cut to quantiles and means, and let go. This module draws 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,9 +16,10 @@ import streamlit as st
 
 from twin.facts import Facts
 from twin.hardware.fabric import Fabric, build_fabric
+from twin.lab.job import EXPLAIN, load_engine
+from twin.lab.runner import find_run
 from twin.lab.store import RunRow
 from twin.metrics import latency
-from twin.metrics.explain import Finding, explain
 from twin.scenario import Scenario
 from twin.ui import session
 
@@ -86,13 +88,37 @@ def _quantiles(values: np.ndarray) -> np.ndarray:
     return np.interp(places, np.arange(len(values)), values)
 
 
-@st.cache_data(show_spinner="Looking for the bottleneck", max_entries=100)
-def findings(run: str, _row: RunRow, _scenario: Scenario) -> list[Finding]:
-    """Why the run is as fast as it is, the weightiest reason first."""
-    columns = ["arrival_s", "first_token_s", "finish_s", "output_tokens", "status", "reason"]
-    tables = {name: table(run, name) for name in SMALL}
-    tables["requests"] = session.store().runs.table(run, "requests", columns)
-    return explain(_scenario, _row.summary, tables)
+def explanation(known: RunRow) -> dict[str, Any]:
+    """What a run means, from the run that explained it."""
+    return _explanation(known.id, known)
+
+
+@st.cache_data(show_spinner=False, max_entries=100)
+def _explanation(run: str, _row: RunRow) -> dict[str, Any]:
+    from twin.lab.explain.engine import as_json
+
+    runs = session.store().runs
+    return as_json(_row.summary, *(runs.table(run, name) for name in ("causes", "waterfall")))
+
+
+def time_of(row: RunRow, scenario: Scenario) -> dict[str, float]:
+    """Seconds of a mean request by piece, of a run that was explained; else empty."""
+    known = find_run(session.store(), scenario, engine=EXPLAIN)
+    if known is None or row.engine_version != load_engine().version:
+        return {}
+    return dict(explanation(known)["waterfall_s"])
+
+
+@st.cache_data(show_spinner=False, max_entries=100)
+def streams(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, list[tuple[str, str, float]]]:
+    """By phase: what both streams of a layer do, with their slack; see `busy_of`."""
+    from twin.lab.explain.waterfall import busy_of
+    from twin.lab.perfetto.streams import stream_plans
+
+    tables = {name: table(run, name) for name in ("windows", "operators", "ranks")}
+    tables["requests"] = session.store().runs.table(run, "requests", ["input_tokens"])
+    plans = stream_plans(_scenario, _facts(_row.facts_digest), tables)
+    return {phase: busy_of(plan) for phase, plan in plans.items()}
 
 
 def fabric(row: RunRow, scenario: Scenario) -> Fabric:

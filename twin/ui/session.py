@@ -23,6 +23,7 @@ from twin.lab import library, share, shipped
 from twin.lab.budget import Budget
 from twin.lab.compare import input_diff
 from twin.lab.executor import Runner
+from twin.lab.job import EXPLAIN
 from twin.lab.runner import budget_of
 from twin.lab.store import RunRow, Store, StoreError, open_store
 from twin.scenario import Scenario, SpecError, read, with_overrides
@@ -322,6 +323,12 @@ def run(scenario: Scenario) -> str:
     A question that was answered before, by this engine and these facts, is not asked twice.
     """
     return runner().submit(scenario, store())
+
+
+def explain(scenario: Scenario) -> str:
+    """Ask in the background what a scenario's run means; returns that run's id. It makes way for
+    runs. Raises StoreError with one sentence."""
+    return runner().submit(scenario, store(), EXPLAIN)
 
 
 def stop(run: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from twin.compiled import source_digest
 from twin.engine.simulate import ENGINE_VERSION as ENGINE
 from twin.engine.simulate import Cancelled, Progress, Run, result_digest
 from twin.facts import Facts
-from twin.lab.explain.explain import EXPECTED_RUNS, Explanation, Gain, explain
+from twin.lab.explain.explain import EXPECTED_RUNS, Explanation, Gain, Measured, explain
 from twin.lab.store.models import EXPLAINED
 from twin.metrics.summary import Summary
 from twin.scenario import Scenario
@@ -53,19 +54,25 @@ def simulate(
             raise Cancelled
 
     known = explain(scenario, facts, trace, counts, note)
-    tables = {"causes": causes_table(known)}
+    tables = {"causes": causes_table(known.causes), "waterfall": waterfall_table(known.waterfall)}
     return Run(
         scenario, facts.digest, ENGINE_VERSION, result_digest(tables), _summary(known), tables,
         [], [], True,
     )  # fmt: skip
 
 
-def causes_table(known: Explanation) -> pl.DataFrame:
+def waterfall_table(pieces: Mapping[str, float]) -> pl.DataFrame:
+    """A row a piece of the time of a mean request."""
+    columns = {"piece": list(pieces), "seconds": list(pieces.values())}
+    return pl.DataFrame(columns, schema={"piece": pl.String, "seconds": pl.Float64})
+
+
+def causes_table(causes: Sequence[Measured]) -> pl.DataFrame:
     """A row a cause, the weightiest first; settings as JSON."""
     rows = [
         {"key": m.key, "label": m.label, "named": m.named, "advice": m.advice, "score": m.score}
         | _flat("removal", m.removal) | _flat("suggestion", m.suggestion)
-        for m in known.causes
+        for m in causes
     ]  # fmt: skip
     return pl.DataFrame(rows, schema=COLUMNS, orient="row")
 
@@ -90,7 +97,9 @@ def _summary(known: Explanation) -> Summary:
     }
 
 
-def as_json(summary: dict[str, Any], causes: pl.DataFrame) -> dict[str, Any]:
+def as_json(
+    summary: Mapping[str, Any], causes: pl.DataFrame, waterfall: pl.DataFrame
+) -> dict[str, Any]:
     """A stored explanation as one object, for the command line and for pages."""
     rows = []
     for row in causes.to_dicts():
@@ -101,4 +110,5 @@ def as_json(summary: dict[str, Any], causes: pl.DataFrame) -> dict[str, Any]:
                 gain["settings"] = json.loads(gain["settings"])
                 entry[name] = gain
         rows.append(entry)
-    return {**summary, "causes": rows}
+    pieces = dict(zip(waterfall["piece"], waterfall["seconds"], strict=True))
+    return {**summary, "waterfall_s": pieces, "causes": rows}

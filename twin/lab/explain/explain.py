@@ -33,6 +33,7 @@ from twin.lab.explain.view import (
     tpot_share,
     ttft_share,
 )
+from twin.lab.explain.waterfall import waterfall
 from twin.metrics.registry import METRICS
 from twin.model.shape import ModelError
 from twin.scenario import Scenario, npus_used, with_overrides
@@ -100,6 +101,7 @@ class Explanation:
     holds: bool
     headroom: Headroom
     causes: tuple[Measured, ...]
+    waterfall: dict[str, float]  # seconds of a mean request by piece
     runs: int
 
     @property
@@ -131,7 +133,9 @@ def explain(
     weighed = ranked(_measured(runs, view, room))
     whole = View(scenario, facts, summary, view.full, view.operators)
     text = verdict(whole, room, weighed)
-    return Explanation(scenario, summary, text, whole.held, room, weighed, len(runs.summaries))
+    pieces = waterfall(runs, view)
+    made = len(runs.summaries)
+    return Explanation(scenario, summary, text, whole.held, room, weighed, pieces, made)
 
 
 def _full(s: Scenario, facts: Facts, trace: Any, counts: Any) -> Any:

@@ -35,7 +35,7 @@ class Runs:
     facts: Facts
     trace: TraceTable | None = None
     counts: np.ndarray | None = None
-    note: Note = lambda _: None  # told how many runs there were, before each
+    note: Note = lambda _: None  # told how many runs there were; may raise to stop
     summaries: dict[Scenario, Summary | None] = field(default_factory=dict)
     tables: dict[Scenario, Mapping[str, pl.DataFrame]] = field(default_factory=dict)
 
@@ -64,8 +64,12 @@ class Runs:
 
     def _run(self, scenario: Scenario) -> Run:
         imported = {} if self.counts is None else {"counts": self.counts}
-        self.note(len(self.summaries))
-        return simulate(scenario, self.facts, self.trace, None, **imported)
+
+        def note(_share: float, _live: Mapping[str, float]) -> bool:
+            self.note(len(self.summaries))
+            return True
+
+        return simulate(scenario, self.facts, self.trace, note, **imported)
 
     def changed(self, scenario: Scenario, settings: Settings) -> Summary | None:
         """The summary with some fields replaced; None where that cannot be or cannot run."""

@@ -10,6 +10,19 @@ from twin.scenario import Scenario, field_info, field_unit, read
 from twin.scenario.fields import plain
 from twin.scenario.words import choice_label
 
+# Pieces of the time of a request, from ideal to actual.
+PIECES = {
+    "weights": "Reading weights once",
+    "attention": "Attention",
+    "experts": "Experts and dense layers",
+    "exchange": "Gate, dispatch and combine",
+    "outside": "MTP, head and sampling",
+    "host": "Host and front end",
+    "kv": "KV transfer and memory pool",
+    "queueing": "Queueing",
+    "imbalance": "Expert imbalance",
+    "faults": "Faults",
+}
 ROWS = {"faults": "Faults", "supernode.edits": "Fabric edits"}
 
 

@@ -7,7 +7,7 @@ import streamlit as st
 from twin.lab import share
 from twin.lab.evidence.regime import near_each
 from twin.lab.store import StoreError
-from twin.metrics.explain import ttft_parts
+from twin.metrics.latency import ttft_parts
 from twin.ui import charts, record, session, theme
 from twin.ui.fields import sentence
 from twin.ui.link import copy_link

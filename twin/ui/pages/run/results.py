@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import streamlit as st
@@ -68,21 +69,26 @@ def _compare(row: RunRow) -> None:
         go_to("compare", {share.RUNS: runs})
 
 
-def tiles(row: RunRow, scenario: Scenario) -> None:
-    """The headline figures this run has, each with its unit and its basis."""
+def tiles(row: RunRow, scenario: Scenario, besides: Sequence[str] = ()) -> None:
+    """The headline figures this run has, each with its unit and its basis.
+
+    besides: figures that stand elsewhere.
+    """
     with st.grid(5, min_column_width=165, key="headline"):
-        for tile in headline(row.summary, scenario):
+        for tile in headline(row.summary, scenario, [k for k in row.summary if k not in besides]):
             st.metric(**tile)
 
 
-def headline(summary: dict[str, Any], s: Scenario) -> list[dict[str, Any]]:
-    """Arguments of one tile a figure; figures that the run has not are left out.
+def headline(
+    summary: Mapping[str, Any], s: Scenario, keys: Container[str] | None = None
+) -> list[dict[str, Any]]:
+    """Arguments of one tile a figure, of all or of some; what the run has not is left out.
 
     The unit's basis is in the label, never in a footnote.
     """
     tiles = []
     for metric in placed("tile"):
-        value = summary.get(metric.key)
+        value = summary.get(metric.key) if keys is None or metric.key in keys else None
         if value is None or not metric.shows("tile", value, s):
             continue
         tile: dict[str, Any] = {

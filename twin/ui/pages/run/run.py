@@ -5,7 +5,7 @@ import streamlit as st
 from twin.lab.store import StoreError
 from twin.ui import progress, session
 from twin.ui.fields import sentence
-from twin.ui.pages.run import experts_cost, results, sections
+from twin.ui.pages.run import explained, results, sections
 
 session.open_link()
 
@@ -23,8 +23,9 @@ if not row.summary:
 
 # 2) The headline, and what it is worth.
 results.header(row, scenario)
-results.tiles(row, scenario)
-experts_cost.tile(row, scenario)
+if explained.applies(row):
+    explained.card(row, scenario)
+results.tiles(row, scenario, explained.TILES if explained.applies(row) else ())
 results.validity(row, scenario)
 
 # 3) One section at a time: only the chosen one reads its tables.

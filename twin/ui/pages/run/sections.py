@@ -12,44 +12,44 @@ from typing import Any
 
 import streamlit as st
 
+from twin.lab.explain.words import PIECES
 from twin.lab.store import RunRow
-from twin.metrics.explain import Finding, ttft_parts
+from twin.metrics.latency import ttft_parts
 from twin.metrics.measures import NOTHING, amount, seconds
 from twin.metrics.registry import METRICS, shown
 from twin.scenario import (
     FORMS,
     Scenario,
-    SpecError,
     field_unit,
     form_groups,
     read,
-    with_overrides,
 )
-from twin.ui import charts, record, session, theme, words
+from twin.ui import charts, record, theme, words
+from twin.ui.charts import waterfall
 from twin.ui.fabric_message import spread
 from twin.ui.fabric_view import cells_of_links, fabric_picture
-from twin.ui.fields import declared, field_name, sentence, show, why_idle
-from twin.ui.link import go_to
+from twin.ui.fields import field_name, show, why_idle
 from twin.ui.pages.run import faults_results
 from twin.ui.seated import seated
 from twin.ui.show import plain, plot
 
-FIRST_FINDINGS = 4
 SPREADS = {"TTFT": "ttft_s", "TPOT": "tpot_s", "ITL": "itl_s", "E2E": "e2e_s"}
 
 
 def why(row: RunRow, scenario: Scenario) -> None:
-    """The bottleneck, what would help, and where the time to the first token went."""
-    findings = record.findings(row.id, row, scenario)
-    reasons, way = st.columns([3, 2], gap="large")
-    with reasons:
-        st.subheader("Bottleneck", anchor=False)
-        for place, finding in enumerate(findings[:FIRST_FINDINGS]):
-            _finding(finding, scenario, f"try-{place}")
-        if findings[FIRST_FINDINGS:]:
-            with st.expander(f"{len(findings) - FIRST_FINDINGS} more that weigh less"):
-                for place, finding in enumerate(findings[FIRST_FINDINGS:], FIRST_FINDINGS):
-                    _finding(finding, scenario, f"try-{place}")
+    """Where the time of a request goes, and of its first token."""
+    pieces = record.time_of(row, scenario)
+    whole, way = st.columns([3, 2], gap="large")
+    with whole:
+        st.subheader("Where the time goes", anchor=False)
+        if pieces:
+            plot(waterfall.waterfall(pieces, PIECES), "waterfall")
+            st.caption(
+                "Mean over the requests that finished after the warm-up, from ideal to actual. "
+                "Faults and expert imbalance: what re-runs without them save."
+            )
+        else:
+            st.markdown("Explain this run to see the time of a request from ideal to actual.")
     with way:
         st.subheader("Where the TTFT went", anchor=False)
         rows = {"mean": ttft_parts(row.summary)}
@@ -58,39 +58,6 @@ def why(row: RunRow, scenario: Scenario) -> None:
             rows["slowest 1 %"] = slowest
         plot(charts.stages(rows), "stages")
         st.caption("Mean over the requests whose first token came after the warm-up.")
-
-
-def _finding(finding: Finding, scenario: Scenario, key: str) -> None:
-    with st.container(border=True):
-        st.markdown(plain(finding.what))
-        if not finding.fix:
-            return
-        st.markdown(f":gray[{plain(finding.fix)}]")
-        if finding.settings and st.button(
-            f"Try {_wish(finding, scenario)}", icon=":material/science:", key=key, type="tertiary"
-        ):
-            _try(finding, scenario)
-
-
-def _wish(finding: Finding, scenario: Scenario) -> str:
-    """A finding's settings in words: 'Prefill instances 6 → 7'."""
-    changes = []
-    for path, new in finding.settings.items():
-        old = show(read(scenario, path), path)
-        changes.append(f"{field_name(path)} {old} → {show(new, path)} {field_unit(path)}".rstrip())
-    return ", ".join(changes)
-
-
-def _try(finding: Finding, scenario: Scenario) -> None:
-    """Make the run's scenario the draft with the finding's settings, and open their form."""
-    try:
-        changed = with_overrides(scenario, dict(finding.settings))
-    except SpecError as error:
-        st.toast(f"That cannot be tried: {sentence(str(error))}", icon=":material/error:")
-        return
-    session.start_from(scenario)
-    session.set_draft(changed)
-    go_to(declared(next(iter(finding.settings))).form or "deployment")
 
 
 def latency(row: RunRow, scenario: Scenario) -> None:
@@ -145,6 +112,16 @@ def iteration(row: RunRow, scenario: Scenario) -> None:
                 "One decode iteration" if phase == "decode" else "One prefill batch", anchor=False
             )
             plot(charts.operators(table, phase), f"operators-{phase}")
+    both = record.streams(row.id, row, scenario)
+    for place, phase in zip(st.columns(max(1, len(both)), gap="large"), both, strict=False):
+        with place:
+            st.subheader(f"Both streams of a {phase} layer", anchor=False)
+            plot(waterfall.streams(both[phase]), f"streams-{phase}")
+    if both:
+        st.caption(
+            "Two microbatches alternate between two streams; the one without slack sets the pace, "
+            "and only its operators are on the critical path above."
+        )
     if "decode" in phases:
         st.subheader("The decode iteration over time", anchor=False)
         windows = record.table(row.id, "windows")

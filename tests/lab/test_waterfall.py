@@ -1,0 +1,50 @@
+import pytest
+
+from tests.laws.advice import LITE
+from twin.lab.explain.explain import explain
+from twin.lab.explain.waterfall import at_work, busy_of
+from twin.lab.explain.words import PIECES
+from twin.lab.library import load_facts, preset
+from twin.model.timeline import decode_timeline
+from twin.scenario import parse_scenario, with_overrides
+from twin.steady import steady
+
+
+@pytest.fixture(scope="module")
+def slowed():
+    fault = {"at_s": 3.0, "element": "die 1.0.0", "kind": "slow", "factor": 0.3}
+    wishes = {"name": "slowed", "workload.rate_req_per_s": 40.0, "horizon_s": 12.0,
+              "warmup_s": 2.0, "workload.output_tokens": 64, "faults": [fault],
+              "experts.placement": "round_robin", "experts.skew": 1.5}  # fmt: skip
+    return explain(with_overrides(parse_scenario(LITE), wishes), load_facts())
+
+
+def test_the_pieces_add_up_to_the_time_of_a_mean_request(slowed):
+    pieces = slowed.waterfall
+    assert set(pieces) == set(PIECES) and all(value >= 0 for value in pieces.values())
+    assert sum(pieces.values()) == pytest.approx(slowed.summary["e2e_s_mean"], rel=0.01)
+
+
+def test_a_fault_and_uneven_experts_are_pieces_of_their_own(slowed):
+    assert slowed.waterfall["faults"] > 0 and slowed.waterfall["imbalance"] > 0
+
+
+def test_both_streams_of_a_layer_fill_it_with_work_and_slack():
+    costs = steady(preset("quickstart"), load_facts()).costs
+    plan = decode_timeline(costs.decode, 40.0, 160_000.0, 1.0)
+    rows = busy_of(plan)
+    for stream in plan.streams:
+        assert sum(share for name, _, share in rows if name == stream) == pytest.approx(1.0)
+    assert sum(at_work(plan).values()) == pytest.approx(1.0)
+
+
+def test_the_work_of_an_operator_does_not_jump_where_the_other_stream_becomes_the_longer():
+    costs = steady(preset("quickstart"), load_facts()).costs
+    shares = []
+    for requests in range(8, 49):
+        plan = decode_timeline(costs.decode, float(requests), 5000.0 * requests, 1.2)
+        if plan is not None:
+            shares.append(at_work(plan)["attention_core"])
+    assert len(shares) > 10
+    steps = [abs(b - a) for a, b in zip(shares, shares[1:], strict=False)]
+    assert max(steps) < 0.05

@@ -1,0 +1,87 @@
+"""The head of a result: verdict, tiles against the SLO, causes; applied and compared in place."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from tests.ui.stored_runs import done, scenario
+from tests.ui.test_run import opened, words
+from twin.lab.explain.engine import causes_table, waterfall_table
+from twin.lab.explain.explain import Gain, Measured
+from twin.lab.job import EXPLAIN, load_engine
+from twin.lab.store import Owner
+from twin.ui import session
+
+GAIN = Gain({"deployment.prefill.instances": 10}, "ttft_s_p99", 31.2, 0.82, 25.0, 0.12, 1.0)
+CAUSE = Measured("prefill", "Prefill capacity", "Give prefill more NPUs.", "", 6.0, GAIN, GAIN)
+ONLY_SEEN = Measured("imbalance", "Expert imbalance", "Balance the experts.", "", 0.4, GAIN, None)
+VERDICT = "Only 12.0 % of requests keep the SLO; it is kept up to 156 req/s."
+SUMMARY = {"verdict": VERDICT, "headroom_factor": 0.71, "headroom_bounded": 1, "runs": 40}
+
+
+def explain(store, s, causes=(CAUSE, ONLY_SEEN)):
+    """A stored explanation; returns its id."""
+    owner, version = Owner.here(), load_engine(EXPLAIN).version
+    run = store.runs.add(store.scenarios.save(s), session.facts(), version, s.seed, owner=owner)
+    tables = {"causes": causes_table(causes),
+              "waterfall": waterfall_table({"weights": 1.0, "queueing": 3.0})}  # fmt: skip
+    result = SimpleNamespace(digest="1" * 64, summary=SUMMARY, tables=tables, checks=[], notes=[],
+                             valid=True)  # fmt: skip
+    assert store.runs.finish(run, owner, result, 1.0)
+    return run
+
+
+@pytest.fixture
+def made(store):
+    s = scenario("Base")
+    return s, done(store, s, engine=load_engine().version)
+
+
+def test_a_result_opens_with_its_verdict_its_headroom_and_its_causes(app, store, made):
+    s, run = made
+    explain(store, s)
+    opened(app, run)
+    assert any(VERDICT.split(";", maxsplit=1)[0] in str(m.value) for m in app.markdown)
+    assert {m.label: m.value for m in app.metric}["Headroom"] == "0.71 x traffic"
+    assert "Prefill instances 6 → 10" in words(app)
+    assert "TTFT p99 31.2 s → 820 ms, SLO attainment 12.0 % → 100 %" in words(app)
+    assert "None of the changes that were tried helps" in words(app)
+
+
+def test_a_suggestion_is_run_at_a_click_and_compared_in_place(app, store, made, monkeypatch):
+    s, run = made
+    explain(store, s)
+    asked = []
+
+    def ask(question):
+        asked.append(question)
+        return done(store, question, engine=load_engine().version)
+
+    monkeypatch.setattr(session, "run", ask)
+    opened(app, run)
+    app.button(key="apply-0").click().run()
+    assert not app.exception
+    assert asked[0].deployment.prefill.instances == 10
+    assert [m.delta for m in app.metric if m.label == "SLO attainment"] == ["same"]
+    assert "apply-0" not in [b.key for b in app.button]
+
+
+def test_a_quick_run_is_explained_unasked_and_one_that_made_way_is_offered(
+    app, store, made, monkeypatch
+):
+    s, run = made
+    waiting = store.runs.add(
+        store.scenarios.save(s), session.facts(), load_engine(EXPLAIN).version, 1
+    )
+    monkeypatch.setattr(session, "explain", lambda _: waiting)
+    opened(app, run)
+    assert app.get("progress") and "Headroom" in [m.label for m in app.metric]
+    store.runs.ask_cancel(waiting)
+    app.run()
+    assert "It made way for a run." in words(app)
+    assert app.button(key="explain").label == "Explain this run"
+
+
+def test_a_run_of_another_engine_is_not_explained(app, store):
+    opened(app, done(store, scenario("Base")))
+    assert "Headroom" not in [m.label for m in app.metric]

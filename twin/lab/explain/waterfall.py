@@ -1,0 +1,173 @@
+"""Where the mean time of a request goes, from ideal to actual, in pieces that add up.
+
+What waits is read off the stamps of the requests. What faults and imbalance cost is the difference
+to re-runs without them. What is left is computing: it goes to its operators by how long each is at
+work, on whichever stream, so that nothing jumps when another stream becomes the longer one; of it,
+reading every weight once at full HBM bandwidth is the ideal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import polars as pl
+
+from twin.lab.explain.runs import Runs
+from twin.lab.explain.view import Settings, View
+from twin.lab.explain.words import PIECES
+from twin.lab.perfetto.streams import stream_plans
+from twin.metrics.operators import OPERATORS
+from twin.model.decode import decode_hbm_bytes
+from twin.model.timeline import Timeline
+from twin.scenario import SpecError, with_overrides
+
+SLACK = "slack"
+_OUTSIDE = ("mtp", "lm_head", "sampling")
+_EVEN: Settings = {"experts.placement": "perfect", "experts.balancing.policy": "none"}
+_STAMPS = ("arrival_s", "frontend_s", "routed_s", "prefill_start_s", "prefill_end_s",
+           "first_token_s", "finish_s")  # fmt: skip
+
+
+def waterfall(runs: Runs, view: View) -> dict[str, float]:
+    """Seconds of a mean request by piece, in the order of PIECES; their sum is its mean time.
+
+    Of the requests that finished after the warm-up; empty where none did.
+    """
+    whole_s = _mean_s(runs, view)
+    clean, costs = view, {}
+    if view.scenario.faults:
+        clean, costs["faults"] = _without(runs, clean, {"faults": []})
+    if view.scenario.experts.popularity != "uniform":
+        clean, costs["imbalance"] = _without(runs, clean, _EVEN)
+    tables = runs.tables[clean.scenario]
+    spans = _spans(tables["requests"], clean.scenario.warmup_s)
+    if not whole_s or spans is None:
+        return {}
+    front, router, queue, prefill, transfer, decode = spans
+    served_s = min(front, 1e-3 * view.scenario.front_end.service_ms)
+    seconds = dict.fromkeys(PIECES, 0.0)
+    seconds |= {"host": served_s, "kv": transfer, "queueing": front - served_s + router + queue}
+    plans = stream_plans(clean.scenario, clean.facts, tables)
+    for phase, spent_s in (("prefill", prefill), ("decode", decode)):
+        for piece, share in _shares(tables, phase, plans.get(phase)).items():
+            seconds[piece] += share * spent_s
+    _set_weights_apart(seconds, clean, decode)
+    left = whole_s - sum(costs.values()) - sum(seconds.values())
+    seconds["queueing"] += left if seconds["queueing"] + left > 0 else 0.0
+    return seconds | costs
+
+
+def _without(runs: Runs, view: View, settings: Settings) -> tuple[View, float]:
+    """The run without a cause, and the seconds of a mean request that it cost; at least 0."""
+    try:
+        changed = with_overrides(view.scenario, settings)
+        summary = runs.needed(changed)
+    except (SpecError, ValueError) as error:
+        if not type(error).__module__.startswith("twin."):
+            raise
+        return view, 0.0
+    better = View(changed, view.facts, summary, view.full, view.operators)
+    saved_s = _mean_s(runs, view) - _mean_s(runs, better)
+    return (better, saved_s) if _mean_s(runs, better) and saved_s > 0 else (view, 0.0)
+
+
+def _mean_s(runs: Runs, view: View) -> float:
+    spans = _spans(runs.tables[view.scenario]["requests"], view.scenario.warmup_s)
+    return float(sum(spans)) if spans is not None else 0.0
+
+
+def _spans(requests: pl.DataFrame, warmup_s: float) -> np.ndarray | None:
+    """Mean seconds between stamps of the requests that finished in the steady state, f8[6].
+
+    A stamp that is missing (a mode without that stage) stands where the one before it does.
+    """
+    done = requests.filter(pl.col("finish_s") >= warmup_s)
+    if not done.height:
+        return None
+    stamps = done.select(pl.col(name).cast(pl.Float64) for name in _STAMPS).to_numpy().copy()
+    for k in range(1, stamps.shape[1] - 1):
+        missing = ~np.isfinite(stamps[:, k])
+        stamps[missing, k] = stamps[missing, k - 1]
+    means: np.ndarray = np.diff(stamps, axis=1).mean(axis=0)
+    return means
+
+
+def _shares(
+    tables: Mapping[str, pl.DataFrame], phase: str, plan: Timeline | None
+) -> dict[str, float]:
+    """Share of a phase's time by piece: in the layers by what each operator is at work."""
+    rows = tables["operators"].filter(pl.col("phase") == phase)
+    booked = dict(zip(rows["operator"], rows["total_s"], strict=True))
+    if not (total := sum(booked.values())):
+        return {}
+    shares = {name: seconds / total for name, seconds in booked.items()}
+    if plan is not None:
+        layers = plan.end - plan.begin
+        busy = at_work(plan)
+        outside = {n: s for n, s in shares.items() if n not in busy or n in _OUTSIDE}
+        rest = sum(outside.values()) or 1.0
+        shares = {n: s / rest * (1.0 - layers) for n, s in outside.items()}
+        for name, share in busy.items():
+            shares[name] = shares.get(name, 0.0) + layers * share
+    pieces: dict[str, float] = {}
+    for name, share in shares.items():
+        pieces[piece_of(name)] = pieces.get(piece_of(name), 0.0) + share
+    whole = sum(pieces.values())
+    return {piece: share / whole for piece, share in pieces.items()}
+
+
+def at_work(plan: Timeline) -> dict[str, float]:
+    """Share of the work of a layer by operator, both streams together; they sum to 1."""
+    spent: dict[str, float] = {}
+    for _, name, share in busy_of(plan):
+        if name != SLACK:
+            spent[name] = spent.get(name, 0.0) + share
+    total = sum(spent.values())
+    return {name: share / total for name, share in spent.items()}
+
+
+def busy_of(plan: Timeline) -> list[tuple[str, str, float]]:
+    """(stream, operator, share of a layer's time) of both streams, each with its slack last."""
+    rows = []
+    for number, stream in enumerate(plan.streams):
+        spent: dict[str, float] = {}
+        for piece in plan.pieces:
+            total = sum(seconds for _, seconds in piece.operators)
+            if piece.stream == number and total > 0:
+                for name, seconds in piece.operators:
+                    share = seconds / total * (piece.high - piece.low)
+                    spent[name] = spent.get(name, 0.0) + share
+        spent[SLACK] = max(0.0, 1.0 - sum(spent.values()))
+        rows += [(stream, name, share) for name, share in spent.items()]
+    return rows
+
+
+def piece_of(operator: str) -> str:
+    """The piece that an operator's time counts in."""
+    if operator in _OUTSIDE:
+        return "outside"
+    if operator == "launch_gaps":
+        return "host"
+    if operator in ("fetch", "kv_fetch"):
+        return "kv"
+    if operator in ("gate", "dispatch", "combine"):
+        return "exchange"
+    known = OPERATORS.get(operator)
+    return "attention" if known is not None and known.place == "attention" else "experts"
+
+
+def _set_weights_apart(seconds: dict[str, float], view: View, decode_s: float) -> None:
+    """Take the reading of all weights once, at full bandwidth, out of attention and experts."""
+    role = view.full.costs.decode_role if view.full is not None else None
+    iteration_s = view.figure("decode_iteration_s_mean")
+    if role is None or view.full is None or not iteration_s:
+        return
+    width = view.full.costs.chip.hbm_bytes_per_s * role.dies
+    everyone = 1e6 * role.dies  # with so many tokens no expert stays unread
+    ideal = decode_hbm_bytes(role.decode, everyone, 0.0, float(role.dies)) / width / iteration_s
+    whole = seconds["attention"] + seconds["experts"]
+    taken = min(ideal * decode_s, 0.95 * whole)
+    for piece in ("attention", "experts"):
+        seconds[piece] *= 1.0 - taken / whole if whole else 1.0
+    seconds["weights"] = taken

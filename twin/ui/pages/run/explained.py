@@ -1,0 +1,196 @@
+"""The head of a result: a verdict, four tiles against the SLO, and causes with what to do.
+
+All of it comes from re-runs (`lab/explain`), made in the background and found again; nothing is
+said that they did not confirm. A suggestion can be applied, and is compared in place.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import streamlit as st
+
+from twin.lab import share
+from twin.lab.compare import change as changed_by
+from twin.lab.explain.words import change, effect
+from twin.lab.job import EXPLAIN, load_engine
+from twin.lab.runner import find_run
+from twin.lab.store import RunRow, StoreError
+from twin.metrics.measures import three_figures
+from twin.metrics.registry import metric_of, shown
+from twin.scenario import Scenario, with_overrides
+from twin.ui import access, record, session
+from twin.ui.fields import sentence
+from twin.ui.link import page_link
+from twin.ui.pages.run import results
+from twin.ui.show import plain
+
+TILES = ("ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu")
+COMPARED = ("slo_attainment", "ttft_s_p99", "tpot_s_p99", "goodput_req_per_s",
+            "tokens_per_s_per_npu")  # fmt: skip
+AT_ONCE_S = 3.0  # wall time of a run up to which it is explained unasked
+FIRST = 3  # causes that are open
+COLOURS: dict[str, Literal["red", "green"]] = {"worse": "red", "better": "green"}
+
+
+def applies(row: RunRow) -> bool:
+    """Whether today's engine and facts made the run: others cannot be re-run."""
+    today = row.engine_version == load_engine().version
+    return row.state == "done" and today and row.facts_digest == session.facts().digest
+
+
+def card(row: RunRow, scenario: Scenario) -> None:
+    """Verdict, tiles and causes; while they are looked for, how far that is."""
+    known = _known(row, scenario)
+    with st.container(border=True, key="explained"):
+        place = st.empty()
+        told = known is not None and known.state == "done"
+        if known is not None and told:
+            place.markdown(f"#### {plain(str(known.summary['verdict']))}")
+        _tiles(row, scenario, known if told else None)
+        if known is None:
+            _offer(row, scenario, "What limits this run, and what would help?")
+        elif not known.ended:
+            _watch(known.id)
+        elif told:
+            _causes(row, scenario, known)
+        else:
+            why = sentence(known.message) if known.state == "failed" else "It made way for a run."
+            _offer(row, scenario, f"This run is not explained yet. {why}")
+
+
+def _known(row: RunRow, scenario: Scenario) -> RunRow | None:
+    """The explanation: one asked for here, else a stored one, else one that is begun now."""
+    key = f"explained:{row.id}"
+    if asked := st.session_state.get(key):
+        return session.store().runs.get(asked)
+    known = find_run(session.store(), scenario, engine=EXPLAIN)
+    quick = (row.wall_s or 0.0) <= AT_ONCE_S and access.mode() != access.READ_ONLY
+    if known is None and quick and _ask(row, scenario):
+        known = session.store().runs.get(st.session_state[key])
+    return known
+
+
+def _ask(row: RunRow, scenario: Scenario) -> bool:
+    try:
+        st.session_state[f"explained:{row.id}"] = session.explain(scenario)
+    except StoreError as error:
+        st.toast(sentence(str(error)), icon=":material/error:", duration="long")
+        return False
+    return True
+
+
+def _offer(row: RunRow, scenario: Scenario, why: str) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.markdown(plain(why))
+        if st.button("Explain this run", icon=":material/troubleshoot:", key="explain") and _ask(
+            row, scenario
+        ):
+            st.rerun()
+
+
+@st.fragment(run_every=0.5)
+def _watch(run: str) -> None:
+    row = session.store().runs.get(run)
+    if row is None or row.ended:
+        st.rerun()
+    assert row is not None
+    made = row.live.get("runs", 0)
+    text = "Waiting for a free process" if row.state == "queued" else f"{made:.0f} re-runs made"
+    st.progress(row.progress, f"Looking for causes by removing one at a time. {text}")
+
+
+def _tiles(row: RunRow, scenario: Scenario, known: RunRow | None) -> None:
+    """TTFT, TPOT and throughput, and how much more traffic would keep the SLO."""
+    with st.grid(4, min_column_width=165):
+        for tile in results.headline(row.summary, scenario, TILES):
+            st.metric(**tile)
+        st.metric(
+            "Headroom",
+            _headroom(known.summary["headroom_factor"]) if known else "…",
+            help="How many times this traffic keeps both p99 within the SLO, found by simulating "
+            "other rates; below 1 it has to shrink so far.",
+        )
+
+
+def _headroom(factor: float) -> str:
+    return f"{three_figures(factor)} x traffic" if factor else "none"
+
+
+def _causes(row: RunRow, scenario: Scenario, known: RunRow) -> None:
+    causes = record.explanation(known)["causes"]
+    if not causes:
+        st.markdown("No cause was found whose removal changes these figures on every seed.")
+        return
+    st.markdown("**Causes**, each removed in runs of its own; the weightiest first")
+    for number, cause in enumerate(causes[:FIRST]):
+        _cause(row, scenario, cause, number)
+    if causes[FIRST:]:
+        with st.expander(f"{len(causes) - FIRST} more that weigh less"):
+            for number, cause in enumerate(causes[FIRST:], FIRST):
+                _cause(row, scenario, cause, number)
+
+
+def _cause(row: RunRow, scenario: Scenario, cause: dict[str, Any], number: int) -> None:
+    """What its removal brings, and what can be done with what that brings."""
+    named = f": {plain(cause['named'])}" if cause["named"] else ""
+    with st.container(border=True, key=f"cause-{number}"):
+        left, right = st.columns([2, 3], gap="medium")
+        with left:
+            st.markdown(f"**{number + 1} · {plain(cause['label'])}**{named}")
+            st.markdown(f"Without it: {plain(effect(cause['removal']))}")
+        gain = cause.get("suggestion")
+        with right:
+            if gain is None:
+                st.markdown("None of the changes that were tried helps on every seed.")
+                return
+            st.markdown(f"{plain(cause['advice'])} {plain(change(gain['settings'], scenario))}")
+            st.markdown(f":green[:material/trending_up:] {plain(effect(gain))}")
+            _apply(row, scenario, gain["settings"], number)
+
+
+def _apply(row: RunRow, scenario: Scenario, settings: dict[str, Any], number: int) -> None:
+    """One click runs the scenario with a suggestion; its figures then stand here."""
+    key = f"applied:{row.id}:{number}"
+    if asked := st.session_state.get(key):
+        applied = session.store().runs.get(asked)
+        if applied is not None and not applied.ended:
+            _watch_applied(applied.id)
+            return
+        if applied is not None and applied.state == "done":
+            _compared(row, applied)
+            return
+    if st.button("Apply and compare", icon=":material/science:", key=f"apply-{number}"):
+        name = f"{scenario.name[:100]} · suggestion {number + 1}"
+        asked_for = with_overrides(scenario, {**settings, "name": name})
+        try:
+            st.session_state[key] = session.run(asked_for)
+        except StoreError as error:
+            st.toast(sentence(str(error)), icon=":material/error:", duration="long")
+        else:
+            st.rerun()
+
+
+@st.fragment(run_every=0.5)
+def _watch_applied(run: str) -> None:
+    row = session.store().runs.get(run)
+    if row is None or row.ended:
+        st.rerun()
+    assert row is not None
+    st.progress(row.progress, "Running it with this change")
+
+
+def _compared(row: RunRow, applied: RunRow) -> None:
+    with st.grid(3, min_column_width=140):
+        for key in COMPARED:
+            before, after = row.summary.get(key), applied.summary.get(key)
+            if before is None or after is None:
+                continue
+            text, standing = changed_by(key, float(after), float(before))
+            st.metric(
+                metric_of(key).tile, shown(key, after).removesuffix(" per NPU"), text,
+                delta_color=COLOURS.get(standing, "off"), delta_arrow="off",
+            )  # fmt: skip
+    with st.container(horizontal=True):
+        page_link("run", "Open that run", {share.RUN: applied.id})
+        page_link("compare", "Side by side", {share.RUNS: f"{row.id},{applied.id}"})

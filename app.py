@@ -15,23 +15,26 @@ from starlette.middleware import Middleware
 from twin import ui
 from twin.ui import access, drawer
 from twin.ui.door import Door
-from twin.ui.pages import PAGES
+from twin.ui.pages import FIRST, PAGES, SECTIONS
 
 MARK = Path(ui.__file__).with_name("mark.svg").read_text("utf-8")
 
 if __name__ == "__main__":
     # Before the navigation, which else fetches the page's icon from outside for the tab.
     st.set_page_config("Supernode twin", MARK, layout="wide")
-    pages = [
-        st.Page(
-            page.script,
-            title=page.title,
-            icon=f":material/{page.icon}:",
-            help=page.about,
-            default=place == 0,
-        )
-        for place, page in enumerate(PAGES.values())
-    ]
+    pages = {
+        section: [
+            st.Page(
+                PAGES[name].script,
+                title=PAGES[name].title,
+                icon=f":material/{PAGES[name].icon}:",
+                help=PAGES[name].about,
+                default=name == FIRST,
+            )
+            for name in names
+        ]
+        for section, names in SECTIONS.items()
+    }
     shown = st.navigation(pages, position="top")
     st.set_page_config(f"{shown.title} · Supernode twin")
     st.logo(MARK, size="small")

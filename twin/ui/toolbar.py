@@ -6,12 +6,15 @@ import streamlit as st
 
 from twin.lab import share
 from twin.lab.store import StoreError
-from twin.scenario import Scenario, field_unit
+from twin.scenario import Scenario, field_unit, form_groups
+from twin.scenario.declaration import FORMS
 from twin.ui import forms, session
-from twin.ui.fields import declared, field_name, sentence, show
-from twin.ui.link import copy_link, go_to
-from twin.ui.pages import PAGES
+from twin.ui.fields import declared, field_name, label, sentence, show, why_idle
+from twin.ui.link import copy_link, go_to, page_link
+from twin.ui.pages import BUILD, PAGES, SECTIONS
 from twin.ui.show import plain
+
+FOUND = "fields-found"  # session state: how often the search for a field led somewhere
 
 
 def header(page: str, *, run: bool = True) -> None:
@@ -21,6 +24,8 @@ def header(page: str, *, run: bool = True) -> None:
     st.title(PAGES[page].title, anchor=False)
     st.caption(PAGES[page].about)
     toolbar(page, run=run)
+    if page in SECTIONS[BUILD]:
+        _workspace(page)
 
 
 def toolbar(page: str, *, run: bool = True) -> None:
@@ -42,6 +47,30 @@ def toolbar(page: str, *, run: bool = True) -> None:
             run_button("Run")
     if session.link_problem():
         st.error(plain(session.link_problem()), icon=":material/link_off:")
+
+
+def _workspace(page: str) -> None:
+    """The parts of what is built, one click apart, and any field by its name."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        for name in SECTIONS[BUILD]:
+            page_link(name, PAGES[name].title, disabled=name == page)
+        st.space("stretch")
+        draft = session.draft()
+        paths = [p for form in FORMS for group in form_groups(form).values() for p in group]
+        times = st.session_state.setdefault(FOUND, 0)
+        path = st.selectbox(
+            "Find a field", [p for p in paths if not why_idle(p, draft)], index=None,
+            placeholder="Find a field", format_func=label, label_visibility="collapsed",
+            key=f"find-field:{times}", width=260,
+        )  # fmt: skip
+    if path is None:
+        return
+    st.session_state[FOUND] = times + 1  # the box begins anew: it leads there once
+    known = declared(path)
+    st.session_state[f"{known.form}-group"] = known.group
+    if known.form == page:
+        st.rerun()
+    go_to(known.form)
 
 
 def draft_link(page: str) -> None:

@@ -53,3 +53,12 @@ _ENTRIES = (
     Page("library", "Library", "folder_open", "Every scenario and run that is kept here."),
 )  # fmt: skip
 PAGES = {page.name: page for page in _ENTRIES}
+FIRST, BUILD = "start", "Build"
+# The navigation, by what people do; '' stands open, the others are menus.
+SECTIONS = {
+    "": ("start",),
+    BUILD: ("supernode", "workload", "deployment"),
+    "Results": (share.RUN_PAGE, "playback", "experts"),
+    "Compare and sweep": (share.COMPARE_PAGE, "sweep"),
+    "Evidence and library": ("evidence", "library"),
+}

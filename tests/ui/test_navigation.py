@@ -1,0 +1,37 @@
+"""The navigation: every page in one section, the parts of what is built one click apart."""
+
+import pytest
+
+from twin.ui.pages import BUILD, FIRST, PAGES, SECTIONS
+
+
+def test_every_page_stands_in_one_section_and_the_first_is_open():
+    listed = [name for names in SECTIONS.values() for name in names]
+    assert sorted(listed) == sorted(PAGES)
+    assert SECTIONS[""] == (FIRST,)
+
+
+@pytest.mark.parametrize("name", SECTIONS[BUILD])
+def test_the_parts_of_what_is_built_are_one_click_apart(app, name):
+    app.run().switch_page(PAGES[name].script).run()
+    assert not app.exception
+    titles = [link.label for link in app.page_link][: len(SECTIONS[BUILD])]
+    assert titles == [PAGES[other].title for other in SECTIONS[BUILD]]
+
+
+@pytest.mark.parametrize(
+    ("start", "path", "title", "group"),
+    [
+        ("workload", "deployment.decode.batch_per_npu", "Deployment", "Batching"),
+        ("deployment", "slo.tpot_ms", "Workload", "SLO"),
+        ("workload", "seed", "Workload", "Time and seed"),
+    ],
+)
+def test_a_field_is_found_by_its_name_and_shown(app, start, path, title, group):
+    app.run().switch_page(PAGES[start].script).run()
+    app.selectbox(key="find-field:0").set_value(path).run()
+    assert not app.exception
+    assert app.title[0].value == title
+    assert app.session_state[f"{PAGES[title.lower()].name}-group"] == group
+    generation = app.session_state["generation"]
+    assert app.get_by_key(f"field:{path}:{generation}") is not None

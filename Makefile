@@ -41,6 +41,7 @@ check: static
 
 test: static $(VENV)/.compiled
 	$(BIN)/python -m tests.chromium --install
+	$(BIN)/python -m tests.axe --install
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 long: $(VENV)/.dev

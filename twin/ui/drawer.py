@@ -12,11 +12,16 @@ import streamlit as st
 
 _JS = Path(__file__).with_suffix(".js").read_text("utf-8")
 _drawer = st.components.v2.component("drawer", js=_JS)
-_HIDDEN = "<style>.st-key-drawer { display: none }</style>"  # and takes no room
+_HIDDEN = ".st-key-drawer { display: none }"  # and takes no room
+# On dark ground the accent that carries white words is itself too dark to be a word's colour.
+_CHOSEN = (
+    '[data-variant="segmented_control"][data-selected="true"] p '
+    "{ color: light-dark(#4B45C6, #A5A1FF) }"
+)
 
 
 def closes(page: str) -> None:
     """Say which page is on screen."""
-    st.html(_HIDDEN)
+    st.html(f"<style>{_HIDDEN} {_CHOSEN}</style>")
     with st.container(key="drawer"):
         _drawer(data={"page": page}, key="drawer-page")

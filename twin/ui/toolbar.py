@@ -53,7 +53,12 @@ def _workspace(page: str) -> None:
     """The parts of what is built, one click apart, and any field by its name."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         for name in SECTIONS[BUILD]:
-            page_link(name, PAGES[name].title, disabled=name == page)
+            if name == page:
+                st.markdown(
+                    f"**:material/{PAGES[name].icon}: {PAGES[name].title}**", width="content"
+                )
+            else:
+                page_link(name, PAGES[name].title)
         st.space("stretch")
         draft = session.draft()
         paths = [p for form in FORMS for group in form_groups(form).values() for p in group]

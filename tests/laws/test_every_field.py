@@ -34,6 +34,11 @@ REPLAY = PLAIN | {
 }
 LOOP = PLAIN | {"workload.arrivals": "closed_loop", "workload.concurrency": 20}
 REUSE = PLAIN | {"workload.prefix": "shared", "workload.rate_req_per_s": 80.0}
+WEIGHED = REUSE | {
+    "memory_pool.scope": "local",
+    "router.policy": "weighted",
+    "workload.rate_req_per_s": 300.0,
+}
 SESSIONS = PLAIN | {
     "workload.prefix": "sessions",
     "workload.turn_gap_s": 0.3,
@@ -204,6 +209,10 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "front_end.service_ms": (PLAIN, [4.0, 5.0]),
     "router.policy": (REUSE | {"memory_pool.scope": "local", "workload.rate_req_per_s": 300.0},
                       EVERY),
+    "router.queue_weight": (WEIGHED, [1.0, 0.0]),
+    "router.prefix_weight": (WEIGHED, [1.0, 0.0]),
+    "router.kv_weight": (
+        WEIGHED | {"router.queue_weight": 0.0, "router.prefix_weight": 0.0}, [1.0, 0.0]),
     "memory_pool.enabled": (REUSE, EVERY),
     "memory_pool.scope": (REUSE, EVERY),
     "memory_pool.gb_per_node": (REUSE, [512.0, 0.01]),

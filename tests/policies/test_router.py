@@ -32,14 +32,26 @@ def test_every_router_is_dispatched():
 
 loads = st.lists(st.integers(0, 100_000), min_size=1, max_size=12)
 chances = st.floats(0, 1, exclude_min=True, exclude_max=True)
-SEES = {"policy", "routed", "opened", "queued_tokens", "hit_tokens", "session", "draw_a", "draw_b"}
+SEES = {
+    "policy", "routed", "opened", "wait_s", "serve_s", "queued_tokens", "hit_tokens", "hit_share",
+    "kv_used", "weights", "session", "draw_a", "draw_b",
+}  # fmt: skip
+PROMPT = 8192  # tokens of the request that is routed; a token takes a millisecond
 
 
-def choose(name, queued, hits=None, routed=0, session=0, a=0.5, b=0.5, opened=None):
+def seen(name, queued, hits=None, routed=0, session=0, a=0.5, b=0.5, opened=None, weights=None):
+    """What `choose_instance` is asked with, by the tokens that wait and are cached."""
     queued = np.array(queued, np.int64)
     hits = np.zeros(queued.size, np.int64) if hits is None else np.array(hits, np.int64)
     opened = np.ones(queued.size, np.int8) if opened is None else np.array(opened, np.int8)
-    return choose_instance(ROUTERS[name], routed, opened, queued, hits, session, a, b)
+    return (
+        ROUTERS[name], routed, opened, 1e-3 * queued, 1e-3 * (PROMPT - hits), queued, hits,
+        hits / PROMPT, np.minimum(1.0, queued / 1e6), weights or (1.0, 1.0, 1.0), session, a, b,
+    )  # fmt: skip
+
+
+def choose(name, queued, *more, **asked):
+    return choose_instance(*seen(name, queued, *more, **asked))
 
 
 @pytest.mark.parametrize("name", ROUTERS)
@@ -70,11 +82,7 @@ def test_every_router_names_an_instance_and_plain_python_agrees(name, data):
     chosen = choose(name, queued, hits, **asked)
     assert 0 <= chosen < len(queued)
     assert chosen == choose(name, queued, hits, **asked)
-    plain = compiled(choose_instance)(
-        ROUTERS[name], asked["routed"], np.ones(len(queued), np.int8), np.array(queued),
-        np.array(hits), asked["session"],
-        asked["a"], asked["b"],
-    )  # fmt: skip
+    plain = compiled(choose_instance)(*seen(name, queued, hits, **asked))
     assert chosen == plain
 
 
@@ -88,7 +96,7 @@ def test_no_router_can_see_an_output_length():
     assert not {n for n in names if "output" in n or "finish" in n or "due" in n}
 
 
-@pytest.mark.parametrize("name", ["least_loaded", "prefix_affinity"])
+@pytest.mark.parametrize("name", ["least_loaded", "prefix_affinity", "predicted_ttft", "weighted"])
 @draws(40)
 @given(queued=st.lists(st.integers(0, 10**6), min_size=2, max_size=8, unique=True), data=st.data())
 def test_the_choice_follows_the_instance_when_instances_are_renamed(name, queued, data):
@@ -108,6 +116,13 @@ def test_power_of_two_is_renamed_with_its_draws():
     [
         ("round_robin", {"queued": [9, 9, 9], "routed": 7}, 1),
         ("least_loaded", {"queued": [4, 2, 2]}, 1),
+        ("least_loaded", {"queued": [4, 2, 2], "routed": 5}, 2),  # of equals the next in turn
+        ("predicted_ttft", {"queued": [900, 0], "hits": [1024, 0]}, 0),
+        ("predicted_ttft", {"queued": [1100, 0], "hits": [1024, 0]}, 1),
+        ("weighted", {"queued": [100, 0], "hits": [4096, 0], "weights": (1.0, 0.0, 0.0)}, 1),
+        ("weighted", {"queued": [100, 0], "hits": [4096, 0], "weights": (0.0, 1.0, 0.0)}, 0),
+        ("weighted", {"queued": [100, 0], "hits": [4096, 0], "weights": (1.0, 3.0, 0.0)}, 0),
+        ("weighted", {"queued": [9, 5, 7], "weights": (0.0, 0.0, 1.0)}, 1),
         ("power_of_two", {"queued": [4, 2, 0], "a": 0.1, "b": 0.5}, 1),
         ("prefix_affinity", {"queued": [900, 0], "hits": [1024, 0]}, 0),
         ("prefix_affinity", {"queued": [1100, 0], "hits": [1024, 0]}, 1),

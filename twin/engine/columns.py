@@ -71,6 +71,7 @@ class Requests(Columns):
         fill=NONE,
         by="faults, prefill, router",
     )
+    work_s = column("f4", "requests", "Its part of a batch, predicted.", unit="s", by="router")
     emitted = column("i4", "requests", "Output tokens out so far.", unit="tokens", by="decode")
     prefill_instance = column("i2", "requests", "Prefill instance.", fill=NONE, by="router")
     rank = column("i4", "requests", "Decode rank, over all instances.", fill=NONE, by="router")
@@ -116,16 +117,25 @@ class Prefill(Columns):
         "f8", "prefills", "End of the last batch.", unit="s", by="balancing, incidents, prefill"
     )
     queued_tokens = column(
-        "i8", "prefills", "Tokens waiting or in prefill.", unit="tokens",
-        by="colocated, faults, prefill, router",
-    )  # fmt: skip
+        "i8",
+        "prefills",
+        "Tokens waiting or in prefill.",
+        unit="tokens",
+        by="prefill, router",
+    )
     ending_tokens = column(
         "i8", "prefills", "Of these, in the running batch.", unit="tokens", by="prefill"
     )
+    queued_s = column("f8", "prefills", "These, as predicted.", unit="s", by="prefill, router")
+    ending_s = column("f8", "prefills", "Of these, the running batch.", unit="s", by="prefill")
     queue_view = column(
         "i8", "prefills", "Scratch: what the router sees.", unit="tokens", by="router"
     )
-    hit_view = column("i8", "prefills", "Scratch of prefix_affinity.", unit="tokens", by="router")
+    hit_view = column("i8", "prefills", "Scratch: cached there.", unit="tokens", by="router")
+    wait_s = column("f8", "prefills", "Scratch: its queue, predicted.", unit="s", by="router")
+    serve_s = column("f8", "prefills", "Scratch: a request there.", unit="s", by="router")
+    hit_share = column("f8", "prefills", "Scratch: cached of a prompt.", by="router")
+    kv_used = column("f8", "prefills", "Scratch: KV space in use.", by="router")
     open = column("i1", "prefills", "The router may choose it.", fill=1, by="incidents")
     up = column("i1", "prefills", "Its dies serve.", fill=1, by="incidents")
     reading = column(
@@ -154,6 +164,11 @@ class Prefill(Columns):
     recompute_s_per_token = column(
         "f8", "prefills", "What computing a token takes in a full batch.", unit="s", by="machine"
     )
+    pass_s = column(
+        "f8", "prefills", "What a batch takes beside its tokens.", unit="s", by="machine"
+    )
+    s_per_token = column("f8", "prefills", "What a token adds to a batch.", unit="s", by="machine")
+    s_per_pair = column("f8", "prefills", "What a pair of attention adds.", unit="s", by="machine")
     pool_open = column(
         "i1", "prefills", "It reaches some of the memory pool.", fill=1, by="machine"
     )

@@ -22,8 +22,8 @@ from twin.hardware.faults import broken, dies_unfit, slow_dies
 from twin.hardware.network import Network
 from twin.hardware.placement import Instance
 from twin.hardware.prices import nic, port_rates
+from twin.model.batch import batch_line, recompute_s_per_token
 from twin.model.costs import RoleCosts, role_costs
-from twin.model.predict import recompute_s_per_token
 from twin.model.record import numbers, slowed
 from twin.scenario import Fault
 
@@ -178,9 +178,12 @@ class Machine:
         traffic = self.world.traffic
         traffic.pace[traffic.pool_read + at] = costs.fetch.copies_bytes_per_s
         prefill.ahead_s_per_token[at] = costs.fetch.ahead_s_per_token(settings.fetch_latency_s)
-        prefill.recompute_s_per_token[at] = recompute_s_per_token(
-            costs, float(settings.prefill_budget), prompt, hot
-        )
+        of_batch = costs, float(settings.prefill_budget), prompt, hot
+        prefill.recompute_s_per_token[at] = recompute_s_per_token(*of_batch)
+        pass_s, per_token, per_pair = batch_line(*of_batch)
+        prefill.pass_s[at] = pass_s
+        prefill.s_per_token[at] = per_token
+        prefill.s_per_pair[at] = per_pair
 
     def _plug_in(self, k: int) -> None:
         """Ports over which the ranks hand KV on; a rank without a die has another's send for it."""

@@ -11,12 +11,13 @@ from twin.facts import Facts
 from twin.hardware.chip import load_chip
 from twin.hardware.fabric import build_fabric
 from twin.metrics.operators import names_of
+from twin.model.batch import Hot
 from twin.model.coefficients import Mode
 from twin.model.collectives import direct, exchange, moe_traffic
 from twin.model.costs import Costs
 from twin.model.decode import decode_iteration_s
 from twin.model.layer import Pass, ffn_rows_s, layer_s
-from twin.model.predict import EVEN, Hot, Prediction, Traffic, rank_load
+from twin.model.predict import EVEN, Prediction, Traffic, rank_load
 from twin.model.roofline import interpolate, load_machine
 from twin.model.shape import load_shape
 from twin.scenario import Scenario

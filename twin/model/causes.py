@@ -7,10 +7,11 @@ batch but one request a die.
 
 from __future__ import annotations
 
+from twin.model.batch import Hot
 from twin.model.coefficients import CAUSES, Decode
 from twin.model.costs import Costs
 from twin.model.decode import decode_iteration_s
-from twin.model.predict import Hot, Traffic, rank_load
+from twin.model.predict import Traffic, rank_load
 from twin.model.record import without
 
 

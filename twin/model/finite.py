@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from twin.model.batch import Hot
 from twin.model.costs import RoleCosts
 from twin.model.mixed import mixed_iteration_s
-from twin.model.predict import Held, Hot, Traffic, rank_load
+from twin.model.predict import Held, Traffic, rank_load
 
 WINDOW = 64  # iterations that are priced at their mean load
 

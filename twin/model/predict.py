@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,7 @@ from twin.hardware.network import Wiring, network
 from twin.hardware.placement import place_instances
 from twin.hardware.prices import pool_read
 from twin.metrics.operators import waits_for
-from twin.model.coefficients import Prefill
+from twin.model.batch import Hot
 from twin.model.costs import Costs, RoleCosts
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
 from twin.model.fetch import pool_plane
@@ -29,7 +28,6 @@ from twin.model.roofline import largest_of
 from twin.model.shape import ModelError
 from twin.scenario import Scenario
 
-Hot = tuple[NDArray[np.float64], Any]  # tokens f8[G], factor [G]: an array, or points on demand
 EVEN: Hot = (np.array([1.0]), np.array([1.0]))
 LEVEL = 1.1  # prefill and decode that sustain rates this close are in balance
 
@@ -309,23 +307,6 @@ def fetch_s(s: Scenario, fabric: Wiring, role: RoleCosts, cached: float) -> floa
     nodes = network(fabric).nodes_of(dies) if s.memory_pool.scope == "local" else None
     price = pool_read(fabric, dies, pool_plane(s), nodes)
     return role.fetch.seconds(cached, price.latency_s, price.bytes_per_s)
-
-
-def recompute_s_per_token(role: RoleCosts, budget: float, prompt: float, hot: Hot) -> float:
-    """Seconds that computing a token takes of an instance's time, were it not in the memory pool.
-
-    budget: tokens of a full batch (of an iteration, where instances are colocated); prompt: mean
-    tokens of a prompt.
-    """
-    ops, pairs = role.operator_sink(), budget * 0.5 * prompt
-    if isinstance(role.coefficients, Prefill):
-        die = budget / role.dies
-        took = prefill_batch_s(role.prefill, budget, die, pairs / role.dies, *hot, ops)
-        return float(took - prefill_hits_s(role.prefill, budget, ops)) / budget
-    idle = np.zeros(role.dies, np.int64), np.zeros(role.dies), 0, role.dies
-    took = mixed_iteration_s(role.decode, *idle, budget, pairs, *hot, ops)
-    least = mixed_iteration_s(role.decode, *idle, 1.0, 0.5 * prompt, *hot, ops)
-    return float(took - least - mixed_hits_s(role.decode, budget, ops)) / budget
 
 
 def _colocated(

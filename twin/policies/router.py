@@ -1,9 +1,10 @@
 """Routers: which prefill instance takes the next request, and which decode rank awaits it.
 
-A policy sees how many tokens wait or compute at each prefill instance, and the decode ranks as of
-the last step border plus its own choices since, and nothing else: never an output length, never the
-time a batch will take. Add a router by writing one
-function, giving it a code in `ROUTERS` and a line in `choose_instance`.
+A policy sees how long each prefill instance's queue will take, what a request would take there and
+how full its KV space is, and the decode ranks as of the last step border plus its own choices
+since, and nothing else: never an output length. Queues count in seconds: a batch that is about to
+end and one that has just begun hold the same tokens. Add a router by writing one function, giving
+it a code in `ROUTERS` and a line in `choose_instance`.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ ROUTERS = {
     "power_of_two": 2,
     "prefix_affinity": 3,
     "session_sticky": 4,
+    "predicted_ttft": 5,
+    "weighted": 6,
 }
-
+SEES_HITS = (3, 5, 6)  # routers that ask the memory pool about a prompt
+SEES_WAITS = (1, 2, 5, 6)  # routers that predict how long a queue will take
 
 RANK_CHOICES = {"kv_and_requests": 0, "kv_tokens": 1, "requests": 2, "round_robin": 3}
 
@@ -46,24 +50,29 @@ def round_robin(opened: np.ndarray, routed: int) -> int:
 
 
 @kernel
-def least_loaded(opened: np.ndarray, queued_tokens: np.ndarray) -> int:
-    """The instance with the fewest input tokens waiting or in prefill; the first of equals."""
-    best = in_service(opened, 0)
-    for i in range(queued_tokens.size):
-        if opened[i] and queued_tokens[i] < queued_tokens[best]:
+def least_loaded(opened: np.ndarray, wait_s: np.ndarray, routed: int) -> int:
+    """The instance whose queue ends first; of equals the next in turn.
+
+    wait_s f8[instances]: seconds until a request that came now would be computed.
+    """
+    n = wait_s.size
+    best = in_service(opened, routed % n)
+    for k in range(n):
+        i = (routed + k) % n
+        if opened[i] and wait_s[i] < wait_s[best]:
             best = i
     return best
 
 
 @kernel
 def power_of_two(
-    opened: np.ndarray, queued_tokens: np.ndarray, first_draw: float, second_draw: float
+    opened: np.ndarray, wait_s: np.ndarray, first_draw: float, second_draw: float
 ) -> int:
     """The less loaded of two instances drawn at random; draws are uniform in (0, 1)."""
-    n = queued_tokens.size
+    n = wait_s.size
     a = in_service(opened, min(int(first_draw * n), n - 1))
     b = in_service(opened, min(int(second_draw * n), n - 1))
-    return a if queued_tokens[a] <= queued_tokens[b] else b
+    return a if wait_s[a] <= wait_s[b] else b
 
 
 @kernel
@@ -85,29 +94,87 @@ def session_sticky(opened: np.ndarray, session: int) -> int:
 
 
 @kernel
+def predicted_ttft(opened: np.ndarray, wait_s: np.ndarray, serve_s: np.ndarray, routed: int) -> int:
+    """The instance that would give the first token soonest; of equals the next in turn.
+
+    serve_s f8[instances]: seconds that reading its prefix hits and computing the rest takes there.
+    """
+    n = wait_s.size
+    best = in_service(opened, routed % n)
+    for k in range(n):
+        i = (routed + k) % n
+        if opened[i] and wait_s[i] + serve_s[i] < wait_s[best] + serve_s[best]:
+            best = i
+    return best
+
+
+@kernel
+def weighted(
+    opened: np.ndarray,
+    wait_s: np.ndarray,
+    hit_share: np.ndarray,
+    kv_used: np.ndarray,
+    weights: tuple[float, float, float],
+    routed: int,
+) -> int:
+    """The instance of the highest weighted score; of equals the next in turn.
+
+    Each scorer is between 0 and 1, as llm-d's are: how short the queue is between the longest and
+    the shortest, how much of the prompt is cached, how much KV space is free. hit_share, kv_used
+    f8[instances]: shares; weights: of the three in that order.
+    """
+    n = wait_s.size
+    best = in_service(opened, routed % n)
+    longest_s, shortest_s = wait_s[best], wait_s[best]
+    for i in range(n):
+        if opened[i]:
+            longest_s, shortest_s = max(longest_s, wait_s[i]), min(shortest_s, wait_s[i])
+    spread_s = max(longest_s - shortest_s, 1e-12)
+    highest = -1.0
+    for k in range(n):
+        i = (routed + k) % n
+        if opened[i]:
+            score = weights[0] * (longest_s - wait_s[i]) / spread_s
+            score += weights[1] * hit_share[i] + weights[2] * (1.0 - kv_used[i])
+            if score > highest:
+                highest, best = score, i
+    return best
+
+
+@kernel
 def choose_instance(
     policy: int,
     routed: int,
     opened: np.ndarray,
+    wait_s: np.ndarray,
+    serve_s: np.ndarray,
     queued_tokens: np.ndarray,
     hit_tokens: np.ndarray,
+    hit_share: np.ndarray,
+    kv_used: np.ndarray,
+    weights: tuple[float, float, float],
     session: int,
     draw_a: float,
     draw_b: float,
 ) -> int:
-    """Dispatch on the policy's code; an index below queued_tokens.size, or NOBODY.
+    """Dispatch on the policy's code; an index below opened.size, or NOBODY.
 
-    opened i1[instances]: 1 for those in service, as far as the router knows.
+    opened i1[instances]: 1 for those in service, as far as the router knows; the other rows are
+    those of the functions above.
     """
     if policy == 0:
         return round_robin(opened, routed)
     if policy == 2:
-        return power_of_two(opened, queued_tokens, draw_a, draw_b)
+        return power_of_two(opened, wait_s, draw_a, draw_b)
     if policy == 3:
         return prefix_affinity(opened, queued_tokens, hit_tokens)
     if policy == 4:
         return session_sticky(opened, session)
-    return least_loaded(opened, queued_tokens)
+    if policy == 5:
+        return predicted_ttft(opened, wait_s, serve_s, routed)
+    if policy == 6:
+        return weighted(opened, wait_s, hit_share, kv_used, weights, routed)
+    return least_loaded(opened, wait_s, routed)
 
 
 @kernel

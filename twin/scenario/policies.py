@@ -7,6 +7,7 @@ from typing import Literal
 from twin.scenario.declaration import PAPER, Section, choice, quantity, unless, when
 
 POOL_ON = (when("memory_pool.enabled", True),)
+WEIGHTED = (when("router.policy", "weighted"),)
 
 
 class FrontEnd(Section):
@@ -21,9 +22,41 @@ class Router(Section):
     """Which prefill instance takes the next request."""
 
     policy: Literal[
-        "round_robin", "least_loaded", "power_of_two", "prefix_affinity", "session_sticky"
-    ] = choice("least_loaded", "Router", source=f"{PAPER} 4.1")
-    """Stateless peer-to-peer choice, or one that follows the KV cache."""
+        "round_robin",
+        "least_loaded",
+        "power_of_two",
+        "prefix_affinity",
+        "session_sticky",
+        "predicted_ttft",
+        "weighted",
+    ] = choice(
+        "least_loaded",
+        "Router",
+        options={
+            "least_loaded": "Shortest queue",
+            "power_of_two": "Shorter of two queues",
+            "prefix_affinity": "Least prefill after prefix hits",
+            "session_sticky": "Session affinity",
+            "predicted_ttft": "Least predicted TTFT",
+            "weighted": "Weighted scorers",
+        },
+        source=f"{PAPER} 4.1",
+    )
+    """Instances in turn; the queue that ends first, of all (the paper's) or of two drawn; the
+    fewest tokens waiting less prefix hits (Dynamo); the session's own; the least predicted time
+    to first token, hits counted; or the highest weighted score (llm-d)."""
+    queue_weight: float = quantity(
+        1.0, "", "Weight of a short queue", bounds=(0, 100), applies=WEIGHTED, since=2
+    )
+    """Weight of how short an instance's queue is, between the longest and the shortest."""
+    prefix_weight: float = quantity(
+        1.0, "", "Weight of prefix hits", bounds=(0, 100), applies=WEIGHTED, since=2
+    )
+    """Weight of the share of the prompt that is cached."""
+    kv_weight: float = quantity(
+        1.0, "", "Weight of free KV space", bounds=(0, 100), applies=WEIGHTED, since=2
+    )
+    """Weight of the share of an instance's KV space that is free."""
 
 
 class MemoryPool(Section):

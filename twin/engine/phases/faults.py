@@ -25,7 +25,7 @@ from twin.engine.columns import World
 from twin.engine.lists import append, pop
 from twin.engine.phases.decode import pull, release
 from twin.engine.phases.kv_transfer import collect, forget
-from twin.engine.phases.prefill import come_back, note_ending
+from twin.engine.phases.prefill import come_back, leave_queue, note_ending
 from twin.engine.pool import stop_reading
 from twin.policies.kv_transfer import sending_rank
 
@@ -146,7 +146,7 @@ def empty_prefill(world: World, p: int, now_s: float) -> int:
             if i == NONE:
                 break
             computing = request.progress[i] != NONE
-        state.queued_tokens[p] -= request.input_tokens[i] + request.emitted[i]
+        leave_queue(world, p, i)
         request.progress[i] = NONE
         give_slot_back(world, i)
         send_back(world, i, now_s, BACK_FROM_PREFILL if computing else BACK_FROM_QUEUE)
@@ -187,7 +187,7 @@ def leave_prefill(world: World, rank: int, now_s: float) -> int:
                     append(heads, tails, p, request.following, i)
                     continue
                 computing = request.progress[i] != NONE
-                state.queued_tokens[p] -= request.input_tokens[i] + request.emitted[i]
+                leave_queue(world, p, i)
                 request.progress[i] = NONE
                 give_slot_back(world, i)
                 send_back(world, i, now_s, BACK_FROM_PREFILL if computing else BACK_FROM_QUEUE)

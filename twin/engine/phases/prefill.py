@@ -156,14 +156,24 @@ def form_batch(world: World, p: int, now_s: float) -> int:
 
 @kernel
 def note_ending(world: World, p: int) -> None:
-    """How many tokens leave the instance when its batch ends."""
+    """How many tokens, and seconds as predicted, leave the instance when its batch ends."""
     state, request = world.prefill, world.request
-    tokens = 0
+    tokens, work_s = 0, 0.0
     i = state.batch_head[p]
     while i != NONE:
         tokens += request.input_tokens[i] + request.emitted[i]
+        work_s += request.work_s[i]
         i = request.following[i]
     state.ending_tokens[p] = tokens
+    state.ending_s[p] = work_s
+
+
+@kernel
+def leave_queue(world: World, p: int, i: int) -> None:
+    """A request waits and computes no longer at instance p."""
+    state, request = world.prefill, world.request
+    state.queued_tokens[p] -= request.input_tokens[i] + request.emitted[i]
+    state.queued_s[p] -= request.work_s[i]
 
 
 @kernel
@@ -286,7 +296,7 @@ def finish_batch(world: World, p: int) -> None:
         i = pop(state.batch_head, state.batch_tail, p, request.following)
         if i == NONE:
             break
-        state.queued_tokens[p] -= request.input_tokens[i] + request.emitted[i]
+        leave_queue(world, p, i)
         if settings.pool_enabled and state.pool_open[p]:
             store_blocks(world, p, i)
         if request.emitted[i] == 0:

@@ -23,7 +23,7 @@ from twin.engine.columns import World
 from twin.engine.lists import any_of, append, pop, total
 from twin.engine.phases.prefill import come_back
 from twin.policies.memory_pool import matched_blocks
-from twin.policies.router import choose_instance, choose_rank
+from twin.policies.router import SEES_HITS, SEES_WAITS, choose_instance, choose_rank
 from twin.rng import uniform
 
 ROUNDING = 1.0 - 1e-9  # more than sums of loads can be off
@@ -171,53 +171,130 @@ def reserve(world: World, instance: int, need: float) -> int:
 
 @kernel
 def see_queues(world: World, now_s: float) -> None:
-    """Put tokens waiting or in prefill at each instance as of now into `queue_view`.
+    """What waits at each instance as of now: tokens, and the seconds until they are computed.
 
     A batch that has ended within this step is gone from it: without that, how long a router keeps
-    away from an instance that has just become free would hang on the step.
+    away from an instance that has just become free would hang on the step. Who comes now still
+    gets into a batch that is not full, so only full ones ahead take their own time.
     """
-    prefill = world.prefill
+    prefill, settings = world.prefill, world.settings
     running, ends_s = prefill.running, prefill.ends_s
-    if world.settings.colocated:
+    if settings.colocated:
         running, ends_s = world.decode.running, world.decode.ends_s
     for p in range(prefill.queue_view.size):
-        gone = prefill.ending_tokens[p] if running[p] and ends_s[p] <= now_s else 0
-        prefill.queue_view[p] = prefill.queued_tokens[p] - gone
+        tokens, work_s, left_s = prefill.queued_tokens[p], prefill.queued_s[p], 0.0
+        pass_s = prefill.pass_s[p]
+        waiting = tokens
+        if prefill.reading[p]:
+            waiting -= prefill.ending_tokens[p]
+            left_s = max(0.0, prefill.read_end_s[p] - now_s) + pass_s  # its work is in queued_s
+        elif running[p]:
+            waiting -= prefill.ending_tokens[p]
+            work_s -= prefill.ending_s[p]
+            left_s = ends_s[p] - now_s
+            if settings.colocated:  # the next iterations decode as this one does
+                pass_s = max(pass_s, ends_s[p] - prefill.begin_s[p])
+            if left_s <= 0.0:  # the next batch has begun since
+                tokens = waiting
+                begun = waiting > 0 or (settings.colocated and world.decode.in_batch[p] > 0)
+                left_s = max(0.0, left_s + pass_s + work_s) if begun else 0.0
+                waiting, work_s = max(0, waiting - settings.prefill_budget), 0.0
+        prefill.queue_view[p] = tokens
+        prefill.wait_s[p] = left_s + max(0.0, work_s) + waiting // settings.prefill_budget * pass_s
+
+
+@kernel
+def cached_at(world: World, p: int, i: int) -> int:
+    """Tokens of a request's prompt that instance p could read from the memory pool now."""
+    settings, request = world.settings, world.request
+    if not settings.pool_enabled:
+        return 0
+    return settings.block_tokens * matched_blocks(
+        world.pool,
+        world.ssd,
+        world.prefill.ssd_bytes_per_s[p] > 0.0,
+        p if settings.pool_local else 0,
+        request.segment_first,
+        request.segment_blocks,
+        request.segment_offset[i],
+        request.segment_offset[i + 1],
+    )
+
+
+@kernel
+def work_s(world: World, p: int, i: int, hit: int) -> float:
+    """Seconds that a request adds to a batch of instance p which finds `hit` tokens cached."""
+    prefill, flows = world.prefill, world.traffic
+    length = float(world.request.input_tokens[i] + world.request.emitted[i])
+    held = min(float(hit), length - 1.0)
+    pairs = 0.5 * (length * length - held * held)
+    computing_s = (length - held) * prefill.s_per_token[p] + pairs * prefill.s_per_pair[p]
+    if held <= 0.0:
+        return computing_s
+    pace = min(flows.alone[flows.duty.size + p], prefill.copy_bytes_per_s[p])
+    reading_s = prefill.ahead_s_per_token[p] + prefill.read_bytes_per_token[p] / pace
+    return computing_s + held * reading_s
+
+
+@kernel
+def see_hits(world: World, i: int) -> None:
+    """What a request would take at each instance, with what is cached of its prompt there."""
+    prefill = world.prefill
+    hit = 0
+    for p in range(prefill.hit_view.size):
+        if p == 0 or world.settings.pool_local:  # else alike everywhere
+            hit = cached_at(world, p, i)
+        prefill.hit_view[p] = hit
+        prefill.hit_share[p] = hit / (world.request.input_tokens[i] + world.request.emitted[i])
+        prefill.serve_s[p] = prefill.pass_s[p] + work_s(world, p, i, hit)
+
+
+@kernel
+def join_queue(world: World, p: int, i: int) -> None:
+    """Count a request as waiting at an instance: its tokens, and for who asks its seconds."""
+    prefill, request, policy = world.prefill, world.request, world.settings.router_policy
+    prefill.queued_tokens[p] += request.input_tokens[i] + request.emitted[i]
+    if policy in SEES_WAITS:
+        hit = prefill.hit_view[p] if policy in SEES_HITS else cached_at(world, p, i)
+        request.work_s[i] = work_s(world, p, i, hit)
+        prefill.queued_s[p] += request.work_s[i]
+    append(prefill.queue_head, prefill.queue_tail, p, request.following, i)
+
+
+@kernel
+def see_kv(world: World) -> None:
+    """Share of each instance's KV space that is in use."""
+    settings, prefill, decode = world.settings, world.prefill, world.decode
+    for p in range(prefill.kv_used.size):
+        held, room = float(prefill.queue_view[p]), settings.batch_kv_tokens
+        if settings.colocated:
+            held, room = decode.all_tokens[p], decode.kv_tokens[p] * settings.decode_ranks
+        prefill.kv_used[p] = min(1.0, held / room)
 
 
 @kernel
 def choose_prefill(world: World, i: int, now_s: float) -> int:
     """The prefill (or colocated) instance that the policy picks."""
     settings = world.settings
-    request = world.request
+    prefill = world.prefill
+    policy = settings.router_policy
     see_queues(world, now_s)
-    queued = world.prefill.queue_view
-    # The pool's hits matter to one policy only; with a shared pool they are alike everywhere.
-    hits = world.prefill.hit_view
-    if settings.router_policy == 3 and settings.pool_enabled:
-        for p in range(queued.size):
-            row = p if settings.pool_local else 0
-            if p > 0 and not settings.pool_local:
-                hits[p] = hits[0]
-                continue
-            hits[p] = settings.block_tokens * matched_blocks(
-                world.pool,
-                world.ssd,
-                world.prefill.ssd_bytes_per_s[p] > 0.0,
-                row,
-                request.segment_first,
-                request.segment_blocks,
-                request.segment_offset[i],
-                request.segment_offset[i + 1],
-            )
-    draws = settings.router_policy == 2
+    if policy in SEES_HITS:
+        see_hits(world, i)
+        see_kv(world)
+    draws = policy == 2
     return choose_instance(
-        settings.router_policy,
+        policy,
         world.record.counters[ROUTED],
-        world.prefill.open,
-        queued,
-        hits,
-        request.session[i],
+        prefill.open,
+        prefill.wait_s,
+        prefill.serve_s,
+        prefill.queue_view,
+        prefill.hit_view,
+        prefill.hit_share,
+        prefill.kv_used,
+        (settings.queue_weight, settings.prefix_weight, settings.kv_weight),
+        world.request.session[i],
         uniform(settings.key_route_a, i) if draws else 0.5,
         uniform(settings.key_route_b, i) if draws else 0.5,
     )
@@ -235,10 +312,8 @@ def hand_on(world: World, i: int, now_s: float) -> None:
     world.record.counters[ROUTED] += 1
     if settings.has_prefill:
         p = request.prefill_instance[i]
-        prefill = world.prefill
         request.progress[i] = NONE
-        prefill.queued_tokens[p] += request.input_tokens[i] + request.emitted[i]
-        append(prefill.queue_head, prefill.queue_tail, p, request.following, i)
+        join_queue(world, p, i)
         return
     # decode_only: the KV is in place.
     if first_pass:

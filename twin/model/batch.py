@@ -1,0 +1,53 @@
+"""What a batch of prompts takes, for those who choose beforehand: routers, and who reads cached KV.
+
+The kernels that the simulation calls for every batch are called here for a few sizes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twin.model.coefficients import Prefill
+from twin.model.costs import RoleCosts
+from twin.model.mixed import mixed_hits_s, mixed_iteration_s
+from twin.model.prefill import prefill_batch_s, prefill_hits_s
+
+Hot = tuple[NDArray[np.float64], Any]  # tokens f8[G], factor [G]: an array, or points on demand
+
+
+def recompute_s_per_token(role: RoleCosts, budget: float, prompt: float, hot: Hot) -> float:
+    """Seconds that computing a token takes of an instance's time, were it not in the memory pool.
+
+    budget: tokens of a full batch (of an iteration, where instances are colocated); prompt: mean
+    tokens of a prompt.
+    """
+    took = batch_s(role, budget, budget * 0.5 * prompt, hot)
+    if isinstance(role.coefficients, Prefill):
+        return float(took - prefill_hits_s(role.prefill, budget, role.operator_sink())) / budget
+    took -= batch_s(role, 1.0, 0.5 * prompt, hot)
+    return float(took - mixed_hits_s(role.decode, budget, role.operator_sink())) / budget
+
+
+def batch_s(role: RoleCosts, tokens: float, pairs: float, hot: Hot) -> float:
+    """Seconds of a batch of so many tokens and attention pairs; nobody decodes beside it."""
+    ops = role.operator_sink()
+    if isinstance(role.coefficients, Prefill):
+        die = tokens / role.dies, pairs / role.dies
+        return float(prefill_batch_s(role.prefill, tokens, *die, *hot, ops))
+    idle = np.zeros(role.dies, np.int64), np.zeros(role.dies), 0, role.dies
+    return float(mixed_iteration_s(role.decode, *idle, tokens, pairs, *hot, ops))
+
+
+def batch_line(
+    role: RoleCosts, budget: float, prompt: float, hot: Hot
+) -> tuple[float, float, float]:
+    """What a router predicts with: seconds that a batch takes whatever it holds, and seconds that
+    a token and an attention pair add, from batches half full and full."""
+    half, mean = 0.5 * budget, 0.5 * prompt
+    low, high = batch_s(role, half, half * mean, hot), batch_s(role, budget, budget * mean, hot)
+    per_pair = (batch_s(role, budget, 2.0 * budget * mean, hot) - high) / (budget * mean)
+    per_token = max(0.0, (high - low) / half - per_pair * mean)
+    return max(0.0, 2.0 * low - high), per_token, max(0.0, per_pair)

@@ -22,6 +22,7 @@ from twin.experts import Imbalance, imbalance
 from twin.facts import Facts
 from twin.hardware.fabric import Fabric, build_fabric
 from twin.hardware.network import Network, network
+from twin.model.batch import recompute_s_per_token
 from twin.model.causes import shares_by_cause
 from twin.model.costs import Costs, build_costs
 from twin.model.feeding import fed
@@ -31,7 +32,6 @@ from twin.model.predict import (
     Traffic,
     fetch_s,
     predict,
-    recompute_s_per_token,
 )
 from twin.model.shape import ModelError
 from twin.policies.reuse import fetch_pays

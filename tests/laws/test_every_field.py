@@ -20,7 +20,14 @@ from twin.scenario import Scenario, canonical, fields, with_overrides
 
 DESCRIPTIVE = {"name", "question", "source", "workload.trace.name", "experts.counts.name"}
 DIGEST = "0" * 64
-JUDGED = ("slo_attainment", "ttft_s_mean", "tpot_s_mean", "e2e_s_mean")  # of the steady state
+JUDGED = (
+    "slo_attainment",
+    "ttft_s_mean",
+    "tpot_s_mean",
+    "e2e_s_mean",
+    "joules_per_token",
+    "cost_per_million_tokens",
+)  # of the steady state
 
 # What a field needs around it to matter.
 PLAIN: dict[str, Any] = {"horizon_s": 2.0, "warmup_s": 0.5}
@@ -241,6 +248,8 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "experts.placement": (HOT, EVERY),
     "slo.ttft_s": (PLAIN, [5.0, 0.01]),
     "slo.tpot_ms": (PLAIN, [50.0, 0.2]),
+    "cost.price_per_npu_hour": (PLAIN, [1.0, 2.0]),
+    "cost.npu_w": (PLAIN, [0.0, 1000.0]),
     "faults": (PLAIN, [[], HIT["faults"], [{"at_s": 0.6, "element": "nobody"}]]),
     "recovery.detection_s": (HIT, [0.1, 0.4]),
     "recovery.policy": (HIT, EVERY),

@@ -64,7 +64,7 @@ def test_a_draft_survives_a_page_change(page):
 
 
 def test_every_group_opens(page):
-    for group in ("Shared prefixes", "SLO", "Time and seed", "Traffic"):
+    for group in ("Shared prefixes", "SLO", "Power and price", "Time and seed", "Traffic"):
         page.get_by_key("workload-group").set_value(group)
         page.run()
         assert not page.exception

@@ -192,11 +192,27 @@ def windows_table(
         columns[f"{name}_utilisation"] = moved[:, plane] / (width_s * limits[name])
     for name, field in (("hbm", w.HBM_BYTES), ("cube", w.FLOPS)):
         columns[f"{name}_utilisation"] = book[:, field] / (width_s * limits[name])
+    columns["power_w"] = _power_w(setup, book, columns)
     for k, operator in enumerate(DECODE_OPERATORS):
         columns[f"decode_{operator}_s"] = ratio(
             book[:, w.FIRST_OPERATOR + k], book[:, w.ITERATIONS]
         )
     return pl.DataFrame({k: pl.Series(values=v, nan_to_null=True) for k, v in columns.items()})
+
+
+def _power_w(setup: Setup, book: np.ndarray, columns: dict[str, np.ndarray]) -> np.ndarray:
+    """Mean watts of the NPUs that serve in each window, f8[windows]; NaN where none is stated."""
+    if setup.power is None:
+        return np.full(book.shape[0], np.nan)
+    npus = sum(i.dies for i in setup.instances) / setup.dies_per_npu
+    of_prefill = sum(i.dies for i in setup.of_role("prefill")) / setup.dies_per_npu
+    prefilling = columns["prefill_busy"]
+    if setup.scenario.deployment.mode == "colocated":
+        mixed = book[:, w.PREFILL_BATCHES] / np.maximum(book[:, w.ITERATIONS], 1.0)
+        prefilling = columns["decode_busy"] * np.minimum(mixed, 1.0)
+    use = columns["cube_utilisation"], columns["hbm_utilisation"]
+    drawn_w: np.ndarray = npus * setup.power.drawn_w(prefilling * (of_prefill / npus), *use)
+    return drawn_w
 
 
 def by_plane(world: World) -> np.ndarray:

@@ -19,6 +19,7 @@ from twin.hardware.fabric import build_fabric
 from twin.hardware.faults import broken
 from twin.hardware.network import Network
 from twin.hardware.placement import Instance, place
+from twin.hardware.power import Power, power
 from twin.model.costs import Costs, RoleCosts
 from twin.model.decode import DECODE_OPERATORS, decode_iteration_s
 from twin.model.operators import FORMAT_BYTES, formats
@@ -52,6 +53,7 @@ class Setup:
     dies_per_npu: int
     notes: list[str]
     crowd: ExpertCrowd
+    power: Power | None  # watts of an NPU, None where the chip states none
 
     @property
     def first_die(self) -> int:
@@ -136,7 +138,7 @@ def set_up(
     partial = Setup(
         scenario, chip, parts.net, list(placed.instances), costs, parts.prefill_imbalance,
         parts.decode_imbalance, dies_per_npu=chip.dies_per_npu,
-        notes=[], requests=None, crowd=None,  # type: ignore[arg-type]
+        notes=[], power=power(scenario, facts), requests=None, crowd=None,  # type: ignore[arg-type]
     )  # fmt: skip
     count = None
     if scenario.workload.arrivals == "closed_loop":

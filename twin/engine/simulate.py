@@ -222,6 +222,8 @@ def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[
     totals |= {f"{name}_amount": float(moved[k]) for k, name in enumerate(w.PLANES)}
     totals["inside"] = float(steady[w.IN_FRONT_END : w.IN_DECODE + 1].sum())
     totals |= {f"{name}_capacity": limit for name, limit in limits.items()}
+    if setup.power is not None:
+        totals |= {name: float(watts) for name, watts in asdict(setup.power).items()}
     totals["finished"] = float(c[w.FINISHED_DECODE] + c[w.FINISHED_PREFILL])
     totals["rejected"] = float(c[w.REJECTED_ROUTER] + c[w.REJECTED_DECODE])
     totals["lost"] = float(c[w.GIVEN_UP])

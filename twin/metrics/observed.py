@@ -162,6 +162,29 @@ class Observed:
         """An amount per second of the steady state and NPU; None without NPUs."""
         return per_second(amount, self.steady_s, npus)
 
+    @cached_property
+    def power_w(self) -> float | None:
+        """Mean watts of all NPUs that serve, with their host and network."""
+        t, npus = self.totals, sum(self.npus.values())
+        if "idle_w" not in t:
+            return None
+        prefilling = self.instance_mean("prefill_busy_s", "prefill") or 0.0
+        if "colocated" in self.npus:  # the share of iterations that compute prompts too
+            prefilling = self.instance_mean("decode_busy_s", "decode") or 0.0
+            prefilling *= min(1.0, t["prefill_batches"] / max(t["iterations"], 1.0))
+        drawn_w = t["prefill_w"] * prefilling * self.pool_npus("prefill")
+        for unit in ("cube", "hbm"):
+            share = t[f"{unit}_amount"] / (t[f"{unit}_capacity"] * self.steady_s)
+            drawn_w += t[f"{unit}_w"] * share * npus
+        return drawn_w + npus * (t["idle_w"] + t["host_w"] + t["switches_w"] + t["optics_w"])
+
+    @property
+    def tokens_served(self) -> float:
+        """Output tokens; where nothing is decoded, input tokens, computed or read."""
+        if self.scenario.deployment.mode == "prefill_only":
+            return self.totals["prefill_tokens"] + self.totals["hit_tokens"]
+        return self.output_tokens
+
     def instance_mean(self, total: str, role: str) -> float | None:
         """A total in instance-seconds over the instances of a role and the steady state."""
         return self.per_second(self.totals[total], int(self.totals[f"{role}_instances"]))

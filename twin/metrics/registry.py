@@ -93,6 +93,17 @@ def _used(key: str, label: str, what: str, of: Formula, places: tuple[Place, ...
     return Metric(key, label, "share", "%", "", what, "use", of, places=places, term="utilisation")
 
 
+def _per_token(o: Observed, per_second: float | None) -> Value:
+    """An amount per second over the tokens served per second; None without either."""
+    return None if per_second is None else quotient(per_second * o.steady_s, o.tokens_served)
+
+
+def _cost(o: Observed) -> Value:
+    """Currency per million tokens; None without a price."""
+    hourly = o.scenario.cost.price_per_npu_hour * sum(o.npus.values())
+    return _per_token(o, 1e6 * hourly / 3600.0) if hourly > 0.0 else None
+
+
 def _capacity(name: str) -> Formula:
     return lambda o: quotient(o.totals[f"{name}_amount"], o.totals[f"{name}_capacity"] * o.steady_s)
 
@@ -168,6 +179,33 @@ _RATES = [
            "Share of input tokens read from the memory pool instead of computed.", "rates",
            lambda o: quotient(o.totals["hit_tokens"], o.totals["prompt_tokens"]),
            "input tokens", places=TILE, term="prefix-cache hit"),
+]  # fmt: skip
+
+_COST = [
+    Metric("power_kw", "Power", "rate", "kW", "lower",
+           "Mean electric power of the NPUs that serve, with their share of host, switches and "
+           "optics; watts of data/power.toml and data/chips are estimates.", "rates",
+           lambda o: None if o.power_w is None else 1e-3 * o.power_w, "serving NPUs",
+           places=COMPARED, term="power"),
+    Metric("joules_per_token", "Energy per token", "rate", "J/token", "lower",
+           "That power over output tokens per second; over input tokens where nothing is decoded.",
+           "rates", lambda o: _per_token(o, o.power_w), "serving NPUs", places=TILE, term="power"),
+    Metric("energy_kwh", "Energy", "rate", "kWh", "lower",
+           "Energy of the steady state.", "rates",
+           lambda o: None if o.power_w is None else o.power_w * o.steady_s / 3.6e6,
+           "serving NPUs", places=TABLE, term="power"),
+    Metric("npu_hours", "NPU-hours", "rate", "NPU-hours", "lower",
+           "NPUs that serve, times the simulated time.", "rates",
+           lambda o: sum(o.npus.values()) * o.scenario.horizon_s / 3600.0, places=TABLE),
+    Metric("cost_per_million_tokens", "Cost", "rate", "per million tokens", "lower",
+           "Price of the NPU-hours over output tokens, in the currency of the price that was set; "
+           "over input tokens where nothing is decoded.", "rates",
+           _cost, "serving NPUs", places=TILE,
+           applies=lambda s: s.cost.price_per_npu_hour > 0.0),
+    Metric("tokens_per_currency", "Tokens for one unit of currency", "rate", "tokens", "higher",
+           "The other way round.", "rates", lambda o: quotient(1e6, _cost(o) or 0.0),
+           "serving NPUs", places=COMPARED,
+           applies=lambda s: s.cost.price_per_npu_hour > 0.0),
 ]  # fmt: skip
 
 _USE = [
@@ -249,7 +287,9 @@ _RUN = [
            lambda o: o.npus.get("colocated", 0), unit="NPUs", group="run"),
 ]  # fmt: skip
 
-METRICS: dict[str, Metric] = {m.key: m for m in (*_LATENCY, *_RATES, *_USE, *_COUNTS, *_RUN)}
+METRICS: dict[str, Metric] = {
+    m.key: m for m in (*_LATENCY, *_RATES, *_COST, *_USE, *_COUNTS, *_RUN)
+}
 
 
 def placed(place: Place) -> list[Metric]:

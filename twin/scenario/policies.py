@@ -1,4 +1,4 @@
-"""Front end, router, memory pool and service-level objectives."""
+"""Front end, router, memory pool, service-level objectives, power and price."""
 
 from __future__ import annotations
 
@@ -104,6 +104,17 @@ class MemoryPool(Section):
         "ub", "Memory pool plane", source=f"{PAPER} 5.4.3", applies=POOL_ON
     )
     """Plane the pool is read over."""
+
+
+class Cost(Section):
+    """What NPUs draw and cost: for figures per token, which move nothing."""
+
+    price_per_npu_hour: float = quantity(
+        0.0, "per hour", "Price of an NPU-hour", bounds=(0, 10_000), since=2
+    )
+    """What an hour of an NPU costs, in a currency of your own; 0: no cost is shown."""
+    npu_w: float = quantity(0.0, "W", "Rated power of an NPU", bounds=(0, 20_000), since=2, step=10)
+    """Rated power of a package; 0: what data/chips says, often an estimate."""
 
 
 class Slo(Section):

@@ -10,7 +10,7 @@ from twin.scenario.declaration import Section, quantity, rows, section, text, un
 from twin.scenario.deployment import Deployment
 from twin.scenario.experts import Experts
 from twin.scenario.faults import MOST_FLAPS, Fault, Recovery
-from twin.scenario.policies import FrontEnd, MemoryPool, Router, Slo
+from twin.scenario.policies import Cost, FrontEnd, MemoryPool, Router, Slo
 from twin.scenario.supernode import Supernode
 from twin.scenario.workload import Workload
 
@@ -43,6 +43,7 @@ class Scenario(Section):
     )
     experts: Experts = section(Experts, group="Experts")
     slo: Slo = section(Slo, group="SLO")
+    cost: Cost = section(Cost, group="Power and price")
     faults: tuple[Fault, ...] = rows("Faults", most=500)
     """What breaks, and when."""
     recovery: Recovery = section(Recovery, group="Faults")

@@ -18,7 +18,14 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from twin import evidence_command, library_command, machine_command, sweep_command, terminal
+from twin import (
+    evidence_command,
+    library_command,
+    machine_command,
+    memory_command,
+    sweep_command,
+    terminal,
+)
 from twin.terminal import bytes_out, err, out, pairs, print_json, print_rows, progress
 
 app = typer.Typer(
@@ -33,6 +40,7 @@ app.add_typer(library_command.app, name="library")
 app.command()(evidence_command.evidence)
 app.command()(evidence_command.calibrate)
 app.command()(sweep_command.sweep)
+app.command("hit-curve")(memory_command.hit_curve)
 
 Asked = Annotated[str, typer.Argument(help="A scenario file (.toml) or a preset's key.")]
 Settings = Annotated[

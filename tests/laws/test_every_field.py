@@ -34,6 +34,7 @@ PLAIN: dict[str, Any] = {"horizon_s": 2.0, "warmup_s": 0.5}
 PREFILL = PLAIN | {"deployment.mode": "prefill_only"}
 DECODE = PLAIN | {"deployment.mode": "decode_only"}
 COLOCATED = PLAIN | {"deployment.mode": "colocated", "workload.rate_req_per_s": 150.0}
+STEPPED = PLAIN | {"workload.profile.shape": "step", "workload.profile.at_s": 1.0}
 REPLAY = PLAIN | {
     "workload.arrivals": "trace",
     "workload.trace.digest": DIGEST,
@@ -157,6 +158,12 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "workload.prefix_groups": (REUSE, [64, 2]),
     "workload.follow_up_probability": (SESSIONS, [0.4, 0.8]),
     "workload.turn_gap_s": (SESSIONS, [0.3, 0.6]),
+    "workload.profile.shape": (PLAIN, EVERY),
+    "workload.profile.low": (STEPPED, [0.5, 0.2]),
+    "workload.profile.high": (STEPPED, [1.5, 2.0]),
+    "workload.profile.at_s": (STEPPED, [1.0, 0.5]),
+    "workload.profile.lasts_s": (STEPPED | {"workload.profile.shape": "spike"}, [0.3, 0.6]),
+    "workload.profile.period_s": (PLAIN | {"workload.profile.shape": "day"}, [2.0, 1.0]),
     "workload.trace.digest": (REPLAY, [DIGEST, ""]),
     "workload.trace.rate_multiplier": (REPLAY, [1.0, 2.0]),
     "workload.trace.tree_copies": (REPLAY, [1, 2]),
@@ -214,10 +221,10 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
          [{"role": "decode", "index": 9, "element": "node 1"}]]),
     "front_end.api_servers": (PLAIN | {"front_end.service_ms": 30.0}, [4, 2]),
     "front_end.service_ms": (PLAIN, [4.0, 5.0]),
-    "router.policy": (REUSE | {"memory_pool.scope": "local", "workload.rate_req_per_s": 300.0},
+    "router.policy": (WEIGHED | {"router.prefix_weight": 3.0},
                       EVERY),
     "router.queue_weight": (WEIGHED, [1.0, 0.0]),
-    "router.prefix_weight": (WEIGHED, [1.0, 0.0]),
+    "router.prefix_weight": (WEIGHED, [1.0, 30.0]),
     "router.kv_weight": (
         WEIGHED | {"router.queue_weight": 0.0, "router.prefix_weight": 0.0}, [1.0, 0.0]),
     "memory_pool.enabled": (REUSE, EVERY),

@@ -50,8 +50,11 @@ def power(scenario: Scenario, facts: Facts) -> Power | None:
         return facts.si(stated if stated in facts else f"power.{name}")
 
     return Power(
-        *(tdp_w * facts.si(f"power.{name}") for name in ("idle", "prefill", "cube", "hbm")),
-        around("host"),
-        around("switches"),
-        around("optics"),
+        idle_w=tdp_w * facts.si("power.idle"),
+        prefill_w=tdp_w * facts.si("power.prefill"),
+        cube_w=tdp_w * facts.si("power.cube"),
+        hbm_w=tdp_w * facts.si("power.hbm"),
+        host_w=around("host"),
+        switches_w=around("switches"),
+        optics_w=around("optics"),
     )

@@ -16,6 +16,7 @@ from twin.lab.memory import total_bytes
 from twin.lab.store.errors import StoreError
 from twin.scenario import Scenario
 from twin.workload.generate import mean_lengths
+from twin.workload.profile import mean_factor
 
 BASE_BYTES, REQUEST_BYTES = 3.5e8, 420.0  # of a process that has simulated; of a request's columns
 REQUEST_S, STEP_S, INSTANCE_STEP_S = 4e-6, 8e-6, 4e-7
@@ -64,7 +65,7 @@ def estimate(s: Scenario, facts: Facts, trace_requests: int = 0) -> Budget:
         turn_s = max(output_tokens, 1.0) * FASTEST_TOKEN_S
         requests = w.concurrency * (s.horizon_s / turn_s + 1.0)
     else:
-        requests = w.rate_req_per_s * s.horizon_s
+        requests = w.rate_req_per_s * s.horizon_s * mean_factor(w, s.horizon_s, facts)
     instances = d.prefill.instances + d.decode.instances
     seconds = requests * REQUEST_S
     seconds += s.horizon_s / s.step_s * (STEP_S + instances * INSTANCE_STEP_S)

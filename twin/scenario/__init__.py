@@ -40,7 +40,7 @@ from twin.scenario.parsing import parse_scenario, with_overrides
 from twin.scenario.policies import Cost, FrontEnd, MemoryPool, Router, Slo
 from twin.scenario.scenario import Scenario, disagreements, npus_used, pools, remarks
 from twin.scenario.supernode import Edit, Supernode
-from twin.scenario.workload import Trace, Workload
+from twin.scenario.workload import Profile, Trace, Workload
 
 __all__ = [
     "FORMS",
@@ -67,6 +67,7 @@ __all__ = [
     "ScenarioField",
     "Section",
     "Slo",
+    "Profile",
     "Cost",
     "Seat",
     "SpecError",

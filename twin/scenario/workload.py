@@ -19,6 +19,10 @@ GENERATED = unless("workload.arrivals", "trace")
 FIXED_LENGTHS = (GENERATED, when("workload.lengths", "fixed"))
 SHARED_PREFIX = (GENERATED, when("workload.prefix", "shared"))
 SESSIONS = (GENERATED, when("workload.prefix", "sessions"))
+SHAPED = when("workload.profile.shape", "ramp", "step", "spike", "day")
+SUDDEN = when("workload.profile.shape", "step", "spike")
+SPIKE = when("workload.profile.shape", "spike")
+DAILY = when("workload.profile.shape", "day", "servegen_r1_day")
 CLOSED_LOOP = (when("workload.arrivals", "closed_loop"),)
 
 
@@ -44,6 +48,47 @@ class Trace(Section):
         0, "requests", "Requests kept, at most", bounds=(0, 100_000_000), step=1000
     )
     """Keep only the first requests; 0 keeps all."""
+
+
+class Profile(Section):
+    """How the rate of an open arrival process moves over the run."""
+
+    shape: Literal["constant", "ramp", "step", "spike", "day", "servegen_r1_day"] = choice(
+        "constant",
+        "Rate over time",
+        options={
+            "ramp": "Ramp over the run",
+            "step": "Step",
+            "spike": "Spike",
+            "day": "Day and night",
+            "servegen_r1_day": "A day of DeepSeek-R1 (ServeGen)",
+        },
+        source="alibaba/ServeGen deepseek-r1: windows of 600 s",
+        since=2,
+    )
+    """Constant; from the low to the high factor over the run; low before a time and high after
+    it; high for a while; between both once a period; or as 73 clients of DeepSeek-R1 asked over a
+    day (mean 1)."""
+    low: float = quantity(
+        0.5, "x", "Low factor", bounds=(0, 100), applies=(SHAPED,), since=2, step=0.1
+    )
+    """Factor on the rate where the profile is low; recorded arrivals come that much slower."""
+    high: float = quantity(
+        1.5, "x", "High factor", bounds=(0.001, 100), applies=(SHAPED,), since=2, step=0.1
+    )
+    """Factor on the rate where the profile is high."""
+    at_s: float = quantity(
+        30.0, "s", "Change at", bounds=(0, 604_800), applies=(SUDDEN,), since=2, step=1
+    )
+    """When the step or the spike begins."""
+    lasts_s: float = quantity(
+        10.0, "s", "Spike lasts", bounds=(0.1, 86_400), applies=(SPIKE,), since=2, step=1
+    )
+    """How long the rate stays high."""
+    period_s: float = quantity(
+        86_400.0, "s", "Length of a day", bounds=(1, 604_800), applies=(DAILY,), since=2, step=60
+    )
+    """A day's length: 86,400 s, or less to see a whole one in a short run."""
 
 
 class Workload(Section):
@@ -157,4 +202,5 @@ class Workload(Section):
         applies=SESSIONS,
     )
     """Median gap between the turns of a session."""
+    profile: Profile = section(Profile, applies=(unless("workload.arrivals", "closed_loop"),))
     trace: Trace = section(Trace, applies=(when("workload.arrivals", "trace"),))

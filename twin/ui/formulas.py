@@ -12,6 +12,8 @@ import streamlit as st
 
 from twin import steady
 from twin.facts import FactError
+from twin.lab.hit_curve import HitCurve
+from twin.lab.hit_curve import hit_curve as lab_hit_curve
 from twin.lab.kinds import TRACE
 from twin.model.predict import Prediction
 from twin.scenario import Scenario, canonical
@@ -28,6 +30,16 @@ def offered(scenario: Scenario) -> offer.Offered | str:
 @st.cache_data(show_spinner="Drawing a sample of the requests", max_entries=200)
 def _offered(key: str, _scenario: Scenario) -> offer.Offered | str:
     return _or_why(lambda: offer.offered(_scenario, session.facts(), _replayed(_scenario)))
+
+
+def hit_curve(scenario: Scenario) -> HitCurve | str:
+    """Hit ratio against the size of the memory pool, or one sentence why it cannot be said."""
+    return session.store().lacking(scenario) or _hit_curve(canonical(scenario), scenario)
+
+
+@st.cache_resource(show_spinner="Following the blocks of every prompt", max_entries=20)
+def _hit_curve(key: str, _scenario: Scenario) -> HitCurve | str:
+    return _or_why(lambda: lab_hit_curve(_scenario, session.facts(), _replayed(_scenario)))
 
 
 def capacity(scenario: Scenario) -> Prediction | str:

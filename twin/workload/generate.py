@@ -24,6 +24,7 @@ from twin.workload.arrivals import (
 )
 from twin.workload.lengths import draw_lengths, fitted_lengths
 from twin.workload.prefixes import Turns, find_parents, own_chains, session_chains, shared_chains
+from twin.workload.profile import Clock
 from twin.workload.replay import replay
 from twin.workload.requests import MOST_REQUESTS, Requests, TraceTable, WorkloadError
 
@@ -58,8 +59,9 @@ def generate(
     if workload.arrivals == "trace":
         if trace is None:
             raise WorkloadError("workload.arrivals = trace needs the trace: load its file first")
-        return replay(workload, horizon_s, seed, block_tokens, trace, count)
-    arrival_s = _arrivals(workload, horizon_s, seed, count)
+        clock = Clock(workload, horizon_s, facts)
+        return replay(workload, clock, horizon_s, seed, block_tokens, trace, count)
+    arrival_s = _arrivals(workload, horizon_s, seed, facts, count)
     input_tokens, output_tokens = _lengths(workload, arrival_s.size, seed, facts)
     if workload.prefix == "none":
         chains = own_chains(input_tokens, block_tokens)
@@ -148,7 +150,9 @@ def _parents(
     return parent
 
 
-def _arrivals(workload: Workload, horizon_s: float, seed: int, count: int | None) -> np.ndarray:
+def _arrivals(
+    workload: Workload, horizon_s: float, seed: int, facts: Facts, count: int | None
+) -> np.ndarray:
     most = NO_LIMIT if count is None else count
     key = stream_key(seed, "arrivals")
     rate = workload.rate_req_per_s
@@ -157,11 +161,14 @@ def _arrivals(workload: Workload, horizon_s: float, seed: int, count: int | None
             raise WorkloadError("workload.arrivals = closed_loop needs a count of requests")
         _refuse_floods(count)
         return closed_loop_arrivals(workload.concurrency, count, workload.ramp_s)
-    _refuse_floods(min(rate * horizon_s, most))
+    clock = Clock(workload, horizon_s, facts)
+    own_horizon_s = clock.own_horizon_s
+    _refuse_floods(min(rate * own_horizon_s, most))
     if workload.arrivals == "uniform":
-        return uniform_arrivals(rate, horizon_s, most)
+        return clock.seconds(uniform_arrivals(rate, own_horizon_s, most))
     process = GAMMA if workload.arrivals == "gamma" else POISSON
-    return renewal_arrivals(key, process, rate, workload.cv, horizon_s, most)
+    arrivals = renewal_arrivals(key, process, rate, workload.cv, own_horizon_s, most)
+    return clock.seconds(arrivals)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,9 @@ import numpy as np
 
 from twin.compiled import plainly
 from twin.facts import Facts
-from twin.scenario import Scenario
+from twin.scenario import Profile, Scenario
 from twin.workload.generate import generate
+from twin.workload.profile import mean_factor
 from twin.workload.requests import TraceTable
 
 SAMPLE = 4000  # requests a sample holds
@@ -54,8 +55,10 @@ class Offered:
 
 def offered(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -> Offered:
     """The scenario's traffic, from its first requests; raises the workload's own error."""
-    workload = scenario.workload
-    rate: float | None = workload.rate_req_per_s
+    load = mean_factor(scenario.workload, scenario.horizon_s, facts)
+    # Lengths and reuse do not hang on when requests come.
+    workload = scenario.workload.model_copy(update={"profile": Profile()})
+    rate: float | None = workload.rate_req_per_s * load
     count, horizon_s = SAMPLE, 2.0 * SAMPLE / workload.rate_req_per_s
     if workload.arrivals == "closed_loop":
         rate = None
@@ -68,6 +71,7 @@ def offered(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -
             / max(timed_s, 1e-9)
             * workload.trace.tree_copies
             * workload.trace.rate_multiplier
+            * load
         )
         once = workload.trace.model_copy(update={"tree_copies": 1, "rate_multiplier": 1.0})
         workload = workload.model_copy(update={"trace": once})

@@ -17,6 +17,7 @@ from twin.scenario import Workload
 from twin.workload.arrivals import POISSON, renewal_arrivals
 from twin.workload.chains import expand_runs, regroup, runs_of
 from twin.workload.prefixes import own_chains
+from twin.workload.profile import Clock
 from twin.workload.requests import MOST_REQUESTS, Requests, TraceTable, WorkloadError
 
 COPY_SPREAD_REQUESTS = 100  # copies start within the time of so many requests of the trace
@@ -38,6 +39,7 @@ class Blocks(NamedTuple):
 
 def replay(
     workload: Workload,
+    clock: Clock,
     horizon_s: float,
     seed: int,
     block_tokens: int,
@@ -46,7 +48,8 @@ def replay(
 ) -> Requests:
     """The trace's requests: copied, spread, squeezed, cut at the horizon and re-blocked.
 
-    Of the workload section only `trace` counts, and `rate_req_per_s` for a trace without times.
+    Of the workload section only `trace` counts, and `rate_req_per_s` for a trace without times;
+    `clock` says when they come where the rate follows a profile.
     """
     ask = workload.trace
     n = len(table)
@@ -69,6 +72,7 @@ def replay(
         stream_key(seed, "copies"),
     )
     times /= ask.rate_multiplier
+    times = clock.seconds(times)
     order = np.argsort(times, kind="stable")
     inside = order[: int(np.searchsorted(times[order], horizon_s))]
     kept = inside[: min(count if count is not None else NO_LIMIT, ask.max_requests or NO_LIMIT)]

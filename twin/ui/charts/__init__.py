@@ -155,6 +155,11 @@ OVER_TIME: dict[str, dict[str, Any]] = {
         "scale": 100,
         "top": 101,
     },
+    "power": {
+        "columns": {"power_w": ("power of the NPUs that serve", theme.SERIES[2])},
+        "y_title": "kW",
+        "scale": 1e-3,
+    },
     "planes": {
         "columns": {
             f"{plane}_utilisation": (theme.title(plane), colour)

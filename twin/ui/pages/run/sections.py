@@ -161,6 +161,8 @@ def load(row: RunRow, scenario: Scenario) -> None:
         st.subheader("Over time", anchor=False)
         plot(charts.over_time("busy", windows, scenario.warmup_s), "busy")
         plot(charts.over_time("planes", windows, scenario.warmup_s), "planes")
+        if "power_w" in windows.columns and windows["power_w"].max():  # not of earlier engines
+            plot(charts.over_time("power", windows, scenario.warmup_s), "power")
     st.subheader("Die by die", anchor=False)
     figure = st.segmented_control(
         "Figure", list(DIE_FIGURES), default="Busy", required=True,

@@ -5,7 +5,9 @@ import streamlit as st
 from twin.metrics.measures import amount
 from twin.scenario import form_groups, npus_used
 from twin.ui import forms, formulas, imports, live, session, words
+from twin.ui.charts import memory as charts_memory
 from twin.ui.fields import sentence
+from twin.ui.show import plot
 from twin.ui.toolbar import header
 
 header("workload")
@@ -58,6 +60,25 @@ with facts, st.container(border=True):
             help="Share of prompt tokens that an endless memory pool would have seen before.",
         )
     simulated = st.empty()
+    if asked.reuse > 0.0 and st.toggle(
+        "Hit ratio by size of the memory pool",
+        key="hit-curve",
+        help="One pass over the prompts of the run, an LRU of every size at once. A run hits less: "
+        "prompts wait, and blocks are stored when they are computed.",
+    ):
+        curve = formulas.hit_curve(session.draft())
+        if isinstance(curve, str):
+            st.caption(sentence(curve))
+        else:
+            sizes = {"DRAM": curve.dram_bytes, "with SSD": curve.dram_bytes + curve.ssd_bytes}
+            tiers = {name: (size, curve.hit_ratio(size)) for name, size in sizes.items()}
+            plot(charts_memory.hit_curve(curve.points(), tiers), "hit-curve-chart")
+            st.caption(
+                f"Of {curve.requests:,} requests. The pool's DRAM "
+                f"({amount(curve.dram_bytes, 'bytes')}) hits at most "
+                f"{amount(curve.hit_ratio(curve.dram_bytes), 'share')}; from "
+                f"{amount(curve.knee_bytes, 'bytes')} on it is 95\u00a0% of an endless pool's."
+            )
     about = f"workloads.{session.draft().workload.lengths}.about"
     if about in session.facts():
         st.caption(session.facts()[about].value)

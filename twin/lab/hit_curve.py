@@ -1,0 +1,70 @@
+"""Hit ratio of a scenario's prompts against the size of its memory pool, before a run.
+
+An upper bound: blocks are there at once, every prompt comes in order, and one LRU holds them all.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from twin.facts import Facts
+from twin.scenario import Scenario
+from twin.steady import assemble
+from twin.workload.generate import generate
+from twin.workload.requests import TraceTable
+from twin.workload.reuse_curve import ReuseCurve, reuse_curve
+
+LOOKED_AT = 50_000  # requests of a run, at most
+POINTS = 24  # of the curve
+
+
+@dataclass(frozen=True, slots=True)
+class HitCurve:
+    """The curve of one scenario, and where its memory pool stands on it."""
+
+    curve: ReuseCurve
+    requests: int  # that were looked at
+    block_bytes: float
+    dram_bytes: float  # of the pool; 0: there is none
+    ssd_bytes: float
+
+    def hit_ratio(self, size_bytes: float) -> float:
+        """Share of input tokens that an LRU of such a size hits."""
+        return self.curve.hit_ratio(math.floor(size_bytes / self.block_bytes))
+
+    @property
+    def knee_bytes(self) -> float:
+        """The least size that hits 95 % of what an endless one does."""
+        return self.curve.knee_blocks() * self.block_bytes
+
+    def points(self) -> list[tuple[float, float]]:
+        """(bytes, hit ratio) in even ratios, from a hundredth of the knee to all there is."""
+        last = self.curve.blocks * self.block_bytes
+        first = max(self.block_bytes, min(self.knee_bytes, last) / 100.0)
+        sizes = np.geomspace(first, max(last, first), POINTS)
+        return [(float(size), self.hit_ratio(size)) for size in sizes]
+
+
+def hit_curve(s: Scenario, facts: Facts, trace: TraceTable | None = None) -> HitCurve:
+    """One pass over the first requests of a scenario; raises the rooms' own errors."""
+    count = LOOKED_AT if trace is None else None
+    stream = generate(
+        s.workload, s.horizon_s, s.seed, s.memory_pool.block_tokens, facts, trace, count
+    )
+    parts = assemble(s, facts, trace)
+    nodes = 0.0
+    if s.memory_pool.enabled:
+        nodes = float(parts.net.nodes)
+        if s.memory_pool.scope == "local":  # what one instance has
+            role = parts.costs.prefill_role or parts.costs.colocated_role
+            nodes = role.dies / parts.net.dies_per_node if role else 0.0
+    return HitCurve(
+        reuse_curve(stream),
+        len(stream),
+        stream.block_tokens * parts.costs.kv_bytes_per_token,
+        1e9 * s.memory_pool.gb_per_node * nodes,
+        1e9 * s.memory_pool.ssd_gb_per_node * nodes,
+    )

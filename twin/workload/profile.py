@@ -1,0 +1,75 @@
+"""Load over time: a profile of factors on the rate of any open arrival process.
+
+Arrivals are drawn or recorded at their mean rate in a time of their own and carried over to the
+clock through the area under the profile. So a burst stays a burst, a trace keeps its order, and a
+constant profile changes nothing. Factors hold for a cell of the grid; where they are zero, nobody
+arrives.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from twin.facts import Facts
+from twin.scenario import Workload
+from twin.workload.requests import WorkloadError
+
+CELLS = 20_000  # of the grid over the horizon
+
+
+def factors(workload: Workload, horizon_s: float, facts: Facts) -> tuple[np.ndarray, np.ndarray]:
+    """Edges of cells in seconds f8[cells + 1] and the factor on the rate in each f8[cells]."""
+    p = workload.profile
+    edges = np.linspace(0.0, horizon_s, CELLS + 1)
+    if p.shape in ("step", "spike"):  # cells end where the factor changes
+        inner = np.array([p.at_s, p.at_s + p.lasts_s])
+        edges = np.union1d(edges, inner[inner < horizon_s])
+    t = 0.5 * (edges[1:] + edges[:-1])
+    if p.shape == "ramp":
+        share = t / horizon_s
+    elif p.shape == "step":
+        share = (t >= p.at_s).astype(np.float64)
+    elif p.shape == "spike":
+        share = ((t >= p.at_s) & (t < p.at_s + p.lasts_s)).astype(np.float64)
+    elif p.shape == "day":  # quietest at its ends, busiest in its middle
+        share = 0.5 - 0.5 * np.cos(2.0 * np.pi * t / p.period_s)
+    else:
+        curve = np.array(facts[f"days.{p.shape.removesuffix('_day')}"].value, dtype=np.float64)
+        place = (t / p.period_s % 1.0 * curve.size).astype(np.int64)
+        return edges, curve[place] / curve.mean()
+    return edges, p.low + (p.high - p.low) * share
+
+
+def mean_factor(workload: Workload, horizon_s: float, facts: Facts) -> float:
+    """Mean factor over the horizon: 1 for a constant rate."""
+    if workload.profile.shape == "constant":
+        return 1.0
+    edges, factor = factors(workload, horizon_s, facts)
+    return float((np.diff(edges) * factor).sum() / horizon_s)
+
+
+class Clock:
+    """From the arrivals' own time, at their mean rate, to seconds of the run."""
+
+    def __init__(self, workload: Workload, horizon_s: float, facts: Facts) -> None:
+        self.constant = workload.profile.shape == "constant"
+        self.own_horizon_s = horizon_s
+        if self.constant:
+            return
+        self.edges_s, self.factor = factors(workload, horizon_s, facts)
+        self.own_s = np.concatenate(([0.0], np.cumsum(np.diff(self.edges_s) * self.factor)))
+        self.own_horizon_s = float(self.own_s[-1])
+        if self.own_horizon_s <= 0.0:
+            raise WorkloadError("workload.profile leaves no load at all: raise its high factor")
+
+    def seconds(self, own_s: np.ndarray) -> np.ndarray:
+        """When what comes at `own_s` f8[n] (sorted) arrives, f8[n]."""
+        if self.constant:
+            return own_s
+        inside = own_s < self.own_horizon_s
+        # The last edge of its own time: a stretch without load has one own time only.
+        cell = np.searchsorted(self.own_s, own_s[inside], "right") - 1
+        result = np.full(own_s.size, np.inf)
+        since = own_s[inside] - self.own_s[cell]
+        result[inside] = self.edges_s[cell] + since / self.factor[cell]
+        return result

@@ -1,0 +1,158 @@
+"""Hit ratio against capacity, before anything runs: one pass over the requests in their order.
+
+An LRU of any size holds the blocks that were touched last, so a block hits wherever the capacity
+is above the number of other blocks touched since (its stack distance). A row's blocks are touched
+from the last to the first, so that no block goes before those that build on it and what a prompt
+hits has no gap. Knows no time: a run, where prompts wait and blocks are stored late, hits less.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from twin.compiled import late
+from twin.rng import scattered
+from twin.workload.requests import Requests, TraceTable
+
+MOST_TOUCHES = 4_000_000  # of one pass; of longer streams a part of the blocks stands for all
+
+
+@dataclass(frozen=True, slots=True)
+class ReuseCurve:
+    """What an LRU of any capacity would hit of a stream of requests."""
+
+    distance: np.ndarray  # i8[k], rising: stack distances that occur, in blocks
+    hit_tokens: np.ndarray  # f8[k]: tokens that hit where the capacity is above the distance
+    input_tokens: int  # of all prompts
+    blocks: int  # distinct
+    block_tokens: int
+    sampled: float  # share of the blocks that were followed; 1: the curve is exact
+
+    def hit_ratio(self, capacity_blocks: float) -> float:
+        """Share of input tokens that an LRU of so many blocks hits."""
+        known = int(np.searchsorted(self.distance, capacity_blocks, "left"))
+        hit = float(self.hit_tokens[known - 1]) if known else 0.0
+        return hit / self.input_tokens if self.input_tokens else 0.0
+
+    @property
+    def ideal(self) -> float:
+        """Hit ratio without a limit."""
+        return self.hit_ratio(np.inf)
+
+    def knee_blocks(self, share: float = 0.95) -> int:
+        """The least capacity that gives such a share of the ideal; 0 where nothing is reused."""
+        if not self.distance.size:
+            return 0
+        enough = int(np.searchsorted(self.hit_tokens, share * self.hit_tokens[-1] * (1 - 1e-12)))
+        return int(self.distance[min(enough, self.distance.size - 1)]) + 1
+
+
+def reuse_curve(stream: Requests | TraceTable, most_touches: int = MOST_TOUCHES) -> ReuseCurve:
+    """The curve of a stream in its order; a stream of more touches is sampled by block."""
+    total = int(stream.input_tokens.sum(dtype=np.int64))
+    touches = int(stream.segment_blocks.sum(dtype=np.int64))
+    if not touches or not stream.has_prefix:
+        nothing = np.zeros(0, np.int64)
+        return ReuseCurve(nothing, nothing.astype(float), total, 0, stream.block_tokens, 1.0)
+    share = min(1.0, most_touches / touches)
+    distance, tokens, followed = _distances(
+        stream.segment_offset,
+        stream.segment_first,
+        stream.segment_blocks,
+        stream.blocks,
+        stream.input_tokens,
+        stream.block_tokens,
+        share,
+    )
+    again = distance >= 0
+    order = np.argsort(distance[again], kind="stable")
+    distance, tokens = distance[again][order], tokens[again][order]
+    last = np.flatnonzero(np.diff(distance, append=-1))  # of each run of equals
+    in_blocks = _tokens_in_blocks(stream) if share < 1.0 else followed
+    scale = in_blocks / max(followed, 1)
+    return ReuseCurve(
+        (distance[last] / share).astype(np.int64),
+        np.cumsum(tokens, dtype=np.int64)[last] * scale,
+        total,
+        stream.blocks,
+        stream.block_tokens,
+        share,
+    )
+
+
+def _tokens_in_blocks(stream: Requests | TraceTable) -> int:
+    """Input tokens that lie in a prompt's chain of blocks."""
+    chain = np.add.reduceat(
+        np.append(stream.segment_blocks, 0).astype(np.int64), stream.segment_offset[:-1]
+    )
+    chain[np.diff(stream.segment_offset) == 0] = 0
+    return int(np.minimum(chain * stream.block_tokens, stream.input_tokens).sum())
+
+
+@late
+def _distances(  # type: ignore[no-untyped-def]
+    offset: np.ndarray,
+    first: np.ndarray,
+    blocks: np.ndarray,
+    distinct: int,
+    input_tokens: np.ndarray,
+    block_tokens: int,
+    share: float,
+):
+    """(stack distance i8[touches], -1 for a block's first; tokens i4[touches]; tokens in all).
+
+    Only blocks of a hash below `share` are followed. A Fenwick tree over the touches holds a one
+    where some block was touched last.
+    """
+    touches = 0
+    for s in range(first.size):
+        touches += blocks[s]
+    tree = np.zeros(touches + 1, np.int32)
+    last = np.zeros(distinct, np.int64)  # touch of each block, from 1
+    distance = np.full(touches, -1, np.int64)
+    tokens = np.zeros(touches, np.int32)
+    limit = np.uint64(min(share, 1.0) * 4294967295.0)
+    now, resident, followed = 0, 0, 0
+    for i in range(offset.size - 1):
+        begin = now
+        place = 0  # in the chain
+        for s in range(offset[i], offset[i + 1]):
+            place += blocks[s]
+        for s in range(offset[i + 1] - 1, offset[i] - 1, -1):
+            for b in range(first[s] + blocks[s] - 1, first[s] - 1, -1):
+                place -= 1
+                if share < 1.0 and (scattered(b) >> np.uint64(32)) > limit:
+                    continue
+                held = max(0, min(block_tokens, input_tokens[i] - place * block_tokens))
+                followed += held
+                tokens[now] = held
+                if last[b] > 0:
+                    newer = resident
+                    k = last[b]
+                    while k > 0:
+                        newer -= tree[k]
+                        k -= k & -k
+                    distance[now] = newer
+                now += 1
+        # Looked up first, touched after: the distances above are of the moment before.
+        at = begin
+        for s in range(offset[i + 1] - 1, offset[i] - 1, -1):
+            for b in range(first[s] + blocks[s] - 1, first[s] - 1, -1):
+                if share < 1.0 and (scattered(b) >> np.uint64(32)) > limit:
+                    continue
+                k = last[b]
+                if k > 0:
+                    while k <= touches:
+                        tree[k] -= 1
+                        k += k & -k
+                else:
+                    resident += 1
+                at += 1
+                last[b] = at
+                k = at
+                while k <= touches:
+                    tree[k] += 1
+                    k += k & -k
+    return distance[:now], tokens[:now], followed

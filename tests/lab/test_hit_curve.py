@@ -8,6 +8,7 @@ from tests.engine.small import run, small
 from twin.lab.hit_curve import hit_curve
 from twin.lab.library import load_facts
 
+SHORT = ["--set", "horizon_s=20", "--set", "warmup_s=5"]
 REUSE = {"workload.prefix": "shared", "workload.rate_req_per_s": 80.0, "warmup_s": 0.0}
 TINY = REUSE | {"memory_pool.gb_per_node": 0.01, "memory_pool.ssd_gb_per_node": 0.0}
 
@@ -24,11 +25,11 @@ def test_a_run_hits_no_more_than_the_curve_says(settings):
 
 
 def test_the_command_says_the_curve_as_one_object(twin):
-    done = twin("hit-curve", "quickstart", "--set", "horizon_s=20", "--json")
+    done = twin("hit-curve", "quickstart", *SHORT, "--json")
     said = json.loads(done.stdout)
     assert said["requests"] > 100 and len(said["curve"]) == len(hit_points())
     assert said["pool"][0]["hit_token_ratio"] <= said["ideal_hit_token_ratio"]
-    assert twin("hit-curve", "quickstart", "--set", "horizon_s=20").returncode == 0
+    assert twin("hit-curve", "quickstart", *SHORT).returncode == 0
 
 
 def hit_points():

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.engine.small import small
+from twin.engine.setup import set_up
 from twin.engine.simulate import result_digest, simulate
 from twin.hardware.fabric import build_fabric
 from twin.hardware.imported import look_in
@@ -63,3 +64,25 @@ def test_counts_of_an_imported_machine_are_its_own():
     assert run.valid and run.tables["links"].filter(plane="ub").height == 2 * 5
     with pytest.raises(ValueError, match="needs 24 NPUs but the machine has 20"):
         simulate(small(asked | {"deployment.prefill.npus_per_instance": 8}), FACTS)
+
+
+def test_the_memory_pool_is_the_dram_of_nodes_with_cpus_with_or_without_npus():
+    """Nodes 0 and 1 have CPUs; node 5 is one of CPUs alone, a pooled one (paper, section 6.2)."""
+    lines = ["from,to,GB/s,ns,plane"]
+    lines += [f"die {n}.{i}.0,switch {n % 2},100,300,ub" for n in range(5) for i in range(4)]
+    lines += [f"CPU {n}.0,switch {n % 2},100,300,ub" for n in (0, 1, 5)]
+    lines += ["switch 0,switch 1,400,300,ub"]
+    machine = read_machine("\n".join(lines), "pooled.csv")
+    look_in({machine.digest: machine}.__getitem__)
+    asked = SHORT | {
+        "supernode": Supernode(machine=machine.digest, chip="h800", nodes=1).model_dump(),
+        "deployment.kv_transfer_plane": "ub",
+        "workload.prefix": "shared",
+        "memory_pool.gb_per_node": 1.0,
+    }
+    setup = set_up(small(asked), FACTS, None)
+    assert setup.pool_nodes(0) == [0, 1, 5]
+    block_bytes = setup.requests.block_tokens * setup.costs.kv_bytes_per_token
+    assert setup.pool_blocks == int(3e9 / block_bytes)
+    run = simulate(small(asked), FACTS)
+    assert run.valid and run.summary["hit_token_ratio"] > 0.1

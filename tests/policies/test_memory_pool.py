@@ -1,6 +1,7 @@
 """The memory pool: published LRU vectors, prefixes, and a dictionary as its oracle."""
 
 from collections import OrderedDict
+from random import Random
 
 import numpy as np
 import pytest
@@ -17,8 +18,10 @@ from twin.policies.memory_pool import (
     hold_chain,
     keep_chain,
     keep_run,
+    look,
     lose_server,
     matched_blocks,
+    resize,
     server_of,
 )
 
@@ -125,6 +128,165 @@ def test_a_pool_without_room_keeps_nothing():
     assert matched_blocks(pool, NO_SSD, False, 0, *chain((0, 4))) == 0
 
 
+class Reference:
+    """A tier of any policy by plain dictionaries: what is held, and what it may do."""
+
+    def __init__(self, room):
+        self.room, self.evicted, self.lists = room, 0, [OrderedDict()]
+
+    @property
+    def held(self):
+        return {block for queue in self.lists for block in queue}
+
+    def touch(self, block, now_s=0.0):
+        if block in self.held:
+            self.used_again(block, now_s)
+        elif self.room > 0:
+            if len(self.held) >= self.room:
+                self.evict()
+            self.enter(block, now_s)
+
+    def used_again(self, block, now_s):
+        self.lists[0].move_to_end(block)
+        self.lists[0][block] = now_s
+
+    def enter(self, block, now_s):
+        self.lists[0][block] = now_s
+
+    def evict(self):
+        next(queue for queue in self.lists if queue).popitem(last=False)
+        self.evicted += 1
+
+    def drop(self, block):
+        for queue in self.lists:
+            queue.pop(block, None)
+
+    def resize(self, room):
+        self.room = room
+        while len(self.held) > room:
+            self.evict()
+
+    def look(self, now_s):
+        pass
+
+
+class LeastFrequent(Reference):
+    def __init__(self, room):
+        super().__init__(room)
+        self.lists = [OrderedDict() for _ in range(16)]
+
+    def used_again(self, block, now_s):
+        level = next(k for k, queue in enumerate(self.lists) if block in queue)
+        del self.lists[level][block]
+        self.lists[min(level + 1, 15)][block] = now_s
+
+
+class TimeToLive(Reference):
+    def look(self, now_s):
+        for block in [b for b, at in self.lists[0].items() if at < now_s - 5.0]:
+            del self.lists[0][block]
+            self.evicted += 1
+
+
+class S3Fifo(Reference):
+    """Yang et al., SOSP 2023, Algorithm 1; values are uses since a block came, at most 3."""
+
+    def __init__(self, room):
+        super().__init__(room)
+        self.small, self.main, self.ghost = OrderedDict(), OrderedDict(), []
+        self.lists = [self.small, self.main]
+
+    def used_again(self, block, now_s):
+        queue = self.small if block in self.small else self.main
+        queue[block] = min(queue[block] + 1, 3)
+
+    def enter(self, block, now_s):
+        most = self.room - self.room // 10
+        lately = block in self.ghost[max(0, len(self.ghost) - most) :] if most else False
+        (self.main if lately else self.small)[block] = 0
+
+    def evict(self):
+        while True:
+            if self.small and (10 * len(self.small) >= self.room or not self.main):
+                block, uses = self.small.popitem(last=False)
+                if uses <= 1:
+                    self.ghost.append(block)
+                    break
+                self.main[block] = 0
+            else:
+                block, uses = self.main.popitem(last=False)
+                if uses == 0:
+                    break
+                self.main[block] = uses - 1
+        self.evicted += 1
+
+
+REFERENCES = {"lru": Reference, "lfu": LeastFrequent, "s3_fifo": S3Fifo, "ttl": TimeToLive}
+
+
+@pytest.mark.parametrize("policy", REFERENCES)
+def test_blocks_are_conserved_over_10_000_operations_of_every_policy(policy):
+    """Inserts, evictions, two tiers, servers that fail and come back, against dictionaries."""
+    random = Random(7)
+    blocks, servers = 200, 4
+    tiers = [empty_pool(1, blocks, room, policy, 5.0) for room in (60, 120)]
+    known = [REFERENCES[policy](room) for room in (60, 120)]
+    lost = [0, 0]
+    now_s = 0.0
+    for _ in range(10_000):
+        act = random.random()
+        if act < 0.9:
+            first, count = int(blocks * random.random() ** 3), random.randrange(1, 9)
+            asked = chain((first, min(count, blocks - first)))
+            hit = matched_blocks(*tiers, True, 0, *asked)
+            ids = range(first, min(first + count, blocks))
+            held = [any(block in tier.held for tier in known) for block in ids]
+            assert hit == next((k for k, there in enumerate(held) if not there), len(ids))
+            for tier, reference in zip(tiers, known, strict=True):
+                keep_chain(tier, 0, *asked, len(ids))
+                for block in reversed(ids):
+                    reference.touch(block, now_s)
+        elif act < 0.93:
+            now_s += 4.0 * random.random()
+            for tier, reference in zip(tiers, known, strict=True):
+                look(tier, 0, now_s)
+                reference.look(now_s)
+        elif act < 0.96:
+            server, keeps = random.randrange(servers), random.randrange(2)
+            gone = [b for b in known[0].held if server_of(b, servers) == server]
+            assert lose_server(*tiers, 0, server, servers, keeps) == len(gone)
+            for block in gone:
+                lost[0] += 1
+                known[0].drop(block)
+                if not keeps:
+                    lost[1] += block in known[1].held
+                    known[1].drop(block)
+        else:  # servers go and come back
+            room = random.choice((0, 30, 60))
+            resize(tiers[0], 0, room)
+            known[0].resize(room)
+        for tier, reference in zip(tiers, known, strict=True):
+            assert tier.used[0] == len(reference.held) <= max(reference.room, 0)
+            assert tier.evicted[0] == reference.evicted
+            assert tier.held[0].sum() in (tier.used[0], 0)  # of one list nobody counts
+    for tier, reference in zip(tiers, known, strict=True):
+        resident = set(np.flatnonzero(tier.newer[0] != ABSENT).tolist())
+        assert resident == reference.held
+        assert reference.evicted > 1000  # so that something was at stake
+    assert min(lost) > 100
+
+
+def test_what_is_often_used_outlives_a_scan_where_use_counts():
+    popular, scan = list(range(8)) * 4, list(range(20, 120))
+    left = {}
+    for policy in REFERENCES:
+        pool = empty_pool(1, 120, 20, policy, 1e9)
+        for block in [*popular, *scan]:
+            keep_chain(pool, 0, *chain((block, 1)), 1)
+        left[policy] = int((pool.newer[0, :8] != ABSENT).sum())
+    assert left == {"lru": 0, "ttl": 0, "lfu": 8, "s3_fifo": 8}
+
+
 class LruDictionary(OrderedDict):
     """The oracle of a tier: keys in order of use, the least recently used first."""
 
@@ -206,7 +368,7 @@ class TiersAgainstDictionaries(RuleBasedStateMachine):
     def same_blocks_in_the_same_order(self):
         for tier, rows in zip(getattr(self, "tiers", ()), getattr(self, "known", ()), strict=True):
             for row, known in enumerate(rows):
-                linked, at = [], tier.oldest[row]
+                linked, at = [], tier.oldest[row, 0]
                 while at != NONE:
                     linked.append(int(at))
                     at = tier.newer[row, at]

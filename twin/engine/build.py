@@ -93,8 +93,10 @@ def build_world(setup: Setup) -> c.World:
             port_of_decode=_ports(decode, price.shared_by_dies).reshape(-1),
         ),
         decode=c.Decode(sizes, room=slots.reshape(decodes, -1).sum(axis=1), slots=slots),
-        pool=_tier(setup, prefill, setup.pool_blocks),
-        ssd=_tier(setup, prefill, setup.ssd_blocks),
+        pool=_tier(setup, prefill, setup.pool_blocks, s.memory_pool.policy),
+        ssd=_tier(
+            setup, prefill, setup.ssd_blocks, "ttl" if s.memory_pool.policy == "ttl" else "lru"
+        ),
         costs=_costs(setup, sizes),
         traffic=_traffic(sizes, first, settings),
         streams=c.Streams(sizes, flow=_stream_flows(prefills, first)),
@@ -246,13 +248,13 @@ def slots_of(setup: Setup, decode: list[Instance]) -> np.ndarray:
     return slots.astype(np.int64)
 
 
-def _tier(setup: Setup, prefill: list[Instance], blocks: int) -> BlockPool:
+def _tier(setup: Setup, prefill: list[Instance], blocks: int, policy: str) -> BlockPool:
     """An empty tier of the memory pool that holds so many blocks a row."""
     pool = setup.scenario.memory_pool
     if not pool.enabled or not prefill:
         return empty_pool(1, 1, 0)
     rows = len(prefill) if pool.scope == "local" else 1
-    return empty_pool(rows, max(setup.requests.blocks, 1), blocks)
+    return empty_pool(rows, max(setup.requests.blocks, 1), blocks, policy, float(pool.ttl_s))
 
 
 def _costs(setup: Setup, sizes: dict[str, int]) -> c.Costs:

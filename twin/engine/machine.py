@@ -250,8 +250,5 @@ class Machine:
                 prefill.ssd_bytes_per_s[flow.instance] = alone[flow.number]
 
     def pool_nodes(self, row: int) -> list[int]:
-        """Nodes whose DRAM is a row of the memory pool: of an instance as it was built if local."""
-        s = self.setup.scenario
-        if s.memory_pool.scope == "shared":
-            return list(range(self._whole.nodes))
-        return self._whole.nodes_of(self.setup.of_role("prefill")[row].die_of_rank)
+        """Nodes whose DRAM is a row of the memory pool."""
+        return self.setup.pool_nodes(row)

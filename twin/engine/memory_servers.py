@@ -53,5 +53,5 @@ class MemoryServers:
             return
         for row in range(pool.capacity.size):
             nodes = machine.pool_nodes(row)
-            part = sum(node not in self._out for node in nodes) / len(nodes)
+            part = sum(node not in self._out for node in nodes) / max(len(nodes), 1)
             resize(pool, row, int(machine.setup.pool_blocks * part))

@@ -31,9 +31,19 @@ from twin.policies.memory_pool import (
     cold_blocks,
     hold_chain,
     keep_chain,
+    look,
     matched_blocks,
 )
 from twin.policies.reuse import fetch_pays
+
+
+@kernel
+def look_at_pool(world: World, p: int, now_s: float) -> None:
+    """Tell both tiers of instance p the time, before it asks or stores."""
+    if world.settings.pool_enabled:
+        row = p if world.settings.pool_local else 0
+        look(world.pool, row, now_s)
+        look(world.ssd, row, now_s)
 
 
 @kernel
@@ -182,7 +192,7 @@ def store_blocks(world: World, p: int, i: int) -> None:
         blocks += many[s]
     keep_chain(world.pool, row, first, many, begin, end, blocks)
     if world.prefill.ssd_bytes_per_s[p] > 0.0:
-        if world.ssd.capacity[row] >= world.ssd.newer.shape[1]:
+        if world.ssd.policy == 0 and world.ssd.capacity[row] >= world.ssd.newer.shape[1]:
             hold_chain(world.ssd, row, first, many, begin, end)
         else:
             keep_chain(world.ssd, row, first, many, begin, end, blocks)

@@ -75,6 +75,8 @@ class Setup:
     @property
     def pool_blocks(self) -> int:
         """KV blocks that one row of the memory pool holds in DRAM."""
+        if self.scenario.memory_pool.policy == "infinite":
+            return max(int(self.requests.blocks), 1)
         return self._blocks(self.scenario.memory_pool.gb_per_node)
 
     @property
@@ -82,12 +84,24 @@ class Setup:
         """KV blocks that one row of the memory pool holds in its SSD tier."""
         return self._blocks(self.scenario.memory_pool.ssd_gb_per_node)
 
+    def pool_nodes(self, row: int) -> list[int]:
+        """Nodes whose DRAM is a row of the memory pool: those with CPUs; of an instance as it was
+        built if local."""
+        lending = self.fabric.node[self.fabric.of_kind("cpu")]
+        if self.scenario.memory_pool.scope == "local":
+            own = self.fabric.nodes_of(self.of_role("prefill")[row].die_of_rank)
+            lending = lending[np.isin(lending, own)]
+        return np.unique(lending).tolist()
+
     def _blocks(self, gb_per_node: float) -> int:
         s = self.scenario
-        nodes = float(self.fabric.nodes)
         owners = self.of_role("prefill")
-        if s.memory_pool.scope == "local" and owners:
-            nodes = owners[0].dies / self.fabric.dies_per_node
+        nodes = 0.0
+        if owners:
+            nodes = float(len(self.pool_nodes(0)))
+        if s.memory_pool.scope == "local" and owners:  # which may have a part of a node
+            nodes *= owners[0].dies / self.fabric.dies_per_node
+            nodes /= len(self.fabric.nodes_of(owners[0].die_of_rank))
         block_bytes = self.requests.block_tokens * self.costs.kv_bytes_per_token
         return int(gb_per_node * 1e9 * nodes / block_bytes)
 

@@ -57,7 +57,7 @@ def hit_curve(s: Scenario, facts: Facts, trace: TraceTable | None = None) -> Hit
     parts = assemble(s, facts, trace)
     nodes = 0.0
     if s.memory_pool.enabled:
-        nodes = float(parts.net.nodes)
+        nodes = float(np.unique(parts.net.node[parts.net.of_kind("cpu")]).size)
         if s.memory_pool.scope == "local":  # what one instance has
             role = parts.costs.prefill_role or parts.costs.colocated_role
             nodes = role.dies / parts.net.dies_per_node if role else 0.0

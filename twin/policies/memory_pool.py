@@ -5,6 +5,11 @@ A pool holds blocks by content id. A prompt is a chain of blocks, given as runs 
 Replacement is LRU. A chain is always touched from its end to its start, so that a block is never
 evicted before the blocks that build on it. What a hit saves or costs is not known here.
 
+Other policies stand on the same lists. LFU keeps one for each number of uses up to 16 and takes
+the least recently used of the lowest. S3-FIFO (SOSP 2023) lets new blocks pass a small queue and
+keeps what was used there, or has left it lately, in a main one. A time to live drops what was not
+touched for so long.
+
 All arrays have one row per pool: one row when the pool is shared by all instances, one row per
 prefill instance when each keeps its own.
 
@@ -17,10 +22,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from twin.buffers import Columns, column
+from twin.buffers import Columns, column, number
 from twin.compiled import entry, kernel
 from twin.rng import scattered
 
+POLICIES = {"lru": 0, "lfu": 1, "s3_fifo": 2, "ttl": 3, "infinite": 0}
+LEVELS = {0: 1, 1: 16, 2: 2, 3: 1}  # lists of a policy, by its code
+SMALL, MAIN = 0, 1  # queues of S3-FIFO
+SMALL_SHARE = 10  # the small queue has one block in so many
 ABSENT = -2  # in `newer`: the block is not resident
 NONE = -1  # end of the list
 
@@ -36,17 +45,36 @@ class BlockPool(Columns):
         by="memory_pool",
     )
     older = column("i4", "pools, blocks", "Next less recent resident block.", by="memory_pool")
-    newest = column("i4", "pools", "Most recent block.", fill=NONE, by="memory_pool")
-    oldest = column("i4", "pools", "Least recent block.", fill=NONE, by="memory_pool")
+    newest = column("i4", "pools, levels", "Most recent block.", fill=NONE, by="memory_pool")
+    oldest = column("i4", "pools, levels", "Least recent block.", fill=NONE, by="memory_pool")
+    held = column("i8", "pools, levels", "Blocks in a list.", by="memory_pool")
+    level = column("i1", "pools, ranked", "List of a block.", by="memory_pool")
+    uses = column("i1", "pools, ranked", "Uses of a block, 3 at most.", by="memory_pool")
+    ghost = column("i8", "pools, ranked", "When it left the small queue, 0: not.", by="memory_pool")
+    gone = column("i8", "pools", "Blocks that left the small queue.", by="memory_pool")
+    touched_s = column("f8", "pools, timed", "Last touch.", unit="s", by="memory_pool")
+    now_s = column("f8", "pools", "Time of the last look.", unit="s", by="memory_pool")
+    policy = number(int, "Code of the policy.")
+    ttl_s = number(float, "Time to live, of the policy that has one.", unit="s")
     used = column("i8", "pools", "Resident blocks.", by="memory_pool")
     capacity = column("i8", "pools", "Blocks that fit.", fill=None, by="memory_pool")
     evicted = column("i8", "pools", "Blocks evicted so far.", by="memory_pool")
 
 
-def empty_pool(pools: int, blocks: int, capacity_blocks: int) -> BlockPool:
+def empty_pool(
+    pools: int, blocks: int, capacity_blocks: int, policy: str = "lru", ttl_s: float = 0.0
+) -> BlockPool:
     """A pool with nothing in it: `pools` rows over `blocks` distinct block ids."""
+    code = POLICIES[policy]
+    sizes = {
+        "pools": pools,
+        "blocks": blocks,
+        "levels": LEVELS[code],
+        "ranked": blocks if LEVELS[code] > 1 else 1,
+        "timed": blocks if policy == "ttl" else 1,
+    }
     capacity = np.full(pools, capacity_blocks, np.int64)
-    return BlockPool({"pools": pools, "blocks": blocks}, capacity=capacity)
+    return BlockPool(sizes, capacity=capacity, policy=code, ttl_s=ttl_s)
 
 
 @kernel
@@ -99,30 +127,51 @@ def unlink(pool: BlockPool, row: int, block: int) -> None:
     """Take a resident block out of the list; it stays counted in `used`."""
     newer = pool.newer[row, block]
     older = pool.older[row, block]
+    at = 0
+    if pool.newest.shape[1] > 1:
+        at = pool.level[row, block]
+        pool.held[row, at] -= 1
     if newer == NONE:
-        pool.newest[row] = older
+        pool.newest[row, at] = older
     else:
         pool.older[row, newer] = older
     if older == NONE:
-        pool.oldest[row] = newer
+        pool.oldest[row, at] = newer
     else:
         pool.newer[row, older] = newer
 
 
 @kernel
+def link_newest(pool: BlockPool, row: int, block: int) -> None:
+    """Put a block at the recent end of its list."""
+    at = 0
+    if pool.newest.shape[1] > 1:
+        at = pool.level[row, block]
+        pool.held[row, at] += 1
+    head = pool.newest[row, at]
+    pool.newer[row, block] = NONE
+    pool.older[row, block] = head
+    if head == NONE:
+        pool.oldest[row, at] = block
+    else:
+        pool.newer[row, head] = block
+    pool.newest[row, at] = block
+
+
+@kernel
 def drop(pool: BlockPool, row: int, block: int) -> None:
     """Forget a resident block; it stays counted in `used`."""
-    if pool.newest[row] != NONE:  # else a tier that keeps no order
+    if pool.policy != 0 or pool.newest[row, 0] != NONE:  # else a tier that keeps no order
         unlink(pool, row, block)
     pool.newer[row, block] = ABSENT
 
 
 @kernel
 def keep_run(pool: BlockPool, row: int, first: int, count: int) -> None:
-    """Make each of some consecutive blocks the most recent one, the last of them first; a new one
-    evicts the oldest where the pool is full."""
+    """LRU: make each of some consecutive blocks the most recent one, the last of them first; a new
+    one evicts the oldest where the pool is full."""
     newer, older = pool.newer[row], pool.older[row]
-    head, used = pool.newest[row], pool.used[row]
+    head, used = pool.newest[row, 0], pool.used[row]
     for k in range(count - 1, -1, -1):
         block = first + k
         if head == block:
@@ -132,7 +181,7 @@ def keep_run(pool: BlockPool, row: int, first: int, count: int) -> None:
         elif used < pool.capacity[row]:
             used += 1
         else:
-            victim = pool.oldest[row]
+            victim = pool.oldest[row, 0]
             if victim == NONE:  # a pool without room keeps nothing
                 continue
             unlink(pool, row, victim)
@@ -142,12 +191,101 @@ def keep_run(pool: BlockPool, row: int, first: int, count: int) -> None:
         newer[block] = NONE
         older[block] = head
         if head == NONE:
-            pool.oldest[row] = block
+            pool.oldest[row, 0] = block
         else:
             newer[head] = block
         head = block
-    pool.newest[row] = head
+    pool.newest[row, 0] = head
     pool.used[row] = used
+
+
+@kernel
+def keep_block(pool: BlockPool, row: int, block: int) -> None:
+    """Note the use of a block, by any policy; a new one evicts another where the pool is full."""
+    if pool.policy == 3:
+        pool.touched_s[row, block] = pool.now_s[row]
+    if pool.newest.shape[1] == 1 and pool.newest[row, 0] == block:
+        return
+    if pool.newer[row, block] != ABSENT:
+        if pool.policy == 2:  # where it stands says when it came, not when it was used
+            pool.uses[row, block] = min(pool.uses[row, block] + 1, 3)
+            return
+        unlink(pool, row, block)
+        if pool.policy == 1:
+            pool.level[row, block] = min(pool.level[row, block] + 1, pool.newest.shape[1] - 1)
+    elif pool.capacity[row] <= 0:  # a pool without room keeps nothing
+        return
+    else:
+        if pool.used[row] >= pool.capacity[row]:
+            evict(pool, row)
+        pool.used[row] += 1
+        if pool.policy == 1:
+            pool.level[row, block] = 0
+        elif pool.policy == 2:
+            pool.uses[row, block] = 0
+            pool.level[row, block] = MAIN if lately_gone(pool, row, block) else SMALL
+    link_newest(pool, row, block)
+
+
+@kernel
+def lately_gone(pool: BlockPool, row: int, block: int) -> bool:
+    """Whether a block is among the last that left the small queue, as many as the main one has."""
+    left = pool.ghost[row, block]
+    room = pool.capacity[row] - pool.capacity[row] // SMALL_SHARE
+    return bool(left > 0 and pool.gone[row] - left < room)
+
+
+@kernel
+def evict(pool: BlockPool, row: int) -> None:
+    """Make room for one block."""
+    victim = NONE
+    if pool.policy == 2:
+        victim = leaving(pool, row)
+    else:
+        for at in range(pool.newest.shape[1]):
+            if victim == NONE:
+                victim = pool.oldest[row, at]
+    drop(pool, row, victim)
+    pool.used[row] -= 1
+    pool.evicted[row] += 1
+
+
+@kernel
+def leaving(pool: BlockPool, row: int) -> int:
+    """The block that S3-FIFO evicts next; blocks that were used move on in their queues."""
+    while True:
+        small = pool.held[row, SMALL]
+        if small > 0 and (small * SMALL_SHARE >= pool.capacity[row] or pool.held[row, MAIN] == 0):
+            block = pool.oldest[row, SMALL]
+            if pool.uses[row, block] <= 1:
+                pool.gone[row] += 1
+                pool.ghost[row, block] = pool.gone[row]
+                return block
+            unlink(pool, row, block)
+            pool.uses[row, block] = 0
+            pool.level[row, block] = MAIN
+        else:
+            block = pool.oldest[row, MAIN]
+            if pool.uses[row, block] == 0:
+                return block
+            unlink(pool, row, block)
+            pool.uses[row, block] -= 1
+        link_newest(pool, row, block)
+
+
+@kernel
+def look(pool: BlockPool, row: int, now_s: float) -> None:
+    """Tell a pool the time: what outlived its time to live is dropped."""
+    if pool.policy != 3:
+        return
+    pool.now_s[row] = now_s
+    while pool.oldest[row, 0] != NONE:
+        block = pool.oldest[row, 0]
+        if pool.touched_s[row, block] >= now_s - pool.ttl_s:
+            return
+        drop(pool, row, block)
+        pool.used[row] -= 1
+        pool.evicted[row] += 1
 
 
 @kernel
@@ -166,7 +304,12 @@ def keep_chain(
         past += segment_blocks[s]
     for s in range(end - 1, begin - 1, -1):
         past -= segment_blocks[s]
-        keep_run(pool, row, segment_first[s], min(segment_blocks[s], blocks - past))
+        first, count = segment_first[s], min(segment_blocks[s], blocks - past)
+        if pool.policy == 0:
+            keep_run(pool, row, first, count)
+            continue
+        for k in range(count - 1, -1, -1):
+            keep_block(pool, row, first + k)
 
 
 @kernel
@@ -220,7 +363,5 @@ def lose_server(
 def resize(pool: BlockPool, row: int, capacity_blocks: int) -> None:
     """Change how many blocks fit; the least recently used go when there are too many."""
     pool.capacity[row] = capacity_blocks
-    while pool.used[row] > capacity_blocks:
-        drop(pool, row, pool.oldest[row])
-        pool.used[row] -= 1
-        pool.evicted[row] += 1
+    while pool.used[row] > max(capacity_blocks, 0):
+        evict(pool, row)

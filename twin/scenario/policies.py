@@ -68,6 +68,32 @@ class MemoryPool(Section):
         "shared", "Memory pool scope", source=f"{PAPER} 4.4.1", applies=POOL_ON
     )
     """One pool for all, or one cache for each prefill instance in its own nodes' DRAM."""
+    policy: Literal["lru", "lfu", "s3_fifo", "ttl", "infinite"] = choice(
+        "lru",
+        "Memory pool eviction",
+        options={
+            "lru": "Least recently used",
+            "lfu": "Least frequently used",
+            "s3_fifo": "S3-FIFO",
+            "ttl": "Time to live",
+            "infinite": "Endless",
+        },
+        source=f"{PAPER} 4.4.1; S3-FIFO: SOSP 2023",
+        applies=POOL_ON,
+        since=2,
+    )
+    """Which block DRAM lets go when it is full: the least recently used (the paper's); the least
+    often used; S3-FIFO, through a small queue first; the least recently used, and whatever was not
+    touched for a time to live; or none, with room for all."""
+    ttl_s: float = quantity(
+        600.0,
+        "s",
+        "Time to live",
+        bounds=(0.1, 604_800),
+        applies=(when("memory_pool.policy", "ttl"),),
+        since=2,
+    )
+    """How long a block is kept that nobody reads, in both tiers."""
     gb_per_node: float = quantity(
         512.0,
         "GB",

@@ -26,7 +26,7 @@ from twin.engine.phases.decode import (
     sit_through,
 )
 from twin.engine.phases.prefill import form_batch, leave_queue, move_activations
-from twin.engine.pool import begin_reading, blocks_kept, store_blocks, write_blocks
+from twin.engine.pool import begin_reading, blocks_kept, look_at_pool, store_blocks, write_blocks
 from twin.model.decode import decode_hbm_bytes
 from twin.model.mixed import mixed_flops, mixed_hits_s, mixed_iteration_s
 
@@ -73,6 +73,7 @@ def finish_pieces(world: World, c: int, now_s: float) -> None:
     """Prompts whose last piece was in the iteration: first token out, they join the batch."""
     request = world.request
     queue = world.prefill
+    look_at_pool(world, c, now_s)
     kept, archived = blocks_kept(world, world.pool, c), blocks_kept(world, world.ssd, c)
     while True:
         i = pop(queue.batch_head, queue.batch_tail, c, request.following)

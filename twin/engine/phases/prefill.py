@@ -38,6 +38,7 @@ from twin.engine.pool import (
     begin_reading,
     blocks_kept,
     cached_tokens,
+    look_at_pool,
     store_blocks,
     warm,
     write_blocks,
@@ -115,6 +116,7 @@ def form_batch(world: World, p: int, now_s: float) -> int:
     fill(state.die_tokens, 0.0)
     fill(state.die_pairs, 0.0)
     state.cold_blocks[0] = 0
+    look_at_pool(world, p, now_s)
     taken, held_by_batch, hits, pairs = 0, 0, 0, 0.0
     before = NONE
     i = state.queue_head[p]
@@ -291,6 +293,7 @@ def finish_batch(world: World, p: int) -> None:
     state.running[p] = 0
     state.free_s[p] = end_s
     give_ports_back(world, p)
+    look_at_pool(world, p, end_s)
     kept, archived = blocks_kept(world, world.pool, p), blocks_kept(world, world.ssd, p)
     while True:
         i = pop(state.batch_head, state.batch_tail, p, request.following)

@@ -41,6 +41,7 @@ app.command()(evidence_command.evidence)
 app.command()(evidence_command.calibrate)
 app.command()(sweep_command.sweep)
 app.command("hit-curve")(memory_command.hit_curve)
+app.command("model-cache")(memory_command.model_cache)
 
 Asked = Annotated[str, typer.Argument(help="A scenario file (.toml) or a preset's key.")]
 Settings = Annotated[

@@ -1,4 +1,4 @@
-"""`python -m twin hit-curve`: what a memory pool of any size would hit, before a run."""
+"""`python -m twin hit-curve`, `model-cache`: what memory pools hit and load, before a run."""
 
 from __future__ import annotations
 
@@ -54,3 +54,56 @@ def hit_curve(
 
 def _said(ratio: float) -> str:
     return amount(ratio, "share")
+
+
+def model_cache(
+    scenario: Annotated[str, typer.Argument(help="A scenario file (.toml) or a preset's key.")],
+    models: Annotated[int, typer.Option(min=1, max=64, help="Models that are served.")] = 8,
+    instances: Annotated[int, typer.Option(min=1, max=512, help="Instances that load.")] = 8,
+    skew: Annotated[
+        float, typer.Option(min=0, max=5, help="Popularity by rank to this power; 0: alike.")
+    ] = 0.0,
+    local_models: Annotated[
+        int, typer.Option(min=0, max=64, help="Models that an instance's own DRAM holds.")
+    ] = 1,
+    pool_models: Annotated[
+        int, typer.Option(min=0, max=64, help="Models that the memory pool holds.")
+    ] = 16,
+    bucket_gb_per_s: Annotated[
+        float, typer.Option(min=0.01, max=1000, help="GB/s of a bucket of object storage.")
+    ] = 2.5,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object on standard output.")
+    ] = False,
+) -> None:
+    """Cold start, warm start and switching of models: object storage, local DRAM, memory pool."""
+    from dataclasses import asdict
+
+    from twin.lab.ask import question
+    from twin.lab.library import load_facts
+    from twin.lab.model_cache import Asked, model_bytes, model_stores
+
+    asked, _ = question(scenario)
+    facts = load_facts()
+    stores = model_stores(
+        asked,
+        facts,
+        Asked(models, instances, skew, local_models, pool_models, 1e9 * bucket_gb_per_s),
+    )
+    size = model_bytes(asked, facts)
+    if as_json:
+        print_json({"model_bytes": size, "stores": [asdict(store) for store in stores]})
+        return
+    rows = [
+        (
+            store.name,
+            amount(store.cold_s, "time"),
+            amount(store.warm_s, "time"),
+            amount(store.hit_ratio, "share"),
+            amount(store.switch_s, "time"),
+            f"{store.dram_models:g} x",
+        )
+        for store in stores
+    ]
+    heads = ("kept in", "cold start", "DRAM to NPU", "hit ratio", "mean switch", "DRAM, models")
+    print_rows(f"{asked.name}: {models} models of {amount(size, 'bytes')}", heads, rows)

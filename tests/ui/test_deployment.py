@@ -113,3 +113,12 @@ def test_how_full_blocks_keep_supernodes_is_drawn_when_asked(page):
     assert not page.exception
     assert len(page.get("plotly_chart")) == before + 2
     assert any("Figure 24" in c.value for c in page.caption)
+
+
+def test_what_switching_models_takes_stands_with_the_memory_pool(page):
+    page.get_by_key("deployment-group").set_value("Memory pool")
+    page.run()
+    page.number_input(key="cache-models").set_value(4).run()
+    assert not page.exception
+    (table,) = (frame.value for frame in page.dataframe if "Mean switch" in frame.value)
+    assert list(table["Hit ratio"]) == ["0 %", "25.0 %", "100 %"]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from twin.model.batch import Hot
 from twin.model.costs import Costs
-from twin.model.predict import DecodePrediction, Hot, Prediction, Traffic, decode_with
+from twin.model.predict import DecodePrediction, Prediction, Traffic, decode_with
 from twin.scenario import Scenario
 
 STEPS, CLOSE = 12, 2e-3  # to find how many are under way, and how close they come

@@ -6,6 +6,7 @@ from twin.scenario import Recovery, form_groups
 from twin.ui import charts, forms, formulas, imports, live, session, tiles
 from twin.ui.fields import sentence
 from twin.ui.forms import faults, seats
+from twin.ui.pages.deployment import model_cache
 from twin.ui.show import plot
 from twin.ui.toolbar import header
 
@@ -27,6 +28,9 @@ with form:
         seats.form()
     if group == "Experts" and session.value("experts.popularity") == "imported":
         imports.upload(imports.COUNTS)
+
+    if group == model_cache.GROUP and not forms.refused():
+        model_cache.section()
 
 # 2) What it sustains when every slot is taken, by the formulas that a run uses too.
 with facts, st.container(border=True):

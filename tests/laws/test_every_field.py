@@ -109,6 +109,12 @@ SEATED = HOT | {
 }
 
 SMALL_POOL = REUSE | {"memory_pool.gb_per_node": 0.01, "memory_pool.ssd_gb_per_node": 0.0}
+# Room for popular prefixes, but not for them and what every prompt has of its own.
+CROWDED_POOL = SMALL_POOL | {
+    "memory_pool.gb_per_node": 0.1,
+    "memory_pool.ttl_s": 0.2,
+    "workload.prefix_groups": 32,
+}
 EVERY: list[Any] = []  # every choice that is declared
 FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "seed": (PLAIN, [1, 2]),
@@ -158,6 +164,7 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "workload.prefix_groups": (REUSE, [64, 2]),
     "workload.follow_up_probability": (SESSIONS, [0.4, 0.8]),
     "workload.turn_gap_s": (SESSIONS, [0.3, 0.6]),
+    "workload.prompts": (PLAIN, [0, 30]),
     "workload.profile.shape": (STEPPED | {"workload.profile.lasts_s": 0.3}, EVERY),
     "workload.profile.low": (STEPPED, [0.5, 0.2]),
     "workload.profile.high": (STEPPED, [1.5, 2.0]),
@@ -229,8 +236,8 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
         WEIGHED | {"router.queue_weight": 0.0, "router.prefix_weight": 0.0}, [1.0, 0.0]),
     "memory_pool.enabled": (REUSE, EVERY),
     "memory_pool.scope": (REUSE, EVERY),
-    "memory_pool.policy": (SMALL_POOL | {"memory_pool.ttl_s": 0.2}, EVERY),
-    "memory_pool.ttl_s": (SMALL_POOL | {"memory_pool.policy": "ttl"}, [0.2, 60.0]),
+    "memory_pool.policy": (CROWDED_POOL, EVERY),
+    "memory_pool.ttl_s": (CROWDED_POOL | {"memory_pool.policy": "ttl"}, [0.2, 60.0]),
     "memory_pool.gb_per_node": (REUSE, [512.0, 0.01]),
     "memory_pool.block_tokens": (REUSE, [128, 64]),
     "memory_pool.layout": (REUSE, EVERY),

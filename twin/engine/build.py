@@ -93,10 +93,8 @@ def build_world(setup: Setup) -> c.World:
             port_of_decode=_ports(decode, price.shared_by_dies).reshape(-1),
         ),
         decode=c.Decode(sizes, room=slots.reshape(decodes, -1).sum(axis=1), slots=slots),
-        pool=_tier(setup, prefill, setup.pool_blocks, s.memory_pool.policy),
-        ssd=_tier(
-            setup, prefill, setup.ssd_blocks, "ttl" if s.memory_pool.policy == "ttl" else "lru"
-        ),
+        pool=_tier(setup, prefill, setup.pool_blocks),
+        ssd=_tier(setup, prefill, setup.ssd_blocks, ssd=True),
         costs=_costs(setup, sizes),
         traffic=_traffic(sizes, first, settings),
         streams=c.Streams(sizes, flow=_stream_flows(prefills, first)),
@@ -248,12 +246,14 @@ def slots_of(setup: Setup, decode: list[Instance]) -> np.ndarray:
     return slots.astype(np.int64)
 
 
-def _tier(setup: Setup, prefill: list[Instance], blocks: int, policy: str) -> BlockPool:
-    """An empty tier of the memory pool that holds so many blocks a row."""
+def _tier(setup: Setup, prefill: list[Instance], blocks: int, ssd: bool = False) -> BlockPool:
+    """An empty tier of the memory pool that holds so many blocks a row; that of SSD keeps to LRU
+    but for a time to live."""
     pool = setup.scenario.memory_pool
     if not pool.enabled or not prefill:
         return empty_pool(1, 1, 0)
     rows = len(prefill) if pool.scope == "local" else 1
+    policy = "lru" if ssd and pool.policy != "ttl" else pool.policy
     return empty_pool(rows, max(setup.requests.blocks, 1), blocks, policy, float(pool.ttl_s))
 
 

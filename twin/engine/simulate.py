@@ -243,7 +243,7 @@ def remarks(setup: Setup, world: World, summary: Summary) -> list[str]:
         said.append(
             f"Steady-state figures leave out the first {s.warmup_s:g} s of {s.horizon_s:g} s."
         )
-    if world.record.counters[w.EXHAUSTED]:
+    if world.record.counters[w.EXHAUSTED] and not s.workload.prompts:
         said.append("The closed loop ran out of prepared requests: its tail is thinner than asked.")
     queued, running = _growth(world)
     if queued > max(10.0, 0.1 * running):

@@ -66,6 +66,8 @@ def estimate(s: Scenario, facts: Facts, trace_requests: int = 0) -> Budget:
         requests = w.concurrency * (s.horizon_s / turn_s + 1.0)
     else:
         requests = w.rate_req_per_s * s.horizon_s * mean_factor(w, s.horizon_s, facts)
+    if w.prompts and w.arrivals != "trace":
+        requests = min(requests, float(w.prompts))
     instances = d.prefill.instances + d.decode.instances
     seconds = requests * REQUEST_S
     seconds += s.horizon_s / s.step_s * (STEP_S + instances * INSTANCE_STEP_S)

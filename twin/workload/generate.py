@@ -61,6 +61,8 @@ def generate(
             raise WorkloadError("workload.arrivals = trace needs the trace: load its file first")
         clock = Clock(workload, horizon_s, facts)
         return replay(workload, clock, horizon_s, seed, block_tokens, trace, count)
+    if workload.prompts:
+        count = workload.prompts if count is None else min(count, workload.prompts)
     arrival_s = _arrivals(workload, horizon_s, seed, facts, count)
     input_tokens, output_tokens = _lengths(workload, arrival_s.size, seed, facts)
     if workload.prefix == "none":

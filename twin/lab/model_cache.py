@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from twin.facts import Facts
+from twin.hardware.network import Network
 from twin.hardware.prices import pool_read
 from twin.model.costs import RoleCosts
 from twin.model.fetch import pool_plane
@@ -83,9 +84,9 @@ def model_stores(scenario: Scenario, facts: Facts, asked: Asked) -> list[Store]:
     ]
 
 
-def _rate(scenario: Scenario, net: object, dies: int) -> float:
+def _rate(scenario: Scenario, net: Network, dies: int) -> float:
     """Bytes/s from the DRAM of the pool into all dies of an instance."""
-    return pool_read(net, range(dies), pool_plane(scenario)).bytes_per_s  # type: ignore[arg-type]
+    return pool_read(net, range(dies), pool_plane(scenario)).bytes_per_s
 
 
 def hit_ratio(asked: Asked, room: int) -> float:

@@ -33,9 +33,9 @@ class Router(Section):
         "least_loaded",
         "Router",
         options={
-            "least_loaded": "Shortest queue",
-            "power_of_two": "Shorter of two queues",
-            "prefix_affinity": "Least prefill after prefix hits",
+            "least_loaded": "Least loaded: shortest queue",
+            "power_of_two": "Power of two",
+            "prefix_affinity": "Prefix affinity",
             "session_sticky": "Session affinity",
             "predicted_ttft": "Least predicted TTFT",
             "weighted": "Weighted scorers",

@@ -219,6 +219,12 @@ def resident_mb(pid: int) -> float:
     return next((int(x.split()[1]) / 1e3 for x in lines if x.startswith("VmRSS:")), 0.0)
 
 
+def processor_s(pid: int) -> float:
+    """Processor time that a process has taken."""
+    stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+    return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
+
+
 async def weigh(pid: int, seen: Seen, most: int, weights: list[tuple[int, float]]) -> None:
     """Note the server's memory as the actions go by."""
     while seen.left > 0:
@@ -233,7 +239,7 @@ async def all_at_once(
     seen = Seen(most, think_s)
     weights: list[tuple[int, float]] = []
     going: list[float] = []
-    begun_s = time.perf_counter()
+    begun_s, begun_cpu_s = time.perf_counter(), processor_s(server)
     await asyncio.gather(
         *(Visitor(url, seen, number).live() for number in range(18)),
         *(browse(url, seen, number) for number in range(2)),
@@ -254,6 +260,7 @@ async def all_at_once(
     }
     return {
         "actions": most, "think_s": think_s, "elapsed_s": elapsed_s, "errors": len(seen.wrong),
+        "server_cpu_s_per_action": (processor_s(server) - begun_cpu_s) / most,
         "wrong": sorted(set(seen.wrong))[:10], "answered": told,
         "server_mb": {"early": mean(early), "late": mean(late),
                       "course": weights[:: max(1, len(weights) // 12)]},

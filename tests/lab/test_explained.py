@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from tests.laws.advice import LITE
+from tests.laws.advice import LITE, varied
 from twin.lab.explain.cause import CAUSES, possible
 from twin.lab.explain.engine import as_json
 from twin.lab.explain.engine import simulate as explained
@@ -65,6 +65,14 @@ def test_an_explanation_is_stored_found_again_and_stands_in_no_list_of_runs(
     assert row is not None and row.id == run.id
     assert find_run(store, short_of_servers) is None
     assert not store.runs.search().rows
+
+
+def test_a_slow_recorded_stream_is_explained_as_any_other():
+    case = varied(47, load_facts())
+    assert case.trace is not None
+    s = with_overrides(case.scenario, {"horizon_s": 3.0, "warmup_s": 0.5, "slo.tpot_ms": 2.0})
+    run = explained(s, load_facts(), case.trace)
+    assert as_json(run.summary, run.tables["causes"], run.tables["waterfall"])["verdict"]
 
 
 def test_more_served_within_the_slo_weighs_more_than_any_time_saved():

@@ -2,6 +2,7 @@
 
 import pytest
 
+from twin.lab.library import preset
 from twin.scenario import Scenario, with_overrides
 from twin.steady import steady
 
@@ -19,3 +20,12 @@ def test_decode_serves_what_prefill_feeds_it(facts, instances):
 def test_full_slots_serve_where_nothing_else_limits_them(facts, mode):
     full = steady(with_overrides(Scenario(), {"deployment.mode": mode}), facts)
     assert full.fed is None and full.serving is full.decode
+
+
+def test_a_step_in_the_time_does_not_throw_the_search_off(facts):
+    """Near full slots the fullest die's next request bends the line: it once pointed below none."""
+    asked = {"deployment.model": "kimi-k2", "deployment.decode.mtp_draft_tokens": 0}
+    full = steady(with_overrides(preset("quickstart"), asked), facts)
+    assert full.limit == "prefill"
+    assert full.fed.requests_per_s == pytest.approx(full.requests_per_s, rel=1e-2)
+    assert 0 < full.fed.batch_per_npu <= full.decode.batch_per_npu

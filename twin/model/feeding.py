@@ -43,5 +43,7 @@ def _under_way(
         took = count / at.requests_per_s
         slope = (took - took_before) / (count - before)
         before, took_before = count, took
-        count = min(rate * (took - slope * count) / max(1e-3, 1.0 - rate * slope), before * 2.0)
+        straight = rate * (took - slope * count) / max(1e-3, 1.0 - rate * slope)
+        # A step in the time (one request more on the fullest die) may point far off the line.
+        count = min(max(straight, 0.5 * before), 2.0 * before)
     return at

@@ -22,6 +22,7 @@ from twin.lab.explain.cause import CAUSE, CAUSES, DEMAND, FAULT, Cause, Change, 
 from twin.lab.explain.headroom import Headroom, headroom
 from twin.lab.explain.runs import MORE_SEEDS, Runs, seeded, shortened
 from twin.lab.explain.view import (
+    MET,
     UNSERVED,
     Settings,
     Summary,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 LOOKED_INTO = 7  # causes that are confirmed on more seeds, the weightiest first
 TRIED = 3  # changes of a cause that are
 NEARLY = 0.9  # of the best: then the less intrusive change is advised
-SAID = 0.03  # a metric that moves by less is not worth a sentence
+SAID = 0.05  # a metric that moves by less is not worth a sentence
 FELT = 0.03  # of a score
 CLEAR = 0.02  # more requests within the SLO: enough to let a p99 rise
 NAMED = ("slo_attainment", "ttft_s_p99", "tpot_s_p99", "tpot_s_mean", "ttft_s_mean")
@@ -128,7 +129,8 @@ def explain(
     summary = runs.needed(scenario)
     asked = shortened(scenario, float(summary["requests"] or 0))
     base = runs.needed(asked)
-    view = View(asked, facts, base, _full(asked, facts, trace, counts), _shares(runs, asked))
+    full = _full(asked, facts, trace, counts)
+    view = View(asked, facts, base, full, _shares(runs, asked), trace, counts)
     room = headroom(runs, asked, view.held)
     weighed = ranked(_measured(runs, view, room))
     whole = View(scenario, facts, summary, view.full, view.operators)
@@ -245,10 +247,12 @@ def gained(runs: Runs, s: Scenario, settings: Settings) -> Gain | None:
             return None
         pairs.append((before, after))
     known = [found for metric in NAMED if (found := _gain_in(metric, pairs, s)) is not None]
+    at = [float(np.mean([attained(pair[k]) for pair in pairs])) for k in (0, 1)]
+    if CLEAR < at[0] < MET:  # where some requests keep the SLO and others do not, that counts
+        known = [found for found in known if found[1] == "slo_attainment"]
     if not known:
         return None
     _, metric, before_mean, after_mean, promise = max(known)
-    at = [float(np.mean([attained(pair[k]) for pair in pairs])) for k in (0, 1)]
     return Gain(settings, metric, before_mean, after_mean, promise, *at)
 
 

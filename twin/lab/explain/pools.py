@@ -118,8 +118,9 @@ def batch(v: View) -> Found:
     if "decode" not in v.role_npus and "colocated" not in v.role_npus:
         return
     path, asked = "deployment.decode.batch_per_npu", v.scenario.deployment.decode.batch_per_npu
-    if v.slow > CLOSE:
-        target = largest_batch(v.scenario, v.facts, 0.9e-3 * v.scenario.slo.tpot_ms)
+    if v.slow > CLOSE and v.full is not None:
+        bound_s = 0.9e-3 * v.scenario.slo.tpot_ms
+        target = largest_batch(v.scenario, v.facts, bound_s, v.trace, v.counts)
         for wanted in sorted({target.batch_per_npu, round(0.75 * asked), asked // 2}):
             if 0 < wanted < asked:
                 yield Change({path: wanted})

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from twin.facts import Facts
 from twin.metrics.latency import TTFT_PARTS
 from twin.model.predict import Prediction
 from twin.scenario import Scenario, npus_used, pools, with_overrides
+from twin.workload.requests import TraceTable
 
 Summary = Mapping[str, float | int | str | None]
 Settings = dict[str, Any]
@@ -28,6 +31,8 @@ class View:
     summary: Summary
     full: Prediction | None  # every slot always taken; None where the formula has no answer
     operators: Mapping[str, float]  # share of a decode iteration, by operator
+    trace: TraceTable | None = None
+    counts: np.ndarray | None = None
 
     def figure(self, key: str) -> float:
         """A figure of the run, 0 where it has none."""

@@ -6,13 +6,31 @@ import time
 from pathlib import Path
 
 from twin.lab.executor import Runner
+from twin.lab.runner import run_now
 from twin.lab.store import open_store
 from twin.scenario import Scenario
+
+ENGINE = "tests.lab.fake_engine"
+
+
+def command(url: str, diary: Path, seed: int) -> None:
+    """One run in this process, as the command line does; written down once it has begun."""
+    begun = False
+
+    def watch(_fraction: float, _live: object) -> None:
+        nonlocal begun
+        if not begun:
+            begun = True
+            with diary.open("a") as file:
+                file.write(f"began {seed}\n")
+
+    scenario = Scenario(seed=1_000_000 - seed, horizon_s=20.0, warmup_s=0.0)
+    run_now(open_store(url), scenario, watch=watch, engine=ENGINE)
 
 
 def main(url: str, diary: Path, first_seed: int) -> None:
     store = open_store(url)
-    runner = Runner(store, processes=2, engine="tests.lab.fake_engine").start()
+    runner = Runner(store, processes=2, engine=ENGINE).start()
     asked: set[str] = set()
     seed = first_seed
     with diary.open("a") as file:
@@ -38,4 +56,5 @@ def main(url: str, diary: Path, first_seed: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
+    told = command if sys.argv[4:] else main
+    told(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))

@@ -1,4 +1,4 @@
-"""kill -9 at random moments, of the server and of its processes: nothing finished is ever lost."""
+"""kill -9 at random moments, of server, jobs and commands: nothing finished is ever lost."""
 
 import os
 import random
@@ -36,6 +36,14 @@ class BusyServer:
         seed = 10_000 * self.started
         self.process = subprocess.Popen([*command, str(seed)], cwd=ROOT, stderr=subprocess.DEVNULL)
 
+    def command(self, seed: int) -> subprocess.Popen[bytes]:
+        """A run in a process of its own, as the command line does; begun, or over."""
+        command = [sys.executable, "-m", "tests.lab.busy_server", self.url, str(self.diary)]
+        process = subprocess.Popen([*command, str(seed), "command"], cwd=ROOT)
+        while process.poll() is None and ["began", str(seed)] not in self.lines():
+            time.sleep(0.02)
+        return process
+
     def lines(self) -> list[list[str]]:
         """Whole lines only: the last may have been torn by a kill."""
         text = self.diary.read_text("utf-8")
@@ -64,21 +72,25 @@ def kill(pid: int) -> None:
 
 def kill_at_random(server: BusyServer, kills: int) -> None:
     chance = random.Random(kills)
-    for _ in range(kills):
-        jobs = server.pids()
+    for n in range(kills):
+        jobs, what = server.pids(), chance.choice(["server", "command", "job", "job"])
+        command = server.command(-n - 1) if what == "command" else None
         time.sleep(chance.uniform(0.0, 0.3))
-        if chance.random() < 0.3:
+        if what == "server":
             server.process.kill()
             server.process.wait()
             server.start()
-        else:
+        elif command is None:
             kill(chance.choice(jobs))
+        else:
+            command.kill()
+            command.wait()
     server.pids()
     server.process.kill()
     server.process.wait()
 
 
-@pytest.mark.parametrize("kills", some([8], 20, 60))
+@pytest.mark.parametrize("kills", some([8], 200))
 def test_kills_break_nothing_and_lose_no_finished_run(store, tmp_path, kills):
     server = BusyServer(store, tmp_path)
     kill_at_random(server, kills)

@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +53,20 @@ SENTENCES = re.compile(
 VANISHED = "vanished: try again"  # where a clock jumped or a process stood still meanwhile
 
 
+@dataclass(eq=False)
+class Try:
+    """An attempt that goes on; of two at once nobody was told which came last."""
+
+    process: simulated.Process
+    alone: bool = True
+
+
 class History:
     """One history: what is done, what each was told, and whether the store agrees."""
 
     def __init__(self, seed: int, folder: Path, template: Path):
         self.known: dict[tuple[str, str], Any] = {}
-        self.turns: Counter[tuple[str, str]] = Counter()  # attempts at it
+        self.trying: dict[tuple[str, str], list[Try]] = {}
         self.ended: dict[str, tuple[Any, ...]] = {}  # runs, as somebody saw them end
         self.deleted: set[str] = set()  # runs that somebody tried to delete
         self.dangling: Counter[str] = Counter()  # of a visitor: runs asked for, and never told
@@ -178,18 +187,22 @@ class History:
         world.say(words)
         before = {key: self.known.get(key, False) for key in told}
         unsure = world.unsure
-        for key in told:
-            self.turns[key] += 1
+        tries = {key: Try(world.process) for key in told}
+        for key, one in tries.items():
+            others = [other for other in self.trying.get(key, ()) if other.process.alive]
+            for other in (one, *others):
+                other.alone &= not others
+            self.trying[key] = [*others, one]
         self.known |= dict.fromkeys(told, UNSURE)
-        turns = {key: self.turns[key] for key in told}
         try:
             done, result = True, deed()
         except StoreError as error:
             done, result = False, None
             self.refused(error)
         for key, value in told.items():
-            if turns[key] == self.turns[key] and (done or unsure == world.unsure):
-                self.known[key] = value if done else before[key]
+            self.trying[key].remove(tries[key])
+            sure = tries[key].alone and (done or unsure == world.unsure)
+            self.known[key] = (value if done else before[key]) if sure else UNSURE
         return result
 
     def refused(self, error: Exception) -> None:

@@ -205,7 +205,7 @@ def test_eight_processes_lose_no_update(store, add_run):
     hammers = [
         subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) for _ in range(8)
     ]
-    said = [hammer.communicate(timeout=120)[1] for hammer in hammers]
+    said = [hammer.communicate(timeout=1200)[1] for hammer in hammers]
     assert [h.returncode for h in hammers] == [0] * 8, said
     assert store.runs.get(run).live["n"] == 8 * 60
 

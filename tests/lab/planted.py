@@ -125,17 +125,6 @@ def _immortal() -> Iterator[None]:
         yield
 
 
-@planted("a sweep takes young files too")
-def _greedy() -> Iterator[None]:
-    drop = Artefacts.drop
-
-    def dropped(self: Artefacts, files: Any, named: Any, _: float) -> int:
-        return drop(self, self.old(-1e9), named, -1e9)
-
-    with patch.object(Artefacts, "drop", dropped):
-        yield
-
-
 def finds(name: str, seeds: range, template: Path) -> list[tuple[int, str]]:
     """Of those seeds, which find a planted bug, and by which law."""
     told = []

@@ -4,6 +4,7 @@ Never asserted, because they are false: more bandwidth slows no flow, a bigger c
 concurrency misses no more, another instance delays nobody.
 """
 
+import itertools
 import json
 
 import numpy as np
@@ -13,12 +14,12 @@ from hypothesis import given
 from tests.draws import draws
 from tests.engine.small import MODES, recorded, run, small
 from tests.laws.test_invariants_hold import recorded_streams
+from tests.workload.test_reuse_curve import lru_hits
 from twin.engine.setup import set_up
 from twin.engine.simulate import simulate
 from twin.lab.ask import replayed
 from twin.lab.library import load_facts, presets
 from twin.lab.traces import lru_bound, read_trace
-from twin.lab.traces.bound import lru_hit_blocks
 from twin.scenario import Scenario, with_overrides
 
 SHIFT_S = 1.0
@@ -129,7 +130,11 @@ def test_a_small_pool_hits_as_an_lru_of_whole_blocks_in_trace_order(mooncake, sh
     scenario = replayed(presets()[0].scenario, table)
     setup = set_up(scenario, load_facts(), table)
     r, blocks = setup.requests, golden["lru"][share]["blocks"]
-    hits = lru_hit_blocks(r.segment_offset, r.segment_first, r.segment_blocks, r.blocks, blocks)
+    runs = [
+        range(begin, begin + n) for begin, n in zip(r.segment_first, r.segment_blocks, strict=True)
+    ]
+    spans = itertools.pairwise(r.segment_offset)
+    hits = np.array(lru_hits([[*itertools.chain(*runs[a:b])] for a, b in spans], blocks))
     expected = np.minimum(hits * r.block_tokens, r.input_tokens - 1).sum() / r.input_tokens.sum()
     room_gb = blocks * r.block_tokens * setup.costs.kv_bytes_per_token / 1e9
     room = {

@@ -41,7 +41,7 @@ def test_another_row_widens_the_reach(facts):
     ("path", "value", "word"),
     [
         ("supernode.chip", "h20", "Chip"),
-        ("deployment.precision.kv", "int8", "KV precision"),
+        ("deployment.precision.weights", "bf16", "eight precision"),
         ("workload.input_tokens", 60_000, "context"),
         ("deployment.decode.npus_per_instance", 2, "EP degree"),
         ("deployment.decode.mtp_draft_tokens", 4, "MTP draft"),

@@ -84,7 +84,7 @@ def fake_windows(s: Scenario, n: int, rng: np.random.Generator) -> pl.DataFrame:
         "kv_used_fraction": np.clip(noisy(0.31), 0, 1), "pool_used_fraction": 0.4 * ramp,
         "ub_utilisation": noisy(0.11), "rdma_utilisation": noisy(0.04),
         "vpc_utilisation": noisy(0.01), "hbm_utilisation": noisy(0.37),
-        "cube_utilisation": noisy(0.44),
+        "cube_utilisation": noisy(0.44), "power_w": noisy(120e3),
     }  # fmt: skip
     shares = _shares("decode")
     data |= {f"decode_{name}_s": noisy(0.071 * share, 0.03) for name, share in shares.items()}

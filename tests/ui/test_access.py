@@ -2,6 +2,7 @@
 
 import pytest
 
+from twin.lab.executor import Runner
 from twin.ui import access, session
 
 
@@ -20,6 +21,7 @@ def test_a_server_with_logins_shows_nothing_before_one(app, monkeypatch):
 
 def test_a_server_that_only_shows_keeps_no_run(app, store, monkeypatch):
     monkeypatch.setenv(access.VARIABLE, access.READ_ONLY)
+    monkeypatch.setattr(session, "runner", lambda: Runner(store))
     app.run().button(key="run-draft").click().run()
     assert not app.exception
     assert "keeps nothing" in app.toast[0].value

@@ -109,6 +109,7 @@ def scenarios():
         )
     yield with_overrides(Scenario(), {"deployment.prefill.attention": "tp"})
     yield with_overrides(Scenario(), {"supernode.machine": "dragonfly"})
+    yield with_overrides(Scenario(), {"deployment.decode.expert_npus": 48})
     yield with_overrides(Scenario(), {"router.policy": "weighted", "memory_pool.policy": "ttl"})
     for shape in ("spike", "day"):
         yield with_overrides(Scenario(), {"workload.profile.shape": shape})

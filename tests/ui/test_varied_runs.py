@@ -1,12 +1,9 @@
 """A preset that somebody varies: what the run is called, what its page lists, and the way back."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from tests.ui.stored_runs import done, scenario
-from twin.lab.compare import input_diff
-from twin.ui import listed, toolbar
+from twin.ui import listed, naming
 from twin.ui.fields import show, tooltip
 from twin.ui.pages import PAGES
 from twin.ui.pages.run import sections
@@ -29,23 +26,17 @@ def varied(**fields):
         ({"workload__rate_req_per_s": 80.0}, "Quick start · Request rate 80 req/s"),
     ],
 )
-def test_a_varied_run_is_named_by_its_weightiest_change(monkeypatch, fields, name):
+def test_a_varied_run_is_named_by_its_weightiest_change(fields, name):
     draft, preset = scenario(**fields), scenario()
-    differences = {d.path: (d.a, d.b) for d in input_diff(preset, draft)}
-    fake = SimpleNamespace(changes=lambda: differences, preset=lambda: preset)
-    monkeypatch.setattr(toolbar, "session", fake)
-    assert toolbar.named(draft).name == name
+    assert naming.named(draft, preset).name == name
 
 
-def test_a_long_name_keeps_its_count_and_its_bound(monkeypatch):
+def test_a_long_name_keeps_its_count_and_its_bound():
     draft, preset = varied(faults=[{**FAULT, "element": "L2 3.12", "kind": "derate"}]), scenario()
     draft = draft.model_copy(update={"name": "x" * 78})
     preset = preset.model_copy(update={"name": "x" * 78})
-    differences = {d.path: (d.a, d.b) for d in input_diff(preset, draft)}
-    fake = SimpleNamespace(changes=lambda: differences, preset=lambda: preset)
-    monkeypatch.setattr(toolbar, "session", fake)
-    assert len(toolbar.named(draft).name) <= toolbar.NAME_MOST
-    assert toolbar.named(draft).name.endswith("+1")
+    assert len(naming.named(draft, preset).name) <= naming.NAME_MOST
+    assert naming.named(draft, preset).name.endswith("+1")
 
 
 def test_lists_are_told_in_words_as_models_and_as_plain_values():

@@ -33,10 +33,14 @@ def _under_way(
 
     By Little's law: requests under way are rate x time, and time is nearly linear in them.
     """
+    assert costs.decode_role is not None
+    least = 1.0 / costs.decode_role.dies  # one request alone: nobody sees a part of one
     before = full.batch_per_npu / costs.chip.dies_per_npu
     took_before = before / full.requests_per_s
-    count, at = rate * took_before, full
+    count, at = max(rate * took_before, least), full
     for _ in range(STEPS):
+        if count == before:
+            break
         at = decode_with(s, costs, traffic, hot, count, limit)
         if abs(at.requests_per_s / rate - 1.0) < CLOSE:
             break
@@ -45,5 +49,5 @@ def _under_way(
         before, took_before = count, took
         straight = rate * (took - slope * count) / max(1e-3, 1.0 - rate * slope)
         # A step in the time (one request more on the fullest die) may point far off the line.
-        count = min(max(straight, 0.5 * before), 2.0 * before)
+        count = min(max(straight, 0.5 * before, least), 2.0 * before)
     return at

@@ -24,6 +24,7 @@ from twin.scenario import Scenario, leaves
 CHANGE, MOVES = 1.1, 0.01  # a tenth more; a hundredth of a row
 COUNTED = ("cores", "dies")  # units of what comes in whole numbers only
 PUBLISHED_SHAPES = "models."
+WATTS = "power."  # no row is of energy, so what draws watts moves none
 HEADLINE = "cm384-decode-96-4k-tput"
 ONE_SKEW = (
     "One skew is not solved: the paper's decode rows stand at skew 0.3, chosen with its experts "
@@ -88,6 +89,7 @@ def figures(facts: Facts) -> list[Figure]:
         and (fact.mark != "f" or fact.saw)
         and _numbers(fact.value)
         and not name.startswith(PUBLISHED_SHAPES)
+        and not (fact.unit == "W" or name.startswith(WATTS))
     ]
     return [*own, *_choices()]
 

@@ -73,7 +73,8 @@ def sources(tmp_path):
 def says(sources: Path, script: str, **more: str) -> str:
     env = {k: v for k, v in os.environ.items() if k not in ("NUMBA_CACHE_DIR", "PYTHONPATH")}
     env.pop(compiled.OWN_VARIABLE, None)
-    command = [sys.executable, "-c", script]
+    # Python keeps bytecode by size and second, and two edits of a test may share both.
+    command = [sys.executable, "-B", "-c", script]
     return subprocess.check_output(command, cwd=sources.parent, env=env | more, text=True).strip()
 
 

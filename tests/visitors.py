@@ -14,6 +14,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -185,7 +186,10 @@ async def browse(url: str, seen: Seen, number: int) -> None:
         )
         page = await browser.new_page(viewport={"width": 1280, "height": 900})
         page.set_default_timeout(1000 * PATIENCE_S)
-        page.on("pageerror", lambda error: seen.wrong.append(f"in a browser: {error}"[:300]))
+        page.on(
+            "pageerror",
+            lambda error: seen.wrong.append(f"{page.url[:60]}: {error.stack or error}"[:900]),
+        )
         while seen.left > 0:
             await seen.think(draw)
             where = draw.choice(PAGES)
@@ -275,6 +279,12 @@ def _at(seconds: list[float], share: float) -> float:
     return sorted(seconds)[min(len(seconds) - 1, int(share * len(seconds)))]
 
 
+def complaints(log: str) -> list[str]:
+    """Each traceback of a server's log, once: its last frames and what was raised."""
+    tracebacks = re.split(r"(?=^.*Traceback \(most recent call last\))", log, flags=re.MULTILINE)
+    return sorted({piece.strip()[-3000:] for piece in tracebacks if "Traceback" in piece})
+
+
 def main() -> None:
     """Start a server, let them in, print one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -295,8 +305,7 @@ def main() -> None:
             wait_until_healthy(url, server, log)
             store = open_store(database)
             told = asyncio.run(all_at_once(url, server.pid, store, asked.actions, asked.think))
-            lines = log.read_text("utf-8", "replace").splitlines()
-            told["log"] = [line for line in lines if "Error" in line or "Traceback" in line][:10]
+            told["log"] = complaints(log.read_text("utf-8", "replace"))
         finally:
             server.terminate()
             server.wait(timeout=60)

@@ -6,8 +6,9 @@ from twin.lab import share
 from twin.lab.library import presets
 from twin.lab.store import StoreError
 from twin.scenario import with_overrides
-from twin.ui import naming, session
+from twin.ui import live, naming, session
 from twin.ui.pages import PAGES
+from twin.ui.pages.playback import player
 from twin.ui.show import plain
 
 
@@ -177,3 +178,12 @@ def test_a_question_is_one_click_from_its_run(app, asked, key, preset):
     app.run().button(key=key).click().run()
     assert not app.exception
     assert asked == [p.scenario for p in presets() if p.key == preset]
+
+
+def test_a_live_run_plays_in_place_of_the_machine_at_rest(app, monkeypatch):
+    monkeypatch.setattr(live, "answer", lambda place, draft: ("a live run", {}))
+    monkeypatch.setattr(live, "tables", lambda run, names: {})
+    monkeypatch.setattr(player, "shipped_film", lambda draft, came, run: {})
+    app.query_params["s"] = share.pack(with_overrides(presets()[0].scenario, {"seed": 4711}))
+    app.run()
+    assert not app.exception  # both pictures of one machine stood in one run of the script

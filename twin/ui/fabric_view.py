@@ -107,7 +107,7 @@ def fabric_picture(
         result = _canvas(
             data={
                 "title": title,
-                "machine": geometry(fabric),
+                "machine": geometry(fabric, key),
                 "changes": deflated(changes(fabric)),
                 "instances": [
                     [i.role, i.name, [[first, last + 1] for first, last in i.parts()]]
@@ -130,11 +130,15 @@ def fabric_picture(
     return dict(result.selection or {})
 
 
-def geometry(fabric: Fabric) -> str:
-    """Send the machine as built to the browser; the name by which the picture finds it there."""
+def geometry(fabric: Fabric, picture: str) -> str:
+    """Send the machine as built to the browser; the name by which the picture finds it there.
+
+    `picture` is the key of who asks: one script may draw a machine at rest and then, in its place,
+    a run playing on it.
+    """
     text = machine_text(built(fabric))
     digest = f"{crc32(text.encode()):08x}"
-    _geometry(data={"digest": digest, "machine": text}, key=f"geometry-{digest}")
+    _geometry(data={"digest": digest, "machine": text}, key=f"geometry-{picture}-{digest}")
     return digest
 
 

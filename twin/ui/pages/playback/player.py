@@ -66,7 +66,7 @@ def player(row: RunRow, scenario: Scenario) -> None:
             data={
                 "run": row.id,
                 "film": film(row.id, row, scenario),
-                "machine": geometry(record.fabric(row, scenario)),
+                "machine": geometry(record.fabric(row, scenario), "playback"),
                 "start": start,
             },
             key="playback",
@@ -91,8 +91,8 @@ def brief(name: str, film: dict[str, Any], fabric: Fabric) -> None:
     with st.container(gap=None):
         _player(
             data={
-                "run": name, "film": film, "machine": geometry(fabric), "start": {},
-                "brief": True,
+                "run": name, "film": film, "machine": geometry(fabric, "playback-brief"),
+                "start": {}, "brief": True,
             },
             key="playback-brief",
             on_view_change=lambda: None,

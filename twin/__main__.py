@@ -26,6 +26,7 @@ from twin import (
     sweep_command,
     terminal,
 )
+from twin.arguments import AsJson, Asked, Settings, TraceFile
 from twin.terminal import bytes_out, err, out, pairs, print_json, print_rows, progress
 
 app = typer.Typer(
@@ -43,18 +44,8 @@ app.command()(sweep_command.sweep)
 app.command("hit-curve")(memory_command.hit_curve)
 app.command("model-cache")(memory_command.model_cache)
 
-Asked = Annotated[str, typer.Argument(help="A scenario file (.toml) or a preset's key.")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="FIELD=VALUE", help="Replace a field that `fields` lists."),
-]
-TraceFile = Annotated[
-    Path | None,
-    typer.Option("--trace", metavar="FILE", help="A recorded stream; replaces the workload."),
-]
 Multiplier = Annotated[float, typer.Option(help="The trace's requests come so many times faster.")]
 Copies = Annotated[int, typer.Option(help="Copies of the trace, each under block ids of its own.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 NoStore = Annotated[bool, typer.Option("--no-store", help="Do not keep the run.")]
 
 

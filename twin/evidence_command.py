@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
+from twin.arguments import AsJson
 from twin.terminal import err, out, print_json, print_rows
 
 if TYPE_CHECKING:
     from twin.lab.evidence.made import Made
-
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 
 
 def evidence(

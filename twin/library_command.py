@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
+from twin.arguments import AsJson
 from twin.terminal import out, print_json
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="The library: stored scenarios, runs and imported files.", no_args_is_help=True
 )
-
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 
 
 @app.command("export")

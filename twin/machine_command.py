@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from twin.arguments import AsJson
 from twin.terminal import out, print_json, print_rows
 
 app = typer.Typer(
@@ -15,7 +16,6 @@ app = typer.Typer(
 )
 
 Named = Annotated[str, typer.Argument(help="A recipe, or an imported machine by name or digest.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 
 
 @app.command("list")

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from twin.arguments import AsJson, Asked, Settings, TraceFile
 from twin.metrics.measures import amount
 from twin.terminal import print_json, print_rows
 
 
 def hit_curve(
-    scenario: Annotated[str, typer.Argument(help="A scenario file (.toml) or a preset's key.")],
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="Replace a field that `fields` lists."),
-    ] = None,
-    trace: Annotated[
-        Path | None,
-        typer.Option("--trace", metavar="FILE", help="A recorded stream; replaces the workload."),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object on standard output.")
-    ] = False,
+    scenario: Asked,
+    settings: Settings = None,
+    trace: TraceFile = None,
+    as_json: AsJson = False,
 ) -> None:
     """Hit ratio against the size of the memory pool, in one pass over the prompts, before a run."""
     from twin.lab.ask import question
@@ -57,7 +49,7 @@ def _said(ratio: float) -> str:
 
 
 def model_cache(
-    scenario: Annotated[str, typer.Argument(help="A scenario file (.toml) or a preset's key.")],
+    scenario: Asked,
     models: Annotated[int, typer.Option(min=1, max=64, help="Models that are served.")] = 8,
     instances: Annotated[int, typer.Option(min=1, max=512, help="Instances that load.")] = 8,
     skew: Annotated[
@@ -72,25 +64,20 @@ def model_cache(
     bucket_gb_per_s: Annotated[
         float, typer.Option(min=0.01, max=1000, help="GB/s of a bucket of object storage.")
     ] = 2.5,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object on standard output.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Cold start, warm start and switching of models: object storage, local DRAM, memory pool."""
     from dataclasses import asdict
 
+    from twin.lab import model_cache as cache
     from twin.lab.ask import question
     from twin.lab.library import load_facts
-    from twin.lab.model_cache import Asked, model_bytes, model_stores
 
     asked, _ = question(scenario)
     facts = load_facts()
-    stores = model_stores(
-        asked,
-        facts,
-        Asked(models, instances, skew, local_models, pool_models, 1e9 * bucket_gb_per_s),
-    )
-    size = model_bytes(asked, facts)
+    served = cache.Asked(models, instances, skew, local_models, pool_models, 1e9 * bucket_gb_per_s)
+    stores = cache.model_stores(asked, facts, served)
+    size = cache.model_bytes(asked, facts)
     if as_json:
         print_json({"model_bytes": size, "stores": [asdict(store) for store in stores]})
         return

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from twin import terminal
+from twin.arguments import AsJson, Asked, Settings
 from twin.terminal import out, print_json, print_rows
 
 Over = Annotated[
@@ -19,15 +20,10 @@ Over = Annotated[
 
 
 def sweep(
-    scenario: Annotated[str, typer.Argument(help="A scenario file (.toml) or a preset's key.")],
+    scenario: Asked,
     over: Over,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="Replace a field that `fields` lists."),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object on standard output.")
-    ] = False,
+    settings: Settings = None,
+    as_json: AsJson = False,
     as_csv: Annotated[
         bool, typer.Option("--csv", help="CSV on standard output; SI units.")
     ] = False,

@@ -45,6 +45,17 @@ def test_an_edit_supersedes_a_run_and_the_library_hears_of_none(library, running
     running.drop(third)
 
 
+def test_runs_whose_visitors_left_are_forgotten_with_their_files(running, monkeypatch):
+    monkeypatch.setattr(live, "KEPT", 1)
+    asked = [running.ask(quick(seed=seed)) for seed in (1, 2)]
+    assert wait(lambda: all((seen := running.look(run)) and seen.ended for run in asked))
+    files = Path(running._folder.name) / "live.artifacts"
+    before = len(list(files.glob("*/*")))
+    running.tidy(younger_s=-1.0)
+    assert [running.look(run) is None for run in asked].count(True) == 1
+    assert len(list(files.glob("*/*"))) < 0.7 * before
+
+
 def test_what_is_kept_goes_with_the_process(library):
     made = Live(library)
     folder = Path(made._folder.name)

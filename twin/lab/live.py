@@ -22,10 +22,12 @@ from twin.lab.budget import estimate
 from twin.lab.executor import Runner
 from twin.lab.kinds import COUNTS, TRACE
 from twin.lab.store import Store, UnknownId, open_store
+from twin.lab.store.models import ENDED_STATES
 from twin.scenario import Scenario, SpecError, with_overrides
 
 SECONDS = 0.6  # that a live run may be estimated to take
 SHORTEST_S = 20.0  # of simulated time: below, next to nothing would finish
+KEPT = 100  # runs whose visitors may still be looking
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +50,22 @@ class Live:
         self._store = open_store(f"sqlite:///{home / 'live.db'}", home / "live.artifacts")
         look_in(library.machines.load)
         self._runner = Runner(self._store, processes=1).start()
+        self._asked = 0
 
     def ask(self, question: Scenario, superseded: str = "") -> str:
         """Begin a run, stop and forget the one that it takes the place of; returns its id."""
         self.drop(superseded)
+        self._asked += 1
+        if self._asked % KEPT == 0:
+            self.tidy()
         return self._runner.submit(question)
+
+    def tidy(self, younger_s: float = 60.0) -> None:
+        """Forget all but the newest runs, with the files of all that are not that young."""
+        while gone := self._store.runs.search(states=ENDED_STATES, offset=KEPT).rows:
+            for row in gone:
+                self._store.runs.delete(row.id)
+        self._store.sweep(younger_s)
 
     def drop(self, run: str) -> None:
         """Stop a run that nobody waits for any more, and forget it."""

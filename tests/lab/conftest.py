@@ -16,7 +16,14 @@ from twin.lab.library import load_facts
 from twin.lab.store import Owner, Store, open_store
 from twin.scenario import Scenario
 
-ON_A_SERVER_TOO = {"test_store", "test_migrate", "test_run_states", "test_visitors", "test_archive"}
+ON_A_SERVER_TOO = {
+    "test_store",
+    "test_migrate",
+    "test_run_states",
+    "test_visitors",
+    "test_archive",
+    "test_notes",
+}
 
 
 def pytest_generate_tests(metafunc):

@@ -19,7 +19,7 @@ from tests.lab.test_store import ME, counts, trace
 from twin.lab.library import ROOT
 from twin.lab.machines import read_machine
 from twin.lab.store import StoreError, open_store
-from twin.lab.store.archive import KINDS, MEMBER, export_run, write_archive
+from twin.lab.store.archive import KINDS, MEMBER, export_runs, write_archive
 from twin.lab.store.models import HoldingRow, ScenarioRow
 from twin.lab.store.restore import read_archive
 from twin.scenario import Scenario, legacy_digests
@@ -145,7 +145,7 @@ def test_what_is_damaged_is_named_and_the_rest_is_written(filled, new_store):
     assert len(moved.left_out) == 1 and sha256 in moved.left_out[0]
     assert moved.new["run"] == 4
     with pytest.raises(StoreError, match=sha256):
-        export_run(filled, run.id)
+        export_runs(filled, run.id)
     other = new_store()
     assert taken(other, file.getvalue()).left_out == []
     assert other.runs.get(run.id) is None and other.damage() == []
@@ -154,21 +154,21 @@ def test_what_is_damaged_is_named_and_the_rest_is_written(filled, new_store):
 def test_one_run_brings_what_belongs_to_it_and_no_more(filled, new_store):
     run = next(row for row in filled.runs.search().rows if row.name == "untitled" and row.valid)
     other = new_store()
-    assert taken(other, export_run(filled, run.id)).new == {
+    assert taken(other, export_runs(filled, run.id)).new == {
         "scenario": 1, "import": 1, "facts": 1, "run": 1,
     }  # fmt: skip
     assert other.runs.get(run.id).result_digest == run.result_digest
     assert len(other.traces.of(other.scenarios.load(run.scenario))) == 3
     queued = next(row for row in filled.runs.search().rows if not row.ended)
     with pytest.raises(StoreError, match="export it when it has ended"):
-        export_run(filled, queued.id)
+        export_runs(filled, queued.id)
 
 
 def test_a_visitor_exports_what_they_see_and_nobody_s_names(filled, new_store):
     ann, ben = filled.of("ann"), filled.of("ben")
     run = next(row for row in filled.runs.search().rows if not row.published_s)
     with pytest.raises(StoreError, match="no run here has the id"):
-        export_run(ben, run.id)
+        export_runs(ben, run.id)
     other = new_store()
     assert taken(other, exported(ann)).new == {"scenario": 1}
     with other._database.read() as session:
@@ -279,7 +279,7 @@ def test_memory_does_not_grow_with_the_tables(filled, new_store, add_run):
     run = add_run(asked(name="large"), owner=ME)
     result.tables["noise"] = noise
     assert filled.runs.finish(run, ME, result, wall_s=1.0)
-    data, other = io.BytesIO(export_run(filled, run)), new_store()
+    data, other = io.BytesIO(export_runs(filled, run)), new_store()
     assert data.getbuffer().nbytes > 6e6
     tracemalloc.start()
     read_archive(other, data, "large.tar")

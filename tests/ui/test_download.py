@@ -12,6 +12,8 @@ from tests.ui.stored_runs import done, scenario
 from twin.engine.recorder import STATUS
 from twin.lab.library import scenario_from_toml
 from twin.lab.perfetto import source
+from twin.lab.store import open_store
+from twin.lab.store.restore import read_archive_file
 from twin.ui.pages import PAGES
 from twin.ui.pages.run import download
 
@@ -114,3 +116,17 @@ def test_the_page_asks_which_span_and_stays_within_the_run(store, app, same_engi
     begin, length = app.number_input(key="trace-from"), app.number_input(key="trace-length")
     assert (begin.value, length.value) == (10.0, 2.0)
     assert begin.max < 30.0 and length.max <= download.LONGEST_TRACE_S
+
+
+def test_the_whole_run_opens_in_another_twin(store, tmp_path):
+    _, row, made = formats(store, "Whole run")
+    archive = tmp_path / "run.twin.tar"
+    archive.write_bytes(made["Archive"]())
+    other = open_store(f"sqlite:///{tmp_path / 'other' / 'twin.db'}")
+    assert read_archive_file(other, archive).left_out == []
+    same = other.runs.get(row.id)
+    assert (same.summary, same.engine_version) == (row.summary, row.engine_version)
+    assert other.facts(row.facts_digest) == store.facts(row.facts_digest)
+    assert other.scenarios.load(row.scenario) == store.scenarios.load(row.scenario)
+    assert other.runs.table(row.id, "requests").equals(store.runs.table(row.id, "requests"))
+    other.close()

@@ -132,6 +132,33 @@ def test_a_deletion_picks_nothing_closes_its_popover_and_is_undone(library, stor
         assert row.seal == before[run_id][0].seal
 
 
+def test_a_run_is_named_tagged_and_found_by_both(library, store):
+    run_id, other = done(store, scenario("Two", seed=2)), done(store, scenario("One"))
+    run(library)
+    pick(library, 1)
+    form = f"note:{run_id}:0"
+    library.text_input(key=f"{form}:title").set_value("Before the upgrade")
+    library.multiselect(key=f"{form}:tags").set_value(["baseline"])
+    library.text_area(key=f"{form}:text").set_value("50 % *off*")
+    library.button(key="save-note").click().run()
+    assert names(library) == ["One", "Before the upgrade"]
+    assert library.button(key="open").disabled  # nothing stays picked
+    assert [list(cell) for cell in library.dataframe[0].value["Tags"]] == [[], ["baseline"]]
+    pick(library, 1, acts=1)
+    assert "50 % \\*off\\*" in [m.value for m in library.markdown]
+    pick(library, 0, 1, acts=1)
+    assert not library.text_input(key="q").value
+    library.multiselect(key=f"note:{other},{run_id}:1:tags").set_value(["both"])
+    library.button(key="save-note").click().run()
+    assert store.notes.of([run_id])[run_id].title == "Before the upgrade"
+    assert store.notes.of([other])[other].tags == "\nboth\n"
+    library.session_state["tags"] = ["baseline"]
+    assert names(run(library)) == ["Before the upgrade"]
+    library.session_state["tags"] = []
+    library.text_input(key="q").set_value("upgrade").run()
+    assert names(library) == ["Before the upgrade"]
+
+
 def test_a_deleted_scenario_comes_back_as_it_was(library, store):
     digest = store.scenarios.save(scenario("Mine", seed=9))
     undo = store.scenarios.delete(digest)
@@ -163,7 +190,7 @@ def test_typing_narrows_the_list_and_the_page_fits_a_phone(app_url, page):
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto(f"{app_url}/library?show=Scenarios")
     page.get_by_text(f"of {len(presets())} scenarios").wait_for()
-    page.get_by_placeholder("Name, question or id").press_sequentially("colocated")
+    page.get_by_placeholder("Name, note, tag, question or id").press_sequentially("colocated")
     page.get_by_text("1 to 1 of 1 scenarios").wait_for()
     page.wait_for_url("**/library?*q=colocated*")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -31,6 +31,7 @@ from twin.lab.store.models import (
     HoldingRow,
     ImportRow,
     ImportTableRow,
+    NoteRow,
     Row,
     RunRow,
     RunTableRow,
@@ -55,7 +56,7 @@ UNWRITTEN = {
     "owner_host": RunRow, "owner_pid": RunRow, "owner_started": RunRow,
 }  # fmt: skip
 TABLES: dict[str, Any] = {RUN: RunTableRow, IMPORT: ImportTableRow}
-FILES, HOLDERS = "files", "holders"
+FILES, HOLDERS, WRITTEN = "files", "holders", "written"
 LEFT_OUT_MAX = 100  # parts, after which an archive is given up
 
 
@@ -110,13 +111,13 @@ def _shown(store: Store) -> tuple[list[str], list[str], list[str]]:
     return sorted({*scenarios, *more}), imports, ids
 
 
-def export_run(store: Store, run: str) -> bytes:
-    """A run that ended as an archive: its question, facts, tables and imported files.
+def export_runs(store: Store, *runs: str) -> bytes:
+    """Runs that ended as an archive: questions, facts, tables, imported files, what was written.
 
     Raises StoreError where any of it is damaged.
     """
     file = io.BytesIO()
-    for sentence in write_archive(store, file, [run]).left_out:
+    for sentence in write_archive(store, file, runs).left_out:
         raise StoreError(sentence)
     return file.getvalue()
 
@@ -186,12 +187,26 @@ class _Writer:
             if self._holders:
                 holds = select(HoldingRow.visitor).where(HoldingRow.name == name)
                 told[HOLDERS] = list(session.scalars(holds))
+            if written := self._notes(session, name):
+                told[WRITTEN] = written
         if kind in TABLES:
             told[FILES] = dict(files)
         data = json_text(told).encode()
         self._member(kind, hashlib.sha256(data).hexdigest(), len(data), io.BytesIO(data))
         self._written.add(name)
         self.moved.new[kind] += 1
+
+    def _notes(self, session: Session, name: str) -> list[dict[str, Any]]:
+        """What was written about something: by whoever exports, or by all where all is moved.
+
+        Who exports is not told: their words become those of whoever takes the archive in.
+        """
+        n, whose = NoteRow, {} if self._holders else {"visitor": ""}
+        query = select(*(getattr(n, key) for key in columns_of(n))).where(n.name == name)
+        if whose:
+            query = query.where(n.visitor == self.store.visitor)
+        rows = session.execute(query.order_by(n.visitor)).mappings()
+        return [{**row, **whose} for row in rows]
 
     def _member(self, kind: str, sha256: str, size: int, source: Source) -> None:
         ending = "parquet" if kind == TABLE else "json"

@@ -30,6 +30,7 @@ from twin.lab.store.models import (
     RunTableRow,
     ScenarioRow,
 )
+from twin.lab.store.notes import Notes
 from twin.lab.store.questions import facts_of_text
 from twin.lab.store.runs import Runs
 from twin.lab.store.scenarios import Scenarios
@@ -55,6 +56,7 @@ class Store:
         self.traces = Values(database, artefacts, TRACE)
         self.counts = Values(database, artefacts, COUNTS)
         self.machines = Values(database, artefacts, MACHINE)
+        self.notes = Notes(database, visitor)
         self.imports: tuple[Values[Any], ...] = (self.traces, self.counts, self.machines)
 
     def of(self, visitor: str, *, writes: bool = True) -> Store:
@@ -62,6 +64,7 @@ class Store:
         seen = Store(self._database, self.artefacts, visitor)
         holdings = Holdings(self._database, visitor, writes=writes)
         seen.scenarios = VisitorScenarios(self._database, holdings)
+        seen.notes = Notes(self._database, visitor, holdings.require_writes)
         seen.runs = VisitorRuns(self._database, self.artefacts, holdings)
         seen.traces, seen.counts, seen.machines = seen.imports = tuple(
             VisitorValues(self._database, self.artefacts, part.kind, holdings)

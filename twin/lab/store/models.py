@@ -211,6 +211,18 @@ class HoldingRow(Row):
     name: Mapped[str] = mapped_column(String(64), primary_key=True, index=True)  # id or digest
 
 
+class NoteRow(Row):
+    """What a visitor wrote about a run or a scenario (see `notes`)."""
+
+    __tablename__ = "notes"
+
+    visitor: Mapped[str] = mapped_column(String(255), primary_key=True)  # "" where nobody says who
+    name: Mapped[str] = mapped_column(String(64), primary_key=True, index=True)  # id or digest
+    title: Mapped[str] = mapped_column(String(120))  # shown in place of the scenario's name
+    tags: Mapped[str]  # one a line
+    text: Mapped[str]
+
+
 class ArtefactRow(Row):
     """A stored file."""
 

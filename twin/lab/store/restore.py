@@ -25,6 +25,7 @@ from twin.lab.store.archive import (
     TABLE,
     TABLES,
     VERSION,
+    WRITTEN,
     Moved,
     columns_of,
 )
@@ -37,9 +38,11 @@ from twin.lab.store.models import (
     FactsRow,
     HoldingRow,
     ImportRow,
+    NoteRow,
     Row,
     RunRow,
 )
+from twin.lab.store.notes import joined_tags, require_bounded, split_tags
 from twin.lab.store.questions import facts_of_text
 from twin.lab.store.result import ANSWER, seal
 from twin.lab.store.statements import insert_once, remember, require
@@ -148,9 +151,9 @@ def _told(part: _Part, sha256: str) -> dict[str, Any]:
     return told
 
 
-def _values(kind: str, told: Mapping[str, Any]) -> dict[str, Any]:
+def _values(kind: str, model: type[Row], told: Mapping[str, Any]) -> dict[str, Any]:
     """The columns of a row, each of its type; raises StoreError."""
-    columns = columns_of(KINDS[kind])
+    columns = columns_of(model)
     for key, column in columns.items():
         if not _can_hold(column, told.get(key)):
             raise StoreError(f"a {kind} in this archive has no {key} that can be")
@@ -175,10 +178,11 @@ def _can_hold(column: Column[Any], value: Any) -> bool:
 
 def _take(store: Store, kind: str, told: Mapping[str, Any]) -> bool:
     """Store a row that is not here yet; whether it was new. Raises StoreError."""
-    values = _values(kind, told)
-    files, holders = told.get(FILES, {}), told.get(HOLDERS, [])
-    if not isinstance(files, dict) or not isinstance(holders, list):
-        raise StoreError(f"a {kind} in this archive has no {FILES} or {HOLDERS} that can be")
+    values = _values(kind, KINDS[kind], told)
+    files, holders, notes = told.get(FILES, {}), told.get(HOLDERS, []), told.get(WRITTEN, [])
+    if not (isinstance(files, dict) and isinstance(holders, list) and isinstance(notes, list)):
+        raise StoreError(f"a {kind} here has no {FILES}, {HOLDERS} or {WRITTEN} that can be")
+    written = [_note(store, note) for note in notes]
     if kind == SCENARIO:
         name, new = _take_scenario(store, values)
     else:
@@ -192,7 +196,20 @@ def _take(store: Store, kind: str, told: Mapping[str, Any]) -> bool:
     with store._database.write() as session:
         for visitor in {holder for holder in holders if isinstance(holder, str)}:
             insert_once(session, (visitor, name), HoldingRow(visitor=visitor[:255], name=name))
+        for note in written:
+            note.name = name
+            insert_once(session, (note.visitor, name), note)
     return new
+
+
+def _note(store: Store, told: object) -> NoteRow:
+    """What somebody wrote; what nobody is named for is written by whoever takes it in."""
+    if not isinstance(told, dict):
+        raise StoreError("a note in this archive is no table of columns")
+    row = NoteRow(**_values("note", NoteRow, told))
+    row.visitor, row.tags = row.visitor or store.visitor, joined_tags(split_tags(row.tags))
+    require_bounded(row)
+    return row
 
 
 def _take_scenario(store: Store, values: Mapping[str, Any]) -> tuple[str, bool]:

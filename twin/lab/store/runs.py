@@ -35,6 +35,7 @@ from twin.lab.store.models import (
     RunTableRow,
     ScenarioRow,
 )
+from twin.lab.store.notes import WRITTEN, forget, noted
 from twin.lab.store.owner import Owner
 from twin.lab.store.questions import contradiction, facts_text, same_question
 from twin.lab.store.result import ANSWER, broken_checks, seal, tables_of
@@ -90,17 +91,19 @@ class Runs(Held):
         *,
         states: Sequence[str] = (),
         scenario: str = "",
+        tags: Sequence[str] = (),
         limit: int = PAGE,
         offset: int = 0,
     ) -> Page[RunRow]:
-        """Runs whose scenario holds every word of a text (or whose id begins so), newest first."""
+        """Runs whose scenario, note or id's beginning has every word and tag, newest first."""
         query = select(RunRow).join(ScenarioRow, RunRow.scenario == ScenarioRow.digest)
+        query = noted(query, RunRow.id, self.visitor, tags)
         query = query.where(~RunRow.engine_version.startswith(EXPLAINED))
         if states:
             query = query.where(RunRow.state.in_(list(states)))
         if scenario:
             query = query.where(called(RunRow.scenario, scenario))
-        columns = (ScenarioRow.name, ScenarioRow.question, RunRow.id)
+        columns = (ScenarioRow.name, ScenarioRow.question, *WRITTEN, RunRow.id)
         order = (RunRow.queued_s.desc(), RunRow.id)
         with self._database.read() as session:
             return page_of(session, self.visible(query), text, columns, order, limit, offset)
@@ -360,7 +363,8 @@ class Runs(Held):
         rows = {RunRow: (RunRow.id == run) & ended, RunTableRow: tables}
         with self._database.write(durable=True) as session:
             row = require(session.get(RunRow, run), "run", run)
-            undo = undo_of(self._database, session, ("run", run), rows, self.hold)
+            undo = undo_of(self._database, session, ("run", run), rows, self)
+            forget(session, run, self.visitor)
             if not self.let_go(session, run):
                 return undo
             if not row.ended:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Select, delete, or_, select, update
@@ -17,6 +17,7 @@ from sqlalchemy.orm import InstrumentedAttribute
 from twin.lab.store.engines import Database
 from twin.lab.store.errors import StoreError
 from twin.lab.store.models import AliasRow, ScenarioRow
+from twin.lab.store.notes import WRITTEN, forget, noted
 from twin.lab.store.statements import (
     PAGE,
     Held,
@@ -115,16 +116,17 @@ class Scenarios(Held):
         text: str = "",
         *,
         kind: Kind = "all",
+        tags: Sequence[str] = (),
         limit: int = PAGE,
         offset: int = 0,
     ) -> Page[ScenarioRow]:
-        """Scenarios whose name, question or digest holds every word, newest first."""
+        """Scenarios whose name, question, note or digest holds every word, newest first."""
         r = ScenarioRow
-        query = select(r)
+        query = noted(select(r), r.digest, self.visitor, tags)
         if kind != "all":
             query = query.where(r.preset != "" if kind == "presets" else r.preset == "")
         order = (r.preset, r.digest) if kind == "presets" else (r.created_s.desc(), r.digest)
-        columns = (r.name, r.question, r.source, r.digest)
+        columns = (r.name, r.question, r.source, *WRITTEN, r.digest)
         with self._database.read() as session:
             return page_of(session, self.visible(query), text, columns, order, limit, offset)
 
@@ -148,7 +150,8 @@ class Scenarios(Held):
             row = require(session.scalar(named), "scenario", digest)
             where, others = ScenarioRow.digest == row.digest, AliasRow.scenario == row.digest
             rows = {ScenarioRow: where, AliasRow: others}
-            undo = undo_of(self._database, session, ("scenario", row.digest), rows, self.hold)
+            undo = undo_of(self._database, session, ("scenario", row.digest), rows, self)
+            forget(session, row.digest, self.visitor)
             if not self.let_go(session, row.digest):
                 return undo
             if row.preset:

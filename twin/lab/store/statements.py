@@ -13,7 +13,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 from twin.lab.store.artefacts import Artefact, Artefacts
 from twin.lab.store.engines import Database
 from twin.lab.store.errors import StoreError, UnknownId
-from twin.lab.store.models import ArtefactRow, Row, RunRow, ScenarioRow
+from twin.lab.store.models import ArtefactRow, NoteRow, Row, RunRow, ScenarioRow
 
 T = TypeVar("T")
 Undo = Callable[[], None]  # takes a deletion back; raises StoreError
@@ -33,6 +33,8 @@ class Held:
 
     All three are part of the transaction in which something else is done.
     """
+
+    visitor = ""  # whose notes are shown beside what is held
 
     def hold(self, session: Session, name: str) -> None:
         """From now on who asks holds this."""
@@ -81,13 +83,16 @@ def undo_of(
     session: Session,
     named: tuple[str, str],
     rows: Mapping[type[Row], ColumnElement[bool]],
-    hold: Callable[[Session, str], None],
+    holder: Held,
 ) -> Undo:
     """What brings back rows that are here now, table by table in this order, and holds them again.
 
-    named: kind and key of the first. What is here again, or still, stays as it is.
+    named: kind and key of the first; what its holder wrote about it comes back too. What is here
+    again, or still, stays as it is.
     """
     kept: list[tuple[type[Row], Table, list[dict[str, Any]]]] = []
+    written = (NoteRow.name == named[1]) & (NoteRow.visitor == holder.visitor)
+    rows = {**rows, NoteRow: written}
     for kind, where in rows.items():
         table = cast(Table, kind.__table__)
         lost = session.execute(select(table).where(where)).mappings()
@@ -100,7 +105,7 @@ def undo_of(
                     if again.get(kind, tuple(row[key.name] for key in table.primary_key)) is None:
                         again.execute(insert(table), row)
             require(again.get(next(iter(rows)), named[1]), *named)
-            hold(again, named[1])
+            holder.hold(again, named[1])
 
     return undo
 

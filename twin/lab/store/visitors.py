@@ -84,6 +84,11 @@ class _Seen(Held):
     _holdings: Holdings
     _one: str  # "this run is somebody else's"
 
+    @property
+    def visitor(self) -> str:  # type: ignore[override]
+        """Who looks."""
+        return self._holdings.visitor
+
     def hold(self, session: Session, name: str) -> None:
         self._holdings.take(session, name)
 

@@ -6,7 +6,7 @@ be used for is the store's to say: its refusals are shown as they are, one sente
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,6 +15,9 @@ import streamlit as st
 from twin.lab import share
 from twin.lab.library import scenario_from_toml, scenario_to_toml
 from twin.lab.store import RunRow, ScenarioRow, StoreError
+from twin.lab.store.archive import export_runs
+from twin.lab.store.models import NoteRow
+from twin.lab.store.notes import TAGS_MAX, TEXT_CHARS, TITLE_CHARS, split_tags
 from twin.lab.store.scenarios import Kind
 from twin.lab.store.statements import Undo
 from twin.metrics.registry import Metric, placed
@@ -56,11 +59,13 @@ def _figure(metric: Metric) -> tuple[str, str, float, str]:
 
 def run_table(rows: Sequence[RunRow], key: str) -> list[RunRow]:
     """Runs with their headline figures; returns the picked ones."""
+    notes = session.store().notes.of([run.id for run in rows])
     cells = [
         {
-            "Run": run.name,
+            "Run": _titled(notes.get(run.id), run.name),
             "State": _state(run),
             **{name: _scaled(run.summary.get(key), by) for name, key, by, _ in figures()},
+            **_tags(notes, run.id),
             "Asked": _when(run.queued_s),
             "Stays": "shared" if run.published_s is not None else "",
             "Id": run.id,
@@ -79,10 +84,12 @@ def _state(run: RunRow) -> str:
 
 def scenario_table(rows: Sequence[ScenarioRow], key: str) -> list[ScenarioRow]:
     """Scenarios with the question each asks; returns the picked ones."""
+    notes = session.store().notes.of([row.digest for row in rows])
     cells = [
         {
-            "Scenario": row.name,
+            "Scenario": _titled(notes.get(row.digest), row.name),
             "Question": row.question,
+            **_tags(notes, row.digest),
             "Runs": row.runs,
             "Stays": "preset" if row.preset else "shared" if row.published else "",
             "Kept": _when(row.created_s),
@@ -96,6 +103,17 @@ def scenario_table(rows: Sequence[ScenarioRow], key: str) -> list[ScenarioRow]:
         "Runs": st.column_config.NumberColumn(format="%,d"),
     }
     return _picked(rows, cells, columns, key)
+
+
+def _titled(note: NoteRow | None, name: str) -> str:
+    return note.title if note and note.title else name
+
+
+def _tags(notes: Mapping[str, NoteRow], name: str) -> dict[str, list[str]]:
+    """The cell of tags, where any row of the table has some."""
+    if not any(note.tags for note in notes.values()):
+        return {}
+    return {"Tags": split_tags(notes[name].tags) if name in notes else []}
 
 
 def _first(name: str) -> Any:
@@ -130,10 +148,15 @@ def _when(at_s: float) -> datetime:
 
 
 def about(picked: Sequence[RunRow | ScenarioRow]) -> None:
-    """What a row has no room for: the question of the one that is picked, and why it ended."""
+    """What a row has no room for: the note and question of the one picked, and why it ended."""
     if len(picked) != 1:
         return
     row = picked[0]
+    if note := session.store().notes.of([_name(row)]).get(_name(row)):
+        if note.title:
+            st.caption(f"Scenario: {plain(row.name)}")
+        if note.text:
+            st.markdown("  \n".join(map(plain, note.text.splitlines())))
     if isinstance(row, RunRow):
         if row.message:
             st.caption(f":material/error: {sentence(row.message)}")
@@ -145,7 +168,52 @@ def about(picked: Sequence[RunRow | ScenarioRow]) -> None:
         st.caption(plain(scenario.question))
 
 
+def _name(row: RunRow | ScenarioRow) -> str:
+    return row.id if isinstance(row, RunRow) else row.digest
+
+
 # What can be done.
+
+
+def describe(picked: Sequence[RunRow | ScenarioRow]) -> None:
+    """A name of one's own, tags and a note for what is picked; of several rows tags alone."""
+    names, store = [_name(row) for row in picked], session.store()
+    with st.popover(
+        "Name and tags" if len(names) < 2 else "Add tags", icon=":material/edit_note:",
+        disabled=not names, key=after_acts("describe"), on_change="rerun",
+    ):  # fmt: skip
+        note = store.notes.of(names).get(names[0]) if len(names) == 1 else None
+        key = after_acts(f"note:{','.join(names)}")
+        if len(names) == 1:
+            title = note.title if note else ""
+            st.text_input(
+                "Name", title, TITLE_CHARS, key=f"{key}:title", placeholder=picked[0].name
+            )
+        st.multiselect(
+            "Tags", store.notes.tags(), split_tags(note.tags) if note else [],
+            accept_new_options=True, max_selections=TAGS_MAX, key=f"{key}:tags",
+            placeholder="Choose one or type a new one",
+        )  # fmt: skip
+        if len(names) == 1:
+            st.text_area("Note", note.text if note else "", max_chars=TEXT_CHARS, key=f"{key}:text")
+        st.button("Save", type="primary", key="save-note", on_click=_save_note, args=(names, key))
+
+
+def _save_note(names: list[str], key: str) -> None:
+    """Keep what the form says: of one thing all of it, of several the tags beside their own."""
+    notes, form = session.store().notes, st.session_state
+    before = notes.of(names)
+    try:
+        for name in names:
+            title, text = form.get(f"{key}:title", ""), form.get(f"{key}:text", "")
+            tags = form[f"{key}:tags"]
+            if len(names) > 1 and (old := before.get(name)):
+                title, text, tags = old.title, old.text, [*split_tags(old.tags), *tags]
+            notes.write(name, title, tags, text)
+    except StoreError as error:
+        st.toast(sentence(str(error)), icon=":material/lock:", duration="long")
+    else:
+        _acted()
 
 
 def run_actions(picked: list[RunRow]) -> None:
@@ -161,6 +229,8 @@ def run_actions(picked: list[RunRow]) -> None:
         ids = ",".join(run.id for run in picked)
         go_to("compare", {share.RUNS: ids})
     _copy(one.scenario if one else "")
+    describe(picked)
+    _archive(picked)
     if one and one.published_s is not None:
         st.button(
             "Revoke link", icon=":material/link_off:", key="revoke", on_click=_revoke,
@@ -187,8 +257,22 @@ def scenario_actions(picked: list[ScenarioRow]) -> None:
     ):
         open_run(scenario)
     _copy(one.digest if one else "")
+    describe(picked)
     drafts = [(row.digest, row.name) for row in picked]
     _delete(drafts, session.store().scenarios.delete, "scenario")
+
+
+def _archive(picked: list[RunRow]) -> None:
+    """Whole runs as one file that any twin takes in."""
+    ended = [run.id for run in picked if run.ended]
+    name = file_name(picked[0].name if len(picked) == 1 else "runs", ".twin.tar")
+    st.download_button(
+        "Archive", lambda: export_runs(session.store(), *ended), name,
+        "application/x-tar", icon=":material/archive:", on_click="ignore", key="archive",
+        disabled=not ended or len(ended) < len(picked),
+        help="Scenario, facts, engine version, tables, and your name, tags and notes: another twin "
+        "takes the file in with `twin library import`.",
+    )  # fmt: skip
 
 
 def _copy(digest: str) -> None:

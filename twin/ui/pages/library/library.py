@@ -15,6 +15,7 @@ from twin.ui.pages.library import kept
 def clear() -> None:
     """Look for everything again."""
     st.session_state["q"] = ""
+    st.session_state.pop("tags", None)
     for name in ("state", "kind"):
         if name in st.session_state:
             st.session_state[name] = "All"
@@ -30,7 +31,7 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
     )  # fmt: skip
     text = st.text_input(
         "Search", key="q", type="search", live="100ms", bind="query-params",
-        placeholder="Name, question or id", label_visibility="collapsed", width=280,
+        placeholder="Name, note, tag, question or id", label_visibility="collapsed", width=280,
     )  # fmt: skip
     narrow = st.segmented_control(
         "Only", list(kept.STATES if shown == "Runs" else kept.KINDS), default="All",
@@ -43,20 +44,27 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
 
 # 2) One page of what was found.
 store = session.store()
+known = store.notes.tags()
+tags = known and st.pills(
+    "Tags", known, selection_mode="multi", key="tags", label_visibility="collapsed",
+    bind="query-params",
+)  # fmt: skip
 
 
 def look(limit: int, offset: int = 0) -> Page[Any]:
     """Some of what was asked for, and how many there are."""
     if shown == "Runs":
         states = kept.STATES[narrow]
-        return store.runs.search(text or "", states=states, limit=limit, offset=offset)
-    return store.scenarios.search(text or "", kind=kept.KINDS[narrow], limit=limit, offset=offset)
+        return store.runs.search(text or "", states=states, tags=tags, limit=limit, offset=offset)
+    return store.scenarios.search(
+        text or "", kind=kept.KINDS[narrow], tags=tags, limit=limit, offset=offset
+    )
 
 
 kept.undo_deletion()
 total = look(0).total
 if not total:
-    if text or narrow != "All":
+    if text or tags or narrow != "All":
         st.markdown(f"None of the {shown.lower()} kept here fits that.")
         st.button("Clear the search", icon=":material/filter_alt_off:", on_click=clear)
     else:
@@ -65,7 +73,7 @@ if not total:
     st.stop()
 
 pages = math.ceil(total / kept.ROWS)
-search = f"{shown}:{narrow}:{text}"
+search = f"{shown}:{narrow}:{':'.join([text or '', *tags])}"
 bar = st.container(horizontal=True, vertical_alignment="center", gap="small")
 body = st.container()
 with st.container(horizontal=True, vertical_alignment="center"):

@@ -18,6 +18,7 @@ from twin.lab.library import scenario_to_toml
 from twin.lab.perfetto import SPAN_S, write_trace
 from twin.lab.perfetto.source import repeatable, stored
 from twin.lab.store import RunRow, Store
+from twin.lab.store.archive import export_runs
 from twin.metrics.registry import metric_of
 from twin.scenario import Scenario
 from twin.ui import session
@@ -27,12 +28,17 @@ from twin.ui.toolbar import open_run
 FORMULA = r"^[=+\-@\t\r\x00]"  # what a spreadsheet takes for a formula, or may after trimming
 LONG_ROWS = 200_000  # from here on a CSV is compressed, and no JSON is offered
 SUMMARY, QUESTION, TRACE = "Summary", "Scenario", "Trace (Perfetto)"
+WHOLE = "Whole run"  # as an archive
 LONGEST_TRACE_S = 60.0  # what a viewer still turns over at ease
 MIME = {
     "CSV": "text/csv", "CSV, gzip": "application/gzip", "JSON": "application/json",
     "Parquet": "application/vnd.apache.parquet", "TOML": "application/toml",
+    "Archive": "application/x-tar",
 }  # fmt: skip
-SUFFIX = {"CSV": "csv", "CSV, gzip": "csv.gz", "JSON": "json", "Parquet": "parquet", "TOML": "toml"}
+SUFFIX = {
+    "CSV": "csv", "CSV, gzip": "csv.gz", "JSON": "json", "Parquet": "parquet", "TOML": "toml",
+    "Archive": "twin.tar",
+}  # fmt: skip
 
 
 def downloads(row: RunRow, scenario: Scenario) -> None:
@@ -41,12 +47,14 @@ def downloads(row: RunRow, scenario: Scenario) -> None:
     tables = store.runs.tables(row.id)
     chosen = st.selectbox(
         "What",
-        [SUMMARY, *(name.capitalize() for name in tables), QUESTION, TRACE],
+        [SUMMARY, WHOLE, *(name.capitalize() for name in tables), QUESTION, TRACE],
         key="download-what",
     )
     if chosen == TRACE:
         _trace(store, row, scenario)
         return
+    if chosen == WHOLE:
+        st.caption("Scenario, facts, engine version and tables: `twin library import` takes it in.")
     rows = {name.capitalize(): stored.rows for name, stored in tables.items()}.get(chosen)
     if rows is not None:
         st.caption(f"{rows:,} rows; times in seconds, sizes in bytes.")
@@ -99,6 +107,8 @@ def _formats(
     store: Store, row: RunRow, scenario: Scenario, chosen: str, rows: int | None
 ) -> dict[str, Callable[[], bytes]]:
     """How each format of something is made; nothing is made yet."""
+    if chosen == WHOLE:
+        return {"Archive": lambda: export_runs(store, row.id)}
     if chosen == QUESTION:
         return {
             "TOML": lambda: scenario_to_toml(scenario).encode(),

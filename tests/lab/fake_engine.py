@@ -58,6 +58,12 @@ def simulate(scenario, facts, trace=None, progress=None):
         raise ValueError("this cannot be")
     if scenario.question == "killed":
         os.kill(os.getpid(), 9)
+    if scenario.question == "greedy":
+        taken = []
+        for _ in range(40):  # 4 GB, written, so that they are resident
+            taken.append(b"x" * 100_000_000)
+            time.sleep(2 * STEP_S)
+        raise MemoryError(len(taken))
     if scenario.question == "deaf":
         time.sleep(60)
     while (left := deadline - time.monotonic()) > 0:

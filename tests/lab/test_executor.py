@@ -1,6 +1,7 @@
 """Background runs: watched, stopped, survived, reused."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -88,6 +89,17 @@ def test_the_life_of_runs_in_the_background(store, runner):
     wait(lambda: state(impossible) == "failed")
     assert "this cannot be" in runs.get(impossible).message
     assert runner.trouble == ""
+
+
+def test_a_run_that_takes_far_too_much_memory_is_ended_and_its_neighbour_lives(store):
+    runner = Runner(store, processes=2, engine=ENGINE).start()
+    neighbour = runner.submit(LONG)
+    greedy = runner.submit(Scenario(question="greedy"))
+    row = wait(lambda: (row := store.runs.get(greedy)).ended and row)
+    assert row.state == "failed"
+    assert re.fullmatch(r"the run took [\d.]+ GB of memory, and 2 GB are allowed .*", row.message)
+    assert store.runs.get(neighbour).state == "running"
+    runner.close(kill=True)
 
 
 def test_an_engine_that_cannot_start_is_said_and_tried_again_later(store, monkeypatch):

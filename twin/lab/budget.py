@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from twin.facts import Facts
 from twin.lab.memory import total_bytes
@@ -18,12 +19,17 @@ from twin.scenario import Scenario
 from twin.workload.generate import mean_lengths
 from twin.workload.profile import mean_factor
 
+if TYPE_CHECKING:
+    from twin.lab.store import Store
+
 BASE_BYTES, REQUEST_BYTES = 3.5e8, 420.0  # of a process that has simulated; of a request's columns
 REQUEST_S, STEP_S, INSTANCE_STEP_S = 4e-6, 8e-6, 4e-7
 SHIFT_S, DECISION_S = 0.03, 0.1  # popularity changes; experts are placed anew
 LOOKS = 120  # of a run at a popularity that moves, however long it is
 FASTEST_TOKEN_S = 0.01  # of a closed loop, whose clients ask again when they are answered
 SHARE = 0.8  # of the machine's memory for a run
+PEAK_BYTES_MAX = 2e9  # a process that grew beyond this gives its memory back by ending
+OVER = 2.0  # as many times its estimate may a run take that is beyond that
 LIMIT, LIMIT_S = "TWIN_RUN_SECONDS", 3600.0
 QUEUE = 4.0  # as many times the limit of one run may wait in all
 
@@ -78,6 +84,21 @@ def estimate(s: Scenario, facts: Facts, trace_requests: int = 0) -> Budget:
     if e.balancing.policy not in ("none", "oracle"):
         seconds += s.horizon_s / e.balancing.interval_s * DECISION_S
     return Budget(requests, BASE_BYTES + requests * REQUEST_BYTES, seconds)
+
+
+def budget_of(store: Store, scenario: Scenario, facts: Facts) -> Budget:
+    """What a run of a scenario is estimated to take; of a trace that is kept here."""
+    used = store.traces.kind.named(scenario)
+    row = store.traces.get(used.digest) if used else None
+    return estimate(scenario, facts, row.rows if row is not None else 0)
+
+
+def limit_bytes(budget: Budget) -> float:
+    """Memory beyond which a run in the background is ended, for it is not what was asked for.
+
+    Below what a process may keep for good, nobody counts.
+    """
+    return min(max(PEAK_BYTES_MAX, OVER * budget.memory_bytes), SHARE * total_bytes())
 
 
 def limit_s() -> float:

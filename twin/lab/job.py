@@ -20,14 +20,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from twin import compiled
 from twin.facts import Facts
 from twin.lab import warm
+from twin.lab.budget import PEAK_BYTES_MAX, Budget, budget_of, limit_bytes
 from twin.lab.library import load_facts
-from twin.lab.memory import peak_bytes
+from twin.lab.memory import peak_bytes, resident_bytes
 from twin.lab.store import Owner, RunRow, Store, StoreError, open_store
 from twin.lab.store.models import EXPLAINED
 from twin.lab.store.runs import Beat
@@ -44,7 +45,6 @@ EXPLAIN = "twin.lab.explain.engine"  # answers what a run means; its runs are it
 PULSE_S = 0.25  # between two looks at the database while a run goes on
 POLL_S = 1.0  # between two looks for work; a line on standard input wakes at once
 LATER = ("colocated engine",)  # compiled by a helper or when first asked for: few runs need it
-PEAK_BYTES_MAX = 2e9  # a process that grew beyond this gives its memory back by ending
 
 Watch = Callable[[float, Mapping[str, Any]], None]
 
@@ -162,6 +162,46 @@ def _answer(
     return engine.simulate(scenario, facts, trace=trace, progress=progress, **imported)
 
 
+def within_budget(engine: Engine, store: Store, row: RunRow, owner: Owner) -> Engine:
+    """The engine, in a process that fails its run and ends when that takes far too much memory.
+
+    An estimate can be wrong; then one run is lost, and not whatever else the machine does.
+    """
+
+    def simulate(scenario: Scenario, facts: Facts, **given: Any) -> Run:
+        over = threading.Event()
+        budget = budget_of(store, scenario, facts)
+        args = (store, row, owner, budget, over)
+        threading.Thread(target=_end_beyond, args=args, daemon=True).start()
+        try:
+            return engine.simulate(scenario, facts, **given)
+        finally:
+            over.set()
+
+    return replace(engine, simulate=simulate)
+
+
+def _end_beyond(
+    store: Store, row: RunRow, owner: Owner, budget: Budget, over: threading.Event
+) -> None:
+    """Look at this process's memory until the run is over; end both where it is too much."""
+    most_bytes = limit_bytes(budget)
+    while not over.wait(PULSE_S):
+        if (taken_bytes := resident_bytes()) <= most_bytes:
+            continue
+        sentence = (
+            f"the run took {taken_bytes / 1e9:.2g} GB of memory, and {most_bytes / 1e9:.2g} GB are "
+            f"allowed ({budget.memory_bytes / 1e9:.2g} GB were estimated): shorten horizon_s or "
+            "lower the rate"
+        )
+        try:
+            if not over.is_set():
+                store.runs.fail(row.id, owner, sentence)
+        finally:
+            log.error("run %s was ended: %s", row.id, sentence)
+            os._exit(0)
+
+
 def _sentence(error: Exception, run: str) -> str:
     """What a person is told; a failure of the program itself points to the log."""
     if type(error).__module__.startswith("twin."):
@@ -257,7 +297,8 @@ def serve(store: Store, owner: Owner, engine: Engine, parent: Parent, idle_s: fl
                 unstored = ""
             row = store.runs.claim(owner)
             if row is not None:
-                execute(store, row, owner, engine_of(row, engine))
+                answers = within_budget(engine_of(row, engine), store, row, owner)
+                execute(store, row, owner, answers)
         except engine.cancelled:
             log.info("run %s was stopped on request", row.id if row else "")
         except Exception as error:

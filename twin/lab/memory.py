@@ -25,6 +25,11 @@ def peak_bytes() -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
+def resident_bytes() -> int:
+    """Resident memory of this process now; 0 where the system does not say."""
+    return _kilobytes(STATUS, "VmRSS:") * 1024 if STATUS.exists() else 0
+
+
 def available_bytes() -> float:
     """Memory that programs may still take; without end where the system does not say."""
     known = _kilobytes(SYSTEM, "MemAvailable:") if SYSTEM.exists() else 0

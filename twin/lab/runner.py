@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from twin.facts import Facts
-from twin.lab.budget import Budget, estimate, require_fits
+from twin.lab.budget import Budget, budget_of, require_fits
 from twin.lab.job import ENGINE, Watch, execute, load_engine
 from twin.lab.library import load_facts
 from twin.lab.store import Owner, RunRow, Store, StoreError
@@ -53,13 +53,6 @@ def add_run(
     saved = store.scenarios.save(scenario)
     version = load_engine(engine).version
     return store.runs.add(saved, facts, version, scenario.seed, owner=owner, again=again)
-
-
-def budget_of(store: Store, scenario: Scenario, facts: Facts) -> Budget:
-    """What a run of a scenario is estimated to take; of a trace that is kept here."""
-    used = store.traces.kind.named(scenario)
-    row = store.traces.get(used.digest) if used else None
-    return estimate(scenario, facts, row.rows if row is not None else 0)
 
 
 def run_now(

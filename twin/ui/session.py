@@ -20,11 +20,10 @@ import streamlit as st
 from twin.facts import FactError, Facts
 from twin.hardware.recipes import as_sold, recipe_names
 from twin.lab import library, share, shipped
-from twin.lab.budget import Budget
+from twin.lab.budget import Budget, budget_of
 from twin.lab.compare import input_diff
 from twin.lab.executor import Runner
 from twin.lab.job import EXPLAIN
-from twin.lab.runner import budget_of
 from twin.lab.store import RunRow, Store, StoreError, open_store
 from twin.scenario import Scenario, SpecError, read, with_overrides
 from twin.ui import access, naming

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from twin.lab import budget
+from twin.workload.requests import MOST_REQUESTS
+
 ROOT = Path(__file__).resolve().parents[1]
 SHORT = ["--set", "horizon_s=4", "--set", "warmup_s=1"]
 
@@ -150,3 +153,22 @@ def test_explain_says_the_same_as_one_object_and_finds_it_again(twin):
     assert "Front end" in table and first["verdict"].split(".")[0] in table
     refused = twin("explain", first["run"][:-1] + "?")
     assert refused.returncode == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["workload.rate_req_per_s=100000"],
+        ["workload.arrivals=closed_loop", "workload.concurrency=2000000"],
+    ],
+    ids=["open", "closed"],
+)
+def test_every_ceiling_of_requests_is_the_same_number(twin, monkeypatch, words):
+    """On a machine that has memory and time for all of them, the engine's own limit is told."""
+    monkeypatch.setattr(budget, "total_bytes", lambda: 1e15)
+    monkeypatch.setenv(budget.LIMIT, "1e15")
+    asked = [part for word in [*words, "horizon_s=86400"] for part in ("--set", word)]
+    done = twin("run", "quickstart", *asked)
+    assert done.returncode != 0
+    assert f" {MOST_REQUESTS:,}: " in done.stderr.decode()
+    assert len(done.stderr.strip().splitlines()) == 1

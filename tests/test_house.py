@@ -28,6 +28,7 @@ CORE = (
 )
 FUNCTION_LINES = 70
 FILE_LINES = 400
+SLEEP_S = 0.5  # in a test, at most
 
 
 @cache
@@ -225,3 +226,27 @@ def test_every_make_target_of_the_readme_exists():
     named = set(re.findall(r"`?make (\w+)", text))
     targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     assert {"serve", "test", "docs"} <= named <= targets
+
+
+def test_no_test_depends_on_wall_time():
+    """A busy machine is no failure: hypothesis is asked through `draws`, and nobody sleeps long."""
+    found = []
+    for path in [p for p in tracked() if re.fullmatch(r"test_\w+\.py|conftest\.py", p.name)]:
+        if re.search(r"\bsettings\(|import .*\bsettings\b", path.read_text("utf-8")):
+            found.append(f"{where(path, 1)} hypothesis with a deadline")
+        for node in nodes(path):
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "sleep":
+                seconds = node.args[0]
+                if isinstance(seconds, ast.Constant) and seconds.value > SLEEP_S:
+                    found.append(where(path, node.lineno))
+    assert not found
+
+
+def test_set_up_says_what_it_does_and_how_long():
+    lines = (ROOT / "Makefile").read_text("utf-8").splitlines()
+    (pip,) = [line for line in lines if line.startswith("PIP =")]
+    assert "-qq" in pip and "--disable-pip-version-check" in pip
+    installs = [i for i, line in enumerate(lines) if "--require-hashes" in line]
+    assert len(installs) == 2
+    for i in installs:
+        assert re.search(r"echo .*(minute)", lines[i - 1]) and "$(PIP)" in lines[i]

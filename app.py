@@ -13,7 +13,7 @@ import streamlit as st
 from starlette.middleware import Middleware
 
 from twin import ui
-from twin.ui import access, drawer
+from twin.ui import access, drawer, show
 from twin.ui.door import Door
 from twin.ui.pages import FIRST, PAGES, SECTIONS
 
@@ -40,6 +40,7 @@ if __name__ == "__main__":
     st.logo(MARK, size="small")
     access.gate()
     drawer.closes(shown.title)
+    show.chart_tools()
     shown.run()
 
 else:

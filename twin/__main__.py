@@ -245,6 +245,7 @@ def trace_run(
     """Write a span of a run as a trace that ui.perfetto.dev opens."""
     from twin.lab.files import check_writable, printable
     from twin.lab.perfetto import check_span, span_of_request, write_trace
+    from twin.lab.perfetto.request import told
     from twin.lab.perfetto.source import traced
 
     check_span(begin_s, end_s)
@@ -255,6 +256,7 @@ def trace_run(
         source = traced(run, settings or [], watch)
     if request is not None:
         begin_s, end_s = span_of_request(source, request)
+        err.print(escape(told(source, request)))
     target = to if to is not None else bytes_out()
     written = write_trace(source, target, begin_s, end_s, most_events)
     err.print(escape(written.sentence))

@@ -1,8 +1,9 @@
+import polars as pl
 import pytest
 
 from tests.laws.advice import LITE
 from twin.lab.explain.explain import explain
-from twin.lab.explain.waterfall import at_work, busy_of
+from twin.lab.explain.waterfall import SLACK, at_work, busy_of, iteration_of
 from twin.lab.explain.words import PIECES
 from twin.lab.library import load_facts, preset
 from twin.model.timeline import decode_timeline
@@ -29,6 +30,10 @@ def test_a_fault_and_uneven_experts_are_pieces_of_their_own(slowed):
     assert slowed.waterfall["faults"] > 0 and slowed.waterfall["imbalance"] > 0
 
 
+def _microbatched():
+    return steady(preset("quickstart"), load_facts()).costs.decode
+
+
 def test_both_streams_of_a_layer_fill_it_with_work_and_slack():
     costs = steady(preset("quickstart"), load_facts()).costs
     plan = decode_timeline(costs.decode, 40.0, 160_000.0, 1.0)
@@ -48,3 +53,18 @@ def test_the_work_of_an_operator_does_not_jump_where_the_other_stream_becomes_th
     assert len(shares) > 10
     steps = [abs(b - a) for a, b in zip(shares, shares[1:], strict=False)]
     assert max(steps) < 0.05
+
+
+def test_an_iteration_of_two_streams_lasts_as_long_as_each_with_its_slack():
+    plan = decode_timeline(_microbatched(), 40.0, 160_000.0, 1.0)
+    names = ["attention_core", "experts", "mtp", "lm_head"]
+    booked = pl.DataFrame({"phase": ["decode"] * 4, "operator": names,
+                           "per_iteration_s": [0.02, 0.01, 0.004, 0.006]})  # fmt: skip
+    rows = iteration_of(booked, "decode", plan)
+    outside = sum(spent for stream, _, spent in rows if not stream)
+    for stream in plan.streams:
+        assert sum(s for name, _, s in rows if name == stream) + outside == pytest.approx(0.04)
+    assert any(name == SLACK for _, name, _ in rows)
+    assert {name for stream, name, _ in rows if not stream} == {"mtp", "lm_head"}
+    alone = iteration_of(booked, "decode", None)
+    assert [name for _, name, _ in alone] == names

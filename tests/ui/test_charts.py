@@ -11,7 +11,9 @@ import pytest
 from tests.ui.fake_run import fake_tables
 from twin.lab.library import presets
 from twin.metrics.measures import amount
+from twin.model.timeline import Piece, Timeline
 from twin.ui import charts, theme
+from twin.ui.charts import waterfall
 
 
 @pytest.fixture(scope="module")
@@ -117,3 +119,52 @@ def test_the_map_of_dies_has_a_cell_for_every_die(tables):
     cells = np.asarray(chart.figure.data[0].z, dtype=float)
     assert np.isfinite(cells).sum() == ranks.height
     assert cells[np.isfinite(cells)].max() <= 100
+
+
+# Where time goes.
+
+
+@pytest.fixture(scope="module")
+def plan():
+    """A layer of two streams, of which the second runs over into the next one."""
+    pieces = (Piece(0, 0, 0.0, 0.3, (("attention_core", 1.0),)),
+              Piece(1, 0, 0.5, 0.9, (("dispatch", 1.0), ("experts", 3.0))),
+              Piece(0, 1, 0.5, 0.8, (("attention_core", 1.0),)),
+              Piece(1, 1, 1.0, 1.4, (("dispatch", 1.0), ("experts", 3.0))))  # fmt: skip
+    return Timeline(("attention", "MoE"), 58, 0.1, 0.9, pieces)
+
+
+def test_a_layer_shows_both_streams_and_what_each_waits(plan):
+    chart = waterfall.layer(plan, 1e-3)
+    drawn = {trace.name: trace for trace in chart.figure.data}
+    assert list(drawn) == ["Slack", "Attention core", "Dispatch", "Experts"]
+    busy = sum(sum(drawn[name].x) for name in list(drawn)[1:])
+    assert busy == pytest.approx(1000 * (0.6 + 0.8) * 1e-3)
+    assert dict(waterfall.slack_of(plan)) == pytest.approx({"attention": 0.4, "MoE": 0.2})
+    assert "attention 40.0 %" in chart.alt and "MoE 20.0 %" in chart.alt
+    assert (
+        max(b + x for t in drawn.values() for b, x in zip(t.base or [0, 0], t.x, strict=True))
+        <= 1.0 + 1e-9
+    )
+
+
+def test_what_is_at_work_names_the_slack_of_the_stream_that_waits(plan):
+    chart = waterfall.at_work([("MoE", "experts", 0.02), ("attention", "slack", 0.008),
+                               ("", "lm_head", 0.003)], "iteration")  # fmt: skip
+    assert list(chart.figure.data[0].y) == ["Experts", "LM head", "Slack of attention"]
+    assert "ms" in chart.figure.layout.xaxis.title.text
+
+
+def test_a_request_stands_beside_the_median_part_by_part():
+    colours = {"front end": "#111111", "prefill": "#222222"}
+    chart = waterfall.beside_median({"front end": 0.1, "prefill": 0.5},
+                                    {"front end": 0.1, "prefill": 0.2}, colours)  # fmt: skip
+    one, median = chart.figure.data
+    assert list(one.base) == pytest.approx([0.0, 100.0]) and list(one.x)[1] == pytest.approx(500)
+    assert list(median.x)[1] == pytest.approx(200)
+    assert "prefill 500 ms (median 200 ms)" in chart.alt
+
+
+def test_every_chart_has_a_crosshair():
+    axes = charts.figure().layout
+    assert axes.xaxis.showspikes and axes.yaxis.showspikes

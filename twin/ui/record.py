@@ -8,7 +8,7 @@ it is read by column, cut to quantiles and means, and let go. This module draws 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -22,6 +22,10 @@ from twin.lab.store import RunRow
 from twin.metrics import latency
 from twin.scenario import Scenario
 from twin.ui import session
+
+if TYPE_CHECKING:
+    from twin.lab.perfetto.request import Inside
+    from twin.model.timeline import Timeline
 
 SMALL = ("windows", "operators", "ranks", "links")
 OVER_TIME = ("events", "instances", "traffic", "shares", "seats")  # not of earlier engines
@@ -109,16 +113,60 @@ def time_of(row: RunRow, scenario: Scenario) -> dict[str, float]:
     return dict(explanation(known)["waterfall_s"])
 
 
-@st.cache_data(show_spinner=False, max_entries=100)
-def streams(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, list[tuple[str, str, float]]]:
-    """By phase: what both streams of a layer do, with their slack; see `busy_of`."""
-    from twin.lab.explain.waterfall import busy_of
+@st.cache_resource(show_spinner=False, max_entries=100)
+def layers(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, Timeline]:
+    """By phase: one layer on its two streams, of the phases that run in microbatches."""
     from twin.lab.perfetto.streams import stream_plans
 
     tables = {name: table(run, name) for name in ("windows", "operators", "ranks")}
     tables["requests"] = session.store().runs.table(run, "requests", ["input_tokens"])
-    plans = stream_plans(_scenario, _facts(_row.facts_digest), tables)
-    return {phase: busy_of(plan) for phase, plan in plans.items()}
+    return stream_plans(_scenario, _facts(_row.facts_digest), tables)
+
+
+def iteration(row: RunRow, scenario: Scenario, phase: str) -> list[tuple[str, str, float]]:
+    """(stream, operator, seconds at work) of a mean iteration; see `iteration_of`."""
+    from twin.lab.explain.waterfall import iteration_of
+
+    plan = layers(row.id, row, scenario).get(phase)
+    return iteration_of(table(row.id, "operators"), phase, plan)
+
+
+@st.cache_data(show_spinner=False, max_entries=100)
+def requests_by(run: str, warmup_s: float) -> dict[str, tuple[int, int]]:
+    """The slowest and the median request that finished in the steady state, by what is slow."""
+    requests = session.store().runs.table(run, "requests", ["request_id", *_STAMPS])
+    requests = requests.filter(pl.col("finish_s") >= warmup_s)
+    times = {
+        "TTFT": latency.span(requests, "arrival_s", "first_token_s"),
+        "TPOT": latency.tpot_s(requests),
+        "E2E": latency.span(requests, "arrival_s", "finish_s"),
+    }
+    picked = {}
+    for name, values in times.items():
+        known = np.flatnonzero(np.isfinite(values))
+        if known.size:
+            order = known[np.argsort(values[known], kind="stable")]
+            ids = requests["request_id"].to_numpy()[order]
+            picked[name] = int(ids[-1]), int(ids[ids.size // 2])
+    return picked
+
+
+@st.cache_data(show_spinner=False, max_entries=200)
+def request(run: str, number: int) -> dict[str, Any] | None:
+    """The row of a request; None where the run has none of that number."""
+    rows = session.store().runs.table(run, "requests").filter(pl.col("request_id") == number)
+    return rows.row(0, named=True) if rows.height else None
+
+
+@st.cache_data(show_spinner="Running its span again, watched", max_entries=200)
+def inside(run: str, number: int) -> Inside:
+    """What the instances did while they had a request. Raises SpecError and the engine's own."""
+    from twin.lab.perfetto.request import inside as watched
+    from twin.lab.perfetto.source import stored
+
+    row = request(run, number)
+    assert row is not None
+    return watched(stored(session.store(), run), row)
 
 
 def fabric(row: RunRow, scenario: Scenario) -> Fabric:

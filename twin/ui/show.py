@@ -7,6 +7,7 @@ import io
 import json
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import streamlit as st
@@ -20,9 +21,26 @@ _MARKS = re.compile(r"[\\`*_\[\]<>$|~#!&]|:(?=\w)|^[-+](?= )")
 _ADDRESS = re.compile(r"https?(?=:)|www(?=\.)|@(?=\w)", re.IGNORECASE)
 
 
+_modebar = st.components.v2.component(
+    "modebar", js=Path(__file__).with_name("modebar.js").read_text("utf-8")
+)
+
+
+def chart_tools() -> None:
+    """Give the bar of every chart on the page SVG and CSV; once a page."""
+    with st.container(key="modebar"):
+        st.html("<style>.st-key-modebar { display: none }</style>")
+        _modebar(key="modebar-tools")
+
+
 def plot(chart: Chart, key: str) -> None:
-    """A chart with its sentence, without the toolbar that covers it."""
-    st.plotly_chart(chart.figure, alt=chart.alt, key=key, config={"displayModeBar": False})
+    """A chart with its sentence; a bar to zoom and to take it away shows under the pointer."""
+    image = {"format": "png", "filename": f"twin-{key}", "scale": 2}
+    st.plotly_chart(
+        chart.figure, alt=chart.alt, key=key,
+        config={"displayModeBar": "hover", "toImageButtonOptions": image,
+                "modeBarButtonsToRemove": ["autoScale2d"]},
+    )  # fmt: skip
 
 
 def plain(text: str) -> str:

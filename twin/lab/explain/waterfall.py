@@ -97,24 +97,38 @@ def _shares(
     tables: Mapping[str, pl.DataFrame], phase: str, plan: Timeline | None
 ) -> dict[str, float]:
     """Share of a phase's time by piece: in the layers by what each operator is at work."""
-    rows = tables["operators"].filter(pl.col("phase") == phase)
-    booked = dict(zip(rows["operator"], rows["total_s"], strict=True))
-    if not (total := sum(booked.values())):
-        return {}
-    shares = {name: seconds / total for name, seconds in booked.items()}
-    if plan is not None:
-        layers = plan.end - plan.begin
-        busy = at_work(plan)
-        outside = {n: s for n, s in shares.items() if n not in busy or n in _OUTSIDE}
-        rest = sum(outside.values()) or 1.0
-        shares = {n: s / rest * (1.0 - layers) for n, s in outside.items()}
-        for name, share in busy.items():
-            shares[name] = shares.get(name, 0.0) + layers * share
+    rows = [row for row in iteration_of(tables["operators"], phase, plan) if row[1] != SLACK]
+    inside = sum(seconds for stream, _, seconds in rows if stream)
+    outside = sum(seconds for stream, _, seconds in rows if not stream)
+    layers = plan.end - plan.begin if plan is not None else 0.0
+    # The streams overlap: what both are at work shares the time that the layers last.
+    factor = layers / (1.0 - layers) * outside / inside if inside and outside else 1.0
     pieces: dict[str, float] = {}
-    for name, share in shares.items():
-        pieces[piece_of(name)] = pieces.get(piece_of(name), 0.0) + share
+    for stream, name, seconds in rows:
+        spent = seconds * (factor if stream else 1.0)
+        pieces[piece_of(name)] = pieces.get(piece_of(name), 0.0) + spent
     whole = sum(pieces.values())
-    return {piece: share / whole for piece, share in pieces.items()}
+    return {piece: spent / whole for piece, spent in pieces.items()} if whole else {}
+
+
+def iteration_of(
+    operators: pl.DataFrame, phase: str, plan: Timeline | None
+) -> list[tuple[str, str, float]]:
+    """(stream, operator, seconds at work) of a mean iteration of a phase, in its order.
+
+    What lies outside of the layers, and all of an iteration without two streams, is on stream ''.
+    The layers last as long as both streams with their slack; a run books the longer one only.
+    """
+    rows = operators.filter(pl.col("phase") == phase)
+    booked = dict(zip(rows["operator"], rows["per_iteration_s"], strict=True))
+    if plan is None:
+        return [("", name, seconds) for name, seconds in booked.items() if seconds > 0]
+    whole_s, share = sum(booked.values()), plan.end - plan.begin
+    layers = [(stream, name, part * share * whole_s) for stream, name, part in busy_of(plan)]
+    busy = {name for _, name, _ in layers}
+    outside = {n: s for n, s in booked.items() if s > 0 and (n not in busy or n in _OUTSIDE)}
+    factor = (1.0 - share) * whole_s / (sum(outside.values()) or 1.0)
+    return layers + [("", name, seconds * factor) for name, seconds in outside.items()]
 
 
 def at_work(plan: Timeline) -> dict[str, float]:

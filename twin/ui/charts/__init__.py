@@ -240,8 +240,16 @@ def operators(table: pl.DataFrame, phase: str) -> Chart:
     return Chart(fig, f"A {phase} {name_of} takes {seconds(whole)}; longest operators: {listing}.")
 
 
-def iteration_over_time(windows: pl.DataFrame, warmup_s: float = 0.0) -> Chart:
-    """The decode iteration over time, stacked by its longest operators and the rest."""
+def iteration_over_time(
+    windows: pl.DataFrame, warmup_s: float = 0.0, in_sequence: bool = True
+) -> Chart:
+    """The decode iteration over time; its operators stacked where they run `in_sequence`.
+
+    Of two streams a run books the longer one: its operators would come and go with the load.
+    """
+    if not in_sequence:
+        whole = {"decode_iteration_s": ("decode iteration", theme.ROLE["decode"])}
+        return timeline(windows, whole, "ms per iteration", scale=1e3, warmup_s=warmup_s)
     names = [c for c in windows.columns if c.startswith("decode_") and c.endswith("_s")]
     names = [c for c in names if c != "decode_iteration_s"]
     if not names:

@@ -17,6 +17,10 @@ import polars as pl
 
 from twin.ui import theme
 
+CROSSHAIR = {
+    "showspikes": True, "spikemode": "across", "spikesnap": "cursor", "spikethickness": 1,
+    "spikedash": "dot", "spikecolor": theme.OTHER,
+}  # fmt: skip
 TEMPLATE = go.layout.Template(
     layout={
         "margin": {"l": 8, "r": 16, "t": 34, "b": 8},
@@ -28,12 +32,14 @@ TEMPLATE = go.layout.Template(
             "title": {"text": ""}, "itemsizing": "constant",
         },
         "bargap": 0.35,
+        "modebar": {"orientation": "h", "bgcolor": "rgba(0,0,0,0)", "color": theme.OTHER,
+                    "activecolor": theme.SERIES[0]},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "xaxis": {"zeroline": False, "showgrid": False, "automargin": True,
-                  "title": {"standoff": 8}},
+                  "title": {"standoff": 8}, **CROSSHAIR},
         "yaxis": {"zeroline": False, "rangemode": "tozero", "automargin": True,
-                  "nticks": 6, "title": {"standoff": 22}},
+                  "nticks": 6, "title": {"standoff": 22}, **CROSSHAIR},
     }
 )  # fmt: skip
 

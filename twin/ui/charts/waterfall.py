@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from twin.metrics.measures import amount, seconds
+from twin.model.timeline import Timeline
 from twin.ui import theme
 from twin.ui.charts.base import Chart, bars, empty, figure, time_unit
 
 SHOWN = 0.002  # of the whole: a smaller piece is not drawn
+HATCHED = {"fillmode": "overlay", "fgcolor": "rgba(255, 255, 255, 0.75)"}
 SLACK_COLOUR = "rgba(128, 128, 128, 0.18)"
 
 
@@ -40,24 +42,105 @@ def waterfall(pieces: Mapping[str, float], labels: Mapping[str, str]) -> Chart:
     return Chart(fig, f"A mean request takes {seconds(whole)}; most of it: {listing}.")
 
 
-def streams(rows: Sequence[tuple[str, str, float]]) -> Chart:
-    """What each of two streams does in a layer, as shares of its time, with its slack."""
-    names = list(dict.fromkeys(stream for stream, _, _ in rows))
-    operators = list(dict.fromkeys(operator for _, operator, _ in rows if operator != "slack"))
-    fig = figure(height=90 + 46 * len(names))
-    for operator in [*operators, "slack"]:
-        shares = {stream: share for stream, name, share in rows if name == operator}
-        values = [100 * shares.get(stream, 0.0) for stream in names]
-        slack = operator == "slack"
-        bars(
-            fig, [name.capitalize() for name in names], values,
-            SLACK_COLOUR if slack else theme.operator_colour(operator),
-            name="Slack" if slack else theme.title(operator),
-            text=[f"{v:.0f} %" if v >= 4 else "" for v in values],
-            textposition="inside", hover="%{fullData.name}: %{x:.1f} %<extra></extra>",
+def layer(plan: Timeline, layer_s: float) -> Chart:
+    """One layer over time: what each stream does for which microbatch; the rest is its slack.
+
+    What runs over into the next layer stands at its begin, for every layer is like it.
+    """
+    factor, unit = time_unit(layer_s)
+    names = [f"{name[0].upper()}{name[1:]}" for name in plan.streams]
+    drawn: dict[str, list[tuple[str, float, float, int, float]]] = {}
+    for piece in plan.pieces:
+        total = sum(time for _, time in piece.operators)
+        begin = piece.low
+        for operator, time in piece.operators:
+            share = time / total * (piece.high - piece.low)
+            for low, high in _within(begin, begin + share):
+                bar = names[piece.stream], low, high - low, piece.microbatch, share
+                drawn.setdefault(operator, []).append(bar)
+            begin += share
+    fig = figure(height=170 + 62 * len(names))
+    scale = layer_s * factor
+    bars(fig, names, [scale] * len(names), SLACK_COLOUR, name="Slack", hover="Slack")
+    for operator, cut in drawn.items():
+        fig.add_bar(
+            y=[bar[0] for bar in cut], x=[scale * bar[2] for bar in cut],
+            base=[scale * bar[1] for bar in cut], orientation="h", name=theme.title(operator),
+            marker={"color": theme.operator_colour(operator), "line_width": 0,
+                    "pattern": HATCHED | {"shape": ["/" if bar[3] else "" for bar in cut]}},
+            customdata=[(seconds(layer_s * bar[4]), 1 + bar[3]) for bar in cut],
+            hovertemplate="%{fullData.name}, microbatch %{customdata[1]}: %{customdata[0]}"
+            "<extra></extra>",
         )  # fmt: skip
-    fig.update_layout(barmode="stack", hovermode="closest", bargap=0.3, margin={"t": 8})
-    fig.update_xaxes(title_text="% of a layer's time", range=[0, 100])
-    slack_of = {stream: share for stream, name, share in rows if name == "slack"}
-    listing = ", ".join(f"{name} {amount(slack_of[name], 'share')}" for name in names)
-    return Chart(fig, f"Slack of the streams of a layer: {listing}.")
+    fig.update_layout(barmode="overlay", hovermode="closest", bargap=0.3)
+    fig.update_xaxes(title_text=f"{unit} of one layer", range=[0, scale])
+    listing = ", ".join(f"{name} {amount(share, 'share')}" for name, share in slack_of(plan))
+    return Chart(fig, f"One layer takes {seconds(layer_s)}. Slack of its streams: {listing}.")
+
+
+def _within(begin: float, end: float) -> list[tuple[float, float]]:
+    """A span of layers as spans of one layer."""
+    begin, end = begin - int(begin), end - int(begin)
+    return [(begin, end)] if end <= 1.0 else [(begin, 1.0), (0.0, end - 1.0)]
+
+
+def slack_of(plan: Timeline) -> list[tuple[str, float]]:
+    """Share of a layer in which a stream waits for the other, by stream."""
+    busy = [0.0] * len(plan.streams)
+    for piece in plan.pieces:
+        busy[piece.stream] += piece.high - piece.low
+    return [(name, max(0.0, 1.0 - b)) for name, b in zip(plan.streams, busy, strict=True)]
+
+
+def at_work(rows: Sequence[tuple[str, str, float]], name_of: str) -> Chart:
+    """How long each operator is at work in one iteration, on whichever stream; slack at the end."""
+    if not rows:
+        return empty(f"No {name_of} ran")
+    rows = [row for row in rows if row[2] > SHOWN * sum(value for _, _, value in rows)]
+    rows = sorted(rows, key=lambda row: (row[1] == "slack", -row[2]))
+    longest = max(value for _, _, value in rows)
+    factor, unit = time_unit(longest)
+    names = [f"Slack of {stream}" if n == "slack" else theme.title(n) for stream, n, _ in rows]
+    fig = figure(height=90 + 27 * len(rows))
+    bars(
+        fig, names, [value * factor for _, _, value in rows],
+        [SLACK_COLOUR if n == "slack" else theme.operator_colour(n) for _, n, _ in rows],
+        text=[seconds(value) for _, _, value in rows], textposition="outside",
+        customdata=[f", {stream} stream" if stream else "" for stream, _, _ in rows],
+        hover="%{y}%{customdata}: %{text}<extra></extra>",
+    )  # fmt: skip
+    fig.update_layout(hovermode="closest", showlegend=False, bargap=0.28)
+    fig.update_xaxes(title_text=f"{unit} at work per {name_of}", range=[0, 1.2 * longest * factor])
+    listing = ", ".join(f"{n} {seconds(v)}" for n, (_, _, v) in zip(names[:3], rows, strict=False))
+    return Chart(fig, f"At work in a mean {name_of}: {listing}.")
+
+
+def beside_median(
+    parts: Mapping[str, float], median: Mapping[str, float], colours: Mapping[str, str]
+) -> Chart:
+    """A request's time part by part, each beginning where the last one ended; grey: the median
+    request's."""
+    whole = max(sum(parts.values()), sum(median.values()))
+    if whole <= 0:
+        return empty("No first token was made")
+    factor, unit = time_unit(whole)
+    shown = [n for n in parts if max(parts[n], median.get(n, 0.0)) > SHOWN * whole]
+    fig = figure(height=110 + 40 * len(shown))
+    series = (("this request", parts, [colours[n] for n in shown]),
+              ("the median request", median, SLACK_COLOUR))  # fmt: skip
+    for name, each, colour in series:
+        begins, begun = {}, 0.0
+        for part, value in each.items():
+            begins[part], begun = begun, begun + value
+        values = [each.get(n, 0.0) for n in shown]
+        bars(
+            fig, [n[0].upper() + n[1:] for n in shown], [v * factor for v in values], colour,
+            base=[begins.get(n, 0.0) * factor for n in shown], name=name,
+            text=[seconds(v) if v else "" for v in values], textposition="outside",
+        )  # fmt: skip
+    fig.update_layout(barmode="group", hovermode="closest", bargap=0.2, legend_traceorder="normal")
+    fig.update_xaxes(title_text=unit, range=[0, 1.15 * whole * factor])
+    listing = ", ".join(
+        f"{n} {seconds(parts[n])} (median {seconds(median.get(n, 0.0))})" for n in shown
+    )
+    return Chart(fig, f"Time of one request by part: {listing}.")

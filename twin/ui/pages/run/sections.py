@@ -7,7 +7,7 @@ draws them by `charts` and `fabric_view`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import streamlit as st
@@ -17,6 +17,7 @@ from twin.lab.store import RunRow
 from twin.metrics.latency import ttft_parts
 from twin.metrics.measures import NOTHING, amount, seconds
 from twin.metrics.registry import METRICS, shown
+from twin.model.timeline import Timeline
 from twin.scenario import (
     FORMS,
     Scenario,
@@ -29,7 +30,7 @@ from twin.ui.charts import waterfall
 from twin.ui.fabric_message import spread
 from twin.ui.fabric_view import cells_of_links, fabric_picture
 from twin.ui.fields import field_name, show, why_idle
-from twin.ui.pages.run import faults_results
+from twin.ui.pages.run import faults_results, request
 from twin.ui.seated import seated
 from twin.ui.show import plain, plot
 
@@ -103,32 +104,48 @@ def over_time(row: RunRow, scenario: Scenario) -> None:
 
 
 def iteration(row: RunRow, scenario: Scenario) -> None:
-    """Where the time of a decode pass and of a prefill batch goes, by operator."""
-    table = record.table(row.id, "operators")
+    """Where the time of a decode pass and of a prefill batch goes: both streams, with slack."""
+    table, plans = record.table(row.id, "operators"), record.layers(row.id, row, scenario)
     phases = [p for p in ("decode", "prefill") if (table["phase"] == p).any()]
-    for place, phase in zip(st.columns(max(1, len(phases)), gap="large"), phases, strict=False):
-        with place:
-            st.subheader(
-                "One decode iteration" if phase == "decode" else "One prefill batch", anchor=False
-            )
-            plot(charts.operators(table, phase), f"operators-{phase}")
-    both = record.streams(row.id, row, scenario)
-    for place, phase in zip(st.columns(max(1, len(both)), gap="large"), both, strict=False):
-        with place:
-            st.subheader(f"Both streams of a {phase} layer", anchor=False)
-            plot(waterfall.streams(both[phase]), f"streams-{phase}")
-    if both:
-        st.caption(
-            "Two microbatches alternate between two streams; the one without slack sets the pace, "
-            "and only its operators are on the critical path above."
-        )
+    for phase in phases:
+        plan, rows = plans.get(phase), record.iteration(row, scenario, phase)
+        took_s = float(table.filter(table["phase"] == phase)["per_iteration_s"].sum())
+        name_of = "iteration" if phase == "decode" else "batch"
+        st.subheader(f"A mean {phase} {name_of} takes {seconds(took_s)}", anchor=False)
+        st.markdown(_pace(plan, rows))
+        if plan is None:
+            plot(waterfall.at_work(rows, name_of), f"operators-{phase}")
+            continue
+        left, right = st.columns(2, gap="large")
+        with left:
+            st.markdown(f"**One of {plan.layers} layers, on both streams**")
+            layer_s = took_s * (plan.end - plan.begin) / plan.layers
+            plot(waterfall.layer(plan, layer_s), f"layer-{phase}")
+            st.caption("Hatched: the second microbatch. Grey: the stream waits for the other one.")
+        with right:
+            st.markdown(f"**At work in the whole {name_of}**")
+            plot(waterfall.at_work(rows, name_of), f"operators-{phase}")
     if "decode" in phases:
         st.subheader("The decode iteration over time", anchor=False)
         windows = record.table(row.id, "windows")
-        plot(charts.iteration_over_time(windows, scenario.warmup_s), "iteration")
-    st.caption(
-        "Mean over all iterations of all instances. Operators that overlap count only where they "
-        "are on the critical path, so the parts add up to the whole."
+        picture = charts.iteration_over_time(windows, scenario.warmup_s, "decode" not in plans)
+        plot(picture, "iteration")
+    st.caption("Mean over all iterations of all instances; layers at the run's mean load.")
+
+
+def _pace(plan: Timeline | None, rows: Sequence[tuple[str, str, float]]) -> str:
+    """What sets the pace of an iteration, in one sentence."""
+    work = sorted((row for row in rows if row[1] != "slack"), key=lambda row: -row[2])
+    longest = " and ".join(theme.title(name).lower() for _, name, _ in work[:2])
+    if plan is None:
+        return f"Its operators run one after the other; the longest: {longest}."
+    (busy, least), (other, slack) = sorted(waterfall.slack_of(plan), key=lambda item: item[1])
+    if slack < 0.02:
+        return f"Both streams of a layer are busy all the time. Longest at work: {longest}."
+    idle = "" if least < 0.02 else f", which itself waits {amount(least, 'share')}"
+    return (
+        f"The {other} stream waits {amount(slack, 'share')} of a layer for the {busy} stream"
+        f"{idle}. Longest at work: {longest}."
     )
 
 
@@ -271,6 +288,7 @@ def _field(scenario: Scenario, group: str, path: str, value: Any = None) -> dict
 SECTIONS: dict[str, Callable[[RunRow, Scenario], None]] = {
     "Why": why,
     "Latency": latency,
+    "One request": request.section,
     "Over time": over_time,
     "Iteration": iteration,
     "Load": load,

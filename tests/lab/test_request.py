@@ -1,0 +1,57 @@
+"""One request's stages and what ran inside them, against its stamps and the trace of it."""
+
+import io
+
+import pytest
+
+from tests.engine.small import run
+from tests.lab.trace_format import parsed
+from twin.lab.library import load_facts
+from twin.lab.perfetto import span_of_request, write_trace
+from twin.lab.perfetto.request import inside, stages, told
+from twin.lab.perfetto.source import Source
+
+
+@pytest.fixture(scope="module", params=["disaggregated", "colocated"])
+def source(request):
+    answer = run({"deployment.mode": request.param})
+    return Source(answer.scenario, answer.tables, load_facts())
+
+
+@pytest.fixture(scope="module")
+def row(source):
+    done = source.tables["requests"].drop_nulls("finish_s")
+    return done.row(done.height // 2, named=True)
+
+
+def test_the_stages_of_a_request_add_up_to_its_whole_time(row):
+    whole = row["finish_s"] - row["arrival_s"]
+    assert sum(stages(row).values()) == pytest.approx(whole)
+    assert sum(list(stages(row).values())[:-1]) == pytest.approx(
+        row["first_token_s"] - row["arrival_s"]
+    )
+
+
+def test_a_request_without_stamps_has_no_stages(row):
+    assert not stages(row | {name: None for name in row if name.endswith("_s")})
+
+
+def test_what_ran_inside_fills_prefill_and_gives_every_token(source, row):
+    seen = inside(source, row)
+    assert sum(took for _, took in seen.prefill) == pytest.approx(stages(row)["prefill"], rel=1e-6)
+    decode_s = stages(row)["decode"]
+    assert 0 <= seen.decode_wait_s < decode_s
+    assert seen.iterations * seen.iteration_s == pytest.approx(decode_s - seen.decode_wait_s)
+    assert 1 <= seen.iterations <= row["output_tokens"]
+
+
+def test_the_trace_of_a_request_draws_the_same_stages(source, row):
+    number, file = row["request_id"], io.BytesIO()
+    write_trace(source, file, *span_of_request(source, number))
+    drawn = {e["name"]: e for e in parsed(file.getvalue())
+             if e["ph"] == "b" and e.get("args", {}).get("request") == number}  # fmt: skip
+    for name, took in stages(row).items():
+        if took > 1e-6:
+            args = drawn[name]["args"]
+            assert args["to_s"] - args["from_s"] == pytest.approx(took)
+            assert name in told(source, number)

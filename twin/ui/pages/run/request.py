@@ -1,0 +1,170 @@
+"""Why one request was slow: its time part by part, beside the median request's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import streamlit as st
+
+from twin.lab.perfetto.request import DECODE, Inside, stages
+from twin.lab.store import RunRow
+from twin.metrics.measures import seconds, three_figures
+from twin.scenario import Scenario
+from twin.ui import record, theme
+from twin.ui.charts import waterfall
+from twin.ui.fields import sentence
+from twin.ui.pages.run import explained
+from twin.ui.show import plot
+
+AT_ONCE_S = 3.0  # wall time of a run up to which a request's span is run again unasked
+PICKED = "request"  # of the address and of the session: the number of the request
+COLOURS = {
+    "front end": theme.STAGE["front_end"],
+    "waits for a place": theme.STAGE["router"],
+    "waits for prefill": theme.STAGE["prefill_queue"],
+    "prefill": theme.STAGE["prefill"],
+    "KV hand-off": theme.STAGE["kv_transfer"],
+}
+WAITS = "pool reads and other batches"  # of the time of prefill that no operator accounts for
+
+
+def section(row: RunRow, scenario: Scenario) -> None:
+    """Pick a request; where its time went to the first token, and how it decoded."""
+    picks = record.requests_by(row.id, scenario.warmup_s)
+    if not picks:
+        st.markdown("No request finished after the warm-up.")
+        return
+    by, number = _picked(picks, int(row.summary.get("requests") or 1))
+    here, median = record.request(row.id, number), record.request(row.id, picks[by][1])
+    if here is None or median is None:
+        st.warning(f"Request {number} is not in this run.", icon=":material/search_off:")
+        return
+    both = _watched(row, number, picks[by][1])
+    parts, usual = (_to_first_token(r, seen) for r, seen in zip((here, median), both, strict=True))
+    st.subheader(_conclusion(number, parts, usual, here, median), anchor=False)
+    st.caption(_about(here))
+    colours = {name: COLOURS.get(name) or _operator_colour(name) for name in {**parts, **usual}}
+    plot(waterfall.beside_median(parts, usual, colours), "request")
+    st.caption(
+        f"To the first token. Grey: request {picks[by][1]:,}, the median by {by}. The same stages "
+        f"as `python -m twin trace {row.id} --request {number}` draws."
+    )
+    _decoded((here, median), both)
+
+
+def _picked(picks: Mapping[str, tuple[int, int]], count: int) -> tuple[str, int]:
+    """By what the request is slow, and its number: the slowest unless one is named."""
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        by = st.segmented_control(
+            "Slowest by", list(picks), default=next(iter(picks)), required=True, key="slowest-by",
+        )  # fmt: skip
+        named = st.query_params.get(PICKED, "")
+        number = st.number_input(
+            "Or by its number", 0, max(0, count - 1),
+            int(named) if named.isdigit() and int(named) < count else None,
+            key="request-number", placeholder="any request", width=200,
+        )  # fmt: skip
+    if number is None:
+        st.query_params.pop(PICKED, None)
+        return by, picks[by][0]
+    st.query_params[PICKED] = str(number)
+    return by, int(number)
+
+
+def _watched(row: RunRow, *numbers: int) -> list[Inside | None]:
+    """What ran while these requests were there; None where that is not known."""
+    if not explained.applies(row):
+        return [None for _ in numbers]
+    key = f"watch:{row.id}"
+    if (row.wall_s or 0.0) > AT_ONCE_S and not st.session_state.get(key):
+        text = f"Look inside its prefill: about {seconds(2 * (row.wall_s or 0.0))}"
+        if not st.button(text, icon=":material/zoom_in:", key="look-inside"):
+            return [None for _ in numbers]
+        st.session_state[key] = True
+    try:
+        return [record.inside(row.id, number) for number in numbers]
+    except ValueError as error:
+        if not type(error).__module__.startswith("twin."):
+            raise
+        st.warning(sentence(str(error)), icon=":material/error:")
+        return [None for _ in numbers]
+
+
+def _to_first_token(row: Mapping[str, Any], seen: Inside | None) -> dict[str, float]:
+    """Seconds by part up to the first token; prefill by operator where that is known."""
+    parts = {name: took for name, took in stages(row).items() if name != DECODE}
+    if seen is None or not seen.prefill or "prefill" not in parts:
+        return parts
+    known: dict[str, float] = {}
+    for name, took in parts.items():
+        if name != "prefill":
+            known[name] = took
+            continue
+        for operator, spent in sorted(seen.prefill, key=lambda item: item[0] != ""):
+            known[_prefill(operator)] = spent
+    return known
+
+
+def _prefill(operator: str) -> str:
+    return f"prefill: {theme.title(operator).lower() if operator else WAITS}"
+
+
+def _operator_colour(name: str) -> str:
+    known = {_prefill(operator): colour for operator, colour in theme.OPERATOR.items()}
+    return known.get(name, theme.STAGE["prefill_queue"])
+
+
+def _conclusion(
+    number: int, parts: Mapping[str, float], usual: Mapping[str, float],
+    here: Mapping[str, Any], median: Mapping[str, Any],
+) -> str:  # fmt: skip
+    """How slow the request was, and what of it was slow."""
+    took, other = sum(parts.values()), sum(usual.values())
+    more = {name: spent - usual.get(name, 0.0) for name, spent in parts.items()}
+    worst = max(more, key=lambda name: more[name], default="")
+    text = f"Request {number:,}: first token after {seconds(took)}"
+    if other > 0:
+        text += f", {three_figures(took / other)} times the median's"
+    if worst and more[worst] > 0.05 * took:
+        text += f"; {seconds(more[worst])} of the difference is “{worst}”"
+    ran, usually = _per_token(here), _per_token(median)
+    if ran and usually:
+        text += f". TPOT {seconds(ran)}, the median's {seconds(usually)}"
+    return text + "."
+
+
+def _per_token(row: Mapping[str, Any]) -> float:
+    """Seconds from token to token; 0 where that is not known."""
+    took = stages(row).get(DECODE, 0.0)
+    return took / (row["output_tokens"] - 1) if row["output_tokens"] > 1 else 0.0
+
+
+def _about(row: Mapping[str, Any]) -> str:
+    """What the request asked, and what happened to it."""
+    told = [f"arrived at {seconds(row['arrival_s'])}",
+            f"{row['input_tokens']:,} prompt tokens, {row['hit_tokens']:,} of them in the pool",
+            f"{row['output_tokens']:,} output tokens"]  # fmt: skip
+    told += [f"{role} instance {row[f'{role}_instance']}" for role in ("prefill", "decode")
+             if row[f"{role}_instance"] is not None]  # fmt: skip
+    told += [f"{row[name]} {name}" for name in ("preemptions", "retries") if row.get(name)]
+    return sentence(", ".join(told)) + ("" if str(row["status"]) == "finished" else
+                                        f" It is {row['status']}.")  # fmt: skip
+
+
+def _decoded(rows: tuple[Mapping[str, Any], ...], both: list[Inside | None]) -> None:
+    """How the request decoded: its wait, its iterations, what each gave; and the median's."""
+    one, other = both
+    if one is None or other is None or not one.iterations or not other.iterations:
+        return
+    given = [
+        row["output_tokens"] / seen.iterations for row, seen in zip(rows, (one, other), strict=True)
+    ]
+    with st.grid(4, min_column_width=165):
+        for label, value, usual in (
+            ("Decode wait", seconds(one.decode_wait_s), seconds(other.decode_wait_s)),
+            ("Iterations", f"{one.iterations:,}", f"{other.iterations:,}"),
+            ("Mean iteration", seconds(one.iteration_s), seconds(other.iteration_s)),
+            ("Tokens an iteration", three_figures(given[0]), three_figures(given[1])),
+        ):
+            st.metric(label, value, f"median {usual}", delta_color="off", delta_arrow="off")

@@ -1,6 +1,8 @@
-"""Pieces of compiled code that are called by their address do what a call by name does."""
+"""Compiled code reads and writes columns as Python does, and calls pieces by their address."""
 
+import numpy as np
 import pytest
+from numba import config, njit
 
 from twin.borrowed import Piece, prepare, run_piece
 from twin.buffers import Columns, column
@@ -45,3 +47,43 @@ def test_what_a_piece_raises_reaches_python(tally):
     with pytest.raises(ValueError, match="less than nothing"):
         _repeat(ADD.code(Tally), tally, 3, -1.0)
     assert tally.sums[0] == 0.0
+
+
+class Board(Columns):
+    """Cells of two types of numbers."""
+
+    cells = column("i4", "3, 4", "Cells.")
+    sums = column("f8", "3", "Their sums.")
+    narrow = column("i1", "4", "Small numbers.")
+
+
+@entry
+def _fill_board(board, cells):
+    for row in range(board.cells.shape[0]):
+        for k in range(board.cells.shape[1]):
+            board.cells[row, k] = cells[row, k] - board.narrow[k]
+            board.sums[row] += board.cells[row, k]  # a number of another type, of one just written
+        board.cells[row, 0] += 1
+    return board.cells[1, 2] + board.cells[2].sum()
+
+
+def test_compiled_code_reads_and_writes_the_numbers_of_columns():
+    board = Board({})
+    board.narrow[:] = [-1, 0, 1, 2]
+    cells = np.arange(12).reshape(3, 4)
+    answer = _fill_board(board, cells)
+    expected = cells - board.narrow
+    np.testing.assert_array_equal(board.sums, expected.sum(axis=1))
+    expected[:, 0] += 1
+    np.testing.assert_array_equal(board.cells, expected)
+    assert answer == expected[1, 2] + expected[2].sum()
+
+
+@pytest.mark.skipif(config.DISABLE_JIT, reason="nothing is compiled")
+def test_a_column_has_no_index_that_counts_from_its_end():
+    @njit
+    def last(board):
+        return board.sums[-1]
+
+    with pytest.raises(IndexError, match="counts from its front"):
+        last(Board({}))

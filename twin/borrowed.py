@@ -1,34 +1,47 @@
 """How compiled code reads state that it borrows: numba's side of `twin.buffers`.
 
 A group is the address of its block; a column is an array made on the spot of the address and the
-shape that stand there, without a counted owner.
+shape that stand there, without a counted owner. Two things that hold of columns and not of any
+array are told to the compiler: an index counts from the front (a negative one is refused when it
+is compiled, or with NUMBA_BOUNDSCHECK when it runs), and numbers of different types do not lie in
+the same place, so that writing one leaves the others in their registers. Rows, slices and other
+views of a column are arrays like any other.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 from numba.core import cgutils, types
-from numba.core.datamodel.models import PrimitiveModel
+from numba.core.datamodel.models import ArrayModel, PrimitiveModel
 from numba.core.typing.templates import AttributeTemplate
 from numba.extending import (
     NativeValue,
     infer_getattr,
     intrinsic,
+    lower_builtin,
     lower_getattr_generic,
     overload,
     register_model,
     typeof_impl,
     unbox,
 )
-from numba.np.arrayobj import make_array, populate_array
+from numba.np.arrayobj import (
+    getitem_array_tuple,
+    getitem_arraynd_intp,
+    make_array,
+    populate_array,
+    setitem_array,
+)
 from numba.np.numpy_support import from_dtype
 
 from twin.buffers import Column, Columns
 from twin.compiled import entry
 
 BLOCK = cgutils.intp_t.as_pointer()
+SEVERAL: Any = types.BaseTuple  # indices
 
 
 class GroupType(types.Type):
@@ -58,12 +71,77 @@ def _unbox(kind: Any, obj: Any, c: Any) -> Any:
     return NativeValue(pointer, is_error=cgutils.is_not_null(c.builder, c.pyapi.err_occurred()))
 
 
+class ColumnType(types.Array):
+    """A whole column; what is made of one is a plain array."""
+
+    def __init__(self, element: Any, dimensions: int) -> None:
+        super().__init__(element, dimensions, "C", name=f"{element}x{dimensions}")
+
+
+register_model(ColumnType)(ArrayModel)
+
+
 def _type_of_column(c: Column) -> Any:
     if c.group is not None:
         return GroupType(c.group)
     assert c.dtype is not None
     element: Any = from_dtype(c.dtype)
-    return types.Array(element, len(c.shape), "C") if c.shape else element
+    return ColumnType(element, len(c.shape)) if c.shape else element
+
+
+def _place(context: Any, builder: Any, kind: Any, array: Any, index_kind: Any, index: Any) -> Any:
+    """Where a number of a column lies; None when the index says a view, or is no number's."""
+    kinds, places = (index_kind,), [index]
+    if isinstance(index_kind, SEVERAL):
+        kinds, places = index_kind.types, cgutils.unpack_tuple(builder, index, len(index_kind))
+    numbers = isinstance(kind.dtype, types.Number) and len(kinds) == kind.ndim
+    if not numbers or not all(isinstance(k, types.Integer) for k in kinds):
+        return None
+    if any(getattr(place, "constant", 0) < 0 for place in places):
+        raise IndexError("an index of a column counts from its front")
+    column = make_array(kind)(context, builder, array)
+    shape = cgutils.unpack_tuple(builder, column.shape, kind.ndim)
+    offset = None
+    for axis, (k, place) in enumerate(zip(kinds, places, strict=True)):
+        at = context.cast(builder, place, k, types.intp)
+        if context.enable_boundscheck:
+            cgutils.do_boundscheck(context, builder, at, shape[axis], axis)
+        offset = at if offset is None else builder.add(builder.mul(offset, shape[axis]), at)
+    return cgutils.gep_inbounds(builder, column.data, offset)
+
+
+def _of_one_type(builder: Any, access: Any, element: Any) -> None:
+    """Tell the compiler which type of numbers an access is to."""
+    module = builder.module
+    root = module.add_metadata(["columns"])
+    of_type = module.add_metadata([str(element), root])
+    begin = cgutils.intp_t(0)
+    access.set_metadata("tbaa", module.add_metadata([of_type, of_type, begin]))
+
+
+@lower_builtin(operator.getitem, ColumnType, types.Integer)
+@lower_builtin(operator.getitem, ColumnType, SEVERAL)
+def _read(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    kind, index_kind = sig.args
+    pointer = _place(context, builder, kind, args[0], index_kind, args[1])
+    if pointer is None:
+        many = isinstance(index_kind, SEVERAL)
+        plain = getitem_array_tuple if many else getitem_arraynd_intp
+        return plain(context, builder, sig, args)
+    value = builder.load(pointer)
+    _of_one_type(builder, value, kind.dtype)
+    return value
+
+
+@lower_builtin(operator.setitem, ColumnType, types.Any, types.Any)
+def _write(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    kind, index_kind, value_kind = sig.args
+    pointer = _place(context, builder, kind, args[0], index_kind, args[1])
+    if pointer is None:
+        return setitem_array(context, builder, sig, args)
+    value = context.cast(builder, args[2], value_kind, kind.dtype)
+    _of_one_type(builder, builder.store(value, pointer), kind.dtype)
+    return context.get_dummy_value()
 
 
 @infer_getattr

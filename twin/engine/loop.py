@@ -200,6 +200,8 @@ def look_at_instances(world: World, t1: float) -> None:
     w = window_of(t1 - 0.5 * settings.step_s, settings.horizon_s, book.shape[0] - 1)
     prefill, decode, following = world.prefill, world.decode, world.request.following
     instances = prefill.running.size
+    prefill_hot = world.costs.prefill_hot_factor
+    most_tokens = prefill_hot.shape[1] - 1
     for p in range(instances):
         at = p * AT_FIELDS
         waits, runs = 0, 0
@@ -214,7 +216,7 @@ def look_at_instances(world: World, t1: float) -> None:
         book[w, at + AT_QUEUE] += waits
         book[w, at + AT_RUNNING] += runs
         book[w, at + AT_CROWDED] += flows.crowding[p]
-        book[w, at + AT_HOT] += world.costs.prefill_hot_factor[p, -1]
+        book[w, at + AT_HOT] += prefill_hot[p, most_tokens]
         book[w, at + AT_SAMPLES] += 1.0
     for d in range(decode.running.size):
         at = (instances + d) * AT_FIELDS

@@ -38,10 +38,11 @@ from twin.policies.reuse import fetch_pays
 from twin.scenario import Scenario, with_overrides
 from twin.workload.generate import mean_lengths
 from twin.workload.lengths import fitted_lengths
-from twin.workload.offered import offered
+from twin.workload.offered import Offered, offered
 from twin.workload.requests import TraceTable
 
 Counts = NDArray[np.float64]  # imported expert counts f8[layers, experts]
+OF_TRAFFIC = ("workload", "horizon_s", "seed", "memory_pool")  # what `offered` reads of a scenario
 
 # Of a role that is not deployed.
 NO_IMBALANCE = Imbalance(np.ones(1), np.ones(1), np.ones((1, 1)))
@@ -134,8 +135,7 @@ def outlook(
     Decode runs the smallest batch that keeps up with the load. Raises as `steady`.
     """
     full = steady(scenario, facts, trace, counts)
-    w = scenario.workload
-    rate = None if w.arrivals == "closed_loop" else offered(scenario, facts, trace).rate_req_per_s
+    rate = asked_for(scenario, facts, trace).rate_req_per_s
     if full.decode is None:
         return Outlook(None, rate, full.requests_per_s, full.requests_per_s, full.limit)
     parts = assemble(scenario, facts, trace, counts)
@@ -172,8 +172,21 @@ def traffic_of(scenario: Scenario, facts: Facts, trace: TraceTable | None = None
     prompt, answer = mean_lengths(scenario.workload, facts, trace)
     reuse = 0.0
     if scenario.memory_pool.enabled and scenario.deployment.mode != "decode_only":
-        reuse = offered(scenario, facts, trace).reuse
+        reuse = asked_for(scenario, facts, trace).reuse
     return Traffic(prompt, answer, reuse * prompt)
+
+
+def asked_for(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -> Offered:
+    """`offered`; of generated requests one sample serves every question about the same traffic."""
+    if trace is not None:
+        return offered(scenario, facts, trace)
+    kept = {name: getattr(scenario, name) for name in OF_TRAFFIC}
+    return _asked_for(Scenario().model_copy(update=kept), facts)
+
+
+@lru_cache(maxsize=32)
+def _asked_for(traffic: Scenario, facts: Facts) -> Offered:
+    return offered(traffic, facts)
 
 
 def traffic_under_way(scenario: Scenario, facts: Facts, hit_share: float = 0.0) -> Traffic:

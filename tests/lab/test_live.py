@@ -1,27 +1,19 @@
-"""Live runs: answered beside the library, superseded ones stopped, nothing left behind."""
+"""Live runs: answered by a process of their own, superseded ones stopped."""
 
-from pathlib import Path
+import json
 
 import pytest
 
-from tests.lab.test_executor import wait
+from twin.engine.simulate import simulate
 from twin.lab import live
 from twin.lab.library import load_facts, preset
 from twin.lab.live import Live, question_of
-from twin.lab.store import open_store
 from twin.scenario import with_overrides
 
 
 @pytest.fixture
-def library(tmp_path):
-    store = open_store(f"sqlite:///{tmp_path / 'twin.db'}")
-    yield store
-    store.close()
-
-
-@pytest.fixture
-def running(library):
-    made = Live(library)
+def running():
+    made = Live()
     yield made
     made.close()
 
@@ -31,37 +23,44 @@ def quick(**fields):
     return with_overrides(preset("quickstart"), short | fields)
 
 
-def test_an_edit_supersedes_a_run_and_the_library_hears_of_none(library, running):
+def test_an_edit_supersedes_a_run_and_the_answer_is_that_of_the_engine(running):
     first = running.ask(quick(**{"horizon_s": 3600.0}))
     second = running.ask(quick(), superseded=first)
-    assert wait(lambda: (seen := running.look(second)) and seen.ended)
+    seen = running.look(second, 120.0)
+    assert seen.ended
     assert running.look(first) is None
-    assert running.look(second).summary["tpot_s_p99"] > 0
-    assert "traffic" in running.tables(second, ("traffic", "none such"))
-    assert library.runs.search().total == 0
-    assert not library.scenarios.search("Quick start").total
+    run = simulate(quick(), load_facts())
+    assert seen.summary == json.loads(json.dumps(run.summary))
+    assert seen.tables["traffic"].equals(run.tables["traffic"])
     third = running.ask(quick(seed=2), superseded=second)
     assert running.look(second) is None
     running.drop(third)
 
 
-def test_runs_whose_visitors_left_are_forgotten_with_their_files(running, monkeypatch):
+def test_a_run_tells_how_far_it_is_and_one_that_cannot_be_is_gone(running):
+    run = running.ask(quick(**{"horizon_s": 3600.0}))
+    told = set()
+    while (seen := running.look(run, 0.01)) is not None and not told & {p for p in told if p > 0}:
+        told.add(seen.progress)
+    assert max(told) > 0.0
+    impossible = {"deployment.decode.npus_per_instance": 2, "deployment.decode.instances": 1}
+    refused = running.ask(quick(**impossible), superseded=run)
+    assert running.look(refused, 120.0) is None
+
+
+def test_runs_whose_visitors_left_are_forgotten(running, monkeypatch):
     monkeypatch.setattr(live, "KEPT", 1)
-    asked = [running.ask(quick(seed=seed)) for seed in (1, 2)]
-    assert wait(lambda: all((seen := running.look(run)) and seen.ended for run in asked))
-    files = Path(running._folder.name) / "live.artifacts"
-    before = len(list(files.glob("*/*")))
-    running.tidy(younger_s=-1.0)
-    assert [running.look(run) is None for run in asked].count(True) == 1
-    assert len(list(files.glob("*/*"))) < 0.7 * before
+    first, second = (running.ask(quick(seed=seed)) for seed in (1, 2))
+    assert running.look(first) is None
+    assert running.look(second, 120.0).ended
 
 
-def test_what_is_kept_goes_with_the_process(library):
-    made = Live(library)
-    folder = Path(made._folder.name)
-    assert folder.exists()
-    made.close()
-    assert not folder.exists()
+def test_a_process_that_died_is_replaced_by_the_next_question(running):
+    lost = running.ask(quick(**{"horizon_s": 3600.0}))
+    running._process.kill()
+    assert running.look(lost, 60.0) is None
+    running._process.wait()
+    assert running.look(running.ask(quick()), 120.0).ended
 
 
 def test_a_question_is_cut_to_a_horizon_that_is_simulated_at_once():

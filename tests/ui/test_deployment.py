@@ -107,6 +107,8 @@ def test_seats_by_hand_are_a_table_and_a_wrong_one_is_one_sentence(page):
 
 
 def test_how_full_blocks_keep_supernodes_is_drawn_when_asked(page):
+    page.get_by_key("deployment-group").set_value("Pools")
+    page.run()
     before = len(page.get("plotly_chart"))
     page.get_by_key("allocation-study").set_value(True)
     page.run()

@@ -20,11 +20,8 @@ class Fake:
         self.superseded.append(superseded)
         return f"run {len(self.asked)}"
 
-    def look(self, run):
-        return Look(1.0, {}, SUMMARY, True) if self.ended else Look(0.4, {"finished": 9}, {}, False)
-
-    def tables(self, run, names):
-        return {}
+    def look(self, run, patience_s=0.0):
+        return Look(1.0, {}, SUMMARY) if self.ended else Look(0.4, {"finished": 9})
 
 
 @pytest.fixture
@@ -39,7 +36,7 @@ def chips(app):
     return [m.value for m in app.markdown if "-badge[" in m.value]
 
 
-@pytest.mark.parametrize("name", ["start", "workload", "deployment"])
+@pytest.mark.parametrize("name", ["start", "supernode", "workload", "deployment"])
 def test_each_edit_is_simulated_and_says_what_broke(app, running, name):
     app.run().switch_page(PAGES[name].script).run()
     assert not app.exception

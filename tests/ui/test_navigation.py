@@ -22,8 +22,8 @@ def test_the_parts_of_what_is_built_are_one_click_apart(app, name):
 @pytest.mark.parametrize(
     ("start", "path", "title", "group"),
     [
-        ("workload", "deployment.decode.batch_per_npu", "Deployment", "Batching"),
-        ("deployment", "slo.tpot_ms", "Workload", "SLO"),
+        ("workload", "deployment.decode.microbatch", "Deployment", "Batching"),
+        ("deployment", "slo.tpot_ms", "Workload", None),  # it stands among the first
         ("workload", "seed", "Workload", "Time and seed"),
     ],
 )

@@ -181,8 +181,8 @@ def test_a_question_is_one_click_from_its_run(app, asked, key, preset):
 
 
 def test_a_live_run_plays_in_place_of_the_machine_at_rest(app, monkeypatch):
-    monkeypatch.setattr(live, "answer", lambda place, draft: ("a live run", {}))
-    monkeypatch.setattr(live, "tables", lambda run, names: {})
+    monkeypatch.setattr(live, "answer", lambda place, draft: "a live run")
+    monkeypatch.setattr(live, "tables", lambda run: {"windows": None})
     monkeypatch.setattr(player, "shipped_film", lambda draft, came, run: {})
     app.query_params["s"] = share.pack(with_overrides(presets()[0].scenario, {"seed": 4711}))
     app.run()

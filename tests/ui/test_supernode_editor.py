@@ -287,7 +287,7 @@ def test_what_cannot_work_is_said_in_sentences(page):
     assert any("NPU 20.1 has a die without a UB link" in w.value for w in page.warning)
 
 
-@pytest.mark.parametrize("tab", ["Numbers", "Elements and links", "Changes", "File"])
+@pytest.mark.parametrize("tab", ["More fields", "Elements and links", "Changes", "File"])
 def test_a_machine_that_cannot_be_wired_keeps_the_last_picture(page, tab):
     open_tab(page, tab)
     state = page.session_state

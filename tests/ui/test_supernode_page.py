@@ -71,9 +71,10 @@ def test_the_picture_opens_into_a_node_and_keeps_its_view(page, canvas):
     canvas.click(position=at(canvas, "die 20.3.1"))
     says(canvas, "links", str(7 + 1 + 1))  # the L1 chips, the sibling die, the NIC
     # A changed machine redraws the same view.
-    page.get_by_role("tab", name="Numbers").click()
     npus = metric(page, "NPUs")
-    set_number(page, 1, "32")
+    nodes = page.get_by_role("spinbutton", name="Nodes")
+    nodes.fill("32")
+    nodes.press("Enter")
     expect(npus).to_have_text("256", timeout=WAIT_MS)
     says(canvas, "view", "node 20")
     says(canvas, "selection", "die 20.3.1")
@@ -120,12 +121,12 @@ def test_the_picture_is_worked_by_keys_alone(page, canvas):
 
 
 def test_a_machine_that_cannot_be_wired_says_why(page, canvas):
-    page.get_by_role("tab", name="Numbers").click()
-    set_number(page, 7, "32")
+    page.get_by_role("tab", name="More fields").click()
+    set_number(page, 4, "32")
     expect(page.get_by_text(re.compile("nodes 32 to 47 could not be reached"))).to_be_visible(
         timeout=WAIT_MS
     )
-    set_number(page, 7, "48")
+    set_number(page, 4, "48")
     expect(page.get_by_text("The picture shows the last machine")).to_have_count(0)
 
 

@@ -9,6 +9,7 @@ from tests.ui.stored_runs import queued
 from twin.lab import ask
 from twin.lab.library import presets
 from twin.lab.traces import read_trace
+from twin.ui.forms.first import behind
 from twin.ui.pages import PAGES
 
 MOONCAKE = "\n".join(
@@ -64,7 +65,7 @@ def test_a_draft_survives_a_page_change(page):
 
 
 def test_every_group_opens(page):
-    for group in ("Shared prefixes", "SLO", "Power and price", "Time and seed", "Traffic"):
+    for group in behind("workload"):
         page.get_by_key("workload-group").set_value(group)
         page.run()
         assert not page.exception

@@ -1,102 +1,164 @@
 """Live runs: a draft simulated while it is edited, beside the library and never in it.
 
-They have a store of their own in a folder that goes with the process, and one warm process of
-their own, so that an edit waits for nobody's run. A question is cut to a horizon that takes about
-`SECONDS`; one that needs a file of the library (a trace, counts, an imported machine) is not asked.
+One warm process of their own answers them one after the other, over its standard input and output:
+no store, no queue and no file stands between an edit and its answer, and nothing is left behind.
+A question is cut to a horizon that takes about `SECONDS`; one that needs a file of the library (a
+trace, counts, an imported machine) is not asked.
+
+As a program (`python -m twin.lab.live`) this is that process.
 """
 
 from __future__ import annotations
 
-import tempfile
+import io
+import json
+import logging
+import os
+import secrets
+import subprocess
+import sys
+import threading
+from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any, BinaryIO
 
 import polars as pl
 
 from twin.facts import Facts
-from twin.hardware.imported import look_in
 from twin.lab import warm
 from twin.lab.budget import estimate
-from twin.lab.executor import Runner
+from twin.lab.executor import ONE_THREAD
+from twin.lab.job import ENGINE, LATER, load_engine, prepare, stages_of
 from twin.lab.kinds import COUNTS, TRACE
-from twin.lab.store import Store, UnknownId, open_store
-from twin.lab.store.models import ENDED_STATES
-from twin.scenario import Scenario, SpecError, with_overrides
+from twin.lab.library import ROOT, facts_environment, load_facts
+from twin.lab.shipped import TABLES
+from twin.scenario import (
+    Scenario,
+    SpecError,
+    canonical,
+    scenario_from_canonical,
+    with_overrides,
+)
+
+log = logging.getLogger(__name__)
 
 SECONDS = 0.6  # that a live run may be estimated to take
 SHORTEST_S = 20.0  # of simulated time: below, next to nothing would finish
-KEPT = 100  # runs whose visitors may still be looking
+KEPT = 40  # live runs whose visitors may still be looking
+DEATHS_MAX = 3  # processes that end without an answer, before no more is started
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
     """How a live run stands: how far it is, what it has counted, and its answer once it ended."""
 
-    progress: float
-    live: Mapping[str, Any]
-    summary: Mapping[str, Any]
-    ended: bool
+    progress: float = 0.0
+    live: Mapping[str, Any] = field(default_factory=dict)
+    summary: Mapping[str, Any] = field(default_factory=dict)
+    tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has an answer."""
+        return bool(self.summary)
 
 
 class Live:
     """The live runs of one server."""
 
-    def __init__(self, library: Store) -> None:
-        """Start the process; files are still looked for in the library."""
-        self._folder = tempfile.TemporaryDirectory(prefix="twin-live-")
-        home = Path(self._folder.name)
-        self._store = open_store(f"sqlite:///{home / 'live.db'}", home / "live.artifacts")
-        look_in(library.machines.load)
-        self._runner = Runner(self._store, processes=1).start()
-        self._asked = 0
+    def __init__(self) -> None:
+        """Start the process."""
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._runs: OrderedDict[str, Look] = OrderedDict()
+        self._deaths = 0
+        self._process = self._start()
 
     def ask(self, question: Scenario, superseded: str = "") -> str:
         """Begin a run, stop and forget the one that it takes the place of; returns its id."""
-        self.drop(superseded)
-        self._asked += 1
-        if self._asked % KEPT == 0:
-            self.tidy()
-        return self._runner.submit(question)
-
-    def tidy(self, younger_s: float = 60.0) -> None:
-        """Forget all but the newest runs, with the files of all that are not that young."""
-        while gone := self._store.runs.search(states=ENDED_STATES, offset=KEPT).rows:
-            for row in gone:
-                self._store.runs.delete(row.id)
-        self._store.sweep(younger_s)
+        run = secrets.token_urlsafe(9)
+        with self._lock:
+            if self._process.poll() is not None and self._deaths < DEATHS_MAX:
+                self._process = self._start()
+            self._forget(superseded)
+            self._runs[run] = Look()
+            while len(self._runs) > KEPT:
+                self._forget(next(iter(self._runs)))
+            self._tell({"ask": run, "scenario": canonical(question)})
+        return run
 
     def drop(self, run: str) -> None:
         """Stop a run that nobody waits for any more, and forget it."""
-        row = self._store.runs.get(run) if run else None
-        if row is None:
-            return
-        if row.ended:
-            self._store.runs.delete(run)
-        else:
-            self._runner.cancel(run)
+        with self._lock:
+            self._forget(run)
 
-    def look(self, run: str) -> Look | None:
-        """How a run stands; None where it was stopped, failed or dropped by somebody else."""
-        try:
-            row = self._runner.progress(run)
-        except UnknownId:
-            return None
-        if row.ended and not row.summary:
-            return None
-        return Look(row.progress, row.live, row.summary, row.ended)
+    def look(self, run: str, patience_s: float = 0.0) -> Look | None:
+        """How a run stands, once it has ended or after so long.
 
-    def tables(self, run: str, names: tuple[str, ...]) -> dict[str, pl.DataFrame]:
-        """Tables of a run that ended; raises StoreError."""
-        held = self._store.runs.tables(run)
-        return {name: self._store.runs.table(run, name) for name in names if name in held}
+        None where it was stopped, failed or dropped by somebody else.
+        """
+        with self._changed:
+            self._changed.wait_for(
+                lambda: (seen := self._runs.get(run)) is None or seen.ended, patience_s
+            )
+            return self._runs.get(run)
 
     def close(self) -> None:
-        """End the process, and all that it kept."""
-        self._runner.close(kill=True)
-        self._store.close()
-        self._folder.cleanup()
+        """End the process, and all that it was asked."""
+        with self._lock:
+            self._runs.clear()
+        self._process.kill()
+        self._process.wait()
+
+    def _forget(self, run: str) -> None:
+        seen = self._runs.pop(run, None)
+        if seen is not None and not seen.ended:
+            self._tell({"drop": run})
+
+    def _tell(self, message: Mapping[str, str]) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
+        except OSError:
+            log.info("the process of live runs is gone")
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [sys.executable, "-X", "faulthandler", "-m", "twin.lab.live"],
+            cwd=ROOT,
+            env={**os.environ, **ONE_THREAD, **facts_environment()},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # a Ctrl-C meant for the server is not meant for it
+        )
+        threading.Thread(target=self._listen, args=(process,), daemon=True).start()
+        return process
+
+    def _listen(self, process: subprocess.Popen[bytes]) -> None:
+        """Hear of every run, until the process ends."""
+        assert process.stdout is not None
+        while line := process.stdout.readline():
+            news = json.loads(line)
+            tables = {
+                name: pl.read_ipc(io.BytesIO(process.stdout.read(size)))
+                for name, size in news.get("tables", {}).items()
+            }
+            with self._changed:
+                if "failed" in news:
+                    self._runs.pop(news["run"], None)
+                elif news["run"] in self._runs:
+                    self._deaths = 0
+                    told = {name: news.get(name, {}) for name in ("live", "summary")}
+                    self._runs[news["run"]] = Look(news["progress"], tables=tables, **told)
+                self._changed.notify_all()
+        with self._changed:  # what it was at, and what waited, has no answer
+            self._deaths += 1
+            for run in [run for run, seen in self._runs.items() if not seen.ended]:
+                del self._runs[run]
+            self._changed.notify_all()
 
 
 def ready() -> bool:
@@ -119,3 +181,77 @@ def question_of(draft: Scenario, facts: Facts) -> Scenario | None:
         return with_overrides(draft, cut)
     except SpecError:
         return None
+
+
+class Answering:
+    """The other end: questions from one stream, answers to another."""
+
+    def __init__(self, questions: BinaryIO, answers: BinaryIO) -> None:
+        """Listen at once: a run that is dropped is stopped, also the one under way."""
+        self._answers = answers
+        self._asked: SimpleQueue[tuple[str, str] | None] = SimpleQueue()
+        self._dropped: set[str] = set()
+        threading.Thread(target=self._listen, args=(questions,), daemon=True).start()
+
+    def _listen(self, questions: BinaryIO) -> None:
+        for line in questions:
+            message = json.loads(line)
+            if "drop" in message:
+                self._dropped.add(message["drop"])
+            else:
+                self._asked.put((message["ask"], message["scenario"]))
+        self._asked.put(None)
+
+    def serve(self) -> None:
+        """Answer one question after the other, until there will be no more."""
+        engine, facts = load_engine(), load_facts()
+        while (asked := self._asked.get()) is not None:
+            run, text = asked
+            if run in self._dropped:
+                continue
+
+            def progress(fraction: float, live: Mapping[str, Any], run: str = run) -> bool:
+                self._tell({"run": run, "progress": fraction, "live": dict(live)})
+                return run not in self._dropped
+
+            try:
+                result = engine.simulate(scenario_from_canonical(text), facts, progress=progress)
+            except engine.cancelled:
+                continue
+            except Exception as error:
+                # The formula's answer stands; the run of the draft itself will say why.
+                log.warning("a live run failed: %s", error)
+                self._tell({"run": run, "failed": str(error)})
+                continue
+            files = {name: _ipc(result.tables[name]) for name in TABLES if name in result.tables}
+            sizes = {name: len(file) for name, file in files.items()}
+            if not result.valid:
+                self._tell({"run": run, "failed": "a law of the engine is broken"})
+                continue
+            answer = {"run": run, "progress": 1.0, "summary": dict(result.summary)}
+            self._tell(answer | {"tables": sizes}, *files.values())
+
+    def _tell(self, message: Mapping[str, Any], *files: bytes) -> None:
+        self._answers.write(json.dumps(message).encode() + b"\n" + b"".join(files))
+        self._answers.flush()
+
+
+def _ipc(table: pl.DataFrame) -> bytes:
+    file = io.BytesIO()
+    table.write_ipc(file)
+    return file.getvalue()
+
+
+def main() -> None:
+    """Load what runs need, then answer."""
+    logging.basicConfig(level=logging.WARNING, format="live %(process)d: %(message)s")
+    # What a library prints must not come between answers.
+    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        answering = Answering(sys.stdin.buffer, answers)
+        prepare(stages_of(ENGINE), lambda _stage, _took_s: None, later=LATER)
+        answering.serve()
+
+
+if __name__ == "__main__":
+    main()

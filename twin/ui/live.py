@@ -1,8 +1,9 @@
-"""The second answer of every edit: the draft simulated in place, a moment after the formula's.
+"""The two answers of every edit: by formula at once, then the draft simulated in place.
 
-The script of a page draws everything else first and calls `answer` last: it shows the simulation as
-it comes, and the next edit interrupts it and takes its place. A chip says which of the two is on
-screen.
+`strip` stands at the head of every page that edits the draft: it begins the simulation, and says
+meanwhile what the formulas say. The script of a page draws everything else and calls `answer` last,
+which shows the simulation as it comes; the next edit interrupts it and takes its place. A chip says
+which of the two is on screen.
 """
 
 from __future__ import annotations
@@ -15,80 +16,88 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from twin.lab.live import Live, Look, question_of, ready
-from twin.lab.store import StoreError
+from twin.metrics.measures import amount, seconds
 from twin.metrics.registry import METRICS, shown
-from twin.scenario import Scenario, scenario_digest
-from twin.ui import access, session, words
+from twin.scenario import Recovery, Scenario, npus_used, scenario_digest
+from twin.steady import Outlook
+from twin.ui import access, forms, formulas, session, words
+from twin.ui.fields import sentence
 
-STATE = "live"  # session state: digest of the question that is on screen, and its run
+STATE = "live"  # session state: digest of the question that is on screen, its run, simulated time
 PATIENCE_S = 6.0  # for so long the script shows how a run goes; a longer one is left to Run
-LOOK_S, TELL_S, AGAIN_S = 0.02, 0.1, 1.0
+TELL_S, AGAIN_S = 0.05, 1.0
 SLOS = [metric for metric in METRICS.values() if metric.slo is not None]
 
 
 @st.cache_resource(show_spinner=False, on_release=lambda live: live.close())
 def _live() -> Live:
     """The live runs of this server, made when somebody first looks."""
-    return Live(session.library_store())
+    return Live()
 
 
-def answer(place: DeltaGenerator, draft: Scenario) -> tuple[str, Mapping[str, Any]]:
-    """Simulate the draft into `place`; returns the run and its figures, '' where there are none."""
-    question = (
-        None
-        if session.refusal() or access.mode() == access.READ_ONLY
-        else (question_of(draft, session.facts()) if ready() else None)
-    )
-    if question is None:
-        _chip(place, "By formula")
-        return "", {}
-    try:
-        run = _asked(question)
-        seen = _awaited(place, run)
-    except StoreError:  # its folder is full or gone: the formula's answer stands
-        run, seen = "", None
+def strip(draft: Scenario) -> DeltaGenerator:
+    """The verdict by formula, and the place below it for the second answer."""
+    _begin(draft)  # beside the formulas, which take as long
+    with st.container(key="verdict"):
+        _verdict(draft)
+    with st.container(key="simulated"):
+        return st.empty()
+
+
+def answer(place: DeltaGenerator, draft: Scenario) -> str:
+    """Show the draft's simulation in `place` as it comes; returns its run, '' where there is none.
+
+    Whatever it draws is a moment at which an edit interrupts it.
+    """
+    run, horizon_s = _begin(draft)
+    seen = _awaited(place, run) if run else None
     if seen is None or not seen.ended:
-        _chip(place, "By formula")
+        if not session.refusal():
+            _chip(place, "By formula")
         if seen is not None:
             _look_again(run)
-        return "", {}
+        return ""
     with place.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.badge(
-            f"Simulated: {words.duration(question.horizon_s)}", icon=":material/check:",
+            f"Simulated: {words.duration(horizon_s)}", icon=":material/check:",
             color="green", width="content",
         )  # fmt: skip
         st.markdown(_said(seen.summary, draft), width="content")
-    return run, seen.summary
-
-
-def tables(run: str, names: tuple[str, ...]) -> dict[str, Any]:
-    """Tables of the live run on screen; raises StoreError."""
-    return _live().tables(run, names)
-
-
-def _asked(question: Scenario) -> str:
-    """The run of a question: the one on screen, or a new one that takes its place."""
-    digest, run = st.session_state.get(STATE, ("", ""))
-    if digest == scenario_digest(question) and _live().look(run) is not None:
-        return run
-    run = _live().ask(question, superseded=run)
-    st.session_state[STATE] = (scenario_digest(question), run)
     return run
+
+
+def tables(run: str) -> Mapping[str, Any]:
+    """Tables of the live run on screen, none where it is gone."""
+    seen = _live().look(run)
+    return seen.tables if seen else {}
+
+
+def _begin(draft: Scenario) -> tuple[str, float]:
+    """The run of the draft, begun where none is on screen, and its simulated seconds.
+
+    A new one takes the place of the one before. '' where this draft cannot be live.
+    """
+    if session.refusal() or access.mode() == access.READ_ONLY or not ready():
+        return "", 0.0
+    question = question_of(draft, session.facts())
+    if question is None:
+        return "", 0.0
+    digest, run = st.session_state.get(STATE, ("", ""))
+    if digest != scenario_digest(question) or _live().look(run) is None:
+        run = _live().ask(question, superseded=run)
+        st.session_state[STATE] = (scenario_digest(question), run)
+    return run, question.horizon_s
 
 
 def _awaited(place: DeltaGenerator, run: str) -> Look | None:
     """The run once it has ended, shown as it comes; each look is a moment to be interrupted."""
     until_s = time.monotonic() + PATIENCE_S
-    told_s = 0.0
-    while (seen := _live().look(run)) is not None and not seen.ended:
+    while (seen := _live().look(run, TELL_S)) is not None and not seen.ended:
+        served = seen.live.get("finished")
+        text = f" · {served:,.0f} requests served" if served else ""
+        _chip(place, f"By formula; simulating {seen.progress:.0%}{text}")
         if time.monotonic() > until_s:
-            return seen
-        if time.monotonic() - told_s > TELL_S:  # also the moment at which an edit interrupts
-            told_s = time.monotonic()
-            served = seen.live.get("finished")
-            text = f" · {served:,.0f} requests served" if served else ""
-            _chip(place, f"By formula; simulating {seen.progress:.0%}{text}")
-        time.sleep(LOOK_S)
+            break
     return seen
 
 
@@ -116,3 +125,40 @@ def _said(summary: Mapping[str, Any], draft: Scenario) -> str:
     if kept is not None:
         told.append(f"{shown('slo_attainment', kept)} within the SLO")
     return " · ".join(told) or "too short for a figure: press Run"
+
+
+def _verdict(draft: Scenario) -> None:
+    """One sentence with three numbers: how fast, how much more, what is idle."""
+    if forms.refused():
+        return
+    # The formulas know a whole machine: an edit of what breaks need not find them again.
+    told = formulas.outlook(draft.model_copy(update={"faults": (), "recovery": Recovery()}))
+    if isinstance(told, str):
+        st.markdown(f":red[:material/error: {sentence(told)}]")
+        return
+    st.markdown(f"### {_speed(told)}; {_room(draft, told)}; {_idle(draft)}.")
+
+
+def _speed(told: Outlook) -> str:
+    if told.tpot_s is None:
+        return "Prompts only"
+    load = "" if told.rate_req_per_s is None else f" at {_rate(told.rate_req_per_s)}"
+    return f"**{seconds(told.tpot_s)} a token**{load}"
+
+
+def _room(draft: Scenario, told: Outlook) -> str:
+    if not told.slo_req_per_s:
+        return f":red[**no batch keeps its SLO of {draft.slo.tpot_ms:g} ms**]"
+    rate, most = told.rate_req_per_s, _rate(told.slo_req_per_s)
+    if rate is not None and rate > told.slo_req_per_s:
+        return f":red[**too much load**]: its SLO holds up to **{most}** ({told.limit} is full)"
+    return f"holds its SLO up to **{most}**"
+
+
+def _idle(draft: Scenario) -> str:
+    idle = draft.supernode.npus - npus_used(draft)
+    return f"**{words.npus(idle)} idle**" if idle else "no NPU idle"
+
+
+def _rate(value: float) -> str:
+    return amount(value, "rate", "req/s")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from twin.lab import share
 from twin.lab.store import StoreError
 from twin.scenario import Scenario, field_unit, form_groups
 from twin.scenario.declaration import FORMS
-from twin.ui import forms, session
+from twin.ui import forms, live, session
 from twin.ui.fields import declared, field_name, label, sentence, show, why_idle
+from twin.ui.forms.first import FIRST
 from twin.ui.link import copy_link, go_to, page_link
 from twin.ui.pages import BUILD, PAGES, SECTIONS
 from twin.ui.show import plain
@@ -24,8 +26,16 @@ def header(page: str, *, run: bool = True) -> None:
     st.title(PAGES[page].title, anchor=False)
     st.caption(PAGES[page].about)
     toolbar(page, run=run)
-    if page in SECTIONS[BUILD]:
-        _workspace(page)
+
+
+def workspace(page: str) -> DeltaGenerator:
+    """The top of what is built: the header, its other parts, any field, and the live answer.
+
+    Returns the place of the second answer, for `live.answer`.
+    """
+    header(page)
+    _parts(page)
+    return live.strip(session.draft())
 
 
 def toolbar(page: str, *, run: bool = True) -> None:
@@ -49,7 +59,7 @@ def toolbar(page: str, *, run: bool = True) -> None:
         st.error(plain(session.link_problem()), icon=":material/link_off:")
 
 
-def _workspace(page: str) -> None:
+def _parts(page: str) -> None:
     """The parts of what is built, one click apart, and any field by its name."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         for name in SECTIONS[BUILD]:
@@ -72,7 +82,9 @@ def _workspace(page: str) -> None:
         return
     st.session_state[FOUND] = times + 1  # the box begins anew: it leads there once
     known = declared(path)
-    st.session_state[f"{known.form}-group"] = known.group
+    st.session_state[f"{known.form}-group"] = None if path in FIRST[known.form] else known.group
+    if known.form == "supernode":
+        st.session_state["supernode-tab"] = "More fields"
     if known.form == page:
         st.rerun()
     go_to(known.form)

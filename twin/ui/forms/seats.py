@@ -22,8 +22,11 @@ PATH = "deployment.seats"
 FIELDS = {"role": pl.String, "index": pl.Int64, "element": pl.String}
 
 
-def form() -> None:
-    """Who moved off what is off, or why nobody can be placed; and the table of seats."""
+def form(*, study: bool) -> None:
+    """Who moved off what is off, or why nobody can be placed; and the table of seats.
+
+    study: offer the study of allocation too.
+    """
     draft = session.draft()
     try:
         placement, no_place = seated(draft, build_fabric(draft.supernode, session.facts()))
@@ -35,7 +38,7 @@ def form() -> None:
         st.caption(f":material/event_seat: {sentence(move)}")
     if draft.deployment.placement == "by_hand":
         _table([role for role, _, _ in pools(draft)])
-    if st.toggle("How full do such blocks keep supernodes?", key="allocation-study"):
+    if study and st.toggle("How full do such blocks keep supernodes?", key="allocation-study"):
         _allocation(draft)
 
 

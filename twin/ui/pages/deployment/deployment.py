@@ -2,40 +2,31 @@
 
 import streamlit as st
 
-from twin.scenario import Recovery, form_groups
-from twin.ui import charts, forms, formulas, imports, live, session, tiles
+from twin.scenario import Recovery
+from twin.ui import charts, formulas, imports, live, session, tiles
 from twin.ui.fields import sentence
 from twin.ui.forms import faults, seats
+from twin.ui.forms.first import whole
 from twin.ui.pages.deployment import model_cache
 from twin.ui.show import plot
-from twin.ui.toolbar import header
+from twin.ui.toolbar import workspace
 
-header("deployment")
-groups = form_groups("deployment")
-group = st.segmented_control(
-    "Group", list(groups), default="Pools", required=True,
-    label_visibility="collapsed", key="deployment-group", persist_state="session", wrap=True,
-)  # fmt: skip
+simulated = workspace("deployment")
 form, facts = st.columns([3, 2], gap="large")
 
-# 1) The form: a few fields at a time.
+# 1) The form.
 with form:
-    if group == faults.GROUP:
-        faults.form()
-    else:
-        forms.group(groups[group])
-    if group == seats.GROUP:
-        seats.form()
+    group = whole("deployment", {faults.GROUP: faults.form})
+    seats.form(study=group == seats.GROUP)
     if group == "Experts" and session.value("experts.popularity") == "imported":
         imports.upload(imports.COUNTS)
-
-    if group == model_cache.GROUP and not forms.refused():
+    if group == model_cache.GROUP and not session.refusal():
         model_cache.section()
 
 # 2) What it sustains when every slot is taken, by the formulas that a run uses too.
 with facts, st.container(border=True):
     st.markdown("**What this sustains**")
-    if forms.refused():
+    if session.refusal():
         st.stop()
     # The formulas know a whole machine: an edit of what breaks need not find them again.
     draft = session.draft().model_copy(update={"faults": (), "recovery": Recovery()})
@@ -46,7 +37,6 @@ with facts, st.container(border=True):
     with st.grid(2, min_column_width=180):
         for tile in tiles.capacity(draft, prediction, asked):
             st.metric(**tile)
-    simulated = st.empty()
     st.caption(
         f"{prediction.advice} By formula, with every slot taken and the traffic's mean lengths; "
         "a run adds queues, bursts and a memory pool that fills."

@@ -1,4 +1,4 @@
-"""The draft's answer at a glance: a verdict by formula, the fields that move it, the machine."""
+"""The draft's answer at a glance: the fields that move it most, and the machine."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from streamlit.delta_generator import DeltaGenerator
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import Fabric
 from twin.lab import sweep
-from twin.lab.shipped import TABLES, Shipped, shipped
-from twin.metrics.measures import amount, seconds
-from twin.scenario import Recovery, Scenario, npus_used, scenario_digest
-from twin.steady import Outlook
-from twin.ui import forms, formulas, live, session, words
+from twin.lab.shipped import Shipped, shipped
+from twin.scenario import Scenario, scenario_digest
+from twin.ui import formulas, live, session, words
 from twin.ui.fabric_view import fabric_picture
 from twin.ui.fields import label, sentence, tooltip, why_idle
 from twin.ui.link import page_link
@@ -31,43 +29,6 @@ STOPS = {
     "workload.input_tokens": (256, 512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536),
     "slo.tpot_ms": (10, 15, 20, 25, 30, 40, 50, 75, 100, 200),
 }
-
-
-def verdict(draft: Scenario) -> None:
-    """One sentence with three numbers: how fast, how much more, what is idle."""
-    if forms.refused():
-        return
-    # The formulas know a whole machine: an edit of what breaks need not find them again.
-    found = formulas.outlook(draft.model_copy(update={"faults": (), "recovery": Recovery()}))
-    if isinstance(found, str):
-        st.markdown(f":red[:material/error: {sentence(found)}]")
-        return
-    st.markdown(f"### {_speed(found)}; {_room(draft, found)}; {_idle(draft)}.")
-
-
-def _speed(found: Outlook) -> str:
-    if found.tpot_s is None:
-        return "Prompts only"
-    load = "" if found.rate_req_per_s is None else f" at {_rate(found.rate_req_per_s)}"
-    return f"**{seconds(found.tpot_s)} a token**{load}"
-
-
-def _room(draft: Scenario, found: Outlook) -> str:
-    if not found.slo_req_per_s:
-        return f":red[**no batch keeps its SLO of {draft.slo.tpot_ms:g} ms**]"
-    rate, most = found.rate_req_per_s, _rate(found.slo_req_per_s)
-    if rate is not None and rate > found.slo_req_per_s:
-        return f":red[**too much load**]: its SLO holds up to **{most}** ({found.limit} is full)"
-    return f"holds its SLO up to **{most}**"
-
-
-def _idle(draft: Scenario) -> str:
-    idle = draft.supernode.npus - npus_used(draft)
-    return f"**{words.npus(idle)} idle**" if idle else "no NPU idle"
-
-
-def _rate(value: float) -> str:
-    return amount(value, "rate", "req/s")
 
 
 def break_point(draft: Scenario) -> sweep.Axis:
@@ -125,7 +86,8 @@ def _played(draft: Scenario, fabric: Fabric) -> bool:
 
 def play_live(place: DeltaGenerator, draft: Scenario, run: str) -> None:
     """The live run of the draft on the machine, in place of the machine at rest."""
-    tables = live.tables(run, TABLES)
+    if not (tables := live.tables(run)):
+        return
     came = Shipped(run, scenario_digest(draft), "", "", {}, tables)
     with place.container():
         player.brief(run, player.shipped_film(draft, came, run), fabric_of(draft.supernode))

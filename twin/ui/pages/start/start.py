@@ -43,8 +43,7 @@ with st.container(border=True):
         st.markdown(plain(draft.question) or "No question written down yet.")
         if edits := len(session.changes()):
             st.caption(f"With {edits} change{'s' if edits > 1 else ''} of yours.")
-        answer.verdict(draft)
-        simulated = st.empty()
+        simulated = live.strip(draft)
         answer.controls(draft)
         with st.container(horizontal=True, vertical_alignment="center"):
             run_button(f"Run {words.duration(draft.horizon_s)} of traffic")
@@ -101,6 +100,6 @@ for run in recent:
         st.caption(line, width="content")
 
 # 5) The second answer: the draft simulated, on the picture too where no stored run plays there.
-live_run, _ = live.answer(simulated, draft)
+live_run = live.answer(simulated, draft)
 if live_run and not stored:
     answer.play_live(played, draft, live_run)

@@ -5,10 +5,11 @@ import streamlit as st
 from twin.hardware.chip import load_chip
 from twin.hardware.network import network
 from twin.scenario import form_groups
-from twin.ui import forms, session, words
+from twin.ui import forms, live, session, words
 from twin.ui.fabric_message import loads
 from twin.ui.fabric_view import ROLE, colour, fabric_picture
 from twin.ui.fields import declared, sentence, why_idle
+from twin.ui.forms.first import FIRST
 from twin.ui.forms.table import number_table
 from twin.ui.pages.supernode import editor, panels, totals
 from twin.ui.pages.supernode.files import files
@@ -16,21 +17,21 @@ from twin.ui.pages.supernode.prices import TRAFFIC, link_shares
 from twin.ui.pages.supernode.table import parts_table
 from twin.ui.pages.supernode.wires import other_wires
 from twin.ui.seated import seated
-from twin.ui.toolbar import header
+from twin.ui.toolbar import workspace
 
 FIELDS = [path for group in form_groups("supernode").values() for path in group]
-NUMBERS = [p for p in FIELDS if declared(p).kind in (int, float)]
-CHOICES = [p for p in FIELDS if p not in NUMBERS]
+BEHIND = [path for path in FIELDS if path not in FIRST["supernode"]]
+NUMBERS = [path for path in BEHIND if declared(path).kind in (int, float)]
 NUMBERS.append("memory_pool.gb_per_node")  # what a node's DRAM lends: read here, set here too
 PICTURE = "supernode-picture"
 
-header("supernode")
+simulated = workspace("supernode")
 draft = session.draft()
 
 # 1) Which machine it is, and what its deployment gets from it. The prices are found after the
 # picture, for they take longer.
 which = st.grid(3, min_column_width=220, gap=("small", "medium"))
-for path in CHOICES:
+for path in FIRST["supernode"]:
     if not why_idle(path, draft):
         with which.cell():
             forms.field(path)
@@ -64,13 +65,13 @@ if fabric is not None:
     )
 if fabric is not None and not fault:
     with costs:
-        if not forms.refused():
+        if not session.refusal():
             panels.prices(draft, fabric)
     panels.cannot_work(draft)
 
 # 3) The same machine as a table of elements and links, as numbers, differences and files.
 parts, numbers, changes, other, file = st.tabs(
-    ["Elements and links", "Numbers", "Changes", "Other wires", "File"],
+    ["Elements and links", "More fields", "Changes", "Other wires", "File"],
     key="supernode-tab",
     on_change="rerun",
 )
@@ -81,6 +82,7 @@ with numbers:
     if numbers.open:
         narrow, _ = st.columns([3, 5])
         with narrow:
+            forms.group(path for path in BEHIND if path not in NUMBERS)
             number_table(NUMBERS, "supernode-table")
 with changes:
     if changes.open:
@@ -96,3 +98,6 @@ with file:
 if fabric is not None and not fault:
     totals.in_all(fabric, load_chip(session.facts(), draft.supernode.chip), draft.memory_pool)
     totals.measured(fabric)
+
+# 5) The second answer: the draft simulated.
+live.answer(simulated, draft)

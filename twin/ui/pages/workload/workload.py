@@ -3,31 +3,27 @@
 import streamlit as st
 
 from twin.metrics.measures import amount
-from twin.scenario import form_groups, npus_used
-from twin.ui import forms, formulas, imports, live, session, words
+from twin.scenario import npus_used
+from twin.ui import formulas, imports, live, session, words
 from twin.ui.charts import memory as charts_memory
 from twin.ui.fields import sentence
+from twin.ui.forms.first import whole
 from twin.ui.show import plot
-from twin.ui.toolbar import header
+from twin.ui.toolbar import workspace
 
-header("workload")
-groups = form_groups("workload")
+simulated = workspace("workload")
 form, facts = st.columns([3, 2], gap="large")
 
-# 1) The form: a few fields at a time.
+# 1) The form.
 with form:
-    group = st.segmented_control(
-        "Group", list(groups), default="Traffic", required=True,
-        label_visibility="collapsed", key="workload-group", persist_state="session", wrap=True,
-    )  # fmt: skip
-    forms.group(groups[group])
-    if group == "Traffic" and session.value("workload.arrivals") == "trace":
+    whole("workload", {})
+    if session.value("workload.arrivals") == "trace":
         imports.trace_upload()
 
 # 2) What it asks of the machine, by a sample of the very requests a run would see.
 with facts, st.container(border=True):
     st.markdown("**What this asks for**")
-    if forms.refused():
+    if session.refusal():
         st.stop()
     asked = formulas.offered(session.draft())
     if isinstance(asked, str):
@@ -59,7 +55,6 @@ with facts, st.container(border=True):
             amount(asked.reuse, "share"),
             help="Share of prompt tokens that an endless memory pool would have seen before.",
         )
-    simulated = st.empty()
     if asked.reuse > 0.0 and st.toggle(
         "Hit ratio by size of the memory pool",
         key="hit-curve",

@@ -9,6 +9,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,29 +77,32 @@ def served_db(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="session")
 def app_url(served_db: str) -> Iterator[str]:
     """The address of a dashboard, the same for all tests: none may count on an empty store."""
-    home = Path(served_db.removeprefix("sqlite:///")).parent
-    port = free_port()
-    log = (home / "server.log").open("wb")
-    server = subprocess.Popen(
-        [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={port}"],
-        cwd=ROOT,
-        env={**os.environ, "TWIN_DB_URL": served_db},
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=subprocess.STDOUT,
-    )
-    url = f"http://localhost:{port}"
-    try:
-        wait_until_healthy(url, server, home / "server.log")
+    log = Path(served_db.removeprefix("sqlite:///")).with_name("server.log")
+    with dashboard(served_db, log) as url:
         yield url
-    finally:
-        server.terminate()
+
+
+@contextmanager
+def dashboard(database: str, log: Path) -> Iterator[str]:
+    """A dashboard on a database while it is asked for: its address."""
+    port = free_port()
+    with log.open("wb") as written:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={port}"],
+            cwd=ROOT, env={**os.environ, "TWIN_DB_URL": database}, stdin=subprocess.DEVNULL,
+            stdout=written, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        url = f"http://localhost:{port}"
         try:
-            server.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
-        log.close()
+            wait_until_healthy(url, server, log)
+            yield url
+        finally:
+            server.terminate()
+            try:
+                server.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                server.kill()
+                server.wait()
 
 
 @pytest.fixture(scope="session")

@@ -260,7 +260,7 @@ class Picture {
     const pen = this.begin(this.canvas)
     this.backdrop()
     pen.setTransform(1, 0, 0, 1, 0, 0)
-    pen.drawImage(this.sheet, 0, 0)
+    if (this.sheet.width && this.sheet.height) pen.drawImage(this.sheet, 0, 0) // not while hidden
   }
 
   loadOf(bundle) { return this.scene.load ? bundle.load : NaN }

@@ -116,7 +116,7 @@ class Strip {
     const pen = this.pen(this.canvas)
     pen.setTransform(1, 0, 0, 1, 0, 0)
     pen.clearRect(0, 0, this.canvas.width, this.canvas.height)
-    pen.drawImage(this.sheet, 0, 0)
+    if (this.sheet.width && this.sheet.height) pen.drawImage(this.sheet, 0, 0) // not while hidden
     const again = this.pen(this.canvas), x = this.x((window_ + 0.5) * this.frames.window_s)
     again.strokeStyle = this.style.text
     again.lineWidth = 1.2

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from twin.ui import live, session, words
+from twin.ui import live, session, tour, words
 from twin.ui.link import go_to, page_link
 from twin.ui.pages.start import answer, gallery
 from twin.ui.pages.sweep import points
@@ -31,6 +31,7 @@ st.markdown(
     "Watch a CloudMatrix384 supernode serve DeepSeek-R1, request by request, "
     "and see why it is as fast as it is."
 )
+tour.offer()
 if session.link_problem():
     st.error(plain(session.link_problem()), icon=":material/link_off:")
 
@@ -43,12 +44,16 @@ with st.container(border=True):
         st.markdown(plain(draft.question) or "No question written down yet.")
         if edits := len(session.changes()):
             st.caption(f"With {edits} change{'s' if edits > 1 else ''} of yours.")
-        simulated = live.strip(draft)
-        answer.controls(draft)
-        with st.container(horizontal=True, vertical_alignment="center"):
+        with tour.stop("tour-verdict"):
+            simulated = live.strip(draft)
+        with tour.stop("tour-controls"):
+            answer.controls(draft)
+        with st.container(horizontal=True, vertical_alignment="center", key="tour-run"):
             run_button(f"Run {words.duration(draft.horizon_s)} of traffic")
             draft_link("")
-        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        with st.container(
+            horizontal=True, vertical_alignment="center", gap="small", key="tour-questions"
+        ):
             if st.button(
                 "Where does it break?", icon=":material/ssid_chart:", type="tertiary",
                 key="where-it-breaks", disabled=bool(session.refusal()),
@@ -64,7 +69,7 @@ with st.container(border=True):
                 session.start_from(dict(presets)["fault-node"])
                 open_run(session.named_draft())
             page_link("workload", "Edit everything", icon=":material/tune:")
-    with machine:
+    with machine, tour.stop("tour-machine"):
         played = st.empty()
         with played.container():
             stored = answer.picture(draft)

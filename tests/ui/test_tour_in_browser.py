@@ -1,0 +1,71 @@
+"""The tour points at real controls, works by keys alone, can be left, and is not offered twice."""
+
+import pytest
+
+from tests.conftest import profile
+from twin.ui.tour import STEPS
+
+pytestmark = pytest.mark.browser
+RING_PX = 16
+# The ring lies around an element; the tour's own elements stand in a shadow root.
+AROUND = """([target, most]) => {
+  const rings = [...document.querySelectorAll('.st-key-tour *')]
+    .map(e => e.shadowRoot?.querySelector('#ring')).filter(Boolean)
+  const [a, b] = [rings[0].getBoundingClientRect(), target.getBoundingClientRect()]
+  return ['x', 'y', 'width', 'height'].every(side => Math.abs(a[side] - b[side]) < most)
+}"""
+
+
+@pytest.fixture
+def visit(browser, app_url):
+    """A browser that was never here, at the first page."""
+    context = profile(browser)
+    page = context.new_page()
+    page.goto(app_url)
+    page.get_by_role("button", name="Take the two-minute tour").wait_for()
+    yield page
+    context.close()
+
+
+def card(page):
+    return page.get_by_role("dialog")
+
+
+def test_every_step_points_at_what_it_speaks_of_and_enter_goes_on(visit):
+    visit.get_by_role("button", name="Take the two-minute tour").press("Enter")
+    for number, step in enumerate(STEPS, 1):
+        card(visit).get_by_role("heading", name=step.title).wait_for()
+        card(visit).get_by_text(f"{number} of {len(STEPS)}").wait_for()
+        target = visit.locator(f".st-key-{step.target}")
+        target.wait_for()
+        visit.wait_for_function(AROUND, arg=[target.element_handle(), RING_PX])
+        card(visit).get_by_role("button", name="Next").or_(
+            card(visit).get_by_role("button", name="Done")
+        ).press("Enter")
+    card(visit).wait_for(state="hidden")
+    visit.reload()
+    visit.get_by_role("button", name="Two-minute tour", exact=True).wait_for()
+    assert not visit.get_by_text("New here?").is_visible()
+
+
+def test_escape_leaves_it_and_a_skip_is_remembered(visit):
+    visit.get_by_role("button", name="Take the two-minute tour").click()
+    card(visit).wait_for()
+    visit.keyboard.press("Escape")
+    card(visit).wait_for(state="hidden")
+    assert visit.evaluate("localStorage.getItem('twin-tour-seen')") == "yes"
+    visit.evaluate("localStorage.clear()")
+    visit.reload()
+    visit.get_by_role("button", name="Skip", exact=True).click()
+    visit.get_by_role("button", name="Two-minute tour", exact=True).wait_for()
+
+
+def test_it_fits_a_phone(visit):
+    visit.set_viewport_size({"width": 390, "height": 844})
+    visit.get_by_role("button", name="Take the two-minute tour").click()
+    for _ in STEPS:
+        visit.wait_for_timeout(300)
+        box = card(visit).bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= 390
+        assert box["y"] >= 0 and box["y"] + box["height"] <= 844
+        card(visit).locator("#next").click()

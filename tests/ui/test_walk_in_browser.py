@@ -1,0 +1,30 @@
+"""Random real clicks over all pages find no exception and no dead end: a few here, 2,000 at length.
+
+Minutes for a few hundred: `make long` takes them all, from several seeds and on a phone's screen.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import profile
+from tests.draws import some
+from tests.ui.walk import Walker, fill
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.mark.parametrize(
+    ("seed", "clicks", "width"),
+    some([(1, 60, 1280)], (2, 700, 1280), (3, 700, 1280), (4, 600, 390)),
+)
+def test_a_walk_comes_to_no_exception_and_no_dead_end(
+    browser, app_url, served_db, seed, clicks, width
+):
+    fill(served_db)
+    log = Path(served_db.removeprefix("sqlite:///")).with_name("server.log")
+    context = profile(browser, viewport={"width": width, "height": 900})
+    seen = Walker(context.new_page(), app_url, log, seed).walk(clicks)
+    context.close()
+    assert seen.wrong == []
+    assert seen.steps.total() >= clicks

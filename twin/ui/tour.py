@@ -1,0 +1,67 @@
+"""The two-minute tour of the first page: five steps that point at the real controls.
+
+It is offered, never forced: a browser that took it or skipped it is not asked again, and remembers
+that by itself. Nothing of it reaches the server.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+_HTML, _CSS, _JS = (
+    Path(__file__).with_suffix(f".{kind}").read_text("utf-8") for kind in ("html", "css", "js")
+)
+_tour = st.components.v2.component("tour", html=_HTML, css=_CSS, js=_JS)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step: `target` is the key of the container that it points at."""
+
+    target: str
+    title: str
+    text: str
+
+
+STEPS = (
+    Step(
+        "tour-machine", "The machine, serving",
+        "This is the supernode: nodes of eight NPUs in their racks. Colours tell prefill from "
+        "decode, grey stands idle, and a stored run plays on it. Click a node to see its curves.",
+    ),
+    Step(
+        "tour-verdict", "The answer in one sentence",
+        "How long an output token takes (TPOT), how much traffic keeps its objective (SLO), and "
+        "what stands idle. A chip says whether a formula or a simulation gave the figures.",
+    ),
+    Step(
+        "tour-controls", "What moves it most",
+        "Traffic, prompt length and the TPOT objective. Move a slider: the formula answers at "
+        "once, and a full simulation follows in the same place.",
+    ),
+    Step(
+        "tour-questions", "Why, and what if",
+        "One press simulates and ranks the causes by what removing each of them brings in a "
+        "re-run; others look for the load at which the SLO breaks, or fail a node.",
+    ),
+    Step(
+        "tour-run", "Keep it, compare it, send it",
+        "Run keeps the result in the library, where runs are named and compared. Copy link gives "
+        "an address that opens exactly this scenario in any twin.",
+    ),
+)  # fmt: skip
+
+
+def offer() -> None:
+    """The tour, one press away; a browser that does not know it yet is told that it is there."""
+    with st.container(key="tour"):
+        _tour(data={"steps": [asdict(step) for step in STEPS]}, key="tour-steps")
+
+
+def stop(target: str) -> DeltaGenerator:
+    """The container that a step points at."""
+    return st.container(key=target)

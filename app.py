@@ -14,7 +14,7 @@ from starlette.middleware import Middleware
 
 from twin import ui
 from twin.ui import access, drawer, show
-from twin.ui.door import Door
+from twin.ui.door import Door, unforeseen
 from twin.ui.pages import FIRST, PAGES, SECTIONS
 
 MARK = Path(ui.__file__).with_name("mark.svg").read_text("utf-8")
@@ -53,4 +53,9 @@ else:
         threading.Thread(target=session.get_ready, name="get ready", daemon=True).start()
         yield
 
-    app = st.App(__file__, lifespan=while_serving, middleware=[Middleware(Door)])
+    app = st.App(
+        __file__,
+        lifespan=while_serving,
+        middleware=[Middleware(Door)],
+        on_script_error=unforeseen,
+    )

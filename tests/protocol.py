@@ -6,6 +6,7 @@ It shows what a page's script drew, and changes and presses widgets. What a brow
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 import requests
@@ -90,8 +91,19 @@ class Tab:
             for element in self.of(kind)
         )
 
+    def vanish(self) -> None:
+        """Be gone, without a word to the server."""
+        self.socket.socket.shutdown(socket.SHUT_RDWR)
+
     def rerun(self, changed: dict[str, WidgetState] | None = None) -> Tab:
         """Send what changed, and take in the page until its script has ended."""
+        self.send(changed)
+        while not self._ended(self.socket.recv(timeout=PATIENCE_S)):
+            pass
+        return self
+
+    def send(self, changed: dict[str, WidgetState] | None = None) -> None:
+        """Say what changed; the server begins to draw."""
         message = BackMsg()
         asked = message.rerun_script
         asked.query_string = self.query
@@ -103,9 +115,6 @@ class Tab:
         self.states |= {n: s for n, s in (changed or {}).items() if not s.trigger_value}
         self.elements = []
         self.socket.send(message.SerializeToString())
-        while not self._ended(self.socket.recv(timeout=PATIENCE_S)):
-            pass
-        return self
 
     def _ended(self, data: Any) -> bool:
         """Take in one message; whether it was the page's last."""

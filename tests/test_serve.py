@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import os
+import random
+import sqlite3
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import requests
+from streamlit.proto.WidgetStates_pb2 import WidgetState
+
 from tests.conftest import ROOT, free_port, wait_until_healthy
+from tests.protocol import Tab
+from twin.lab.library import preset
+from twin.lab.share import pack
+from twin.lab.store import open_store
+from twin.scenario import with_overrides
 
 
 def handshake(url: str, host: str, origin: str) -> int:
@@ -68,6 +79,33 @@ def test_it_opens_in_a_browser(app_url, page):
     page.goto(app_url)
     page.get_by_role("heading").first.wait_for()
     assert not failures
+
+
+def test_a_tab_that_is_gone_in_the_middle_of_a_write_leaves_nothing_open(app_url, served_db):
+    store, quick, draw = open_store(served_db), preset("quickstart"), random.Random(1)
+    seeds = [draw.randrange(1 << 30) for _ in range(6)]
+    for seed in seeds:
+        with Tab(app_url, requests.Session()) as tab:
+            asked = pack(with_overrides(quick, {"seed": seed, "name": "Left alone"}))
+            run = tab.open("workload", f"s={asked}").button("Run")
+            tab.send({run: WidgetState(trigger_value=True)})
+            time.sleep(draw.uniform(0.0, 0.3))
+            tab.vanish()
+    # What was asked for is there whole or not at all, and can be stopped.
+    rows = store.runs.search("Left alone").rows
+    assert {row.seed for row in rows} <= set(seeds)
+    for row in rows:
+        assert store.scenarios.load(row.scenario).seed == row.seed
+        store.runs.ask_cancel(row.id)
+    # Nobody writes any more, and no reader is left that holds the log of writes back.
+    store.scenarios.save(with_overrides(quick, {"seed": 0, "name": "Written afterwards"}))
+    connection = sqlite3.connect(served_db.removeprefix("sqlite:///"), timeout=60)
+    deadline = time.monotonic() + 120
+    while connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+        assert time.monotonic() < deadline, "a transaction was left open"
+        time.sleep(0.1)
+    connection.close()
+    store.close()
 
 
 def test_the_procfile_serves_on_its_port(tmp_path: Path):

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.lab import fake_engine
+from twin.lab import executor
 from twin.lab.counts import read_counts
 from twin.lab.library import load_facts
 from twin.lab.store import Owner, StoreError
@@ -58,6 +59,18 @@ def test_a_run_is_private_until_it_is_shared_and_again_when_that_is_revoked(stor
     assert ben.runs.get(run) is None
     ann.runs.delete(run)
     assert store.runs.get(run) is None
+
+
+def test_one_visitor_does_not_fill_the_queue_for_all(store, both, monkeypatch):
+    monkeypatch.setattr(executor, "EACH_MAX", 2)
+    ann, ben = both
+    runner = executor.Runner(store, engine="tests.lab.fake_engine")
+    for seed in range(2):
+        runner.submit(Scenario(seed=seed), ann)
+    with pytest.raises(StoreError, match="2 runs of yours wait or run"):
+        runner.submit(Scenario(seed=2), ann)
+    assert runner.submit(Scenario(seed=2), ben)
+    assert runner.submit(Scenario(seed=3))  # whoever serves
 
 
 def test_nobody_stops_or_deletes_what_is_somebody_elses(store, both, asked):

@@ -29,12 +29,13 @@ from twin.lab.library import ROOT, facts_environment, load_facts
 from twin.lab.memory import available_bytes
 from twin.lab.runner import add_run
 from twin.lab.store import RunRow, Store, StoreError, UnknownId
-from twin.lab.store.models import QUEUED
+from twin.lab.store.models import QUEUED, RUNNING
 from twin.scenario import Scenario
 
 log = logging.getLogger(__name__)
 
 WAITING_MAX = 200  # queued runs; more are refused
+EACH_MAX = 100  # of them and of running ones, of one visitor: a whole sweep, not the whole queue
 DEAF_S = 1.0  # a run that was asked to stop may take so long to obey
 BUSY_TICK_S, QUIET_TICK_S = 0.2, 1.0
 LOOK_S = 0.02  # between two looks of one who waits for a result
@@ -123,6 +124,10 @@ class Runner:
         with self._door:
             if self._store.runs.waiting() >= WAITING_MAX:
                 raise StoreError(f"{WAITING_MAX} runs are waiting: let some finish, or stop some")
+            if seen.visitor and seen.runs.search(states=(QUEUED, RUNNING)).total >= EACH_MAX:
+                raise StoreError(
+                    f"{EACH_MAX} runs of yours wait or run: let some finish, or stop some"
+                )
             rows = {name: self._store.runs.get(name) for name in self._asked}
             queued = [name for name, row in rows.items() if row and row.state == QUEUED]
             self._asked = {name: self._asked[name] for name in queued}

@@ -7,9 +7,15 @@ this server alone, no other page may frame it, and no address is told to a page 
 
 from __future__ import annotations
 
+import logging
 import os
+import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
+
+import streamlit as st
+
+log = logging.getLogger(__name__)
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -42,6 +48,21 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
 }
+
+
+def unforeseen(error: Exception) -> bool:
+    """An error that no page expects: a reference on the screen, the same one in the log.
+
+    True tells Streamlit, which has logged the traceback, that enough was shown.
+    """
+    reference = secrets.token_hex(4)
+    log.error("reference %s: %s on a page", reference, type(error).__name__, exc_info=error)
+    st.error(
+        "This page met an error that nobody foresaw. Load it again; if it comes back, tell whoever "
+        f"runs this server: reference {reference} in its log.",
+        icon=":material/report:",
+    )
+    return True
 
 
 class Door:

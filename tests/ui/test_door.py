@@ -1,0 +1,26 @@
+"""What the server answers with, whatever is asked."""
+
+import re
+
+from tests.ui.conftest import patient
+from twin.ui import door
+
+
+def test_an_error_that_nobody_foresaw_is_a_reference_here_and_in_the_log(caplog):
+    def page():
+        from twin.ui.door import unforeseen
+
+        unforeseen(KeyError("the path of a secret"))
+
+    app = patient(page).run()
+    (told,) = app.error
+    assert "secret" not in told.value and "KeyError" not in told.value
+    (reference,) = re.findall(r"reference ([0-9a-f]{8}) in its log", told.value)
+    assert f"reference {reference}: KeyError" in caplog.text
+    assert "secret" in caplog.text  # the traceback
+
+
+def test_the_server_asks_for_it():
+    import app
+
+    assert app.app._on_script_error is door.unforeseen

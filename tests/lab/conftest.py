@@ -23,6 +23,7 @@ ON_A_SERVER_TOO = {
     "test_visitors",
     "test_archive",
     "test_notes",
+    "test_two_servers",
 }
 
 

@@ -58,6 +58,11 @@ def simulate(scenario, facts, trace=None, progress=None):
         raise ValueError("this cannot be")
     if scenario.question == "killed":
         os.kill(os.getpid(), 9)
+    if scenario.question == "busy":
+        end_s = time.process_time() + scenario.horizon_s / 100
+        while time.process_time() < end_s:
+            pass
+        return answer(scenario)
     if scenario.question == "greedy":
         taken = []
         for _ in range(40):  # 4 GB, written, so that they are resident

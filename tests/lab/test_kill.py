@@ -22,9 +22,11 @@ ROOT = Path(__file__).resolve().parents[2]
 class BusyServer:
     """A server process that can be killed and started again; all share one diary."""
 
-    def __init__(self, store, folder: Path):
+    def __init__(self, store, folder: Path, first_seed: int = 0):
         self.url = store._database.url.render_as_string(hide_password=False)
-        self.diary = folder / "diary"
+        self.environment = {**os.environ, **store.environment}
+        self.first_seed = first_seed
+        self.diary = folder / f"diary {first_seed}"
         self.diary.touch()
         self.started = 0
         self.start()
@@ -33,8 +35,10 @@ class BusyServer:
         self.started += 1
         self.seen = len(self.lines())
         command = [sys.executable, "-m", "tests.lab.busy_server", self.url, str(self.diary)]
-        seed = 10_000 * self.started
-        self.process = subprocess.Popen([*command, str(seed)], cwd=ROOT, stderr=subprocess.DEVNULL)
+        seed = self.first_seed + 10_000 * self.started
+        self.process = subprocess.Popen(
+            [*command, str(seed)], cwd=ROOT, env=self.environment, stderr=subprocess.DEVNULL
+        )
 
     def command(self, seed: int) -> subprocess.Popen[bytes]:
         """A run in a process of its own, as the command line does; begun, or over."""

@@ -111,7 +111,10 @@ def test_a_run_that_waits_for_the_compiler_says_which_stage_it_is_at(app, store,
     stages = {"prefill": Stage(now - 9.0, 4.0), "decode": Stage(now - 5.0), "loop": Stage(now)}
     monkeypatch.setattr(Runner, "stages", stages)
     opened(app, queued(store, scenario("First")))
-    assert "1 of 3 stages, now decode (" in words(app)
+    said = words(app)
+    assert "check: prefill 4 s" in said
+    assert all(f"progress_activity: {stage} " in said for stage in ("decode", "loop"))
+    assert "elapsed" in said
     monkeypatch.setattr(Runner, "trouble", "no run can be started (exit status 1)")
     app.run()
     assert "No run can be started" in words(app)
@@ -121,8 +124,12 @@ def test_a_running_run_shows_live_numbers_and_then_its_results(app, store):
     s = scenario("Live")
     run, owner = running(store, s)
     live = {"arrived": 1200.0, "finished": 900.0, "inside": 300.0, "decoding": 250.0}
-    store.runs.beat(run, owner, 0.25, live)
+    points = {"t_s": [3.0, 6.0], "ttft_s": [None, 0.42], "tpot_s": [None, 0.021]}
+    points["tokens_per_s"] = [0.0, 98_765.0]
+    store.runs.beat(run, owner, 0.25, live | {"points": points})
     opened(app, run)
+    (markup,) = (c.proto.json for c in app.get("bidi_component") if "unfolding" in c.proto.json)
+    assert all(text in markup for text in ("420 ms", "21.0 ms", "98,765 tokens/s", "<polyline"))
     assert "Running: 25% done" in words(app)
     assert {m.label: m.value for m in app.metric}["Arrived"] == "1,200"
     assert "to go" in words(app)

@@ -28,6 +28,7 @@ from twin.engine.loop import advance, close_books
 from twin.engine.machine import Machine
 from twin.engine.record import Log
 from twin.engine.setup import Setup, set_up
+from twin.engine.unfolding import Unfolding
 from twin.facts import Facts
 from twin.metrics.latency import PERCENTILES
 from twin.metrics.little import gap, stays_s
@@ -43,7 +44,7 @@ ENGINE_VERSION = f"1.{source_digest(ANSWERS)[:12]}"
 
 REPORTS = 500  # progress reports of a run, at most
 
-Progress = Callable[[float, dict[str, float]], bool]
+Progress = Callable[[float, dict[str, Any]], bool]
 
 
 class Cancelled(Exception):
@@ -114,6 +115,7 @@ def pass_time(
     steps = steps_in(s.horizon_s if until_s is None else min(until_s, s.horizon_s), s.step_s)
     stride = max(1, steps // REPORTS)
     first, report = 0, stride
+    unfolding = Unfolding(machine.world)
     while first < steps:
         agenda.run(first)
         due = agenda.next_step()
@@ -122,7 +124,11 @@ def pass_time(
         first = last
         if first >= report or first == steps:
             report = first + stride
-            if progress is not None and not progress(first / steps, live(machine.world)):
+            if progress is None:
+                continue
+            unfolding.note(first * s.step_s)
+            points = {name: list(values) for name, values in unfolding.points.items()}
+            if not progress(first / steps, live(machine.world) | {"points": points}):
                 raise Cancelled
     close_books(machine.world)
     balance.finish(s.horizon_s)

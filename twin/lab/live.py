@@ -18,6 +18,7 @@ import secrets
 import subprocess
 import sys
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -47,6 +48,7 @@ log = logging.getLogger(__name__)
 SECONDS = 0.6  # that a live run may be estimated to take
 SHORTEST_S = 20.0  # of simulated time: below, next to nothing would finish
 KEPT = 40  # live runs whose visitors may still be looking
+TOLD_S = 0.04  # between two words of how far a run is
 DEATHS_MAX = 3  # processes that end without an answer, before no more is started
 
 
@@ -205,13 +207,18 @@ class Answering:
     def serve(self) -> None:
         """Answer one question after the other, until there will be no more."""
         engine, facts = load_engine(), load_facts()
+        told_s = 0.0
         while (asked := self._asked.get()) is not None:
             run, text = asked
             if run in self._dropped:
                 continue
 
             def progress(fraction: float, live: Mapping[str, Any], run: str = run) -> bool:
-                self._tell({"run": run, "progress": fraction, "live": dict(live)})
+                nonlocal told_s
+                if time.monotonic() - told_s > TOLD_S:
+                    told_s = time.monotonic()
+                    counted = {"finished": live.get("finished", 0.0)}
+                    self._tell({"run": run, "progress": fraction, "live": counted})
                 return run not in self._dropped
 
             try:

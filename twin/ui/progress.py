@@ -15,7 +15,8 @@ from twin.lab import share
 from twin.lab.store import RunRow, StoreError
 from twin.metrics.measures import three_figures
 from twin.scenario import Scenario, SpecError
-from twin.ui import record, session, words
+from twin.ui import record, session, unfolding, words
+from twin.ui.drawn import drawn
 from twin.ui.fields import sentence
 from twin.ui.link import copy_link, go_to, page_link
 from twin.ui.pages import PAGES
@@ -168,7 +169,7 @@ def _watch(run: str, every_s: float) -> None:
     with st.container(border=True):
         head, stop = st.columns([5, 1], vertical_alignment="center")
         with head:
-            st.markdown(f"**{_state(row)}**")
+            st.markdown(f"**{_state(row)}** · {_clock(row)}")
         with stop:
             st.button(
                 "Stopping" if row.cancel_s else "Stop this run",
@@ -189,18 +190,18 @@ def _getting_ready() -> None:
         st.caption(f":red[{sentence(runner.trouble)}]")
         return
     stages = runner.stages if runner is not None else {}
-    done = [name for name, stage in stages.items() if stage.took_s is not None]
-    at_work = [
-        f"{name} ({time.monotonic() - stage.began_s:.0f} s)"
-        for name, stage in stages.items()
-        if stage.took_s is None
-    ]
-    if not at_work:
+    if all(stage.took_s is not None for stage in stages.values()):
         return
-    st.caption(
-        f"The engine is compiled once on a machine: {len(done)} of {len(stages)} stages, now "
-        f"{' and '.join(at_work)}. Later starts take seconds."
-    )
+    st.markdown("The engine is compiled once on a machine. Later starts take seconds.")
+    with st.container(horizontal=True, gap="small"):
+        for name, stage in stages.items():
+            took_s = time.monotonic() - stage.began_s if stage.took_s is None else stage.took_s
+            st.badge(
+                f"{name} {took_s:.0f} s",
+                icon=":material/progress_activity:" if stage.took_s is None else ":material/check:",
+                color="blue" if stage.took_s is None else "green",
+                width="content",
+            )
 
 
 def _stop(run: str) -> None:
@@ -226,9 +227,21 @@ def _state(row: RunRow) -> str:
     return f"Running: {row.progress:.0%} done"
 
 
+def _elapsed_s(row: RunRow) -> float:
+    return max(time.time() - (row.started_s or row.queued_s), 1e-3)
+
+
+def _clock(row: RunRow) -> str:
+    """How long it has taken, and about how long it will take."""
+    told = f"{words.duration(round(_elapsed_s(row)))} elapsed"
+    if 0.02 < row.progress < 1.0:
+        left_s = _elapsed_s(row) * (1 - row.progress) / row.progress
+        told += f", about {words.duration(max(1, round(left_s)))} to go"
+    return told
+
+
 def _numbers(row: RunRow, scenario: Scenario) -> None:
     now = row.live
-    elapsed_s = max(time.time() - (row.started_s or time.time()), 1e-3)
     simulated = words.duration(round(row.progress * scenario.horizon_s, 1))
     with st.grid(5, min_column_width=150):
         st.metric("Simulated time", simulated, help=f"Of {words.duration(scenario.horizon_s)}.")
@@ -236,11 +249,9 @@ def _numbers(row: RunRow, scenario: Scenario) -> None:
         st.metric("Finished", f"{now.get('finished', 0):,.0f}", help="Requests so far.")
         st.metric("In the machine", f"{now.get('inside', 0):,.0f}", help="Requests right now.")
         st.metric("Decoding", f"{now.get('decoding', 0):,.0f}", help="Requests right now.")
-    figures = [f"{words.duration(round(elapsed_s))} since it started"]
-    if 0.02 < row.progress < 1.0:
-        left_s = elapsed_s * (1 - row.progress) / row.progress
-        figures.append(f"about {words.duration(max(1, round(left_s)))} to go")
-    figures.append(f"{three_figures(now.get('arrived', 0) / elapsed_s)} requests per wall second")
+    if markup := unfolding.charts(now.get("points") or {}, scenario):
+        drawn(markup, "unfolding")
+    figures = [f"{three_figures(now.get('arrived', 0) / _elapsed_s(row))} requests per wall second"]
     if now.get("rejected"):
         figures.append(f"{now['rejected']:,.0f} rejected")
     st.caption(" · ".join(figures))

@@ -1,4 +1,4 @@
-"""No page breaks a serious rule of axe-core, in the light theme or in the dark one."""
+"""No page breaks a serious rule of axe-core, light or dark; the tree names every control."""
 
 import pytest
 
@@ -10,6 +10,10 @@ from twin.ui.pages import PAGES
 
 pytestmark = pytest.mark.browser
 SERIOUS = ("serious", "critical")
+CONTROLS = {
+    "button", "link", "slider", "textbox", "searchbox", "spinbutton", "combobox", "checkbox",
+    "radio", "switch", "tab", "menuitem", "option", "listbox", "radiogroup", "dialog",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -42,4 +46,16 @@ def test_no_serious_violation(browser, app_url, runs, name, theme):
         for node in rule["nodes"]
     ]
     assert broken == []
+    assert unnamed(page) == []
     context.close()
+
+
+def unnamed(page):
+    """Controls of the accessibility tree that nobody could call by a name."""
+    tree = page.context.new_cdp_session(page).send("Accessibility.getFullAXTree")["nodes"]
+    return [
+        node["role"]["value"]
+        for node in tree
+        if not node.get("ignored") and node.get("role", {}).get("value") in CONTROLS
+        and not node.get("name", {}).get("value", "").strip()
+    ]  # fmt: skip

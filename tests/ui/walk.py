@@ -50,7 +50,7 @@ LOOK = """() => {
   const shown = e => e.checkVisibility({checkOpacity: true, checkVisibilityCSS: true})
     && e.getBoundingClientRect().width > 3 && e.getBoundingClientRect().height > 3
   const kinds = {
-    link: 'a[href]', slider: '[role=slider]', select: '[role=combobox]',
+    link: 'a[href]', slider: '[role=slider],input[type=range]', select: '[role=combobox]',
     text: 'input[type=text],input[type=number],input[type=search],input:not([type]),textarea',
     choice: '[role=radio],[role=tab],[role=checkbox],[role=switch],[role=option],[role=menuitem],' +
       'label:has(input[type=radio]),label:has(input[type=checkbox]),summary',

@@ -18,10 +18,12 @@ _CHOSEN = (
     '[data-variant="segmented_control"][data-selected="true"] p '
     "{ color: light-dark(#4B45C6, #A5A1FF) }"
 )
+# Streamlit shows where the keyboard is on buttons and fields, and not on links.
+_FOCUS = "a:focus-visible { outline: 2px solid light-dark(#4B45C6, #A5A1FF); outline-offset: 2px }"
 
 
 def closes(page: str) -> None:
     """Say which page is on screen."""
-    st.html(f"<style>{_HIDDEN} {_CHOSEN}</style>")
+    st.html(f"<style>{_HIDDEN} {_CHOSEN} {_FOCUS}</style>")
     with st.container(key="drawer"):
         _drawer(data={"page": page}, key="drawer-page")

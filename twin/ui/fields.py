@@ -78,8 +78,17 @@ def tooltip(path: str) -> str:
     span = f"{known.low:,g} to {known.high:,g}. " if known.low is not None else ""
     source = f" ({known.source})" if known.source else ""
     default = f"{span}Default {show(known.default, path)}{source}."
-    glossary = "  \n".join(f"{term.name}: {term.meaning}" for term in terms_in(known.label))
-    return "\n\n".join(filter(None, (known.help, default, glossary)))
+    return glossed(known.label, f"{known.help}\n\n{default}" if known.help else default)
+
+
+def glossed(name: str, says: str = "") -> str:
+    """A tooltip: what it says itself, and the glossary's meaning of the terms in a label.
+
+    >>> glossed("Nodes in use", "Of all.")
+    'Of all.\\n\\nnode: Server with 8 NPUs, 4 CPUs and the L1 switches of each sub-plane.'
+    """
+    meanings = "  \n".join(f"{term.name}: {term.meaning}" for term in terms_in(name))
+    return "\n\n".join(filter(None, (says, meanings)))
 
 
 def sentence(refusal: str) -> str:

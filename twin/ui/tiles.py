@@ -13,6 +13,7 @@ from twin.metrics.measures import amount, seconds
 from twin.model.predict import DecodePrediction, Prediction, PrefillPrediction
 from twin.scenario import Scenario
 from twin.ui import theme
+from twin.ui.fields import glossed
 from twin.workload.offered import Offered
 
 Tile = dict[str, Any]
@@ -98,7 +99,7 @@ def against_slo(value_s: float, limit_s: float) -> dict[str, Any]:
 
 
 def _tile(label: str, value: str, help_: str, **more: Any) -> Tile:
-    return {"label": label, "value": value, "help": help_, **more}
+    return {"label": label, "value": value, "help": glossed(label, help_), **more}
 
 
 def operators(phase: str, part: DecodePrediction | PrefillPrediction) -> pl.DataFrame:

@@ -20,10 +20,10 @@ from twin.lab.store.models import NoteRow
 from twin.lab.store.notes import TAGS_MAX, TEXT_CHARS, TITLE_CHARS, split_tags
 from twin.lab.store.scenarios import Kind
 from twin.lab.store.statements import Undo
-from twin.metrics.registry import Metric, placed
+from twin.metrics.registry import Metric, metric_of, placed
 from twin.scenario import Scenario, SpecError
 from twin.ui import session, words
-from twin.ui.fields import sentence
+from twin.ui.fields import glossed, sentence
 from twin.ui.link import go_to
 from twin.ui.show import file_name, plain
 from twin.ui.toolbar import open_run
@@ -72,7 +72,10 @@ def run_table(rows: Sequence[RunRow], key: str) -> list[RunRow]:
         }
         for run in rows
     ]
-    numbers = {name: st.column_config.NumberColumn(format=form) for name, *_, form in figures()}
+    numbers = {
+        name: st.column_config.NumberColumn(format=form, help=glossed(name, metric_of(key).help))
+        for name, key, _, form in figures()
+    }
     return _picked(rows, cells, numbers | {"Run": _first("Run")}, key)
 
 

@@ -91,5 +91,6 @@ with body:
 kept.about(picked)
 with bar:
     (kept.run_actions if shown == "Runs" else kept.scenario_actions)(picked)
-    if picked:
-        st.caption(f"{len(picked)} picked", width="content")
+    acts = "open, name, compare, export or delete" if shown == "Runs" else "run, name or delete"
+    tick = f"Tick {shown.lower()} to {acts} them."
+    st.caption(f"{len(picked)} picked" if picked else tick, width="content")

@@ -20,7 +20,7 @@ from twin.metrics.measures import three_figures
 from twin.metrics.registry import metric_of, shown
 from twin.scenario import Scenario, with_overrides
 from twin.ui import access, record, session
-from twin.ui.fields import sentence
+from twin.ui.fields import glossed, sentence
 from twin.ui.link import page_link
 from twin.ui.pages.run import results
 from twin.ui.show import plain
@@ -108,8 +108,11 @@ def _tiles(row: RunRow, scenario: Scenario, known: RunRow | None) -> None:
         st.metric(
             "Headroom",
             _headroom(known.summary["headroom_factor"]) if known else "…",
-            help="How many times this traffic keeps both p99 within the SLO, found by simulating "
-            "other rates; below 1 it has to shrink so far.",
+            help=glossed(
+                "SLO",
+                "How many times this traffic keeps both p99 within the SLO, found by "
+                "simulating other rates; below 1 it has to shrink so far.",
+            ),
         )
 
 

@@ -14,7 +14,7 @@ from twin.lab.store import RunRow
 from twin.metrics.registry import placed, shown
 from twin.scenario import Scenario
 from twin.ui import formulas, listed, session, words
-from twin.ui.fields import sentence
+from twin.ui.fields import glossed, sentence
 from twin.ui.link import copy_link, go_to, page_link
 from twin.ui.pages.playback import player as playback
 from twin.ui.pages.run import download
@@ -94,7 +94,7 @@ def headline(
         tile: dict[str, Any] = {
             "label": metric.tile,
             "value": shown(metric.key, value).removesuffix(" per NPU").removesuffix(" requests"),
-            "help": metric.help,
+            "help": glossed(f"{metric.tile} {metric.term}", metric.help),
         }
         if metric.slo is not None:
             tile |= against_slo(float(value), metric.slo(s))
@@ -125,7 +125,7 @@ def validity(row: RunRow, scenario: Scenario) -> None:
         st.caption(_counted(scenario), width="content")
     for note in row.notes:
         if not note.startswith("Steady-state figures leave out"):
-            st.caption(f":material/info: {note}")
+            st.caption(f":material/info: {sentence(note)}")
     if (row.summary.get("tpot_s_mean") or 0.0) > scenario.slo.tpot_ms * 1e-3:
         st.caption(f":material/timer: {formulas.bound(scenario)}")
     beyond_evidence(scenario)

@@ -1,0 +1,97 @@
+"""The main job by keys alone: Start, a slider, Run, explain, apply and compare, copy the link.
+
+Nothing is clicked: Tab goes on, arrows move, Enter presses, and the focus can be seen wherever it is.
+"""
+
+import re
+
+import pytest
+
+from tests.conftest import profile
+
+pytestmark = pytest.mark.browser
+RUN_MS = 240_000  # the first start on a machine compiles the engine
+TABS = 150  # more than any page has stops
+
+# What has the focus, wherever it stands: its name, role and value, and whether it can be seen.
+FOCUSED = """() => {
+  let e = document.activeElement
+  while (e?.shadowRoot?.activeElement) e = e.shadowRoot.activeElement
+  if (!e || e === document.body) return null
+  const labels = [...(e.labels ?? [])].map(l => l.innerText)
+  const named = (e.getAttribute('aria-labelledby') ?? '').split(' ')
+    .map(id => id && e.getRootNode().getElementById(id)?.innerText)
+  const name = [e.getAttribute('aria-label'), ...named, ...labels, e.innerText, e.placeholder, e.title]
+  const ringed = [e, e.parentElement, e.parentElement?.parentElement, ...e.children]
+    .filter(Boolean).map(p => getComputedStyle(p))
+  const r = e.getBoundingClientRect()
+  return {
+    name: name.filter(Boolean).join(' ').replace(/\\s+/g, ' '), tag: e.tagName.toLowerCase(),
+    role: e.getAttribute('role') ?? '', value: e.getAttribute('aria-valuetext') ?? e.value ?? '',
+    inside: r.bottom > 0 && r.top < innerHeight,
+    ring: ringed.some(s => (s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) > 0)
+      || s.boxShadow !== 'none'),
+  }
+}"""
+
+
+@pytest.fixture
+def keys(browser, app_url):
+    """A page at Start, with a clipboard."""
+    context = profile(browser)
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page = context.new_page()
+    page.goto(app_url)
+    page.get_by_role("heading", level=1).wait_for()
+    yield page
+    context.close()
+
+
+def rest(page):
+    page.locator("[data-testid=stApp][data-test-script-state=notRunning]").wait_for()
+
+
+def tab_to(page, name):
+    """Press Tab until something of this name has the focus; what it is."""
+    unnamed, passed = [], []
+    for _ in range(TABS):
+        page.keyboard.press("Tab")
+        focused = page.evaluate(FOCUSED)
+        if focused is None:
+            continue
+        passed.append(focused["name"][:30])
+        if not focused["name"]:
+            unnamed.append(focused)
+        if re.search(name, focused["name"]):
+            assert unnamed == [], "a stop of the Tab key without a name"
+            assert focused["inside"] and focused["ring"], focused
+            return focused
+    raise AssertionError(f"Tab never comes to {name}: {passed}")
+
+
+def test_the_main_job_needs_no_mouse(keys):
+    keys.get_by_text(re.compile("Simulated")).wait_for(timeout=RUN_MS)
+    before = tab_to(keys, r"^Request rate")
+    keys.keyboard.press("ArrowRight")
+    keys.wait_for_function(f"({FOCUSED})()?.value !== {before['value']!r}")
+    rest(keys)
+    assert keys.evaluate(FOCUSED)["name"].startswith("Request rate")  # no answer takes it away
+    tab_to(keys, r"Run 3 min of traffic")
+    keys.keyboard.press("Enter")
+    keys.wait_for_url("**/run?run=*")
+    apply = keys.get_by_role("button", name=re.compile("Apply and compare")).first
+    explain = keys.get_by_role("button", name="Explain this run")
+    apply.or_(explain).first.wait_for(timeout=RUN_MS)
+    if explain.is_visible():  # a slow machine explains only when it is asked
+        tab_to(keys, "Explain this run")
+        keys.keyboard.press("Enter")
+        apply.wait_for(timeout=RUN_MS)
+    rest(keys)
+    tab_to(keys, "Apply and compare")
+    keys.keyboard.press("Enter")
+    keys.get_by_text("Applied", exact=False).first.wait_for(timeout=RUN_MS)
+    rest(keys)
+    tab_to(keys, "Copy link")
+    keys.keyboard.press("Enter")
+    keys.get_by_text("Link copied").wait_for()
+    assert "/run?run=" in keys.evaluate("navigator.clipboard.readText()")

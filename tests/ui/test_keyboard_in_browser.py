@@ -1,6 +1,6 @@
 """The main job by keys alone: Start, a slider, Run, explain, apply and compare, copy the link.
 
-Nothing is clicked: Tab goes on, arrows move, Enter presses, and the focus can be seen wherever it is.
+Nothing is clicked: Tab goes on, arrows move, Enter presses, and one sees where the focus is.
 """
 
 import re
@@ -21,7 +21,7 @@ FOCUSED = """() => {
   const labels = [...(e.labels ?? [])].map(l => l.innerText)
   const named = (e.getAttribute('aria-labelledby') ?? '').split(' ')
     .map(id => id && e.getRootNode().getElementById(id)?.innerText)
-  const name = [e.getAttribute('aria-label'), ...named, ...labels, e.innerText, e.placeholder, e.title]
+  const name = [e.getAttribute('aria-label'), ...named, ...labels, e.innerText, e.placeholder]
   const ringed = [e, e.parentElement, e.parentElement?.parentElement, ...e.children]
     .filter(Boolean).map(p => getComputedStyle(p))
   const r = e.getBoundingClientRect()

@@ -18,6 +18,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
   if (data.save && window.location.search !== query) {
     window.history.replaceState(window.history.state, "", window.location.pathname + query)
   }
+  button.disabled = false // from now on it does something
   button.onclick = async () => {
     if (data.tell) setTriggerValue("copied", true)
     try {

@@ -89,7 +89,7 @@ def test_the_main_job_needs_no_mouse(keys):
     rest(keys)
     tab_to(keys, "Apply and compare")
     keys.keyboard.press("Enter")
-    keys.get_by_text("Applied", exact=False).first.wait_for(timeout=RUN_MS)
+    keys.get_by_role("link", name="Side by side").wait_for(timeout=RUN_MS)
     rest(keys)
     tab_to(keys, "Copy link")
     keys.keyboard.press("Enter")

@@ -125,7 +125,10 @@ def _causes(row: RunRow, scenario: Scenario, known: RunRow) -> None:
     if not causes:
         st.markdown("No cause was found whose removal changes these figures on every seed.")
         return
-    st.markdown("**Causes**, each removed in runs of its own; the weightiest first")
+    st.markdown(
+        "**Causes**, the weightiest first; each is removed in re-runs on seeds of their own, so "
+        "figures differ a little from those above"
+    )
     for number, cause in enumerate(causes[:FIRST]):
         _cause(row, scenario, cause, number)
     if causes[FIRST:]:

@@ -301,4 +301,4 @@ def of(row: RunRow, scenario: Scenario) -> dict[str, Callable[[RunRow, Scenario]
     """The sections that this run has: faults only where something was to break."""
     if not faults_results.applies(row, scenario):
         return SECTIONS
-    return {"Why": why, "Faults": faults_results.section} | SECTIONS
+    return {"Faults": faults_results.section} | SECTIONS  # what it was asked for comes first

@@ -6,6 +6,7 @@ The same coefficients and kernels as in an iteration, asked for what a publicati
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from twin.facts import Facts
 from twin.hardware.chip import load_chip
@@ -16,7 +17,7 @@ from twin.model.coefficients import Mode
 from twin.model.collectives import direct, exchange, moe_traffic
 from twin.model.costs import Costs
 from twin.model.decode import decode_iteration_s
-from twin.model.layer import Pass, ffn_rows_s, layer_s
+from twin.model.layer import Pass, ffn_rows_s, layer_s, whole_tiles
 from twin.model.predict import EVEN, Prediction, Traffic, rank_load
 from twin.model.roofline import interpolate, load_machine
 from twin.model.shape import load_shape
@@ -65,7 +66,9 @@ def attention_core_s(costs: Costs, context: float) -> float:
 
 def grouped_product_s(costs: Costs, experts: float, rows: float) -> float:
     """Seconds of the grouped product of a die's experts over so many rows, nobody waited for."""
-    return ffn_rows_s(_unhurried(costs).experts, experts, rows)
+    w = _unhurried(costs).experts
+    even = w.flop * experts * whole_tiles(w, rows / experts) / rows
+    return ffn_rows_s(replace(w, flop=even, tile_small=0.0, tile_large=0.0), experts, rows)
 
 
 def _unhurried(costs: Costs) -> Mode:

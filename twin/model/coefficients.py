@@ -33,6 +33,8 @@ class Product(Record):
     io: float = computed("Its activations, per row.")
     vector: float = computed("Element-wise work, per row.")
     place: float = given("Where its seconds are booked.")
+    tile_small: float = given("Rows of a tile where all fit in one; 0: no tiles.")
+    tile_large: float = given("Rows of a tile where they do not.")
 
 
 @record

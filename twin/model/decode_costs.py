@@ -115,7 +115,15 @@ def _mode(
             send=x.messages * t.dispatch_send_s,
             receive=t.dispatch_receive_s,
         ),
-        experts=Experts(fixed=2 * x.gap, weight=weight, flop=flop, io=io, vector=vector),
+        experts=Experts(
+            fixed=2 * x.gap,
+            weight=weight,
+            flop=flop,
+            io=io,
+            vector=vector,
+            tile_small=m.tile_small,
+            tile_large=m.tile_large,
+        ),
         combine=Combine(
             fixed=t.combine_fixed_s,
             send=t.combine_send_s,

@@ -31,7 +31,33 @@ class Pass(NamedTuple):
 @kernel
 def product_s(w: Product, rows: float) -> float:
     """A product over `rows`, with its launch and the element-wise work around it, seconds."""
-    return w.fixed + roof(w.flop * rows, w.weight + w.io * rows) + w.vector * rows
+    computing = w.flop * whole_tiles(w, rows)
+    return w.fixed + roof(computing, w.weight + w.io * rows) + w.vector * rows
+
+
+@kernel
+def tile_rows(w: Product, rows: float) -> float:
+    """Rows of a tile of a product over so many rows; 0: it computes no more than its rows."""
+    return w.tile_small if rows <= w.tile_small else w.tile_large
+
+
+@kernel
+def whole_tiles(w: Product, rows: float) -> float:
+    """Rows that a product computes: its last tile is computed whole."""
+    tile = tile_rows(w, rows)
+    return tile * math.ceil(rows / tile) if tile > 0.0 else rows
+
+
+@kernel
+def grouped_tiles(w: Product, experts: float, rows: float) -> float:
+    """Rows that the product of `experts` which all have some of the `rows` computes.
+
+    Experts differ in popularity and each pass is a draw, so how many an expert has is taken as
+    exponential about the mean: g / (1 - exp(-g / mean)) rows are expected in tiles of g.
+    """
+    mean = rows / experts
+    tile = tile_rows(w, mean)
+    return experts * tile / (1.0 - math.exp(-tile / mean)) if tile > 0.0 else rows
 
 
 @kernel
@@ -58,7 +84,8 @@ def ffn_rows_s(w: Experts, experts: float, rows: float) -> float:
         return 0.0
     read = experts * (1.0 - math.exp(-rows / experts))
     weights = max(0.0, w.weight * read - w.ahead)
-    return w.fixed + roof(w.flop * rows, weights + w.io * rows) + w.vector * rows
+    computing = w.flop * grouped_tiles(w, read, rows)
+    return w.fixed + roof(computing, weights + w.io * rows) + w.vector * rows
 
 
 @kernel

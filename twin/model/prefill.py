@@ -14,7 +14,7 @@ import numpy as np
 
 from twin.compiled import kernel
 from twin.model.coefficients import PREFILL_OPERATORS, Prefill
-from twin.model.layer import product_s
+from twin.model.layer import grouped_tiles, product_s
 from twin.model.overlap import pipeline_s
 from twin.model.roofline import interpolate, roof
 
@@ -53,7 +53,8 @@ def _experts_s(p: Prefill, tokens: float, hot: float) -> float:
 def _grouped_s(p: Prefill, experts: float, rows: float) -> float:
     w = p.experts
     read = experts * (1.0 - math.exp(-rows / experts))
-    return w.fixed + (roof(w.flop * rows, w.weight * read) + w.vector * rows)
+    computing = w.flop * grouped_tiles(w, read, rows)
+    return w.fixed + (roof(computing, w.weight * read) + w.vector * rows)
 
 
 @kernel

@@ -172,7 +172,14 @@ def _moe(x: Setting) -> tuple[Gate, Dispatch, Experts, Combine]:
             receive=t.dispatch_receive_s / rate,
             order=2 * row / m.vector_bytes_per_s(),
         ),
-        Experts(fixed=2 * x.gap, weight=weight, flop=max(flop, io), vector=vector),
+        Experts(
+            fixed=2 * x.gap,
+            weight=weight,
+            flop=max(flop, io),
+            vector=vector,
+            tile_small=m.tile_small,
+            tile_large=m.tile_large,
+        ),
         Combine(
             fixed=t.combine_fixed_s,
             send=t.combine_send_s / rate,

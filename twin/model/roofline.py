@@ -56,6 +56,8 @@ class Machine:
     host_gap_s: float  # between iterations, on the host
     host_answer_s: float  # host time to hand out one request's token of an iteration
     message_scale_bytes: float  # beside a quantised token on its way to an expert
+    tile_small: float  # rows of a product's tile where all fit in one; 0: no tiles
+    tile_large: float  # rows of a tile where they do not
     sum_bytes: float  # of a number of an FFN's first INT8 product, before it is scaled
     fitted: dict[str, float]
 
@@ -125,6 +127,7 @@ def load_machine(facts: Facts, chip: Chip, kernel: str = "fused_mla") -> Machine
     fitted = {name: facts.si(f"calibration.{name}") for name in FITTED}
     own = f"{table}.vector_bandwidth"  # a family without one is the one that was fitted
     core = f"{table}.core_cycle"  # a family without it shares its cores with no stream
+    tile = f"{table}.tile_"  # without it a product computes no more than its rows
     if f"{table}.kernel_gap" in facts:
         fitted["kernel_gap"] = facts.si(f"{table}.kernel_gap")
     reached = f"{table}.attention_compute.{kernel}"
@@ -155,6 +158,8 @@ def load_machine(facts: Facts, chip: Chip, kernel: str = "fused_mla") -> Machine
         host_gap_s=facts.si(f"{table}.host_gap"),
         host_answer_s=facts.si(f"{table}.host_answer"),
         message_scale_bytes=facts.si(f"{table}.message_scale"),
+        tile_small=facts.si(tile + "small") if tile + "small" in facts else 0.0,
+        tile_large=facts.si(tile + "large") if tile + "large" in facts else 0.0,
         sum_bytes=facts.si(f"{table}.sum_bytes"),
         fitted=fitted,
     )

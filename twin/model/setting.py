@@ -95,7 +95,11 @@ class Setting:
     def product(self, w: Work, launches: int, cores: Cores = WHOLE, name: str = "") -> Product:
         """A product after so many launches, booked under a name where it has one."""
         weight, flop, io, vector = self.seconds(w, cores)
-        return Product(launches * self.gap, weight, flop, io, vector, self.place(name))
+        m = self.machine
+        return Product(
+            launches * self.gap, weight, flop, io, vector, self.place(name),
+            m.tile_small, m.tile_large,
+        )  # fmt: skip
 
     def place(self, name: str) -> float:
         """Where a phase's operator is booked."""

@@ -30,7 +30,7 @@ from tests.ui.stored_runs import done, scenario
 from tests.visitors import complaints
 from twin.lab.library import presets
 from twin.lab.store import open_store
-from twin.ui.pages import PAGES
+from twin.ui.pages import FIRST, PAGES
 
 REST_S = 60.0  # a page that works longer than this without an end is a fault
 ELSEWHERE = 0.04  # share of steps that open a page by its address, as from a bookmark
@@ -141,7 +141,7 @@ class Walker:
         self._look_for_errors()
         chance = self._draw.random()
         if chance < ELSEWHERE:
-            return self._open(self._draw.choice(["", *PAGES]))
+            return self._open(self._draw.choice([name for name in PAGES if name != FIRST]))
         if chance < ELSEWHERE + BACK:
             self._did("back", "")
             self.page.go_back(wait_until="commit")

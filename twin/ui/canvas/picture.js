@@ -8,6 +8,9 @@ const DRAG = 5, PICK = 7, DEEPEST = 16, TALLEST = 680 // px a press travels to b
 class Picture {
   constructor(canvas, { onSelect, onHover, onKey = () => false, onDrop = null }) {
     Object.assign(this, { canvas, onSelect, onHover, onKey, onDrop, chosen: new Set(), hover: null, focus: null, extend: false, draws: 0, spent: 0, hidden: new Set(), camera: null, widths: new Map() })
+  }
+
+  listen(canvas) { // from the first scene on: before, there is nothing to point at
     canvas.onpointermove = (e) => this.move(e)
     canvas.onpointerdown = (e) => this.press(e)
     canvas.onpointerup = canvas.onpointercancel = (e) => this.release(e)
@@ -21,6 +24,7 @@ class Picture {
 
   show(scene, width) { // a scene, for a width in px; the camera stays where it was
     const other = scene !== this.scene
+    if (!this.scene) this.listen(this.canvas)
     if (other) { this.hover = null; this.focus = this.focus && scene.find(this.focus.name); this.chosen = new Set([...this.chosen].map((b) => scene.find(b.name)).filter(Boolean)) }
     this.scene = scene
     if (other || width !== this.width) {
@@ -257,6 +261,7 @@ class Picture {
   }
 
   compose() { // the links, what flows on them, and the sheet of boxes over both
+    if (!this.camera) return
     const pen = this.begin(this.canvas)
     this.backdrop()
     pen.setTransform(1, 0, 0, 1, 0, 0)

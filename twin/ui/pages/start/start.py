@@ -42,8 +42,10 @@ with st.container(border=True):
             plain(session.named_draft().name), anchor=False, help=plain(draft.source) or None
         )
         st.markdown(plain(draft.question) or "No question written down yet.")
+        # What comes and goes has a place of its own: the focus in the sliders below would be lost.
+        edited = st.empty()
         if edits := len(session.changes()):
-            st.caption(f"With {edits} change{'s' if edits > 1 else ''} of yours.")
+            edited.caption(f"With {edits} change{'s' if edits > 1 else ''} of yours.")
         with tour.stop("tour-verdict"):
             simulated = live.strip(draft)
         with tour.stop("tour-controls"):

@@ -102,6 +102,19 @@ def test_gains_have_the_right_sign_and_rough_size(found, row, low, high):
     assert low < {e["id"]: e["twin"] for e in found}[row] < high
 
 
+@pytest.mark.parametrize(
+    ("row", "within"),
+    [
+        ("cann-recipes-prefill-microbatch", 0.06),  # A3, prefill
+        ("cm384-microbatch-decode", 0.06),
+        ("sglang-h100-tbo-256", 0.06),  # decode
+        ("sglang-h100-tbo-prefill", 0.08),  # the bar of 6 % is not met here
+    ],
+)
+def test_gains_of_two_microbatches_agree_within_six_percent_but_in_one_place(found, row, within):
+    assert abs({e["id"]: e["error"] for e in found}[row]) <= within
+
+
 def test_at_most_four_end_to_end_rows_and_ten_constants_are_fitted():
     rows = [r for r in load_published() if r.calibrates and r.regime in END_TO_END]
     assert len(rows) <= 4

@@ -12,6 +12,7 @@ from twin.lab import share
 from twin.lab.compare import compare
 from twin.metrics.registry import METRICS
 from twin.ui import session
+from twin.ui.charts.compare import COLOURS, differences
 from twin.ui.pages import PAGES
 from twin.ui.pages.compare import comparison
 
@@ -58,7 +59,7 @@ def test_the_latest_runs_are_offered_and_the_choice_goes_into_the_address(app, r
     opened(app).button(key="compare").click().run()
     assert not app.exception
     assert set(asked(app, "runs").split(",")) == set(runs)
-    assert [s.value for s in app.subheader] == ["What was asked differently", "What came out"]
+    assert [s.value for s in app.subheader] == [app.subheader[0].value, "What came out"]
 
 
 def test_only_what_differs_is_shown_with_its_unit(app, runs):
@@ -169,7 +170,7 @@ def test_a_comparison_from_elsewhere_offers_its_questions_here(app, store, monke
     app.button(key="run-here").click().run()
     assert not app.exception
     assert asked == [there]
-    assert [s.value for s in app.subheader] == ["What was asked differently", "What came out"]
+    assert [s.value for s in app.subheader] == [app.subheader[0].value, "What came out"]
 
 
 def test_npus_that_idle_make_no_figure_worse():
@@ -185,3 +186,66 @@ def test_npus_that_idle_make_no_figure_worse():
     assert verdicts == ("same", "different", "worse")
     assert comparison.change("tokens_per_s_per_npu", 400.0, 600.0, verdicts[1]).startswith(":gray")
     assert comparison.change("tokens_per_s_per_npu", 400.0, 600.0, verdicts[2]).startswith(":red")
+
+
+# The picture at the head.
+
+
+def judged(name, values, better="lower"):
+    return SimpleNamespace(id=name, name=name, state="done", facts_digest="f", engine_version="e",
+                           summary=values)  # fmt: skip
+
+
+def seen(base, *others, fields=()):
+    scenarios = [scenario("Base"), *(scenario(f"Other {i}", **more) for i, more in
+                                     enumerate(fields or [{} for _ in others]))]  # fmt: skip
+    rows = [judged(f"r{i}", values) for i, values in enumerate([base, *others])]
+    names = comparison.lettered([s.name for s in scenarios])
+    return compare(rows, scenarios, 0, names), scenarios
+
+
+def test_a_difference_is_coloured_by_whether_it_is_better_not_by_its_sign():
+    compared, _ = seen({"ttft_s_p99": 1.0, "goodput_req_per_s": 10.0},
+                       {"ttft_s_p99": 0.5, "goodput_req_per_s": 8.0})  # fmt: skip
+    rows = {row.label: row for row in comparison.came_out_otherwise(compared)}
+    assert rows["TTFT p99"].change == -0.5 and rows["TTFT p99"].standing == "better"
+    assert rows["Goodput"].change == pytest.approx(-0.2) and rows["Goodput"].standing == "worse"
+    bars = differences(list(rows.values()), ["B"], "came out otherwise").figure.data[0]
+    colour = dict(zip(bars.y, bars.marker.color, strict=True))
+    assert colour == {"TTFT p99": COLOURS["better"], "Goodput": COLOURS["worse"]}
+
+
+def test_added_idle_npus_are_not_red():
+    served = {"throughput_req_per_s": 50.0, "ttft_s_p99": 0.5}
+    compared, _ = seen(served | {"npus": 100, "tokens_per_s_per_npu": 600.0},
+                       served | {"npus": 200, "tokens_per_s_per_npu": 300.0})  # fmt: skip
+    (row,) = comparison.came_out_otherwise(compared)
+    assert row.label == "Machine throughput" and row.standing == "different"
+    bars = differences([row], ["B"], "came out otherwise").figure.data[0]
+    assert COLOURS["worse"] not in bars.marker.color
+
+
+def test_one_sentence_says_what_was_asked_and_what_came_of_it():
+    compared, scenarios = seen(
+        {"slo_attainment": 1.0, "ttft_s_p99": 1.0, "tokens_per_s_per_npu": 400.0},
+        {"slo_attainment": 0.6, "ttft_s_p99": 2.0, "tokens_per_s_per_npu": 500.0},
+        fields=[{"workload__rate_req_per_s": 200.0}],
+    )
+    told = comparison.conclusion(compared, scenarios)
+    assert told.startswith("With Request rate (req/s) 100 → 200, B · Other 0 is worse in SLO")
+    assert told.index("SLO attainment −40.0 points") < told.index("better in Machine throughput")
+
+
+def test_of_several_runs_the_sentence_says_which_is_best_in_what():
+    compared, scenarios = seen({"goodput_req_per_s": 10.0, "ttft_s_p99": 1.0},
+                               {"goodput_req_per_s": 20.0, "ttft_s_p99": 2.0},
+                               {"goodput_req_per_s": 15.0, "ttft_s_p99": 1.5})  # fmt: skip
+    assert comparison.conclusion(compared, scenarios) == "Best: A in TTFT p99; B in Goodput."
+
+
+def test_the_page_opens_with_the_sentence_and_the_picture(app, runs):
+    opened(app, runs=",".join(runs))
+    assert app.subheader[0].value.startswith("With Request rate")
+    assert len(app.get("plotly_chart")) == 6
+    headings = [m.value for m in app.markdown]
+    assert headings.index("**Came out otherwise**") < headings.index("**Time to first token**")

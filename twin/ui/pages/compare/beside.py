@@ -13,9 +13,10 @@ import streamlit as st
 
 from twin.lab import share
 from twin.lab.compare import Comparison, compare
+from twin.lab.explain.waterfall import SLACK
 from twin.lab.store import RunRow, StoreError
 from twin.scenario import Scenario
-from twin.ui import progress, session, theme, words
+from twin.ui import progress, record, session, theme, words
 from twin.ui.fields import sentence
 from twin.ui.link import go_to, page_link
 from twin.ui.pages.compare import comparison
@@ -173,9 +174,10 @@ def _card(
         )  # fmt: skip
 
 
-@st.cache_data(show_spinner=False, max_entries=100)
-def decode_operators(run: str) -> dict[str, float]:
-    """Seconds of one mean decode iteration of a run by operator."""
-    table = session.store().runs.table(run, "operators")
-    rows = table.filter(table["phase"] == "decode")
-    return dict(rows.select("operator", "per_iteration_s").iter_rows())
+def decode_operators(run: RunRow, scenario: Scenario) -> dict[str, float]:
+    """Seconds that each operator is at work in a mean decode iteration, on whichever stream."""
+    spent: dict[str, float] = {}
+    for _, operator, seconds in record.iteration(run, scenario, "decode"):
+        if operator != SLACK:
+            spent[operator] = spent.get(operator, 0.0) + seconds
+    return spent

@@ -9,6 +9,7 @@ from twin.lab.evidence.regime import near_each
 from twin.lab.store import StoreError
 from twin.metrics.latency import ttft_parts
 from twin.ui import charts, record, session, theme
+from twin.ui.charts.compare import differences
 from twin.ui.fields import sentence
 from twin.ui.link import copy_link
 from twin.ui.pages import PAGES
@@ -54,19 +55,28 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         )  # fmt: skip
     link = share.compare_url(compared.runs, compared.runs[base], scenarios)
     copy_link(link, on_copy=partial(beside.publish, runs))
-beside.cards(runs, scenarios, base)
 for note in compared.notes:
     st.warning(plain(note), icon=":material/info:")
+
+# 3) The differences: what they come to, and as a picture.
+st.subheader(plain(comparison.conclusion(compared, scenarios)), anchor=False)
+others = [title for i, title in enumerate(titles) if i != base]
+left, right = st.columns([2, 3], gap="large")
+with left:
+    st.markdown("**Asked otherwise**")
+    asked = comparison.asked_otherwise(compared, scenarios)
+    plot(differences(asked, others, "was asked otherwise"), "asked")
+with right:
+    st.markdown("**Came out otherwise**")
+    plot(differences(comparison.came_out_otherwise(compared), others, "came out otherwise"), "came")
+    st.caption("Green is better than the baseline, red is worse, grey only different.")
+
+# 4) The runs, every field and every figure.
+beside.cards(runs, scenarios, base)
 beside.wait_for(runs)
-
-# 3) What was asked differently.
-st.subheader("What was asked differently", anchor=False)
-if asked := comparison.input_table(compared, scenarios):
-    st.table(asked, border="horizontal", hide_index=True)
-else:
-    st.caption("Nothing: the scenarios are the same but for their names.")
-
-# 4) What came out differently.
+if table := comparison.input_table(compared, scenarios):
+    with st.expander(f"Fields that differ: {len(table)}"):
+        st.table(table, border="horizontal", hide_index=True)
 st.subheader("What came out", anchor=False)
 group = st.segmented_control(
     "Figures", list(comparison.GROUPS), default="Headlines", required=True,
@@ -86,7 +96,7 @@ done = [i for i, run in enumerate(runs) if run.state == "done"]
 try:
     seen = {i: record.latencies(runs[i].id, scenarios[i].warmup_s) for i in done}
     operators = {
-        titles[i]: (theme.SERIES[i], beside.decode_operators(runs[i].id)) for i in done
+        titles[i]: (theme.SERIES[i], beside.decode_operators(runs[i], scenarios[i])) for i in done
     }  # fmt: skip
 except StoreError as error:
     st.error(sentence(str(error)), icon=":material/broken_image:")

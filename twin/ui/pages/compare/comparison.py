@@ -8,12 +8,14 @@ or addresses.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeGuard
 
 from twin.lab.compare import Comparison, MetricRow
 from twin.lab.compare import change as changed
 from twin.metrics.measures import NOTHING
 from twin.metrics.registry import METRICS, metric_of, shown
 from twin.scenario import Scenario
+from twin.ui.charts.compare import Difference
 from twin.ui.fields import label, show, why_idle
 from twin.ui.show import csv_text, json_text, plain
 
@@ -25,6 +27,11 @@ LABELS_HERE = {"workload.trace.name": "Trace"}
 
 # What a choice of figures shows: the group of a metric; '': headlines or all.
 GROUPS = {"Headlines": "", "Times": "times", "TTFT by part": "ttft parts", "Use": "use", "All": ""}
+
+FEW = 2  # differences told in a sentence
+TOLD_CHARS = 26  # of a field's change in a picture
+LEADING = ("slo_attainment", "goodput_req_per_s", "ttft_s_p99", "tpot_s_p99",
+           "tokens_per_s_per_npu")  # fmt: skip
 
 Cells = dict[str, str]
 
@@ -53,6 +60,94 @@ def input_table(compared: Comparison, scenarios: Sequence[Scenario]) -> list[Cel
             cells[head] = text if value == base or nothing else f"**{text}**"
         table.append(cells)
     return table
+
+
+def asked_otherwise(compared: Comparison, scenarios: Sequence[Scenario]) -> list[Difference]:
+    """Every field that matters and differs from the baseline's, of every other run."""
+    rows = []
+    for row in compared.inputs:
+        if row.path in WORDS:
+            continue
+        base = row.values[compared.baseline]
+        for run, i in enumerate(_others(compared)):
+            value = row.values[i]
+            if value == base or all(
+                why_idle(row.path, scenarios[k]) for k in (i, compared.baseline)
+            ):
+                continue
+            change = value / base - 1.0 if _is_number(value) and _is_number(base) and base else 0.0
+            told = f"{show(base, row.path)} → {show(value, row.path)}"
+            text = told if len(told) <= TOLD_CHARS else f"{told[: TOLD_CHARS - 1].rstrip()}…"
+            name = LABELS_HERE.get(row.path) or label(row.path)
+            rows.append(Difference(name, run, change, text, told))
+    return rows
+
+
+def came_out_otherwise(compared: Comparison) -> list[Difference]:
+    """Every headline figure that is not the same as the baseline's, of every other run."""
+    rows = []
+    for row in chosen(compared.metrics, "Headlines"):
+        base, kind = row.values[compared.baseline], metric_of(row.name).kind
+        for run, i in enumerate(_others(compared)):
+            value = row.values[i]
+            if value is None or base is None or row.verdicts[i] == "same":
+                continue
+            whole = 1.0 if kind == "share" else base
+            change = (value - base) / whole if whole else 0.0
+            text = changed(row.name, value, base)[0]
+            told = f"{shown(row.name, base)} → {shown(row.name, value)}"
+            name = metric_of(row.name).label
+            rows.append(Difference(name, run, change, text, told, row.verdicts[i]))
+    return rows
+
+
+def conclusion(compared: Comparison, scenarios: Sequence[Scenario]) -> str:
+    """What a comparison says, in one sentence."""
+    came, others = came_out_otherwise(compared), _others(compared)
+    if len(others) > 1:
+        return _leaders(compared)
+    asked = [f"{row.label} {row.text}" for row in asked_otherwise(compared, scenarios)]
+    told = f"With {' and '.join(asked)}" if 0 < len(asked) <= FEW else f"With {len(asked)} changes"
+    parts = []
+    # A lower attainment of the SLO comes before whatever is gained.
+    falls = any(row.label == METRICS[LEADING[0]].label and row.standing == "worse" for row in came)
+    for standing in ("worse", "better") if falls else ("better", "worse"):
+        rows = sorted((row for row in came if row.standing == standing), key=_weight)
+        listed = ", ".join(f"{row.label} {row.text}" for row in rows[:FEW])
+        more = f" and {len(rows) - FEW} more" if len(rows) > FEW else ""
+        parts.append(f"{standing} in {listed}{more}" if rows else f"{standing} in nothing")
+    name = compared.names[others[0]]
+    return f"{told if asked else 'With the same question'}, {name} is {'; '.join(parts)}."
+
+
+def _weight(row: Difference) -> tuple[int, float]:
+    """What is told first: what the SLO is about, then what changes most."""
+    labels = [METRICS[name].label for name in LEADING]
+    return labels.index(row.label) if row.label in labels else len(labels), -abs(row.change)
+
+
+def _leaders(compared: Comparison) -> str:
+    """Which of several runs is best in what."""
+    best: dict[str, list[str]] = {}
+    for row in compared.metrics:
+        known = [(value, i) for i, value in enumerate(row.values) if value is not None]
+        if row.name not in LEADING or len({value for value, _ in known}) < 2:
+            continue
+        top = max(known) if row.better == "higher" else min(known)
+        if all(v == "same" for i, v in enumerate(row.verdicts) if i != compared.baseline):
+            continue
+        best.setdefault(LETTERS[top[1]], []).append(metric_of(row.name).label)
+    if not best:
+        return "These runs come to the same."
+    return "Best: " + "; ".join(f"{run} in {' and '.join(best[run])}" for run in sorted(best)) + "."
+
+
+def _others(compared: Comparison) -> list[int]:
+    return [i for i in range(len(compared.runs)) if i != compared.baseline]
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def metric_table(compared: Comparison, group: str) -> list[Cells]:

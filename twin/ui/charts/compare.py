@@ -1,0 +1,67 @@
+"""The differences between runs as pictures: how far each figure is from the baseline's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from twin.ui import theme
+from twin.ui.charts.base import Chart, bars, empty, figure
+
+FAR = 1.0  # of the baseline's value: what changed by more is drawn so long
+COLOURS = {"better": theme.ROLE["memory_pool"], "worse": theme.ROLE["prefill"]}
+HATCHES = ("", "/", ".", "x", "-")  # of the runs in their order, so that colour can tell how good
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How a figure or a field of one run stands against the baseline's."""
+
+    label: str
+    run: int  # 0 for the first that is not the baseline
+    change: float  # signed, as a part of the baseline's value; 0 where that says nothing
+    text: str  # short: the change
+    told: str  # from what to what
+    standing: str = ""  # better, worse; all else is only different
+
+
+def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> Chart:
+    """Bars to the left and right of the baseline; green is better, red is worse.
+
+    names: of the runs that are not the baseline.
+    """
+    if not rows:
+        return empty(f"Nothing {what}")
+    labels = list(dict.fromkeys(row.label for row in rows))
+    fig = figure(height=100 + (14 + 20 * len(names)) * len(labels))
+    for run, name in enumerate(names):
+        by_label = {row.label: row for row in rows if row.run == run}
+        drawn = [by_label.get(label, Difference(label, run, 0.0, "", "")) for label in labels]
+        reach = [max(-FAR, min(FAR, row.change)) for row in drawn]
+        bars(
+            fig, labels, [100 * x for x in reach],
+            [COLOURS.get(row.standing, theme.OTHER) for row in drawn], name=name,
+            text=[row.text for row in drawn], textposition="outside",
+            customdata=[row.told for row in drawn],
+            hover=f"%{{y}}: %{{customdata}}<extra>{name}</extra>",
+        )  # fmt: skip
+        fig.data[-1].marker.pattern = {"shape": HATCHES[run % len(HATCHES)], "solidity": 0.2}
+    far = max((abs(row.change) for row in rows), default=0.0)
+    wide = 100 * min(FAR, max(far, 0.05))
+    fig.add_vline(x=0, line={"color": theme.OTHER, "width": 1})
+    fig.update_layout(barmode="group", hovermode="closest", bargap=0.25, showlegend=len(names) > 1)
+    # The words at the ends of the bars need room on both sides.
+    fig.update_xaxes(title_text="% from the baseline", range=[-1.8 * wide, 1.8 * wide],
+                     tickvals=[-wide, 0, wide], ticktext=[_tick(-wide), "0", _tick(wide)],
+                     zeroline=False)  # fmt: skip
+    fig.update_yaxes(ticklabelstandoff=8)
+    listing = "; ".join(
+        f"{names[row.run]}: {row.label} {row.told}" + (f", {row.standing}" if row.standing else "")
+        for row in rows
+    )
+    return Chart(fig, f"What {what}, against the baseline. {listing}.")
+
+
+def _tick(percent: float) -> str:
+    text = f"{percent:+.3g} %".replace("-", "−")
+    return f"{text} or more" if percent >= 100 * FAR else text

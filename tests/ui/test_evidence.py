@@ -9,6 +9,7 @@ import pytest
 
 from twin.lab.evidence import evidence, headlines, load_published
 from twin.lab.evidence.choices import one_skew
+from twin.lab.evidence.judge import HONEST
 from twin.lab.evidence.made import load_made
 from twin.lab.evidence.reproduce import Part
 from twin.lab.evidence.rows import load_beyond
@@ -158,3 +159,27 @@ def test_a_part_hidden_behind_the_other_microbatch_is_not_told_as_no_time():
     twin = next(t for t in chart.figure.data if t.name == "twin")
     assert list(twin.text) == ["hidden", "300 µs"]
     assert "Experts hidden" in chart.alt
+
+
+def test_the_first_screen_has_what_is_farthest_off_and_what_is_not_modelled(page, found):
+    first = [b for b in page.button if b.key.startswith("worst:")]
+    judged = [r for r in found if r["kind"] in HONEST]
+    assert len(first) == proof.FARTHEST
+    worst = max(judged, key=lambda r: abs(r["error"]))
+    assert first[0].label.startswith(f"{100 * worst['error']:+.0f} %")
+    assert any("published results)" in m.value for m in page.markdown)
+    first[1].click().run()
+    assert f"worst:{page.session_state['row']}" == first[1].key
+    label = next(e.label for e in page.expander if e.label.startswith("One row"))
+    assert next(r["quantity"] for r in found if r["id"] == page.session_state["row"]) in label
+
+
+def test_rows_are_found_by_words(page, found):
+    page.text_input(key="rows-search").set_value("ep256").run()
+    assert 0 < len(page.dataframe[0].value) < len(found)
+
+
+def test_what_is_missing_is_told_without_names_of_fields():
+    told = proof.missing_in_words(load_beyond())
+    assert "deployment." not in told and "models." not in told
+    assert told.count("published results") == proof.MISSING

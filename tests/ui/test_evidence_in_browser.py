@@ -13,7 +13,7 @@ def settled(page):
 @pytest.mark.browser
 def test_in_a_browser_a_click_shows_a_row_and_its_address_brings_it_back(app_url, page):
     page.set_viewport_size({"width": 390, "height": 844})
-    page.goto(f"{app_url}/evidence?regime=decode")
+    page.goto(f"{app_url}/evidence?regime=decode")  # which opens the table
     page.get_by_text("Click a row for more").wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     table = page.get_by_test_id("stDataFrame").first
@@ -22,7 +22,17 @@ def test_in_a_browser_a_click_shows_a_row_and_its_address_brings_it_back(app_url
     settled(page)
     error = page.get_by_test_id("stMetric").filter(has_text="Error").inner_text()
     page.reload()
-    page.get_by_text("Click a row for more").wait_for()
+    page.get_by_text("Farthest off").wait_for()
     page.get_by_test_id("stMetric").filter(has_text="Error").wait_for()
     settled(page)
     assert page.get_by_test_id("stMetric").filter(has_text="Error").inner_text() == error
+
+
+@pytest.mark.browser
+def test_in_a_browser_the_page_fits_two_screens(app_url, page):
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.goto(f"{app_url}/evidence")
+    page.get_by_text("Farthest off").wait_for()
+    page.locator(".js-plotly-plot").first.wait_for()
+    settled(page)
+    assert page.get_by_test_id("stMain").evaluate("it => it.scrollHeight") <= 2 * 800

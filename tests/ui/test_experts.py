@@ -20,7 +20,7 @@ from twin.lab import attribution
 from twin.lab.counts import CountsTable
 from twin.lab.library import presets
 from twin.scenario import canonical, with_overrides
-from twin.ui import formulas, session
+from twin.ui import formulas, record, session
 from twin.ui.charts import experts as charts_experts
 from twin.ui.pages import PAGES
 from twin.ui.pages.experts import ladder as experts_ladder
@@ -200,6 +200,27 @@ def test_every_view_of_a_run_draws(app, store, view):
     assert "× mean" in shown["Hottest die, start"]
     assert "GB" in shown["Weights moved"]
     assert len(app.get("plotly_chart")) >= 1
+
+
+def test_the_page_opens_with_what_imbalance_costs_by_the_run_s_own_waterfall(
+    app, store, monkeypatch
+):
+    pieces = {"weights": 3.0, "attention": 5.0, "imbalance": 2.0}
+    monkeypatch.setattr(record, "time_of", lambda row, scenario: pieces)
+    opened(app, done_skewed(store))
+    assert app.subheader[0].value == (
+        "Expert imbalance costs 2.00 s of a mean request's 10.0 s: 20.0 %."
+    )
+    monkeypatch.setattr(record, "time_of", lambda row, scenario: pieces | {"imbalance": 0.0})
+    assert "imbalance is free" in app.run().subheader[0].value
+    monkeypatch.setattr(record, "time_of", lambda row, scenario: {})
+    app.run()
+    assert "measured when the run is explained" in words(app)
+
+
+def test_experts_that_are_all_as_popular_cost_nothing(app, store):
+    opened(app, done_skewed(store, skewed(experts__popularity="uniform")))
+    assert "imbalance costs nothing" in app.subheader[0].value
 
 
 def test_the_slider_goes_through_the_moments(app, store, tables):

@@ -69,88 +69,46 @@ except evidence.EvidenceError as error:
     st.error(f"{sentence(str(error))}", icon=":material/fact_check:")
     st.stop()
 
-# 2) In a few numbers.
-for sentence_of_group in evidence.headlines(answers):
-    st.markdown(f"**{sentence_of_group}**")
-st.table(proof.score_cells(answers), border="horizontal", hide_index=True)
-outside = [row for row in answers if row["outside"]]
-st.caption(
-    f"Absolute errors: mean (worst, rows). {len(outside)} of {len(answers)} rows are outside their "
-    f"bar: {proof.bars_in_words()}. {proof.kinds_in_words()}"
-)
-
-# 3) Every row.
-regimes = ["All", *dict.fromkeys(row["regime"] for row in answers)]
-with st.container(horizontal=True, vertical_alignment="bottom"):
-    regime = st.segmented_control(
-        "Regime", regimes, default="All", required=True, key="regime", bind="query-params",
-        format_func=lambda name: name[0].upper() + name[1:], wrap=True,
-    )  # fmt: skip
-    missed = st.toggle("Only outside their bar", key="missed", bind="query-params")
-shown = [row for row in answers if regime in ("All", row["regime"])]
-shown = [row for row in shown if row["outside"] or not missed]
 by_id = {row["id"]: row for row in answers}
+named = st.query_params.get("row", "") in by_id
 if st.session_state.get("row") not in by_id:
-    named = st.query_params.get("row", "")
-    st.session_state["row"] = named if named in by_id else proof.worst(answers)
+    st.session_state["row"] = st.query_params["row"] if named else proof.worst(answers)
 
 
-def take_row() -> None:
-    """Show the row that was clicked in the table."""
-    picked = [] if session.gone(table_key) else st.session_state[table_key].selection.rows
-    if picked:
-        st.session_state["row"] = shown[picked[0]]["id"]
-        name_row()
-
-
-def name_row() -> None:
+def name_row(row: str = "") -> None:
     """Let the address name the row that is shown."""
+    if row:
+        st.session_state["row"] = row
     st.query_params["row"] = st.session_state["row"]
 
 
-table_key = f"rows:{regime}:{missed}"
-number = st.column_config.NumberColumn
-st.dataframe(
-    proof.table(shown, scenario_links(facts.digest)),
-    key=table_key,
-    hide_index=True,
-    height=min(440, 38 + 35 * len(shown)),
-    on_select=take_row,
-    selection_mode="single-row",
-    column_config={
-        "Quantity": st.column_config.TextColumn(width=240, pinned=True),
-        "Error, %": number(format="%+.1f", width=70),
-        "Published": number(format="localized", width=80),
-        "Twin": number(format="localized", width=75),
-        "Unit (basis)": st.column_config.TextColumn(width=120),
-        "Bar": st.column_config.TextColumn(width=80),
-        "First error, %": number(format="%+.1f", width=95),
-        "Kind": st.column_config.TextColumn(width=85),
-        "Others": st.column_config.TextColumn(width=180),
-        "System": st.column_config.TextColumn(width=190),
-        "Note": st.column_config.TextColumn(width=340),
-        "Source": st.column_config.TextColumn(width=340),
-        "Mark": st.column_config.TextColumn(width=55),
-        "Scenario": st.column_config.LinkColumn(display_text="open", width=75),
-    },
-)
+# 2) In a few numbers, one picture, and what is worst.
+for sentence_of_group in evidence.headlines(answers):
+    st.markdown(f"**{sentence_of_group}**")
+picture, worst = st.columns([3, 2], gap="large")
+with picture:
+    plot(parity.errors(answers), "evidence-errors")
+    st.caption("Diamonds: unseen rows. Filled: seen. Hollow: rows that a fit helped. Band: ±10 %.")
+with worst:
+    st.markdown("**Farthest off**")
+    for row in proof.farthest(answers):
+        st.button(
+            f"{100 * row['error']:+.0f} % · {row['quantity']} · {row['system']}",
+            key=f"worst:{row['id']}", type="tertiary", on_click=name_row, args=(row["id"],),
+        )  # fmt: skip
+    st.markdown("**Not modelled**")
+    st.markdown(proof.missing_in_words(load_beyond()))
+outside = [row for row in answers if row["outside"]]
 st.caption(
-    "By formula: the closed steady state with every slot taken. Die and NPU differ by two on a "
-    "910C. Others: what other simulators answered, better or worse. Click a row for more."
+    f"{len(outside)} of {len(answers)} rows are outside their bar: {proof.bars_in_words()}. "
+    "By formula: the closed steady state with every slot taken."
 )
-with st.container(horizontal=True):
-    st.download_button(
-        "Evidence as CSV", proof.as_csv(answers), "evidence.csv", "text/csv",
-        icon=":material/download:", key="csv",
-    )  # fmt: skip
-    st.download_button(
-        "Evidence as JSON", proof.as_json(answers), "evidence.json", "application/json",
-        icon=":material/download:", key="json",
-    )  # fmt: skip
 
-# 4) One row.
-left, right = st.columns(2, gap="large")
-with left, st.container(border=True):
+# 3) One row, open where it was asked for.
+shown_row = by_id[st.session_state["row"]]
+with st.expander(f"One row: {shown_row['quantity']} · {shown_row['system']}", expanded=named):
+    left, right = st.columns(2, gap="large")
+with left:
     name = st.selectbox(
         "Row", list(by_id), key="row", on_change=name_row,
         format_func=lambda key: f"{by_id[key]['quantity']} · {by_id[key]['system']}",
@@ -204,20 +162,81 @@ with right:
         st.markdown("**One layer by operator**")
         st.caption("This row is one operator or one size alone.")
 
+
+# 4) Every row, and what kinds of rows there are.
+def take_row() -> None:
+    """Show the row that was clicked in the table."""
+    picked = [] if session.gone(table_key) else st.session_state[table_key].selection.rows
+    if picked:
+        st.session_state["row"] = shown[picked[0]]["id"]
+        name_row()
+
+
+asked_for = bool({"regime", "missed"} & set(st.query_params))
+with st.expander(f"All {len(answers)} rows: search, kinds, files", expanded=asked_for):
+    st.table(proof.score_cells(answers), border="horizontal", hide_index=True)
+    st.caption(f"Absolute errors: mean (worst, rows). {proof.kinds_in_words()}")
+    regimes = ["All", *dict.fromkeys(row["regime"] for row in answers)]
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        regime = st.segmented_control(
+            "Regime", regimes, default="All", required=True, key="regime", bind="query-params",
+            format_func=lambda name: name[0].upper() + name[1:], wrap=True,
+        )  # fmt: skip
+        missed = st.toggle("Only outside their bar", key="missed", bind="query-params")
+        looked_for = st.text_input("Search", key="rows-search", placeholder="EP256", width=200)
+    shown = [row for row in answers if regime in ("All", row["regime"])]
+    shown = [row for row in shown if row["outside"] or not missed]
+    shown = [row for row in shown if looked_for.lower() in proof.searched(row)]
+    table_key = f"rows:{regime}:{missed}:{looked_for}"
+    number = st.column_config.NumberColumn
+    st.dataframe(
+        proof.table(shown, scenario_links(facts.digest)),
+        key=table_key,
+        hide_index=True,
+        height=min(440, 38 + 35 * len(shown)),
+        on_select=take_row,
+        selection_mode="single-row",
+        column_config={
+            "Quantity": st.column_config.TextColumn(width=240, pinned=True),
+            "Error, %": number(format="%+.1f", width=70),
+            "Published": number(format="localized", width=80),
+            "Twin": number(format="localized", width=75),
+            "Unit (basis)": st.column_config.TextColumn(width=120),
+            "Bar": st.column_config.TextColumn(width=80),
+            "First error, %": number(format="%+.1f", width=95),
+            "Kind": st.column_config.TextColumn(width=85),
+            "Others": st.column_config.TextColumn(width=180),
+            "System": st.column_config.TextColumn(width=190),
+            "Note": st.column_config.TextColumn(width=340),
+            "Source": st.column_config.TextColumn(width=340),
+            "Mark": st.column_config.TextColumn(width=55),
+            "Scenario": st.column_config.LinkColumn(display_text="open", width=75),
+        },
+    )
+    st.caption(
+        "By formula: the closed steady state with every slot taken. Die and NPU differ by two on a "
+        "910C. Others: what other simulators answered, better or worse. Click a row for more."
+    )
+    with st.container(horizontal=True):
+        st.download_button(
+            "Evidence as CSV", proof.as_csv(answers), "evidence.csv", "text/csv",
+            icon=":material/download:", key="csv",
+        )  # fmt: skip
+        st.download_button(
+            "Evidence as JSON", proof.as_json(answers), "evidence.json", "application/json",
+            icon=":material/download:", key="json",
+        )  # fmt: skip
+
 # 5) What stands behind the rows.
-glance, chosen, holding, beyond_tab, machines, every_fact = st.tabs(
-    [
-        "At a glance", "Fitted and chosen figures", "Where it stops holding",
-        "Beyond the twin", "NVL72 and CloudMatrix", "Every fact",
-    ]
-)  # fmt: skip
+with st.expander("What stands behind them: where it stops holding, fitted figures, every fact"):
+    holding, chosen, beyond_tab, machines, every_fact, glance = st.tabs(
+        [
+            "Where it stops holding", "Fitted and chosen figures", "Beyond the twin",
+            "NVL72 and CloudMatrix", "Every fact", "Published against twin",
+        ]
+    )  # fmt: skip
 with glance:
-    left, right = st.columns(2, gap="large")
-    pictures = ((left, parity.parity(shown), "p"), (right, parity.errors(shown), "e"))
-    for place, picture, key in pictures:
-        with place:
-            plot(picture, f"parity-{key}")
-    st.caption("Diamonds: unseen rows. Filled: seen. Hollow: rows that a fit helped. Band: ±10 %.")
+    plot(parity.parity(answers), "parity-p")
 
 with chosen:
     made = load_made()

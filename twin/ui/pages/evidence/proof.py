@@ -7,6 +7,8 @@ is a dict as `lab.evidence.evidence` makes it. Draws nothing, and knows nothing 
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +22,7 @@ from twin.lab.evidence.rows import KINDS, UNJUDGED, Beyond, Row, bars
 from twin.metrics.measures import three_figures
 from twin.scenario import field_unit
 from twin.ui.fields import field_name, show
-from twin.ui.show import csv_text, json_text
+from twin.ui.show import csv_text, json_text, plain
 
 MARKS = {
     "a": "read in the primary source",
@@ -33,6 +35,8 @@ MARKS = {
 }
 UNITS = {"us": "µs", "ratio": "× (ratio)", "B": "B/token"}
 VALUE_CHARS = 48  # of a fact that is a list or a text
+FARTHEST, MISSING = 5, 3  # rows in the first screen
+_FIELD = re.compile(r"^[\w.*]+(?: = \w+)?(?::\s*|$)")  # the field that a reason begins with
 NEAR_BOUND = 0.02  # of a constant's range: the fit would have gone further
 
 Found = Sequence[Mapping[str, Any]]
@@ -129,6 +133,26 @@ def worst(rows: Found) -> str:
     """The id of the row with the largest error of the group that comes first: what to explain."""
     first = [row for row in rows if row["group"] == rows[0]["group"] and row["kind"] in HONEST]
     return str(max(first or rows, key=lambda row: abs(row["error"]))["id"])
+
+
+def farthest(rows: Found) -> list[Mapping[str, Any]]:
+    """The rows that are judged and farthest off, the worst first."""
+    judged = [row for row in rows if row["kind"] in HONEST]
+    return sorted(judged, key=lambda row: -abs(row["error"]))[:FARTHEST]
+
+
+def missing_in_words(rows: Sequence[Beyond]) -> str:
+    """What most of the published results wait for that cannot be asked, as a list in Markdown."""
+    reasons = [_FIELD.sub("", part.strip()) for row in rows for part in row.missing.split(";")]
+    common = Counter(filter(None, reasons)).most_common(MISSING)
+    lines = [f"- {plain(why)} ({count} published results)" for why, count in common]
+    return "\n".join([*lines, f"- {len(rows)} in all, under *Beyond the twin*"])
+
+
+def searched(row: Mapping[str, Any]) -> str:
+    """What a search of rows looks through."""
+    names = ("quantity", "system", "kind", "regime", "source", "note")
+    return " ".join(str(row[name]) for name in names).lower()
 
 
 def reach_table(reaches: Sequence[Reach]) -> list[dict[str, Any]]:

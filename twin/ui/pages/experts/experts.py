@@ -15,6 +15,7 @@ LADDER = "Benchmark versus deployment"
 
 session.open_link()
 row, scenario = progress.ended_run("experts")
+experts_views.conclusion(row, scenario)
 page_link("run", "Results of this run", {"run": row.id}, ":material/query_stats:")
 
 # 1) Which view: those of the recorded load, and the ladder, which needs none.

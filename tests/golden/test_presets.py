@@ -14,7 +14,9 @@ import pytest
 from tests.draws import some
 from tests.laws.lawful import lawful
 from twin.engine.simulate import Run, simulate
+from twin.lab import shipped
 from twin.lab.library import load_facts, presets
+from twin.scenario import scenario_digest
 
 GOLDEN = Path(__file__).with_name("presets.json")
 FIGURES = (
@@ -76,6 +78,21 @@ def test_every_golden_figure_belongs_to_a_preset():
     assert list(json.loads(GOLDEN.read_text("utf-8"))) == KEYS
 
 
+def test_the_cards_of_the_presets_say_the_golden_figures():
+    told = shipped.summaries()
+    for preset in presets():
+        golden = json.loads(GOLDEN.read_text("utf-8"))[preset.key]
+        on_card = told[scenario_digest(preset.scenario)]
+        for name in {"tpot_s_mean", "decode_tokens_per_s_per_npu"} & set(golden):
+            assert on_card[name] == pytest.approx(golden[name], rel=0.05), preset.key
+
+
 if __name__ == "__main__":
     text = json.dumps({key: figures(key) for key in KEYS}, indent=1)
     GOLDEN.write_text(text + "\n", "utf-8")
+    shipped.write_answers(
+        {
+            key: figures(key) | {"slo_attainment": answer(key).summary["slo_attainment"]}
+            for key in KEYS
+        }
+    )

@@ -1,6 +1,7 @@
 """The deployment page: an instant estimate beside the form, and refusals in sentences."""
 
 import pytest
+import streamlit as st
 
 from twin.scenario import Scenario, form_groups, with_overrides
 from twin.ui.pages import PAGES
@@ -124,3 +125,24 @@ def test_what_switching_models_takes_stands_with_the_memory_pool(page):
     assert not page.exception
     (table,) = (frame.value for frame in page.dataframe if "Mean switch" in frame.value)
     assert list(table["Hit ratio"]) == ["0 %", "25.0 %", "100 %"]
+
+
+def test_dies_without_an_expert_are_warned_of_with_the_redundancy_that_fills_them(page):
+    edit(page, "deployment.decode.npus_per_instance", 160)
+    edit(page, "experts.redundant", 0)
+    assert not page.exception
+    warned = [w.value for w in page.warning]
+    assert any(
+        "hold no routed expert" in w and "Redundant experts = 28 gives one to each" in w
+        for w in warned
+    )
+    edit(page, "experts.redundant", 28)
+    assert not page.warning
+
+
+def test_the_tab_names_the_draft_and_the_page(app, monkeypatch):
+    titles = []
+    shown = st.set_page_config
+    monkeypatch.setattr(st, "set_page_config", lambda *a, **k: (titles.append(k), shown(*a, **k)))
+    app.run().switch_page(PAGES["deployment"].script).run()
+    assert {"page_title": "Quick start · Deployment"} in titles

@@ -1,9 +1,11 @@
 """Every field of a scenario has one place in one form, says its unit, and reaches the draft."""
 
+import ast
 import itertools
 
 import pytest
 
+from tests.test_house import nodes, sources
 from tests.ui.conftest import patient
 from twin.hardware.recipes import as_sold, recipe_names
 from twin.lab.library import load_facts
@@ -18,7 +20,7 @@ from twin.scenario import (
     read,
     with_overrides,
 )
-from twin.ui.fields import choice_label, label, options, sentence, show, tooltip, why_idle
+from twin.ui.fields import NAME, choice_label, label, options, sentence, show, tooltip, why_idle
 
 PATHS = [path for path, known in fields().items() if known.form]
 # Words about the scenario, what an upload fills in, and lists with an editor of their own.
@@ -198,3 +200,40 @@ def test_an_edit_of_a_widget_that_has_left_the_page_changes_nothing_and_breaks_n
     at.run()
     assert not at.exception
     assert at.session_state["history"] == before
+
+
+# Names that stand in a person's own file, which a sentence about that file must name.
+OF_FILES = {"hash_ids", "logical_count", "block_size", "dies_per_npu"}
+
+
+def told(node):
+    """The words of a message in the source, a 0 for every figure in it."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(
+            part.value if isinstance(part, ast.Constant) else "0" for part in node.values
+        )
+    if isinstance(node, ast.BinOp):
+        return told(node.left) + told(node.right)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def test_no_message_of_the_twin_shows_an_identifier():
+    messages = [
+        told(argument)
+        for path in sources()
+        for node in nodes(path)
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call)
+        for argument in node.exc.args
+    ]
+    shown = [sentence(text).replace("\\", "") for text in messages if " " in text]
+    assert len(shown) > 200
+    wrong = [text for text in shown if set(m.group() for m in NAME.finditer(text)) - OF_FILES]
+    assert not wrong
+
+
+def test_a_refusal_names_fields_and_choices_as_the_form_does_and_quotes_as_typed():
+    assert sentence("deployment.mode = 'prefill_only' decodes nothing") == (
+        "Serving mode = Prefill only decodes nothing."
+    )
+    assert "UB sub-planes = 6" in sentence("take sub_planes = 6")
+    assert "'my_sub_planes'" in sentence("no file is named 'my_sub_planes'").replace("\\", "")

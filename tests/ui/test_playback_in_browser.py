@@ -137,7 +137,7 @@ def test_a_link_is_edited_a_fault_injected_the_run_played_back_and_the_dip_found
     page.get_by_role("button", name="Typical faults").click()
     page.get_by_role("button", name="A die of decode 0", exact=True).click()
     page.get_by_text("2 changes").first.wait_for()
-    page.get_by_role("button", name="Run", exact=True).click()
+    page.get_by_role("button", name=re.compile("^Run .* of traffic")).click()
     page.wait_for_url("**/run?run=*")
     page.get_by_text(re.compile(r"All \d+ laws held")).wait_for(timeout=RUN_MS)
     page.get_by_test_id("stMain").get_by_role("radio", name="Faults").click(timeout=RUN_MS)

@@ -2,13 +2,14 @@
 
 import pytest
 
-from twin.lab import share
+from twin.lab import share, shipped
 from twin.lab.library import presets
 from twin.lab.store import StoreError
-from twin.scenario import with_overrides
+from twin.scenario import scenario_digest, with_overrides
 from twin.ui import live, naming, session
 from twin.ui.pages import PAGES
 from twin.ui.pages.playback import player
+from twin.ui.pages.start.gallery import SHELVES, chosen, picture, said
 from twin.ui.show import plain
 
 
@@ -53,11 +54,25 @@ def test_every_preset_is_in_the_gallery_with_its_source(app):
     assert all(sources)
 
 
-@pytest.mark.parametrize("shelf", ["Begin here", "Published figures", "What if"])
+@pytest.mark.parametrize("shelf", list(SHELVES))
 def test_no_shelf_is_empty(app, shelf):
     app.session_state["shelf"] = shelf
     app.run()
     assert sum((b.key or "").startswith("edit-") for b in app.button) >= 3
+
+
+def test_every_preset_answers_one_of_the_questions_and_says_its_answer_in_a_picture_and_figures():
+    named = [(p.key, p.scenario) for p in presets()]
+    asked = [words for name, words in SHELVES.items() if name != "All"]
+    assert {key for words in asked for key, _ in chosen(named, words, "")} == {
+        p.key for p in presets()
+    }
+    for preset in presets():
+        assert "aria-label" in picture(preset.scenario)
+        assert said(shipped.summaries()[scenario_digest(preset.scenario)]), preset.key
+    drawn = picture(presets()[0].scenario)
+    assert drawn.count("<rect") == 48
+    assert "96 prefill, 160 decode, 128 idle" in drawn
 
 
 def test_editing_a_preset_makes_it_the_draft(app):

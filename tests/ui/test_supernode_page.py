@@ -72,7 +72,7 @@ def test_the_picture_opens_into_a_node_and_keeps_its_view(page, canvas):
     says(canvas, "links", str(7 + 1 + 1))  # the L1 chips, the sibling die, the NIC
     # A changed machine redraws the same view.
     npus = metric(page, "NPUs")
-    nodes = page.get_by_role("spinbutton", name="Nodes")
+    nodes = page.get_by_role("spinbutton", name="Nodes", exact=True)
     nodes.fill("32")
     nodes.press("Enter")
     expect(npus).to_have_text("256", timeout=WAIT_MS)
@@ -202,7 +202,7 @@ def test_load_colours_the_picture_and_fills_the_matrix(page, canvas):
     page.locator("#colour").select_option("experts")
     says(canvas, "colour", "experts")
     find(page, "node 20")
-    expect(page.get_by_text(re.compile("busiest 9[0-9.]+ % of capacity")).first).to_be_visible()
+    expect(page.get_by_text(re.compile("busiest 9[0-9.]+ % of capacity"))).to_be_visible()
     page.get_by_role("button", name="Load matrix").click()
     matrix = page.locator("canvas#table")
     matrix.click(position=matrix.evaluate("c => c.where(9 * 20 + 3)"))
@@ -218,7 +218,7 @@ def test_an_instance_is_dragged_to_another_node_and_back_by_undo(page, canvas):
     page.mouse.down()
     page.mouse.move(box["x"] + last["x"], box["y"] + last["y"], steps=4)
     page.mouse.up()
-    expect(page.get_by_text("2 changes").first).to_be_visible(timeout=WAIT_MS)
+    expect(page.get_by_text("2 changes")).to_be_visible(timeout=WAIT_MS)
     find(page, "node 40")
     expect(page.locator("#state")).to_have_text("prefill 0", timeout=WAIT_MS)
     page.keyboard.press("Control+z")

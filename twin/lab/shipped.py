@@ -30,6 +30,7 @@ FOLDER = ROOT / "data" / "shipped"
 PRESETS = ("quickstart", "deepseek-service", "fault-node", "r1-reasoning", "colocated-contrast")
 TABLES = ("windows", "instances", "traffic", "shares", "events", "links", "seats")
 ABOUT = "about.json"
+ANSWERS = "answers.json"  # figures of every preset's run, by the digest of its question
 MADE = (2020, 1, 1, 0, 0, 0)  # of every entry: the same result is the same bytes
 
 
@@ -71,7 +72,7 @@ def shipped(scenario: Scenario, folder: Path = FOLDER) -> Shipped | None:
 
 def summaries(folder: Path = FOLDER) -> dict[str, dict[str, Any]]:
     """The headline of everything that came with the project, by the digest of its question."""
-    known = {}
+    known: dict[str, dict[str, Any]] = json.loads((folder / ANSWERS).read_text("utf-8"))
     for path in sorted(folder.glob("*.zip")):
         with zipfile.ZipFile(path) as file:
             about = json.loads(file.read(ABOUT))
@@ -98,6 +99,13 @@ def write(key: str, scenario: Scenario, run: Run, engine: str, folder: Path = FO
             table.write_parquet(packed, compression="zstd", compression_level=19)
             file.writestr(zipfile.ZipInfo(f"{name}.parquet", MADE), packed.getvalue())
     return path
+
+
+def write_answers(figures: Mapping[str, Mapping[str, float]], folder: Path = FOLDER) -> None:
+    """Write what the presets answered, by their keys: what a card says where nobody ran it."""
+    asked = {key: preset(key) for key in figures}
+    by_digest = {scenario_digest(s): figures[key] for key, s in asked.items() if s is not None}
+    (folder / ANSWERS).write_text(json.dumps(by_digest, indent=1) + "\n", "utf-8")
 
 
 def _small(table: pl.DataFrame) -> pl.DataFrame:

@@ -6,16 +6,20 @@ All of it is made from the declarations in `twin.scenario`; it draws nothing.
 from __future__ import annotations
 
 import re
+from collections import Counter
+from functools import cache
 from typing import Any
 
 from twin.facts import Facts
 from twin.lab.glossary import terms_in
-from twin.scenario import Scenario, ScenarioField, field_info, unmet
+from twin.scenario import Scenario, ScenarioField, field_info, fields, unmet
 from twin.scenario import words as scenario_words
 from twin.ui import listed
 from twin.ui.show import plain
 
 IMPORTED = re.compile("[0-9a-f]{64}")  # the digest of an imported machine
+CHOSEN = re.compile(r"\b([a-z][a-z_.]*) = '?([a-z0-9]+(?:_[a-z0-9]+)*)'?")
+NAME = re.compile(r"(?<![\w.'\"])[a-z0-9]+(?:_[a-z0-9]+)+\b(?!\.\w)")  # of a field, not quoted
 
 
 def declared(path: str) -> ScenarioField:
@@ -92,11 +96,33 @@ def glossed(name: str, says: str = "") -> str:
 
 
 def sentence(refusal: str) -> str:
-    """A refusal for people: fields by their labels, one full sentence, as Markdown.
+    """A refusal for people: fields and choices by their labels, one full sentence, as Markdown.
 
     What it quotes of a file or a link is shown as it was typed.
     """
-    return plain(scenario_words.labelled(refusal))
+    told = scenario_words.labelled(CHOSEN.sub(_chosen, refusal))
+    return plain(NAME.sub(lambda name: _leaves().get(name.group(), name.group()), told))
+
+
+def _chosen(match: re.Match[str]) -> str:
+    """`deployment.mode = 'prefill_only'` with the option's label."""
+    path, option = match.groups()
+    known = field_info(path)
+    if known is None or option not in known.options:
+        return match.group()
+    return f"{path} = {scenario_words.choice_label(path, option)}"
+
+
+@cache
+def _leaves() -> dict[str, str]:
+    """Labels of the fields whose last name no other field has, by that name."""
+    paths = [path for path in fields() if "[]" not in path]
+    names = Counter(path.rpartition(".")[2] for path in paths)
+    return {
+        name: declared(path).label
+        for path in paths
+        if names[name := path.rpartition(".")[2]] == 1 and "_" in name
+    }
 
 
 def why_idle(path: str, scenario: Scenario) -> str:

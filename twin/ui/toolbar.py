@@ -9,7 +9,7 @@ from twin.lab import share
 from twin.lab.store import StoreError
 from twin.scenario import Scenario, field_unit, form_groups
 from twin.scenario.declaration import FORMS
-from twin.ui import forms, live, session
+from twin.ui import forms, live, session, words
 from twin.ui.fields import declared, field_name, label, sentence, show, why_idle
 from twin.ui.forms.first import FIRST
 from twin.ui.link import copy_link, go_to, page_link
@@ -23,6 +23,7 @@ def header(page: str, *, run: bool = True) -> None:
     """Title, one sentence, and the bar: the top of every page that edits the draft."""
     session.open_link()
     session.resume()
+    st.set_page_config(page_title=f"{session.named_draft().name} · {PAGES[page].title}")
     st.title(PAGES[page].title, anchor=False)
     st.caption(PAGES[page].about)
     toolbar(page, run=run)
@@ -54,7 +55,7 @@ def toolbar(page: str, *, run: bool = True) -> None:
         )  # fmt: skip
         if run:
             draft_link(page)
-            run_button("Run")
+            run_button(f"Run {words.duration(session.draft().horizon_s)} of traffic")
     if session.link_problem():
         st.error(plain(session.link_problem()), icon=":material/link_off:")
 

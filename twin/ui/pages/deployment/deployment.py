@@ -34,12 +34,16 @@ with facts, st.container(border=True):
     if isinstance(prediction, str):
         st.markdown(f":red[:material/error: {sentence(prediction)}]")
         st.stop()
+    advice = prediction.advice
+    for idle in prediction.costs.idle(draft.experts.redundant):
+        advice = advice.replace(idle, "")
+        st.warning(sentence(idle), icon=":material/event_busy:")
     with st.grid(2, min_column_width=180):
         for tile in tiles.capacity(draft, prediction, asked):
             st.metric(**tile)
     st.caption(
-        f"{prediction.advice} By formula, with every slot taken and the traffic's mean lengths; "
-        "a run adds queues, bursts and a memory pool that fills."
+        f"{sentence(advice.strip())} By formula, with every slot taken and the traffic's mean "
+        "lengths; a run adds queues, bursts and a memory pool that fills."
     )
 
 # 3) Where the time of one iteration goes.

@@ -1,21 +1,43 @@
-"""The presets as cards: the question, the answer where one is known, and what to do with it."""
+"""The presets as cards, by the question they ask: a picture, the answer, and what to do with it."""
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterable, Mapping
+from html import escape
+from itertools import accumulate
 from typing import Any
 
 import streamlit as st
 
 from twin.lab import shipped
 from twin.metrics.registry import shown
-from twin.scenario import Scenario, scenario_digest
-from twin.ui import session, words
+from twin.scenario import Scenario, pools, scenario_digest
+from twin.ui import session, theme, words
+from twin.ui.drawn import drawn
 from twin.ui.link import go_to
 from twin.ui.show import plain
 from twin.ui.toolbar import open_run
 
 Named = tuple[str, Scenario]
+# What a visitor asks, and parts of the keys of the presets that answer it.
+SHELVES = {
+    "Begin here": (
+        "quickstart", "deepseek-service", "mooncake-like-conversation", "r1-reasoning",
+        "memory-pool-reuse", "colocated-contrast",
+    ),
+    "Is it right?": (
+        "paper", "slides", "xdeepserve", "a3-", "best-practices", "h100", "h800", "nvl72-decode",
+    ),
+    "Other machines": (
+        "wires", "supernode", "two-l2", "unified", "scale-up", "ub-mesh", "rack", "kv-over",
+    ),
+    "What breaks it?": ("fault", "half-sub-plane", "bottleneck"),
+    "Real traffic": ("service", "-day", "mooncake", "r1-reasoning", "xdeepserve-production"),
+    "Experts and reuse": ("canary", "experts", "memory-pool", "colocated"),
+    "All": ("",),
+}  # fmt: skip
+CELLS, ROW = 96, 24  # of a card's picture: at most so many nodes, and so many side by side
 
 
 def chosen(presets: Iterable[Named], shelf: Iterable[str], sought: str) -> list[Named]:
@@ -35,6 +57,7 @@ def card(key: str, scenario: Scenario) -> None:
     called = plain(scenario.name)
     st.markdown(f"**{called}**")
     st.markdown(plain(scenario.question))
+    drawn(picture(scenario), f"card-{key}")
     if said := _answer(scenario):
         st.markdown(f":small[:material/speed: {said}]")
     st.caption(words.brief(scenario))
@@ -53,6 +76,29 @@ def card(key: str, scenario: Scenario) -> None:
         st.caption("Source", help=plain(scenario.source), width="content")
 
 
+def picture(s: Scenario) -> str:
+    """How much of the machine does what, as rows of nodes: prefill, decode, idle."""
+    parts = [(role, count * npus) for role, count, npus in pools(s)]
+    used = sum(npus for _, npus in parts)
+    idle = 0 if s.supernode.imported else max(s.supernode.npus - used, 0)
+    parts.append(("idle", idle))
+    count = min(CELLS, -(-(used + idle) // s.supernode.npus_per_node))
+    ends = list(accumulate(npus for _, npus in parts))
+    cells = ""
+    for cell in range(count):
+        role = parts[bisect(ends, (cell + 0.5) * (used + idle) / count)][0]
+        colour = theme.ROLE.get(role)
+        look = f'fill="{colour}"' if colour else 'fill="currentColor" fill-opacity=".18"'
+        x, y = 10 * (cell % ROW), 12 * (cell // ROW)
+        cells += f'<rect x="{x}" y="{y}" width="8" height="10" rx="1" {look}/>'
+    told = ", ".join(f"{npus:,} {role}" for role, npus in parts if npus)
+    wide, high = 10 * ROW - 2, 12 * -(-count // ROW) - 2
+    return (
+        f'<svg viewBox="0 0 {wide} {high}" role="img" aria-label="NPUs: {escape(told)}">'
+        f"{cells}</svg>"
+    )
+
+
 def _answer(scenario: Scenario) -> str:
     """What came of it last, or of the run that came with the project; '' where nobody ran it."""
     digest = scenario_digest(scenario)
@@ -67,13 +113,19 @@ def said(summary: Mapping[str, Any]) -> str:
     >>> said({"tpot_s_mean": 0.0261, "ttft_s_p99": 0.677, "slo_attainment": 0.993})
     'TPOT 26.1 ms, TTFT p99 677 ms, 99.3 % within the SLO'
     """
-    wanted = {"tpot_s_mean": "TPOT {}", "ttft_s_p99": "TTFT p99 {}"}
-    wanted["slo_attainment"] = "{} within the SLO"
-    return ", ".join(
+    wanted = {
+        "tpot_s_mean": "TPOT {}",
+        "ttft_s_p99": "TTFT p99 {}",
+        "slo_attainment": "{} within the SLO",
+        "decode_tokens_per_s_per_npu": "decode {}",
+        "prefill_tokens_per_s_per_npu": "prefill {}",
+    }
+    told = [
         text.format(shown(key, summary[key]))
         for key, text in wanted.items()
         if summary.get(key) is not None
-    )
+    ]
+    return ", ".join(told[:3])
 
 
 @st.cache_data(show_spinner=False, max_entries=1)

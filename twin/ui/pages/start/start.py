@@ -9,15 +9,6 @@ from twin.ui.pages.sweep import points
 from twin.ui.show import plain
 from twin.ui.toolbar import draft_link, open_run, run_button
 
-GALLERY = {
-    "Begin here": (
-        "quickstart", "deepseek-service", "mooncake-like-conversation", "r1-reasoning",
-        "memory-pool-reuse", "colocated-contrast",
-    ),
-    "Published figures": ("paper", "slides", "xdeepserve", "a3"),
-    "What if": ("contrast", "supernode", "reuse"),
-    "All": ("",),
-}  # fmt: skip
 RECENT = 5
 
 # 1) Gather.
@@ -80,14 +71,14 @@ with st.container(border=True):
 st.subheader("Presets", anchor=False)
 with st.container(horizontal=True, vertical_alignment="center", gap="small"):
     shelf = st.segmented_control(
-        "Presets", list(GALLERY), default="Begin here", required=True,
-        label_visibility="collapsed", key="shelf", bind="query-params",
+        "Presets", list(gallery.SHELVES), default="Begin here", required=True,
+        label_visibility="collapsed", key="shelf", bind="query-params", wrap=True,
     )  # fmt: skip
     sought = st.text_input(
         "Search the presets", key="preset-search", type="search", live="100ms",
         placeholder="Search: prefix, H800, fault", label_visibility="collapsed", width=260,
     )  # fmt: skip
-chosen = gallery.chosen(presets, GALLERY[shelf], sought or "")
+chosen = gallery.chosen(presets, gallery.SHELVES[shelf], sought or "")
 if not chosen:
     st.markdown("No preset says that. Clear the search to see all of them.")
 with st.grid(3, min_column_width=290, gap="medium"):

@@ -41,9 +41,8 @@ fabric, fault = editor.shown_fabric()
 # 2) The machine as a picture that is edited in place, with the instances placed on it.
 panels.outcome()
 if fault:
-    st.error(
-        f"{fault} The picture shows the last machine that could be built.",
-        icon=":material/device_hub:",
+    st.error(  # the answer above says why
+        "The picture shows the last machine that could be built.", icon=":material/device_hub:"
     )
 selected = {}
 if fabric is not None:

@@ -3,6 +3,8 @@
 import gzip
 import io
 import json
+import subprocess
+import sys
 import tarfile
 
 import numpy as np
@@ -12,8 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from docs.make import trace_table
+from tests.conftest import ROOT
 from tests.draws import draws
-from twin.lab.traces import FORMATS, Limits, TraceError, lru_bound, preview, read_trace, requests
+from twin.lab.traces import (
+    FORMATS,
+    Limits,
+    TraceError,
+    jsonl,
+    lru_bound,
+    preview,
+    read_trace,
+    requests,
+)
 from twin.lab.traces.formats import Format
 from twin.workload.chains import expand_runs
 
@@ -431,3 +443,47 @@ def test_a_path_that_is_not_there(tmp_path):
         (tmp_path / name).write_bytes(MOONCAKE)
     with pytest.raises(TraceError, match="give one of them"):
         read_trace(tmp_path)
+
+
+def peak_of_import(path, rows) -> int:
+    """Most memory of a process of its own that reads a CSV of so many requests."""
+    with path.open("w") as file:
+        file.write("TIMESTAMP,ContextTokens,GeneratedTokens\n")
+        for i in range(rows):
+            clock = f"{i // 3_600_000:02d}:{i // 60_000 % 60:02d}:{i // 1000 % 60:02d}"
+            file.write(f"2024-05-10 {clock}.{i % 1000:03d}0000,{100 + i % 4000},{1 + i % 300}\n")
+    code = (
+        "import sys; from twin.lab.memory import peak_bytes\n"
+        "from twin.lab.traces import read_trace\n"
+        f"assert len(read_trace(sys.argv[1])) == {rows}; print(peak_bytes())"
+    )
+    command = [sys.executable, "-c", code, str(path)]
+    told = subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout
+    path.unlink()
+    return int(told)
+
+
+def test_a_long_file_takes_the_memory_of_its_table_and_no_more(tmp_path):
+    """Bytes of the file and of the columns for each further request, and no Python objects."""
+    few, many = (peak_of_import(tmp_path / "a.csv", rows) for rows in (250_000, 750_000))
+    assert (many - few) / 500_000 < 200
+
+
+@pytest.mark.long
+def test_ten_million_requests_are_read_in_two_gigabytes(tmp_path):
+    assert peak_of_import(tmp_path / "a.csv", 10_000_000) < 2e9
+
+
+def test_what_a_portion_ends_in_changes_nothing(monkeypatch):
+    """Lines, numbers of lines, hashes and sessions go on from one portion to the next."""
+    rows = [mooncake(10 * i, 600, [i % 7, 100 + i], session_id=f"s{i % 5}") for i in range(200)]
+    data = lines(*rows[:50]) + b"\n\n" + lines(*rows[50:])
+    whole = read_trace(data, "a.jsonl")
+    for size in (0, 1, 777):
+        monkeypatch.setattr(jsonl, "PORTION_BYTES", size)
+        assert read_trace(data, "a.jsonl").digest == whole.digest
+    with pytest.raises(TraceError, match="line 202 is not JSON"):
+        read_trace(data + b"\n{", "a.jsonl")
+    bare = b"\n" + lines({"timestamp": 9, "input_length": 600, "output_length": 9})
+    with pytest.raises(TraceError, match="line 202 has no hash_ids"):
+        read_trace(data + bare, "a.jsonl")

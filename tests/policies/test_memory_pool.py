@@ -221,6 +221,69 @@ class S3Fifo(Reference):
         self.evicted += 1
 
 
+class LibCacheSim(Reference):
+    """S3-FIFO as libCacheSim 0.3.5 has it: a block is promoted after two uses, forgotten of the
+    ghost when it comes back, and goes to the main queue while the cache fills and the small one
+    is full."""
+
+    def __init__(self, room):
+        super().__init__(room)
+        self.small, self.main, self.ghost = OrderedDict(), OrderedDict(), OrderedDict()
+        self.lists = [self.small, self.main]
+
+    def used_again(self, block, now_s):
+        (self.small if block in self.small else self.main)[block] += 1
+
+    def touch(self, block, now_s=0.0):
+        self.lately = block in self.ghost and block not in self.held
+        if self.lately:
+            del self.ghost[block]
+        super().touch(block, now_s)
+
+    def enter(self, block, now_s):
+        filling = not self.evicted and len(self.small) >= self.room // 10
+        (self.main if self.lately or filling else self.small)[block] = 0
+
+    def evict(self):
+        if len(self.main) > self.room - self.room // 10 or not self.small:
+            while (entry := self.main.popitem(last=False))[1]:
+                self.main[entry[0]] = min(entry[1], 3) - 1
+            self.evicted += 1
+            return
+        while self.small:
+            block, uses = self.small.popitem(last=False)
+            if uses < 2:
+                self.ghost[block] = None
+                if len(self.ghost) > 9 * self.room // 10:
+                    self.ghost.popitem(last=False)
+                self.evicted += 1
+                return
+            self.main[block] = 0
+        self.evict()
+
+
+S3_FIFO_MISSES = {  # published: of libCacheSim, by room
+    "in turn": (IN_TURN, {50: 1545, 100: 1137, 200: 120, 400: 120}),
+    "popular": (popular(), {50: 16539, 100: 14350, 200: 10960, 400: 6170}),
+}
+
+
+@pytest.mark.parametrize("name", S3_FIFO_MISSES)
+def test_s3_fifo_misses_as_often_as_the_library_of_its_authors(name):
+    """The twin follows the paper, whose filling cache knows no shortcut to the main queue."""
+    keys, published = S3_FIFO_MISSES[name]
+    for room, misses_ in published.items():
+        library, pool, missed = LibCacheSim(room), empty_pool(1, 1000, room, "s3_fifo", 1e9), [0, 0]
+        for key in keys:
+            missed[0] += key not in library.small and key not in library.main
+            library.touch(key)
+            missed[1] += int(pool.newer[0, key] == ABSENT)
+            keep_chain(pool, 0, *chain((key, 1)), 1)
+        assert missed[0] == misses_
+        if name == "popular":
+            assert missed[1] == pytest.approx(misses_, rel=0.01)
+
+
 REFERENCES = {"lru": Reference, "lfu": LeastFrequent, "s3_fifo": S3Fifo, "ttl": TimeToLive}
 
 

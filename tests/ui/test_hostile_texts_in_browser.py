@@ -17,33 +17,60 @@ from twin.ui.pages import PAGES
 pytestmark = pytest.mark.browser
 
 HOST = "evil.test"
-HOSTILE = (
-    f"![x](http://{HOST}/p.png) [y](http://{HOST}/l) www.{HOST} http://{HOST} me@{HOST} "
-    f"<img src=http://{HOST}/i> :red[z] `c` $x$"
-)
-# What a stranger's text must never become: something that loads, leads away, or is styled.
+# What has become of a text elsewhere: a picture, a link, a style, a script.
+PAYLOADS = (
+    f"![x](http://{HOST}/p.png)", f"[y](http://{HOST}/l)", f"www.{HOST}", f"http://{HOST}",
+    f"me@{HOST}", f"<img src=http://{HOST}/i>", ":red[z]", "`c`", "$x$",
+    "<script>hit()</script>", "<ScRiPt>hit()</sCrIpT>", "<img src=x onerror=hit()>",
+    "<svg onload=hit()>", "<svg><script>hit()</script></svg>", "<body onload=hit()>",
+    "<iframe src=javascript:parent.hit()>", "<iframe srcdoc='<script>parent.hit()</script>'>",
+    "<a href=javascript:hit()>a</a>", "[a](javascript:hit())", "[a](data:text/html,<script>hit())",
+    "<details open ontoggle=hit()>", "<video><source onerror=hit()>", "<audio src=x onerror=hit()>",
+    "<input autofocus onfocus=hit()>", "<marquee onstart=hit()>", "<object data=javascript:hit()>",
+    "<embed src=javascript:hit()>", f"<link rel=stylesheet href=http://{HOST}/s>",
+    f"<style>@import 'http://{HOST}/s';</style>", f"<style>*{{background:url(//{HOST}/b)}}</style>",
+    f"<meta http-equiv=refresh content='0;url=http://{HOST}'>", f"<base href=http://{HOST}/>",
+    f"<form action=http://{HOST}><button>b</button></form>", "'-hit()-'", '"onmouseover="hit()',
+    "</title><script>hit()</script>", "--><script>hit()</script>", "{{hit()}}", "${hit()}",
+    "javascript:hit()", "\u202egpj.exe", "<math href=javascript:hit()>m</math>",
+    "<template><script>hit()</script></template>", f"![]({HOST})<img/src=`//{HOST}`>",
+    f"| a |\n|---|\n| ![x](http://{HOST}/t.png) |", ":material/home:", ":violet-badge[b]",
+)  # fmt: skip
+HOSTILE = " ".join(PAYLOADS)
+MOST = 600  # characters of a question
+PARTS = [" ".join(PAYLOADS[k::3]) for k in range(3)]
+# What a stranger's text must never become: something that runs, loads, leads away, or is styled.
 MADE = f"""() => [...document.querySelectorAll('a, img, iframe, .katex, [data-testid=stMain] code')]
     .filter(e => (e.href || e.src || e.innerText || '').includes('{HOST}')
+        || (e.href || e.src || '').startsWith('javascript:')
         || e.className === 'katex' || e.innerText === 'c')
-    .map(e => e.outerHTML.slice(0, 200))"""
+    .map(e => e.outerHTML.slice(0, 200)).concat(window.hits || [])"""
 
 
 @pytest.fixture(scope="module")
 def hostile_runs(app_url, served_db):
     """A finished, a failed and a stored question, each with hostile words wherever words go."""
     store = open_store(served_db)
-    asked = stored_runs.scenario(HOSTILE[:80], question=HOSTILE, source=HOSTILE)
+    questions = [
+        stored_runs.scenario(part[:80], question=part[:MOST], source=part[:MOST]) for part in PARTS
+    ]
+    asked = questions[0]
     done = stored_runs.done(store, asked)
     owner = Owner.here()
     failed = store.runs.add(
         store.scenarios.save(asked), stored_runs.session.facts(), "engine 2", 1, owner=owner
     )
     store.runs.fail(failed, owner, f"the run failed: {HOSTILE}")
-    yield {"done": done, "failed": failed, "link": pack(asked)}
+    yield {"done": done, "failed": failed, "links": [pack(question) for question in questions]}
     for run in (done, failed):
         store.runs.delete(run)
     store.scenarios.delete(scenario_digest(asked))
     store.close()
+
+
+def test_there_are_forty_payloads():
+    assert len(set(PAYLOADS)) >= 40
+    assert max(map(len, PARTS)) <= MOST
 
 
 def raw_link(fields: dict) -> str:
@@ -55,6 +82,7 @@ def raw_link(fields: dict) -> str:
 def visit(page, app_url, path):
     """The hosts that a page asked, and what it made of hostile words."""
     asked = set()
+    page.add_init_script("window.hit = () => { window.hits = ['a script ran'] }")
     page.on("request", lambda request: asked.add(request.url))
     page.goto(f"{app_url}/{path}")
     page.get_by_role("heading", level=1).first.wait_for()
@@ -66,7 +94,8 @@ def visit(page, app_url, path):
 @pytest.mark.parametrize("name", [name for name in PAGES if name != "run"])
 def test_a_linked_question_renders_nothing(app_url, page, hostile_runs, name):
     path = "" if name == "start" else name
-    assert visit(page, app_url, f"{path}?s={hostile_runs['link']}") == (set(), [])
+    link = hostile_runs["links"][[*PAGES].index(name) % len(PARTS)]
+    assert visit(page, app_url, f"{path}?s={link}") == (set(), [])
 
 
 @pytest.mark.parametrize("state", ["done", "failed"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from twin.lab.traces.cells import Cells, cells_of_rows
 from twin.lab.traces.source import Piece, TraceError
 
 MOST_LINE_BYTES = 8 << 20
+PORTION_BYTES = 8 << 20  # of lines that are held as text at a time
 
 
 def refuse_constant(word: str) -> float:
@@ -22,13 +23,30 @@ def refuse_constant(word: str) -> float:
 DECODER = json.JSONDecoder(parse_constant=refuse_constant)
 
 
-def text_of(piece: Piece) -> str:
-    """The piece as text; raises TraceError with the line of a byte that is not UTF-8."""
+def text_of(piece: Piece, first: int = 1) -> str:
+    """The piece as text; raises TraceError with the line of a byte that is not UTF-8.
+
+    first: the number of its first line.
+    """
     try:
-        return piece.data.decode("utf-8-sig")
+        return piece.data.decode("utf-8-sig" if first == 1 else "utf-8")
     except UnicodeDecodeError as error:
-        line = piece.data.count(b"\n", 0, error.start) + 1
+        line = piece.data.count(b"\n", 0, error.start) + first
         raise TraceError(f"{piece.name} line {line} is not UTF-8 text") from None
+
+
+def portions(piece: Piece) -> Iterator[tuple[int, list[str]]]:
+    """All lines, some megabytes at a time; with the number of each portion's first line.
+
+    However long a file is, no more than a portion of it is ever held as Python's own objects.
+    """
+    begin, first = 0, 1
+    while begin <= len(piece.data):
+        end = piece.data.find(b"\n", begin + PORTION_BYTES)
+        end = len(piece.data) if end < 0 else end
+        lines = text_of(Piece(piece.name, piece.data[begin:end]), first).split("\n")
+        yield first, lines
+        begin, first = end + 1, first + len(lines)
 
 
 def decode(text: str, where: str, wanted: str = "one request {...}") -> Any:
@@ -47,22 +65,26 @@ def decode(text: str, where: str, wanted: str = "one request {...}") -> Any:
         raise TraceError(f"{where} holds a figure that cannot be read: {error}") from None
 
 
-def json_cells(piece: Piece) -> tuple[Cells, np.ndarray]:
-    """Every line that is not blank, each one object; and their numbers i8[n]."""
-    bodies, numbers = [], []
-    for number, line in enumerate(text_of(piece).split("\n"), 1):
-        if not line or line.isspace():
-            continue
-        where = f"{piece.name} line {number}"
-        if len(line) > MOST_LINE_BYTES:
-            raise TraceError(f"{where} is longer than {MOST_LINE_BYTES >> 20} MB: no request is")
-        body = decode(line, where)
-        if type(body) is not dict:
-            raise TraceError(f"{where} is not an object: one request {{...}} must stand there")
-        bodies.append(body)
-        numbers.append(number)
-    cells = cells_of_rows(bodies, lambda i: f"{piece.name} line {numbers[i]}")
-    return cells, np.array(numbers, np.int64)
+def json_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
+    """Every line that is not blank, each one object, and their numbers i8[n]; by portions."""
+    for first, lines in portions(piece):
+        bodies, numbers = [], []
+        for number, line in enumerate(lines, first):
+            if not line or line.isspace():
+                continue
+            where = f"{piece.name} line {number}"
+            if len(line) > MOST_LINE_BYTES:
+                raise TraceError(
+                    f"{where} is longer than {MOST_LINE_BYTES >> 20} MB: no request is"
+                )
+            body = decode(line, where)
+            if type(body) is not dict:
+                raise TraceError(f"{where} is not an object: one request {{...}} must stand there")
+            bodies.append(body)
+            numbers.append(number)
+        # The numbers are those of this portion, also when a refusal asks for them later.
+        cells = cells_of_rows(bodies, lambda i, n=numbers: f"{piece.name} line {n[i]}")  # type: ignore[misc]
+        yield cells, np.array(numbers, np.int64)
 
 
 def hash_lists(cells: Cells, column: str = "hash_ids") -> list[list[int]]:

@@ -8,8 +8,8 @@ BurstGPT, vidur, splitwise, GuideLLM, bare lengths) have no hashes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,14 +18,15 @@ import polars as pl
 from twin.lab.traces.cells import MISSING, Cells, numbers_in
 from twin.lab.traces.formats import Format, Reading
 from twin.lab.traces.jsonl import hash_array, hash_lists, json_cells
-from twin.lab.traces.source import Piece
+from twin.lab.traces.source import Piece, TraceError
 from twin.lab.traces.table import Columns
 from twin.lab.traces.tabular import clock_ns, csv_cells
 
 CLOCK = "wall clock"  # the unit of times that are dates and times of day
 TICKS_PER_S = {"": 1.0, "s": 1.0, "ms": 1e3, CLOCK: 1e9}
 
-Opener = Callable[[Piece], tuple[Cells, np.ndarray]]  # checked cells, and the line of each row
+# Checked cells and the line of each row, a portion of the file at a time.
+Opener = Callable[[Piece], Iterator[tuple[Cells, np.ndarray]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,24 +52,33 @@ class Layout:
     def read(self, reading: Reading) -> Columns:
         """The requests of a file; raises TraceError with the line of the first bad value."""
         piece = reading.only()
-        cells, lines = self.opened(piece)
+        parts = _Parts()
+        for cells, lines in self.opened(piece):
+            parts.ticks.append(self._ticks(cells))
+            parts.input_tokens.append(cells.tokens(self.input))
+            parts.output_tokens.append(cells.tokens(self.output))
+            parts.lines.append(lines)
+            parts.names.append(
+                _by_parent(cells, parts.roots) if self.parents else cells.texts(self.session)
+            )
+            if self.block_tokens is not None:
+                parts.take_hashes(cells)
         c = Columns(
             name=piece.name,
             format=reading.kind,
-            ticks=self._ticks(cells),
+            ticks=np.concatenate(parts.ticks),
             ticks_per_s=TICKS_PER_S[self.unit],
-            input_tokens=cells.tokens(self.input),
-            output_tokens=cells.tokens(self.output),
-            source_row=lines,
-            session=_by_parent(cells) if self.parents else _codes(cells.texts(self.session)),
+            input_tokens=np.concatenate(parts.input_tokens),
+            output_tokens=np.concatenate(parts.output_tokens),
+            source_row=np.concatenate(parts.lines),
+            session=_codes(parts.names),
             has_time=bool(self.time),
             time_unit=self.unit,
             warnings=[self.warning] if self.warning else [],
         )
-        given = (cells.value("hash_ids", i) for i in range(cells.size))
-        if self.block_tokens is not None and any(ids is not MISSING for ids in given):
-            c.hash_offset, c.hashes = hash_array(hash_lists(cells), cells.where)
-            c.block_tokens = reading.block_tokens or self.block_tokens
+        if parts.hashes:
+            c.hash_offset, c.hashes = parts.chains()
+            c.block_tokens = reading.block_tokens or self.block_tokens or 0
         return c
 
     def _ticks(self, cells: Cells) -> np.ndarray:
@@ -81,16 +91,49 @@ class Layout:
         return cells.times(self.time)
 
 
-def _codes(names: pl.Series | None) -> np.ndarray | None:
-    """A number i8[n] for every name, equal for equal names; None where there are none."""
-    if names is None or not names.len():
+@dataclass(slots=True)
+class _Parts:
+    """What the portions of a file hold, column by column."""
+
+    ticks: list[np.ndarray] = field(default_factory=list)
+    input_tokens: list[np.ndarray] = field(default_factory=list)
+    output_tokens: list[np.ndarray] = field(default_factory=list)
+    lines: list[np.ndarray] = field(default_factory=list)
+    names: list[pl.Series | None] = field(default_factory=list)  # of sessions
+    roots: dict[str, str] = field(default_factory=dict)  # chats that others continue, and theirs
+    lengths: list[np.ndarray] = field(default_factory=list)  # hashes of each request
+    hashes: list[np.ndarray] = field(default_factory=list)
+    without: TraceError | None = None  # a portion none of whose rows has hashes
+
+    def take_hashes(self, cells: Cells) -> None:
+        """Those of a portion; all rows of a file have some, or none has."""
+        if any(cells.value("hash_ids", i) is not MISSING for i in range(cells.size)):
+            offset, hashes = hash_array(hash_lists(cells), cells.where)
+            self.lengths.append(np.diff(offset))
+            self.hashes.append(hashes)
+        elif cells.size and self.without is None:
+            self.without = cells.wrong("hash_ids", 0, "a list of block hashes")
+        if self.hashes and self.without is not None:
+            raise self.without
+
+    def chains(self) -> tuple[np.ndarray, np.ndarray]:
+        """(offset i8[n + 1], hashes i8[refs]) of all."""
+        lengths = np.concatenate(self.lengths)
+        offset = np.zeros(lengths.size + 1, np.int64)
+        np.cumsum(lengths, out=offset[1:])
+        return offset, np.concatenate(self.hashes)
+
+
+def _codes(names: list[pl.Series | None]) -> np.ndarray | None:
+    """A number i8[n] for every name, equal for equal names; None where a row has none."""
+    known = [part for part in names if part is not None]
+    if len(known) < len(names) or not sum(map(len, known)):
         return None
-    return names.cast(pl.Categorical).to_physical().cast(pl.Int64).to_numpy()
+    return pl.concat(known).cast(pl.Categorical).to_physical().cast(pl.Int64).to_numpy()
 
 
-def _by_parent(cells: Cells) -> np.ndarray | None:
-    """Sessions i8[n] of chats that continue their parent: the root chat names the session."""
-    root: dict[str, str] = {}
+def _by_parent(cells: Cells, root: dict[str, str]) -> pl.Series:
+    """Sessions of chats that continue their parent: the root chat names the session."""
     names = []
     for i in range(cells.size):
         chat, parent = cells.value("chat_id", i), cells.value("parent_chat_id", i)
@@ -100,7 +143,7 @@ def _by_parent(cells: Cells) -> np.ndarray | None:
                 raise cells.wrong(key, i, "a number or a name (-1: no parent)")
         names.append(str(chat) if parent in {-1, "-1"} else root.get(str(parent), str(parent)))
         root[str(chat)] = names[-1]
-    return _codes(pl.Series(names, dtype=pl.String))
+    return pl.Series(names, dtype=pl.String)
 
 
 def _json(name: str, title: str, tells: str, key: str, **layout: Any) -> Format:

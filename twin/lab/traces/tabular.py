@@ -6,13 +6,14 @@ Columns are found by name, so extra ones and another order do no harm.
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 
 import numpy as np
 import polars as pl
 
 from twin.lab.traces.cells import Cells, cells_of_frame
 from twin.lab.traces.formats import header_of
-from twin.lab.traces.jsonl import text_of
+from twin.lab.traces.jsonl import portions
 from twin.lab.traces.source import Piece, TraceError
 
 MOST_LINE_BYTES = 64 << 10
@@ -24,30 +25,44 @@ CLOCK = (
 )
 
 
-def csv_cells(piece: Piece) -> tuple[Cells, np.ndarray]:
-    """Every row after the header, and its line i8[n]; blank lines are skipped."""
-    lines = text_of(piece).split("\n")
-    longest = max(range(len(lines)), key=lambda i: len(lines[i]))
-    if len(lines[longest]) > MOST_LINE_BYTES:
-        raise TraceError(
-            f"{piece.name} line {longest + 1} is longer than {MOST_LINE_BYTES >> 10} KB: "
-            "no row of a trace is"
-        )
-    filled = [i for i, line in enumerate(lines) if line.strip(BLANK)]
-    header = header_of(lines[filled[0]])
+def csv_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
+    """Every row after the header, and its line i8[n], by portions; blank lines are skipped."""
+    header: list[str] = []
+    rows = 0
+    for first, lines in portions(piece):
+        longest = max(range(len(lines)), key=lambda i: len(lines[i]))
+        if len(lines[longest]) > MOST_LINE_BYTES:
+            raise TraceError(
+                f"{piece.name} line {first + longest} is longer than {MOST_LINE_BYTES >> 10} KB: "
+                "no row of a trace is"
+            )
+        filled = [i for i, line in enumerate(lines) if line.strip(BLANK)]
+        if filled and not header:
+            header = _header(piece, lines[filled.pop(0)])
+        for i in filled:
+            if (values := lines[i].count(",") + 1) != len(header):
+                raise TraceError(
+                    f"{piece.name} line {first + i} has {values} values where the header names "
+                    f"{len(header)} columns"
+                )
+        if filled:
+            numbers = np.array(filled) + first
+            rows += numbers.size
+            yield _cells(piece, header, [lines[i] for i in filled], numbers), numbers
+    if not rows:
+        raise TraceError(f"{piece.name} holds a header and no request")
+
+
+def _header(piece: Piece, line: str) -> list[str]:
+    header = header_of(line)
     if len(header) > MOST_COLUMNS:
         raise TraceError(f"{piece.name} has {len(header)} columns: at most {MOST_COLUMNS} are read")
     if len(set(header)) < len(header):
         raise TraceError(f"{piece.name} names a column twice: {', '.join(header)}")
-    body = [lines[i] for i in filled[1:]]
-    for i, line in zip(filled[1:], body, strict=True):
-        if line.count(",") != len(header) - 1:
-            raise TraceError(
-                f"{piece.name} line {i + 1} has {line.count(',') + 1} values where the header "
-                f"names {len(header)} columns"
-            )
-    if not body:
-        raise TraceError(f"{piece.name} holds a header and no request")
+    return header
+
+
+def _cells(piece: Piece, header: list[str], body: list[str], numbers: np.ndarray) -> Cells:
     frame = pl.read_csv(
         io.BytesIO("\n".join(body).encode()),
         has_header=False,
@@ -56,9 +71,8 @@ def csv_cells(piece: Piece) -> tuple[Cells, np.ndarray]:
         quote_char=None,
         eol_char="\n",
     )
-    frame, numbers = frame.with_columns(pl.all().str.strip_chars(BLANK + '"')), filled[1:]
-    cells = cells_of_frame(frame, lambda row: f"{piece.name} line {numbers[row] + 1}")
-    return cells, np.array(numbers) + 1
+    frame = frame.with_columns(pl.all().str.strip_chars(BLANK + '"'))
+    return cells_of_frame(frame, lambda row: f"{piece.name} line {numbers[row]}")
 
 
 def clock_ns(cells: Cells, column: str) -> np.ndarray:

@@ -14,11 +14,14 @@ from twin.engine.lists import (
     NONE,
     any_of,
     append,
+    heap_count,
     heap_pop,
     heap_push,
+    insert,
     pop,
     remove_after,
     total,
+    unlist,
 )
 
 
@@ -79,14 +82,44 @@ TestLists.settings = draws(60, stateful_step_count=40)
 @given(st.lists(st.floats(0, 9) | st.none(), max_size=60))
 def test_the_heap_gives_the_least_first(todo):
     for push, take in ((heap_push, heap_pop), (compiled(heap_push), compiled(heap_pop))):
-        values, size, known = np.zeros(60), np.zeros(1, np.int64), []
-        for value in todo:
+        values, items, size, known = np.zeros(60), np.zeros(60, int), np.zeros(1, np.int64), []
+        for k, value in enumerate(todo):
             if value is not None:
-                push(values, size, value)
+                push(values, items, size, value, k)
                 heapq.heappush(known, value)
             elif known:
-                assert take(values, size) == heapq.heappop(known)
+                assert todo[items[0]] == values[0]
+                assert take(values, items, size) == heapq.heappop(known)
             assert size[0] == len(known)
+            limit = (known[0] + known[-1]) / 2 if known else 5.0
+            assert heap_count(values, size[0], limit) == sum(v <= limit for v in known)
+
+
+@draws(60)
+@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=12), st.randoms())
+def test_items_are_inserted_by_place_behind_what_has_begun_and_taken_out_anywhere(items, random):
+    n = len(items)
+    head, tail, following = np.full(1, NONE), np.full(1, NONE), np.full(n, NONE)
+    place, begun = np.zeros(n), np.full(n, NONE)
+    known = []
+    for i, (at, begins) in enumerate(items):
+        place[i] = at
+        insert(head, tail, 0, following, place, begun, i)
+        behind = sum(1 for j in known if begun[j] != NONE)  # these stand in front
+        k = len(known)
+        while k > behind and place[known[k - 1]] > at:
+            k -= 1
+        known.insert(k, i)
+        if begins:  # only what stands first can begin
+            begun[known[behind]] = 0
+    walked, at = [], head[0]
+    while at != NONE:
+        walked.append(int(at))
+        at = following[at]
+    assert walked == known and tail[0] == (known[-1] if known else NONE)
+    for i in random.sample(range(n), n):
+        assert unlist(head, tail, 0, following, i) and not unlist(head, tail, 0, following, i)
+    assert head[0] == tail[0] == NONE
 
 
 @draws(40)

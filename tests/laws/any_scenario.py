@@ -40,7 +40,17 @@ CHEAP: dict[str, tuple[float, float]] = {
     "workload.input_tokens": (1, 30_000),
     "workload.output_tokens": (1, 2_000),
     "workload.turn_gap_s": (0.1, 4.0),
+    "workload.tool_gap_s": (0.05, 2.0),
     "workload.trace.tree_copies": (1, 4),
+    "clients.timeout_s": (0.0, 2.0),
+    "clients.answer_timeout_s": (0.0, 3.0),
+    "clients.retries": (0, 3),
+    "clients.backoff_s": (0.0, 1.0),
+    "admission.rate_req_per_s": (0.0, 300.0),
+    "admission.in_flight": (0, 200),
+    "tenants[].rate_req_per_s": (0.0, 300.0),
+    "tenants[].in_flight": (0, 200),
+    "tenants[].pool_share": (0.0, 0.33),
     "deployment.prefill.instances": (1, 6),
     "deployment.prefill.npus_per_instance": (1, 24),
     "deployment.decode.instances": (1, 6),
@@ -120,6 +130,8 @@ def _row(draw: random.Random, rows: dict[str, ScenarioField]) -> dict[str, Any]:
                 n=draw.randint(0, 4), k=draw.randint(0, 7), p=draw.randint(0, 6),
                 c=draw.randint(0, 3),
             )  # fmt: skip
+    if "name" in row:
+        row["name"] = f"{draw.randint(0, 99)}"
     return row
 
 

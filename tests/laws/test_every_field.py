@@ -52,6 +52,26 @@ SESSIONS = PLAIN | {
     "workload.turn_gap_s": 0.3,
     "workload.rate_req_per_s": 80.0,
 }
+WAITING = SESSIONS | {
+    "workload.turns": "wait",
+    "workload.follow_up_probability": 0.8,
+    "horizon_s": 4.0,
+}
+# More than the machine serves, of clients that give up after tenths of a second.
+HASTY = PLAIN | {
+    "workload.rate_req_per_s": 600.0,
+    "workload.lengths": "azure-2023-conv",
+    "deployment.prefill.tokens_per_npu": 512,
+    "clients.timeout_s": 0.2,
+    "clients.retries": 2,
+    "clients.backoff_s": 0.1,
+}
+FLOODED = HASTY | {"clients.timeout_s": 0.0, "clients.retries": 0}
+PAIR = [
+    {"name": "a", "share": 10.0, "weight": 2.0, "pool_share": 0.5},
+    {"name": "b", "priority": 1},
+]
+TENANTS = FLOODED | {"tenants": PAIR}
 BUSY = PREFILL | {"workload.rate_req_per_s": 400.0, "deployment.prefill.tokens_per_npu": 1024}
 # A model whose time is in its operators, not in their launches.
 R1 = PLAIN | {
@@ -164,6 +184,22 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "workload.prefix_groups": (REUSE, [64, 2]),
     "workload.follow_up_probability": (SESSIONS, [0.4, 0.8]),
     "workload.turn_gap_s": (SESSIONS, [0.3, 0.6]),
+    "workload.turns": (WAITING, EVERY),
+    "workload.tool_share": (WAITING, [0.0, 0.5]),
+    "workload.tool_gap_s": (WAITING | {"workload.tool_share": 0.5}, [0.1, 0.2]),
+    "clients.timeout_s": (HASTY, [0.2, 0.3]),
+    "clients.answer_timeout_s": (HASTY, [0.0, 0.4]),
+    "clients.retries": (HASTY, [2, 0]),
+    "clients.backoff_s": (HASTY, [0.1, 0.2]),
+    "clients.backoff_most_s": (HASTY, [8.0, 0.05]),
+    "tenants": (FLOODED | {"admission.order": "fair"},
+                [PAIR, [], [PAIR[0], PAIR[1] | {"rate_req_per_s": 20.0}],
+                 [PAIR[0] | {"in_flight": 50}, PAIR[1]], [PAIR[0] | {"pool_share": 0.9}, PAIR[1],
+                 {"name": "c", "pool_share": 0.2}]]),
+    "admission.order": (TENANTS, EVERY),
+    "admission.shed_at": (FLOODED, [0.0, 0.02]),
+    "admission.rate_req_per_s": (FLOODED, [0.0, 100.0]),
+    "admission.in_flight": (FLOODED, [0, 100]),
     "workload.prompts": (PLAIN, [0, 30]),
     "workload.profile.shape": (STEPPED | {"workload.profile.lasts_s": 0.3}, EVERY),
     "workload.profile.low": (STEPPED, [0.5, 0.2]),
@@ -242,6 +278,8 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "memory_pool.block_tokens": (REUSE, [128, 64]),
     "memory_pool.layout": (REUSE, EVERY),
     "memory_pool.ssd_gb_per_node": (REUSE | {"memory_pool.gb_per_node": 0.01}, [4096.0, 0.0]),
+    "memory_pool.answers": (WAITING, EVERY),
+    "memory_pool.namespaces": (REUSE | {"tenants": PAIR, "workload.prefix_groups": 2}, EVERY),
     "memory_pool.plane": (REUSE, EVERY),
     "experts.popularity": (PLAIN | {"experts.counts.digest": DIGEST}, EVERY),
     "experts.power_law_alpha": (PLAIN | {"experts.popularity": "power_law"}, [1.01, 0.5]),

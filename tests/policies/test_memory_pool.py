@@ -106,7 +106,7 @@ def test_where_every_block_has_room_no_order_is_kept_and_the_same_is_held():
     for runs in (((0, 3), (5, 2)), ((0, 4),), ((5, 2), (9, 3))):
         segments = chain(*runs)
         keep_chain(ordered, 0, *segments, sum(n for _, n in runs))
-        hold_chain(held, 0, *segments)
+        hold_chain(held, 0, *segments, 10**6)
         assert held.used[0] == ordered.used[0] and held.evicted[0] == 0
         assert ((held.newer == ABSENT) == (ordered.newer == ABSENT)).all()
     lost = lose_server(ordered, held, 0, 0, 2, 0)
@@ -452,3 +452,43 @@ TestPool = TiersAgainstDictionaries.TestCase
 TestPool.settings = SETTINGS
 TestCompiledPool = CompiledTiersAgainstDictionaries.TestCase
 TestCompiledPool.settings = draws(20, stateful_step_count=60)
+
+
+def test_tenants_blocks_and_quotas_are_conserved_over_10_000_operations():
+    """A namespace is a row: no tenant moves a block of another, and each row is its own LRU."""
+    random = Random(11)
+    blocks, servers, quotas = 200, 4, np.array([60, 20, 0])
+    pool, ssd = empty_pool(3, blocks, quotas), empty_pool(3, blocks, 2 * quotas)
+    known = [Reference(int(room)) for room in quotas]
+    for _ in range(10_000):
+        tenant, act = random.randrange(3), random.random()
+        others = [t for t in range(3) if t != tenant]
+        before = pool.newer[others].copy(), pool.evicted[others].copy()
+        reference = known[tenant]
+        if act < 0.9:
+            first, count = int(blocks * random.random() ** 2), random.randrange(1, 9)
+            ids = range(first, min(first + count, blocks))
+            asked = chain((first, len(ids)))
+            hit = matched_blocks(pool, ssd, False, tenant, *asked)
+            held = [block in reference.held for block in ids]
+            assert hit == next((k for k, there in enumerate(held) if not there), len(ids))
+            keep_chain(pool, tenant, *asked, len(ids))
+            for block in reversed(ids):
+                reference.touch(block)
+        elif act < 0.95:
+            server = random.randrange(servers)
+            gone = [b for b in reference.held if server_of(b, servers) == server]
+            assert lose_server(pool, ssd, tenant, server, servers, 0) == len(gone)
+            for block in gone:
+                reference.drop(block)
+        else:
+            room = random.choice((0, 10, 60)) * int(quotas[tenant]) // 60
+            resize(pool, tenant, room)
+            reference.resize(room)
+        assert (pool.newer[others] == before[0]).all() and (pool.evicted[others] == before[1]).all()
+        for t, tier in enumerate(known):
+            resident = np.flatnonzero(pool.newer[t] != ABSENT)
+            assert set(resident.tolist()) == tier.held
+            assert pool.used[t] == resident.size <= max(tier.room, 0)
+            assert pool.evicted[t] == tier.evicted
+    assert known[0].evicted > 100 and known[1].evicted > 1000 and known[2].evicted == 0

@@ -148,6 +148,43 @@ def test_sessions_extend_their_last_turn():
     assert followed / len(r) == pytest.approx(0.4, abs=0.03)
 
 
+def test_turns_that_wait_are_those_that_would_come_at_their_time():
+    """Waiting changes no prompt: only what a turn's arrival means."""
+    asked = {"rate_req_per_s": 20, "lengths": "test", "prefix": "sessions", "turn_gap_s": 10}
+    timed, waiting = (make(horizon_s=400.0, turns=turns, **asked) for turns in ("timed", "wait"))
+    assert (timed.input_tokens == waiting.input_tokens).all() and timed.waits_for is None
+    later = np.flatnonzero(waiting.waits_for >= 0)
+    before = waiting.waits_for[later]
+    assert (waiting.session[before] == waiting.session[later]).all() and (before < later).all()
+    assert len(set(before)) == before.size  # a turn has one next turn
+    gaps = waiting.arrival_s[later] - waiting.arrival_s[before]
+    assert (waiting.pause_s[later] == gaps).all()
+
+
+def test_tools_ask_sooner_than_people():
+    asked = {"rate_req_per_s": 5, "lengths": "test", "prefix": "sessions", "turn_gap_s": 40}
+    gaps = {}
+    for share in (0.0, 0.5, 1.0):
+        r = make(horizon_s=3000.0, turns="wait", tool_share=share, tool_gap_s=2.0, **asked)
+        gaps[share] = r.pause_s[r.waits_for >= 0]
+    assert np.median(gaps[0.0]) == pytest.approx(40, rel=0.15)
+    assert np.median(gaps[1.0]) == pytest.approx(2.0, rel=0.3)
+    assert (gaps[0.5] < 9.0).mean() == pytest.approx(0.5, abs=0.06)
+
+
+def test_chains_with_answers_begin_with_the_prompts_and_go_on_in_the_next_turn():
+    asked = {"rate_req_per_s": 20, "lengths": "test", "prefix": "sessions", "turn_gap_s": 10}
+    workload = Workload(turns="wait", **asked)
+    r = generate(workload, 400.0, 1, 128, FACTS, answers=True)
+    for i in range(len(r)):
+        ids = chain(r, i)
+        assert len(ids) == (r.input_tokens[i] + r.output_tokens[i]) // 128
+        before = r.waits_for[i]
+        if before >= 0:
+            own = chain(r, before)
+            assert ids[: len(own)] == own
+
+
 def test_session_gaps_have_their_median():
     r = make(horizon_s=3000.0, rate_req_per_s=5, lengths="test", prefix="sessions", turn_gap_s=20)
     order = np.lexsort((r.arrival_s, r.session))

@@ -38,9 +38,11 @@ def table(arrival_s=(0.0, 3.0, 3.0, 6.0), chains=CHAINS, tokens=(128, 192, 64, 3
     return TraceTable(**{**columns, **dict(zip(names, runs, strict=True)), **other})
 
 
-def play(trace_table, horizon_s=1e9, seed=1, block_tokens=64, **fields):
-    w = Workload(arrivals="trace", trace=Trace(digest="0" * 64, **fields))
-    return generate(w, horizon_s, seed, block_tokens, FACTS, trace_table)
+def play(
+    trace_table, horizon_s=1e9, seed=1, block_tokens=64, turns="timed", answers=False, **fields
+):
+    w = Workload(arrivals="trace", turns=turns, trace=Trace(digest="0" * 64, **fields))
+    return generate(w, horizon_s, seed, block_tokens, FACTS, trace_table, answers=answers)
 
 
 def chain(r, i):
@@ -103,6 +105,39 @@ def test_horizon_and_max_requests_are_counted():
     r = play(t, horizon_s=3.0, max_requests=2)
     assert len(r) == 2
     assert r.counts["after the horizon"] == 1 and r.counts["beyond max_requests"] == 1
+
+
+SESSIONS = {"session": np.array([0, 0, 1, 0], np.int32), "arrival_s": np.array([0.0, 1, 2, 6])}
+
+
+def test_turns_wait_for_the_turn_before_in_their_session_and_copy():
+    think = np.array([np.nan, 0.25, np.nan, np.nan])
+    r = play(table(**SESSIONS, think_s=think), turns="wait", tree_copies=2, rate_multiplier=2.0)
+    assert r.arrival_s.size == 8
+    for i in range(8):
+        before = r.waits_for[i]
+        if before >= 0:
+            assert r.session[before] == r.session[i] and before < i
+            assert r.pause_s[i] == {192: 0.25, 300: 5.0}[int(r.input_tokens[i])]  # not squeezed
+    assert (r.waits_for < 0).sum() == 4
+    assert play(table(**SESSIONS)).waits_for is None
+
+
+def test_sessions_that_begin_in_time_are_kept_whole():
+    assert play(table(**SESSIONS), horizon_s=1.5).arrival_s.size == 2
+    r = play(table(**SESSIONS), horizon_s=1.5, turns="wait")
+    assert r.input_tokens.tolist() == [128, 192, 300] and r.waits_for.tolist() == [-1, 0, 1]
+
+
+def test_answers_lie_where_the_next_prompt_has_them_and_are_new_where_none_follows():
+    chains = [[0, 1], [0, 1, 2, 3], [4], [0, 1, 5, 6, 7]]
+    outputs = np.array([70, 130, 64, 0], np.int32)
+    t = table(**SESSIONS, chains=chains, tokens=(128, 256, 64, 320), blocks=8,
+              output_tokens=outputs)  # fmt: skip
+    r = play(t, answers=True)
+    assert chain(r, 0) == [0, 1, 2]  # 198 tokens: the block that the second turn has there
+    assert chain(r, 1) == [0, 1, 2, 3, 8, 9]  # the third turn went another way
+    assert chain(r, 2) == [4, 10] and chain(r, 3) == [0, 1, 5, 6, 7] and r.blocks == 11
 
 
 def test_finer_blocks_are_joined_exactly():

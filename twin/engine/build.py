@@ -11,10 +11,12 @@ import numpy as np
 
 from twin.engine import codes as w
 from twin.engine import columns as c
+from twin.engine.build_clients import clients_due, gate_of, is_gated, prepared_turns, request_rows
 from twin.engine.clock import EDGES, WINDOWS, steps_in
 from twin.engine.flows import first_flows
 from twin.engine.loop import DECODE, PREFILL
-from twin.engine.record import Log, Loop, Record
+from twin.engine.phases.admission import ORDERS
+from twin.engine.record import Log, Record
 from twin.engine.settings import Settings
 from twin.engine.setup import Setup
 from twin.hardware.placement import Instance
@@ -26,8 +28,7 @@ from twin.model.record import dtype_of, numbers, places
 from twin.policies.memory_pool import BlockPool, empty_pool
 from twin.policies.router import BLOCK, RANK_CHOICES, ROUTERS
 from twin.rng import stream_key
-from twin.scenario import Scenario
-from twin.workload.arrivals import first_turns
+from twin.scenario import Tenant
 
 LOOKS = 8  # at every instance, in each window of the record
 
@@ -43,8 +44,17 @@ def build_world(setup: Setup) -> c.World:
     ports = math.ceil(setup.fabric.dies.size / price.shared_by_dies)
     slots = slots_of(setup, decode)
     first, flows = first_flows(prefills, columns)
+    rows = requests.arrival_s.size
+    if settings.dynamic:
+        rows *= 1 + settings.client_retries
+    tenants = s.tenants or (Tenant(name="all"),)
     sizes = {
-        "requests": requests.arrival_s.size,
+        "requests": rows,
+        "made": rows if settings.dynamic or settings.patient else 1,
+        "gated": rows if settings.gated else 1,
+        "turns": requests.arrival_s.size if settings.dynamic else 0,
+        "tenants": len(tenants),
+        "tenanted": requests.arrival_s.size if len(tenants) > 1 else 0,
         "prefills": prefills,
         "decodes": decodes,
         "columns": columns,
@@ -53,13 +63,13 @@ def build_world(setup: Setup) -> c.World:
         "rank_blocks": -(-settings.decode_ranks // BLOCK),
         "slots": max(int(slots.max()), 1),
         "ring": 1 << (int(requests.output_tokens.max()) + 2).bit_length(),
-        "transfers": min(int(slots.sum()), requests.arrival_s.size) + 1,
+        "transfers": min(int(slots.sum()), rows) + 1,
         "ports": ports,
         "flows": flows,
         "links": 0,
         "crossings": 0,
         "streams": 4 * prefills,
-        "clients": max(s.workload.concurrency, 1) + 1,
+        "clients": max(s.workload.concurrency, rows if settings.dynamic else 1) + 1,
         "prefill_operators": len(PREFILL_OPERATORS),
         "decode_operators": len(DECODE_OPERATORS),
         "windows": WINDOWS,
@@ -75,11 +85,7 @@ def build_world(setup: Setup) -> c.World:
         settings=settings,
         request=c.Requests(
             sizes,
-            # A closed loop writes it.
-            arrival_s=requests.arrival_s.copy() if settings.closed_loop else requests.arrival_s,
-            input_tokens=requests.input_tokens,
-            output_tokens=requests.output_tokens,
-            session=requests.session,
+            **request_rows(requests, settings, rows),
             segment_offset=requests.segment_offset,
             segment_first=requests.segment_first,
             segment_blocks=requests.segment_blocks,
@@ -98,7 +104,9 @@ def build_world(setup: Setup) -> c.World:
         costs=_costs(setup, sizes),
         traffic=_traffic(sizes, first, settings),
         streams=c.Streams(sizes, flow=_stream_flows(prefills, first)),
-        loop=_clients(s, sizes),
+        loop=clients_due(setup, sizes, settings),
+        turn=prepared_turns(requests, settings),
+        gate=gate_of(setup, sizes, tenants),
         record=Record(sizes),
         log=Log(sizes),
     )
@@ -131,6 +139,19 @@ def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> 
         step_s=float(s.step_s),
         closed_loop=int(s.workload.arrivals == "closed_loop"),
         think_s=float(s.workload.think_s),
+        dynamic=int(setup.dynamic),
+        patient=int(s.clients.timeout_s > 0.0 or s.clients.answer_timeout_s > 0.0),
+        timeout_s=float(s.clients.timeout_s),
+        answer_timeout_s=float(s.clients.answer_timeout_s),
+        client_retries=s.clients.retries if setup.dynamic else 0,
+        backoff_s=float(s.clients.backoff_s),
+        backoff_most_s=float(s.clients.backoff_most_s),
+        gated=int(is_gated(s)),
+        order=ORDERS[s.admission.order] if len(s.tenants) > 1 else 0,
+        shed_at=float(s.admission.shed_at),
+        tenants=max(len(s.tenants), 1),
+        namespaces=setup.namespaces,
+        keep_answers=int(s.memory_pool.enabled and s.memory_pool.answers and bool(prefill)),
         has_prefill=int(bool(prefill)),
         has_decode=int(bool(decode)),
         colocated=int(colocated),
@@ -173,6 +194,7 @@ def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> 
         key_accept=stream_key(s.seed, "mtp.acceptance"),
         key_round=stream_key(s.seed, "mtp.rounding"),
         key_think=stream_key(s.seed, "clients.think"),
+        key_backoff=stream_key(s.seed, "clients.backoff"),
     )
 
 
@@ -228,16 +250,6 @@ def _ports(instances: list[Instance], share: int) -> np.ndarray:
     return np.array([i.die_of_rank for i in instances], np.int32) // share
 
 
-def _clients(s: Scenario, sizes: dict[str, int]) -> Loop:
-    """Clients of a closed loop who begin one after the other (a sorted row is a heap)."""
-    loop = Loop(sizes)
-    if s.workload.arrivals == "closed_loop":
-        begins = first_turns(s.workload.concurrency, s.workload.ramp_s)
-        loop.due_s[: begins.size] = begins
-        loop.size[0] = begins.size
-    return loop
-
-
 def slots_of(setup: Setup, decode: list[Instance]) -> np.ndarray:
     """Requests each decode rank may hold, i8[ranks]: an NPU's batch shared out over its dies."""
     ranks = np.arange(max(sum(i.dies for i in decode), 1))
@@ -252,9 +264,11 @@ def _tier(setup: Setup, prefill: list[Instance], blocks: int, ssd: bool = False)
     pool = setup.scenario.memory_pool
     if not pool.enabled or not prefill:
         return empty_pool(1, 1, 0)
-    rows = len(prefill) if pool.scope == "local" else 1
+    pools = len(prefill) if pool.scope == "local" else 1
     policy = "lru" if ssd and pool.policy != "ttl" else pool.policy
-    return empty_pool(rows, max(setup.requests.blocks, 1), blocks, policy, float(pool.ttl_s))
+    rows = np.tile([int(blocks * quota) for quota in setup.quotas], pools)
+    distinct = max(setup.requests.blocks, 1)
+    return empty_pool(rows.size, distinct, rows, policy, float(pool.ttl_s))
 
 
 def _costs(setup: Setup, sizes: dict[str, int]) -> c.Costs:

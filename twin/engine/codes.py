@@ -3,8 +3,10 @@
 NONE = -1  # no request, no instance, end of a list
 
 # Where a request is; written by the phase that moves it on.
-WAITING, PREFILLING, TRANSFERRING, DECODING, FINISHED, REJECTED, LOST = range(7)
-STATUS_NAMES = ("queued", "running", "running", "running", "finished", "rejected", "lost")
+WAITING, PREFILLING, TRANSFERRING, DECODING, FINISHED, REJECTED, LOST, CANCELLED = range(8)
+STATUS_NAMES = (
+    "queued", "running", "running", "running", "finished", "rejected", "lost", "cancelled",
+)  # fmt: skip
 
 # Why a request was turned away.
 REASONS = (
@@ -13,8 +15,15 @@ REASONS = (
     "prompt longer than the KV space of a prefill instance",
     "answer outgrew the KV space of its decode die",
     "thrown out by faults more often than it may be retried",
+    # Only where clients leave or are refused:
+    "no first token within the client's time-out",
+    "no whole answer within the client's time-out",
+    "refused: above the rate limit",
+    "refused: above the concurrency limit",
+    "refused: predicted time to first token too long",
 )
 TOO_LONG_FOR_DECODE, TOO_LONG_FOR_PREFILL, OUTGREW_DECODE, OUT_OF_RETRIES = 1, 2, 3, 4
+TIMED_OUT, ANSWER_TIMED_OUT, ABOVE_RATE, ABOVE_CONCURRENCY, TOO_LATE = range(5, 10)
 
 # Counters of events so far; one writer each.
 ARRIVED, FRONTED, ROUTED, PREFILL_BEGUN, PREFILLED, TRANSFERRED, JOINED = range(7)
@@ -23,7 +32,10 @@ EXHAUSTED = 12
 # Requests that a fault sent back to the router, by where they were, and those given up.
 BACK_FROM_QUEUE, BACK_FROM_PREFILL, BACK_FROM_TRANSFER, BACK_FROM_DECODE, GIVEN_UP = range(13, 18)
 ROUTER_SEEN = 18  # requests that the router has looked at
-COUNTERS = 19
+# Requests whose clients left; of these, still in the front end; tokens computed for them in vain;
+# turns that a closed loop's clients have taken; requests that were asked again.
+CANCELLED_BY_CLIENT, LEFT_EARLY, WASTED_TOKENS, TURNS_TAKEN, ASKED_AGAIN = range(19, 24)
+COUNTERS = 24
 
 # Planes, and classes of traffic on them.
 UB, RDMA, VPC = range(3)

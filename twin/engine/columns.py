@@ -11,8 +11,9 @@ from __future__ import annotations
 from math import inf, nan
 
 from twin.buffers import Columns, column, group, number
+from twin.engine.asked import Gate, Loop, Turns
 from twin.engine.codes import NONE, WAITING
-from twin.engine.record import Log, Loop, Record
+from twin.engine.record import Log, Record
 from twin.engine.settings import Settings
 from twin.model.coefficients import Decode as DecodePrices
 from twin.model.coefficients import Prefill as PrefillPrices
@@ -88,6 +89,11 @@ class Requests(Columns):
         by="decode, faults, kv_transfer, prefill, router",
     )
     reason = column("i1", "requests", "Why it was turned away.", by="decode, faults, router")
+    turn = column("i4", "made", "Its row of the prepared stream.", by="clients")
+    attempt = column("i2", "made", "How often it was asked before.", by="clients")
+    gone = column("i1", "made", "Its client left while its batch computes.", by="clients")
+    held = column("i1", "gated", "It counts as inside.", by="admission, returns")
+    place = column("f8", "gated", "Place in the queues: lower goes first.", by="admission")
     following = column(
         "i4", "requests", LINK, fill=NONE,
         by="colocated, decode, faults, kv_transfer, prefill, router",
@@ -393,5 +399,7 @@ class World(Columns):
     traffic = group(Traffic)
     streams = group(Streams)
     loop = group(Loop)
+    turn = group(Turns)
+    gate = group(Gate)
     record = group(Record)
     log = group(Log)

@@ -67,15 +67,16 @@ def conserved(world: World) -> Check:
     finished = int((status == w.FINISHED).sum())
     rejected = int((status == w.REJECTED).sum())
     c = world.record.counters
-    lost = int((status == w.LOST).sum())
+    lost, left = int((status == w.LOST).sum()), int((status == w.CANCELLED).sum())
     ok = finished == c[w.FINISHED_DECODE] + c[w.FINISHED_PREFILL]
     ok = ok and rejected == c[w.REJECTED_ROUTER] + c[w.REJECTED_DECODE]
-    ok = ok and lost == c[w.GIVEN_UP]
-    inside = arrived - finished - rejected - lost
-    return Check(
-        "I1", "arrived = finished + inside + rejected + lost", bool(ok and inside >= 0),
-        f"{arrived:,} = {finished:,} + {inside:,} + {rejected:,} + {lost:,} requests",
-    )  # fmt: skip
+    ok = ok and lost == c[w.GIVEN_UP] and left == c[w.CANCELLED_BY_CLIENT]
+    inside = arrived - finished - rejected - lost - left
+    law = "arrived = finished + inside + rejected + lost"
+    counts = f"{arrived:,} = {finished:,} + {inside:,} + {rejected:,} + {lost:,}"
+    if world.settings.patient:
+        law, counts = f"{law} + cancelled", f"{counts} + {left:,}"
+    return Check("I1", law, bool(ok and inside >= 0), f"{counts} requests")
 
 
 def little(world: World) -> Check:
@@ -233,6 +234,7 @@ def tokens_conserved(world: World) -> Check:
     # preemption rounds away or has prefill compute anew.
     slack = float(world.decode.growth.sum()) + 1.0
     slack += 2.0 * float(r.preemptions.sum()) + 2.0 * float(r.retries.sum())
+    slack += 2.0 * float((r.status == w.CANCELLED).sum())
     gap = abs(book - out - under_way)
     return Check(
         "I10", "decode tokens booked = tokens of answers", gap <= slack + 1e-6 * out,

@@ -51,23 +51,59 @@ def remove_after(
 
 
 @kernel
-def heap_push(values: np.ndarray, size: np.ndarray, value: float) -> None:
-    """Add a value to a binary min-heap values[:size[0]]."""
-    k = size[0]
-    size[0] += 1
-    while k > 0 and values[(k - 1) // 2] > value:
-        values[k] = values[(k - 1) // 2]
-        k = (k - 1) // 2
-    values[k] = value
+def unlist(head: np.ndarray, tail: np.ndarray, row: int, following: np.ndarray, item: int) -> bool:
+    """Take an item out of list `row`; False when it is not in it."""
+    before, at = NONE, head[row]
+    while at not in (NONE, item):
+        before, at = at, following[at]
+    if at == NONE:
+        return False
+    remove_after(head, tail, row, following, before, item)
+    return True
 
 
 @kernel
-def heap_pop(values: np.ndarray, size: np.ndarray) -> float:
-    """Take the least value of a binary min-heap values[:size[0]] with at least one value."""
+def insert(
+    head: np.ndarray, tail: np.ndarray, row: int, following: np.ndarray, place: np.ndarray,
+    begun: np.ndarray, item: int,
+) -> None:  # fmt: skip
+    """Put an item into list `row` before those of a higher place, but behind what has begun."""
+    last = tail[row]
+    if last == NONE or place[last] <= place[item]:
+        append(head, tail, row, following, item)
+        return
+    before, at = NONE, head[row]
+    while at != NONE and (begun[at] != NONE or place[at] <= place[item]):
+        before, at = at, following[at]
+    following[item] = at
+    if before == NONE:
+        head[row] = item
+    else:
+        following[before] = item
+    if at == NONE:
+        tail[row] = item
+
+
+@kernel
+def heap_push(
+    values: np.ndarray, items: np.ndarray, size: np.ndarray, value: float, item: int
+) -> None:
+    """Add an item to a binary heap, its least of values[:size[0]] first."""
+    k = size[0]
+    size[0] += 1
+    while k > 0 and values[(k - 1) // 2] > value:
+        values[k], items[k] = values[(k - 1) // 2], items[(k - 1) // 2]
+        k = (k - 1) // 2
+    values[k], items[k] = value, item
+
+
+@kernel
+def heap_pop(values: np.ndarray, items: np.ndarray, size: np.ndarray) -> float:
+    """Take the least value of a heap with at least one; its item was items[0]."""
     least = values[0]
     size[0] -= 1
     n = size[0]
-    moved = values[n]
+    moved, item = values[n], items[n]
     k = 0
     while True:
         child = 2 * k + 1
@@ -77,10 +113,26 @@ def heap_pop(values: np.ndarray, size: np.ndarray) -> float:
             child += 1
         if values[child] >= moved:
             break
-        values[k] = values[child]
+        values[k], items[k] = values[child], items[child]
         k = child
-    values[k] = moved
+    values[k], items[k] = moved, item
     return least
+
+
+@kernel
+def heap_count(values: np.ndarray, size: int, limit: float) -> int:
+    """How many of a heap's values are at most `limit`; what lies below a larger one is skipped."""
+    count = k = 0
+    while True:
+        if k < size and values[k] <= limit:
+            count += 1
+            k = 2 * k + 1
+            continue
+        while k > 0 and k % 2 == 0:
+            k = (k - 1) // 2
+        if k == 0:
+            return count
+        k += 1
 
 
 @kernel

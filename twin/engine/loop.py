@@ -19,6 +19,7 @@ from twin.engine.codes import (
     BACK_FROM_PREFILL,
     BACK_FROM_QUEUE,
     BACK_FROM_TRANSFER,
+    CANCELLED_BY_CLIENT,
     FINISHED_DECODE,
     FINISHED_PREFILL,
     FRONTED,
@@ -29,6 +30,7 @@ from twin.engine.codes import (
     IN_PREFILL_QUEUE,
     IN_ROUTER,
     IN_TRANSFER,
+    LEFT_EARLY,
     NONE,
     POOL_USED,
     PREEMPTED,
@@ -41,7 +43,9 @@ from twin.engine.codes import (
     TRANSFERRED,
 )
 from twin.engine.columns import World
+from twin.engine.lists import heap_count
 from twin.engine.phases.arrivals import arrivals
+from twin.engine.phases.clients import expire, let_in
 from twin.engine.phases.colocated import colocated
 from twin.engine.phases.decode import decode
 from twin.engine.phases.front_end import front_end
@@ -72,7 +76,12 @@ def _loop(serve: Serve) -> Callable[[World, int, int], None]:
                 continue
             t0 = k * settings.step_s
             t1 = min((k + 1) * settings.step_s, settings.horizon_s)
-            arrivals(world, t0, t1)
+            if settings.patient:
+                expire(world, t0)
+            if settings.dynamic:
+                let_in(world, t0)
+            else:
+                arrivals(world, t0, t1)
             front_end(world, t1)
             router(world, t0, t1)
             serve(world, t1)
@@ -130,9 +139,16 @@ def idle_until(world: World, step: int, last_step: int) -> int:
     count = world.record.counters
     ended = count[FINISHED_DECODE] + count[FINISHED_PREFILL]
     ended += count[REJECTED_ROUTER] + count[REJECTED_DECODE] + count[GIVEN_UP]
+    ended += count[CANCELLED_BY_CLIENT]
     arrived = count[ARRIVED]
     if settings.closed_loop or arrived > ended:
         return step
+    if settings.dynamic:
+        if world.loop.size[0] == 0:
+            return last_step
+        # So far off that it is no step of this run: kept from being too large a number.
+        due_s = min(world.loop.due_s[0], settings.horizon_s)
+        return max(step, min(int(due_s / settings.step_s) - 1, last_step))
     arrival_s = world.request.arrival_s
     if arrived == arrival_s.size:
         return last_step
@@ -174,15 +190,17 @@ def sample(world: World, t1: float) -> None:
     back = count[BACK_FROM_QUEUE] + count[BACK_FROM_PREFILL]
     back += count[BACK_FROM_TRANSFER] + count[BACK_FROM_DECODE] + count[PREEMPTED]
     gone = count[ROUTED] + count[REJECTED_ROUTER] + count[GIVEN_UP]
+    gone += count[CANCELLED_BY_CLIENT] - count[LEFT_EARLY]
     if not settings.has_decode:
         ended = count[FINISHED_PREFILL]
     last = windows.shape[0] - 1
-    fill, back_soon = pool_fill(world), returning(world, t1)
+    fill = pool_fill(world)
+    back_soon = heap_count(world.loop.due_s, world.loop.size[0], t1)
     rows = 2 if t1 > settings.warmup_s else 1
     for k in range(rows):
         w = last if k == 1 else window_of(t1 - 0.5 * settings.step_s, settings.horizon_s, last)
         windows[w, SAMPLES] += 1.0
-        windows[w, IN_FRONT_END] += count[ARRIVED] - count[FRONTED] + back_soon
+        windows[w, IN_FRONT_END] += count[ARRIVED] - count[FRONTED] - count[LEFT_EARLY] + back_soon
         windows[w, IN_ROUTER] += count[FRONTED] + back - gone
         windows[w, IN_PREFILL_QUEUE] += count[ROUTED] - begun - count[BACK_FROM_QUEUE]
         windows[w, IN_PREFILL] += begun - done - count[BACK_FROM_PREFILL]
@@ -232,17 +250,6 @@ def look_at_instances(world: World, t1: float) -> None:
         book[w, at + AT_CROWDED] += flows.crowding[instances + d]
         book[w, at + AT_HOT] += hot
         book[w, at + AT_SAMPLES] += 1.0
-
-
-@kernel
-def returning(world: World, t1: float) -> int:
-    """Clients of a closed loop that have come back but not been let in before the next border."""
-    loop = world.loop
-    count = 0
-    for k in range(loop.size[0]):
-        if loop.due_s[k] <= t1:
-            count += 1
-    return count
 
 
 @kernel

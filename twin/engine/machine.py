@@ -172,7 +172,7 @@ class Machine:
         hot = c.prefill_hot_tokens, c.prefill_hot_factor[at]
         if settings.colocated:
             hot = c.decode_hot_tokens, c.decode_hot_factor[at]
-        prompt = float(self.world.request.input_tokens.mean())
+        prompt = float(self.setup.requests.input_tokens.mean())
         prefill.read_bytes_per_token[at] = costs.fetch.bytes_per_token
         prefill.copy_bytes_per_s[at] = costs.fetch.copies_bytes_per_s
         traffic = self.world.traffic

@@ -38,8 +38,9 @@ class MemoryServers:
         pool, ssd = machine.world.pool, machine.world.ssd
         keeps = int(machine.setup.scenario.recovery.lost_blocks == "ssd")
         count = 0
+        names = machine.setup.namespaces
         for row in range(pool.capacity.size):
-            nodes = machine.pool_nodes(row)
+            nodes = machine.pool_nodes(row // names)
             if node in nodes:
                 count += lose_server(pool, ssd, row, nodes.index(node), len(nodes), keeps)
         what = "read again from the SSD tier" if keeps else "lost"
@@ -51,7 +52,8 @@ class MemoryServers:
         pool = machine.world.pool
         if not machine.world.settings.pool_enabled:
             return
+        quotas = machine.setup.quotas
         for row in range(pool.capacity.size):
-            nodes = machine.pool_nodes(row)
+            nodes = machine.pool_nodes(row // len(quotas))
             part = sum(node not in self._out for node in nodes) / max(len(nodes), 1)
-            resize(pool, row, int(machine.setup.pool_blocks * part))
+            resize(pool, row, int(machine.setup.pool_blocks * part * quotas[row % len(quotas)]))

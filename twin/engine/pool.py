@@ -7,15 +7,18 @@ phases of prefill and of colocated instances; it has no clock of its own.
 from __future__ import annotations
 
 from twin.compiled import kernel
-from twin.engine.books import book_one
+from twin.engine.books import book_one, book_traffic
 from twin.engine.clock import spread
 from twin.engine.codes import (
     AT_BUSY_S,
     AT_FIELDS,
     DECODE_BUSY_S,
+    NONE,
+    POOL_WRITE,
     PREFILL_BUSY_S,
 )
 from twin.engine.columns import World
+from twin.engine.returns import tenant_of, turn_of
 from twin.engine.streams import (
     ARCHIVES,
     READS,
@@ -38,12 +41,23 @@ from twin.policies.reuse import fetch_pays
 
 
 @kernel
+def pool_row(world: World, p: int, i: int) -> int:
+    """The row of the memory pool in which instance p keeps a request's blocks."""
+    row = p if world.settings.pool_local else 0
+    if world.settings.namespaces > 1:
+        return row * world.settings.namespaces + tenant_of(world, i)
+    return row
+
+
+@kernel
 def look_at_pool(world: World, p: int, now_s: float) -> None:
     """Tell both tiers of instance p the time, before it asks or stores."""
     if world.settings.pool_enabled:
-        row = p if world.settings.pool_local else 0
-        look(world.pool, row, now_s)
-        look(world.ssd, row, now_s)
+        names = world.settings.namespaces
+        first = p * names if world.settings.pool_local else 0
+        for row in range(first, first + names):
+            look(world.pool, row, now_s)
+            look(world.ssd, row, now_s)
 
 
 @kernel
@@ -53,8 +67,8 @@ def cached_tokens(world: World, p: int, i: int) -> int:
     request = world.request
     if not settings.pool_enabled or not world.prefill.pool_open[p]:
         return 0
-    row = p if settings.pool_local else 0
-    begin, end = request.segment_offset[i], request.segment_offset[i + 1]
+    row, turn = pool_row(world, p, i), turn_of(world, i)
+    begin, end = request.segment_offset[turn], request.segment_offset[turn + 1]
     first, many = request.segment_first, request.segment_blocks
     ssd_open = world.prefill.ssd_bytes_per_s[p] > 0.0
     blocks = matched_blocks(world.pool, world.ssd, ssd_open, row, first, many, begin, end)
@@ -85,14 +99,14 @@ def worth_reading(world: World, p: int, i: int, blocks: int) -> bool:
 @kernel
 def cold_of(world: World, p: int, i: int, blocks: int) -> int:
     """How many of a request's first blocks only the SSD tier has."""
-    request = world.request
+    request, turn = world.request, turn_of(world, i)
     return cold_blocks(
         world.pool,
-        p if world.settings.pool_local else 0,
+        pool_row(world, p, i),
         request.segment_first,
         request.segment_blocks,
-        request.segment_offset[i],
-        request.segment_offset[i + 1],
+        request.segment_offset[turn],
+        request.segment_offset[turn + 1],
         blocks,
     )
 
@@ -105,13 +119,14 @@ def warm(world: World, p: int, i: int, held: int) -> int:
     blocks = -(-held // settings.block_tokens)
     cold = cold_of(world, p, i, blocks)
     if cold > 0:
+        turn = turn_of(world, i)
         keep_chain(
             world.pool,
-            p if settings.pool_local else 0,
+            pool_row(world, p, i),
             request.segment_first,
             request.segment_blocks,
-            request.segment_offset[i],
-            request.segment_offset[i + 1],
+            request.segment_offset[turn],
+            request.segment_offset[turn + 1],
             blocks,
         )
     return cold
@@ -183,23 +198,54 @@ def write_blocks(world: World, p: int, now_s: float, blocks: int, archived: int)
 @kernel
 def store_blocks(world: World, p: int, i: int) -> None:
     """Keep the prompt's blocks in both tiers, most useful last."""
+    keep_first(world, p, i, world.request.input_tokens[i] // world.settings.block_tokens)
+
+
+@kernel
+def keep_first(world: World, p: int, i: int, most: int) -> None:
+    """Keep a chain's first blocks in both tiers; with those of the answer it has more of them."""
     request = world.request
-    row = p if world.settings.pool_local else 0
-    begin, end = request.segment_offset[i], request.segment_offset[i + 1]
+    row, turn = pool_row(world, p, i), turn_of(world, i)
+    begin, end = request.segment_offset[turn], request.segment_offset[turn + 1]
     first, many = request.segment_first, request.segment_blocks
     blocks = 0
     for s in range(begin, end):
         blocks += many[s]
+    blocks = min(blocks, most)
     keep_chain(world.pool, row, first, many, begin, end, blocks)
     if world.prefill.ssd_bytes_per_s[p] > 0.0:
         if world.ssd.policy == 0 and world.ssd.capacity[row] >= world.ssd.newer.shape[1]:
-            hold_chain(world.ssd, row, first, many, begin, end)
+            hold_chain(world.ssd, row, first, many, begin, end, blocks)
         else:
             keep_chain(world.ssd, row, first, many, begin, end, blocks)
 
 
 @kernel
+def store_answer(world: World, i: int, now_s: float) -> None:
+    """Keep the blocks of an answer that is out, beside its prompt's.
+
+    What decode dies write is booked and slows nobody: tens of MB/s of a die.
+    """
+    settings, request = world.settings, world.request
+    p, d = request.prefill_instance[i], request.rank[i] // settings.decode_ranks
+    if p == NONE or not world.prefill.pool_open[p]:
+        return
+    look_at_pool(world, p, now_s)
+    kept, archived = blocks_kept(world, world.pool, p), blocks_kept(world, world.ssd, p)
+    whole = request.input_tokens[i] + request.output_tokens[i]
+    keep_first(world, p, i, whole // settings.block_tokens)
+    kept = blocks_kept(world, world.pool, p) - kept
+    write_blocks(world, p, now_s, 0, blocks_kept(world, world.ssd, p) - archived)
+    column, size = world.prefill.running.size + d, kept * settings.block_bytes
+    first_s = request.transfer_end_s[i]
+    book_traffic(world, POOL_WRITE, settings.pool_plane, column, first_s, now_s, size)
+
+
+@kernel
 def blocks_kept(world: World, tier: BlockPool, p: int) -> int:
     """Blocks that a tier has ever taken in, of the row that instance p uses."""
-    row = p if world.settings.pool_local else 0
-    return int(tier.used[row] + tier.evicted[row])
+    names, kept = world.settings.namespaces, 0
+    first = p * names if world.settings.pool_local else 0
+    for row in range(first, first + names):
+        kept += tier.used[row] + tier.evicted[row]
+    return int(kept)

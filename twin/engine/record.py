@@ -1,14 +1,7 @@
-"""What is summarised while running, and who of a closed loop comes back when."""
+"""What is summarised while running."""
 
 from twin.buffers import Columns, column
 from twin.engine.codes import COUNTERS
-
-
-class Loop(Columns):
-    """A closed loop's clients: when each comes back, as a binary heap."""
-
-    due_s = column("f8", "clients", "When a client comes back.", unit="s", by="arrivals, prefill")
-    size = column("i8", "1", "Clients that are due.", by="arrivals, prefill")
 
 
 class Record(Columns):
@@ -24,7 +17,8 @@ class Record(Columns):
         "i8",
         f"{COUNTERS}",
         "Events so far.",
-        by="arrivals, colocated, decode, faults, front_end, kv_transfer, prefill, router",
+        by="admission, arrivals, clients, colocated, decode, faults, front_end, kv_transfer, "
+        "prefill, router",
     )
     fields = column(
         "i8",

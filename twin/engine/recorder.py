@@ -30,7 +30,10 @@ from twin.model.decode import DECODE_OPERATORS
 from twin.model.prefill import PREFILL_OPERATORS
 
 STATUS = pl.Enum(["queued", "running", "finished", "rejected", "lost"])
-REASON = pl.Enum(list(w.REASONS))
+REASON = pl.Enum(list(w.REASONS[: w.TIMED_OUT]))
+# Of runs whose clients leave, or are refused.
+STATUS_OF_CLIENTS = pl.Enum([*STATUS.categories, "cancelled"])
+REASON_OF_CLIENTS = pl.Enum(list(w.REASONS))
 PREFILL_COLUMNS = (*PREFILL_OPERATORS, "kv_fetch")
 HOTTEST = {
     "t_s": pl.Float64, "role": pl.String, "instance": pl.Int32, "layer": pl.Int32,
@@ -63,7 +66,9 @@ def tables(
     arrived = stamps["arrival_s"].size
     shares = shares_table(machine, world.settings.horizon_s)
     return {
-        "requests": requests_table(world, arrived, stamps),
+        "requests": requests_table(world, arrived, stamps).with_columns(
+            asking_columns(setup, world, arrived)
+        ),
         "windows": windows_table(setup, world, arrived, limits),
         "operators": operators_table(world),
         "ranks": ranks_table(setup, world),
@@ -129,7 +134,10 @@ def requests_table(world: World, arrived: int, stamps: Mapping[str, np.ndarray])
     r = world.request
     series = {name: pl.Series(values=v, nan_to_null=True) for name, v in stamps.items()}
     series["first_token_s"] = series["transfer_end_s"]  # one array in memory
-    names = STATUS.categories.to_list()
+    may_leave = world.settings.patient or world.settings.gated
+    statuses = STATUS_OF_CLIENTS if may_leave else STATUS
+    reasons = REASON_OF_CLIENTS if may_leave else REASON
+    names = STATUS_OF_CLIENTS.categories.to_list()
     status = np.array([names.index(name) for name in w.STATUS_NAMES], np.uint8)[r.status[:arrived]]
     ranks = world.settings.decode_ranks
     rank = r.rank[:arrived]
@@ -146,10 +154,38 @@ def requests_table(world: World, arrived: int, stamps: Mapping[str, np.ndarray])
             "decode_rank": _index(np.where(rank < 0, -1, rank % ranks).astype(np.int32)),
             "preemptions": r.preemptions[:arrived],
             "retries": r.retries[:arrived],
-            "status": pl.Series(values=status).cat.to(STATUS),
-            "reason": pl.Series(values=r.reason[:arrived].astype(np.uint8)).cat.to(REASON),
+            "status": pl.Series(values=status).cat.to(statuses),
+            "reason": pl.Series(values=r.reason[:arrived].astype(np.uint8)).cat.to(reasons),
         }
     )
+
+
+def asking_columns(setup: Setup, world: World, arrived: int) -> list[pl.Series]:
+    """Whose a request is and which attempt at which turn; none where each is just itself."""
+    s, tenants = world.settings, setup.scenario.tenants
+    turn = world.request.turn[:arrived] if s.dynamic else np.arange(arrived)
+    columns = []
+    if tenants:
+        whose = world.gate.tenant[turn] if len(tenants) > 1 else np.zeros(arrived, np.int8)
+        names = pl.Enum([tenant.name for tenant in tenants])
+        columns.append(pl.Series("tenant", whose.astype(np.uint8)).cat.to(names))
+    if s.dynamic:
+        left = turns_left(world.turn.following)
+        columns += [
+            pl.Series("attempt", world.request.attempt[:arrived]),
+            pl.Series("asked_s", world.turn.asked_s[turn]),
+            pl.Series("turns_left", left[turn]),
+        ]
+    return columns
+
+
+def turns_left(following: np.ndarray) -> np.ndarray:
+    """How many turns of its session wait for each one, i4[turns]; a turn stands before those."""
+    left = np.zeros(following.size, np.int32)
+    for k in range(following.size - 1, -1, -1):
+        if following[k] != w.NONE:
+            left[k] = left[following[k]] + 1
+    return left
 
 
 def _index(column: np.ndarray) -> pl.Series:

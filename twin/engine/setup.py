@@ -73,20 +73,44 @@ class Setup:
         return float(int(costs.kv_tokens_per_die - held / self.costs.kv_bytes_per_token))
 
     @property
+    def dynamic(self) -> bool:
+        """Whether rows of requests are made as clients come: turns wait, or clients ask again."""
+        c, a = self.scenario.clients, self.scenario.admission
+        limits = [(a.rate_req_per_s, a.in_flight)]
+        limits += [(t.rate_req_per_s, t.in_flight) for t in self.scenario.tenants]
+        ends = c.timeout_s or c.answer_timeout_s or a.shed_at or any(map(any, limits))
+        return self.requests.waits_for is not None or bool(c.retries and ends)
+
+    @property
+    def namespaces(self) -> int:
+        """Rows that each memory pool has, one for each tenant where they share no block."""
+        apart = self.scenario.tenants and self.scenario.memory_pool.namespaces
+        return len(self.scenario.tenants) if apart else 1
+
+    @property
+    def quotas(self) -> list[float]:
+        """Share of the memory pool of each namespace."""
+        if self.namespaces == 1:
+            return [1.0]
+        given = [t.pool_share for t in self.scenario.tenants]
+        rest = max(0.0, 1.0 - sum(given)) / max(given.count(0.0), 1)
+        return [share or rest for share in given]
+
+    @property
     def pool_blocks(self) -> int:
-        """KV blocks that one row of the memory pool holds in DRAM."""
+        """KV blocks that one memory pool holds in DRAM."""
         if self.scenario.memory_pool.policy == "infinite":
             return max(int(self.requests.blocks), 1)
         return self._blocks(self.scenario.memory_pool.gb_per_node)
 
     @property
     def ssd_blocks(self) -> int:
-        """KV blocks that one row of the memory pool holds in its SSD tier."""
+        """KV blocks that one memory pool holds in its SSD tier."""
         return self._blocks(self.scenario.memory_pool.ssd_gb_per_node)
 
     def pool_nodes(self, row: int) -> list[int]:
-        """Nodes whose DRAM is a row of the memory pool: those with CPUs; of an instance as it was
-        built if local."""
+        """Nodes whose DRAM is a memory pool: those with CPUs; of instance `row`, as it was built,
+        if local."""
         lending = self.fabric.node[self.fabric.of_kind("cpu")]
         if self.scenario.memory_pool.scope == "local":
             own = self.fabric.nodes_of(self.of_role("prefill")[row].die_of_rank)
@@ -165,6 +189,7 @@ def set_up(
         facts,
         trace,
         count,
+        scenario.memory_pool.enabled and scenario.memory_pool.answers,
     )
     if requests.arrival_s.size == 0:
         raise ScenarioError(
@@ -212,7 +237,8 @@ def _crowd(
 def _refuse_too_large(s: Scenario, requests: Requests) -> None:
     """Raise ScenarioError, naming what weighs most, before memory runs out."""
     pools = 1 if s.memory_pool.scope == "shared" else s.deployment.prefill.instances
-    columns = BYTES_PER_REQUEST * requests.arrival_s.size
+    pools *= len(s.tenants) if s.tenants and s.memory_pool.namespaces else 1
+    columns = BYTES_PER_REQUEST * requests.arrival_s.size * (1 + s.clients.retries)
     blocks = BYTES_PER_BLOCK * requests.blocks * pools * int(s.memory_pool.enabled)
     if columns + blocks <= MOST_BYTES:
         return

@@ -146,7 +146,12 @@ def live(world: World) -> dict[str, float]:
         "finished": float(ended),
         "rejected": float(c[w.REJECTED_ROUTER] + c[w.REJECTED_DECODE]),
         "inside": float(
-            c[w.ARRIVED] - ended - c[w.REJECTED_ROUTER] - c[w.REJECTED_DECODE] - c[w.GIVEN_UP]
+            c[w.ARRIVED]
+            - ended
+            - c[w.REJECTED_ROUTER]
+            - c[w.REJECTED_DECODE]
+            - c[w.GIVEN_UP]
+            - c[w.CANCELLED_BY_CLIENT]
         ),
         "decoding": float(world.decode.in_batch.sum()),
     }
@@ -233,6 +238,9 @@ def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[
     totals["finished"] = float(c[w.FINISHED_DECODE] + c[w.FINISHED_PREFILL])
     totals["rejected"] = float(c[w.REJECTED_ROUTER] + c[w.REJECTED_DECODE])
     totals["lost"] = float(c[w.GIVEN_UP])
+    totals["cancelled"] = float(c[w.CANCELLED_BY_CLIENT])
+    totals["asked_again"] = float(c[w.ASKED_AGAIN])
+    totals["wasted_tokens"] = float(c[w.WASTED_TOKENS])
     first = world.request.transfer_end_s
     low, high = setup.scenario.warmup_s, setup.scenario.horizon_s
     totals["first_tokens"] = float(((first >= low) & (first <= high)).sum())

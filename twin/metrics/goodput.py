@@ -6,7 +6,10 @@ import numpy as np
 
 
 def met_slo(
-    ttft_s: np.ndarray, tpot_s: np.ndarray, ttft_limit_s: float, tpot_limit_s: float
+    ttft_s: np.ndarray,
+    tpot_s: np.ndarray,
+    ttft_limit_s: float | np.ndarray,
+    tpot_limit_s: float | np.ndarray,
 ) -> np.ndarray:
     """Whether each finished request kept both limits; an answer of one token has no TPOT to miss.
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from twin.metrics.clients import limits, session_times_s, waited_s
 from twin.metrics.goodput import met_slo
 from twin.metrics.latency import TTFT_PARTS, gap_spread, per_token_s, spread_of
 from twin.metrics.throughput import per_second
@@ -61,7 +62,7 @@ class Observed:
     def ended(self) -> int:
         """Requests that left the machine, served or not."""
         served = int(self.totals["finished"]) + int(self.totals["rejected"])
-        return served + self.incidents.lost
+        return served + self.incidents.lost + int(self.totals.get("cancelled", 0.0))
 
     # Masks instead of filtered frames: a frame of millions of requests is not copied.
 
@@ -112,11 +113,20 @@ class Observed:
         return per_token_s(emitting_s[self.finished], tokens[self.finished])
 
     @cached_property
+    def kept_slo(self) -> np.ndarray:
+        """Mask of the finished that met the whole SLO, counted from when they were asked first."""
+        ttft_s, (most_ttft_s, most_tpot_s) = self.ttft, limits(self.scenario, self.requests)
+        some = self.finished
+        if self.scenario.tenants:
+            most_ttft_s, most_tpot_s = most_ttft_s[some], most_tpot_s[some]
+        if "asked_s" in self.requests.columns:
+            ttft_s = ttft_s + waited_s(self.requests)
+        return met_slo(ttft_s[some], self.tpot, most_ttft_s, most_tpot_s)
+
+    @property
     def met(self) -> float:
         """Requests that finished and met the whole SLO."""
-        slo = self.scenario.slo
-        kept = met_slo(self.ttft[self.finished], self.tpot, slo.ttft_s, slo.tpot_ms * 1e-3)
-        return float(kept.sum())
+        return float(self.kept_slo.sum())
 
     @cached_property
     def _spreads(self) -> dict[str, Spread]:
@@ -138,6 +148,8 @@ class Observed:
             return spread_of(self.tpot[~np.isnan(self.tpot)], prefix)
         if prefix == "e2e_s":
             return spread_of(self._span("arrival_s", "finish_s")[self.finished], prefix)
+        if prefix == "session_s":
+            return spread_of(session_times_s(self), prefix)
         raise KeyError(f"no spread is known of {prefix}: add it here")
 
     def part_mean(self, name: str) -> float | None:

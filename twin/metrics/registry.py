@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from twin.metrics.clients import fairness, session_times_s
 from twin.metrics.measures import NOTHING, Kind, amount
 from twin.metrics.observed import Observed
 from twin.metrics.throughput import quotient
@@ -124,6 +125,8 @@ _LATENCY = [
     *_latency("itl_s", "ITL", "Inter-token latency: each gap between two tokens of one request.",
               {}),
     *_latency("e2e_s", "E2E", "End to end: finish minus arrival, per request.", {"p50": TABLE}),
+    *_latency("session_s", "Session", "First question of a session to its last answer, pauses "
+              "included; where turns wait for answers.", {"p50": COMPARED}),
     _part("front_end", "Front end", "Waiting for and being served by an API server."),
     _part("router", "Waiting for admission", "Until decode room is reserved and prefill chosen."),
     _part("prefill_queue", "Prefill queue", "In the queue of the chosen prefill instance."),
@@ -179,6 +182,9 @@ _RATES = [
            "Share of input tokens read from the memory pool instead of computed.", "rates",
            lambda o: quotient(o.totals["hit_tokens"], o.totals["prompt_tokens"]),
            "input tokens", places=TILE, term="prefix-cache hit"),
+    Metric("fairness", "Fairness between tenants", "share", "%", "higher",
+           "Jain's index of the tokens that each tenant was served over its max-min fair share by "
+           "weight.", "rates", fairness, places=COMPARED),
 ]  # fmt: skip
 
 _COST = [
@@ -250,6 +256,19 @@ _COUNTS = [
            lambda o: o.finished_steady),
     _count("rejected", "Rejected", "Requests never served.", lambda o: int(o.totals["rejected"]),
            "lower", places=COMPARED, term="admission"),
+    _count("cancelled", "Cancelled", "Requests whose clients left before the answer.",
+           lambda o: int(o.totals.get("cancelled", 0.0)), "lower", places=COMPARED,
+           unless_zero=True),
+    _count("asked_again", "Asked again", "Retries of clients after a time-out or a refusal.",
+           lambda o: int(o.totals.get("asked_again", 0.0)), "lower", places=TABLE,
+           unless_zero=True),
+    _count("wasted_tokens", "Wasted tokens", "Prompt tokens computed and answer tokens emitted "
+           "for requests that were cancelled.",
+           lambda o: int(o.totals.get("wasted_tokens", 0.0)), "lower", unit="tokens",
+           places=TABLE, unless_zero=True),
+    _count("sessions_finished", "Sessions finished", "Sessions whose last turn was answered, where "
+           "turns wait for answers.", lambda o: session_times_s(o).size or None,
+           unit="sessions", places=TABLE),
     _count("running", "Unfinished", "Still in the machine at the end.",
            lambda o: o.requests.height - o.ended, places=TABLE),
     _count("lost", "Lost", "Requests given up after faults: their last retry failed, or nobody "

@@ -62,9 +62,16 @@ class BlockPool(Columns):
 
 
 def empty_pool(
-    pools: int, blocks: int, capacity_blocks: int, policy: str = "lru", ttl_s: float = 0.0
+    pools: int,
+    blocks: int,
+    capacity_blocks: int | np.ndarray,
+    policy: str = "lru",
+    ttl_s: float = 0.0,
 ) -> BlockPool:
-    """A pool with nothing in it: `pools` rows over `blocks` distinct block ids."""
+    """A pool with nothing in it: `pools` rows over `blocks` distinct block ids.
+
+    capacity_blocks: of every row, or of each, i8[pools].
+    """
     code = POLICIES[policy]
     sizes = {
         "pools": pools,
@@ -73,7 +80,8 @@ def empty_pool(
         "ranked": blocks if LEVELS[code] > 1 else 1,
         "timed": blocks if policy == "ttl" else 1,
     }
-    capacity = np.full(pools, capacity_blocks, np.int64)
+    capacity = np.empty(pools, np.int64)
+    capacity[:] = capacity_blocks
     return BlockPool(sizes, capacity=capacity, policy=code, ttl_s=ttl_s)
 
 
@@ -320,17 +328,19 @@ def hold_chain(
     segment_blocks: np.ndarray,
     begin: int,
     end: int,
+    blocks: int,
 ) -> None:
-    """Keep the chain segments[begin:end] in a tier with room for every block there is.
+    """Keep the first blocks of a chain in a tier with room for every block there is.
 
     Such a tier evicts nothing, so it keeps no order; for one that is never resized.
     """
     for s in range(begin, end):
         first = segment_first[s]
-        for block in range(first, first + segment_blocks[s]):
+        for block in range(first, first + min(segment_blocks[s], blocks)):
             if pool.newer[row, block] == ABSENT:
                 pool.newer[row, block] = NONE
                 pool.used[row] += 1
+        blocks -= min(segment_blocks[s], blocks)
 
 
 @kernel

@@ -6,6 +6,7 @@ tables of the docs, comparisons and the canonical digest are made from that decl
 knows nothing about how an answer is found, and nothing about files.
 """
 
+from twin.scenario.clients import Admission, Clients, Tenant
 from twin.scenario.declaration import FORMS, Section, SpecError, When
 from twin.scenario.deployment import (
     Colocated,
@@ -46,7 +47,9 @@ __all__ = [
     "FORMS",
     "KINDS",
     "SCHEMA_VERSION",
+    "Admission",
     "Balancing",
+    "Clients",
     "Colocated",
     "Communication",
     "Counts",
@@ -72,6 +75,7 @@ __all__ = [
     "Seat",
     "SpecError",
     "Supernode",
+    "Tenant",
     "Trace",
     "When",
     "Workload",

@@ -24,11 +24,19 @@ PRINTABLE = r"^[^\x00-\x08\x0b-\x1f\x7f]*$"  # tabs and line ends are welcome
 # The forms, and the groups of fields in each. A field of no group is in no form: words about the
 # scenario, what an upload fills in, and lists that have an editor of their own.
 FORMS: dict[str, tuple[str, ...]] = {
-    "workload": ("Traffic", "Shared prefixes", "SLO", "Power and price", "Time and seed"),
+    "workload": (
+        "Traffic",
+        "Shared prefixes",
+        "Clients",
+        "SLO",
+        "Power and price",
+        "Time and seed",
+    ),
     "deployment": (
         "Pools",
         "Batching",
         "Routing",
+        "Admission",
         "Memory pool",
         "Experts",
         "Balancing",

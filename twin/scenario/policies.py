@@ -126,6 +126,17 @@ class MemoryPool(Section):
         since=2,
     )
     """Volumes (EVS) that keep what DRAM evicts, read over the VPC plane (size assumed)."""
+    answers: bool = choice(
+        False,
+        "Keep KV of answers",
+        applies=(*POOL_ON, unless("deployment.mode", "prefill_only")),
+        since=2,
+    )
+    """Keep the KV of answers too, so that the next turn of a session reads it."""
+    namespaces: bool = choice(
+        True, "A namespace for each tenant", applies=(*POOL_ON, unless("tenants", ())), since=2
+    )
+    """Tenants share no block and have quotas; off: they share the memory pool as one would."""
     plane: Literal["ub", "vpc"] = choice(
         "ub", "Memory pool plane", source=f"{PAPER} 5.4.3", applies=POOL_ON
     )

@@ -6,6 +6,7 @@ import math
 
 from pydantic import model_validator
 
+from twin.scenario.clients import Admission, Clients, Tenant
 from twin.scenario.declaration import Section, quantity, rows, section, text, unless
 from twin.scenario.deployment import Deployment
 from twin.scenario.experts import Experts
@@ -36,6 +37,10 @@ class Scenario(Section):
     supernode: Supernode = section(Supernode, group="Planes")
     workload: Workload = section(Workload, group="Traffic")
     deployment: Deployment = section(Deployment, group="Pools")
+    clients: Clients = section(Clients, group="Clients")
+    tenants: tuple[Tenant, ...] = rows("Tenants", most=16, since=2)
+    """Who shares the machine, with its SLO and limits; none: all requests are of one."""
+    admission: Admission = section(Admission, group="Admission")
     front_end: FrontEnd = section(FrontEnd, group="Routing")
     router: Router = section(Router, group="Routing")
     memory_pool: MemoryPool = section(
@@ -77,6 +82,12 @@ def disagreements(s: Scenario) -> list[str]:
         for i, fault in enumerate(s.faults)
         if fault.kind == "flap" and (count := _flaps(fault, s.horizon_s)) > MOST_FLAPS
     ]
+    if len({tenant.name for tenant in s.tenants}) < len(s.tenants):
+        problems.append("two tenants have one name: give each its own")
+    if (quotas := sum(tenant.pool_share for tenant in s.tenants)) > 1.0 + 1e-9:
+        problems.append(
+            f"quotas of the tenants add up to {quotas:g} of the memory pool: at most 1 can be given"
+        )
     if s.experts.popularity == "imported" and not s.experts.counts.digest:
         problems.append("experts.popularity = imported needs routing counts: load a file of counts")
     if s.workload.arrivals == "trace" and not s.workload.trace.digest:

@@ -19,6 +19,7 @@ GENERATED = unless("workload.arrivals", "trace")
 FIXED_LENGTHS = (GENERATED, when("workload.lengths", "fixed"))
 SHARED_PREFIX = (GENERATED, when("workload.prefix", "shared"))
 SESSIONS = (GENERATED, when("workload.prefix", "sessions"))
+OPEN_SESSIONS = (*SESSIONS, unless("workload.arrivals", "closed_loop"))
 SHAPED = when("workload.profile.shape", "ramp", "step", "spike", "day")
 SUDDEN = when("workload.profile.shape", "step", "spike")
 SPIKE = when("workload.profile.shape", "spike")
@@ -207,6 +208,39 @@ class Workload(Section):
         source="workloads.md 2.1",
         applies=SESSIONS,
     )
-    """Median gap between the turns of a session."""
+    """Median gap between the turns of a session; where turns wait, after the answer."""
+    turns: Literal["timed", "wait"] = choice(
+        "timed",
+        "Next turn of a session",
+        options={"timed": "At its time", "wait": "Waits for the answer"},
+        group="Shared prefixes",
+        applies=(unless("workload.arrivals", "closed_loop"),),
+        since=2,
+    )
+    """When a session's next turn comes: at its time, whatever happens; or, as a person or a tool
+    does, when the answer is out and a pause is over. A trace's pauses are its think times, where
+    it has them, else its gaps; they keep their length, only sessions begin faster."""
+    tool_share: float = quantity(
+        0.0,
+        "of turns",
+        "Turns that a tool asks for",
+        bounds=(0, 1),
+        step=0.05,
+        group="Shared prefixes",
+        applies=OPEN_SESSIONS,
+        since=2,
+    )
+    """Share of the follow-ups that come from an agent's tool and not from a person."""
+    tool_gap_s: float = quantity(
+        5.0,
+        "s",
+        "Gap of a tool call",
+        bounds=(0.01, 86_400),
+        group="Shared prefixes",
+        source="workloads.md 2.5",
+        applies=(*OPEN_SESSIONS, unless("workload.tool_share", 0.0)),
+        since=2,
+    )
+    """Median gap before a turn that a tool asks for."""
     profile: Profile = section(Profile, applies=(unless("workload.arrivals", "closed_loop"),))
     trace: Trace = section(Trace, applies=(when("workload.arrivals", "trace"),))

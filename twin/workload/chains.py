@@ -160,3 +160,53 @@ def regroup(row_offset: np.ndarray, ids: np.ndarray, groups: np.ndarray, size: i
                 used += 1
             new_ids[new_offset[i] + g] = name[last]
     return new_offset, new_ids, used
+
+
+@late
+def with_answers(
+    offset: np.ndarray,
+    first: np.ndarray,
+    blocks: np.ndarray,
+    distinct: int,
+    child: np.ndarray,
+    wanted: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """Chains that go on to wanted i8[n] blocks: with those of child i8[n], the row whose prompt
+    extends this one and its answer (or EMPTY), and behind these with new ones.
+
+    Returns (segment offset i8[n + 1], first i8[m], blocks i4[m], distinct ids).
+    """
+    n = offset.size - 1
+    new_offset = np.zeros(n + 1, np.int64)
+    most = first.size + n
+    for i in range(n):
+        if child[i] != EMPTY:
+            most += offset[child[i] + 1] - offset[child[i]]
+    new_first = np.empty(most, np.int64)
+    new_blocks = np.empty(most, np.int32)
+    at = 0
+    for i in range(n):
+        have, last = 0, -1
+        for s in range(offset[i], offset[i + 1]):
+            new_first[at], new_blocks[at] = first[s], blocks[s]
+            have += blocks[s]
+            last = first[s] + blocks[s] - 1
+            at += 1
+        own, past, extends = have, 0, have == 0
+        if child[i] != EMPTY:
+            for s in range(offset[child[i]], offset[child[i] + 1]):
+                skip = min(max(own - past, 0), blocks[s])
+                past += blocks[s]
+                if skip > 0 and past - blocks[s] + skip == own:
+                    extends = first[s] + skip - 1 == last
+                take = min(blocks[s] - skip, wanted[i] - have)
+                if extends and take > 0:
+                    new_first[at], new_blocks[at] = first[s] + skip, take
+                    have += take
+                    at += 1
+        if have < wanted[i]:
+            new_first[at], new_blocks[at] = distinct, wanted[i] - have
+            distinct += wanted[i] - have
+            at += 1
+        new_offset[i + 1] = at
+    return new_offset, new_first[:at], new_blocks[:at], distinct

@@ -49,36 +49,45 @@ def generate(
     facts: Facts,
     trace: TraceTable | None = None,
     count: int | None = None,
+    answers: bool = False,
 ) -> Requests:
     """The requests that arrive in [0, horizon_s) seconds, at most `count`.
 
     block_tokens: size of the pool's KV blocks; a trace of coarser blocks keeps its own (see
-    `Requests.block_tokens`). A closed loop needs `count`: its later requests have arrival +inf.
+    `Requests.block_tokens`). answers: chains go on with the blocks of the answers. A closed loop
+    needs `count`: its later requests have arrival +inf.
     Raises WorkloadError, and FactError when `workload.lengths` names no fitted distribution.
     """
     if workload.arrivals == "trace":
         if trace is None:
             raise WorkloadError("workload.arrivals = trace needs the trace: load its file first")
         clock = Clock(workload, horizon_s, facts)
-        return replay(workload, clock, horizon_s, seed, block_tokens, trace, count)
+        return replay(workload, clock, horizon_s, seed, block_tokens, trace, count, answers)
     if workload.prompts:
         count = workload.prompts if count is None else min(count, workload.prompts)
     arrival_s = _arrivals(workload, horizon_s, seed, facts, count)
     input_tokens, output_tokens = _lengths(workload, arrival_s.size, seed, facts)
+    parent = None
+    if workload.prefix == "sessions":
+        parent = _parents(workload, arrival_s, input_tokens, output_tokens, seed, facts)
+    after = output_tokens if answers else np.zeros_like(output_tokens)
     if workload.prefix == "none":
-        chains = own_chains(input_tokens, block_tokens)
-    elif workload.prefix == "shared":
+        chains = own_chains(input_tokens + after, block_tokens)
+    elif parent is None:
         chains = shared_chains(
             input_tokens,
             block_tokens,
             workload.shared_fraction,
             workload.prefix_groups,
             stream_key(seed, "prefix"),
+            after,
         )
     else:
-        parent = _parents(workload, arrival_s, input_tokens, output_tokens, seed, facts)
         head_tokens = int(_session_fact(facts, workload, "head_tokens"))
-        chains = session_chains(input_tokens, parent, block_tokens, head_tokens)
+        chains = session_chains(input_tokens + after, parent, block_tokens, head_tokens)
+    waits, pause_s = None, None
+    if parent is not None and workload.turns == "wait" and workload.arrivals != "closed_loop":
+        waits, pause_s = parent, arrival_s - arrival_s[parent]
     return Requests(
         arrival_s,
         input_tokens,
@@ -86,6 +95,8 @@ def generate(
         *chains,
         block_tokens=block_tokens,
         has_prefix=workload.prefix != "none",
+        waits_for=waits,
+        pause_s=pause_s,
     )
 
 
@@ -137,6 +148,8 @@ def _parents(
         float(workload.concurrency) if closed else workload.turn_gap_s,
         0.0 if closed else _session_fact(facts, workload, "turn_gap_sigma"),
         1 if fixed else int(_session_fact(facts, workload, "candidates")),
+        0.0 if closed else workload.tool_share,
+        workload.tool_gap_s,
     )
     parent = np.empty(arrival_s.size, np.int32)
     find_parents(

@@ -15,6 +15,7 @@ from twin.compiled import kernel, late
 from twin.rng import lognormal, uniform, uniforms
 
 NONE = -1
+TOOLS = np.uint64(0x7001)  # a stream beside that of the gaps
 CLOSED = np.int32(2**31 - 1)  # in place of the tokens of a turn that has been extended
 NEAREST_REACH = 4096  # requests looked at on either side for an open turn
 MOST_TOKENS = 1_000_000  # a session that outgrew the longest prompt a scenario can ask for ends
@@ -37,6 +38,8 @@ class Turns(NamedTuple):
     gap_median_s: float  # between a turn's arrival and the next
     gap_sigma: float  # of the gap's logarithm
     candidates: int  # requests looked at to find the turn that a prompt extends best
+    tool_share: float = 0.0  # of the follow-ups
+    tool_gap_s: float = 1.0  # median before these
 
 
 def own_chains(input_tokens: np.ndarray, block_tokens: int) -> Chains:
@@ -62,18 +65,20 @@ def _own_runs(
 
 
 def shared_chains(
-    input_tokens: np.ndarray, block_tokens: int, fraction: float, groups: int, key: np.uint64
-) -> Chains:
+    input_tokens: np.ndarray, block_tokens: int, fraction: float, groups: int, key: np.uint64,
+    after: np.ndarray,
+) -> Chains:  # fmt: skip
     """Prompts i4[n] whose first `fraction` is the beginning of one of `groups` popular prefixes.
 
-    Groups are equally popular. Only whole blocks are shared; the rest of a prompt is its own.
+    Groups are equally popular. Only whole blocks are shared; the rest of a prompt is its own, with
+    `after` i4[n] tokens more behind it.
     """
     n = input_tokens.size
     offset = np.empty(n + 1, np.int64)
     first = np.empty(2 * n, np.int64)
     blocks = np.empty(2 * n, np.int32)
     group = (uniforms(key, np.arange(n)) * groups).astype(np.int64)
-    used = _shared_runs(input_tokens, block_tokens, fraction, group, offset, first, blocks)
+    used = _shared_runs(input_tokens, after, block_tokens, fraction, group, offset, first, blocks)
     m = offset[-1]
     return Chains(np.arange(n, dtype=np.int32), offset, first[:m], blocks[:m], used)
 
@@ -81,6 +86,7 @@ def shared_chains(
 @late
 def _shared_runs(
     input_tokens: np.ndarray,
+    after: np.ndarray,
     block_tokens: int,
     fraction: float,
     group: np.ndarray,
@@ -101,7 +107,7 @@ def _shared_runs(
     for i in range(input_tokens.size):
         offset[i] = run
         common = int(input_tokens[i] * fraction) // block_tokens
-        own = input_tokens[i] // block_tokens - common
+        own = (input_tokens[i] + after[i]) // block_tokens - common
         if common:
             first[run] = start[group[i]]
             blocks[run] = common
@@ -248,7 +254,10 @@ def find_parents(
         added = input_tokens[i]
         wish = uniform(key_follow, i) < turns.follow_up_probability
         if wish or owed > 0:
-            gap_s = lognormal(key_gap, i, turns.gap_median_s, turns.gap_sigma)
+            median_s = turns.gap_median_s
+            if turns.tool_share > 0.0 and uniform(key_gap ^ TOOLS, i) < turns.tool_share:
+                median_s = turns.tool_gap_s
+            gap_s = lognormal(key_gap, i, median_s, turns.gap_sigma)
             at = _last_at_or_before(arrival_s, i, arrival_s[i] - gap_s)
             if at >= 0 and grow:
                 parent[i] = _nearest_open(tokens, at, i, MOST_TOKENS - added)

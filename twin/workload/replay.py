@@ -15,7 +15,7 @@ from twin.compiled import late
 from twin.rng import exponential, stream_key, uniform
 from twin.scenario import Workload
 from twin.workload.arrivals import POISSON, renewal_arrivals
-from twin.workload.chains import expand_runs, regroup, runs_of
+from twin.workload.chains import expand_runs, regroup, runs_of, with_answers
 from twin.workload.prefixes import own_chains
 from twin.workload.profile import Clock
 from twin.workload.requests import MOST_REQUESTS, Requests, TraceTable, WorkloadError
@@ -25,6 +25,7 @@ COARSE_SHARE = 0.01  # share of requests with an equal timestamp above which tim
 NANOSECOND = 1e-9
 NEVER = math.inf
 NO_LIMIT = 2**62
+NONE = -1
 
 
 class Blocks(NamedTuple):
@@ -45,10 +46,13 @@ def replay(
     block_tokens: int,
     table: TraceTable,
     count: int | None,
+    answers: bool = False,
 ) -> Requests:
     """The trace's requests: copied, spread, squeezed, cut at the horizon and re-blocked.
 
-    Of the workload section only `trace` counts, and `rate_req_per_s` for a trace without times;
+    Where turns wait, sessions that begin before the horizon are kept whole. answers: chains go on
+    with the blocks of the answers.
+    Of the workload section only `trace` and `turns` count, and `rate_req_per_s` without times;
     `clock` says when they come where the rate follows a profile.
     """
     ask = workload.trace
@@ -74,10 +78,15 @@ def replay(
     times /= ask.rate_multiplier
     times = clock.seconds(times)
     order = np.argsort(times, kind="stable")
+    before = earlier_turn(table.session)
+    waits = workload.turns == "wait"
     inside = order[: int(np.searchsorted(times[order], horizon_s))]
+    if waits:
+        begun_s = times.reshape(-1, n)[:, first_turn(before)].reshape(-1)
+        inside = order[begun_s[order] < horizon_s]
     kept = inside[: min(count if count is not None else NO_LIMIT, ask.max_requests or NO_LIMIT)]
     copy, row = np.divmod(kept, max(n, 1))
-    chains = _trace_blocks(table, block_tokens)
+    chains = _trace_blocks(table, block_tokens, before if answers else None)
     offset, first, blocks, distinct = place_rows(chains, copy, row)
     sessions = int(table.session.max()) + 1 if n else 0
     return Requests(
@@ -93,13 +102,59 @@ def replay(
         has_prefix=table.has_prefix,
         counts=_replay_counts(table, order.size, inside.size, kept.size),
         notes=_replay_notes(workload, table, quantum_s, chains.block_tokens, block_tokens),
+        waits_for=_places(kept, copy * n + before[row], before[row] >= 0) if waits else None,
+        pause_s=_pauses(table, arrival_s, before)[row] if waits else None,
     )
 
 
-def _trace_blocks(table: TraceTable, block_tokens: int) -> Blocks:
+def earlier_turn(session: np.ndarray) -> np.ndarray:
+    """The row before each in its session, i8[n]; NONE for a first turn and outside of sessions."""
+    order = np.argsort(session, kind="stable")
+    same = session[order][1:] == session[order][:-1]
+    before = np.full(session.size, NONE)
+    before[order[1:][same]] = order[:-1][same]
+    before[session < 0] = NONE
+    return before
+
+
+def first_turn(before: np.ndarray) -> np.ndarray:
+    """The first row of each row's session, i8[n]."""
+    first = np.arange(before.size)
+    for i in np.flatnonzero(before >= 0):  # rows are in order: the one before is known
+        first[i] = first[before[i]]
+    return first
+
+
+def _pauses(table: TraceTable, arrival_s: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """Pause before each turn, f8[n]: its think time where the trace knows it, else the gap."""
+    return np.where(np.isnan(table.think_s), arrival_s - arrival_s[before], table.think_s)
+
+
+def _places(kept: np.ndarray, wanted: np.ndarray, some: np.ndarray) -> np.ndarray:
+    """Place among the rows kept of some wanted ones, NONE for the others."""
+    order = np.argsort(kept)
+    place = order[np.minimum(np.searchsorted(kept[order], wanted), max(kept.size - 1, 0))]
+    return np.where(some, place, NONE)
+
+
+def _trace_blocks(table: TraceTable, block_tokens: int, before: np.ndarray | None) -> Blocks:
+    """Chains of every row; before: of `earlier_turn`, where they go on with the answers."""
+    after = 0 if before is None else table.output_tokens
     if not table.has_prefix:
-        _, offset, first, blocks, distinct = own_chains(table.input_tokens, block_tokens)
+        _, offset, first, blocks, distinct = own_chains(table.input_tokens + after, block_tokens)
         return Blocks(offset, first, blocks, distinct, block_tokens)
+    chains = _prompt_blocks(table, block_tokens)
+    if before is None:
+        return chains
+    child = np.full(len(table), NONE)
+    child[before[before >= 0]] = np.flatnonzero(before >= 0)
+    whole = (table.input_tokens.astype(np.int64) + after) // chains.block_tokens
+    runs = chains.offset, chains.first, chains.blocks, chains.distinct
+    offset, first, blocks, distinct = with_answers(*runs, child, whole)
+    return Blocks(offset, first, blocks, distinct, chains.block_tokens)
+
+
+def _prompt_blocks(table: TraceTable, block_tokens: int) -> Blocks:
     return pool_blocks(
         table.segment_offset,
         table.segment_first,
@@ -128,6 +183,12 @@ def _replay_notes(
         notes.append(
             f"{table.name} holds lengths only: arrivals are Poisson at "
             f"workload.rate_req_per_s = {workload.rate_req_per_s:g} req/s"
+        )
+    if workload.turns == "wait":
+        known = 1.0 - np.isnan(table.think_s).mean()
+        notes.append(
+            f"sessions of {table.name} wait for their answers; pauses are its think times for "
+            f"{known:.0%} of the requests, and gaps between its arrivals for the others"
         )
     if quantum_s:
         notes.append(

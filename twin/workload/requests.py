@@ -40,6 +40,10 @@ class Requests:
     has_prefix: bool  # whether any two prompts can share a block
     counts: dict[str, int] = field(default_factory=dict)  # rows left out or changed, by reason
     notes: tuple[str, ...] = ()  # sentences about what was assumed
+    # Where turns wait: i4[n], the turn whose answer a request waits for, or NONE; f8[n], how long
+    # after it. Its arrival is then no more than its place in the order.
+    waits_for: np.ndarray | None = None
+    pause_s: np.ndarray | None = None
 
     def __len__(self) -> int:
         return self.arrival_s.size
@@ -83,7 +87,16 @@ class TraceTable:
 
     @property
     def digest(self) -> str:
-        """SHA-256 (hex) of what a run depends on: times, lengths, sessions and blocks."""
+        """SHA-256 (hex) of what a run depends on: times, lengths, sessions, blocks, think times."""
+        plain = hashlib.sha256(self.plain_digest.encode())
+        if np.isnan(self.think_s).all():
+            return self.plain_digest
+        plain.update(np.ascontiguousarray(self.think_s, dtype="<f8").tobytes())
+        return plain.hexdigest()
+
+    @property
+    def plain_digest(self) -> str:
+        """The same without think times: what a trace was stored by before turns could wait."""
         content = hashlib.sha256(f"trace 1 {self.block_tokens} {self.has_time}".encode())
         for column, kind in (
             (self.arrival_s, "<f8"),

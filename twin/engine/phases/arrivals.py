@@ -21,7 +21,7 @@ def arrivals(world: World, t0: float, t1: float) -> None:
         # A client that came back by this step's border is seen now, at its exact time.
         loop = world.loop
         while loop.size[0] > 0 and loop.due_s[0] <= t0:
-            due_s = heap_pop(loop.due_s, loop.size)
+            due_s = heap_pop(loop.due_s, loop.turn, loop.size)
             if cursor == total:
                 counters[EXHAUSTED] += 1
                 continue

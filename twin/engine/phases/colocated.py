@@ -25,7 +25,7 @@ from twin.engine.phases.decode import (
     settle,
     sit_through,
 )
-from twin.engine.phases.prefill import form_batch, leave_queue, move_activations
+from twin.engine.phases.prefill import drop_gone, form_batch, leave_queue, move_activations
 from twin.engine.pool import begin_reading, blocks_kept, look_at_pool, store_blocks, write_blocks
 from twin.model.decode import decode_hbm_bytes
 from twin.model.mixed import mixed_flops, mixed_hits_s, mixed_iteration_s
@@ -80,6 +80,9 @@ def finish_pieces(world: World, c: int, now_s: float) -> None:
         if i == NONE:
             break
         leave_queue(world, c, i)
+        if world.settings.patient and request.gone[i]:
+            drop_gone(world, i, now_s)
+            continue
         if world.settings.pool_enabled and queue.pool_open[c]:
             store_blocks(world, c, i)
         if request.emitted[i] == 0:

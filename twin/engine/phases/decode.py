@@ -39,7 +39,8 @@ from twin.engine.codes import (
 )
 from twin.engine.columns import World
 from twin.engine.lists import append, fill, pop
-from twin.engine.phases.prefill import come_back
+from twin.engine.pool import store_answer
+from twin.engine.returns import come_back
 from twin.engine.traffic import beside_hand_off, crowd, note_duty
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
 from twin.policies.batching import iterations_needed
@@ -302,11 +303,23 @@ def release(world: World, d: int, rank: int) -> None:
 
 
 @kernel
+def give_slot_back(world: World, i: int) -> None:
+    """Release the decode slot that a request had reserved."""
+    if world.settings.has_decode:
+        rank = world.request.rank[i]
+        length = world.request.input_tokens[i] + world.request.emitted[i]
+        world.decode.reserved_tokens[rank] -= length
+        release(world, rank // world.settings.decode_ranks, rank)
+
+
+@kernel
 def end_request(world: World, i: int, now_s: float) -> None:
     """The last token is out."""
     world.request.finish_s[i] = now_s
     world.request.status[i] = FINISHED
     world.record.counters[FINISHED_DECODE] += 1
+    if world.settings.keep_answers:
+        store_answer(world, i, now_s)
     come_back(world, i, now_s)
 
 

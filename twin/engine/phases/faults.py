@@ -23,10 +23,11 @@ from twin.engine.codes import (
 )
 from twin.engine.columns import World
 from twin.engine.lists import append, pop
-from twin.engine.phases.decode import pull, release
+from twin.engine.phases.decode import give_slot_back, pull
 from twin.engine.phases.kv_transfer import collect, forget
-from twin.engine.phases.prefill import come_back, leave_queue, note_ending
+from twin.engine.phases.prefill import leave_queue, note_ending
 from twin.engine.pool import stop_reading
+from twin.engine.returns import come_back
 from twin.policies.kv_transfer import sending_rank
 
 
@@ -50,16 +51,6 @@ def send_back(world: World, i: int, now_s: float, came_from: int) -> None:
         request.prefill_end_s[i] = np.nan
         request.transfer_end_s[i] = np.nan
     append(world.decode.returned_head, world.decode.returned_tail, 0, request.following, i)
-
-
-@kernel
-def give_slot_back(world: World, i: int) -> None:
-    """Release the decode slot that a request had reserved."""
-    if world.settings.has_decode:
-        rank = world.request.rank[i]
-        length = world.request.input_tokens[i] + world.request.emitted[i]
-        world.decode.reserved_tokens[rank] -= length
-        release(world, rank // world.settings.decode_ranks, rank)
 
 
 @kernel

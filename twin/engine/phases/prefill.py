@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from twin.compiled import kernel
@@ -13,6 +11,7 @@ from twin.engine.codes import (
     AT_BUSY_S,
     AT_FIELDS,
     ATTENTION,
+    BACK_FROM_PREFILL,
     EXPERTS,
     FINISHED,
     FINISHED_PREFILL,
@@ -33,7 +32,8 @@ from twin.engine.codes import (
     UB,
 )
 from twin.engine.columns import World
-from twin.engine.lists import append, fill, heap_push, largest, pop, remove_after
+from twin.engine.lists import append, fill, largest, pop, remove_after
+from twin.engine.phases.decode import give_slot_back
 from twin.engine.pool import (
     begin_reading,
     blocks_kept,
@@ -43,10 +43,10 @@ from twin.engine.pool import (
     warm,
     write_blocks,
 )
+from twin.engine.returns import cancel, come_back
 from twin.engine.traffic import give_ports_back, note_duty
 from twin.model.prefill import prefill_batch_s, prefill_flops, prefill_hbm_bytes, prefill_hits_s
 from twin.policies.batching import tokens_to_take
-from twin.rng import uniform
 
 
 @kernel
@@ -179,6 +179,14 @@ def leave_queue(world: World, p: int, i: int) -> None:
 
 
 @kernel
+def drop_gone(world: World, i: int, now_s: float) -> None:
+    """A request whose client left while its batch computed ends with it."""
+    give_slot_back(world, i)
+    world.record.counters[BACK_FROM_PREFILL] += 1
+    cancel(world, i, now_s)
+
+
+@kernel
 def note_batch(world: World, p: int, now_s: float, taken: float, hits: float, pairs: float) -> None:
     """What the batch has to do, in all and on the die that has most of it."""
     state = world.prefill
@@ -300,6 +308,9 @@ def finish_batch(world: World, p: int) -> None:
         if i == NONE:
             break
         leave_queue(world, p, i)
+        if settings.patient and request.gone[i]:
+            drop_gone(world, i, end_s)
+            continue
         if settings.pool_enabled and state.pool_open[p]:
             store_blocks(world, p, i)
         if request.emitted[i] == 0:
@@ -319,14 +330,3 @@ def finish_batch(world: World, p: int) -> None:
     kept = blocks_kept(world, world.pool, p) - kept
     archived = blocks_kept(world, world.ssd, p) - archived
     write_blocks(world, p, end_s, kept, archived)
-
-
-@kernel
-def come_back(world: World, i: int, now_s: float) -> None:
-    """In a closed loop, tell when the client of a request that ended asks again."""
-    settings = world.settings
-    if settings.closed_loop:
-        pause_s = 0.0
-        if settings.think_s > 0.0:
-            pause_s = -settings.think_s * math.log(uniform(settings.key_think, i))
-        heap_push(world.loop.due_s, world.loop.size, now_s + pause_s)

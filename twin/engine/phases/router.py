@@ -1,13 +1,16 @@
 """Phase: the router reserves decode room first, then chooses a prefill instance (section 4.3.3).
 
-Requests leave in order; the first that finds no decode room holds those behind it until a later
-step's border shows room. Requests that decode preempted go first.
+Requests leave in order, or as admission lines them up; the first that finds no decode room holds
+those behind it until a later step's border shows room. Requests that decode preempted go first.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from twin.compiled import kernel
 from twin.engine.codes import (
+    CANCELLED,
     FRONTED,
     NONE,
     OUTGREW_DECODE,
@@ -15,13 +18,16 @@ from twin.engine.codes import (
     REJECTED_ROUTER,
     ROUTED,
     ROUTER_SEEN,
+    TOO_LATE,
     TOO_LONG_FOR_DECODE,
     TOO_LONG_FOR_PREFILL,
     TRANSFERRED,
 )
 from twin.engine.columns import World
-from twin.engine.lists import any_of, append, pop, total
-from twin.engine.phases.prefill import come_back
+from twin.engine.lists import any_of, append, insert, pop, total
+from twin.engine.phases.admission import refuse, take_in
+from twin.engine.pool import pool_row
+from twin.engine.returns import come_back, tenant_of, turn_of
 from twin.policies.memory_pool import matched_blocks
 from twin.policies.router import SEES_HITS, SEES_WAITS, choose_instance, choose_rank
 from twin.rng import uniform
@@ -35,7 +41,11 @@ def router(world: World, t0: float, t1: float) -> None:
     request = world.request
     decode = world.decode
     counters = world.record.counters
-    if decode.returned_head[0] == NONE and counters[ROUTER_SEEN] == counters[FRONTED]:
+    settings, gate = world.settings, world.gate
+    if settings.gated:
+        take_in(world, t0, t1)
+    waits = counters[ROUTER_SEEN] < counters[FRONTED] or gate.wait_head[0] != NONE
+    if decode.returned_head[0] == NONE and not waits:
         return
     refresh_view(world)
     now_s = t0
@@ -43,21 +53,35 @@ def router(world: World, t0: float, t1: float) -> None:
         returned = decode.returned_head[0]
         if returned != NONE:
             i = returned
+        elif settings.gated:
+            i = gate.wait_head[0]
+            if i == NONE:
+                break
         elif counters[ROUTER_SEEN] < counters[FRONTED]:
             i = counters[ROUTER_SEEN]
+            if request.status[i] == CANCELLED:
+                counters[ROUTER_SEEN] += 1
+                continue
         else:
             break
         if request.ready_s[i] > t1:
             break
         now_s = max(now_s, request.ready_s[i])
         reason = unservable(world, i)
+        if reason == 0 and settings.shed_at > 0.0 and too_late(world, i, now_s):
+            reason = TOO_LATE
         if reason == 0 and not place(world, i, now_s):
             break
         if returned != NONE:
             pop(decode.returned_head, decode.returned_tail, 0, request.following)
+        elif settings.gated:
+            pop(gate.wait_head, gate.wait_tail, 0, request.following)
+            gate.fair[0] = max(gate.fair[0], request.place[i])
         else:
             counters[ROUTER_SEEN] += 1
-        if reason != 0:
+        if reason == TOO_LATE:
+            refuse(world, i, reason, now_s)
+        elif reason != 0:
             request.status[i] = REJECTED
             request.reason[i] = reason
             request.ready_s[i] = now_s
@@ -209,16 +233,35 @@ def cached_at(world: World, p: int, i: int) -> int:
     settings, request = world.settings, world.request
     if not settings.pool_enabled:
         return 0
+    turn = turn_of(world, i)
     return settings.block_tokens * matched_blocks(
         world.pool,
         world.ssd,
         world.prefill.ssd_bytes_per_s[p] > 0.0,
-        p if settings.pool_local else 0,
+        pool_row(world, p, i),
         request.segment_first,
         request.segment_blocks,
-        request.segment_offset[i],
-        request.segment_offset[i + 1],
+        request.segment_offset[turn],
+        request.segment_offset[turn + 1],
     )
+
+
+@kernel
+def too_late(world: World, i: int, now_s: float) -> bool:
+    """Whether a request's first token would come too late, as far as prefill can tell."""
+    settings, request, prefill = world.settings, world.request, world.prefill
+    if request.emitted[i] > 0 or not np.isnan(request.routed_s[i]):
+        return False  # it has been let in
+    soonest_s = 0.0
+    if settings.has_prefill:
+        soonest_s = np.inf
+        see_queues(world, now_s)
+        for p in range(prefill.open.size):
+            if prefill.open[p]:
+                own_s = prefill.pass_s[p] + work_s(world, p, i, cached_at(world, p, i))
+                soonest_s = min(soonest_s, prefill.wait_s[p] + own_s)
+    limit_s = settings.shed_at * world.gate.ttft_s[tenant_of(world, i)]
+    return now_s - request.arrival_s[i] + soonest_s > limit_s
 
 
 @kernel
@@ -254,11 +297,17 @@ def join_queue(world: World, p: int, i: int) -> None:
     """Count a request as waiting at an instance: its tokens, and for who asks its seconds."""
     prefill, request, policy = world.prefill, world.request, world.settings.router_policy
     prefill.queued_tokens[p] += request.input_tokens[i] + request.emitted[i]
-    if policy in SEES_WAITS:
+    if policy in SEES_WAITS or world.settings.shed_at > 0.0:
         hit = prefill.hit_view[p] if policy in SEES_HITS else cached_at(world, p, i)
         request.work_s[i] = work_s(world, p, i, hit)
         prefill.queued_s[p] += request.work_s[i]
-    append(prefill.queue_head, prefill.queue_tail, p, request.following, i)
+    if world.settings.order == 0:
+        append(prefill.queue_head, prefill.queue_tail, p, request.following, i)
+        return
+    insert(
+        prefill.queue_head, prefill.queue_tail, p, request.following, request.place,
+        request.progress, i,
+    )  # fmt: skip
 
 
 @kernel

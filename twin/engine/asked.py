@@ -1,0 +1,48 @@
+"""Who asks: the prepared stream where clients wait, who comes back when, and whose a request is.
+
+A run whose clients wait for answers or try again makes its rows of requests as they arrive; each
+names a turn of the prepared stream. All other runs have their rows beforehand, and here nothing.
+"""
+
+from twin.buffers import Columns, column
+
+
+class Loop(Columns):
+    """Clients that come back: when, as a binary heap, and for which turn."""
+
+    due_s = column("f8", "clients", "When a client comes.", unit="s", by="clients, returns")
+    turn = column(
+        "i8", "clients", "Turn and attempt it comes for; NONE: the next one.", fill=-1,
+        by="arrivals, clients, returns",
+    )  # fmt: skip
+    size = column("i8", "1", "Clients that are due.", by="arrivals, clients, returns")
+    expired = column("i8", "2", "Requests whose time-outs were looked at.", by="clients")
+
+
+class Turns(Columns):
+    """The prepared stream, one row per turn of a session; empty unless rows are made later."""
+
+    input_tokens = column("i4", "turns", "Length of the prompt.", unit="tokens", fill=None)
+    output_tokens = column("i4", "turns", "Length of the answer.", unit="tokens", fill=None)
+    session = column("i4", "turns", "Conversation.", fill=None)
+    following = column("i4", "turns", "The turn that waits for its answer, or NONE.", fill=None)
+    pause_s = column("f8", "turns", "Pause before it.", unit="s", fill=None)
+    asked_s = column("f8", "turns", "When it was asked first.", unit="s", by="clients")
+
+
+class Gate(Columns):
+    """Tenants, and what each has inside; the last place is of all together."""
+
+    tenant = column("i1", "tenanted", "Whose a turn is.", fill=None)
+    priority = column("f8", "tenants", "Higher goes first.", fill=None)
+    weight = column("f8", "tenants", "Share of the machine.", fill=None)
+    ttft_s = column("f8", "tenants", "TTFT SLO.", unit="s", fill=None)
+    rate = column("f8", "tenants + 1", "Requests let in per second; 0: all.", fill=None)
+    most = column("i8", "tenants + 1", "Requests that may be inside; 0: all.", fill=None)
+    inside = column("i8", "tenants + 1", "Requests inside.", by="admission, returns")
+    tokens = column("f8", "tenants + 1", "Requests that may come at once.", fill=1, by="admission")
+    filled_s = column("f8", "tenants + 1", "When that was worked out.", unit="s", by="admission")
+    finish = column("f8", "tenants", "Where its last request ends in fair time.", by="admission")
+    fair = column("f8", "1", "Fair time.", by="admission")
+    wait_head = column("i4", "1", "First that the router may take.", fill=-1, by="admission")
+    wait_tail = column("i4", "1", "Last that the router may take.", fill=-1, by="admission")

@@ -1,0 +1,103 @@
+"""What a run's clients are at time zero: rows of requests, the prepared stream, tenants."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from twin.engine import codes as w
+from twin.engine.asked import Gate, Loop, Turns
+from twin.engine.returns import ATTEMPTS
+from twin.engine.settings import Settings
+from twin.engine.setup import Setup
+from twin.rng import stream_key, uniforms
+from twin.scenario import Admission, Scenario, Tenant
+from twin.workload.arrivals import first_turns
+from twin.workload.requests import Requests
+
+
+def request_rows(requests: Requests, settings: Settings, rows: int) -> dict[str, np.ndarray]:
+    """Columns of the requests as they are known beforehand; a dynamic run makes them."""
+    if settings.dynamic:
+        empty = np.zeros(rows, np.int32)
+        return {
+            "arrival_s": np.full(rows, math.inf), "input_tokens": empty,
+            "output_tokens": empty.copy(), "session": empty.copy(),
+        }  # fmt: skip
+    return {
+        # A closed loop writes it.
+        "arrival_s": requests.arrival_s.copy() if settings.closed_loop else requests.arrival_s,
+        "input_tokens": requests.input_tokens,
+        "output_tokens": requests.output_tokens,
+        "session": requests.session,
+    }
+
+
+def prepared_turns(requests: Requests, settings: Settings) -> Turns:
+    """The prepared stream of a dynamic run."""
+    n = requests.arrival_s.size if settings.dynamic else 0
+    following = np.full(n, w.NONE, np.int32)
+    pause_s = np.zeros(n)
+    if n and requests.waits_for is not None and requests.pause_s is not None:
+        later = np.flatnonzero(requests.waits_for >= 0)
+        following[requests.waits_for[later]] = later
+        pause_s = np.maximum(requests.pause_s, 0.0)
+    return Turns(
+        {"turns": n},
+        input_tokens=requests.input_tokens[:n],
+        output_tokens=requests.output_tokens[:n],
+        session=requests.session[:n],
+        following=following,
+        pause_s=pause_s,
+    )
+
+
+def clients_due(setup: Setup, sizes: dict[str, int], settings: Settings) -> Loop:
+    """Clients who come by themselves (a sorted row is a heap): those of a closed loop that begin
+    one after the other, and in a dynamic run all but turns that wait."""
+    loop, load, requests = Loop(sizes), setup.scenario.workload, setup.requests
+    begins, turns = np.zeros(0), np.zeros(0, np.int64)
+    if settings.closed_loop:
+        begins = first_turns(load.concurrency, load.ramp_s)
+        if settings.dynamic and not begins.size:
+            begins = np.zeros(min(load.concurrency, requests.arrival_s.size))
+        turns = np.full(begins.size, w.NONE)
+    elif settings.dynamic:
+        turns = np.arange(requests.arrival_s.size)
+        if requests.waits_for is not None:
+            turns = turns[requests.waits_for < 0]
+        begins, turns = requests.arrival_s[turns], turns * ATTEMPTS
+    loop.due_s[: begins.size] = begins
+    loop.turn[: begins.size] = turns
+    loop.size[0] = begins.size
+    return loop
+
+
+def is_gated(s: Scenario) -> bool:
+    """Whether the router lines requests up by tenant, or refuses some."""
+    a = s.admission
+    limited = any(t.rate_req_per_s or t.in_flight for t in s.tenants)
+    return bool(len(s.tenants) > 1 or limited or a.shed_at or a.rate_req_per_s or a.in_flight)
+
+
+def gate_of(setup: Setup, sizes: dict[str, int], tenants: tuple[Tenant, ...]) -> Gate:
+    """Tenants with their limits; those of the whole machine stand last."""
+    s, n = setup.scenario, sizes["tenanted"]
+    limits: tuple[Tenant | Admission, ...] = (*tenants, s.admission)
+    return Gate(
+        sizes,
+        tenant=tenants_of(s, setup.requests.session[:n]),
+        priority=np.array([t.priority for t in tenants], float),
+        weight=np.array([t.weight for t in tenants], float),
+        ttft_s=np.array([t.ttft_s or s.slo.ttft_s for t in tenants], float),
+        rate=np.array([each.rate_req_per_s for each in limits], float),
+        most=np.array([each.in_flight for each in limits]),
+    )
+
+
+def tenants_of(s: Scenario, session: np.ndarray) -> np.ndarray:
+    """Whose each session i4[n] is, i1[n], drawn by the tenants' shares."""
+    shares = np.cumsum([t.share for t in s.tenants] or [1.0])
+    drawn = uniforms(stream_key(s.seed, "tenants"), session.astype(np.int64)) * shares[-1]
+    return np.searchsorted(shares, drawn, side="right").astype(np.int8)

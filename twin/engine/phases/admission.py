@@ -1,0 +1,94 @@
+"""Admission: who waits for the router in which order, and who is refused.
+
+Weighted fair queueing is start-time fair queueing: a request's place is the fair time at which its
+tenant's last one ends, or that of now if its tenant has been idle, and its tokens over its tenant's
+weight are added to that. Prefill queues keep the same places.
+"""
+
+from __future__ import annotations
+
+from twin.compiled import kernel
+from twin.engine.codes import (
+    ABOVE_CONCURRENCY,
+    ABOVE_RATE,
+    CANCELLED,
+    FRONTED,
+    REJECTED,
+    REJECTED_ROUTER,
+    ROUTER_SEEN,
+)
+from twin.engine.columns import World
+from twin.engine.lists import insert
+from twin.engine.returns import ask_again, tenant_of
+
+ORDERS = {"fifo": 0, "priority": 1, "fair": 2}
+BURST_S = 1.0  # a token bucket holds what comes in so long
+CLASS = 1e9  # places between two priorities: longer than any run, in seconds
+
+
+@kernel
+def take_in(world: World, t0: float, t1: float) -> None:
+    """Line up what has left the front end by t1, or refuse it."""
+    request, counters, gate = world.request, world.record.counters, world.gate
+    while counters[ROUTER_SEEN] < counters[FRONTED]:
+        i = counters[ROUTER_SEEN]
+        if request.status[i] != CANCELLED:
+            now_s = max(t0, request.ready_s[i])
+            if now_s > t1:
+                return
+            reason = beyond_limits(world, i, now_s)
+            if reason:
+                refuse(world, i, reason, now_s)
+            else:
+                hold(world, i)
+                insert(
+                    gate.wait_head, gate.wait_tail, 0, request.following, request.place,
+                    request.progress, i,
+                )  # fmt: skip
+        counters[ROUTER_SEEN] += 1
+
+
+@kernel
+def beyond_limits(world: World, i: int, now_s: float) -> int:
+    """Why a request that comes now is refused, 0: it is not."""
+    gate, tenant = world.gate, tenant_of(world, i)
+    everybody = gate.inside.size - 1
+    for t in (tenant, everybody):
+        if gate.most[t] > 0 and gate.inside[t] >= gate.most[t]:
+            return ABOVE_CONCURRENCY
+        if gate.rate[t] > 0.0:
+            most = max(1.0, BURST_S * gate.rate[t])
+            refilled = gate.tokens[t] + (now_s - gate.filled_s[t]) * gate.rate[t]
+            gate.tokens[t], gate.filled_s[t] = min(refilled, most), now_s
+            if gate.tokens[t] < 1.0:
+                return ABOVE_RATE
+    for t in (tenant, everybody):
+        gate.tokens[t] -= gate.rate[t] > 0.0
+    return 0
+
+
+@kernel
+def hold(world: World, i: int) -> None:
+    """Let a request in and give it its place in the queues."""
+    settings, request, gate = world.settings, world.request, world.gate
+    t = tenant_of(world, i)
+    request.held[i] = 1
+    gate.inside[t] += 1
+    gate.inside[gate.inside.size - 1] += 1
+    if settings.order == 1:
+        request.place[i] = request.arrival_s[i] - gate.priority[t] * CLASS
+    elif settings.order == 2:
+        request.place[i] = max(gate.fair[0], gate.finish[t])
+        tokens = request.input_tokens[i] + request.output_tokens[i]
+        gate.finish[t] = request.place[i] + tokens / gate.weight[t]
+
+
+@kernel
+def refuse(world: World, i: int, reason: int, now_s: float) -> None:
+    """Turn a request away; its client may ask again."""
+    request = world.request
+    request.status[i] = REJECTED
+    request.reason[i] = reason
+    request.ready_s[i] = now_s
+    world.record.counters[REJECTED_ROUTER] += 1
+    ask_again(world, i, now_s, now_s)

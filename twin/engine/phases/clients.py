@@ -1,0 +1,151 @@
+"""Phase: clients come, also back; and leave when no answer came in time.
+
+A client that leaves takes its request out of wherever it is: queue, batch, KV transfer or decode
+slot. A batch that computes goes on, and the request leaves at its end, as in real engines.
+"""
+
+from __future__ import annotations
+
+from twin.compiled import kernel
+from twin.engine.codes import (
+    ANSWER_TIMED_OUT,
+    ARRIVED,
+    BACK_FROM_DECODE,
+    BACK_FROM_PREFILL,
+    BACK_FROM_QUEUE,
+    BACK_FROM_TRANSFER,
+    DECODING,
+    EXHAUSTED,
+    FINISHED,
+    FRONTED,
+    LEFT_EARLY,
+    NONE,
+    PREFILLING,
+    ROUTER_SEEN,
+    TIMED_OUT,
+    TRANSFERRING,
+    TURNS_TAKEN,
+)
+from twin.engine.columns import World
+from twin.engine.lists import heap_pop, unlist
+from twin.engine.phases.decode import give_slot_back, pull
+from twin.engine.phases.kv_transfer import forget
+from twin.engine.phases.prefill import leave_queue
+from twin.engine.returns import ATTEMPTS, ask_again, cancel
+from twin.policies.kv_transfer import sending_rank
+
+
+@kernel
+def let_in(world: World, t0: float) -> None:
+    """Make a row for every client that came by this step's border, at its exact time."""
+    request, loop, turn = world.request, world.loop, world.turn
+    counters = world.record.counters
+    i = counters[ARRIVED]
+    while loop.size[0] > 0 and loop.due_s[0] <= t0:
+        item = loop.turn[0]
+        due_s = heap_pop(loop.due_s, loop.turn, loop.size)
+        if item == NONE:  # a closed loop's client takes the next turn there is
+            if counters[TURNS_TAKEN] == turn.input_tokens.size:
+                counters[EXHAUSTED] += 1
+                continue
+            item = counters[TURNS_TAKEN] * ATTEMPTS
+            counters[TURNS_TAKEN] += 1
+        k, attempt = item // ATTEMPTS, item % ATTEMPTS
+        if attempt == 0:
+            turn.asked_s[k] = due_s
+        request.arrival_s[i] = due_s
+        request.turn[i] = k
+        request.attempt[i] = attempt
+        request.input_tokens[i] = turn.input_tokens[k]
+        request.output_tokens[i] = turn.output_tokens[k]
+        request.session[i] = turn.session[k]
+        i += 1
+    counters[ARRIVED] = i
+
+
+@kernel
+def expire(world: World, t0: float) -> None:
+    """Take out the requests whose clients have given up by this step's border."""
+    settings, request, loop = world.settings, world.request, world.loop
+    arrived = world.record.counters[ARRIVED]
+    for k in range(2):
+        limit_s = settings.answer_timeout_s if k else settings.timeout_s
+        i = loop.expired[k]
+        while limit_s > 0.0 and i < arrived and request.arrival_s[i] + limit_s <= t0:
+            served = request.status[i] >= FINISHED or request.gone[i] == 1
+            if not served and (k == 1 or not request.transfer_end_s[i] <= t0):
+                request.reason[i] = ANSWER_TIMED_OUT if k else TIMED_OUT
+                withdraw(world, i, t0)
+                ask_again(world, i, request.arrival_s[i] + limit_s, t0)
+            i += 1
+        loop.expired[k] = i
+
+
+@kernel
+def withdraw(world: World, i: int, now_s: float) -> None:
+    """Take a request out of where it is, or mark it where its batch has to end first."""
+    request, counters, gate = world.request, world.record.counters, world.gate
+    decode, following = world.decode, request.following
+    if i >= counters[FRONTED]:  # the API server and the router pass over it
+        counters[LEFT_EARLY] += 1
+    elif i < counters[ROUTER_SEEN]:
+        waits = unlist(gate.wait_head, gate.wait_tail, 0, following, i)
+        if not waits and not unlist(decode.returned_head, decode.returned_tail, 0, following, i):
+            place = taken_out(world, i)
+            if place == NONE:
+                request.gone[i] = 1
+                return
+            counters[place] += 1
+    cancel(world, i, now_s)
+
+
+@kernel
+def taken_out(world: World, i: int) -> int:
+    """Take a request out of its queue, transfer or decode batch: the counter of where it was.
+
+    NONE: it computes in a batch of prefill, and leaves when that ends.
+    """
+    request, following = world.request, world.request.following
+    settings, prefill, decode, status = (
+        world.settings, world.prefill, world.decode, world.request.status[i],
+    )  # fmt: skip
+    if status == TRANSFERRING:
+        stop_transfer(world, i)
+        give_slot_back(world, i)
+        return BACK_FROM_TRANSFER
+    if status == PREFILLING or request.prefill_instance[i] != NONE:
+        p = request.prefill_instance[i]
+        if unlist(prefill.queue_head, prefill.queue_tail, p, following, i):
+            computing = request.progress[i] != NONE
+            leave_queue(world, p, i)
+            give_slot_back(world, i)
+            return BACK_FROM_PREFILL if computing else BACK_FROM_QUEUE
+    if status == PREFILLING or not settings.has_decode or request.rank[i] == NONE:
+        return NONE
+    d = request.rank[i] // settings.decode_ranks
+    if unlist(decode.wait_head, decode.wait_tail, d, following, i):
+        give_slot_back(world, i)
+        return BACK_FROM_DECODE
+    if status == DECODING:
+        if decode.running[d]:  # what the iteration under way adds is not in the sums yet
+            added = request.output_tokens[i] - request.emitted[i]
+            decode.context[request.rank[i]] += added / (request.due[i] - request.joined[i])
+        pull(world, d, i)
+        return BACK_FROM_DECODE
+    return NONE
+
+
+@kernel
+def stop_transfer(world: World, i: int) -> None:
+    """End a request's KV transfer, or take it out of those that wait to begin."""
+    request, state, settings = world.request, world.transfer, world.settings
+    if unlist(state.fresh_head, state.fresh_tail, 0, request.following, i):
+        return
+    for k in range(state.active[0]):
+        if state.request[k] == i:
+            width = settings.decode_ranks
+            size = (request.input_tokens[i] + request.emitted[i]) * settings.kv_bytes_per_token
+            sender = sending_rank(request.rank[i] % width, width, settings.prefill_ranks)
+            world.prefill.sent_bytes[request.prefill_instance[i], sender] -= size
+            forget(world, k)
+            return

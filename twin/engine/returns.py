@@ -1,0 +1,89 @@
+"""What a client does when its request ends: it asks the next turn, asks again, or goes."""
+
+from __future__ import annotations
+
+import math
+
+from twin.compiled import kernel
+from twin.engine.codes import (
+    ASKED_AGAIN,
+    CANCELLED,
+    CANCELLED_BY_CLIENT,
+    FINISHED,
+    NONE,
+    WASTED_TOKENS,
+)
+from twin.engine.columns import World
+from twin.engine.lists import heap_push
+from twin.rng import uniform
+
+ATTEMPTS = 256  # a turn and an attempt are one number: turn * ATTEMPTS + attempt
+SOON_S = 1e-9  # after a border: what comes on it was counted there
+JITTER = 0.25  # of a back-off, at most (openai-python)
+
+
+@kernel
+def come_back(world: World, i: int, now_s: float) -> None:
+    """A request ended: tell when its client asks the next one, in a closed loop or a session."""
+    settings, loop = world.settings, world.loop
+    if settings.gated:
+        leave_gate(world, i)
+    if settings.closed_loop:
+        pause_s = 0.0
+        if settings.think_s > 0.0:
+            pause_s = -settings.think_s * math.log(uniform(settings.key_think, i))
+        heap_push(loop.due_s, loop.turn, loop.size, now_s + pause_s, NONE)
+    elif settings.dynamic and world.request.status[i] == FINISHED:
+        following = world.turn.following[world.request.turn[i]]
+        if following != NONE:
+            due_s = now_s + world.turn.pause_s[following]
+            heap_push(loop.due_s, loop.turn, loop.size, due_s, following * ATTEMPTS)
+
+
+@kernel
+def ask_again(world: World, i: int, left_s: float, now_s: float) -> None:
+    """A request came to nothing at left_s: its client asks again after a back-off, or gives up."""
+    settings, request, loop = world.settings, world.request, world.loop
+    if settings.client_retries == 0 or request.attempt[i] >= settings.client_retries:
+        come_back(world, i, max(left_s, now_s + SOON_S))
+        return
+    if settings.gated:
+        leave_gate(world, i)
+    pause_s = min(settings.backoff_s * 2.0 ** request.attempt[i], settings.backoff_most_s)
+    pause_s *= 1.0 - JITTER * uniform(settings.key_backoff, i)
+    item = request.turn[i] * ATTEMPTS + request.attempt[i] + 1
+    world.record.counters[ASKED_AGAIN] += 1
+    heap_push(loop.due_s, loop.turn, loop.size, max(left_s + pause_s, now_s + SOON_S), item)
+
+
+@kernel
+def cancel(world: World, i: int, now_s: float) -> None:
+    """A request whose client has left is nowhere any more."""
+    request, counters = world.request, world.record.counters
+    request.status[i] = CANCELLED
+    request.ready_s[i] = now_s
+    computed = max(request.progress[i] - request.hit_tokens[i], 0)
+    counters[WASTED_TOKENS] += computed + request.emitted[i]
+    counters[CANCELLED_BY_CLIENT] += 1
+
+
+@kernel
+def leave_gate(world: World, i: int) -> None:
+    """A request that was let in is inside no longer."""
+    gate = world.gate
+    if world.request.held[i]:
+        world.request.held[i] = 0
+        gate.inside[tenant_of(world, i)] -= 1
+        gate.inside[gate.inside.size - 1] -= 1
+
+
+@kernel
+def turn_of(world: World, i: int) -> int:
+    """A request's row of what was prepared."""
+    return int(world.request.turn[i]) if world.settings.dynamic else i
+
+
+@kernel
+def tenant_of(world: World, i: int) -> int:
+    """Whose a request is."""
+    return int(world.gate.tenant[turn_of(world, i)]) if world.settings.tenants > 1 else 0

@@ -1,0 +1,138 @@
+"""What clients and tenants saw: sessions from end to end, goodput and fairness by tenant.
+
+Reads the columns that a table of requests has only where clients wait, ask again or are of several
+tenants. A request that was asked again counts from when it was asked first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from twin.scenario import Scenario
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from twin.metrics.observed import Observed
+
+
+def waited_s(requests: pl.DataFrame) -> np.ndarray | float:
+    """Seconds between a turn's first attempt and this one, f8[n]; 0 where nobody asks again."""
+    if "asked_s" not in requests.columns:
+        return 0.0
+    result: np.ndarray = (requests["arrival_s"] - requests["asked_s"]).to_numpy()
+    return result
+
+
+def limits(scenario: Scenario, requests: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """(TTFT, TPOT) SLO of each request in seconds, f8[n] or one for all: its tenant's."""
+    tenants, slo = scenario.tenants, scenario.slo
+    if not tenants:
+        return np.array(slo.ttft_s), np.array(slo.tpot_ms * 1e-3)
+    whose = requests["tenant"].to_physical().to_numpy()
+    ttft_s = np.array([t.ttft_s or slo.ttft_s for t in tenants])
+    tpot_s = np.array([t.tpot_ms or slo.tpot_ms for t in tenants]) * 1e-3
+    return ttft_s[whose], tpot_s[whose]
+
+
+def session_times_s(o: Observed) -> np.ndarray:
+    """First question to last answer of the sessions whose last turn finished in the steady state.
+
+    Empty where turns do not wait.
+    """
+    requests = o.requests
+    if "turns_left" not in requests.columns or o.scenario.workload.turns != "wait":
+        return np.zeros(0)
+    session = requests["session"].to_numpy()
+    begun_s = np.full(session.max(initial=0) + 1, np.inf)
+    np.minimum.at(begun_s, session, requests["asked_s"].to_numpy())
+    last = o.finished & (requests["turns_left"].to_numpy() == 0)
+    result: np.ndarray = requests["finish_s"].to_numpy()[last] - begun_s[session[last]]
+    return result
+
+
+def fair_shares(total: float, asked: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """A total shared out by weight, to nobody more than asked (max-min fair).
+
+    >>> fair_shares(10.0, np.array([1.0, 9.0, 9.0]), np.array([1.0, 1.0, 2.0])).tolist()
+    [1.0, 3.0, 6.0]
+    """
+    given = np.zeros_like(asked)
+    hungry = asked > 0.0
+    while hungry.any() and total > 1e-9 * asked.sum():
+        level = (total / weight[hungry].sum()) * weight
+        full = hungry & (asked - given <= level)
+        take = np.where(full, asked - given, 0.0) if full.any() else np.where(hungry, level, 0.0)
+        given += take
+        total -= float(take.sum())
+        hungry &= ~full if full.any() else False
+    return given
+
+
+def jain(values: np.ndarray) -> float | None:
+    """Jain's index: 1 when all are alike, 1/n when one has everything; None of nothing.
+
+    >>> jain(np.array([1.0, 1.0])), jain(np.array([1.0, 0.0]))
+    (1.0, 0.5)
+    """
+    squares = float((values * values).sum())
+    return float(values.sum()) ** 2 / (values.size * squares) if squares > 0.0 else None
+
+
+def fairness(o: Observed) -> float | None:
+    """Jain's index of what each tenant was served over its max-min fair share; None without."""
+    tenants = o.scenario.tenants
+    if len(tenants) < 2:
+        return None
+    served, asked = _tokens(o, o.finished), _tokens(o, _asked_first(o))
+    asked = np.maximum(asked, served)
+    due = fair_shares(float(served.sum()), asked, np.array([t.weight for t in tenants]))
+    return jain(served[due > 0.0] / due[due > 0.0])
+
+
+def _asked_first(o: Observed) -> np.ndarray:
+    """Mask of the requests that came in the steady state and are no retry."""
+    come: np.ndarray = o.requests["arrival_s"].to_numpy() >= o.scenario.warmup_s
+    if "attempt" in o.requests.columns:
+        come = come & (o.requests["attempt"].to_numpy() == 0)
+    return come
+
+
+def _tokens(o: Observed, some: np.ndarray) -> np.ndarray:
+    """Prompt and answer tokens of some requests by tenant, f8[tenants]."""
+    tokens = (
+        o.requests["input_tokens"].to_numpy()[some] + o.requests["output_tokens"].to_numpy()[some]
+    )
+    whose = o.requests["tenant"].to_physical().to_numpy()[some]
+    return np.bincount(whose, tokens, len(o.scenario.tenants))
+
+
+def by_tenant(o: Observed) -> list[dict[str, Any]]:
+    """Figures of each tenant in the steady state: rates, SLO attainment, latencies, hits."""
+    rows, requests = [], o.requests
+    whose = requests["tenant"].to_physical().to_numpy()
+    status = requests["status"].cast(str).to_numpy()
+    come, served = _asked_first(o), _tokens(o, o.finished)
+    for k, tenant in enumerate(o.scenario.tenants):
+        own = whose == k
+        finished, started = own & o.finished, own & o.started
+        ttft_s, hits = o.ttft[started], requests["hit_tokens"].to_numpy()[started]
+        prompts = requests["input_tokens"].to_numpy()[started]
+        tpot_s = o.tpot[own[o.finished]]
+        met = float(o.kept_slo[own[o.finished]].sum())
+        rows.append({
+            "tenant": tenant.name,
+            "asked_req_per_s": float((own & come).sum()) / o.steady_s,
+            "goodput_req_per_s": met / o.steady_s,
+            "slo_attainment": met / finished.sum() if finished.any() else None,
+            "refused": int((own & (status == "rejected")).sum()),
+            "cancelled": int((own & (status == "cancelled")).sum()),
+            "tokens_per_s": served[k] / o.steady_s,
+            "ttft_s_p50": float(np.median(ttft_s)) if ttft_s.size else None,
+            "ttft_s_p99": float(np.percentile(ttft_s, 99)) if ttft_s.size else None,
+            "tpot_s_mean": float(np.nanmean(tpot_s)) if (~np.isnan(tpot_s)).any() else None,
+            "hit_token_ratio": float(hits.sum() / prompts.sum()) if prompts.size else None,
+        })  # fmt: skip
+    return rows

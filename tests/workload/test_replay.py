@@ -184,3 +184,6 @@ def test_a_missing_trace_or_a_flood_is_refused():
 def test_digest_names_the_content():
     assert table().digest == table(name="other").digest
     assert table().digest != table(tokens=(128, 192, 64, 301)).digest
+    known = [table(think_s=np.array([np.nan, pause, 1.0, 2.0])) for pause in (0.5, 0.6)]
+    assert len({t.digest for t in known} | {table().digest}) == 3  # turns may wait by them
+    assert {t.plain_digest for t in known} == {table().digest} == {table().plain_digest}

@@ -41,7 +41,10 @@ class Gate(Columns):
     most = column("i8", "tenants + 1", "Requests that may be inside; 0: all.", fill=None)
     inside = column("i8", "tenants + 1", "Requests inside.", by="admission, returns")
     tokens = column("f8", "tenants + 1", "Requests that may come at once.", fill=1, by="admission")
-    filled_s = column("f8", "tenants + 1", "When that was worked out.", unit="s", by="admission")
+    filled_s = column(
+        "f8", "tenants + 1", "When that was worked out; full at the start.", unit="s", fill=-1,
+        by="admission",
+    )  # fmt: skip
     finish = column("f8", "tenants", "Where its last request ends in fair time.", by="admission")
     fair = column("f8", "1", "Fair time.", by="admission")
     wait_head = column("i4", "1", "First that the router may take.", fill=-1, by="admission")

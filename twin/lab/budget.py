@@ -83,7 +83,8 @@ def estimate(s: Scenario, facts: Facts, trace_requests: int = 0) -> Budget:
         seconds += s.horizon_s / e.shift_every_s * SHIFT_S
     if e.balancing.policy not in ("none", "oracle"):
         seconds += s.horizon_s / e.balancing.interval_s * DECISION_S
-    return Budget(requests, BASE_BYTES + requests * REQUEST_BYTES, seconds)
+    rows = requests * (1.0 + s.clients.retries)  # there is room for every attempt
+    return Budget(requests, BASE_BYTES + rows * REQUEST_BYTES, seconds)
 
 
 def budget_of(store: Store, scenario: Scenario, facts: Facts) -> Budget:

@@ -128,6 +128,8 @@ def plain(value: Any) -> str:
     """
     if isinstance(value, bool):
         return str(value).lower()
+    if value == ():
+        return "empty"
     return f"{value:,.10g}" if isinstance(value, float | int) else str(value)
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import polars as pl
 import streamlit as st
 
 from twin.hardware.chip import HardwareError
@@ -13,13 +10,13 @@ from twin.lab.allocation_study import Filling, study
 from twin.scenario import Scenario, pools
 from twin.ui import forms, session
 from twin.ui.charts import allocation
-from twin.ui.fields import declared, label, sentence
+from twin.ui.fields import sentence
+from twin.ui.forms.rows import rows_table
 from twin.ui.seated import seated
 from twin.ui.show import plot
 
 GROUP = "Pools"  # of the form, below which this stands
 PATH = "deployment.seats"
-FIELDS = {"role": pl.String, "index": pl.Int64, "element": pl.String}
 
 
 def form(*, study: bool) -> None:
@@ -63,52 +60,5 @@ def _study(instances: list[tuple[str, int, int]], _draft: Scenario) -> list[Fill
 
 
 def _table(roles: list[str]) -> None:
-    # As in forms/table.py: an editor whose own input moves under it forgets edits.
-    widget = session.field_key(PATH)
-    rows = [row.model_dump() for row in session.draft().deployment.seats]
-    shown = st.session_state.setdefault(f"{widget}:rows", rows)
     st.caption("One row an instance, or several; instances without a row are packed around them.")
-    st.data_editor(
-        pl.DataFrame(shown, schema=FIELDS),
-        key=widget,
-        num_rows="dynamic",
-        hide_index=True,
-        height="content",
-        on_change=_take,
-        args=(widget,),
-        column_config={
-            "role": st.column_config.SelectboxColumn(_label("role"), options=roles, required=True),
-            "index": st.column_config.NumberColumn(
-                _label("index"), min_value=0, step=1, required=True, help=_help("index")
-            ),
-            "element": st.column_config.TextColumn(
-                _label("element"), required=True, help=_help("element")
-            ),
-        },
-    )
-    if refused := session.refusal(PATH):
-        forms.problem(refused)
-
-
-def _take(widget: str) -> None:
-    """Hand the table's rows to the draft, those that are whole."""
-    if session.gone(widget):
-        return
-    edits = st.session_state[widget]
-    shown: list[dict[str, Any]] = st.session_state[f"{widget}:rows"]
-    rows = [row | edits["edited_rows"].get(i, {}) for i, row in enumerate(shown)]
-    kept = [row for i, row in enumerate(rows) if i not in edits["deleted_rows"]]
-    whole = [
-        {name: row[name] for name in FIELDS}
-        for row in [*kept, *edits["added_rows"]]
-        if all(row.get(name) is not None for name in FIELDS)
-    ]
-    session.propose({PATH: whole})
-
-
-def _label(name: str) -> str:
-    return label(f"{PATH}[].{name}")
-
-
-def _help(name: str) -> str:
-    return declared(f"{PATH}[].{name}").help
+    rows_table(PATH, {"role": roles})

@@ -8,6 +8,7 @@ from twin.ui import formulas, imports, live, session, words
 from twin.ui.charts import memory as charts_memory
 from twin.ui.fields import sentence
 from twin.ui.forms.first import whole
+from twin.ui.forms.rows import rows_table
 from twin.ui.show import plot
 from twin.ui.toolbar import workspace
 
@@ -16,7 +17,10 @@ form, facts = st.columns([3, 2], gap="large")
 
 # 1) The form.
 with form:
-    whole("workload", {})
+    group = whole("workload", {})
+    if group == "Clients":
+        st.caption("Tenants: who shares the machine. Without a row, all requests are of one.")
+        rows_table("tenants")
     if session.value("workload.arrivals") == "trace":
         imports.trace_upload()
 

@@ -1,0 +1,75 @@
+"""A list of tables of the draft as one editable table, made from the declarations of its fields."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+import streamlit as st
+
+from twin.scenario import ScenarioField, fields, read
+from twin.ui import forms, session
+
+TYPES = {int: pl.Int64, float: pl.Float64, bool: pl.Boolean, str: pl.String}
+
+
+def rows_table(path: str, options: dict[str, list[str]] | None = None) -> None:
+    """Draw the rows of a list; options: names that a column accepts, by name of its field.
+
+    Rows are added and taken out in the table; one that lacks what it must have waits until it is
+    whole.
+    """
+    columns = _columns(path)
+    # As in forms/table.py: an editor whose own input moves under it forgets edits.
+    widget = session.field_key(path)
+    rows = [row.model_dump() for row in read(session.draft(), path)]
+    shown = st.session_state.setdefault(f"{widget}:rows", rows)
+    st.data_editor(
+        pl.DataFrame(shown, schema={name: TYPES[f.kind] for name, f in columns.items()}),
+        key=widget,
+        num_rows="dynamic",
+        hide_index=True,
+        height="content",
+        on_change=_take,
+        args=(path, widget),
+        column_config={
+            name: _column(known, (options or {}).get(name)) for name, known in columns.items()
+        },
+    )
+    if refused := session.refusal(path):
+        forms.problem(refused)
+
+
+def _columns(path: str) -> dict[str, ScenarioField]:
+    head = f"{path}[]."
+    return {p.removeprefix(head): f for p, f in fields().items() if p.startswith(head)}
+
+
+def _column(known: ScenarioField, options: list[str] | None) -> Any:
+    label = f"{known.label} ({known.unit})" if known.unit else known.label
+    common: dict[str, Any] = {"help": known.help, "required": known.required}
+    if options:
+        return st.column_config.SelectboxColumn(label, options=options, **common)
+    if known.kind is str:
+        return st.column_config.TextColumn(label, **common)
+    return st.column_config.NumberColumn(
+        label, min_value=known.low, max_value=known.high, default=known.default,
+        step=1 if known.kind is int else None, **common,
+    )  # fmt: skip
+
+
+def _take(path: str, widget: str) -> None:
+    """Hand the table's rows to the draft, those that are whole."""
+    if session.gone(widget):
+        return
+    edits = st.session_state[widget]
+    shown: list[dict[str, Any]] = st.session_state[f"{widget}:rows"]
+    rows = [row | edits["edited_rows"].get(i, {}) for i, row in enumerate(shown)]
+    kept = [row for i, row in enumerate(rows) if i not in edits["deleted_rows"]]
+    needed = [name for name, known in _columns(path).items() if known.required]
+    whole = [
+        {name: value for name, value in row.items() if value is not None}
+        for row in [*kept, *edits["added_rows"]]
+        if all(row.get(name) is not None for name in needed)
+    ]
+    session.propose({path: whole})

@@ -162,10 +162,10 @@ def test_turns_that_wait_are_those_that_would_come_at_their_time():
 
 
 def test_tools_ask_sooner_than_people():
-    asked = {"rate_req_per_s": 5, "lengths": "test", "prefix": "sessions", "turn_gap_s": 40}
+    asked = {"rate_req_per_s": 50, "input_tokens": 100, "prefix": "sessions", "turn_gap_s": 40}
     gaps = {}
     for share in (0.0, 0.5, 1.0):
-        r = make(horizon_s=3000.0, turns="wait", tool_share=share, tool_gap_s=2.0, **asked)
+        r = make(horizon_s=1000.0, turns="wait", tool_share=share, tool_gap_s=2.0, **asked)
         gaps[share] = r.pause_s[r.waits_for >= 0]
     assert np.median(gaps[0.0]) == pytest.approx(40, rel=0.15)
     assert np.median(gaps[1.0]) == pytest.approx(2.0, rel=0.3)

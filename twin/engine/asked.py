@@ -10,7 +10,9 @@ from twin.buffers import Columns, column
 class Loop(Columns):
     """Clients that come back: when, as a binary heap, and for which turn."""
 
-    due_s = column("f8", "clients", "When a client comes.", unit="s", by="clients, returns")
+    due_s = column(
+        "f8", "clients", "When a client comes.", unit="s", by="arrivals, clients, returns"
+    )
     turn = column(
         "i8", "clients", "Turn and attempt it comes for; NONE: the next one.", fill=-1,
         by="arrivals, clients, returns",
@@ -46,6 +48,10 @@ class Gate(Columns):
         by="admission",
     )  # fmt: skip
     finish = column("f8", "tenants", "Where its last request ends in fair time.", by="admission")
-    fair = column("f8", "1", "Fair time.", by="admission")
-    wait_head = column("i4", "1", "First that the router may take.", fill=-1, by="admission")
-    wait_tail = column("i4", "1", "Last that the router may take.", fill=-1, by="admission")
+    fair = column("f8", "1", "Fair time.", by="router")
+    wait_head = column(
+        "i4", "1", "First that the router may take.", fill=-1, by="admission, clients, router"
+    )
+    wait_tail = column(
+        "i4", "1", "Last that the router may take.", fill=-1, by="admission, clients, router"
+    )

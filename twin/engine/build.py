@@ -11,14 +11,21 @@ import numpy as np
 
 from twin.engine import codes as w
 from twin.engine import columns as c
-from twin.engine.build_clients import clients_due, gate_of, is_gated, prepared_turns, request_rows
+from twin.engine.build_clients import (
+    client_settings,
+    client_sizes,
+    clients_due,
+    gate_of,
+    prepared_turns,
+    request_rows,
+)
 from twin.engine.clock import EDGES, WINDOWS, steps_in
 from twin.engine.flows import first_flows
 from twin.engine.loop import DECODE, PREFILL
-from twin.engine.phases.admission import ORDERS
 from twin.engine.record import Log, Record
 from twin.engine.settings import Settings
 from twin.engine.setup import Setup
+from twin.engine.shared_links import Streams, Traffic
 from twin.hardware.placement import Instance
 from twin.hardware.prices import nic, pool_read, port_rates
 from twin.metrics.operators import DECODE_OPERATORS, PREFILL_OPERATORS
@@ -28,7 +35,6 @@ from twin.model.record import dtype_of, numbers, places
 from twin.policies.memory_pool import BlockPool, empty_pool
 from twin.policies.router import BLOCK, RANK_CHOICES, ROUTERS
 from twin.rng import stream_key
-from twin.scenario import Tenant
 
 LOOKS = 8  # at every instance, in each window of the record
 
@@ -44,17 +50,8 @@ def build_world(setup: Setup) -> c.World:
     ports = math.ceil(setup.fabric.dies.size / price.shared_by_dies)
     slots = slots_of(setup, decode)
     first, flows = first_flows(prefills, columns)
-    rows = requests.arrival_s.size
-    if settings.dynamic:
-        rows *= 1 + settings.client_retries
-    tenants = s.tenants or (Tenant(name="all"),)
-    sizes = {
-        "requests": rows,
-        "made": rows if settings.dynamic or settings.patient else 1,
-        "gated": rows if settings.gated else 1,
-        "turns": requests.arrival_s.size if settings.dynamic else 0,
-        "tenants": len(tenants),
-        "tenanted": requests.arrival_s.size if len(tenants) > 1 else 0,
+    sizes = client_sizes(setup, settings)
+    sizes |= {
         "prefills": prefills,
         "decodes": decodes,
         "columns": columns,
@@ -63,13 +60,12 @@ def build_world(setup: Setup) -> c.World:
         "rank_blocks": -(-settings.decode_ranks // BLOCK),
         "slots": max(int(slots.max()), 1),
         "ring": 1 << (int(requests.output_tokens.max()) + 2).bit_length(),
-        "transfers": min(int(slots.sum()), rows) + 1,
+        "transfers": min(int(slots.sum()), sizes["requests"]) + 1,
         "ports": ports,
         "flows": flows,
         "links": 0,
         "crossings": 0,
         "streams": 4 * prefills,
-        "clients": max(s.workload.concurrency, rows if settings.dynamic else 1) + 1,
         "prefill_operators": len(PREFILL_OPERATORS),
         "decode_operators": len(DECODE_OPERATORS),
         "windows": WINDOWS,
@@ -85,7 +81,7 @@ def build_world(setup: Setup) -> c.World:
         settings=settings,
         request=c.Requests(
             sizes,
-            **request_rows(requests, settings, rows),
+            **request_rows(requests, settings, sizes["requests"]),
             segment_offset=requests.segment_offset,
             segment_first=requests.segment_first,
             segment_blocks=requests.segment_blocks,
@@ -103,10 +99,10 @@ def build_world(setup: Setup) -> c.World:
         ssd=_tier(setup, prefill, setup.ssd_blocks, ssd=True),
         costs=_costs(setup, sizes),
         traffic=_traffic(sizes, first, settings),
-        streams=c.Streams(sizes, flow=_stream_flows(prefills, first)),
+        streams=Streams(sizes, flow=_stream_flows(prefills, first)),
         loop=clients_due(setup, sizes, settings),
         turn=prepared_turns(requests, settings),
-        gate=gate_of(setup, sizes, tenants),
+        gate=gate_of(setup, sizes),
         record=Record(sizes),
         log=Log(sizes),
     )
@@ -139,19 +135,7 @@ def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> 
         step_s=float(s.step_s),
         closed_loop=int(s.workload.arrivals == "closed_loop"),
         think_s=float(s.workload.think_s),
-        dynamic=int(setup.dynamic),
-        patient=int(s.clients.timeout_s > 0.0 or s.clients.answer_timeout_s > 0.0),
-        timeout_s=float(s.clients.timeout_s),
-        answer_timeout_s=float(s.clients.answer_timeout_s),
-        client_retries=s.clients.retries if setup.dynamic else 0,
-        backoff_s=float(s.clients.backoff_s),
-        backoff_most_s=float(s.clients.backoff_most_s),
-        gated=int(is_gated(s)),
-        order=ORDERS[s.admission.order] if len(s.tenants) > 1 else 0,
-        shed_at=float(s.admission.shed_at),
-        tenants=max(len(s.tenants), 1),
-        namespaces=setup.namespaces,
-        keep_answers=int(s.memory_pool.enabled and s.memory_pool.answers and bool(prefill)),
+        **client_settings(setup),
         has_prefill=int(bool(prefill)),
         has_decode=int(bool(decode)),
         colocated=int(colocated),
@@ -194,7 +178,6 @@ def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> 
         key_accept=stream_key(s.seed, "mtp.acceptance"),
         key_round=stream_key(s.seed, "mtp.rounding"),
         key_think=stream_key(s.seed, "clients.think"),
-        key_backoff=stream_key(s.seed, "clients.backoff"),
     )
 
 
@@ -299,9 +282,9 @@ def _costs(setup: Setup, sizes: dict[str, int]) -> c.Costs:
     )
 
 
-def _traffic(sizes: dict[str, int], first: dict[str, int], settings: Settings) -> c.Traffic:
+def _traffic(sizes: dict[str, int], first: dict[str, int], settings: Settings) -> Traffic:
     """Flows before they are laid out, with the pace of those that have one."""
-    traffic = c.Traffic(sizes, **first)
+    traffic = Traffic(sizes, **first)
     traffic.pace[first["weights"] : first["ssd_write"]] = 0.0
     traffic.pace[first["ssd_write"] : first["ssd_read"]] = settings.ssd_write_bytes_per_s
     return traffic

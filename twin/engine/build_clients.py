@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from twin.engine import codes as w
 from twin.engine.asked import Gate, Loop, Turns
+from twin.engine.phases.admission import ORDERS
 from twin.engine.returns import ATTEMPTS
 from twin.engine.settings import Settings
 from twin.engine.setup import Setup
@@ -15,6 +17,45 @@ from twin.rng import stream_key, uniforms
 from twin.scenario import Admission, Scenario, Tenant
 from twin.workload.arrivals import first_turns
 from twin.workload.requests import Requests
+
+
+def client_settings(setup: Setup) -> dict[str, Any]:
+    """Numbers of the run about clients, tenants and admission."""
+    s, prefill = setup.scenario, setup.of_role("prefill")
+    return {
+        "dynamic": int(setup.dynamic),
+        "patient": int(s.clients.timeout_s > 0.0 or s.clients.answer_timeout_s > 0.0),
+        "timeout_s": float(s.clients.timeout_s),
+        "answer_timeout_s": float(s.clients.answer_timeout_s),
+        "client_retries": s.clients.retries if setup.dynamic else 0,
+        "backoff_s": float(s.clients.backoff_s),
+        "backoff_most_s": float(s.clients.backoff_most_s),
+        "gated": int(is_gated(s)),
+        "order": ORDERS[s.admission.order] if len(s.tenants) > 1 else 0,
+        "shed_at": float(s.admission.shed_at),
+        "tenants": max(len(s.tenants), 1),
+        "namespaces": setup.namespaces,
+        "keep_answers": int(s.memory_pool.enabled and s.memory_pool.answers and bool(prefill)),
+        "key_backoff": stream_key(s.seed, "clients.backoff"),
+    }
+
+
+def client_sizes(setup: Setup, settings: Settings) -> dict[str, int]:
+    """Rows of requests, of turns, tenants and clients that may come back."""
+    s, rows = setup.scenario, setup.requests.arrival_s.size
+    turns = rows if settings.dynamic else 0
+    several = len(s.tenants) > 1
+    if settings.dynamic:
+        rows *= 1 + settings.client_retries
+    return {
+        "requests": rows,
+        "made": rows if settings.dynamic or settings.patient else 1,
+        "gated": rows if settings.gated else 1,
+        "turns": turns,
+        "tenants": max(len(s.tenants), 1),
+        "tenanted": setup.requests.arrival_s.size if several else 0,
+        "clients": max(s.workload.concurrency, turns, 1) + 1,
+    }
 
 
 def request_rows(requests: Requests, settings: Settings, rows: int) -> dict[str, np.ndarray]:
@@ -81,9 +122,10 @@ def is_gated(s: Scenario) -> bool:
     return bool(len(s.tenants) > 1 or limited or a.shed_at or a.rate_req_per_s or a.in_flight)
 
 
-def gate_of(setup: Setup, sizes: dict[str, int], tenants: tuple[Tenant, ...]) -> Gate:
+def gate_of(setup: Setup, sizes: dict[str, int]) -> Gate:
     """Tenants with their limits; those of the whole machine stand last."""
     s, n = setup.scenario, sizes["tenanted"]
+    tenants = s.tenants or (Tenant(name="all"),)
     limits: tuple[Tenant | Admission, ...] = (*tenants, s.admission)
     return Gate(
         sizes,

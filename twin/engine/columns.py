@@ -8,13 +8,14 @@ state knows nothing about how it is filled or how it moves.
 
 from __future__ import annotations
 
-from math import inf, nan
+from math import nan
 
-from twin.buffers import Columns, column, group, number
+from twin.buffers import Columns, column, group
 from twin.engine.asked import Gate, Loop, Turns
 from twin.engine.codes import NONE, WAITING
 from twin.engine.record import Log, Record
 from twin.engine.settings import Settings
+from twin.engine.shared_links import Streams, Traffic
 from twin.model.coefficients import Decode as DecodePrices
 from twin.model.coefficients import Prefill as PrefillPrices
 from twin.model.record import dtype_of
@@ -26,10 +27,14 @@ LINK = "Link of the list that holds it."
 class Requests(Columns):
     """One row per request, in order of arrival."""
 
-    arrival_s = column("f8", "requests", "Arrival.", unit="s", fill=None, by="arrivals")
-    input_tokens = column("i4", "requests", "Length of the prompt.", unit="tokens", fill=None)
-    output_tokens = column("i4", "requests", "Length of the answer.", unit="tokens", fill=None)
-    session = column("i4", "requests", "Conversation.", fill=None)
+    arrival_s = column("f8", "requests", "Arrival.", unit="s", fill=None, by="arrivals, clients")
+    input_tokens = column(
+        "i4", "requests", "Length of the prompt.", unit="tokens", fill=None, by="clients"
+    )
+    output_tokens = column(
+        "i4", "requests", "Length of the answer.", unit="tokens", fill=None, by="clients"
+    )
+    session = column("i4", "requests", "Conversation.", fill=None, by="clients")
     segment_offset = column("i8", "requests + 1", "First row of its chain of blocks.", fill=None)
     segment_first = column("i8", "segments", "First block of a run of blocks.", fill=None)
     segment_blocks = column("i4", "segments", "Blocks of a run.", fill=None)
@@ -58,9 +63,13 @@ class Requests(Columns):
     )
     finish_s = column("f8", "requests", "Last token out.", unit="s", fill=nan, by="decode, prefill")
     ready_s = column(
-        "f8", "requests", "When the next phase may take it.", unit="s", fill=nan,
-        by="colocated, decode, faults, front_end, kv_transfer, prefill, router",
-    )  # fmt: skip
+        "f8",
+        "requests",
+        "When the next phase may take it.",
+        unit="s",
+        fill=nan,
+        by="admission, colocated, decode, faults, front_end, kv_transfer, prefill, returns, router",
+    )
     hit_tokens = column(
         "i4", "requests", "Prompt tokens found in the pool.", unit="tokens", by="prefill"
     )
@@ -86,28 +95,41 @@ class Requests(Columns):
         "requests",
         "Where it is.",
         fill=WAITING,
-        by="decode, faults, kv_transfer, prefill, router",
+        by="admission, decode, faults, kv_transfer, prefill, returns, router",
     )
-    reason = column("i1", "requests", "Why it was turned away.", by="decode, faults, router")
+    reason = column(
+        "i1", "requests", "Why it was turned away.", by="admission, clients, decode, faults, router"
+    )
     turn = column("i4", "made", "Its row of the prepared stream.", by="clients")
     attempt = column("i2", "made", "How often it was asked before.", by="clients")
     gone = column("i1", "made", "Its client left while its batch computes.", by="clients")
     held = column("i1", "gated", "It counts as inside.", by="admission, returns")
     place = column("f8", "gated", "Place in the queues: lower goes first.", by="admission")
     following = column(
-        "i4", "requests", LINK, fill=NONE,
-        by="colocated, decode, faults, kv_transfer, prefill, router",
-    )  # fmt: skip
+        "i4",
+        "requests",
+        LINK,
+        fill=NONE,
+        by="admission, clients, colocated, decode, faults, kv_transfer, prefill, router",
+    )
 
 
 class Prefill(Columns):
     """One row per prefill (or colocated) instance."""
 
     queue_head = column(
-        "i4", "prefills", "First request that waits.", fill=NONE, by="faults, prefill, router"
+        "i4",
+        "prefills",
+        "First request that waits.",
+        fill=NONE,
+        by="clients, faults, prefill, router",
     )
     queue_tail = column(
-        "i4", "prefills", "Last request that waits.", fill=NONE, by="faults, prefill, router"
+        "i4",
+        "prefills",
+        "Last request that waits.",
+        fill=NONE,
+        by="clients, faults, prefill, router",
     )
     batch_head = column(
         "i4", "prefills", "First whose last piece runs.", fill=NONE, by="colocated, faults, prefill"
@@ -194,7 +216,7 @@ class Prefill(Columns):
         "prefills, prefill_ranks",
         "KV handed over by each die.",
         unit="B",
-        by="faults, kv_transfer",
+        by="clients, faults, kv_transfer",
     )
 
 
@@ -209,10 +231,15 @@ class Transfers(Columns):
     active = column("i8", "1", "Transfers in flight.", by="kv_transfer")
     now_s = column("f8", "1", "Up to when they have moved.", unit="s", by="kv_transfer")
     fresh_head = column(
-        "i4", "1", "First that is prefilled and not under way.", fill=NONE,
-        by="faults, kv_transfer, prefill",
-    )  # fmt: skip
-    fresh_tail = column("i4", "1", "Last of these.", fill=NONE, by="faults, kv_transfer, prefill")
+        "i4",
+        "1",
+        "First that is prefilled and not under way.",
+        fill=NONE,
+        by="clients, faults, kv_transfer, prefill",
+    )
+    fresh_tail = column(
+        "i4", "1", "Last of these.", fill=NONE, by="clients, faults, kv_transfer, prefill"
+    )
     fresh = column("i4", "transfers", "Scratch: these in order of time.", by="kv_transfer")
     flows_out = column("i4", "ports", "Transfers that leave by a port.", by="kv_transfer")
     flows_in = column("i4", "ports", "Transfers that enter by a port.", by="kv_transfer")
@@ -246,13 +273,19 @@ class Decode(Columns):
     )
     iteration = column("i8", "decodes", "Iterations begun.", by="decode")
     wait_head = column(
-        "i4", "decodes", "First with its KV in place.", fill=NONE,
-        by="decode, faults, kv_transfer, router",
-    )  # fmt: skip
+        "i4",
+        "decodes",
+        "First with its KV in place.",
+        fill=NONE,
+        by="clients, decode, faults, kv_transfer, router",
+    )
     wait_tail = column(
-        "i4", "decodes", "Last with its KV in place.", fill=NONE,
-        by="decode, faults, kv_transfer, router",
-    )  # fmt: skip
+        "i4",
+        "decodes",
+        "Last with its KV in place.",
+        fill=NONE,
+        by="clients, decode, faults, kv_transfer, router",
+    )
     in_batch = column("i8", "decodes", "Requests in the running batch.", by="decode")
     taken = column("i8", "decodes", "Slots running or reserved.", by="decode, router")
     room = column("i8", "decodes", "Slots of the ranks in service.", fill=None, by="machine")
@@ -265,14 +298,14 @@ class Decode(Columns):
         "i4", "decodes, ring", "First request due at an iteration.", fill=NONE, by="decode"
     )
     requests = column("i8", "ranks", "Running requests.", by="decode")
-    context = column("f8", "ranks", "Their context.", unit="tokens", by="decode")
+    context = column("f8", "ranks", "Their context.", unit="tokens", by="clients, decode")
     growth = column("f8", "ranks", "What an iteration adds to it.", unit="tokens", by="decode")
     slots = column(
         "i8", "ranks", "Requests it may hold; 0 out of service.", fill=None, by="machine"
     )
     taken_slots = column("i8", "ranks", "Running or reserved.", by="decode, router")
     reserved_tokens = column(
-        "f8", "ranks", "Of requests on their way.", unit="tokens", by="decode, faults, router"
+        "f8", "ranks", "Of requests on their way.", unit="tokens", by="decode, router"
     )
     taken_tokens = column(
         "f8", "ranks", "What the router sees of its KV.", unit="tokens", by="router"
@@ -293,10 +326,18 @@ class Decode(Columns):
     )
     received_bytes = column("f8", "ranks", "KV received.", unit="B", by="kv_transfer")
     returned_head = column(
-        "i4", "1", "First that goes back to the router.", fill=NONE, by="decode, faults, router"
+        "i4",
+        "1",
+        "First that goes back to the router.",
+        fill=NONE,
+        by="clients, decode, faults, router",
     )
     returned_tail = column(
-        "i4", "1", "Last that goes back to the router.", fill=NONE, by="decode, faults, router"
+        "i4",
+        "1",
+        "Last that goes back to the router.",
+        fill=NONE,
+        by="clients, decode, faults, router",
     )
 
 
@@ -330,59 +371,6 @@ class Costs(Columns):
     decode_operators = column(
         "f8", "decode_operators", "Scratch of one iteration.", unit="s", by="colocated, decode"
     )
-
-
-class Traffic(Columns):
-    """Flows of instances that may meet on a link, and what they get of it.
-
-    A flow is a class of an instance's traffic; engine/flows.py numbers them, and the numbers below
-    are of the first of a class. Links are those on which flows can meet. A column is an instance
-    over both roles.
-    """
-
-    pool_read = number(int, "First of the reads from the memory pool.")
-    pool_write = number(int, "First of the writes to it.")
-    kv_hand_off = number(int, "First of the KV hand-offs.")
-    weights = number(int, "First of the expert weights that move into a column.")
-    ssd_write = number(int, "First of the writes to the SSD tier.")
-    ssd_read = number(int, "First of the reads from it.")
-
-    start = column("i8", "flows + 1", "Rows of `links` and `parts`.")
-    links = column("i8", "crossings", "Link that is crossed.")
-    parts = column("f8", "crossings", "Share of it that the flow takes alone.")
-    link_start = column("i8", "links + 1", "Rows of `entries` and `owners`.")
-    entries = column("i8", "crossings", "Places in `parts`, link by link.")
-    owners = column("i8", "crossings", "The flows they belong to.")
-    alone = column("f8", "flows", "Pace with nobody else there.", unit="B/s", fill=1)
-    pace = column(
-        "f8", "flows", "Most it takes by itself; 0 of weights that rest.", unit="B/s", fill=inf,
-        by="balancing, machine",
-    )  # fmt: skip
-    active = column("i1", "flows", "Whether it is under way.", by="traffic")
-    most = column("f8", "flows", "Share of `alone` that it would take.", by="traffic")
-    load = column("f8", "links", "Sum of parts times most.", by="traffic")
-    level = column("f8", "flows", "Share of `alone` that it gets.", by="traffic")
-    scratch = column("f8", "links", "Scratch.", by="streams, traffic")
-    beside = column("f8", "flows", "Scratch: levels beside exchanges.", by="traffic")
-    wished = column("f8", "flows", "Scratch: `most` while exchanges are left out.", by="traffic")
-    held = column("i8", "1", "1 while a flow gets less than it would take.", by="traffic")
-    duty = column("f8", "columns", "Share of time an exchange is on the wire.", by="traffic")
-    crowding = column(
-        "f8", "columns", "How much longer it takes there; 1 alone.", fill=1, by="traffic"
-    )
-
-
-class Streams(Columns):
-    """Bytes on their way to or from the memory pool, at a rate that others' coming and going moves.
-
-    Four rows of prefill (or colocated) instances: reads, writes, what goes on to the SSD tier, and
-    what comes back from it.
-    """
-
-    flow = column("i8", "streams", "Its number among the flows.", fill=None)
-    left_bytes = column("f8", "streams", "Still to go at `since_s`.", unit="B", by="pool, streams")
-    rate = column("f8", "streams", "Pace since then.", unit="B/s", by="pool, streams")
-    since_s = column("f8", "streams", "Up to when it has moved.", unit="s", by="pool, streams")
 
 
 class World(Columns):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from twin.engine.columns import Traffic
+from twin.engine.shared_links import Traffic
 from twin.hardware import demands
 from twin.hardware.faults import dies_without
 from twin.hardware.flows import Load, Plane, mixed

@@ -18,7 +18,7 @@ class Record(Columns):
         f"{COUNTERS}",
         "Events so far.",
         by="admission, arrivals, clients, colocated, decode, faults, front_end, kv_transfer, "
-        "prefill, router",
+        "prefill, returns, router",
     )
     fields = column(
         "i8",

@@ -12,8 +12,9 @@ import math
 from twin.compiled import kernel
 from twin.engine.books import book_traffic
 from twin.engine.codes import POOL_READ, POOL_WRITE, SSD_READ, SSD_WRITE, VPC
-from twin.engine.columns import Traffic, World
+from twin.engine.columns import World
 from twin.engine.lists import fill
+from twin.engine.shared_links import Traffic
 
 READS, WRITES, ARCHIVES, RECALLS = range(4)  # rows of instances, in this order
 ABSENT = 1e30  # bytes/s of a flow that is not laid out (engine/flows.IDLE)

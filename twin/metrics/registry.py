@@ -262,7 +262,7 @@ _COUNTS = [
     _count("asked_again", "Asked again", "Retries of clients after a time-out or a refusal.",
            lambda o: int(o.totals.get("asked_again", 0.0)), "lower", places=TABLE,
            unless_zero=True),
-    _count("wasted_tokens", "Wasted tokens", "Prompt tokens computed and answer tokens emitted "
+    _count("wasted_tokens", "Wasted tokens", "Prompt tokens computed and output tokens emitted "
            "for requests that were cancelled.",
            lambda o: int(o.totals.get("wasted_tokens", 0.0)), "lower", unit="tokens",
            places=TABLE, unless_zero=True),

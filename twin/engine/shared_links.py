@@ -1,0 +1,60 @@
+"""Columns of what instances put on links that they share."""
+
+from __future__ import annotations
+
+from math import inf
+
+from twin.buffers import Columns, column, number
+
+
+class Traffic(Columns):
+    """Flows of instances that may meet on a link, and what they get of it.
+
+    A flow is a class of an instance's traffic; engine/flows.py numbers them, and the numbers below
+    are of the first of a class. Links are those on which flows can meet. A column is an instance
+    over both roles.
+    """
+
+    pool_read = number(int, "First of the reads from the memory pool.")
+    pool_write = number(int, "First of the writes to it.")
+    kv_hand_off = number(int, "First of the KV hand-offs.")
+    weights = number(int, "First of the expert weights that move into a column.")
+    ssd_write = number(int, "First of the writes to the SSD tier.")
+    ssd_read = number(int, "First of the reads from it.")
+
+    start = column("i8", "flows + 1", "Rows of `links` and `parts`.")
+    links = column("i8", "crossings", "Link that is crossed.")
+    parts = column("f8", "crossings", "Share of it that the flow takes alone.")
+    link_start = column("i8", "links + 1", "Rows of `entries` and `owners`.")
+    entries = column("i8", "crossings", "Places in `parts`, link by link.")
+    owners = column("i8", "crossings", "The flows they belong to.")
+    alone = column("f8", "flows", "Pace with nobody else there.", unit="B/s", fill=1)
+    pace = column(
+        "f8", "flows", "Most it takes by itself; 0 of weights that rest.", unit="B/s", fill=inf,
+        by="balancing, machine",
+    )  # fmt: skip
+    active = column("i1", "flows", "Whether it is under way.", by="traffic")
+    most = column("f8", "flows", "Share of `alone` that it would take.", by="traffic")
+    load = column("f8", "links", "Sum of parts times most.", by="traffic")
+    level = column("f8", "flows", "Share of `alone` that it gets.", by="traffic")
+    scratch = column("f8", "links", "Scratch.", by="streams, traffic")
+    beside = column("f8", "flows", "Scratch: levels beside exchanges.", by="traffic")
+    wished = column("f8", "flows", "Scratch: `most` while exchanges are left out.", by="traffic")
+    held = column("i8", "1", "1 while a flow gets less than it would take.", by="traffic")
+    duty = column("f8", "columns", "Share of time an exchange is on the wire.", by="traffic")
+    crowding = column(
+        "f8", "columns", "How much longer it takes there; 1 alone.", fill=1, by="traffic"
+    )
+
+
+class Streams(Columns):
+    """Bytes on their way to or from the memory pool, at a rate that others' coming and going moves.
+
+    Four rows of prefill (or colocated) instances: reads, writes, what goes on to the SSD tier, and
+    what comes back from it.
+    """
+
+    flow = column("i8", "streams", "Its number among the flows.", fill=None)
+    left_bytes = column("f8", "streams", "Still to go at `since_s`.", unit="B", by="pool, streams")
+    rate = column("f8", "streams", "Pace since then.", unit="B/s", by="pool, streams")
+    since_s = column("f8", "streams", "Up to when it has moved.", unit="s", by="pool, streams")

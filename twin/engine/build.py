@@ -133,8 +133,6 @@ def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> 
         horizon_s=float(s.horizon_s),
         warmup_s=float(s.warmup_s),
         step_s=float(s.step_s),
-        closed_loop=int(s.workload.arrivals == "closed_loop"),
-        think_s=float(s.workload.think_s),
         **client_settings(setup),
         has_prefill=int(bool(prefill)),
         has_decode=int(bool(decode)),
@@ -177,7 +175,6 @@ def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> 
         key_route_b=stream_key(s.seed, "router.second"),
         key_accept=stream_key(s.seed, "mtp.acceptance"),
         key_round=stream_key(s.seed, "mtp.rounding"),
-        key_think=stream_key(s.seed, "clients.think"),
     )
 
 

@@ -23,6 +23,8 @@ def client_settings(setup: Setup) -> dict[str, Any]:
     """Numbers of the run about clients, tenants and admission."""
     s, prefill = setup.scenario, setup.of_role("prefill")
     return {
+        "closed_loop": int(s.workload.arrivals == "closed_loop"),
+        "think_s": float(s.workload.think_s),
         "dynamic": int(setup.dynamic),
         "patient": int(s.clients.timeout_s > 0.0 or s.clients.answer_timeout_s > 0.0),
         "timeout_s": float(s.clients.timeout_s),
@@ -36,6 +38,7 @@ def client_settings(setup: Setup) -> dict[str, Any]:
         "tenants": max(len(s.tenants), 1),
         "namespaces": setup.namespaces,
         "keep_answers": int(s.memory_pool.enabled and s.memory_pool.answers and bool(prefill)),
+        "key_think": stream_key(s.seed, "clients.think"),
         "key_backoff": stream_key(s.seed, "clients.backoff"),
     }
 

@@ -33,7 +33,10 @@ SHELVES = {
         "wires", "supernode", "two-l2", "unified", "scale-up", "ub-mesh", "rack", "kv-over",
     ),
     "What breaks it?": ("fault", "half-sub-plane", "bottleneck"),
-    "Real traffic": ("service", "-day", "mooncake", "r1-reasoning", "xdeepserve-production"),
+    "Real traffic": (
+        "service", "-day", "mooncake", "r1-reasoning", "xdeepserve-production", "agentic",
+        "tenants",
+    ),
     "Experts and reuse": ("canary", "experts", "memory-pool", "colocated"),
     "All": ("",),
 }  # fmt: skip

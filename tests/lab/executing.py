@@ -66,7 +66,7 @@ def empty() -> str:
         until(lambda: not waiting(store))
         rows = [store.runs.get(run) for run in runs]
         first_s = min(row.started_s or 0.0 for row in rows if row) - begun_s
-        ended_s = max(row.ended_s or 0.0 for row in rows if row) - begun_s
+        ended_s = max(row.finished_s or 0.0 for row in rows if row) - begun_s
     return (
         f"{EMPTY} empty runs asked for in {asked_s:.1f} s, carried out by one process in "
         f"{ended_s:.1f} s; the first began after {first_s:.2f} s"
@@ -107,7 +107,7 @@ def time_left() -> str:
                     elapsed_s = now - row.started_s
                     said.append((row.progress, now, elapsed_s * (1 / row.progress - 1)))
             time.sleep(0.02)
-        ended_s = row.ended_s or 0.0
+        ended_s = row.finished_s or 0.0
     ratios = [left_s / (ended_s - at_s) for _, at_s, left_s in said if ended_s - at_s > 0.5]
     gaps = [later - earlier for earlier, later in zip(moves, moves[1:], strict=False)]
     return (

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from tests.made_trace import made_trace
 from twin.lab.ask import question, replayed, scenario_named, settings_from
 from twin.lab.library import presets
 from twin.scenario import SpecError
@@ -11,24 +12,7 @@ QUICK = scenario_named("quickstart")
 
 def trace_of(arrival_s: list[float], has_time: bool = True) -> TraceTable:
     n = len(arrival_s)
-    return TraceTable(
-        arrival_s=np.array(arrival_s),
-        input_tokens=np.full(n, 100, np.int32),
-        output_tokens=np.full(n, 10, np.int32),
-        session=np.arange(n, dtype=np.int32),
-        segment_offset=np.zeros(n + 1, np.int64),
-        segment_first=np.zeros(0, np.int64),
-        segment_blocks=np.zeros(0, np.int32),
-        blocks=0,
-        block_tokens=0,
-        has_prefix=False,
-        has_time=has_time,
-        source_row=np.arange(n, dtype=np.int64),
-        think_s=np.full(n, np.nan),
-        counts={},
-        name="made.csv",
-        format="made",
-    )
+    return made_trace(np.array(arrival_s), np.full(n, 100), np.full(n, 10), has_time=has_time)
 
 
 @pytest.mark.parametrize("preset", presets(), ids=lambda p: p.key)

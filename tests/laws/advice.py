@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.made_trace import made_trace
 from twin.engine.simulate import simulate
 from twin.facts import Facts
 from twin.lab.explain.explain import Explanation, Gain, applied
@@ -130,24 +131,7 @@ def _recorded(s: Scenario, draw: random.Random) -> Case:
     arrival = np.cumsum(gaps) * (0.97 * s.horizon_s / max(gaps.sum(), 1e-9))
     tokens = np.minimum(noise.lognormal(7.0, 0.8, count), 16_000).astype(np.int32) + 1
     answers = np.minimum(noise.lognormal(5.0, 0.6, count), 2000).astype(np.int32) + 2
-    table = TraceTable(
-        arrival_s=arrival - arrival[0],
-        input_tokens=tokens,
-        output_tokens=answers,
-        session=np.full(count, -1, np.int32),
-        segment_offset=np.zeros(count + 1, np.int64),
-        segment_first=np.zeros(0, np.int64),
-        segment_blocks=np.zeros(0, np.int32),
-        blocks=0,
-        block_tokens=0,
-        has_prefix=False,
-        has_time=True,
-        source_row=np.arange(1, count + 1, dtype=np.int32),
-        think_s=np.full(count, np.nan),
-        counts={},
-        name="drawn",
-        format="drawn",
-    )
+    table = made_trace(arrival - arrival[0], tokens, answers, conversations=False, name="drawn")
     wishes = {"workload.arrivals": "trace", "workload.prefix": "none",
               "workload.trace.digest": table.digest}  # fmt: skip
     return Case(with_overrides(s, wishes), table)

@@ -13,6 +13,7 @@ from twin.lab import share
 from twin.lab.executor import Stage
 from twin.lab.store import Owner
 from twin.metrics.observed import Observed
+from twin.metrics.registry import METRICS
 from twin.scenario import SpecError
 from twin.ui import progress, record, session
 from twin.ui.pages import PAGES
@@ -220,6 +221,18 @@ def test_every_section_draws(app, store, section):
     opened(app, done(store, scenario()), section)
     assert len(app.subheader) + len(app.get("bidi_component")) >= 1
     assert not app.error
+
+
+def test_busy_says_of_what():
+    """A die that computes all the time may have most of its slots empty."""
+    busy = [name for name, (column, _) in sections.DIE_FIGURES.items() if "busy" in column]
+    busy += [METRICS[f"{role}_utilisation"].label for role in ("prefill", "decode")]
+    assert len(busy) == 3 and all("of the time" in name for name in busy)
+
+
+def test_requests_still_inside_are_not_told_as_lost():
+    (tile,) = headline({"finished": 13_978, "running": 4_167}, scenario())
+    assert tile["delta"] == "4,167 requests still inside at the end"
 
 
 def test_a_section_reads_only_its_own_tables(app, store, monkeypatch):

@@ -160,7 +160,7 @@ USE_COLOURS = {
     **theme.PLANE,
 }
 DIE_FIGURES = {
-    "Busy": ("busy_fraction", True),
+    "Busy, of the time": ("busy_fraction", True),
     "KV space used": ("kv_used_fraction_mean", True),
     "Requests held": ("requests_mean", False),
     "Expert load, of the mean": ("expert_load", False),
@@ -182,7 +182,7 @@ def load(row: RunRow, scenario: Scenario) -> None:
             plot(charts.over_time("power", windows, scenario.warmup_s), "power")
     st.subheader("Die by die", anchor=False)
     figure = st.segmented_control(
-        "Figure", list(DIE_FIGURES), default="Busy", required=True,
+        "Figure", list(DIE_FIGURES), default="Busy, of the time", required=True,
         label_visibility="collapsed", key="die-figure", wrap=True,
     )  # fmt: skip
     column, percent = DIE_FIGURES[figure]

@@ -1,8 +1,10 @@
-"""How soon a moved slider is answered, in a real browser: by formula, and by simulation.
+"""How soon a visitor is answered, in a real browser: a moved slider, and the very first page.
 
-`python -m tests.benchmarks.bench_slider [--moves 20] [--page start]` starts a server on an empty
-store, moves a slider that many times and prints both distributions in seconds, and how busy the
-machine was. The clock is the page's own, from the key to the frame after the text has changed.
+`python -m tests.benchmarks.bench_slider [--moves 20]` starts a server on an empty store, moves a
+slider that many times and prints how long the formula's and the simulation's answers took, and how
+busy the machine was. The clock is the page's own, from the key to the frame after the text has
+changed. With `--cold` the compiled kernels lie in an empty folder, Run is pressed as soon as it is
+there, and the times are those of the first picture, the first answer and the first own run.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -72,38 +76,68 @@ def told(name: str, values: list[float]) -> str:
     )
 
 
-def main() -> None:
-    """Start a server, move, tell."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--moves", type=int, default=20)
-    parser.add_argument("--page", default="")
-    parser.add_argument("--pause-s", type=float, default=0.5)
-    given = parser.parse_args()
+@contextmanager
+def served(*, cold: bool) -> Iterator[str]:
+    """Address of a server on an empty store."""
     with tempfile.TemporaryDirectory() as home:
         log, port = Path(home) / "server.log", free_port()
         environment = {**os.environ, "TWIN_DB_URL": f"sqlite:///{home}/twin.db"}
+        if cold:
+            (Path(home) / "kernels").mkdir()
+            environment["NUMBA_CACHE_DIR"] = f"{home}/kernels"
         command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={port}"]
         pipes: dict[str, Any] = {"stdout": log.open("wb"), "stderr": subprocess.STDOUT}
         with subprocess.Popen(command, cwd=ROOT, env=environment, **pipes) as server:
             try:
                 wait_until_healthy(f"http://localhost:{port}", server, log)
-                with sync_playwright() as playwright:
-                    browser = playwright.chromium.launch(
-                        executable_path=chromium.find(), args=chromium.FLAGS
-                    )
-                    page = browser.new_page(
-                        bypass_csp=True, viewport={"width": 1280, "height": 900}
-                    )
-                    page.goto(f"http://localhost:{port}/{given.page}")
-                    page.get_by_text("Simulated:").first.wait_for(timeout=90_000)
-                    moves(page, 3, 0.5)
-                    took = moves(page, given.moves, given.pause_s)
-                    browser.close()
+                yield f"http://localhost:{port}"
             finally:
                 server.terminate()
+
+
+def first_times(page: Page, url: str) -> dict[str, float]:
+    """Seconds from opening the page to its first picture and answer, and from Run to a result."""
+    opened_s = time.perf_counter()
+    page.goto(url)
+    times = {}
+    for name, what in (
+        ("answer", page.locator(".st-key-verdict h3")),
+        ("picture", page.locator("[data-draw]").first),
+        ("button", page.get_by_role("button", name="of traffic")),
+    ):
+        what.wait_for()
+        times[name] = time.perf_counter() - opened_s
+    page.get_by_role("button", name="of traffic").click()
+    pressed_s = time.perf_counter()
+    page.get_by_text("laws held").first.wait_for()
+    times["own run, from Run"] = time.perf_counter() - pressed_s
+    return times
+
+
+def main() -> None:
+    """Start a server, move or open, tell."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--moves", type=int, default=20)
+    parser.add_argument("--page", default="")
+    parser.add_argument("--pause-s", type=float, default=0.5)
+    parser.add_argument("--cold", action="store_true")
+    given = parser.parse_args()
+    with served(cold=given.cold) as url, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium.find(), args=chromium.FLAGS)
+        page = browser.new_page(bypass_csp=True, viewport={"width": 1280, "height": 900})
+        page.set_default_timeout(110_000)
+        if given.cold:
+            for name, took_s in first_times(page, url).items():
+                print(f"{name}: {took_s:.1f} s")  # noqa: T201
+        else:
+            page.goto(f"{url}/{given.page}")
+            page.get_by_text("Simulated:").first.wait_for()
+            moves(page, 3, 0.5)
+            took = moves(page, given.moves, given.pause_s)
+            print(told("formula", [formula for formula, _ in took]))  # noqa: T201
+            print(told("simulation", [simulation for _, simulation in took]))  # noqa: T201
+        browser.close()
     print(f"load {os.getloadavg()[0]:.1f}")  # noqa: T201
-    print(told("formula", [formula for formula, _ in took]))  # noqa: T201
-    print(told("simulation", [simulation for _, simulation in took]))  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import pytest
 
 from twin.lab.live import Look
+from twin.scenario import with_overrides
 from twin.ui import live, session
 from twin.ui.pages import PAGES
 
@@ -65,3 +66,27 @@ def test_nothing_is_simulated_before_the_engine_is_ready_or_where_nothing_may_ru
     app.run()
     assert not app.exception
     assert not asked
+
+
+def drafted(app, changes):
+    app.run()
+    state = app.session_state
+    state["history"] = [with_overrides(state["history"][0], changes)]
+    return app.switch_page(PAGES["workload"].script).run()
+
+
+def test_a_fault_after_the_end_is_said_where_the_answer_stands(app):
+    drafted(app, {"faults": [{"at_s": 500.0, "element": "node 1"}]})
+    assert not app.exception
+    (said,) = (w.value for w in app.warning)
+    assert "After the end of the run at 180 s, so never seen: node 1 at 500 s" in said
+
+
+def test_a_fault_beyond_the_simulated_part_is_said_beside_its_figures(app, running):
+    hour = {"horizon_s": 3600.0, "faults": [{"at_s": 3000.0, "element": "node 1"}]}
+    drafted(app, hour)
+    assert not app.exception and not app.warning
+    assert running.asked[-1].horizon_s < 3000.0
+    assert any("what fails later is not in it" in m.value for m in app.markdown)
+    drafted(app, hour | {"faults": []})
+    assert not any("what fails later is not in it" in m.value for m in app.markdown)

@@ -45,10 +45,16 @@ def seconds(value: float) -> str:
 
 
 def three_figures(value: float) -> str:
-    """Three significant figures, no exponent, thousands separated; zero is '0'."""
+    """Three significant figures (four below 10,000), no exponent, thousands separated; zero is '0'.
+
+    >>> three_figures(1942.7), three_figures(153_733.0)
+    ('1,943', '154,000')
+    """
     size = abs(value)
     if size == 0:
         return "0"
+    if size >= 9_999.5:
+        return f"{round(value, 2 - math.floor(math.log10(size))):,.0f}"
     if size >= 99.95:
         return f"{value:,.0f}"
     if size >= 9.995:

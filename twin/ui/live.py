@@ -18,7 +18,7 @@ from streamlit.delta_generator import DeltaGenerator
 from twin.lab.live import Live, Look, question_of, ready
 from twin.metrics.measures import amount, seconds
 from twin.metrics.registry import METRICS, shown
-from twin.scenario import Recovery, Scenario, npus_used, scenario_digest
+from twin.scenario import Recovery, Scenario, npus_used, remarks, scenario_digest
 from twin.steady import Outlook
 from twin.ui import access, forms, formulas, session, words
 from twin.ui.fields import sentence
@@ -62,7 +62,9 @@ def answer(place: DeltaGenerator, draft: Scenario) -> str:
             f"Simulated: {words.duration(horizon_s)}", icon=":material/check:",
             color="green", width="content",
         )  # fmt: skip
-        st.markdown(_said(seen.summary, draft), width="content")
+        unseen = any(horizon_s <= fault.at_s < draft.horizon_s for fault in draft.faults)
+        later = " · what fails later is not in it: press Run" if unseen else ""
+        st.markdown(_said(seen.summary, draft) + later, width="content")
     return run
 
 
@@ -137,6 +139,8 @@ def _verdict(draft: Scenario) -> None:
         st.markdown(f":red[:material/error: {sentence(told)}]")
         return
     st.markdown(f"### {_speed(told)}; {_room(draft, told)}; {_idle(draft)}.")
+    for remark in remarks(draft):
+        st.warning(sentence(remark), icon=":material/event_busy:")
 
 
 def _speed(told: Outlook) -> str:

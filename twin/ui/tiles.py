@@ -34,7 +34,7 @@ def capacity(s: Scenario, prediction: Prediction, asked: Offered | str) -> list[
     shown.append(
         _tile(
             "KV room, per die",
-            f"{prediction.kv_tokens_per_die:,} tokens",
+            amount(prediction.kv_tokens_per_die, "rate", "tokens"),
             "Tokens whose KV fits into the HBM of one die beside weights and buffers.",
         )
     )

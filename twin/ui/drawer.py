@@ -15,7 +15,8 @@ _drawer = st.components.v2.component("drawer", js=_JS)
 _HIDDEN = ".st-key-drawer { display: none }"  # and takes no room
 # On dark ground the accent that carries white words is itself too dark to be a word's colour.
 _CHOSEN = (
-    '[data-variant="segmented_control"][data-selected="true"] p '
+    ':is([data-variant="segmented_control"][data-selected="true"], '
+    '[data-testid="stSliderThumbValue"]) p '
     "{ color: light-dark(#4B45C6, #A5A1FF) }"
 )
 # Streamlit shows where the keyboard is on buttons and fields, and not on links.

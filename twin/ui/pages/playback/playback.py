@@ -11,6 +11,7 @@ from twin.ui.toolbar import open_run
 
 session.open_link()
 row, scenario = progress.ended_run("playback")
+page_link("run", "Results of this run", {"run": row.id}, ":material/query_stats:")
 if playback.missing(row.id):
     st.markdown("This run was made by an earlier engine, which did not record what moved when.")
     if st.button("Run it again", type="primary", icon=":material/play_arrow:", key="again"):
@@ -18,7 +19,6 @@ if playback.missing(row.id):
     st.stop()
 
 # 1) The player, and what happened as words.
-page_link("run", "Results of this run", {"run": row.id}, ":material/query_stats:")
 try:
     playback.player(row, scenario)
     st.subheader("What happened", anchor=False)

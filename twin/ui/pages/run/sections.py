@@ -30,9 +30,10 @@ from twin.ui.charts import waterfall
 from twin.ui.fabric_message import spread
 from twin.ui.fabric_view import cells_of_links, fabric_picture
 from twin.ui.fields import field_name, show, why_idle
-from twin.ui.pages.run import clients_results, faults_results, request
+from twin.ui.pages.run import clients_results, explained, faults_results, request
 from twin.ui.seated import seated
 from twin.ui.show import plain, plot
+from twin.ui.toolbar import open_run
 
 SPREADS = {"TTFT": "ttft_s", "TPOT": "tpot_s", "ITL": "itl_s", "E2E": "e2e_s"}
 
@@ -49,8 +50,14 @@ def why(row: RunRow, scenario: Scenario) -> None:
                 "Mean over the requests that finished after the warm-up, from ideal to actual. "
                 "Faults and expert imbalance: what re-runs without them save."
             )
-        else:
+        elif explained.applies(row):
             st.markdown("Explain this run to see the time of a request from ideal to actual.")
+        else:
+            st.markdown(
+                "Another engine or other facts made this run: only a new one can be explained."
+            )
+            if st.button("Run it again", icon=":material/replay:", key="explain-run-again"):
+                open_run(scenario)
     with way:
         st.subheader("Where the TTFT went", anchor=False)
         rows = {"mean": ttft_parts(row.summary)}

@@ -14,13 +14,12 @@ from tests.ui.walk import Walker, fill
 pytestmark = pytest.mark.browser
 
 
+# Seed, clicks, width in pixels.
 @pytest.mark.parametrize(
-    ("seed", "clicks", "width"),
-    some([(1, 60, 1280)], (2, 700, 1280), (3, 700, 1280), (4, 600, 390)),
+    "way", some([(1, 60, 1280)], (2, 700, 1280), (3, 700, 1280), (4, 600, 390)), ids=str
 )
-def test_a_walk_comes_to_no_exception_and_no_dead_end(
-    browser, app_url, served_db, seed, clicks, width
-):
+def test_a_walk_comes_to_no_exception_and_no_dead_end(browser, app_url, served_db, way):
+    seed, clicks, width = way
     fill(served_db)
     log = Path(served_db.removeprefix("sqlite:///")).with_name("server.log")
     context = profile(browser, viewport={"width": width, "height": 900})

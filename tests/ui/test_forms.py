@@ -109,6 +109,9 @@ def scenarios():
                 "deployment.mode": mode,
             },
         )
+    yield with_overrides(Scenario(), {"tenants": [{"name": "a"}], "clients.retries": 1})
+    tools = {"workload.prefix": "sessions", "workload.tool_share": 0.5}
+    yield with_overrides(Scenario(), tools)
     yield with_overrides(Scenario(), {"deployment.prefill.attention": "tp"})
     yield with_overrides(Scenario(), {"supernode.machine": "dragonfly"})
     yield with_overrides(Scenario(), {"deployment.decode.expert_npus": 48})

@@ -23,12 +23,13 @@ from twin.lab.explain.headroom import Headroom, headroom
 from twin.lab.explain.runs import MORE_SEEDS, Runs, seeded, shortened
 from twin.lab.explain.view import (
     MET,
-    UNSERVED,
     Settings,
     Summary,
     View,
     at_load,
     attained,
+    catches_up,
+    kept_up,
     load_of,
     served_well,
     tpot_share,
@@ -43,16 +44,19 @@ from twin.steady import steady
 if TYPE_CHECKING:
     from twin.workload.generate import TraceTable
 
-LOOKED_INTO = 7  # causes that are confirmed on more seeds, the weightiest first
-TRIED = 3  # changes of a cause that are
+LOOKED_INTO = 7  # causes that may be confirmed on more seeds, the weightiest first,
+CONFIRMED = 4  # until so many are
+TRIED = 3  # changes of a cause that may be
 NEARLY = 0.9  # of the best: then the less intrusive change is advised
 SAID = 0.05  # a metric that moves by less is not worth a sentence
-FELT = 0.03  # of a score
+FELT = 0.05  # of a score
 CLEAR = 0.02  # more requests within the SLO: enough to let a p99 rise
-NAMED = ("slo_attainment", "ttft_s_p99", "tpot_s_p99", "tpot_s_mean", "ttft_s_mean")
+NAMED = ("slo_attainment", "ttft_s_p99", "tpot_s_p99", "tpot_s_mean", "ttft_s_mean",
+         "throughput_req_per_s")  # fmt: skip
+LEAST_KEPT_UP = 0.01  # of what arrives
 PRICED = 0.8  # of its score, where a change takes more NPUs: they are not free, and hide causes
 OUTRANKS = 0.3  # of what the best other change brings: a fault that brings as much comes first
-EXPECTED_RUNS = 40  # for a bar of progress
+EXPECTED_RUNS = 24  # for a bar of progress
 LOAD = Cause("load", "More traffic than it takes", "Admit less traffic, or add NPUs.",
              lambda _: iter(()), DEMAND)  # fmt: skip
 
@@ -127,7 +131,7 @@ def explain(
 
     runs = Runs(facts, trace, counts, note)
     summary = runs.needed(scenario)
-    asked = shortened(scenario, float(summary["requests"] or 0))
+    asked = shortened(scenario, summary)
     base = runs.needed(asked)
     full = _full(asked, facts, trace, counts)
     view = View(asked, facts, base, full, _shares(runs, asked), trace, counts)
@@ -157,12 +161,14 @@ def _shares(runs: Runs, s: Scenario) -> dict[str, float]:
 
 
 def score(before: Summary, after: Summary, s: Scenario) -> float:
-    """How much better a run is: requests served within the SLO first, then how far from it."""
-    used = [
-        min(UNSERVED, ttft_share(x, s)) + min(UNSERVED, tpot_share(x, s)) + 1e-3
-        for x in (before, after)
-    ]
-    return 10 * (served_well(after) - served_well(before)) + math.log(used[0] / used[1])
+    """How much better a run is: requests served within the SLO first, then how far from it; and
+    where it falls behind, how many more it serves."""
+    # Without an upper end: far off, too, what comes nearer to the SLO is better.
+    used = [ttft_share(x, s) + tpot_share(x, s) + 1e-3 for x in (before, after)]
+    better = 10 * (served_well(after) - served_well(before)) + math.log(used[0] / used[1])
+    if catches_up(before, after, s):
+        better += math.log(kept_up(after, s) / max(kept_up(before, s), LEAST_KEPT_UP))
+    return better
 
 
 def _measured(runs: Runs, view: View, room: Headroom) -> list[Measured]:
@@ -181,7 +187,7 @@ def _measured(runs: Runs, view: View, room: Headroom) -> list[Measured]:
     best = sorted(tried.values(), key=lambda group: (group[0].cause.kind != FAULT, -_best(group)))
     measured: list[Measured] = []
     for group in best[:LOOKED_INTO]:
-        row = _confirmed(runs, s, group)
+        row = _confirmed(runs, s, group) if len(measured) < CONFIRMED else None
         if row and all(row.removal.settings != other.removal.settings for other in measured):
             measured.append(row)
     return measured
@@ -218,24 +224,34 @@ def _confirmed(runs: Runs, s: Scenario, group: list[Look]) -> Measured | None:
     """What of a cause holds on every seed; None where nothing does.
 
     Of what can be done, the first in the order of the registry (the least intrusive) that brings
-    nearly as much as the best.
+    nearly as much as the best, else the best of the others.
     """
-    ideal = max((k for k in group if not k.change.doable), key=lambda k: k.worth, default=None)
-    doable = sorted((k for k in group if k.change.doable), key=lambda k: -k.worth)[:TRIED]
-    held = [(k, gain) for k in (*([ideal] if ideal else []), *doable)
-            if (gain := gained(runs, s, k.change.settings)) is not None]  # fmt: skip
-    if not held:
+    doable = [k for k in group if k.change.doable]
+    near = [k for k in doable if k.worth >= NEARLY * _best(doable)]
+    others = sorted((k for k in doable if k not in near), key=lambda k: -k.worth)
+    able = _first_that_holds(runs, s, [*near, *others][:TRIED])
+    ideals = [k for k in group if not k.change.doable]
+    ideal = max(ideals, key=lambda k: k.worth, default=None)
+    if ideal and able and ideal.worth * NEARLY <= able[0].worth:
+        ideal = None  # what can be done removes as much
+    whole = _first_that_holds(runs, s, [ideal] if ideal else [])
+    if not (able or whole):
         return None
-    top, removal = max(held, key=lambda row: row[0].worth)
-    able = [row for row in held if row[0].change.doable]
-    near = [row for row in able if row[0].worth >= NEARLY * max(k.worth for k, _ in able)]
-    suggestion = min(near, key=lambda row: group.index(row[0]))[1] if near else None
+    top, removal = max(filter(None, (able, whole)), key=lambda row: row[0].worth)
+    suggestion = able[1] if able else None
     if ideal is None and suggestion is not None:
         removal = suggestion
     known = top.cause
     return Measured(
         known.key, known.label, known.advice, top.change.named, top.worth, removal, suggestion
     )
+
+
+def _first_that_holds(runs: Runs, s: Scenario, looks: Sequence[Look]) -> tuple[Look, Gain] | None:
+    for look in looks:
+        if (gain := gained(runs, s, look.change.settings)) is not None:
+            return look, gain
+    return None
 
 
 def gained(runs: Runs, s: Scenario, settings: Settings) -> Gain | None:
@@ -246,7 +262,9 @@ def gained(runs: Runs, s: Scenario, settings: Settings) -> Gain | None:
         if before is None or after is None or harms(before, after, asked):
             return None
         pairs.append((before, after))
-    known = [found for metric in NAMED if (found := _gain_in(metric, pairs, s)) is not None]
+    behind = all(catches_up(before, after, s) for before, after in pairs)
+    named = NAMED if behind else NAMED[:-1]  # else as many finish as arrive, whatever is changed
+    known = [found for metric in named if (found := _gain_in(metric, pairs, s)) is not None]
     at = [float(np.mean([attained(pair[k]) for pair in pairs])) for k in (0, 1)]
     if CLEAR < at[0] < MET:  # where some requests keep the SLO and others do not, that counts
         known = [found for found in known if found[1] == "slo_attainment"]
@@ -261,8 +279,10 @@ def harms(before: Summary, after: Summary, s: Scenario) -> bool:
     rises = served_well(after) - served_well(before)
     if rises < 0 or attained(after) < attained(before):
         return True
+    # Where a run falls behind, TTFT is that of the few served early: more of them may lengthen it.
+    times = (tpot_share,) if catches_up(before, after, s) else (ttft_share, tpot_share)
     return rises < CLEAR and any(
-        share(after, s) > max(share(before, s) * 1.02, 0.85) for share in (ttft_share, tpot_share)
+        share(after, s) > max(share(before, s) * 1.02, 0.85) for share in times
     )
 
 
@@ -284,6 +304,8 @@ def _gain_in(
         weight = 10 * least
         if least < CLEAR:
             return None
+    elif metric == "throughput_req_per_s":
+        weight = least / whole
     elif metric.startswith("ttft"):
         weight = least / s.slo.ttft_s * (1.0 if metric.endswith("p99") else 0.5)
     else:

@@ -11,7 +11,8 @@ from twin.lab.explain.view import at_load, holds
 from twin.scenario import Scenario, SpecError
 from twin.steady import outlook
 
-PROBES = 6
+PROBES = 5
+CLOSE = 1.06  # between what holds and what does not: near enough
 FAR = 32.0  # times the traffic: beyond it nobody asks
 LEAST = 1 / 64
 
@@ -29,7 +30,7 @@ def headroom(runs: Runs, scenario: Scenario, held: bool) -> Headroom:
     low, high = (1.0, math.inf) if held else (0.0, 1.0)
     guess = _formula(scenario, runs.facts)
     for _ in range(PROBES):
-        if low >= FAR or (low > 0 and high / low < 1.03):
+        if low >= FAR or (low > 0 and high / low < CLOSE):
             break
         if not low < guess < high:
             guess = 2 * low if math.isinf(high) else math.sqrt(max(low, LEAST) * high)

@@ -26,10 +26,10 @@ def prefill(v: View) -> Found:
     if rate := v.sustained.get("prefill"):
         needed = max(needed, math.ceil(1.15 * v.arrived_per_s / (rate / count)))
     most = count + v.free_npus // npus
-    for instances in sorted({min(needed, most), most, min(count + 1, most)} - {count}):
+    for instances in sorted({min(needed, most), most} - {count}):
         yield Change({"deployment.prefill.instances": instances})
     if v.mode == "disaggregated":  # what prefill hands on is to be decoded
-        yield from _both(v, range(min(needed, most), min(needed + 2, most) + 1))
+        yield from _both(v, range(min(needed, most), min(needed + 1, most) + 1))
     if v.mode != "disaggregated" or needed <= most:
         return
     for more in sorted({most - count + 1, needed - count}):
@@ -91,12 +91,15 @@ def colocated(v: View) -> Found:
 
 @cause("chunk", "Prefill beside decode", "Change how many prompt tokens an iteration may prefill.")
 def chunk(v: View) -> Found:
-    """Longer or shorter pieces of prompts beside decode."""
-    if "colocated" in v.role_npus:
-        tokens = v.scenario.deployment.colocated.chunk_tokens_per_npu
-        for factor in (2.0, 0.5, 0.25):
-            wanted = max(2, round(tokens * factor))
-            yield Change({"deployment.colocated.chunk_tokens_per_npu": wanted})
+    """Longer or shorter pieces of prompts beside decode, down to where they just keep up."""
+    if "colocated" not in v.role_npus:
+        return
+    tokens = v.scenario.deployment.colocated.chunk_tokens_per_npu
+    each = v.figure("prefill_tokens_per_s_per_npu") * v.figure("decode_iteration_s_mean")
+    # A limit far above what comes with an iteration binds at no factor of itself.
+    kept_up = [2.0 * each, 1.25 * each] if 0 < 2.0 * each < 0.25 * tokens else []
+    for wanted in (2.0 * tokens, 0.5 * tokens, 0.25 * tokens, *kept_up):
+        yield Change({"deployment.colocated.chunk_tokens_per_npu": max(2, round(wanted))})
 
 
 @cause("prefill_batch", "Prefill batches", "Change how prompts are put into prefill batches.")

@@ -18,7 +18,9 @@ from twin.workload.requests import TraceTable
 Summary = Mapping[str, float | int | str | None]
 Settings = dict[str, Any]
 MET = 0.98  # of the requests: both p99 within the SLO leave at most 1 % each
-UNSERVED = 20.0  # times the SLO: what nobody was served in counts as
+UNSERVED = 20.0  # times the SLO, at least: what nobody was served in counts as
+BEHIND = 0.8  # of what arrives: whoever finishes less falls behind
+CLEARLY = 1.2  # times as many served: less is chance in a short run that falls behind
 LOADS = ("workload.rate_req_per_s", "workload.concurrency", "workload.trace.rate_multiplier")
 
 
@@ -95,11 +97,13 @@ class View:
 
 
 def ttft_share(summary: Summary, s: Scenario) -> float:
-    """TTFT p99 over its SLO; `UNSERVED` where no first token was given."""
+    """TTFT p99 over its SLO; where no first token was given, it is longer than the run."""
     if s.deployment.mode == "decode_only":
         return 0.0
     value = summary.get("ttft_s_p99")
-    return UNSERVED if value is None else float(value) / s.slo.ttft_s
+    if value is None:
+        return max(UNSERVED, s.horizon_s / s.slo.ttft_s)
+    return float(value) / s.slo.ttft_s
 
 
 def tpot_share(summary: Summary, s: Scenario) -> float:
@@ -120,6 +124,23 @@ def attained(summary: Summary) -> float:
 def served_well(summary: Summary) -> float:
     """Share of the requests that kept the SLO and were not given up."""
     return attained(summary) * (1.0 - given_up(summary))
+
+
+def kept_up(summary: Summary, s: Scenario) -> float:
+    """Requests finished a second over those that arrived, at most 1.
+
+    Where a run falls behind, its times are those of the few that were served before it ended: no
+    time can be longer than the run, and serving twice as many may not shorten any.
+    """
+    arrived_per_s = float(summary.get("requests") or 0) / s.horizon_s
+    finished_per_s = float(summary.get("throughput_req_per_s") or 0.0)
+    return min(1.0, finished_per_s / arrived_per_s) if arrived_per_s else 1.0
+
+
+def catches_up(before: Summary, after: Summary, s: Scenario) -> bool:
+    """Whether a run that falls behind serves clearly more."""
+    share = kept_up(before, s)
+    return share < BEHIND and kept_up(after, s) > CLEARLY * share
 
 
 def given_up(summary: Summary) -> float:

@@ -7,7 +7,6 @@ the time left is that its page tells.
 
 from __future__ import annotations
 
-import statistics
 import sys
 import tempfile
 import time
@@ -108,11 +107,14 @@ def time_left() -> str:
                     said.append((row.progress, now, elapsed_s * (1 / row.progress - 1)))
             time.sleep(0.02)
         ended_s = row.finished_s or 0.0
-    ratios = [left_s / (ended_s - at_s) for _, at_s, left_s in said if ended_s - at_s > 0.5]
     gaps = [later - earlier for earlier, later in zip(moves, moves[1:], strict=False)]
+    told = []
+    for share in (0.1, 0.25, 0.5, 0.75):
+        _, at_s, left_s = next(one for one in said if one[0] >= share)
+        told.append(f"{left_s / (ended_s - at_s):.2f} at {share:.0%}")
     return (
-        f"time left over what was left, from 10 % on: {min(ratios):.2f} to {max(ratios):.2f}, "
-        f"median {statistics.median(ratios):.2f}; progress moved at least every {max(gaps):.1f} s"
+        f"time left over what was left: {', '.join(told)} of {ended_s - moves[0]:.0f} s; progress "
+        f"moved at least every {max(gaps):.1f} s"
     )
 
 

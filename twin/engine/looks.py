@@ -77,6 +77,7 @@ class Look:
         d, count = self.world.decode, self.world.record.counters
         waiting = int(count[w.FRONTED]) + sum(int(count[k]) for k in BACK)
         waiting -= int(count[w.ROUTED] + count[w.REJECTED_ROUTER] + count[w.GIVEN_UP])
+        waiting -= int(count[w.CANCELLED_BY_CLIENT] - count[w.LEFT_EARLY])
         room, taken = max(float(d.room[at].sum()), 1.0), float(d.taken[at].sum())
         ranks = self.world.settings.decode_ranks
         space = float(d.kv_tokens[at].sum()) * ranks

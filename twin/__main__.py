@@ -43,6 +43,7 @@ app.command()(evidence_command.calibrate)
 app.command()(sweep_command.sweep)
 app.command("hit-curve")(memory_command.hit_curve)
 app.command("model-cache")(memory_command.model_cache)
+app.command("controllers")(memory_command.own_controllers)
 
 Multiplier = Annotated[float, typer.Option(help="The trace's requests come so many times faster.")]
 Copies = Annotated[int, typer.Option(help="Copies of the trace, each under block ids of its own.")]

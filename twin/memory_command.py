@@ -1,4 +1,5 @@
-"""`python -m twin hit-curve`, `model-cache`: what memory pools hit and load, before a run."""
+"""`python -m twin hit-curve`, `model-cache`, `controllers`: memory pools before a run, and who may
+move instances."""
 
 from __future__ import annotations
 
@@ -94,3 +95,18 @@ def model_cache(
     ]
     heads = ("kept in", "cold start", "DRAM to NPU", "hit ratio", "mean switch", "DRAM, models")
     print_rows(f"{asked.name}: {models} models of {amount(size, 'bytes')}", heads, rows)
+
+
+def own_controllers(
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object on standard output.")
+    ] = False,
+) -> None:
+    """Controllers of the folder that TWIN_CONTROLLERS names, with their digests."""
+    from twin.lab.controllers import VARIABLE, controllers
+
+    known = controllers()
+    if as_json:
+        print_json(known)
+        return
+    print_rows(f"Controllers of {VARIABLE}", ("name", "elastic.own.digest"), list(known.items()))

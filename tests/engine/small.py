@@ -16,6 +16,7 @@ from twin.engine.codes import ARRIVED
 from twin.engine.columns import World
 from twin.engine.loop import advance, close_books
 from twin.engine.machine import Machine
+from twin.engine.present import Present
 from twin.engine.recorder import capacities, stamps_of, tables
 from twin.engine.setup import Setup, set_up
 from twin.engine.simulate import Run, simulate
@@ -96,7 +97,7 @@ def tables_of(setup: Setup, machine: Machine) -> dict[str, pl.DataFrame]:
     """The tables of a machine at its horizon."""
     balance = Balance(machine, Agenda(setup.scenario.step_s), [])
     stamps = stamps_of(machine.world, int(machine.world.record.counters[ARRIVED]))
-    return tables(setup, machine, balance, [], capacities(setup), stamps)
+    return tables(setup, machine, balance, [], capacities(setup), stamps, Present(setup, None))
 
 
 def facts_with(changes: dict[str, Any]) -> Facts:

@@ -16,9 +16,17 @@ import pytest
 from tests.engine.small import recorded, small
 from twin.engine.simulate import result_digest, simulate
 from twin.lab.library import load_facts
+from twin.policies.controllers import look_in
 from twin.scenario import Scenario, canonical, fields, with_overrides
 
-DESCRIPTIVE = {"name", "question", "source", "workload.trace.name", "experts.counts.name"}
+DESCRIPTIVE = {
+    "name",
+    "question",
+    "source",
+    "workload.trace.name",
+    "experts.counts.name",
+    "elastic.own.name",
+}
 DIGEST = "0" * 64
 JUDGED = (
     "slo_attainment",
@@ -135,6 +143,36 @@ CROWDED_POOL = SMALL_POOL | {
     "memory_pool.ttl_s": 0.2,
     "workload.prefix_groups": 32,
 }
+# Load that comes and goes, and NPUs for it.
+MOVES = PLAIN | {
+    "horizon_s": 24.0,
+    "workload.rate_req_per_s": 60.0,
+    "workload.output_tokens": 300,
+    "workload.profile.shape": "spike",
+    "workload.profile.low": 0.2,
+    "workload.profile.high": 8.0,
+    "workload.profile.at_s": 3.0,
+    "workload.profile.lasts_s": 4.0,
+    "elastic.controller": "rebalance",
+    "elastic.npus": 32,
+    "elastic.high": 0.2,
+    "elastic.low": 0.1,
+    "elastic.interval_s": 1.0,
+    "elastic.metrics_age_s": 0.2,
+    "elastic.cool_down_s": 1.0,
+    "elastic.shrink_after_s": 1.0,
+    "elastic.schedule": [
+        {"at_s": 4.0, "prefill": 3, "decode": 1},
+        {"at_s": 12.0, "prefill": 1, "decode": 2},
+    ],
+}
+# One stops and comes back, and one comes to nodes that have never held the model.
+COMES = MOVES | {
+    "elastic.controller": "schedule",
+    "elastic.schedule": [{"at_s": 1.0, "prefill": 2, "decode": 1},
+                         {"at_s": 5.0, "prefill": 2, "decode": 3}],
+}  # fmt: skip
+look_in(lambda digest: lambda seen: {"prefill": 3, "decode": 2})  # the operator's own controller
 EVERY: list[Any] = []  # every choice that is declared
 FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "seed": (PLAIN, [1, 2]),
@@ -207,6 +245,9 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "workload.profile.at_s": (STEPPED, [1.0, 0.5]),
     "workload.profile.lasts_s": (STEPPED | {"workload.profile.shape": "spike"}, [0.3, 0.6]),
     "workload.profile.period_s": (PLAIN | {"workload.profile.shape": "day"}, [2.0, 1.0]),
+    "workload.profile.lengths": (
+        PLAIN | {"workload.profile.shape": "servegen_r1_day", "workload.profile.period_s": 2.0},
+        EVERY),
     "workload.trace.digest": (REPLAY, [DIGEST, ""]),
     "workload.trace.rate_multiplier": (REPLAY, [1.0, 2.0]),
     "workload.trace.tree_copies": (REPLAY, [1, 2]),
@@ -300,6 +341,23 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "experts.skew": (PLAIN, [1.0, 2.0]),
     "experts.redundant": (PLAIN, [32, 8]),
     "experts.placement": (HOT, EVERY),
+    "elastic.controller": (MOVES | {"elastic.own.digest": DIGEST}, EVERY),
+    "elastic.npus": (MOVES, [32, 16]),
+    "elastic.least_instances": (MOVES, [1, 2]),
+    "elastic.idle": (MOVES, EVERY),
+    "elastic.high": (MOVES, [0.2, 0.4]),
+    "elastic.low": (MOVES | {"elastic.controller": "kv"}, [0.15, 0.001]),
+    "elastic.interval_s": (MOVES, [1.0, 1.5]),
+    "elastic.metrics_age_s": (MOVES, [0.2, 0.9]),
+    "elastic.cool_down_s": (MOVES, [1.0, 5.0]),
+    "elastic.shrink_after_s": (MOVES, [1.0, 8.0]),
+    "elastic.changes_per_hour": (MOVES, [30, 1]),
+    "elastic.drain": (COMES | {"workload.profile.shape": "constant"}, EVERY),
+    "elastic.weights": (COMES, EVERY),
+    "elastic.graphs": (COMES, EVERY),
+    "elastic.schedule": (MOVES | {"elastic.controller": "schedule"},
+                         [MOVES["elastic.schedule"], COMES["elastic.schedule"], []]),
+    "elastic.own.digest": (MOVES | {"elastic.controller": "own"}, [DIGEST, ""]),
     "slo.ttft_s": (PLAIN, [5.0, 0.01]),
     "slo.tpot_ms": (PLAIN, [50.0, 0.2]),
     "cost.price_per_npu_hour": (PLAIN, [1.0, 2.0]),
@@ -340,8 +398,11 @@ def answer(text: str) -> tuple[str, str]:
     counts = (
         1.0 + np.arange(26.0 * 64).reshape(26, 64) % 37 if scenario.experts.counts.digest else None
     )
+    # Instances that start within a short run.
+    quick = {"startup.process": 0.6, "startup.compile": 0.8, "startup.regroup": 0.3}
+    facts = load_facts().replaced(quick)
     try:
-        run = simulate(scenario, load_facts(), trace, counts=counts)
+        run = simulate(scenario, facts, trace, counts=counts)
     except ValueError as refusal:
         return "refused", str(refusal)
     assert run.valid, (text, [c for c in run.checks if not c["ok"]])

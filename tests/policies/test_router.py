@@ -249,3 +249,15 @@ def test_both_together_lie_between():
 def test_requests_all_alike_are_spread_evenly_by_any_choice(name):
     slots, _ = filled(name, np.full(240, 512.0))
     assert (slots == 10).all()
+
+
+@pytest.mark.parametrize("name", ["round_robin", "power_of_two", "least_loaded", "session_sticky"])
+def test_those_that_take_nobody_have_no_turn(name):
+    opened = [1, 0, 0, 0, 0, 1, 0, 0, 1, 0]
+    draws = np.random.default_rng(1).random((3000, 2))
+    chosen = [
+        choose(name, [0] * 10, routed=k, session=k, a=a, b=b, opened=opened)
+        for k, (a, b) in enumerate(draws)
+    ]
+    shares = np.bincount(chosen, minlength=10) / len(chosen)
+    assert shares[[0, 5, 8]] == pytest.approx([1 / 3] * 3, abs=0.04)

@@ -86,3 +86,24 @@ def test_what_is_offered_is_the_mean_over_the_run():
     scenario = with_overrides(Scenario(), {"workload.profile.shape": "step", "horizon_s": 120.0,
                                            "workload.profile.at_s": 60.0})  # fmt: skip
     assert offered(scenario, FACTS).rate_req_per_s == pytest.approx(60.0, rel=1e-3)
+
+
+def test_lengths_follow_the_published_day_and_keep_their_mean():
+    asked = {
+        "workload.arrivals": "uniform", "workload.rate_req_per_s": 50.0,
+        "workload.lengths": "servegen-deepseek-r1", "horizon_s": 1440.0,
+        "workload.profile.shape": "servegen_r1_day", "workload.profile.period_s": 1440.0,
+    }  # fmt: skip
+    plain, moved = (
+        generate(with_overrides(Scenario(), asked | {"workload.profile.lengths": on}).workload,
+                 1440.0, 1, 128, load_facts())
+        for on in (False, True)
+    )  # fmt: skip
+    assert np.array_equal(plain.arrival_s, moved.arrival_s)
+    for side in ("input_tokens", "output_tokens"):
+        before, after = getattr(plain, side), getattr(moved, side)
+        assert after.mean() == pytest.approx(before.mean(), rel=0.03)
+        hour = (moved.arrival_s / 60.0).astype(int)
+        ratio = np.bincount(hour, after) / np.bincount(hour, before)
+        curve = np.array(load_facts()[f"days.servegen_r1_{side[:-7]}"].value).reshape(24, 6)
+        assert ratio == pytest.approx(curve.mean(axis=1), rel=0.25)

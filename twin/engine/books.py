@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from twin.compiled import kernel
+from twin.engine import codes as w
 from twin.engine.clock import spread
 from twin.engine.columns import World
 
@@ -68,3 +69,24 @@ def log_pass(
     log.tokens[k] = tokens
     for j in range(operators.size):
         log.operators[k, j] = operators[j]
+
+
+def book_busy(
+    world: World, prefills: bool, index: int, begin_s: float, end_s: float, sign: float
+) -> None:
+    """Book time of what is under way: what was booked when it began is not what happens."""
+    s, record = world.settings, world.record
+    if end_s <= begin_s:
+        return
+    (world.prefill if prefills else world.decode).busy_s[index] += sign * max(
+        0.0, min(end_s, s.horizon_s) - begin_s
+    )
+    column = index if prefills else world.prefill.running.size + index
+    whole = w.PREFILL_BUSY_S if prefills else w.DECODE_BUSY_S
+    for book, field in (
+        (record.windows, whole),
+        (record.instances, column * w.AT_FIELDS + w.AT_BUSY_S),
+    ):
+        record.fields[0], record.amounts[0] = field, sign * (end_s - begin_s)
+        spread(book, begin_s, end_s, record.fields, record.amounts, 1, s.horizon_s, s.warmup_s)
+        np.maximum(book[:, field], 0.0, out=book[:, field])  # what rounding leaves

@@ -166,7 +166,7 @@ def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> 
         sample_every=max(1, steps_in(s.horizon_s, s.step_s) // (LOOKS * WINDOWS)),
         retries=int(s.recovery.retries),
         block_bytes=float(setup.requests.block_tokens * costs.kv_bytes_per_token),
-        ssd_write_bytes_per_s=_ssd_pace(setup, max(len(prefill), 1)),
+        ssd_write_bytes_per_s=_ssd_pace(setup),
         **_expert_bytes(setup),
         **_attention_bytes(setup),
         prefill_code=PREFILL.code(c.World) if prefill and not colocated else 0,
@@ -186,8 +186,9 @@ def _kv_among_experts(setup: Setup) -> bool:
     return s.deployment.kv_transfer_plane == setup.fabric.scale_up_plane
 
 
-def _ssd_pace(setup: Setup, instances: int) -> float:
+def _ssd_pace(setup: Setup) -> float:
     """Writes to the SSD tier wait for nobody and take half of the VPC plane at most, bytes/s."""
+    instances = max(sum(i.role != "decode" for i in setup.instances[: setup.declared]), 1)
     return 0.5 * float(port_rates(setup.fabric, "vpc").sum()) / instances
 
 

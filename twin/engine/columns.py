@@ -63,13 +63,10 @@ class Requests(Columns):
     )
     finish_s = column("f8", "requests", "Last token out.", unit="s", fill=nan, by="decode, prefill")
     ready_s = column(
-        "f8",
-        "requests",
-        "When the next phase may take it.",
-        unit="s",
-        fill=nan,
-        by="admission, colocated, decode, faults, front_end, kv_transfer, prefill, returns, router",
-    )
+        "f8", "requests", "When the next phase may take it.", unit="s", fill=nan,
+        by="admission, colocated, decode, drain, faults, front_end, kv_transfer, prefill, returns, "
+        "router",
+    )  # fmt: skip
     hit_tokens = column(
         "i4", "requests", "Prompt tokens found in the pool.", unit="tokens", by="prefill"
     )
@@ -82,9 +79,13 @@ class Requests(Columns):
         by="faults, prefill, router",
     )
     work_s = column("f4", "requests", "Its part of a batch, predicted.", unit="s", by="router")
-    emitted = column("i4", "requests", "Output tokens out so far.", unit="tokens", by="decode")
+    emitted = column(
+        "i4", "requests", "Output tokens out so far.", unit="tokens", by="decode, drain"
+    )
     prefill_instance = column("i2", "requests", "Prefill instance.", fill=NONE, by="router")
-    rank = column("i4", "requests", "Decode rank, over all instances.", fill=NONE, by="router")
+    rank = column(
+        "i4", "requests", "Decode rank, over all instances.", fill=NONE, by="drain, router"
+    )
     slot = column("i4", "requests", "Row of its rank's slot table.", fill=NONE, by="decode")
     joined = column("i4", "requests", "Iteration at which it joined.", by="decode")
     due = column("i4", "requests", "Iteration at which it finishes.", by="decode")
@@ -95,7 +96,7 @@ class Requests(Columns):
         "requests",
         "Where it is.",
         fill=WAITING,
-        by="admission, decode, faults, kv_transfer, prefill, returns, router",
+        by="admission, decode, drain, faults, kv_transfer, prefill, returns, router",
     )
     reason = column(
         "i1", "requests", "Why it was turned away.", by="admission, clients, decode, faults, router"
@@ -142,8 +143,9 @@ class Prefill(Columns):
         "f8", "prefills", "End of the running batch.", unit="s", by="balancing, incidents, prefill"
     )
     free_s = column(
-        "f8", "prefills", "End of the last batch.", unit="s", by="balancing, incidents, prefill"
-    )
+        "f8", "prefills", "End of the last batch.", unit="s",
+        by="balancing, incidents, life, prefill",
+    )  # fmt: skip
     queued_tokens = column(
         "i8",
         "prefills",
@@ -164,8 +166,8 @@ class Prefill(Columns):
     serve_s = column("f8", "prefills", "Scratch: a request there.", unit="s", by="router")
     hit_share = column("f8", "prefills", "Scratch: cached of a prompt.", by="router")
     kv_used = column("f8", "prefills", "Scratch: KV space in use.", by="router")
-    open = column("i1", "prefills", "The router may choose it.", fill=1, by="incidents")
-    up = column("i1", "prefills", "Its dies serve.", fill=1, by="incidents")
+    open = column("i1", "prefills", "The router may choose it.", fill=1, by="incidents, life")
+    up = column("i1", "prefills", "Its dies serve.", fill=1, by="incidents, life")
     reading = column(
         "i1", "prefills", "The next batch reads its cached KV.", by="colocated, pool, prefill"
     )
@@ -207,9 +209,7 @@ class Prefill(Columns):
     sending = column("i8", "prefills", "KV transfers under way.", by="kv_transfer")
     die_tokens = column("f8", "prefill_ranks", "Scratch of data-parallel attention.", by="prefill")
     die_pairs = column("f8", "prefill_ranks", "Scratch of data-parallel attention.", by="prefill")
-    busy_s = column(
-        "f8", "prefills", "Time busy.", unit="s", by="balancing, incidents, pool, prefill"
-    )
+    busy_s = column("f8", "prefills", "Time busy.", unit="s", by="balancing, books, pool, prefill")
     fetched_bytes = column("f8", "prefills", "Read from the memory pool.", unit="B", by="pool")
     sent_bytes = column(
         "f8",
@@ -262,14 +262,14 @@ class Decode(Columns):
     """One row per decode (or colocated) instance, and one per decode rank."""
 
     running = column(
-        "i1", "decodes", "Whether an iteration runs.", by="colocated, decode, incidents"
+        "i1", "decodes", "Whether an iteration runs.", by="colocated, decode, drain, incidents"
     )
     ends_s = column(
         "f8",
         "decodes",
         "End of the running iteration.",
         unit="s",
-        by="balancing, colocated, decode, incidents",
+        by="balancing, colocated, decode, drain, incidents, life",
     )
     iteration = column("i8", "decodes", "Iterations begun.", by="decode")
     wait_head = column(
@@ -292,8 +292,8 @@ class Decode(Columns):
     kv_tokens = column(
         "f8", "decodes", "KV of one rank.", unit="tokens", fill=float("inf"), by="machine"
     )
-    open = column("i1", "decodes", "The router may choose it.", fill=1, by="incidents")
-    up = column("i1", "decodes", "Its ranks serve.", fill=1, by="incidents")
+    open = column("i1", "decodes", "The router may choose it.", fill=1, by="incidents, life")
+    up = column("i1", "decodes", "Its ranks serve.", fill=1, by="incidents, life")
     calendar = column(
         "i4", "decodes, ring", "First request due at an iteration.", fill=NONE, by="decode"
     )
@@ -305,7 +305,7 @@ class Decode(Columns):
     )
     taken_slots = column("i8", "ranks", "Running or reserved.", by="decode, router")
     reserved_tokens = column(
-        "f8", "ranks", "Of requests on their way.", unit="tokens", by="decode, router"
+        "f8", "ranks", "Of requests on their way.", unit="tokens", by="decode, drain, router"
     )
     taken_tokens = column(
         "f8", "ranks", "What the router sees of its KV.", unit="tokens", by="router"
@@ -317,9 +317,7 @@ class Decode(Columns):
         by="decode, machine, router",
     )  # fmt: skip
     slot_table = column("i4", "ranks, slots", "Request of a slot.", fill=NONE, by="decode")
-    busy_s = column(
-        "f8", "decodes", "Time busy.", unit="s", by="balancing, decode, incidents, pool"
-    )
+    busy_s = column("f8", "decodes", "Time busy.", unit="s", by="balancing, books, decode, pool")
     request_s = column("f8", "ranks", "Integral of requests over busy time.", unit="s", by="decode")
     context_s = column(
         "f8", "ranks", "Integral of context over busy time.", unit="tokens s", by="decode"

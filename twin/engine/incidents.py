@@ -14,12 +14,9 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from twin.engine import codes as w
 from twin.engine.agenda import Agenda
-from twin.engine.books import log_pass
-from twin.engine.clock import spread
+from twin.engine.books import book_busy, log_pass
 from twin.engine.events import Event
 from twin.engine.machine import Machine
 from twin.engine.memory_servers import MemoryServers
@@ -28,7 +25,6 @@ from twin.engine.phases.colocated import finish_pieces
 from twin.engine.phases.decode import settle
 from twin.experts import ExpertsError
 from twin.hardware.chip import HardwareError
-from twin.hardware.placement import Instance
 from twin.hardware.prices import pool_read
 from twin.model.shape import ModelError
 from twin.scenario import KINDS, Fault
@@ -193,34 +189,19 @@ class Incidents:
         if i.role != "decode" and world.prefill.up[i.index]:
             world.prefill.up[i.index] = 0
             if world.prefill.running[i.index]:
-                self._busy(i, t_s, world.prefill.ends_s[i.index], -1.0)
+                book_busy(
+                    world, i.role == "prefill", i.index, t_s, world.prefill.ends_s[i.index], -1.0
+                )
         if i.role != "prefill" and world.decode.up[i.index]:
             decode = world.decode
             decode.up[i.index] = 0
             if decode.running[i.index]:
-                self._busy(i, t_s, decode.ends_s[i.index], -1.0)
+                book_busy(world, False, i.index, t_s, decode.ends_s[i.index], -1.0)
                 settle(self.machine.world, i.index, t_s)
                 decode.running[i.index] = 0
                 if i.role == "colocated":
                     finish_pieces(self.machine.world, i.index, t_s)
             decode.ends_s[i.index] = t_s
-
-    def _busy(self, i: Instance, begin_s: float, end_s: float, sign: float) -> None:
-        """Book time of what is under way: what was booked when it began is not what happens."""
-        world = self.machine.world
-        s, record = world.settings, world.record
-        if end_s <= begin_s:
-            return
-        first = i.role == "prefill"
-        (world.prefill if first else world.decode).busy_s[i.index] += sign * max(
-            0.0, min(end_s, s.horizon_s) - begin_s
-        )
-        at = self.machine.column(self.machine.setup.instances.index(i)) * w.AT_FIELDS + w.AT_BUSY_S
-        whole = w.PREFILL_BUSY_S if first else w.DECODE_BUSY_S
-        for book, field in ((record.windows, whole), (record.instances, at)):
-            record.fields[0], record.amounts[0] = field, sign * (end_s - begin_s)
-            spread(book, begin_s, end_s, record.fields, record.amounts, 1, s.horizon_s, s.warmup_s)
-            np.maximum(book[:, field], 0.0, out=book[:, field])  # what rounding leaves
 
     def _detected(self, k: int, t_s: float) -> None:
         """The policy's answer: who is thrown out, and when the instance is back.
@@ -348,7 +329,7 @@ class Incidents:
             if world.prefill.running[i.index]:
                 world.prefill.ends_s[i.index] += t_s - event.t_s  # goes on where it was
                 ends_s = world.prefill.ends_s[i.index]
-                self._busy(i, t_s, ends_s, 1.0)
+                book_busy(world, i.role == "prefill", i.index, t_s, ends_s, 1.0)
                 log_pass(world, i.index, t_s, ends_s, 0, 0.0, world.costs.prefill_operators[:0])
         if i.role != "prefill":
             decode = world.decode

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -16,8 +17,10 @@ from twin.engine import codes as w
 from twin.engine.build import slots_of
 from twin.engine.clock import steps_in
 from twin.engine.columns import World
+from twin.engine.life import Life
 from twin.engine.setup import Setup
 from twin.metrics.little import samples_of_stays
+from twin.scenario import npus_used
 
 ROUNDING = 1e-9
 
@@ -239,6 +242,24 @@ def tokens_conserved(world: World) -> Check:
     return Check(
         "I10", "decode tokens booked = tokens of answers", gap <= slack + 1e-6 * out,
         f"{book:,.0f} booked, {out + under_way:,.0f} in answers",
+    )  # fmt: skip
+
+
+def one_role(setup: Setup, life: Life) -> Check:
+    """I12: an NPU belongs to one instance at a time, and no more than there may be are held."""
+    begun: dict[int, list[tuple[float, float]]] = {}
+    for k, spans in life.stays().items():
+        for die in life.dies[k]:
+            begun.setdefault(die, []).extend(spans)
+    shared = 0
+    for spans in begun.values():
+        spans.sort()
+        shared += sum(after[0] < before[1] for before, after in pairwise(spans))
+    npus = len(begun) // setup.dies_per_npu
+    may = max(setup.scenario.elastic.npus, npus_used(setup.scenario))
+    return Check(
+        "I12", "an NPU belongs to one instance at a time", shared == 0 and npus <= may,
+        f"{shared} shared; {npus} of {may} NPUs were used",
     )  # fmt: skip
 
 

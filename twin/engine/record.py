@@ -11,24 +11,22 @@ class Record(Columns):
         "f8",
         "windows + 1, fields",
         "Sums of the whole machine.",
-        by="books, decode, incidents, loop, prefill",
+        by="books, decode, loop, prefill",
     )
     counters = column(
         "i8",
         f"{COUNTERS}",
         "Events so far.",
-        by="admission, arrivals, clients, colocated, decode, faults, front_end, kv_transfer, "
-        "prefill, returns, router",
+        by="admission, arrivals, clients, colocated, decode, drain, faults, front_end, "
+        "kv_transfer, prefill, returns, router",
     )
     fields = column(
         "i8",
         "fields",
         "Scratch: which fields an event books.",
-        by="books, decode, incidents, pool, prefill",
+        by="books, decode, pool, prefill",
     )
-    amounts = column(
-        "f8", "fields", "Scratch: how much.", by="books, decode, incidents, pool, prefill"
-    )
+    amounts = column("f8", "fields", "Scratch: how much.", by="books, decode, pool, prefill")
     gaps = column("f8", "bins", "Steady-state request-iterations by iteration time.", by="decode")
     traffic = column(
         "f8", "windows + 1, cells", "By class, plane and column.", unit="B", by="books"
@@ -37,7 +35,7 @@ class Record(Columns):
         "f8",
         "windows + 1, looks",
         "By column and field.",
-        by="decode, incidents, loop, pool, prefill",
+        by="books, decode, loop, pool, prefill",
     )
 
 

@@ -23,6 +23,7 @@ from twin.engine.movement import (
     shares_table,
     traffic_table,
 )
+from twin.engine.present import Present
 from twin.engine.setup import Setup
 from twin.engine.tabling import stacked
 from twin.hardware.prices import port_rates
@@ -57,19 +58,20 @@ def tables(
     log: list[Event],
     limits: dict[str, float],
     stamps: Mapping[str, np.ndarray],
+    present: Present,
 ) -> dict[str, pl.DataFrame]:
     """All tables of a run; requests that never arrived are left out.
 
-    limits: of `capacities`; stamps: of `stamps_of`.
+    limits: of `capacities`; stamps: of `stamps_of`; present: who was there when.
     """
     world = machine.world
     arrived = stamps["arrival_s"].size
     shares = shares_table(machine, world.settings.horizon_s)
-    return {
+    return present.tables() | {
         "requests": requests_table(world, arrived, stamps).with_columns(
             asking_columns(setup, world, arrived)
         ),
-        "windows": windows_table(setup, world, arrived, limits),
+        "windows": windows_table(setup, world, arrived, limits, present),
         "operators": operators_table(world),
         "ranks": ranks_table(setup, world),
         "events": events_table(log, world.settings.horizon_s),
@@ -194,7 +196,7 @@ def _index(column: np.ndarray) -> pl.Series:
 
 
 def windows_table(
-    setup: Setup, world: World, arrived: int, limits: dict[str, float]
+    setup: Setup, world: World, arrived: int, limits: dict[str, float], present: Present
 ) -> pl.DataFrame:
     """One row per window of the record."""
     s = world.settings
@@ -219,16 +221,17 @@ def windows_table(
     columns["output_tokens_per_s"] = book[:, w.DECODE_TOKENS] / width_s
     columns["hit_token_ratio"] = ratio(book[:, w.HIT_TOKENS], book[:, w.PROMPT_TOKENS])
     columns["decode_iteration_s"] = ratio(book[:, w.ITERATION_S], book[:, w.ITERATIONS])
-    prefills, decodes = len(setup.of_role("prefill")), len(setup.of_role("decode"))
-    columns["prefill_busy"] = book[:, w.PREFILL_BUSY_S] / (width_s * max(prefills, 1))
-    columns["decode_busy"] = book[:, w.DECODE_BUSY_S] / (width_s * max(decodes, 1))
-    columns["kv_used_fraction"] = book[:, w.KV_USED_S] / (width_s * max(decodes, 1))
+    prefills, decodes = present.instances(count)
+    columns["prefill_busy"] = book[:, w.PREFILL_BUSY_S] / (width_s * np.maximum(prefills, 1))
+    columns["decode_busy"] = book[:, w.DECODE_BUSY_S] / (width_s * np.maximum(decodes, 1))
+    columns["kv_used_fraction"] = book[:, w.KV_USED_S] / (width_s * np.maximum(decodes, 1))
     moved = by_plane(world)[:-1]
     for plane, name in enumerate(w.PLANES):
         columns[f"{name}_utilisation"] = moved[:, plane] / (width_s * limits[name])
     for name, field in (("hbm", w.HBM_BYTES), ("cube", w.FLOPS)):
         columns[f"{name}_utilisation"] = book[:, field] / (width_s * limits[name])
-    columns["power_w"] = _power_w(setup, book, columns)
+    columns["power_w"] = _power_w(setup, book, columns, present)
+    columns |= present.npus_by_state(count)
     for k, operator in enumerate(DECODE_OPERATORS):
         columns[f"decode_{operator}_s"] = ratio(
             book[:, w.FIRST_OPERATOR + k], book[:, w.ITERATIONS]
@@ -236,12 +239,13 @@ def windows_table(
     return pl.DataFrame({k: pl.Series(values=v, nan_to_null=True) for k, v in columns.items()})
 
 
-def _power_w(setup: Setup, book: np.ndarray, columns: dict[str, np.ndarray]) -> np.ndarray:
+def _power_w(
+    setup: Setup, book: np.ndarray, columns: dict[str, np.ndarray], present: Present
+) -> np.ndarray:
     """Mean watts of the NPUs that serve in each window, f8[windows]; NaN where none is stated."""
     if setup.power is None:
         return np.full(book.shape[0], np.nan)
-    npus = sum(i.dies for i in setup.instances) / setup.dies_per_npu
-    of_prefill = sum(i.dies for i in setup.of_role("prefill")) / setup.dies_per_npu
+    npus, of_prefill = present.npus_held(book.shape[0])
     prefilling = columns["prefill_busy"]
     if setup.scenario.deployment.mode == "colocated":
         mixed = book[:, w.PREFILL_BATCHES] / np.maximum(book[:, w.ITERATIONS], 1.0)
@@ -301,7 +305,7 @@ def capacities(setup: Setup) -> dict[str, float]:
     """What the whole machine's planes, and the serving dies' HBM and cube cores, can do per s."""
     net = setup.fabric
     peak = setup.scenario.deployment.precision.weights
-    serving = sum(i.dies for i in setup.instances)
+    serving = len({die for i in setup.instances for die in i.die_of_rank})
     return {
         "ub": max(float(net.offers("ub", net.dies).sum()), 1.0),  # as edited; 1: a plane taken out
         "rdma": max(float(port_rates(net, "rdma").sum()), 1.0),

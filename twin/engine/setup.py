@@ -18,14 +18,14 @@ from twin.hardware.chip import Chip, load_chip
 from twin.hardware.fabric import build_fabric
 from twin.hardware.faults import broken
 from twin.hardware.network import Network
-from twin.hardware.placement import Instance, place
+from twin.hardware.placement import Instance, further, place
 from twin.hardware.power import Power, power
 from twin.model.costs import Costs, RoleCosts
 from twin.model.decode import DECODE_OPERATORS, decode_iteration_s
 from twin.model.operators import FORMAT_BYTES, formats
 from twin.model.prefill import PREFILL_OPERATORS, prefill_batch_s
 from twin.policies.batching import tokens_per_iteration
-from twin.scenario import Scenario, remarks
+from twin.scenario import Scenario, is_elastic, remarks
 from twin.steady import assemble, router_groups, tokens_per_request
 from twin.workload.generate import Requests, TraceTable, generate, mean_lengths
 from twin.workload.requests import MOST_REQUESTS
@@ -54,6 +54,7 @@ class Setup:
     notes: list[str]
     crowd: ExpertCrowd
     power: Power | None  # watts of an NPU, None where the chip states none
+    declared: int  # instances that serve at the start: the first ones; others may come
 
     @property
     def first_die(self) -> int:
@@ -173,10 +174,14 @@ def set_up(
     parts = assemble(scenario, facts, trace, counts)
     costs = parts.costs
     placed = place(scenario, parts.net)
+    instances = list(placed.instances)
+    if is_elastic(scenario):
+        instances += further(scenario, parts.net)
     partial = Setup(
-        scenario, chip, parts.net, list(placed.instances), costs, parts.prefill_imbalance,
+        scenario, chip, parts.net, instances, costs, parts.prefill_imbalance,
         parts.decode_imbalance, dies_per_npu=chip.dies_per_npu,
-        notes=[], power=power(scenario, facts), requests=None, crowd=None,  # type: ignore[arg-type]
+        notes=[], power=power(scenario, facts), declared=len(placed.instances),
+        requests=None, crowd=None,  # type: ignore[arg-type]
     )  # fmt: skip
     count = None
     if scenario.workload.arrivals == "closed_loop":

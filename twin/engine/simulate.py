@@ -21,11 +21,13 @@ from twin.engine.balancing import Balance
 from twin.engine.build import build_world
 from twin.engine.clock import ITERATION_EDGES_S, steps_in
 from twin.engine.columns import World
+from twin.engine.elastic import Elastic
 from twin.engine.events import Event
 from twin.engine.incidents import Incidents
-from twin.engine.invariants import Check, check_all, pool_consistent
+from twin.engine.invariants import Check, check_all, one_role, pool_consistent
 from twin.engine.loop import advance, close_books
 from twin.engine.machine import Machine
+from twin.engine.present import Present
 from twin.engine.record import Log
 from twin.engine.setup import Setup, set_up
 from twin.engine.unfolding import Unfolding
@@ -35,7 +37,7 @@ from twin.metrics.little import gap, stays_s
 from twin.metrics.observed import Observed
 from twin.metrics.summary import Summary, summarise
 from twin.policies.memory_pool import empty_pool
-from twin.scenario import Scenario
+from twin.scenario import Scenario, is_elastic
 from twin.workload.generate import TraceTable
 
 # A run is found again by its question and this version, so a change in any source that decides
@@ -74,6 +76,7 @@ class Passed:
     balance: Balance
     events: list[Event]
     pool_check: Check
+    elastic: Elastic | None  # None: no instance comes or goes
 
 
 def simulate(
@@ -112,6 +115,7 @@ def pass_time(
     agenda, events = Agenda(s.step_s), list[Event]()
     balance = Balance(machine, agenda, events)
     Incidents(machine, agenda, events, balance.changed, balance.missing)
+    elastic = Elastic(machine, agenda) if is_elastic(s) else None
     steps = steps_in(s.horizon_s if until_s is None else min(until_s, s.horizon_s), s.step_s)
     stride = max(1, steps // REPORTS)
     first, report = 0, stride
@@ -134,7 +138,7 @@ def pass_time(
     balance.finish(s.horizon_s)
     check = pool_consistent(machine.world)
     machine.world.pool = machine.world.ssd = empty_pool(1, 1, 0)
-    return Passed(machine, balance, events, check)
+    return Passed(machine, balance, events, check, elastic)
 
 
 def live(world: World) -> dict[str, float]:
@@ -162,17 +166,21 @@ def conclude(setup: Setup, passed: Passed, facts: Facts) -> Run:
     world = passed.machine.world
     limits = recorder.capacities(setup)
     stamps = recorder.stamps_of(world, int(world.record.counters[w.ARRIVED]))
-    tables = recorder.tables(setup, passed.machine, passed.balance, passed.events, limits, stamps)
+    present = Present(setup, passed.elastic)
+    tables = recorder.tables(
+        setup, passed.machine, passed.balance, passed.events, limits, stamps, present
+    )
     little_error = little_gap(world)
     totals = steady_totals(setup, world, limits) | {"little_error": little_error}
-    npus: dict[str, int] = {}
-    for i in setup.instances:
-        npus[i.role] = npus.get(i.role, 0) + i.dies // setup.dies_per_npu
+    totals |= present.totals()
+    npus = present.npus()
     gaps = ITERATION_EDGES_S, world.record.gaps
     summary = summarise(
         Observed(setup.scenario, tables["requests"], totals, npus, tables["events"], gaps, stamps)
     )
     checks = [*check_all(setup, world, tables), passed.pool_check]
+    if passed.elastic is not None:
+        checks.append(one_role(setup, passed.elastic.life))
     notes = list(setup.notes) + remarks(setup, world, summary)
     return Run(
         scenario=setup.scenario,
@@ -244,8 +252,6 @@ def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[
     first = world.request.transfer_end_s
     low, high = setup.scenario.warmup_s, setup.scenario.horizon_s
     totals["first_tokens"] = float(((first >= low) & (first <= high)).sum())
-    totals["prefill_instances"] = float(len(setup.of_role("prefill")))
-    totals["decode_instances"] = float(len(setup.of_role("decode")))
     return totals
 
 

@@ -18,7 +18,7 @@ from twin.hardware.network import Network
 from twin.hardware.prices import pool_read
 from twin.model.costs import RoleCosts
 from twin.model.fetch import pool_plane
-from twin.model.memory import ExpertLayout, layer_stack_bytes
+from twin.model.memory import whole_model_bytes
 from twin.model.operators import formats
 from twin.model.shape import ModelError
 from twin.scenario import Scenario
@@ -55,9 +55,7 @@ class Store:
 def model_bytes(scenario: Scenario, facts: Facts) -> float:
     """Weights of the whole model, once, in the precision it is served in."""
     shape = assemble(scenario, facts).costs.shape
-    layout = ExpertLayout(1, 1, max(shape.routed_experts, 1), 0)
-    f = formats(scenario.deployment.precision)
-    return layer_stack_bytes(shape, f, layout if shape.routed_experts else None, mtp=False)
+    return whole_model_bytes(shape, formats(scenario.deployment.precision))
 
 
 def model_stores(scenario: Scenario, facts: Facts, asked: Asked) -> list[Store]:

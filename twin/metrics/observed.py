@@ -41,7 +41,7 @@ class Observed:
     scenario: Scenario
     requests: pl.DataFrame
     totals: Mapping[str, float]
-    npus: Mapping[str, int] = field(default_factory=dict)
+    npus: Mapping[str, float] = field(default_factory=dict)
     events: pl.DataFrame | None = None
     gaps: tuple[np.ndarray, np.ndarray] = NO_GAPS
     stamps: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -166,11 +166,11 @@ class Observed:
         decode_only = self.scenario.deployment.mode == "decode_only"
         return self.totals["decode_tokens"] + (0.0 if decode_only else self.totals["first_tokens"])
 
-    def pool_npus(self, role: str) -> int:
+    def pool_npus(self, role: str) -> float:
         """NPUs of a pool, those that do both included."""
         return self.npus.get(role, 0) + self.npus.get("colocated", 0)
 
-    def per_second(self, amount: float, npus: int = 1) -> float | None:
+    def per_second(self, amount: float, npus: float = 1) -> float | None:
         """An amount per second of the steady state and NPU; None without NPUs."""
         return per_second(amount, self.steady_s, npus)
 
@@ -199,4 +199,4 @@ class Observed:
 
     def instance_mean(self, total: str, role: str) -> float | None:
         """A total in instance-seconds over the instances of a role and the steady state."""
-        return self.per_second(self.totals[total], int(self.totals[f"{role}_instances"]))
+        return self.per_second(self.totals[total], self.totals[f"{role}_instances"])

@@ -105,6 +105,24 @@ def _cost(o: Observed) -> Value:
     return _per_token(o, 1e6 * hourly / 3600.0) if hourly > 0.0 else None
 
 
+def _npu_hours(o: Observed) -> float:
+    """Of the whole run."""
+    held_s = sum(o.npus.values()) * o.scenario.horizon_s
+    return o.totals.get("npu_s_held", held_s) / 3600.0
+
+
+def _idle_npu_hours(o: Observed) -> float:
+    """NPU-hours of the steady state in which nothing is computed."""
+    idle_s = sum(o.npus.values()) * o.steady_s
+    for role in ("prefill", "decode"):
+        instances = o.totals[f"{role}_instances"]
+        if instances > 0 and not (role == "prefill" and "colocated" in o.npus):
+            of_one = o.scenario.deployment
+            pool = of_one.colocated if "colocated" in o.npus else getattr(of_one, role)
+            idle_s -= o.totals[f"{role}_busy_s"] * pool.npus_per_instance
+    return max(0.0, idle_s) / 3600.0
+
+
 def _capacity(name: str) -> Formula:
     return lambda o: quotient(o.totals[f"{name}_amount"], o.totals[f"{name}_capacity"] * o.steady_s)
 
@@ -201,8 +219,15 @@ _COST = [
            lambda o: None if o.power_w is None else o.power_w * o.steady_s / 3.6e6,
            "serving NPUs", places=TABLE, term="power"),
     Metric("npu_hours", "NPU-hours", "rate", "NPU-hours", "lower",
-           "NPUs that serve, times the simulated time.", "rates",
-           lambda o: sum(o.npus.values()) * o.scenario.horizon_s / 3600.0, places=TABLE),
+           "NPUs that belong to an instance, times the simulated time.", "rates",
+           _npu_hours, places=COMPARED),
+    Metric("npu_hours_idle", "NPU-hours idle", "rate", "NPU-hours", "lower",
+           "Of these, in the steady state, hours in which the instance computes nothing: it has no "
+           "request, starts or drains.", "rates", _idle_npu_hours, places=TABLE),
+    Metric("goodput_per_npu_hour", "Goodput per NPU-hour", "rate", "requests", "higher",
+           "Requests that met the whole SLO for an hour of an NPU that belongs to an instance.",
+           "rates", lambda o: quotient(3600.0 * o.met, sum(o.npus.values()) * o.steady_s),
+           places=COMPARED, term="goodput"),
     Metric("cost_per_million_tokens", "Cost", "rate", "per million tokens", "lower",
            "Price of the NPU-hours over output tokens, in the currency of the price that was set; "
            "over input tokens where nothing is decoded.", "rates",
@@ -286,6 +311,13 @@ _COUNTS = [
     Metric("down_s", "Out of service", "time", "s", "lower",
            "Seconds that instances were out of service, summed over instances.", "counts",
            lambda o: o.incidents.down_s, places=TABLE, unless_zero=True, term="recovery"),
+    _count("starts", "Instances started", "Instances that began to start on NPUs that were free.",
+           lambda o: int(o.totals.get("starts", 0)), unit="starts", places=TABLE,
+           unless_zero=True, term="instance"),
+    _count("role_changes", "Changes of role", "Instances that took the NPUs of instances of the "
+           "other pool, once these had drained.",
+           lambda o: int(o.totals.get("role_changes", 0)), unit="changes", places=COMPARED,
+           unless_zero=True, term="instance"),
     Metric("little_error", "Little's law gap", "share", "%", "lower",
            "Requests inside, counted two ways: sampled over time, and rate times time inside.",
            "counts", lambda o: o.totals["little_error"]),

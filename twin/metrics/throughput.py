@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def per_second(amount: float, seconds: float, npus: int = 1) -> float | None:
+def per_second(amount: float, seconds: float, npus: float = 1) -> float | None:
     """Amount per second and NPU; None when no NPU or no time is there to divide by."""
     return amount / seconds / npus if seconds > 0 and npus > 0 else None
 

@@ -40,6 +40,12 @@ class Budget:
         return self.hbm - self.weights - self.buffers - self.reserve
 
 
+def whole_model_bytes(s: Shape, f: Formats) -> float:
+    """Weights of the whole model, once, without its MTP module."""
+    layout = ExpertLayout(1, 1, max(s.routed_experts, 1), 0)
+    return layer_stack_bytes(s, f, layout if s.routed_experts else None, mtp=False)
+
+
 def expert_layout(s: Shape, redundant: int, dies: int) -> ExpertLayout:
     """Slots and dies for routed, redundant and shared experts.
 

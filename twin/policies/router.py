@@ -34,19 +34,35 @@ BLOCK = 32  # ranks that are looked at together
 
 
 @kernel
-def in_service(opened: np.ndarray, first: int) -> int:
-    """The first instance from `first` on, round the ring, that takes requests; or NOBODY."""
-    n = opened.size
-    for k in range(n):
-        if opened[(first + k) % n]:
-            return (first + k) % n
+def taking(opened: np.ndarray) -> int:
+    """How many take requests."""
+    count = 0
+    for i in range(opened.size):
+        if opened[i]:
+            count += 1
+    return count
+
+
+@kernel
+def in_turn(opened: np.ndarray, turn: int) -> int:
+    """Of those that take requests the one whose turn it is; or NOBODY.
+
+    Those that do not have no turn: else the next one after many of them had theirs too.
+    """
+    count = taking(opened)
+    left = turn % count if count > 0 else 0
+    for i in range(opened.size):
+        if opened[i]:
+            left -= 1
+        if left < 0:
+            return i
     return NOBODY
 
 
 @kernel
 def round_robin(opened: np.ndarray, routed: int) -> int:
     """Instances in turn; `routed` counts the choices made so far."""
-    return in_service(opened, routed % opened.size)
+    return in_turn(opened, routed)
 
 
 @kernel
@@ -56,9 +72,10 @@ def least_loaded(opened: np.ndarray, wait_s: np.ndarray, routed: int) -> int:
     wait_s f8[instances]: seconds until a request that came now would be computed.
     """
     n = wait_s.size
-    best = in_service(opened, routed % n)
+    best = in_turn(opened, routed)
+    first = best
     for k in range(n):
-        i = (routed + k) % n
+        i = (first + k) % n
         if opened[i] and wait_s[i] < wait_s[best]:
             best = i
     return best
@@ -69,9 +86,9 @@ def power_of_two(
     opened: np.ndarray, wait_s: np.ndarray, first_draw: float, second_draw: float
 ) -> int:
     """The less loaded of two instances drawn at random; draws are uniform in (0, 1)."""
-    n = wait_s.size
-    a = in_service(opened, min(int(first_draw * n), n - 1))
-    b = in_service(opened, min(int(second_draw * n), n - 1))
+    n = taking(opened)
+    a = in_turn(opened, min(int(first_draw * n), n - 1))
+    b = in_turn(opened, min(int(second_draw * n), n - 1))
     return a if wait_s[a] <= wait_s[b] else b
 
 
@@ -79,7 +96,7 @@ def power_of_two(
 def prefix_affinity(opened: np.ndarray, queued_tokens: np.ndarray, hit_tokens: np.ndarray) -> int:
     """The instance with the least work left after this request's prefix hits."""
     # A hit saves exactly its own prefill, so load and locality share one currency, tokens.
-    best = in_service(opened, 0)
+    best = in_turn(opened, 0)
     for i in range(queued_tokens.size):
         if opened[i] and queued_tokens[i] - hit_tokens[i] < queued_tokens[best] - hit_tokens[best]:
             best = i
@@ -89,8 +106,9 @@ def prefix_affinity(opened: np.ndarray, queued_tokens: np.ndarray, hit_tokens: n
 @kernel
 def session_sticky(opened: np.ndarray, session: int) -> int:
     """The same instance for every turn of a session, spread by a multiplicative hash."""
-    index: int = np.int64((scattered(session) >> np.uint64(33)) % np.uint64(opened.size))  # type: ignore[assignment]
-    return in_service(opened, index)
+    drawn: int = np.int64(scattered(session) >> np.uint64(33))  # type: ignore[assignment]
+    own = drawn % opened.size
+    return own if opened[own] else in_turn(opened, drawn // opened.size)
 
 
 @kernel
@@ -100,9 +118,10 @@ def predicted_ttft(opened: np.ndarray, wait_s: np.ndarray, serve_s: np.ndarray, 
     serve_s f8[instances]: seconds that reading its prefix hits and computing the rest takes there.
     """
     n = wait_s.size
-    best = in_service(opened, routed % n)
+    best = in_turn(opened, routed)
+    first = best
     for k in range(n):
-        i = (routed + k) % n
+        i = (first + k) % n
         if opened[i] and wait_s[i] + serve_s[i] < wait_s[best] + serve_s[best]:
             best = i
     return best
@@ -124,7 +143,8 @@ def weighted(
     f8[instances]: shares; weights: of the three in that order.
     """
     n = wait_s.size
-    best = in_service(opened, routed % n)
+    best = in_turn(opened, routed)
+    first = best
     longest_s, shortest_s = wait_s[best], wait_s[best]
     for i in range(n):
         if opened[i]:
@@ -132,7 +152,7 @@ def weighted(
     spread_s = max(longest_s - shortest_s, 1e-12)
     highest = -1.0
     for k in range(n):
-        i = (routed + k) % n
+        i = (first + k) % n
         if opened[i]:
             score = weights[0] * (longest_s - wait_s[i]) / spread_s
             score += weights[1] * hit_share[i] + weights[2] * (1.0 - kv_used[i])

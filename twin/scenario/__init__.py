@@ -18,6 +18,7 @@ from twin.scenario.deployment import (
     Prefill,
     Seat,
 )
+from twin.scenario.elastic import Elastic
 from twin.scenario.experts import Balancing, Counts, Experts
 from twin.scenario.faults import KINDS, Fault, FaultKind, Recovery
 from twin.scenario.fields import (
@@ -39,7 +40,14 @@ from twin.scenario.identity import (
 )
 from twin.scenario.parsing import parse_scenario, with_overrides
 from twin.scenario.policies import Cost, FrontEnd, MemoryPool, Router, Slo
-from twin.scenario.scenario import Scenario, disagreements, npus_used, pools, remarks
+from twin.scenario.scenario import (
+    Scenario,
+    disagreements,
+    is_elastic,
+    npus_used,
+    pools,
+    remarks,
+)
 from twin.scenario.supernode import Edit, Supernode
 from twin.scenario.workload import Profile, Trace, Workload
 
@@ -56,6 +64,7 @@ __all__ = [
     "Decode",
     "Deployment",
     "Edit",
+    "Elastic",
     "Experts",
     "Fault",
     "FaultKind",
@@ -85,6 +94,7 @@ __all__ = [
     "field_unit",
     "fields",
     "form_groups",
+    "is_elastic",
     "leaves",
     "legacy_digests",
     "npus_used",

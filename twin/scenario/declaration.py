@@ -38,6 +38,7 @@ FORMS: dict[str, tuple[str, ...]] = {
         "Routing",
         "Admission",
         "Memory pool",
+        "Elasticity",
         "Experts",
         "Balancing",
         "Precision",

@@ -7,8 +7,9 @@ import math
 from pydantic import model_validator
 
 from twin.scenario.clients import Admission, Clients, Tenant
-from twin.scenario.declaration import Section, quantity, rows, section, text, unless
+from twin.scenario.declaration import Section, quantity, rows, section, text, unless, when
 from twin.scenario.deployment import Deployment
+from twin.scenario.elastic import Elastic
 from twin.scenario.experts import Experts
 from twin.scenario.faults import MOST_FLAPS, Fault, Recovery
 from twin.scenario.policies import Cost, FrontEnd, MemoryPool, Router, Slo
@@ -47,6 +48,9 @@ class Scenario(Section):
         MemoryPool, group="Memory pool", applies=(unless("deployment.mode", "decode_only"),)
     )
     experts: Experts = section(Experts, group="Experts")
+    elastic: Elastic = section(
+        Elastic, group="Elasticity", applies=(when("deployment.mode", "disaggregated"),)
+    )
     slo: Slo = section(Slo, group="SLO")
     cost: Cost = section(Cost, group="Power and price")
     faults: tuple[Fault, ...] = rows("Faults", most=500)
@@ -92,6 +96,45 @@ def disagreements(s: Scenario) -> list[str]:
         problems.append("experts.popularity = imported needs routing counts: load a file of counts")
     if s.workload.arrivals == "trace" and not s.workload.trace.digest:
         problems.append("workload.arrivals = trace needs a trace: load a trace file first")
+    return problems + (_elastic_disagreements(s) if is_elastic(s) else [])
+
+
+def is_elastic(s: Scenario) -> bool:
+    """Whether instances may come and go while a run goes on."""
+    return s.elastic.controller != "fixed" and s.deployment.mode == "disaggregated"
+
+
+def _elastic_disagreements(s: Scenario) -> list[str]:
+    e, problems = s.elastic, []
+    if e.npus and e.npus < npus_used(s):
+        problems.append(
+            f"elastic.npus = {e.npus} is less than the {npus_used(s)} NPUs that the deployment "
+            "starts with: raise it, or start with fewer instances"
+        )
+    if e.npus > s.supernode.npus and not s.supernode.imported:
+        problems.append(
+            f"elastic.npus = {e.npus} is more than the {s.supernode.npus} NPUs of the supernode"
+        )
+    if min(count for _, count, _ in pools(s)) < e.least_instances:
+        problems.append(
+            f"each pool must start with elastic.least_instances = {e.least_instances} or more"
+        )
+    if e.low >= e.high:
+        problems.append(f"elastic.low = {e.low:g} must be below elastic.high = {e.high:g}")
+    if s.faults:
+        problems.append(
+            "faults need elastic.controller = fixed: what breaks an instance that comes and goes "
+            "is not modelled"
+        )
+    if s.memory_pool.enabled and s.memory_pool.scope == "local":
+        problems.append(
+            "memory_pool.scope = local needs elastic.controller = fixed: an instance that stops "
+            "would take its cache along"
+        )
+    if e.controller == "schedule" and not e.schedule:
+        problems.append("elastic.controller = schedule needs rows of elastic.schedule")
+    if e.controller == "own" and not e.own.digest:
+        problems.append("elastic.controller = own needs elastic.own: a file of the own controllers")
     return problems
 
 

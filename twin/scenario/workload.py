@@ -90,6 +90,15 @@ class Profile(Section):
         86_400.0, "s", "Length of a day", bounds=(1, 604_800), applies=(DAILY,), since=2, step=60
     )
     """A day's length: 86,400 s, or less to see a whole one in a short run."""
+    lengths: bool = choice(
+        False,
+        "Lengths follow the day too",
+        source="alibaba/ServeGen deepseek-r1: clients' lengths by their rates",
+        applies=(GENERATED, when("workload.profile.shape", "servegen_r1_day")),
+        since=2,
+    )
+    """Prompts and answers are longer or shorter by time of day, as other clients ask: mean lengths
+    of the day stay."""
 
 
 class Workload(Section):

@@ -9,7 +9,7 @@ from twin.scenario import KINDS, Fault, Scenario
 from twin.ui.pages.supernode.edits import effect
 
 SHOWN = 3  # rows told one by one
-LISTS = ("faults", "supernode.edits", "deployment.seats")
+LISTS = ("faults", "supernode.edits", "deployment.seats", "elastic.schedule")
 
 
 def told(path: str, rows: Sequence[Any], most: int = SHOWN) -> str:
@@ -20,7 +20,7 @@ def told(path: str, rows: Sequence[Any], most: int = SHOWN) -> str:
     >>> told("supernode.edits", [])
     'none'
     """
-    one = {"faults": fault, "supernode.edits": edit, "deployment.seats": seat}[path]
+    one = dict(zip(LISTS, (fault, edit, seat, step), strict=True))[path]
     sentences = [one(dict(row)) for row in rows[:most]]
     if rows[most:]:
         sentences.append(f"{len(rows) - most:,} more")
@@ -56,6 +56,15 @@ def seat(row: dict[str, Any]) -> str:
     return f"{row['role']} {row['index']} on {row['element']}"
 
 
+def step(row: dict[str, Any]) -> str:
+    """One row of a schedule.
+
+    >>> step({"at_s": 600.0, "prefill": 2, "decode": 3})
+    'from 600 s 2 prefill and 3 decode'
+    """
+    return f"from {row['at_s']:g} s {row['prefill']} prefill and {row['decode']} decode"
+
+
 def _named(row: dict[str, Any]) -> str:
     return f"{row['element']} – {row['to']}" if row.get("to") else str(row["element"])
 
@@ -69,4 +78,7 @@ def of(scenario: Scenario, most: int = SHOWN) -> list[str]:
         sentences.append(f"Fabric edits: {told('supernode.edits', scenario.supernode.edits, most)}")
     if scenario.deployment.seats:
         sentences.append(f"Seats: {told('deployment.seats', scenario.deployment.seats, most)}")
+    if scenario.elastic.schedule:
+        schedule = told("elastic.schedule", scenario.elastic.schedule, most)
+        sentences.append(f"Instances: {schedule}")
     return sentences

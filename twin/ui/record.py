@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from twin.model.timeline import Timeline
 
 SMALL = ("windows", "operators", "ranks", "links")
-OVER_TIME = ("events", "instances", "traffic", "shares", "seats")  # not of earlier engines
+OVER_TIME = (  # not of earlier engines
+    "events", "instances", "traffic", "shares", "seats", "lives", "decisions",
+)  # fmt: skip
 KEPT_QUANTILES = 2001  # of a distribution: p99.9 is still a point of its own
 SLOWEST = 0.01  # share of requests that the "slowest" row of the TTFT picture is of
 

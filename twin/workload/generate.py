@@ -24,7 +24,7 @@ from twin.workload.arrivals import (
 )
 from twin.workload.lengths import draw_lengths, fitted_lengths
 from twin.workload.prefixes import Turns, find_parents, own_chains, session_chains, shared_chains
-from twin.workload.profile import Clock
+from twin.workload.profile import Clock, follow_day
 from twin.workload.replay import replay
 from twin.workload.requests import MOST_REQUESTS, Requests, TraceTable, WorkloadError
 
@@ -67,6 +67,9 @@ def generate(
         count = workload.prompts if count is None else min(count, workload.prompts)
     arrival_s = _arrivals(workload, horizon_s, seed, facts, count)
     input_tokens, output_tokens = _lengths(workload, arrival_s.size, seed, facts)
+    if workload.arrivals != "closed_loop":
+        input_tokens = follow_day(workload, arrival_s, input_tokens, "input", facts)
+        output_tokens = follow_day(workload, arrival_s, output_tokens, "output", facts)
     parent = None
     if workload.prefix == "sessions":
         parent = _parents(workload, arrival_s, input_tokens, output_tokens, seed, facts)

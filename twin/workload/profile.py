@@ -40,6 +40,18 @@ def factors(workload: Workload, horizon_s: float, facts: Facts) -> tuple[np.ndar
     return edges, p.low + (p.high - p.low) * share
 
 
+def follow_day(
+    workload: Workload, arrival_s: np.ndarray, tokens: np.ndarray, side: str, facts: Facts
+) -> np.ndarray:
+    """Lengths i4[n] as they are at these times of the day; side: "input" or "output"."""
+    p = workload.profile
+    if not (p.lengths and p.shape == "servegen_r1_day"):
+        return tokens
+    curve = np.array(facts[f"days.servegen_r1_{side}"].value, dtype=np.float64)
+    factor = curve[(arrival_s / p.period_s % 1.0 * curve.size).astype(np.int64)]
+    return np.maximum(np.rint(tokens * factor), 1.0).astype(np.int32)
+
+
 def mean_factor(workload: Workload, horizon_s: float, facts: Facts) -> float:
     """Mean factor over the horizon: 1 for a constant rate."""
     if workload.profile.shape == "constant":

@@ -33,7 +33,8 @@ def kv_transfer(world: World, t1: float) -> None:
         if next_end_s <= event_s:
             end_transfers(world, event_s)
         while begun < count and ready_s[fresh[begun]] <= event_s:
-            begin_transfer(world, fresh[begun])
+            p, sender = sender_of(world, fresh[begun])
+            begin_transfer(world, fresh[begun], state.port_of_prefill[p, sender])
             begun += 1
         set_rates(state)
     for k in range(begun, count):  # their latency reaches past this step
@@ -95,21 +96,27 @@ def set_rates(state: Transfers) -> None:
 
 
 @kernel
-def begin_transfer(world: World, i: int) -> None:
-    """Put a request's KV on its way, from the prefill die that the mapping names."""
+def sender_of(world: World, i: int) -> tuple[int, int]:
+    """Prefill instance and rank that the mapping names for a request's KV."""
+    settings = world.settings
+    rank = world.request.rank[i] % settings.decode_ranks
+    sender = sending_rank(rank, settings.decode_ranks, settings.prefill_ranks)
+    return world.request.prefill_instance[i], sender
+
+
+@kernel
+def begin_transfer(world: World, i: int, port_out: int) -> None:
+    """Put a request's KV on its way out of a port."""
     settings = world.settings
     request = world.request
     state = world.transfer
     rank = request.rank[i]
-    p = request.prefill_instance[i]
-    sender = sending_rank(
-        rank % settings.decode_ranks, settings.decode_ranks, settings.prefill_ranks
-    )
+    p, sender = sender_of(world, i)
     size = (request.input_tokens[i] + request.emitted[i]) * settings.kv_bytes_per_token
     k = state.active[0]
     state.active[0] += 1
     state.request[k] = i
-    state.port_out[k] = state.port_of_prefill[p, sender]
+    state.port_out[k] = port_out
     state.port_in[k] = state.port_of_decode[rank]
     state.left_bytes[k] = size
     world.prefill.sending[p] += 1

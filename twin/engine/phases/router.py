@@ -155,8 +155,9 @@ def reserve(world: World, instance: int, need: float) -> int:
     best = instance
     if instance == NONE:
         best = 0
-        for d in range(1, decode.taken.size):
-            if decode.taken[d] < decode.taken[best]:
+        for d in range(1, decode.taken.size):  # of those that are open
+            fewer = decode.taken[d] < decode.taken[best]
+            if decode.open[d] and (fewer or not decode.open[best]):
                 best = d
     for k in range(decode.taken.size):
         d = (best + k) % decode.taken.size

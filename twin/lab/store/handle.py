@@ -15,6 +15,7 @@ from sqlalchemy.orm import InstrumentedAttribute
 
 from twin.facts import Facts
 from twin.hardware.imported import look_in
+from twin.lab import controllers
 from twin.lab.kinds import COUNTS, MACHINE, TRACE
 from twin.lab.library import KEPT
 from twin.lab.store.artefacts import SWEEP_AGE_S, Artefacts
@@ -37,6 +38,7 @@ from twin.lab.store.scenarios import Scenarios
 from twin.lab.store.statements import require
 from twin.lab.store.values import Values
 from twin.lab.store.visitors import Holdings, VisitorRuns, VisitorScenarios, VisitorValues
+from twin.policies.controllers import look_in as ask_controllers
 from twin.scenario import Scenario
 
 URL_VARIABLE = "TWIN_DB_URL"
@@ -161,6 +163,7 @@ def open_store(url: str | None = None, artefacts: Path | None = None) -> Store:
     upgrade(database)
     store = Store(database, Artefacts(folder))
     look_in(store.machines.load)
+    ask_controllers(controllers.own)
     with suppress(StoreFull):  # who may only read leaves what dead processes left as it is
         store.runs.recover()
     return store

@@ -1,0 +1,21 @@
+"""An own controller that moves one instance at a time, by latency and by work in hand.
+
+Copy it into the folder that TWIN_CONTROLLERS names. `decide` is given what a controller sees (the
+fields of `Seen` in twin/policies/controllers.py, as a dict) and says how many instances of each
+pool it wants. It must give the same answer for the same metrics: no clock, no random numbers, no
+memory of its own.
+"""
+
+
+def decide(seen):
+    """One more instance for a pool whose latency is above its SLO, one less far below it."""
+    wanted = {}
+    for role in ("prefill", "decode"):
+        pool = seen[role]
+        count = pool["serving"] + pool["starting"]
+        if pool["latency"] > 0.9 or pool["in_hand"] > 1.0:
+            count += 1
+        elif pool["latency"] < 0.5 and pool["busy"] < 0.4:
+            count -= 1
+        wanted[role] = max(count, 1)
+    return wanted

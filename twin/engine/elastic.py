@@ -1,0 +1,256 @@
+"""Who starts and stops instances while a run goes on: a controller's looks, decisions and bounds.
+
+At every interval the pools are measured; when the metrics have aged, the controller
+(policies/controllers.py) says how many instances it wants, and as many begin to start, change role
+or drain as cool-down and the hourly bound allow. A schedule is followed at once. What an instance
+then goes through is engine/life.py's.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+
+from twin.engine.agenda import Agenda
+from twin.engine.life import Life, Then
+from twin.engine.looks import Look
+from twin.engine.machine import Machine
+from twin.policies.controllers import (
+    CONTROLLERS,
+    PoolSeen,
+    Rule,
+    Seen,
+    Wanted,
+    own_controller,
+)
+
+ROLES = ("prefill", "decode")
+PAIRS = (ROLES, ROLES[::-1])
+HOUR_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a controller saw, what it wanted, and how much of it was begun."""
+
+    t_s: float
+    seen: Seen
+    wanted: Wanted
+    started: int
+    stopped: int
+    changed_role: int
+    held_back: str  # why not all of it
+
+
+class Elastic:
+    """The controller of a run, and what it has decided."""
+
+    def __init__(self, machine: Machine, agenda: Agenda) -> None:
+        self.machine, self.agenda = machine, agenda
+        self.setup = machine.setup
+        s = self.setup.scenario
+        self.rule = s.elastic
+        self.life = Life(machine, agenda)
+        self.decisions: list[Decision] = []
+        self.role_changes = 0
+        self._npus = max(self.rule.npus, len(self.life.held()) // self.setup.dies_per_npu)
+        self._planned: dict[int, set[int]] = {}  # instances that wait for others to drain
+        self._changed_s: deque[float] = deque()
+        self._lately: deque[tuple[float, Wanted]] = deque()
+        self._calm_s = dict.fromkeys(ROLES, 0.0)  # until when a pool is left alone
+        self._look = Look(machine)
+        self._size = {role: next(i.dies for i in self.setup.of_role(role)) for role in ROLES}
+        for row in self.rule.schedule if self.rule.controller == "schedule" else ():
+            wanted = row.prefill, row.decode
+            agenda.at(row.at_s, partial(self._follow, wanted))
+        if self.rule.controller != "schedule":
+            rule = self.rule
+            if rule.controller == "own":
+                self._choose = own_controller(rule.own.digest)
+            else:
+                self._choose = CONTROLLERS[rule.controller]
+            self._limits = Rule(rule.high, rule.low, rule.least_instances, rule.idle == "keep")
+            agenda.at(rule.interval_s, self._measure)
+
+    def _count(self, role: str, *states: str) -> int:
+        return len(self.life.of(role, *states))
+
+    def _committed(self, role: str) -> int:
+        """Instances of a pool that serve, start, or will when others have drained."""
+        waits = sum(self.setup.instances[k].role == role for k in self._planned)
+        return self._count(role, "serve", "process", "fetch", "load", "graphs") + waits
+
+    def _measure(self, t_s: float) -> None:
+        self.agenda.at(t_s + self.rule.interval_s, self._measure)
+        serving = {role: self.life.of(role, "serve") for role in ROLES}
+        at = {role: [self.setup.instances[k].index for k in serving[role]] for role in ROLES}
+        pools = [
+            PoolSeen(
+                len(serving[role]), self._committed(role) - len(serving[role]),
+                self._count(role, "drain"), self._size[role] // self.setup.dies_per_npu, *measured,
+            )
+            for role, measured in zip(ROLES, self._look.at(at, t_s), strict=True)
+        ]  # fmt: skip
+        seen = Seen(t_s, self._npus, self._look.arrivals_per_s, *pools)
+        self.agenda.at(t_s + self.rule.metrics_age_s, lambda now_s: self._decide(seen, now_s))
+
+    def _decide(self, seen: Seen, t_s: float) -> None:
+        wanted = self._choose(seen, self._limits)
+        calm = {role: t_s >= self._calm_s[role] for role in ROLES}
+        self._reach(wanted, t_s, calm, seen, self._patient(wanted, t_s))
+
+    def _patient(self, wanted: Wanted, t_s: float) -> Wanted:
+        """No pool smaller than it was wanted lately, as far as there are NPUs for both."""
+        self._lately.append((t_s, wanted))
+        while self._lately[0][0] < t_s - self.rule.shrink_after_s:
+            self._lately.popleft()
+        most = [max(each[pool] for _, each in self._lately) for pool in range(len(ROLES))]
+        for pool, role in enumerate(ROLES):
+            most[pool] = max(wanted[pool], min(most[pool], self._committed(role)))
+        dies = sum(count * self._size[role] for count, role in zip(most, ROLES, strict=True))
+        return (most[0], most[1]) if dies <= self._npus * self.setup.dies_per_npu else wanted
+
+    def _follow(self, wanted: Wanted, t_s: float) -> None:
+        """A row of the schedule: what cannot begin yet is tried again until the next row."""
+        self._goal = wanted
+        self._reach(wanted, t_s, dict.fromkeys(ROLES, True), None, wanted)
+        least = self.rule.least_instances
+        asked = tuple(max(least, count) for count in wanted)
+        if asked != tuple(self._committed(role) for role in ROLES):
+            again_s = t_s + self.rule.interval_s
+
+            def again(now_s: float) -> None:
+                if self._goal is wanted:
+                    self._follow(wanted, now_s)
+
+            self.agenda.at(again_s, again)
+
+    def _may(self, t_s: float) -> bool:
+        """Whether the hourly bound leaves a change."""
+        while self._changed_s and self._changed_s[0] <= t_s - HOUR_S:
+            self._changed_s.popleft()
+        return self.rule.controller == "schedule" or (
+            len(self._changed_s) < self.rule.changes_per_hour
+        )
+
+    def _note(self, t_s: float, *roles: str) -> None:
+        self._changed_s.append(t_s)
+        for role in roles:
+            self._calm_s[role] = t_s + self.rule.cool_down_s
+
+    def _reach(
+        self, wanted: Wanted, t_s: float, calm: dict[str, bool], seen: Seen | None, now: Wanted
+    ) -> None:
+        """Begin what leads to the numbers of `now`: starts and changes of role before stops."""
+        least = self.rule.least_instances
+        goal = {role: max(least, count) for role, count in zip(ROLES, now, strict=True)}
+        gap = {role: goal[role] - self._committed(role) for role in ROLES}
+        started = stopped = changed = 0
+        why = ""
+        for role, other in PAIRS:
+            while gap[role] > 0 and calm[role]:
+                if not self._may(t_s):
+                    why = "bound of changes per hour"
+                    break
+                spare = -gap[other] if calm[other] else 0
+                taken = self._grow(role, max(0, spare), t_s)
+                if taken is None:
+                    why = "no NPUs are free"
+                    break
+                gap[role] -= 1
+                gap[other] += taken
+                changed += taken > 0
+                started += taken == 0
+        for role in ROLES:
+            while gap[role] < 0 and calm[role] and self._may(t_s):
+                serving = self.life.of(role, "serve")
+                if len(serving) <= least:
+                    break
+                self.life.drain(min(serving, key=self._load), t_s)
+                self._note(t_s, role)
+                gap[role] += 1
+                stopped += 1
+        if any(gap.values()) and not why:
+            why = "cool-down" if not all(calm.values()) else "bound of changes per hour"
+        self.role_changes += changed
+        if seen is not None:
+            self.decisions.append(Decision(t_s, seen, wanted, started, stopped, changed, why))
+
+    def _load(self, k: int) -> tuple[int, int]:
+        """How much an instance has in hand: the one with least drains first."""
+        i, world = self.setup.instances[k], self.machine.world
+        if i.role == "prefill":
+            return int(world.prefill.queued_tokens[i.index]), -i.index
+        return int(world.decode.taken[i.index]), -i.index
+
+    def _grow(self, role: str, spare: int, t_s: float) -> int | None:
+        """Add an instance to a pool; how many of the other give way, None where none can come.
+
+        One that drains for nobody's sake serves on; else one starts on free NPUs; else up to
+        `spare` instances of the other pool drain for it.
+        """
+        life = self.life
+        for k in life.of(role, "drain"):
+            if life.may_reopen(k):
+                life.reopen(k, t_s)
+                self._note(t_s, role)
+                return 0
+        held = life.held()
+        claimed = {die for k in self._planned for die in life.dies[k]}
+        ways = []
+        for k in life.of(role, "off"):
+            if k in self._planned or life.dies[k] & claimed:
+                continue
+            inside = [j for j, dies in enumerate(life.dies)
+                      if life.state[j] != "off" and dies & life.dies[k]]  # fmt: skip
+            if any(life.state[j] != "serve" for j in inside) or len(inside) > spare:
+                continue
+            ways.append((len(inside), sum(self._load(j)[0] for j in inside), k, inside))
+        if not ways:
+            return None
+        count, _, k, inside = min(ways)
+        if not inside:
+            self.life.start(k, t_s, changes_role=False)
+            self._note(t_s, role)
+            return 0
+        whole = life.dies[k] <= held
+        self._planned[k] = set(inside)
+        for j in inside:
+            life.drain(j, t_s, self._drained(j, k, whole))
+        self._note(t_s, *ROLES)
+        return count
+
+    def _drained(self, j: int, k: int, whole: bool) -> Then:
+        """When j has run empty: the last of those that k waits for makes way for it."""
+
+        def then(t_s: float) -> None:
+            self._planned[k].discard(j)
+            if not self._planned[k]:
+                del self._planned[k]
+                self.life.start(k, t_s, changes_role=whole)
+
+        return then
+
+
+def decision_rows(elastic: Elastic) -> list[dict[str, object]]:
+    """One row per decision: when, what was seen (with its age), what was wanted and begun."""
+    rows = []
+    for one in elastic.decisions:
+        row: dict[str, object] = {
+            "t_s": one.t_s, "seen_s": one.seen.t_s, "arrivals_per_s": one.seen.arrivals_per_s,
+        }  # fmt: skip
+        for role, wanted in zip(ROLES, one.wanted, strict=True):
+            pool: PoolSeen = getattr(one.seen, role)
+            row |= {
+                f"{role}_serving": pool.serving, f"{role}_starting": pool.starting,
+                f"{role}_draining": pool.draining, f"{role}_waiting": pool.waiting,
+                f"{role}_in_hand": pool.in_hand, f"{role}_busy": pool.busy,
+                f"{role}_latency": pool.latency, f"{role}_wanted": wanted,
+            }  # fmt: skip
+        rows.append(
+            row
+            | {"started": one.started, "stopped": one.stopped,
+               "changed_role": one.changed_role, "held_back": one.held_back}
+        )  # fmt: skip
+    return rows

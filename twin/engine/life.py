@@ -1,0 +1,259 @@
+"""The life of instances: they start, load weights, make graphs, serve, drain and stop.
+
+Which instances there may be is settled before time starts (`hardware.placement.further`): they
+share NPUs, and an NPU belongs to one of them at a time. What a step of a start takes is bytes over
+a rate or a published figure (data/startup.toml). Who starts and stops is engine/elastic.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from twin.engine import codes as w
+from twin.engine.agenda import Agenda
+from twin.engine.books import book_traffic
+from twin.engine.machine import Machine
+from twin.engine.phases.drain import empty_by_moving, is_empty_decode, is_empty_prefill
+from twin.hardware.prices import pool_read
+from twin.model.fetch import pool_plane
+from twin.model.memory import whole_model_bytes
+from twin.model.operators import formats
+
+LOOK_S = 0.25  # between two looks at what drains
+STATES = ("process", "fetch", "load", "graphs", "serve", "drain")  # else it is off
+
+Then = Callable[[float], None]
+
+
+@dataclass(slots=True)
+class Span:
+    """One state of one instance; `end_s` is infinite while it lasts."""
+
+    instance: int  # its place in setup.instances
+    state: str
+    t_s: float
+    end_s: float = np.inf
+
+
+class Bucket:
+    """Object storage: its rate is shared evenly by those that load at once."""
+
+    def __init__(self, agenda: Agenda, bytes_per_s: float) -> None:
+        self._agenda, self._rate = agenda, bytes_per_s
+        self._left: dict[int, float] = {}
+        self._then: dict[int, Then] = {}
+        self._since_s = 0.0
+        self._turn = 0
+
+    def fetch(self, k: int, size: float, t_s: float, then: Then) -> None:
+        """Send `size` bytes to instance k, and tell when they are there."""
+        self._move(t_s)
+        self._left[k], self._then[k] = size, then
+        self._plan()
+
+    def _move(self, t_s: float) -> None:
+        share = self._rate / max(len(self._left), 1) * (t_s - self._since_s)
+        self._left = {k: left - share for k, left in self._left.items()}
+        self._since_s = t_s
+
+    def _plan(self) -> None:
+        self._turn += 1
+        turn = self._turn
+        if not self._left:
+            return
+        soonest = min(self._left.values()) * len(self._left) / self._rate
+        end_s = self._since_s + soonest
+
+        def arrived(t_s: float) -> None:
+            if turn != self._turn:
+                return
+            self._move(end_s)
+            there = [k for k, left in self._left.items() if left <= self._rate * 1e-6]
+            for k in there:
+                del self._left[k]
+            self._plan()
+            for k in there:
+                self._then.pop(k)(t_s)
+
+        self._agenda.at(end_s, arrived)
+
+
+class Life:
+    """Where every instance is in its life, and its way from one state to the next."""
+
+    def __init__(self, machine: Machine, agenda: Agenda) -> None:
+        self.machine, self.agenda = machine, agenda
+        self.setup = machine.setup
+        self.rule = self.setup.scenario.elastic
+        facts = machine.facts
+        self._process_s = facts.si("startup.process")
+        if self.rule.graphs == "compiled":
+            self._process_s += facts.si("startup.compile")
+        self._regroup_s = facts.si("startup.regroup")
+        self._bucket = Bucket(agenda, facts.si("startup.bucket"))
+        precision = formats(self.setup.scenario.deployment.precision)
+        self._model_bytes = whole_model_bytes(self.setup.costs.shape, precision)
+        self.dies = [frozenset(i.die_of_rank) for i in self.setup.instances]
+        self.state = ["off"] * len(self.dies)
+        self.spans: list[Span] = []
+        self._span: dict[int, Span] = {}
+        self._then: dict[int, Then | None] = {}  # what follows a drain
+        self._holding: set[int] = set()  # nodes whose DRAM has held the model
+        for k in range(len(self.dies)):
+            if k < self.setup.declared:
+                self._enter(k, "serve", 0.0)
+                self._holding |= self._nodes(k)
+            else:
+                self._close(k, 0)
+                machine.members[k] = [None] * len(self.dies[k])
+        machine.lay_flows()
+
+    def of(self, role: str, *states: str) -> list[int]:
+        """Instances of a role in one of some states."""
+        return [
+            k for k, i in enumerate(self.setup.instances)
+            if i.role == role and self.state[k] in states
+        ]  # fmt: skip
+
+    def held(self) -> set[int]:
+        """Dies that belong to an instance now."""
+        return {die for k, state in enumerate(self.state) if state != "off" for die in self.dies[k]}
+
+    def stays(self) -> dict[int, list[tuple[float, float]]]:
+        """From when to when each instance held its dies."""
+        found: dict[int, list[tuple[float, float]]] = {}
+        for span in self.spans:  # in order of time
+            own = found.setdefault(span.instance, [])
+            if own and own[-1][1] == span.t_s:
+                own[-1] = own[-1][0], span.end_s
+            else:
+                own.append((span.t_s, span.end_s))
+        return found
+
+    def _nodes(self, k: int) -> set[int]:
+        return set(self.machine.fabric.nodes_of(self.setup.instances[k].die_of_rank))
+
+    def _enter(self, k: int, state: str, t_s: float) -> None:
+        if k in self._span:
+            self._span[k].end_s = t_s
+        self.state[k] = state
+        if state == "off":
+            self._span.pop(k, None)
+        else:
+            self._span[k] = Span(k, state, t_s)
+            self.spans.append(self._span[k])
+
+    def _close(self, k: int, up: int) -> None:
+        """Shut instance k to the router; `up` 0: nothing of it moves any more either."""
+        i, world = self.setup.instances[k], self.machine.world
+        pool = world.prefill if i.role == "prefill" else world.decode
+        pool.open[i.index] = 0
+        pool.up[i.index] = up
+
+    def start(self, k: int, t_s: float, *, changes_role: bool) -> None:
+        """Begin the way of an instance to serving; its dies are free.
+
+        One that changes role keeps its processes, and the model is in its nodes' DRAM.
+        """
+        self._enter(k, "process", t_s)
+        self._holding |= self._nodes(k) if changes_role else set()
+        graphs_s = self._regroup_s if changes_role else 0.0
+        after_s = 0.0 if changes_role else self._process_s
+
+        def serve(now_s: float) -> None:
+            self._serve(k, now_s)
+
+        def graphs(now_s: float) -> None:
+            if not graphs_s:
+                return serve(now_s)
+            self._enter(k, "graphs", now_s)
+            self.agenda.at(now_s + graphs_s, serve)
+            return None
+
+        def load(now_s: float) -> None:
+            self._holding |= self._nodes(k)
+            self._enter(k, "load", now_s)
+            self.agenda.at(now_s + self._load_s(k, now_s), graphs)
+
+        def weights(now_s: float) -> None:
+            if self._is_warm(k):
+                return load(now_s)
+            self._enter(k, "fetch", now_s)
+            self._bucket.fetch(k, self._model_bytes, now_s, load)
+            return None
+
+        if after_s:
+            self.agenda.at(t_s + after_s, weights)
+        else:
+            weights(t_s)
+
+    def _is_warm(self, k: int) -> bool:
+        """Whether DRAM that the instance reads holds the model."""
+        source = self.rule.weights
+        return source == "pool" or (source == "local" and self._nodes(k) <= self._holding)
+
+    def _load_s(self, k: int, t_s: float) -> float:
+        """Seconds from DRAM to the dies, each with all that its rank holds; books the bytes."""
+        machine = self.machine
+        i = self.setup.instances[k]
+        plane = pool_plane(self.setup.scenario)
+        size = machine.roles[k].memory.weights * i.dies
+        took_s = float(size / pool_read(machine.fabric, i.die_of_rank, plane).bytes_per_s)
+        column = machine.column(k)
+        at = w.PLANES.index(plane)
+        book_traffic(machine.world, w.WEIGHTS, at, column, t_s, t_s + took_s, size)
+        return took_s
+
+    def _serve(self, k: int, t_s: float) -> None:
+        i, machine = self.setup.instances[k], self.machine
+        machine.members[k] = list(i.die_of_rank)
+        machine.adopt(k, machine.price(k))
+        world = machine.world
+        if i.role == "prefill":
+            world.prefill.open[i.index] = world.prefill.up[i.index] = 1
+            world.prefill.free_s[i.index] = t_s
+        else:
+            world.decode.open[i.index] = world.decode.up[i.index] = 1
+            world.decode.ends_s[i.index] = t_s
+        self._enter(k, "serve", t_s)
+        machine.lay_flows(t_s)
+
+    def drain(self, k: int, t_s: float, then: Then | None = None) -> None:
+        """Take no more requests; when the last has left, stop, and go on with `then`."""
+        self._close(k, 1)
+        self._enter(k, "drain", t_s)
+        self._then[k] = then
+        self.agenda.at(t_s + LOOK_S, self._look(k, self._span[k]))
+
+    def reopen(self, k: int, t_s: float) -> None:
+        """An instance that drains, and that nobody waits for, serves on."""
+        i, world = self.setup.instances[k], self.machine.world
+        (world.prefill if i.role == "prefill" else world.decode).open[i.index] = 1
+        self._enter(k, "serve", t_s)
+
+    def may_reopen(self, k: int) -> bool:
+        """Whether it drains for nobody's sake."""
+        return self.state[k] == "drain" and self._then[k] is None
+
+    def _look(self, k: int, span: Span) -> Then:
+        def drained(t_s: float) -> None:
+            if self._span.get(k) is not span:
+                return  # it has been opened again
+            i, world = self.setup.instances[k], self.machine.world
+            if i.role == "decode" and self.rule.drain == "hand_on":
+                empty_by_moving(world, i.index, t_s)
+            empty = is_empty_prefill if i.role == "prefill" else is_empty_decode
+            if not empty(world, i.index):
+                self.agenda.at(t_s + LOOK_S, drained)
+                return
+            self._close(k, 0)
+            self.machine.members[k] = [None] * i.dies
+            self._enter(k, "off", t_s)
+            self.machine.lay_flows(t_s)
+            if (then := self._then.pop(k)) is not None:
+                then(t_s)
+
+        return drained

@@ -1,0 +1,95 @@
+"""Phase: an instance that is to stop runs empty, or hands its requests' KV on to others.
+
+Between two steps (engine/life.py). A request that moves keeps what it has emitted: its KV goes over
+the port of its old die to that of its new one, beside the hand-offs from prefill, and is booked
+with the prefill instance that computed its prompt.
+"""
+
+from __future__ import annotations
+
+from twin.compiled import kernel
+from twin.engine.books import book_busy
+from twin.engine.codes import (
+    BACK_FROM_DECODE,
+    NONE,
+    PREFILL_BEGUN,
+    PREFILLED,
+    ROUTED,
+    TRANSFERRING,
+)
+from twin.engine.columns import World
+from twin.engine.phases.decode import pull, settle
+from twin.engine.phases.kv_transfer import begin_transfer
+from twin.engine.phases.router import refresh_view, reserve
+
+
+def is_empty_prefill(world: World, p: int) -> bool:
+    """Whether nothing waits, computes or is still to be sent: KV stays until it is handed over."""
+    state = world.prefill
+    if state.queued_tokens[p] or state.running[p] or state.reading[p] or state.sending[p]:
+        return False
+    i = world.transfer.fresh_head[0]
+    while i != NONE:
+        if world.request.prefill_instance[i] == p:
+            return False
+        i = world.request.following[i]
+    return True
+
+
+def is_empty_decode(world: World, d: int) -> bool:
+    """Whether no slot is taken or reserved, and no iteration runs."""
+    return bool(world.decode.taken[d] == 0 and not world.decode.running[d])
+
+
+def empty_by_moving(world: World, d: int, now_s: float) -> int:
+    """Send what instance d decodes to others, as far as they have room; how many.
+
+    The iteration under way ends now. Who has only just joined goes with a later look.
+    """
+    state = world.decode
+    room = sum(int(state.room[e] - state.taken[e]) for e in range(state.room.size) if state.open[e])
+    if state.in_batch[d] == 0 or room <= 0:
+        return 0
+    if state.running[d]:
+        book_busy(world, False, d, now_s, state.ends_s[d], -1.0)
+        settle(world, d, now_s)
+        state.running[d] = 0
+        state.ends_s[d] = now_s
+    refresh_view(world)
+    count, ranks = 0, world.settings.decode_ranks
+    for r in range(d * ranks, (d + 1) * ranks):
+        for s in range(state.requests[r] - 1, -1, -1):
+            moved = hand_over(world, d, state.slot_table[r, s], now_s)
+            if moved == NONE:
+                return count
+            count += moved
+    return count
+
+
+@kernel
+def hand_over(world: World, d: int, i: int, now_s: float) -> int:
+    """Set a running request's KV on its way to a rank with room: 1; 0 where it has only just
+    joined, NONE where there is no room."""
+    settings, request, transfer = world.settings, world.request, world.transfer
+    counters = world.record.counters
+    span = request.due[i] - request.joined[i]
+    past = world.decode.iteration[d] - request.joined[i]
+    left = request.output_tokens[i] - request.emitted[i]
+    held = request.emitted[i] + int(left * past / span) - 1  # its new rank begins with the last
+    if held < 1:
+        return 0
+    need = request.input_tokens[i] + held + 0.5 * settings.page_tokens
+    rank = reserve(world, NONE, need)
+    if rank == NONE:
+        return NONE
+    port_out = transfer.port_of_decode[request.rank[i]]
+    pull(world, d, i)
+    request.emitted[i] = held
+    request.rank[i] = rank
+    world.decode.reserved_tokens[rank] += request.input_tokens[i] + held
+    request.ready_s[i] = now_s
+    request.status[i] = TRANSFERRING
+    for event in (BACK_FROM_DECODE, ROUTED, PREFILL_BEGUN, PREFILLED):
+        counters[event] += 1
+    begin_transfer(world, i, port_out)
+    return 1

@@ -1,0 +1,75 @@
+"""Controllers of the operator's own: Python files of one folder, each with a function `decide`.
+
+Only files of the folder that TWIN_CONTROLLERS names are ever run. A scenario, a link or an archive
+names one by the SHA-256 of its content and cannot bring one: what is not in the folder is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.abc import InspectLoader
+from importlib.machinery import ModuleSpec
+from importlib.util import module_from_spec
+from pathlib import Path
+from typing import Any
+
+from twin.policies.controllers import ControllerError
+
+VARIABLE = "TWIN_CONTROLLERS"
+LONGEST = 100_000  # bytes of a file
+
+Decide = Callable[[dict[str, Any]], Mapping[str, int]]
+
+
+def controllers() -> dict[str, str]:
+    """Digest by name of every file of the operator's folder; empty where none is named."""
+    named = os.environ.get(VARIABLE)
+    if not named:
+        return {}
+    files = sorted(Path(named).glob("*.py"))
+    return {path.stem: hashlib.sha256(_source(path)).hexdigest() for path in files}
+
+
+def _source(path: Path) -> bytes:
+    """The content of a file of the folder itself; raises ControllerError."""
+    source = path.read_bytes()
+    if path.is_symlink() or len(source) > LONGEST:
+        raise ControllerError(f"{path.name} is a link, or longer than {LONGEST:,} bytes")
+    return source
+
+
+class _Checked(InspectLoader):
+    """Loads the very bytes whose digest was compared."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def get_source(self, fullname: str) -> str:
+        """The text of the only module it has."""
+        return self._text
+
+
+@cache
+def own(digest: str) -> Decide:
+    """The function of the file with this digest; raises ControllerError."""
+    name = next((name for name, known in controllers().items() if known == digest), None)
+    if name is None:
+        raise ControllerError(
+            f"no file of {VARIABLE} has the digest {digest[:12]}: see the command controllers"
+        )
+    source = _source(Path(os.environ[VARIABLE]) / f"{name}.py")
+    if hashlib.sha256(source).hexdigest() != digest:
+        raise ControllerError(f"{name}.py of {VARIABLE} has just changed: run it again")
+    loader = _Checked(source.decode("utf-8", "replace"))
+    module = module_from_spec(ModuleSpec(f"controller_{name}", loader))
+    try:
+        loader.exec_module(module)
+    except Exception as error:
+        raise ControllerError(f"{name}.py cannot be read: {error!r}") from error
+    decide: Decide | None = getattr(module, "decide", None)
+    if not callable(decide):
+        raise ControllerError(f"{name}.py has no function decide(seen)")
+    return decide

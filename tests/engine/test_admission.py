@@ -7,7 +7,8 @@ import pytest
 from tests.engine.small import small
 from tests.laws.lawful import lawful
 from twin.engine.simulate import simulate
-from twin.lab.library import load_facts
+from twin.lab.library import load_facts, preset
+from twin.scenario import with_overrides
 
 CROWD = {
     "horizon_s": 8.0,
@@ -46,6 +47,21 @@ def test_who_asks_for_little_does_not_wait_for_who_asks_for_much(order):
     # The machine serves no less: order is not speed.
     key = "throughput_req_per_s"
     assert ordered.summary[key] == pytest.approx(fifo.summary[key], rel=0.1)
+
+
+def test_who_asks_for_little_passes_the_prefill_queue_too():
+    """Where decode has room and prompts wait at the instances, fair time is that of prefill."""
+    asked = with_overrides(preset("two-tenants"), {"horizon_s": 40.0, "warmup_s": 10.0})
+    fifo, fair = (
+        simulate(
+            with_overrides(asked, {"admission.order": order, "admission.shed_at": 0.0}),
+            load_facts(),
+        )
+        for order in ("fifo", "fair")
+    )
+    assert ttft_s(fifo, "chat") > 1.5
+    assert ttft_s(fair, "chat") < 0.8 * ttft_s(fifo, "chat")
+    assert ttft_s(fair, "chat") < 0.8 * ttft_s(fair, "batch")
 
 
 def test_of_two_who_ask_for_too_much_each_is_served_by_weight():

@@ -48,7 +48,7 @@ class Gate(Columns):
         by="admission",
     )  # fmt: skip
     finish = column("f8", "tenants", "Where its last request ends in fair time.", by="admission")
-    fair = column("f8", "1", "Fair time.", by="router")
+    fair = column("f8", "1", "Fair time: the place of what began last.", by="prefill, router")
     wait_head = column(
         "i4", "1", "First that the router may take.", fill=-1, by="admission, clients, router"
     )

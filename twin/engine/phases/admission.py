@@ -12,7 +12,10 @@ from twin.engine.codes import (
     ABOVE_CONCURRENCY,
     ABOVE_RATE,
     CANCELLED,
+    FAIR,
+    FIFO,
     FRONTED,
+    PRIORITY,
     REJECTED,
     REJECTED_ROUTER,
     ROUTER_SEEN,
@@ -21,7 +24,7 @@ from twin.engine.columns import World
 from twin.engine.lists import insert
 from twin.engine.returns import ask_again, tenant_of
 
-ORDERS = {"fifo": 0, "priority": 1, "fair": 2}
+ORDERS = {"fifo": FIFO, "priority": PRIORITY, "fair": FAIR}
 BURST_S = 1.0  # a token bucket holds what comes in so long
 CLASS = 1e9  # places between two priorities: longer than any run, in seconds
 
@@ -75,9 +78,9 @@ def hold(world: World, i: int) -> None:
     request.held[i] = 1
     gate.inside[t] += 1
     gate.inside[gate.inside.size - 1] += 1
-    if settings.order == 1:
+    if settings.order == PRIORITY:
         request.place[i] = request.arrival_s[i] - gate.priority[t] * CLASS
-    elif settings.order == 2:
+    elif settings.order == FAIR:
         request.place[i] = max(gate.fair[0], gate.finish[t])
         tokens = request.input_tokens[i] + request.output_tokens[i]
         gate.finish[t] = request.place[i] + tokens / gate.weight[t]

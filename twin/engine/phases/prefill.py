@@ -13,6 +13,7 @@ from twin.engine.codes import (
     ATTENTION,
     BACK_FROM_PREFILL,
     EXPERTS,
+    FAIR,
     FINISHED,
     FINISHED_PREFILL,
     FIRST_OPERATOR,
@@ -89,6 +90,8 @@ def begin_pass(world: World, i: int, hit: int, now_s: float) -> None:
         add_at(book, now_s, PROMPT_TOKENS, float(length), horizon_s, warmup_s)
         add_at(book, now_s, HIT_TOKENS, float(hit), horizon_s, warmup_s)
     request.status[i] = PREFILLING
+    if settings.order == FAIR:
+        world.gate.fair[0] = max(world.gate.fair[0], request.place[i])
     world.record.counters[PREFILL_BEGUN] += 1
 
 

@@ -11,6 +11,8 @@ import numpy as np
 from twin.compiled import kernel
 from twin.engine.codes import (
     CANCELLED,
+    FAIR,
+    FIFO,
     FRONTED,
     NONE,
     OUTGREW_DECODE,
@@ -76,7 +78,6 @@ def router(world: World, t0: float, t1: float) -> None:
             pop(decode.returned_head, decode.returned_tail, 0, request.following)
         elif settings.gated:
             pop(gate.wait_head, gate.wait_tail, 0, request.following)
-            gate.fair[0] = max(gate.fair[0], request.place[i])
         else:
             counters[ROUTER_SEEN] += 1
         if reason == TOO_LATE:
@@ -260,9 +261,24 @@ def too_late(world: World, i: int, now_s: float) -> bool:
         for p in range(prefill.open.size):
             if prefill.open[p]:
                 own_s = prefill.pass_s[p] + work_s(world, p, i, cached_at(world, p, i))
-                soonest_s = min(soonest_s, prefill.wait_s[p] + own_s)
+                waits_s = max(0.0, prefill.wait_s[p] - passed_s(world, p, i))
+                soonest_s = min(soonest_s, waits_s + own_s)
     limit_s = settings.shed_at * world.gate.ttft_s[tenant_of(world, i)]
     return now_s - request.arrival_s[i] + soonest_s > limit_s
+
+
+@kernel
+def passed_s(world: World, p: int, i: int) -> float:
+    """Seconds of what waits at instance p and would come behind a request."""
+    settings, request, prefill = world.settings, world.request, world.prefill
+    behind_s, tokens = 0.0, 0
+    at = prefill.queue_head[p] if settings.order != FIFO else NONE
+    while at != NONE:
+        if request.progress[at] == NONE and request.place[at] > request.place[i]:
+            behind_s += request.work_s[at]
+            tokens += request.input_tokens[at] + request.emitted[at]
+        at = request.following[at]
+    return behind_s + tokens // settings.prefill_budget * prefill.pass_s[p]
 
 
 @kernel
@@ -302,7 +318,7 @@ def join_queue(world: World, p: int, i: int) -> None:
         hit = prefill.hit_view[p] if policy in SEES_HITS else cached_at(world, p, i)
         request.work_s[i] = work_s(world, p, i, hit)
         prefill.queued_s[p] += request.work_s[i]
-    if world.settings.order == 0:
+    if world.settings.order == FIFO:
         append(prefill.queue_head, prefill.queue_tail, p, request.following, i)
         return
     insert(
@@ -366,6 +382,8 @@ def hand_on(world: World, i: int, now_s: float) -> None:
         join_queue(world, p, i)
         return
     # decode_only: the KV is in place.
+    if settings.order == FAIR:
+        world.gate.fair[0] = max(world.gate.fair[0], request.place[i])
     if first_pass:
         request.prefill_start_s[i] = now_s
         request.prefill_end_s[i] = now_s

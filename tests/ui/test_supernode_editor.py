@@ -86,9 +86,9 @@ def test_differences_are_listed_and_taken_back_one_by_one(page):
 
 
 def test_a_parameter_stands_among_the_differences(page):
-    page.session_state["supernode-tab"] = "Changes"
-    page.run()
-    page.segmented_control[0].set_value("node").run()
+    open_tab(page, "More fields")
+    page.segmented_control(key="field:supernode.scale_up:0").set_value("node").run()
+    open_tab(page, "Changes")
     assert any("Scale-up (UB) domain" in m.value and "One node" in m.value for m in page.markdown)
     page.button(key="take-back-0").click().run()
     assert any("This is the preset's machine" in i.value for i in page.info)

@@ -174,6 +174,7 @@ def test_a_link_is_edited_in_the_picture_priced_and_undone(page, canvas):
 
 
 def test_many_nodes_are_selected_by_a_rectangle_and_edited_by_keys(page, canvas):
+    canvas.scroll_into_view_if_needed()
     first, last = at(canvas, "node 33"), at(canvas, "node 38")
     box = canvas.bounding_box()
     page.mouse.move(box["x"] + first["x"], box["y"] + first["y"])

@@ -94,7 +94,8 @@ with worst:
     for row in proof.farthest(answers):
         st.button(
             f"{100 * row['error']:+.0f} % · {row['quantity']} · {row['system']}",
-            key=f"worst:{row['id']}", type="tertiary", on_click=name_row, args=(row["id"],),
+            key=f"worst:{row['id']}", type="tertiary", wrap=True,
+            on_click=name_row, args=(row["id"],),
         )  # fmt: skip
     st.markdown("**Not modelled**")
     st.markdown(proof.missing_in_words(load_beyond()))

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.conftest import dashboard
 from tests.ui.stored_runs import done, queued, scenario
 from twin.lab.library import presets, scenario_to_toml
 from twin.ui.pages import PAGES
@@ -188,7 +189,7 @@ def test_a_scenario_file_comes_in_and_a_broken_one_is_one_sentence(library, stor
 @pytest.mark.browser
 def test_typing_narrows_the_list_and_the_page_fits_a_phone(app_url, page):
     page.set_viewport_size({"width": 390, "height": 844})
-    page.goto(f"{app_url}/library?show=Scenarios")
+    page.goto(f"{app_url}/library?show=Scenarios&kind=Presets")
     page.get_by_text(f"of {len(presets())} scenarios").wait_for()
     page.get_by_placeholder("Name, note, tag, question or id").press_sequentially("colocated")
     page.get_by_text("1 to 1 of 1 scenarios").wait_for()
@@ -197,9 +198,10 @@ def test_typing_narrows_the_list_and_the_page_fits_a_phone(app_url, page):
 
 
 @pytest.mark.browser
-def test_a_link_to_unknown_runs_is_said_and_leads_on(app_url, page):
+def test_a_link_to_unknown_runs_is_said_and_leads_on(tmp_path, page):
     page.set_viewport_size({"width": 390, "height": 844})
-    page.goto(f"{app_url}/compare?runs={'a' * 24},{'b' * 24}")
-    page.get_by_role("link", name="Run a preset").wait_for()
-    assert page.get_by_text("No run here has the id").count() == 2
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    with dashboard(f"sqlite:///{tmp_path / 'twin.db'}", tmp_path / "server.log") as empty:
+        page.goto(f"{empty}/compare?runs={'a' * 24},{'b' * 24}")
+        page.get_by_role("link", name="Run a preset").wait_for()
+        assert page.get_by_text("No run here has the id").count() == 2
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -69,14 +69,11 @@ class Tab:
         return self.rerun({widget: WidgetState(**value)})
 
     def button(self, label: str) -> str:
-        """Id of the button that says so, whatever it says further after a dot."""
-        shown = {
-            e.button.label.partition(" · ")[0]: e.button.id
-            for e in self.of("button")
-            if not e.button.disabled
-        }
-        assert label in shown, f"no button {label} among {sorted(shown)}"
-        return shown[label]
+        """Id of the first button that begins so."""
+        shown = {e.button.label: e.button.id for e in self.of("button") if not e.button.disabled}
+        named = [each for each in shown if each.startswith(label)]
+        assert named, f"no button {label} among {sorted(shown)}"
+        return shown[named[0]]
 
     def of(self, kind: str) -> list[Element]:
         """The page's elements of one kind."""

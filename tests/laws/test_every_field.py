@@ -346,7 +346,7 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "elastic.least_instances": (MOVES, [1, 2]),
     "elastic.idle": (MOVES, EVERY),
     "elastic.high": (MOVES, [0.2, 0.4]),
-    "elastic.low": (MOVES | {"elastic.controller": "kv"}, [0.15, 0.001]),
+    "elastic.low": (MOVES | {"elastic.controller": "kv"}, [0.15, 0.01]),
     "elastic.interval_s": (MOVES, [1.0, 1.5]),
     "elastic.metrics_age_s": (MOVES, [0.2, 0.9]),
     "elastic.cool_down_s": (MOVES, [1.0, 5.0]),

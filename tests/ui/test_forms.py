@@ -116,7 +116,9 @@ def scenarios():
     yield with_overrides(Scenario(), {"supernode.machine": "dragonfly"})
     yield with_overrides(Scenario(), {"deployment.decode.expert_npus": 48})
     yield with_overrides(Scenario(), {"router.policy": "weighted", "memory_pool.policy": "ttl"})
-    for shape in ("spike", "day"):
+    for controller in ("rebalance", "queue"):
+        yield with_overrides(Scenario(), {"elastic.controller": controller})
+    for shape in ("spike", "day", "servegen_r1_day"):
         yield with_overrides(Scenario(), {"workload.profile.shape": shape})
     for popularity, policy in (("power_law", "threshold"), ("skewed", "layer_budget")):
         yield with_overrides(

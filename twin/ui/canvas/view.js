@@ -22,6 +22,7 @@ class View {
     this.picture = new Picture(this.el.canvas, { onSelect: () => this.selected(), onHover: (box) => this.point(box), onKey: (e, now) => this.key(e, now), onDrop: (who, to) => this.move(who, to) })
     this.picture.onDraw = () => this.publish()
     this.matrix = new Matrix(this.el.table, { onSelect: (cell, add) => this.pick(cell, add), onHover: (cell) => this.pointCell(cell) })
+    this.el.fabric.inert = true // until there is something to point at
     this.listen()
     this.observer = new ResizeObserver(() => { if (this.scene && this.el.stage.clientWidth !== this.picture.width) this.arrange() })
     this.observer.observe(this.el.stage)
@@ -54,11 +55,11 @@ class View {
 
   async update(data) { // parts that came before are not unpacked again
     const { machine, changes, instances, carried, colours, modes, mode, high, editable, acted } = data, before = this.data ?? {}
-    if (machine !== before.machine) this.scene = new Scene(await asBuilt(machine))
-    if (machine !== before.machine || changes !== before.changes) this.scene.change(await inflate(changes))
-    if (machine !== before.machine || changes !== before.changes || carried !== before.carried) this.scene.carry(carried ? await inflate(carried) : null)
-    this.data = data
-    this.scene.place(instances)
+    const other = machine !== before.machine, scene = other ? new Scene(await asBuilt(machine)) : this.scene
+    if (other || changes !== before.changes) scene.change(await inflate(changes))
+    if (other || changes !== before.changes || carried !== before.carried) scene.carry(carried ? await inflate(carried) : null)
+    scene.place(instances)
+    Object.assign(this, { data, scene }) // whole: the window may change its size while parts are unpacked
     Object.assign(this.picture, { colours, high, paint: carried ? (b) => byLoad(this.picture, b) : (b) => byRole(this.picture, b) })
     const open = this.waiting.length
     this.waiting = this.waiting.filter(({ number }) => number > (acted ?? 0))
@@ -78,6 +79,7 @@ class View {
     this.el.canvas.hidden = this.view !== "machine"
     this.el.table.hidden = this.view !== "matrix"
     this.picture.show(this.scene, width)
+    this.el.fabric.inert = false
     if (this.view === "matrix") this.matrix.show(this.scene, width, ...this.cells(), this.picture)
     this.legend()
     this.selected(false)

@@ -30,6 +30,7 @@ class Player {
     this.picture.paint = (b) => this.paint(b)
     this.picture.loadOf = (b) => this.loadOf(b)
     this.matrix = new Matrix(this.el.table, { onSelect: (cell) => this.select(cell === null ? null : element(this.matrix.members(cell)[0] ?? this.scene.nodes[Math.floor(cell / this.scene.told.rows.length)])), onHover: () => {} })
+    this.el.player.inert = true // until there is something to point at
     this.listen()
   }
 
@@ -62,7 +63,7 @@ class Player {
     this.observer.observe(el.player)
   }
 
-  close() { this.pause(false); this.observer.disconnect() }
+  close() { this.closed = true; this.pause(false); this.observer.disconnect() }
 
   async update({ run, film, machine, start, brief }) {
     this.brief = !!brief // the machine alone, playing
@@ -71,6 +72,7 @@ class Player {
     if (run !== this.run) {
       const scene = new Scene(await asBuilt(machine))
       scene.change(await inflate(film.changes))
+      if (this.closed) return // the page went on while it was unpacked
       this.run = run
       this.scene = scene
       this.frames = new Frames(film, scene)
@@ -81,9 +83,9 @@ class Player {
       this.seats = null
       this.keep(start.see ? this.frames.find(start.see) : null)
     }
+    if (first && brief) this.begins = !matchMedia("(prefers-reduced-motion: reduce)").matches
     this.readTheme()
     this.arrange()
-    if (first && brief && !matchMedia("(prefers-reduced-motion: reduce)").matches) this.play()
   }
 
   readTheme() {
@@ -205,7 +207,12 @@ class Player {
     el.table.hidden = this.view !== "matrix"
     this.choice = frames.of(el.plane.value, el.traffic.value)
     this.picture.high = this.choice.high
-    if (this.brief) return this.draw()
+    el.player.inert = false
+    if (this.brief) {
+      this.draw()
+      if (this.begins) { this.begins = false; this.play() } // not before there is room to draw in
+      return
+    }
     this.layTiles(el.yard.clientWidth)
     const own = this.selected ? frames.seriesOf(this.selected, el.plane.value, el.traffic.value) : []
     this.strip.lay(frames, [...own, ...frames.strip], el.below.clientWidth, this.style)

@@ -26,6 +26,8 @@ from twin.ui.fields import sentence
 STATE = "live"  # session state: digest of the question that is on screen, its run, simulated time
 PATIENCE_S = 6.0  # for so long the script shows how a run goes; a longer one is left to Run
 TELL_S, AGAIN_S = 0.05, 1.0
+# A line that comes and goes moves the page, and a list that is open closes when it is moved.
+_KEPT = ".st-key-simulated { min-height: 1.7rem }"
 SLOS = [metric for metric in METRICS.values() if metric.slo is not None]
 
 
@@ -40,6 +42,7 @@ def strip(draft: Scenario) -> DeltaGenerator:
     _begin(draft)  # beside the formulas, which take as long
     with st.container(key="verdict"):
         _verdict(draft)
+    st.html(f"<style>{_KEPT}</style>")
     with st.container(key="simulated"):
         return st.empty()
 

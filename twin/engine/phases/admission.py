@@ -2,7 +2,8 @@
 
 Weighted fair queueing is start-time fair queueing: a request's place is the fair time at which its
 tenant's last one ends, or that of now if its tenant has been idle, and its tokens over its tenant's
-weight are added to that. Prefill queues keep the same places.
+weight are added to that. Prefill queues keep the same places. The tokens are those of the prompt
+and of the whole answer: a real server learns the latter only as it is given, and charges it then.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import streamlit as st
 
 from twin.lab.store import RunRow
 from twin.metrics.clients import by_tenant, session_times_s
-from twin.metrics.measures import NOTHING
+from twin.metrics.measures import NOTHING, amount
 from twin.metrics.observed import Observed
 from twin.metrics.registry import METRICS, shown
 from twin.scenario import Scenario
@@ -64,6 +64,7 @@ def _tenants(rows: list[dict[str, Any]]) -> None:
         {"": row["tenant"]}
         | {
             label: f"{row[key]:,}" if isinstance(row[key], int)
+            else amount(row[key], "rate", "tokens/s") if key == "tokens_per_s"
             else NOTHING if row[key] is None else shown(key, row[key])
             for key, label in labels.items()
         }

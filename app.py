@@ -15,7 +15,7 @@ from starlette.middleware import Middleware
 from twin import ui
 from twin.ui import access, drawer, show
 from twin.ui.door import Door, unforeseen
-from twin.ui.pages import FIRST, PAGES, SECTIONS
+from twin.ui.pages import FIRST, PAGES, SECTIONS, load_pages
 
 MARK = Path(ui.__file__).with_name("mark.svg").read_text("utf-8")
 
@@ -47,7 +47,12 @@ else:
 
     @asynccontextmanager
     async def while_serving(_app: st.App) -> AsyncIterator[None]:
-        """Start the processes of runs beside the server, which does not wait for them."""
+        """Import every page's modules, then start the processes of runs, which nobody waits for.
+
+        Before the first visitor: threads that import the same modules at once may find them half
+        made.
+        """
+        load_pages()
         from twin.ui import session
 
         threading.Thread(target=session.get_ready, name="get ready", daemon=True).start()

@@ -37,6 +37,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.line(chromium.MISSING, red=True)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """What a browser showed when its test failed, beside the reason."""
+    report = yield
+    page = getattr(item, "funcargs", {}).get("page")
+    if report.when == "call" and report.failed and page is not None and not page.is_closed():
+        report.sections.append((page.url, page.locator("body").inner_text()[:3000]))
+    return report
+
+
 @pytest.fixture(scope="session")
 def traces() -> Path:
     """The folder of real traces, which is not part of the project."""
@@ -142,7 +152,8 @@ def free_port() -> int:
 
 
 def wait_until_healthy(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    for _ in range(240):
+    until_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until_s:
         if server.poll() is not None:
             break
         try:

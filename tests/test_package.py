@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -66,7 +67,9 @@ def test_an_installed_twin_serves_its_dashboard(site, tmp_path, page):
     server = subprocess.Popen(
         [sys.executable, str(site / "bin" / "twin"), "serve", f"--port={port}"],
         cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(site), "HOME": str(tmp_path), "XDG_DATA_HOME": ""},
+        env=os.environ
+        | {"PYTHONPATH": str(site), "HOME": str(tmp_path), "XDG_DATA_HOME": ""}
+        | {"PYTHONFAULTHANDLER": "1"},
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=subprocess.STDOUT,
@@ -77,6 +80,11 @@ def test_an_installed_twin_serves_its_dashboard(site, tmp_path, page):
         page.get_by_role("heading", name="Library", level=1).wait_for()
         page.get_by_role("link", name="Start").click()
         page.locator(".st-key-run-quickstart button").first.wait_for()
+    except Exception:
+        server.send_signal(signal.SIGABRT)  # it says where each of its threads stands
+        server.wait()
+        sys.stdout.write((tmp_path / "log").read_text()[-20_000:])
+        raise
     finally:
         server.terminate()
         server.wait()

@@ -1,12 +1,15 @@
 """Getting ready: stages are shared out, none is left out, and it is known when all are done."""
 
 import gc
+import json
 import os
 import subprocess
+import sys
 import threading
 
 import pytest
 
+from tests.conftest import ROOT
 from twin import compiled
 from twin.lab import job, warm
 
@@ -92,3 +95,14 @@ def test_a_set_up_compiles_once_and_leaves_no_process_behind(folder, monkeypatch
     assert done == ["loop"]
     assert [helper.poll() is not None for helper in helpers] == [True]
     assert gc.get_threshold() == before
+
+
+def test_a_process_that_gets_ready_ends_with_the_server_that_wanted_it(tmp_path):
+    words = [sys.executable, "-m", "twin.lab.job", "--owner=one", "--prepare-only"]
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(words, cwd=ROOT, env=environment, **pipes) as process:
+        process.stdout.readline()  # the first stage has begun
+        process.stdin.close()
+        done = [news for news in process.stdout if json.loads(news)["took_s"] is not None]
+    assert len(done) < len(job.stages_of(job.ENGINE))

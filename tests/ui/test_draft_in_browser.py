@@ -54,7 +54,7 @@ def test_undo_takes_back_an_edit_and_a_page_change_keeps_one(app_url, page):
     rate(page).wait_for()
     expect(rate(page)).to_have_value("77")
     page.get_by_test_id("stButton").first.get_by_role("button").click()
-    page.get_by_text("77.0 req/s").wait_for(state="hidden")
+    expect(page.get_by_text("77.0 req/s")).to_have_count(0)
     expect(rate(page)).to_have_value(first)
 
 

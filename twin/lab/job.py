@@ -217,11 +217,14 @@ class Parent:
     def __init__(self) -> None:
         self._woken = threading.Event()
         self.gone = False
+        self.ready = False  # before, nothing has begun that must be ended in order
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
         for _line in sys.stdin:
             self._woken.set()
+        if not self.ready:
+            os._exit(0)  # nobody waits for what is being compiled
         self.gone = True
         self._woken.set()
 
@@ -332,6 +335,7 @@ def main() -> None:
         prepare(stages, parent.tell, shared_only=True)
         return
     prepare(stages, parent.tell, later=LATER)
+    parent.ready = True
     serve(open_store(), Owner.here(given.owner), engine, parent, given.idle_s)
 
 

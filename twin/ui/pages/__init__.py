@@ -7,7 +7,9 @@ add a page, add its package and its entry in `PAGES`.
 
 from __future__ import annotations
 
+import pkgutil
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 from twin.lab import share
@@ -62,3 +64,12 @@ SECTIONS = {
     "Compare and sweep": (share.COMPARE_PAGE, "sweep"),
     "Evidence and library": ("evidence", "library"),
 }
+
+
+def load_pages() -> None:
+    """Import what the pages are made of: all but their scripts, which draw."""
+    for name, page in PAGES.items():
+        package = f"{__name__}.{name}"
+        for module in pkgutil.iter_modules([str(Path(page.script).parent)], f"{package}."):
+            if module.name != f"{package}.{name}":
+                import_module(module.name)

@@ -96,11 +96,15 @@ def _begin(draft: Scenario) -> tuple[str, float]:
 
 def _awaited(place: DeltaGenerator, run: str) -> Look | None:
     """The run once it has ended, shown as it comes; each look is a moment to be interrupted."""
-    until_s = time.monotonic() + PATIENCE_S
+    until_s, shown = time.monotonic() + PATIENCE_S, ""
     while (seen := _live().look(run, TELL_S)) is not None and not seen.ended:
         served = seen.live.get("finished")
         text = f" · {served:,.0f} requests served" if served else ""
-        _chip(place, f"By formula; simulating {seen.progress:.0%}{text}")
+        text = f"By formula; simulating {seen.progress:.0%}{text}"
+        if text != shown:
+            _chip(place, text)
+            shown = text
+        st.session_state.get(STATE)  # as drawing does, it lets an edit interrupt the wait
         if time.monotonic() > until_s:
             break
     return seen

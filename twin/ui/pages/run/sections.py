@@ -31,6 +31,7 @@ from twin.ui.fabric_view import cells_of_links, fabric_picture
 from twin.ui.fields import field_name, show, why_idle
 from twin.ui.pages.run import (
     clients_results,
+    day_results,
     elastic_results,
     explained,
     faults_results,
@@ -294,12 +295,14 @@ SECTIONS: dict[str, Callable[[RunRow, Scenario], None]] = {
 
 
 def of(row: RunRow, scenario: Scenario) -> dict[str, Callable[[RunRow, Scenario], None]]:
-    """The sections that this run has: faults, lives, clients where there is something to tell."""
+    """The sections of this run: faults, lives, a day, clients where there is something to tell."""
     own: dict[str, Callable[[RunRow, Scenario], None]] = {}  # what it was asked for comes first
     if faults_results.applies(row, scenario):
         own["Faults"] = faults_results.section
     if elastic_results.applies(row, scenario):
         own["Instances"] = elastic_results.section
+    if day_results.applies(scenario):
+        own["Day"] = day_results.section
     if clients_results.applies(scenario):
         own["Clients"] = clients_results.section
     return own | SECTIONS

@@ -21,6 +21,7 @@ HOURS = {
     "npu_hours_idle": ("without work", theme.OTHER),
 }
 ENERGY = {"energy_kwh": ("energy", theme.SERIES[2])}
+REQUESTS = {"arrived": ("requests", theme.SERIES[0])}
 HITS = {"hit_percent": ("hit ratio", theme.ROLE["memory_pool"])}
 
 

@@ -13,6 +13,7 @@ from twin.ui import record, words
 from twin.ui.charts import day as charts
 from twin.ui.show import plot
 
+PANELS = 4  # the table has what is left
 LABELS = {
     "prefill_npus": "Prefill NPUs", "decode_npus": "Decode NPUs",
     "colocated_npus": "Colocated NPUs", "changing_npus": "Starting or draining",
@@ -40,13 +41,14 @@ def section(row: RunRow, scenario: Scenario) -> None:
         "NPU-hours used and wasted": (charts.HOURS, "NPU-hours"),
         "Energy": (charts.ENERGY, "kWh"),
         "Prompt tokens found cached": (charts.HITS, "%"),
+        "Requests that came": (charts.REQUESTS, "requests"),
     }
     shown = {
         title: panel for title, panel in panels.items()
         if any(name in hours.columns and hours[name].max() for name in panel[0])
     }  # fmt: skip
     columns = st.columns(2, gap="large")
-    for k, (title, (series, unit)) in enumerate(shown.items()):
+    for k, (title, (series, unit)) in enumerate(list(shown.items())[:PANELS]):
         with columns[k % 2]:
             st.subheader(title, anchor=False)
             plot(charts.hourly(hours, series, unit), f"day-{next(iter(series))}")

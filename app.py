@@ -4,6 +4,7 @@ Executed for every visitor it draws; imported, by the server or by anybody else,
 The server gets ready to run as soon as it starts: whoever comes first finds a warm engine.
 """
 
+import gc
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -53,6 +54,7 @@ else:
         made.
         """
         load_pages()
+        gc.freeze()  # modules are no garbage: nobody needs to look through them again
         from twin.ui import session
 
         threading.Thread(target=session.get_ready, name="get ready", daemon=True).start()

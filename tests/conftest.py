@@ -42,7 +42,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """What a browser showed when its test failed, beside the reason."""
     report = yield
     page = getattr(item, "funcargs", {}).get("page")
-    if report.when == "call" and report.failed and page is not None and not page.is_closed():
+    closed = getattr(page, "is_closed", lambda: True)  # a page without a browser has none
+    if report.when == "call" and report.failed and not closed():
         report.sections.append((page.url, page.locator("body").inner_text()[:3000]))
     return report
 

@@ -67,7 +67,7 @@ def test_an_error_that_runs_share_is_told_once(facts):
     one = scenario_of({"deployment.mode": "decode_only"})
     other = scenario_of({"deployment.mode": "prefill_only"})
     assert len(near_each({"A": one, "B": one}, facts)) == 1
-    assert near_each({"A": one, "B": other}, facts)[1].startswith("B: prefill throughput")
+    assert near_each({"A": one, "B": other}, facts)[1].startswith("B: Prefill throughput")
 
 
 def test_the_slides_table_is_made_from_the_machines(facts):

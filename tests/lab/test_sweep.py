@@ -100,3 +100,11 @@ def test_the_command_simulates_every_point_and_keeps_its_run(twin):
     again = list(csv.DictReader(io.StringIO(twin(*words, "--csv").stdout.decode())))
     assert [row["run"] for row in again] == [p["run"] for p in points]
     assert twin("sweep", "quickstart", "--over", "nope=1:2:3").returncode == 2
+
+
+def test_where_tenants_have_their_own_slo_the_share_that_kept_it_decides():
+    tenants = next(p.scenario for p in presets() if p.key == "two-tenants")
+    summary = {"ttft_s_p99": 24.0, "tpot_s_p99": 0.019, "slo_attainment": 0.998}
+    assert sweep.holds(tenants, summary)
+    assert not sweep.holds(tenants, summary | {"slo_attainment": 0.98})
+    assert not sweep.holds(presets()[0].scenario, summary)

@@ -12,7 +12,7 @@ from tests.ui.fake_run import fake_tables
 from twin.lab.library import presets
 from twin.metrics.measures import amount
 from twin.model.timeline import Piece, Timeline
-from twin.ui import charts, theme
+from twin.ui import charts
 from twin.ui.charts import waterfall
 
 
@@ -91,14 +91,6 @@ def test_an_iteration_stacks_to_its_whole_time(tables):
     columns.remove("decode_iteration_s")
     whole = sum(tables["windows"][c].mean() for c in columns)
     assert stacked == pytest.approx(1e3 * whole)
-
-
-def test_operators_are_longest_first_in_their_own_colours(tables):
-    chart = charts.operators(tables["operators"], "decode")
-    bar = chart.figure.data[0]
-    assert list(bar.x) == sorted(bar.x, reverse=True)
-    assert bar.marker.color[0] == theme.operator_colour("attention_core")
-    assert "per iteration" in chart.figure.layout.xaxis.title.text
 
 
 def test_stages_say_each_part_of_the_way():

@@ -232,8 +232,15 @@ def test_one_sentence_says_what_was_asked_and_what_came_of_it():
         fields=[{"workload__rate_req_per_s": 200.0}],
     )
     told = comparison.conclusion(compared, scenarios)
-    assert told.startswith("With Request rate (req/s) 100 → 200, B · Other 0 is worse in SLO")
+    assert told.startswith("With Request rate (req/s) 100 → 200, B is worse in SLO")
     assert told.index("SLO attainment −40.0 points") < told.index("better in Machine throughput")
+
+
+def test_the_sentence_says_a_long_field_whole():
+    faults = [{"at_s": 50.0 + n, "element": f"node {n}", "kind": "fail"} for n in range(3)]
+    goodput = {"goodput_req_per_s": 9.0}
+    told = comparison.conclusion(*seen(goodput, goodput, fields=[{"faults": faults}]))
+    assert "node 2 fails at 52 s" in told and "…" not in told
 
 
 def test_of_several_runs_the_sentence_says_which_is_best_in_what():

@@ -146,3 +146,14 @@ def test_the_tab_names_the_draft_and_the_page(app, monkeypatch):
     monkeypatch.setattr(st, "set_page_config", lambda *a, **k: (titles.append(k), shown(*a, **k)))
     app.run().switch_page(PAGES["deployment"].script).run()
     assert {"page_title": "Quick start · Deployment"} in titles
+
+
+def test_where_the_time_goes_shows_both_streams_with_their_slack(page):
+    charts = {c.proto.id.rpartition("-")[2]: c for c in page.get("plotly_chart")}
+    assert {"layer", "operators"} <= set(charts)
+    edit(page, "deployment.decode.microbatch", "on")
+    edit(page, "deployment.decode.batch_per_npu", 16)
+    assert any("stream waits" in m.value for m in page.markdown)
+    edit(page, "deployment.decode.microbatch", "off")
+    assert not page.exception
+    assert any("one after the other" in m.value for m in page.markdown)

@@ -41,7 +41,7 @@ def test_a_result_opens_with_its_verdict_its_headroom_and_its_causes(app, store,
     s, run = made
     explain(store, s)
     opened(app, run)
-    assert any(VERDICT.split(";", maxsplit=1)[0] in str(m.value) for m in app.markdown)
+    assert any(VERDICT.split(";", maxsplit=1)[0] in str(s.value) for s in app.subheader)
     assert {m.label: m.value for m in app.metric}["Headroom"] == "0.71 x traffic"
     assert "Prefill instances 6 → 10" in words(app)
     assert "TTFT p99 31.2 s → 820 ms, SLO attainment 12.0 % → 100 %" in words(app)

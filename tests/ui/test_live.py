@@ -7,7 +7,7 @@ from twin.scenario import with_overrides
 from twin.ui import live, session
 from twin.ui.pages import PAGES
 
-SUMMARY = {"ttft_s_p99": 7.2, "tpot_s_p99": 0.027, "slo_attainment": 0.81}
+SUMMARY = {"ttft_s_p99": 7.2, "tpot_s_p99": 0.027, "tpot_s_mean": 0.024, "slo_attainment": 0.81}
 
 
 class Fake:
@@ -43,6 +43,10 @@ def test_each_edit_is_simulated_and_says_what_broke(app, running, name):
     assert not app.exception
     assert any("Simulated" in chip for chip in chips(app))
     assert any(":red[TTFT p99 7.20 s of 5.00 s]" in m.value for m in app.markdown)
+    assert any(":red[81.0 % within the SLO]" in m.value for m in app.markdown)
+    (verdict,) = (s.value for s in app.subheader if "a token" in s.value)
+    assert "**24.0 ms a token**" in verdict  # the simulation's figure, not the formula's
+    assert "misses its SLO" in verdict
     asked = len(running.asked)
     app.run()
     assert len(running.asked) == asked  # the same question is not asked twice

@@ -1,7 +1,11 @@
 """The navigation: every page in one section, the parts of what is built one click apart."""
 
+import ast
+from pathlib import Path
+
 import pytest
 
+from tests.conftest import ROOT
 from twin.ui.pages import BUILD, FIRST, PAGES, SECTIONS
 
 
@@ -9,6 +13,21 @@ def test_every_page_stands_in_one_section_and_the_first_is_open():
     listed = [name for names in SECTIONS.values() for name in names]
     assert sorted(listed) == sorted(PAGES)
     assert SECTIONS[""] == (FIRST,)
+
+
+@pytest.mark.parametrize("script", [str(ROOT / "app.py"), *(p.script for p in PAGES.values())])
+def test_no_page_shows_a_value_by_naming_it(script):
+    """Streamlit would draw such a value; .streamlit/config.toml switches that off."""
+    tree = ast.parse(Path(script).read_text("utf-8"))
+    makers = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
+    docstrings = [
+        ast.get_docstring(n, clean=False) for n in ast.walk(tree) if isinstance(n, makers)
+    ]
+    bare = [node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)]
+    assert bare
+    for value in bare:
+        said = isinstance(value, ast.Constant) and value.value in docstrings
+        assert said or isinstance(value, ast.Call | ast.Yield), ast.unparse(value)
 
 
 @pytest.mark.parametrize("name", SECTIONS[BUILD])

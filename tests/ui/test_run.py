@@ -338,3 +338,22 @@ def test_a_link_of_a_run_that_is_elsewhere_offers_its_question_here(app, store, 
     assert not app.exception
     assert asked == [elsewhere]
     assert app.title[0].value == "Elsewhere"
+
+
+def test_a_name_of_one_s_own_tags_and_a_note_stand_wherever_a_run_is_listed(app, store):
+    run, other = done(store, scenario()), done(store, scenario("Other"))
+    store.notes.write(run, "The *good* one", ["night"], "Why so fast?")
+    app.run()
+    assert "The \\*good\\* one" in [link.label for link in app.page_link]
+    assert any(":gray-badge[night]" in c.value for c in app.caption)
+    at = opened(app, run)
+    assert at.title[0].value == "The \\*good\\* one"
+    assert "Scenario: Quick start" in words(at)
+    assert ":gray-badge[night]" in words(at) and "Why so fast?" in words(at)
+    app.switch_page(PAGES["compare"].script)
+    app.query_params["runs"] = f"{run},{other}"
+    app.run()
+    assert not app.exception
+    assert any("A · The *good* one" in html.body for html in app.get("html"))
+    (choice,) = app.multiselect
+    assert any(option.startswith("The *good* one · ") for option in choice.options)

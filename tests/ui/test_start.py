@@ -175,7 +175,7 @@ def test_a_linked_scenario_keeps_its_difference_and_its_name(app):
 
 def test_an_edit_that_cannot_hold_leaves_no_answer_standing(app):
     app.run()
-    assert any("a token" in m.value for m in app.markdown)
+    assert any("a token" in s.value for s in app.subheader)
     app.session_state["refusal"] = "warmup_s = 200 s must end before horizon_s = 180 s"
     app.session_state["pending"] = {"warmup_s": 200.0}
     for name in ("start", "workload", "deployment"):
@@ -183,7 +183,7 @@ def test_an_edit_that_cannot_hold_leaves_no_answer_standing(app):
         assert not app.exception
         assert "Warm-up = 200 s" in app.warning[0].value
         assert not app.metric
-        assert not any("a token" in m.value for m in app.markdown)
+        assert not any("a token" in s.value for s in app.subheader)
 
 
 @pytest.mark.parametrize(

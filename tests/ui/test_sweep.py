@@ -65,6 +65,16 @@ def test_two_fields_make_a_line_for_each_value_of_the_second(app, asked):
     assert len(asked) == 4
 
 
+def test_a_field_cannot_be_swept_for_each_value_of_itself(app):
+    opened(app, f"{RATE}=50:100:2", f"{RATE}=20:40:2")
+    second = app.selectbox(key="sweep-field-1")
+    assert second.value is None
+    assert second.options and "Request rate (req/s)" not in second.options
+    second.set_value("deployment.prefill.instances").run()
+    app.selectbox(key="sweep-field-0").set_value("deployment.prefill.instances").run()
+    assert not app.exception
+
+
 def test_every_field_that_is_offered_has_a_usual_range(app):
     seen = {}
 
@@ -92,6 +102,19 @@ def session_of(app, function):
 
 
 CALLS = []
+
+
+def test_the_axes_stand_with_the_slo_before_the_first_point():
+    axis = sweep.axis(f"{RATE}=50:150:3")
+    waiting = [charts.Ran(x, {}, False, {"ttft_s_p99": 5.0}) for x in axis.values]
+    figure = charts.over(axis, "ttft_s_p99", {"": waiting}).figure
+    assert {a.text for a in figure.layout.annotations} == {"SLO 5.00 s"}
+    assert figure.layout.xaxis.range == (46.0, 154.0)
+    assert figure.layout.yaxis.range == (0, 6.5)
+    done = [charts.Ran(x, {"ttft_s_p99": 0.5}, True, {"ttft_s_p99": 5.0}) for x in axis.values]
+    later = charts.over(axis, "ttft_s_p99", {"": done[:1] + waiting[1:]}).figure
+    assert later.layout.xaxis.range == figure.layout.xaxis.range  # points come, the axis stays
+    assert list(later.data[0].x) == [50.0]
 
 
 def test_the_pictures_mark_knee_slo_and_published_points():

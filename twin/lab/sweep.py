@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 AXES_MAX, POINTS_MAX = 2, 64
 FIGURES = 3  # of a value between two ends: nobody asks for 116.66667 requests per second
+ATTAINED, ENOUGH = "slo_attainment", 0.99  # what keeps its SLO where requests differ in it
 SLOS = [metric for metric in METRICS.values() if metric.slo is not None]
 
 
@@ -205,8 +206,19 @@ def carried_out(executor: Executor, asked: Sequence[Point]) -> Iterator[RunRow |
         yield row
 
 
+def one_slo(scenario: Scenario) -> bool:
+    """Whether all requests have the scenario's SLO: no tenant has one of its own."""
+    return not any(tenant.ttft_s or tenant.tpot_ms for tenant in scenario.tenants)
+
+
 def broken(scenario: Scenario, summary: dict[str, Any]) -> list[tuple[Metric, float]]:
-    """Which figures of a run are beyond its SLO, each with the limit (SI)."""
+    """Which figures of a run are beyond its SLO, each with the limit (SI).
+
+    Where tenants have SLOs of their own, it is whether 99 % of requests kept theirs.
+    """
+    if not one_slo(scenario):
+        kept = summary.get(ATTAINED)
+        return [] if kept is None or kept >= ENOUGH else [(METRICS[ATTAINED], ENOUGH)]
     beyond = []
     for metric in SLOS:
         limit = metric.slo(scenario) if metric.slo else math.inf
@@ -220,6 +232,8 @@ def holds(scenario: Scenario, summary: dict[str, Any]) -> bool | None:
     """Whether a run keeps its whole SLO; None where it has no figure to say so."""
     if broken(scenario, summary):
         return False
+    if not one_slo(scenario):
+        return None if summary.get(ATTAINED) is None else True
     prompts_only = scenario.deployment.mode == "prefill_only"  # they have no time per token
     asked = SLOS[:1] if prompts_only else SLOS
     return True if all(summary.get(metric.key) is not None for metric in asked) else None

@@ -16,6 +16,7 @@ from twin.lab.hit_curve import HitCurve
 from twin.lab.hit_curve import hit_curve as lab_hit_curve
 from twin.lab.kinds import TRACE
 from twin.model.predict import Prediction
+from twin.model.timeline import Timeline
 from twin.scenario import Scenario, canonical
 from twin.ui import session
 from twin.workload import offered as offer
@@ -50,6 +51,14 @@ def capacity(scenario: Scenario) -> Prediction | str:
 @st.cache_resource(show_spinner="Working out the steady state", max_entries=200)
 def _capacity(key: str, _scenario: Scenario) -> Prediction | str:
     return _or_why(lambda: steady.capacity(_scenario, session.facts(), *_files(_scenario)))
+
+
+@st.cache_resource(show_spinner=False, max_entries=200)
+def layers(key: str, _scenario: Scenario) -> dict[str, Timeline]:
+    """By phase: one layer on its two streams, of a scenario whose `capacity` is known."""
+    from twin.lab.perfetto.streams import full_plans
+
+    return full_plans(_scenario, session.facts(), *_files(_scenario))
 
 
 def outlook(scenario: Scenario) -> steady.Outlook | str:

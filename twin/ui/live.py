@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from twin.lab import sweep
 from twin.lab.live import Live, Look, question_of, ready
 from twin.metrics.measures import amount, seconds
-from twin.metrics.registry import METRICS, shown
+from twin.metrics.registry import shown
 from twin.scenario import Recovery, Scenario, npus_used, remarks, scenario_digest
 from twin.steady import Outlook
 from twin.ui import access, forms, formulas, session, words
@@ -28,7 +30,14 @@ PATIENCE_S = 6.0  # for so long the script shows how a run goes; a longer one is
 TELL_S, AGAIN_S = 0.05, 1.0
 # A line that comes and goes moves the page, and a list that is open closes when it is moved.
 _KEPT = ".st-key-simulated { min-height: 1.7rem }"
-SLOS = [metric for metric in METRICS.values() if metric.slo is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """Where the head of a page says its two answers: the verdict, and the line below it."""
+
+    verdict: DeltaGenerator
+    simulated: DeltaGenerator
 
 
 @st.cache_resource(show_spinner=False, on_release=lambda live: live.close())
@@ -37,21 +46,25 @@ def _live() -> Live:
     return Live()
 
 
-def strip(draft: Scenario) -> DeltaGenerator:
+def strip(draft: Scenario) -> Strip:
     """The verdict by formula, and the place below it for the second answer."""
     _begin(draft)  # beside the formulas, which take as long
     with st.container(key="verdict"):
-        _verdict(draft)
+        verdict = st.empty()
+        _verdict(verdict, draft)
+        _remarks(draft)
     st.html(f"<style>{_KEPT}</style>")
     with st.container(key="simulated"):
-        return st.empty()
+        return Strip(verdict, st.empty())
 
 
-def answer(place: DeltaGenerator, draft: Scenario) -> str:
-    """Show the draft's simulation in `place` as it comes; returns its run, '' where there is none.
+def answer(strip: Strip, draft: Scenario) -> str:
+    """Show the draft's simulation in `strip` as it comes; returns its run, '' where there is none.
 
-    Whatever it draws is a moment at which an edit interrupts it.
+    Its figures then take the place of the formula's in the verdict. Whatever it draws is a moment
+    at which an edit interrupts it.
     """
+    place = strip.simulated
     run, horizon_s = _begin(draft)
     seen = _awaited(place, run) if run else None
     if seen is None or not seen.ended:
@@ -68,6 +81,7 @@ def answer(place: DeltaGenerator, draft: Scenario) -> str:
         unseen = any(horizon_s <= fault.at_s < draft.horizon_s for fault in draft.faults)
         later = " · what fails later is not in it: press Run" if unseen else ""
         st.markdown(_said(seen.summary, draft) + later, width="content")
+    _verdict(strip.verdict, draft, seen.summary)
     return run
 
 
@@ -96,11 +110,15 @@ def _begin(draft: Scenario) -> tuple[str, float]:
 
 def _awaited(place: DeltaGenerator, run: str) -> Look | None:
     """The run once it has ended, shown as it comes; each look is a moment to be interrupted."""
-    until_s = time.monotonic() + PATIENCE_S
+    until_s, shown = time.monotonic() + PATIENCE_S, ""
     while (seen := _live().look(run, TELL_S)) is not None and not seen.ended:
         served = seen.live.get("finished")
         text = f" · {served:,.0f} requests served" if served else ""
-        _chip(place, f"By formula; simulating {seen.progress:.0%}{text}")
+        text = f"By formula; simulating {seen.progress:.0%}{text}"
+        if text != shown:
+            _chip(place, text)
+            shown = text
+        st.session_state.get(STATE)  # as drawing does, it lets an edit interrupt the wait
         if time.monotonic() > until_s:
             break
     return seen
@@ -119,46 +137,66 @@ def _chip(place: DeltaGenerator, text: str) -> None:
 
 
 def _said(summary: Mapping[str, Any], draft: Scenario) -> str:
-    """What a run says of the SLO, in figures."""
+    """What a run says of the SLO, in figures; red is what breaks it."""
+    broken = [metric.key for metric, _ in sweep.broken(draft, dict(summary))]
     told = []
-    for metric in SLOS:
+    for metric in sweep.SLOS:
         value, limit = summary.get(metric.key), metric.slo(draft) if metric.slo else 0.0
         if value is not None:
-            text = f"{metric.label} {shown(metric.key, value)} of {shown(metric.key, limit)}"
-            told.append(f":red[{text}]" if value > limit else text)
+            of = f" of {shown(metric.key, limit)}" if sweep.one_slo(draft) else ""
+            text = f"{metric.label} {shown(metric.key, value)}{of}"
+            told.append(f":red[{text}]" if metric.key in broken else text)
     kept = summary.get("slo_attainment")
     if kept is not None:
-        told.append(f"{shown('slo_attainment', kept)} within the SLO")
+        text = f"{shown('slo_attainment', kept)} within the SLO"
+        told.append(f":red[{text}]" if broken else text)
     return " · ".join(told) or "too short for a figure: press Run"
 
 
-def _verdict(draft: Scenario) -> None:
-    """One sentence with three numbers: how fast, how much more, what is idle."""
+def _verdict(place: DeltaGenerator, draft: Scenario, summary: Mapping[str, Any] = {}) -> None:
+    """One sentence with three numbers: how fast, how much more, what is idle.
+
+    summary: of its simulation, whose figures count where there are any.
+    """
     if forms.refused():
         return
-    # The formulas know a whole machine: an edit of what breaks need not find them again.
-    told = formulas.outlook(draft.model_copy(update={"faults": (), "recovery": Recovery()}))
+    told = formulas.outlook(_whole(draft))
     if isinstance(told, str):
-        st.markdown(f":red[:material/error: {sentence(told)}]")
+        place.markdown(f":red[:material/error: {sentence(told)}]")
         return
-    st.markdown(f"### {_speed(told)}; {_room(draft, told)}; {_idle(draft)}.")
+    room = _room(draft, told, sweep.holds(draft, dict(summary)))
+    place.subheader(f"{_speed(told, summary)}; {room}; {_idle(draft)}.", anchor=False)
+
+
+def _whole(draft: Scenario) -> Scenario:
+    """The formulas know a whole machine: an edit of what breaks need not find them again."""
+    return draft.model_copy(update={"faults": (), "recovery": Recovery()})
+
+
+def _remarks(draft: Scenario) -> None:
+    if forms.refused() or isinstance(formulas.outlook(_whole(draft)), str):
+        return
     for remark in remarks(draft):
         st.warning(sentence(remark), icon=":material/event_busy:")
 
 
-def _speed(told: Outlook) -> str:
-    if told.tpot_s is None:
+def _speed(told: Outlook, summary: Mapping[str, Any]) -> str:
+    tpot_s = summary.get("tpot_s_mean") or told.tpot_s
+    if tpot_s is None:
         return "Prompts only"
     load = "" if told.rate_req_per_s is None else f" at {_rate(told.rate_req_per_s)}"
-    return f"**{seconds(told.tpot_s)} a token**{load}"
+    return f"**{seconds(tpot_s)} a token**{load}"
 
 
-def _room(draft: Scenario, told: Outlook) -> str:
+def _room(draft: Scenario, told: Outlook, kept: bool | None) -> str:
+    """How much load its SLO takes by formula, and whether the simulation (None: none) kept it."""
     if not told.slo_req_per_s:
         return f":red[**no batch keeps its SLO of {draft.slo.tpot_ms:g} ms**]"
     rate, most = told.rate_req_per_s, _rate(told.slo_req_per_s)
     if rate is not None and rate > told.slo_req_per_s:
         return f":red[**too much load**]: its SLO holds up to **{most}** ({told.limit} is full)"
+    if kept is False:
+        return f":red[**misses its SLO**], which by formula it holds up to **{most}**"
     return f"holds its SLO up to **{most}**"
 
 

@@ -13,6 +13,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from twin.lab import share
 from twin.lab.store import RunRow, StoreError
+from twin.lab.store.notes import split_tags
 from twin.metrics.measures import three_figures
 from twin.scenario import Scenario, SpecError
 from twin.ui import record, session, unfolding, words
@@ -42,11 +43,36 @@ def nothing_chosen(page: str) -> None:
         return
     st.markdown("Choose one of the latest runs, or start a new one.")
     _to_start()
-    for run in recent:
+    links(page, recent)
+
+
+def links(page: str, runs: list[RunRow]) -> None:
+    """Runs as links to a page, each with its state and what came out, and the visitor's tags."""
+    notes = session.store().notes.of([run.id for run in runs])
+    for run, title in zip(runs, session.titles(runs), strict=True):
         with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
             icon, line = words.run_line(run)
-            page_link(page, plain(run.name), {"run": run.id}, icon)
-            st.caption(line, width="content")
+            page_link(page, plain(title), {"run": run.id}, icon)
+            tags = _badges(notes[run.id].tags) if run.id in notes else ""
+            st.caption(f"{line} {tags}", width="content")
+
+
+def _badges(tags: str) -> str:
+    return " ".join(f":gray-badge[{plain(tag)}]" for tag in split_tags(tags))
+
+
+def heading(row: RunRow, question: str = "") -> None:
+    """The run's title, what it asks, and what the visitor wrote about it."""
+    note = session.store().notes.of([row.id]).get(row.id)
+    st.title(plain(note.title if note and note.title else row.name), anchor=False)
+    if question:
+        st.caption(plain(question))
+    if note is None:
+        return
+    if note.title:
+        st.caption(f"Scenario: {plain(row.name)}")
+    if note.tags or note.text:
+        st.markdown("  \n".join([_badges(note.tags), *map(plain, note.text.splitlines())]).strip())
 
 
 def absent(missing: share.NotHere) -> None:
@@ -79,7 +105,7 @@ def offered(scenario: Scenario) -> None:
 
 def unreadable(row: RunRow, why: str) -> None:
     """The run is here, but what it asked cannot be read."""
-    st.title(plain(row.name), anchor=False)
+    heading(row)
     st.error(f"What this run asked cannot be read. {sentence(why)}", icon=":material/broken_image:")
     _to_start()
 
@@ -93,7 +119,7 @@ def named_run(page: str) -> tuple[RunRow, Scenario]:
     if isinstance(row, share.NotHere):
         absent(row)
         st.stop()
-    st.set_page_config(page_title=f"{row.name} · {PAGES[page].title}")
+    st.set_page_config(page_title=f"{session.titles([row])[0]} · {PAGES[page].title}")
     try:
         scenario = record.scenario(row.scenario)
     except (StoreError, SpecError) as error:  # damaged, or asked in words this twin does not know
@@ -108,7 +134,7 @@ def ended_run(page: str) -> tuple[RunRow, Scenario]:
     Where there is none to show, the page says why and stops.
     """
     row, scenario = named_run(page)
-    st.title(plain(row.name), anchor=False)
+    heading(row)
     if not row.ended or not row.summary:
         st.markdown(f"{PAGES[page].title} shows a run when it has ended with results.")
         page_link("run", "See how far it is", {"run": row.id})
@@ -129,8 +155,7 @@ def live(place: DeltaGenerator, row: RunRow, scenario: Scenario) -> RunRow | Non
     result, so that it is drawn in one go. Of others a fragment looks.
     """
     with place.container():
-        st.title(plain(row.name), anchor=False)
-        st.caption(plain(scenario.question or words.brief(scenario)))
+        heading(row, scenario.question or words.brief(scenario))
         bar = st.empty()
     if _age_s(row) < AT_ONCE_S:
         shown = ""
@@ -259,8 +284,7 @@ def _numbers(row: RunRow, scenario: Scenario) -> None:
 
 def ended_without_results(row: RunRow, scenario: Scenario) -> None:
     """Failed, stopped or interrupted: why, and the one thing to do next."""
-    st.title(plain(row.name), anchor=False)
-    st.caption(plain(scenario.question or words.brief(scenario)))
+    heading(row, scenario.question or words.brief(scenario))
     if row.state == "failed":
         st.error(f"This run failed: {sentence(row.message)}", icon=":material/error:")
         if AGAIN in row.message:

@@ -13,6 +13,7 @@ it possible. This module knows the lab, and nothing about how a form looks.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import streamlit as st
@@ -338,6 +339,12 @@ def stop(run: str) -> None:
 def budget() -> Budget:
     """What a run of the draft will take, roughly."""
     return budget_of(store(), draft(), facts())
+
+
+def titles(runs: Sequence[RunRow]) -> list[str]:
+    """What this visitor calls these runs: the names they gave them, else those they came with."""
+    notes = store().notes.of([run.id for run in runs])
+    return [notes[run.id].title or run.name if run.id in notes else run.name for run in runs]
 
 
 def recent_runs(count: int) -> list[RunRow]:

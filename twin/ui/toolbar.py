@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from twin.lab import share
 from twin.lab.store import StoreError
@@ -29,10 +28,10 @@ def header(page: str, *, run: bool = True) -> None:
     toolbar(page, run=run)
 
 
-def workspace(page: str) -> DeltaGenerator:
+def workspace(page: str) -> live.Strip:
     """The top of what is built: the header, its other parts, any field, and the live answer.
 
-    Returns the place of the second answer, for `live.answer`.
+    Returns the places of both answers, for `live.answer`.
     """
     header(page)
     _parts(page)

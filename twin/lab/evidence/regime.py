@@ -49,11 +49,12 @@ class Near:
     @property
     def sentence(self) -> str:
         """'TPOT: 9 % off on average, 43 % at worst (13 published rows on Ascend 910C).'"""
+        quantity = self.quantity[:1].upper() + self.quantity[1:]
         if not self.rows:
-            return f"{self.quantity}: no row was published near it."
+            return f"{quantity}: no row was published near it."
         rows = "1 published row" if self.rows == 1 else f"{self.rows} published rows"
         return (
-            f"{self.quantity}: {100 * self.mean:.0f} % off on average, {100 * self.worst:.0f} % at "
+            f"{quantity}: {100 * self.mean:.0f} % off on average, {100 * self.worst:.0f} % at "
             f"worst ({rows} on {self.where}{', with earlier facts' if self.stale else ''})."
         )
 

@@ -6,14 +6,18 @@ A run books only what is on the critical path; what runs beside it is asked of t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import polars as pl
 
 from twin.facts import Facts
 from twin.hardware.fabric import build_fabric
 from twin.model.costs import build_costs
+from twin.model.predict import rank_load
+from twin.model.roofline import interpolate
 from twin.model.timeline import Timeline, decode_timeline, prefill_timeline
 from twin.scenario import Scenario
+from twin.steady import assemble, steady, traffic_of
 
 Tables = Mapping[str, pl.DataFrame]
 
@@ -34,6 +38,31 @@ def stream_plans(scenario: Scenario, facts: Facts, tables: Tables) -> dict[str, 
         length = _mean(tables["requests"]["input_tokens"]) or 1.0
         pairs = tokens * 0.5 * min(length, tokens)
         hot = _mean_hot(tables, "prefill")
+        plans["prefill"] = prefill_timeline(costs.prefill, tokens, pairs, hot)
+    return {role: plan for role, plan in plans.items() if plan is not None}
+
+
+def full_plans(
+    scenario: Scenario, facts: Facts, trace: Any = None, counts: Any = None
+) -> dict[str, Timeline]:
+    """The same with every slot taken and full batches of prompts, by formula. Raises as `steady`.
+
+    The rank with most context sets the pace; imbalance is that of one microbatch.
+    """
+    full, traffic = steady(scenario, facts, trace, counts), traffic_of(scenario, facts, trace)
+    parts = assemble(scenario, facts, trace, counts)
+    costs, plans = parts.costs, dict[str, Timeline | None]()
+    if costs.decode_role is not None and full.decode is not None:
+        dies, query = costs.decode_role.dies, costs.decode.query_tokens
+        batch = full.decode.batch_per_npu / costs.chip.dies_per_npu
+        requests, context = (float(each[0]) for each in rank_load(batch, dies, traffic))
+        tokens = 0.5 * query * batch * dies / costs.decode.layout.domains
+        hot = float(interpolate(tokens, *parts.decode_imbalance.table))
+        plans["decode"] = decode_timeline(costs.decode, requests, context, hot)
+    if costs.prefill_role is not None and full.prefill is not None:
+        tokens = full.prefill.batch_tokens
+        hot = float(interpolate(0.5 * tokens, *parts.prefill_imbalance.table))
+        pairs = tokens / traffic.fresh_tokens * traffic.fresh_pairs
         plans["prefill"] = prefill_timeline(costs.prefill, tokens, pairs, hot)
     return {role: plan for role, plan in plans.items() if plan is not None}
 

@@ -11,7 +11,7 @@ import numpy as np
 from twin.lab.traces.cells import Cells, cells_of_rows
 from twin.lab.traces.source import Piece, TraceError
 
-MOST_LINE_BYTES = 8 << 20
+MOST_LINE_BYTES = 4 << 20  # a million tokens in blocks of 16 are 62,500 hashes: 1.3 MB
 PORTION_BYTES = 8 << 20  # of lines that are held as text at a time
 
 

@@ -182,10 +182,10 @@ def stages(rows: Mapping[str, Sequence[tuple[str, float]]]) -> Chart:
     if total <= 0:
         return empty("No first token was made")
     factor, unit = time_unit(total)
-    fig = figure(height=96 + 44 * len(rows))
     names = list(rows)
     # A stage that takes no time at all would only be a word in the legend.
     order = list(dict.fromkeys(stage for parts in rows.values() for stage, v in parts if v > 0))
+    fig = figure(height=96 + 44 * len(rows) + 14 * len(order))  # the legend in one column
     for stage in order:
         values = [dict(rows[name]).get(stage, 0.0) for name in names]
         bars(
@@ -213,31 +213,6 @@ def stage_title(stage: str) -> str:
 def stage_colour(stage: str) -> str:
     """A stage's colour; the first decode iteration wears decode's."""
     return theme.STAGE.get(stage) or (theme.ROLE["decode"] if "decode" in stage else theme.OTHER)
-
-
-def operators(table: pl.DataFrame, phase: str) -> Chart:
-    """Time of one mean iteration (a prefill batch, a decode pass) by operator, longest first."""
-    rows = table.filter(pl.col("phase") == phase).sort(["total_s", "operator"], descending=True)
-    rows = rows.filter(pl.col("total_s") > 0)
-    if not rows.height:
-        return empty(f"No {phase} iteration ran")
-    each = rows["per_iteration_s"].to_list()
-    whole = sum(each)
-    factor, unit = time_unit(max(each))
-    names = [theme.title(name) for name in rows["operator"]]
-    name_of = "batch" if phase == "prefill" else "iteration"
-    fig = figure(height=90 + 27 * rows.height)
-    bars(
-        fig, names, [v * factor for v in each],
-        [theme.operator_colour(n) for n in rows["operator"]],
-        text=[f"{seconds(v)} · {amount(v / whole, 'share')}" for v in each],
-        textposition=["inside" if v > 0.5 * max(each) else "outside" for v in each],
-        insidetextanchor="end",
-    )  # fmt: skip
-    fig.update_layout(hovermode="closest", showlegend=False, bargap=0.28, margin={"t": 8})
-    fig.update_xaxes(title_text=f"{unit} per {name_of}", range=[0, max(each) * factor * 1.02])
-    listing = ", ".join(f"{n} {seconds(v)}" for n, v in zip(names[:3], each[:3], strict=False))
-    return Chart(fig, f"A {phase} {name_of} takes {seconds(whole)}; longest operators: {listing}.")
 
 
 def iteration_over_time(

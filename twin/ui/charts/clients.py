@@ -26,7 +26,8 @@ def tenants(rows: Sequence[Mapping[str, Any]]) -> Chart:
         bars(fig, names, values, colour, name=name, text=text, textposition="outside")
         told += [f"{who}: {name.lower()} {said}" for who, said in zip(names, text, strict=True)]
     fig.update_layout(barmode="group", showlegend=True, hovermode="closest")
-    fig.update_xaxes(title="req/s", rangemode="tozero")
+    most = max((float(row["asked_req_per_s"]) for row in rows), default=0.0)
+    fig.update_xaxes(title="req/s", range=[0, 1.35 * most or 1])  # room for the words
     return Chart(fig, "; ".join(told) + ".")
 
 

@@ -17,11 +17,12 @@ PANELS = ("ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu")
 FOR_USER, PER_NPU = "tpot_s_mean", "decode_tokens_per_s_per_npu"
 KEPT, BROKEN = "circle", "circle-open"
 PUBLISHED = theme.PLANE["rdma"]
+_AIR = 0.04  # of an axis, beside its first and last point
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A point that has a result: where it stands, what came out, whether the SLO is kept."""
+    """A point: where it stands, what came out (empty: nothing yet), whether the SLO is kept."""
 
     x: Any
     summary: Mapping[str, Any]
@@ -33,12 +34,17 @@ Series = Mapping[str, Sequence[Ran]]  # by the value of the second field; '' whe
 
 
 def over(axis: Axis, key: str, series: Series) -> Chart:
-    """One of PANELS over the swept field; hollow: the SLO is broken; dashed: knee and SLO."""
-    values = [p.summary[key] for points in series.values() for p in points if p.summary.get(key)]
-    if not values:
-        return empty("No point has this figure yet")
-    metric = METRICS[key]
-    factor, unit = time_unit(max(values)) if metric.kind == "time" else (1.0, metric.unit)
+    """One of PANELS over the swept field; hollow: the SLO is broken; dashed: knee and SLO.
+
+    The axes stand before the first point, with the SLO.
+    """
+    ran = [p for points in series.values() for p in points]
+    values = [p.summary[key] for p in ran if p.summary.get(key)]
+    if not values and all(p.summary for p in ran):
+        return empty("No point has this figure")
+    metric, limits = METRICS[key], {p.limits[key] for p in ran if key in p.limits}
+    highest = max([*values, *([] if values else limits)], default=0.0)
+    factor, unit = time_unit(highest) if metric.kind == "time" else (1.0, metric.unit)
     fig = figure(height=250, hovermode="closest")
     numeric = not isinstance(axis.values[0], str | bool)
     sentences = []
@@ -53,13 +59,22 @@ def over(axis: Axis, key: str, series: Series) -> Chart:
             word = "knee" if len(series) == 1 else ""
             line_at(fig, word, "top left", x=0.5 * (known[i].x + known[i + 1].x))
         sentences.append(", ".join(f"{axis.said(p.x)} {shown(key, p.summary[key])}" for p in known))
-    limits = {p.limits[key] for points in series.values() for p in points if key in p.limits}
-    if len(limits) == 1 and max(values) > 0.3 * (limit := limits.pop()):
+    if len(limits) == 1 and highest > 0.3 * (limit := limits.pop()):
         line_at(fig, f"SLO {shown(key, limit)}", "top right", y=limit * factor)
+    if not values:
+        fig.update_yaxes(range=[0, 1.3 * highest * factor or 1], showticklabels=highest > 0)
     fig.update_layout(showlegend=len(series) > 1)
-    fig.update_xaxes(title_text=axis.said("").strip() if not numeric else _titled(axis))
+    if numeric:
+        low, high = min(axis.values), max(axis.values)
+        fig.update_xaxes(title_text=_titled(axis), range=[low - _AIR * (high - low),
+                                                          high + _AIR * (high - low)])  # fmt: skip
+    else:
+        said = [axis.said(value) for value in axis.values]
+        fig.update_xaxes(categoryorder="array", categoryarray=said, range=[-0.5, len(said) - 0.5],
+                         type="category", title_text=axis.label)  # fmt: skip
     fig.update_yaxes(title_text=f"{metric.label} ({unit})")
-    return Chart(fig, f"{metric.label} over {axis.label}. {'; '.join(sentences)}.")
+    told = "; ".join(filter(None, sentences)) or "No point is done yet"
+    return Chart(fig, f"{metric.label} over {axis.label}. {told}.")
 
 
 def _titled(axis: Axis) -> str:
@@ -82,12 +97,14 @@ def frontier(axis: Axis, series: Series, published: Sequence[Published]) -> Char
         _points(fig, name or "this sweep", colour, speeds, rates, known, told)
         sentences += told
         shown_speeds += speeds
-    if not sentences:
+    if not sentences and all(p.summary for points in series.values() for p in points):
         return empty("No point decodes")
+    fastest = max([*(1.0 / p.tpot_s for p in published), *shown_speeds])
     fig.add_scatter(
         x=[1.0 / p.tpot_s for p in published], y=[p.tokens_per_s_per_npu for p in published],
         mode="markers+text", name="published", text=[p.name for p in published],
-        textposition="top right", textfont={"size": 11},
+        textposition=["top left" if 1.0 / p.tpot_s > 0.6 * fastest else "top right"
+                      for p in published], textfont={"size": 11},
         marker={"symbol": "cross-thin", "size": 11, "line": {"width": 2, "color": PUBLISHED}},
         hovertemplate="%{text}: %{x:.3g} tokens/s a user, %{y:,.0f} per NPU<extra></extra>",
     )  # fmt: skip
@@ -98,7 +115,6 @@ def frontier(axis: Axis, series: Series, published: Sequence[Published]) -> Char
         limit = limits.pop()
         line_at(fig, f"TPOT SLO {shown('tpot_s_p99', limit)}", "bottom right", x=1.0 / limit)
     fig.update_layout(showlegend=True)
-    fastest = max([*(1.0 / p.tpot_s for p in published), *shown_speeds])
     fig.update_xaxes(title_text="tokens/s for one user", range=[0, 1.25 * fastest], showgrid=True)
     fig.update_yaxes(title_text="output tokens/s per decode NPU")
     return Chart(fig, "Throughput against speed for one user. " + "; ".join(sentences) + ".")

@@ -92,6 +92,22 @@ def slack_of(plan: Timeline) -> list[tuple[str, float]]:
     return [(name, max(0.0, 1.0 - b)) for name, b in zip(plan.streams, busy, strict=True)]
 
 
+def pace(plan: Timeline | None, rows: Sequence[tuple[str, str, float]]) -> str:
+    """What sets the pace of an iteration, in one sentence."""
+    work = sorted((row for row in rows if row[1] != "slack"), key=lambda row: -row[2])
+    longest = " and ".join(theme.title(name).lower() for _, name, _ in work[:2])
+    if plan is None:
+        return f"Its operators run one after the other; the longest: {longest}."
+    (busy, least), (other, slack) = sorted(slack_of(plan), key=lambda item: item[1])
+    if slack < 0.02:
+        return f"Both streams of a layer are busy all the time. Longest at work: {longest}."
+    idle = "" if least < 0.02 else f", which itself waits {amount(least, 'share')}"
+    return (
+        f"The {other} stream waits {amount(slack, 'share')} of a layer for the {busy} stream"
+        f"{idle}. Longest at work: {longest}."
+    )
+
+
 def at_work(rows: Sequence[tuple[str, str, float]], name_of: str) -> Chart:
     """How long each operator is at work in one iteration, on whichever stream; slack at the end."""
     if not rows:

@@ -70,7 +70,7 @@ def baseline(runs: list[RunRow]) -> int:
 
 def side_by_side(runs: list[RunRow], scenarios: list[Scenario], base: int) -> Comparison:
     """The comparison of these runs, each named by its letter too."""
-    return compare(runs, scenarios, base, comparison.lettered([run.name for run in runs]))
+    return compare(runs, scenarios, base, comparison.lettered(session.titles(runs)))
 
 
 def show(ids: list[str], base: str = "") -> None:
@@ -106,6 +106,7 @@ def choose(runs: list[RunRow]) -> None:
     """Pick among the latest finished runs; nothing changes before the button is pressed."""
     latest = session.store().runs.search(states=["done"], limit=OFFERED).rows
     offered = {run.id: run for run in [*runs, *latest]}
+    titles = dict(zip(offered, session.titles([*offered.values()]), strict=True))
     if len(offered) < share.COMPARED_MIN:
         st.markdown("A comparison needs two finished runs, and there are not two here yet.")
         page_link("start", "Run a preset", icon=":material/play_arrow:")
@@ -114,7 +115,7 @@ def choose(runs: list[RunRow]) -> None:
         "Two to six runs",
         list(offered),
         default=[run.id for run in runs] or list(offered)[: share.COMPARED_MIN],
-        format_func=lambda run: _line(offered[run]),
+        format_func=lambda run: _line(titles[run], offered[run]),
         max_selections=share.COMPARED_MAX,
         key=f"picked:{','.join(run.id for run in runs)}",
         placeholder="Choose among the latest finished runs",
@@ -132,33 +133,31 @@ def choose(runs: list[RunRow]) -> None:
         page_link("library", "Choose in the library")
 
 
-def _line(run: RunRow) -> str:
+def _line(title: str, run: RunRow) -> str:
     figures = words.headlines(run.summary)[:2] if run.state == "done" else [run.state]
-    return " · ".join([run.name, *figures, words.ago(time.time() - run.queued_s)])
+    return " · ".join([title, *figures, words.ago(time.time() - run.queued_s)])
 
 
 def cards(runs: list[RunRow], scenarios: list[Scenario], base: int) -> None:
     """One card a run: its letter and colour, what it served, and what can be done with it."""
-    ids = [run.id for run in runs]
+    ids, titles = [run.id for run in runs], session.titles(runs)
     with st.grid(CARDS_A_ROW.get(len(runs), 3), min_column_width=250, gap="small"):
         for i, (run, scenario) in enumerate(zip(runs, scenarios, strict=True)):
             with st.container(border=True, height="stretch", gap="xsmall"):
-                _card(run, scenario, i, i == base, ids, ids[base])
+                _card(run, titles[i], scenario, i, ids, base)
 
 
-def _card(
-    run: RunRow, scenario: Scenario, i: int, is_base: bool, ids: list[str], base: str
-) -> None:
+def _card(run: RunRow, title: str, scenario: Scenario, i: int, ids: list[str], base: int) -> None:
     st.html(
         f'<span style="color:{theme.SERIES[i]};font-size:1.2em" aria-hidden="true">●</span> '
-        f"<b>{comparison.LETTERS[i]} · {html.escape(run.name)}</b>"
+        f"<b>{comparison.LETTERS[i]} · {html.escape(title)}</b>"
     )
     st.caption(f"{words.brief(scenario)} · {words.duration(scenario.horizon_s)} simulated")
     if run.state != "done":
         st.caption(" ".join(words.run_line(run)))
     st.space("stretch")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        if is_base and run.state == "done":
+        if i == base and run.state == "done":
             st.badge("Baseline", icon=":material/flag:")
         elif run.state == "done":
             st.button(
@@ -170,7 +169,7 @@ def _card(
         st.button(
             "", icon=":material/close:", type="tertiary", key=f"drop:{run.id}",
             help=f"Leave out {comparison.LETTERS[i]}", on_click=show,
-            args=([other for other in ids if other != run.id], base),
+            args=([other for other in ids if other != run.id], ids[base]),
         )  # fmt: skip
 
 

@@ -33,7 +33,7 @@ if len(runs) < share.COMPARED_MIN:
     st.stop()
 
 base = beside.baseline(runs)
-st.set_page_config(page_title=" / ".join(run.name for run in runs) + " · Compare")
+st.set_page_config(page_title=" / ".join(session.titles(runs)) + " · Compare")
 scenarios = [session.store().scenarios.load(run.scenario) for run in runs]
 compared = beside.side_by_side(runs, scenarios, base)
 titles = compared.names
@@ -65,7 +65,13 @@ left, right = st.columns([2, 3], gap="large")
 with left:
     st.markdown("**Asked otherwise**")
     asked = comparison.asked_otherwise(compared, scenarios)
-    plot(differences(asked, others, "was asked otherwise"), "asked")
+    drawn = [row for row in asked if row.change]
+    if drawn or not asked:
+        plot(differences(drawn, others, "was asked otherwise"), "asked")
+    for row in asked:
+        if not row.change:
+            who = f" ({plain(others[row.run])})" if others[1:] else ""
+            st.markdown(f"{row.label}: **{plain(row.told)}**{who}")
 with right:
     st.markdown("**Came out otherwise**")
     plot(differences(comparison.came_out_otherwise(compared), others, "came out otherwise"), "came")

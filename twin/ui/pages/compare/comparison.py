@@ -106,7 +106,7 @@ def conclusion(compared: Comparison, scenarios: Sequence[Scenario]) -> str:
     came, others = came_out_otherwise(compared), _others(compared)
     if len(others) > 1:
         return _leaders(compared)
-    asked = [f"{row.label} {row.text}" for row in asked_otherwise(compared, scenarios)]
+    asked = [f"{row.label} {row.told}" for row in asked_otherwise(compared, scenarios)]
     told = f"With {' and '.join(asked)}" if 0 < len(asked) <= FEW else f"With {len(asked)} changes"
     parts = []
     # A lower attainment of the SLO comes before whatever is gained.
@@ -116,8 +116,8 @@ def conclusion(compared: Comparison, scenarios: Sequence[Scenario]) -> str:
         listed = ", ".join(f"{row.label} {row.text}" for row in rows[:FEW])
         more = f" and {len(rows) - FEW} more" if len(rows) > FEW else ""
         parts.append(f"{standing} in {listed}{more}" if rows else f"{standing} in nothing")
-    name = compared.names[others[0]]
-    return f"{told if asked else 'With the same question'}, {name} is {'; '.join(parts)}."
+    letter = LETTERS[others[0]]
+    return f"{told if asked else 'With the same question'}, {letter} is {'; '.join(parts)}."
 
 
 def _weight(row: Difference) -> tuple[int, float]:

@@ -2,8 +2,11 @@
 
 import streamlit as st
 
-from twin.scenario import Recovery
-from twin.ui import charts, formulas, imports, live, session, tiles
+from twin.lab.explain.waterfall import iteration_of
+from twin.model.predict import DecodePrediction
+from twin.scenario import Recovery, canonical
+from twin.ui import formulas, imports, live, session, tiles
+from twin.ui.charts import waterfall
 from twin.ui.fields import sentence
 from twin.ui.forms import faults, seats
 from twin.ui.forms.first import whole
@@ -54,11 +57,21 @@ with facts:
         if part
     }
     phase = st.segmented_control(
-        "Where the time goes", list(phases), default=next(iter(phases)), required=True,
+        "Where the time goes, slots full", list(phases), default=next(iter(phases)), required=True,
         key=f"phase:{'+'.join(phases)}",
     )  # fmt: skip
-    picture = charts.operators(tiles.operators(phase.lower(), phases[phase]), phase.lower())
-    plot(picture, "operators")
+    part, name_of = phases[phase], "iteration" if phase == "Decode" else "batch"
+    plan = formulas.layers(canonical(draft), draft).get(phase.lower())
+    rows = iteration_of(tiles.operators(phase.lower(), part), phase.lower(), plan)
+    st.markdown(waterfall.pace(plan, rows))
+    if plan is not None:
+        took_s = part.iteration_s if isinstance(part, DecodePrediction) else part.batch_s
+        st.markdown(f"**One of {plan.layers} layers, on both streams**")
+        layer_s = took_s * (plan.end - plan.begin) / plan.layers
+        plot(waterfall.layer(plan, layer_s), "layer")
+        st.caption("Hatched: the second microbatch. Grey: the stream waits for the other one.")
+        st.markdown(f"**At work in the whole {name_of}**")
+    plot(waterfall.at_work(rows, name_of), "operators")
 
 # 4) The second answer: the draft simulated under its own load.
 live.answer(simulated, session.draft())

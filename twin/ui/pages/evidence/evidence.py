@@ -91,6 +91,7 @@ with picture:
     st.caption("Diamonds: unseen rows. Filled: seen. Hollow: rows that a fit helped. Band: ±10 %.")
 with worst:
     st.markdown("**Farthest off**")
+    st.html("<style>[class*='st-key-worst'] button { text-align: left }</style>")
     for row in proof.farthest(answers):
         st.button(
             f"{100 * row['error']:+.0f} % · {row['quantity']} · {row['system']}",
@@ -194,6 +195,7 @@ with st.expander(f"All {len(answers)} rows: search, kinds, files", expanded=aske
         proof.table(shown, scenario_links(facts.digest)),
         key=table_key,
         hide_index=True,
+        placeholder="–",
         height=min(440, 38 + 35 * len(shown)),
         on_select=take_row,
         selection_mode="single-row",
@@ -253,7 +255,7 @@ with chosen:
     st.table(proof.constants(facts, made.cross), border="horizontal", hide_index=True)
     st.caption(proof.cross_in_words(made.cross))
     st.dataframe(
-        proof.counted(made), hide_index=True, height=320, key="counted",
+        proof.counted(made), hide_index=True, height=320, key="counted", placeholder="–",
         column_config={"Moves it by, %": number(format="%.1f")},
     )  # fmt: skip
     st.caption(f":material/balance: {one_skew(facts)} {made.default_skew}")

@@ -49,7 +49,13 @@ def section(row: RunRow, scenario: Scenario) -> None:
     st.subheader("Decisions", anchor=False)
     begun = pl.col("started") + pl.col("stopped") + pl.col("changed_role")
     changes = decisions.filter((begun > 0) | (pl.col("held_back") != ""))
-    st.dataframe([_told(d) for d in changes.head(500).iter_rows(named=True)], hide_index=True)
+    number = st.column_config.NumberColumn(format="%.2f")
+    st.dataframe(
+        [_told(d) for d in changes.head(500).iter_rows(named=True)], hide_index=True,
+        placeholder="–",
+        column_config={f"{role.capitalize()}: {name}": number for role in ROLES
+                       for name in ("in hand", "busy", "latency / SLO")},
+    )  # fmt: skip
     st.caption(
         f"{choice_label('elastic.controller', rule.controller)}: {decisions.height} decisions, "
         f"each on metrics {rule.metrics_age_s:g} s old; shown are those that moved something or "

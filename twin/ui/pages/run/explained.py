@@ -46,7 +46,7 @@ def card(row: RunRow, scenario: Scenario) -> None:
         place = st.empty()
         told = known is not None and known.state == "done"
         if known is not None and told:
-            place.markdown(f"#### {plain(str(known.summary['verdict']))}")
+            place.subheader(plain(str(known.summary["verdict"])), anchor=False)
         _tiles(row, scenario, known if told else None)
         if known is None:
             _offer(row, scenario, "What limits this run, and what would help?")
@@ -102,7 +102,7 @@ def _watch(run: str) -> None:
 
 def _tiles(row: RunRow, scenario: Scenario, known: RunRow | None) -> None:
     """TTFT, TPOT and throughput, and how much more traffic would keep the SLO."""
-    with st.grid(4, min_column_width=165):
+    with st.grid(4, min_column_width=135):
         for tile in results.headline(row.summary, scenario, TILES):
             st.metric(**tile)
         st.metric(

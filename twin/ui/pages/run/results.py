@@ -7,13 +7,13 @@ from typing import Any
 
 import streamlit as st
 
-from twin.lab import share
+from twin.lab import share, sweep
 from twin.lab.evidence.envelope import outside_evidence
 from twin.lab.evidence.regime import near
 from twin.lab.store import RunRow
 from twin.metrics.registry import placed, shown
 from twin.scenario import Scenario
-from twin.ui import formulas, listed, session, words
+from twin.ui import formulas, listed, progress, session, words
 from twin.ui.fields import glossed, sentence
 from twin.ui.link import copy_link, go_to, page_link
 from twin.ui.pages.playback import player as playback
@@ -26,8 +26,7 @@ OFFERED = 30  # runs to compare with
 
 def header(row: RunRow, scenario: Scenario) -> None:
     """Title and question, and what can be done with the run."""
-    st.title(plain(row.name), anchor=False)
-    st.caption(plain(scenario.question or words.brief(scenario)))
+    progress.heading(row, scenario.question or words.brief(scenario))
     for line in listed.of(scenario):
         st.markdown(f":material/bolt: {plain(line)}")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -56,12 +55,13 @@ def header(row: RunRow, scenario: Scenario) -> None:
 def _compare(row: RunRow) -> None:
     finished = session.store().runs.search(states=["done"], limit=OFFERED + 1).rows
     others = {other.id: other for other in finished if other.id != row.id}
+    titles = dict(zip(others, session.titles([*others.values()]), strict=True))
     if not others:
         st.markdown("There is no other finished run yet: edit a copy and run it.")
         return
 
     def label(run: str) -> str:
-        return f"{others[run].name} · {words.run_line(others[run])[1]}"
+        return f"{titles[run]} · {words.run_line(others[run])[1]}"
 
     chosen = st.selectbox("Baseline", list(others), format_func=label, key="baseline")
     if st.button("Compare", type="primary", key="compare"):
@@ -96,7 +96,7 @@ def headline(
             "value": shown(metric.key, value).removesuffix(" per NPU").removesuffix(" requests"),
             "help": glossed(f"{metric.tile} {metric.term}", metric.help),
         }
-        if metric.slo is not None:
+        if metric.slo is not None and sweep.one_slo(s):
             tile |= against_slo(float(value), metric.slo(s))
         beside, words_around = metric.note
         if summary.get(beside) is not None:

@@ -7,7 +7,7 @@ draws them by `charts` and `fabric_view`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import streamlit as st
@@ -17,7 +17,6 @@ from twin.lab.store import RunRow
 from twin.metrics.latency import ttft_parts
 from twin.metrics.measures import NOTHING, amount, seconds
 from twin.metrics.registry import METRICS, shown
-from twin.model.timeline import Timeline
 from twin.scenario import (
     FORMS,
     Scenario,
@@ -32,6 +31,7 @@ from twin.ui.fabric_view import cells_of_links, fabric_picture
 from twin.ui.fields import field_name, show, why_idle
 from twin.ui.pages.run import (
     clients_results,
+    day_results,
     elastic_results,
     explained,
     faults_results,
@@ -125,7 +125,7 @@ def iteration(row: RunRow, scenario: Scenario) -> None:
         took_s = float(table.filter(table["phase"] == phase)["per_iteration_s"].sum())
         name_of = "iteration" if phase == "decode" else "batch"
         st.subheader(f"A mean {phase} {name_of} takes {seconds(took_s)}", anchor=False)
-        st.markdown(_pace(plan, rows))
+        st.markdown(waterfall.pace(plan, rows))
         if plan is None:
             plot(waterfall.at_work(rows, name_of), f"operators-{phase}")
             continue
@@ -144,22 +144,6 @@ def iteration(row: RunRow, scenario: Scenario) -> None:
         picture = charts.iteration_over_time(windows, scenario.warmup_s, "decode" not in plans)
         plot(picture, "iteration")
     st.caption("Mean over all iterations of all instances; layers at the run's mean load.")
-
-
-def _pace(plan: Timeline | None, rows: Sequence[tuple[str, str, float]]) -> str:
-    """What sets the pace of an iteration, in one sentence."""
-    work = sorted((row for row in rows if row[1] != "slack"), key=lambda row: -row[2])
-    longest = " and ".join(theme.title(name).lower() for _, name, _ in work[:2])
-    if plan is None:
-        return f"Its operators run one after the other; the longest: {longest}."
-    (busy, least), (other, slack) = sorted(waterfall.slack_of(plan), key=lambda item: item[1])
-    if slack < 0.02:
-        return f"Both streams of a layer are busy all the time. Longest at work: {longest}."
-    idle = "" if least < 0.02 else f", which itself waits {amount(least, 'share')}"
-    return (
-        f"The {other} stream waits {amount(slack, 'share')} of a layer for the {busy} stream"
-        f"{idle}. Longest at work: {longest}."
-    )
 
 
 # The colour of a share of use by the first word of its key.
@@ -311,12 +295,14 @@ SECTIONS: dict[str, Callable[[RunRow, Scenario], None]] = {
 
 
 def of(row: RunRow, scenario: Scenario) -> dict[str, Callable[[RunRow, Scenario], None]]:
-    """The sections that this run has: faults, lives, clients where there is something to tell."""
+    """The sections of this run: faults, lives, a day, clients where there is something to tell."""
     own: dict[str, Callable[[RunRow, Scenario], None]] = {}  # what it was asked for comes first
     if faults_results.applies(row, scenario):
         own["Faults"] = faults_results.section
     if elastic_results.applies(row, scenario):
         own["Instances"] = elastic_results.section
+    if day_results.applies(scenario):
+        own["Day"] = day_results.section
     if clients_results.applies(scenario):
         own["Clients"] = clients_results.section
     return own | SECTIONS

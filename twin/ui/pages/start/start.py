@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from twin.ui import live, session, tour, words
+from twin.ui import live, progress, session, tour, words
 from twin.ui.link import go_to, page_link
 from twin.ui.pages.start import answer, gallery
 from twin.ui.pages.sweep import points
@@ -91,11 +91,7 @@ st.subheader("Recent runs", anchor=False)
 recent = session.recent_runs(RECENT)
 if not recent:
     st.caption("None yet: press Run above, and it will be kept here.")
-for run in recent:
-    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-        icon, line = words.run_line(run)
-        page_link("run", plain(run.name), {"run": run.id}, icon)
-        st.caption(line, width="content")
+progress.links("run", recent)
 
 # 5) The second answer: the draft simulated, on the picture too where no stored run plays there.
 live_run = live.answer(simulated, draft)

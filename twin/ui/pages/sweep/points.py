@@ -50,9 +50,14 @@ def usual(path: str) -> Axis:
     return sweep.between(path, low, high, POINTS)
 
 
-def chosen(place: int, given: Axis | None, default: str = "") -> Axis | None:
-    """The form of one axis, which begins as the address has it; None where none is chosen."""
-    paths = offered()
+def chosen(
+    place: int, given: Axis | None, default: str = "", but: Axis | None = None
+) -> Axis | None:
+    """The form of one axis, which begins as the address has it; None where none is chosen.
+
+    but: the other axis, whose field cannot be taken twice.
+    """
+    paths = [path for path in offered() if but is None or path != but.path]
     start = given.path if given and given.path in paths else default
     path = st.selectbox(
         "Sweep" if place == 0 else "For each value of (optional)", paths,
@@ -131,16 +136,16 @@ def stop(rows: Sequence[RunRow | None]) -> None:
 def series(
     axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[RunRow | None]
 ) -> Mapping[str, list[Ran]]:
-    """Points with a result along the first axis, a series for each value of the second."""
+    """Points along the first axis, a series for each value of the second; without those refused."""
     made: dict[str, list[Ran]] = {}
     for point, row in zip(points, rows, strict=True):
-        if row is None or not row.summary or point.scenario is None:
+        if (s := point.scenario) is None:
             continue
-        s = point.scenario
-        limits = {m.key: m.slo(s) for m in sweep.SLOS if m.slo}
-        kept = bool(sweep.holds(s, row.summary))
+        summary = row.summary if row else {}
+        limits = {m.key: m.slo(s) for m in sweep.SLOS if m.slo and sweep.one_slo(s)}
         name = f"{axes[1].label} {axes[1].said(point.values[1])}" if axes[1:] else ""
-        made.setdefault(name, []).append(Ran(point.values[0], row.summary, kept, limits))
+        ran = Ran(point.values[0], summary, bool(sweep.holds(s, summary)), limits)
+        made.setdefault(name, []).append(ran)
     return made
 
 

@@ -30,7 +30,7 @@ try:
     with first_field:
         one = pts.chosen(0, given[0] if given else None, "workload.rate_req_per_s")
     with second_field:
-        two = pts.chosen(1, given[1] if given[1:] else None)
+        two = pts.chosen(1, given[1] if given[1:] else None, but=one)
     axes = [axis for axis in (one, two) if axis is not None]
     asked = pts.asked(axes)
 except sweep.SweepError as error:
@@ -79,10 +79,10 @@ def results() -> None:
         if not going and len(ran) == len(asked):
             told = sweep.conclusion(axes[0], [s for s, _ in ran], [each for _, each in ran])
             st.subheader(plain(told), anchor=False)
-    with st.grid(2, min_column_width=330, gap="medium"):
+    with st.grid(3, min_column_width=330, gap="medium"):
         for key in charts.PANELS:
             plot(charts.over(axes[0], key, series), f"sweep-{key}")
-        plot(charts.frontier(axes[0], series, sweep.published()), "sweep-frontier")
+    plot(charts.frontier(axes[0], series, sweep.published()), "sweep-frontier")
     st.caption(
         "Filled: the SLO is kept. Hollow: it is broken. Crosses: published operating points."
     )

@@ -1,0 +1,60 @@
+"""A day at a glance: what a run's windows say by hour of the day that its rate follows.
+
+An hour is a 24th of the profile's period, however fast the day passes; without a daily profile it
+is an hour of simulated time.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from twin.scenario import Scenario, pools
+
+DAILY = ("day", "servegen_r1_day")
+MOST = 168  # hours of a week: each still has a window of its own
+
+
+def hour_s(s: Scenario) -> float | None:
+    """How long an hour lasts in simulated time; None where fewer than two fit or too many."""
+    daily = s.workload.profile.shape in DAILY and s.workload.arrivals != "closed_loop"
+    length_s = s.workload.profile.period_s / 24.0 if daily else 3600.0
+    return length_s if 2.0 * length_s <= s.horizon_s <= MOST * length_s else None
+
+
+def by_hour(windows: pl.DataFrame, s: Scenario, length_s: float) -> pl.DataFrame:
+    """One row an hour; a window counts where its middle lies.
+
+    Mean NPUs that serve by pool and that start or drain, NPU-hours and those without work, kWh,
+    share of prompt tokens that hit, arrivals. kWh and hit ratio are null where nothing is known.
+    """
+    width_h = pl.col("window_s") / 3600.0
+    held, at_work = pl.lit(0.0), pl.lit(0.0)
+    serving = {}
+    for role, count, npus in pools(s):
+        name = f"{role}_npus"
+        moves = name in windows.columns
+        serving[name] = pl.col(name) if moves else pl.lit(float(count * npus))
+        held = held + serving[name]
+        busy = pl.col("prefill_busy" if role == "prefill" else "decode_busy").fill_nan(0.0)
+        at_work = at_work + serving[name] * busy.fill_null(0.0).clip(0.0, 1.0)
+    changing = pl.col("changing_npus") if "changing_npus" in windows.columns else pl.lit(0.0)
+    hit = pl.col("hit_token_ratio").fill_nan(None)
+    # Of prompt tokens those that were computed are known: the rest of 1 - hit ratio.
+    prompt = pl.col("input_tokens_per_s") * pl.col("window_s") / (1.0 - hit.clip(0.0, 0.999))
+    watts = pl.col("power_w").fill_nan(None)
+    middle_s = pl.col("t_s") + 0.5 * pl.col("window_s")
+    length = pl.col("window_s").sum()
+    return (
+        windows.group_by(hour=(middle_s / length_s).cast(pl.Int32))
+        .agg(
+            **{name: (npus * pl.col("window_s")).sum() / length for name, npus in serving.items()},
+            changing_npus=(changing * pl.col("window_s")).sum() / length,
+            npu_hours=((held + changing) * width_h).sum(),
+            npu_hours_idle=((held + changing - at_work) * width_h).sum(),
+            energy_kwh=pl.when(watts.is_not_null().any()).then((watts * width_h).sum() / 1e3),
+            hit_token_ratio=(hit * prompt).sum() / prompt.filter(hit.is_not_null()).sum(),
+            arrived=pl.col("arrived").sum(),
+        )
+        .sort("hour")
+        .with_columns(pl.col("hit_token_ratio").fill_nan(None))
+    )

@@ -3,6 +3,9 @@
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
+
+from tests.browsing import rest
 
 
 @pytest.mark.browser
@@ -10,9 +13,10 @@ def test_in_a_browser_any_chart_is_taken_away_as_png_svg_and_csv(app_url, page):
     page.goto(f"{app_url}/deployment")
     bar = page.locator(".js-plotly-plot .modebar[data-twin=complete]").first
     bar.wait_for(state="attached")
+    rest(page)
     page.locator(".js-plotly-plot").first.hover()
     for title in ("Zoom", "Pan", "Reset axes"):
-        assert bar.locator(f'[data-title="{title}"]').count() == 1
+        expect(bar.locator(f'[data-title="{title}"]')).to_have_count(1)
     kept = {}
     for title in ("Download as SVG", "Download the numbers as CSV", "Download plot as a PNG"):
         with page.expect_download() as waiting:

@@ -21,7 +21,7 @@ from twin.scenario import Scenario
 ENGINE = "tests.lab.fake_engine"
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = Scenario(name="quick", horizon_s=31.0)
-LONG = Scenario(name="long", horizon_s=6000.0)
+LONG = Scenario(name="long", horizon_s=60_000.0)  # ten minutes
 
 
 def wait(condition, seconds=120.0):

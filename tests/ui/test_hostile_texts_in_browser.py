@@ -36,7 +36,8 @@ PAYLOADS = (
     "</title><script>hit()</script>", "--><script>hit()</script>", "{{hit()}}", "${hit()}",
     "javascript:hit()", "\u202egpj.exe", "<math href=javascript:hit()>m</math>",
     "<template><script>hit()</script></template>", f"![]({HOST})<img/src=`//{HOST}`>",
-    f"| a |\n|---|\n| ![x](http://{HOST}/t.png) |", ":material/home:", ":violet-badge[b]",
+    f"| a |\n|---|\n| ![x](http://{HOST}/t.png) |", ":material/skull:", ":tada:",
+    ":violet-badge[b]",
 )  # fmt: skip
 HOSTILE = " ".join(PAYLOADS)
 MOST = 600  # characters of a question
@@ -46,7 +47,9 @@ MADE = f"""() => [...document.querySelectorAll('a, img, iframe, .katex, [data-te
     .filter(e => (e.href || e.src || e.innerText || '').includes('{HOST}')
         || (e.href || e.src || '').startsWith('javascript:')
         || e.className === 'katex' || e.innerText === 'c')
-    .map(e => e.outerHTML.slice(0, 200)).concat(window.hits || [])"""
+    .map(e => e.outerHTML.slice(0, 200)).concat(window.hits || [])
+    .concat([...document.querySelectorAll('[aria-label="skull icon"]')].map(e => e.outerHTML))
+    .concat(document.body.innerText.includes('\U0001f389') ? ['an emoji'] : [])"""
 
 
 @pytest.fixture(scope="module")

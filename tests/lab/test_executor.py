@@ -43,6 +43,16 @@ def runner(store):
     runner.close(kill=True)
 
 
+def test_asking_for_a_run_reads_no_row_of_those_that_wait(store, monkeypatch):
+    runner = Runner(store, engine=ENGINE)  # not started: all of them wait
+    opened = []
+    monkeypatch.setattr(store.runs, "get", opened.append)
+    for seed in range(5):
+        runner.submit(Scenario(seed=seed))
+    assert len(store.runs.queued()) == 5
+    assert opened == [""] * 5  # the explanation that is on its way: none
+
+
 def test_the_life_of_runs_in_the_background(store, runner):
     """One story, because starting a process is what takes time here."""
     runs = store.runs

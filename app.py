@@ -48,16 +48,19 @@ else:
 
     @asynccontextmanager
     async def while_serving(_app: st.App) -> AsyncIterator[None]:
-        """Import every page's modules, then start the processes of runs, which nobody waits for.
+        """Import every page's modules, start the processes of runs, which nobody waits for, and
+        work out the first page.
 
         Before the first visitor: threads that import the same modules at once may find them half
         made.
         """
         load_pages()
-        gc.freeze()  # modules are no garbage: nobody needs to look through them again
         from twin.ui import session
+        from twin.ui.pages.start import answer
 
         threading.Thread(target=session.get_ready, name="get ready", daemon=True).start()
+        answer.get_ready()
+        gc.freeze()  # none of this is garbage: nobody needs to look through it again
         yield
 
     app = st.App(

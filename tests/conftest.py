@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -147,9 +148,15 @@ def profile(browser: Browser, **options: Any) -> BrowserContext:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody listens at, of those that no outgoing connection is given.
+
+    Drawn at random: two test processes that ask at once get different ones.
+    """
+    while True:
+        port = random.SystemRandom().randrange(11_000, 32_000)  # above those a browser refuses
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)):
+                return port
 
 
 def wait_until_healthy(url: str, server: subprocess.Popen[bytes], log: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT, free_port, wait_until_healthy
+from twin.compiled import NUMBA_VARIABLE, OWN_VARIABLE, use_own_cache
 
 
 @pytest.fixture(scope="module")
@@ -64,12 +65,14 @@ def test_an_installed_twin_keeps_its_runs_in_the_users_home(site, tmp_path):
 def test_an_installed_twin_serves_its_dashboard(site, tmp_path, page):
     port = free_port()
     log = (tmp_path / "log").open("wb")
+    # The same sources are compiled in the clone's folder: that they can be is not asked here.
+    kernels = {NUMBA_VARIABLE: str(use_own_cache()), OWN_VARIABLE: ""}
     server = subprocess.Popen(
         [sys.executable, str(site / "bin" / "twin"), "serve", f"--port={port}"],
         cwd=tmp_path,
         env=os.environ
         | {"PYTHONPATH": str(site), "HOME": str(tmp_path), "XDG_DATA_HOME": ""}
-        | {"PYTHONFAULTHANDLER": "1"},
+        | {"PYTHONFAULTHANDLER": "1", **kernels},
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=subprocess.STDOUT,
@@ -77,8 +80,8 @@ def test_an_installed_twin_serves_its_dashboard(site, tmp_path, page):
     try:
         wait_until_healthy(f"http://localhost:{port}", server, tmp_path / "log")
         page.goto(f"http://localhost:{port}/library")
-        page.get_by_role("heading", name="Library", level=1).wait_for()
-        page.get_by_role("link", name="Start").click()
+        page.get_by_role("heading", name="Library", level=1).first.wait_for()
+        page.get_by_role("link", name="Start").first.click()
         page.locator(".st-key-run-quickstart button").first.wait_for()
     except Exception:
         server.send_signal(signal.SIGABRT)  # it says where each of its threads stands

@@ -5,13 +5,14 @@ from __future__ import annotations
 import shutil
 import ssl
 import subprocess
+import time
 import urllib.error
 import urllib.request
 from urllib.parse import urlsplit
 
 import pytest
 
-from tests.conftest import ROOT, free_port
+from tests.conftest import PATIENCE_S, ROOT, free_port, profile
 
 NGINX = shutil.which("nginx") or "/usr/sbin/nginx"
 
@@ -42,18 +43,19 @@ def proxy(app_url, tmp_path):
     server = subprocess.Popen([*command, "-e", str(tmp_path / "error.log")])
     yield f"https://localhost:{port}"
     server.terminate()
-    server.wait(timeout=20)
+    server.wait(timeout=PATIENCE_S)
 
 
-def asked(address, data=None, tries=50):
+def asked(address, data=None):
     context = ssl._create_unverified_context()
-    for _ in range(tries):
+    end_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end_s:
         try:
-            return urllib.request.urlopen(address, data, timeout=10, context=context)
+            return urllib.request.urlopen(address, data, timeout=PATIENCE_S, context=context)
         except urllib.error.HTTPError as answer:
             return answer
-        except urllib.error.URLError:  # nginx is starting
-            subprocess.run(["sleep", "0.1"], check=True)
+        except OSError:  # nginx is starting
+            time.sleep(0.1)
     raise AssertionError(f"nothing answers at {address}")
 
 
@@ -63,8 +65,8 @@ def test_the_dashboard_works_behind_the_proxy(proxy, browser):
     assert answer.headers["strict-transport-security"]
     assert "default-src 'self'" in answer.headers["content-security-policy"]
     assert asked(f"{proxy}/_stcore/upload_file", b"x" * (18 << 20)).status == 413
-    context = browser.new_context(ignore_https_errors=True)
+    context = profile(browser, ignore_https_errors=True)
     page = context.new_page()
     page.goto(proxy)
-    page.get_by_role("heading", level=1).wait_for()
+    page.get_by_role("heading", level=1).first.wait_for()
     context.close()

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import requests
 from streamlit.proto.WidgetStates_pb2 import WidgetState
 
-from tests.conftest import ROOT, free_port, wait_until_healthy
+from tests.conftest import PATIENCE_S, ROOT, free_port, wait_until_healthy
 from tests.protocol import Tab
 from twin.lab.library import preset
 from twin.lab.share import pack
@@ -29,7 +29,7 @@ def handshake(url: str, host: str, origin: str) -> int:
     import http.client
 
     at = urlsplit(url)
-    connection = http.client.HTTPConnection("127.0.0.1", at.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", at.port, timeout=PATIENCE_S)
     connection.putrequest("GET", "/_stcore/stream", skip_host=True)
     for name, value in {
         "Host": f"{host}:{at.port}",
@@ -60,7 +60,7 @@ def test_a_name_rebound_to_this_machine_is_refused(app_url):
 
 def got(address: str) -> bytes:
     try:
-        with urllib.request.urlopen(address, timeout=10) as answer:
+        with urllib.request.urlopen(address, timeout=PATIENCE_S) as answer:
             return bytes(answer.read())
     except urllib.error.HTTPError:
         return b""
@@ -132,7 +132,7 @@ def test_the_procfile_serves_on_its_port(tmp_path: Path):
             wait_until_healthy(f"http://127.0.0.1:{port}", server, log)
         finally:
             server.terminate()
-            server.wait(timeout=20)
+            server.wait(timeout=PATIENCE_S)
 
 
 def test_the_procfile_does_not_serve_whoever_names_it():

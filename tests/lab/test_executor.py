@@ -21,7 +21,7 @@ from twin.scenario import Scenario
 ENGINE = "tests.lab.fake_engine"
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = Scenario(name="quick", horizon_s=31.0)
-LONG = Scenario(name="long", horizon_s=6000.0)
+LONG = Scenario(name="long", horizon_s=60_000.0)  # ten minutes
 
 
 def wait(condition, seconds=120.0):
@@ -41,6 +41,16 @@ def runner(store):
     runner = Runner(store, processes=1, engine=ENGINE).start()
     yield runner
     runner.close(kill=True)
+
+
+def test_asking_for_a_run_reads_no_row_of_those_that_wait(store, monkeypatch):
+    runner = Runner(store, engine=ENGINE)  # not started: all of them wait
+    opened = []
+    monkeypatch.setattr(store.runs, "get", opened.append)
+    for seed in range(5):
+        runner.submit(Scenario(seed=seed))
+    assert len(store.runs.queued()) == 5
+    assert opened == [""] * 5  # the explanation that is on its way: none
 
 
 def test_the_life_of_runs_in_the_background(store, runner):

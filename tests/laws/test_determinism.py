@@ -18,9 +18,9 @@ from twin.policies.router import ROUTERS
 ROOT = Path(__file__).resolve().parents[2]
 ELSEWHERE = {
     "hash seed 0, one thread": {"PYTHONHASHSEED": "0", "POLARS_MAX_THREADS": "1"},
-    "hash seed 1, two threads": {"PYTHONHASHSEED": "1", "POLARS_MAX_THREADS": "2"},
-    "without AVX-512": {
-        "PYTHONHASHSEED": "random",
+    "hash seed 1, two threads, without AVX-512": {
+        "PYTHONHASHSEED": "1",
+        "POLARS_MAX_THREADS": "2",
         "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR",
     },
 }

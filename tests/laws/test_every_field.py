@@ -116,8 +116,12 @@ HIT = PLAIN | {
     "workload.rate_req_per_s": 200.0,
 }
 SERVER_LOST = REUSE | HIT | {"faults": [{"at_s": 0.6, "element": "node 3"}]}
-# Expert popularity that moves, and a balancer that follows it.
-MOVING = HOT | {"experts.drift_s": 0.5, "experts.redundant": 16}
+# Expert popularity that moves, and a balancer that follows it: of 26 layers, where R1 has 58.
+MOVING = HOT | {
+    "deployment.model": "deepseek-v2-lite",
+    "experts.drift_s": 0.5,
+    "experts.redundant": 16,
+}
 BALANCED = MOVING | {
     "experts.balancing.policy": "periodic",
     "experts.balancing.interval_s": 0.4,

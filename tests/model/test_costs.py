@@ -25,6 +25,16 @@ def test_coefficients_cannot_be_changed_and_sizes_say_what_travels(facts):
     assert costs.combine_bytes_per_token == 14_336 * 8 * 58
 
 
+def test_another_batch_has_other_buffers_and_the_very_same_coefficients(facts):
+    costs = []
+    for batch in (16, 96):
+        s = with_overrides(Scenario(), {"deployment.decode.batch_per_npu": batch, "seed": batch})
+        costs.append(build_costs(s, facts, build_fabric(s.supernode, facts)))
+    few, many = costs
+    assert few.decode is many.decode and few.prefill is many.prefill
+    assert few.decode_role.memory.kv > many.decode_role.memory.kv
+
+
 @pytest.mark.parametrize("model", ["deepseek-v2-lite", "qwen3-235b", "kimi-k2"])
 def test_other_models_run(facts, model):
     s = with_overrides(

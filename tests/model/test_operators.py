@@ -5,7 +5,7 @@ import pytest
 from docs.make import operator_table
 from twin.lab.explain.waterfall import piece_of
 from twin.metrics.operators import OPERATORS, Operator
-from twin.model import operators
+from twin.model import costs, operators
 from twin.model.causes import shares_by_cause
 from twin.model.operators import Plain, Work
 from twin.model.predict import EVEN, Traffic
@@ -19,6 +19,7 @@ LENGTHS = Traffic(4096.0, 1024.0)
 @pytest.fixture
 def declare(monkeypatch):
     """Declare an operator nobody knows: it reads 40 MB of weights, and does nothing else."""
+    monkeypatch.setattr(costs, "_priced", costs._priced.__wrapped__)  # prices are kept else
 
     def declare():
         entry = Operator(

@@ -5,7 +5,9 @@ import sqlite3
 from contextlib import closing
 
 import pytest
+from playwright.sync_api import expect
 
+from tests.browsing import copied_link, rest, until
 from tests.conftest import profile
 
 pytestmark = pytest.mark.browser
@@ -21,52 +23,43 @@ def finished(app_url, browser):
     page.goto(app_url)
     page.locator(".st-key-run-quickstart button").locator("visible=true").first.click()
     page.wait_for_url("**/run?run=*")
-    page.get_by_text(re.compile(r"All \d+ laws held")).wait_for(timeout=RUN_MS)
-    page.get_by_role("heading", name="Quick start", level=1).wait_for()  # once
+    page.get_by_text(re.compile(r"All \d+ laws held")).first.wait_for(timeout=RUN_MS)
+    expect(page.get_by_role("heading", name="Quick start", level=1)).to_have_count(1)
     yield page
     context.close()
 
 
 def tiles(page):
+    rest(page)
     page.get_by_test_id("stMetric").nth(9).wait_for()
     texts = page.get_by_test_id("stMetric").all_inner_texts()
     return [text for text in texts if not text.startswith("Headroom")]  # comes with its explanation
 
 
 def test_a_preset_runs_and_its_link_opens_the_same_page_elsewhere(finished, browser):
-    finished.get_by_role("button", name="Copy link").click()
-    finished.get_by_text("Link copied").wait_for()
-    link = finished.evaluate("navigator.clipboard.readText()")
+    link = copied_link(finished, finished.get_by_role("button", name="Copy link").click)
     assert re.search(r"/run\?run=[\w-]{22,}&asked=[\w-]+$", link)
     other = profile(browser).new_page()
     other.goto(link)
-    other.get_by_role("heading", name="Quick start", level=1).wait_for()
-    other.get_by_text(re.compile(r"All \d+ laws held")).wait_for()
-    assert tiles(other) == tiles(finished)
-    assert other.get_by_role("heading", name="Where the time goes").is_visible()
+    expect(other.get_by_role("heading", name="Quick start", level=1)).to_have_count(1)
+    other.get_by_text(re.compile(r"All \d+ laws held")).first.wait_for()
+    until(lambda: tiles(other) == tiles(finished))
+    expect(other.get_by_role("heading", name="Where the time goes").first).to_be_visible()
     other.context.close()
-    finished.get_by_role("button", name="Copy link").wait_for()
+    expect(finished.get_by_role("button", name="Copy link")).to_be_visible()  # again
 
 
-def test_a_run_whose_link_was_handed_out_stays(finished, tmp_path_factory):
-    finished.get_by_role("button", name="Copy link").click()
-    finished.get_by_text("Link copied").wait_for()
+def test_a_run_whose_link_was_handed_out_stays(finished, served_db):
+    expect(finished.get_by_role("button", name="Copy link")).to_be_visible()  # says no more
+    copied_link(finished, finished.get_by_role("button", name="Copy link").click)
     run = finished.url.partition("run=")[2].partition("&")[0]
-    rows = []
-    for _ in range(20):
-        finished.wait_for_timeout(250)
-        for path in tmp_path_factory.getbasetemp().glob("served*/twin.db"):
-            with closing(sqlite3.connect(path)) as database:
-                asked = "select published_s from runs where id = ?"
-                rows = database.execute(asked, (run,)).fetchall() or rows
-        if rows and rows[0][0] is not None:
-            break
-    assert rows
-    assert rows[0][0] is not None
+    with closing(sqlite3.connect(served_db.removeprefix("sqlite:///"), timeout=60)) as database:
+        asked = "select published_s from runs where id = ? and published_s is not null"
+        until(lambda: database.execute(asked, (run,)).fetchall())
 
 
 def test_a_section_is_part_of_the_address_and_draws_its_picture(finished):
-    finished.get_by_test_id("stMain").get_by_role("radio", name="Fabric").click()
+    finished.get_by_test_id("stMain").get_by_role("radio", name="Fabric", exact=True).click()
     finished.wait_for_url("**section=Fabric*")
     finished.locator("canvas").first.wait_for()
     finished.reload()
@@ -77,12 +70,14 @@ def test_results_fit_a_phone(finished, page):
     page.set_viewport_size({"width": 390, "height": 844})
     for section in ("Why", "Latency", "Load", "Scenario"):
         page.goto(f"{finished.url.partition('&')[0]}&section={section}")
-        page.get_by_text(re.compile(r"All \d+ laws held")).wait_for()
+        page.get_by_text(re.compile(r"All \d+ laws held")).first.wait_for()
         page.get_by_role("heading", level=3).first.wait_for()
+        rest(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_a_table_downloads(finished):
+    rest(finished)
     finished.get_by_text("Download", exact=True).first.click()
     with finished.expect_download() as caught:
         finished.get_by_role("button", name="JSON").click()

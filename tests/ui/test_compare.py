@@ -49,6 +49,12 @@ def words(app):
     return " ".join(str(e.value) for e in [*app.markdown, *app.caption, *app.error, *app.warning])
 
 
+def test_a_link_to_unknown_runs_is_said_and_leads_on(app):
+    opened(app, runs=f"{'a' * 24},{'b' * 24}")
+    assert words(app).count("No run here has the id") == 2
+    assert [link.label for link in app.page_link] == ["Run a preset"]
+
+
 def test_without_two_runs_the_next_step_is_to_run_something(app):
     opened(app)
     assert "two finished runs" in words(app)

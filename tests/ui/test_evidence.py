@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import sys
 
 import pytest
 
@@ -17,7 +18,7 @@ from twin.lab.library import load_facts
 from twin.ui import charts
 from twin.ui.charts import evidence as parity
 from twin.ui.pages import PAGES
-from twin.ui.pages.evidence import proof
+from twin.ui.pages.evidence import judged, proof
 
 
 @pytest.fixture(scope="module")
@@ -183,3 +184,20 @@ def test_what_is_missing_is_told_without_names_of_fields():
     told = proof.missing_in_words(load_beyond())
     assert "deployment." not in told and "models." not in told
     assert told.count("published results") == proof.MISSING
+
+
+def test_another_process_works_the_rows_out_or_the_page_does(monkeypatch, found):
+    """What a thread of the server worked out, every page would wait for."""
+    monkeypatch.setattr(judged.evidence, "evidence", lambda _facts: [row(id="by the page")])
+    answered = {
+        "elsewhere": f"print({json.dumps(json.dumps(found))})",
+        "fails": "raise SystemExit(1)",
+    }
+    told = {}
+    for name, program in answered.items():
+        monkeypatch.setattr(judged, "_KNOWN", {})
+        monkeypatch.setattr(judged, "COMMAND", (sys.executable, "-c", program))
+        judged._elsewhere()
+        told[name] = judged.answers()
+    assert told["elsewhere"] == found
+    assert [each["id"] for each in told["fails"]] == ["by the page"]

@@ -3,35 +3,38 @@
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.browsing import rest
+
 pytestmark = pytest.mark.browser
-WAIT_MS = 30_000
 
 
 def opened(page: Page, app_url: str, group: str):
     page.goto(f"{app_url}/deployment")
-    page.get_by_role("radio", name=group, exact=True).click(timeout=WAIT_MS)
+    page.get_by_role("heading", level=1).first.wait_for()
+    rest(page)
+    page.get_by_test_id("stMain").get_by_role("radio", name=group, exact=True).click()
+    rest(page)
 
 
 def choose(page: Page, field: str, option: str):
     """Open a list and choose from it, once the page stands still: one that is moved closes it."""
-    page.locator("[data-testid=stApp][data-test-script-state=notRunning]").wait_for()
+    rest(page)
     page.get_by_role("combobox", name=field).click()
     page.get_by_role("option", name=option).click()
+    rest(page)
 
 
 def test_a_kind_of_fault_shows_the_fields_of_its_own(page: Page, app_url: str):
     opened(page, app_url, "Faults")
     page.get_by_role("button", name="Typical faults").click()
-    page.get_by_role("button", name="An optical module").click(timeout=WAIT_MS)
-    expect(page.get_by_role("spinbutton", name="Links of the module")).to_have_value(
-        "4", timeout=WAIT_MS
-    )
+    page.get_by_role("button", name="An optical module").click()
+    expect(page.get_by_role("spinbutton", name="Links of the module")).to_have_value("4")
     expect(page.get_by_role("textbox", name="Other end of a single link")).to_have_value(
         "sub-plane 3"
     )
     page.keyboard.press("Escape")
     choose(page, "Kind", "Flapping")
-    expect(page.get_by_role("spinbutton", name="Period")).to_be_visible(timeout=WAIT_MS)
+    expect(page.get_by_role("spinbutton", name="Period")).to_be_visible()
     expect(page.get_by_role("spinbutton", name="Share of time down")).to_be_visible()
     expect(page.get_by_role("spinbutton", name="Links of the module")).to_have_count(0)
 
@@ -40,5 +43,5 @@ def test_instances_are_seated_by_hand_in_a_table(page: Page, app_url: str):
     opened(page, app_url, "Pools")
     page.get_by_role("combobox", name="Instance placement").wait_for()
     choose(page, "Instance placement", "By hand")
-    expect(page.get_by_text("One row an instance, or several")).to_be_visible(timeout=WAIT_MS)
+    expect(page.get_by_text("One row an instance, or several")).to_be_visible()
     expect(page.get_by_test_id("stDataFrame")).to_be_visible()

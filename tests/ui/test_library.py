@@ -1,8 +1,9 @@
 """The library page: find, open, copy, compare, delete; what must stay says so."""
 
 import pytest
+from playwright.sync_api import expect
 
-from tests.conftest import dashboard
+from tests.browsing import rest
 from tests.ui.stored_runs import done, queued, scenario
 from twin.lab.library import presets, scenario_to_toml
 from twin.ui.pages import PAGES
@@ -190,18 +191,18 @@ def test_a_scenario_file_comes_in_and_a_broken_one_is_one_sentence(library, stor
 def test_typing_narrows_the_list_and_the_page_fits_a_phone(app_url, page):
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto(f"{app_url}/library?show=Scenarios&kind=Presets")
-    page.get_by_text(f"of {len(presets())} scenarios").wait_for()
+    page.get_by_text(f"of {len(presets())} scenarios").first.wait_for()
     page.get_by_placeholder("Name, note, tag, question or id").press_sequentially("colocated")
-    page.get_by_text("1 to 1 of 1 scenarios").wait_for()
+    page.get_by_text("1 to 1 of 1 scenarios").first.wait_for()
     page.wait_for_url("**/library?*q=colocated*")
+    rest(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 @pytest.mark.browser
-def test_a_link_to_unknown_runs_is_said_and_leads_on(tmp_path, page):
+def test_a_link_to_unknown_runs_is_said_on_a_phone(app_url, page):
     page.set_viewport_size({"width": 390, "height": 844})
-    with dashboard(f"sqlite:///{tmp_path / 'twin.db'}", tmp_path / "server.log") as empty:
-        page.goto(f"{empty}/compare?runs={'a' * 24},{'b' * 24}")
-        page.get_by_role("link", name="Run a preset").wait_for()
-        assert page.get_by_text("No run here has the id").count() == 2
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.goto(f"{app_url}/compare?runs={'a' * 24},{'b' * 24}")
+    expect(page.get_by_text("No run here has the id")).to_have_count(2)
+    rest(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -3,16 +3,24 @@
 import pytest
 from playwright.sync_api import expect
 
+from tests.browsing import rest
 from tests.conftest import ROOT, profile
 
 pytestmark = pytest.mark.browser
 CABLES = ROOT / "data/examples/two-boards.csv"
 
 
-def test_a_cable_list_becomes_the_machine_of_the_draft(app_url, page, browser):
+def open_files(page, app_url):
+    """The Supernode page, whole, with its File tab open."""
     page.goto(f"{app_url}/supernode")
-    page.get_by_role("heading", name="Supernode", level=1).wait_for()
-    page.get_by_role("tab", name="File").click()
+    page.get_by_role("heading", name="Supernode", level=1).first.wait_for()
+    rest(page)
+    page.get_by_role("tab", name="File", exact=True).click()
+    rest(page)
+
+
+def test_a_cable_list_becomes_the_machine_of_the_draft(app_url, page, browser):
+    open_files(page, app_url)
     page.locator("input[type=file]").last.set_input_files(str(CABLES))
     page.get_by_role("button", name="Use this machine").first.click()
     page.wait_for_url("**/supernode?s=*")
@@ -26,11 +34,9 @@ def test_a_cable_list_becomes_the_machine_of_the_draft(app_url, page, browser):
 
 
 def test_a_file_that_is_no_machine_gets_one_sentence(app_url, page, tmp_path):
-    page.goto(f"{app_url}/supernode")
-    page.get_by_role("heading", name="Supernode", level=1).wait_for()
-    page.get_by_role("tab", name="File").click()
+    open_files(page, app_url)
     wrong = tmp_path / "wrong.csv"
     wrong.write_text("from,to,GB/s,ns,plane\ndie 0.0.0,L1 0.0,-3,100,ub\n")
     page.locator("input[type=file]").last.set_input_files(str(wrong))
     page.get_by_text("wrong.csv").last.wait_for()
-    expect(page.get_by_role("alert").first).to_contain_text("needs a rate of 0 to")
+    expect(page.get_by_role("alert").filter(has_text="needs a rate of 0 to").first).to_be_visible()

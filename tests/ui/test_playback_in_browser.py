@@ -7,7 +7,9 @@ import json
 import re
 
 import pytest
+from playwright.sync_api import expect
 
+from tests.browsing import place_of, rest
 from tests.conftest import profile
 from tests.ui.playback_run import done_broken
 from twin.lab.store import open_store
@@ -18,10 +20,9 @@ RUN_MS = 600_000  # the first start on a machine compiles the engine
 
 
 @pytest.fixture(scope="module")
-def run(app_url, tmp_path_factory):
+def run(app_url, served_db):
     """The made-up run in the served dashboard's own store."""
-    home = max(tmp_path_factory.getbasetemp().glob("served*"), key=lambda p: p.stat().st_mtime)
-    store = open_store(f"sqlite:///{home / 'twin.db'}")
+    store = open_store(served_db)
     try:
         return done_broken(store)
     finally:
@@ -40,9 +41,7 @@ def data(found):
 
 
 def at(found, window):
-    found.page.wait_for_function(
-        "([e, w]) => e.dataset.window === w", arg=[found.element_handle(), str(window)]
-    )
+    expect(found).to_have_attribute("data-window", str(window))
     return data(found)
 
 
@@ -54,9 +53,8 @@ def test_a_frame_costs_less_than_a_tenth_of_a_second_and_playing_ends(page, app_
     found = player(page, f"{app_url}/playback?run={run}")
     page.locator("#speed").select_option("8")
     page.locator("#play").click()
-    page.wait_for_timeout(3000)
-    assert data(found)["playing"] == "true"
-    page.wait_for_function("e => e.dataset.playing === 'false'", arg=found.element_handle())
+    expect(found).to_have_attribute("data-playing", "true")
+    expect(found).to_have_attribute("data-playing", "false")  # it ends by itself
     said = data(found)
     assert said["window"] == "239"
     assert int(said["draw"]) > 20
@@ -67,7 +65,7 @@ def test_recolouring_keeps_zoom_and_selection_and_the_address_remembers(page, ap
     found = player(page, f"{app_url}/playback?run={run}&at=30")
     page.locator("#larger").click()
     canvas = page.locator("#fabric")
-    canvas.click(position=canvas.evaluate("c => c.where('node 6')"))
+    canvas.click(position=place_of(canvas, "node 6"))
     before = data(found)
     assert before["selection"] == "node 6"
     assert int(before["curves"]) == 7
@@ -101,15 +99,14 @@ def test_the_keyboard_finds_the_dip(page, app_url, run):
     page.keyboard.press("Escape")
     assert data(found)["selection"] == ""
     page.keyboard.press("Space")
-    page.wait_for_timeout(600)
-    assert data(found)["playing"] == "true"
+    expect(found).to_have_attribute("data-playing", "true")
 
 
 def test_a_wrong_name_is_said_and_a_right_one_selected(page, app_url, run):
     found = player(page, f"{app_url}/playback?run={run}")
     page.locator("#search").fill("node 400")
     page.locator("#search").press("Enter")
-    page.get_by_text("Nothing is named “node 400”").wait_for()
+    page.get_by_text("Nothing is named “node 400”").first.wait_for()
     page.locator("#search").fill("L2 3.4")
     page.locator("#search").press("Enter")
     assert data(found)["selection"] == "L2 3.4"
@@ -132,17 +129,19 @@ def test_a_link_is_edited_a_fault_injected_the_run_played_back_and_the_dip_found
     page.goto(f"{app_url}/supernode")
     edit_a_link(page)
     page.get_by_role("link", name="Deployment").first.click()
-    page.get_by_role("heading", name="Deployment", level=1).wait_for()
-    page.get_by_test_id("stMain").get_by_role("radio", name="Faults").click()
+    page.get_by_role("heading", name="Deployment", level=1).first.wait_for()
+    rest(page)
+    page.get_by_test_id("stMain").get_by_role("radio", name="Faults", exact=True).click()
+    rest(page)
     page.get_by_role("button", name="Typical faults").click()
     page.get_by_role("button", name="A die of decode 0", exact=True).click()
     page.get_by_text("2 changes").first.wait_for()
     page.get_by_role("button", name=re.compile("^Run .* of traffic")).click()
     page.wait_for_url("**/run?run=*")
-    page.get_by_text(re.compile(r"All \d+ laws held")).wait_for(timeout=RUN_MS)
-    page.get_by_test_id("stMain").get_by_role("radio", name="Faults").click(timeout=RUN_MS)
-    page.get_by_text(re.compile("was out of service for")).wait_for()
-    page.get_by_role("link", name="Watch it").click()
+    page.get_by_text(re.compile(r"All \d+ laws held")).first.wait_for(timeout=RUN_MS)
+    page.get_by_test_id("stMain").get_by_role("radio", name="Faults", exact=True).click()
+    page.get_by_text(re.compile("was out of service for")).first.wait_for()
+    page.get_by_role("link", name="Watch it").first.click()
     found = page.locator("#player[data-draw]")
     found.wait_for()
     assert data(found)["selection"] == "decode 0"
@@ -161,14 +160,14 @@ def edit_a_link(page):
     """One die's link at half its capacity, in the picture."""
     canvas = page.locator("canvas#canvas[data-draw]")
     canvas.wait_for()
-    page.get_by_text("Point to point: this fabric").wait_for()  # what stands last has come
+    page.get_by_text("Point to point: this fabric").first.wait_for()  # what stands last has come
+    rest(page)
     search = page.get_by_label("Find an element by its name")
     search.fill("node 3")
     search.press("Enter")
-    page.wait_for_timeout(500)  # until the camera stands
+    expect(canvas).to_have_attribute("data-view", "node 3")
     for name, keys in (("die 3.0.0", []), ("L1 3.2", ["Shift"])):
-        place = canvas.evaluate("(c, name) => c.where(name)", name)
-        canvas.click(position=place, modifiers=keys)
+        canvas.click(position=place_of(canvas, name), modifiers=keys)
     page.get_by_role("button", name="Only their link").click()
     tools = page.get_by_role("toolbar", name="Change what is selected")
     tools.get_by_role("button", name="Set").first.click()

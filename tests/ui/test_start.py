@@ -2,13 +2,15 @@
 
 import pytest
 
+from twin import steady
 from twin.lab import share, shipped
 from twin.lab.library import presets
 from twin.lab.store import StoreError
 from twin.scenario import scenario_digest, with_overrides
-from twin.ui import live, naming, session
+from twin.ui import fabric_message, live, naming, session
 from twin.ui.pages import PAGES
 from twin.ui.pages.playback import player
+from twin.ui.pages.start import answer
 from twin.ui.pages.start.gallery import SHELVES, chosen, picture, said
 from twin.ui.show import plain
 
@@ -32,6 +34,15 @@ def test_a_first_visit_finds_one_primary_button_and_no_runs(app):
     assert app.title[0].value == "Supernode twin"
     assert [b.key for b in app.button if b.proto.type == "primary"] == ["run-draft"]
     assert "None yet" in app.caption[-1].value
+
+
+def test_a_first_visitor_finds_the_picture_and_the_prices_made(app):
+    answer.get_ready()
+    asked = (fabric_message.machine_text, steady._assembled, steady._imbalance)
+    before = [kept.cache_info().misses for kept in asked]
+    app.run()
+    assert not app.exception
+    assert [kept.cache_info().misses for kept in asked] == before
 
 
 def test_a_first_visit_sees_a_shipped_run_play_and_says_whose_it_is(app):

@@ -1,7 +1,9 @@
 """The tour points at real controls, works by keys alone, can be left, and is not offered twice."""
 
 import pytest
+from playwright.sync_api import expect
 
+from tests.browsing import rest, until
 from tests.conftest import profile
 from twin.ui.tour import STEPS
 
@@ -23,6 +25,7 @@ def visit(browser, app_url):
     page = context.new_page()
     page.goto(app_url)
     page.get_by_role("button", name="Take the two-minute tour").wait_for()
+    rest(page)
     yield page
     context.close()
 
@@ -34,25 +37,26 @@ def card(page):
 def test_every_step_points_at_what_it_speaks_of_and_enter_goes_on(visit):
     visit.get_by_role("button", name="Take the two-minute tour").press("Enter")
     for number, step in enumerate(STEPS, 1):
-        card(visit).get_by_role("heading", name=step.title).wait_for()
-        card(visit).get_by_text(f"{number} of {len(STEPS)}").wait_for()
+        card(visit).get_by_role("heading", name=step.title).first.wait_for()
+        card(visit).get_by_text(f"{number} of {len(STEPS)}", exact=True).first.wait_for()
         target = visit.locator(f".st-key-{step.target}")
         target.wait_for()
         visit.wait_for_function(AROUND, arg=[target.element_handle(), RING_PX])
         card(visit).get_by_role("button", name="Next").or_(
             card(visit).get_by_role("button", name="Done")
         ).press("Enter")
-    card(visit).wait_for(state="hidden")
+    expect(card(visit)).to_be_hidden()
     visit.reload()
     visit.get_by_role("button", name="Two-minute tour", exact=True).wait_for()
-    assert not visit.get_by_text("New here?").is_visible()
+    rest(visit)
+    expect(visit.get_by_text("New here?")).to_be_hidden()
 
 
 def test_escape_leaves_it_and_a_skip_is_remembered(visit):
     visit.get_by_role("button", name="Take the two-minute tour").click()
     card(visit).wait_for()
     visit.keyboard.press("Escape")
-    card(visit).wait_for(state="hidden")
+    expect(card(visit)).to_be_hidden()
     assert visit.evaluate("localStorage.getItem('twin-tour-seen')") == "yes"
     visit.evaluate("localStorage.clear()")
     visit.reload()
@@ -63,9 +67,13 @@ def test_escape_leaves_it_and_a_skip_is_remembered(visit):
 def test_it_fits_a_phone(visit):
     visit.set_viewport_size({"width": 390, "height": 844})
     visit.get_by_role("button", name="Take the two-minute tour").click()
-    for _ in STEPS:
-        visit.wait_for_timeout(300)
+
+    def fits():
         box = card(visit).bounding_box()
-        assert box["x"] >= 0 and box["x"] + box["width"] <= 390
-        assert box["y"] >= 0 and box["y"] + box["height"] <= 844
+        across = box["x"] >= 0 and box["x"] + box["width"] <= 390
+        return across and box["y"] >= 0 and box["y"] + box["height"] <= 844
+
+    for number in range(len(STEPS)):
+        card(visit).get_by_text(f"{number + 1} of {len(STEPS)}", exact=True).first.wait_for()
+        until(fits)
         card(visit).locator("#next").click()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from twin.facts import FactError, Facts
 
@@ -47,6 +48,7 @@ def chip_names(facts: Facts) -> list[str]:
     return facts.names("chips")
 
 
+@lru_cache(maxsize=16)
 def load_chip(facts: Facts, name: str) -> Chip:
     """The chip of that name; raises HardwareError listing the known ones."""
     known = chip_names(facts)

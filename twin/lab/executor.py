@@ -122,15 +122,14 @@ class Runner:
         """
         seen = seen or self._store
         with self._door:
-            if self._store.runs.waiting() >= WAITING_MAX:
+            queued = self._store.runs.queued()
+            if len(queued) >= WAITING_MAX:
                 raise StoreError(f"{WAITING_MAX} runs are waiting: let some finish, or stop some")
             if seen.visitor and seen.runs.search(states=(QUEUED, RUNNING)).total >= EACH_MAX:
                 raise StoreError(
                     f"{EACH_MAX} runs of yours wait or run: let some finish, or stop some"
                 )
-            rows = {name: self._store.runs.get(name) for name in self._asked}
-            queued = [name for name, row in rows.items() if row and row.state == QUEUED]
-            self._asked = {name: self._asked[name] for name in queued}
+            self._asked = {name: of for name, of in self._asked.items() if name in queued}
             waiting = self._asked.values()
             # Who waits for a run waits for nothing else.
             if not engine and self._store.runs.get(self._explaining):
@@ -232,7 +231,7 @@ class Runner:
             self._silence(running)
             if running:
                 self._stillborn, self.trouble = 0, ""
-            waiting = self._store.runs.waiting()
+            waiting = len(self._store.runs.queued())
             self._hire(waiting, len(running))
         return bool(running or waiting)
 

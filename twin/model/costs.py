@@ -8,6 +8,7 @@ simulation and the closed steady state, so the two agree. It knows no request.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -178,34 +179,16 @@ def role_costs(
 
     Raises ModelError when the model does not fit them, HardwareError when links are missing.
     """
-    d = scenario.deployment
+    d, net = scenario.deployment, network(fabric)
     facts = of_stack(facts, d.stack, scenario.supernode.chip)
-    shape = load_shape(facts, d.model)
     chip = load_chip(facts, scenario.supernode.chip)
-    apart = _expert_dies(d.decode, chip, len(dies)) if role == "decode" else 0
-    layout = expert_layout(shape, scenario.experts.redundant, apart or len(dies))
-    machine = load_machine(facts, chip, d.optimisations.attention_kernel)
-    f = formats(d.precision, machine.sum_bytes)
-    sending = exchange(fabric, dies)
-    if apart:
-        sending = replace(sending, remote=1.0)  # no expert is at home
-    shards = _shards(d.prefill, shape, len(dies)) if role == "prefill" else 1
-    staged = role == "prefill" and d.prefill.attention == "sp_tp_sp"
-    setting = Setting(
-        role=role,
-        shape=shape,
-        formats=f,
-        machine=machine,
-        facts=facts,
-        communication=d.communication,
-        optimisations=d.optimisations,
-        layout=layout,
-        exchange=sending,
-        gather=exchange(fabric, dies, "read") if role == "prefill" else sending,
-        group=exchange(fabric, dies[:shards], "read") if shards > 1 else None,
-        expert_dies=apart,
-        domains=d.decode.domains if apart else 1,
+    one_slot = d.model_copy(update={"decode": d.decode.model_copy(update={"batch_per_npu": 1})})
+    setting, coefficients = _priced(
+        one_slot, scenario.experts.redundant, chip.name, facts, net, role, dies
     )
+    shape, f, layout, sending = setting.shape, setting.formats, setting.layout, setting.exchange
+    apart, shards = setting.expert_dies, setting.group.peers if setting.group else 1
+    staged = role == "prefill" and d.prefill.attention == "sp_tp_sp"
     drafts = d.decode.mtp_draft_tokens
     what = f"{shape.title} on {len(dies)} dies ({len(dies) // chip.dies_per_npu} NPUs) of {name}"
     weights = layer_stack_bytes(
@@ -217,11 +200,11 @@ def role_costs(
         held = expert_bytes(shape, f, layout) * passes
         budget(chip, facts, held, 0.0, f"The experts of {what}")
     way, gather = setting.route, setting.group or setting.gather
-    per_node = _dies_per_node(network(fabric), dies)
+    per_node = _dies_per_node(net, dies)
     one_npu = len({die // chip.dies_per_npu for die in dies}) == 1
     return RoleCosts(
         dies=len(dies),
-        coefficients=_coefficients(setting, d),
+        coefficients=coefficients,
         operators=names_of("prefill" if role == "prefill" else "decode"),
         layout=layout,
         memory=space,
@@ -237,6 +220,42 @@ def role_costs(
             scenario, facts, role, len(dies), per_node, _kv_bytes(shape, d), _kv_layers(shape, d)
         ),
     )
+
+
+@lru_cache(maxsize=16)
+def _priced(
+    d: Deployment,
+    redundant: int,
+    chip_name: str,
+    facts: Facts,
+    net: Network,
+    role: str,
+    dies: tuple[int, ...],
+) -> tuple[Setting, Decode | Prefill]:
+    """What coefficients follow from, and these: the same for every batch, load and seed."""
+    shape, chip = load_shape(facts, d.model), load_chip(facts, chip_name)
+    apart = _expert_dies(d.decode, chip, len(dies)) if role == "decode" else 0
+    machine = load_machine(facts, chip, d.optimisations.attention_kernel)
+    sending = exchange(net, dies)
+    if apart:
+        sending = replace(sending, remote=1.0)  # no expert is at home
+    shards = _shards(d.prefill, shape, len(dies)) if role == "prefill" else 1
+    setting = Setting(
+        role=role,
+        shape=shape,
+        formats=formats(d.precision, machine.sum_bytes),
+        machine=machine,
+        facts=facts,
+        communication=d.communication,
+        optimisations=d.optimisations,
+        layout=expert_layout(shape, redundant, apart or len(dies)),
+        exchange=sending,
+        gather=exchange(net, dies, "read") if role == "prefill" else sending,
+        group=exchange(net, dies[:shards], "read") if shards > 1 else None,
+        expert_dies=apart,
+        domains=d.decode.domains if apart else 1,
+    )
+    return setting, _coefficients(setting, d)
 
 
 def _dies_per_node(net: Network, dies: tuple[int, ...]) -> int:

@@ -8,6 +8,7 @@ anything is.
 from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, fields
+from functools import lru_cache
 
 from twin.facts import Facts
 
@@ -121,6 +122,7 @@ class Shape:
         return 2.0 * self.heads * (self.nope_dim + self.rope_dim + self.value_dim)
 
 
+@lru_cache(maxsize=16)
 def load_shape(facts: Facts, name: str) -> Shape:
     """The model of that name; raises ModelError listing the known ones."""
     known = facts.names("models")

@@ -7,6 +7,7 @@ how long its kernels for dispatch and combine take to begin.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from twin.facts import Facts
 from twin.model.roofline import family_of
@@ -15,6 +16,7 @@ from twin.model.shape import ModelError
 PLAIN = "plain"  # the machine's own figures
 
 
+@lru_cache(maxsize=16)
 def of_stack(facts: Facts, stack: str, chip: str) -> Facts:
     """The facts as a stack has them; its figures keep the replaced facts' units.
 

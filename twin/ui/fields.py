@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from twin.facts import Facts
@@ -85,6 +85,7 @@ def tooltip(path: str) -> str:
     return glossed(known.label, f"{known.help}\n\n{default}" if known.help else default)
 
 
+@lru_cache(maxsize=1024)
 def glossed(name: str, says: str = "") -> str:
     """A tooltip: what it says itself, and the glossary's meaning of the terms in a label.
 

@@ -26,7 +26,7 @@ from twin.ui import access, forms, formulas, session, words
 from twin.ui.fields import sentence
 
 STATE = "live"  # session state: digest of the question that is on screen, its run, simulated time
-PATIENCE_S = 6.0  # for so long the script shows how a run goes; a longer one is left to Run
+PATIENCE_S = 2.0  # for so long the script itself shows how a run goes; of a longer one a fragment
 TELL_S, AGAIN_S = 0.05, 1.0
 # A line that comes and goes moves the page, and a list that is open closes when it is moved.
 _KEPT = ".st-key-simulated { min-height: 1.7rem }"
@@ -68,10 +68,10 @@ def answer(strip: Strip, draft: Scenario) -> str:
     run, horizon_s = _begin(draft)
     seen = _awaited(place, run) if run else None
     if seen is None or not seen.ended:
-        if not session.refusal():
-            _chip(place, "By formula")
         if seen is not None:
-            _look_again(run)
+            _look_again(place, run)
+        elif not session.refusal():
+            _chip(place, "By formula")
         return ""
     with place.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.badge(
@@ -110,14 +110,11 @@ def _begin(draft: Scenario) -> tuple[str, float]:
 
 def _awaited(place: DeltaGenerator, run: str) -> Look | None:
     """The run once it has ended, shown as it comes; each look is a moment to be interrupted."""
-    until_s, shown = time.monotonic() + PATIENCE_S, ""
+    until_s, shown = time.monotonic() + PATIENCE_S, None
     while (seen := _live().look(run, TELL_S)) is not None and not seen.ended:
-        served = seen.live.get("finished")
-        text = f" · {served:,.0f} requests served" if served else ""
-        text = f"By formula; simulating {seen.progress:.0%}{text}"
-        if text != shown:
-            _chip(place, text)
-            shown = text
+        if seen != shown:
+            _going(place, seen)
+            shown = seen
         st.session_state.get(STATE)  # as drawing does, it lets an edit interrupt the wait
         if time.monotonic() > until_s:
             break
@@ -125,11 +122,19 @@ def _awaited(place: DeltaGenerator, run: str) -> Look | None:
 
 
 @st.fragment(run_every=AGAIN_S)
-def _look_again(run: str) -> None:
-    """Draw the page anew when a run has ended that took longer than the script waits."""
+def _look_again(place: DeltaGenerator, run: str) -> None:
+    """Say how a run goes that takes longer than the script waits; it ended: draw the page anew."""
     seen = _live().look(run)
     if seen is None or seen.ended:
         st.rerun()
+    _going(place, seen)
+
+
+def _going(place: DeltaGenerator, seen: Look) -> None:
+    """That a simulation goes on, and how far it is."""
+    served = seen.live.get("finished")
+    text = f" · {served:,.0f} requests served" if served else ""
+    _chip(place, f"By formula; simulating {seen.progress:.0%}{text}")
 
 
 def _chip(place: DeltaGenerator, text: str) -> None:
@@ -174,7 +179,7 @@ def _whole(draft: Scenario) -> Scenario:
 
 
 def _remarks(draft: Scenario) -> None:
-    if forms.refused() or isinstance(formulas.outlook(_whole(draft)), str):
+    if session.refusal() or isinstance(formulas.outlook(_whole(draft)), str):
         return
     for remark in remarks(draft):
         st.warning(sentence(remark), icon=":material/event_busy:")

@@ -46,7 +46,7 @@ function numbers(chart) {
     if (z) z.forEach((row, j) => row.forEach((value, i) => rows.push([name, x[i] ?? i, y[j] ?? j, value])))
     else for (let i = 0; i < Math.max(x.length, y.length); i++) rows.push([name, x[i], y[i], ""])
   }
-  const title = axis => chart._fullLayout[axis]?.title?.text ?? ""
+  const title = axis => chart.layout[axis]?.title?.text ?? "" // in _fullLayout, one has a stand-in
   rows[0][1] = title("xaxis") || "x"
   rows[0][2] = title("yaxis") || "y"
   const link = document.createElement("a")

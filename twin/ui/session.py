@@ -86,13 +86,18 @@ def preset_list() -> list[tuple[str, Scenario]]:
     return [(p.key, p.scenario) for p in library.presets()]
 
 
+def first() -> Scenario:
+    """What a visitor begins with."""
+    return dict(preset_list()).get(library.FIRST_PRESET) or Scenario()
+
+
 def _state() -> Any:
     if "history" not in st.session_state:
-        first = dict(preset_list()).get("quickstart") or Scenario()
+        begun = first()
         st.session_state.update(
-            history=[first],
+            history=[begun],
             position=0,
-            preset=first,
+            preset=begun,
             generation=0,
             pending={},
             refusal="",

@@ -18,7 +18,8 @@ FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 NO_WIDTH = "\u2060"  # word joiner: nothing to see, and no place to break a line
 _MARKS = re.compile(r"[\\`*_\[\]<>$|~#!&]|:(?=\w)|^[-+](?= )")
-_ADDRESS = re.compile(r"https?(?=:)|www(?=\.)|@(?=\w)", re.IGNORECASE)
+# Addresses, and names of icons and emoji: all three are looked for after backslashes are gone.
+_READ_LATER = re.compile(r"https?(?=:)|www(?=\.)|@(?=\w)|:(?=[a-z+-][\w+/-]*:)", re.IGNORECASE)
 
 
 _modebar = st.components.v2.component(
@@ -46,12 +47,14 @@ def plot(chart: Chart, key: str) -> None:
 def plain(text: str) -> str:
     """Text of a visitor or a file where Markdown is read: shown as it was typed.
 
-    Addresses, which Markdown turns into links by itself, are broken by a mark of no width.
+    Addresses and names of icons, which no backslash keeps, are broken by a mark of no width.
 
     >>> print(plain("50 % *off*"))
     50 % \\*off\\*
+    >>> plain(":material/home:")
+    ':\\u2060material/home:'
     """
-    text = _ADDRESS.sub(lambda begins: begins.group() + NO_WIDTH, text.replace("\n", " "))
+    text = _READ_LATER.sub(lambda begins: begins.group() + NO_WIDTH, text.replace("\n", " "))
     return _MARKS.sub(r"\\\g<0>", text)
 
 

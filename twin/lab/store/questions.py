@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -44,6 +45,7 @@ def contradiction(session: Session, row: RunRow, digest: str) -> str:
 FACT = ("value", "unit", "source", "mark", "note")
 
 
+@lru_cache(maxsize=4)
 def facts_text(facts: Facts) -> str:
     """Facts as they are stored: without their notes, which the digest does not cover."""
     rows = {name: [f.value, f.unit, f.source, f.mark, ""] for name, f in facts.items()}

@@ -139,10 +139,10 @@ class Runs(Held):
             earlier = or_(r.queued_s < row.queued_s, (r.queued_s == row.queued_s) & (r.id < run))
             return _count(session, r.state == QUEUED, earlier)
 
-    def waiting(self) -> int:
-        """How many runs are queued."""
+    def queued(self) -> set[str]:
+        """Ids of the runs that wait."""
         with self._database.read() as session:
-            return _count(session, RunRow.state == QUEUED)
+            return set(session.scalars(select(RunRow.id).where(RunRow.state == QUEUED)))
 
     def running(self, owners: Sequence[str]) -> Sequence[RunRow]:
         """What some owners, by name, run now."""

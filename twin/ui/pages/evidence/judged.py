@@ -1,44 +1,58 @@
 """The published rows with the twin's answers: worked out once a process, before somebody asks.
 
-All rows together take seconds, so a process that has started begins with them when the first pages
-are drawn; whoever opens the Evidence page earlier waits for the same answers, not for a second
-working-out of them.
+All rows together take seconds, which a thread would take from every page. So a server that has
+started has another process work them out; whoever opens the Evidence page earlier waits for the
+same answers, not for a second working-out of them.
 """
 
 from __future__ import annotations
 
+import json
+import logging
+import os
+import subprocess
+import sys
 import threading
-from functools import lru_cache
 from typing import Any
 
-from twin.facts import FactError
 from twin.lab import evidence, library
 from twin.ui.pages.evidence import proof
 
+log = logging.getLogger(__name__)
+
 AFTER_S = 10.0  # the first pages come first
+COMMAND = (sys.executable, "-m", "twin", "evidence", "--json")
 _ONE = threading.Lock()
+_KNOWN: dict[str, list[dict[str, Any]]] = {}  # by digest of the facts
 
 
 def answers() -> list[dict[str, Any]]:
     """Every published row, judged; shared, so never changed. Raises EvidenceError."""
+    facts = library.load_facts()
     with _ONE:
-        return _answers(library.load_facts().digest)
-
-
-@lru_cache(maxsize=4)
-def _answers(digest: str) -> list[dict[str, Any]]:
-    return proof.by_regime(evidence.evidence(library.load_facts()))
+        if facts.digest not in _KNOWN:
+            _KNOWN[facts.digest] = proof.by_regime(evidence.evidence(facts))
+        return _KNOWN[facts.digest]
 
 
 def prepare() -> None:
-    """Work the answers out in the background, a while from now."""
-    timer = threading.Timer(AFTER_S, _quietly)
+    """Have the answers worked out in the background, a while from now."""
+    timer = threading.Timer(AFTER_S, _elsewhere)
     timer.daemon = True
     timer.start()
 
 
-def _quietly() -> None:
-    try:
-        answers()
-    except (evidence.EvidenceError, FactError, ValueError):
-        return  # the page works it out again and says what is wrong
+def _elsewhere() -> None:
+    """Take the answers of a process of their own; without any the page works them out itself."""
+    with _ONE:
+        digest = library.load_facts().digest
+        if digest in _KNOWN:
+            return
+        environment = {**os.environ, **library.facts_environment()}
+        ended = subprocess.run(
+            COMMAND, cwd=library.ROOT, env=environment, capture_output=True, check=False
+        )
+        if ended.returncode:
+            log.warning("published rows: %s", ended.stderr.decode("utf-8", "replace")[-500:])
+            return
+        _KNOWN[digest] = proof.by_regime(json.loads(ended.stdout))

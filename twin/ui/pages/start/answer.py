@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
+import logging
 import time
+from zipfile import BadZipFile
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from twin import steady
+from twin.facts import FactError
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import Fabric
 from twin.lab import sweep
 from twin.lab.shipped import Shipped, shipped
 from twin.scenario import Scenario, scenario_digest
 from twin.ui import formulas, live, session, words
+from twin.ui.fabric_message import built, machine_text
 from twin.ui.fabric_view import fabric_picture
 from twin.ui.fields import label, sentence, tooltip, why_idle
 from twin.ui.link import page_link
@@ -20,6 +26,8 @@ from twin.ui.pages.playback import player
 from twin.ui.pages.supernode.editor import fabric_of
 from twin.ui.pages.sweep.points import usual
 from twin.ui.seated import seated
+
+log = logging.getLogger(__name__)
 
 BREAKS, BREAK_POINTS = (0.4, 1.3), 9  # of the load that keeps the SLO by formula: where to look
 # What moves the answer most, each with the values its slider stops at.
@@ -65,6 +73,26 @@ def controls(draft: Scenario) -> None:
             st.markdown(f":small[:red[:material/error: {sentence(refusal)}]]")
 
 
+@st.cache_resource(show_spinner=False, max_entries=20)
+def _came(digest: str, _draft: Scenario) -> Shipped | None:
+    """The run of a question that came with the project, read once."""
+    return shipped(_draft)
+
+
+def get_ready() -> None:
+    """Work out what the first page shows, before its first visitor asks for all of it at once."""
+    inspect.stack()  # Streamlit asks at its first element, and Python then looks at every module
+    try:
+        draft, facts = session.first(), session.facts()
+        steady.outlook(draft, facts)
+        fabric = fabric_of(draft.supernode)
+        machine_text(built(fabric))
+        if came := _came(scenario_digest(draft), draft):
+            player.shipped_film(draft, came, came.scenario)
+    except (FactError, ValueError, OSError, BadZipFile) as error:
+        log.warning("the first page was not made ready: %s", error)
+
+
 def _played(draft: Scenario, fabric: Fabric) -> bool:
     """A stored run of exactly this question playing on the machine; False where there is none."""
     latest = (
@@ -75,7 +103,7 @@ def _played(draft: Scenario, fabric: Fabric) -> bool:
         player.brief(row.id, player.film(row.id, row, draft), fabric)
         page_link("run", f"A run of {words.ago(time.time() - row.queued_s)}", {"run": row.id})
         return True
-    came = shipped(draft)
+    came = _came(scenario_digest(draft), draft)
     if came is None:
         return False
     player.brief(came.key, player.shipped_film(draft, came, came.scenario), fabric)

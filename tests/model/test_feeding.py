@@ -1,8 +1,10 @@
 """Where something else limits, decode serves what it is fed: fewer requests, sooner tokens."""
 
+import numpy as np
 import pytest
 
 from twin.lab.library import preset
+from twin.model.feeding import most_of
 from twin.scenario import Scenario, with_overrides
 from twin.steady import steady
 
@@ -29,3 +31,18 @@ def test_a_step_in_the_time_does_not_throw_the_search_off(facts):
     assert full.limit == "prefill"
     assert full.fed.requests_per_s == pytest.approx(full.requests_per_s, rel=1e-2)
     assert 0 < full.fed.batch_per_npu <= full.decode.batch_per_npu
+
+
+@pytest.mark.parametrize(
+    ("ranks", "places", "share"), [(64, 7 + 2 / 64, 0.77), (320, 48.0, 0.125), (3, 0.5, 0.9)]
+)
+def test_the_busiest_rank_is_the_fullest_of_as_many_draws(ranks, places, share):
+    each = np.full(ranks, int(places))
+    each[: round((places % 1) * ranks)] += 1
+    drawn = np.random.default_rng(1).binomial(each, share, (4000, ranks)).max(axis=1)
+    assert most_of(ranks, places, share) == pytest.approx(drawn.mean(), rel=0.01)
+
+
+def test_a_rank_decodes_no_more_than_have_a_place_on_it():
+    assert most_of(1, 4.0, 0.5) == pytest.approx(2.0)
+    assert 1000 < most_of(768, 1024.0, 0.999) <= 1024

@@ -114,8 +114,8 @@ def test_what_prefill_feeds_by_formula_is_what_a_simulation_serves(name):
     assert run["throughput_req_per_s"] == pytest.approx(formula.requests_per_s, rel=0.02)
     if formula.serving is None:
         return
-    # Prompts come out of prefill a batch at a time and ranks are chosen by KV and requests, so the
-    # busiest of 64 holds 7.8 requests where an even deal gives 6: up to 4 % of their TPOT.
-    assert run["tpot_s_mean"] == pytest.approx(formula.serving.tpot_s, rel=0.04)
+    # Ranks are dealt places before prefill: the busiest of 64 decodes all of its 7 or 8 requests
+    # where the mean one decodes 5.4.
+    assert run["tpot_s_mean"] == pytest.approx(formula.serving.tpot_s, rel=0.02)
     found = run["decode_tokens_per_s_per_npu"]
     assert found == pytest.approx(formula.serving.tokens_per_s_per_npu, rel=0.02)

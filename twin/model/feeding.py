@@ -1,12 +1,18 @@
 """Decode where something else limits: how many requests are under way, and how fast tokens come.
 
 Full slots say what decode could do; where prefill or the front end sustains less, fewer are under
-way and their tokens come sooner. It knows the steady state alone: arrivals are even.
+way and their tokens come sooner. It knows the steady state alone: arrivals are even. Places on
+ranks are dealt evenly, but before prefill: some of a rank's requests still wait for it, on one rank
+more of them than on another, and an iteration waits for the rank of which the fewest do.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from twin.model.batch import Hot
 from twin.model.costs import Costs
@@ -38,10 +44,13 @@ def _under_way(
     before = full.batch_per_npu / costs.chip.dies_per_npu
     took_before = before / full.requests_per_s
     count, at = max(rate * took_before, least), full
+    places = _places(s, costs, full, limit)
+    ranks = costs.decode_role.dies
     for _ in range(STEPS):
         if count == before:
             break
-        at = decode_with(s, costs, traffic, hot, count, limit)
+        most = most_of(ranks, places, count / places) if places > count else 0.0
+        at = decode_with(s, costs, traffic, hot, count, limit, most)
         if abs(at.requests_per_s / rate - 1.0) < CLOSE:
             break
         took = count / at.requests_per_s
@@ -51,3 +60,35 @@ def _under_way(
         # A step in the time (one request more on the fullest die) may point far off the line.
         count = min(max(straight, 0.5 * before, least), 2.0 * before)
     return at
+
+
+def _places(s: Scenario, costs: Costs, full: DecodePrediction, limit: str) -> float:
+    """Requests that have a place on a rank, mean over ranks: those in prefill have one too.
+
+    0: unknown. A closed loop says how many there are; those in front of an API server have none.
+    """
+    assert costs.decode_role is not None
+    if s.workload.arrivals != "closed_loop" or limit != "prefill":
+        return 0.0
+    clients = s.workload.concurrency / (costs.decode_role.dies * costs.decode_instances)
+    return min(clients, full.batch_per_npu / costs.chip.dies_per_npu)
+
+
+def most_of(ranks: int, places: float, share: float) -> float:
+    """Expected most requests that decode on a rank, of `places` on each, dealt evenly.
+
+    Each decodes with a probability of `share`, whoever else is there: a binomial number a rank.
+    """
+    low = math.floor(places)
+    fuller = round((places - low) * ranks)
+    below = _up_to(low, share) ** (ranks - fuller) * _up_to(low + 1, share)[:-1] ** fuller
+    return float((1.0 - below).sum())  # over k the chance that some rank has more than k
+
+
+def _up_to(places: int, share: float) -> NDArray[np.float64]:
+    """Chances that at most 0, 1, ... all of so many independent ones do."""
+    k = np.arange(places + 1.0)
+    factorials = np.cumsum(np.log(np.maximum(k, 1.0)))
+    ways = factorials[-1] - factorials - factorials[::-1]
+    chances = np.exp(ways + k * math.log(share) + (places - k) * math.log1p(-share))
+    return np.minimum(np.cumsum(chances), 1.0)

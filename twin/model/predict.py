@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -184,6 +185,18 @@ def rank_load(
     return count, context
 
 
+def _piled(
+    count: NDArray[Any], context: NDArray[np.float64], most: float
+) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """As many requests with `most` of them, an expectation, on the first rank."""
+    held = context[1:].sum() / count[1:].sum()  # of a mean request
+    piled = np.full(count.size, (count.sum() - most) / (count.size - 1))
+    piled[0] = most
+    contexts = piled * held
+    contexts[0] += context[0] - count[0] * held
+    return piled, contexts
+
+
 def slots(role: RoleCosts, wanted: float, request_tokens: float) -> tuple[float, str]:
     """Requests a die decodes at once (mean over dies), and what limits them.
 
@@ -206,12 +219,16 @@ def _decode(s: Scenario, costs: Costs, traffic: Traffic, hot: Hot) -> DecodePred
 
 
 def decode_with(
-    s: Scenario, costs: Costs, traffic: Traffic, hot: Hot, count: float, limited: str
-) -> DecodePrediction:
-    """A decode instance with so many requests under way on a die."""
+    s: Scenario, costs: Costs, traffic: Traffic, hot: Hot, count: float, limited: str,
+    most: float = 0.0,
+) -> DecodePrediction:  # fmt: skip
+    """A decode instance with so many requests under way on a die; most: on the busiest one, where
+    that is more than an even deal."""
     role, per_npu = costs.decode_role, costs.chip.dies_per_npu
     assert role is not None
     requests, context = rank_load(count, role.dies, traffic)
+    if most > requests[0] and requests.sum() > most:
+        requests, context = _piled(requests, context, most)
     ops = role.operator_sink()
     took = float(decode_iteration_s(role.decode, requests, context, 0, role.dies, *hot, ops))
     under_way = float(requests.sum()), float(context.sum())

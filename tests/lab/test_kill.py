@@ -28,6 +28,7 @@ class BusyServer:
         self.first_seed = first_seed
         self.diary = folder / f"diary {first_seed}"
         self.diary.touch()
+        self.errors = folder / f"errors {first_seed}"
         self.started = 0
         self.start()
 
@@ -36,9 +37,10 @@ class BusyServer:
         self.seen = len(self.lines())
         command = [sys.executable, "-m", "tests.lab.busy_server", self.url, str(self.diary)]
         seed = self.first_seed + 10_000 * self.started
-        self.process = subprocess.Popen(
-            [*command, str(seed)], cwd=ROOT, env=self.environment, stderr=subprocess.DEVNULL
-        )
+        with self.errors.open("w") as errors:
+            self.process = subprocess.Popen(
+                [*command, str(seed)], cwd=ROOT, env=self.environment, stderr=errors
+            )
 
     def command(self, seed: int) -> subprocess.Popen[bytes]:
         """A run in a process of its own, as the command line does; begun, or over."""
@@ -64,7 +66,7 @@ class BusyServer:
                 self.seen += len(news)
                 return [int(pid) for pid in said[-1]]
             time.sleep(0.02)
-        raise AssertionError("the server ended by itself")
+        raise AssertionError(f"the server ended by itself: {self.errors.read_text()[-2000:]}")
 
 
 def kill(pid: int) -> None:

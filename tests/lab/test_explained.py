@@ -6,7 +6,7 @@ from tests.laws.advice import LITE, varied
 from twin.lab.explain.cause import CAUSES, possible
 from twin.lab.explain.engine import as_json
 from twin.lab.explain.engine import simulate as explained
-from twin.lab.explain.explain import harms, score
+from twin.lab.explain.gains import harms, score
 from twin.lab.explain.runs import shortened
 from twin.lab.explain.words import change, effect
 from twin.lab.job import EXPLAIN
@@ -40,6 +40,10 @@ def test_the_cause_that_was_planted_comes_first_with_its_gain_and_a_change_that_
     assert possible(short_of_servers, first["suggestion"]["settings"])
     assert "SLO" in known["verdict"] and "front end" in known["verdict"]
     assert json.loads(json.dumps(known)) == known
+
+
+def test_an_explanation_takes_about_a_dozen_runs(known):
+    assert known["runs"] <= 16
 
 
 def test_the_same_question_has_the_same_explanation(known, short_of_servers):

@@ -1,7 +1,7 @@
 """Causes planted to look at, not to tune on: `python -m tests.laws.untuned` says which are named.
 
-Reported apart from tests/laws/test_advice.py. Who changes an explanation because of one of them
-moves it to `PLANTED` there and draws another.
+Reported apart from tests/laws/test_advice.py. `UNTUNED` were chosen before any of them was run;
+who changes an explanation because of one of them moves it to `LOOKED_AT` and draws another.
 """
 
 from __future__ import annotations
@@ -13,6 +13,22 @@ from twin.lab.explain.explain import explain
 from twin.lab.library import load_facts
 
 UNTUNED: dict[str, Planted] = {
+    "weights in BF16": Planted(LITE, 0.6, {"deployment.precision.weights": "bf16"}, ("weights",)),
+    "few prompt tokens beside decode": Planted(
+        LITE, 0.5, {"deployment.mode": "colocated", "deployment.colocated.instances": 3,
+                    "deployment.colocated.npus_per_instance": 8,
+                    "deployment.colocated.chunk_tokens_per_npu": 8}, ("chunk",)),
+    "attention kernel of long contexts": Planted(
+        {**R1, "workload": {"input_tokens": 16_384, "output_tokens": 512}}, 0.6,
+        {"deployment.optimisations.attention_kernel": "flash_attention"}, ("switches",)),
+    "too many NPUs for experts alone": Planted(
+        R1, 0.5, {"deployment.decode.expert_npus": 24}, ("afd",)),
+    "UB that ends at the node": Planted(R1, 0.4, {"supernode.scale_up": "node"}, ("links",)),
+    "a memory pool of half a gigabyte": Planted(
+        LITE, 0.9, {"memory_pool.gb_per_node": 0.5, "memory_pool.ssd_gb_per_node": 0.0,
+                    "workload.prefix": "sessions"}, ("memory_pool",)),
+}  # fmt: skip
+LOOKED_AT: dict[str, Planted] = {
     "KV of long conversations over the slow plane": Planted(
         LITE, 0.8, {"memory_pool.plane": "vpc", "supernode.vpc_gb_per_s_per_node": 1.0,
                     "workload.prefix": "shared", "workload.shared_fraction": 0.9},
@@ -45,17 +61,20 @@ UNTUNED: dict[str, Planted] = {
 
 
 def main(names: list[str]) -> None:
-    """Explain each of them, or those named."""
-    facts, named = load_facts(), 0
-    for name in names or UNTUNED:
-        case, known = planted(name, UNTUNED[name], facts)
-        told = explain(case.scenario, known, case.trace)
-        first = told.causes[0].key if told.causes else "nothing"
-        named += first in UNTUNED[name].named
-        wanted = " or ".join(UNTUNED[name].named)
-        sys.stdout.write(f"{name}: {first} (planted: {wanted}), {told.runs} runs\n")
-        sys.stdout.flush()
-    sys.stdout.write(f"{named} of {len(names or UNTUNED)} are named first\n")
+    """Explain each of them, or those named; the two sets apart."""
+    facts = load_facts()
+    for title, rows in (("untuned", UNTUNED), ("looked at", LOOKED_AT)):
+        asked, named = [name for name in rows if name in names or not names], 0
+        for name in asked:
+            case, known = planted(name, rows[name], facts)
+            told = explain(case.scenario, known, case.trace)
+            first = told.causes[0].key if told.causes else "nothing"
+            named += first in rows[name].named
+            wanted = " or ".join(rows[name].named)
+            sys.stdout.write(f"{name}: {first} (planted: {wanted}), {told.runs} runs\n")
+            sys.stdout.flush()
+        if asked:
+            sys.stdout.write(f"{named} of {len(asked)} {title} are named first\n")
 
 
 if __name__ == "__main__":

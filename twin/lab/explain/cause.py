@@ -25,6 +25,7 @@ class Change:
     settings: Settings
     doable: bool = True
     named: str = ""  # what is removed, where the cause is of several things
+    promise: float = 0.0  # score that the run's record leaves to gain, where no formula says it
 
 
 Found = Iterator[Change]

@@ -11,6 +11,8 @@ from twin.lab.explain.view import View
 from twin.scenario import KINDS, Fault, read
 
 REFERENCE_ACCEPTANCE = 0.7  # of a draft token: what the paper assumes
+AFTER_A_FAILURE = 0.5  # score of a failure that lasts no time
+BALANCED = 0.7  # of what even experts bring: what a better balancing of moving ones may
 
 
 # What breaks.
@@ -32,13 +34,19 @@ def fault(v: View) -> Found:
 
 @cause("recovery", "Recovery after a fault", "Change how the stack recovers.")
 def recovery(v: View) -> Found:
-    """Other ways to take a failure."""
+    """Other ways to take a failure; each promises by how much of the outage it saves."""
     if not any(f.kind == "fail" and f.at_s < v.scenario.horizon_s for f in v.scenario.faults):
         return
+    r = v.scenario.recovery
+    lasts_s = {"restart": r.restart_s, "in_place": r.in_place_s, "shrink": 0.0}
+    outage_s = r.detection_s + lasts_s[r.policy] + 1e-3
     for policy in ("in_place", "shrink"):
-        yield Change({"recovery.policy": policy})
-    yield Change({"recovery.spares": True})
-    yield Change({"recovery.detection_s": 0.25 * v.scenario.recovery.detection_s})
+        saved_s = max(0.0, lasts_s[r.policy] - lasts_s[policy])
+        yield Change({"recovery.policy": policy}, promise=AFTER_A_FAILURE * saved_s / outage_s)
+    yield Change({"recovery.spares": True}, promise=0.5 * AFTER_A_FAILURE)
+    saved_s = 0.75 * r.detection_s
+    yield Change({"recovery.detection_s": r.detection_s - saved_s},
+                 promise=AFTER_A_FAILURE * saved_s / outage_s)  # fmt: skip
 
 
 @cause("edits", "Links out of order", "Bring the links back to what was built.", FAULT)
@@ -68,7 +76,7 @@ def imbalance(v: View) -> Found:
     if e.popularity == "uniform" or e.placement == "perfect" or e.balancing.policy == "oracle":
         return
     never = {f"{path}.balancing.policy": "none"}
-    yield Change({f"{path}.placement": "perfect"} | never, doable=False)
+    yield Change({f"{path}.placement": "perfect"} | never, False, promise=v.uneven)
     if e.placement != "eplb":
         yield Change({f"{path}.placement": "eplb"})
         yield Change({f"{path}.placement": "eplb", f"{path}.redundant": max(32, e.redundant)})
@@ -80,10 +88,11 @@ def imbalance(v: View) -> Found:
         yield Change({f"{path}.placement": "eplb", f"{path}.redundant": max(32, e.redundant),
                       f"{path}.balancing.policy": "periodic",
                       f"{path}.balancing.interval_s": interval_s,
-                      f"{path}.balancing.window_s": interval_s})  # fmt: skip
+                      f"{path}.balancing.window_s": interval_s},
+                     promise=BALANCED * v.uneven)  # fmt: skip
     if e.balancing.policy != "none":
-        yield Change({f"{path}.balancing.swap": "background"})
-        yield Change({f"{path}.balancing.interval_s": 0.5 * e.balancing.interval_s})
+        for name, value in (("swap", "background"), ("interval_s", 0.5 * e.balancing.interval_s)):
+            yield Change({f"{path}.balancing.{name}": value}, promise=0.5 * BALANCED * v.uneven)
 
 
 @cause("router", "Choice of the prefill instance", "Let another router choose the instance.")
@@ -92,7 +101,7 @@ def router(v: View) -> Found:
     role = "prefill" if "prefill" in v.role_npus else "colocated"
     if v.role_npus.get(role, (1, 0))[0] > 1 and (v.parts["prefill_queue"] > WAITS or v.late > 0.5):
         for policy in ("least_loaded", "prefix_affinity", "power_of_two"):
-            yield Change({"router.policy": policy})
+            yield Change({"router.policy": policy}, promise=v.gone(0.5, "prefill_queue"))
 
 
 @cause("front_end", "Front end", "Start more API servers.")
@@ -103,9 +112,10 @@ def front_end(v: View) -> Found:
         return
     needed = math.ceil(1.5e-3 * v.arrived_per_s * front.service_ms)
     for servers in sorted({max(2 * front.api_servers, needed), 4 * max(front.api_servers, needed)}):
-        yield Change({"front_end.api_servers": servers})
+        yield Change({"front_end.api_servers": servers}, promise=v.gone(0.5, "front_end"))
     if front.service_ms > 4.0:  # what a request takes there, however many servers there are
-        yield Change({"front_end.service_ms": 4.0}, doable=False)
+        spared = 1.0 - 4.0 / front.service_ms
+        yield Change({"front_end.service_ms": 4.0}, False, promise=v.gone(spared, "front_end"))
 
 
 @cause("links", "Bandwidth of the planes", "Build the planes as the machine is sold, or faster.")
@@ -121,7 +131,7 @@ def links(v: View) -> Found:
     sold = as_sold(node.machine, v.facts)
     below = {p: sold[p] for p in (f"supernode.{r}" for r in rates) if read(v.scenario, p) < sold[p]}
     if below:
-        yield Change(below)
+        yield Change(below, promise=v.gone(0.8, "kv_transfer"))
     elif v.operators.get("dispatch", 0.0) + v.operators.get("combine", 0.0) > 0.25:
         yield Change({"supernode.ub_link_gb_per_s": 2 * node.ub_link_gb_per_s}, doable=False)
 
@@ -131,7 +141,8 @@ def kv_transfer(v: View) -> Found:
     """Other planes for the hand-off."""
     if v.mode == "disaggregated" and v.parts["kv_transfer"] > 0.1:
         for plane in ("ub", "rdma"):
-            yield Change({"deployment.kv_transfer_plane": plane})
+            moved = v.gone(0.5, "kv_transfer")
+            yield Change({"deployment.kv_transfer_plane": plane}, promise=moved)
 
 
 @cause("memory_pool", "Memory pool", "Give the memory pool what it lacks.")
@@ -141,17 +152,19 @@ def memory_pool(v: View) -> Found:
     reuse = s.workload.prefix != "none" or s.workload.arrivals == "trace"
     if not reuse or v.mode == "decode_only":
         return
+    fetched = v.gone(0.3, "prefill_queue", "prefill")
     if not s.memory_pool.enabled:
         yield Change({f"{path}.enabled": True})
         return
     if v.figure("pool_used_fraction") > 0.9:
         yield Change(
-            {f"{path}.gb_per_node": min(16_384.0, max(512.0, 4 * s.memory_pool.gb_per_node))}
+            {f"{path}.gb_per_node": min(16_384.0, max(512.0, 4 * s.memory_pool.gb_per_node))},
+            promise=fetched,
         )
-    yield Change({f"{path}.scope": "shared"})
-    yield Change({f"{path}.plane": "ub"})
+    yield Change({f"{path}.scope": "shared"}, promise=fetched)
+    yield Change({f"{path}.plane": "ub"}, promise=fetched)
     if v.late > 0.5:
-        yield Change({f"{path}.layout": "block"})
+        yield Change({f"{path}.layout": "block"}, promise=0.5 * fetched)
 
 
 @cause("acceptance", "MTP acceptance", "Draft otherwise: fewer tokens, or with a better module.")
@@ -238,4 +251,5 @@ def prompts(v: View) -> Found:
         return
     if v.mode != "decode_only" and (v.late > 1 and alone_s > 0.4 * s.slo.ttft_s):
         for factor in (0.5, 0.25, 0.125):
-            yield Change({"workload.input_tokens": max(1, round(factor * s.workload.input_tokens))})
+            shorter = max(1, round(factor * s.workload.input_tokens))
+            yield Change({"workload.input_tokens": shorter}, promise=v.gone(1 - factor, "prefill"))

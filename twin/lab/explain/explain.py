@@ -1,17 +1,17 @@
 """explain: a scenario and facts in, what its run means out; no sentence without a run behind it.
 
-The run is repeated with one cause removed at a time, on the same seed (common random numbers).
-What helps there is repeated on two more seeds, and said only if it helped on all: the promise is
-the least of the three gains. Candidates, seeds and horizons are fixed, so the same question has
-the same explanation.
+Changes that could remove a cause are ordered by what closed forms and the run's own record promise
+of them (`expected`); the most promising are run, one at a time, on the same seed (common random
+numbers). What helps there is repeated on a second seed, and on a third where the two do not agree,
+and said only if it helped on all: the promise is the least of the gains. Candidates, their order,
+seeds and horizons follow from the question, so the same question has the same explanation.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,24 +19,18 @@ import numpy as np
 from twin.facts import Facts
 from twin.lab.explain import causes, pools  # noqa: F401  their entries are registered
 from twin.lab.explain.cause import CAUSE, CAUSES, DEMAND, FAULT, Cause, Change, possible
+from twin.lab.explain.expected import expected, promised
+from twin.lab.explain.gains import Gain, gained, score
 from twin.lab.explain.headroom import Headroom, headroom
-from twin.lab.explain.runs import MORE_SEEDS, Runs, seeded, shortened
+from twin.lab.explain.runs import Runs, shortened
 from twin.lab.explain.view import (
-    MET,
-    Settings,
     Summary,
     View,
     at_load,
-    attained,
-    catches_up,
-    kept_up,
     load_of,
-    served_well,
-    tpot_share,
-    ttft_share,
+    waiting_s,
 )
-from twin.lab.explain.waterfall import waterfall
-from twin.metrics.registry import METRICS
+from twin.lab.explain.waterfall import EVEN, waterfall
 from twin.model.shape import ModelError
 from twin.scenario import Scenario, npus_used, with_overrides
 from twin.steady import steady
@@ -44,34 +38,19 @@ from twin.steady import steady
 if TYPE_CHECKING:
     from twin.workload.generate import TraceTable
 
-LOOKED_INTO = 7  # causes that may be confirmed on more seeds, the weightiest first,
-CONFIRMED = 4  # until so many are
-TRIED = 3  # changes of a cause that may be
+LOOKS = 5  # changes that are run, those of faults apart
+AGAIN = 0.5  # of what more it promises: what a change counts for each run for the same cause
+WORTH_A_RUN = 0.03  # of the best that was measured: what a change is to promise
+LOOKED_INTO = 5  # causes that may be confirmed on more seeds, the weightiest first,
+CONFIRMED = 3  # until so many are
+TRIED = 2  # changes of a cause that may be
 NEARLY = 0.9  # of the best: then the less intrusive change is advised
-SAID = 0.05  # a metric that moves by less is not worth a sentence
 FELT = 0.05  # of a score
-CLEAR = 0.02  # more requests within the SLO: enough to let a p99 rise
-NAMED = ("slo_attainment", "ttft_s_p99", "tpot_s_p99", "tpot_s_mean", "ttft_s_mean",
-         "throughput_req_per_s")  # fmt: skip
-LEAST_KEPT_UP = 0.01  # of what arrives
-PRICED = 0.8  # of its score, where a change takes more NPUs: they are not free, and hide causes
+IDEAL = 0.5  # of its score, where nobody can make a change: it shows what is there to gain
 OUTRANKS = 0.3  # of what the best other change brings: a fault that brings as much comes first
-EXPECTED_RUNS = 24  # for a bar of progress
+EXPECTED_RUNS = 14  # for a bar of progress
 LOAD = Cause("load", "More traffic than it takes", "Admit less traffic, or add NPUs.",
              lambda _: iter(()), DEMAND)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Gain:
-    """What a change does to one metric, on the seeds of the explanation."""
-
-    settings: Settings
-    metric: str
-    before: float  # mean over the seeds
-    after: float
-    promise: float  # the least improvement of them, in the metric's unit; above 0
-    attained_before: float  # SLO attainment, means
-    attained_after: float
 
 
 @dataclass(frozen=True)
@@ -89,9 +68,9 @@ class Measured:
 
 @dataclass(frozen=True)
 class Look:
-    """A change that helps on the scenario's own seed."""
+    """A change that promises to help, or that helps on the scenario's own seed."""
 
-    worth: float  # its score
+    worth: float  # the score that it promises, or has
     cause: Cause
     change: Change
 
@@ -134,12 +113,15 @@ def explain(
     asked = shortened(scenario, summary)
     base = runs.needed(asked)
     full = _full(asked, facts, trace, counts)
-    view = View(asked, facts, base, full, _shares(runs, asked), trace, counts)
+    waiting = waiting_s(runs.tables[asked]["requests"], asked.horizon_s)
+    view = View(asked, facts, base, full, _shares(runs, asked), trace, counts, waiting=waiting)
+    pieces = waterfall(runs, view)  # first: its re-runs are looks, too
+    even = runs.summaries.get(with_overrides(asked, EVEN))
+    view = replace(view, uneven=score(base, even, asked) if even else 0.0)
     room = headroom(runs, asked, view.held)
     weighed = ranked(_measured(runs, view, room))
     whole = View(scenario, facts, summary, view.full, view.operators)
     text = verdict(whole, room, weighed)
-    pieces = waterfall(runs, view)
     made = len(runs.summaries)
     return Explanation(scenario, summary, text, whole.held, room, weighed, pieces, made)
 
@@ -160,29 +142,16 @@ def _shares(runs: Runs, s: Scenario) -> dict[str, float]:
     return {row["operator"]: row["total_s"] / total for row in rows} if total else {}
 
 
-def score(before: Summary, after: Summary, s: Scenario) -> float:
-    """How much better a run is: requests served within the SLO first, then how far from it; and
-    where it falls behind, how many more it serves."""
-    # Without an upper end: far off, too, what comes nearer to the SLO is better.
-    used = [ttft_share(x, s) + tpot_share(x, s) + 1e-3 for x in (before, after)]
-    better = 10 * (served_well(after) - served_well(before)) + math.log(used[0] / used[1])
-    if catches_up(before, after, s):
-        better += math.log(kept_up(after, s) / max(kept_up(before, s), LEAST_KEPT_UP))
-    return better
-
-
 def _measured(runs: Runs, view: View, room: Headroom) -> list[Measured]:
     """Every cause that holds on all seeds."""
     s = view.scenario
-    looks = []
-    for known in CAUSES.values():
-        looks += _looked(runs, view, known, known.changes(view))
+    candidates = _candidates(view)
     if not view.held and 0 < room.factor < 1:
         path, _ = load_of(s)
-        lower = {path: _read_load(at_load(s, room.factor))}
-        looks += _looked(runs, view, LOAD, [Change(lower)])
+        lower = Change({path: load_of(at_load(s, room.factor))[1]})
+        candidates.append(Look(math.inf, LOAD, lower))
     tried: dict[str, list[Look]] = {}
-    for look in looks:
+    for look in _looked(runs, view, candidates):
         tried.setdefault(look.cause.key, []).append(look)
     best = sorted(tried.values(), key=lambda group: (group[0].cause.kind != FAULT, -_best(group)))
     measured: list[Measured] = []
@@ -197,27 +166,62 @@ def _best(group: Sequence[Look]) -> float:
     return max(look.worth for look in group)
 
 
-def _read_load(s: Scenario) -> float:
-    return load_of(s)[1]
+def _candidates(view: View) -> list[Look]:
+    """Every change that the causes know of, with what it promises; of faults always enough."""
+    base, candidates = expected(view, view.scenario), []
+    for known in CAUSES.values():
+        for change in known.changes(view):
+            if possible(view.scenario, change.settings):
+                worth = math.inf if known.kind == FAULT else promised(view, change, base)
+                worth = _counted(view, change, worth)
+                if worth >= FELT:
+                    candidates.append(Look(worth, known, change))
+    return candidates
 
 
-def _looked(runs: Runs, view: View, known: Cause, changes: Iterable[Change]) -> list[Look]:
-    """The changes of a cause that help on the scenario's own seed, in their order."""
-    looks, seen, used = [], set(), npus_used(view.scenario)
-    for change in changes:
-        text = json.dumps(change.settings, sort_keys=True)
-        if text in seen or not possible(view.scenario, change.settings):
-            continue
-        seen.add(text)
-        after = runs.changed(view.scenario, change.settings)
+def _counted(view: View, change: Change, gain: float) -> float:
+    """What a score counts: NPUs have to save more than they are, and nobody makes an ideal."""
+    npus = [npus_used(s) for s in (view.scenario, with_overrides(view.scenario, change.settings))]
+    paid = math.log(max(1.0, npus[1] / npus[0]))
+    return (gain - paid) * (1.0 if change.doable else IDEAL)
+
+
+def _looked(runs: Runs, view: View, candidates: list[Look]) -> list[Look]:
+    """The changes that help on the scenario's own seed, in the order of the registry.
+
+    What promises most beyond what its cause has brought is run next (of nearly equal changes the
+    less intrusive), until so many were, or until none is left that is worth it.
+    """
+    helped, left, best = [], LOOKS, FELT
+    times: dict[str, int] = {}
+    brought: dict[str, float] = {}
+
+    def weight(k: int) -> float:
+        key = candidates[k].cause.key
+        return (candidates[k].worth - brought.get(key, 0.0)) * AGAIN ** times.get(key, 0)
+
+    waiting = list(range(len(candidates)))
+    while left and waiting:
+        most = max(waiting, key=weight)
+        if weight(most) < max(FELT, WORTH_A_RUN * best):
+            break
+        k = next(k for k in waiting if candidates[k].cause is candidates[most].cause
+                 and weight(k) >= NEARLY * weight(most))  # fmt: skip
+        waiting.remove(k)
+        look, runs_before = candidates[k], len(runs.summaries)
+        after = runs.changed(view.scenario, look.change.settings)
+        if look.worth < math.inf and len(runs.summaries) > runs_before:
+            times[look.cause.key] = times.get(look.cause.key, 0) + 1
+            left -= 1
         if after is None:
             continue
-        worth = score(view.summary, after, view.scenario)
-        if npus_used(with_overrides(view.scenario, change.settings)) > used:
-            worth *= PRICED
+        worth = _counted(view, look.change, score(view.summary, after, view.scenario))
         if worth >= FELT:
-            looks.append(Look(worth, known, change))
-    return looks
+            best = max(best, worth if look.cause.kind != DEMAND else 0.0)
+            if look.change.doable:
+                brought[look.cause.key] = max(worth, brought.get(look.cause.key, 0.0))
+            helped.append((k, Look(worth, look.cause, look.change)))
+    return [look for _, look in sorted(helped, key=lambda pair: pair[0])]
 
 
 def _confirmed(runs: Runs, s: Scenario, group: list[Look]) -> Measured | None:
@@ -232,8 +236,8 @@ def _confirmed(runs: Runs, s: Scenario, group: list[Look]) -> Measured | None:
     able = _first_that_holds(runs, s, [*near, *others][:TRIED])
     ideals = [k for k in group if not k.change.doable]
     ideal = max(ideals, key=lambda k: k.worth, default=None)
-    if ideal and able and ideal.worth * NEARLY <= able[0].worth:
-        ideal = None  # what can be done removes as much
+    if ideal and able and ideal.worth <= able[0].worth:
+        ideal = None  # what can be done removes enough of it
     whole = _first_that_holds(runs, s, [ideal] if ideal else [])
     if not (able or whole):
         return None
@@ -252,76 +256,6 @@ def _first_that_holds(runs: Runs, s: Scenario, looks: Sequence[Look]) -> tuple[L
         if (gain := gained(runs, s, look.change.settings)) is not None:
             return look, gain
     return None
-
-
-def gained(runs: Runs, s: Scenario, settings: Settings) -> Gain | None:
-    """What a change brings on all seeds; None where it fails or harms on one of them."""
-    pairs = []
-    for asked in seeded(s, MORE_SEEDS):
-        before, after = runs.of(asked), runs.changed(asked, settings)
-        if before is None or after is None or harms(before, after, asked):
-            return None
-        pairs.append((before, after))
-    behind = all(catches_up(before, after, s) for before, after in pairs)
-    named = NAMED if behind else NAMED[:-1]  # else as many finish as arrive, whatever is changed
-    known = [found for metric in named if (found := _gain_in(metric, pairs, s)) is not None]
-    at = [float(np.mean([attained(pair[k]) for pair in pairs])) for k in (0, 1)]
-    if CLEAR < at[0] < MET:  # where some requests keep the SLO and others do not, that counts
-        known = [found for found in known if found[1] == "slo_attainment"]
-    if not known:
-        return None
-    _, metric, before_mean, after_mean, promise = max(known)
-    return Gain(settings, metric, before_mean, after_mean, promise, *at)
-
-
-def harms(before: Summary, after: Summary, s: Scenario) -> bool:
-    """Whether a change lowers the SLO attainment, or brings a p99 close to the SLO."""
-    rises = served_well(after) - served_well(before)
-    if rises < 0 or attained(after) < attained(before):
-        return True
-    # Where a run falls behind, TTFT is that of the few served early: more of them may lengthen it.
-    times = (tpot_share,) if catches_up(before, after, s) else (ttft_share, tpot_share)
-    return rises < CLEAR and any(
-        share(after, s) > max(share(before, s) * 1.02, 0.85) for share in times
-    )
-
-
-def _gain_in(
-    metric: str, pairs: list[tuple[Summary, Summary]], s: Scenario
-) -> tuple[float, str, float, float, float] | None:
-    """(weight, metric, before, after, least improvement); None where it does not clearly move."""
-    figures = [[figure_of(metric, x, s) for x in pair] for pair in pairs]
-    if any(x is None for pair in figures for x in pair):
-        return None
-    rows = np.array(figures, float)
-    sign = 1.0 if METRICS[metric].better == "higher" else -1.0
-    moved = sign * (rows[:, 1] - rows[:, 0])
-    mean, least = float(moved.mean()), float(moved.min())
-    whole = max(abs(float(rows[:, 0].mean())), 1e-12)
-    if least <= 0 or least < 0.5 * mean or least < SAID * whole:
-        return None
-    if metric == "slo_attainment":
-        weight = 10 * least
-        if least < CLEAR:
-            return None
-    elif metric == "throughput_req_per_s":
-        weight = least / whole
-    elif metric.startswith("ttft"):
-        weight = least / s.slo.ttft_s * (1.0 if metric.endswith("p99") else 0.5)
-    else:
-        weight = least / (1e-3 * s.slo.tpot_ms) * (1.0 if metric.endswith("p99") else 0.5)
-    return weight, metric, float(rows[:, 0].mean()), float(rows[:, 1].mean()), least
-
-
-def figure_of(metric: str, summary: Summary, s: Scenario) -> float | None:
-    """A metric of a run. Where nobody was served the SLO attainment is 0 and a first token takes
-    longer than the run: so long is what is said."""
-    value = summary.get(metric)
-    if value is not None:
-        return float(value)
-    if metric == "slo_attainment":
-        return 0.0
-    return s.horizon_s if metric.startswith("ttft") else None
 
 
 def ranked(measured: list[Measured]) -> tuple[Measured, ...]:

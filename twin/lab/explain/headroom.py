@@ -11,8 +11,9 @@ from twin.lab.explain.view import at_load, holds
 from twin.scenario import Scenario, SpecError
 from twin.steady import outlook
 
-PROBES = 5
-CLOSE = 1.06  # between what holds and what does not: near enough
+PROBES = 4
+CLOSE = 1.12  # between what holds and what does not: near enough
+STEP = 0.9  # the square root of the first step down
 FAR = 32.0  # times the traffic: beyond it nobody asks
 LEAST = 1 / 64
 
@@ -28,7 +29,7 @@ class Headroom:
 def headroom(runs: Runs, scenario: Scenario, held: bool) -> Headroom:
     """The largest factor that holds, to within some per cent; every end of it is a run."""
     low, high = (1.0, math.inf) if held else (0.0, 1.0)
-    guess = _formula(scenario, runs.facts)
+    guess, step = _formula(scenario, runs.facts), STEP
     for _ in range(PROBES):
         if low >= FAR or (low > 0 and high / low < CLOSE):
             break
@@ -42,7 +43,8 @@ def headroom(runs: Runs, scenario: Scenario, held: bool) -> Headroom:
             guess = 1.1 * low if math.isinf(high) else math.sqrt(low * high)
         else:
             high = guess
-            guess = 0.9 * high if low <= LEAST or 0.9 * high > low else math.sqrt(low * high)
+            step *= step  # the further what holds is, the longer the steps
+            guess = step * high if step * high > low else math.sqrt(low * high)
     return Headroom(low, not math.isinf(high))
 
 
@@ -63,4 +65,4 @@ def _formula(s: Scenario, facts: Facts) -> float:
         known = outlook(s, facts)
     except ValueError:
         return 1.0
-    return 0.95 * known.slo_req_per_s / s.workload.rate_req_per_s
+    return 0.9 * known.slo_req_per_s / s.workload.rate_req_per_s

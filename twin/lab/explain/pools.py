@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from twin.lab.explain.cause import WAITS, Change, Found, cause
 from twin.lab.explain.view import Settings, View
 from twin.model.memory import idle_dies
+from twin.scenario import Scenario
 from twin.steady import largest_batch
 
 BUSY = 0.95  # of the time: a pool that computes as much is at its cap
@@ -42,10 +43,13 @@ def prefill(v: View) -> Found:
 
 @cause("decode", "Decode capacity", "Give decode more NPUs.")
 def decode(v: View) -> Found:
-    """More decode NPUs: idle ones, else some of prefill's."""
-    short = v.parts["router"] >= WAITS or v.slow > CLOSE or v.figure("preemptions") > 0
-    if "decode" not in v.role_npus or not short:
-        return
+    """More decode NPUs: idle ones, else some of prefill's; not where their KV space is short."""
+    short = v.parts["router"] >= WAITS or v.slow > CLOSE
+    if "decode" in v.role_npus and short and not _out_of_space(v):
+        yield from _more_decode(v)
+
+
+def _more_decode(v: View) -> Found:
     count, npus = v.role_npus["decode"]
     if v.free_npus >= npus:
         yield Change({"deployment.decode.instances": count + v.free_npus // npus})
@@ -108,8 +112,9 @@ def prefill_batch(v: View) -> Found:
     if "prefill" not in v.role_npus or v.late < 0.25:
         return
     p, path = v.scenario.deployment.prefill, "deployment.prefill"
-    for factor in (2.0, 0.5):
-        yield Change({f"{path}.tokens_per_npu": round(p.tokens_per_npu * factor)})
+    usual = Scenario().deployment.prefill.tokens_per_npu
+    for tokens in (max(2 * p.tokens_per_npu, usual), p.tokens_per_npu // 2):
+        yield Change({f"{path}.tokens_per_npu": tokens})
     yield Change({f"{path}.attention": "sp_tp_sp"})
     yield Change({f"{path}.microbatch": True})
     yield Change({f"{path}.chunk_tokens": 0 if p.chunk_tokens else 8192})
@@ -153,13 +158,25 @@ def ep(v: View) -> Found:
 
 @cause("kv_space", "KV space of the decode dies", "Make room for more KV on the decode dies.")
 def kv_space(v: View) -> Found:
-    """Smaller KV or weights, fewer copies of experts."""
-    limited = v.full is not None and v.full.decode is not None
-    by_space = limited and v.full.decode.limited_by == "KV space"  # type: ignore[union-attr]
-    full = v.figure("kv_used_fraction_mean") > CLOSE or v.figure("preemptions") > 0
-    if not (full or by_space):
+    """Smaller KV or weights, fewer copies of experts, more dies to hold it."""
+    out = _out_of_space(v)
+    if not (out or _little_space(v)):
         return
     yield Change({"deployment.precision.kv": "int8"})
     yield Change({"deployment.precision.weights": "int8"})
     yield Change({"deployment.precision.kv": "int8", "deployment.precision.weights": "int8"})
     yield Change({"experts.redundant": 0})
+    if out and "decode" in v.role_npus:
+        yield from _more_decode(v)
+
+
+def _out_of_space(v: View) -> bool:
+    """Whether decode dies were full of KV: then more of them help by their HBM."""
+    return v.figure("kv_used_fraction_mean") > CLOSE or v.figure("preemptions") > 0
+
+
+def _little_space(v: View) -> bool:
+    """Whether KV space is less than slots ask for, by formula; or prompts wait, maybe for it."""
+    by_space = v.full is not None and v.full.decode is not None
+    by_space = by_space and v.full.decode.limited_by == "KV space"  # type: ignore[union-attr]
+    return by_space or v.parts["prefill_queue"] >= WAITS

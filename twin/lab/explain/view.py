@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from twin.facts import Facts
 from twin.metrics.latency import TTFT_PARTS
@@ -35,6 +37,8 @@ class View:
     operators: Mapping[str, float]  # share of a decode iteration, by operator
     trace: TraceTable | None = None
     counts: np.ndarray | None = None
+    uneven: float = 0.0  # score of the re-run with even experts
+    waiting: Mapping[str, float] = field(default_factory=dict)  # s so far at the end, by part
 
     def figure(self, key: str) -> float:
         """A figure of the run, 0 where it has none."""
@@ -48,10 +52,18 @@ class View:
 
     @cached_property
     def parts(self) -> dict[str, float]:
-        """Share of the mean TTFT by part, in pipeline order."""
+        """Share of the mean TTFT by part, in pipeline order; where nobody got a first token, of
+        the time that those inside have waited."""
         seconds = {name: self.figure(f"ttft_{name}_s_mean") for name, *_ in TTFT_PARTS}
+        if not any(seconds.values()):
+            seconds |= self.waiting
         total = sum(seconds.values())
         return {name: value / total if total else 0.0 for name, value in seconds.items()}
+
+    def gone(self, share: float, *parts: str) -> float:
+        """Score of a run without a share of some parts of the TTFT."""
+        left = 1.0 - share * sum(self.parts[part] for part in parts)
+        return math.log((self.late + self.slow + 1e-3) / (self.late * left + self.slow + 1e-3))
 
     @property
     def free_npus(self) -> int:
@@ -94,6 +106,16 @@ class View:
             if (part := getattr(self.full, role)) is not None:
                 rates[role] = part.requests_per_s
         return rates
+
+
+def waiting_s(requests: pl.DataFrame, horizon_s: float) -> dict[str, float]:
+    """Seconds that requests without a first token have waited at the end, by part of the TTFT."""
+    seconds = {}
+    for name, begin, end in TTFT_PARTS:
+        stamps = [requests[column].cast(pl.Float64).to_numpy() for column in (begin, end)]
+        begun, ended = (np.isfinite(values) for values in stamps)
+        seconds[name] = float((horizon_s - stamps[0][begun & ~ended]).sum())
+    return seconds
 
 
 def ttft_share(summary: Summary, s: Scenario) -> float:

@@ -24,7 +24,7 @@ from twin.scenario import SpecError, with_overrides
 
 SLACK = "slack"
 _OUTSIDE = ("mtp", "lm_head", "sampling")
-_EVEN: Settings = {"experts.placement": "perfect", "experts.balancing.policy": "none"}
+EVEN: Settings = {"experts.placement": "perfect", "experts.balancing.policy": "none"}
 _STAMPS = ("arrival_s", "frontend_s", "routed_s", "prefill_start_s", "prefill_end_s",
            "first_token_s", "finish_s")  # fmt: skip
 
@@ -39,7 +39,7 @@ def waterfall(runs: Runs, view: View) -> dict[str, float]:
     if view.scenario.faults:
         clean, costs["faults"] = _without(runs, clean, {"faults": []})
     if view.scenario.experts.popularity != "uniform":
-        clean, costs["imbalance"] = _without(runs, clean, _EVEN)
+        clean, costs["imbalance"] = _without(runs, clean, EVEN)
     tables = runs.tables[clean.scenario]
     spans = _spans(tables["requests"], clean.scenario.warmup_s)
     if not whole_s or spans is None:

@@ -154,7 +154,7 @@ def memory_pool(v: View) -> Found:
         return
     fetched = v.gone(0.3, "prefill_queue", "prefill")
     if not s.memory_pool.enabled:
-        yield Change({f"{path}.enabled": True})
+        yield Change({f"{path}.enabled": True}, promise=fetched)
         return
     if v.figure("pool_used_fraction") > 0.9:
         yield Change(

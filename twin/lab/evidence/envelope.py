@@ -183,7 +183,8 @@ def reach(
     facts: Facts, known: Sequence[Configuration] | None = None, chip: str = ""
 ) -> list[Reach]:
     """How far the published rows go, aspect by aspect; with a chip, only the rows on it."""
-    known = _published() if known is None else known
+    if known is None:
+        return list(_published_reach(facts, chip))
     if chip:
         known = [c for c in known if c.scenario.supernode.chip == chip] or known
     found = []
@@ -194,6 +195,11 @@ def reach(
         if values:
             found.append(Reach(aspect, tuple(values), len({row for row, _ in said})))
     return found
+
+
+@lru_cache(maxsize=16)
+def _published_reach(facts: Facts, chip: str) -> tuple[Reach, ...]:
+    return tuple(reach(facts, _published(), chip))
 
 
 def _concerns(aspect: Aspect, c: Configuration) -> bool:

@@ -300,8 +300,8 @@ with every_fact:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         words = st.text_input("Search", key="facts-search", placeholder="910c hbm", width=280)
         marks = st.pills(
-            "Marks", [mark for mark, _ in proof.marks_in(facts)], selection_mode="multi", wrap=True,
-            format_func=lambda mark: f"{mark} · {dict(proof.marks_in(facts))[mark]}", key="marks",
+            "Marks", list(proof.marks_in(facts)), selection_mode="multi", wrap=True,
+            format_func=lambda mark: f"{mark} · {proof.marks_in(facts)[mark]}", key="marks",
         )  # fmt: skip
     kept_facts = proof.fact_table(facts, words, marks)
     st.dataframe(
@@ -316,6 +316,6 @@ with every_fact:
     )
     st.caption(
         f"{len(kept_facts):,} of {len(facts):,} facts. Marks: "
-        + "; ".join(f"**{mark}** {proof.MARKS[mark]}" for mark, _ in proof.marks_in(facts))
+        + "; ".join(f"**{mark}** {proof.MARKS[mark]}" for mark in proof.marks_in(facts))
         + "."
     )

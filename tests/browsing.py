@@ -1,4 +1,8 @@
-"""How tests of a browser wait: for what a page comes to, never for a time."""
+"""How tests of a browser wait: for what a page comes to, never for a time.
+
+Not with `wait_for_function`: it evaluates text again and again, which our pages' policy allows only
+while the first look lasts.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +39,7 @@ def still(page: Page) -> None:
     """Wait until a page is at rest, has taken its shape, and nothing fades any more."""
     rest(page)
     page.evaluate(f"() => ({SAME})(() => [{FADING}, {SIZES}], {FRAMES})")
-    page.wait_for_function(f"{FADING} === 0")
+    until(lambda: page.evaluate(f"{FADING} === 0"))
 
 
 def place_of(canvas: Locator, name: str) -> dict[str, float]:
@@ -63,5 +67,5 @@ def copied_link(page: Page, press: Callable[[], object]) -> str:
             new MutationObserver(look).observe(button, {childList: true, subtree: true}) }"""
     )
     press()
-    page.wait_for_function("window.said.some(text => text.includes('Link copied'))")
+    until(lambda: page.evaluate("window.said.some(text => text.includes('Link copied'))"))
     return str(page.evaluate("navigator.clipboard.readText()"))

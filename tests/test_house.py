@@ -239,6 +239,8 @@ def test_no_test_depends_on_wall_time():
                 seconds = node.args[0]
                 if isinstance(seconds, ast.Constant) and seconds.value > SLEEP_S:
                     found.append(where(path, node.lineno))
+            if isinstance(node, ast.Attribute) and node.attr == "wait_for_function":
+                found.append(f"{where(path, node.lineno)} stops at the pages' policy: use `until`")
     assert not found
 
 

@@ -6,7 +6,7 @@ None is wider than its window or cuts a word off, from phone to desk, and none a
 import pytest
 
 from tests import axe
-from tests.browsing import still
+from tests.browsing import still, until
 from tests.conftest import profile
 from tests.ui.stored_runs import done, scenario
 from twin.lab.store import open_store
@@ -39,10 +39,17 @@ def runs(served_db):
     return ids
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_a_page_can_be_read_by_anyone_at_any_width(browser, app_url, runs, name):
-    script = axe.find()
+@pytest.fixture(scope="module")
+def context(browser):
+    """One profile for all pages: each after the first finds its scripts in the cache."""
     context = profile(browser, color_scheme="light")
+    yield context
+    context.close()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_can_be_read_by_anyone_at_any_width(context, app_url, runs, name):
+    script = axe.find()
     page, asked = context.new_page(), []
     page.on("request", lambda request: asked.append(request.url))
     path = "" if name == FIRST else name
@@ -54,7 +61,7 @@ def test_a_page_can_be_read_by_anyone_at_any_width(browser, app_url, runs, name)
         if theme == "dark" and name in DRAWN_FOR_A_THEME:
             page.reload()
             page.get_by_role("heading", level=1).first.wait_for()
-        page.wait_for_function(f"({GROUND} === '{light}') === {str(theme == 'light').lower()}")
+        until(lambda on=theme == "light": (page.evaluate(GROUND) == light) == on)
         still(page)  # what fades has no contrast for a moment
         page.evaluate(script.read_text("utf-8"))
         assert broken_rules(page) == [], theme
@@ -66,7 +73,7 @@ def test_a_page_can_be_read_by_anyone_at_any_width(browser, app_url, runs, name)
         assert page.evaluate(CUT) == [], width
     own = ("data:", f"{app_url}/", f"{app_url.replace('http', 'ws')}/", f"blob:{app_url}/")
     assert [url for url in asked if not url.startswith(own)] == []
-    context.close()
+    page.close()
     if script is None:
         pytest.skip(axe.MISSING)
 

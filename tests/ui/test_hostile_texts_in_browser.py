@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browsing import rest
+from tests.conftest import profile
 from tests.ui import stored_runs
 from twin.lab.share import RUN, pack
 from twin.lab.store import Owner, open_store
@@ -84,10 +85,25 @@ def raw_link(fields: dict) -> str:
     return base64.urlsafe_b64encode(zlib.compress(text)).decode().rstrip("=")
 
 
+@pytest.fixture(scope="module")
+def profiled(browser):
+    """One profile for all visits: a page after the first finds its scripts in the cache."""
+    context = profile(browser)
+    context.add_init_script("window.hit = () => { window.hits = ['a script ran'] }")
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(profiled):
+    page = profiled.new_page()
+    yield page
+    page.close()
+
+
 def visit(page, app_url, path):
     """The hosts that a page asked, and what it made of hostile words."""
     asked = set()
-    page.add_init_script("window.hit = () => { window.hits = ['a script ran'] }")
     page.on("request", lambda request: asked.add(request.url))
     page.goto(f"{app_url}/{path}")
     page.get_by_role("heading", level=1).first.wait_for()

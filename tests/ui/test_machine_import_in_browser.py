@@ -19,8 +19,15 @@ def open_files(page, app_url):
     rest(page)
 
 
-def test_a_cable_list_becomes_the_machine_of_the_draft(app_url, page, browser):
+def test_a_cable_list_becomes_the_machine_of_the_draft_and_a_wrong_one_gets_one_sentence(
+    app_url, page, browser, tmp_path
+):
     open_files(page, app_url)
+    wrong = tmp_path / "wrong.csv"
+    wrong.write_text("from,to,GB/s,ns,plane\ndie 0.0.0,L1 0.0,-3,100,ub\n")
+    page.locator("input[type=file]").last.set_input_files(str(wrong))
+    expect(page.get_by_role("alert").filter(has_text="needs a rate of 0 to").first).to_be_visible()
+    rest(page)
     page.locator("input[type=file]").last.set_input_files(str(CABLES))
     page.get_by_role("button", name="Use this machine").first.click()
     page.wait_for_url("**/supernode?s=*")
@@ -31,12 +38,3 @@ def test_a_cable_list_becomes_the_machine_of_the_draft(app_url, page, browser):
     other.goto(link)
     expect(other.get_by_text("NPUs in 2 nodes").first).to_be_visible()
     other.context.close()
-
-
-def test_a_file_that_is_no_machine_gets_one_sentence(app_url, page, tmp_path):
-    open_files(page, app_url)
-    wrong = tmp_path / "wrong.csv"
-    wrong.write_text("from,to,GB/s,ns,plane\ndie 0.0.0,L1 0.0,-3,100,ub\n")
-    page.locator("input[type=file]").last.set_input_files(str(wrong))
-    page.get_by_text("wrong.csv").last.wait_for()
-    expect(page.get_by_role("alert").filter(has_text="needs a rate of 0 to").first).to_be_visible()

@@ -41,7 +41,7 @@ def test_every_step_points_at_what_it_speaks_of_and_enter_goes_on(visit):
         card(visit).get_by_text(f"{number} of {len(STEPS)}", exact=True).first.wait_for()
         target = visit.locator(f".st-key-{step.target}")
         target.wait_for()
-        visit.wait_for_function(AROUND, arg=[target.element_handle(), RING_PX])
+        until(lambda on=target: visit.evaluate(AROUND, [on.element_handle(), RING_PX]))
         card(visit).get_by_role("button", name="Next").or_(
             card(visit).get_by_role("button", name="Done")
         ).press("Enter")

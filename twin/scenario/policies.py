@@ -46,8 +46,8 @@ class Router(Section):
     fewest tokens waiting less prefix hits (Dynamo); the session's own; the least predicted time
     to first token, hits counted; or the highest weighted score (llm-d). At five loads of four
     workloads over one memory pool none is 3 % better than the default, up to 0.8 of capacity; with
-    caches of their own it has twice the TTFT of the least predicted one on long conversations, for
-    the prefix lies in one instance only."""
+    caches of their own it has up to twice the TTFT of the least predicted one on long
+    conversations, for the prefix lies in one instance only."""
     queue_weight: float = quantity(
         1.0, "", "Weight of a short queue", bounds=(0, 100), applies=WEIGHTED, since=2
     )

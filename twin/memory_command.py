@@ -95,6 +95,7 @@ def model_cache(
     ]
     heads = ("kept in", "cold start", "DRAM to NPU", "hit ratio", "mean switch", "DRAM, models")
     print_rows(f"{asked.name}: {models} models of {amount(size, 'bytes')}", heads, rows)
+    typer.echo(cache.beside_the_paper(facts))
 
 
 def own_controllers(

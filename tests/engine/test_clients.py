@@ -146,6 +146,8 @@ def test_a_cancelled_request_leaves_nothing_behind(mode, order, seed):
     assert p.sent_bytes.sum() == pytest.approx(d.received_bytes.sum())
     assert d.returned_head[0] == w.NONE and world.gate.wait_head[0] == w.NONE
     assert (world.gate.inside == 0).all() and c[w.LEFT_EARLY] == 0
+    assert (world.gate.waiting == 0).all() and (world.gate.handed == 0).all()
+    assert np.abs(d.tenant_growth).max() == 0
     assert world.loop.size[0] == 0
     # Nobody waits longer than its client does; a batch under way ends first.
     late = r.ready_s[:arrived][status == w.CANCELLED] - r.arrival_s[:arrived][status == w.CANCELLED]

@@ -1,10 +1,15 @@
 """Tables of what moved and where: whatever is booked has a place, and time adds up."""
 
+from collections import Counter
+
 import numpy as np
 import polars as pl
 import pytest
 
-from tests.engine.small import MODES, run
+from tests.engine.small import MODES, machine_at_end, run, small
+from twin.engine.codes import ARRIVED
+from twin.engine.movement import servers_table
+from twin.policies.memory_pool import server_of
 
 BUSY = {
     "workload.rate_req_per_s": 150.0,
@@ -21,6 +26,12 @@ HURT = BUSY | {
     ],
     "recovery.detection_s": 0.1,
     "recovery.in_place_s": 0.4,
+}
+REUSED = {
+    "workload.prefix": "shared",
+    "workload.shared_fraction": 0.6,
+    "workload.prefix_groups": 5,
+    "deployment.prefill.npus_per_instance": 8,  # a node of its own
 }
 PLACE = ["t_s", "traffic", "role", "instance", "direction"]
 
@@ -92,3 +103,40 @@ def test_seats_name_every_die_that_serves_and_no_other():
     told = tables["events"].filter(pl.col("kind") == "spare")
     assert spare["t_s"].min() == told["t_s"].min()
     assert told["element"].to_list() == ["node 3"]
+
+
+@pytest.mark.parametrize("scope", ["shared", "local"])
+def test_every_block_that_was_read_is_counted_at_the_server_it_hashes_to(scope):
+    setup, machine = machine_at_end(small(REUSED | {"memory_pool.scope": scope}))
+    request, arrived = machine.world.request, int(machine.world.record.counters[ARRIVED])
+    width_s = setup.scenario.horizon_s / (machine.world.record.windows.shape[0] - 1)
+    by_hand: Counter[tuple[int, int]] = Counter()
+    for i in np.flatnonzero(request.hit_tokens[:arrived]):
+        nodes = machine.pool_nodes(request.prefill_instance[i] if scope == "local" else 0)
+        first, end = request.segment_offset[i : i + 2]
+        chain = [
+            int(request.segment_first[s]) + k
+            for s in range(first, end)
+            for k in range(request.segment_blocks[s])
+        ]
+        window = int(request.prefill_start_s[i] / width_s)
+        for block in chain[: -(-int(request.hit_tokens[i]) // setup.requests.block_tokens)]:
+            by_hand[window, nodes[server_of(block, len(nodes))]] += 1
+    table = servers_table(setup, machine, arrived)["servers"]
+    size = machine.world.settings.block_bytes
+    told = {
+        (round(row["t_s"] / width_s), row["node"]): round(row["read_bytes"] / size)
+        for row in table.iter_rows(named=True)
+        if row["read_bytes"]
+    }
+    assert told == by_hand and len(by_hand) > 50
+    assert table["node"].n_unique() == (2 if scope == "local" else 4)
+    # What the fabric carried is what the servers served: each die reads all of a prompt's latents.
+    assert table["read_bytes"].sum() == pytest.approx(
+        request.hit_tokens[:arrived].sum() * size / setup.requests.block_tokens, rel=1e-9
+    )
+
+
+def test_a_run_in_which_nothing_hits_has_no_such_table():
+    setup, machine = machine_at_end(small({"memory_pool.enabled": False}))
+    assert servers_table(setup, machine, int(machine.world.record.counters[ARRIVED])) == {}

@@ -317,6 +317,7 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
         WEIGHED | {"router.queue_weight": 0.0, "router.prefix_weight": 0.0}, [1.0, 0.0]),
     "memory_pool.enabled": (REUSE, EVERY),
     "memory_pool.scope": (REUSE, EVERY),
+    "memory_pool.store": (REUSE, ["ems", "memcache"]),
     "memory_pool.policy": (CROWDED_POOL, EVERY),
     "memory_pool.ttl_s": (CROWDED_POOL | {"memory_pool.policy": "ttl"}, [0.2, 60.0]),
     "memory_pool.gb_per_node": (REUSE, [512.0, 0.01]),

@@ -454,41 +454,49 @@ TestCompiledPool = CompiledTiersAgainstDictionaries.TestCase
 TestCompiledPool.settings = draws(20, stateful_step_count=60)
 
 
-def test_tenants_blocks_and_quotas_are_conserved_over_10_000_operations():
-    """A namespace is a row: no tenant moves a block of another, and each row is its own LRU."""
+def test_tenants_tiers_and_quotas_are_conserved_over_10_000_operations():
+    """A namespace is a row: no tenant moves a block of another, and each row of each tier is its
+    own LRU, over inserts, evictions, changes of quota and servers that fail and come back."""
     random = Random(11)
     blocks, servers, quotas = 200, 4, np.array([60, 20, 0])
-    pool, ssd = empty_pool(3, blocks, quotas), empty_pool(3, blocks, 2 * quotas)
-    known = [Reference(int(room)) for room in quotas]
+    tiers = [empty_pool(3, blocks, times * quotas) for times in (1, 2)]
+    known = [[Reference(int(times * room)) for room in quotas] for times in (1, 2)]
     for _ in range(10_000):
         tenant, act = random.randrange(3), random.random()
         others = [t for t in range(3) if t != tenant]
-        before = pool.newer[others].copy(), pool.evicted[others].copy()
-        reference = known[tenant]
+        before = [(tier.newer[others].copy(), tier.evicted[others].copy()) for tier in tiers]
+        dram, ssd = (tier[tenant] for tier in known)
         if act < 0.9:
             first, count = int(blocks * random.random() ** 2), random.randrange(1, 9)
             ids = range(first, min(first + count, blocks))
             asked = chain((first, len(ids)))
-            hit = matched_blocks(pool, ssd, False, tenant, *asked)
-            held = [block in reference.held for block in ids]
+            ssd_open = random.random() < 0.5
+            hit = matched_blocks(*tiers, ssd_open, tenant, *asked)
+            held = [block in dram.held or (ssd_open and block in ssd.held) for block in ids]
             assert hit == next((k for k, there in enumerate(held) if not there), len(ids))
-            keep_chain(pool, tenant, *asked, len(ids))
-            for block in reversed(ids):
-                reference.touch(block)
+            for tier, reference in zip(tiers, (dram, ssd), strict=True):
+                keep_chain(tier, tenant, *asked, len(ids))
+                for block in reversed(ids):
+                    reference.touch(block)
         elif act < 0.95:
-            server = random.randrange(servers)
-            gone = [b for b in reference.held if server_of(b, servers) == server]
-            assert lose_server(pool, ssd, tenant, server, servers, 0) == len(gone)
+            server, keeps = random.randrange(servers), random.randrange(2)
+            gone = [b for b in dram.held if server_of(b, servers) == server]
+            assert lose_server(*tiers, tenant, server, servers, keeps) == len(gone)
             for block in gone:
-                reference.drop(block)
+                dram.drop(block)
+                if not keeps:
+                    ssd.drop(block)
         else:
             room = random.choice((0, 10, 60)) * int(quotas[tenant]) // 60
-            resize(pool, tenant, room)
-            reference.resize(room)
-        assert (pool.newer[others] == before[0]).all() and (pool.evicted[others] == before[1]).all()
-        for t, tier in enumerate(known):
-            resident = np.flatnonzero(pool.newer[t] != ABSENT)
-            assert set(resident.tolist()) == tier.held
-            assert pool.used[t] == resident.size <= max(tier.room, 0)
-            assert pool.evicted[t] == tier.evicted
-    assert known[0].evicted > 100 and known[1].evicted > 1000 and known[2].evicted == 0
+            resize(tiers[0], tenant, room)
+            dram.resize(room)
+        for tier, (newer, evicted) in zip(tiers, before, strict=True):
+            assert (tier.newer[others] == newer).all() and (tier.evicted[others] == evicted).all()
+        for tier, rows in zip(tiers, known, strict=True):
+            for t, reference in enumerate(rows):
+                resident = np.flatnonzero(tier.newer[t] != ABSENT)
+                assert set(resident.tolist()) == reference.held
+                assert tier.used[t] == resident.size <= max(reference.room, 0)
+                assert tier.evicted[t] == reference.evicted
+    assert known[0][0].evicted > 100 and known[0][1].evicted > 1000
+    assert known[1][1].evicted > 500 and known[0][2].evicted == known[1][2].evicted == 0

@@ -26,9 +26,9 @@ def chains_in_python(rows, scopes, size=1):
 
 
 @compiles
-@given(ROWS, st.booleans())
+@given(ROWS, st.integers(1, 8))
 def test_ids_stand_for_the_whole_beginning(rows, apart):
-    scopes = list(range(len(rows))) if apart else [0] * len(rows)
+    scopes = [i % apart for i in range(len(rows))]
     offset, ids = laid_out(rows)
     distinct = chain_ids(offset[:-1], offset[1:], np.array(scopes, np.int64), ids)
     expected, names = chains_in_python(rows, scopes)

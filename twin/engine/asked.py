@@ -47,8 +47,13 @@ class Gate(Columns):
         "f8", "tenants + 1", "When that was worked out; full at the start.", unit="s", fill=-1,
         by="admission",
     )  # fmt: skip
-    finish = column("f8", "tenants", "Where its last request ends in fair time.", by="admission")
-    fair = column("f8", "1", "Fair time: the place of what began last.", by="prefill, router")
+    served = column("f8", "tenants", "Tokens served, over its weight.", by="fair")
+    waiting = column("i8", "tenants", "Requests that have not begun.", by="fair, returns")
+    handed = column(
+        "f8", "tenants", "Prompts of those behind the router.", unit="tokens", by="fair, returns"
+    )
+    last = column("i8", "1", "The tenant whose request began last.", by="fair")
+    reached = column("f8", "tenants", "Scratch of places in a queue.", by="fair")
     wait_head = column(
         "i4", "1", "First that the router may take.", fill=-1, by="admission, clients, router"
     )

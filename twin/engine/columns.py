@@ -104,14 +104,14 @@ class Requests(Columns):
     turn = column("i4", "made", "Its row of the prepared stream.", by="clients")
     attempt = column("i2", "made", "How often it was asked before.", by="clients")
     gone = column("i1", "made", "Its client left while its batch computes.", by="clients")
-    held = column("i1", "gated", "It counts as inside.", by="admission, returns")
-    place = column("f8", "gated", "Place in the queues: lower goes first.", by="admission")
+    held = column("i1", "gated", "How far inside it is.", by="admission, fair, returns")
+    place = column("f8", "gated", "Place in the queues: lower goes first.", by="admission, fair")
     following = column(
         "i4",
         "requests",
         LINK,
         fill=NONE,
-        by="admission, clients, colocated, decode, faults, kv_transfer, prefill, router",
+        by="admission, clients, colocated, decode, fair, faults, kv_transfer, prefill, router",
     )
 
 
@@ -300,6 +300,9 @@ class Decode(Columns):
     requests = column("i8", "ranks", "Running requests.", by="decode")
     context = column("f8", "ranks", "Their context.", unit="tokens", by="clients, decode")
     growth = column("f8", "ranks", "What an iteration adds to it.", unit="tokens", by="decode")
+    tenant_growth = column(
+        "f8", "decodes, tenants", "The same by tenant, all ranks.", unit="tokens", by="fair"
+    )
     slots = column(
         "i8", "ranks", "Requests it may hold; 0 out of service.", fill=None, by="machine"
     )

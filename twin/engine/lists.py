@@ -51,6 +51,21 @@ def remove_after(
 
 
 @kernel
+def put_after(
+    head: np.ndarray, tail: np.ndarray, row: int, following: np.ndarray, before: int, item: int
+) -> None:
+    """Put `item` into list `row` right behind `before`, NONE: at its head."""
+    if before == NONE:
+        following[item] = head[row]
+        head[row] = item
+    else:
+        following[item] = following[before]
+        following[before] = item
+    if tail[row] == before:
+        tail[row] = item
+
+
+@kernel
 def unlist(head: np.ndarray, tail: np.ndarray, row: int, following: np.ndarray, item: int) -> bool:
     """Take an item out of list `row`; False when it is not in it."""
     before, at = NONE, head[row]
@@ -75,13 +90,7 @@ def insert(
     before, at = NONE, head[row]
     while at != NONE and (begun[at] != NONE or place[at] <= place[item]):
         before, at = at, following[at]
-    following[item] = at
-    if before == NONE:
-        head[row] = item
-    else:
-        following[before] = item
-    if at == NONE:
-        tail[row] = item
+    put_after(head, tail, row, following, before, item)
 
 
 @kernel

@@ -17,6 +17,7 @@ from twin.engine.setup import Setup
 from twin.engine.tabling import stacked
 from twin.hardware.placement import Instance
 from twin.hardware.prices import port_rates
+from twin.policies.memory_pool import count_reads
 
 SHARES = {
     "t_s": pl.Float64, "end_s": pl.Float64,
@@ -248,3 +249,42 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
         )
     table = stacked(INSTANCES, pieces)
     return table.with_columns(pl.col("iteration_s", "hot_factor").fill_nan(None))
+
+
+def servers_table(setup: Setup, machine: Machine, arrived: int) -> dict[str, pl.DataFrame]:
+    """Bytes that prompts read from each memory server in each window of the record, by where their
+    blocks are hashed to; none where nothing hit."""
+    world = machine.world
+    request, settings = world.request, world.settings
+    read = np.flatnonzero(request.hit_tokens[:arrived])
+    read = read[request.prefill_start_s[read] <= settings.horizon_s]
+    if not read.size:
+        return {}
+    windows = world.record.windows.shape[0] - 1
+    width_s = settings.horizon_s / windows
+    pieces = []
+    for row in range(setup.memory_pools):
+        rows = read[request.prefill_instance[read] == row] if settings.pool_local else read
+        nodes = np.array(machine.pool_nodes(row), np.int32)
+        reads = np.zeros((windows, nodes.size), np.int64)
+        count_reads(
+            request.segment_offset,
+            request.segment_first,
+            request.segment_blocks,
+            (request.turn[rows] if settings.dynamic else rows).astype(np.int64),
+            -(-request.hit_tokens[rows].astype(np.int64) // settings.block_tokens),
+            np.minimum((request.prefill_start_s[rows] / width_s).astype(np.int64), windows - 1),
+            reads,
+        )
+        pieces.append(
+            pl.DataFrame(
+                {
+                    "t_s": np.repeat(np.arange(windows) * width_s, nodes.size),
+                    "window_s": np.full(reads.size, width_s),
+                    "node": np.tile(nodes, windows),
+                    "read_bytes": reads.reshape(-1) * settings.block_bytes,
+                }
+            )
+        )
+    by = ["t_s", "window_s", "node"]
+    return {"servers": pl.concat(pieces).group_by(by, maintain_order=True).sum()}

@@ -20,6 +20,7 @@ from twin.engine.movement import (
     instances_table,
     links_table,
     seats_table,
+    servers_table,
     shares_table,
     traffic_table,
 )
@@ -67,22 +68,26 @@ def tables(
     world = machine.world
     arrived = stamps["arrival_s"].size
     shares = shares_table(machine, world.settings.horizon_s)
-    return present.tables() | {
-        "requests": requests_table(world, arrived, stamps).with_columns(
-            asking_columns(setup, world, arrived)
-        ),
-        "windows": windows_table(setup, world, arrived, limits, present),
-        "operators": operators_table(world),
-        "ranks": ranks_table(setup, world),
-        "events": events_table(log, world.settings.horizon_s),
-        "instances": instances_table(setup, machine, log),
-        "traffic": traffic_table(setup, world),
-        "shares": shares,
-        "seats": seats_table(machine, world.settings.horizon_s),
-        "links": links_table(setup, world, shares),
-        "hottest": hottest_table(balance),
-        "die_load": die_load_table(balance),
-    }
+    return (
+        present.tables()
+        | servers_table(setup, machine, arrived)
+        | {
+            "requests": requests_table(world, arrived, stamps).with_columns(
+                asking_columns(setup, world, arrived)
+            ),
+            "windows": windows_table(setup, world, arrived, limits, present),
+            "operators": operators_table(world),
+            "ranks": ranks_table(setup, world),
+            "events": events_table(log, world.settings.horizon_s),
+            "instances": instances_table(setup, machine, log),
+            "traffic": traffic_table(setup, world),
+            "shares": shares,
+            "seats": seats_table(machine, world.settings.horizon_s),
+            "links": links_table(setup, world, shares),
+            "hottest": hottest_table(balance),
+            "die_load": die_load_table(balance),
+        }
+    )
 
 
 def hottest_table(balance: Balance) -> pl.DataFrame:

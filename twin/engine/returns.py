@@ -9,6 +9,7 @@ from twin.engine.codes import (
     ASKED_AGAIN,
     CANCELLED,
     CANCELLED_BY_CLIENT,
+    FAIR,
     FINISHED,
     NONE,
     WASTED_TOKENS,
@@ -19,6 +20,7 @@ from twin.rng import uniform
 
 ATTEMPTS = 256  # a turn and an attempt are one number: turn * ATTEMPTS + attempt
 SOON_S = 1e-9  # after a border: what comes on it was counted there
+LET_IN, HANDED_ON, BEGUN = 1, 2, 3  # how far a request is that counts as inside
 JITTER = 0.25  # of a back-off, at most (openai-python)
 
 
@@ -72,9 +74,20 @@ def leave_gate(world: World, i: int) -> None:
     """A request that was let in is inside no longer."""
     gate = world.gate
     if world.request.held[i]:
+        if world.settings.order == FAIR and world.request.held[i] != BEGUN:
+            stop_waiting(world, i)
         world.request.held[i] = 0
         gate.inside[tenant_of(world, i)] -= 1
         gate.inside[gate.inside.size - 1] -= 1
+
+
+@kernel
+def stop_waiting(world: World, i: int) -> None:
+    """A request that waited in fair queues begins, or leaves."""
+    gate, t = world.gate, tenant_of(world, i)
+    gate.waiting[t] -= 1
+    if world.request.held[i] == HANDED_ON:
+        gate.handed[t] -= world.request.input_tokens[i]
 
 
 @kernel

@@ -24,6 +24,7 @@ from twin.model.costs import Costs, RoleCosts
 from twin.model.decode import DECODE_OPERATORS, decode_iteration_s
 from twin.model.operators import FORMAT_BYTES, formats
 from twin.model.prefill import PREFILL_OPERATORS, prefill_batch_s
+from twin.model.stores import node_dram_bytes
 from twin.policies.batching import tokens_per_iteration
 from twin.scenario import Scenario, is_elastic, remarks
 from twin.steady import assemble, router_groups, tokens_per_request
@@ -54,6 +55,7 @@ class Setup:
     notes: list[str]
     crowd: ExpertCrowd
     power: Power | None  # watts of an NPU, None where the chip states none
+    node_dram_bytes: float  # of each node, that hold blocks of the memory pool
     declared: int  # instances that serve at the start: the first ones; others may come
 
     @property
@@ -85,8 +87,14 @@ class Setup:
     @property
     def namespaces(self) -> int:
         """Rows that each memory pool has, one for each tenant where they share no block."""
-        apart = self.scenario.tenants and self.scenario.memory_pool.namespaces
-        return len(self.scenario.tenants) if apart else 1
+        tenants, pool = self.scenario.tenants, self.scenario.memory_pool
+        return len(tenants) if tenants and pool.enabled and pool.namespaces else 1
+
+    @property
+    def memory_pools(self) -> int:
+        """One for all, or one for each instance that prefills."""
+        shared = self.scenario.memory_pool.scope == "shared"
+        return 1 if shared else len(self.of_role("prefill"))
 
     @property
     def quotas(self) -> list[float]:
@@ -102,12 +110,12 @@ class Setup:
         """KV blocks that one memory pool holds in DRAM."""
         if self.scenario.memory_pool.policy == "infinite":
             return max(int(self.requests.blocks), 1)
-        return self._blocks(self.scenario.memory_pool.gb_per_node)
+        return self._blocks(self.node_dram_bytes)
 
     @property
     def ssd_blocks(self) -> int:
         """KV blocks that one memory pool holds in its SSD tier."""
-        return self._blocks(self.scenario.memory_pool.ssd_gb_per_node)
+        return self._blocks(self.scenario.memory_pool.ssd_gb_per_node * 1e9)
 
     def pool_nodes(self, row: int) -> list[int]:
         """Nodes whose DRAM is a memory pool: those with CPUs; of instance `row`, as it was built,
@@ -118,7 +126,7 @@ class Setup:
             lending = lending[np.isin(lending, own)]
         return np.unique(lending).tolist()
 
-    def _blocks(self, gb_per_node: float) -> int:
+    def _blocks(self, bytes_per_node: float) -> int:
         s = self.scenario
         owners = self.of_role("prefill")
         nodes = 0.0
@@ -128,7 +136,7 @@ class Setup:
             nodes *= owners[0].dies / self.fabric.dies_per_node
             nodes /= len(self.fabric.nodes_of(owners[0].die_of_rank))
         block_bytes = self.requests.block_tokens * self.costs.kv_bytes_per_token
-        return int(gb_per_node * 1e9 * nodes / block_bytes)
+        return int(bytes_per_node * nodes / block_bytes)
 
 
 @dataclass(frozen=True)
@@ -181,6 +189,7 @@ def set_up(
         scenario, chip, parts.net, instances, costs, parts.prefill_imbalance,
         parts.decode_imbalance, dies_per_npu=chip.dies_per_npu,
         notes=[], power=power(scenario, facts), declared=len(placed.instances),
+        node_dram_bytes=node_dram_bytes(scenario, facts, parts.net.dies_per_node),
         requests=None, crowd=None,  # type: ignore[arg-type]
     )  # fmt: skip
     count = None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from twin.facts import Facts
+from twin.model.stores import node_dram_bytes
 from twin.scenario import Scenario
 from twin.steady import assemble
 from twin.workload.generate import generate
@@ -65,6 +66,6 @@ def hit_curve(s: Scenario, facts: Facts, trace: TraceTable | None = None) -> Hit
         reuse_curve(stream),
         len(stream),
         stream.block_tokens * parts.costs.kv_bytes_per_token,
-        1e9 * s.memory_pool.gb_per_node * nodes,
+        node_dram_bytes(s, facts, parts.net.dies_per_node) * nodes,
         1e9 * s.memory_pool.ssd_gb_per_node * nodes,
     )

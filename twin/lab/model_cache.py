@@ -82,6 +82,17 @@ def model_stores(scenario: Scenario, facts: Facts, asked: Asked) -> list[Store]:
     ]
 
 
+def beside_the_paper(facts: Facts) -> str:
+    """What the seconds of the paper's table take for granted, in a sentence."""
+    size, cold_s = facts.si("startup.table.model"), facts.si("startup.table.cold")
+    stated, implied = facts.si("startup.bucket"), size / cold_s
+    return (
+        f"The paper has {cold_s:.0f} s for {size / 1e9:.0f} GB: {implied / 1e9:.1f} GB/s. "
+        f"The {stated / 1e9:g} GB/s of a bucket that it states give {size / stated:.0f} s, and it "
+        f"does not say what takes the rest: with {implied / 1e9:.1f} GB/s its other seconds follow."
+    )
+
+
 def _rate(scenario: Scenario, net: Network, dies: int) -> float:
     """Bytes/s from the DRAM of the pool into all dies of an instance."""
     return pool_read(net, range(dies), pool_plane(scenario)).bytes_per_s

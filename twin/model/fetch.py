@@ -60,7 +60,7 @@ def fetch(
     readers = 1  # dies that need the same prompt's latents
     if role == "prefill":
         readers = {"dp": 1, "tp": prefill.tp_dies, "sp_tp_sp": dies}[prefill.attention]
-    pieces = layers if pool.layout == "layer" else 1
+    pieces = layers * int(facts.si(f"stores.{pool.store}.pieces")) if pool.layout == "layer" else 1
     in_flight = facts.si("operators.pool_copy.in_flight")
     size = pool.block_tokens * kv_bytes / pieces
     copied = dies * in_flight * size / facts.si("operators.pool_copy.start")

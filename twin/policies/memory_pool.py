@@ -23,7 +23,7 @@ from __future__ import annotations
 import numpy as np
 
 from twin.buffers import Columns, column, number
-from twin.compiled import entry, kernel
+from twin.compiled import entry, kernel, late
 from twin.rng import scattered
 
 POLICIES = {"lru": 0, "lfu": 1, "s3_fifo": 2, "ttl": 3, "infinite": 0}
@@ -348,6 +348,28 @@ def server_of(block: int, servers: int) -> int:
     """The server that holds a block: a multiplicative hash of its id."""
     index: int = np.int64((scattered(block) >> np.uint64(33)) % np.uint64(servers))  # type: ignore[assignment]
     return index
+
+
+@late
+def count_reads(
+    segment_offset: np.ndarray,
+    segment_first: np.ndarray,
+    segment_blocks: np.ndarray,
+    chain: np.ndarray,
+    blocks: np.ndarray,
+    window: np.ndarray,
+    reads: np.ndarray,
+) -> None:
+    """Add the first blocks i8[n] of some chains i8[n], each read in a window i8[n], to reads
+    i8[windows, servers] of the servers that hold them."""
+    for i in range(chain.size):
+        left, s = blocks[i], segment_offset[chain[i]]
+        while left > 0:
+            first, count = segment_first[s], min(left, segment_blocks[s])
+            for block in range(first, first + count):
+                reads[window[i], server_of(block, reads.shape[1])] += 1
+            left -= count
+            s += 1
 
 
 @entry

@@ -44,7 +44,10 @@ class Router(Section):
     )
     """Instances in turn; the queue that ends first, of all (the paper's) or of two drawn; the
     fewest tokens waiting less prefix hits (Dynamo); the session's own; the least predicted time
-    to first token, hits counted; or the highest weighted score (llm-d)."""
+    to first token, hits counted; or the highest weighted score (llm-d). At five loads of four
+    workloads over one memory pool none is 3 % better than the default, up to 0.8 of capacity; with
+    caches of their own it has up to twice the TTFT of the least predicted one on long
+    conversations, for the prefix lies in one instance only."""
     queue_weight: float = quantity(
         1.0, "", "Weight of a short queue", bounds=(0, 100), applies=WEIGHTED, since=2
     )
@@ -68,6 +71,21 @@ class MemoryPool(Section):
         "shared", "Memory pool scope", source=f"{PAPER} 4.4.1", applies=POOL_ON
     )
     """One pool for all, or one cache for each prefill instance in its own nodes' DRAM."""
+    store: Literal["ems", "mooncake", "memcache", "yuanrong"] = choice(
+        "ems",
+        "Store",
+        options={
+            "ems": "EMS",
+            "mooncake": "Mooncake Store",
+            "memcache": "MemCache",
+            "yuanrong": "YuanRong data system",
+        },
+        source="data/stores.toml",
+        applies=POOL_ON,
+        since=2,
+    )
+    """What keeps the blocks: how full DRAM gets before it evicts, in what segments dies lend it, in
+    how many pieces the KV of a layer is copied."""
     policy: Literal["lru", "lfu", "s3_fifo", "ttl", "infinite"] = choice(
         "lru",
         "Memory pool eviction",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 SMALL = ("windows", "operators", "ranks", "links")
 OVER_TIME = (  # not of earlier engines
-    "events", "instances", "traffic", "shares", "seats", "lives", "decisions",
+    "events", "instances", "traffic", "shares", "seats", "lives", "decisions", "servers",
 )  # fmt: skip
 KEPT_QUANTILES = 2001  # of a distribution: p99.9 is still a point of its own
 SLOWEST = 0.01  # share of requests that the "slowest" row of the TTFT picture is of

@@ -55,19 +55,35 @@ def chain_ids(
     parents = np.empty(1 << 12, np.int64)
     raws = np.empty(1 << 12, np.int64)
     ids = np.full(1 << 12, EMPTY, np.int64)
+    hash_of = np.empty(1 << 12, np.int64)  # by id
+    before = np.full(scope.max() + 1 if scope.size else 0, EMPTY, np.int64)  # a scope's last row
     used = 0
     for i in range(row_begin.size):
         parent = -1 - scope[i]  # a root of its own for every scope
+        old, old_end = 0, 0
+        if before[scope[i]] != EMPTY:
+            old, old_end = row_begin[before[scope[i]]], row_end[before[scope[i]]]
+        before[scope[i]] = i
         for k in range(row_begin[i], row_end[i]):
+            if old < old_end and hash_of[raw[old]] == raw[k]:  # the last row went on alike
+                parent = raw[old]
+                raw[k] = parent
+                old += 1
+                continue
+            old = old_end
             at = _slot(parents, raws, ids, parent, raw[k])
             if ids[at] == EMPTY:
                 parents[at] = parent
                 raws[at] = raw[k]
                 ids[at] = used
+                hash_of[used] = raw[k]
                 used += 1
                 parent = used - 1
                 if 2 * used > ids.size:
                     parents, raws, ids = _grown(parents, raws, ids)
+                    longer = np.empty(ids.size, np.int64)
+                    longer[:used] = hash_of[:used]
+                    hash_of = longer
             else:
                 parent = ids[at]
             raw[k] = parent

@@ -1,9 +1,7 @@
 """Admission: who waits for the router in which order, and who is refused.
 
-Weighted fair queueing is start-time fair queueing: a request's place is the fair time at which its
-tenant's last one ends, or that of now if its tenant has been idle, and its tokens over its tenant's
-weight are added to that. Prefill queues keep the same places. The tokens are those of the prompt
-and of the whole answer: a real server learns the latter only as it is given, and charges it then.
+Prefill queues keep the same order. Fair queues are in order of arrival, and who is next is chosen
+when there is room (engine/fair.py).
 """
 
 from __future__ import annotations
@@ -22,8 +20,9 @@ from twin.engine.codes import (
     ROUTER_SEEN,
 )
 from twin.engine.columns import World
-from twin.engine.lists import insert
-from twin.engine.returns import ask_again, tenant_of
+from twin.engine.fair import begin_waiting
+from twin.engine.lists import append, insert
+from twin.engine.returns import LET_IN, ask_again, tenant_of
 
 ORDERS = {"fifo": FIFO, "priority": PRIORITY, "fair": FAIR}
 BURST_S = 1.0  # a token bucket holds what comes in so long
@@ -45,10 +44,13 @@ def take_in(world: World, t0: float, t1: float) -> None:
                 refuse(world, i, reason, now_s)
             else:
                 hold(world, i)
-                insert(
-                    gate.wait_head, gate.wait_tail, 0, request.following, request.place,
-                    request.progress, i,
-                )  # fmt: skip
+                if world.settings.order == PRIORITY:
+                    insert(
+                        gate.wait_head, gate.wait_tail, 0, request.following, request.place,
+                        request.progress, i,
+                    )  # fmt: skip
+                else:
+                    append(gate.wait_head, gate.wait_tail, 0, request.following, i)
         counters[ROUTER_SEEN] += 1
 
 
@@ -76,15 +78,13 @@ def hold(world: World, i: int) -> None:
     """Let a request in and give it its place in the queues."""
     settings, request, gate = world.settings, world.request, world.gate
     t = tenant_of(world, i)
-    request.held[i] = 1
+    request.held[i] = LET_IN
     gate.inside[t] += 1
     gate.inside[gate.inside.size - 1] += 1
     if settings.order == PRIORITY:
         request.place[i] = request.arrival_s[i] - gate.priority[t] * CLASS
     elif settings.order == FAIR:
-        request.place[i] = max(gate.fair[0], gate.finish[t])
-        tokens = request.input_tokens[i] + request.output_tokens[i]
-        gate.finish[t] = request.place[i] + tokens / gate.weight[t]
+        begin_waiting(world, i)
 
 
 @kernel

@@ -18,6 +18,7 @@ from twin.engine.codes import (
     DECODE_TOKENS,
     DECODING,
     EXPERTS,
+    FAIR,
     FINISHED,
     FINISHED_DECODE,
     FIRST_OPERATOR,
@@ -38,9 +39,10 @@ from twin.engine.codes import (
     WAITING,
 )
 from twin.engine.columns import World
+from twin.engine.fair import charge, charge_iteration, note_growth
 from twin.engine.lists import append, fill, pop
 from twin.engine.pool import store_answer
-from twin.engine.returns import come_back
+from twin.engine.returns import come_back, tenant_of
 from twin.engine.traffic import beside_hand_off, crowd, note_duty
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
 from twin.policies.batching import iterations_needed
@@ -96,6 +98,8 @@ def join(world: World, d: int, i: int, now_s: float) -> None:
     state.reserved_tokens[rank] -= length
     world.record.counters[JOINED] += 1
     request.emitted[i] += 1  # the token that prefill computed
+    if settings.order == FAIR:
+        charge(world, tenant_of(world, i), 1.0)
     request.status[i] = DECODING
     left = request.output_tokens[i] - request.emitted[i]
     if left <= 0:
@@ -124,6 +128,8 @@ def join(world: World, d: int, i: int, now_s: float) -> None:
     state.in_batch[d] += 1
     state.context[rank] += length + 1
     state.growth[rank] += left / iterations
+    if settings.order == FAIR:
+        note_growth(world, d, i, left / iterations)
 
 
 @kernel
@@ -247,6 +253,8 @@ def settle(world: World, d: int, now_s: float) -> None:
     context, growth = state.context, state.growth
     for r in range(first, first + settings.decode_ranks):
         context[r] += growth[r]
+    if settings.order == FAIR:
+        charge_iteration(world, d)
     i = state.calendar[d, bucket]
     state.calendar[d, bucket] = NONE
     while i != NONE:
@@ -286,6 +294,8 @@ def leave(world: World, d: int, i: int) -> None:
     state.growth[rank] -= rate
     state.requests[rank] -= 1
     state.in_batch[d] -= 1
+    if world.settings.order == FAIR:
+        note_growth(world, d, i, -rate)
     last = state.slot_table[rank, state.requests[rank]]
     state.slot_table[rank, request.slot[i]] = last
     request.slot[last] = request.slot[i]

@@ -33,6 +33,7 @@ from twin.engine.codes import (
     UB,
 )
 from twin.engine.columns import World
+from twin.engine.fair import bring_forward, charge_prompt
 from twin.engine.lists import append, fill, largest, pop, remove_after
 from twin.engine.phases.decode import give_slot_back
 from twin.engine.pool import (
@@ -91,7 +92,7 @@ def begin_pass(world: World, i: int, hit: int, now_s: float) -> None:
         add_at(book, now_s, HIT_TOKENS, float(hit), horizon_s, warmup_s)
     request.status[i] = PREFILLING
     if settings.order == FAIR:
-        world.gate.fair[0] = max(world.gate.fair[0], request.place[i])
+        charge_prompt(world, i)
     world.record.counters[PREFILL_BEGUN] += 1
 
 
@@ -125,6 +126,8 @@ def form_batch(world: World, p: int, now_s: float) -> int:
     i = state.queue_head[p]
     while i != NONE and request.ready_s[i] <= now_s and taken < settings.prefill_budget:
         begins = request.progress[i] == NONE
+        if begins and settings.order == FAIR:
+            i = bring_forward(world, state.queue_head, state.queue_tail, p, before, now_s, False)
         held = cached_tokens(world, p, i) if begins else request.progress[i]
         remaining = request.input_tokens[i] + request.emitted[i] - held
         take = tokens_to_take(

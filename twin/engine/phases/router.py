@@ -16,6 +16,7 @@ from twin.engine.codes import (
     FRONTED,
     NONE,
     OUTGREW_DECODE,
+    PRIORITY,
     REJECTED,
     REJECTED_ROUTER,
     ROUTED,
@@ -26,6 +27,7 @@ from twin.engine.codes import (
     TRANSFERRED,
 )
 from twin.engine.columns import World
+from twin.engine.fair import bring_forward, charge_prompt, line_up, note_handed_on
 from twin.engine.lists import any_of, append, insert, pop, total
 from twin.engine.phases.admission import refuse, take_in
 from twin.engine.pool import pool_row
@@ -59,6 +61,9 @@ def router(world: World, t0: float, t1: float) -> None:
             i = gate.wait_head[0]
             if i == NONE:
                 break
+            if settings.order == FAIR:
+                by_s = max(now_s, request.ready_s[i])
+                i = bring_forward(world, gate.wait_head, gate.wait_tail, 0, NONE, by_s, True)
         elif counters[ROUTER_SEEN] < counters[FRONTED]:
             i = counters[ROUTER_SEEN]
             if request.status[i] == CANCELLED:
@@ -148,8 +153,7 @@ def place(world: World, i: int, now_s: float) -> bool:
 
 @kernel
 def reserve(world: World, instance: int, need: float) -> int:
-    """A decode rank with room for `need` tokens: in `instance` if colocated, else in the least
-    taken instance that has room; NONE when there is none."""
+    """A rank with room for `need` tokens, or NONE: of `instance`, else of the least taken one."""
     settings = world.settings
     decode = world.decode
     ranks = settings.decode_ranks
@@ -199,9 +203,8 @@ def reserve(world: World, instance: int, need: float) -> int:
 def see_queues(world: World, now_s: float) -> None:
     """What waits at each instance as of now: tokens, and the seconds until they are computed.
 
-    A batch that has ended within this step is gone from it: without that, how long a router keeps
-    away from an instance that has just become free would hang on the step. Who comes now still
-    gets into a batch that is not full, so only full ones ahead take their own time.
+    A batch that has ended within this step is gone from it, or what a router sees would hang on the
+    step. Who comes now still gets into a batch that is not full: only full ones take their time.
     """
     prefill, settings = world.prefill, world.settings
     running, ends_s = prefill.running, prefill.ends_s
@@ -272,6 +275,8 @@ def passed_s(world: World, p: int, i: int) -> float:
     """Seconds of what waits at instance p and would come behind a request."""
     settings, request, prefill = world.settings, world.request, world.prefill
     behind_s, tokens = 0.0, 0
+    if settings.order == FAIR:
+        line_up(world, p, i)
     at = prefill.queue_head[p] if settings.order != FIFO else NONE
     while at != NONE:
         if request.progress[at] == NONE and request.place[at] > request.place[i]:
@@ -318,7 +323,7 @@ def join_queue(world: World, p: int, i: int) -> None:
         hit = prefill.hit_view[p] if policy in SEES_HITS else cached_at(world, p, i)
         request.work_s[i] = work_s(world, p, i, hit)
         prefill.queued_s[p] += request.work_s[i]
-    if world.settings.order == FIFO:
+    if world.settings.order != PRIORITY:
         append(prefill.queue_head, prefill.queue_tail, p, request.following, i)
         return
     insert(
@@ -379,11 +384,13 @@ def hand_on(world: World, i: int, now_s: float) -> None:
     if settings.has_prefill:
         p = request.prefill_instance[i]
         request.progress[i] = NONE
+        if settings.order == FAIR:
+            note_handed_on(world, i)
         join_queue(world, p, i)
         return
     # decode_only: the KV is in place.
     if settings.order == FAIR:
-        world.gate.fair[0] = max(world.gate.fair[0], request.place[i])
+        charge_prompt(world, i)
     if first_pass:
         request.prefill_start_s[i] = now_s
         request.prefill_end_s[i] = now_s

@@ -155,6 +155,15 @@ OVER_TIME: dict[str, dict[str, Any]] = {
         "scale": 100,
         "top": 101,
     },
+    "pool": {
+        "columns": {
+            "hit_token_ratio": ("hit ratio", theme.ROLE["prefill"]),
+            "pool_used_fraction": ("DRAM used", theme.ROLE["memory_pool"]),
+        },
+        "y_title": "%",
+        "scale": 100,
+        "top": 101,
+    },
     "power": {
         "columns": {"power_w": ("power of the NPUs that serve", theme.SERIES[2])},
         "y_title": "kW",

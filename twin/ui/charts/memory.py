@@ -1,12 +1,55 @@
-"""Hit ratio against the size of a memory pool."""
+"""Hit ratio against the size of a memory pool; what a run's tiers and memory servers gave."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+import polars as pl
+
 from twin.metrics.measures import amount
 from twin.ui import theme
-from twin.ui.charts.base import Chart, empty, figure
+from twin.ui.charts import timeline
+from twin.ui.charts.base import Chart, empty, figure, heat, time_axis, warm_up
+
+TIERS = {
+    "pool_read": ("DRAM", theme.ROLE["memory_pool"]), "ssd_read": ("SSD", theme.SERIES[4]),
+}  # fmt: skip
+
+
+def tiers(windows: pl.DataFrame, traffic: pl.DataFrame, warmup_s: float) -> Chart:
+    """Bytes per second that each tier of the memory pool was read at, over simulated time."""
+    read = traffic.filter(pl.col("traffic").is_in(list(TIERS)))
+    rates = read.pivot("traffic", index="t_s", values="bytes", aggregate_function="sum")
+    table = windows.select("t_s", "window_s").join(rates, on="t_s", how="left")
+    table = table.with_columns(
+        pl.col(tier).fill_null(0.0) / pl.col("window_s") for tier in TIERS if tier in rates.columns
+    )
+    return timeline(table, TIERS, "GB/s", scale=1e-9, warmup_s=warmup_s)
+
+
+def servers(read: pl.DataFrame, warmup_s: float, *, dark: bool = False) -> Chart:
+    """Bytes per second read from each memory server over simulated time, a row a node."""
+    nodes, times_s = read["node"].unique().sort(), read["t_s"].unique().sort()
+    rates = (read.sort("node", "t_s")["read_bytes"] / read["window_s"]).to_numpy()
+    rates = rates.reshape(nodes.len(), times_s.len()) / 1e9
+    factor, unit = time_axis(float(times_s[-1]))
+    fig = figure(height=140 + 10 * nodes.len(), margin={"t": 8})
+    heat(
+        fig, rates, dark=dark, x=times_s.to_numpy() * factor, y=[f"node {node}" for node in nodes],
+        ygap=1, colorbar={"ticksuffix": " GB/s"},
+        hovertemplate="%{y}, %{x:.3~g} " + unit + "<br>%{z:.3~g} GB/s<extra></extra>",
+    )  # fmt: skip
+    warm_up(fig, warmup_s * factor)
+    fig.update_xaxes(title_text=f"simulated time ({unit})")
+    fig.update_yaxes(autorange="reversed", showgrid=False)
+    by_node = rates.mean(axis=1)
+    return Chart(
+        fig,
+        f"Read from {nodes.len()} memory servers over simulated time: on average "
+        f"{np.mean(by_node):.3g} GB/s each, node {nodes[int(np.argmax(by_node))]} most with "
+        f"{np.max(by_node):.3g}.",
+    )
 
 
 def hit_curve(

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from twin.lab.model_cache import Asked, model_stores
+from twin.lab.model_cache import Asked, beside_the_paper, model_stores
 from twin.metrics.measures import amount
 from twin.ui import session
 from twin.ui.fields import sentence
@@ -43,5 +43,6 @@ def section() -> None:
     st.dataframe(rows, hide_index=True)
     st.caption(
         "From bytes and rates: instances share a bucket of object storage, and read DRAM over the "
-        "machine's links all at once. Containers, graphs and warm-up are not counted."
+        "machine's links all at once. Containers, graphs and warm-up are not counted. "
+        + beside_the_paper(session.facts())
     )

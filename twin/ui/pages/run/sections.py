@@ -35,6 +35,7 @@ from twin.ui.pages.run import (
     elastic_results,
     explained,
     faults_results,
+    memory_results,
     request,
 )
 from twin.ui.seated import seated
@@ -295,7 +296,8 @@ SECTIONS: dict[str, Callable[[RunRow, Scenario], None]] = {
 
 
 def of(row: RunRow, scenario: Scenario) -> dict[str, Callable[[RunRow, Scenario], None]]:
-    """The sections of this run: faults, lives, a day, clients where there is something to tell."""
+    """The sections of this run: faults, lives, a day, clients, memory pool where there is something
+    to tell."""
     own: dict[str, Callable[[RunRow, Scenario], None]] = {}  # what it was asked for comes first
     if faults_results.applies(row, scenario):
         own["Faults"] = faults_results.section
@@ -305,4 +307,5 @@ def of(row: RunRow, scenario: Scenario) -> dict[str, Callable[[RunRow, Scenario]
         own["Day"] = day_results.section
     if clients_results.applies(scenario):
         own["Clients"] = clients_results.section
-    return own | SECTIONS
+    more = {"Memory pool": memory_results.section} if memory_results.applies(row, scenario) else {}
+    return own | SECTIONS | more

@@ -1,0 +1,52 @@
+"""Named stores: what is left of a node's DRAM, and in how many pieces a block is read."""
+
+import pytest
+
+from tests.engine.small import small
+from twin.engine.setup import set_up
+from twin.lab.library import load_facts
+from twin.model.fetch import fetch
+from twin.model.stores import node_dram_bytes
+from twin.scenario import Scenario, with_overrides
+
+FACTS = load_facts()
+GIB = 1024.0**3
+
+
+def kept(store, gb=512.0, dies=16):
+    asked = with_overrides(Scenario(), {"memory_pool.store": store, "memory_pool.gb_per_node": gb})
+    return node_dram_bytes(asked, FACTS, dies)
+
+
+def test_ems_keeps_blocks_in_all_that_is_lent():
+    assert kept("ems") == 512e9 and kept("ems", 0.001) == 1e6
+
+
+def test_segments_are_whole_and_stores_evict_before_they_are_full():
+    """512 GB are 29 segments of 1 GiB on each of 16 dies; 92.5 and 65 % of them hold blocks."""
+    lent = 29 * 16 * GIB
+    assert kept("mooncake") == pytest.approx(0.925 * lent)
+    assert kept("memcache") == pytest.approx(0.65 * lent)
+    assert kept("yuanrong") == pytest.approx(512e9, rel=1e-4)
+    assert kept("mooncake", gb=16 * GIB / 1e9 - 0.001) == 0.0
+
+
+@pytest.mark.parametrize(("store", "pieces"), [("ems", 61), ("mooncake", 61), ("memcache", 122)])
+def test_a_block_of_r1_is_read_in_as_many_pieces_as_were_published(store, pieces):
+    asked = with_overrides(Scenario(), {"memory_pool.store": store})
+    read = fetch(asked, FACTS, "prefill", 32, 16, 70_272.0, 61)
+    size = asked.memory_pool.block_tokens * 70_272.0 / pieces
+    start_s, in_flight = FACTS.si("operators.pool_copy.start"), 4
+    assert read.copies_bytes_per_s == pytest.approx(32 * in_flight * size / start_s)
+    whole = with_overrides(asked, {"memory_pool.layout": "block"})
+    assert fetch(whole, FACTS, "prefill", 32, 16, 70_272.0, 61).copies_bytes_per_s == (
+        pytest.approx(pieces * read.copies_bytes_per_s)
+    )
+
+
+def test_a_run_s_pool_has_the_blocks_that_fit():
+    few, many = (
+        set_up(small({"memory_pool.store": store}), FACTS, None).pool_blocks
+        for store in ("memcache", "ems")
+    )
+    assert few / many == pytest.approx(0.65 * 29 * 16 * GIB / 512e9, rel=1e-3)

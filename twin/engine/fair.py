@@ -1,0 +1,114 @@
+"""Weighted fair queueing by tokens served, as VTC (Sheng et al. 2024) counts them.
+
+A tenant has a counter of tokens over its weight: its prompts are charged when their prefill begins,
+its answers as they are given, so nobody needs to know how long an answer gets. Next is the oldest
+request of the tenant with the lowest counter. The router counts what it has handed on as charged.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from twin.compiled import kernel
+from twin.engine.columns import World
+from twin.engine.lists import NONE, copy, fill, put_after, remove_after
+from twin.engine.returns import BEGUN, HANDED_ON, LET_IN, stop_waiting, tenant_of
+
+
+@kernel
+def begin_waiting(world: World, i: int) -> None:
+    """A request waits; a tenant that had none waiting saves nothing up from that time."""
+    gate, t = world.gate, tenant_of(world, i)
+    if gate.waiting[t] == 0:
+        least = math.inf
+        for other in range(gate.served.size):
+            if gate.waiting[other] > 0:
+                least = min(least, gate.served[other])
+        if least == math.inf:
+            least = gate.served[gate.last[0]]
+        gate.served[t] = max(gate.served[t], least)
+    gate.waiting[t] += 1
+
+
+@kernel
+def note_handed_on(world: World, i: int) -> None:
+    """The router hands a request on for the first time."""
+    if world.request.held[i] == LET_IN:
+        world.request.held[i] = HANDED_ON
+        world.gate.handed[tenant_of(world, i)] += world.request.input_tokens[i]
+
+
+@kernel
+def charge_prompt(world: World, i: int) -> None:
+    """A request's prefill begins; what it computes again later is not charged again."""
+    if world.request.held[i] != BEGUN:
+        t = tenant_of(world, i)
+        stop_waiting(world, i)
+        charge(world, t, float(world.request.input_tokens[i]))
+        world.request.held[i] = BEGUN
+        world.gate.last[0] = t
+
+
+@kernel
+def charge(world: World, t: int, tokens: float) -> None:
+    """Count tokens that a tenant was served."""
+    world.gate.served[t] += tokens / world.gate.weight[t]
+
+
+@kernel
+def charge_iteration(world: World, d: int) -> None:
+    """Count what an iteration of decode instance d gave to each tenant."""
+    growth = world.decode.tenant_growth[d]
+    for t in range(growth.size):
+        charge(world, t, growth[t])
+
+
+@kernel
+def note_growth(world: World, d: int, i: int, tokens: float) -> None:
+    """A request joins decode instance d, or leaves it, with its tokens per iteration."""
+    growth = world.decode.tenant_growth[d]
+    growth[tenant_of(world, i)] += tokens
+    if world.decode.in_batch[d] == 0:  # no rounding outlives an empty batch
+        fill(growth, 0.0)
+
+
+@kernel
+def bring_forward(
+    world: World, head: np.ndarray, tail: np.ndarray, row: int, before: int, now_s: float,
+    routing: bool,
+) -> int:  # fmt: skip
+    """Move what is next of those behind `before` in a list to right behind it, and return it.
+
+    The list is in order of arrival; what is not ready by now_s stays where it is.
+    """
+    request, gate = world.request, world.gate
+    following = request.following
+    ahead, i = before, head[row] if before == NONE else following[before]
+    best, best_ahead, least = i, before, math.inf
+    while i != NONE and request.ready_s[i] <= now_s:
+        t = tenant_of(world, i)
+        charged = gate.served[t] + (gate.handed[t] / gate.weight[t] if routing else 0.0)
+        if charged < least:
+            least, best, best_ahead = charged, i, ahead
+        ahead, i = i, following[i]
+    if best_ahead != before:
+        remove_after(head, tail, row, following, best_ahead, best)
+        put_after(head, tail, row, following, before, best)
+    return int(best)
+
+
+@kernel
+def line_up(world: World, p: int, i: int) -> None:
+    """Give what waits at instance p its place, and to a request that would come now."""
+    request, gate = world.request, world.gate
+    copy(gate.served, gate.reached)
+    waiting = world.prefill.queue_head[p]
+    while waiting != NONE:
+        if request.progress[waiting] == NONE:
+            t = tenant_of(world, waiting)
+            request.place[waiting] = gate.reached[t]
+            gate.reached[t] += request.input_tokens[waiting] / gate.weight[t]
+        waiting = request.following[waiting]
+    request.place[i] = gate.reached[tenant_of(world, i)]

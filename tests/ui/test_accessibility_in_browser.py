@@ -111,3 +111,36 @@ def test_on_a_phone_choosing_a_page_closes_the_drawer(browser, app_url):
     page.get_by_role("heading", name="Library", level=1).first.wait_for()
     page.get_by_test_id("stExpandSidebarButton").wait_for()
     context.close()
+
+
+def test_the_second_answer_of_a_page_has_its_room_before_it_comes(browser, app_url):
+    """It moves nothing below it: a list that is open closes when it is moved."""
+    context = profile(browser, viewport={"width": 390, "height": 844})
+    page = context.new_page()
+    page.goto(f"{app_url}/workload")
+    page.get_by_role("heading", name="Workload", level=1).first.wait_for()
+    still(page)
+    room = page.locator(".st-key-simulated")
+    line = 1.6 * room.evaluate("e => parseFloat(getComputedStyle(e).fontSize)")
+    assert room.bounding_box()["height"] > 3 * line  # its badge, and two lines of figures
+    page.set_viewport_size({"width": 1280, "height": 844})
+    still(page)
+    assert line < room.bounding_box()["height"] < 2 * line
+    context.close()
+
+
+def test_a_phone_s_drawer_is_groups_of_links_and_breaks_no_rule(browser, app_url):
+    script = axe.find()
+    if script is None:
+        pytest.skip(axe.MISSING)
+    context = profile(browser, viewport={"width": 390, "height": 844})
+    page = context.new_page()
+    page.goto(f"{app_url}/library")
+    page.get_by_role("heading", name="Library", level=1).first.wait_for()
+    still(page)
+    page.get_by_test_id("stExpandSidebarButton").click()
+    page.get_by_role("group", name="Compare and sweep").get_by_role("link", name="Sweep").wait_for()
+    still(page)
+    page.evaluate(script.read_text("utf-8"))
+    assert broken_rules(page) == []
+    context.close()

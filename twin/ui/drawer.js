@@ -1,8 +1,31 @@
 // On a phone the navigation is a drawer over the page: a page that was chosen in it closes it.
 export default function ({ data }) {
   const root = document.documentElement
+  if (root.dataset.twinPage === undefined) {
+    new MutationObserver(grouped).observe(document.body, { childList: true, subtree: true })
+    // A page may be chosen before this is heard of for the first time.
+    const begun = new URL(performance.getEntriesByType('navigation')[0].name)
+    root.dataset.twinPage = begun.pathname === window.location.pathname ? data.page : ''
+  }
   const left = root.dataset.twinPage
   root.dataset.twinPage = data.page
-  if (left === undefined || left === data.page || window.innerWidth >= 768) return
+  grouped()
+  if (left === data.page || window.innerWidth >= 768) return
   document.querySelector('[data-testid="stSidebarCollapseButton"] button')?.click()
+}
+
+// Streamlit's drawer is a list with headings between its items, which is no list: its sections are
+// groups of links, each called by its heading.
+function grouped() {
+  const list = document.querySelector('[data-testid="stSidebarNavItems"]:not([role])')
+  const items = document.querySelectorAll('[data-testid="stSidebarNavItems"] li:not([role])')
+  list?.setAttribute('role', 'presentation')
+  for (const item of items) {
+    item.setAttribute('role', 'presentation')
+    const section = item.parentElement
+    const heading = section.querySelector(':scope > header')
+    if (!heading) continue
+    section.setAttribute('role', 'group')
+    section.setAttribute('aria-label', heading.innerText.split('\n')[0])
+  }
 }

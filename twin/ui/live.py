@@ -28,8 +28,12 @@ from twin.ui.fields import sentence
 STATE = "live"  # session state: digest of the question that is on screen, its run, simulated time
 PATIENCE_S = 2.0  # for so long the script itself shows how a run goes; of a longer one a fragment
 TELL_S, AGAIN_S = 0.05, 1.0
-# A line that comes and goes moves the page, and a list that is open closes when it is moved.
-_KEPT = ".st-key-simulated { min-height: 1.7rem }"
+# A line that comes and goes moves the page, and a list that is open closes when it is moved. Where
+# there is little room, the simulation's figures take three lines.
+_KEPT = (
+    ".st-key-simulated { min-height: 1.7rem } .st-key-second-answer { container-type: inline-size }"
+    "@container (max-width: 680px) { .st-key-simulated { min-height: 5.8rem } }"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +53,12 @@ def _live() -> Live:
 def strip(draft: Scenario) -> Strip:
     """The verdict by formula, and the place below it for the second answer."""
     _begin(draft)  # beside the formulas, which take as long
-    with st.container(key="verdict"):
-        verdict = st.empty()
-        _verdict(verdict, draft)
+    head = st.container(key="verdict")
+    verdict = _verdict(head, draft)  # replaced, and never empty between two answers
+    with head:
         _remarks(draft)
     st.html(f"<style>{_KEPT}</style>")
-    with st.container(key="simulated"):
+    with st.container(key="second-answer"), st.container(key="simulated"):
         return Strip(verdict, st.empty())
 
 
@@ -158,19 +162,20 @@ def _said(summary: Mapping[str, Any], draft: Scenario) -> str:
     return " · ".join(told) or "too short for a figure: press Run"
 
 
-def _verdict(place: DeltaGenerator, draft: Scenario, summary: Mapping[str, Any] = {}) -> None:
-    """One sentence with three numbers: how fast, how much more, what is idle.
+def _verdict(
+    place: DeltaGenerator, draft: Scenario, summary: Mapping[str, Any] = {}
+) -> DeltaGenerator:
+    """One sentence with three numbers: how fast, how much more, what is idle; returns its place.
 
     summary: of its simulation, whose figures count where there are any.
     """
     if forms.refused():
-        return
+        return place.empty()
     told = formulas.outlook(_whole(draft))
     if isinstance(told, str):
-        place.markdown(f":red[:material/error: {sentence(told)}]")
-        return
+        return place.markdown(f":red[:material/error: {sentence(told)}]")
     room = _room(draft, told, sweep.holds(draft, dict(summary)))
-    place.subheader(f"{_speed(told, summary)}; {room}; {_idle(draft)}.", anchor=False)
+    return place.subheader(f"{_speed(told, summary)}; {room}; {_idle(draft)}.", anchor=False)
 
 
 def _whole(draft: Scenario) -> Scenario:

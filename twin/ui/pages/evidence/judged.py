@@ -52,7 +52,8 @@ def _elsewhere() -> None:
         ended = subprocess.run(
             COMMAND, cwd=library.ROOT, env=environment, capture_output=True, check=False
         )
-        if ended.returncode:
+        if ended.returncode > 0:  # below: it was stopped with the server
             log.warning("published rows: %s", ended.stderr.decode("utf-8", "replace")[-500:])
+        if ended.returncode:
             return
         _KNOWN[digest] = proof.by_regime(json.loads(ended.stdout))

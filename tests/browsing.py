@@ -50,9 +50,9 @@ def place_of(canvas: Locator, name: str) -> dict[str, float]:
     return place
 
 
-def until(holds: Callable[[], object]) -> None:
+def until(holds: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
     """Wait until something holds that no event tells of, for as long as a busy machine may need."""
-    end_s = time.monotonic() + PATIENCE_S
+    end_s = time.monotonic() + patience_s
     while not holds():
         assert time.monotonic() < end_s, "waited in vain"
         time.sleep(0.1)

@@ -11,7 +11,7 @@ from tests.browsing import copied_link, rest, until
 from tests.conftest import profile
 
 pytestmark = pytest.mark.browser
-RUN_MS = 240_000  # the first start on a machine compiles the engine
+RUN_MS = 600_000  # the first start on a machine compiles the engine
 
 
 @pytest.fixture(scope="module")

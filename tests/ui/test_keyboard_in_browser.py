@@ -11,7 +11,7 @@ from tests.browsing import copied_link, rest, until
 from tests.conftest import profile
 
 pytestmark = pytest.mark.browser
-RUN_MS = 240_000  # the first start on a machine compiles the engine
+RUN_MS = 600_000  # the first start on a machine compiles the engine
 TABS = 150  # more than any page has stops
 
 # What has the focus, wherever it stands: its name, role and value, and whether it can be seen.
@@ -49,7 +49,8 @@ def keys(browser, app_url):
         rest(page)
         return page.get_by_text(re.compile("Simulated|simulating")).count()
 
-    until(simulated)  # a page that came before the engine is not drawn anew by itself
+    # A page that came before the engine is not drawn anew by itself.
+    until(simulated, RUN_MS / 1000)
     yield page
     context.close()
 

@@ -32,7 +32,8 @@ from twin.lab.library import presets
 from twin.lab.store import open_store
 from twin.ui.pages import FIRST, PAGES
 
-REST_S = 60.0  # a page that works longer than this without an end is a fault
+REST_S = 120.0  # a page that works longer than this without an end is a fault
+CLOSING = 30  # tenths of a second that what lies over a page may take to close
 ELSEWHERE = 0.04  # share of steps that open a page by its address, as from a bookmark
 BACK = 0.04  # share that go back
 COSTLY = re.compile(r"Run|Why|Where does|Fail a node|Sweep|Apply|Explain|Compute|Find", re.I)
@@ -200,9 +201,10 @@ class Walker:
         self._did("close", "Escape")
         for _ in range(before + 1):
             self.page.keyboard.press("Escape")
-            self.page.wait_for_timeout(400)
-            if self.page.evaluate(LOOK)["over"] < before:
-                return
+            for _ in range(CLOSING):
+                self.page.wait_for_timeout(100)
+                if self.page.evaluate(LOOK)["over"] < before:
+                    return
         self._wrong("a dead end: Escape does not close what lies over the page")
         self._open("")
 

@@ -46,7 +46,9 @@ def section(row: RunRow, scenario: Scenario) -> None:
     if total > 0:
         imbalance = hottest["read_bytes"][0] * by_node.height / total
         st.caption(
-            f"A block lies on the node that its key hashes to. Node {hottest['node'][0]} served "
+            "A block lies on the node that its key hashes to, and counts once for each prompt that "
+            "reads it; above, on the plane, each die that shares out a prompt's heads reads it "
+            f"again. Node {hottest['node'][0]} served "
             f"{amount(hottest['read_bytes'][0], 'bytes')}, {imbalance:.2f} x the mean; the least "
             f"{amount(by_node['read_bytes'][0], 'bytes')}. Reads take the time of all nodes "
             "together: a hot server is seen here and slows nobody."

@@ -14,10 +14,10 @@ from twin.lab.library import load_facts
 
 UNTUNED: dict[str, Planted] = {
     "weights in BF16": Planted(LITE, 0.6, {"deployment.precision.weights": "bf16"}, ("weights",)),
-    "few prompt tokens beside decode": Planted(
-        LITE, 0.5, {"deployment.mode": "colocated", "deployment.colocated.instances": 3,
-                    "deployment.colocated.npus_per_instance": 8,
-                    "deployment.colocated.chunk_tokens_per_npu": 8}, ("chunk",)),
+    "a restart that takes a minute": Planted(
+        LITE, 0.5, {"faults": [{"at_s": 10.0, "element": "die 1.0.0", "kind": "fail"}],
+                    "recovery.policy": "restart", "recovery.restart_s": 60.0,
+                    "horizon_s": 40.0, "warmup_s": 6.0}, ("fault", "recovery")),
     "attention kernel of long contexts": Planted(
         {**R1, "workload": {"input_tokens": 16_384, "output_tokens": 512}}, 0.6,
         {"deployment.optimisations.attention_kernel": "flash_attention"}, ("switches",)),
@@ -29,6 +29,10 @@ UNTUNED: dict[str, Planted] = {
                     "workload.prefix": "sessions"}, ("memory_pool",)),
 }  # fmt: skip
 LOOKED_AT: dict[str, Planted] = {
+    "few prompt tokens beside decode": Planted(
+        LITE, 0.5, {"deployment.mode": "colocated", "deployment.colocated.instances": 3,
+                    "deployment.colocated.npus_per_instance": 8,
+                    "deployment.colocated.chunk_tokens_per_npu": 8}, ("chunk",)),
     "KV of long conversations over the slow plane": Planted(
         LITE, 0.8, {"memory_pool.plane": "vpc", "supernode.vpc_gb_per_s_per_node": 1.0,
                     "workload.prefix": "shared", "workload.shared_fraction": 0.9},

@@ -102,7 +102,8 @@ def chunk(v: View) -> Found:
     each = v.figure("prefill_tokens_per_s_per_npu") * v.figure("decode_iteration_s_mean")
     # A limit far above what comes with an iteration binds at no factor of itself.
     kept_up = [2.0 * each, 1.25 * each] if 0 < 2.0 * each < 0.25 * tokens else []
-    for wanted in (2.0 * tokens, 0.5 * tokens, 0.25 * tokens, *kept_up):
+    usual = Scenario().deployment.colocated.chunk_tokens_per_npu
+    for wanted in (max(2 * tokens, usual), 0.5 * tokens, 0.25 * tokens, *kept_up):
         yield Change({"deployment.colocated.chunk_tokens_per_npu": max(2, round(wanted))})
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.ui.fake_run import fake_checks, fake_tables
 from tests.ui.stored_runs import done, queued, scenario
+from twin.facts import Facts
 from twin.lab import share
 from twin.lab.executor import Stage
 from twin.lab.store import Owner
@@ -357,3 +358,14 @@ def test_a_name_of_one_s_own_tags_and_a_note_stand_wherever_a_run_is_listed(app,
     assert any("A · The *good* one" in html.body for html in app.get("html"))
     (choice,) = app.multiselect
     assert any(option.startswith("The *good* one · ") for option in choice.options)
+
+
+def test_a_run_from_before_a_fact_was_known_shows_its_iteration(app, store, monkeypatch):
+    today = session.facts()
+    assert today.names("stores")
+    with monkeypatch.context() as then:
+        known = Facts({name: fact for name, fact in today.items() if name[:7] != "stores."})
+        then.setattr(session, "facts", lambda: known)
+        run = done(store, scenario())
+    at = opened(app, run, "Iteration")
+    assert any("iteration takes" in s.value for s in at.subheader)

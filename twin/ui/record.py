@@ -178,5 +178,6 @@ def fabric(row: RunRow, scenario: Scenario) -> Fabric:
 
 @st.cache_resource(show_spinner=False, max_entries=8)
 def _facts(digest: str) -> Facts:
+    """The facts that a run was made with, and today's where an earlier twin knew none."""
     known = session.facts()
-    return known if known.digest == digest else session.store().facts(digest)
+    return known if known.digest == digest else known.replaced(session.store().facts(digest))

@@ -5,6 +5,7 @@ An answer is a value, or the one sentence why there is none.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,10 @@ from twin.scenario import Scenario, canonical
 from twin.ui import session
 from twin.workload import offered as offer
 from twin.workload.requests import TraceTable
+
+# Formulas share one interpreter: twenty at once would each take twenty times as long, and starve
+# the server's connections. With two places besides one that is long, short ones pass it.
+_PLACES = threading.BoundedSemaphore(3)
 
 
 def offered(scenario: Scenario) -> offer.Offered | str:
@@ -90,7 +95,8 @@ def _bound(key: str, _scenario: Scenario) -> str:
 def _or_why(ask: Callable[[], Any]) -> Any:
     """The answer, or the one sentence why there is none."""
     try:
-        return ask()
+        with _PLACES:
+            return ask()
     except (ValueError, FactError) as error:
         return str(error)
 

@@ -73,7 +73,8 @@ def answer(strip: Strip, draft: Scenario) -> str:
     seen = _awaited(place, run) if run else None
     if seen is None or not seen.ended:
         if seen is not None:
-            _look_again(place, run)
+            with place.container():
+                _look_again(run)
         elif not session.refusal():
             _chip(place, "By formula")
         return ""
@@ -126,12 +127,16 @@ def _awaited(place: DeltaGenerator, run: str) -> Look | None:
 
 
 @st.fragment(run_every=AGAIN_S)
-def _look_again(place: DeltaGenerator, run: str) -> None:
-    """Say how a run goes that takes longer than the script waits; it ended: draw the page anew."""
+def _look_again(run: str) -> None:
+    """Say how a run goes that takes longer than the script waits; it ended: draw the page anew.
+
+    Drawn in a place of its own: what a fragment draws elsewhere, an interrupted script may have
+    made something else of.
+    """
     seen = _live().look(run)
     if seen is None or seen.ended:
         st.rerun()
-    _going(place, seen)
+    _going(st.container(), seen)
 
 
 def _going(place: DeltaGenerator, seen: Look) -> None:

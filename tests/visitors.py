@@ -291,7 +291,7 @@ def main() -> None:
     parser.add_argument("--actions", type=int, default=1000)
     parser.add_argument("--think", type=float, default=10.0, help="mean seconds between actions")
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         database = f"sqlite:///{folder}/twin.db"
         port, log = free_port(), Path(folder) / "log"
         with log.open("wb") as out:

@@ -68,6 +68,7 @@ class Player {
   async update({ run, film, machine, start, brief }) {
     this.brief = !!brief // the machine alone, playing
     this.el.player.classList.toggle("brief", this.brief)
+    this.readTheme() // before there are frames: whoever finds some may draw them
     const first = run !== this.run
     if (run !== this.run) {
       const scene = new Scene(await asBuilt(machine))
@@ -84,7 +85,6 @@ class Player {
       this.keep(start.see ? this.frames.find(start.see) : null)
     }
     if (first && brief) this.begins = !matchMedia("(prefers-reduced-motion: reduce)").matches
-    this.readTheme()
     this.arrange()
   }
 

@@ -26,13 +26,8 @@ from twin.model.batch import recompute_s_per_token
 from twin.model.causes import shares_by_cause
 from twin.model.costs import Costs, build_costs
 from twin.model.feeding import fed
-from twin.model.predict import (
-    Held,
-    Prediction,
-    Traffic,
-    fetch_s,
-    predict,
-)
+from twin.model.full_load import clocks
+from twin.model.predict import Held, Prediction, Traffic, fetch_s, predict
 from twin.model.shape import ModelError
 from twin.policies.reuse import fetch_pays
 from twin.scenario import Scenario, with_overrides
@@ -81,7 +76,11 @@ def _assemble(
     net = network(fabric)
     costs = build_costs(scenario, facts, net)
     prefill, decode = imbalances(scenario, facts, costs, trace, counts)
-    return Assembly(fabric, net, costs, prefill, decode)
+    parts = Assembly(fabric, net, costs, prefill, decode)
+    if scenario.cost.cap_w <= 0.0:
+        return parts
+    full = _predict(scenario, costs, parts, traffic_of(scenario, facts, trace))
+    return replace(parts, costs=build_costs(scenario, facts, net, clocks(scenario, facts, full)))
 
 
 def steady(
@@ -164,7 +163,8 @@ def _with_batch(
     """The steady state when every decode die has so many slots."""
     batch = per_die * parts.costs.chip.dies_per_npu
     asked = with_overrides(scenario, {"deployment.decode.batch_per_npu": batch})
-    return _predict(asked, build_costs(asked, facts, parts.net), parts, traffic)
+    costs = build_costs(asked, facts, parts.net, parts.costs.clocks)
+    return _predict(asked, costs, parts, traffic)
 
 
 def traffic_of(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -> Traffic:

@@ -3,10 +3,12 @@
 import pytest
 
 from tests.engine.small import run, small
-from twin.hardware.chip import chip_names
-from twin.hardware.power import power
+from twin.hardware.chip import HardwareError, chip_names
+from twin.hardware.power import Use, clock, power
 from twin.lab.library import load_facts
+from twin.model.full_load import full_load
 from twin.scenario import Scenario, with_overrides
+from twin.steady import steady
 
 FACTS = load_facts()
 
@@ -49,3 +51,79 @@ def test_more_load_draws_more_and_costs_less_a_token():
     assert few["power_kw"] < many["power_kw"]
     assert few["joules_per_token"] > 2 * many["joules_per_token"]
     assert few["cost_per_million_tokens"] is None  # nobody set a price
+
+
+CAPPED = {"cost.cap_w": 330.0}
+FULL = Use(prefilling=1.0, cube=0.5, hbm=0.1)
+
+
+def drawn_at(share: float, use: Use) -> float:
+    """Watts of a package at a share of the clock, from the mechanism alone."""
+    p = power(Scenario(), FACTS)
+    assert p is not None
+    cores_w = p.prefill_w * use.prefilling + p.cube_w * use.cube
+    return p.idle_w + p.hbm_w * use.hbm + cores_w * share ** FACTS.si("power.clock_exponent")
+
+
+def test_a_cap_above_what_is_drawn_leaves_the_clock_alone():
+    asked = with_overrides(Scenario(), {"cost.cap_w": drawn_at(1.0, FULL) + 1.0})
+    assert clock(asked, FACTS, "prefill", FULL) == 1.0
+
+
+@pytest.mark.parametrize("cap_w", [200.0, 330.0, 450.0])
+def test_at_the_clock_of_a_cap_exactly_the_cap_is_drawn(cap_w):
+    asked = with_overrides(Scenario(), {"cost.cap_w": cap_w})
+    assert drawn_at(clock(asked, FACTS, "prefill", FULL), FULL) == pytest.approx(cap_w)
+
+
+def test_a_cap_that_no_clock_keeps_is_refused_with_the_least_that_one_does():
+    asked = with_overrides(Scenario(), {"cost.cap_w": 100.0})
+    with pytest.raises(HardwareError, match=r"prefill draws 1\d\d W .* raise the cap"):
+        clock(asked, FACTS, "prefill", FULL)
+
+
+def test_a_cap_without_a_rated_power_is_refused():
+    unknown = next(c for c in chip_names(FACTS) if f"chips.{c}.tdp" not in FACTS)
+    asked = with_overrides(Scenario(), CAPPED | {"supernode.chip": unknown})
+    with pytest.raises(HardwareError, match=r"cost\.npu_w"):
+        clock(asked, FACTS, "prefill", FULL)
+
+
+def test_a_flop_of_a_slower_pool_takes_less_energy():
+    both = power(Scenario(), FACTS, {"prefill": 0.5, "decode": 1.0})
+    assert both.prefill_w == power(Scenario(), FACTS).prefill_w / 8  # clock to the third power
+    decode_w, prefill_w = both.drawn_w(0.0, 0.4, 0.0), both.drawn_w(0.0, 0.4, 0.0, of_prefill=0.4)
+    assert prefill_w - both.idle_w - both.around_w == pytest.approx(
+        0.25 * (decode_w - both.idle_w - both.around_w)
+    )
+
+
+def test_a_capped_pool_keeps_its_cap_and_memory_bound_decode_does_not_feel_it():
+    free = small({"deployment.mode": "prefill_only"})
+    capped = with_overrides(free, CAPPED)
+    slow, fast = (steady(s, FACTS) for s in (capped, free))
+    share = slow.costs.clocks["prefill"]
+    assert share < 1.0
+    gone = slow.prefill.tokens_per_s_per_npu / fast.prefill.tokens_per_s_per_npu
+    assert share <= gone < 1.0  # at most what the clock lost, for HBM and links kept their rates
+    (use,) = full_load(slow).values()
+    p = power(capped, FACTS, slow.costs.clocks)
+    drawn_w = p.drawn_w(use.prefilling, use.cube, use.hbm, use.cube) - p.around_w
+    # The clock is found for units as busy as at the full clock: links that kept their rates leave
+    # them a little busier.
+    assert drawn_w == pytest.approx(CAPPED["cost.cap_w"], rel=0.01)
+    decode = small({"deployment.mode": "decode_only"})
+    assert steady(with_overrides(decode, CAPPED), FACTS).decode == steady(decode, FACTS).decode
+
+
+def test_a_run_says_its_clocks_and_energy_follows_them():
+    settings = {"workload.rate_req_per_s": 200.0, "warmup_s": 0.0}
+    free, capped = run(settings), run(settings | CAPPED)
+    assert free.summary["prefill_clock"] is None
+    assert capped.summary["prefill_clock"] < 1.0 == capped.summary["decode_clock"]
+    assert any("cap of 330 W" in note for note in capped.notes)
+    assert capped.summary["power_kw"] < free.summary["power_kw"]
+    joules = float(
+        (capped.tables["windows"]["power_w"] * capped.tables["windows"]["window_s"]).sum()
+    )
+    assert capped.summary["power_kw"] * 1e3 * capped.scenario.horizon_s == pytest.approx(joules)

@@ -371,6 +371,7 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "slo.tpot_ms": (PLAIN, [50.0, 0.2]),
     "cost.price_per_npu_hour": (PLAIN, [1.0, 2.0]),
     "cost.npu_w": (PLAIN, [0.0, 1000.0]),
+    "cost.cap_w": (PLAIN, [0.0, 250.0]),
     "faults": (PLAIN, [[], HIT["faults"], [{"at_s": 0.6, "element": "nobody"}]]),
     "recovery.detection_s": (HIT, [0.1, 0.4]),
     "recovery.policy": (HIT, EVERY),

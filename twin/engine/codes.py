@@ -69,6 +69,7 @@ TRAFFIC = (
     HIT_TOKENS,
     HBM_BYTES,
     FLOPS,
+    PREFILL_FLOPS,
     IN_FRONT_END,
     IN_ROUTER,
     IN_PREFILL_QUEUE,
@@ -79,4 +80,4 @@ TRAFFIC = (
     POOL_USED,
     PREEMPTIONS,
     FIRST_OPERATOR,
-) = range(22)
+) = range(23)

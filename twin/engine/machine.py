@@ -138,7 +138,8 @@ class Machine:
 
     def _price(self, i: Instance, dies: tuple[int, ...]) -> RoleCosts:
         s = self.setup.scenario
-        costs = role_costs(s, self.facts, self.fabric, i.role, dies, i.name)
+        clock = self.setup.costs.clocks.get(i.role, 1.0)
+        costs = role_costs(s, self.facts, self.fabric, i.role, dies, i.name, clock)
         speeds = slow_dies(self.fabric, self.in_force)
         slowest = min((speeds.get(die, 1.0) for die in dies), default=1.0)
         if slowest < 1.0:

@@ -256,7 +256,11 @@ def _power_w(
         mixed = book[:, w.PREFILL_BATCHES] / np.maximum(book[:, w.ITERATIONS], 1.0)
         prefilling = columns["decode_busy"] * np.minimum(mixed, 1.0)
     use = columns["cube_utilisation"], columns["hbm_utilisation"]
-    drawn_w: np.ndarray = npus * setup.power.drawn_w(prefilling * (of_prefill / npus), *use)
+    of_cube = ratio(book[:, w.PREFILL_FLOPS], book[:, w.FLOPS])
+    cube_of_prefill = use[0] * np.nan_to_num(of_cube)
+    drawn_w: np.ndarray = npus * setup.power.drawn_w(
+        prefilling * (of_prefill / npus), *use, cube_of_prefill
+    )
     return drawn_w
 
 

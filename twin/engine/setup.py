@@ -188,7 +188,7 @@ def set_up(
     partial = Setup(
         scenario, chip, parts.net, instances, costs, parts.prefill_imbalance,
         parts.decode_imbalance, dies_per_npu=chip.dies_per_npu,
-        notes=[], power=power(scenario, facts), declared=len(placed.instances),
+        notes=[], power=power(scenario, facts, costs.clocks), declared=len(placed.instances),
         node_dram_bytes=node_dram_bytes(scenario, facts, parts.net.dies_per_node),
         requests=None, crowd=None,  # type: ignore[arg-type]
     )  # fmt: skip
@@ -214,6 +214,11 @@ def set_up(
     notes = [f"{n:,} requests: {reason}" for reason, n in sorted(requests.counts.items()) if n]
     notes += [*requests.notes, *placed.moved, *remarks(scenario)]
     notes += costs.idle(scenario.experts.redundant)
+    notes += [
+        f"A cap of {scenario.cost.cap_w:g} W an NPU lowers the clock of {role} to {share:.0%}."
+        for role, share in costs.clocks.items()
+        if share < 1.0
+    ]
     crowd = _crowd(
         scenario, facts, costs, requests, mean_lengths(scenario.workload, facts, trace)[0], counts
     )

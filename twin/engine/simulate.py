@@ -235,6 +235,7 @@ def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[
             ("samples", w.SAMPLES), ("pool_used", w.POOL_USED),
             ("preemptions", w.PREEMPTIONS),
             ("hbm_amount", w.HBM_BYTES), ("cube_amount", w.FLOPS),
+            ("prefill_cube_amount", w.PREFILL_FLOPS),
         )
     }  # fmt: skip
     moved = recorder.by_plane(world)[-1]
@@ -243,6 +244,7 @@ def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[
     totals |= {f"{name}_capacity": limit for name, limit in limits.items()}
     if setup.power is not None:
         totals |= {name: float(watts) for name, watts in asdict(setup.power).items()}
+    totals |= {f"{role}_clock": share for role, share in setup.costs.clocks.items()}
     totals["finished"] = float(c[w.FINISHED_DECODE] + c[w.FINISHED_PREFILL])
     totals["rejected"] = float(c[w.REJECTED_ROUTER] + c[w.REJECTED_DECODE])
     totals["lost"] = float(c[w.GIVEN_UP])

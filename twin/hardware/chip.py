@@ -32,6 +32,7 @@ class Chip:
     hbm_bytes_per_s: float
     cross_die_bytes_per_s: float  # one direction between two dies of a package; 0: one die
     flops: Mapping[str, float]  # precision -> dense FLOP/s (OP/s for integers)
+    clock: float = 1.0  # of its cores, as a share of the rated one
 
     def peak(self, precision: str) -> float:
         """Dense peak of one die, FLOP/s; raises HardwareError when the chip lacks the format."""
@@ -40,7 +41,7 @@ class Chip:
                 f"{self.title} computes {', '.join(sorted(self.flops))}, not {precision}: "
                 f"choose one of these as deployment.precision.weights"
             )
-        return self.flops[precision]
+        return self.flops[precision] * self.clock
 
 
 def chip_names(facts: Facts) -> list[str]:

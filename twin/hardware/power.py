@@ -1,5 +1,8 @@
 """What serving NPUs draw: idle, and for what they do, with their share of host and network.
 
+A cap on a package lowers the clock of its cores. What they draw beyond idle watts goes with a power
+of the clock (voltage follows it), what HBM draws does not; what they compute goes with the clock.
+
 A figure of data/power.toml holds for every machine that does not state its own in data/machines; a
 chip states its rated power (`tdp`). Nothing here is measured on the machine: idle watts and rated
 power of the Ascend 910C are not published.
@@ -7,10 +10,12 @@ power of the Ascend 910C are not published.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from twin.facts import Facts
+from twin.hardware.chip import HardwareError
 from twin.scenario import Scenario
 
 
@@ -25,21 +30,61 @@ class Power:
     host_w: float
     switches_w: float
     optics_w: float
+    prefill_cube: float = 0.0  # how much more a FLOP of prefill draws than one of decode
 
     @property
     def around_w(self) -> float:
         """Host, switches and optics: the same whatever the NPU does."""
         return self.host_w + self.switches_w + self.optics_w
 
-    def drawn_w(self, prefilling: Any, cube: Any, hbm: Any) -> Any:
-        """Mean watts with surroundings: share of time in prefill, and shares of both peaks; numbers
-        or arrays."""
+    def drawn_w(self, prefilling: Any, cube: Any, hbm: Any, of_prefill: Any = 0.0) -> Any:
+        """Mean watts with surroundings: share of time in prefill, shares of both peaks, and how
+        much of the cube's is prefill's; numbers or arrays."""
+        cube = cube + self.prefill_cube * of_prefill
         busy_w = self.prefill_w * prefilling + self.cube_w * cube + self.hbm_w * hbm
         return self.idle_w + busy_w + self.around_w
 
 
-def power(scenario: Scenario, facts: Facts) -> Power | None:
-    """Watts of an NPU of a scenario; None where neither it nor the chip's file states any."""
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a pool does at full load: shares of time in prefill and of both peaks."""
+
+    prefilling: float
+    cube: float
+    hbm: float
+
+
+def clock(scenario: Scenario, facts: Facts, role: str, use: Use) -> float:
+    """The share of the rated clock at which a pool at full load keeps `cost.cap_w`.
+
+    HBM and matrix units are taken to be as busy as at the full clock. Raises HardwareError where no
+    clock does.
+    """
+    cap_w, p = scenario.cost.cap_w, power(scenario, facts)
+    if p is None:
+        raise HardwareError(
+            f"cost.cap_w needs the rated power of {scenario.supernode.chip}, which is not known: "
+            "set cost.npu_w"
+        )
+    fixed_w = p.idle_w + p.hbm_w * use.hbm
+    cores_w = p.prefill_w * use.prefilling + p.cube_w * use.cube
+    if cap_w >= fixed_w + cores_w:
+        return 1.0
+    exponent, lowest = facts.si("power.clock_exponent"), facts.si("power.lowest_clock")
+    least_w = fixed_w + cores_w * lowest**exponent
+    if cap_w < least_w:
+        raise HardwareError(
+            f"cost.cap_w = {cap_w:g}: {role} draws {least_w:,.0f} W an NPU at the lowest clock: "
+            "raise the cap"
+        )
+    return float(((cap_w - fixed_w) / cores_w) ** (1.0 / exponent))
+
+
+def power(
+    scenario: Scenario, facts: Facts, clocks: Mapping[str, float] | None = None
+) -> Power | None:
+    """Watts of an NPU of a scenario, its pools at these clocks; None where neither the scenario
+    nor the chip's file states any."""
     rated = f"chips.{scenario.supernode.chip}.tdp"
     tdp_w = scenario.cost.npu_w or (facts.si(rated) if rated in facts else 0.0)
     if tdp_w <= 0.0:
@@ -49,12 +94,18 @@ def power(scenario: Scenario, facts: Facts) -> Power | None:
         stated = f"machines.{scenario.supernode.machine}.{name}"
         return facts.si(stated if stated in facts else f"power.{name}")
 
+    # A share of the rated peak at a lower clock is more of the time: watts of a FLOP go with one
+    # power of the clock less than watts of a second.
+    exponent, at = facts.si("power.clock_exponent"), dict(clocks or {})
+    mixed = at.get("colocated", 1.0)
+    decode, prefill = at.get("decode", mixed), at.get("prefill", mixed)
     return Power(
         idle_w=tdp_w * facts.si("power.idle"),
-        prefill_w=tdp_w * facts.si("power.prefill"),
-        cube_w=tdp_w * facts.si("power.cube"),
+        prefill_w=tdp_w * facts.si("power.prefill") * prefill**exponent,
+        cube_w=tdp_w * facts.si("power.cube") * decode ** (exponent - 1.0),
         hbm_w=tdp_w * facts.si("power.hbm"),
         host_w=around("host"),
         switches_w=around("switches"),
         optics_w=around("optics"),
+        prefill_cube=(prefill / decode) ** (exponent - 1.0) - 1.0,
     )

@@ -186,9 +186,16 @@ class Observed:
             prefilling *= min(1.0, t["prefill_batches"] / max(t["iterations"], 1.0))
         drawn_w = t["prefill_w"] * prefilling * self.pool_npus("prefill")
         for unit in ("cube", "hbm"):
-            share = t[f"{unit}_amount"] / (t[f"{unit}_capacity"] * self.steady_s)
+            amount = t[f"{unit}_amount"]
+            if unit == "cube":
+                amount += t["prefill_cube"] * t["prefill_cube_amount"]
+            share = amount / (t[f"{unit}_capacity"] * self.steady_s)
             drawn_w += t[f"{unit}_w"] * share * npus
         return drawn_w + npus * (t["idle_w"] + t["host_w"] + t["switches_w"] + t["optics_w"])
+
+    def clock(self, role: str) -> float | None:
+        """Share of the rated clock of a pool, or of the colocated one; None without a cap."""
+        return self.totals.get(f"{role}_clock", self.totals.get("colocated_clock"))
 
     @property
     def tokens_served(self) -> float:

@@ -218,6 +218,10 @@ _COST = [
            "Energy of the steady state.", "rates",
            lambda o: None if o.power_w is None else o.power_w * o.steady_s / 3.6e6,
            "serving NPUs", places=TABLE, term="power"),
+    *(Metric(f"{role}_clock", f"Clock, {role}", "share", "%", "higher",
+             f"Of {role} NPUs' cores, at which a full pool keeps the power cap.", "rates",
+             lambda o, role=role: o.clock(role), places=TABLE, term="power cap",  # type: ignore
+             applies=lambda s: s.cost.cap_w > 0.0) for role in ("prefill", "decode")),
     Metric("npu_hours", "NPU-hours", "rate", "NPU-hours", "lower",
            "NPUs that belong to an instance, times the simulated time.", "rates",
            _npu_hours, places=COMPARED),

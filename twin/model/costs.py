@@ -7,7 +7,8 @@ simulation and the closed steady state, so the two agree. It knows no request.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -96,6 +97,7 @@ class Costs:
     prefill_instances: int
     decode_instances: int
     mtp_acceptance: float  # chance that a draft token is right
+    clocks: Mapping[str, float] = field(default_factory=dict)  # by role, where a cap lowers it
 
     @property
     def decode(self) -> Decode:
@@ -134,8 +136,14 @@ class Costs:
         return role
 
 
-def build_costs(scenario: Scenario, facts: Facts, fabric: Wiring) -> Costs:
-    """Costs of a scenario; raises ModelError with one sentence when it cannot run."""
+def build_costs(
+    scenario: Scenario, facts: Facts, fabric: Wiring, clocks: Mapping[str, float] | None = None
+) -> Costs:
+    """Costs of a scenario, its pools at these shares of the rated clock.
+
+    Raises ModelError with one sentence when it cannot run.
+    """
+    clocks = clocks or {}
     d = scenario.deployment
     facts = of_stack(facts, d.stack, scenario.supernode.chip)
     shape = load_shape(facts, d.model)
@@ -149,7 +157,9 @@ def build_costs(scenario: Scenario, facts: Facts, fabric: Wiring) -> Costs:
     for instance in place_instances(scenario, fabric):
         first.setdefault(instance.role, instance)
     roles = {
-        name: role_costs(scenario, facts, fabric, name, i.die_of_rank, i.name)
+        name: role_costs(
+            scenario, facts, fabric, name, i.die_of_rank, i.name, clocks.get(name, 1.0)
+        )
         for name, i in first.items()
     }
     quantised = d.communication.early_quantisation
@@ -169,12 +179,14 @@ def build_costs(scenario: Scenario, facts: Facts, fabric: Wiring) -> Costs:
         mtp_acceptance=d.decode.mtp_acceptance
         if d.decode.mtp_dataset == "as_stated"
         else facts.si(f"operators.mtp_acceptance.{d.decode.mtp_dataset}"),
+        clocks=clocks,
     )
 
 
 def role_costs(
-    scenario: Scenario, facts: Facts, fabric: Wiring, role: str, dies: tuple[int, ...], name: str
-) -> RoleCosts:
+    scenario: Scenario, facts: Facts, fabric: Wiring, role: str, dies: tuple[int, ...], name: str,
+    clock: float = 1.0,
+) -> RoleCosts:  # fmt: skip
     """Costs of one instance of a role on these dies of a fabric, as it is at some moment.
 
     Raises ModelError when the model does not fit them, HardwareError when links are missing.
@@ -184,7 +196,7 @@ def role_costs(
     chip = load_chip(facts, scenario.supernode.chip)
     one_slot = d.model_copy(update={"decode": d.decode.model_copy(update={"batch_per_npu": 1})})
     setting, coefficients = _priced(
-        one_slot, scenario.experts.redundant, chip.name, facts, net, role, dies
+        one_slot, scenario.experts.redundant, chip.name, facts, net, role, dies, clock
     )
     shape, f, layout, sending = setting.shape, setting.formats, setting.layout, setting.exchange
     apart, shards = setting.expert_dies, setting.group.peers if setting.group else 1
@@ -231,9 +243,10 @@ def _priced(
     net: Network,
     role: str,
     dies: tuple[int, ...],
+    clock: float,
 ) -> tuple[Setting, Decode | Prefill]:
     """What coefficients follow from, and these: the same for every batch, load and seed."""
-    shape, chip = load_shape(facts, d.model), load_chip(facts, chip_name)
+    shape, chip = load_shape(facts, d.model), replace(load_chip(facts, chip_name), clock=clock)
     apart = _expert_dies(d.decode, chip, len(dies)) if role == "decode" else 0
     machine = load_machine(facts, chip, d.optimisations.attention_kernel)
     sending = exchange(net, dies)

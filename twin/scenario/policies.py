@@ -162,7 +162,7 @@ class MemoryPool(Section):
 
 
 class Cost(Section):
-    """What NPUs draw and cost: for figures per token, which move nothing."""
+    """What NPUs draw and cost; nothing but a cap on what they draw moves time."""
 
     price_per_npu_hour: float = quantity(
         0.0, "per hour", "Price of an NPU-hour", bounds=(0, 10_000), since=2
@@ -170,6 +170,13 @@ class Cost(Section):
     """What an hour of an NPU costs, in a currency of your own; 0: no cost is shown."""
     npu_w: float = quantity(0.0, "W", "Rated power of an NPU", bounds=(0, 20_000), since=2, step=10)
     """Rated power of a package; 0: what data/chips says, often an estimate."""
+    cap_w: float = quantity(
+        0.0, "W", "Power cap of an NPU", bounds=(0, 20_000), since=2, step=10,
+        source="mechanism: docs/COSTS.md",
+    )  # fmt: skip
+    """Most that a package may draw; where a pool at full load would draw more, the clock of its
+    cores is lowered until it does not, and computing takes longer; HBM and links keep their rates.
+    0: no cap."""
 
 
 class Slo(Section):

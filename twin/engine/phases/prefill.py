@@ -24,6 +24,7 @@ from twin.engine.codes import (
     PREFILL_BATCHES,
     PREFILL_BEGUN,
     PREFILL_BUSY_S,
+    PREFILL_FLOPS,
     PREFILL_TOKENS,
     PREFILLED,
     PREFILLING,
@@ -263,15 +264,17 @@ def book_batch(world: World, p: int, begin_s: float, end_s: float, fetch_s: floa
     record.fields[1], record.amounts[1] = PREFILL_BUSY_S, end_s - begin_s
     record.fields[2], record.amounts[2] = PREFILL_TOKENS, taken
     record.fields[3], record.amounts[3] = HBM_BYTES, prefill_hbm_bytes(prices, taken)
-    record.fields[4], record.amounts[4] = FLOPS, prefill_flops(prices, taken, pairs)
+    flops = prefill_flops(prices, taken, pairs)
+    record.fields[4], record.amounts[4] = FLOPS, flops
+    record.fields[5], record.amounts[5] = PREFILL_FLOPS, flops
     first = FIRST_OPERATOR + world.costs.decode_operators.size
     for k in range(operators.size):
-        record.fields[5 + k] = first + k
-        record.amounts[5 + k] = operators[k]
-    record.fields[5 + operators.size] = first + operators.size
-    record.amounts[5 + operators.size] = fetch_s
+        record.fields[6 + k] = first + k
+        record.amounts[6 + k] = operators[k]
+    record.fields[6 + operators.size] = first + operators.size
+    record.amounts[6 + operators.size] = fetch_s
     horizon_s, warmup_s = settings.horizon_s, settings.warmup_s
-    count = 6 + operators.size
+    count = 7 + operators.size
     spread(
         record.windows, begin_s, end_s, record.fields, record.amounts, count, horizon_s, warmup_s
     )

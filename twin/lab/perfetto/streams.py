@@ -12,11 +12,11 @@ import polars as pl
 
 from twin.facts import Facts
 from twin.hardware.fabric import build_fabric
-from twin.model.costs import build_costs
+from twin.model.costs import Costs, build_costs
 from twin.model.predict import rank_load
 from twin.model.roofline import interpolate
 from twin.model.timeline import Timeline, decode_timeline, prefill_timeline
-from twin.scenario import Scenario
+from twin.scenario import Scenario, with_overrides
 from twin.steady import assemble, steady, traffic_of
 
 Tables = Mapping[str, pl.DataFrame]
@@ -24,7 +24,7 @@ Tables = Mapping[str, pl.DataFrame]
 
 def stream_plans(scenario: Scenario, facts: Facts, tables: Tables) -> dict[str, Timeline]:
     """Timelines of the roles that run in microbatches at the run's mean load; may be empty."""
-    costs = build_costs(scenario, facts, build_fabric(scenario.supernode, facts))
+    costs = _costs(scenario, facts, tables)
     plans: dict[str, Timeline | None] = {}
     if costs.decode_role is not None:
         ranks = tables["ranks"].filter(pl.col("role") == "decode")
@@ -65,6 +65,20 @@ def full_plans(
         pairs = tokens / traffic.fresh_tokens * traffic.fresh_pairs
         plans["prefill"] = prefill_timeline(costs.prefill, tokens, pairs, hot)
     return {role: plan for role, plan in plans.items() if plan is not None}
+
+
+def _costs(scenario: Scenario, facts: Facts, tables: Tables) -> Costs:
+    """Prices of the run; of a trace under a power cap those at its mean lengths."""
+    if scenario.cost.cap_w <= 0.0:
+        return build_costs(scenario, facts, build_fabric(scenario.supernode, facts))
+    if scenario.workload.arrivals == "trace":
+        means = {
+            f"workload.{side}": max(1, round(_mean(tables["requests"][side])))
+            for side in ("input_tokens", "output_tokens")
+        }
+        fixed = {"workload.arrivals": "poisson", "workload.lengths": "fixed"}
+        scenario = with_overrides(scenario, fixed | means)
+    return assemble(scenario, facts).costs
 
 
 def _mean(column: pl.Series) -> float:

@@ -1,0 +1,29 @@
+"""The clocks at which pools that are always full keep a power cap."""
+
+from __future__ import annotations
+
+from twin.facts import Facts
+from twin.hardware.power import Use, clock
+from twin.model.predict import Prediction
+from twin.model.prefill import prefill_hbm_bytes
+from twin.scenario import Scenario
+
+
+def clocks(scenario: Scenario, facts: Facts, full: Prediction) -> dict[str, float]:
+    """Share of the rated clock of each role; raises HardwareError where none keeps the cap."""
+    uses = full_load(full).items()
+    return {role: clock(scenario, facts, role, use) for role, use in uses}
+
+
+def full_load(full: Prediction) -> dict[str, Use]:
+    """What each role of a deployment does while it is always full."""
+    uses, costs = {}, full.costs
+    if full.decode is not None:
+        mixed = costs.colocated_role is not None
+        use = Use(float(mixed), full.decode.cube_utilisation, full.decode.hbm_utilisation)
+        uses["colocated" if mixed else "decode"] = use
+    if full.prefill is not None and (role := costs.prefill_role) is not None:
+        moved = prefill_hbm_bytes(role.prefill, full.prefill.batch_tokens)
+        hbm = moved / (full.prefill.batch_s * costs.chip.hbm_bytes_per_s * role.dies)
+        uses["prefill"] = Use(1.0, full.prefill.cube_utilisation, hbm)
+    return uses

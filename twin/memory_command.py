@@ -52,12 +52,14 @@ def _said(ratio: float) -> str:
 def model_cache(
     scenario: Asked,
     models: Annotated[int, typer.Option(min=1, max=64, help="Models that are served.")] = 8,
-    instances: Annotated[int, typer.Option(min=1, max=512, help="Instances that load.")] = 8,
+    instances: Annotated[
+        int, typer.Option(min=1, max=512, help="Slots of NPUs, each for one model at a time.")
+    ] = 8,
     skew: Annotated[
         float, typer.Option(min=0, max=5, help="Popularity by rank to this power; 0: alike.")
     ] = 0.0,
     local_models: Annotated[
-        int, typer.Option(min=0, max=64, help="Models that an instance's own DRAM holds.")
+        int, typer.Option(min=0, max=64, help="Models that a slot's own DRAM holds.")
     ] = 1,
     pool_models: Annotated[
         int, typer.Option(min=0, max=64, help="Models that the memory pool holds.")
@@ -65,6 +67,18 @@ def model_cache(
     bucket_gb_per_s: Annotated[
         float, typer.Option(min=0.01, max=1000, help="GB/s of a bucket of object storage.")
     ] = 2.5,
+    share: Annotated[
+        list[float] | None, typer.Option(help="Share of each model, in place of --skew.")
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="Which models, in turn; else the scenario's.")
+    ] = None,
+    rate: Annotated[float, typer.Option(min=0, help="Requests/s of all models.")] = 0.05,
+    idle_s: Annotated[
+        float, typer.Option(min=0, help="An idle model gives its NPUs back after so long.")
+    ] = 60.0,
+    hours: Annotated[float, typer.Option(min=0.01, help="Simulated time.")] = 24.0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the requests.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Cold start, warm start and switching of models: object storage, local DRAM, memory pool."""
@@ -76,26 +90,22 @@ def model_cache(
 
     asked, _ = question(scenario)
     facts = load_facts()
-    served = cache.Asked(models, instances, skew, local_models, pool_models, 1e9 * bucket_gb_per_s)
-    stores = cache.model_stores(asked, facts, served)
-    size = cache.model_bytes(asked, facts)
+    served = cache.Asked(
+        models, instances, skew, local_models, pool_models, 1e9 * bucket_gb_per_s,
+        tuple(share or ()), tuple(model or ()), rate, idle_s, hours, seed,
+    )  # fmt: skip
+    answer = cache.model_stores(asked, facts, served)
     if as_json:
-        print_json({"model_bytes": size, "stores": [asdict(store) for store in stores]})
+        print_json(asdict(answer))
         return
-    rows = [
-        (
-            store.name,
-            amount(store.cold_s, "time"),
-            amount(store.warm_s, "time"),
-            amount(store.hit_ratio, "share"),
-            amount(store.switch_s, "time"),
-            f"{store.dram_models:g} x",
-        )
-        for store in stores
+    heads = ("kept in", *(store.name for store in answer.stores))
+    print_rows(f"{asked.name}: {answer.title}", heads, cache.table(answer.stores))
+    waits = [
+        (name, *(amount(store.wait_s_by_model[k], "time") for store in answer.stores))
+        for k, name in enumerate(answer.models)
     ]
-    heads = ("kept in", "cold start", "DRAM to NPU", "hit ratio", "mean switch", "DRAM, models")
-    print_rows(f"{asked.name}: {models} models of {amount(size, 'bytes')}", heads, rows)
-    typer.echo(cache.beside_the_paper(facts))
+    print_rows("Mean waiting by model", ("model", *heads[1:]), waits)
+    typer.echo(cache.takes_for_granted(asked, facts, served))
 
 
 def own_controllers(

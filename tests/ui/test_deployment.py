@@ -121,10 +121,19 @@ def test_how_full_blocks_keep_supernodes_is_drawn_when_asked(page):
 def test_what_switching_models_takes_stands_with_the_memory_pool(page):
     page.get_by_key("deployment-group").set_value("Memory pool")
     page.run()
-    page.number_input(key="cache-models").set_value(4).run()
+    page.number_input(key="cache-instances").set_value(2).run()
+    page.number_input(key="cache-hours").set_value(2).run()
     assert not page.exception
-    (table,) = (frame.value for frame in page.dataframe if "Mean switch" in frame.value)
-    assert list(table["Hit ratio"]) == ["0 %", "25.0 %", "100 %"]
+    (table,) = (frame.value for frame in page.dataframe if "Kept in" in frame.value)
+    shown = dict(zip(table["Kept in"], table["memory pool"], strict=True))
+    assert shown["Cold start"] == "270 s" and shown["DRAM for one model in every slot"] == "1.00 x"
+    page.multiselect(key="cache-names").set_value(["qwen3-235b"]).run()
+    assert not page.exception
+    (table,) = (frame.value for frame in page.dataframe if "Kept in" in frame.value)
+    assert table["memory pool"][0] != shown["Cold start"]
+    page.number_input(key="cache-rate").set_value(1_000_000).run()
+    assert not page.exception
+    assert any("200,000 requests" in caption.value for caption in page.caption)
 
 
 def test_dies_without_an_expert_are_warned_of_with_the_redundancy_that_fills_them(page):

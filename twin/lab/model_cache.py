@@ -1,120 +1,243 @@
-"""Loading and switching models: object storage, local DRAM and the pooled DRAM, block by block.
+"""Several models served: cold start, warm start, switches and waiting, by where weights are kept.
 
-Weights are blocks that come from a bucket of object storage, from the DRAM of the instance's own
-nodes, or from the memory pool, over the links of the scenario's machine. What the paper tabulates
-(arXiv 2506.12708v2 Table 2: illustrative latencies) follows from bytes and rates. Local DRAM keeps
-the models an instance used last, the pool those that anybody used last.
+A slot of the fleet is the deployment that a scenario declares. What it sustains with a model is the
+formula's, what a model weighs and how fast DRAM is read are those of its machine, and
+lab/model_fleet.py simulates who waits: with object storage alone, with local DRAM, with the pool.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from twin.facts import Facts
-from twin.hardware.network import Network
 from twin.hardware.prices import pool_read
-from twin.model.costs import RoleCosts
+from twin.lab.model_fleet import Fleet, FleetRun, Kept, Served, ServedModel
+from twin.metrics.measures import Kind, amount
 from twin.model.fetch import pool_plane
 from twin.model.memory import whole_model_bytes
 from twin.model.operators import formats
-from twin.model.shape import ModelError
-from twin.scenario import Scenario
-from twin.steady import assemble
+from twin.model.shape import ModelError, load_shape
+from twin.scenario import Scenario, npus_used, with_overrides
+from twin.steady import assemble, steady, traffic_of
 
-BUCKET_BYTES_PER_S = 2.5e9  # of object storage, arXiv 2506.12708v2 section 4.4.3
-SWITCHES = 20_000  # that the hit ratio is counted over
+WARM_UP = 0.1  # of the time, which no figure of a store counts
+HOUR_S = 3600.0
+MOST_REQUESTS = 200_000  # a few seconds of work
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """How many models and instances, how popular, and what is there to hold them."""
+    """How many models and slots, how popular, and what is there to hold them."""
 
     models: int = 8
-    instances: int = 8
+    instances: int = 8  # slots of NPUs
     skew: float = 0.0  # exponent of popularity by rank; 0: all alike
-    local_models: int = 1  # that the DRAM of an instance's nodes holds
-    pool_models: int = 16  # that the memory pool holds
-    bucket_bytes_per_s: float = BUCKET_BYTES_PER_S
+    local_models: int = 1  # that the DRAM of a slot's nodes has room for, of the largest
+    pool_models: int = 16  # that the memory pool has room for
+    bucket_bytes_per_s: float = 2.5e9  # of object storage, arXiv 2506.12708v2 section 4.4.3
+    shares: tuple[float, ...] = ()  # of the requests by model, in place of `skew`
+    names: tuple[str, ...] = ()  # files of data/models, taken in turn; none: the scenario's
+    rate_req_per_s: float = 0.05  # of all models
+    idle_s: float = 60.0  # Knative's stable window: a model without requests gives NPUs back
+    hours: float = 24.0
+    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """One way to keep models."""
+    """One way to keep models, and how the fleet fares with it; means over the time after the
+    warm-up, NPU-hours over all of it."""
 
-    name: str
-    cold_s: float  # until every instance has its first model, from nothing
-    warm_s: float | None  # DRAM to NPU; None: nothing is kept
-    hit_ratio: float  # of switches
-    switch_s: float  # mean
-    dram_models: float  # copies of a model in DRAM, over all instances that serve the same one
+    name: Kept
+    cold_s: float  # until every slot has the first model, from nothing; processes not counted
+    warm_s: float | None  # the same again out of DRAM; None: nothing is kept
+    hit_ratio: float | None  # of starts and switches, weights found in DRAM; None: there were none
+    switch_s: float | None  # mean that weights took
+    switch_from_dram_s: float | None
+    switch_from_bucket_s: float | None
+    dram_models: float  # copies of a model in DRAM when every slot has loaded the same one
+    dram_bytes: float  # most that was kept
+    starts: int  # on free NPUs
+    switches: int  # on NPUs of another model
+    wait_s_mean: float  # of a request, for NPUs, weights, graphs and those before it
+    wait_s_p99: float
+    wait_s_by_model: tuple[float | None, ...]
+    goodput_per_hour: float  # requests whose first token kept the SLO
+    slo_share: float
+    npu_hours: float  # from a start until NPUs are given back
+    npu_hours_starting: float
+    npu_hours_idle: float  # held without a request in hand
 
 
-def model_bytes(scenario: Scenario, facts: Facts) -> float:
-    """Weights of the whole model, once, in the precision it is served in."""
-    shape = assemble(scenario, facts).costs.shape
-    return whole_model_bytes(shape, formats(scenario.deployment.precision))
+@dataclass(frozen=True, slots=True)
+class ModelCache:
+    """One question's answer."""
+
+    models: tuple[str, ...]  # by popularity
+    model_bytes: float  # of the largest
+    requests: int
+    stores: tuple[Store, ...]
+
+    @property
+    def title(self) -> str:
+        """What was served, in a few words."""
+        size = amount(self.model_bytes, "bytes")
+        return f"{self.requests:,} requests for {len(self.models)} models of up to {size}"
 
 
-def model_stores(scenario: Scenario, facts: Facts, asked: Asked) -> list[Store]:
-    """No cache, local DRAM and the memory pool for one scenario; raises the rooms' own errors."""
-    parts = assemble(scenario, facts)
-    roles = (parts.costs.decode_role, parts.costs.colocated_role, parts.costs.prefill_role)
-    role: RoleCosts | None = next((r for r in roles if r is not None), None)
-    if role is None:
-        raise ModelError("a deployment without an instance loads no model")
-    whole = model_bytes(scenario, facts)
-    from_bucket_s = whole / asked.bucket_bytes_per_s
-    warm_s = role.dies * role.memory.weights / _rate(scenario, parts.net, role.dies)
-    local = hit_ratio(asked, asked.local_models)
-    pooled = hit_ratio(asked, asked.pool_models)
+def model_stores(scenario: Scenario, facts: Facts, asked: Asked) -> ModelCache:
+    """No DRAM, local DRAM and the memory pool for one scenario; raises the rooms' own errors."""
+    if asked.rate_req_per_s * asked.hours * HOUR_S > MOST_REQUESTS:
+        raise ModelError(f"more than {MOST_REQUESTS:,} requests: ask for less time or a lower rate")
+    shares = _shares(asked)
+    names = asked.names or (scenario.deployment.model,)
+    known = {name: _served(scenario, facts, name) for name in names}
+    own, pooled = zip(*(known[names[k % len(names)]] for k in range(asked.models)), strict=True)
+    largest = max(model.size_bytes for model in pooled)
+    draws = np.random.default_rng(asked.seed)
+    end_s = asked.hours * HOUR_S
+    count = int(draws.poisson(asked.rate_req_per_s * end_s))
+    arrived_s = np.sort(draws.uniform(0.0, end_s, count)).tolist()
+    named = draws.choice(asked.models, count, p=shares).tolist()
+    stores: list[tuple[Kept, tuple[ServedModel, ...], int]] = [
+        ("object storage", own, 0),
+        ("local DRAM", own, asked.local_models),
+        ("memory pool", pooled, asked.pool_models),
+    ]
+    answers = []
+    for kept, models, room in stores:
+        fleet = Fleet(
+            models, asked.instances, kept, room * largest, asked.bucket_bytes_per_s, asked.idle_s,
+            facts.si("startup.process"), facts.si("startup.regroup"),
+        )  # fmt: skip
+        out = FleetRun(fleet).serve(named, arrived_s)
+        npus = npus_used(scenario)
+        answers.append(summed_up(fleet, out, end_s, scenario.slo.ttft_s, npus))
+    titles = [f"{k + 1}. {model.name}" for k, model in enumerate(pooled)]
+    return ModelCache(tuple(titles), largest, count, tuple(answers))
 
-    def switch_s(hits: float) -> float:
-        return hits * warm_s + (1.0 - hits) * from_bucket_s
 
-    every = asked.instances * from_bucket_s  # they share the bucket
+def summed_up(fleet: Fleet, out: Served, end_s: float, ttft_s: float, npus: int) -> Store:
+    """A store's figures; npus: of a slot."""
+    alone = FleetRun(replace(fleet, process_s=0.0, regroup_s=0.0, idle_s=0.0))
+    cold_s = alone.load_everywhere(0, 0.0)
+    copies = alone.serve([], []).dram_bytes / fleet.models[0].size_bytes
+    warm_s = alone.load_everywhere(0, cold_s) if copies else None
+    counted = out.arrived_s >= WARM_UP * end_s
+    model, wait_s = out.model[counted], out.wait_s[counted]
+    kept_slo = wait_s + np.array([m.ttft_s for m in fleet.models])[model] <= ttft_s
+    starts = [one for one in out.starts if one.begun_s >= WARM_UP * end_s]
+
+    def took_s(*hit: bool) -> float | None:
+        return _mean([one.weights_s for one in starts if one.hit in hit])
+
+    return Store(
+        fleet.kept, cold_s, warm_s, _mean([float(one.hit) for one in starts]),
+        took_s(True, False), took_s(True), took_s(False), copies, out.dram_bytes,
+        sum(not one.switched for one in starts), sum(one.switched for one in starts),
+        float(wait_s.mean()) if wait_s.size else 0.0,
+        float(np.quantile(wait_s, 0.99)) if wait_s.size else 0.0,
+        tuple(_mean(wait_s[model == k].tolist()) for k in range(len(fleet.models))),
+        HOUR_S * float(kept_slo.sum()) / ((1.0 - WARM_UP) * end_s),
+        float(kept_slo.mean()) if wait_s.size else 1.0,
+        npus * out.held_s / HOUR_S, npus * out.starting_s / HOUR_S,
+        npus * (out.held_s - out.starting_s - out.busy_s) / HOUR_S,
+    )  # fmt: skip
+
+
+ROWS: tuple[tuple[str, str, Kind, str], ...] = (
+    ("Cold start", "cold_s", "time", ""),
+    ("DRAM to NPU", "warm_s", "time", ""),
+    ("Hit ratio", "hit_ratio", "share", ""),
+    ("Mean switch", "switch_s", "time", ""),
+    ("... out of DRAM", "switch_from_dram_s", "time", ""),
+    ("... out of object storage", "switch_from_bucket_s", "time", ""),
+    ("DRAM for one model in every slot", "dram_models", "rate", "x"),
+    ("DRAM taken at most", "dram_bytes", "bytes", ""),
+    ("Starts on free NPUs", "starts", "count", ""),
+    ("Switches on NPUs of another model", "switches", "count", ""),
+    ("Waiting of requests, mean", "wait_s_mean", "time", ""),
+    ("Waiting of requests, p99", "wait_s_p99", "time", ""),
+    ("First token within the SLO", "slo_share", "share", ""),
+    ("Goodput", "goodput_per_hour", "rate", "requests/h"),
+    ("NPU-hours held", "npu_hours", "rate", ""),
+    ("... starting", "npu_hours_starting", "rate", ""),
+    ("... idle", "npu_hours_idle", "rate", ""),
+)
+
+
+def table(stores: Sequence[Store]) -> list[tuple[str, ...]]:
+    """A row for each figure: its name, and what it is with each store."""
     return [
-        Store("object storage", every, None, 0.0, from_bucket_s, 0.0),
-        Store("local DRAM", every, warm_s, local, switch_s(local), float(asked.instances)),
-        Store("memory pool", from_bucket_s + warm_s, warm_s, pooled, switch_s(pooled), 1.0),
+        (label, *(amount(getattr(store, name), kind, unit) for store in stores))
+        for label, name, kind, unit in ROWS
     ]
 
 
-def beside_the_paper(facts: Facts) -> str:
-    """What the seconds of the paper's table take for granted, in a sentence."""
+def takes_for_granted(scenario: Scenario, facts: Facts, asked: Asked) -> str:
+    """What the figures count, and what the seconds of the paper's table take for granted."""
     size, cold_s = facts.si("startup.table.model"), facts.si("startup.table.cold")
     stated, implied = facts.si("startup.bucket"), size / cold_s
+    used = asked.instances * npus_used(scenario)
+    there = assemble(scenario, facts).net.npus
+    beyond = f", more than the {there:,} of this machine" if used > there else ""
     return (
+        f"A slot is this deployment: {asked.instances} take {used:,} NPUs{beyond}. Starts and "
+        "switches are those of weights alone; requests also wait "
+        f"{facts.si('startup.process'):.0f} s for processes on free NPUs, and "
+        f"{facts.si('startup.regroup'):.0f} s for graphs on those of another model. "
         f"The paper has {cold_s:.0f} s for {size / 1e9:.0f} GB: {implied / 1e9:.1f} GB/s. "
         f"The {stated / 1e9:g} GB/s of a bucket that it states give {size / stated:.0f} s, and it "
         f"does not say what takes the rest: with {implied / 1e9:.1f} GB/s its other seconds follow."
     )
 
 
-def _rate(scenario: Scenario, net: Network, dies: int) -> float:
-    """Bytes/s from the DRAM of the pool into all dies of an instance."""
-    return pool_read(net, range(dies), pool_plane(scenario)).bytes_per_s
+def _shares(asked: Asked) -> NDArray[np.float64]:
+    """Popularity by model; raises ModelError where shares are not one positive number a model."""
+    if not asked.shares:
+        weight = np.arange(1, asked.models + 1) ** -asked.skew
+    elif len(asked.shares) == asked.models and min(asked.shares) > 0.0:
+        weight = np.array(asked.shares)
+    else:
+        raise ModelError(
+            f"{len(asked.shares)} shares for {asked.models} models: give one positive number each"
+        )
+    return weight / weight.sum()
 
 
-def hit_ratio(asked: Asked, room: int) -> float:
-    """Share of switches whose model an LRU of `room` models holds, once it is full.
+def _served(scenario: Scenario, facts: Facts, name: str) -> tuple[ServedModel, ServedModel]:
+    """A model in the scenario's deployment: weights from DRAM of its own nodes, or of the pool."""
+    drafts = (
+        scenario.deployment.decode.mtp_draft_tokens if load_shape(facts, name).mtp_layers else 0
+    )
+    s = with_overrides(
+        scenario, {"deployment.model": name, "deployment.decode.mtp_draft_tokens": drafts}
+    )
+    sustained, parts = steady(s, facts), assemble(s, facts)
+    costs, net = parts.costs, parts.net
+    roles = (costs.prefill_role, costs.decode_role, costs.colocated_role)
+    weights = max(role.memory.weights for role in roles if role is not None)  # of a die
+    first_s = sustained.prefill.batch_s if sustained.prefill else 0.0
+    answer_s = 0.0
+    if sustained.decode:
+        answer_s = sustained.decode.tpot_s * traffic_of(s, facts).output_tokens
+    dies = range(npus_used(s) * costs.chip.dies_per_npu)
+    own = pool_read(net, dies, "ub", net.nodes_of(dies)).bytes_per_s
+    pooled = pool_read(net, dies, pool_plane(s)).bytes_per_s
+    of = ServedModel(
+        costs.shape.title,
+        whole_model_bytes(costs.shape, formats(s.deployment.precision)),
+        weights * len(dies) / own,
+        sustained.requests_per_s,
+        first_s,
+        first_s + answer_s,
+    )
+    return of, replace(of, load_s=weights * len(dies) / pooled)
 
-    Exact where all models are as popular as each other; else counted over drawn switches.
-    """
-    if room >= asked.models:
-        return 1.0
-    if asked.skew == 0.0 or room <= 0:
-        return max(room, 0) / asked.models
-    weight = np.arange(1, asked.models + 1) ** -asked.skew
-    drawn = np.random.default_rng(0).choice(asked.models, SWITCHES, p=weight / weight.sum())
-    held: OrderedDict[int, None] = OrderedDict()
-    hits = 0
-    for model in drawn.tolist():
-        hits += model in held
-        held[model] = None
-        held.move_to_end(model)
-        if len(held) > room:
-            held.popitem(last=False)
-    return hits / SWITCHES
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
+from twin.lab.model_cache import ModelCache
 from twin.metrics.measures import amount
 from twin.ui import theme
 from twin.ui.charts import timeline
@@ -80,3 +81,24 @@ def hit_curve(
         f"Hit ratio against the size of the memory pool, at most {amount(last[1], 'share')} with "
         f"{amount(last[0], 'bytes')}.",
     )
+
+
+def model_waits(answer: ModelCache) -> Chart:
+    """Mean waiting of requests by model, a mark for each place that keeps weights."""
+    fig = figure(height=90 + 30 * len(answer.models))
+    looks = zip(
+        answer.stores, (theme.OTHER, theme.PLANE["vpc"], theme.ROLE["memory_pool"]),
+        ("circle", "diamond", "square"), strict=True,
+    )  # fmt: skip
+    for store, colour, symbol in looks:
+        fig.add_scatter(
+            x=store.wait_s_by_model, y=answer.models, mode="markers", name=store.name,
+            marker={"color": colour, "size": 12, "symbol": symbol, "opacity": 0.85},
+            customdata=[amount(wait_s, "time") for wait_s in store.wait_s_by_model],
+            hovertemplate=f"%{{y}}, {store.name}: %{{customdata}}<extra></extra>",
+        )  # fmt: skip
+    fig.update_layout(hovermode="closest", showlegend=True)
+    fig.update_xaxes(type="log", title_text="mean waiting of requests (s)", showgrid=True)
+    fig.update_yaxes(autorange="reversed", nticks=len(answer.models), showgrid=True)
+    told = ", ".join(f"{s.name} {amount(s.wait_s_mean, 'time')}" for s in answer.stores)
+    return Chart(fig, f"Mean waiting of requests by model; of all: {told}.")

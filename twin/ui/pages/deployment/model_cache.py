@@ -1,48 +1,61 @@
-"""Model caching: cold starts and switches of several models, by where they are kept."""
+"""Several models served: starts, switches and waiting of requests, by where weights are kept."""
 
 import streamlit as st
 
-from twin.lab.model_cache import Asked, beside_the_paper, model_stores
-from twin.metrics.measures import amount
+from twin.lab.model_cache import Asked, ModelCache, model_stores, table, takes_for_granted
+from twin.scenario import Scenario, canonical
 from twin.ui import session
-from twin.ui.fields import sentence
+from twin.ui.charts.memory import model_waits
+from twin.ui.fields import choice_label, sentence
+from twin.ui.show import plot
 
 GROUP = "Memory pool"
 
 
 def section() -> None:
-    """Numbers to set and a row for each place that keeps models."""
+    """Numbers to set, how long requests wait for each model, and a column for each store."""
     st.subheader("Model cache and switching", anchor=False)
+    draft, facts = session.draft(), session.facts()
     with st.grid(3, min_column_width=150):
         models = st.number_input("Models served", 1, 64, 8, key="cache-models")
-        instances = st.number_input("Instances that load", 1, 512, 8, key="cache-instances")
+        instances = st.number_input(
+            "Slots of NPUs", 1, 512, 8, key="cache-instances",
+            help="Each takes the NPUs of this deployment and holds one model at a time.",
+        )  # fmt: skip
         skew = st.number_input(
             "Popularity exponent", 0.0, 5.0, 0.0, 0.1, key="cache-skew",
             help="Popularity of a model falls with its rank to this power; 0: all alike.",
         )  # fmt: skip
+        rate = st.number_input("Requests per hour", 1, 1_000_000, 180, key="cache-rate")
+        hours = st.number_input("Hours", 1, 240, 24, key="cache-hours")
+        idle_s = st.number_input(
+            "Idle time before zero (s)", 0, 86_400, 60, 30, key="cache-idle",
+            help="A model without requests for so long gives its NPUs back: it scales to zero.",
+        )  # fmt: skip
         local = st.number_input("Models in local DRAM", 0, 64, 1, key="cache-local")
         pooled = st.number_input("Models in the memory pool", 0, 64, 16, key="cache-pooled")
         bucket = st.number_input("Object storage (GB/s)", 0.01, 1000.0, 2.5, key="cache-bucket")
-    asked = Asked(int(models), int(instances), skew, int(local), int(pooled), 1e9 * bucket)
+    names = st.multiselect(
+        "Which models, in turn", facts.names("models"), key="cache-names",
+        format_func=lambda name: choice_label("deployment.model", name, facts),
+        placeholder=choice_label("deployment.model", draft.deployment.model, facts),
+    )  # fmt: skip
+    asked = Asked(
+        int(models), int(instances), skew, int(local), int(pooled), 1e9 * bucket, (), tuple(names),
+        rate / 3600, idle_s, hours,
+    )  # fmt: skip
     try:
-        stores = model_stores(session.draft(), session.facts(), asked)
+        answer = _answer(canonical(draft), asked, draft)
     except ValueError as refused:
         st.caption(sentence(str(refused)))
         return
-    rows = [
-        {
-            "Kept in": store.name,
-            "Cold start": amount(store.cold_s, "time"),
-            "DRAM to NPU": amount(store.warm_s, "time"),
-            "Hit ratio": amount(store.hit_ratio, "share"),
-            "Mean switch": amount(store.switch_s, "time"),
-            "DRAM, models": f"{store.dram_models:g} x",
-        }
-        for store in stores
-    ]
-    st.dataframe(rows, hide_index=True)
-    st.caption(
-        "From bytes and rates: instances share a bucket of object storage, and read DRAM over the "
-        "machine's links all at once. Containers, graphs and warm-up are not counted. "
-        + beside_the_paper(session.facts())
-    )
+    plot(model_waits(answer), "model-waits")
+    heads = ("Kept in", *(store.name for store in answer.stores))
+    rows = [dict(zip(heads, row, strict=True)) for row in table(answer.stores)]
+    st.dataframe(rows, hide_index=True, height="content")
+    st.caption(takes_for_granted(draft, facts, asked))
+
+
+@st.cache_data(show_spinner="Serving the models", max_entries=50)
+def _answer(key: str, asked: Asked, _draft: Scenario) -> ModelCache:
+    return model_stores(_draft, session.facts(), asked)

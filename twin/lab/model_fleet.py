@@ -1,0 +1,350 @@
+"""Several models on a fleet of NPU slots: requests wait for NPUs, weights and graphs, by events.
+
+A slot holds one model at a time, takes its requests in order of arrival at the rate that the
+formula gives a full deployment, and is given up when it was idle for long enough. A model without a
+slot takes a free one, else an idle one, else one in service, which first takes what had come by
+then and drains. Weights come from DRAM (whole models, the least recently loaded goes first), else
+from a bucket of object storage that all who fetch share; with a memory pool who needs a model that
+is on its way waits for it, and nothing is fetched twice. Loading crowds no other traffic.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from bisect import insort
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twin.engine.agenda import Agenda
+from twin.engine.life import Bucket
+
+Kept = Literal["object storage", "local DRAM", "memory pool"]
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A model as a slot serves it."""
+
+    name: str
+    size_bytes: float  # the whole model, once
+    load_s: float  # from DRAM until every die of a slot has its weights
+    requests_per_s: float  # that a slot begins at most
+    ttft_s: float  # of a request that does not wait
+    request_s: float  # from its beginning to its last token
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """What is there: slots, models, where weights are kept, and how long a start takes."""
+
+    models: tuple[ServedModel, ...]
+    slots: int
+    kept: Kept
+    dram_bytes: float  # for weights: of each slot's nodes, or of the whole memory pool
+    bucket_bytes_per_s: float
+    idle_s: float  # after which a model that nobody asks for gives its NPUs back
+    process_s: float  # processes and graphs on NPUs that were free
+    regroup_s: float  # groups and graphs on NPUs that another model had
+
+
+@dataclass(slots=True)
+class Start:
+    """One model on its way into one slot; stamps in order."""
+
+    slot: int
+    model: int
+    switched: bool  # NPUs of another model; else free ones
+    begun_s: float  # the slot is empty
+    ready_s: float = math.inf  # processes run
+    fetched_s: float = math.inf  # DRAM has the weights
+    loaded_s: float = math.inf  # HBM has them
+    up_s: float = math.inf
+    hit: bool = False  # DRAM had them before
+
+    @property
+    def weights_s(self) -> float:
+        """What its weights took."""
+        return self.loaded_s - self.ready_s
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What came out; arrays by request."""
+
+    model: NDArray[np.int64]
+    arrived_s: NDArray[np.float64]
+    begun_s: NDArray[np.float64]
+    starts: list[Start]
+    held_s: float  # of all slots, from a start until they are given up
+    busy_s: float  # of that, with a request in hand
+    dram_bytes: float  # most that was kept at any time, all DRAM together
+    fetched_bytes: float  # from object storage
+
+    @property
+    def wait_s(self) -> NDArray[np.float64]:
+        """From arrival until a slot begins it."""
+        return self.begun_s - self.arrived_s
+
+    @property
+    def starting_s(self) -> float:
+        """Of all slots, on their way into service."""
+        return sum(start.up_s - start.begun_s for start in self.starts)
+
+
+class Dram:
+    """Whole models by when they were last loaded, never more bytes than there is room for."""
+
+    def __init__(self, capacity_bytes: float) -> None:
+        self._capacity = capacity_bytes
+        self.held: OrderedDict[int, float] = OrderedDict()
+        self.bytes = 0.0
+
+    def read(self, model: int) -> bool:
+        """Whether the model is here; it is then the last to go."""
+        if model in self.held:
+            self.held.move_to_end(model)
+        return model in self.held
+
+    def keep(self, model: int, size_bytes: float) -> None:
+        """Keep a model, and let those go that there is no room for; none larger than all room."""
+        if self.read(model) or size_bytes > self._capacity:
+            return
+        while self.bytes + size_bytes > self._capacity:
+            self.bytes -= self.held.popitem(last=False)[1]
+        self.held[model] = size_bytes
+        self.bytes += size_bytes
+
+
+class Clock(Agenda):
+    """Actions at their exact times, without steps."""
+
+    def __init__(self) -> None:
+        super().__init__(step_s=0.0)
+
+    def until(self, end_s: float) -> None:
+        """Run what is due by `end_s`, also what is entered meanwhile."""
+        while self._entries and self._entries[0][0] <= end_s:
+            due_s, _, action = heapq.heappop(self._entries)
+            action(due_s)
+
+
+@dataclass(slots=True)
+class Slot:
+    """NPUs for one deployment of one model at a time."""
+
+    dram: Dram
+    state: Literal["free", "starting", "serving", "leaving"] = "free"
+    model: int = -1
+    since_s: float = 0.0  # it holds its NPUs
+    up_s: float = 0.0  # its model serves
+    done_s: float = 0.0  # when its last request ends
+    taking: bool = False  # until it may begin the next request
+    watched: bool = False  # somebody will look whether it is idle
+    heir: int | None = None  # the model that it drains for
+    last: int = -1  # the request after which it drains
+
+
+@dataclass(slots=True)
+class Demand:
+    """One model's requests, and the slots that are its own."""
+
+    waiting: deque[int] = field(default_factory=deque)
+    serving: list[int] = field(default_factory=list)
+    coming: int = 0  # slots that start or drain for it
+
+
+class FleetRun:
+    """One simulation."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.clock = Clock()
+        self._bucket = Bucket(self.clock, fleet.bucket_bytes_per_s)
+        pooled = Dram(fleet.dram_bytes)
+        pool = fleet.kept == "memory pool"
+        own_bytes = fleet.dram_bytes if fleet.kept == "local DRAM" else 0.0
+        self.slots = [Slot(pooled if pool else Dram(own_bytes)) for _ in range(fleet.slots)]
+        self._stores = [pooled] if pool else [slot.dram for slot in self.slots]
+        self._demands = [Demand() for _ in fleet.models]
+        self._on_the_way: dict[int, list[Callable[[float], None]]] = {}
+        self._without: deque[int] = deque()  # models for which no slot could be claimed
+        self._arrived: list[float] = []
+        self._begun: list[float] = []
+        self._model: list[int] = []
+        self.starts: list[Start] = []
+        self._held_s = self._busy_s = self._most_bytes = self._fetched_bytes = 0.0
+
+    def serve(self, model: Sequence[int], arrived_s: Sequence[float]) -> Served:
+        """Serve requests, in order of time, to the last."""
+        for of, t_s in zip(model, arrived_s, strict=True):
+            self.clock.until(t_s)
+            self._arrive(of, t_s)
+        self.clock.until(math.inf)
+        end_s = max([*self._arrived[-1:], *(slot.done_s for slot in self.slots)])
+        held_s = self._held_s + sum(
+            end_s - slot.since_s for slot in self.slots if slot.state != "free"
+        )
+        return Served(
+            np.array(self._model, np.int64), np.array(self._arrived), np.array(self._begun),
+            self.starts, held_s, self._busy_s, self._most_bytes, self._fetched_bytes,
+        )  # fmt: skip
+
+    def load_everywhere(self, model: int, t_s: float) -> float:
+        """Put a model into every slot, all free, at once; seconds until the last one serves."""
+        first = len(self.starts)
+        for k in range(len(self.slots)):
+            self._demands[model].coming += 1
+            self._start(k, model, t_s)
+        self.clock.until(math.inf)
+        return max(one.up_s for one in self.starts[first:]) - t_s
+
+    def _start(self, k: int, model: int, t_s: float) -> None:
+        """Begin to put a model into a slot that has none, or whose last request has ended."""
+        slot, fleet = self.slots[k], self.fleet
+        one = Start(k, model, slot.state != "free", t_s)
+        if slot.state == "free":
+            slot.since_s = t_s
+        elif slot.state == "serving":
+            self._demands[slot.model].serving.remove(k)
+        slot.state, slot.model, slot.heir = "starting", model, None
+        self.starts.append(one)
+        self.clock.at(t_s + (0.0 if one.switched else fleet.process_s), partial(self._weights, one))
+
+    def _weights(self, one: Start, t_s: float) -> None:
+        one.ready_s = t_s
+        slot, size = self.slots[one.slot], self.fleet.models[one.model].size_bytes
+        one.hit = slot.dram.read(one.model)
+        if one.hit:
+            return self._load(one, t_s)
+        store = self._stores.index(slot.dram)
+        key = store * len(self.fleet.models) + one.model
+        fetch = self._on_the_way.setdefault(key, [])
+        fetch.append(partial(self._load, one))
+        if len(fetch) > 1:
+            return None
+
+        def arrived(now_s: float) -> None:
+            slot.dram.keep(one.model, size)
+            self._most_bytes = max(self._most_bytes, sum(dram.bytes for dram in self._stores))
+            for then in self._on_the_way.pop(key):
+                then(now_s)
+
+        self._fetched_bytes += size
+        return self._bucket.fetch(key, size, t_s, arrived)
+
+    def _load(self, one: Start, t_s: float) -> None:
+        one.fetched_s = t_s
+        one.loaded_s = t_s + self.fleet.models[one.model].load_s
+        one.up_s = one.loaded_s + (self.fleet.regroup_s if one.switched else 0.0)
+        self.clock.at(one.up_s, partial(self._serves, one))
+
+    def _serves(self, one: Start, t_s: float) -> None:
+        slot, demand = self.slots[one.slot], self._demands[one.model]
+        slot.state, slot.up_s, slot.done_s = "serving", t_s, t_s
+        demand.coming -= 1
+        insort(demand.serving, one.slot)
+        if self._without:
+            self._claim(one.slot, self._without.popleft())
+        self._take(one.slot, t_s)
+
+    def _arrive(self, model: int, t_s: float) -> None:
+        of, demand = self.fleet.models[model], self._demands[model]
+        demand.waiting.append(len(self._arrived))
+        self._arrived.append(t_s)
+        self._begun.append(math.inf)
+        self._model.append(model)
+        for k in demand.serving:
+            if not self.slots[k].taking:
+                self._take(k, t_s)
+                break
+        if not demand.waiting:
+            return
+        slots = len(demand.serving) + demand.coming
+        if not slots:
+            self._seek(model, t_s)
+        elif len(demand.waiting) / (slots * of.requests_per_s) > self._start_s(model):
+            self._seek(model, t_s, of_idle=True)
+
+    def _start_s(self, model: int) -> float:
+        """What one more slot for a model would take, if NPUs are free and nobody fetches."""
+        of, fleet = self.fleet.models[model], self.fleet
+        kept = any(model in dram.held for dram in self._stores)
+        return fleet.process_s + of.load_s + (0.0 if kept else self._fetch_s(of))
+
+    def _fetch_s(self, of: ServedModel) -> float:
+        return of.size_bytes / self.fleet.bucket_bytes_per_s
+
+    def _seek(self, model: int, t_s: float, *, of_idle: bool = False) -> None:
+        """A slot for a model: free; idle; else, unless `of_idle`, one that has to drain.
+
+        Whose DRAM has the model comes first, then the one that did nothing for longest; of those
+        in service one of a model that has several, then the one that has served it for longest.
+        """
+
+        def first(k: int) -> tuple[bool, float]:
+            return model not in self.slots[k].dram.held, self.slots[k].done_s
+
+        def in_service(k: int) -> tuple[bool, float]:
+            slot = self.slots[k]
+            return len(self._demands[slot.model].serving) == 1, slot.up_s
+
+        serving = [(k, s) for k, s in enumerate(self.slots) if s.state == "serving"]
+        free = [k for k, slot in enumerate(self.slots) if slot.state == "free"]
+        idle = [k for k, slot in serving if not slot.taking and slot.done_s <= t_s]
+        others = [k for k, s in serving if s.model != model and s.heir is None]
+        ways = free or [k for k in idle if k in others]
+        if not ways and of_idle:
+            return
+        self._demands[model].coming += 1
+        if ways:
+            self._start(min(ways, key=first), model, t_s)
+        elif others:
+            k = min(others, key=in_service)
+            self._claim(k, model)
+            if not self.slots[k].taking:
+                self._take(k, t_s)
+        else:
+            self._without.append(model)
+
+    def _claim(self, k: int, model: int) -> None:
+        """Slot k takes what has come by now, and then makes way."""
+        slot = self.slots[k]
+        slot.heir, slot.last = model, len(self._arrived) - 1
+        self._demands[slot.model].serving.remove(k)
+
+    def _take(self, k: int, t_s: float) -> None:
+        """Begin the next request, or see who comes after the last."""
+        slot = self.slots[k]
+        of, waiting = self.fleet.models[slot.model], self._demands[slot.model].waiting
+        slot.taking = False
+        if waiting and (slot.heir is None or waiting[0] <= slot.last):
+            self._begun[waiting.popleft()] = t_s
+            self._busy_s += t_s + of.request_s - max(t_s, slot.done_s)
+            slot.done_s, slot.taking = t_s + of.request_s, True
+            self.clock.at(t_s + 1.0 / of.requests_per_s, partial(self._take, k))
+        elif slot.heir is not None:
+            slot.state = "leaving"
+            self.clock.at(max(t_s, slot.done_s), partial(self._start, k, slot.heir))
+        elif not slot.watched and self.fleet.idle_s < math.inf:
+            slot.watched = True
+            self.clock.at(max(t_s, slot.done_s + self.fleet.idle_s), partial(self._look, k))
+
+    def _look(self, k: int, t_s: float) -> None:
+        """Give the NPUs of a slot back that was idle for long enough."""
+        slot = self.slots[k]
+        slot.watched = False
+        if slot.state != "serving" or slot.taking or slot.heir is not None:
+            return
+        if slot.done_s + self.fleet.idle_s > t_s:
+            self._take(k, t_s)
+            return
+        self._demands[slot.model].serving.remove(k)
+        slot.state, slot.model = "free", -1
+        self._held_s += t_s - slot.since_s

@@ -48,6 +48,7 @@ from twin.lab.store.restore import read_archive
 from twin.lab.traces import TraceError, preview, read_trace
 from twin.scenario import Scenario, SpecError, scenario_from_canonical, with_overrides
 
+POINTS = DATA / "examples" / "measured-points.csv"
 NO_STORE: Any = SimpleNamespace(machines=SimpleNamespace(save=lambda machine: None))
 
 
@@ -200,7 +201,7 @@ def sound() -> dict[str, list[tuple[str, bytes]]]:
                    ("json", json.dumps(COUNTS.tolist()).encode())],
         "machine": _machines(fabric),
         "config": [("json", json.dumps(table).encode()) for table in (V3, QWEN3)],
-        "points": [("csv", (DATA / "examples" / "measured-points.csv").read_bytes())],
+        "points": [("csv", POINTS.read_bytes())],
         "chip": [("toml", (DATA / "chips" / "h800.toml").read_bytes())],
         "calibration": [("toml", CALIBRATION.read_bytes())],
         "fabric": [("json", write_fabric(fabric, "json").encode())],
@@ -213,3 +214,5 @@ def warm() -> None:
     """What every reading needs, for a fork to find; nothing that leaves a thread behind."""
     load_facts()
     _template()
+    for reader, data in (("trace", traces.FILES["mooncake"]), ("points", POINTS.read_bytes())):
+        READERS[reader][0](data)  # compiled code, and the prices of a machine

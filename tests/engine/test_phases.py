@@ -59,7 +59,7 @@ def decoded(world, instance):
 
 @pytest.mark.parametrize("mode", ["decode_only", "disaggregated"])
 def test_decode_is_what_a_token_by_token_simulation_finds(mode):
-    _, world = end_of(small(MIXED_LENGTHS | {"deployment.mode": mode}))
+    _, world = end_of(small(MIXED_LENGTHS | {"deployment.mode": mode, "horizon_s": 2.2}))
     finished = 0
     for instance in range(2):
         for i, at in decoded(world, instance).items():

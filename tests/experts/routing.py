@@ -125,26 +125,17 @@ def simulated(now, slots, tokens, rounds, rng, distinct):
     return np.array([most.mean(), quantile(most, 0.99)]) * dies / (tokens * now.sum())
 
 
-@njit(cache=True)
 def gate(logit, tokens, groups, top_groups, top_k, rng):
     """Experts i8[tokens, top_k] of a gate limited to groups (arXiv 2412.19437 2.1.2).
 
     Scores are sigmoids of logit + noise; a group's is the sum of its two best.
     """
-    size = logit.size // groups
-    out = np.empty((tokens, top_k), np.int64)
-    score = np.empty(logit.size)
-    group = np.empty(groups)
-    for t in range(tokens):
-        for e in range(logit.size):
-            score[e] = 1.0 / (1.0 + np.exp(-logit[e] - rng.standard_normal()))
-        for g in range(groups):
-            best = np.sort(score[g * size : (g + 1) * size])
-            group[g] = best[-1] + best[-2]
-        for g in np.argsort(-group)[top_groups:]:
-            score[g * size : (g + 1) * size] = -1.0
-        out[t] = np.argsort(-score)[:top_k]
-    return out
+    score = 1.0 / (1.0 + np.exp(-logit - rng.standard_normal((tokens, logit.size))))
+    grouped = score.reshape(tokens, groups, -1)
+    best = np.sort(grouped)[:, :, -2:].sum(axis=2)
+    beyond = np.argsort(-best)[:, top_groups:]
+    np.put_along_axis(grouped, beyond[:, :, None], -1.0, axis=1)
+    return np.argsort(-score)[:, :top_k]
 
 
 def quantile(counts, q):

@@ -1,6 +1,6 @@
 """Prints digests of a few runs, to be compared between processes: `python -m tests.laws.digests`.
 
-With `--preset` a whole preset is among them; without, all are small enough for plain Python.
+With `--preset` a whole preset is among them; with `--brief` they are short enough for plain Python.
 """
 
 from __future__ import annotations
@@ -26,20 +26,24 @@ VARIED = {
 }
 
 
-def answers(preset: bool) -> dict[str, Run]:
+BRIEF = {"horizon_s": 0.8, "warmup_s": 0.2}
+
+
+def answers(*options: str) -> dict[str, Run]:
     """Runs by name."""
-    found = {mode: simulate(small(VARIED | {"deployment.mode": mode}), load_facts())
-             for mode in MODES}  # fmt: skip
-    if preset:
+    asked = VARIED | (BRIEF if "--brief" in options else {})
+    runs = {mode: simulate(small(asked | {"deployment.mode": mode}), load_facts())
+            for mode in MODES}  # fmt: skip
+    if "--preset" in options:
         first = presets()[0]
-        found[first.key] = simulate(first.scenario, load_facts())
-    return found
+        runs[first.key] = simulate(first.scenario, load_facts())
+    return runs
 
 
-def printed(preset: bool) -> dict[str, list[str]]:
+def printed(*options: str) -> dict[str, list[str]]:
     """Digest and summary of each run, to the last bit."""
-    return {name: [r.digest, repr(r.summary)] for name, r in answers(preset).items()}
+    return {name: [r.digest, repr(r.summary)] for name, r in answers(*options).items()}
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(printed("--preset" in sys.argv)))
+    sys.stdout.write(json.dumps(printed(*sys.argv[1:])))

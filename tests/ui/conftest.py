@@ -1,26 +1,49 @@
 """A dashboard without a browser, on an empty store of its own."""
 
+import shutil
 from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
-import streamlit as st
+from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
 from tests.conftest import PATIENCE_S, ROOT
+from twin.lab import library
+from twin.lab.store import Store, open_store
 from twin.ui import live, session
+
+# Every app of a test would read the metadata of all that is installed anew: a tenth of a second.
+manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
+
+
+@pytest.fixture(scope="session")
+def seeded(tmp_path_factory) -> Path:
+    """A database with the presets in it and nothing else."""
+    path: Path = tmp_path_factory.mktemp("seeded") / "twin.db"
+    store = open_store(f"sqlite:///{path}")
+    library.seed_library(store)
+    store.close()
+    return path
 
 
 @pytest.fixture
-def store(tmp_path, monkeypatch) -> Iterator[None]:
-    """Sends every page of this test to an empty store."""
+def store(seeded, tmp_path, monkeypatch) -> Iterator[Store]:
+    """Sends every page of this test to a store without a run; what formulas say is remembered."""
+    shutil.copy(seeded, tmp_path / "twin.db")
     monkeypatch.setenv("TWIN_DB_URL", f"sqlite:///{tmp_path / 'twin.db'}")
-    st.cache_resource.clear()
+    monkeypatch.setattr(library, "seed_library", lambda store: [])
+    of_a_server = (session._store, session.runner, live._live)
+    for kept in of_a_server:
+        kept.clear()
     monkeypatch.setattr(session, "runner", lambda: None)  # no process waits for work
     monkeypatch.setattr(live, "ready", lambda: False)
     yield session.store()
     session.store().close()
-    st.cache_resource.clear()
+    for kept in of_a_server:
+        kept.clear()
 
 
 @pytest.fixture

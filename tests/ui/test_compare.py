@@ -31,7 +31,7 @@ def found(store, runs):
 
 
 def opened(app, **query):
-    app.run().switch_page(PAGES["compare"].script)
+    app.switch_page(PAGES["compare"].script)
     for name, value in query.items():
         app.query_params[name] = value
     app.run()
@@ -168,7 +168,7 @@ def test_a_comparison_from_elsewhere_offers_its_questions_here(app, store, monke
     monkeypatch.setattr(session, "run", lambda s: asked.append(s) or done(store, s))
     here = done(store, scenario("Here"))
     there = scenario("There", seed=5)
-    app.run().switch_page(PAGES["compare"].script)
+    app.switch_page(PAGES["compare"].script)
     app.query_params["runs"] = f"{here},{'r' * 24}"
     app.query_params["asked"] = f"{share.pack(scenario('Here'))},{share.pack(there)}"
     app.run()

@@ -11,7 +11,7 @@ UNITS = ("req/s", "%", " s", "ms", "µs", "tokens/s", "tokens", "requests")
 
 @pytest.fixture
 def page(app):
-    return app.run().switch_page(PAGES["deployment"].script).run()
+    return app.switch_page(PAGES["deployment"].script).run()
 
 
 def tiles(at):
@@ -153,7 +153,7 @@ def test_the_tab_names_the_draft_and_the_page(app, monkeypatch):
     titles = []
     shown = st.set_page_config
     monkeypatch.setattr(st, "set_page_config", lambda *a, **k: (titles.append(k), shown(*a, **k)))
-    app.run().switch_page(PAGES["deployment"].script).run()
+    app.switch_page(PAGES["deployment"].script).run()
     assert {"page_title": "Quick start · Deployment"} in titles
 
 

@@ -98,7 +98,7 @@ def test_a_trace_of_a_stored_run_keeps_the_format_even_when_nobody_is_there(stor
 
 
 def test_a_run_of_another_engine_is_offered_as_a_new_run(store, app):
-    app.run().switch_page(PAGES["run"].script)
+    app.switch_page(PAGES["run"].script)
     app.query_params["run"] = done(store, scenario())
     app.run()
     app.selectbox(key="download-what").select(download.TRACE).run()
@@ -108,7 +108,7 @@ def test_a_run_of_another_engine_is_offered_as_a_new_run(store, app):
 
 def test_the_page_asks_which_span_and_stays_within_the_run(store, app, same_engine):
     run = done(store, scenario(horizon_s=30.0, warmup_s=10.0))
-    app.run().switch_page(PAGES["run"].script)
+    app.switch_page(PAGES["run"].script)
     app.query_params["run"] = run
     app.run()
     app.selectbox(key="download-what").select(download.TRACE).run()

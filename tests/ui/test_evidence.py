@@ -38,7 +38,7 @@ def found(facts, rows):
 
 @pytest.fixture
 def page(app):
-    return app.run().switch_page(PAGES["evidence"].script).run()
+    return app.switch_page(PAGES["evidence"].script).run()
 
 
 def row(**changes):

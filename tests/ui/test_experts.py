@@ -35,7 +35,7 @@ def tables():
 
 
 def opened(app, run="", view="", page="experts"):
-    app.run().switch_page(PAGES[page].script)
+    app.switch_page(PAGES[page].script)
     if run:
         app.query_params["run"] = run
     if view:

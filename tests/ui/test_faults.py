@@ -15,7 +15,7 @@ from twin.ui.pages import PAGES
 @pytest.fixture
 def page(app, monkeypatch):
     monkeypatch.setattr(formulas, "capacity", lambda scenario: "nobody asks here")  # compiles
-    at = app.run().switch_page(PAGES["deployment"].script).run()
+    at = app.switch_page(PAGES["deployment"].script).run()
     at.get_by_key("deployment-group").set_value("Faults")
     at.run()
     assert not at.exception

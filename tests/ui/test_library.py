@@ -12,7 +12,7 @@ from twin.ui.pages.library import kept
 
 @pytest.fixture
 def library(app):
-    return app.run().switch_page(PAGES["library"].script)
+    return app.switch_page(PAGES["library"].script)
 
 
 def run(library):

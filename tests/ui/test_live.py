@@ -39,7 +39,7 @@ def chips(app):
 
 @pytest.mark.parametrize("name", ["start", "supernode", "workload", "deployment"])
 def test_each_edit_is_simulated_and_says_what_broke(app, running, name):
-    app.run().switch_page(PAGES[name].script).run()
+    app.switch_page(PAGES[name].script).run()
     assert not app.exception
     assert any("Simulated" in chip for chip in chips(app))
     assert any(":red[TTFT p99 7.20 s of 5.00 s]" in m.value for m in app.markdown)

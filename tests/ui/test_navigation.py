@@ -32,7 +32,7 @@ def test_no_page_shows_a_value_by_naming_it(script):
 
 @pytest.mark.parametrize("name", SECTIONS[BUILD])
 def test_the_parts_of_what_is_built_are_one_click_apart(app, name):
-    app.run().switch_page(PAGES[name].script).run()
+    app.switch_page(PAGES[name].script).run()
     assert not app.exception
     titles = [link.label for link in app.page_link][: len(SECTIONS[BUILD]) - 1]
     assert titles == [PAGES[other].title for other in SECTIONS[BUILD] if other != name]
@@ -47,7 +47,7 @@ def test_the_parts_of_what_is_built_are_one_click_apart(app, name):
     ],
 )
 def test_a_field_is_found_by_its_name_and_shown(app, start, path, title, group):
-    app.run().switch_page(PAGES[start].script).run()
+    app.switch_page(PAGES[start].script).run()
     app.selectbox(key="find-field:0").set_value(path).run()
     assert not app.exception
     assert app.title[0].value == title

@@ -46,7 +46,7 @@ def numbers(packed):
 
 
 def opened(app, run="", **query):
-    app.run().switch_page(PAGES["playback"].script)
+    app.switch_page(PAGES["playback"].script)
     for name, value in ({"run": run} if run else {}).items() | query.items():
         app.query_params[name] = value
     app.run()

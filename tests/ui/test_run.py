@@ -40,7 +40,7 @@ def runner(store, monkeypatch):
 
 
 def opened(app, run="", section=""):
-    app.run().switch_page(PAGES["run"].script)
+    app.switch_page(PAGES["run"].script)
     if run:
         app.query_params["run"] = run
     if section:
@@ -266,6 +266,7 @@ def test_a_question_that_cannot_be_read_is_a_sentence(app, store, monkeypatch):
         raise SpecError("the scenario is of schema 0, this twin knows 1")
 
     monkeypatch.setattr(store.scenarios, "load", refuse)
+    record.scenario.clear()
     opened(app, run)
     assert "cannot be read. The scenario is of schema 0" in app.error[0].value
     assert primary(app) == ["Choose a preset"]

@@ -21,7 +21,7 @@ HALF = Edit(element="sub-plane 3", capacity_factor=0.5)
 
 @pytest.fixture
 def page(app):
-    return app.run().switch_page(PAGE).run()
+    return app.switch_page(PAGE).run()
 
 
 def edits(at) -> tuple[Edit, ...]:

@@ -26,7 +26,7 @@ def asked(store, monkeypatch):
 
 
 def opened(app, *over):
-    app.run().switch_page(PAGES["sweep"].script)
+    app.switch_page(PAGES["sweep"].script)
     app.query_params["over"] = list(over)
     app.run()
     assert not app.exception

@@ -63,7 +63,7 @@ def test_every_field_lists_faults_and_edits_and_says_what_is_not_used():
 
 def test_the_runs_page_says_what_breaks_and_what_was_edited(app, store):
     app.query_params["run"] = done(store, varied())
-    app.run().switch_page(PAGES["run"].script).run()
+    app.switch_page(PAGES["run"].script).run()
     assert not app.exception
     said = " ".join(m.value for m in app.markdown).replace("\\", "")
     assert "Faults: node 31 fails at 106 s" in said
@@ -72,7 +72,7 @@ def test_the_runs_page_says_what_breaks_and_what_was_edited(app, store):
 
 def test_back_to_a_form_after_a_reload_takes_up_the_runs_scenario(app, store):
     run = done(store, scenario("Asked before", workload__rate_req_per_s=33.0))
-    app.run().switch_page(PAGES["workload"].script)
+    app.switch_page(PAGES["workload"].script)
     app.query_params["run"] = run
     app.run()
     assert not app.exception

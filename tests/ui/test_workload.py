@@ -22,7 +22,7 @@ MOONCAKE = "\n".join(
 
 @pytest.fixture
 def page(app):
-    return app.run().switch_page(PAGES["workload"].script).run()
+    return app.switch_page(PAGES["workload"].script).run()
 
 
 def tiles(at):

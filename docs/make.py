@@ -16,13 +16,12 @@ from typing import Any
 import typer
 
 from twin.__main__ import app
-from twin.lab.evidence import evidence, headlines, score_table
 from twin.lab.evidence.choices import one_skew
+from twin.lab.evidence.judge import evidence, headlines, score_table, write_errors
 from twin.lab.evidence.made import load_made
-from twin.lab.evidence.regime import write_errors
 from twin.lab.evidence.rows import load_beyond
 from twin.lab.library import ROOT, load_facts, presets
-from twin.lab.traces import FORMATS
+from twin.lab.traces.reader import FORMATS
 from twin.metrics.operators import OPERATORS
 from twin.metrics.registry import METRICS
 from twin.model.coefficients import Decode, Prefill

@@ -18,14 +18,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from twin import (
-    evidence_command,
-    library_command,
-    machine_command,
-    memory_command,
-    sweep_command,
-    terminal,
-)
+from twin import evidence_command, library_command, study_command, terminal
 from twin.arguments import AsJson, Asked, Settings, TraceFile
 from twin.terminal import bytes_out, err, out, pairs, print_json, print_rows, progress
 
@@ -36,14 +29,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-app.add_typer(machine_command.app, name="machine")
-app.add_typer(library_command.app, name="library")
+app.add_typer(library_command.machine_app, name="machine")
+app.add_typer(library_command.library_app, name="library")
 app.command()(evidence_command.evidence)
 app.command()(evidence_command.calibrate)
-app.command()(sweep_command.sweep)
-app.command("hit-curve")(memory_command.hit_curve)
-app.command("model-cache")(memory_command.model_cache)
-app.command("controllers")(memory_command.own_controllers)
+app.command()(study_command.sweep)
+app.command("hit-curve")(study_command.hit_curve)
+app.command("model-cache")(study_command.model_cache)
+app.command("controllers")(study_command.own_controllers)
 
 Multiplier = Annotated[float, typer.Option(help="The trace's requests come so many times faster.")]
 Copies = Annotated[int, typer.Option(help="Copies of the trace, each under block ids of its own.")]
@@ -245,9 +238,9 @@ def trace_run(
 ) -> None:
     """Write a span of a run as a trace that ui.perfetto.dev opens."""
     from twin.lab.files import check_writable, printable
-    from twin.lab.perfetto import check_span, span_of_request, write_trace
     from twin.lab.perfetto.request import told
     from twin.lab.perfetto.source import traced
+    from twin.lab.perfetto.writer import check_span, span_of_request, write_trace
 
     check_span(begin_s, end_s)
     if to is not None:
@@ -276,7 +269,7 @@ def import_trace(
     no_store: Annotated[bool, typer.Option("--no-store", help="Only show what is in it.")] = False,
 ) -> None:
     """Read a recorded request stream, show what is in it, and keep it."""
-    from twin.lab.traces import preview, read_trace
+    from twin.lab.traces.reader import preview, read_trace
 
     table = read_trace(trace, block_tokens=block_tokens)
     if not no_store:

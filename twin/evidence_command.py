@@ -28,9 +28,9 @@ def evidence(
     as_json: AsJson = False,
 ) -> None:
     """Put published figures beside the twin's own, with the error of each."""
-    from twin.lab.evidence import evidence as rows_of
-    from twin.lab.evidence.first import keep_first
-    from twin.lab.evidence.regime import write_errors
+    from twin.lab.evidence.judge import evidence as rows_of
+    from twin.lab.evidence.judge import write_errors
+    from twin.lab.evidence.made import keep_first
     from twin.lab.library import load_facts
 
     rows = keep_first(load_facts()) if first else rows_of(load_facts())
@@ -137,8 +137,8 @@ def print_made(made: Made) -> None:
 
 def print_evidence(rows: Sequence[Mapping[str, Any]]) -> None:
     """Published figures beside the twin's own, and the absolute errors by kind of row."""
-    from twin.lab.evidence import headlines, score_table
     from twin.lab.evidence.choices import one_skew
+    from twin.lab.evidence.judge import headlines, score_table
     from twin.lab.evidence.made import load_made
     from twin.lab.library import load_facts
 

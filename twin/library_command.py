@@ -1,4 +1,4 @@
-"""The command `library`: everything that is stored as one file, and taken in from one."""
+"""The commands `library` and `machine`: what is kept, written to files and taken in."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import typer
 from rich.markup import escape
 
 from twin.arguments import AsJson
-from twin.terminal import out, print_json
+from twin.terminal import out, print_json, print_rows
 
 if TYPE_CHECKING:
     from twin.lab.store.archive import Moved
 
-app = typer.Typer(
+library_app = typer.Typer(
     help="The library: stored scenarios, runs and imported files.", no_args_is_help=True
 )
 
 
-@app.command("export")
+@library_app.command("export")
 def export_library(
     file: Annotated[Path, typer.Argument(help="The archive to write.")],
     run: Annotated[
@@ -38,7 +38,7 @@ def export_library(
     _tell(f"written to {file.name}", moved, as_json)
 
 
-@app.command("import")
+@library_app.command("import")
 def import_library(
     file: Annotated[Path, typer.Argument(help="An archive that `library export` wrote.")],
     as_json: AsJson = False,
@@ -62,3 +62,89 @@ def _tell(what: str, moved: Moved, as_json: bool) -> None:
         out.print(escape(f"{what}: {', '.join(counts) or 'nothing new'}{here}"), soft_wrap=True)
     if moved.left_out:
         raise typer.Exit(1)
+
+
+machine_app = typer.Typer(
+    help="Machines: recipes, and what was imported from a file.", no_args_is_help=True
+)
+
+Named = Annotated[str, typer.Argument(help="A recipe, or an imported machine by name or digest.")]
+
+
+@machine_app.command("list")
+def list_machines(as_json: AsJson = False) -> None:
+    """List the recipes of data/machines and the machines that were imported."""
+    from twin.lab.library import load_facts
+    from twin.lab.machines import machine_rows
+    from twin.lab.store import open_store
+
+    rows = machine_rows(load_facts(), open_store())
+    if as_json:
+        print_json({row.pop("machine"): row for row in rows})
+        return
+    cells = [(row["machine"], f"{row['npus']:,}", row["title"]) for row in rows]
+    print_rows("Machines", ("machine", "NPUs", "what it is"), cells)
+
+
+@machine_app.command("show")
+def show_machine(name: Named, as_json: AsJson = False) -> None:
+    """Count a machine's elements and say its headline rates."""
+    from twin.lab.library import load_facts
+    from twin.lab.machines import built_machine, machine_summary
+    from twin.lab.store import open_store
+
+    figures = machine_summary(built_machine(name, load_facts(), open_store()))
+    if as_json:
+        print_json(figures)
+        return
+    rows = [
+        (key.replace("_", " ").removesuffix(" bytes per s"),
+         f"{value / 1e9:,.1f} GB/s" if key.endswith("_per_s") else f"{value:,.0f}")
+        for key, value in figures.items()
+    ]  # fmt: skip
+    print_rows(name, ("figure", "value"), rows)
+
+
+@machine_app.command("import")
+def import_machine(
+    file: Annotated[Path, typer.Argument(help="Cable list, node-link JSON or GraphML.")],
+    as_json: AsJson = False,
+) -> None:
+    """Read a machine from a file, and keep it."""
+    from twin.lab.machines import read_machine
+    from twin.lab.store import open_store
+
+    machine = read_machine(file)
+    digest = open_store().machines.save(machine)
+    if as_json:
+        print_json({"machine": digest, "npus": machine.npus})
+        return
+    out.print(
+        escape(f"{machine.name}: {machine.npus:,} NPUs; ask for it as supernode.machine={digest}"),
+        soft_wrap=True,
+    )
+
+
+@machine_app.command("export")
+def export_machine(
+    name: Named,
+    to: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write it here.")] = None,
+    form: Annotated[str, typer.Option("--format", help="json, graphml or csv.")] = "json",
+) -> None:
+    """Write a machine as node-link JSON, GraphML or a cable list."""
+    from twin.hardware.machine_file import write_machine
+    from twin.lab.files import check_writable, printable, write_text
+    from twin.lab.library import load_facts
+    from twin.lab.machines import built_machine
+    from twin.lab.store import open_store
+
+    if form not in ("json", "graphml", "csv"):
+        raise typer.BadParameter("take json, graphml or csv", param_hint="--format")
+    if to is not None:
+        check_writable(to)
+    text = write_machine(built_machine(name, load_facts(), open_store()), form)
+    if to is None:
+        out.file.write(text)
+    else:
+        write_text(to, text)
+        out.print(escape(f"{printable(str(to))} is written"))

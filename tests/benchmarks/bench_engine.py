@@ -18,7 +18,7 @@ from twin.scenario import with_overrides
 def bench_simulate(benchmark, chosen: Benchmark):
     scenario, trace = chosen.scenario, None
     if chosen.trace is not None:
-        from twin.lab.traces import read_trace
+        from twin.lab.traces.reader import read_trace
 
         trace = read_trace(chosen.trace)
         scenario = replayed(scenario, trace, tree_copies=COPIES)

@@ -45,7 +45,8 @@ from twin.lab.model_import import ConfigError, import_model
 from twin.lab.store import Store, StoreError, open_store
 from twin.lab.store.archive import write_archive
 from twin.lab.store.restore import read_archive
-from twin.lab.traces import TraceError, preview, read_trace
+from twin.lab.traces.reader import preview, read_trace
+from twin.lab.traces.source import TraceError
 from twin.scenario import Scenario, SpecError, scenario_from_canonical, with_overrides
 
 POINTS = DATA / "examples" / "measured-points.csv"

@@ -25,7 +25,7 @@ from twin.lab.counts import CountsTable, read_counts
 from twin.lab.executor import Runner
 from twin.lab.runner import run_now
 from twin.lab.store import RunRow, Store, StoreError, handle, open_store
-from twin.lab.store.guards import GUARDS
+from twin.lab.store.migrate import GUARDS
 from twin.lab.store.models import ENDED_STATES, QUEUED, RUNNING, TRANSITIONS
 from twin.scenario import Scenario
 

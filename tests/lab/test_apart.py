@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from twin.lab.apart import Refused, apart
+from twin.lab.budget import peak_bytes
 from twin.lab.counts import read_counts
 from twin.lab.kinds import COUNTS, KINDS, TRACE
-from twin.lab.memory import peak_bytes
-from twin.lab.traces import read_trace
+from twin.lab.traces.reader import read_trace
 
 ROW = '{"timestamp": %d, "input_length": 100, "output_length": 10, "hash_ids": [%d, %d]}\n'
 

@@ -1,7 +1,7 @@
 import pytest
 
 from twin.lab import bench
-from twin.lab.traces import TraceError
+from twin.lab.traces.source import TraceError
 from twin.scenario import npus_used
 
 

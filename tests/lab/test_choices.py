@@ -5,8 +5,10 @@ import re
 
 import pytest
 
-from twin.lab.evidence import answer_row, bars, choices, load_published
+from twin.lab.evidence import choices
 from twin.lab.evidence.made import load_made
+from twin.lab.evidence.measures import answer_row
+from twin.lab.evidence.rows import bars, load_published
 from twin.lab.library import load_facts
 
 STANDS = 26  # the bar of 25 is not met, and the count gets no larger than this

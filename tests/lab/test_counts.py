@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from twin.lab.counts import CountsError, digest_of, read_counts
 from twin.lab.library import ROOT
 from twin.lab.store import UnknownId
-from twin.lab.traces import Limits
+from twin.lab.traces.source import Limits
 
 PATTERNS = ROOT.parent / "shared" / "traces" / "omni-placement"
 JULY = PATTERNS / (

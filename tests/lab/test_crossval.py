@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from twin.lab.evidence import load_published
-from twin.lab.evidence.calibrate import CONSTANTS
-from twin.lab.evidence.crossval import _refit, cross_validate
+from twin.lab.evidence.calibrate import CONSTANTS, _refit, cross_validate
 from twin.lab.evidence.made import load_made
+from twin.lab.evidence.rows import load_published
 from twin.lab.library import load_facts
 
 SLOPE = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])

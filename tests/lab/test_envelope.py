@@ -3,8 +3,8 @@
 import pytest
 
 from twin.facts import FactError
-from twin.lab.evidence import Row, load_published, scenario_of
 from twin.lab.evidence.envelope import ASPECTS, configurations, outside_evidence, reach
+from twin.lab.evidence.rows import Row, load_published, scenario_of
 from twin.lab.library import load_facts, presets
 
 

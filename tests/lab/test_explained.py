@@ -6,8 +6,7 @@ from tests.laws.advice import LITE, varied
 from twin.lab.explain.cause import CAUSES, possible
 from twin.lab.explain.engine import as_json
 from twin.lab.explain.engine import simulate as explained
-from twin.lab.explain.gains import harms, score
-from twin.lab.explain.runs import shortened
+from twin.lab.explain.runs import harms, score, shortened
 from twin.lab.explain.words import change, effect
 from twin.lab.job import EXPLAIN
 from twin.lab.library import load_facts

@@ -27,7 +27,8 @@ from twin.lab.library import (
     scenario_from_toml,
 )
 from twin.lab.model_import import ConfigError, import_model
-from twin.lab.traces import Limits, TraceError, read_trace
+from twin.lab.traces.reader import read_trace
+from twin.lab.traces.source import Limits, TraceError
 from twin.scenario import Scenario, SpecError, with_overrides
 
 READERS = {

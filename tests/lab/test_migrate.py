@@ -9,8 +9,7 @@ from alembic.migration import MigrationContext
 
 from twin.lab.store import StoreError, open_store
 from twin.lab.store.engines import open_database
-from twin.lab.store.guards import GUARDS
-from twin.lab.store.migrate import BACKUPS_KEPT, VERSIONS, current, revisions, upgrade
+from twin.lab.store.migrate import BACKUPS_KEPT, GUARDS, VERSIONS, current, revisions, upgrade
 from twin.lab.store.models import Row
 from twin.scenario import Scenario
 

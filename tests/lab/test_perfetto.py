@@ -21,8 +21,9 @@ from twin.engine.setup import set_up
 from twin.engine.simulate import Run
 from twin.lab.files import NotWritten
 from twin.lab.library import load_facts
-from twin.lab.perfetto import TraceError, stream_plans, write_trace
 from twin.lab.perfetto.source import Source
+from twin.lab.perfetto.streams import stream_plans
+from twin.lab.perfetto.writer import TraceError, write_trace
 
 MODES = ("disaggregated", "colocated", "prefill_only", "decode_only")
 

@@ -7,8 +7,8 @@ import tomllib
 import pytest
 
 from twin.facts import FactError
-from twin.lab.evidence import answer_row
 from twin.lab.evidence.calibrate import CALIBRATION, CONSTANTS, with_constants
+from twin.lab.evidence.measures import answer_row
 from twin.lab.evidence.points import (
     PointsError,
     check_options,

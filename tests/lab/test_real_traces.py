@@ -11,7 +11,7 @@ import pytest
 
 from tests.lab.length_tables import LEVELS, lognormal_table, quantile_table
 from twin.lab.library import ROOT, load_facts
-from twin.lab.traces import lru_bound, preview, read_trace
+from twin.lab.traces.reader import lru_bound, preview, read_trace
 from twin.scenario import Trace, Workload
 from twin.workload.generate import generate, length_means
 

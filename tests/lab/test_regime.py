@@ -2,10 +2,10 @@
 
 import pytest
 
-from twin.lab.evidence import evidence, load_published, scenario_of
-from twin.lab.evidence.machines import slide_table
-from twin.lab.evidence.regime import QUANTITIES, kept_errors, near, near_each, write_errors
+from twin.lab.evidence.judge import QUANTITIES, evidence, kept_errors, near, near_each, write_errors
+from twin.lab.evidence.rows import load_published, scenario_of
 from twin.lab.library import load_facts, published_table
+from twin.lab.machines import slide_table
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ import pytest
 from tests.engine.small import run
 from tests.lab.trace_format import parsed
 from twin.lab.library import load_facts
-from twin.lab.perfetto import span_of_request, write_trace
 from twin.lab.perfetto.request import inside, stages, told
 from twin.lab.perfetto.source import Source
+from twin.lab.perfetto.writer import span_of_request, write_trace
 
 
 @pytest.fixture(scope="module", params=["disaggregated", "colocated"])

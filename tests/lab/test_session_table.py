@@ -6,7 +6,8 @@ import random
 import polars as pl
 import pytest
 
-from twin.lab.traces import TraceError, preview, read_trace
+from twin.lab.traces.reader import preview, read_trace
+from twin.lab.traces.source import TraceError
 
 SOUND = {
     "trace": ["a", "a", "b"],

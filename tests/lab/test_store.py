@@ -31,7 +31,7 @@ from twin.lab.store import (
     scenarios,
 )
 from twin.lab.store.models import FactsRow, ImportTableRow
-from twin.lab.store.questions import facts_of_text
+from twin.lab.store.result import facts_of_text
 from twin.lab.store.runs import new_id
 from twin.scenario import Scenario, scenario_digest
 from twin.workload.requests import TraceTable

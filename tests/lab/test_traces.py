@@ -16,17 +16,10 @@ from hypothesis import strategies as st
 from docs.make import trace_table
 from tests.conftest import ROOT
 from tests.draws import draws
-from twin.lab.traces import (
-    FORMATS,
-    Limits,
-    TraceError,
-    jsonl,
-    lru_bound,
-    preview,
-    read_trace,
-    requests,
-)
+from twin.lab.traces import cells, requests
 from twin.lab.traces.formats import Format
+from twin.lab.traces.reader import FORMATS, lru_bound, preview, read_trace
+from twin.lab.traces.source import Limits, TraceError
 from twin.workload.chains import expand_runs
 
 SMALL = Limits(packed_bytes=1 << 20, unpacked_bytes=8 << 20, rows=1000)
@@ -453,8 +446,8 @@ def peak_of_import(path, rows) -> int:
             clock = f"{i // 3_600_000:02d}:{i // 60_000 % 60:02d}:{i // 1000 % 60:02d}"
             file.write(f"2024-05-10 {clock}.{i % 1000:03d}0000,{100 + i % 4000},{1 + i % 300}\n")
     code = (
-        "import sys; from twin.lab.memory import peak_bytes\n"
-        "from twin.lab.traces import read_trace\n"
+        "import sys; from twin.lab.budget import peak_bytes\n"
+        "from twin.lab.traces.reader import read_trace\n"
         f"assert len(read_trace(sys.argv[1])) == {rows}; print(peak_bytes())"
     )
     command = [sys.executable, "-c", code, str(path)]
@@ -480,7 +473,7 @@ def test_what_a_portion_ends_in_changes_nothing(monkeypatch):
     data = lines(*rows[:50]) + b"\n\n" + lines(*rows[50:])
     whole = read_trace(data, "a.jsonl")
     for size in (0, 1, 777):
-        monkeypatch.setattr(jsonl, "PORTION_BYTES", size)
+        monkeypatch.setattr(cells, "PORTION_BYTES", size)
         assert read_trace(data, "a.jsonl").digest == whole.digest
     with pytest.raises(TraceError, match="line 202 is not JSON"):
         read_trace(data + b"\n{", "a.jsonl")

@@ -17,7 +17,7 @@ from tests.made_trace import made_trace
 from twin.engine.simulate import simulate
 from twin.facts import Facts
 from twin.lab.explain.explain import Explanation, applied
-from twin.lab.explain.gains import Gain
+from twin.lab.explain.runs import Gain
 from twin.metrics.registry import METRICS
 from twin.scenario import Scenario, parse_scenario, with_overrides
 from twin.steady import outlook

@@ -19,7 +19,7 @@ from twin.engine.setup import set_up
 from twin.engine.simulate import simulate
 from twin.lab.ask import replayed
 from twin.lab.library import load_facts, presets
-from twin.lab.traces import lru_bound, read_trace
+from twin.lab.traces.reader import lru_bound, read_trace
 from twin.scenario import Scenario, with_overrides
 
 SHIFT_S = 1.0

@@ -2,8 +2,9 @@
 
 import pytest
 
-from twin.lab.evidence import answer_row, bars, evidence, load_published
-from twin.lab.evidence.rows import OTHER, SUPERNODE
+from twin.lab.evidence.judge import evidence
+from twin.lab.evidence.measures import answer_row
+from twin.lab.evidence.rows import OTHER, SUPERNODE, bars, load_published
 from twin.lab.library import load_facts
 
 PAPER = "CloudMatrix384"

@@ -8,12 +8,11 @@ import sys
 
 import pytest
 
-from twin.lab.evidence import evidence, headlines, load_published
 from twin.lab.evidence.choices import one_skew
-from twin.lab.evidence.judge import HONEST
+from twin.lab.evidence.judge import HONEST, evidence, headlines
 from twin.lab.evidence.made import load_made
 from twin.lab.evidence.reproduce import Part
-from twin.lab.evidence.rows import load_beyond
+from twin.lab.evidence.rows import load_beyond, load_published
 from twin.lab.library import load_facts
 from twin.ui import charts
 from twin.ui.charts import evidence as parity

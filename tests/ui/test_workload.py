@@ -8,7 +8,7 @@ from tests.ui.conftest import patient
 from tests.ui.stored_runs import queued
 from twin.lab import ask
 from twin.lab.library import presets
-from twin.lab.traces import read_trace
+from twin.lab.traces.reader import read_trace
 from twin.ui.forms.first import behind
 from twin.ui.pages import PAGES
 

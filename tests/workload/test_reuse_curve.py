@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.draws import draws
 from tests.engine.small import recorded
 from twin.lab.library import ROOT, load_facts
-from twin.lab.traces import read_trace
+from twin.lab.traces.reader import read_trace
 from twin.policies.memory_pool import empty_pool, keep_chain, matched_blocks
 from twin.scenario import Scenario, with_overrides
 from twin.workload.generate import generate

@@ -86,7 +86,7 @@ def answer(
 
 def predicted(scenario: Scenario) -> dict[str, Any]:
     """The steady state by formula: a flat summary named as a run's, and seconds by operator."""
-    from twin.lab.evidence.regime import near
+    from twin.lab.evidence.judge import near
     from twin.steady import largest_batch, steady
 
     facts = load_facts()

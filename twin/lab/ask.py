@@ -33,7 +33,7 @@ def question(
     if trace is None and (rate_multiplier, tree_copies) != (1.0, 1):
         raise SpecError("a rate multiplier and tree copies are of a trace: name its file too")
     if trace is not None:
-        from twin.lab.traces import read_trace
+        from twin.lab.traces.reader import read_trace
 
         table = read_trace(trace)
         scenario = replayed(scenario, table, rate_multiplier, tree_copies)

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from twin.lab.budget import peak_bytes
 from twin.lab.library import ROOT
-from twin.lab.memory import peak_bytes
 from twin.lab.traces.source import TraceError
 from twin.scenario import Scenario, SpecError, parse_scenario, with_overrides
 
@@ -165,7 +165,7 @@ def _measure(benchmark: Benchmark) -> Measured:
     from twin.engine.simulate import simulate
     from twin.lab.ask import replayed
     from twin.lab.library import load_facts
-    from twin.lab.traces import read_trace
+    from twin.lab.traces.reader import read_trace
 
     scenario, trace = benchmark.scenario, None
     if benchmark.trace is not None:

@@ -1,4 +1,4 @@
-"""What a run will take of its machine, estimated before it is queued; and refusing too much.
+"""What a run will take of its machine, and refusing too much; how much memory there is and is used.
 
 The estimate is arithmetic over the scenario, so it costs nothing and starts nothing. Its rates are
 rough upper figures of the reports of `bench`, good to a factor of about three: what they must tell
@@ -8,12 +8,13 @@ apart is seconds, hours and what never ends, and memory that there is from memor
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from twin.facts import Facts
-from twin.lab.memory import total_bytes
 from twin.lab.store.errors import StoreError
 from twin.scenario import Scenario
 from twin.workload.generate import mean_lengths
@@ -134,3 +135,45 @@ def require_fits(budget: Budget, waiting: Iterable[Budget] = ()) -> None:
             f"runs of about {queued_s / 60.0:,.0f} minutes are waiting already: let some finish, "
             "or stop some"
         )
+
+
+STATUS = Path("/proc/self/status")
+SYSTEM = Path("/proc/meminfo")
+
+
+def peak_bytes() -> int:
+    """Most resident memory this process itself ever had; 0 where the system does not say.
+
+    Linux's `ru_maxrss` would not do: a process that was started by a large one inherits its peak
+    (it counts the memory replaced by exec), and would take itself for large before its first run.
+    """
+    if STATUS.exists():
+        return _kilobytes(STATUS, "VmHWM:") * 1024
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process now; 0 where the system does not say."""
+    return _kilobytes(STATUS, "VmRSS:") * 1024 if STATUS.exists() else 0
+
+
+def available_bytes() -> float:
+    """Memory that programs may still take; without end where the system does not say."""
+    known = _kilobytes(SYSTEM, "MemAvailable:") if SYSTEM.exists() else 0
+    return known * 1024 or float("inf")
+
+
+def total_bytes() -> float:
+    """Memory of the whole machine; without end where the system does not say."""
+    known = _kilobytes(SYSTEM, "MemTotal:") if SYSTEM.exists() else 0
+    return known * 1024 or float("inf")
+
+
+def _kilobytes(path: Path, name: str) -> int:
+    lines = path.read_text("utf-8", "replace").splitlines()
+    return next((int(line.split()[1]) for line in lines if line.startswith(name)), 0)

@@ -23,10 +23,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from twin.lab import warm
-from twin.lab.budget import PEAK_BYTES_MAX, Budget, budget_of
+from twin.lab.budget import PEAK_BYTES_MAX, Budget, available_bytes, budget_of
 from twin.lab.job import ENGINE
 from twin.lab.library import ROOT, facts_environment, load_facts
-from twin.lab.memory import available_bytes
 from twin.lab.runner import add_run
 from twin.lab.store import RunRow, Store, StoreError, UnknownId
 from twin.lab.store.models import QUEUED, RUNNING

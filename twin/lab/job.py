@@ -26,9 +26,15 @@ from typing import TYPE_CHECKING, Any
 from twin import compiled
 from twin.facts import Facts
 from twin.lab import warm
-from twin.lab.budget import PEAK_BYTES_MAX, Budget, budget_of, limit_bytes
+from twin.lab.budget import (
+    PEAK_BYTES_MAX,
+    Budget,
+    budget_of,
+    limit_bytes,
+    peak_bytes,
+    resident_bytes,
+)
 from twin.lab.library import load_facts
-from twin.lab.memory import peak_bytes, resident_bytes
 from twin.lab.store import Owner, RunRow, Store, StoreError, open_store
 from twin.lab.store.models import EXPLAINED
 from twin.lab.store.runs import Beat

@@ -151,7 +151,7 @@ TRACE = Kind(
     in_use="this trace is",
     smaller="keep only its first requests",
     named=lambda s: s.workload.trace if s.workload.arrivals == "trace" else None,
-    reader="twin.lab.traces:read_trace",
+    reader="twin.lab.traces.reader:read_trace",
     split=_trace_parts,
     join=_trace,
 )

@@ -1,18 +1,19 @@
-"""What an entry for a cause is, and the register of all.
+"""What an entry for a cause is, the register of all, and what a change promises before it is run.
 
 An entry is a function of a `View` under `@cause`: it yields changes, or nothing where the cause is
-none for this run. A change is fields by dotted path with new values. `doable` ones are what an
-operator can do; the others only show what is there to gain. Whether any of it is true is not said
-here: `explain` runs them.
+none for this run. `doable` ones are what an operator can do; the others only show what is there to
+gain. A promise (closed forms, scaled to what the run recorded) only orders what is re-run.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from twin.lab.explain.view import Settings, View
+from twin.lab.explain.view import BEHIND, Settings, View, kept_up, served_well
 from twin.scenario import Scenario, SpecError, field_info, read, with_overrides
+from twin.steady import outlook, steady
 
 FAULT, CAUSE, DEMAND = 0, 1, 2  # what breaks; what limits; what is asked for
 WAITS = 0.2  # of the mean TTFT: from here on a queue is looked into
@@ -71,3 +72,72 @@ def possible(s: Scenario, settings: Settings) -> bool:
     except SpecError:
         return False
     return True
+
+
+STEEP = 0.95  # utilisation from which on a queue grows with the time rather than with the load
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What closed forms say of a scenario at the load that the run had."""
+
+    tpot_s: float
+    prefill_s: float  # of a batch
+    requests_per_s: float
+    waits_s: dict[str, float]  # by part of the TTFT; only their ratios to another one's count
+
+
+def promised(view: View, change: Change, base: Expected | None) -> float:
+    """The score that a change promises: by formula, and at least what the record leaves to gain."""
+    if base is None:
+        return change.promise
+    after = expected(view, with_overrides(view.scenario, change.settings))
+    return change.promise if after is None else max(change.promise, _score(view, base, after))
+
+
+def expected(view: View, s: Scenario) -> Expected | None:
+    """The closed forms of a scenario under the view's load; None where they have no answer."""
+    try:
+        full = steady(s, view.facts, view.trace, view.counts)
+        tpot_s = full.serving.tpot_s if full.serving is not None else 0.0
+        if view.trace is None and view.counts is None:  # else it prices the machine three times
+            tpot_s = outlook(s, view.facts).tpot_s or 0.0
+    except ValueError as error:
+        if not type(error).__module__.startswith("twin."):
+            raise
+        return None
+    rates = {"front_end": (full.front_end_requests_per_s, 1e-3 * s.front_end.service_ms)}
+    if full.prefill is not None:
+        rates["prefill_queue"] = (full.prefill.requests_per_s, 0.5 * full.prefill.batch_s)
+    if full.decode is not None:
+        rates["router"] = (full.decode.requests_per_s, tpot_s)
+    waits_s = {part: _wait_s(view, *known) for part, known in rates.items()}
+    prefill_s = full.prefill.batch_s if full.prefill is not None else 0.0
+    return Expected(tpot_s, prefill_s, full.requests_per_s, waits_s)
+
+
+def _wait_s(view: View, rate: float, service_s: float) -> float:
+    """Seconds in a queue, as one server has it, with what is under way as one comes; of an
+    overload the mean backlog of the run."""
+    if view.scenario.workload.arrivals == "closed_loop":
+        return 1.0 / rate
+    used = view.arrived_per_s / rate
+    busy, backlog_s = min(used, STEEP), 0.5 * view.scenario.horizon_s * (1.0 - 1.0 / used)
+    return busy * service_s + busy / (1.0 - busy) / rate + max(0.0, backlog_s)
+
+
+def _score(view: View, base: Expected, after: Expected) -> float:
+    """`explain.score` of the run and of what the ratios of two closed forms make of it."""
+    before_s, after_s = ({**x.waits_s, "prefill": x.prefill_s} for x in (base, after))
+    late = view.late
+    for part, share in view.parts.items():
+        if before_s.get(part):
+            late += view.late * share * (after_s.get(part, 0.0) / before_s[part] - 1.0)
+    slow = view.slow * (after.tpot_s / base.tpot_s if base.tpot_s else 1.0)
+    better = math.log((view.late + view.slow + 1e-3) / (max(late, 0.0) + slow + 1e-3))
+    if not view.held and late <= 1.0 and slow <= 1.0:
+        better += 10.0 * (1.0 - served_well(view.summary))
+    if kept_up(view.summary, view.scenario) < BEHIND and view.arrived_per_s:
+        rates = [min(view.arrived_per_s, known.requests_per_s) for known in (base, after)]
+        better += math.log(max(rates[1], 1e-9) / max(rates[0], 1e-9))
+    return better

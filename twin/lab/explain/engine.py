@@ -19,7 +19,7 @@ from twin.engine.simulate import ENGINE_VERSION as ENGINE
 from twin.engine.simulate import Cancelled, Progress, Run, result_digest
 from twin.facts import Facts
 from twin.lab.explain.explain import EXPECTED_RUNS, Explanation, Measured, explain
-from twin.lab.explain.gains import Gain
+from twin.lab.explain.runs import Gain
 from twin.lab.store.models import EXPLAINED
 from twin.metrics.summary import Summary
 from twin.scenario import Scenario

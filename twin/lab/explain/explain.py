@@ -1,7 +1,7 @@
 """explain: a scenario and facts in, what its run means out; no sentence without a run behind it.
 
 Changes that could remove a cause are ordered by what closed forms and the run's own record promise
-of them (`expected`); the most promising are run, one at a time, on the same seed (common random
+of them (`cause`); the most promising are run, one at a time, on the same seed (common random
 numbers). What helps there is repeated on a second seed, and on a third where the two do not agree,
 and said only if it helped on all: the promise is the least of the gains. Candidates, their order,
 seeds and horizons follow from the question, so the same question has the same explanation.
@@ -18,19 +18,28 @@ import numpy as np
 
 from twin.facts import Facts
 from twin.lab.explain import causes, pools  # noqa: F401  their entries are registered
-from twin.lab.explain.cause import CAUSE, CAUSES, DEMAND, FAULT, Cause, Change, possible
-from twin.lab.explain.expected import expected, promised
-from twin.lab.explain.gains import Gain, gained, score
-from twin.lab.explain.headroom import Headroom, headroom
-from twin.lab.explain.runs import Runs, shortened
+from twin.lab.explain.cause import (
+    CAUSE,
+    CAUSES,
+    DEMAND,
+    FAULT,
+    Cause,
+    Change,
+    expected,
+    possible,
+    promised,
+)
+from twin.lab.explain.runs import FAR, Gain, Headroom, Runs, gained, headroom, score, shortened
 from twin.lab.explain.view import (
     Summary,
     View,
     at_load,
+    attained,
     load_of,
     waiting_s,
 )
 from twin.lab.explain.waterfall import EVEN, waterfall
+from twin.metrics.measures import amount, three_figures
 from twin.model.shape import ModelError
 from twin.scenario import Scenario, npus_used, with_overrides
 from twin.steady import steady
@@ -106,7 +115,6 @@ def explain(
     Raises what `simulate` raises where the scenario cannot run, and ExplainError where its run
     broke a law of its own.
     """
-    from twin.lab.explain.verdict import verdict
 
     runs = Runs(facts, trace, counts, note)
     summary = runs.needed(scenario)
@@ -277,3 +285,42 @@ def ranked(measured: list[Measured]) -> tuple[Measured, ...]:
 def applied(s: Scenario, gain: Gain) -> Scenario:
     """The scenario with a suggestion."""
     return with_overrides(s, gain.settings)
+
+
+def verdict(view: View, room: Headroom, ranks: Sequence[Measured]) -> str:
+    """Whether the SLO is kept, how much traffic would keep it, what is first to mend."""
+    limit = _limit(view, room) if room.bounded or room.factor >= FAR else ""
+    if view.held:
+        sentences = [f"It keeps its SLO{limit}."]
+    else:
+        met = attained(view.summary)
+        whose = f"Only {amount(met, 'share')} of requests keep" if met else "No request keeps"
+        sentences = [f"{whose} the SLO{limit}."]
+    if ranks and (not view.held or ranks[0].score > 0.1):
+        first = ranks[0]
+        sentences.append(f"First cause: {_lower(first.label)}{_of(first)}.")
+    if view.free_npus:
+        idle = "1 NPU is" if view.free_npus == 1 else f"{view.free_npus} NPUs are"
+        sentences.append(f"{idle} idle.")
+    return " ".join(sentences)
+
+
+def _of(cause: Measured) -> str:
+    return f" ({cause.named})" if cause.named else ""
+
+
+def _limit(view: View, room: Headroom) -> str:
+    path, load = load_of(view.scenario)
+    if not room.factor:
+        return "; less traffic alone does not bring it back"
+    if room.factor >= FAR:
+        return f", and would at {three_figures(room.factor)} times the traffic"
+    most = three_figures(load * room.factor)
+    unit = {"workload.rate_req_per_s": f"{most} req/s",
+            "workload.concurrency": f"{most} requests in flight"}.get(
+                path, f"{most} times the trace's speed")  # fmt: skip
+    return f", up to {unit}" if view.held else f"; it is kept up to {unit}"
+
+
+def _lower(label: str) -> str:
+    return label if label[:2].isupper() else label[0].lower() + label[1:]

@@ -1,7 +1,10 @@
-"""The re-runs of an explanation: short, on fixed seeds, each once."""
+"""The re-runs of an explanation: short, each once; what a change brings on several seeds, and how
+much traffic keeps the SLO (bisection over runs).
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -11,8 +14,22 @@ import polars as pl
 
 from twin.engine.simulate import Run, simulate
 from twin.facts import Facts
-from twin.lab.explain.view import Settings, Summary
+from twin.lab.explain.view import (
+    MET,
+    Settings,
+    Summary,
+    at_load,
+    attained,
+    catches_up,
+    holds,
+    kept_up,
+    served_well,
+    tpot_share,
+    ttft_share,
+)
+from twin.metrics.registry import METRICS
 from twin.scenario import Scenario, SpecError, with_overrides
+from twin.steady import outlook
 
 if TYPE_CHECKING:
     from twin.workload.generate import TraceTable
@@ -98,3 +115,188 @@ def seeded(s: Scenario, seeds: Sequence[int]) -> list[Scenario]:
     """The scenario with its own seed and with others."""
     own = [s.seed, *(seed for seed in seeds if seed != s.seed)]
     return [with_overrides(s, {"seed": seed}) for seed in own]
+
+
+AGREES = 0.7  # of one seed's gain, the other's: then no third is asked
+EASY = 0.7  # of the SLO: a p99 below it breaks on no other seed
+SAID = 0.05  # a metric that moves by less is not worth a sentence
+NOTABLE = 0.05  # more requests within the SLO, or half of those that miss it: less is chance
+CLEAR = 0.02  # more requests within the SLO: enough to let a p99 rise
+NAMED = ("slo_attainment", "ttft_s_p99", "tpot_s_p99", "tpot_s_mean", "ttft_s_mean",
+         "throughput_req_per_s")  # fmt: skip
+LEAST_KEPT_UP = 0.01  # of what arrives
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What a change does to one metric, on the seeds of the explanation."""
+
+    settings: Settings
+    metric: str
+    before: float  # mean over the seeds
+    after: float
+    promise: float  # the least improvement of them, in the metric's unit; above 0
+    attained_before: float  # SLO attainment, means
+    attained_after: float
+
+
+def score(before: Summary, after: Summary, s: Scenario) -> float:
+    """How much better a run is: requests served within the SLO first, then how far from it; and
+    where it falls behind, how many more it serves."""
+    # Without an upper end: far off, too, what comes nearer to the SLO is better.
+    used = [ttft_share(x, s) + tpot_share(x, s) + 1e-3 for x in (before, after)]
+    better = 10 * (served_well(after) - served_well(before)) + math.log(used[0] / used[1])
+    if catches_up(before, after, s):
+        better += math.log(kept_up(after, s) / max(kept_up(before, s), LEAST_KEPT_UP))
+    return better
+
+
+def gained(runs: Runs, s: Scenario, settings: Settings) -> Gain | None:
+    """What a change brings on all seeds; None where it fails or harms on one of them."""
+    pairs = []
+    for asked in seeded(s, MORE_SEEDS):
+        before, after = runs.of(asked), runs.changed(asked, settings)
+        if before is None or after is None or harms(before, after, asked):
+            return None
+        pairs.append((before, after))
+        if len(pairs) == 2 and _agree(pairs, s):
+            break
+    gain = _gain(pairs, s)
+    return None if gain is None else Gain(settings, *gain)
+
+
+def _agree(pairs: list[tuple[Summary, Summary]], s: Scenario) -> bool:
+    """Whether two seeds say the same, and the SLO is kept easily or far more often on both."""
+    clear = all(
+        served_well(after) - served_well(before) >= 2 * CLEAR
+        or max(ttft_share(after, s), tpot_share(after, s)) < EASY
+        for before, after in pairs
+    )
+    gains = [_gain([pair], s) for pair in pairs]
+    first, second = gains
+    if not clear or first is None or second is None or first[0] != second[0]:
+        return False
+    return min(first[3], second[3]) >= AGREES * max(first[3], second[3])
+
+
+def _gain(
+    pairs: list[tuple[Summary, Summary]], s: Scenario
+) -> tuple[str, float, float, float, float, float] | None:
+    """The fields of a Gain of runs before and after, by their clearest metric; None: none moves."""
+    behind = all(catches_up(before, after, s) for before, after in pairs)
+    named = NAMED if behind else NAMED[:-1]  # else as many finish as arrive, whatever is changed
+    known = [found for metric in named if (found := _gain_in(metric, pairs, s)) is not None]
+    at = [float(np.mean([attained(pair[k]) for pair in pairs])) for k in (0, 1)]
+    if CLEAR < at[0] < MET:  # where some requests keep the SLO and others do not, that counts
+        known = [found for found in known if found[1] == "slo_attainment"]
+    if not known:
+        return None
+    _, metric, before_mean, after_mean, promise = max(known)
+    return metric, before_mean, after_mean, promise, at[0], at[1]
+
+
+def harms(before: Summary, after: Summary, s: Scenario) -> bool:
+    """Whether a change lowers the SLO attainment, or brings a p99 close to the SLO."""
+    rises = served_well(after) - served_well(before)
+    if rises < 0 or attained(after) < attained(before):
+        return True
+    # Where a run falls behind, TTFT is that of the few served early: more of them may lengthen it.
+    times = (tpot_share,) if catches_up(before, after, s) else (ttft_share, tpot_share)
+    return rises < CLEAR and any(
+        share(after, s) > max(share(before, s) * 1.02, 0.85) for share in times
+    )
+
+
+def _gain_in(
+    metric: str, pairs: list[tuple[Summary, Summary]], s: Scenario
+) -> tuple[float, str, float, float, float] | None:
+    """(weight, metric, before, after, least improvement); None where it does not clearly move."""
+    figures = [[figure_of(metric, x, s) for x in pair] for pair in pairs]
+    if any(x is None for pair in figures for x in pair):
+        return None
+    rows = np.array(figures, float)
+    sign = 1.0 if METRICS[metric].better == "higher" else -1.0
+    moved = sign * (rows[:, 1] - rows[:, 0])
+    mean, least = float(moved.mean()), float(moved.min())
+    whole = max(abs(float(rows[:, 0].mean())), 1e-12)
+    if least <= 0 or least < 0.5 * mean or least < SAID * whole:
+        return None
+    if metric == "slo_attainment":
+        weight = 10 * least
+        if least < min(NOTABLE, 0.5 * (1.0 - float(rows[:, 0].mean()))):
+            return None
+    elif metric == "throughput_req_per_s":
+        weight = least / whole
+    elif metric.startswith("ttft"):
+        weight = least / s.slo.ttft_s * (1.0 if metric.endswith("p99") else 0.5)
+    else:
+        weight = least / (1e-3 * s.slo.tpot_ms) * (1.0 if metric.endswith("p99") else 0.5)
+    return weight, metric, float(rows[:, 0].mean()), float(rows[:, 1].mean()), least
+
+
+def figure_of(metric: str, summary: Summary, s: Scenario) -> float | None:
+    """A metric of a run. Where nobody was served the SLO attainment is 0 and a first token takes
+    longer than the run: so long is what is said."""
+    value = summary.get(metric)
+    if value is not None:
+        return float(value)
+    if metric == "slo_attainment":
+        return 0.0
+    return s.horizon_s if metric.startswith("ttft") else None
+
+
+PROBES = 4
+CLOSE = 1.12  # between what holds and what does not: near enough
+STEP = 0.9  # the square root of the first step down
+FAR = 32.0  # times the traffic: beyond it nobody asks
+LEAST = 1 / 64
+
+
+@dataclass(frozen=True)
+class Headroom:
+    """The most traffic that was seen to keep the SLO, as a factor of what is asked; 0: none."""
+
+    factor: float
+    bounded: bool  # whether a little more was seen to break it
+
+
+def headroom(runs: Runs, scenario: Scenario, held: bool) -> Headroom:
+    """The largest factor that holds, to within some per cent; every end of it is a run."""
+    low, high = (1.0, math.inf) if held else (0.0, 1.0)
+    guess, step = _formula(scenario, runs.facts), STEP
+    for _ in range(PROBES):
+        if low >= FAR or (low > 0 and high / low < CLOSE):
+            break
+        if not low < guess < high:
+            guess = 2 * low if math.isinf(high) else math.sqrt(max(low, LEAST) * high)
+        if guess <= LEAST:
+            break
+        guess = float(f"{min(guess, FAR):.3g}")
+        if _holds(runs, scenario, guess):
+            low = guess
+            guess = 1.1 * low if math.isinf(high) else math.sqrt(low * high)
+        else:
+            high = guess
+            step *= step  # the further what holds is, the longer the steps
+            guess = step * high if step * high > low else math.sqrt(low * high)
+    return Headroom(low, not math.isinf(high))
+
+
+def _holds(runs: Runs, scenario: Scenario, factor: float) -> bool:
+    try:
+        asked = at_load(scenario, factor)
+    except SpecError:
+        return False
+    summary = runs.of(asked)
+    return summary is not None and holds(summary, asked)
+
+
+def _formula(s: Scenario, facts: Facts) -> float:
+    """Where to look first: the rate that keeps the SLO's TPOT by formula, over what is offered."""
+    if s.workload.arrivals in ("closed_loop", "trace"):
+        return 1.0
+    try:
+        known = outlook(s, facts)
+    except ValueError:
+        return 1.0
+    return 0.9 * known.slo_req_per_s / s.workload.rate_req_per_s

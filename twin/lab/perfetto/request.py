@@ -13,8 +13,8 @@ from typing import Any
 import polars as pl
 
 from twin.engine.window import Pass
-from twin.lab.perfetto.flows import PHASES
 from twin.lab.perfetto.source import Source
+from twin.lab.perfetto.tracks import PHASES
 from twin.lab.perfetto.writer import span_of_request
 from twin.metrics.measures import seconds
 

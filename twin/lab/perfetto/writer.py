@@ -22,8 +22,6 @@ import polars as pl
 
 from twin.engine.window import Pass, Window
 from twin.lab.files import whole_file
-from twin.lab.perfetto.around import counters, happenings
-from twin.lab.perfetto.flows import flows, lives
 from twin.lab.perfetto.tracks import (
     FIRST_INSTANCE,
     FIRST_STREAM,
@@ -34,6 +32,10 @@ from twin.lab.perfetto.tracks import (
     Event,
     Instance,
     Track,
+    counters,
+    flows,
+    happenings,
+    lives,
     named,
     ns,
 )

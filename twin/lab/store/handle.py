@@ -32,7 +32,7 @@ from twin.lab.store.models import (
     ScenarioRow,
 )
 from twin.lab.store.notes import Notes
-from twin.lab.store.questions import facts_of_text
+from twin.lab.store.result import facts_of_text
 from twin.lab.store.runs import Runs
 from twin.lab.store.scenarios import Scenarios
 from twin.lab.store.statements import require

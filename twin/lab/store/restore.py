@@ -43,8 +43,7 @@ from twin.lab.store.models import (
     RunRow,
 )
 from twin.lab.store.notes import joined_tags, require_bounded, split_tags
-from twin.lab.store.questions import facts_of_text
-from twin.lab.store.result import ANSWER, seal
+from twin.lab.store.result import ANSWER, facts_of_text, seal
 from twin.lab.store.statements import insert_once, remember, require
 from twin.lab.store.values import sealed
 from twin.scenario import scenario_from_canonical

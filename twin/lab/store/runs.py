@@ -37,8 +37,15 @@ from twin.lab.store.models import (
 )
 from twin.lab.store.notes import WRITTEN, forget, noted
 from twin.lab.store.owner import Owner
-from twin.lab.store.questions import contradiction, facts_text, same_question
-from twin.lab.store.result import ANSWER, broken_checks, seal, tables_of
+from twin.lab.store.result import (
+    ANSWER,
+    broken_checks,
+    contradiction,
+    facts_text,
+    same_question,
+    seal,
+    tables_of,
+)
 from twin.lab.store.scenarios import called
 from twin.lab.store.statements import (
     PAGE,

@@ -1,19 +1,23 @@
-"""Columns of a file as they stand in it, and what they must hold: one check for every format.
+"""Columns of a file of JSON lines or CSV, and what they must hold: one check for every format.
 
-What does not fit is refused with its place, its value and what would be right.
+What does not fit is refused with its place, its value and what would be right. Columns of a CSV
+file are found by name, so extra ones and another order do no harm.
 """
 
 from __future__ import annotations
 
+import io
+import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from twin.lab.traces.source import TraceError
+from twin.lab.traces.formats import header_of
+from twin.lab.traces.source import Piece, TraceError
 
 MOST_TOKENS = 10_000_000  # of one prompt or answer: beyond it a figure is not a length
 MOST_TICKS = 1e15  # milliseconds of 30,000 years
@@ -110,3 +114,194 @@ def _float(value: Any) -> float:
         return float(value)
     except OverflowError:  # a whole number of hundreds of digits
         return math.inf
+
+
+MOST_LINE_BYTES = 4 << 20  # a million tokens in blocks of 16 are 62,500 hashes: 1.3 MB
+PORTION_BYTES = 8 << 20  # of lines that are held as text at a time
+
+
+def refuse_constant(word: str) -> float:
+    """Called by the decoder for NaN and Infinity, which JSON does not have."""
+    raise ValueError(f"{word} is not a number")
+
+
+DECODER = json.JSONDecoder(parse_constant=refuse_constant)
+
+
+def text_of(piece: Piece, first: int = 1) -> str:
+    """The piece as text; raises TraceError with the line of a byte that is not UTF-8.
+
+    first: the number of its first line.
+    """
+    try:
+        return piece.data.decode("utf-8-sig" if first == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        line = piece.data.count(b"\n", 0, error.start) + first
+        raise TraceError(f"{piece.name} line {line} is not UTF-8 text") from None
+
+
+def portions(piece: Piece) -> Iterator[tuple[int, list[str]]]:
+    """All lines, some megabytes at a time; with the number of each portion's first line.
+
+    However long a file is, no more than a portion of it is ever held as Python's own objects.
+    """
+    begin, first = 0, 1
+    while begin <= len(piece.data):
+        end = piece.data.find(b"\n", begin + PORTION_BYTES)
+        end = len(piece.data) if end < 0 else end
+        lines = text_of(Piece(piece.name, piece.data[begin:end]), first).split("\n")
+        yield first, lines
+        begin, first = end + 1, first + len(lines)
+
+
+def decode(text: str, where: str, wanted: str = "one request {...}") -> Any:
+    """One JSON value; raises TraceError that begins with `where`."""
+    try:
+        return DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        line = f" line {error.lineno}" if " line " not in where else ""
+        raise TraceError(
+            f"{where}{line} is not JSON: {error.msg} at column {error.colno}; {wanted} must "
+            "stand there"
+        ) from None
+    except RecursionError:
+        raise TraceError(f"{where} is nested too deeply to be a request") from None
+    except ValueError as error:
+        raise TraceError(f"{where} holds a figure that cannot be read: {error}") from None
+
+
+def json_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
+    """Every line that is not blank, each one object, and their numbers i8[n]; by portions."""
+    for first, lines in portions(piece):
+        bodies, numbers = [], []
+        for number, line in enumerate(lines, first):
+            if not line or line.isspace():
+                continue
+            where = f"{piece.name} line {number}"
+            if len(line) > MOST_LINE_BYTES:
+                raise TraceError(
+                    f"{where} is longer than {MOST_LINE_BYTES >> 20} MB: no request is"
+                )
+            body = decode(line, where)
+            if type(body) is not dict:
+                raise TraceError(f"{where} is not an object: one request {{...}} must stand there")
+            bodies.append(body)
+            numbers.append(number)
+        # The numbers are those of this portion, also when a refusal asks for them later.
+        cells = cells_of_rows(bodies, lambda i, n=numbers: f"{piece.name} line {n[i]}")  # type: ignore[misc]
+        yield cells, np.array(numbers, np.int64)
+
+
+def hash_lists(cells: Cells, column: str = "hash_ids") -> list[list[int]]:
+    """A list of hashes a row; whole numbers are checked when all are put together."""
+    lists = [cells.value(column, i) for i in range(cells.size)]
+    for i, ids in enumerate(lists):
+        if type(ids) is not list:
+            raise cells.wrong(column, i, "a list of block hashes")
+    return lists
+
+
+def hash_array(
+    lists: list[list[int]], where: Callable[[int], str]
+) -> tuple[np.ndarray, np.ndarray]:
+    """(offset i8[n + 1], hashes i8[refs]) of lists of whole numbers.
+
+    where(i) names list i in the TraceError for a hash that is none.
+    """
+    offset = np.zeros(len(lists) + 1, np.int64)
+    np.cumsum([len(ids) for ids in lists], out=offset[1:])
+    flat: list[int] = []
+    for ids in lists:
+        flat.extend(ids)
+    if not flat:
+        return offset, np.zeros(0, np.int64)
+    try:
+        together = np.array(flat)
+    except ValueError:  # a list within the list
+        together = np.array(["nested"])
+    if together.dtype.kind not in "iu":
+        for i, ids in enumerate(lists):
+            if not all(type(x) is int and -(2**63) <= x < 2**64 for x in ids):
+                raise TraceError(f"{where(i)}: hash_ids must hold whole numbers of 64 bits")
+        together = np.array([x & (2**64 - 1) for x in flat], np.uint64)
+    return offset, together.astype(np.int64, copy=False)
+
+
+MOST_ROW_BYTES = 64 << 10
+MOST_COLUMNS = 64
+BLANK = " \t\r"
+CLOCK = (
+    r"^\s*(?<day>\d{4}-\d\d-\d\d)[ T](?<time>\d\d:\d\d:\d\d)(?:\.(?<fraction>\d{1,9}))?"
+    r"\s*(?<zone>Z|[+-]\d\d:?\d\d)?\s*$"
+)
+
+
+def csv_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
+    """Every row after the header, and its line i8[n], by portions; blank lines are skipped."""
+    header: list[str] = []
+    rows = 0
+    for first, lines in portions(piece):
+        longest = max(range(len(lines)), key=lambda i: len(lines[i]))
+        if len(lines[longest]) > MOST_ROW_BYTES:
+            raise TraceError(
+                f"{piece.name} line {first + longest} is longer than {MOST_ROW_BYTES >> 10} KB: "
+                "no row of a trace is"
+            )
+        filled = [i for i, line in enumerate(lines) if line.strip(BLANK)]
+        if filled and not header:
+            header = _header(piece, lines[filled.pop(0)])
+        for i in filled:
+            if (values := lines[i].count(",") + 1) != len(header):
+                raise TraceError(
+                    f"{piece.name} line {first + i} has {values} values where the header names "
+                    f"{len(header)} columns"
+                )
+        if filled:
+            numbers = np.array(filled) + first
+            rows += numbers.size
+            yield _cells(piece, header, [lines[i] for i in filled], numbers), numbers
+    if not rows:
+        raise TraceError(f"{piece.name} holds a header and no request")
+
+
+def _header(piece: Piece, line: str) -> list[str]:
+    header = header_of(line)
+    if len(header) > MOST_COLUMNS:
+        raise TraceError(f"{piece.name} has {len(header)} columns: at most {MOST_COLUMNS} are read")
+    if len(set(header)) < len(header):
+        raise TraceError(f"{piece.name} names a column twice: {', '.join(header)}")
+    return header
+
+
+def _cells(piece: Piece, header: list[str], body: list[str], numbers: np.ndarray) -> Cells:
+    frame = pl.read_csv(
+        io.BytesIO("\n".join(body).encode()),
+        has_header=False,
+        new_columns=header,
+        infer_schema=False,
+        quote_char=None,
+        eol_char="\n",
+    )
+    frame = frame.with_columns(pl.all().str.strip_chars(BLANK + '"'))
+    return cells_of_frame(frame, lambda row: f"{piece.name} line {numbers[row]}")
+
+
+def clock_ns(cells: Cells, column: str) -> np.ndarray:
+    """i8[n] nanoseconds since 1970 of dates and times; without a zone they are UTC."""
+    text = cells.texts(column)
+    if text is None:
+        raise TraceError(f"{cells.where(0)} has no {column}: it must be a time")
+    part = text.str.extract_groups(CLOCK).struct.unnest()
+    seconds = (
+        (part["day"] + " " + part["time"])
+        .str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False)
+        .dt.epoch("s")
+    )
+    bad = seconds.is_null().to_numpy()
+    cells.refuse(column, bad, "a time like 2023-11-16 18:15:46.6805900")
+    fraction = part["fraction"].fill_null("0").str.pad_end(9, "0").cast(pl.Int64)
+    zone = part["zone"].fill_null("Z").str.replace("Z", "+0000").str.replace(":", "")
+    sign = 1 - 2 * zone.str.starts_with("-").cast(pl.Int64)
+    hours, minutes = zone.str.slice(1, 2).cast(pl.Int64), zone.str.slice(3, 2).cast(pl.Int64)
+    since = seconds - sign * (hours * 3600 + minutes * 60)
+    return (since * 1_000_000_000 + fraction).to_numpy()

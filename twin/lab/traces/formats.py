@@ -1,20 +1,21 @@
-"""What a trace format is: one entry that says how it is recognised, read and described.
+"""What a trace format is: how it is recognised and read, and what becomes of its columns.
 
 A format is recognised by what stands in a file, never by its name. The entries stand beside their
-readers; `reader` lists them, and the upload, the refusal of an unknown file and the table of the
-docs are made from that list.
+readers; `reader` lists them. Columns of any format are checked, sorted, chained and counted here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
+import numpy as np
 import polars as pl
 
 from twin.lab.traces.source import PARQUET_MAGIC, Piece, TraceError
-from twin.lab.traces.table import Columns, Cut
+from twin.workload.chains import chain_ids, runs_of
+from twin.workload.requests import TraceTable
 
 HEAD_BYTES = 1 << 16
 BLANK = " \t\r\n"
@@ -89,3 +90,151 @@ def head_of(label: str, piece: Piece) -> Head:
 def header_of(line: str) -> list[str]:
     """Column names of the header line of a CSV file."""
     return [part.strip(BLANK + '"') for part in line.split(",")]
+
+
+MOST_BLOCK_TOKENS = 65_536
+BLOCK_SIZES = (512, 16, 32, 64, 128, 256, 1024)
+
+
+@dataclass(slots=True)
+class Columns:
+    """What a reader found, one row per request, in the order of the file."""
+
+    name: str
+    format: str
+    ticks: np.ndarray  # i8[n] or f8[n]: when, in units of 1 / ticks_per_s seconds
+    ticks_per_s: float
+    input_tokens: np.ndarray  # i8[n]
+    output_tokens: np.ndarray  # i8[n]
+    source_row: np.ndarray  # i8[n]
+    session: np.ndarray | None = None  # i8[n], any numbers
+    hash_offset: np.ndarray | None = None  # i8[n + 1]
+    hashes: np.ndarray | None = None  # i8[refs]: consumed, overwritten
+    scope: np.ndarray | None = None  # i8[n]: hashes mean the same within one scope only
+    block_tokens: int = 0  # 0: found out from the counts of hashes
+    think_s: np.ndarray | None = None  # f8[n]
+    has_time: bool = True
+    in_order: bool = True  # whether rows should come in order of time
+    time_unit: str = "s"
+    counts: dict[str, int] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Which part of a trace is wanted: seconds of its own clock, and a number of requests."""
+
+    begin_s: float = 0.0
+    end_s: float | None = None
+    limit: int | None = None
+
+
+def build_table(c: Columns, cut: Cut, most_rows: int) -> TraceTable:
+    """The table of a reader's columns; raises TraceError when nothing is left or too much came."""
+    n = c.input_tokens.size
+    if n > most_rows:
+        raise TraceError(f"{c.name} holds {n:,} requests, more than {most_rows:,}: cut it")
+    counts = dict(c.counts)
+    kept = _wanted_rows(c, cut, counts)
+    if kept.size == 0:
+        reasons = "".join(f"; {count:,} {reason}" for reason, count in counts.items())
+        raise TraceError(f"{c.name} holds no request to keep{reasons}")
+    arrival_s = (c.ticks[kept] - c.ticks[kept[0]]) / c.ticks_per_s
+    offset, first, blocks, distinct, block_tokens = _chains(c, kept, counts)
+    session = np.arange(kept.size) if c.session is None else _dense(c.session[kept])
+    return TraceTable(
+        arrival_s=arrival_s.astype(np.float64),
+        input_tokens=c.input_tokens[kept].astype(np.int32),
+        output_tokens=c.output_tokens[kept].astype(np.int32),
+        session=session.astype(np.int32),
+        segment_offset=offset,
+        segment_first=first,
+        segment_blocks=blocks,
+        blocks=distinct,
+        block_tokens=block_tokens,
+        has_prefix=c.hashes is not None,
+        has_time=c.has_time,
+        source_row=c.source_row[kept].astype(np.int64),
+        think_s=np.full(kept.size, np.nan) if c.think_s is None else c.think_s[kept],
+        counts=counts,
+        name=c.name,
+        format=c.format,
+        time_unit=c.time_unit,
+        warnings=tuple(c.warnings),
+    )
+
+
+def _wanted_rows(c: Columns, cut: Cut, counts: dict[str, int]) -> np.ndarray:
+    """Rows i8[k] to keep in order of time; what goes is counted by reason."""
+    no_input = c.input_tokens < 1
+    no_output = ~no_input & (c.output_tokens < 1)
+    _note(counts, "dropped: no input tokens", int(no_input.sum()))
+    _note(counts, "dropped: no output tokens", int(no_output.sum()))
+    rows = np.flatnonzero(~(no_input | no_output))
+    rows = rows[np.argsort(c.ticks[rows], kind="stable")]
+    if c.in_order and (np.diff(rows) < 0).any():
+        c.warnings.append("rows were not in order of time and have been sorted")
+    if rows.size and (cut.begin_s > 0 or cut.end_s is not None):
+        at_s = (c.ticks[rows] - c.ticks[rows[0]]) / c.ticks_per_s
+        inside = (at_s >= cut.begin_s) & (at_s < (np.inf if cut.end_s is None else cut.end_s))
+        _note(counts, "dropped: outside the time asked for", int((~inside).sum()))
+        rows = rows[inside]
+    if cut.limit is not None and rows.size > cut.limit:
+        _note(counts, "dropped: beyond the limit", rows.size - cut.limit)
+        rows = rows[: cut.limit]
+    return rows
+
+
+def _note(counts: dict[str, int], reason: str, count: int) -> None:
+    if count:
+        counts[reason] = counts.get(reason, 0) + count
+
+
+def _chains(
+    c: Columns, kept: np.ndarray, counts: dict[str, int]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, int, int]:
+    """(segment_offset, segment_first, segment_blocks, distinct ids, tokens of a block)."""
+    if c.hashes is None or c.hash_offset is None:
+        return (
+            np.zeros(kept.size + 1, np.int64),
+            np.zeros(0, np.int64),
+            np.zeros(0, np.int32),
+            0,
+            0,
+        )
+    given = np.diff(c.hash_offset)[kept]
+    prompt = c.input_tokens[kept]
+    size = c.block_tokens or _likely_block_tokens(given, prompt)
+    most = -(-prompt // size)
+    if (given > most).mean() > 0.5:
+        raise TraceError(
+            f"{c.name}: most prompts have more hashes than blocks of {size} tokens: the block "
+            "size must be smaller"
+        )
+    _note(counts, "clipped: hashes beyond the prompt", int((given > most).sum()))
+    _note(
+        counts,
+        "kept: prompts with fewer hashes than whole blocks",
+        int((given < prompt // size).sum()),
+    )
+    begin = c.hash_offset[:-1][kept]
+    end = begin + np.minimum(given, most)
+    scope = np.zeros(kept.size, np.int64) if c.scope is None else _dense(c.scope[kept])
+    distinct = chain_ids(begin, end, scope, c.hashes)
+    return (*runs_of(begin, end, c.hashes), distinct, size)
+
+
+def _likely_block_tokens(given: np.ndarray, prompt: np.ndarray) -> int:
+    """The block size whose whole or started blocks count the hashes of most prompts."""
+    scores = []
+    for size in BLOCK_SIZES:
+        scores.append(float(((given == -(-prompt // size)) | (given == prompt // size)).mean()))
+    return BLOCK_SIZES[int(np.argmax(scores))]
+
+
+def _dense(values: np.ndarray) -> np.ndarray:
+    """Numbers i8[n] from 0 on for equal values, in order of first appearance."""
+    _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
+    rank = np.empty(first.size, np.int64)
+    rank[np.argsort(first, kind="stable")] = np.arange(first.size)
+    return rank[inverse]

@@ -1,18 +1,30 @@
-"""Every trace format: found by content, read, checked.
+"""Every trace format: found by content, read and checked; and a trace in figures for people.
 
-`read_trace` gives a table or raises one clear TraceError; nothing else is touched. To add a format,
-write its entry beside its reader and name it in FORMATS; one more CSV is a line in `requests`.
+To add a format, write its entry beside its reader and name it in FORMATS; one more CSV is a line in
+`requests`.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from twin.lab.traces import requests, servegen, sessions
-from twin.lab.traces.formats import Format, Head, Reading, head_of
+from twin.lab.traces.formats import (
+    MOST_BLOCK_TOKENS,
+    Cut,
+    Format,
+    Head,
+    Reading,
+    build_table,
+    head_of,
+)
 from twin.lab.traces.source import Limits, TraceError, open_source
-from twin.lab.traces.table import MOST_BLOCK_TOKENS, Cut, build_table
+from twin.workload.replay import timestamp_quantum
 from twin.workload.requests import TraceTable
+from twin.workload.reuse_curve import reuse_curve
 
 MOST_PROMPT_TOKENS = 131_072  # the context of the models served: longer sessions are left out
 
@@ -81,3 +93,80 @@ def known() -> str:
     for entry in FORMATS.values():
         shapes.setdefault(entry.shape, []).append(entry.title)
     return "; ".join(f"{', '.join(titles)} ({shape})" for shape, titles in shapes.items())
+
+
+EVERY = 2**62  # touches: no sample
+
+
+def lru_bound(table: TraceTable, capacity_blocks: int | None = None) -> float:
+    """Share of input tokens that an LRU of `capacity_blocks` of the trace's blocks would hit.
+
+    None: no limit, the ideal. A partial last block counts with the tokens it has.
+    """
+    curve = reuse_curve(table, EVERY)
+    return curve.ideal if capacity_blocks is None else curve.hit_ratio(capacity_blocks)
+
+
+LEVELS = (5, 25, 50, 75, 95, 99)
+
+
+def preview(table: TraceTable) -> dict[str, Any]:
+    """Plain values only: format, rows, rates, lengths, sharing, units, counts, warnings.
+
+    A ratio that the trace cannot tell is None.
+    """
+    n = len(table)
+    duration_s = table.duration_s
+    inputs = table.input_tokens.astype(np.int64)
+    outputs = table.output_tokens.astype(np.int64)
+    quantum_s = timestamp_quantum(table.arrival_s) if table.has_time else 0.0
+    rate = n / duration_s if table.has_time and duration_s > 0 else None
+    return {
+        "name": table.name,
+        "format": table.format,
+        "digest": table.digest,
+        "rows": n,
+        "sessions": int(np.unique(table.session).size),
+        "duration_s": duration_s if table.has_time else None,
+        "rate_req_per_s": rate,
+        "interarrival_cv": _variation(table.arrival_s) if table.has_time else None,
+        "time_unit": table.time_unit,
+        "timestamp_step_s": quantum_s or None,
+        "input_tokens": _spread(inputs),
+        "output_tokens": _spread(outputs),
+        "prefill_decode_ratio": float(inputs.sum() / outputs.sum()),
+        "block_tokens": table.block_tokens or None,
+        "blocks": table.blocks,
+        "ideal_hit_token_ratio": lru_bound(table) if table.has_prefix else None,
+        "think_s_p50": _median(table.think_s),
+        "counts": dict(table.counts),
+        "warnings": list(table.warnings) + _warnings(table, quantum_s),
+    }
+
+
+def _spread(values: np.ndarray) -> dict[str, float]:
+    percentiles = {f"p{level}": float(np.percentile(values, level)) for level in LEVELS}
+    return {**percentiles, "max": float(values.max()), "mean": float(values.sum() / values.size)}
+
+
+def _variation(arrival_s: np.ndarray) -> float | None:
+    gaps = np.diff(arrival_s)
+    return float(gaps.std() / gaps.mean()) if gaps.size > 1 and gaps.mean() > 0 else None
+
+
+def _median(values: np.ndarray) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if known.size else None
+
+
+def _warnings(table: TraceTable, quantum_s: float) -> list[str]:
+    warnings = []
+    if not table.has_time:
+        warnings.append("no times in the file: requests arrive as Poisson at the workload's rate")
+    if not table.has_prefix:
+        warnings.append("no prefix information: no prompt shares a block")
+    if quantum_s:
+        warnings.append(
+            f"timestamps are rounded to {quantum_s:.4g} s: spread the requests over that step"
+        )
+    return warnings

@@ -15,12 +15,18 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from twin.lab.traces.cells import MISSING, Cells, numbers_in
-from twin.lab.traces.formats import Format, Reading
-from twin.lab.traces.jsonl import hash_array, hash_lists, json_cells
+from twin.lab.traces.cells import (
+    MISSING,
+    Cells,
+    clock_ns,
+    csv_cells,
+    hash_array,
+    hash_lists,
+    json_cells,
+    numbers_in,
+)
+from twin.lab.traces.formats import Columns, Format, Reading
 from twin.lab.traces.source import Piece, TraceError
-from twin.lab.traces.table import Columns
-from twin.lab.traces.tabular import clock_ns, csv_cells
 
 CLOCK = "wall clock"  # the unit of times that are dates and times of day
 TICKS_PER_S = {"": 1.0, "s": 1.0, "ms": 1e3, CLOCK: 1e9}

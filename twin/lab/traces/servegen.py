@@ -16,11 +16,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from twin.compiled import late
-from twin.lab.traces.cells import MOST_TOKENS
-from twin.lab.traces.formats import Format, Reading
-from twin.lab.traces.jsonl import decode, text_of
+from twin.lab.traces.cells import MOST_TOKENS, decode, text_of
+from twin.lab.traces.formats import Columns, Cut, Format, Reading
 from twin.lab.traces.source import Piece, TraceError
-from twin.lab.traces.table import Columns, Cut
 from twin.rng import exponential, gamma, stream_key, uniform, weibull
 
 PIECE_NAME = re.compile(r"(?:^|/)chunk-(\d{1,6})-(trace\.csv|dataset\.json)$")

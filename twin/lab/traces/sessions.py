@@ -16,11 +16,17 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from twin.lab.traces.cells import Cells, cells_of_frame, cells_of_rows
-from twin.lab.traces.formats import Format, Reading
-from twin.lab.traces.jsonl import decode, hash_array, hash_lists, text_of
+from twin.lab.traces.cells import (
+    Cells,
+    cells_of_frame,
+    cells_of_rows,
+    decode,
+    hash_array,
+    hash_lists,
+    text_of,
+)
+from twin.lab.traces.formats import MOST_BLOCK_TOKENS, Columns, Format, Reading
 from twin.lab.traces.source import Piece, TraceError
-from twin.lab.traces.table import MOST_BLOCK_TOKENS, Columns
 from twin.rng import stream_key, uniform
 
 DAY_S = 86_400.0

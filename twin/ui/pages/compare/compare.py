@@ -5,7 +5,7 @@ from functools import partial
 import streamlit as st
 
 from twin.lab import share
-from twin.lab.evidence.regime import near_each
+from twin.lab.evidence.judge import near_each
 from twin.lab.store import StoreError
 from twin.metrics.latency import ttft_parts
 from twin.ui import charts, record, session, theme

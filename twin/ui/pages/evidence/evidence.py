@@ -6,9 +6,9 @@ from twin.lab import evidence, share
 from twin.lab.evidence import reproduce
 from twin.lab.evidence.choices import one_skew
 from twin.lab.evidence.envelope import outside_evidence, reach
-from twin.lab.evidence.machines import slide_table
 from twin.lab.evidence.made import load_made
 from twin.lab.evidence.rows import load_beyond
+from twin.lab.machines import slide_table
 from twin.lab.runner import find_run
 from twin.ui import session
 from twin.ui.charts import evidence as parity

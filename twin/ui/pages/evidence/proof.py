@@ -14,8 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from twin.facts import Fact, Facts
-from twin.lab.evidence.calibrate import CONSTANTS
-from twin.lab.evidence.crossval import CrossValidation
+from twin.lab.evidence.calibrate import CONSTANTS, CrossValidation
 from twin.lab.evidence.envelope import Reach
 from twin.lab.evidence.judge import HONEST, score_table
 from twin.lab.evidence.made import Made

@@ -15,8 +15,8 @@ import polars as pl
 import streamlit as st
 
 from twin.lab.library import scenario_to_toml
-from twin.lab.perfetto import SPAN_S, write_trace
 from twin.lab.perfetto.source import repeatable, stored
+from twin.lab.perfetto.writer import SPAN_S, write_trace
 from twin.lab.store import RunRow, Store
 from twin.lab.store.archive import export_runs
 from twin.metrics.registry import metric_of

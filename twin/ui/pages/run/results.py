@@ -9,7 +9,7 @@ import streamlit as st
 
 from twin.lab import share, sweep
 from twin.lab.evidence.envelope import outside_evidence
-from twin.lab.evidence.regime import near
+from twin.lab.evidence.judge import near
 from twin.lab.store import RunRow
 from twin.metrics.registry import placed, shown
 from twin.scenario import Scenario

@@ -106,16 +106,16 @@ def _not_durable() -> Iterator[None]:
 
 @planted("who asks for a run holds it in a transaction of its own")
 def _held_later() -> Iterator[None]:
-    add, hold = visitors.VisitorRuns.add, visitors.VisitorRuns.hold
+    add = runs.Runs.add
 
     def added(self: Any, *given: Any, **named: Any) -> str:
-        with patch.object(self, "hold", lambda *_: None):
+        with patch.object(visitors.Visitor, "hold", lambda *_: None):
             run = add(self, *given, **named)
         with self._database.write(durable=True) as session:
-            hold(self, session, run)
+            self._visitor.hold(session, run)
         return run
 
-    with patch.object(visitors.VisitorRuns, "add", added):
+    with patch.object(runs.Runs, "add", added):
         yield
 
 

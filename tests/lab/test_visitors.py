@@ -8,7 +8,7 @@ from twin.lab.counts import read_counts
 from twin.lab.library import load_facts
 from twin.lab.store import Owner, StoreError
 from twin.lab.store.errors import UnknownId
-from twin.lab.store.visitors import Holdings
+from twin.lab.store.visitors import Visitor
 from twin.scenario import Scenario
 
 ANN, BEN = "https://id.example ann", "https://id.example ben"
@@ -106,7 +106,7 @@ def test_what_cannot_be_held_is_not_stored_at_all(store, both, asked, monkeypatc
     def killed(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Holdings, "take", killed)
+    monkeypatch.setattr(Visitor, "hold", killed)
     digest = store.scenarios.save(Scenario(name="asked"))
     for keep in (
         lambda: both[0].scenarios.save(Scenario(name="new")),

@@ -57,10 +57,8 @@ class Answer:
 def answer(
     scenario: Scenario, trace: TraceTable | None, watch: Watch, *, keep: bool = True
 ) -> Answer:
-    """Simulate a scenario in this process; with `keep` the run is in the store.
-
-    Raises the rooms' own ValueErrors, each one sentence.
-    """
+    """Simulate a scenario in this process; with `keep` the run is in the store. Raises the rooms'
+    own ValueErrors, each one sentence."""
     from twin.engine.simulate import simulate
     from twin.lab.budget import estimate, require_fits
 
@@ -136,10 +134,8 @@ def predicted(scenario: Scenario) -> dict[str, Any]:
 
 
 def compared(names: Sequence[str], watching: Callable[[str], Watch]) -> Comparison:
-    """Runs side by side, the first one the baseline; what was never run is run first.
-
-    A name is a preset's key, a scenario file, or the id of a stored run.
-    """
+    """Runs side by side, the first one the baseline; what was never run is run first. A name is a
+    preset's key, a scenario file, or the id of a stored run."""
     from twin.lab.compare import check_number, compare
     from twin.lab.store import RunRow, open_store
 
@@ -159,10 +155,8 @@ def compared(names: Sequence[str], watching: Callable[[str], Watch]) -> Comparis
 def explained(
     name: str, settings: Sequence[str], trace: Path | None, watch: Callable[[str], Watch]
 ) -> dict[str, Any]:
-    """What a run, or the run of a scenario, means: as one object, stored and found again.
-
-    Raises the rooms' own ValueErrors, each one sentence.
-    """
+    """What a run, or the run of a scenario, means: as one object, stored and found again. Raises
+    the rooms' own ValueErrors, each one sentence."""
     from twin.lab.explain.engine import as_json
     from twin.lab.job import EXPLAIN
     from twin.lab.runner import find_run, run_now

@@ -1,9 +1,7 @@
-"""Reading what a stranger sent in a process apart, which may not take more than it is given.
+"""Reading what a stranger sent in a process apart, with an upper limit of memory and time.
 
-A file can be small and its content large, and a parser can be slow or run out of memory: none of
-that may happen to the process that serves everybody. `apart` hands the bytes to a process of its
-own, with an upper limit of memory and time, and takes the value in the parts in which the library
-keeps it: words as JSON, tables as Arrow. Nothing that comes back is executed.
+The value comes back in the parts in which the library keeps it: words as JSON, tables as Arrow.
+Nothing that comes back is executed.
 """
 
 from __future__ import annotations
@@ -37,10 +35,8 @@ def apart(
     memory_bytes: int = MEMORY_BYTES,
     seconds: float = SECONDS,
 ) -> T:
-    """The value of a kind that `data` holds, read by a process of its own.
-
-    Raises Refused with one sentence, also where that needs more than `memory_bytes` or `seconds`.
-    """
+    """The value of a kind that `data` holds, read by a process of its own. Raises Refused with one
+    sentence, also where that needs more than `memory_bytes` or `seconds`."""
     name = printable(name)
     command = [sys.executable, "-m", "twin.lab.apart", kind.key, name]
     process = subprocess.Popen(

@@ -1,21 +1,12 @@
 """Benchmark versus deployment: which cause costs how much of a benchmark's throughput.
 
-A ladder of questions leads from a benchmark (fixed lengths, every slot always full, even experts)
-to a deployment, one cause at a time, and on to what balancing brings back. Each rung is answered
-by simulating it. A rung with real arrivals is worth what it sustains: the highest request rate at
-which enough requests keep the SLO, found by bisection below the rate that the formulas allow.
-
-Two SLOs, two measures. `throughput` asks for the first token in time only, so the rate is the
-most that the deployment takes without a growing queue, however slow its answers are: the quantity
-of a benchmark, and of a statement about one. `slo` asks for the time per token as well.
-
-A cause is charged what its rung loses against the one before. Causes multiply more than they add,
-so the order matters: a late cause takes its share of what is left. `alone` asks for the other end
-of that: what a cause takes of the benchmark while all else stays as it was.
-
-`climb` neither simulates nor stores: it is handed what is answered already and says what to ask
-next, so the same ladder is climbed by a command (`attribute`), by a page that looks once a second,
-and again for nothing once all its runs are stored.
+A ladder of questions leads from a benchmark to a deployment, one cause at a time, and on to what
+balancing brings back; each rung is simulated. With real arrivals it is worth the highest request
+rate at which enough requests keep the SLO, found by bisection below the formulas' rate:
+`throughput` asks for the first token in time only, so for the most without a growing queue, `slo`
+for TPOT too. Causes multiply more than they add, so a late one takes its share of what is left;
+`alone` asks what it takes while all else stays. `climb` neither simulates nor stores: it says what
+to ask next.
 """
 
 from __future__ import annotations
@@ -120,10 +111,8 @@ def ladder(
     balanced: Scenario | None = None,
     measure: str = THROUGHPUT,
 ) -> list[Rung]:
-    """The rungs from the benchmark to production, and to what balancing brings back.
-
-    `balanced` gives its experts only. Raises AttributionError where there is no such way.
-    """
+    """The rungs from the benchmark to production, and to what balancing brings back. `balanced`
+    gives its experts only. Raises AttributionError where there is no such way."""
     if production.workload.arrivals == "trace":
         raise AttributionError(
             "a recorded trace has no rate to look for: take arrivals that are generated"
@@ -167,11 +156,9 @@ def _mean_lengths(
     benchmark: Scenario, production: Scenario
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Requests all alike: of production's mean lengths, then of its answer tokens' mean context.
-
-    Long answers are decoded for longer, so the context of the mean answer token is longer than
-    that of the mean request. Attention has that much to read even when all dies have the same:
-    what uneven lengths cost beyond it is waiting for the fullest die.
-    """
+    Long answers are decoded for longer, so the context of the mean answer token is longer than that
+    of the mean request. Attention has that much to read even when all dies have the same: what
+    uneven lengths cost beyond it is waiting for the fullest die."""
     from twin.workload.generate import length_means
 
     if benchmark.workload.lengths != "fixed" or production.workload.lengths == "fixed":
@@ -252,11 +239,9 @@ def even_benchmark(production: Scenario, pattern: Scenario) -> Scenario:
 
 
 def ladder_of(scenario: Scenario, measure: str = THROUGHPUT) -> list[Rung]:
-    """The ladder of one deployment, with the canary presets for what it does not say itself.
-
-    From its even benchmark, over experts in order without copies, to experts placed once and to
-    balancing in the loop. Raises AttributionError where there is no such way.
-    """
+    """The ladder of one deployment, with the canary presets for what it does not say itself. From
+    its even benchmark, over experts in order without copies, to experts placed once and to
+    balancing in the loop. Raises AttributionError where there is no such way."""
     known = {p.key: p.scenario for p in presets()}
     pattern = known[BALANCED].experts
     e = scenario.experts
@@ -277,11 +262,8 @@ def ladder_of(scenario: Scenario, measure: str = THROUGHPUT) -> list[Rung]:
 def attribute(
     scenario: Scenario, store: Store, watch: Callable[[str], Watch], measure: str = THROUGHPUT
 ) -> list[Step]:
-    """Climb the ladder of a deployment in this process, and its causes alone.
-
-    What is stored is not run again. `watch(name)` gives what hears the progress of the run of
-    that name.
-    """
+    """Climb the ladder of a deployment in this process, and its causes alone. What is stored is not
+    run again. `watch(name)` gives what hears the progress of the run of that name."""
     from twin.lab.runner import find_run, run_now
     from twin.steady import steady
 
@@ -309,10 +291,8 @@ def worth(summary: Summary) -> float:
 
 
 def climb(rung: Rung, answers: Answers, most_req_per_s: float) -> Step:
-    """How far a rung is answered, and what to ask next.
-
-    `most_req_per_s` is what the formulas say it sustains for ever: the search stays below it.
-    """
+    """How far a rung is answered, and what to ask next. `most_req_per_s` is what the formulas say
+    it sustains for ever: the search stays below it."""
     if not rung.searched:
         summary = answers(rung.scenario)
         if summary is None:

@@ -1,8 +1,7 @@
 """The benchmarks: how fast the twin answers, and how much memory an answer takes.
 
-Each benchmark is a scenario run whole, every mechanism on, in a fresh process: first briefly, so
-that compilation and imports are paid before the clock starts, then in full. Figures are reported,
-never judged: this module knows no bar.
+Each is a scenario run whole in a fresh process: first briefly, so that compilation and imports are
+paid before the clock starts, then in full. Figures are reported, never judged.
 """
 
 from __future__ import annotations
@@ -78,9 +77,7 @@ class Measured:
 
 def benchmarks(trace: Path | None = None) -> list[Benchmark]:
     """Every benchmark; `trace` replaces the Mooncake conversation hour looked for by default.
-
-    Raises TraceError for a trace that is not there.
-    """
+    Raises TraceError for a trace that is not there."""
     if trace is not None and not trace.exists():
         raise TraceError(f"{trace} is not a file or a folder")
     full = parse_scenario(FULL_LOAD)

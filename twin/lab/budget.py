@@ -1,8 +1,7 @@
 """What a run will take of its machine, and refusing too much; how much memory there is and is used.
 
-The estimate is arithmetic over the scenario, so it costs nothing and starts nothing. Its rates are
-rough upper figures of the reports of `bench`, good to a factor of about three: what they must tell
-apart is seconds, hours and what never ends, and memory that there is from memory that there is not.
+The estimate is arithmetic over the scenario; its rates are rough upper figures of the reports of
+`bench`, good to a factor of about three: they tell seconds, hours and what never ends apart.
 """
 
 from __future__ import annotations
@@ -96,10 +95,8 @@ def budget_of(store: Store, scenario: Scenario, facts: Facts) -> Budget:
 
 
 def limit_bytes(budget: Budget) -> float:
-    """Memory beyond which a run in the background is ended, for it is not what was asked for.
-
-    Below what a process may keep for good, nobody counts.
-    """
+    """Memory beyond which a run in the background is ended, for it is not what was asked for. Below
+    what a process may keep for good, nobody counts."""
     return min(max(PEAK_BYTES_MAX, OVER * budget.memory_bytes), SHARE * total_bytes())
 
 
@@ -109,11 +106,9 @@ def limit_s() -> float:
 
 
 def require_fits(budget: Budget, waiting: Iterable[Budget] = ()) -> None:
-    """Raise TooLarge for a run that this machine has no memory or time for.
-
-    `waiting` are the budgets of runs that were queued before: together they may take some times
-    as long as one alone.
-    """
+    """Raise TooLarge for a run that this machine has no memory or time for. `waiting` are the
+    budgets of runs that were queued before: together they may take some times as long as one
+    alone."""
     most_bytes, most_s = SHARE * total_bytes(), limit_s()
     if budget.memory_bytes > most_bytes:
         fits = (most_bytes - BASE_BYTES) / REQUEST_BYTES
@@ -142,11 +137,9 @@ SYSTEM = Path("/proc/meminfo")
 
 
 def peak_bytes() -> int:
-    """Most resident memory this process itself ever had; 0 where the system does not say.
-
-    Linux's `ru_maxrss` would not do: a process that was started by a large one inherits its peak
-    (it counts the memory replaced by exec), and would take itself for large before its first run.
-    """
+    """Most resident memory this process itself ever had; 0 where the system does not say. Linux's
+    `ru_maxrss` would not do: a process that was started by a large one inherits its peak (it counts
+    the memory replaced by exec), and would take itself for large before its first run."""
     if STATUS.exists():
         return _kilobytes(STATUS, "VmHWM:") * 1024
     if sys.platform == "win32":

@@ -1,9 +1,8 @@
 """Imported expert counts: how often each expert of each layer was picked, from a file.
 
-Reads, by content: a NumPy array (`.npy`, one array of an `.npz`) or JSON of counts [layers,
-experts] or [steps, layers, experts] (the `logical_count` of SGLang's recorder); a placement
-pattern of omni-infer [ranks, layers, experts] of 0 and 1; a CSV of layer, expert, count; each as it
-is or in gzip. A `.pt` file is refused: it is a pickle, and reading one runs whatever is in it.
+Read, by content: a NumPy array (`.npy`, `.npz`) or JSON of counts [layers, experts] or [steps,
+layers, experts] (`logical_count` of SGLang's recorder); a placement of omni-infer [ranks, layers,
+experts]; a CSV. A `.pt` file is a pickle, and reading one runs whatever is in it: it is refused.
 """
 
 from __future__ import annotations
@@ -67,10 +66,8 @@ class CountsError(ValueError):
 
 @dataclass(frozen=True)
 class CountsTable:
-    """Counts of one model's experts, as a file says.
-
-    counts f8[layers, experts]: MoE layers only, in order. note: what was derived or left out.
-    """
+    """Counts of one model's experts, as a file says. counts f8[layers, experts]: MoE layers only,
+    in order. note: what was derived or left out."""
 
     name: str
     format: str
@@ -93,10 +90,8 @@ def digest_of(counts: Floats) -> str:
 def read_counts(
     source: str | Path | bytes, name: str | None = None, limits: Limits | None = None
 ) -> CountsTable:
-    """Expert counts of a file, or of the bytes of an upload; raises CountsError.
-
-    limits None: those of traces, LOCAL for a path and UPLOAD for bytes.
-    """
+    """Expert counts of a file, or of the bytes of an upload; raises CountsError. limits None: those
+    of traces, LOCAL for a path and UPLOAD for bytes."""
     limits = limits or (UPLOAD if isinstance(source, bytes) else LOCAL)
     label, data = _content(source, name, limits)
     if data.startswith(ZIP_MAGIC):
@@ -304,10 +299,8 @@ def _table(name: str, kind: str, array: NDArray[Any]) -> CountsTable:
 
 def _from_placement(name: str, array: NDArray[Any]) -> tuple[Floats, str]:
     """Least loads f8[layers, experts], mean 1, that greedy copies array [ranks, layers, experts].
-
     An expert copied r times had, before its last copy, the largest load per copy, so at least the
-    mean slot's: load / mean >= (r - 1) experts / slots. The others share the rest evenly.
-    """
+    mean slot's: load / mean >= (r - 1) experts / slots. The others share the rest evenly."""
     copies = array.sum(axis=0, dtype=np.float64)
     experts = copies.shape[1]
     slots = copies.sum(axis=1, keepdims=True)

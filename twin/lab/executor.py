@@ -1,10 +1,8 @@
 """Executors: runs in the background, in a few warm processes that outlive every page.
 
-`Executor` is what a page asks of whatever carries out runs: here `Runner`, or a cluster's scheduler
-that puts the same rows through the same states. `submit` puts a run into the store's queue;
-processes of our own (`job`) take it from there, so that neither a closed tab nor a stopped server
-ends it. A process that dies is noticed and its run marked; one that does not hear a request to
-stop is killed. Knows nothing about the screen.
+`Executor` is what a page asks of whatever carries out runs: here `Runner`, whose processes (`job`)
+take runs from the store's queue, so that neither a closed tab nor a stopped server ends one. A
+process that dies is noticed and its run marked; one that does not hear a request to stop is killed.
 """
 
 from __future__ import annotations
@@ -112,13 +110,11 @@ class Runner:
         return self
 
     def submit(self, scenario: Scenario, seen: Store | None = None, engine: str = "") -> str:
-        """Queue a run, or return an identical one that is queued, running or done.
-
-        seen: the store as who asks sees it, who then holds the run; engine: module of another
-        engine that its processes know, as `job.EXPLAIN`. Raises StoreError when the queue or the
-        disk is full, a file that the scenario names is not stored here, or it would take more
-        than there is (TooLarge).
-        """
+        """Queue a run, or return an identical one that is queued, running or done. seen: the store
+        as who asks sees it, who then holds the run; engine: module of another engine that its
+        processes know, as `job.EXPLAIN`. Raises StoreError when the queue or the disk is full, a
+        file that the scenario names is not stored here, or it would take more than there is
+        (TooLarge)."""
         seen = seen or self._store
         with self._door:
             queued = self._store.runs.queued()
@@ -150,10 +146,8 @@ class Runner:
         return row
 
     def cancel(self, run: str, seen: Store | None = None) -> str:
-        """Ask to stop a run; returns its state now. It has ended within two seconds.
-
-        seen: the store as who asks sees it. Raises StoreError where they may not.
-        """
+        """Ask to stop a run; returns its state now. It has ended within two seconds. seen: the
+        store as who asks sees it. Raises StoreError where they may not."""
         state = (seen or self._store).runs.ask_cancel(run)
         self._nudge()
         return state
@@ -251,10 +245,8 @@ class Runner:
                 log.error(self.trouble)
 
     def _silence(self, running: Sequence[RunRow]) -> None:
-        """Kill processes whose run was asked to stop and did not.
-
-        Counted from when it was seen here: clocks of two machines differ, and one may be set.
-        """
+        """Kill processes whose run was asked to stop and did not. Counted from when it was seen
+        here: clocks of two machines differ, and one may be set."""
         now = time.monotonic()
         asked = [row for row in running if row.cancel_s is not None]
         self._deaf = {row.id: self._deaf.get(row.id, now) for row in asked}

@@ -1,8 +1,7 @@
 """A job: one stored run carried out, in whatever process calls.
 
-As a program (`python -m twin.lab.job`) it is the process that `runner` starts: it gets ready, then
-takes queued runs one after the other, until its parent is gone or there has been nothing to do for
-long. It imports no screen; the engine is imported once and then stays warm.
+As a program (`python -m twin.lab.job`) it is the process that an executor starts: it takes queued
+runs one after the other, until its parent is gone or there has been nothing to do for long.
 """
 
 from __future__ import annotations
@@ -77,11 +76,9 @@ def engine_of(row: RunRow, engine: Engine) -> Engine:
 
 @contextmanager
 def pulse(store: Store, run: str, owner: Owner) -> Iterator[Callable[..., bool]]:
-    """A thread that tells the store how a run goes, and hears when it shall stop.
-
-    Gives what notes the share done (0..1) and live numbers, and answers whether to go on: the
-    simulation itself never waits for the database.
-    """
+    """A thread that tells the store how a run goes, and hears when it shall stop. Gives what notes
+    the share done (0..1) and live numbers, and answers whether to go on: the simulation itself
+    never waits for the database."""
     news: tuple[float, dict[str, Any]] = (0.0, {})
     order: Beat = "go"
     over = threading.Event()
@@ -120,10 +117,8 @@ def execute(
     watch: Watch | None = None,
 ) -> Run:
     """Carry out a running run and store how it ended; `watch` gets progress in this thread.
-
     Whatever goes wrong is stored as a sentence and raised again; a request to stop raises the
-    engine's own exception.
-    """
+    engine's own exception."""
     start_s = time.monotonic()
     try:
         with pulse(store, row.id, owner) as note:
@@ -169,10 +164,8 @@ def _answer(
 
 
 def within_budget(engine: Engine, store: Store, row: RunRow, owner: Owner) -> Engine:
-    """The engine, in a process that fails its run and ends when that takes far too much memory.
-
-    An estimate can be wrong; then one run is lost, and not whatever else the machine does.
-    """
+    """The engine, in a process that fails its run and ends when that takes far too much memory. An
+    estimate can be wrong; then one run is lost, and not whatever else the machine does."""
 
     def simulate(scenario: Scenario, facts: Facts, **given: Any) -> Run:
         over = threading.Event()
@@ -265,10 +258,8 @@ def stages_of(name: str) -> warm.Stages:
 
 
 def compile_once(tell: warm.Tell) -> None:
-    """Compile all that runs need, or find it done; a second process lends a hand meanwhile.
-
-    Raises OSError when there is no room to keep it.
-    """
+    """Compile all that runs need, or find it done; a second process lends a hand meanwhile. Raises
+    OSError when there is no room to keep it."""
     if warm.is_ready():
         return
     command = [sys.executable, "-m", "twin.lab.job", "--owner=helper", "--prepare-only"]
@@ -291,11 +282,9 @@ def prepare(stages: warm.Stages, tell: warm.Tell, **how: Any) -> None:
 
 
 def serve(store: Store, owner: Owner, engine: Engine, parent: Parent, idle_s: float) -> None:
-    """Carry out queued runs until the parent is gone, or there was none for `idle_s`.
-
-    A process that grew large ends too, but only after a run: whatever size it has at its start, a
-    new process gets something done.
-    """
+    """Carry out queued runs until the parent is gone, or there was none for `idle_s`. A process
+    that grew large ends too, but only after a run: whatever size it has at its start, a new process
+    gets something done."""
     last_s = time.monotonic()
     unstored = ""  # why the last run ended, where that may not have been stored
     while not parent.gone and time.monotonic() - last_s < idle_s:

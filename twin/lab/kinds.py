@@ -1,9 +1,7 @@
 """What can be imported and is then kept by the digest of its content: a kind of value an entry.
 
-An entry says how a value is taken apart into one row of words and figures and a few tables, and
-put together again. The rest - storing it once, finding, listing, checking, deleting it - is the
-same for all kinds (`store.values`). What a digest covers is the matter of the value. Knows no
-database.
+An entry takes a value apart into one row of words and figures and a few tables, and puts it
+together again; the rest is the same for all kinds (`store.values`).
 """
 
 from __future__ import annotations

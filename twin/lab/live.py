@@ -1,11 +1,8 @@
 """Live runs: a draft simulated while it is edited, beside the library and never in it.
 
-One warm process of their own answers them one after the other, over its standard input and output:
-no store, no queue and no file stands between an edit and its answer, and nothing is left behind.
-A question is cut to a horizon that takes about `SECONDS`; one that needs a file of the library (a
-trace, counts, an imported machine) is not asked.
-
-As a program (`python -m twin.lab.live`) this is that process.
+One warm process (`python -m twin.lab.live`) answers them in turn over its standard input and
+output; nothing is left behind. A question is cut to a horizon that takes about `SECONDS`; one that
+needs a file of the library (a trace, counts, an imported machine) is not asked.
 """
 
 from __future__ import annotations
@@ -97,10 +94,8 @@ class Live:
             self._forget(run)
 
     def look(self, run: str, patience_s: float = 0.0) -> Look | None:
-        """How a run stands, once it has ended or after so long.
-
-        None where it was stopped, failed or dropped by somebody else.
-        """
+        """How a run stands, once it has ended or after so long. None where it was stopped, failed
+        or dropped by somebody else."""
         with self._changed:
             self._changed.wait_for(
                 lambda: (seen := self._runs.get(run)) is None or seen.ended, patience_s

@@ -64,10 +64,8 @@ def supernode_of(name: str, facts: Facts, store: Store | None = None, chip: str 
 def fields_of(
     name: str, facts: Facts, store: Callable[[], Store], chip: str = ""
 ) -> dict[str, Any]:
-    """Fields of a scenario by dotted path that make it of a machine, as sold or as imported.
-
-    An imported machine keeps the chip, unless its NPUs have another number of dies.
-    """
+    """Fields of a scenario by dotted path that make it of a machine, as sold or as imported. An
+    imported machine keeps the chip, unless its NPUs have another number of dies."""
     if name in recipe_names(facts):
         return as_sold(name, facts)
     s = supernode_of(name, facts, store(), chip)

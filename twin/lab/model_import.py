@@ -77,10 +77,8 @@ class ImportedModel:
 
 
 def import_model(path: Path, name: str | None = None) -> ImportedModel:
-    """The model of a config file; raises ConfigError with one sentence.
-
-    Without a name it takes the file's, or its folder's when the file is called config.json.
-    """
+    """The model of a config file; raises ConfigError with one sentence. Without a name it takes the
+    file's, or its folder's when the file is called config.json."""
     if name is None:
         stem = path.resolve().parent.name if path.stem == "config" else path.stem
         name = re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")[:64].strip("-")

@@ -38,10 +38,8 @@ def add_run(
     waiting: Iterable[Budget] = (),
 ) -> str:
     """Store a question and a run of it; returns the run's id. Raises StoreError, TooLarge.
-
     `waiting` is what runs that were queued before will take. With `again` false an identical run
-    that is queued, running or done is returned instead.
-    """
+    that is queued, running or done is returned instead."""
     store.artefacts.require_space()
     used = store.traces.kind.named(scenario)
     if trace is not None and used is not None and trace.digest == used.digest:
@@ -64,11 +62,9 @@ def run_now(
     watch: Watch | None = None,
     engine: str = ENGINE,
 ) -> Finished:
-    """Carry out a run in this process and store it, as the background does.
-
-    `watch(fraction, live)` gets progress. Raises what the engine raises, after storing how it
-    ended; an interrupt from the keyboard leaves a cancelled run.
-    """
+    """Carry out a run in this process and store it, as the background does. `watch(fraction, live)`
+    gets progress. Raises what the engine raises, after storing how it ended; an interrupt from the
+    keyboard leaves a cancelled run."""
     owner = Owner.here()
     run = add_run(store, scenario, trace=trace, facts=facts, owner=owner, engine=engine)
     row = store.runs.get(run)

@@ -1,8 +1,7 @@
 """Addresses: the only file that knows what a link looks like.
 
-A run's link opens exactly the stored run, never a new computation. A scenario travels as its
-digest, which only the twin that stored it can open, or whole inside the link, which any twin can.
-What a link says is never trusted: sizes are capped, and every value is checked like a form's.
+A run's link opens exactly the stored run. A scenario travels as its digest, which only the twin
+that stored it can open, or whole inside the link. What a link says is never trusted.
 """
 
 from __future__ import annotations
@@ -55,18 +54,14 @@ class NotHere:
 
 
 def run_url(run: str, scenario: Scenario | None = None) -> str:
-    """The address of a run: live while it goes on, its results afterwards.
-
-    With its scenario inside, where that fits, another twin can compute the run anew.
-    """
+    """The address of a run: live while it goes on, its results afterwards. With its scenario
+    inside, where that fits, another twin can compute the run anew."""
     return _url(RUN_PAGE, {RUN: run} | _asking([scenario] if scenario else []))
 
 
 def compare_url(runs: Sequence[str], baseline: str = "", scenarios: Sequence[Scenario] = ()) -> str:
-    """The address of a comparison of two to six runs; the first is the baseline unless named.
-
-    With the scenarios of all of them inside, where these fit.
-    """
+    """The address of a comparison of two to six runs; the first is the baseline unless named. With
+    the scenarios of all of them inside, where these fit."""
     query = {RUNS: ",".join(runs)} | ({BASELINE: baseline} if baseline else {})
     return _url(COMPARE_PAGE, query | _asking(scenarios))
 
@@ -80,10 +75,8 @@ def _asking(scenarios: Sequence[Scenario]) -> dict[str, str]:
 
 
 def asked(query: Mapping[str, str], store: Store) -> list[Scenario]:
-    """The scenarios inside a run's or a comparison's link, in the order of its runs.
-
-    Raises ShareError where one cannot be read.
-    """
+    """The scenarios inside a run's or a comparison's link, in the order of its runs. Raises
+    ShareError where one cannot be read."""
     texts = [text for text in query.get(ASKED, "")[:LINK_CHARS_MAX].split(",") if text]
     return [_with_machine(text, store) for text in texts[:COMPARED_MAX]]
 
@@ -94,11 +87,9 @@ def scenario_link(scenario: Scenario, page: str = "") -> str:
 
 
 def draft_url(scenario: Scenario, page: str = "") -> str:
-    """The address of a draft: whole inside it, or its digest where that would be too long.
-
-    Nothing is stored: whoever hands out an address that does not carry its scenario
-    (see `carries`) stores that with `share_scenario`.
-    """
+    """The address of a draft: whole inside it, or its digest where that would be too long. Nothing
+    is stored: whoever hands out an address that does not carry its scenario (see `carries`) stores
+    that with `share_scenario`."""
     try:
         return scenario_link(scenario, page)
     except ShareError:
@@ -152,10 +143,8 @@ def open_run(query: Mapping[str, str], store: Store) -> RunRow | NotHere | None:
 
 
 def open_runs(query: Mapping[str, str], store: Store) -> list[RunRow | NotHere]:
-    """The runs a comparison's address names, each once, the baseline first.
-
-    Raises ShareError when there are more than six.
-    """
+    """The runs a comparison's address names, each once, the baseline first. Raises ShareError when
+    there are more than six."""
     names = list(
         dict.fromkeys(part for part in query.get(RUNS, "")[:LINK_CHARS_MAX].split(",") if part)
     )

@@ -1,8 +1,7 @@
 """Results that come with the project: what a machine that never ran anything can show at once.
 
-A file of data/shipped holds what playback and the headline need of one preset's run, and says which
-question, engine and facts it is of. `make shipped` writes them anew. One that another engine or
-other facts made is still shown, as such, while the preset is run again in the background.
+A file of data/shipped holds what playback and the headline need of one preset's run, and of which
+question, engine and facts it is: `make shipped` writes them. A stale one is shown as such.
 """
 
 from __future__ import annotations

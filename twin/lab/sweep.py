@@ -1,9 +1,7 @@
 """Sweeps: one question at several values of one or two fields, each point a full simulation.
 
-A point is a run like any other: it is stored, found again by its question, and has a link. The
-executor carries the points out; what is here says which they are, which of them keep their SLO,
-where that changes (the knee), and which published operating points stand beside them. Knows
-nothing about the screen.
+What is here says which points there are, which keep their SLO, where that changes (the knee), and
+which published operating points stand beside them.
 """
 
 from __future__ import annotations
@@ -162,10 +160,8 @@ def points(
     axes: Sequence[Axis],
     named: Callable[[Scenario], Scenario] | None = None,
 ) -> list[Point]:
-    """The questions of a sweep, the last axis first; `named` gives each its name.
-
-    Raises SweepError for more than two axes or too many points.
-    """
+    """The questions of a sweep, the last axis first; `named` gives each its name. Raises SweepError
+    for more than two axes or too many points."""
     if not 1 <= len(axes) <= AXES_MAX or len({a.path for a in axes}) < len(axes):
         raise SweepError("a sweep goes over one field, or over two different ones")
     count = math.prod(len(a.values) for a in axes)
@@ -194,10 +190,8 @@ def _named(asked: Scenario, origin: Scenario, axes: Sequence[Axis]) -> Scenario:
 
 
 def carried_out(executor: Executor, asked: Sequence[Point]) -> Iterator[RunRow | None]:
-    """The run of every point in order, as each ends; None for a point that cannot be asked.
-
-    All are queued first, so that the executor's processes share them. Raises StoreError.
-    """
+    """The run of every point in order, as each ends; None for a point that cannot be asked. All are
+    queued first, so that the executor's processes share them. Raises StoreError."""
     runs = [executor.submit(point.scenario) if point.scenario else None for point in asked]
     for run in runs:
         row = None
@@ -212,10 +206,8 @@ def one_slo(scenario: Scenario) -> bool:
 
 
 def broken(scenario: Scenario, summary: dict[str, Any]) -> list[tuple[Metric, float]]:
-    """Which figures of a run are beyond its SLO, each with the limit (SI).
-
-    Where tenants have SLOs of their own, it is whether 99 % of requests kept theirs.
-    """
+    """Which figures of a run are beyond its SLO, each with the limit (SI). Where tenants have SLOs
+    of their own, it is whether 99 % of requests kept theirs."""
     if not one_slo(scenario):
         kept = summary.get(ATTAINED)
         return [] if kept is None or kept >= ENOUGH else [(METRICS[ATTAINED], ENOUGH)]

@@ -1,9 +1,7 @@
 """Getting ready: what is compiled before a first run, shared out between processes.
 
-The engine names the stages of its compiled code; they do not depend on each other. Every process
-that gets ready takes the first stage that nobody is at, so that two processes of one server, or of
-two servers, share the work without knowing of each other. What is compiled is kept on disk by the
-meaning of the sources: a second start only loads it.
+Stages do not depend on each other: every process takes the first that nobody is at, so that two of
+them share the work unknowingly. What is compiled is kept on disk by the meaning of the sources.
 """
 
 from __future__ import annotations
@@ -28,11 +26,9 @@ def is_ready() -> bool:
 def prepare(
     stages: Stages, tell: Tell, *, shared_only: bool = False, later: Collection[str] = ()
 ) -> None:
-    """Compile every stage, or load it where another process has.
-
-    shared_only: leave out stages that another process is at; for one that only lends a hand.
-    later: stages that are left to such a one.
-    """
+    """Compile every stage, or load it where another process has. shared_only: leave out stages that
+    another process is at; for one that only lends a hand. later: stages that are left to such a
+    one."""
     begun = set(later)
     for wait in (False,) if shared_only else (False, True):
         for name in stages:

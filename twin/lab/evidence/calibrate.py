@@ -1,10 +1,8 @@
 """The fit of the few constants of data/calibration.toml to rows that calibrate, cross-validated.
 
-Least squares over signed relative errors (scipy, trust region, bounded), from the same measures
-the Evidence page shows. Rows of other machines that calibrate set their own figures in
-data/operators.toml; they stand in the least squares without moving a constant.
-Cross-validation leaves every calibrating row, source and system of rows out in turn and fits to
-what remains, from the start of the fit on: what the remaining rows leave open stays there.
+Least squares over signed relative errors, from the measures the Evidence page shows. Rows of other
+machines that calibrate set figures in data/operators.toml and move no constant. Cross-validation
+leaves every row, source and system out in turn and fits again from the start of the fit on.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Every figure without a source of its own, wherever it stands, and what hangs on it.
 
 Counted are facts that were recalled (mark c), assumed (e), or fitted or chosen in sight of
-published rows (f with `saw`), and settings of rows that were chosen (data/record/choices.toml),
-where a change by a tenth moves some published row by more than a hundredth. Rows that unpublished
-settings decide are judged by nothing, and what hangs on them alone is not counted: it is why they
-are not judged. Facts fitted to data that are no rows have a source of their own, and a model's
-shape is published in its config.json.
+published rows (f with `saw`), and chosen settings of rows (data/record/choices.toml), where a tenth
+more moves a published row by over a hundredth. What hangs on unpublished settings alone is not
+counted: such rows are judged by nothing. A model's shape is published in its config.json.
 """
 
 from __future__ import annotations

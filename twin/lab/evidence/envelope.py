@@ -1,9 +1,7 @@
 """Where the evidence ends: how far the configurations of the published rows reach.
 
-Everything is read from data/published.toml, nothing is typed in: a row more there, and the reach
-grows. Ranges are taken one aspect at a time, from the rows of the scenario's own chip where there
-are any, so a scenario inside every range may still combine them as no row does. It knows nothing
-about how well the twin does inside the reach: that is evidence.py.
+Ranges are taken one aspect at a time from data/published.toml, of the scenario's own chip where it
+has rows, so a scenario inside every range may still combine them as no row does.
 """
 
 from __future__ import annotations
@@ -214,10 +212,8 @@ NOT_OF_EXCHANGE = {"MTP acceptance", "expert skew in decode", "KV precision"}
 def outside_evidence(
     scenario: Scenario, facts: Facts, known: Sequence[Configuration] | None = None
 ) -> list[str]:
-    """One sentence for each respect in which a scenario lies outside all published rows.
-
-    An empty list: inside, aspect by aspect. Raises FactError for a chip that data/ lacks.
-    """
+    """One sentence for each respect in which a scenario lies outside all published rows. An empty
+    list: inside, aspect by aspect. Raises FactError for a chip that data/ lacks."""
     known = _published() if known is None else known
     if scenario.supernode.chip not in facts.names("chips"):
         raise FactError(f"no chip is named {scenario.supernode.chip}: add it to data/chips")

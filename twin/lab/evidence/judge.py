@@ -1,11 +1,8 @@
-"""How well the twin does: published rows beside its answers, errors in groups, and the error near a
-figure (the regime).
+"""How well the twin does: published rows beside its answers, in groups, and near a figure.
 
-What a row can say depends on its kind (`rows.KINDS`): rows that calibrate, that were seen while
-choices were made, that follow from another row, and that nobody had seen are never mixed, and
-circular and unstated rows are judged by nothing. Near are unseen and seen rows of the same quantity
-on the same chip, else of the same family; their errors are those that `evidence --write` kept
-last, so that whoever asks for one figure need not wait for all rows.
+What a row can say depends on its kind (`rows.KINDS`): kinds are never mixed, and circular and
+unstated rows are judged by nothing. Near are unseen and seen rows of the same quantity on the same
+chip, else of its family, with the errors that `evidence --write` kept last.
 """
 
 from __future__ import annotations
@@ -47,10 +44,8 @@ Judged = Sequence[Mapping[str, Any]]
 
 def evidence(facts: Facts, rows: Sequence[Row] | None = None) -> list[dict[str, Any]]:
     """Each published row with `twin` in the row's unit and `error` = twin / published - 1.
-
     `judged_error` is the error that counts: of an unseen row the first one, of a row that is
-    circular or unstated, or of a bound that is kept, none. `outside`: beyond the row's `bar`.
-    """
+    circular or unstated, or of a bound that is kept, none. `outside`: beyond the row's `bar`."""
     first = load_first()
     others: dict[str, list[list[Any]]] = {}
     for other in load_others():

@@ -148,10 +148,8 @@ def unasked(rows: Sequence[Row], first: dict[str, First]) -> list[Row]:
 
 
 def keep_first(facts: Facts, path: Path = FIRST, root: Path = ROOT) -> list[dict[str, Any]]:
-    """Ask the twin every unseen row that it was never asked, and keep the errors.
-
-    Returns what is new. Raises EvidenceError where files differ from their commit, NotWritten.
-    """
+    """Ask the twin every unseen row that it was never asked, and keep the errors. Returns what is
+    new. Raises EvidenceError where files differ from their commit, NotWritten."""
     kept = load_first(path)
     rows = unasked(load_published(), kept)
     if not rows:

@@ -1,9 +1,6 @@
 """Points someone measured: a CSV file in, a private copy of the fitted constants out.
 
-The copy lies beside nobody's data: `TWIN_CALIBRATION` names it (lab.library lays it over the
-facts). A constant that no point informs keeps its value, and the file says so. Which constants
-there are, their bounds and their meaning is calibrate's business; what a quantity means, that of
-evidence.
+`TWIN_CALIBRATION` names the copy. A constant that no point informs keeps its value.
 """
 
 from __future__ import annotations
@@ -76,12 +73,10 @@ def check_options(points: Path | None, private: Path | None, write: bool) -> Non
 
 
 def read_points(path: Path, facts: Facts) -> list[Row]:
-    """The points of a CSV file as rows that calibrate; a row's id is `line N: quantity`.
-
-    Columns: `quantity` and `value`; where wanted `preset` (a key or a scenario file), `weight`,
-    `note`, `ep` and `tokens` (dies and tokens of each, for dispatch and combine), and any field of
-    a scenario by its dotted name. An empty cell leaves the field as it is. Raises PointsError.
-    """
+    """The points of a CSV file as rows that calibrate; a row's id is `line N: quantity`. Columns:
+    `quantity` and `value`; where wanted `preset` (a key or a scenario file), `weight`, `note`, `ep`
+    and `tokens` (dies and tokens of each, for dispatch and combine), and any field of a scenario by
+    its dotted name. An empty cell leaves the field as it is. Raises PointsError."""
     text = read_text(path, FILE_BYTES_MAX, PointsError, "CSV file of points")
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     rows: list[Row] = []
@@ -103,11 +98,9 @@ def read_points(path: Path, facts: Facts) -> list[Row]:
 
 
 def fit_points(path: Path, facts: Facts, constants: Sequence[Constant] = CONSTANTS) -> PrivateFit:
-    """Constants that fit a file of measured points best, from their present values on.
-
-    Least squares over signed relative errors. Raises PointsError, with the line, for a point
-    that the twin cannot answer.
-    """
+    """Constants that fit a file of measured points best, from their present values on. Least
+    squares over signed relative errors. Raises PointsError, with the line, for a point that the
+    twin cannot answer."""
     rows = read_points(path, facts)
     low = np.array([c.low for c in constants])
     span = np.array([c.high for c in constants]) - low

@@ -1,8 +1,6 @@
 """A published row done again: the scenario that asks it, and its layer operator by operator.
 
-The row's configuration becomes a closed loop that keeps every slot taken, which is what its
-formula assumes, so formula and full simulation can be held against each other. It knows nothing
-about runs or where they are kept.
+The configuration becomes a closed loop that keeps every slot taken, as its formula assumes.
 """
 
 from __future__ import annotations
@@ -26,9 +24,7 @@ RUNNABLE = {
 
 def question(row: Row, *, against: bool = False) -> Scenario | None:
     """The row's configuration as a closed loop that keeps every slot taken; None: nothing to run.
-
-    Dispatch, combine or one stream alone, and the bytes of a token, are no runs.
-    """
+    Dispatch, combine or one stream alone, and the bytes of a token, are no runs."""
     pool = row.measure.split(".")[0]
     overrides = row.against if against else row.scenario
     if pool not in ("decode", "prefill") or overrides is None:
@@ -116,10 +112,8 @@ OPERATORS = {"decode": LAYER, "prefill": PREFILL_LAYER}
 
 def breakdown(row: Row, rows: Sequence[Row], facts: Facts) -> list[Part]:
     """One layer of the row's configuration by operator, beside what was published of the same.
-
     Where a profile was published, the twin's is one too: a die of mean load, waiting included.
-    Operators published together stay together; [] for rows that are not about a whole pool.
-    """
+    Operators published together stay together; [] for rows that are not about a whole pool."""
     pool = row.measure.split(".")[0]
     if pool not in OPERATORS:
         return []

@@ -1,8 +1,7 @@
-"""The published rows, and the bars they are held to: data/published.toml, read and checked.
+"""The published rows and the bars they are held to: data/published.toml, read and checked.
 
-Each row names what to measure, how the scenario differs from the default, and its kind: how much
-it can say about the twin. data/record/ holds what belongs to rows beside their figures: first
-errors, rows beyond the twin, other simulators' answers. Nothing here knows what the twin answers.
+data/record/ holds what belongs to rows beside their figures: first errors, rows beyond the twin,
+other simulators' answers. Nothing here knows what the twin answers.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """explain: a scenario and facts in, what its run means out; no sentence without a run behind it.
 
-Changes that could remove a cause are ordered by what closed forms and the run's own record promise
-of them (`cause`); the most promising are run, one at a time, on the same seed (common random
-numbers). What helps there is repeated on a second seed, and on a third where the two do not agree,
-and said only if it helped on all: the promise is the least of the gains. Candidates, their order,
-seeds and horizons follow from the question, so the same question has the same explanation.
+Changes that could remove a cause are ordered by what `cause` expects of them; the most promising
+are run on the same seed. What helps there is repeated on a second seed, and on a third where the
+two do not agree, and said only if it helped on all: the promise is the least of the gains.
 """
 
 from __future__ import annotations
@@ -110,11 +108,8 @@ def explain(
     counts: np.ndarray | None = None,
     note: Callable[[int], None] = lambda _: None,
 ) -> Explanation:
-    """Why a scenario's run is as fast as it is.
-
-    Raises what `simulate` raises where the scenario cannot run, and ExplainError where its run
-    broke a law of its own.
-    """
+    """Why a scenario's run is as fast as it is. Raises what `simulate` raises where the scenario
+    cannot run, and ExplainError where its run broke a law of its own."""
 
     runs = Runs(facts, trace, counts, note)
     summary = runs.needed(scenario)
@@ -195,11 +190,9 @@ def _counted(view: View, change: Change, gain: float) -> float:
 
 
 def _looked(runs: Runs, view: View, candidates: list[Look]) -> list[Look]:
-    """The changes that help on the scenario's own seed, in the order of the registry.
-
-    What promises most beyond what its cause has brought is run next (of nearly equal changes the
-    less intrusive), until so many were, or until none is left that is worth it.
-    """
+    """The changes that help on the scenario's own seed, in the order of the registry. What promises
+    most beyond what its cause has brought is run next (of nearly equal changes the less intrusive),
+    until so many were, or until none is left that is worth it."""
     helped, left, best = [], LOOKS, FELT
     times: dict[str, int] = {}
     brought: dict[str, float] = {}
@@ -233,11 +226,9 @@ def _looked(runs: Runs, view: View, candidates: list[Look]) -> list[Look]:
 
 
 def _confirmed(runs: Runs, s: Scenario, group: list[Look]) -> Measured | None:
-    """What of a cause holds on every seed; None where nothing does.
-
-    Of what can be done, the first in the order of the registry (the least intrusive) that brings
-    nearly as much as the best, else the best of the others.
-    """
+    """What of a cause holds on every seed; None where nothing does. Of what can be done, the first
+    in the order of the registry (the least intrusive) that brings nearly as much as the best, else
+    the best of the others."""
     doable = [k for k in group if k.change.doable]
     near = [k for k in doable if k.worth >= NEARLY * _best(doable)]
     others = sorted((k for k in doable if k not in near), key=lambda k: -k.worth)

@@ -1,9 +1,8 @@
 """Where the mean time of a request goes, from ideal to actual, in pieces that add up.
 
-What waits is read off the stamps of the requests. What faults and imbalance cost is the difference
-to re-runs without them. What is left is computing: it goes to its operators by how long each is at
-work, on whichever stream, so that nothing jumps when another stream becomes the longer one; of it,
-reading every weight once at full HBM bandwidth is the ideal.
+What waits is read off the stamps of requests; what faults and imbalance cost is the difference to
+re-runs without them; the rest goes to operators by how long each is at work on whichever stream. Of
+it, reading every weight once at full HBM bandwidth is the ideal.
 """
 
 from __future__ import annotations
@@ -30,10 +29,8 @@ _STAMPS = ("arrival_s", "frontend_s", "routed_s", "prefill_start_s", "prefill_en
 
 
 def waterfall(runs: Runs, view: View) -> dict[str, float]:
-    """Seconds of a mean request by piece, in the order of PIECES; their sum is its mean time.
-
-    Of the requests that finished after the warm-up; empty where none did.
-    """
+    """Seconds of a mean request by piece, in the order of PIECES; their sum is its mean time. Of
+    the requests that finished after the warm-up; empty where none did."""
     whole_s = _mean_s(runs, view)
     clean, costs = view, {}
     if view.scenario.faults:
@@ -78,10 +75,8 @@ def _mean_s(runs: Runs, view: View) -> float:
 
 
 def _spans(requests: pl.DataFrame, warmup_s: float) -> np.ndarray | None:
-    """Mean seconds between stamps of the requests that finished in the steady state, f8[6].
-
-    A stamp that is missing (a mode without that stage) stands where the one before it does.
-    """
+    """Mean seconds between stamps of the requests that finished in the steady state, f8[6]. A stamp
+    that is missing (a mode without that stage) stands where the one before it does."""
     done = requests.filter(pl.col("finish_s") >= warmup_s)
     if not done.height:
         return None
@@ -114,11 +109,9 @@ def _shares(
 def iteration_of(
     operators: pl.DataFrame, phase: str, plan: Timeline | None
 ) -> list[tuple[str, str, float]]:
-    """(stream, operator, seconds at work) of a mean iteration of a phase, in its order.
-
-    What lies outside of the layers, and all of an iteration without two streams, is on stream ''.
-    The layers last as long as both streams with their slack; a run books the longer one only.
-    """
+    """(stream, operator, seconds at work) of a mean iteration of a phase, in its order. What lies
+    outside of the layers, and all of an iteration without two streams, is on stream ''. The layers
+    last as long as both streams with their slack; a run books the longer one only."""
     rows = operators.filter(pl.col("phase") == phase)
     booked = dict(zip(rows["operator"], rows["per_iteration_s"], strict=True))
     if plan is None:

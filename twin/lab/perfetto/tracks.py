@@ -1,9 +1,7 @@
-"""What stands in a trace, in the words of the trace-event format: places and slices, requests as
-arrows and bars, and what goes on around the work (faults, rebalances, queues, loads).
+"""Events of a trace: places and slices, requests as arrows and bars, and what goes on around.
 
 Times are whole nanoseconds until they are written, so that a child never outlives its parent by a
-rounding. An arrow needs a slice at each of its points, so arrivals and hand-offs are slices of a
-microsecond.
+rounding. An arrow needs a slice at each end, so moments are slices of a microsecond.
 """
 
 from __future__ import annotations
@@ -208,10 +206,8 @@ def _arrow(request: int, points: Sequence[Point]) -> list[Event]:
 def _marks(
     times_s: Sequence[float | None], begin_s: float, end_s: float
 ) -> list[tuple[int, int] | None]:
-    """Moments as slices in ns that never overlap; None outside the span.
-
-    Those that fall together are drawn LEAST_NS apart, so that each is a slice of its own.
-    """
+    """Moments as slices in ns that never overlap; None outside the span. Those that fall together
+    are drawn LEAST_NS apart, so that each is a slice of its own."""
     marks: list[tuple[int, int] | None] = [None] * len(times_s)
     inside = sorted(
         (ns(t), k) for k, t in enumerate(times_s) if t is not None and begin_s <= t < end_s
@@ -259,7 +255,6 @@ class Finder:
             return None
         k = int(np.searchsorted(edges, ns(at_s), "left"))
         return k if k < edges.size and edges[k] == ns(at_s) else None
-
 
 
 LASTING = ("fault", "instance_down")  # kinds of events that go on until somebody ends them
@@ -312,10 +307,8 @@ def happenings(
 def counters(
     tables: Tables, instances: Sequence[Instance], begin_s: float, end_s: float, most: int
 ) -> Iterator[list[Event]]:
-    """Means of the windows that touch the span, of the run and of every instance.
-
-    Where that would be more than `most` events, every so-many-th window only.
-    """
+    """Means of the windows that touch the span, of the run and of every instance. Where that would
+    be more than `most` events, every so-many-th window only."""
     most = max(1, most // (len(WINDOW_COUNTERS) + len(INSTANCE_COUNTERS) * len(instances)))
     for name, columns in WINDOW_COUNTERS.items():
         yield _counted(Track(RUN), name, tables["windows"], columns, (begin_s, end_s), most)

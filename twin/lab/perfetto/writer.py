@@ -1,9 +1,8 @@
 """A run as a Chrome trace: JSON that ui.perfetto.dev and chrome://tracing open.
 
-Instances are processes. Their iterations and batches are slices, exact to the nanosecond, because
-the span is run again and watched; the operators inside are seconds on the critical path, all
-layers together. Requests are flows from arrival to finish, faults and rebalances are instants,
-queues and loads are counters.
+Instances are processes; iterations and batches are slices, exact to the nanosecond, because the
+span is run again and watched; operators inside are seconds on the critical path, all layers
+together.
 """
 
 from __future__ import annotations
@@ -86,12 +85,10 @@ def write_trace(
     *,
     may_be_empty: bool = False,
 ) -> Written:
-    """Write a span of a run; a path that ends in .gz is compressed.
-
-    Without a begin it starts where the warm-up ends, or at the first fault if there is one;
-    without an end it lasts SPAN_S. Raises TraceError for a span outside the run, and for one in
-    which nobody is in the machine unless it `may_be_empty`.
-    """
+    """Write a span of a run; a path that ends in .gz is compressed. Without a begin it starts where
+    the warm-up ends, or at the first fault if there is one; without an end it lasts SPAN_S. Raises
+    TraceError for a span outside the run, and for one in which nobody is in the machine unless it
+    `may_be_empty`."""
     begin_s, end_s = span_of(run, begin_s, end_s)
     if not may_be_empty:
         _check_occupied(run, begin_s, end_s)

@@ -1,12 +1,9 @@
 """The store: a memory of answers, in a database and a folder of artefacts.
 
-Scenarios are values named by their digest; runs are attempts with their own unguessable id;
-tables and traces are Parquet files named by their SHA-256. What is finished is never changed.
-
-Reading order: `models` (the tables), `engines` (the one place that knows which database it is),
-`guards` and `migrate`, `artefacts` (files), `statements`, `scenarios`, `runs`, `values`, and
-`handle`, where `open_store` puts them together. The store knows nothing about
-simulating, addresses or the screen.
+Scenarios are values named by their digest, runs attempts with an unguessable id, tables and traces
+Parquet files named by their SHA-256; what is finished is never changed. Reading order: `models`,
+`engines`, `migrate`, `artefacts`, `statements`, `visitors`, `scenarios`, `runs`, `values`,
+`handle`.
 """
 
 from twin.lab.store.artefacts import Artefact

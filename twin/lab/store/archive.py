@@ -1,10 +1,8 @@
 """A library as one file: a tar whose members are named by the SHA-256 of their bytes.
 
-It holds scenarios, runs that ended with their tables, the facts they were made with, and imported
-files. A row is a member of JSON, a table the Parquet file that it is; what a row names comes before
-it. So an archive is read once, from its beginning, in bounded memory; every member is checked by
-itself, and one that is damaged costs nothing else; an import that was cut off goes on when it is
-begun again. Names of members are compared, never opened: nothing is unpacked anywhere else.
+A row is a member of JSON, a table the Parquet file that it is; what a row names comes before it. So
+an archive is read once, in bounded memory; a damaged member costs nothing else, and an import that
+was cut off goes on when begun again. Names of members are compared, never opened.
 """
 
 from __future__ import annotations
@@ -76,10 +74,8 @@ class Moved:
 
 
 def write_archive(store: Store, file: IO[bytes], runs: Iterable[str] | None = None) -> Moved:
-    """Write what a store shows, or some runs by id and what belongs to them, to a file.
-
-    Who holds what goes with the whole of a store that knows no visitor.
-    """
+    """Write what a store shows, or some runs by id and what belongs to them, to a file. Who holds
+    what goes with the whole of a store that knows no visitor."""
     writer = _Writer(store, file, holders=runs is None and not store.visitor)
     if runs is None:
         names = _shown(store)
@@ -113,9 +109,7 @@ def _shown(store: Store) -> tuple[list[str], list[str], list[str]]:
 
 def export_runs(store: Store, *runs: str) -> bytes:
     """Runs that ended as an archive: questions, facts, tables, imported files, what was written.
-
-    Raises StoreError where any of it is damaged.
-    """
+    Raises StoreError where any of it is damaged."""
     file = io.BytesIO()
     for sentence in write_archive(store, file, runs).left_out:
         raise StoreError(sentence)
@@ -197,10 +191,8 @@ class _Writer:
         self.moved.new[kind] += 1
 
     def _notes(self, session: Session, name: str) -> list[dict[str, Any]]:
-        """What was written about something: by whoever exports, or by all where all is moved.
-
-        Who exports is not told: their words become those of whoever takes the archive in.
-        """
+        """What was written about something: by whoever exports, or by all where all is moved. Who
+        exports is not told: their words become those of whoever takes the archive in."""
         n, whose = NoteRow, {} if self._holders else {"visitor": ""}
         query = select(*(getattr(n, key) for key in columns_of(n))).where(n.name == name)
         if whose:

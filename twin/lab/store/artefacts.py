@@ -1,10 +1,8 @@
 """Artefacts: Parquet files named by the SHA-256 of their bytes.
 
-A file is written under another name, forced to disk and then renamed, and only then does a row
-mention it: at any kill or loss of power a row never names a file that is not there, whole. So the
-disk holds its name too, and those of its folders, whoever made them: another process may have been
-killed before it had forced them there. Every read compares the hash, because neither the disk nor
-the database would notice a flipped byte. This module knows nothing about the database.
+A file is written under another name, forced to disk with the names of its folders, and renamed;
+only then does a row mention it: at any kill or loss of power a row never names a file that is not
+there, whole. Every read compares the hash.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Engines: the one place that knows which database this is.
+"""Engines: the one place (but for `migrate`'s triggers) that knows which database this is.
 
 The library defaults silently lose updates on SQLite (measured: 373 of 480 read-modify-writes), so
-there are two engines: the writer begins with BEGIN IMMEDIATE and so takes its lock before it
-reads, the reader begins with BEGIN and never waits behind a writer. On PostgreSQL an advisory lock
-does the same. Every difference between the two is in this file and in `guards`.
-Rows that a session hands out belong to nobody: they stay as they were read.
+the writer begins with BEGIN IMMEDIATE and takes its lock before it reads; the reader never waits
+behind a writer. On PostgreSQL an advisory lock does the same.
 """
 
 from __future__ import annotations
@@ -56,10 +54,8 @@ class Database:
 
     @contextmanager
     def write(self, *, durable: bool = False) -> Iterator[Session]:
-        """A transaction that writes; `durable` waits until the disk itself has it.
-
-        Keep it short: no one else writes meanwhile. Raises StoreError.
-        """
+        """A transaction that writes; `durable` waits until the disk itself has it. Keep it short:
+        no one else writes meanwhile. Raises StoreError."""
         kept = Session(self.writer, expire_on_commit=False)
         with self._sentences(), kept as session, session.begin():
             session.connection(execution_options={"durable": durable})
@@ -222,11 +218,9 @@ def _sqlite_engine(
 
 @contextmanager
 def migration_connection(database: Database) -> Iterator[Connection]:
-    """One writing transaction for changes of the schema.
-
-    On SQLite foreign keys are off in it: rebuilding a table drops the old one, which would
-    otherwise delete every row that refers to it. All references are checked before the commit.
-    """
+    """One writing transaction for changes of the schema. On SQLite foreign keys are off in it:
+    rebuilding a table drops the old one, which would otherwise delete every row that refers to it.
+    All references are checked before the commit."""
     if database.path is None:
         with database.write() as session:
             yield session.connection()
@@ -247,11 +241,9 @@ def migration_connection(database: Database) -> Iterator[Connection]:
 
 
 def prepare_file(database: Database, artefact_folder: Path) -> None:
-    """Check that a SQLite file is ours or new, and switch it to write-ahead logging.
-
-    Raises StoreError for another program's file, and for a file of zero length beside results: it
-    would open as an empty database and hide that the old one is lost. PostgreSQL: nothing to do.
-    """
+    """Check that a SQLite file is ours or new, and switch it to write-ahead logging. Raises
+    StoreError for another program's file, and for a file of zero length beside results: it would
+    open as an empty database and hide that the old one is lost. PostgreSQL: nothing to do."""
     path = database.path
     if path is None:
         return
@@ -324,10 +316,8 @@ def json_text(value: Any) -> str:
 
 
 def json_value(stored: str | bytes) -> Any:
-    """What a cell of JSON holds, None where it is damaged: one bad cell hides no other row.
-
-    That it is damaged is found by the seal over its row.
-    """
+    """What a cell of JSON holds, None where it is damaged: one bad cell hides no other row. That it
+    is damaged is found by the seal over its row."""
     try:
         return json.loads(stored)
     except ValueError:

@@ -37,42 +37,34 @@ from twin.lab.store.runs import Runs
 from twin.lab.store.scenarios import Scenarios
 from twin.lab.store.statements import require
 from twin.lab.store.values import Values
-from twin.lab.store.visitors import Holdings, VisitorRuns, VisitorScenarios, VisitorValues
+from twin.lab.store.visitors import Visitor
 from twin.policies.controllers import look_in as ask_controllers
 from twin.scenario import Scenario
 
 URL_VARIABLE = "TWIN_DB_URL"
 ARTEFACTS_VARIABLE = "TWIN_ARTIFACTS"
 DEFAULT_NAME = "twin.db"
+NOBODY = Visitor()  # who need not say who they are
 
 
 class Store:
     """Scenarios, runs and traces of one database; safe to share between threads."""
 
-    def __init__(self, database: Database, artefacts: Artefacts, visitor: str = ""):
+    def __init__(self, database: Database, artefacts: Artefacts, visitor: Visitor = NOBODY):
         self._database = database
         self.artefacts = artefacts
-        self.visitor = visitor  # "" where nobody has to say who they are
-        self.scenarios = Scenarios(database)
-        self.runs = Runs(database, artefacts)
-        self.traces = Values(database, artefacts, TRACE)
-        self.counts = Values(database, artefacts, COUNTS)
-        self.machines = Values(database, artefacts, MACHINE)
+        self.visitor = visitor.name  # "" where nobody has to say who they are
+        self.scenarios = Scenarios(database, visitor)
+        self.runs = Runs(database, artefacts, visitor)
+        self.traces = Values(database, artefacts, visitor, TRACE)
+        self.counts = Values(database, artefacts, visitor, COUNTS)
+        self.machines = Values(database, artefacts, visitor, MACHINE)
         self.notes = Notes(database, visitor)
         self.imports: tuple[Values[Any], ...] = (self.traces, self.counts, self.machines)
 
     def of(self, visitor: str, *, writes: bool = True) -> Store:
         """The same store as a visitor sees it; `writes`: whether they may keep anything."""
-        seen = Store(self._database, self.artefacts, visitor)
-        holdings = Holdings(self._database, visitor, writes=writes)
-        seen.scenarios = VisitorScenarios(self._database, holdings)
-        seen.notes = Notes(self._database, visitor, holdings.require_writes)
-        seen.runs = VisitorRuns(self._database, self.artefacts, holdings)
-        seen.traces, seen.counts, seen.machines = seen.imports = tuple(
-            VisitorValues(self._database, self.artefacts, part.kind, holdings)
-            for part in self.imports
-        )
-        return seen
+        return Store(self._database, self.artefacts, Visitor(visitor, known=True, writes=writes))
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -149,12 +141,9 @@ class Store:
 
 
 def open_store(url: str | None = None, artefacts: Path | None = None) -> Store:
-    """Open the store of a URL, else of TWIN_DB_URL, else `data/twin.db`; migrates it first.
-
-    Runs of processes that died are marked interrupted. Artefacts lie in `artefacts`, else
-    TWIN_ARTIFACTS, else in a folder of this database alone.
-    Raises StoreError with one sentence.
-    """
+    """Open the store of a URL, else of TWIN_DB_URL, else `data/twin.db`; migrates it first. Runs of
+    processes that died are marked interrupted. Artefacts lie in `artefacts`, else TWIN_ARTIFACTS,
+    else in a folder of this database alone. Raises StoreError with one sentence."""
     given = url or os.environ.get(URL_VARIABLE) or _default_url()
     database = open_database(given)
     named = artefacts or os.environ.get(ARTEFACTS_VARIABLE)
@@ -176,10 +165,8 @@ def _default_url() -> str:
 
 def _own_folder(database: Database) -> Path:
     """Where the artefacts of a database lie, and of no other: a sweep deletes what it cannot name.
-
     `artifacts` beside a file called twin.db, `NAME-artifacts` beside another; of a server's
-    database a folder of data/ named by a digest of its address.
-    """
+    database a folder of data/ named by a digest of its address."""
     path = database.path
     if path is None:
         address = f"{database.url.host} {database.url.port} {database.url.database}"

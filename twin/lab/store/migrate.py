@@ -1,9 +1,8 @@
 """Migrations at start, and the guards: triggers that let the database refuse to change a value.
 
-The revisions are the files of `migrations/versions`, in the order of their names. Alembic is only
-imported when there is something to do. Two starts at once are safe: the second waits for the
-first one's lock and then finds nothing to do. The code never tries what the guards refuse; they
-are made anew after every migration, because rebuilding a table drops its triggers.
+Revisions are the files of `migrations/versions`, in the order of their names. Two starts at once
+are safe: the second waits for the first one's lock and finds nothing to do. Guards are made anew
+after every migration, because rebuilding a table drops its triggers.
 """
 
 from __future__ import annotations
@@ -45,9 +44,7 @@ def current(database: Database) -> str:
 
 def upgrade(database: Database, versions: Path = VERSIONS) -> None:
     """Bring the schema up to the newest revision, after a backup when there is anything to lose.
-
-    Raises StoreError when the database was written by a newer twin.
-    """
+    Raises StoreError when the database was written by a newer twin."""
     known = revisions(versions)
     there = current(database)
     with database.read() as session:
@@ -177,10 +174,8 @@ GUARDS = (
 
 def drop_guards(connection: Connection) -> None:
     """Remove all guards, and such as were once made: a migration may change what they name.
-
     PostgreSQL refuses to alter a column that a trigger names; SQLite has no triggers yet or drops
-    them with the table.
-    """
+    them with the table."""
     if connection.dialect.name == "sqlite":
         return
     there = connection.exec_driver_sql(

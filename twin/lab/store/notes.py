@@ -6,7 +6,7 @@ written about it. Where a server knows its visitors each sees only their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from sqlalchemy import Select, delete, select
@@ -15,6 +15,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 from twin.lab.store.engines import Database
 from twin.lab.store.errors import StoreError
 from twin.lab.store.models import NoteRow
+from twin.lab.store.visitors import Visitor
 
 TITLE_CHARS, TEXT_CHARS, TAG_CHARS, TAGS_MAX = 120, 10_000, 40, 20
 WRITTEN = (NoteRow.title, NoteRow.tags, NoteRow.text)  # where a search looks
@@ -23,40 +24,36 @@ WRITTEN = (NoteRow.title, NoteRow.tags, NoteRow.text)  # where a search looks
 class Notes:
     """Read and write what one visitor says about things, by id or digest."""
 
-    def __init__(
-        self, database: Database, visitor: str = "", may_write: Callable[[], None] | None = None
-    ):
-        """may_write: raises StoreError where nothing may be kept."""
-        self._database, self._visitor, self._may_write = database, visitor, may_write
+    def __init__(self, database: Database, visitor: Visitor):
+        self._database, self._visitor = database, visitor
 
     def of(self, names: Collection[str]) -> dict[str, NoteRow]:
         """What was written about some of these, by name."""
-        query = select(NoteRow).where(NoteRow.visitor == self._visitor)
+        query = select(NoteRow).where(NoteRow.visitor == self._visitor.name)
         with self._database.read() as session:
             rows = session.scalars(query.where(NoteRow.name.in_(list(names)))).all()
         return {row.name: row for row in rows}
 
     def tags(self) -> list[str]:
         """Every tag in use, in alphabetical order."""
-        query = select(NoteRow.tags).where(NoteRow.visitor == self._visitor, NoteRow.tags != "")
+        query = select(NoteRow.tags).where(
+            NoteRow.visitor == self._visitor.name, NoteRow.tags != ""
+        )
         with self._database.read() as session:
             lists = session.scalars(query.distinct()).all()
         return sorted({tag for text in lists for tag in split_tags(text)}, key=str.casefold)
 
     def write(self, name: str, title: str, tags: Iterable[str], text: str) -> None:
-        """Keep this in place of what was written before; nothing at all takes it away.
-
-        Raises StoreError for what is too long.
-        """
-        if self._may_write is not None:
-            self._may_write()
+        """Keep this in place of what was written before; nothing at all takes it away. Raises
+        StoreError for what is too long."""
+        self._visitor.require_writes()
         row = NoteRow(
-            visitor=self._visitor, name=name, title=" ".join(title.split()),
+            visitor=self._visitor.name, name=name, title=" ".join(title.split()),
             tags=joined_tags(tags), text=text.strip(),
         )  # fmt: skip
         require_bounded(row)
         with self._database.write(durable=True) as session:
-            forget(session, name, self._visitor)
+            forget(session, name, self._visitor.name)
             if row.title or row.tags or row.text:
                 session.add(row)
 

@@ -56,10 +56,8 @@ INTEGER_MAX, LONG_MAX, FLOAT_MAX = (1 << 31) - 1, (1 << 63) - 1, 1e15
 
 
 def read_archive(store: Store, file: IO[bytes], name: str) -> Moved:
-    """Take into a store what an archive holds and it lacks; what is damaged is left out.
-
-    name: of the file, for sentences. Raises StoreError for a file that is no library at all.
-    """
+    """Take into a store what an archive holds and it lacks; what is damaged is left out. name: of
+    the file, for sentences. Raises StoreError for a file that is no library at all."""
     moved, recognised = Moved(), False
     for kind, sha256, part in _members(file, name, moved):
         recognised = True

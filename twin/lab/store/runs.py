@@ -1,9 +1,9 @@
 """Stored runs: attempts to answer a scenario, from queue to result.
 
 queued -> running -> done | failed | cancelled | interrupted, and queued -> cancelled. Every change
-is one UPDATE that names the states it may start from and, once claimed, the owner it belongs to;
-so a late process can never overwrite what was decided meanwhile. A request to stop is a column of
-its own. The seal over a result is checked whenever a run is opened.
+is one UPDATE that names the states it may start from and, once claimed, the owner, so a late
+process never overwrites what was decided meanwhile. The seal over a result is checked at every
+opening.
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ from twin.lab.store.result import (
 from twin.lab.store.scenarios import called
 from twin.lab.store.statements import (
     PAGE,
-    Held,
     Page,
     Undo,
     insert_once,
@@ -60,6 +59,7 @@ from twin.lab.store.statements import (
     require,
     undo_of,
 )
+from twin.lab.store.visitors import Visitor
 
 if TYPE_CHECKING:
     from twin.engine.simulate import Run
@@ -71,26 +71,31 @@ SHARED = "this run was shared: its link must keep working, or be revoked first"
 NOBODY = Owner("", "", 0, "")
 
 
-class Runs(Held):
+class Runs:
     """Make, claim, advance, finish, find, open, share and delete runs."""
 
-    def __init__(self, database: Database, artefacts: Artefacts):
-        self._database = database
-        self._artefacts = artefacts
+    def __init__(self, database: Database, artefacts: Artefacts, visitor: Visitor):
+        self._database, self._artefacts, self._visitor = database, artefacts, visitor
         # Of running runs: the last heartbeat, and when it was first seen here (monotonic s).
         self._heard: dict[str, tuple[float | None, float]] = {}
 
     # Finding and opening.
 
     def get(self, run: str) -> RunRow | None:
-        """A run by id, None when it is not here; raises StoreError when its row was damaged."""
+        """A run by id, None when it is not here or somebody else's and not shared. Raises
+        StoreError when its row was damaged."""
         with self._database.read() as session:
-            row = session.get(RunRow, run)
+            row = self._seen(session, run)
             if row and row.seal:
                 names = {name: a.sha256 for name, a in tables_of(session, run).items()}
                 if seal({key: getattr(row, key) for key in ANSWER}, names) != row.seal:
                     raise StoreError(f"the result of run {run} is damaged: restore a backup")
         return row
+
+    def _seen(self, session: Session, run: str) -> RunRow | None:
+        row = session.get(RunRow, run)
+        shared = row is not None and row.published_s is not None
+        return row if shared or self._visitor.sees(session, run) else None
 
     def search(
         self,
@@ -104,7 +109,7 @@ class Runs(Held):
     ) -> Page[RunRow]:
         """Runs whose scenario, note or id's beginning has every word and tag, newest first."""
         query = select(RunRow).join(ScenarioRow, RunRow.scenario == ScenarioRow.digest)
-        query = noted(query, RunRow.id, self.visitor, tags)
+        query = noted(query, RunRow.id, self._visitor.name, tags)
         query = query.where(~RunRow.engine_version.startswith(EXPLAINED))
         if states:
             query = query.where(RunRow.state.in_(list(states)))
@@ -112,12 +117,11 @@ class Runs(Held):
             query = query.where(called(RunRow.scenario, scenario))
         columns = (ScenarioRow.name, ScenarioRow.question, *WRITTEN, RunRow.id)
         order = (RunRow.queued_s.desc(), RunRow.id)
-        with self._database.read() as session:
-            return page_of(session, self.visible(query), text, columns, order, limit, offset)
+        return page_of(self._database, self.visible(query), text, columns, order, limit, offset)
 
     def visible(self, query: Select[Any]) -> Select[Any]:
-        """Those rows of a query that a list shows: here all."""
-        return query
+        """Those rows of a query that a list shows: what this visitor holds."""
+        return self._visitor.shown(query, RunRow.id)
 
     def find(self, scenario: str, facts_digest: str, engine_version: str) -> str | None:
         """The newest done run of a question, None when it has none."""
@@ -144,7 +148,7 @@ class Runs(Held):
             if row is None or row.state != QUEUED:
                 return None
             earlier = or_(r.queued_s < row.queued_s, (r.queued_s == row.queued_s) & (r.id < run))
-            return _count(session, r.state == QUEUED, earlier)
+            return session.scalar(select(func.count(r.id)).where(r.state == QUEUED, earlier))
 
     def queued(self) -> set[str]:
         """Ids of the runs that wait."""
@@ -169,11 +173,9 @@ class Runs(Held):
         owner: Owner | None = None,
         again: bool = True,
     ) -> str:
-        """Store a new run of a stored scenario (digest); returns its id.
-
-        Without owner it is queued; with one it is running at once. With `again` false a queued,
-        running or done run of the same question is returned instead.
-        """
+        """Store a new run of a stored scenario (digest); returns its id. Without owner it is
+        queued; with one it is running at once. With `again` false a queued, running or done run of
+        the same question is returned instead."""
         now = time.time()
         row = RunRow(
             id=new_id(),
@@ -182,23 +184,23 @@ class Runs(Held):
             engine_version=engine_version,
             seed=seed,
             queued_s=now,
-            state=RUNNING if owner else QUEUED,
-            started_s=now if owner else None,
-            beat_s=now if owner else None,
+            state=QUEUED,
             owner=owner or NOBODY,
         )
+        if owner:
+            row.state, row.started_s, row.beat_s = RUNNING, now, now
         reusable = (QUEUED, RUNNING, DONE)
         with self._database.write(durable=True) as session:
             if not again and (
                 same := same_question(session, scenario, facts.digest, engine_version, reusable)
             ):
-                self.hold(session, same)
+                self._visitor.hold(session, same)
                 return same
             require(session.get(ScenarioRow, scenario), "scenario", scenario)
             kept = FactsRow(digest=facts.digest, body=facts_text(facts), created_s=now)
             insert_once(session, facts.digest, kept)
             session.add(row)
-            self.hold(session, row.id)
+            self._visitor.hold(session, row.id)
         return row.id
 
     # Advancing it: only its owner does.
@@ -211,15 +213,7 @@ class Runs(Held):
             run = session.scalar(
                 update(r)
                 .where(r.id == oldest.scalar_subquery(), r.state == QUEUED)
-                .values(
-                    state=RUNNING,
-                    started_s=now,
-                    beat_s=now,
-                    owner_name=owner.name,
-                    owner_host=owner.host,
-                    owner_pid=owner.pid,
-                    owner_started=owner.started,
-                )
+                .values({r.state: RUNNING, r.started_s: now, r.beat_s: now, r.owner: owner})
                 .returning(r.id)
             )
             return session.get(r, run) if run else None
@@ -231,10 +225,8 @@ class Runs(Held):
         progress: float | None = None,
         live: Mapping[str, Any] | None = None,
     ) -> Beat:
-        """Say that a run goes on, and how far it is (0..1); answers what to do.
-
-        'cancel': someone asked to stop it. 'lost': it is no longer this owner's; drop it.
-        """
+        """Say that a run goes on, and how far it is (0..1); answers what to do. 'cancel': someone
+        asked to stop it. 'lost': it is no longer this owner's; drop it."""
         values: dict[str, Any] = {"beat_s": time.time()}
         if progress is not None:
             values |= {"progress": min(1.0, max(0.0, progress)), "live": dict(live or {})}
@@ -246,10 +238,8 @@ class Runs(Held):
         return "go" if row.cancel_s is None else "cancel"
 
     def finish(self, run: str, owner: Owner, result: Run, wall_s: float) -> bool:
-        """Store a result: files first, then the row. False when the run was lost meanwhile.
-
-        A result whose checks do not all hold makes the run failed, its tables kept to look into.
-        """
+        """Store a result: files first, then the row. False when the run was lost meanwhile. A
+        result whose checks do not all hold makes the run failed, its tables kept to look into."""
         stored = self._artefacts.put_all(result.tables)
         answer = {
             "summary": dict(result.summary),
@@ -295,11 +285,9 @@ class Runs(Held):
         return [row.id for row in left if self._abandon(row, RunRow.id == row.id, message)]
 
     def recover(self, alive: Callable[[Owner, float], bool] = Owner.lives) -> list[str]:
-        """Mark running rows of dead processes interrupted; returns their ids.
-
-        `alive` gets an owner and for how long (s) this process has seen no new heartbeat of it. A
-        heartbeat that comes in between saves its run.
-        """
+        """Mark running rows of dead processes interrupted; returns their ids. `alive` gets an owner
+        and for how long (s) this process has seen no new heartbeat of it. A heartbeat that comes in
+        between saves its run."""
         r = RunRow
         with self._database.read() as session:
             rows = session.scalars(select(r).where(r.state == RUNNING)).all()
@@ -324,8 +312,8 @@ class Runs(Held):
         """End a run whose process is gone; one that was asked to stop has done so."""
         where = where & (RunRow.owner_name == row.owner.name)
         asked = RunRow.cancel_s.is_not(None)
-        end = self._end
-        return end(where & asked, CANCELLED, STOPPED) or end(where & ~asked, INTERRUPTED, message)
+        stopped = self._end(where & asked, CANCELLED, STOPPED)
+        return stopped or self._end(where & ~asked, INTERRUPTED, message)
 
     def _end(self, where: ColumnElement[bool], state: str, message: str) -> bool:
         values = {"state": state, "message": message, "finished_s": time.time()}
@@ -342,7 +330,7 @@ class Runs(Held):
         r, now = RunRow, time.time()
         ended = {"state": CANCELLED, "cancel_s": now, "finished_s": now, "message": STOPPED}
         with self._database.write(durable=True) as session:
-            self.require_held(session, run)
+            self._visitor.require_held(session, "run", run)
             session.execute(_change((r.id == run) & (r.state == QUEUED), ended))
             asked = (r.id == run) & (r.state == RUNNING) & r.cancel_s.is_(None)
             session.execute(_change(asked, {"cancel_s": now}))
@@ -350,6 +338,7 @@ class Runs(Held):
 
     def publish(self, run: str) -> None:
         """From now on the run and its scenario stay: someone was given the link."""
+        self._visitor.require_writes()
         row = require(self.get(run), "run", run)
         if not row.ended:
             raise StoreError(f"run {run} is {row.state}: share it when it has ended")
@@ -360,7 +349,7 @@ class Runs(Held):
     def unpublish(self, run: str) -> None:
         """Take a link back: the run may be deleted again, and then the link finds nothing."""
         with self._database.write(durable=True) as session:
-            self.require_held(session, run)
+            self._visitor.require_held(session, "run", run)
             require(session.get(RunRow, run), "run", run)
             session.execute(_change(RunRow.id == run, {"published_s": None}))
 
@@ -369,10 +358,10 @@ class Runs(Held):
         tables, ended = RunTableRow.run == run, RunRow.state.in_(ENDED_STATES)
         rows = {RunRow: (RunRow.id == run) & ended, RunTableRow: tables}
         with self._database.write(durable=True) as session:
-            row = require(session.get(RunRow, run), "run", run)
-            undo = undo_of(self._database, session, ("run", run), rows, self)
-            forget(session, run, self.visitor)
-            if not self.let_go(session, run):
+            row = require(self._seen(session, run), "run", run)
+            undo = undo_of(self._database, session, ("run", run), rows, self._visitor)
+            forget(session, run, self._visitor.name)
+            if not self._visitor.let_go(session, "run", run):
                 return undo
             if not row.ended:
                 raise StoreError(f"run {run} is {row.state}: stop it first")
@@ -399,7 +388,3 @@ def _change(where: ColumnElement[bool], values: Mapping[str, Any]) -> Any:
     """One guarded UPDATE; rows that were read meanwhile stay as they were read."""
     change = update(RunRow).where(where).values(dict(values))
     return change.execution_options(synchronize_session=False)
-
-
-def _count(session: Session, *where: ColumnElement[bool]) -> int:
-    return session.execute(select(func.count(RunRow.id)).where(*where)).scalar_one()

@@ -20,7 +20,6 @@ from twin.lab.store.models import AliasRow, ScenarioRow
 from twin.lab.store.notes import WRITTEN, forget, noted
 from twin.lab.store.statements import (
     PAGE,
-    Held,
     Page,
     Undo,
     insert_once,
@@ -29,6 +28,7 @@ from twin.lab.store.statements import (
     require,
     undo_of,
 )
+from twin.lab.store.visitors import Visitor
 from twin.scenario import (
     SCHEMA_VERSION,
     Scenario,
@@ -41,11 +41,11 @@ from twin.scenario import (
 Kind = Literal["all", "presets", "own"]
 
 
-class Scenarios(Held):
+class Scenarios:
     """Save, find, share and delete scenarios."""
 
-    def __init__(self, database: Database):
-        self._database = database
+    def __init__(self, database: Database, visitor: Visitor):
+        self._database, self._visitor = database, visitor
 
     def save(self, scenario: Scenario, *, preset: str = "") -> str:
         """Store a scenario, once; returns the digest under which it is stored."""
@@ -67,10 +67,8 @@ class Scenarios(Held):
         return stored
 
     def keep(self, scenario: Scenario, **columns: Any) -> tuple[str, bool]:
-        """Store a scenario under the digest and text of some schema, unless it is here.
-
-        Returns the digest under which it is stored, and whether it is new.
-        """
+        """Store a scenario under the digest and text of some schema, unless it is here. Returns the
+        digest under which it is stored, and whether it is new."""
         own = columns["digest"]
         digests = (own, scenario_digest(scenario), *legacy_digests(scenario))
         row = ScenarioRow(
@@ -88,16 +86,14 @@ class Scenarios(Held):
             if not known:
                 session.add(row)
                 session.flush()
-            self.hold(session, stored)
+            self._visitor.hold(session, stored)
             for digest in sorted(set(digests) - {*known, stored}):
                 insert_once(session, digest, AliasRow(digest=digest, scenario=stored))
         return stored, not known
 
     def load(self, digest: str) -> Scenario:
-        """The scenario of a digest, its stored text checked against it.
-
-        Raises UnknownId, or StoreError when the text was changed on disk.
-        """
+        """The scenario of a digest, its stored text checked against it. Raises UnknownId, or
+        StoreError when the text was changed on disk."""
         query = select(ScenarioRow.digest, ScenarioRow.body)
         with self._database.read() as session:
             row = session.execute(query.where(called(ScenarioRow.digest, digest))).first()
@@ -122,37 +118,35 @@ class Scenarios(Held):
     ) -> Page[ScenarioRow]:
         """Scenarios whose name, question, note or digest holds every word, newest first."""
         r = ScenarioRow
-        query = noted(select(r), r.digest, self.visitor, tags)
+        query = noted(select(r), r.digest, self._visitor.name, tags)
         if kind != "all":
             query = query.where(r.preset != "" if kind == "presets" else r.preset == "")
         order = (r.preset, r.digest) if kind == "presets" else (r.created_s.desc(), r.digest)
         columns = (r.name, r.question, r.source, *WRITTEN, r.digest)
-        with self._database.read() as session:
-            return page_of(session, self.visible(query), text, columns, order, limit, offset)
+        return page_of(self._database, self.visible(query), text, columns, order, limit, offset)
 
     def visible(self, query: Select[Any]) -> Select[Any]:
-        """Those rows of a query that a list shows: here all."""
-        return query
+        """Those rows of a query that a list shows: presets, and what this visitor holds."""
+        return self._visitor.shown(query, ScenarioRow.digest, ScenarioRow.preset != "")
 
     def publish(self, digest: str) -> None:
         """From now on the scenario stays: someone was given its link."""
+        self._visitor.require_writes()
         row = require(self.get(digest), "scenario", digest)
         with self._database.write(durable=True) as session:
             publish(session, "scenario", ScenarioRow.digest, row.digest)
 
     def delete(self, digest: str) -> Undo:
-        """Delete a draft, and answer what brings it back.
-
-        Raises StoreError when it is a preset, shared, or has runs.
-        """
+        """Delete a draft, and answer what brings it back. Raises StoreError when it is a preset,
+        shared, or has runs."""
         named = select(ScenarioRow).where(called(ScenarioRow.digest, digest))
         with self._database.write(durable=True) as session:
             row = require(session.scalar(named), "scenario", digest)
             where, others = ScenarioRow.digest == row.digest, AliasRow.scenario == row.digest
             rows = {ScenarioRow: where, AliasRow: others}
-            undo = undo_of(self._database, session, ("scenario", row.digest), rows, self)
-            forget(session, row.digest, self.visitor)
-            if not self.let_go(session, row.digest):
+            undo = undo_of(self._database, session, ("scenario", row.digest), rows, self._visitor)
+            forget(session, row.digest, self._visitor.name)
+            if not self._visitor.let_go(session, "scenario", row.digest):
                 return undo
             if row.preset:
                 raise StoreError(f"{row.name} is a preset: it stays")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from sqlalchemy import ColumnElement, Select, Table, func, insert, or_, select, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
@@ -14,6 +14,9 @@ from twin.lab.store.artefacts import Artefact, Artefacts
 from twin.lab.store.engines import Database
 from twin.lab.store.errors import StoreError, UnknownId
 from twin.lab.store.models import ArtefactRow, NoteRow, Row, RunRow, ScenarioRow
+
+if TYPE_CHECKING:
+    from twin.lab.store.visitors import Visitor
 
 T = TypeVar("T")
 Undo = Callable[[], None]  # takes a deletion back; raises StoreError
@@ -26,25 +29,6 @@ class Page(Generic[T]):
 
     rows: list[T]
     total: int
-
-
-class Held:
-    """What can be held by whoever asked for it; here nobody asks who that is.
-
-    All three are part of the transaction in which something else is done.
-    """
-
-    visitor = ""  # whose notes are shown beside what is held
-
-    def hold(self, session: Session, name: str) -> None:
-        """From now on who asks holds this."""
-
-    def let_go(self, session: Session, name: str) -> bool:
-        """Let go of it; whether nobody else holds it. Raises StoreError."""
-        return True
-
-    def require_held(self, session: Session, name: str) -> None:
-        """Raise StoreError unless who asks, and nobody else, holds it."""
 
 
 def insert_once(session: Session, key: str | tuple[str, ...], row: Row) -> None:
@@ -83,15 +67,13 @@ def undo_of(
     session: Session,
     named: tuple[str, str],
     rows: Mapping[type[Row], ColumnElement[bool]],
-    holder: Held,
+    visitor: Visitor,
 ) -> Undo:
     """What brings back rows that are here now, table by table in this order, and holds them again.
-
-    named: kind and key of the first; what its holder wrote about it comes back too. What is here
-    again, or still, stays as it is.
-    """
+    named: kind and key of the first; what the visitor wrote about it comes back too. What is here
+    again, or still, stays as it is."""
     kept: list[tuple[type[Row], Table, list[dict[str, Any]]]] = []
-    written = (NoteRow.name == named[1]) & (NoteRow.visitor == holder.visitor)
+    written = (NoteRow.name == named[1]) & (NoteRow.visitor == visitor.name)
     rows = {**rows, NoteRow: written}
     for kind, where in rows.items():
         table = cast(Table, kind.__table__)
@@ -105,7 +87,7 @@ def undo_of(
                     if again.get(kind, tuple(row[key.name] for key in table.primary_key)) is None:
                         again.execute(insert(table), row)
             require(again.get(next(iter(rows)), named[1]), *named)
-            holder.hold(again, named[1])
+            visitor.hold(again, named[1])
 
     return undo
 
@@ -131,7 +113,7 @@ def users(session: Session, what: str, naming: ColumnElement[bool]) -> str:
 
 
 def page_of(
-    session: Session,
+    database: Database,
     query: Select[T],
     text: str,
     columns: Sequence[InstrumentedAttribute[str]],
@@ -139,15 +121,14 @@ def page_of(
     limit: int,
     offset: int,
 ) -> Page[T]:
-    """Some rows of a query in which every word of a text occurs, and how many there are.
-
-    columns: where words may stand; the last is the row's name, which may begin with one.
-    """
+    """Some rows of a query in which every word of a text occurs, and how many there are. columns:
+    where words may stand; the last is the row's name, which may begin with one."""
     *anywhere, name = columns
     for word in text.split():
         holds = [column.icontains(word, autoescape=True) for column in anywhere]
         query = query.where(or_(*holds, name.startswith(word, autoescape=True)))
     counted = query.with_only_columns(func.count(name), maintain_column_froms=True)
-    total = session.execute(counted).scalar_one()
-    rows = session.scalars(query.order_by(*order).limit(limit).offset(offset)).all()
+    with database.read() as session:
+        total = session.execute(counted).scalar_one()
+        rows = session.scalars(query.order_by(*order).limit(limit).offset(offset)).all()
     return Page(list(rows), total)

@@ -18,26 +18,25 @@ from twin.lab.store.engines import Database
 from twin.lab.store.errors import StoreError
 from twin.lab.store.models import ImportRow, ImportTableRow, ScenarioRow
 from twin.lab.store.result import seal
-from twin.lab.store.statements import PAGE, Held, Page, page_of, remember, require, users
+from twin.lab.store.statements import PAGE, Page, page_of, remember, require, users
+from twin.lab.store.visitors import Visitor
 from twin.scenario import Scenario
 
 VALUE_BYTES_MAX = 1 << 30  # of a value's tables in memory
 Made: TypeAlias = tuple[ImportRow, dict[str, Artefact]]  # a row to be, and its files by name
 
 
-class Values(Held, Generic[T]):
+class Values(Generic[T]):
     """Save, find, load and delete the values of one kind."""
 
-    def __init__(self, database: Database, artefacts: Artefacts, kind: Kind[T]):
-        self._database = database
-        self._artefacts = artefacts
+    def __init__(self, database: Database, artefacts: Artefacts, visitor: Visitor, kind: Kind[T]):
+        self._database, self._artefacts, self._visitor = database, artefacts, visitor
         self.kind = kind
 
     def save(self, value: T) -> str:
-        """Store a value, once, mending what was damaged of it; returns its digest.
-
-        Raises StoreError when it is too large.
-        """
+        """Store a value, once, mending what was damaged of it; returns its digest. Raises
+        StoreError when it is too large."""
+        self._visitor.require_writes()
         digest = value.digest
         made = None if self._whole(digest) else self._made(value)
         while not self._keep(digest, made):
@@ -94,7 +93,7 @@ class Values(Held, Generic[T]):
                     ImportTableRow(digest=digest, name=name, sha256=artefact.sha256)
                     for name, artefact in stored.items()
                 )
-            self.hold(session, digest)
+            self._visitor.hold(session, digest)
         return True
 
     def get(self, digest: str) -> ImportRow | None:
@@ -142,12 +141,11 @@ class Values(Held, Generic[T]):
         query = select(r).where(r.kind == self.kind.key)
         order = (r.created_s.desc(), r.digest)
         columns = (r.name, r.format, r.digest)
-        with self._database.read() as session:
-            return page_of(session, self.visible(query), text, columns, order, limit, offset)
+        return page_of(self._database, self.visible(query), text, columns, order, limit, offset)
 
     def visible(self, query: Select[Any]) -> Select[Any]:
-        """Those rows of a query that a list shows: here all."""
-        return query
+        """Those rows of a query that a list shows: what this visitor holds."""
+        return self._visitor.shown(query, ImportRow.digest)
 
     def used(self, digest: str) -> str:
         """Why it may not be deleted: how many scenarios name it; '' when none does."""
@@ -155,13 +153,11 @@ class Values(Held, Generic[T]):
             return users(session, self.kind.in_use, _naming(digest))
 
     def delete(self, digest: str) -> None:
-        """Delete what no scenario names; its files go with the next sweep.
-
-        Raises StoreError for what is in use, UnknownId for none.
-        """
+        """Delete what no scenario names; its files go with the next sweep. Raises StoreError for
+        what is in use, UnknownId for none."""
         with self._database.write(durable=True) as session:
             require(self._row(session, digest), self.kind.key, digest)
-            if not self.let_go(session, digest):
+            if not self._visitor.let_go(session, self.kind.key, digest):
                 return
             if used := users(session, self.kind.in_use, _naming(digest)):
                 raise StoreError(used)

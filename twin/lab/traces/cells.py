@@ -129,10 +129,8 @@ DECODER = json.JSONDecoder(parse_constant=refuse_constant)
 
 
 def text_of(piece: Piece, first: int = 1) -> str:
-    """The piece as text; raises TraceError with the line of a byte that is not UTF-8.
-
-    first: the number of its first line.
-    """
+    """The piece as text; raises TraceError with the line of a byte that is not UTF-8. first: the
+    number of its first line."""
     try:
         return piece.data.decode("utf-8-sig" if first == 1 else "utf-8")
     except UnicodeDecodeError as error:
@@ -141,10 +139,8 @@ def text_of(piece: Piece, first: int = 1) -> str:
 
 
 def portions(piece: Piece) -> Iterator[tuple[int, list[str]]]:
-    """All lines, some megabytes at a time; with the number of each portion's first line.
-
-    However long a file is, no more than a portion of it is ever held as Python's own objects.
-    """
+    """All lines, some megabytes at a time; with the number of each portion's first line. However
+    long a file is, no more than a portion of it is ever held as Python's own objects."""
     begin, first = 0, 1
     while begin <= len(piece.data):
         end = piece.data.find(b"\n", begin + PORTION_BYTES)
@@ -204,10 +200,8 @@ def hash_lists(cells: Cells, column: str = "hash_ids") -> list[list[int]]:
 def hash_array(
     lists: list[list[int]], where: Callable[[int], str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(offset i8[n + 1], hashes i8[refs]) of lists of whole numbers.
-
-    where(i) names list i in the TraceError for a hash that is none.
-    """
+    """(offset i8[n + 1], hashes i8[refs]) of lists of whole numbers. where(i) names list i in the
+    TraceError for a hash that is none."""
     offset = np.zeros(len(lists) + 1, np.int64)
     np.cumsum([len(ids) for ids in lists], out=offset[1:])
     flat: list[int] = []

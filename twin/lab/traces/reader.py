@@ -46,14 +46,12 @@ def read_trace(
     seed: int = 0,
     limits: Limits | None = None,
 ) -> TraceTable:
-    """A trace file, folder or upload as a table; raises TraceError with file and line.
-
-    name: what to call it. block_tokens: tokens of a hashed block where the file does not say or is
-    wrong. limit: only the first requests. begin_s, end_s: only this part of the trace's own clock.
+    """A trace file, folder or upload as a table; raises TraceError with file and line. name: what
+    to call it. block_tokens: tokens of a hashed block where the file does not say or is wrong.
+    limit: only the first requests. begin_s, end_s: only this part of the trace's own clock.
     max_prompt_tokens: leave out recorded sessions that go beyond it (None keeps them). seed: of
-    what the format leaves to chance (starts of sessions, ServeGen's samples). limits: of size;
-    None is wide for a path and narrow for an upload.
-    """
+    what the format leaves to chance (starts of sessions, ServeGen's samples). limits: of size; None
+    is wide for a path and narrow for an upload."""
     if block_tokens is not None and not 1 <= block_tokens <= MOST_BLOCK_TOKENS:
         raise TraceError(
             f"a block of {block_tokens} tokens is none: it must be from 1 to {MOST_BLOCK_TOKENS:,}"
@@ -99,10 +97,8 @@ EVERY = 2**62  # touches: no sample
 
 
 def lru_bound(table: TraceTable, capacity_blocks: int | None = None) -> float:
-    """Share of input tokens that an LRU of `capacity_blocks` of the trace's blocks would hit.
-
-    None: no limit, the ideal. A partial last block counts with the tokens it has.
-    """
+    """Share of input tokens that an LRU of `capacity_blocks` of the trace's blocks would hit. None:
+    no limit, the ideal. A partial last block counts with the tokens it has."""
     curve = reuse_curve(table, EVERY)
     return curve.ideal if capacity_blocks is None else curve.hit_ratio(capacity_blocks)
 
@@ -111,10 +107,8 @@ LEVELS = (5, 25, 50, 75, 95, 99)
 
 
 def preview(table: TraceTable) -> dict[str, Any]:
-    """Plain values only: format, rows, rates, lengths, sharing, units, counts, warnings.
-
-    A ratio that the trace cannot tell is None.
-    """
+    """Plain values only: format, rows, rates, lengths, sharing, units, counts, warnings. A ratio
+    that the trace cannot tell is None."""
     n = len(table)
     duration_s = table.duration_s
     inputs = table.input_tokens.astype(np.int64)

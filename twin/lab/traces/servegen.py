@@ -1,11 +1,9 @@
 """ServeGen: per-client rates, burstiness and length distributions, sampled into requests.
 
 A folder or tar of `chunk-<client>-trace.csv` (window start s, rate req/s, CV, pattern, shape,
-scale; no header) and `chunk-<client>-dataset.json` (6-hour windows of {value: probability} tables
-written as text), from alibaba/ServeGen. The files hold marginals only: input and output are drawn
-independently, each client, window and field from its own seeded stream. Inter-arrival times of the
-fitted shape are rescaled so that every window has its published rate. Nothing is shared between
-prompts.
+scale) and `chunk-<client>-dataset.json` (6-hour windows of {value: probability} as text), from
+alibaba/ServeGen. These are marginals: input and output are drawn independently, each client, window
+and field from its own stream, rescaled so that every window has its published rate.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Recorded agent sessions: WEKA / kv-cache-tester JSON, and the same as one parquet table.
 
-A session is a list of requests with seconds since its own start, hashes of whole blocks that mean
-the same within the session only, and the user's think time. There is no common clock: starts are
-drawn evenly over a day from a seed. Sessions with a prompt beyond `max_prompt_tokens` are left
-out, because a model with a shorter context never saw them.
+Seconds count from the session's own start, and hashes of whole blocks mean the same within it only.
+There is no common clock: starts are drawn evenly over a day from a seed. Sessions with a prompt
+beyond `max_prompt_tokens` are left out, for a model with a shorter context never saw them.
 """
 
 from __future__ import annotations
@@ -159,13 +158,10 @@ def _clock(t: np.ndarray, session: np.ndarray, seed: int) -> np.ndarray:
 
 
 def read_session_table(reading: Reading) -> Columns:
-    """The parquet of kv-cache-tester requests: one row a request, hashes as lists.
-
-    Times of a called agent's requests count from its own start, which the table does not hold: it
-    is taken to be that of the session's last own request before it. Read from disk only: what a
-    parquet file unpacks to cannot be known before. Raises TraceError, with the row of a value that
-    cannot be.
-    """
+    """The parquet of kv-cache-tester requests: one row a request, hashes as lists. Times of a
+    called agent's requests count from its own start, which the table does not hold: it is taken to
+    be that of the session's last own request before it. Read from disk only: what a parquet file
+    unpacks to cannot be known before. Raises TraceError, with the row of a value that cannot be."""
     piece, most = reading.first, reading.max_prompt_tokens
     if piece.path is None:
         raise TraceError(f"{piece.name}: parquet is read from disk only, not from an upload")

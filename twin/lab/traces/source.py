@@ -73,10 +73,8 @@ class Budget:
 def open_source(
     source: str | Path | bytes, name: str | None, limits: Limits | None
 ) -> tuple[str, Limits, Iterator[Piece]]:
-    """(name for people, limits, pieces) of a file, a folder, or the bytes of an upload.
-
-    limits None: LOCAL for a path, UPLOAD for bytes. Raises TraceError.
-    """
+    """(name for people, limits, pieces) of a file, a folder, or the bytes of an upload. limits
+    None: LOCAL for a path, UPLOAD for bytes. Raises TraceError."""
     if isinstance(source, bytes):
         label, limits = printable(name or "upload"), limits or UPLOAD
         return label, limits, _unpacked(label, _sized(label, source, limits), limits)
@@ -127,10 +125,8 @@ def _unpacked(name: str, data: bytes, limits: Limits, path: Path | None = None) 
 
 
 def _plain(name: str, data: bytes, budget: Budget, *, counted: bool = False) -> tuple[bytes, bool]:
-    """(content, whether it was compressed); compressed twice is refused.
-
-    counted: the bytes as they are have been taken off the budget already.
-    """
+    """(content, whether it was compressed); compressed twice is refused. counted: the bytes as they
+    are have been taken off the budget already."""
     if data.startswith(ZIP_MAGIC):
         raise TraceError(f"{name} is a zip archive: unpack it, or pack it as gzip or tar.gz")
     if not data.startswith(GZIP_MAGIC):

@@ -106,8 +106,8 @@ def test_what_cannot_be_held_is_not_stored_at_all(store, both, asked, monkeypatc
     def killed(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Visitor, "hold", killed)
     digest = store.scenarios.save(Scenario(name="asked"))
+    monkeypatch.setattr(Visitor, "hold", killed)
     for keep in (
         lambda: both[0].scenarios.save(Scenario(name="new")),
         lambda: both[0].runs.add(digest, load_facts(), "fake-1", 0),

@@ -18,10 +18,11 @@ from scipy.optimize import least_squares, lsq_linear
 
 from twin.facts import Fact, Facts
 from twin.lab.evidence.measures import answer_row
-from twin.lab.evidence.rows import EvidenceError, Row, load_published
+from twin.lab.evidence.rows import Row, load_published
 from twin.lab.files import write_text
 from twin.lab.library import CALIBRATION
 
+Vector = NDArray[np.float64]
 DOUBT = {"a": 1.0, "d": 1.0, "b": 0.25}  # weight by mark: a figure read off a chart counts less
 
 
@@ -82,27 +83,47 @@ class Fit:
         return float(np.mean([abs(e) for e in self.errors.values()]))
 
 
-def calibrate(
-    facts: Facts, rows: Sequence[Row] | None = None, constants: Sequence[Constant] = CONSTANTS
-) -> Fit:
-    """The constants that fit the calibrating rows best; raises EvidenceError without such rows."""
-    used = [row for row in (load_published() if rows is None else rows) if row.calibrates]
-    if not used:
-        raise EvidenceError("no row calibrates: give at least one kind = 'calibrating'")
-    scale = np.array([c.high - c.low for c in constants])
-    low = np.array([c.low for c in constants])
+class Space:
+    """Constants on a scale of 0 to 1 between their bounds, and what rows say at a point of it."""
 
-    def residuals(x: np.ndarray) -> np.ndarray:
-        known = with_constants(facts, dict(zip(names, low + x * scale, strict=True)))
-        return np.array([weight(r) * (answer_row(r, known) / r.value - 1.0) for r in used])
+    def __init__(
+        self, facts: Facts, rows: Sequence[Row], constants: Sequence[Constant],
+        answer: Callable[[Row, Facts], float] = answer_row,
+    ) -> None:  # fmt: skip
+        self.facts, self.rows, self.constants, self.answer = facts, rows, constants, answer
+        self.low = np.array([c.low for c in constants])
+        self.span = np.array([c.high for c in constants]) - self.low
+        self.start = (np.array([c.start for c in constants]) - self.low) / self.span
+        now = [facts[f"calibration.{c.name}"].value for c in constants]
+        self.present = (np.array(now, np.float64) - self.low) / self.span
 
-    names = [c.name for c in constants]
-    start = np.array([(c.start - c.low) / (c.high - c.low) for c in constants])
-    found = least_squares(residuals, start, bounds=(0.0, 1.0), diff_step=1e-4, x_scale=0.1)
-    values = dict(zip(names, (low + found.x * scale).tolist(), strict=True))
-    rounded = {name: float(f"{value:.4g}") for name, value in values.items()}
-    known = with_constants(facts, rounded)
-    return Fit(rounded, {r.id: answer_row(r, known) / r.value - 1.0 for r in used})
+    def values(self, x: Vector) -> dict[str, float]:
+        """The constants at a point, in their units."""
+        found = (self.low + x * self.span).tolist()
+        return dict(zip([c.name for c in self.constants], found, strict=True))
+
+    def errors(self, x: Vector, chosen: Iterable[int] | None = None) -> Vector:
+        """Signed relative errors of the rows, or of some, at a point."""
+        known = with_constants(self.facts, self.values(x))
+        rows = self.rows if chosen is None else [self.rows[i] for i in chosen]
+        return np.array([self.answer(row, known) / row.value - 1.0 for row in rows])
+
+    def fitted(self, residuals: Callable[[Vector], Vector], begin: Vector) -> dict[str, float]:
+        """The constants of four figures whose residuals have the least squares."""
+        fit = least_squares(residuals, begin, bounds=(0.0, 1.0), diff_step=1e-4, x_scale=0.1)
+        return {name: float(f"{value:.4g}") for name, value in self.values(fit.x).items()}
+
+    def fit(self, values: Mapping[str, float]) -> Fit:
+        """These constants with the errors of all rows."""
+        known = with_constants(self.facts, values)
+        return Fit(values, {r.id: self.answer(r, known) / r.value - 1.0 for r in self.rows})
+
+
+def calibrate(facts: Facts) -> Fit:
+    """The constants that fit the calibrating rows best."""
+    used = [row for row in load_published() if row.calibrates]
+    space, weights = Space(facts, used, CONSTANTS), np.array([weight(row) for row in used])
+    return space.fit(space.fitted(lambda x: weights * space.errors(x), space.start))
 
 
 def weight(row: Row) -> float:
@@ -118,14 +139,14 @@ def with_constants(facts: Facts, values: Mapping[str, float]) -> Facts:
     )
 
 
-def calibration_text(fit: Fit, constants: Sequence[Constant] = CONSTANTS) -> str:
+def calibration_text(fit: Fit) -> str:
     """The fit as the text of data/calibration.toml."""
     lines = [
         "# The fitted constants of the model, made by `python -m twin calibrate` from the rows of",
         "# data/published.toml that calibrate. Meaning and bounds: twin/lab/evidence/calibrate.py.",
         f"# Mean absolute error of these rows: {fit.error_mean:.1%}.",
     ]
-    for c in constants:
+    for c in CONSTANTS:
         lines += [
             "",
             f"[{c.name}]",
@@ -153,8 +174,6 @@ DIFFERENCE = 1e-3  # of a constant's range, for the Jacobian
 # percent outweighs it, so large that what no row informs goes back to its start.
 PULL = 1e-3
 IDENTIFIED = 0.1  # of its range: how far a constant may move when any one row is left out
-
-Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,31 +217,19 @@ def cross_validate(
 ) -> CrossValidation:
     """Leave out every calibrating row, source and system in turn; about a minute."""
     used = [row for row in (load_published() if rows is None else rows) if row.calibrates]
-    scale = np.array([c.high - c.low for c in constants])
-    low = np.array([c.low for c in constants])
-    start = (np.array([c.start for c in constants]) - low) / scale
-    present = np.array([facts[f"calibration.{c.name}"].value for c in constants], np.float64)
-    present = (present - low) / scale
-    weights = np.array([weight(row) for row in used])
-
-    def errors(x: Vector, chosen: Iterable[int]) -> Vector:
-        values = dict(zip([c.name for c in constants], (low + x * scale).tolist(), strict=True))
-        known = with_constants(facts, values)
-        return np.array([answer_row(used[i], known) / used[i].value - 1.0 for i in chosen])
-
-    everyone = range(len(used))
-    fitted = errors(present, everyone)
-    at_start = _jacobian(errors, start, errors(start, everyone))
-    at_fit = _jacobian(errors, present, fitted)
-    slopes = [at_start, *[at_fit] * STEPS]
+    space, weights = Space(facts, used, constants), np.array([weight(row) for row in used])
+    fitted = space.errors(space.present)
+    at_start = _jacobian(space, space.start, space.errors(space.start))
+    slopes = [at_start, *[_jacobian(space, space.present, fitted)] * STEPS]
     left_out, refits = [], []
     for by, name, gone in _groups(used):
-        kept = [i for i in everyone if i not in gone]
-        moved = _refit(errors, slopes, start, weights, kept)
+        kept = [i for i in range(len(used)) if i not in gone]
+        moved = _refit(space, slopes, weights, kept)
         own = sorted(gone)
-        left_out.append(LeftOut(by, name, len(own), _mean(fitted[own]), _mean(errors(moved, own))))
+        predicted = _mean(space.errors(moved, own))
+        left_out.append(LeftOut(by, name, len(own), _mean(fitted[own]), predicted))
         if by == "row":
-            refits.append((name, low + moved * scale))
+            refits.append((name, space.low + moved * space.span))
     spans = [
         _span(c, facts[f"calibration.{c.name}"].value, [(n, x[i]) for n, x in refits])
         for i, c in enumerate(constants)
@@ -242,25 +249,22 @@ def _groups(rows: Sequence[Row]) -> list[tuple[str, str, set[int]]]:
     return groups
 
 
-def _jacobian(errors: Callable[[Vector, Iterable[int]], Vector], x: Vector, at_x: Vector) -> Vector:
+def _jacobian(space: Space, x: Vector, at_x: Vector) -> Vector:
     columns = []
     for i in range(len(x)):
         step = DIFFERENCE if x[i] < 0.5 else -DIFFERENCE
         near = x.copy()
         near[i] += step
-        columns.append((errors(near, range(len(at_x))) - at_x) / step)
+        columns.append((space.errors(near) - at_x) / step)
     return np.array(columns).T
 
 
-def _refit(
-    errors: Callable[[Vector, Iterable[int]], Vector], slopes: Sequence[Vector], start: Vector,
-    weights: Vector, kept: Sequence[int],
-) -> Vector:  # fmt: skip
+def _refit(space: Space, slopes: Sequence[Vector], weights: Vector, rows: list[int]) -> Vector:
     """Constants that fit the rows kept best, from the start of the fit on."""
-    rows = list(kept)
+    start = space.start
 
     def residuals(at: Vector) -> Vector:
-        return np.append(weights[rows] * errors(at, rows), PULL * (at - start))
+        return np.append(weights[rows] * space.errors(at, rows), PULL * (at - start))
 
     best, left = start, residuals(start)
     for slope in slopes:

@@ -15,18 +15,16 @@ from typing import Any
 
 import numpy as np
 import tomli_w
-from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
 from twin.facts import FactError, Facts
 from twin.hardware.chip import load_chip
 from twin.lab.ask import scenario_named, settings_from
-from twin.lab.evidence.calibrate import CONSTANTS, Constant, Fit, with_constants
+from twin.lab.evidence.calibrate import CONSTANTS, Constant, Fit, Space
 from twin.lab.evidence.measures import answer_row
 from twin.lab.evidence.rows import Row
 from twin.lab.files import read_text, write_text
 from twin.lab.library import CALIBRATION
-from twin.scenario import Scenario, SpecError, field_info, pools, with_overrides
+from twin.scenario import Scenario, SpecError, field_info, leaves, pools, with_overrides
 
 POINTS_MAX = 128
 FILE_BYTES_MAX = 1024 * 1024
@@ -102,42 +100,33 @@ def fit_points(path: Path, facts: Facts, constants: Sequence[Constant] = CONSTAN
     squares over signed relative errors. Raises PointsError, with the line, for a point that the
     twin cannot answer."""
     rows = read_points(path, facts)
-    low = np.array([c.low for c in constants])
-    span = np.array([c.high for c in constants]) - low
-    held = np.array([facts[f"calibration.{c.name}"].value for c in constants], np.float64)
-    start = np.clip((held - low) / span, 1e-6, 1.0 - 1e-6)
     weights = np.array([float(row.args.get("weight", 1.0)) for row in rows])
 
-    def errors(x: NDArray[np.float64], at: Sequence[int]) -> NDArray[np.float64]:
-        moved = {constants[i].name: float(low[i] + v * span[i]) for i, v in zip(at, x, strict=True)}
-        known = with_constants(facts, moved)
-        return np.array([_answer(row, known, path.name) / row.value - 1.0 for row in rows])
+    def answer(row: Row, known: Facts) -> float:
+        return _answer(row, known, path.name)
 
-    everyone = range(len(constants))
-    base = errors(start, everyone)
+    whole = Space(facts, rows, constants, answer)
+    start = np.clip(whole.present, 1e-6, 1.0 - 1e-6)
+    base = whole.errors(start)
     informed = []
-    for i in everyone:
+    for i, constant in enumerate(constants):
         near = start.copy()
         near[i] += 0.01 if start[i] < 0.5 else -0.01
-        if np.abs(errors(near, everyone) - base).max() > INFORMS:
-            informed.append(i)
+        if np.abs(whole.errors(near) - base).max() > INFORMS:
+            informed.append(constant)
     if not informed:
         raise PointsError(f"{path.name}: no constant moves any of these figures: add other points")
-    begin = start[informed]
-    found = least_squares(
-        lambda x: np.append(weights * errors(x, informed), HOLD * (x - begin)),
-        begin, bounds=(0.0, 1.0), diff_step=1e-4, x_scale=0.1,
-    )  # fmt: skip
-    values = {c.name: float(v) for c, v in zip(constants, held, strict=True)}
-    for i, x in zip(informed, found.x, strict=True):
-        values[constants[i].name] = float(f"{low[i] + x * span[i]:.4g}")
-    known = with_constants(facts, values)
-    after = {row.id: _answer(row, known, path.name) / row.value - 1.0 for row in rows}
-    untouched = tuple(c.name for i, c in enumerate(constants) if i not in informed)
-    return PrivateFit(Fit(values, after), untouched, path.name)
+    space = Space(facts, rows, informed, answer)
+    begin = np.clip(space.present, 1e-6, 1.0 - 1e-6)
+    values = {c.name: float(facts[f"calibration.{c.name}"].value) for c in constants}
+    values |= space.fitted(
+        lambda x: np.append(weights * space.errors(x), HOLD * (x - begin)), begin
+    )
+    untouched = tuple(c.name for c in constants if c not in informed)
+    return PrivateFit(whole.fit(values), untouched, path.name)
 
 
-def private_text(found: PrivateFit, constants: Sequence[Constant] = CONSTANTS) -> str:
+def private_text(found: PrivateFit) -> str:
     """The private copy as TOML, in the form of data/calibration.toml."""
     tables = {
         c.name: {
@@ -149,7 +138,7 @@ def private_text(found: PrivateFit, constants: Sequence[Constant] = CONSTANTS) -
             "mark": "f",
             "note": c.meaning,
         }
-        for c in constants
+        for c in CONSTANTS
         if c.name in found.fit.values
     }
     return (
@@ -214,7 +203,7 @@ def _row(cells: Mapping[str | None, Any], here: str, line: int, facts: Facts) ->
     return Row(
         id=f"line {line}: {quantity}", system="", regime="", quantity=quantity, unit=unit,
         value=_number(told, "value", here), basis="", measure=measure, kind="calibrating",
-        source=here, mark="m", scenario=_flat(asked.model_dump(mode="json")), args=args,
+        source=here, mark="m", scenario=leaves(asked), args=args,
     )  # fmt: skip
 
 
@@ -236,13 +225,6 @@ def _number(told: Mapping[str, str], name: str, here: str, absent: str = "") -> 
     if not 0.0 < value < 1e15:
         raise PointsError(f"{here}: {name} {text[:40]!r} must be a number above 0")
     return value
-
-
-def _flat(table: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in table.items():
-        found |= _flat(value, f"{path}{key}.") if isinstance(value, dict) else {path + key: value}
-    return found
 
 
 def _answer(row: Row, facts: Facts, file: str) -> float:

@@ -13,7 +13,7 @@ from itertools import chain
 import numpy as np
 import polars as pl
 
-from twin.lab.traces.source import PARQUET_MAGIC, Piece, TraceError
+from twin.lab.traces.source import PARQUET_MAGIC, Limits, Piece, TraceError
 from twin.workload.chains import chain_ids, runs_of
 from twin.workload.requests import TraceTable
 
@@ -40,10 +40,7 @@ class Reading:
     rest: Iterator[Piece]
     kind: str  # name of the format that it was recognised as
     block_tokens: int | None  # tokens of a hashed block; None: as the file says
-    max_prompt_tokens: int | None  # leave out recorded sessions that go beyond it
-    cut: Cut
-    seed: int  # of what the format leaves to chance
-    most_rows: int
+    limits: Limits
 
     def every(self) -> Iterator[Piece]:
         """All files of the source."""
@@ -93,6 +90,7 @@ def header_of(line: str) -> list[str]:
 
 
 MOST_BLOCK_TOKENS = 65_536
+SEED = 0  # of what a format leaves to chance: starts of sessions, samples of ServeGen
 BLOCK_SIZES = (512, 16, 32, 64, 128, 256, 1024)
 
 
@@ -100,8 +98,6 @@ BLOCK_SIZES = (512, 16, 32, 64, 128, 256, 1024)
 class Columns:
     """What a reader found, one row per request, in the order of the file."""
 
-    name: str
-    format: str
     ticks: np.ndarray  # i8[n] or f8[n]: when, in units of 1 / ticks_per_s seconds
     ticks_per_s: float
     input_tokens: np.ndarray  # i8[n]
@@ -118,24 +114,17 @@ class Columns:
     time_unit: str = "s"
     counts: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    name: str = ""  # of the source and of its format, which the reader knows
+    format: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """Which part of a trace is wanted: seconds of its own clock, and a number of requests."""
-
-    begin_s: float = 0.0
-    end_s: float | None = None
-    limit: int | None = None
-
-
-def build_table(c: Columns, cut: Cut, most_rows: int) -> TraceTable:
+def build_table(c: Columns, most_rows: int) -> TraceTable:
     """The table of a reader's columns; raises TraceError when nothing is left or too much came."""
     n = c.input_tokens.size
     if n > most_rows:
         raise TraceError(f"{c.name} holds {n:,} requests, more than {most_rows:,}: cut it")
     counts = dict(c.counts)
-    kept = _wanted_rows(c, cut, counts)
+    kept = _wanted_rows(c, counts)
     if kept.size == 0:
         reasons = "".join(f"; {count:,} {reason}" for reason, count in counts.items())
         raise TraceError(f"{c.name} holds no request to keep{reasons}")
@@ -164,7 +153,7 @@ def build_table(c: Columns, cut: Cut, most_rows: int) -> TraceTable:
     )
 
 
-def _wanted_rows(c: Columns, cut: Cut, counts: dict[str, int]) -> np.ndarray:
+def _wanted_rows(c: Columns, counts: dict[str, int]) -> np.ndarray:
     """Rows i8[k] to keep in order of time; what goes is counted by reason."""
     no_input = c.input_tokens < 1
     no_output = ~no_input & (c.output_tokens < 1)
@@ -174,14 +163,6 @@ def _wanted_rows(c: Columns, cut: Cut, counts: dict[str, int]) -> np.ndarray:
     rows = rows[np.argsort(c.ticks[rows], kind="stable")]
     if c.in_order and (np.diff(rows) < 0).any():
         c.warnings.append("rows were not in order of time and have been sorted")
-    if rows.size and (cut.begin_s > 0 or cut.end_s is not None):
-        at_s = (c.ticks[rows] - c.ticks[rows[0]]) / c.ticks_per_s
-        inside = (at_s >= cut.begin_s) & (at_s < (np.inf if cut.end_s is None else cut.end_s))
-        _note(counts, "dropped: outside the time asked for", int((~inside).sum()))
-        rows = rows[inside]
-    if cut.limit is not None and rows.size > cut.limit:
-        _note(counts, "dropped: beyond the limit", rows.size - cut.limit)
-        rows = rows[: cut.limit]
     return rows
 
 
@@ -195,13 +176,8 @@ def _chains(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int, int]:
     """(segment_offset, segment_first, segment_blocks, distinct ids, tokens of a block)."""
     if c.hashes is None or c.hash_offset is None:
-        return (
-            np.zeros(kept.size + 1, np.int64),
-            np.zeros(0, np.int64),
-            np.zeros(0, np.int32),
-            0,
-            0,
-        )
+        none = np.zeros(0, np.int64)
+        return np.zeros(kept.size + 1, np.int64), none, none.astype(np.int32), 0, 0
     given = np.diff(c.hash_offset)[kept]
     prompt = c.input_tokens[kept]
     size = c.block_tokens or _likely_block_tokens(given, prompt)
@@ -212,11 +188,8 @@ def _chains(
             "size must be smaller"
         )
     _note(counts, "clipped: hashes beyond the prompt", int((given > most).sum()))
-    _note(
-        counts,
-        "kept: prompts with fewer hashes than whole blocks",
-        int((given < prompt // size).sum()),
-    )
+    fewer = int((given < prompt // size).sum())
+    _note(counts, "kept: prompts with fewer hashes than whole blocks", fewer)
     begin = c.hash_offset[:-1][kept]
     end = begin + np.minimum(given, most)
     scope = np.zeros(kept.size, np.int64) if c.scope is None else _dense(c.scope[kept])
@@ -226,10 +199,11 @@ def _chains(
 
 def _likely_block_tokens(given: np.ndarray, prompt: np.ndarray) -> int:
     """The block size whose whole or started blocks count the hashes of most prompts."""
-    scores = []
-    for size in BLOCK_SIZES:
-        scores.append(float(((given == -(-prompt // size)) | (given == prompt // size)).mean()))
-    return BLOCK_SIZES[int(np.argmax(scores))]
+
+    def score(size: int) -> float:
+        return float(((given == -(-prompt // size)) | (given == prompt // size)).mean())
+
+    return max(BLOCK_SIZES, key=score)
 
 
 def _dense(values: np.ndarray) -> np.ndarray:

@@ -14,7 +14,6 @@ import numpy as np
 from twin.lab.traces import requests, servegen, sessions
 from twin.lab.traces.formats import (
     MOST_BLOCK_TOKENS,
-    Cut,
     Format,
     Head,
     Reading,
@@ -25,8 +24,6 @@ from twin.lab.traces.source import Limits, TraceError, open_source
 from twin.workload.replay import timestamp_quantum
 from twin.workload.requests import TraceTable
 from twin.workload.reuse_curve import reuse_curve
-
-MOST_PROMPT_TOKENS = 131_072  # the context of the models served: longer sessions are left out
 
 # The first one that fits is taken, so the most telling stand first.
 FORMATS: dict[str, Format] = {
@@ -39,19 +36,11 @@ def read_trace(
     name: str | None = None,
     *,
     block_tokens: int | None = None,
-    limit: int | None = None,
-    begin_s: float = 0.0,
-    end_s: float | None = None,
-    max_prompt_tokens: int | None = MOST_PROMPT_TOKENS,
-    seed: int = 0,
     limits: Limits | None = None,
 ) -> TraceTable:
     """A trace file, folder or upload as a table; raises TraceError with file and line. name: what
     to call it. block_tokens: tokens of a hashed block where the file does not say or is wrong.
-    limit: only the first requests. begin_s, end_s: only this part of the trace's own clock.
-    max_prompt_tokens: leave out recorded sessions that go beyond it (None keeps them). seed: of
-    what the format leaves to chance (starts of sessions, ServeGen's samples). limits: of size; None
-    is wide for a path and narrow for an upload."""
+    limits: None is wide for a path and narrow for an upload."""
     if block_tokens is not None and not 1 <= block_tokens <= MOST_BLOCK_TOKENS:
         raise TraceError(
             f"a block of {block_tokens} tokens is none: it must be from 1 to {MOST_BLOCK_TOKENS:,}"
@@ -61,15 +50,9 @@ def read_trace(
     if first is None:
         raise TraceError(f"{label} holds no file")
     entry = recognise(label, head_of(label, first))
-    cut = Cut(begin_s, end_s, limit)
-    columns = entry.read(
-        Reading(
-            label, first, pieces, entry.name, block_tokens, max_prompt_tokens, cut, seed,
-            limits.rows,
-        )
-    )  # fmt: skip
-    columns.name = label
-    return build_table(columns, cut, limits.rows)
+    columns = entry.read(Reading(label, first, pieces, entry.name, block_tokens, limits))
+    columns.name, columns.format = label, entry.name
+    return build_table(columns, limits.rows)
 
 
 def recognise(label: str, head: Head) -> Format:

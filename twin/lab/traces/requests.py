@@ -70,8 +70,6 @@ class Layout:
             if self.block_tokens is not None:
                 parts.take_hashes(cells)
         c = Columns(
-            name=piece.name,
-            format=reading.kind,
             ticks=np.concatenate(parts.ticks),
             ticks_per_s=TICKS_PER_S[self.unit],
             input_tokens=np.concatenate(parts.input_tokens),

@@ -15,7 +15,7 @@ import numpy as np
 
 from twin.compiled import late
 from twin.lab.traces.cells import MOST_TOKENS, decode, text_of
-from twin.lab.traces.formats import Columns, Cut, Format, Reading
+from twin.lab.traces.formats import SEED, Columns, Format, Reading
 from twin.lab.traces.source import Piece, TraceError
 from twin.rng import exponential, gamma, stream_key, uniform, weibull
 
@@ -35,7 +35,7 @@ class _Client:
 
 
 def read_servegen(reading: Reading) -> Columns:
-    """Requests of the asked part of the day; raises TraceError for an incomplete set."""
+    """Requests of the day; raises TraceError for an incomplete set."""
     name, clients = reading.label, dict[int, _Client]()
     for piece in reading.every():
         chunk = PIECE_NAME.search(piece.name)
@@ -51,7 +51,7 @@ def read_servegen(reading: Reading) -> Columns:
             raise TraceError(f"{name} has no chunk-{number}-{part}: the set is incomplete")
         if any(w[1] for w in client.windows) and not all(client.lengths.values()):
             raise TraceError(f"{name}: chunk-{number} has requests but no lengths for them")
-    return _sampled(name, clients, reading.cut, reading.seed, reading.most_rows)
+    return _sampled(name, clients, reading.limits.rows)
 
 
 FORMAT = Format(
@@ -125,10 +125,7 @@ def _pairs(text: str, where: str) -> tuple[np.ndarray, np.ndarray]:
     return values, chances
 
 
-def _sampled(
-    name: str, clients: dict[int, _Client], cut: Cut, seed: int, most_rows: int
-) -> Columns:
-    end_s = np.inf if cut.end_s is None else cut.end_s
+def _sampled(name: str, clients: dict[int, _Client], most_rows: int) -> Columns:
     times: list[np.ndarray] = []
     inputs: list[np.ndarray] = []
     outputs: list[np.ndarray] = []
@@ -139,25 +136,23 @@ def _sampled(
         arrivals = []
         for index, (start, rate, shape, pattern) in enumerate(client.windows):
             wanted = round(rate * width)
-            if wanted == 0 or start + width <= cut.begin_s or start >= end_s:
+            if wanted == 0:
                 continue
             total += wanted
             if total > most_rows:
                 raise TraceError(
-                    f"{name} stands for more than {most_rows:,} requests: ask for a part of the day"
+                    f"{name} stands for more than {most_rows:,} requests: keep some of its clients"
                 )
             shares = np.empty(wanted)  # of the window
-            _renewals(stream_key(seed, f"{head}/arrivals/{index}"), pattern, shape, shares)
+            _renewals(stream_key(SEED, f"{head}/arrivals/{index}"), pattern, shape, shares)
             arrivals.append(start + width * shares)
         if arrivals:
             times.append(np.concatenate(arrivals))
             for field_name, out in zip(FIELDS, (inputs, outputs), strict=True):
-                key = stream_key(seed, f"{head}/{field_name}")
+                key = stream_key(SEED, f"{head}/{field_name}")
                 out.append(_draw_all(client.lengths[field_name], times[-1], key))
     rows = np.concatenate(times) if times else np.zeros(0)
     return Columns(
-        name=name,
-        format="servegen",
         ticks=rows,
         ticks_per_s=1.0,
         input_tokens=np.concatenate(inputs) if inputs else np.zeros(0, np.int64),
@@ -165,7 +160,7 @@ def _sampled(
         source_row=np.arange(1, rows.size + 1),
         in_order=False,
         warnings=[
-            f"sampled from per-client distributions with seed {seed}: input and output lengths "
+            f"sampled from per-client distributions with seed {SEED}: input and output lengths "
             "are independent, and nothing is known about shared prefixes"
         ],
     )

@@ -24,8 +24,8 @@ from twin.lab.traces.cells import (
     hash_lists,
     text_of,
 )
-from twin.lab.traces.formats import MOST_BLOCK_TOKENS, Columns, Format, Reading
-from twin.lab.traces.source import Piece, TraceError
+from twin.lab.traces.formats import MOST_BLOCK_TOKENS, SEED, Columns, Format, Reading
+from twin.lab.traces.source import Limits, Piece, TraceError
 from twin.rng import stream_key, uniform
 
 DAY_S = 86_400.0
@@ -74,14 +74,12 @@ def read_weka(reading: Reading) -> Columns:
             if size not in {0, own} and reading.block_tokens is None:
                 raise TraceError(f"{where} has blocks of {own} tokens where others have {size}")
             size = reading.block_tokens or own
-            _read_session(where, body, reading.max_prompt_tokens, kept)
+            _read_session(where, body, reading.limits.prompt_tokens, kept)
     cells = cells_of_rows(kept.bodies, kept.places.__getitem__)
     session = np.repeat(np.arange(len(kept.lengths)), kept.lengths)
     offset, hashes = hash_array(hash_lists(cells), cells.where)
     columns = Columns(
-        name=reading.label,
-        format=reading.kind,
-        ticks=_clock(np.array(kept.times_s), session, reading.seed),
+        ticks=_clock(np.array(kept.times_s), session),
         ticks_per_s=1.0,
         input_tokens=cells.tokens("in"),
         output_tokens=cells.tokens("out"),
@@ -94,11 +92,11 @@ def read_weka(reading: Reading) -> Columns:
         think_s=cells.times_if_known("think_time"),
         in_order=False,
     )
-    return _finished(columns, kept.left_out, len(kept.lengths), reading.max_prompt_tokens)
+    return _finished(columns, kept.left_out, len(kept.lengths), reading.limits.prompt_tokens)
 
 
-def _finished(columns: Columns, left_out: int, sessions: int, most: int | None) -> Columns:
-    if left_out and most is not None:
+def _finished(columns: Columns, left_out: int, sessions: int, most: int) -> Columns:
+    if left_out:
         columns.counts[LIMIT_REASON.format(most=most)] = left_out
     if sessions > 1:
         columns.warnings.append(NO_CLOCK)
@@ -117,11 +115,11 @@ def _objects(piece: Piece) -> Iterator[tuple[str, dict[str, Any]]]:
         yield where, body
 
 
-def _read_session(where: str, body: dict[str, Any], most: int | None, kept: _Sessions) -> None:
+def _read_session(where: str, body: dict[str, Any], most: int, kept: _Sessions) -> None:
     rows = list(_requests(where, body["requests"], 0.0, 0))
     times_s, bodies, places = zip(*rows, strict=True) if rows else ((), (), ())
     sizes = cells_of_rows(bodies, places.__getitem__).tokens("in")
-    if most is not None and sizes.max(initial=0) > most:
+    if sizes.max(initial=0) > most:
         kept.left_out += len(rows)
         return
     of_all = body.get("hash_id_scope") == "global"
@@ -149,10 +147,10 @@ def _requests(
             yield t, body, place
 
 
-def _clock(t: np.ndarray, session: np.ndarray, seed: int) -> np.ndarray:
+def _clock(t: np.ndarray, session: np.ndarray) -> np.ndarray:
     """Seconds f8[n] on one clock: a single session starts at 0, several within a day."""
     count = int(session.max()) + 1 if session.size else 0
-    key = stream_key(seed, "session starts")
+    key = stream_key(SEED, "session starts")
     starts = np.array([DAY_S * uniform(key, i) if count > 1 else 0.0 for i in range(count)])
     return starts[session] + t if count else t
 
@@ -162,11 +160,11 @@ def read_session_table(reading: Reading) -> Columns:
     called agent's requests count from its own start, which the table does not hold: it is taken to
     be that of the session's last own request before it. Read from disk only: what a parquet file
     unpacks to cannot be known before. Raises TraceError, with the row of a value that cannot be."""
-    piece, most = reading.first, reading.max_prompt_tokens
+    piece, most = reading.first, reading.limits.prompt_tokens
     if piece.path is None:
         raise TraceError(f"{piece.name}: parquet is read from disk only, not from an upload")
     try:
-        kept, hash_lists, rows = _session_rows(piece.name, piece.path, most, reading.most_rows)
+        kept, hash_lists, rows = _session_rows(piece.name, piece.path, reading.limits)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
         raise TraceError(f"{piece.name} is not a sound parquet file: copy it again") from None
     session = kept["trace"].rank("dense").cast(pl.Int64).to_numpy() - 1
@@ -178,9 +176,7 @@ def read_session_table(reading: Reading) -> Columns:
     unsigned = hashes.dtype == pl.UInt64
     hashes = hashes.reinterpret(signed=True) if unsigned else hashes.cast(pl.Int64)
     columns = Columns(
-        name=piece.name,
-        format=reading.kind,
-        ticks=_clock(kept["t"].to_numpy(), session, reading.seed),
+        ticks=_clock(kept["t"].to_numpy(), session),
         ticks_per_s=1.0,
         input_tokens=kept["input_length"].cast(pl.Int64).to_numpy(),
         output_tokens=kept["output_length"].cast(pl.Int64).to_numpy(),
@@ -196,14 +192,12 @@ def read_session_table(reading: Reading) -> Columns:
     return _finished(columns, rows - kept.height, int(session.max(initial=-1)) + 1, most)
 
 
-def _session_rows(
-    name: str, path: Path, most: int | None, most_rows: int
-) -> tuple[pl.DataFrame, pl.Series, int]:
+def _session_rows(name: str, path: Path, limits: Limits) -> tuple[pl.DataFrame, pl.Series, int]:
     """(checked rows of the sessions to keep, their lists of hashes, rows of the whole file)."""
     scan = pl.scan_parquet(path)
     rows = scan.select(pl.len()).collect().item()
-    if rows > most_rows:
-        raise TraceError(f"{name} holds {rows:,} requests, more than {most_rows:,}")
+    if rows > limits.rows:
+        raise TraceError(f"{name} holds {rows:,} requests, more than {limits.rows:,}")
     _check_types(name, scan.collect_schema())
     # Hashes are a hundred times the rest, so they are read last and only of what is kept.
     plain = scan.select(PARQUET_COLUMNS[:-1]).with_row_index("row", 1).collect()
@@ -216,8 +210,7 @@ def _session_rows(
     own_t = pl.when(pl.col("subagent") == 0).then(pl.col("t"))
     called_t = own_t.forward_fill().over("trace").fill_null(0.0) + pl.col("t")
     kept = plain.with_columns(t=pl.when(pl.col("subagent") == 0).then("t").otherwise(called_t))
-    if most is not None:
-        kept = kept.filter(pl.col("input_length").max().over("trace") <= most)
+    kept = kept.filter(pl.col("input_length").max().over("trace") <= limits.prompt_tokens)
     wanted_rows = pl.col("trace").is_in(kept["trace"].unique().to_list())
     lists = scan.filter(wanted_rows).select("hash_ids").collect()["hash_ids"]
     if lists.null_count():

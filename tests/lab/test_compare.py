@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from tests.draws import draws
 from twin.lab.compare import (
     CompareError,
+    changed,
     compare,
-    input_diff,
+    input_rows,
     metric_row,
 )
 from twin.lab.library import presets
@@ -28,8 +29,8 @@ def test_inputs_differ_by_dotted_path_with_unit():
     other = with_overrides(
         Scenario(), {"workload.rate_req_per_s": 90.0, "router.policy": "power_of_two"}
     )
-    found = input_diff(Scenario(), other)
-    assert [(d.path, d.a, d.b, d.unit) for d in found] == [
+    found = input_rows(Scenario(), other)
+    assert [(row.path, *row.values, row.unit) for row in found] == [
         ("workload.rate_req_per_s", 60.0, 90.0, "req/s"),
         ("router.policy", "least_loaded", "power_of_two", ""),
     ]
@@ -37,9 +38,8 @@ def test_inputs_differ_by_dotted_path_with_unit():
 
 @pytest.mark.parametrize("preset", presets(), ids=lambda p: p.key)
 def test_a_difference_applied_gives_the_other_scenario(preset):
-    changes = {d.path: d.b for d in input_diff(Scenario(), preset.scenario)}
-    assert with_overrides(Scenario(), changes) == preset.scenario
-    assert input_diff(preset.scenario, preset.scenario) == []
+    assert with_overrides(Scenario(), changed(Scenario(), preset.scenario)) == preset.scenario
+    assert changed(preset.scenario, preset.scenario) == {}
 
 
 def test_flat_values_name_every_field_once():

@@ -51,7 +51,7 @@ def schema(store):
         return connection.exec_driver_sql(SCHEMA[connection.dialect.name]).all()
 
 
-def test_a_migrated_database_has_exactly_the_tables_of_the_models(store):
+def test_a_new_database_has_exactly_the_tables_of_the_models(store):
     with store._database.read() as session:
         context = MigrationContext.configure(session.connection(), opts={"compare_type": True})
         assert compare_metadata(context, Row.metadata) == []

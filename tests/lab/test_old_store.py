@@ -5,10 +5,13 @@ import json
 import tarfile
 
 import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
 
 from tests.conftest import ROOT
 from twin.lab.library import seed_library
 from twin.lab.store import open_store
+from twin.lab.store.models import Row
 from twin.scenario import canonical
 
 FROZEN = ROOT / "tests" / "frozen"
@@ -36,6 +39,12 @@ def old(tmp_path_factory, frozen):
 def test_it_was_migrated_after_a_backup_and_nothing_is_damaged(old):
     assert len(list(old._database.path.parent.glob("*before-migration-v0001*"))) == 1
     assert old.damage() == []
+
+
+def test_it_has_exactly_the_tables_of_the_models(old):
+    with old._database.read() as session:
+        context = MigrationContext.configure(session.connection(), opts={"compare_type": True})
+        assert compare_metadata(context, Row.metadata) == []
 
 
 def test_every_scenario_opens_under_the_digest_it_had(old, frozen):

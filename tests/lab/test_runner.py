@@ -8,7 +8,7 @@ import pytest
 from tests.lab import fake_engine
 from tests.lab.fake_engine import answer
 from tests.lab.test_store import trace
-from twin.lab import job
+from twin.lab import job, runner
 from twin.lab.job import execute, load_engine
 from twin.lab.library import load_facts
 from twin.lab.runner import add_run, find_run, run_now
@@ -88,9 +88,13 @@ def test_a_run_uses_the_facts_it_was_asked_with(store, monkeypatch):
         return answer(scenario)
 
     monkeypatch.setattr(fake_engine, "simulate", simulate)
-    finished = run_now(store, QUICK, facts=asked, engine=ENGINE)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(runner, "load_facts", lambda: asked)
+        run = add_run(store, QUICK, engine=ENGINE)
+    row = store.runs.claim(Owner.here("me"))
+    execute(store, row, row.owner, load_engine(ENGINE))
     assert used == [asked]
-    assert store.runs.get(finished.id).facts_digest == asked.digest
+    assert store.runs.get(run).facts_digest == asked.digest
 
 
 def test_a_scenario_whose_trace_is_not_here_is_refused_before_it_is_queued(store):

@@ -7,7 +7,7 @@ from pydantic.fields import FieldInfo
 from docs.make import field_table
 from tests.ui.conftest import patient
 from twin.lab import ask
-from twin.lab.compare import input_diff
+from twin.lab.compare import input_rows
 from twin.lab.library import presets, scenario_from_toml, scenario_to_toml
 from twin.lab.share import pack, unpack
 from twin.scenario import (
@@ -70,7 +70,7 @@ def test_a_new_field_stands_everywhere_and_renames_nothing(new_field):
     assert "grace_s" in form_groups("deployment")["Routing"]
     assert label("grace_s") == "Grace period (s)" and "a test" in tooltip("grace_s")
     assert why_idle("grace_s", asked) == "only with Serving mode: Colocated"
-    [change] = input_diff(ask.question("quickstart")[0], asked)
+    [change] = input_rows(ask.question("quickstart")[0], asked)
     assert (change.path, change.a, change.b, change.unit) == ("grace_s", 3.0, 4.5, "s")
     with pytest.raises(SpecError, match="grace_s = 11 should be less than or equal to 10 s"):
         with_overrides(asked, {"grace_s": 11})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -67,9 +68,8 @@ def answer(
         from twin.lab.runner import run_now
         from twin.lab.store import open_store
 
-        store = open_store()
-        finished = run_now(store, scenario, trace=trace, watch=watch)
-        store.close()
+        with closing(open_store()) as store:
+            finished = run_now(store, scenario, trace=trace, watch=watch)
         return Answer(scenario, finished.id, finished.result, time.perf_counter() - begun)
 
     def progress(fraction: float, live: Mapping[str, Any]) -> bool:
@@ -137,19 +137,17 @@ def compared(names: Sequence[str], watching: Callable[[str], Watch]) -> Comparis
     """Runs side by side, the first one the baseline; what was never run is run first. A name is a
     preset's key, a scenario file, or the id of a stored run."""
     from twin.lab.compare import check_number, compare
+    from twin.lab.runner import found_or_made
     from twin.lab.store import RunRow, open_store
 
     check_number(len(names))
-    store = open_store()
-    try:
+    with closing(open_store()) as store:
         questions = [_named(store, name) for name in names]  # before any of them is run
         rows = [
-            row if isinstance(row, RunRow) else _made(store, row, watching(name))
+            row if isinstance(row, RunRow) else found_or_made(store, row, watching(name))
             for name, row in zip(names, questions, strict=True)
         ]
         return compare(rows, [store.scenarios.load(row.scenario) for row in rows])
-    finally:
-        store.close()
 
 
 def explained(
@@ -159,30 +157,21 @@ def explained(
     the rooms' own ValueErrors, each one sentence."""
     from twin.lab.explain.engine import as_json
     from twin.lab.job import EXPLAIN
-    from twin.lab.runner import find_run, run_now
+    from twin.lab.runner import found_or_made
     from twin.lab.store import open_store
 
-    store, table = open_store(), None
-    try:
-        known = store.runs.get(name)
+    with closing(open_store()) as store:
+        known, table = store.runs.get(name), None
         if known is not None and (settings or trace):
             raise SpecError(f"{name} is a run that was made: settings change a scenario")
         if known is not None:
             scenario = store.scenarios.load(known.scenario)
         else:
             scenario, table = ask.question(name, settings, trace)
-        row = find_run(store, scenario, engine=EXPLAIN)
-        if row is None:
-            ran = run_now(store, scenario, trace=table, watch=watch(scenario.name), engine=EXPLAIN)
-            row = store.runs.get(ran.id)
-        if row is None:
-            raise SpecError("the explanation was deleted meanwhile")
+        row = found_or_made(store, scenario, watch(scenario.name), trace=table, engine=EXPLAIN)
         told = {"scenario": row.scenario, "name": scenario.name, "run": row.id}
-        return told | as_json(
-            row.summary, *(store.runs.table(row.id, name) for name in ("causes", "waterfall"))
-        )
-    finally:
-        store.close()
+        tables = (store.runs.table(row.id, name) for name in ("causes", "waterfall"))
+        return told | as_json(row.summary, *tables)
 
 
 def _named(store: Store, name: str) -> RunRow | Scenario:
@@ -194,15 +183,3 @@ def _named(store: Store, name: str) -> RunRow | Scenario:
         return ask.scenario_named(name)
     except SpecError as error:
         raise SpecError(f"{error}; nor is it a run kept here") from None
-
-
-def _made(store: Store, scenario: Scenario, watch: Watch) -> RunRow:
-    """The newest run of a scenario, made now when there is none."""
-    from twin.lab.runner import find_run, run_now
-
-    if (row := find_run(store, scenario)) is not None:
-        return row
-    run = run_now(store, scenario, watch=watch).id
-    if (row := store.runs.get(run)) is None:
-        raise SpecError(f"run {run} was deleted meanwhile")
-    return row

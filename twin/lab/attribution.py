@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from twin.lab.compare import input_diff
+from twin.lab.compare import changed
 from twin.lab.library import load_facts, presets
 from twin.scenario import Scenario, SpecError, pools, with_overrides
 
@@ -120,7 +120,7 @@ def ladder(
     for s in (benchmark, production):
         if not any(role in ("decode", "colocated") for role, _, _ in pools(s)):
             raise AttributionError(f"{s.name} decodes nothing, so no output tokens can be lost")
-    differing = {d.path: d.b for d in input_diff(benchmark, production) if d.path not in WORDS}
+    differing = {p: v for p, v in changed(benchmark, production).items() if p not in WORDS}
     clock = {path: differing.pop(path) for path in CLOCK if path in differing}
     rungs = [Rung("benchmark", "Benchmark", benchmark, ())]
     # Long answers need the deployment's long warm-up from the first rung that has them.
@@ -184,14 +184,9 @@ def alone(rungs: Sequence[Rung]) -> list[Rung]:
     """Late causes each alone on the benchmark with mean lengths, its slots full."""
     base = rungs[1] if len(rungs) > 1 and rungs[1].key == "means" else rungs[0]
     rungs_alone = []
-    for rung in rungs:
-        if rung.key not in APART:
-            continue
-        wish = {
-            d.path: d.b for d in input_diff(base.scenario, rung.scenario)
-            if d.path in rung.changed
-        }  # fmt: skip
-        scenario = with_overrides(base.scenario, wish)
+    for rung in (rung for rung in rungs if rung.key in APART):
+        wish = changed(base.scenario, rung.scenario)
+        scenario = with_overrides(base.scenario, {p: wish[p] for p in wish if p in rung.changed})
         scenario = scenario.model_copy(update={"name": f"{rung.scenario.name[:90]} alone"})
         rungs_alone.append(Rung(f"alone:{rung.key}", rung.label, scenario, rung.changed, base.key))
     return rungs_alone
@@ -199,11 +194,9 @@ def alone(rungs: Sequence[Rung]) -> list[Rung]:
 
 def _balanced(here: Scenario, production: Scenario, balanced: Scenario) -> list[Rung]:
     """Balancing in two rungs: placed once, then again and again."""
-    wish = {
-        d.path: d.b for d in input_diff(here, balanced)
-        if d.path.startswith(("experts.redundant", "experts.placement", "experts.balancing."))
-    }  # fmt: skip
-    looped = {p: wish.pop(p) for p in list(wish) if p.startswith("experts.balancing.")}
+    differing, once = changed(here, balanced), ("experts.redundant", "experts.placement")
+    wish = {p: v for p, v in differing.items() if p.startswith(once)}
+    looped = {p: v for p, v in differing.items() if p.startswith("experts.balancing.")}
     rungs: list[Rung] = []
     for (key, label), taken in ((STATIC, wish), (DYNAMIC, looped)):
         if taken:
@@ -270,7 +263,7 @@ def attribute(
     facts = load_facts()
 
     def stored(question: Scenario) -> Summary | None:
-        row = find_run(store, question, facts=facts)
+        row = find_run(store, question)
         return row.summary if row else None
 
     steps = []
@@ -279,7 +272,7 @@ def attribute(
         most = steady(rung.scenario, facts).requests_per_s if rung.searched else 0.0
         step = climb(rung, stored, most)
         while step.wanted is not None:
-            run_now(store, step.wanted, facts=facts, watch=watch(step.wanted.name))
+            run_now(store, step.wanted, watch=watch(step.wanted.name))
             step = climb(rung, stored, most)
         steps.append(step)
     return steps

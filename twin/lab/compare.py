@@ -28,18 +28,8 @@ class CompareError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class InputDifference:
-    """A field in which two scenarios differ."""
-
-    path: str
-    a: Any
-    b: Any
-    unit: str
-
-
-@dataclass(frozen=True, slots=True)
 class InputRow:
-    """A field in which some of the compared scenarios differ; one value per run."""
+    """A field in which some scenarios differ; one value of each."""
 
     path: str
     unit: str
@@ -80,14 +70,19 @@ class Comparison:
     notes: list[str]
 
 
-def input_diff(a: Scenario, b: Scenario) -> list[InputDifference]:
-    """Fields in which two scenarios differ, by dotted path, in the order of the declaration."""
-    one, two = leaves(a), leaves(b)
+def input_rows(*scenarios: Scenario) -> list[InputRow]:
+    """Fields in which scenarios differ, by dotted path, in the order of the declaration."""
+    first, *others = flat = [leaves(scenario) for scenario in scenarios]
     return [
-        InputDifference(path, one[path], two[path], field_unit(path))
-        for path in one
-        if one[path] != two[path]
+        InputRow(path, field_unit(path), tuple(values[path] for values in flat))
+        for path, value in first.items()
+        if any(values[path] != value for values in others)
     ]
+
+
+def changed(before: Scenario, after: Scenario) -> dict[str, Any]:
+    """The fields in which a scenario differs from another, by dotted path, with its own values."""
+    return {row.path: row.values[1] for row in input_rows(before, after)}
 
 
 def compare(
@@ -102,12 +97,7 @@ def compare(
     if not 0 <= baseline < len(runs) or len(scenarios) != len(runs):
         raise CompareError("the baseline must be one of the runs, and each needs its scenario")
     titles = tuple(titles) or tuple(run.name for run in runs)
-    flat = [leaves(scenario) for scenario in scenarios]
-    inputs = [
-        InputRow(path, field_unit(path), tuple(values[path] for values in flat))
-        for path in flat[0]
-        if any(values[path] != flat[0][path] for values in flat)
-    ]
+    inputs = input_rows(*scenarios)
     names = list(dict.fromkeys(name for run in runs for name in run.summary))
     rows = [metric_row(name, [run.summary.get(name) for run in runs], baseline) for name in names]
     rows = [_spared(row, runs, baseline) for row in rows]
@@ -158,16 +148,14 @@ def metric_row(name: str, values: Sequence[Any], baseline: int) -> MetricRow:
     numbers = [_number(value) for value in values]
     base = numbers[baseline]
     described = metric_of(name)
-    deltas = [None if base is None or v is None else v - base for v in numbers]
-    ratios = [None if not base or v is None else v / base for v in numbers]
     return MetricRow(
-        name=name,
-        unit="" if described.kind == "share" else described.unit,
-        better=described.better,
-        values=tuple(numbers),
-        deltas=tuple(deltas),
-        ratios=tuple(ratios),
-        verdicts=tuple(_verdict(name, value, base) for value in numbers),
+        name,
+        "" if described.kind == "share" else described.unit,
+        described.better,
+        tuple(numbers),
+        tuple(None if base is None or v is None else v - base for v in numbers),
+        tuple(None if not base or v is None else v / base for v in numbers),
+        tuple(_verdict(name, value, base) for value in numbers),
     )
 
 

@@ -25,8 +25,9 @@ from twin.lab.budget import PEAK_BYTES_MAX, Budget, available_bytes, budget_of
 from twin.lab.job import ENGINE
 from twin.lab.library import ROOT, facts_environment, load_facts
 from twin.lab.runner import add_run
-from twin.lab.store import RunRow, Store, StoreError, UnknownId
+from twin.lab.store import RunRow, Store, StoreError
 from twin.lab.store.models import QUEUED, RUNNING
+from twin.lab.store.statements import require
 from twin.scenario import Scenario
 
 log = logging.getLogger(__name__)
@@ -140,10 +141,7 @@ class Runner:
 
     def progress(self, run: str) -> RunRow:
         """The run as it stands; raises UnknownId."""
-        row = self._store.runs.get(run)
-        if row is None:
-            raise UnknownId("run", run)
-        return row
+        return require(self._store.runs.get(run), "run", run)
 
     def cancel(self, run: str, seen: Store | None = None) -> str:
         """Ask to stop a run; returns its state now. It has ended within two seconds. seen: the

@@ -112,7 +112,6 @@ def execute(
     owner: Owner,
     engine: Engine,
     *,
-    facts: Facts | None = None,
     trace: TraceTable | None = None,
     watch: Watch | None = None,
 ) -> Run:
@@ -128,7 +127,7 @@ def execute(
                     watch(fraction, live)
                 return note(fraction, live)
 
-            result = _answer(store, row, engine, facts, trace, progress)
+            result = _answer(store, row, engine, trace, progress)
             store.runs.finish(row.id, owner, result, time.monotonic() - start_s)
     except (engine.cancelled, KeyboardInterrupt):
         store.runs.cancelled(row.id, owner)
@@ -143,7 +142,6 @@ def _answer(
     store: Store,
     row: RunRow,
     engine: Engine,
-    facts: Facts | None,
     trace: TraceTable | None,
     progress: Callable[[float, Mapping[str, Any]], bool],
 ) -> Run:
@@ -154,7 +152,7 @@ def _answer(
             "run the scenario again"
         )
     scenario = store.scenarios.load(row.scenario)
-    facts = facts or load_facts()
+    facts = load_facts()
     if facts.digest != row.facts_digest:
         facts = store.facts(row.facts_digest)
     trace = trace or store.traces.of(scenario)

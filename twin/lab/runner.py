@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from twin.facts import Facts
 from twin.lab.budget import Budget, budget_of, require_fits
 from twin.lab.job import ENGINE, Watch, execute, load_engine
 from twin.lab.library import load_facts
 from twin.lab.store import Owner, RunRow, Store, StoreError
+from twin.lab.store.statements import require
 from twin.scenario import Scenario, scenario_digest
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ def add_run(
     scenario: Scenario,
     *,
     trace: TraceTable | None = None,
-    facts: Facts | None = None,
     owner: Owner | None = None,
     again: bool = True,
     engine: str = ENGINE,
@@ -46,7 +45,7 @@ def add_run(
         store.traces.save(trace)
     if lacks := store.lacking(scenario):
         raise StoreError(lacks)
-    facts = facts or load_facts()
+    facts = load_facts()
     require_fits(budget_of(store, scenario, facts), waiting)
     saved = store.scenarios.save(scenario)
     version = load_engine(engine).version
@@ -58,7 +57,6 @@ def run_now(
     scenario: Scenario,
     *,
     trace: TraceTable | None = None,
-    facts: Facts | None = None,
     watch: Watch | None = None,
     engine: str = ENGINE,
 ) -> Finished:
@@ -66,18 +64,24 @@ def run_now(
     gets progress. Raises what the engine raises, after storing how it ended; an interrupt from the
     keyboard leaves a cancelled run."""
     owner = Owner.here()
-    run = add_run(store, scenario, trace=trace, facts=facts, owner=owner, engine=engine)
-    row = store.runs.get(run)
-    if row is None:
-        raise StoreError(f"run {run} was deleted before it began")
-    loaded = load_engine(engine)
-    return Finished(run, execute(store, row, owner, loaded, facts=facts, trace=trace, watch=watch))
+    run = add_run(store, scenario, trace=trace, owner=owner, engine=engine)
+    row = require(store.runs.get(run), "run", run)
+    return Finished(run, execute(store, row, owner, load_engine(engine), trace=trace, watch=watch))
 
 
-def find_run(
-    store: Store, scenario: Scenario, *, facts: Facts | None = None, engine: str = ENGINE
-) -> RunRow | None:
+def find_run(store: Store, scenario: Scenario, *, engine: str = ENGINE) -> RunRow | None:
     """The newest done run of exactly this question, None when there is none."""
-    digest = (facts or load_facts()).digest
-    run = store.runs.find(scenario_digest(scenario), digest, load_engine(engine).version)
+    version = load_engine(engine).version
+    run = store.runs.find(scenario_digest(scenario), load_facts().digest, version)
     return store.runs.get(run) if run else None
+
+
+def found_or_made(
+    store: Store, scenario: Scenario, watch: Watch, *, trace: TraceTable | None = None,
+    engine: str = ENGINE,
+) -> RunRow:  # fmt: skip
+    """The newest done run of exactly this question, made in this process where there is none."""
+    if (row := find_run(store, scenario, engine=engine)) is not None:
+        return row
+    run = run_now(store, scenario, trace=trace, watch=watch, engine=engine).id
+    return require(store.runs.get(run), "run", run)

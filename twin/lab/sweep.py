@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from twin.lab.explain.view import MET
 from twin.metrics.registry import METRICS, Metric, placed, shown
 from twin.scenario import Scenario, SpecError, field_info, read, with_overrides
 from twin.scenario.words import choice_label, no_field
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 AXES_MAX, POINTS_MAX = 2, 64
 FIGURES = 3  # of a value between two ends: nobody asks for 116.66667 requests per second
-ATTAINED, ENOUGH = "slo_attainment", 0.99  # what keeps its SLO where requests differ in it
+ATTAINED = "slo_attainment"  # what keeps its SLO where requests differ in it
 SLOS = [metric for metric in METRICS.values() if metric.slo is not None]
 
 
@@ -142,13 +143,9 @@ def _read(path: str, word: str) -> Any:
 
 
 def _plain(value: Any) -> str:
-    return (
-        str(value).lower()
-        if isinstance(value, bool)
-        else f"{value:.10g}"
-        if _numeric(value)
-        else str(value)
-    )
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.10g}" if _numeric(value) else str(value)
 
 
 def _numeric(value: Any) -> bool:
@@ -207,17 +204,16 @@ def one_slo(scenario: Scenario) -> bool:
 
 def broken(scenario: Scenario, summary: dict[str, Any]) -> list[tuple[Metric, float]]:
     """Which figures of a run are beyond its SLO, each with the limit (SI). Where tenants have SLOs
-    of their own, it is whether 99 % of requests kept theirs."""
+    of their own, it is whether enough requests (MET) kept theirs."""
     if not one_slo(scenario):
         kept = summary.get(ATTAINED)
-        return [] if kept is None or kept >= ENOUGH else [(METRICS[ATTAINED], ENOUGH)]
-    beyond = []
-    for metric in SLOS:
-        limit = metric.slo(scenario) if metric.slo else math.inf
-        value = summary.get(metric.key)
-        if value is not None and value > limit:
-            beyond.append((metric, limit))
-    return beyond
+        return [] if kept is None or kept >= MET else [(METRICS[ATTAINED], MET)]
+    limits = [(metric, metric.slo(scenario) if metric.slo else math.inf) for metric in SLOS]
+    return [
+        (metric, limit)
+        for metric, limit in limits
+        if (value := summary.get(metric.key)) is not None and value > limit
+    ]
 
 
 def holds(scenario: Scenario, summary: dict[str, Any]) -> bool | None:
@@ -255,15 +251,11 @@ def conclusion(
     after = next(i for i in known if i > border)
     good, bad = (border, after) if kept[border] else (after, border)
     metric, limit = broken(*pairs[bad])[0]
-    value = shown(metric.key, summaries[bad][metric.key])
-    why = f"at {over.said(over.values[bad])} {metric.label} is {value}, {_of(metric, limit)} asked"
+    value, most = shown(metric.key, summaries[bad][metric.key]), shown(metric.key, limit)
+    why = f"at {over.said(over.values[bad])} {metric.label} is {value}, {most} asked"
     edge = "up to" if kept[border] else "from"
     more = "" if len(at) == 1 else f" It changes {len(at)} times along the way."
     return f"Holds its SLO {edge} {over.said(over.values[good])}; {why}.{more}"
-
-
-def _of(metric: Metric, limit: float) -> str:
-    return shown(metric.key, limit)
 
 
 @dataclass(frozen=True, slots=True)

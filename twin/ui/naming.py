@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from twin.lab.compare import input_diff
+from twin.lab.compare import changed
 from twin.scenario import Scenario, field_unit
 from twin.ui import listed, words
 from twin.ui.fields import field_name, label, show
@@ -21,7 +21,7 @@ NAME_MOST = 80
 
 def named(draft: Scenario, origin: Scenario) -> Scenario:
     """The draft under a name that says its first change, where it still has its origin's name."""
-    counted = {d.path: d.b for d in input_diff(origin, draft) if d.path not in WORDS}
+    counted = {path: value for path, value in changed(origin, draft).items() if path not in WORDS}
     if draft.name != origin.name or not counted:
         return draft
     path = min(counted, key=_weight)

@@ -22,7 +22,7 @@ from twin.facts import FactError, Facts
 from twin.hardware.recipes import as_sold, recipe_names
 from twin.lab import library, share, shipped
 from twin.lab.budget import Budget, budget_of
-from twin.lab.compare import input_diff
+from twin.lab.compare import input_rows
 from twin.lab.executor import Runner
 from twin.lab.job import EXPLAIN
 from twin.lab.store import RunRow, Store, StoreError, open_store
@@ -242,7 +242,7 @@ def reset() -> None:
 
 def changes() -> dict[str, tuple[Any, Any]]:
     """Fields that differ from the preset: {dotted path: (preset's value, draft's value)}."""
-    return {d.path: (d.a, d.b) for d in input_diff(preset(), draft())}
+    return {row.path: row.values for row in input_rows(preset(), draft())}
 
 
 def _settle() -> None:

@@ -36,6 +36,9 @@ from twin.lab.library import RECORD, published_table
 from twin.scenario import Scenario, pools
 
 JUDGED = tuple(kind for kind in KINDS if kind not in UNJUDGED)
+# What of a row stands beside its answer.
+SAID = ("id", "system", "group", "regime", "quantity", "unit", "basis", "kind", "because",
+        "source", "mark", "note")  # fmt: skip
 HONEST = ("unseen", "seen")  # kinds of row that no fit and no arithmetic helped
 GROUPS = (SUPERNODE, OTHER)
 
@@ -60,28 +63,17 @@ def evidence(facts: Facts, rows: Sequence[Row] | None = None) -> list[dict[str, 
         judged = None if row.kind in UNJUDGED or kept else counts
         bar = bars().of(row)
         answers.append(
-            {
-                "id": row.id,
-                "system": row.system,
-                "group": row.group,
-                "regime": row.regime,
-                "quantity": row.quantity,
-                "unit": row.unit,
-                "basis": row.basis,
+            {name: getattr(row, name) for name in SAID}
+            | {
                 "published": row.value,
                 "twin": twin,
                 "error": error,
-                "kind": row.kind,
-                "because": row.because,
                 "judged_error": judged,
                 "first_error": None if begun is None else begun.error,
                 "first_commit": "" if begun is None else begun.commit,
                 "bar": bar,
                 "outside": judged is not None and abs(judged) > bar,
                 "others": others.get(row.id, []),
-                "source": row.source,
-                "mark": row.mark,
-                "note": row.note,
             }
         )
     return answers

@@ -99,37 +99,23 @@ def make(facts: Facts) -> Made:
 
 def write_made(made: Made, path: Path = MADE) -> None:
     """Keep it; raises NotWritten."""
-    cross = made.cross
-    table: dict[str, Any] = {
-        "facts": made.facts,
-        "rows": made.rows,
-        "skew_mean": made.skew_mean,
-        "skew_worst": made.skew_worst,
-        "figure": [asdict(figure) for figure in made.figures],
-        "constant": [_rounded(asdict(span)) for span in cross.constants],
-        "left_out": [_rounded(asdict(left)) for left in cross.left_out],
-    }
+    table = asdict(made)
+    cross = table.pop("cross")
+    table["figure"] = table.pop("figures")
+    table |= {"constant": _rounded(cross["constants"]), "left_out": _rounded(cross["left_out"])}
     write_text(path, HEAD + tomli_w.dumps(table))
 
 
 def load_made(path: Path = MADE) -> Made:
     """What was kept last."""
     table = published_table(path)
-    return Made(
-        table["facts"],
-        table["rows"],
-        [Hangs(**figure) for figure in table["figure"]],
-        CrossValidation(
-            [Span(**span) for span in table["constant"]],
-            [LeftOut(**left) for left in table["left_out"]],
-        ),
-        table["skew_mean"],
-        table["skew_worst"],
-    )
+    figures, spans, left = (table.pop(name) for name in ("figure", "constant", "left_out"))
+    cross = CrossValidation([Span(**span) for span in spans], [LeftOut(**rows) for rows in left])
+    return Made(figures=[Hangs(**figure) for figure in figures], cross=cross, **table)
 
 
-def _rounded(entry: dict[str, Any]) -> dict[str, Any]:
-    return {k: _short(v) if isinstance(v, float) else v for k, v in entry.items()}
+def _rounded(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{k: _short(v) if isinstance(v, float) else v for k, v in e.items()} for e in entries]
 
 
 def _short(value: float) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,9 +32,8 @@ __all__ = ["ENGINE_VERSION", "Cancelled", "as_json", "simulate"]
 
 _SOURCES = hashlib.sha256((ENGINE + source_digest(("lab/explain",))).encode()).hexdigest()
 ENGINE_VERSION = f"{EXPLAINED}{_SOURCES[:12]}"
-GAIN = {"settings": pl.String, "metric": pl.String, "before": pl.Float64, "after": pl.Float64,
-        "promise": pl.Float64, "attained_before": pl.Float64,
-        "attained_after": pl.Float64}  # fmt: skip
+WORDS = ("settings", "metric")
+GAIN = {f.name: pl.String if f.name in WORDS else pl.Float64 for f in fields(Gain)}
 COLUMNS = {
     "key": pl.String, "label": pl.String, "named": pl.String, "advice": pl.String,
     "score": pl.Float64, **{f"removal_{k}": v for k, v in GAIN.items()},

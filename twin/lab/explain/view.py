@@ -19,7 +19,8 @@ from twin.workload.requests import TraceTable
 
 Summary = Mapping[str, float | int | str | None]
 Settings = dict[str, Any]
-MET = 0.98  # of the requests: both p99 within the SLO leave at most 1 % each
+# Of the requests, what keeps an SLO (for sweeps too): both p99 within it leave at most 1 % each.
+MET = 0.98
 UNSERVED = 20.0  # times the SLO, at least: what nobody was served in counts as
 BEHIND = 0.8  # of what arrives: whoever finishes less falls behind
 CLEARLY = 1.2  # times as many served: less is chance in a short run that falls behind

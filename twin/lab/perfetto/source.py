@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from twin.lab import ask
 from twin.lab.job import Watch
 from twin.lab.library import load_facts
 from twin.lab.perfetto.streams import stream_plans
+from twin.lab.store.statements import require
 from twin.model.timeline import Timeline
 from twin.scenario import Scenario, SpecError, with_overrides
 
@@ -50,11 +52,10 @@ def traced(name: str, settings: Sequence[str], progress: Watch) -> Source:
     """A stored run by id, else the scenario of that name, run now unless it is kept already. A run
     of another version of the engine is made anew, for only the same engine repeats it. Raises the
     rooms' own ValueErrors, each one sentence."""
-    from twin.lab.runner import find_run, run_now
+    from twin.lab.runner import found_or_made
     from twin.lab.store import open_store
 
-    store = open_store()
-    try:
+    with closing(open_store()) as store:
         row = store.runs.get(name)
         if row is not None and settings:
             raise SpecError(f"{name} is a run that was made: settings change a scenario")
@@ -64,10 +65,7 @@ def traced(name: str, settings: Sequence[str], progress: Watch) -> Source:
             scenario = store.scenarios.load(row.scenario)
         else:
             scenario = with_overrides(ask.scenario_named(name), ask.settings_from(settings))
-        row = find_run(store, scenario)
-        return stored(store, row.id if row else run_now(store, scenario, watch=progress).id)
-    finally:
-        store.close()
+        return stored(store, found_or_made(store, scenario, progress).id)
 
 
 def repeatable(row: RunRow) -> bool:
@@ -77,9 +75,7 @@ def repeatable(row: RunRow) -> bool:
 
 def stored(store: Store, run: str) -> Source:
     """A stored run that is done; raises SpecError while it has no tables."""
-    row = store.runs.get(run)
-    if row is None:
-        raise SpecError(f"run {run} is not kept here")
+    row = require(store.runs.get(run), "run", run)
     have: Mapping[str, Any] = store.runs.tables(run)
     if "requests" not in have:
         raise SpecError(f"run {run} has no results to trace: it is {row.state}")

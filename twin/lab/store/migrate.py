@@ -22,7 +22,7 @@ from twin.lab.store.engines import (
     stamped_version,
 )
 from twin.lab.store.errors import StoreError
-from twin.lab.store.models import ENDED_STATES, TRANSITIONS
+from twin.lab.store.models import ENDED_STATES, TRANSITIONS, Row
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +74,7 @@ def _current(connection: Connection) -> str:
 
 
 def _run_alembic(connection: Connection, versions: Path) -> None:
+    """Make a new database from the models, or carry out what an older one lacks."""
     from alembic import command
     from alembic.config import Config
 
@@ -82,7 +83,11 @@ def _run_alembic(connection: Connection, versions: Path) -> None:
     config.set_main_option("version_locations", str(versions).replace("%", "%%"))
     config.set_main_option("path_separator", "newline")
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    if _current(connection):
+        command.upgrade(config, "head")
+    else:
+        Row.metadata.create_all(connection)
+        command.stamp(config, "head")
 
 
 def _keep_backup(database: Database, revision: str) -> None:

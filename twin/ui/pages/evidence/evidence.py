@@ -40,7 +40,7 @@ def runnable(row: evidence.Row, *, against: bool = False):
 
 def run_row(scenario, label: str, key: str) -> None:
     """A button that makes the scenario the draft and runs it, or opens the run that is kept."""
-    kept = find_run(session.store(), scenario, facts=session.facts())
+    kept = find_run(session.store(), scenario)
     if st.button(
         label.replace("Run", "Open the run of") if kept else label,
         icon=":material/monitoring:" if kept else ":material/play_arrow:",
@@ -135,7 +135,7 @@ with left:
     if scenario is None:
         st.caption("One operator or one size alone: there is nothing to run.")
     else:
-        stored = find_run(session.store(), scenario, facts=facts)
+        stored = find_run(session.store(), scenario)
         value = reproduce.simulated(source, stored.summary) if stored else None
         if value is not None:
             st.markdown(

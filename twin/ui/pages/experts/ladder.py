@@ -153,7 +153,7 @@ def answer(question: Scenario) -> dict[str, Any] | None:
     kept = st.session_state.setdefault("ladder-answers", {})
     digest = scenario_digest(question)
     if digest not in kept:
-        row = find_run(session.store(), question, facts=session.facts())
+        row = find_run(session.store(), question)
         if row is None:
             return None
         kept[digest] = row.summary

@@ -5,8 +5,6 @@ from alembic import op
 
 revision = "v0002"
 down_revision = "v0001"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
@@ -24,8 +22,3 @@ def upgrade() -> None:
         ),
     )
     op.create_index("ix_scenario_aliases_scenario", "scenario_aliases", ["scenario"])
-
-
-def downgrade() -> None:
-    """Refused: a newer twin's data does not fit into an older one."""
-    raise NotImplementedError("restore the backup made before the migration instead")

@@ -7,8 +7,6 @@ from twin.lab.store.result import seal
 
 revision = "v0003"
 down_revision = "v0002"
-branch_labels = None
-depends_on = None
 
 COUNTS = "expert counts"  # what the format of a row said that was no trace
 
@@ -64,8 +62,3 @@ def _copy(imports: sa.Table, tables: sa.Table) -> None:
         op.bulk_insert(imports, [value])
         named = [{"digest": row["digest"], "name": n, "sha256": s} for n, s in files.items()]
         op.bulk_insert(tables, named)
-
-
-def downgrade() -> None:
-    """Refused: a newer twin's data does not fit into an older one."""
-    raise NotImplementedError("restore the backup made before the migration instead")

@@ -5,8 +5,6 @@ from alembic import op
 
 revision = "v0004"
 down_revision = "v0003"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
@@ -18,8 +16,3 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("visitor", "name", name="pk_holdings"),
     )
     op.create_index("ix_holdings_name", "holdings", ["name"])
-
-
-def downgrade() -> None:
-    """Refused: a newer twin's data does not fit into an older one."""
-    raise NotImplementedError("restore the backup made before the migration instead")

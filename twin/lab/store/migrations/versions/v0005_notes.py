@@ -5,8 +5,6 @@ from alembic import op
 
 revision = "v0005"
 down_revision = "v0004"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
@@ -21,8 +19,3 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("visitor", "name", name="pk_notes"),
     )
     op.create_index("ix_notes_name", "notes", ["name"])
-
-
-def downgrade() -> None:
-    """Refused: a newer twin's data does not fit into an older one."""
-    raise NotImplementedError("restore the backup made before the migration instead")

@@ -7,7 +7,7 @@ from tests.lab.test_archive import exported, filled, taken  # noqa: F401 - a fix
 from tests.lab.test_store import ME
 from twin.lab.store import StoreError
 from twin.lab.store.archive import export_runs
-from twin.lab.store.notes import TAGS_MAX, TEXT_CHARS, TITLE_CHARS
+from twin.lab.store.visitors import TAGS_MAX, TEXT_CHARS, TITLE_CHARS
 from twin.scenario import Scenario
 
 ANN, BEN = "https://id.example ann", "https://id.example ben"

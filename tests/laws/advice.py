@@ -193,7 +193,8 @@ def judged(case: Case, gain: Gain, key: str, facts: Facts) -> Judged:
 
 def top_three(case: Case, explained: Explanation, facts: Facts) -> list[Judged]:
     """The three first suggestions, judged."""
-    return [judged(case, gain, cause.key, facts) for cause, gain in explained.suggestions[:3]]
+    suggested = [cause for cause in explained.causes if cause.suggestion is not None]
+    return [judged(case, cause.suggestion, cause.key, facts) for cause in suggested[:3]]
 
 
 @dataclass(frozen=True)

@@ -129,7 +129,8 @@ def ladder(
     def climb_on(key: str, label: str, taken: dict[str, Any]) -> None:
         nonlocal here
         if taken:
-            here = _renamed(with_overrides(here, taken), production, label)
+            own = {"name": f"{production.name[:70]} · {label}", "question": ""}
+            here = with_overrides(here, taken | own | {"source": production.source})
             rungs.append(Rung(key, label, here, tuple(taken)))
 
     means, context = _mean_lengths(benchmark, production)
@@ -142,7 +143,10 @@ def ladder(
             taken["workload.arrivals"] = "uniform"
         climb_on(key, label, taken)
     if balanced is not None:
-        rungs += _balanced(here, production, balanced)
+        back = changed(here, balanced)
+        placed = ("experts.redundant", "experts.placement")
+        climb_on(*STATIC, {p: v for p, v in back.items() if p.startswith(placed)})
+        climb_on(*DYNAMIC, {p: v for p, v in back.items() if p.startswith("experts.balancing.")})
     return [_measured(rung, measure) for rung in rungs]
 
 
@@ -190,24 +194,6 @@ def alone(rungs: Sequence[Rung]) -> list[Rung]:
         scenario = scenario.model_copy(update={"name": f"{rung.scenario.name[:90]} alone"})
         rungs_alone.append(Rung(f"alone:{rung.key}", rung.label, scenario, rung.changed, base.key))
     return rungs_alone
-
-
-def _balanced(here: Scenario, production: Scenario, balanced: Scenario) -> list[Rung]:
-    """Balancing in two rungs: placed once, then again and again."""
-    differing, once = changed(here, balanced), ("experts.redundant", "experts.placement")
-    wish = {p: v for p, v in differing.items() if p.startswith(once)}
-    looped = {p: v for p, v in differing.items() if p.startswith("experts.balancing.")}
-    rungs: list[Rung] = []
-    for (key, label), taken in ((STATIC, wish), (DYNAMIC, looped)):
-        if taken:
-            here = _renamed(with_overrides(here, taken), production, label)
-            rungs.append(Rung(key, label, here, tuple(taken)))
-    return rungs
-
-
-def _renamed(s: Scenario, production: Scenario, label: str) -> Scenario:
-    name = f"{production.name[:70]} · {label}"
-    return s.model_copy(update={"name": name, "question": "", "source": production.source})
 
 
 def even_benchmark(production: Scenario, pattern: Scenario) -> Scenario:

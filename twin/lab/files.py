@@ -43,7 +43,9 @@ def decoded(data: bytes, name: str, most_bytes: int, error: type[Exception], kin
     """The text of at most `most_bytes` of UTF-8; raises `error`. kind: what it should be."""
     name = printable(name)
     if len(data) > most_bytes:
-        raise error(f"{name} is larger than {_size(most_bytes)}: no {kind} is")
+        mebi = most_bytes >= 1 << 20
+        size = f"{most_bytes >> 20} MiB" if mebi else f"{most_bytes >> 10} KiB"
+        raise error(f"{name} is larger than {size}: no {kind} is")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -106,7 +108,3 @@ def write_text(path: Path, text: str) -> None:
     """Write a file of text in UTF-8; raises NotWritten."""
     with whole_file(path) as file:
         file.write(text.encode())
-
-
-def _size(count: int) -> str:
-    return f"{count >> 20} MiB" if count >= 1 << 20 else f"{count >> 10} KiB"

@@ -7,7 +7,6 @@ runs one after the other, until its parent is gone or there has been nothing to 
 from __future__ import annotations
 
 import argparse
-import gc
 import importlib
 import json
 import logging
@@ -264,19 +263,9 @@ def compile_once(tell: warm.Tell) -> None:
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as helper:
         try:
             load_engine()
-            prepare(stages_of(ENGINE), tell)
+            warm.prepare(stages_of(ENGINE), tell)
         finally:
             helper.kill()
-
-
-def prepare(stages: warm.Stages, tell: warm.Tell, **how: Any) -> None:
-    """`warm.prepare`, without collections: a compiler makes much that lives and little garbage."""
-    gc.freeze()
-    every = gc.get_threshold()
-    gc.set_threshold(100_000, 50, 100)
-    warm.prepare(stages, tell, **how)
-    gc.set_threshold(*every)
-    gc.freeze()  # what is here is here to stay: no collection during a run need look at it
 
 
 def serve(store: Store, owner: Owner, engine: Engine, parent: Parent, idle_s: float) -> None:
@@ -325,9 +314,9 @@ def main() -> None:
     stages = stages_of(given.engine)
     if given.prepare_only:
         os.nice(10)  # the first visitor's page goes before
-        prepare(stages, parent.tell, shared_only=True)
+        warm.prepare(stages, parent.tell, shared_only=True)
         return
-    prepare(stages, parent.tell, later=LATER)
+    warm.prepare(stages, parent.tell, later=LATER)
     parent.ready = True
     serve(open_store(), Owner.here(given.owner), engine, parent, given.idle_s)
 

@@ -28,7 +28,7 @@ from twin.facts import Facts
 from twin.lab import warm
 from twin.lab.budget import estimate
 from twin.lab.executor import ONE_THREAD
-from twin.lab.job import ENGINE, LATER, load_engine, prepare, stages_of
+from twin.lab.job import ENGINE, LATER, load_engine, stages_of
 from twin.lab.kinds import COUNTS, TRACE
 from twin.lab.library import ROOT, facts_environment, load_facts
 from twin.lab.shipped import TABLES
@@ -251,7 +251,7 @@ def main() -> None:
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         answering = Answering(sys.stdin.buffer, answers)
-        prepare(stages_of(ENGINE), lambda _stage, _took_s: None, later=LATER)
+        warm.prepare(stages_of(ENGINE), lambda _stage, _took_s: None, later=LATER)
         answering.serve()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -65,13 +65,8 @@ class ImportedModel:
         """The text of data/models/<name>.toml."""
         tables = {}
         for name, fact in self.figures.items():
-            table = {
-                "value": fact.value,
-                "unit": fact.unit,
-                "source": fact.source,
-                "mark": fact.mark,
-            }
-            tables[name] = table | ({"note": fact.note} if fact.note else {})
+            said = ("value", "unit", "source", "mark", *(["note"] if fact.note else []))
+            tables[name] = {key: getattr(fact, key) for key in said}
         head = "# Shape of a model, made by `python -m twin import-model`; all sizes are counts."
         return f"{head}\n\n{tomli_w.dumps(tables)}"
 
@@ -145,14 +140,8 @@ class _Config:
             else self._derived(0, "no layer is dense")
         )
         return {
-            f.name: Fact(
-                figures[f.name].value,
-                UNITS.get(f.name, "values"),
-                figures[f.name].source,
-                figures[f.name].mark,
-                NOTES.get(f.name, ""),
-            )
-            for f in fields(Shape)
+            name: replace(figures[name], unit=UNITS.get(name, "values"), note=NOTES.get(name, ""))
+            for name in (field.name for field in fields(Shape))
         }
 
     def _mla(self) -> dict[str, Fact]:

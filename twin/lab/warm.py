@@ -6,6 +6,7 @@ them share the work unknowingly. What is compiled is kept on disk by the meaning
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -29,6 +30,10 @@ def prepare(
     """Compile every stage, or load it where another process has. shared_only: leave out stages that
     another process is at; for one that only lends a hand. later: stages that are left to such a
     one."""
+    # A compiler makes much that lives and little garbage, and what is here then is here to stay.
+    gc.freeze()
+    every = gc.get_threshold()
+    gc.set_threshold(100_000, 50, 100)
     begun = set(later)
     for wait in (False,) if shared_only else (False, True):
         for name in stages:
@@ -42,6 +47,8 @@ def prepare(
                     stages[name]()
                     _mark(name).touch()
                     tell(name, time.monotonic() - start_s)
+    gc.set_threshold(*every)
+    gc.freeze()
     if stages and all(_mark(name).exists() for name in stages):
         _mark().touch()
 

@@ -13,7 +13,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from twin.lab import share
 from twin.lab.store import RunRow, StoreError
-from twin.lab.store.notes import split_tags
+from twin.lab.store.visitors import split_tags
 from twin.metrics.measures import three_figures
 from twin.scenario import Scenario, SpecError
 from twin.ui import record, session, unfolding, words

@@ -88,9 +88,6 @@ class Score:
     rows: int
     mean: float
     worst: float
-    worst_row: str
-    mean_bar: float | None  # None: no bar is set for such rows
-    outside: int
 
     @property
     def text(self) -> str:
@@ -105,13 +102,7 @@ def score(rows: Judged, group: str, kind: str) -> Score | None:
     if not chosen:
         return None
     errors = [abs(row["judged_error"]) for row in chosen]
-    worst = max(chosen, key=lambda row: (abs(row["judged_error"]), row["id"]))
-    return Score(
-        group, kind, len(chosen), sum(errors) / len(errors), max(errors),
-        f"{worst['quantity']} ({worst['system']})",
-        bars().mean.get("calibrating" if kind == "calibrating" else group),
-        sum(row["outside"] for row in chosen),
-    )  # fmt: skip
+    return Score(group, kind, len(chosen), sum(errors) / len(errors), max(errors))
 
 
 def scores(rows: Judged) -> list[Score]:

@@ -95,11 +95,6 @@ class Explanation:
     waterfall: dict[str, float]  # seconds of a mean request by piece
     runs: int
 
-    @property
-    def suggestions(self) -> list[tuple[Measured, Gain]]:
-        """Causes with something to do about them, the weightiest first."""
-        return [(m, m.suggestion) for m in self.causes if m.suggestion is not None]
-
 
 def explain(
     scenario: Scenario,

@@ -24,7 +24,6 @@ MET = 0.98
 UNSERVED = 20.0  # times the SLO, at least: what nobody was served in counts as
 BEHIND = 0.8  # of what arrives: whoever finishes less falls behind
 CLEARLY = 1.2  # times as many served: less is chance in a short run that falls behind
-LOADS = ("workload.rate_req_per_s", "workload.concurrency", "workload.trace.rate_multiplier")
 
 
 @dataclass(frozen=True)

@@ -274,18 +274,10 @@ def _outside_transactions(database: Database, statement: str, *values: str) -> N
             raw.close()
 
 
-def stamp(connection: Connection, version: int) -> None:
-    """Write whose file this is and its schema's number into a SQLite header."""
+def stamp(connection: Connection) -> None:
+    """Write whose file this is into a SQLite header."""
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql(f"PRAGMA application_id={APPLICATION_ID}")
-        connection.exec_driver_sql(f"PRAGMA user_version={int(version)}")
-
-
-def stamped_version(connection: Connection) -> int:
-    """The schema's number in a SQLite header; 0 when new or not SQLite."""
-    if connection.dialect.name != "sqlite":
-        return 0
-    return int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
 
 
 def back_up(database: Database, copy: Path) -> None:

@@ -31,13 +31,12 @@ from twin.lab.store.models import (
     RunTableRow,
     ScenarioRow,
 )
-from twin.lab.store.notes import Notes
 from twin.lab.store.result import facts_of_text
 from twin.lab.store.runs import Runs
 from twin.lab.store.scenarios import Scenarios
 from twin.lab.store.statements import require
 from twin.lab.store.values import Values
-from twin.lab.store.visitors import Visitor
+from twin.lab.store.visitors import Notes, Visitor
 from twin.policies.controllers import look_in as ask_controllers
 from twin.scenario import Scenario
 

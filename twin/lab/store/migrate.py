@@ -19,7 +19,6 @@ from twin.lab.store.engines import (
     back_up,
     migration_connection,
     stamp,
-    stamped_version,
 )
 from twin.lab.store.errors import StoreError
 from twin.lab.store.models import ENDED_STATES, TRANSITIONS, Row
@@ -47,12 +46,10 @@ def upgrade(database: Database, versions: Path = VERSIONS) -> None:
     Raises StoreError when the database was written by a newer twin."""
     known = revisions(versions)
     there = current(database)
-    with database.read() as session:
-        version = stamped_version(session.connection())
-    if (there and there not in known) or version > len(known):
+    if there and there not in known:
         raise StoreError(
-            f"{database.path or 'the database'} was written by a newer twin (schema "
-            f"{there or version}, this one knows up to {known[-1]}): update the twin"
+            f"{database.path or 'the database'} was written by a newer twin (schema {there}, "
+            f"this one knows up to {known[-1]}): update the twin"
         )
     if there == known[-1]:
         return
@@ -63,7 +60,7 @@ def upgrade(database: Database, versions: Path = VERSIONS) -> None:
             drop_guards(connection)
             _run_alembic(connection, versions)
             make_guards(connection)
-            stamp(connection, len(known))
+            stamp(connection)
 
 
 def _current(connection: Connection) -> str:
@@ -142,39 +139,22 @@ def _stays(one: str) -> tuple[Guard, Guard]:
 
 
 GUARDS = (
-    _fixed(
-        "scenario_is_a_value",
-        "scenarios",
-        "a scenario is a value: save the change as a new one",
-        "digest, schema_version, body, name, question, source, trace_digest, created_s",
-    ),
-    _fixed(
-        "question_of_a_run_is_fixed",
-        "runs",
-        "what a run asks is fixed: make another run",
-        "id, scenario, facts_digest, engine_version, seed, queued_s",
-    ),
-    Guard(
-        "state_follows_the_rules",
-        "runs",
-        "UPDATE OF state",
-        f"NOT ({ALLOWED})",
-        "a run cannot change its state that way",
-    ),
-    Guard(
-        "ended_run_is_a_value",
-        "runs",
-        f"UPDATE OF {ENDED_RUN}",
-        f"OLD.state IN ({ENDED})",
-        "this run has ended: its result is a value",
-    ),
+    _fixed("scenario_is_a_value", "scenarios",
+           "a scenario is a value: save the change as a new one",
+           "digest, schema_version, body, name, question, source, trace_digest, created_s"),
+    _fixed("question_of_a_run_is_fixed", "runs", "what a run asks is fixed: make another run",
+           "id, scenario, facts_digest, engine_version, seed, queued_s"),
+    Guard("state_follows_the_rules", "runs", "UPDATE OF state", f"NOT ({ALLOWED})",
+          "a run cannot change its state that way"),
+    Guard("ended_run_is_a_value", "runs", f"UPDATE OF {ENDED_RUN}", f"OLD.state IN ({ENDED})",
+          "this run has ended: its result is a value"),
     *_stays("scenario"),
     *_stays("run"),
     _fixed("alias_is_a_value", "scenario_aliases", "another digest of a scenario is a value"),
     _fixed("tables_of_a_run_are_values", "run_tables", "a table of a run is a value"),
     _fixed("facts_are_values", "facts", "a set of facts is a value"),
     _fixed("import_is_a_value", "imports", "what was imported is a value: import it as a new one"),
-)
+)  # fmt: skip
 
 
 def drop_guards(connection: Connection) -> None:

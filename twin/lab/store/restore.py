@@ -42,10 +42,10 @@ from twin.lab.store.models import (
     Row,
     RunRow,
 )
-from twin.lab.store.notes import joined_tags, require_bounded, split_tags
 from twin.lab.store.result import ANSWER, facts_of_text, seal
 from twin.lab.store.statements import insert_once, remember, require
 from twin.lab.store.values import sealed
+from twin.lab.store.visitors import joined_tags, require_bounded, split_tags
 from twin.scenario import scenario_from_canonical
 
 if TYPE_CHECKING:

@@ -35,7 +35,6 @@ from twin.lab.store.models import (
     RunTableRow,
     ScenarioRow,
 )
-from twin.lab.store.notes import WRITTEN, forget, noted
 from twin.lab.store.owner import Owner
 from twin.lab.store.result import (
     ANSWER,
@@ -59,7 +58,7 @@ from twin.lab.store.statements import (
     require,
     undo_of,
 )
-from twin.lab.store.visitors import Visitor
+from twin.lab.store.visitors import WRITTEN, Visitor, forget, noted
 
 if TYPE_CHECKING:
     from twin.engine.simulate import Run

@@ -17,7 +17,6 @@ from sqlalchemy.orm import InstrumentedAttribute
 from twin.lab.store.engines import Database
 from twin.lab.store.errors import StoreError
 from twin.lab.store.models import AliasRow, ScenarioRow
-from twin.lab.store.notes import WRITTEN, forget, noted
 from twin.lab.store.statements import (
     PAGE,
     Page,
@@ -28,7 +27,7 @@ from twin.lab.store.statements import (
     require,
     undo_of,
 )
-from twin.lab.store.visitors import Visitor
+from twin.lab.store.visitors import WRITTEN, Visitor, forget, noted
 from twin.scenario import (
     SCHEMA_VERSION,
     Scenario,

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from twin.lab.files import printable
+from twin.lab.files import printable, read_bytes
 
 GZIP_MAGIC = b"\x1f\x8b"
 TAR_MAGIC = (b"ustar\x00", b"ustar ")
@@ -92,25 +92,16 @@ def open_source(
 
 
 def _read(path: Path, label: str, limits: Limits) -> bytes:
-    try:
-        if path.stat().st_size > limits.packed_bytes:
-            raise _too_large(label, limits)
-        return path.read_bytes()
-    except OSError as error:
-        raise TraceError(f"{printable(str(path))} cannot be read: {error.strerror}") from None
+    return _sized(label, read_bytes(path, limits.packed_bytes, TraceError), limits)
 
 
 def _sized(name: str, data: bytes, limits: Limits) -> bytes:
     if len(data) > limits.packed_bytes:
-        raise _too_large(name, limits)
+        raise TraceError(
+            f"{name} is larger than {limits.packed_bytes >> 20} MB, the most that is read: "
+            "compress it with gzip or cut it into parts"
+        )
     return data
-
-
-def _too_large(name: str, limits: Limits) -> TraceError:
-    return TraceError(
-        f"{name} is larger than {limits.packed_bytes >> 20} MB, the most that is read: "
-        "compress it with gzip or cut it into parts"
-    )
 
 
 def _unpacked(name: str, data: bytes, limits: Limits, path: Path | None = None) -> Iterator[Piece]:

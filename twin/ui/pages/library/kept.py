@@ -17,9 +17,9 @@ from twin.lab.library import scenario_from_toml, scenario_to_toml
 from twin.lab.store import RunRow, ScenarioRow, StoreError
 from twin.lab.store.archive import export_runs
 from twin.lab.store.models import NoteRow
-from twin.lab.store.notes import TAGS_MAX, TEXT_CHARS, TITLE_CHARS, split_tags
 from twin.lab.store.scenarios import Kind
 from twin.lab.store.statements import Undo
+from twin.lab.store.visitors import TAGS_MAX, TEXT_CHARS, TITLE_CHARS, split_tags
 from twin.metrics.registry import Metric, metric_of, placed
 from twin.scenario import Scenario, SpecError
 from twin.ui import session, words

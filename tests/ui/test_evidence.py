@@ -187,7 +187,7 @@ def test_what_is_missing_is_told_without_names_of_fields():
 
 def test_another_process_works_the_rows_out_or_the_page_does(monkeypatch, found):
     """What a thread of the server worked out, every page would wait for."""
-    monkeypatch.setattr(judged.evidence, "evidence", lambda _facts: [row(id="by the page")])
+    monkeypatch.setattr(judged, "evidence", lambda _facts: [row(id="by the page")])
     answered = {
         "elsewhere": f"print({json.dumps(json.dumps(found))})",
         "fails": "raise SystemExit(1)",

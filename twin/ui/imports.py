@@ -16,12 +16,13 @@ from typing import Any
 import streamlit as st
 
 from twin.hardware.imported import ImportedMachine
-from twin.lab import ask, machines, traces
+from twin.lab import ask, machines
 from twin.lab.apart import Refused, apart
 from twin.lab.counts import CountsTable
 from twin.lab.kinds import TRACE, Kind
 from twin.lab.store import ImportRow, Store, StoreError, UnknownId
 from twin.lab.store.values import Values
+from twin.lab.traces import reader
 from twin.metrics.measures import amount
 from twin.scenario import Scenario, SpecError, with_overrides
 from twin.ui import forms, session, words
@@ -178,7 +179,7 @@ def _delete(kind: Import, key: str, own: str) -> None:
 
 def _look_at_trace(table: Any) -> None:
     """What the file holds, before it is used: figures, rows left out by reason, warnings."""
-    seen = traces.preview(table)
+    seen = reader.preview(table)
     duration_s = seen["duration_s"]
     # As the Workload page will say it, in the blocks of this draft's memory pool.
     hit = offered(ask.replayed(session.draft(), table), session.facts(), table).reuse
@@ -209,7 +210,7 @@ TRACES = Import(
     kept=lambda store: store.traces,
     says="Replays **{}**",
     label="Trace file",
-    help=f"{traces.known()}; plain or gzip. Found by content.",
+    help=f"{reader.known()}; plain or gzip. Found by content.",
     called=lambda row: f"{row.name} ({row.rows:,} requests, {amount(row.bytes, 'bytes')})",
     look=_look_at_trace,
     take=ask.replayed,

@@ -2,12 +2,13 @@
 
 import streamlit as st
 
-from twin.lab import evidence, share
+from twin.lab import share
 from twin.lab.evidence import reproduce
 from twin.lab.evidence.choices import one_skew
 from twin.lab.evidence.envelope import outside_evidence, reach
+from twin.lab.evidence.judge import headlines
 from twin.lab.evidence.made import load_made
-from twin.lab.evidence.rows import load_beyond
+from twin.lab.evidence.rows import EvidenceError, Row, load_beyond, load_published
 from twin.lab.machines import slide_table
 from twin.lab.runner import find_run
 from twin.ui import session
@@ -21,18 +22,18 @@ from twin.ui.toolbar import open_run
 @st.cache_data(show_spinner=False, max_entries=4)
 def scenario_links(digest: str) -> dict[str, str]:
     """The address of each row's scenario, where it has one that can run."""
-    asked = {row.id: runnable(row) for row in evidence.load_published()}
+    asked = {row.id: runnable(row) for row in load_published()}
     return {name: share.scenario_link(s, "") for name, s in asked.items() if s is not None}
 
 
 @st.cache_data(show_spinner="Working out the operators", max_entries=64)
 def operators(digest: str, name: str) -> list[reproduce.Part]:
     """One layer of a row's configuration by operator."""
-    rows = {row.id: row for row in evidence.load_published()}
+    rows = {row.id: row for row in load_published()}
     return reproduce.breakdown(rows[name], list(rows.values()), session.facts())
 
 
-def runnable(row: evidence.Row, *, against: bool = False):
+def runnable(row: Row, *, against: bool = False):
     """The row's scenario, or the preset that asks the same; None where nothing can run."""
     asked = reproduce.question(row, against=against)
     return None if asked is None else reproduce.preset_of(asked, session.preset_list())
@@ -62,10 +63,10 @@ facts = session.facts()
 st.title("Evidence", anchor=False)
 st.caption("How far the twin is from what was measured and published, and where it stops holding.")
 try:
-    published = {row.id: row for row in evidence.load_published()}
+    published = {row.id: row for row in load_published()}
     with st.spinner("Working out every published row"):
         answers = judged.answers()
-except evidence.EvidenceError as error:
+except EvidenceError as error:
     st.error(f"{sentence(str(error))}", icon=":material/fact_check:")
     st.stop()
 
@@ -83,7 +84,7 @@ def name_row(row: str = "") -> None:
 
 
 # 2) In a few numbers, one picture, and what is worst.
-for sentence_of_group in evidence.headlines(answers):
+for sentence_of_group in headlines(answers):
     st.markdown(f"**{sentence_of_group}**")
 picture, worst = st.columns([3, 2], gap="large")
 with picture:

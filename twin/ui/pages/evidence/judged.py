@@ -15,7 +15,8 @@ import sys
 import threading
 from typing import Any
 
-from twin.lab import evidence, library
+from twin.lab import library
+from twin.lab.evidence.judge import evidence
 from twin.ui.pages.evidence import proof
 
 log = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ def answers() -> list[dict[str, Any]]:
     facts = library.load_facts()
     with _ONE:
         if facts.digest not in _KNOWN:
-            _KNOWN[facts.digest] = proof.by_regime(evidence.evidence(facts))
+            _KNOWN[facts.digest] = proof.by_regime(evidence(facts))
         return _KNOWN[facts.digest]
 
 

@@ -19,8 +19,19 @@ import typer
 from rich.markup import escape
 
 from twin import evidence_command, library_command, study_command, terminal
-from twin.arguments import AsJson, Asked, Settings, TraceFile
-from twin.terminal import bytes_out, err, out, pairs, print_json, print_rows, progress
+from twin.terminal import (
+    AsJson,
+    Asked,
+    Settings,
+    TraceFile,
+    bytes_out,
+    err,
+    out,
+    pairs,
+    print_json,
+    print_rows,
+    progress,
+)
 
 app = typer.Typer(
     help="A digital twin of an AI supernode that serves large language models.",

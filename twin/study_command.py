@@ -7,9 +7,8 @@ from typing import Annotated
 import typer
 
 from twin import terminal
-from twin.arguments import AsJson, Asked, Settings, TraceFile
 from twin.metrics.measures import amount
-from twin.terminal import out, print_json, print_rows
+from twin.terminal import AsJson, Asked, Settings, TraceFile, out, print_json, print_rows
 
 Over = Annotated[
     list[str],

@@ -1,4 +1,4 @@
-"""The terminal: tables, one JSON object, a bar that moves; how a command shows what it found.
+"""The terminal: what many commands ask for, tables, one JSON object, a bar that moves.
 
 Standard output carries the answer, standard error everything else. It knows no command.
 """
@@ -11,8 +11,10 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NoReturn
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 
@@ -21,6 +23,18 @@ if TYPE_CHECKING:
     from twin.lab.bench import Measured
     from twin.lab.compare import Comparison
     from twin.scenario import Scenario
+
+Asked = Annotated[str, typer.Argument(help="A scenario file (.toml) or a preset's key.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="FIELD=VALUE", help="Replace a field that `fields` lists."),
+]
+TraceFile = Annotated[
+    Path | None,
+    typer.Option("--trace", metavar="FILE", help="A recorded stream; replaces the workload."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+
 
 # A pipe has no width of its own; 80 columns would cut names and figures in two.
 out = Console(width=None if sys.stdout and sys.stdout.isatty() else 120)

@@ -29,9 +29,8 @@ def study(
     deployment: Scenario | None = None,
     seed: int = 1,
 ) -> list[Filling]:
-    """Every mix on every size, mixes in the order given; sizes and means of the facts when none.
-    With a deployment also its own instances, as often as it has them. Raises HardwareError for a
-    mean that no mix of the facts' sizes has."""
+    """Every mix on every size (those of the facts when none are given), and a deployment's own
+    instances. Raises HardwareError for a mean that no mix has."""
     sizes = facts["allocation.block_sizes"].value
     mixes: dict[str, Mix] = {
         f"blocks of {mean:g} NPUs": mix_of_mean(sizes, mean)

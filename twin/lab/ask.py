@@ -123,10 +123,9 @@ def _value(text: str) -> Any:
 def replayed(
     scenario: Scenario, table: TraceTable, rate_multiplier: float = 1.0, tree_copies: int = 1
 ) -> Scenario:
-    """The scenario with its workload, and its horizon, replaced by a trace's. The horizon is the
-    trace's duration divided by the multiplier, and long enough for its last request and its last
-    copy. Nothing is left out as warm-up: a recorded stream is the question itself, so its figures
-    are of the whole of it. A trace without times keeps the horizon."""
+    """The scenario with its workload, and its horizon, replaced by a trace's: long enough for its
+    last request and copy, and nothing left out as warm-up. A trace without times keeps the
+    horizon."""
     from twin.workload.replay import COPY_SPREAD_REQUESTS, timestamp_quantum
 
     settings: dict[str, Any] = {

@@ -159,10 +159,8 @@ def _cause(path: str) -> str:
 def _mean_lengths(
     benchmark: Scenario, production: Scenario
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Requests all alike: of production's mean lengths, then of its answer tokens' mean context.
-    Long answers are decoded for longer, so the context of the mean answer token is longer than that
-    of the mean request. Attention has that much to read even when all dies have the same: what
-    uneven lengths cost beyond it is waiting for the fullest die."""
+    """Requests all alike: of production's mean lengths, then of its answer tokens' mean context,
+    which is longer because long answers are decoded for longer."""
     from twin.workload.generate import length_means
 
     if benchmark.workload.lengths != "fixed" or production.workload.lengths == "fixed":
@@ -218,9 +216,8 @@ def even_benchmark(production: Scenario, pattern: Scenario) -> Scenario:
 
 
 def ladder_of(scenario: Scenario, measure: str = THROUGHPUT) -> list[Rung]:
-    """The ladder of one deployment, with the canary presets for what it does not say itself. From
-    its even benchmark, over experts in order without copies, to experts placed once and to
-    balancing in the loop. Raises AttributionError where there is no such way."""
+    """The ladder of one deployment, with the canary presets for what it does not say itself, from
+    its even benchmark to balancing in the loop. Raises AttributionError where none leads."""
     known = {p.key: p.scenario for p in presets()}
     pattern = known[BALANCED].experts
     e = scenario.experts

@@ -106,9 +106,8 @@ def limit_s() -> float:
 
 
 def require_fits(budget: Budget, waiting: Iterable[Budget] = ()) -> None:
-    """Raise TooLarge for a run that this machine has no memory or time for. `waiting` are the
-    budgets of runs that were queued before: together they may take some times as long as one
-    alone."""
+    """Raise TooLarge for a run that this machine has no memory or time for; `waiting` runs together
+    may take some times as long as one alone."""
     most_bytes, most_s = SHARE * total_bytes(), limit_s()
     if budget.memory_bytes > most_bytes:
         fits = (most_bytes - BASE_BYTES) / REQUEST_BYTES
@@ -138,8 +137,7 @@ SYSTEM = Path("/proc/meminfo")
 
 def peak_bytes() -> int:
     """Most resident memory this process itself ever had; 0 where the system does not say. Linux's
-    `ru_maxrss` would not do: a process that was started by a large one inherits its peak (it counts
-    the memory replaced by exec), and would take itself for large before its first run."""
+    `ru_maxrss` would not do: a child inherits its parent's peak."""
     if STATUS.exists():
         return _kilobytes(STATUS, "VmHWM:") * 1024
     if sys.platform == "win32":

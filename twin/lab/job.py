@@ -76,8 +76,7 @@ def engine_of(row: RunRow, engine: Engine) -> Engine:
 @contextmanager
 def pulse(store: Store, run: str, owner: Owner) -> Iterator[Callable[..., bool]]:
     """A thread that tells the store how a run goes, and hears when it shall stop. Gives what notes
-    the share done (0..1) and live numbers, and answers whether to go on: the simulation itself
-    never waits for the database."""
+    the share done and live numbers, and answers whether to go on."""
     news: tuple[float, dict[str, Any]] = (0.0, {})
     order: Beat = "go"
     over = threading.Event()
@@ -114,9 +113,8 @@ def execute(
     trace: TraceTable | None = None,
     watch: Watch | None = None,
 ) -> Run:
-    """Carry out a running run and store how it ended; `watch` gets progress in this thread.
-    Whatever goes wrong is stored as a sentence and raised again; a request to stop raises the
-    engine's own exception."""
+    """Carry out a running run and store how it ended; `watch` gets progress in this thread. What
+    goes wrong is stored as a sentence and raised again, as is a stop on request."""
     start_s = time.monotonic()
     try:
         with pulse(store, row.id, owner) as note:
@@ -270,8 +268,7 @@ def compile_once(tell: warm.Tell) -> None:
 
 def serve(store: Store, owner: Owner, engine: Engine, parent: Parent, idle_s: float) -> None:
     """Carry out queued runs until the parent is gone, or there was none for `idle_s`. A process
-    that grew large ends too, but only after a run: whatever size it has at its start, a new process
-    gets something done."""
+    that grew large ends too, but only after a run."""
     last_s = time.monotonic()
     unstored = ""  # why the last run ended, where that may not have been stored
     while not parent.gone and time.monotonic() - last_s < idle_s:

@@ -51,9 +51,8 @@ class Preset:
 
 
 def load_facts(folder: Path = DATA) -> Facts:
-    """All facts below a folder; `chips/ascend-910c.toml` becomes `chips.ascend-910c.*`. Where
-    TWIN_CALIBRATION names a file, its constants replace those of calibration.toml. Read once per
-    process. Raises FactError for a broken file."""
+    """All facts below a folder, read once; `chips/ascend-910c.toml` is `chips.ascend-910c.*`, and
+    TWIN_CALIBRATION names constants in place of its own. Raises FactError."""
     return _facts_of(folder, os.environ.get(CALIBRATION_VARIABLE, ""))
 
 

@@ -36,9 +36,8 @@ def add_run(
     engine: str = ENGINE,
     waiting: Iterable[Budget] = (),
 ) -> str:
-    """Store a question and a run of it; returns the run's id. Raises StoreError, TooLarge.
-    `waiting` is what runs that were queued before will take. With `again` false an identical run
-    that is queued, running or done is returned instead."""
+    """Store a question and a run of it; returns its id, with `again` false that of an identical
+    run. `waiting`: what earlier ones will take. Raises StoreError, TooLarge."""
     store.artefacts.require_space()
     used = store.traces.kind.named(scenario)
     if trace is not None and used is not None and trace.digest == used.digest:
@@ -60,9 +59,8 @@ def run_now(
     watch: Watch | None = None,
     engine: str = ENGINE,
 ) -> Finished:
-    """Carry out a run in this process and store it, as the background does. `watch(fraction, live)`
-    gets progress. Raises what the engine raises, after storing how it ended; an interrupt from the
-    keyboard leaves a cancelled run."""
+    """Carry out a run in this process and store it, as the background does. Raises what the engine
+    raises, after storing how it ended; an interrupt leaves a cancelled run."""
     owner = Owner.here()
     run = add_run(store, scenario, trace=trace, owner=owner, engine=engine)
     row = require(store.runs.get(run), "run", run)

@@ -87,9 +87,8 @@ def scenario_link(scenario: Scenario, page: str = "") -> str:
 
 
 def draft_url(scenario: Scenario, page: str = "") -> str:
-    """The address of a draft: whole inside it, or its digest where that would be too long. Nothing
-    is stored: whoever hands out an address that does not carry its scenario (see `carries`) stores
-    that with `share_scenario`."""
+    """The address of a draft: whole inside it, or its digest where that would be too long; then
+    whoever hands it out (see `carries`) stores it with `share_scenario`."""
     try:
         return scenario_link(scenario, page)
     except ShareError:

@@ -28,8 +28,7 @@ def prepare(
     stages: Stages, tell: Tell, *, shared_only: bool = False, later: Collection[str] = ()
 ) -> None:
     """Compile every stage, or load it where another process has. shared_only: leave out stages that
-    another process is at; for one that only lends a hand. later: stages that are left to such a
-    one."""
+    another is at; later: stages that are left to one that lends a hand."""
     # A compiler makes much that lives and little garbage, and what is here then is here to stay.
     gc.freeze()
     every = gc.get_threshold()

@@ -139,9 +139,8 @@ def _kernel(parts: Sequence[str], ask: Ask) -> float:
 
 
 def _finite(parts: Sequence[str], ask: Ask) -> float:
-    """A run that begins with `requests` per instance waiting and ends with the last answer. `drain`
-    deals answers of the workload's lengths to the slots, in an order that is even at every scale
-    (multiples of the golden ratio); `burst` computes all prompts before anyone decodes."""
+    """A run that begins with `requests` per instance waiting: `drain` deals answers to the slots in
+    multiples of the golden ratio, `burst` computes all prompts before anyone decodes."""
     full, s = ask.steady, ask.scenario
     d, role, requests = full.decode, full.costs.colocated_role, int(ask.args["requests"])
     assert d is not None and role is not None

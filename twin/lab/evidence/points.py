@@ -96,9 +96,8 @@ def read_points(path: Path, facts: Facts) -> list[Row]:
 
 
 def fit_points(path: Path, facts: Facts, constants: Sequence[Constant] = CONSTANTS) -> PrivateFit:
-    """Constants that fit a file of measured points best, from their present values on. Least
-    squares over signed relative errors. Raises PointsError, with the line, for a point that the
-    twin cannot answer."""
+    """Constants that fit a file of measured points best (least squares of signed relative errors),
+    from their present values on. Raises PointsError for what the twin cannot answer."""
     rows = read_points(path, facts)
     weights = np.array([float(row.args.get("weight", 1.0)) for row in rows])
 

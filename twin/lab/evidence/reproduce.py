@@ -111,9 +111,8 @@ OPERATORS = {"decode": LAYER, "prefill": PREFILL_LAYER}
 
 
 def breakdown(row: Row, rows: Sequence[Row], facts: Facts) -> list[Part]:
-    """One layer of the row's configuration by operator, beside what was published of the same.
-    Where a profile was published, the twin's is one too: a die of mean load, waiting included.
-    Operators published together stay together; [] for rows that are not about a whole pool."""
+    """One layer of the row's configuration by operator, beside what was published of the same (a
+    profile where there is one); [] for rows that are not about a whole pool."""
     pool = row.measure.split(".")[0]
     if pool not in OPERATORS:
         return []

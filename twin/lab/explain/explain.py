@@ -185,9 +185,8 @@ def _counted(view: View, change: Change, gain: float) -> float:
 
 
 def _looked(runs: Runs, view: View, candidates: list[Look]) -> list[Look]:
-    """The changes that help on the scenario's own seed, in the order of the registry. What promises
-    most beyond what its cause has brought is run next (of nearly equal changes the less intrusive),
-    until so many were, or until none is left that is worth it."""
+    """The changes that help on the scenario's own seed, in the order of the registry: run next is
+    what promises most beyond what its cause has brought, of equals the less intrusive."""
     helped, left, best = [], LOOKS, FELT
     times: dict[str, int] = {}
     brought: dict[str, float] = {}
@@ -221,9 +220,8 @@ def _looked(runs: Runs, view: View, candidates: list[Look]) -> list[Look]:
 
 
 def _confirmed(runs: Runs, s: Scenario, group: list[Look]) -> Measured | None:
-    """What of a cause holds on every seed; None where nothing does. Of what can be done, the first
-    in the order of the registry (the least intrusive) that brings nearly as much as the best, else
-    the best of the others."""
+    """What of a cause holds on every seed; None where nothing does. Of what can be done, the least
+    intrusive that brings nearly as much as the best."""
     doable = [k for k in group if k.change.doable]
     near = [k for k in doable if k.worth >= NEARLY * _best(doable)]
     others = sorted((k for k in doable if k not in near), key=lambda k: -k.worth)

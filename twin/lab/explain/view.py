@@ -150,8 +150,7 @@ def served_well(summary: Summary) -> float:
 
 def kept_up(summary: Summary, s: Scenario) -> float:
     """Requests finished a second over those that arrived, at most 1. Where a run falls behind, its
-    times are those of the few that were served before it ended: no time can be longer than the run,
-    and serving twice as many may not shorten any."""
+    times are those of the few that were served, and say little."""
     arrived_per_s = float(summary.get("requests") or 0) / s.horizon_s
     finished_per_s = float(summary.get("throughput_req_per_s") or 0.0)
     return min(1.0, finished_per_s / arrived_per_s) if arrived_per_s else 1.0

@@ -50,8 +50,7 @@ class Source:
 
 def traced(name: str, settings: Sequence[str], progress: Watch) -> Source:
     """A stored run by id, else the scenario of that name, run now unless it is kept already. A run
-    of another version of the engine is made anew, for only the same engine repeats it. Raises the
-    rooms' own ValueErrors, each one sentence."""
+    of another version of the engine is made anew. Raises the rooms' own ValueErrors."""
     from twin.lab.runner import found_or_made
     from twin.lab.store import open_store
 

@@ -85,10 +85,8 @@ def write_trace(
     *,
     may_be_empty: bool = False,
 ) -> Written:
-    """Write a span of a run; a path that ends in .gz is compressed. Without a begin it starts where
-    the warm-up ends, or at the first fault if there is one; without an end it lasts SPAN_S. Raises
-    TraceError for a span outside the run, and for one in which nobody is in the machine unless it
-    `may_be_empty`."""
+    """Write a span of a run (SPAN_S from the end of the warm-up or the first fault, unless told);
+    .gz compresses it. Raises TraceError where there is no such span, or nobody is in it."""
     begin_s, end_s = span_of(run, begin_s, end_s)
     if not may_be_empty:
         _check_occupied(run, begin_s, end_s)

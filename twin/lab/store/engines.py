@@ -218,9 +218,8 @@ def _sqlite_engine(
 
 @contextmanager
 def migration_connection(database: Database) -> Iterator[Connection]:
-    """One writing transaction for changes of the schema. On SQLite foreign keys are off in it:
-    rebuilding a table drops the old one, which would otherwise delete every row that refers to it.
-    All references are checked before the commit."""
+    """One writing transaction for changes of the schema. On SQLite foreign keys are off in it, for
+    rebuilding a table drops the old one; all references are checked before the commit."""
     if database.path is None:
         with database.write() as session:
             yield session.connection()
@@ -242,8 +241,7 @@ def migration_connection(database: Database) -> Iterator[Connection]:
 
 def prepare_file(database: Database, artefact_folder: Path) -> None:
     """Check that a SQLite file is ours or new, and switch it to write-ahead logging. Raises
-    StoreError for another program's file, and for a file of zero length beside results: it would
-    open as an empty database and hide that the old one is lost. PostgreSQL: nothing to do."""
+    StoreError for another program's, and for an empty one beside results."""
     path = database.path
     if path is None:
         return

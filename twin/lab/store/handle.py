@@ -140,9 +140,8 @@ class Store:
 
 
 def open_store(url: str | None = None, artefacts: Path | None = None) -> Store:
-    """Open the store of a URL, else of TWIN_DB_URL, else `data/twin.db`; migrates it first. Runs of
-    processes that died are marked interrupted. Artefacts lie in `artefacts`, else TWIN_ARTIFACTS,
-    else in a folder of this database alone. Raises StoreError with one sentence."""
+    """Open the store of a URL, else of TWIN_DB_URL, else `data/twin.db`, migrated; runs of dead
+    processes are marked. Raises StoreError with one sentence."""
     given = url or os.environ.get(URL_VARIABLE) or _default_url()
     database = open_database(given)
     named = artefacts or os.environ.get(ARTEFACTS_VARIABLE)
@@ -164,8 +163,7 @@ def _default_url() -> str:
 
 def _own_folder(database: Database) -> Path:
     """Where the artefacts of a database lie, and of no other: a sweep deletes what it cannot name.
-    `artifacts` beside a file called twin.db, `NAME-artifacts` beside another; of a server's
-    database a folder of data/ named by a digest of its address."""
+    Of a server's database a folder named by a digest of its address."""
     path = database.path
     if path is None:
         address = f"{database.url.host} {database.url.port} {database.url.database}"

@@ -158,9 +158,8 @@ GUARDS = (
 
 
 def drop_guards(connection: Connection) -> None:
-    """Remove all guards, and such as were once made: a migration may change what they name.
-    PostgreSQL refuses to alter a column that a trigger names; SQLite has no triggers yet or drops
-    them with the table."""
+    """Remove all guards, also such as were once made: PostgreSQL refuses to alter a column that a
+    trigger names. SQLite drops them with the table."""
     if connection.dialect.name == "sqlite":
         return
     there = connection.exec_driver_sql(

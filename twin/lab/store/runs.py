@@ -172,9 +172,8 @@ class Runs:
         owner: Owner | None = None,
         again: bool = True,
     ) -> str:
-        """Store a new run of a stored scenario (digest); returns its id. Without owner it is
-        queued; with one it is running at once. With `again` false a queued, running or done run of
-        the same question is returned instead."""
+        """Store a new run of a stored scenario (digest), queued or running at once with an owner;
+        returns its id, with `again` false that of an equal one that is queued, running or done."""
         now = time.time()
         row = RunRow(
             id=new_id(),

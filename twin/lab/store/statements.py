@@ -69,9 +69,8 @@ def undo_of(
     rows: Mapping[type[Row], ColumnElement[bool]],
     visitor: Visitor,
 ) -> Undo:
-    """What brings back rows that are here now, table by table in this order, and holds them again.
-    named: kind and key of the first; what the visitor wrote about it comes back too. What is here
-    again, or still, stays as it is."""
+    """What brings back rows that are here now, table by table, with what the visitor wrote, and
+    holds them again. named: kind and key of the first. What is here again stays as it is."""
     kept: list[tuple[type[Row], Table, list[dict[str, Any]]]] = []
     written = (NoteRow.name == named[1]) & (NoteRow.visitor == visitor.name)
     rows = {**rows, NoteRow: written}

@@ -38,9 +38,9 @@ def read_trace(
     block_tokens: int | None = None,
     limits: Limits | None = None,
 ) -> TraceTable:
-    """A trace file, folder or upload as a table; raises TraceError with file and line. name: what
-    to call it. block_tokens: tokens of a hashed block where the file does not say or is wrong.
-    limits: None is wide for a path and narrow for an upload."""
+    """A trace file, folder or upload as a table; raises TraceError with file and line.
+    block_tokens: of a hash, where the file does not say or is wrong. limits: as of a path or an
+    upload."""
     if block_tokens is not None and not 1 <= block_tokens <= MOST_BLOCK_TOKENS:
         raise TraceError(
             f"a block of {block_tokens} tokens is none: it must be from 1 to {MOST_BLOCK_TOKENS:,}"

@@ -156,10 +156,8 @@ def _clock(t: np.ndarray, session: np.ndarray) -> np.ndarray:
 
 
 def read_session_table(reading: Reading) -> Columns:
-    """The parquet of kv-cache-tester requests: one row a request, hashes as lists. Times of a
-    called agent's requests count from its own start, which the table does not hold: it is taken to
-    be that of the session's last own request before it. Read from disk only: what a parquet file
-    unpacks to cannot be known before. Raises TraceError, with the row of a value that cannot be."""
+    """The parquet of kv-cache-tester requests, from disk only: one row a request. A called agent's
+    times count from the session's last own request before it. Raises TraceError with the row."""
     piece, most = reading.first, reading.limits.prompt_tokens
     if piece.path is None:
         raise TraceError(f"{piece.name}: parquet is read from disk only, not from an upload")

@@ -54,9 +54,10 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """By how much a figure's change moves the row that it moves most."""
+    """A figure, and by how much its change moves the row that it moves most."""
 
-    figure: Figure
+    name: str
+    kind: str
     row: str
     share: float  # |new / old - 1|; infinite where the twin then refuses to answer
 
@@ -94,7 +95,7 @@ def figures(facts: Facts) -> list[Figure]:
 
 def moved(figure: Figure, facts: Facts, rows: Sequence[Row], known: Mapping[str, float]) -> Moved:
     """The row that a change of the figure moves most; `known`: the answers as they are."""
-    most = Moved(figure, "", 0.0)
+    most = Moved(figure.name, figure.kind, "", 0.0)
     for row in rows:
         if not _concerns(figure, row):
             continue
@@ -103,7 +104,7 @@ def moved(figure: Figure, facts: Facts, rows: Sequence[Row], known: Mapping[str,
         except (ValueError, FactError):  # it could not have been otherwise: all hangs on it
             share = float("inf")
         if share > most.share:
-            most = Moved(figure, row.id, share)
+            most = replace(most, row=row.id, share=share)
     return most
 
 
@@ -128,7 +129,7 @@ def all_moved(facts: Facts) -> list[Moved]:
     rows = [row for row in load_published() if row.kind != "unstated"]
     known = {row.id: answer_row(row, facts) for row in rows}
     answers = [moved(figure, facts, rows, known) for figure in figures(facts)]
-    return sorted(answers, key=lambda each: (-each.share, each.figure.name))
+    return sorted(answers, key=lambda each: (-each.share, each.name))
 
 
 def _changed(figure: Figure, facts: Facts, row: Row) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import subprocess
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import tomli_w
 
 from twin.facts import Facts
 from twin.lab.evidence.calibrate import CrossValidation, LeftOut, Span, cross_validate
-from twin.lab.evidence.choices import MOVES, all_moved, at_default_skew
+from twin.lab.evidence.choices import Moved, all_moved, at_default_skew
 from twin.lab.evidence.judge import evidence
 from twin.lab.evidence.measures import answer_row
 from twin.lab.evidence.rows import (
@@ -40,27 +40,12 @@ HEAD = (
 
 
 @dataclass(frozen=True, slots=True)
-class Hangs:
-    """A figure without a source of its own, and the row that it moves most."""
-
-    name: str
-    kind: str
-    row: str
-    share: float  # by which a change of a tenth moves the row; infinite where it cannot change
-
-    @property
-    def counts(self) -> bool:
-        """Whether it moves a published row by more than a hundredth."""
-        return self.share > MOVES
-
-
-@dataclass(frozen=True, slots=True)
 class Made:
     """The kept answers, and what they were made from."""
 
     facts: str
     rows: str
-    figures: list[Hangs]
+    figures: list[Moved]
     cross: CrossValidation
     skew_mean: float  # absolute errors of the supernode's seen rows, all at the default skew
     skew_worst: float
@@ -85,9 +70,7 @@ class Made:
 
 def make(facts: Facts) -> Made:
     """Work everything out; some minutes."""
-    figures = [
-        Hangs(m.figure.name, m.figure.kind, m.row, _short(m.share)) for m in all_moved(facts)
-    ]
+    figures = [replace(each, share=_short(each.share)) for each in all_moved(facts)]
     rows = load_published()
     chosen = [at_default_skew(r) for r in rows if r.group == SUPERNODE and r.kind == "seen"]
     errors = [abs(row["error"]) for row in evidence(facts, chosen)]
@@ -111,7 +94,7 @@ def load_made(path: Path = MADE) -> Made:
     table = published_table(path)
     figures, spans, left = (table.pop(name) for name in ("figure", "constant", "left_out"))
     cross = CrossValidation([Span(**span) for span in spans], [LeftOut(**rows) for rows in left])
-    return Made(figures=[Hangs(**figure) for figure in figures], cross=cross, **table)
+    return Made(figures=[Moved(**figure) for figure in figures], cross=cross, **table)
 
 
 def _rounded(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:

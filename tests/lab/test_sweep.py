@@ -106,5 +106,6 @@ def test_where_tenants_have_their_own_slo_the_share_that_kept_it_decides():
     tenants = next(p.scenario for p in presets() if p.key == "two-tenants")
     summary = {"ttft_s_p99": 24.0, "tpot_s_p99": 0.019, "slo_attainment": 0.998}
     assert sweep.holds(tenants, summary)
-    assert not sweep.holds(tenants, summary | {"slo_attainment": 0.98})
+    assert sweep.holds(tenants, summary | {"slo_attainment": sweep.MET})
+    assert not sweep.holds(tenants, summary | {"slo_attainment": sweep.MET - 0.01})
     assert not sweep.holds(presets()[0].scenario, summary)

@@ -71,7 +71,7 @@ def test_a_new_field_stands_everywhere_and_renames_nothing(new_field):
     assert label("grace_s") == "Grace period (s)" and "a test" in tooltip("grace_s")
     assert why_idle("grace_s", asked) == "only with Serving mode: Colocated"
     [change] = input_rows(ask.question("quickstart")[0], asked)
-    assert (change.path, change.a, change.b, change.unit) == ("grace_s", 3.0, 4.5, "s")
+    assert (change.path, *change.values, change.unit) == ("grace_s", 3.0, 4.5, "s")
     with pytest.raises(SpecError, match="grace_s = 11 should be less than or equal to 10 s"):
         with_overrides(asked, {"grace_s": 11})
     at = patient(one_field).run()

@@ -135,16 +135,16 @@ def test_a_cancelled_request_leaves_nothing_behind(mode, order, seed):
     status = r.status[:arrived]
     assert c[w.CANCELLED_BY_CLIENT] == (status == w.CANCELLED).sum() > 100
     assert (status >= w.FINISHED).all() and (status == w.FINISHED).sum() > 5
-    assert (p.queue_head == w.NONE).all() and (p.batch_head == w.NONE).all()
+    assert (p.queue == w.NONE).all() and (p.batch == w.NONE).all()
     assert (p.queued_tokens == 0).all() and np.abs(p.queued_s).max() < 1e-6
-    assert (d.wait_head == w.NONE).all() and (d.calendar == w.NONE).all()
+    assert (d.wait[:, w.HEAD] == w.NONE).all() and (d.calendar == w.NONE).all()
     assert (d.taken == 0).all() and (d.taken_slots == 0).all() and (d.requests == 0).all()
     assert (d.in_batch == 0).all() and (d.context == 0).all() and (d.growth == 0).all()
     assert np.abs(d.reserved_tokens).max() == 0
-    assert t.active[0] == 0 and t.fresh_head[0] == w.NONE and (p.sending == 0).all()
+    assert t.active[0] == 0 and t.unsent[0, w.HEAD] == w.NONE and (p.sending == 0).all()
     assert (t.flows_out == 0).all() and (t.flows_in == 0).all()
     assert p.sent_bytes.sum() == pytest.approx(d.received_bytes.sum())
-    assert d.returned_head[0] == w.NONE and world.gate.wait_head[0] == w.NONE
+    assert d.returned[0, w.HEAD] == w.NONE and world.gate.wait[0, w.HEAD] == w.NONE
     assert (world.gate.inside == 0).all() and c[w.LEFT_EARLY] == 0
     assert (world.gate.waiting == 0).all() and (world.gate.handed == 0).all()
     assert np.abs(d.tenant_growth).max() == 0

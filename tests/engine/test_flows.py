@@ -41,7 +41,7 @@ def number(found, traffic, role, instance=0):
 def rates(found, active):
     """Rates of the flows in `active`, over the links as they were merged; exchanges never rest."""
     t = found.world.traffic
-    t.duty[:], t.pace[t.weights : t.ssd_write] = 1.0, 1e30
+    t.duty[:], t.wish[t.weights : t.ssd_write] = 1.0, 1.0
     t.active[:] = active
     settle_links(found.world)
     return t.level * t.alone

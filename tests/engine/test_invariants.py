@@ -63,7 +63,7 @@ def receive_what_was_not_sent(world):
 
 
 def stand_idle(world):
-    world.prefill.queue_head[0] = 0
+    world.prefill.queue[0, w.HEAD] = 0
     world.prefill.running[0] = 0
 
 

@@ -11,13 +11,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.draws import draws
 from tests.jit import compiled
 from twin.engine.lists import (
+    HEAD,
     NONE,
+    TAIL,
     any_of,
     append,
     heap_count,
     heap_pop,
     heap_push,
     insert,
+    length,
     pop,
     remove_after,
     total,
@@ -32,8 +35,7 @@ class ListsAgainstDeques(RuleBasedStateMachine):
 
     @initialize()
     def begin(self):
-        self.head = np.full(3, NONE, np.int32)
-        self.tail = np.full(3, NONE, np.int32)
+        self.ends = np.full((3, 2), NONE, np.int32)
         self.following = np.full(12, NONE, np.int32)
         self.known = [deque() for _ in range(3)]
         self.free = list(range(12))
@@ -42,13 +44,13 @@ class ListsAgainstDeques(RuleBasedStateMachine):
     @rule(row=rows, data=st.data())
     def add(self, row, data):
         item = self.free.pop(data.draw(st.integers(0, len(self.free) - 1)))
-        append(self.head, self.tail, row, self.following, item)
+        append(self.ends, row, self.following, item)
         self.known[row].append(item)
 
     @rule(row=rows)
     def take_first(self, row):
         expected = self.known[row].popleft() if self.known[row] else NONE
-        assert pop(self.head, self.tail, row, self.following) == expected
+        assert pop(self.ends, row, self.following) == expected
         if expected != NONE:
             self.free.append(expected)
 
@@ -59,19 +61,20 @@ class ListsAgainstDeques(RuleBasedStateMachine):
             return
         at = data.draw(st.integers(0, len(known) - 1))
         before = known[at - 1] if at else NONE
-        remove_after(self.head, self.tail, row, self.following, before, known[at])
+        remove_after(self.ends, row, self.following, before, known[at])
         self.free.append(known[at])
         del known[at]
 
     @invariant()
     def same_items_in_the_same_order(self):
         for row, known in enumerate(getattr(self, "known", ())):
-            walked, at = [], self.head[row]
+            walked, at = [], self.ends[row, HEAD]
             while at != NONE:
                 walked.append(int(at))
                 at = self.following[at]
             assert walked == list(known)
-            assert self.tail[row] == (known[-1] if known else NONE)
+            assert length(self.ends, row, self.following) == len(known)
+            assert self.ends[row, TAIL] == (known[-1] if known else NONE)
 
 
 TestLists = ListsAgainstDeques.TestCase
@@ -99,12 +102,12 @@ def test_the_heap_gives_the_least_first(todo):
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=12), st.randoms())
 def test_items_are_inserted_by_place_behind_what_has_begun_and_taken_out_anywhere(items, random):
     n = len(items)
-    head, tail, following = np.full(1, NONE), np.full(1, NONE), np.full(n, NONE)
+    ends, following = np.full((1, 2), NONE), np.full(n, NONE)
     place, begun = np.zeros(n), np.full(n, NONE)
     known = []
     for i, (at, begins) in enumerate(items):
         place[i] = at
-        insert(head, tail, 0, following, place, begun, i)
+        insert(ends, 0, following, place, begun, i)
         behind = sum(1 for j in known if begun[j] != NONE)  # these stand in front
         k = len(known)
         while k > behind and place[known[k - 1]] > at:
@@ -112,14 +115,14 @@ def test_items_are_inserted_by_place_behind_what_has_begun_and_taken_out_anywher
         known.insert(k, i)
         if begins:  # only what stands first can begin
             begun[known[behind]] = 0
-    walked, at = [], head[0]
+    walked, at = [], ends[0, HEAD]
     while at != NONE:
         walked.append(int(at))
         at = following[at]
-    assert walked == known and tail[0] == (known[-1] if known else NONE)
+    assert walked == known and ends[0, TAIL] == (known[-1] if known else NONE)
     for i in random.sample(range(n), n):
-        assert unlist(head, tail, 0, following, i) and not unlist(head, tail, 0, following, i)
-    assert head[0] == tail[0] == NONE
+        assert unlist(ends, 0, following, i) and not unlist(ends, 0, following, i)
+    assert (ends == NONE).all()
 
 
 @draws(40)

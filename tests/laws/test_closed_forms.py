@@ -251,7 +251,7 @@ def transfers(start_s, tokens, token_s=1.0, step_s=1.0):
     request.prefill_instance[:] = 1
     state.fresh = np.zeros(n, np.int32)  # in a run, no more set off than decode has slots
     for i in range(n):
-        append(state.fresh_head, state.fresh_tail, 0, request.following, i)
+        append(state.unsent, 0, request.following, i)
     for k in range(steps_in(horizon_s, step_s)):
         kv_transfer(world, (k + 1) * step_s)
     return request.transfer_end_s

@@ -1,6 +1,6 @@
 """The memory pool: published LRU vectors, prefixes, and a dictionary as its oracle."""
 
-from collections import OrderedDict
+from collections import OrderedDict, namedtuple
 from random import Random
 
 import numpy as np
@@ -66,10 +66,13 @@ def test_more_room_never_misses_more():
     assert missed == sorted(missed, reverse=True)
 
 
+Chains = namedtuple("Chains", "segment_offset segment_first segment_blocks")
+
+
 def chain(*runs):
-    """A chain of runs (first id, ids) as the arrays that the kernels take."""
+    """A chain of runs (first id, ids) as the kernels take it, and its number."""
     first = np.array([first for first, _ in runs], np.int64)
-    return first, np.array([n for _, n in runs], np.int32), 0, len(runs)
+    return Chains(np.array([0, len(runs)]), first, np.array([n for _, n in runs], np.int32)), 0
 
 
 def hit_tokens(cached, asked, block=16):

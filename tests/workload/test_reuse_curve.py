@@ -87,9 +87,8 @@ def test_the_memory_pool_hits_the_golden_curve_of_a_real_trace_to_the_block(shar
     many = np.add.reduceat(t.segment_blocks.astype(np.int64), t.segment_offset[:-1])
     hits = np.zeros(len(t), np.int64)
     for i in range(len(t)):
-        chain = t.segment_first, t.segment_blocks, t.segment_offset[i], t.segment_offset[i + 1]
-        hits[i] = matched_blocks(pool, ssd, False, 0, *chain)
-        keep_chain(pool, 0, *chain, many[i])
+        hits[i] = matched_blocks(pool, ssd, False, 0, t, i)
+        keep_chain(pool, 0, t, i, many[i])
     assert np.array_equal(hits, reference)
     ratio = np.minimum(512 * hits, t.input_tokens).sum() / t.input_tokens.sum(dtype=np.int64)
     assert ratio == pytest.approx(expected["token_hit_ratio"], rel=1e-6)

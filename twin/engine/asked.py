@@ -54,9 +54,6 @@ class Gate(Columns):
     )
     last = column("i8", "1", "The tenant whose request began last.", by="fair")
     reached = column("f8", "tenants", "Scratch of places in a queue.", by="fair")
-    wait_head = column(
-        "i4", "1", "First that the router may take.", fill=-1, by="admission, clients, router"
-    )
-    wait_tail = column(
-        "i4", "1", "Last that the router may take.", fill=-1, by="admission, clients, router"
+    wait = column(
+        "i4", "1, 2", "List of whom the router may take.", fill=-1, by="admission, clients, router"
     )

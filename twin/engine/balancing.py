@@ -217,7 +217,7 @@ class Balance:
             group.moving = False
             group.slots = new
             for k in at:
-                self.machine.world.traffic.pace[self._weights(k)] = 0.0
+                self.machine.set_pace(self._weights(k), 0.0)
             self.refresh(now_s)
             self._note("after", now_s)
 
@@ -241,7 +241,7 @@ class Balance:
         rate = float(world.traffic.alone[flow])
         if background:
             rate = min(rate, self.rule.move_gb_per_s * 1e9)
-            world.traffic.pace[flow] = rate
+            machine.set_pace(flow, rate)
         took_s = most / rate
         book_traffic(machine.world, w.WEIGHTS, w.UB, column, t_s, t_s + took_s, total)
         if not background:

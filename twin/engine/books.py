@@ -20,10 +20,7 @@ def book_traffic(
     record = world.record
     record.fields[0] = (kind * 3 + plane) * world.traffic.duty.size + column
     record.amounts[0] = amount
-    spread(
-        record.traffic, begin_s, max(end_s, begin_s + 1e-12), record.fields, record.amounts, 1,
-        world.settings.horizon_s, world.settings.warmup_s,
-    )  # fmt: skip
+    spread(record.traffic, begin_s, max(end_s, begin_s + 1e-12), record, 1, world.settings)
 
 
 @kernel
@@ -32,28 +29,14 @@ def book_one(world: World, begin_s: float, end_s: float, field: int, amount: flo
     record = world.record
     record.fields[0] = field
     record.amounts[0] = amount
-    spread(
-        record.windows,
-        begin_s,
-        end_s,
-        record.fields,
-        record.amounts,
-        1,
-        world.settings.horizon_s,
-        world.settings.warmup_s,
-    )
+    spread(record.windows, begin_s, end_s, record, 1, world.settings)
 
 
 @kernel
 def log_pass(
-    world: World,
-    column: int,
-    begin_s: float,
-    end_s: float,
-    requests: int,
-    tokens: float,
+    world: World, column: int, begin_s: float, end_s: float, requests: int, tokens: float,
     operators: np.ndarray,
-) -> None:
+) -> None:  # fmt: skip
     """Keep an iteration or a batch that touches the span that is watched."""
     log = world.log
     if begin_s >= log.span_s[1] or end_s <= log.span_s[0]:
@@ -88,5 +71,5 @@ def book_busy(
         (record.instances, column * w.AT_FIELDS + w.AT_BUSY_S),
     ):
         record.fields[0], record.amounts[0] = field, sign * (end_s - begin_s)
-        spread(book, begin_s, end_s, record.fields, record.amounts, 1, s.horizon_s, s.warmup_s)
+        spread(book, begin_s, end_s, record, 1, s)
         np.maximum(book[:, field], 0.0, out=book[:, field])  # what rounding leaves

@@ -12,6 +12,8 @@ import math
 import numpy as np
 
 from twin.compiled import kernel
+from twin.engine.record import Record
+from twin.engine.settings import Settings
 
 WINDOWS = 240
 
@@ -39,16 +41,14 @@ def bin_of(time_s: float) -> int:
 
 
 @kernel
-def add_at(
-    record: np.ndarray, time_s: float, field: int, amount: float, horizon_s: float, warmup_s: float
-) -> None:
-    """Book an amount that happens at one moment; record f8[windows + 1, fields]."""
-    windows = record.shape[0] - 1
-    if time_s > horizon_s:
+def add_at(book: np.ndarray, time_s: float, field: int, amount: float, settings: Settings) -> None:
+    """Book an amount that happens at one moment; book f8[windows + 1, fields]."""
+    windows = book.shape[0] - 1
+    if time_s > settings.horizon_s:
         return
-    record[window_of(time_s, horizon_s, windows), field] += amount
-    if time_s >= warmup_s:
-        record[windows, field] += amount
+    book[window_of(time_s, settings.horizon_s, windows), field] += amount
+    if time_s >= settings.warmup_s:
+        book[windows, field] += amount
 
 
 @kernel
@@ -59,20 +59,15 @@ def overlap(begin_s: float, end_s: float, low_s: float, high_s: float) -> float:
 
 @kernel
 def spread(
-    record: np.ndarray,
-    begin_s: float,
-    end_s: float,
-    fields: np.ndarray,
-    amounts: np.ndarray,
-    count: int,
-    horizon_s: float,
-    warmup_s: float,
+    book: np.ndarray, begin_s: float, end_s: float, record: Record, count: int, settings: Settings
 ) -> None:
-    """Book amounts that accrue evenly over [begin, end]: amounts[k] into fields[k], k < count.
+    """Book amounts that accrue evenly over [begin, end]: of the record's scratch, amounts[k] into
+    fields[k], k < count.
 
     What lies past the horizon is not booked.
     """
-    windows = record.shape[0] - 1
+    fields, amounts, windows = record.fields, record.amounts, book.shape[0] - 1
+    horizon_s, warmup_s = settings.horizon_s, settings.warmup_s
     length = end_s - begin_s
     if length <= 0.0 or begin_s >= horizon_s:
         return
@@ -80,15 +75,15 @@ def spread(
     last = window_of(min(end_s, horizon_s), horizon_s, windows)
     if first == last and warmup_s <= begin_s and end_s <= horizon_s:  # most spans, at little cost
         for k in range(count):
-            record[first, fields[k]] += amounts[k]
-            record[windows, fields[k]] += amounts[k]
+            book[first, fields[k]] += amounts[k]
+            book[windows, fields[k]] += amounts[k]
         return
     width = horizon_s / windows
     for w in range(first, last + 1):
         share = overlap(begin_s, end_s, w * width, (w + 1) * width) / length
         for k in range(count):
-            record[w, fields[k]] += amounts[k] * share
+            book[w, fields[k]] += amounts[k] * share
     steady = overlap(begin_s, end_s, warmup_s, horizon_s) / length
     if steady > 0.0:
         for k in range(count):
-            record[windows, fields[k]] += amounts[k] * steady
+            book[windows, fields[k]] += amounts[k] * steady

@@ -1,6 +1,7 @@
 """Codes: integers that stand for statuses, reasons, counters, planes, fields of the record."""
 
 NONE = -1  # no request, no instance, end of a list
+HEAD, TAIL = 0, 1  # ends of a list (engine/lists.py)
 
 # Where a request is; written by the phase that moves it on.
 WAITING, PREFILLING, TRANSFERRING, DECODING, FINISHED, REJECTED, LOST, CANCELLED = range(8)

@@ -118,26 +118,13 @@ class Requests(Columns):
 class Prefill(Columns):
     """One row per prefill (or colocated) instance."""
 
-    queue_head = column(
-        "i4",
-        "prefills",
-        "First request that waits.",
-        fill=NONE,
-        by="clients, faults, prefill, router",
+    queue = column(
+        "i4", "prefills, 2", "List of who waits.", fill=NONE, by="clients, faults, prefill, router"
     )
-    queue_tail = column(
-        "i4",
-        "prefills",
-        "Last request that waits.",
-        fill=NONE,
-        by="clients, faults, prefill, router",
-    )
-    batch_head = column(
-        "i4", "prefills", "First whose last piece runs.", fill=NONE, by="colocated, faults, prefill"
-    )
-    batch_tail = column(
-        "i4", "prefills", "Last whose last piece runs.", fill=NONE, by="colocated, faults, prefill"
-    )
+    batch = column(
+        "i4", "prefills, 2", "List of whose last piece runs.", fill=NONE,
+        by="colocated, faults, prefill",
+    )  # fmt: skip
     running = column("i1", "prefills", "Whether a batch computes.", by="faults, prefill")
     ends_s = column(
         "f8", "prefills", "End of the running batch.", unit="s", by="balancing, incidents, prefill"
@@ -230,16 +217,10 @@ class Transfers(Columns):
     rate = column("f8", "transfers", "Pace of now.", unit="B/s", fill=1, by="kv_transfer")
     active = column("i8", "1", "Transfers in flight.", by="kv_transfer")
     now_s = column("f8", "1", "Up to when they have moved.", unit="s", by="kv_transfer")
-    fresh_head = column(
-        "i4",
-        "1",
-        "First that is prefilled and not under way.",
-        fill=NONE,
+    unsent = column(
+        "i4", "1, 2", "List of who is prefilled and not under way.", fill=NONE,
         by="clients, faults, kv_transfer, prefill",
-    )
-    fresh_tail = column(
-        "i4", "1", "Last of these.", fill=NONE, by="clients, faults, kv_transfer, prefill"
-    )
+    )  # fmt: skip
     fresh = column("i4", "transfers", "Scratch: these in order of time.", by="kv_transfer")
     flows_out = column("i4", "ports", "Transfers that leave by a port.", by="kv_transfer")
     flows_in = column("i4", "ports", "Transfers that enter by a port.", by="kv_transfer")
@@ -272,20 +253,10 @@ class Decode(Columns):
         by="balancing, colocated, decode, drain, incidents, life",
     )
     iteration = column("i8", "decodes", "Iterations begun.", by="decode")
-    wait_head = column(
-        "i4",
-        "decodes",
-        "First with its KV in place.",
-        fill=NONE,
+    wait = column(
+        "i4", "decodes, 2", "List of those with their KV in place.", fill=NONE,
         by="clients, decode, faults, kv_transfer, router",
-    )
-    wait_tail = column(
-        "i4",
-        "decodes",
-        "Last with its KV in place.",
-        fill=NONE,
-        by="clients, decode, faults, kv_transfer, router",
-    )
+    )  # fmt: skip
     in_batch = column("i8", "decodes", "Requests in the running batch.", by="decode")
     taken = column("i8", "decodes", "Slots running or reserved.", by="decode, router")
     room = column("i8", "decodes", "Slots of the ranks in service.", fill=None, by="machine")
@@ -314,6 +285,7 @@ class Decode(Columns):
         "f8", "ranks", "What the router sees of its KV.", unit="tokens", by="router"
     )
     all_tokens = column("f8", "decodes", "The same, of all its ranks.", unit="tokens", by="router")
+    changed = column("i1", "decodes", "Whether it has to look again.", fill=1, by="decode, router")
     price = column("f8", "ranks", "Scratch of the choice of a rank.", by="router")
     floor = column(
         "f8", "decodes, rank_blocks", "A load that no rank of a block is below.",
@@ -326,20 +298,10 @@ class Decode(Columns):
         "f8", "ranks", "Integral of context over busy time.", unit="tokens s", by="decode"
     )
     received_bytes = column("f8", "ranks", "KV received.", unit="B", by="kv_transfer")
-    returned_head = column(
-        "i4",
-        "1",
-        "First that goes back to the router.",
-        fill=NONE,
+    returned = column(
+        "i4", "1, 2", "List of who goes back to the router.", fill=NONE,
         by="clients, decode, faults, router",
-    )
-    returned_tail = column(
-        "i4",
-        "1",
-        "Last that goes back to the router.",
-        fill=NONE,
-        by="clients, decode, faults, router",
-    )
+    )  # fmt: skip
 
 
 class Costs(Columns):

@@ -12,8 +12,9 @@ import math
 import numpy as np
 
 from twin.compiled import kernel
+from twin.engine.codes import HEAD, NONE
 from twin.engine.columns import World
-from twin.engine.lists import NONE, copy, fill, put_after, remove_after
+from twin.engine.lists import copy, fill, put_after, remove_after
 from twin.engine.returns import BEGUN, HANDED_ON, LET_IN, stop_waiting, tenant_of
 
 
@@ -76,7 +77,7 @@ def note_growth(world: World, d: int, i: int, tokens: float) -> None:
 
 @kernel
 def bring_forward(
-    world: World, head: np.ndarray, tail: np.ndarray, row: int, before: int, now_s: float,
+    world: World, ends: np.ndarray, row: int, before: int, now_s: float,
     routing: bool,
 ) -> int:  # fmt: skip
     """Move what is next of those behind `before` in a list to right behind it, and return it.
@@ -85,7 +86,7 @@ def bring_forward(
     """
     request, gate = world.request, world.gate
     following = request.following
-    ahead, i = before, head[row] if before == NONE else following[before]
+    ahead, i = before, ends[row, HEAD] if before == NONE else following[before]
     best, best_ahead, least = i, before, math.inf
     while i != NONE and request.ready_s[i] <= now_s:
         t = tenant_of(world, i)
@@ -94,8 +95,8 @@ def bring_forward(
             least, best, best_ahead = charged, i, ahead
         ahead, i = i, following[i]
     if best_ahead != before:
-        remove_after(head, tail, row, following, best_ahead, best)
-        put_after(head, tail, row, following, before, best)
+        remove_after(ends, row, following, best_ahead, best)
+        put_after(ends, row, following, before, best)
     return int(best)
 
 
@@ -104,7 +105,7 @@ def line_up(world: World, p: int, i: int) -> None:
     """Give what waits at instance p its place, and to a request that would come now."""
     request, gate = world.request, world.gate
     copy(gate.served, gate.reached)
-    waiting = world.prefill.queue_head[p]
+    waiting = world.prefill.queue[p, HEAD]
     while waiting != NONE:
         if request.progress[waiting] == NONE:
             t = tenant_of(world, waiting)

@@ -177,6 +177,7 @@ def lay_out(flows: Sequence[Flow], net: Network, traffic: Traffic) -> None:
         rows[f].append((row, x))
     traffic.assign(
         alone=alone,
+        wish=np.minimum(traffic.pace / alone, 1.0),
         most=np.zeros(count),
         level=np.zeros(count),
         load=np.zeros(first.size),

@@ -1,7 +1,7 @@
 """First-in-first-out lists, a heap, and loops over plain arrays.
 
-A list is a head and a tail in arrays with one row per list, linked through `following`, which has
-one row per request: a request is in at most one list.
+A list is a row of `ends`, its head and its tail, linked through `following`, which has one row per
+request: a request is in at most one list.
 """
 
 from __future__ import annotations
@@ -9,88 +9,92 @@ from __future__ import annotations
 import numpy as np
 
 from twin.compiled import kernel
-
-NONE = -1
+from twin.engine.codes import HEAD, NONE, TAIL
 
 
 @kernel
-def append(head: np.ndarray, tail: np.ndarray, row: int, following: np.ndarray, item: int) -> None:
+def append(ends: np.ndarray, row: int, following: np.ndarray, item: int) -> None:
     """Put an item at the end of list `row`."""
     following[item] = NONE
-    if head[row] == NONE:
-        head[row] = item
+    if ends[row, HEAD] == NONE:
+        ends[row, HEAD] = item
     else:
-        following[tail[row]] = item
-    tail[row] = item
+        following[ends[row, TAIL]] = item
+    ends[row, TAIL] = item
 
 
 @kernel
-def pop(head: np.ndarray, tail: np.ndarray, row: int, following: np.ndarray) -> int:
+def pop(ends: np.ndarray, row: int, following: np.ndarray) -> int:
     """Take the first item of list `row`, NONE when it is empty."""
-    item = head[row]
+    item = ends[row, HEAD]
     if item != NONE:
-        head[row] = following[item]
-        if head[row] == NONE:
-            tail[row] = NONE
+        ends[row, HEAD] = following[item]
+        if ends[row, HEAD] == NONE:
+            ends[row, TAIL] = NONE
         following[item] = NONE
     return item
 
 
 @kernel
-def remove_after(
-    head: np.ndarray, tail: np.ndarray, row: int, following: np.ndarray, before: int, item: int
-) -> None:
+def remove_after(ends: np.ndarray, row: int, following: np.ndarray, before: int, item: int) -> None:
     """Take `item` out of list `row`; `before` is the item ahead of it, NONE for the first."""
     if before == NONE:
-        head[row] = following[item]
+        ends[row, HEAD] = following[item]
     else:
         following[before] = following[item]
-    if tail[row] == item:
-        tail[row] = before
+    if ends[row, TAIL] == item:
+        ends[row, TAIL] = before
     following[item] = NONE
 
 
 @kernel
-def put_after(
-    head: np.ndarray, tail: np.ndarray, row: int, following: np.ndarray, before: int, item: int
-) -> None:
+def put_after(ends: np.ndarray, row: int, following: np.ndarray, before: int, item: int) -> None:
     """Put `item` into list `row` right behind `before`, NONE: at its head."""
     if before == NONE:
-        following[item] = head[row]
-        head[row] = item
+        following[item] = ends[row, HEAD]
+        ends[row, HEAD] = item
     else:
         following[item] = following[before]
         following[before] = item
-    if tail[row] == before:
-        tail[row] = item
+    if ends[row, TAIL] == before:
+        ends[row, TAIL] = item
 
 
 @kernel
-def unlist(head: np.ndarray, tail: np.ndarray, row: int, following: np.ndarray, item: int) -> bool:
+def length(ends: np.ndarray, row: int, following: np.ndarray) -> int:
+    """How many items list `row` has."""
+    count, at = 0, ends[row, HEAD]
+    while at != NONE:
+        count, at = count + 1, following[at]
+    return count
+
+
+@kernel
+def unlist(ends: np.ndarray, row: int, following: np.ndarray, item: int) -> bool:
     """Take an item out of list `row`; False when it is not in it."""
-    before, at = NONE, head[row]
+    before, at = NONE, ends[row, HEAD]
     while at not in (NONE, item):
         before, at = at, following[at]
     if at == NONE:
         return False
-    remove_after(head, tail, row, following, before, item)
+    remove_after(ends, row, following, before, item)
     return True
 
 
 @kernel
 def insert(
-    head: np.ndarray, tail: np.ndarray, row: int, following: np.ndarray, place: np.ndarray,
+    ends: np.ndarray, row: int, following: np.ndarray, place: np.ndarray,
     begun: np.ndarray, item: int,
 ) -> None:  # fmt: skip
     """Put an item into list `row` before those of a higher place, but behind what has begun."""
-    last = tail[row]
+    last = ends[row, TAIL]
     if last == NONE or place[last] <= place[item]:
-        append(head, tail, row, following, item)
+        append(ends, row, following, item)
         return
-    before, at = NONE, head[row]
+    before, at = NONE, ends[row, HEAD]
     while at != NONE and (begun[at] != NONE or place[at] <= place[item]):
         before, at = at, following[at]
-    put_after(head, tail, row, following, before, item)
+    put_after(ends, row, following, before, item)
 
 
 @kernel

@@ -6,44 +6,10 @@ from collections.abc import Callable
 
 from twin.borrowed import Piece, prepare, run_piece
 from twin.compiled import entry, kernel, stage
+from twin.engine import codes as w
 from twin.engine.clock import window_of
-from twin.engine.codes import (
-    ARRIVED,
-    AT_CROWDED,
-    AT_FIELDS,
-    AT_HOT,
-    AT_QUEUE,
-    AT_RUNNING,
-    AT_SAMPLES,
-    BACK_FROM_DECODE,
-    BACK_FROM_PREFILL,
-    BACK_FROM_QUEUE,
-    BACK_FROM_TRANSFER,
-    CANCELLED_BY_CLIENT,
-    FINISHED_DECODE,
-    FINISHED_PREFILL,
-    FRONTED,
-    GIVEN_UP,
-    IN_DECODE,
-    IN_FRONT_END,
-    IN_PREFILL,
-    IN_PREFILL_QUEUE,
-    IN_ROUTER,
-    IN_TRANSFER,
-    LEFT_EARLY,
-    NONE,
-    POOL_USED,
-    PREEMPTED,
-    PREFILL_BEGUN,
-    PREFILLED,
-    REJECTED_DECODE,
-    REJECTED_ROUTER,
-    ROUTED,
-    SAMPLES,
-    TRANSFERRED,
-)
 from twin.engine.columns import World
-from twin.engine.lists import heap_count
+from twin.engine.lists import heap_count, length
 from twin.engine.phases.arrivals import arrivals
 from twin.engine.phases.clients import expire, let_in
 from twin.engine.phases.colocated import colocated
@@ -137,10 +103,10 @@ def idle_until(world: World, step: int, last_step: int) -> int:
     """The step in which the next request arrives while nobody is inside, else `step` itself."""
     settings = world.settings
     count = world.record.counters
-    ended = count[FINISHED_DECODE] + count[FINISHED_PREFILL]
-    ended += count[REJECTED_ROUTER] + count[REJECTED_DECODE] + count[GIVEN_UP]
-    ended += count[CANCELLED_BY_CLIENT]
-    arrived = count[ARRIVED]
+    ended = count[w.FINISHED_DECODE] + count[w.FINISHED_PREFILL]
+    ended += count[w.REJECTED_ROUTER] + count[w.REJECTED_DECODE] + count[w.GIVEN_UP]
+    ended += count[w.CANCELLED_BY_CLIENT]
+    arrived = count[w.ARRIVED]
     if settings.closed_loop or arrived > ended:
         return step
     if settings.dynamic:
@@ -165,12 +131,12 @@ def sample_idle(world: World, first_step: int, last_step: int) -> None:
     fill = pool_fill(world)
     for k in range(first_step, last_step):
         t1 = min((k + 1) * settings.step_s, settings.horizon_s)
-        w = window_of(t1 - 0.5 * settings.step_s, settings.horizon_s, last)
-        windows[w, SAMPLES] += 1.0
-        windows[w, POOL_USED] += fill
+        row = window_of(t1 - 0.5 * settings.step_s, settings.horizon_s, last)
+        windows[row, w.SAMPLES] += 1.0
+        windows[row, w.POOL_USED] += fill
         if t1 > settings.warmup_s:
-            windows[last, SAMPLES] += 1.0
-            windows[last, POOL_USED] += fill
+            windows[last, w.SAMPLES] += 1.0
+            windows[last, w.POOL_USED] += fill
 
 
 @kernel
@@ -179,34 +145,36 @@ def sample(world: World, t1: float) -> None:
     settings = world.settings
     count = world.record.counters
     windows = world.record.windows
-    begun, done = count[PREFILL_BEGUN], count[PREFILLED]
+    begun, done = count[w.PREFILL_BEGUN], count[w.PREFILLED]
     if not settings.has_prefill:
-        begun, done = count[ROUTED], count[ROUTED]
-    arrived_by_decode = count[TRANSFERRED]
+        begun, done = count[w.ROUTED], count[w.ROUTED]
+    arrived_by_decode = count[w.TRANSFERRED]
     if not settings.has_decode:
         arrived_by_decode = done
-    ended = count[FINISHED_DECODE] + count[REJECTED_DECODE] + count[PREEMPTED]
-    ended += count[BACK_FROM_DECODE]
-    back = count[BACK_FROM_QUEUE] + count[BACK_FROM_PREFILL]
-    back += count[BACK_FROM_TRANSFER] + count[BACK_FROM_DECODE] + count[PREEMPTED]
-    gone = count[ROUTED] + count[REJECTED_ROUTER] + count[GIVEN_UP]
-    gone += count[CANCELLED_BY_CLIENT] - count[LEFT_EARLY]
+    ended = count[w.FINISHED_DECODE] + count[w.REJECTED_DECODE] + count[w.PREEMPTED]
+    ended += count[w.BACK_FROM_DECODE]
+    back = count[w.BACK_FROM_QUEUE] + count[w.BACK_FROM_PREFILL]
+    back += count[w.BACK_FROM_TRANSFER] + count[w.BACK_FROM_DECODE] + count[w.PREEMPTED]
+    gone = count[w.ROUTED] + count[w.REJECTED_ROUTER] + count[w.GIVEN_UP]
+    gone += count[w.CANCELLED_BY_CLIENT] - count[w.LEFT_EARLY]
     if not settings.has_decode:
-        ended = count[FINISHED_PREFILL]
+        ended = count[w.FINISHED_PREFILL]
     last = windows.shape[0] - 1
     fill = pool_fill(world)
     back_soon = heap_count(world.loop.due_s, world.loop.size[0], t1)
     rows = 2 if t1 > settings.warmup_s else 1
     for k in range(rows):
-        w = last if k == 1 else window_of(t1 - 0.5 * settings.step_s, settings.horizon_s, last)
-        windows[w, SAMPLES] += 1.0
-        windows[w, IN_FRONT_END] += count[ARRIVED] - count[FRONTED] - count[LEFT_EARLY] + back_soon
-        windows[w, IN_ROUTER] += count[FRONTED] + back - gone
-        windows[w, IN_PREFILL_QUEUE] += count[ROUTED] - begun - count[BACK_FROM_QUEUE]
-        windows[w, IN_PREFILL] += begun - done - count[BACK_FROM_PREFILL]
-        windows[w, IN_TRANSFER] += done - arrived_by_decode - count[BACK_FROM_TRANSFER]
-        windows[w, IN_DECODE] += arrived_by_decode - ended
-        windows[w, POOL_USED] += fill
+        row = last if k == 1 else window_of(t1 - 0.5 * settings.step_s, settings.horizon_s, last)
+        windows[row, w.SAMPLES] += 1.0
+        windows[row, w.IN_FRONT_END] += (
+            count[w.ARRIVED] - count[w.FRONTED] - count[w.LEFT_EARLY] + back_soon
+        )
+        windows[row, w.IN_ROUTER] += count[w.FRONTED] + back - gone
+        windows[row, w.IN_PREFILL_QUEUE] += count[w.ROUTED] - begun - count[w.BACK_FROM_QUEUE]
+        windows[row, w.IN_PREFILL] += begun - done - count[w.BACK_FROM_PREFILL]
+        windows[row, w.IN_TRANSFER] += done - arrived_by_decode - count[w.BACK_FROM_TRANSFER]
+        windows[row, w.IN_DECODE] += arrived_by_decode - ended
+        windows[row, w.POOL_USED] += fill
 
 
 @kernel
@@ -215,41 +183,27 @@ def look_at_instances(world: World, t1: float) -> None:
     settings = world.settings
     book = world.record.instances
     flows = world.traffic
-    w = window_of(t1 - 0.5 * settings.step_s, settings.horizon_s, book.shape[0] - 1)
+    row = window_of(t1 - 0.5 * settings.step_s, settings.horizon_s, book.shape[0] - 1)
     prefill, decode, following = world.prefill, world.decode, world.request.following
     instances = prefill.running.size
     prefill_hot = world.costs.prefill_hot_factor
     most_tokens = prefill_hot.shape[1] - 1
     for p in range(instances):
-        at = p * AT_FIELDS
-        waits, runs = 0, 0
-        i = prefill.queue_head[p]
-        while i != NONE:
-            waits += 1
-            i = following[i]
-        i = prefill.batch_head[p]
-        while i != NONE:
-            runs += 1
-            i = following[i]
-        book[w, at + AT_QUEUE] += waits
-        book[w, at + AT_RUNNING] += runs
-        book[w, at + AT_CROWDED] += flows.crowding[p]
-        book[w, at + AT_HOT] += prefill_hot[p, most_tokens]
-        book[w, at + AT_SAMPLES] += 1.0
+        at = p * w.AT_FIELDS
+        book[row, at + w.AT_QUEUE] += length(prefill.queue, p, following)
+        book[row, at + w.AT_RUNNING] += length(prefill.batch, p, following)
+        book[row, at + w.AT_CROWDED] += flows.crowding[p]
+        book[row, at + w.AT_HOT] += prefill_hot[p, most_tokens]
+        book[row, at + w.AT_SAMPLES] += 1.0
     for d in range(decode.running.size):
-        at = (instances + d) * AT_FIELDS
-        waits = 0
-        i = decode.wait_head[d]
-        while i != NONE:
-            waits += 1
-            i = following[i]
+        at = (instances + d) * w.AT_FIELDS
         asked = (settings.draft_tokens + 1.0) * decode.in_batch[d]
         hot = interpolate(asked, world.costs.decode_hot_tokens, world.costs.decode_hot_factor[d])
-        book[w, at + AT_QUEUE] += waits
-        book[w, at + AT_RUNNING] += decode.in_batch[d]
-        book[w, at + AT_CROWDED] += flows.crowding[instances + d]
-        book[w, at + AT_HOT] += hot
-        book[w, at + AT_SAMPLES] += 1.0
+        book[row, at + w.AT_QUEUE] += length(decode.wait, d, following)
+        book[row, at + w.AT_RUNNING] += decode.in_batch[d]
+        book[row, at + w.AT_CROWDED] += flows.crowding[instances + d]
+        book[row, at + w.AT_HOT] += hot
+        book[row, at + w.AT_SAMPLES] += 1.0
 
 
 @kernel

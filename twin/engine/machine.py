@@ -176,8 +176,7 @@ class Machine:
         prompt = float(self.setup.requests.input_tokens.mean())
         prefill.read_bytes_per_token[at] = costs.fetch.bytes_per_token
         prefill.copy_bytes_per_s[at] = costs.fetch.copies_bytes_per_s
-        traffic = self.world.traffic
-        traffic.pace[traffic.pool_read + at] = costs.fetch.copies_bytes_per_s
+        self.set_pace(self.world.traffic.pool_read + at, costs.fetch.copies_bytes_per_s)
         prefill.ahead_s_per_token[at] = costs.fetch.ahead_s_per_token(settings.fetch_latency_s)
         of_batch = costs, float(settings.prefill_budget), prompt, hot
         prefill.recompute_s_per_token[at] = recompute_s_per_token(*of_batch)
@@ -185,6 +184,12 @@ class Machine:
         prefill.pass_s[at] = pass_s
         prefill.s_per_token[at] = per_token
         prefill.s_per_pair[at] = per_pair
+
+    def set_pace(self, flow: int, bytes_per_s: float) -> None:
+        """Let a flow take no more than this by itself."""
+        traffic = self.world.traffic
+        traffic.pace[flow] = bytes_per_s
+        traffic.wish[flow] = min(bytes_per_s / traffic.alone[flow], 1.0)
 
     def _plug_in(self, k: int) -> None:
         """Ports over which the ranks hand KV on; a rank without a die has another's send for it."""

@@ -14,7 +14,7 @@ from twin.engine.events import Event
 from twin.engine.flows import shares_of
 from twin.engine.machine import Epoch, Machine
 from twin.engine.setup import Setup
-from twin.engine.tabling import stacked
+from twin.engine.tabling import parts, stacked
 from twin.hardware.placement import Instance
 from twin.hardware.prices import port_rates
 from twin.policies.memory_pool import count_reads
@@ -267,15 +267,15 @@ def servers_table(setup: Setup, machine: Machine, arrived: int) -> dict[str, pl.
         rows = read[request.prefill_instance[read] == row] if settings.pool_local else read
         nodes = np.array(machine.pool_nodes(row), np.int32)
         reads = np.zeros((windows, nodes.size), np.int64)
-        count_reads(
-            request.segment_offset,
-            request.segment_first,
-            request.segment_blocks,
-            (request.turn[rows] if settings.dynamic else rows).astype(np.int64),
-            -(-request.hit_tokens[rows].astype(np.int64) // settings.block_tokens),
-            np.minimum((request.prefill_start_s[rows] / width_s).astype(np.int64), windows - 1),
-            reads,
-        )
+        for part in parts(rows.size):
+            some = rows[part]
+            count_reads(
+                request,
+                (request.turn[some] if settings.dynamic else some).astype(np.int64),
+                -(-request.hit_tokens[some].astype(np.int64) // settings.block_tokens),
+                np.minimum((request.prefill_start_s[some] / width_s).astype(np.int64), windows - 1),
+                reads,
+            )
         pieces.append(
             pl.DataFrame(
                 {

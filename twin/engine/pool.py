@@ -7,16 +7,9 @@ phases of prefill and of colocated instances; it has no clock of its own.
 from __future__ import annotations
 
 from twin.compiled import kernel
+from twin.engine import codes as w
 from twin.engine.books import book_one, book_traffic
 from twin.engine.clock import spread
-from twin.engine.codes import (
-    AT_BUSY_S,
-    AT_FIELDS,
-    DECODE_BUSY_S,
-    NONE,
-    POOL_WRITE,
-    PREFILL_BUSY_S,
-)
 from twin.engine.columns import World
 from twin.engine.returns import tenant_of, turn_of
 from twin.engine.streams import (
@@ -29,14 +22,7 @@ from twin.engine.streams import (
     read_through_s,
 )
 from twin.engine.traffic import first_rate
-from twin.policies.memory_pool import (
-    BlockPool,
-    cold_blocks,
-    hold_chain,
-    keep_chain,
-    look,
-    matched_blocks,
-)
+from twin.policies.memory_pool import cold_blocks, hold_chain, keep_chain, look, matched_blocks
 from twin.policies.reuse import fetch_pays
 
 
@@ -68,12 +54,10 @@ def cached_tokens(world: World, p: int, i: int) -> int:
     if not settings.pool_enabled or not world.prefill.pool_open[p]:
         return 0
     row, turn = pool_row(world, p, i), turn_of(world, i)
-    begin, end = request.segment_offset[turn], request.segment_offset[turn + 1]
-    first, many = request.segment_first, request.segment_blocks
     ssd_open = world.prefill.ssd_bytes_per_s[p] > 0.0
-    blocks = matched_blocks(world.pool, world.ssd, ssd_open, row, first, many, begin, end)
+    blocks = matched_blocks(world.pool, world.ssd, ssd_open, row, request, turn)
     if ssd_open and blocks > 0 and not worth_reading(world, p, i, blocks):
-        blocks = matched_blocks(world.pool, world.ssd, False, row, first, many, begin, end)
+        blocks = matched_blocks(world.pool, world.ssd, False, row, request, turn)
     if blocks > 0 and not worth_reading(world, p, i, blocks):
         return 0
     # The last token is always computed: its logits give the first answer token.
@@ -99,36 +83,16 @@ def worth_reading(world: World, p: int, i: int, blocks: int) -> bool:
 @kernel
 def cold_of(world: World, p: int, i: int, blocks: int) -> int:
     """How many of a request's first blocks only the SSD tier has."""
-    request, turn = world.request, turn_of(world, i)
-    return cold_blocks(
-        world.pool,
-        pool_row(world, p, i),
-        request.segment_first,
-        request.segment_blocks,
-        request.segment_offset[turn],
-        request.segment_offset[turn + 1],
-        blocks,
-    )
+    return cold_blocks(world.pool, pool_row(world, p, i), world.request, turn_of(world, i), blocks)
 
 
 @kernel
 def warm(world: World, p: int, i: int, held: int) -> int:
     """Blocks of a request's cached tokens that come from the SSD tier; they are in DRAM after."""
-    request = world.request
-    settings = world.settings
-    blocks = -(-held // settings.block_tokens)
+    blocks = -(-held // world.settings.block_tokens)
     cold = cold_of(world, p, i, blocks)
     if cold > 0:
-        turn = turn_of(world, i)
-        keep_chain(
-            world.pool,
-            pool_row(world, p, i),
-            request.segment_first,
-            request.segment_blocks,
-            request.segment_offset[turn],
-            request.segment_offset[turn + 1],
-            blocks,
-        )
+        keep_chain(world.pool, pool_row(world, p, i), world.request, turn_of(world, i), blocks)
     return cold
 
 
@@ -170,29 +134,27 @@ def book_reading(world: World, p: int, now_s: float) -> None:
     """A batch that reads and never comes to compute has kept its instance busy until now."""
     settings, state, record = world.settings, world.prefill, world.record
     spent_s = max(0.0, now_s - state.begin_s[p])
-    column, busy = p, PREFILL_BUSY_S
+    column, busy = p, w.PREFILL_BUSY_S
     if settings.colocated:
-        column, busy = state.running.size + p, DECODE_BUSY_S
+        column, busy = state.running.size + p, w.DECODE_BUSY_S
         world.decode.busy_s[p] += spent_s
     else:
         state.busy_s[p] += spent_s
     book_one(world, state.begin_s[p], now_s, busy, spent_s)
-    record.fields[0], record.amounts[0] = column * AT_FIELDS + AT_BUSY_S, spent_s
-    spread(
-        record.instances, state.begin_s[p], now_s, record.fields, record.amounts, 1,
-        settings.horizon_s, settings.warmup_s,
-    )  # fmt: skip
+    record.fields[0], record.amounts[0] = column * w.AT_FIELDS + w.AT_BUSY_S, spent_s
+    spread(record.instances, state.begin_s[p], now_s, record, 1, settings)
 
 
 @kernel
-def write_blocks(world: World, p: int, now_s: float, blocks: int, archived: int) -> None:
-    """New blocks go to the pool's DRAM beside the next batch, and on to the SSD tier."""
-    instances = world.prefill.running.size
-    size = world.settings.block_bytes
-    if blocks > 0:
-        add_to_stream(world, WRITES * instances + p, now_s, blocks * size)
-    if archived > 0:
-        add_to_stream(world, ARCHIVES * instances + p, now_s, archived * size)
+def write_blocks(world: World, p: int, now_s: float, before: tuple[int, int]) -> None:
+    """What both tiers have kept beyond `before` goes to the pool's DRAM beside the next batch, and
+    on to the SSD tier."""
+    instances, size = world.prefill.running.size, world.settings.block_bytes
+    kept, archived = kept_by(world, p)
+    if kept > before[0]:
+        add_to_stream(world, WRITES * instances + p, now_s, (kept - before[0]) * size)
+    if archived > before[1]:
+        add_to_stream(world, ARCHIVES * instances + p, now_s, (archived - before[1]) * size)
 
 
 @kernel
@@ -206,18 +168,16 @@ def keep_first(world: World, p: int, i: int, most: int) -> None:
     """Keep a chain's first blocks in both tiers; with those of the answer it has more of them."""
     request = world.request
     row, turn = pool_row(world, p, i), turn_of(world, i)
-    begin, end = request.segment_offset[turn], request.segment_offset[turn + 1]
-    first, many = request.segment_first, request.segment_blocks
     blocks = 0
-    for s in range(begin, end):
-        blocks += many[s]
+    for s in range(request.segment_offset[turn], request.segment_offset[turn + 1]):
+        blocks += request.segment_blocks[s]
     blocks = min(blocks, most)
-    keep_chain(world.pool, row, first, many, begin, end, blocks)
+    keep_chain(world.pool, row, request, turn, blocks)
     if world.prefill.ssd_bytes_per_s[p] > 0.0:
         if world.ssd.policy == 0 and world.ssd.capacity[row] >= world.ssd.newer.shape[1]:
-            hold_chain(world.ssd, row, first, many, begin, end, blocks)
+            hold_chain(world.ssd, row, request, turn, blocks)
         else:
-            keep_chain(world.ssd, row, first, many, begin, end, blocks)
+            keep_chain(world.ssd, row, request, turn, blocks)
 
 
 @kernel
@@ -228,24 +188,25 @@ def store_answer(world: World, i: int, now_s: float) -> None:
     """
     settings, request = world.settings, world.request
     p, d = request.prefill_instance[i], request.rank[i] // settings.decode_ranks
-    if p == NONE or not world.prefill.pool_open[p]:
+    if p == w.NONE or not world.prefill.pool_open[p]:
         return
     look_at_pool(world, p, now_s)
-    kept, archived = blocks_kept(world, world.pool, p), blocks_kept(world, world.ssd, p)
+    before = kept_by(world, p)
     whole = request.input_tokens[i] + request.output_tokens[i]
     keep_first(world, p, i, whole // settings.block_tokens)
-    kept = blocks_kept(world, world.pool, p) - kept
-    write_blocks(world, p, now_s, 0, blocks_kept(world, world.ssd, p) - archived)
-    column, size = world.prefill.running.size + d, kept * settings.block_bytes
+    kept, _ = kept_by(world, p)
+    write_blocks(world, p, now_s, (kept, before[1]))
+    column, size = world.prefill.running.size + d, (kept - before[0]) * settings.block_bytes
     first_s = request.transfer_end_s[i]
-    book_traffic(world, POOL_WRITE, settings.pool_plane, column, first_s, now_s, size)
+    book_traffic(world, w.POOL_WRITE, settings.pool_plane, column, first_s, now_s, size)
 
 
 @kernel
-def blocks_kept(world: World, tier: BlockPool, p: int) -> int:
-    """Blocks that a tier has ever taken in, of the row that instance p uses."""
-    names, kept = world.settings.namespaces, 0
+def kept_by(world: World, p: int) -> tuple[int, int]:
+    """Blocks that DRAM and the SSD tier have ever taken in, of the rows that instance p uses."""
+    names, kept, archived = world.settings.namespaces, 0, 0
     first = p * names if world.settings.pool_local else 0
     for row in range(first, first + names):
-        kept += tier.used[row] + tier.evicted[row]
-    return int(kept)
+        kept += world.pool.used[row] + world.pool.evicted[row]
+        archived += world.ssd.used[row] + world.ssd.evicted[row]
+    return kept, archived

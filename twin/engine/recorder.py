@@ -26,7 +26,7 @@ from twin.engine.movement import (
 )
 from twin.engine.present import Present
 from twin.engine.setup import Setup
-from twin.engine.tabling import stacked
+from twin.engine.tabling import parts, stacked
 from twin.hardware.prices import port_rates
 from twin.model.decode import DECODE_OPERATORS
 from twin.model.prefill import PREFILL_OPERATORS
@@ -274,34 +274,35 @@ def by_plane(world: World) -> np.ndarray:
 
 def _happenings(world: World, arrived: int, count: int) -> dict[str, np.ndarray]:
     """Arrivals, ends and mean latencies of each window, from the stamps."""
-    r = world.request
-    horizon_s = world.settings.horizon_s
+    r, horizon_s = world.request, world.settings.horizon_s
+    came, ended, rejected, lost, begun, several = np.zeros((6, count), np.int64)
+    ttft_s, tpot_s = np.zeros((2, count))
 
-    def window(stamps: np.ndarray) -> np.ndarray:
-        scaled = (stamps / horizon_s * count).astype(np.int64)
-        return np.minimum(scaled, count - 1)
+    def windows(times_s: np.ndarray, number: np.ndarray) -> np.ndarray:
+        """The window of each time; adds up how many lie in each."""
+        at = np.minimum((times_s / horizon_s * count).astype(np.int64), count - 1)
+        number += np.bincount(at, minlength=count)
+        return at
 
-    arrival = r.arrival_s[:arrived]
-    first, finish = r.transfer_end_s[:arrived], r.finish_s[:arrived]
-    seen = first <= horizon_s
-    done = finish <= horizon_s
-    several = done & (r.output_tokens[:arrived] > 1) & bool(world.settings.has_decode)
-    at_first, at_finish = window(first[seen]), window(finish[several])
-    tpot = (finish[several] - first[several]) / (r.output_tokens[:arrived][several] - 1)
-    rejected = r.status[:arrived] == w.REJECTED
-    lost = r.status[:arrived] == w.LOST
+    for part in parts(arrived):
+        arrival_s, first_s, finish_s = r.arrival_s[part], r.transfer_end_s[part], r.finish_s[part]
+        gaps, status = r.output_tokens[part] - 1, r.status[part]
+        windows(arrival_s, came)
+        windows(finish_s[finish_s <= horizon_s], ended)
+        windows(r.ready_s[part][status == w.REJECTED], rejected)
+        windows(r.ready_s[part][status == w.LOST], lost)
+        some = first_s <= horizon_s
+        np.add.at(ttft_s, windows(first_s[some], begun), first_s[some] - arrival_s[some])
+        some = (finish_s <= horizon_s) & (gaps > 0) & bool(world.settings.has_decode)
+        at = windows(finish_s[some], several)
+        np.add.at(tpot_s, at, (finish_s[some] - first_s[some]) / gaps[some])
     return {
-        "arrived": np.bincount(window(arrival), minlength=count),
-        "finished": np.bincount(window(finish[done]), minlength=count),
-        "rejected": np.bincount(window(r.ready_s[:arrived][rejected]), minlength=count),
-        "lost": np.bincount(window(r.ready_s[:arrived][lost]), minlength=count),
-        "ttft_s_mean": ratio(
-            np.bincount(at_first, first[seen] - arrival[seen], count),
-            np.bincount(at_first, minlength=count),
-        ),
-        "tpot_s_mean": ratio(
-            np.bincount(at_finish, tpot, count), np.bincount(at_finish, minlength=count)
-        ),
+        "arrived": came,
+        "finished": ended,
+        "rejected": rejected,
+        "lost": lost,
+        "ttft_s_mean": ratio(ttft_s, begun),
+        "tpot_s_mean": ratio(tpot_s, several),
     }
 
 

@@ -5,15 +5,7 @@ from __future__ import annotations
 import math
 
 from twin.compiled import kernel
-from twin.engine.codes import (
-    ASKED_AGAIN,
-    CANCELLED,
-    CANCELLED_BY_CLIENT,
-    FAIR,
-    FINISHED,
-    NONE,
-    WASTED_TOKENS,
-)
+from twin.engine import codes as w
 from twin.engine.columns import World
 from twin.engine.lists import heap_push
 from twin.rng import uniform
@@ -34,10 +26,10 @@ def come_back(world: World, i: int, now_s: float) -> None:
         pause_s = 0.0
         if settings.think_s > 0.0:
             pause_s = -settings.think_s * math.log(uniform(settings.key_think, i))
-        heap_push(loop.due_s, loop.turn, loop.size, now_s + pause_s, NONE)
-    elif settings.dynamic and world.request.status[i] == FINISHED:
+        heap_push(loop.due_s, loop.turn, loop.size, now_s + pause_s, w.NONE)
+    elif settings.dynamic and world.request.status[i] == w.FINISHED:
         following = world.turn.following[world.request.turn[i]]
-        if following != NONE:
+        if following != w.NONE:
             due_s = now_s + world.turn.pause_s[following]
             heap_push(loop.due_s, loop.turn, loop.size, due_s, following * ATTEMPTS)
 
@@ -54,7 +46,7 @@ def ask_again(world: World, i: int, left_s: float, now_s: float) -> None:
     pause_s = min(settings.backoff_s * 2.0 ** request.attempt[i], settings.backoff_most_s)
     pause_s *= 1.0 - JITTER * uniform(settings.key_backoff, i)
     item = request.turn[i] * ATTEMPTS + request.attempt[i] + 1
-    world.record.counters[ASKED_AGAIN] += 1
+    world.record.counters[w.ASKED_AGAIN] += 1
     heap_push(loop.due_s, loop.turn, loop.size, max(left_s + pause_s, now_s + SOON_S), item)
 
 
@@ -62,11 +54,11 @@ def ask_again(world: World, i: int, left_s: float, now_s: float) -> None:
 def cancel(world: World, i: int, now_s: float) -> None:
     """A request whose client has left is nowhere any more."""
     request, counters = world.request, world.record.counters
-    request.status[i] = CANCELLED
+    request.status[i] = w.CANCELLED
     request.ready_s[i] = now_s
     computed = max(request.progress[i] - request.hit_tokens[i], 0)
-    counters[WASTED_TOKENS] += computed + request.emitted[i]
-    counters[CANCELLED_BY_CLIENT] += 1
+    counters[w.WASTED_TOKENS] += computed + request.emitted[i]
+    counters[w.CANCELLED_BY_CLIENT] += 1
 
 
 @kernel
@@ -74,7 +66,7 @@ def leave_gate(world: World, i: int) -> None:
     """A request that was let in is inside no longer."""
     gate = world.gate
     if world.request.held[i]:
-        if world.settings.order == FAIR and world.request.held[i] != BEGUN:
+        if world.settings.order == w.FAIR and world.request.held[i] != BEGUN:
             stop_waiting(world, i)
         world.request.held[i] = 0
         gate.inside[tenant_of(world, i)] -= 1

@@ -31,8 +31,9 @@ class Traffic(Columns):
     alone = column("f8", "flows", "Pace with nobody else there.", unit="B/s", fill=1)
     pace = column(
         "f8", "flows", "Most it takes by itself; 0 of weights that rest.", unit="B/s", fill=inf,
-        by="balancing, machine",
+        by="machine",
     )  # fmt: skip
+    wish = column("f8", "flows", "Share of `alone` that it takes if it may.", fill=1, by="machine")
     active = column("i1", "flows", "Whether it is under way.", by="traffic")
     most = column("f8", "flows", "Share of `alone` that it would take.", by="traffic")
     load = column("f8", "links", "Sum of parts times most.", by="traffic")

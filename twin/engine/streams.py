@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 
 from twin.compiled import kernel
+from twin.engine import codes as w
 from twin.engine.books import book_traffic
-from twin.engine.codes import POOL_READ, POOL_WRITE, SSD_READ, SSD_WRITE, VPC
 from twin.engine.columns import World
 from twin.engine.lists import fill
 from twin.engine.shared_links import Traffic
@@ -56,27 +56,14 @@ def settle_stream(world: World, v: int, now_s: float) -> None:
     instances = world.prefill.running.size
     kind, p = v // instances, v % instances
     column = instances + p if settings.colocated else p
-    traffic, plane = POOL_READ, settings.pool_plane
+    traffic, plane = w.POOL_READ, settings.pool_plane
     if kind == WRITES:
-        traffic = POOL_WRITE
+        traffic = w.POOL_WRITE
     elif kind == ARCHIVES:
-        traffic, plane = SSD_WRITE, VPC
+        traffic, plane = w.SSD_WRITE, w.VPC
     elif kind == RECALLS:
-        traffic, plane = SSD_READ, VPC
+        traffic, plane = w.SSD_READ, w.VPC
     book_traffic(world, traffic, plane, column, since_s, min(end_s, now_s), moved)
-
-
-@kernel
-def wanted(world: World, f: int) -> float:
-    """Share of what it would get alone that a flow takes if it may; 0 when it is not there."""
-    return wish(world, f) if world.traffic.active[f] else 0.0
-
-
-@kernel
-def wish(world: World, f: int) -> float:
-    """Share of what it would get alone that a flow takes if it may (0..1)."""
-    pace, alone = world.traffic.pace[f], world.traffic.alone[f]
-    return pace / alone if pace < alone else 1.0
 
 
 @kernel
@@ -92,7 +79,7 @@ def add_to_stream(world: World, v: int, now_s: float, amount: float) -> None:
         drop_stream(world, v, now_s)
         f = streams.flow[v]
         streams.since_s[v] = max(streams.since_s[v], now_s)
-        part = min(wish(world, f), room_for(world, v, now_s, amount))
+        part = min(world.traffic.wish[f], room_for(world, v, now_s, amount))
         streams.rate[v] = world.traffic.alone[f] * part
     streams.left_bytes[v] += amount
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
+
+PART = 1 << 15  # rows that are looked at together: their columns stay in the processor's cache
+
+
+def parts(rows: int) -> Iterator[slice]:
+    """Parts of columns, in order."""
+    return (slice(first, min(first + PART, rows)) for first in range(0, rows, PART))
 
 
 def stacked(schema: Mapping[str, Any], pieces: Sequence[Mapping[str, Any]]) -> pl.DataFrame:

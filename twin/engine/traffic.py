@@ -11,7 +11,7 @@ from __future__ import annotations
 from twin.compiled import kernel
 from twin.engine.columns import World
 from twin.engine.lists import copy, fill
-from twin.engine.streams import end_of, room_for, steer, under_way, wanted, wish
+from twin.engine.streams import end_of, room_for, steer, under_way
 from twin.hardware.sharing import max_min_levels
 
 SLACK = 0.01  # overload of a link that is let pass: less than what its capacity is known to
@@ -54,21 +54,20 @@ def mark(world: World, now_s: float) -> None:
 def settle_links(world: World) -> None:
     """Take note of what ended, then of what began; where a link is overloaded, share anew."""
     flows = world.traffic
-    active, most = flows.active, flows.most
+    active, most, wish = flows.active, flows.most, flows.wish
     crowded = flows.held[0] == 1
-    more = False
-    for f in range(active.size):
-        if active[f] or most[f] > 0.0:
-            wants = wanted(world, f)
+    changed = False
+    for f in range(active.size):  # on vectors: mostly all are as they were
+        changed |= (wish[f] if active[f] else 0.0) != most[f]
+    if changed:
+        for f in range(active.size):
+            wants = wish[f] if active[f] else 0.0
             if wants < most[f]:
                 take_note(world, f, wants)
-            more = more or wants > most[f]
-    if more:
         for f in range(active.size):
-            if active[f]:
-                wants = wanted(world, f)
-                if wants > most[f]:
-                    crowded = take_note(world, f, wants) or crowded
+            wants = wish[f] if active[f] else 0.0
+            if wants > most[f]:
+                crowded = take_note(world, f, wants) or crowded
     if crowded:
         share(world)
 
@@ -263,7 +262,7 @@ def first_rate(world: World, p: int, column: int, now_s: float, amount: float) -
                 take_note(world, first + other, 0.0)
     if flows.most[column] > 0.0:  # its exchange comes after
         take_note(world, column, 0.0)
-    if take_note(world, first + p, wish(world, first + p)) or crowded:
+    if take_note(world, first + p, flows.wish[first + p]) or crowded:
         share(world)
     part = min(float(flows.level[first + p]), room_for(world, p, now_s, amount))
     return float(flows.alone[first + p]) * part

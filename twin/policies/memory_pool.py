@@ -1,7 +1,7 @@
 """Context caching: which KV blocks of prompts are kept, and which go when room is needed.
 
-A pool holds blocks by content id. A prompt is a chain of blocks, given as runs of consecutive ids
-(`segment_first`, `segment_blocks`); it hits as far as its chain is resident without a gap.
+A pool holds blocks by content id. A prompt is a chain of blocks (`Chains`); it hits as far as its
+chain is resident without a gap.
 Replacement is LRU. A chain is always touched from its end to its start, so that a block is never
 evicted before the blocks that build on it. What a hit saves or costs is not known here.
 
@@ -19,6 +19,8 @@ section 4.4.1): every block is written to both, and one that DRAM has evicted, o
 """
 
 from __future__ import annotations
+
+from typing import Protocol
 
 import numpy as np
 
@@ -61,6 +63,14 @@ class BlockPool(Columns):
     evicted = column("i8", "pools", "Blocks evicted so far.", by="memory_pool")
 
 
+class Chains(Protocol):
+    """Prompts as chains of blocks: runs of consecutive ids, chain k from segment_offset[k] on."""
+
+    segment_offset: np.ndarray
+    segment_first: np.ndarray
+    segment_blocks: np.ndarray
+
+
 def empty_pool(
     pools: int,
     blocks: int,
@@ -87,23 +97,16 @@ def empty_pool(
 
 @kernel
 def matched_blocks(
-    pool: BlockPool,
-    ssd: BlockPool,
-    ssd_open: bool,
-    row: int,
-    segment_first: np.ndarray,
-    segment_blocks: np.ndarray,
-    begin: int,
-    end: int,
+    pool: BlockPool, ssd: BlockPool, ssd_open: bool, row: int, chains: Chains, k: int
 ) -> int:
-    """Blocks of the chain segments[begin:end] that a tier holds before the first gap.
+    """Blocks of chain k that a tier holds before the first gap.
 
     The SSD tier counts where it can be reached (`ssd_open`).
     """
     matched = 0
-    for s in range(begin, end):
-        first = segment_first[s]
-        for block in range(first, first + segment_blocks[s]):
+    for s in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
+        first = chains.segment_first[s]
+        for block in range(first, first + chains.segment_blocks[s]):
             in_ssd = ssd_open and ssd.newer[row, block] != ABSENT
             if not in_ssd and pool.newer[row, block] == ABSENT:
                 return matched
@@ -112,21 +115,14 @@ def matched_blocks(
 
 
 @kernel
-def cold_blocks(
-    pool: BlockPool,
-    row: int,
-    segment_first: np.ndarray,
-    segment_blocks: np.ndarray,
-    begin: int,
-    end: int,
-    blocks: int,
-) -> int:
-    """How many of the first `blocks` blocks of a chain are not in this tier."""
+def cold_blocks(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) -> int:
+    """How many of the first `blocks` blocks of chain k are not in this tier."""
     cold = 0
-    for s in range(begin, end):
-        for block in range(segment_first[s], segment_first[s] + min(segment_blocks[s], blocks)):
+    for s in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
+        first, count = chains.segment_first[s], min(chains.segment_blocks[s], blocks)
+        for block in range(first, first + count):
             cold += pool.newer[row, block] == ABSENT
-        blocks -= min(segment_blocks[s], blocks)
+        blocks -= count
     return cold
 
 
@@ -297,50 +293,34 @@ def look(pool: BlockPool, row: int, now_s: float) -> None:
 
 
 @kernel
-def keep_chain(
-    pool: BlockPool,
-    row: int,
-    segment_first: np.ndarray,
-    segment_blocks: np.ndarray,
-    begin: int,
-    end: int,
-    blocks: int,
-) -> None:
-    """Keep the first `blocks` blocks of the chain segments[begin:end], its end first."""
-    past = 0
+def keep_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) -> None:
+    """Keep the first `blocks` blocks of chain k, its end first."""
+    begin, end, past = chains.segment_offset[k], chains.segment_offset[k + 1], 0
     for s in range(begin, end):
-        past += segment_blocks[s]
+        past += chains.segment_blocks[s]
     for s in range(end - 1, begin - 1, -1):
-        past -= segment_blocks[s]
-        first, count = segment_first[s], min(segment_blocks[s], blocks - past)
+        past -= chains.segment_blocks[s]
+        first, count = chains.segment_first[s], min(chains.segment_blocks[s], blocks - past)
         if pool.policy == 0:
             keep_run(pool, row, first, count)
             continue
-        for k in range(count - 1, -1, -1):
-            keep_block(pool, row, first + k)
+        for block in range(first + count - 1, first - 1, -1):
+            keep_block(pool, row, block)
 
 
 @kernel
-def hold_chain(
-    pool: BlockPool,
-    row: int,
-    segment_first: np.ndarray,
-    segment_blocks: np.ndarray,
-    begin: int,
-    end: int,
-    blocks: int,
-) -> None:
-    """Keep the first blocks of a chain in a tier with room for every block there is.
+def hold_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) -> None:
+    """Keep the first blocks of chain k in a tier with room for every block there is.
 
     Such a tier evicts nothing, so it keeps no order; for one that is never resized.
     """
-    for s in range(begin, end):
-        first = segment_first[s]
-        for block in range(first, first + min(segment_blocks[s], blocks)):
+    for s in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
+        first, count = chains.segment_first[s], min(chains.segment_blocks[s], blocks)
+        for block in range(first, first + count):
             if pool.newer[row, block] == ABSENT:
                 pool.newer[row, block] = NONE
                 pool.used[row] += 1
-        blocks -= min(segment_blocks[s], blocks)
+        blocks -= count
 
 
 @kernel
@@ -352,20 +332,14 @@ def server_of(block: int, servers: int) -> int:
 
 @late
 def count_reads(
-    segment_offset: np.ndarray,
-    segment_first: np.ndarray,
-    segment_blocks: np.ndarray,
-    chain: np.ndarray,
-    blocks: np.ndarray,
-    window: np.ndarray,
-    reads: np.ndarray,
+    chains: Chains, chain: np.ndarray, blocks: np.ndarray, window: np.ndarray, reads: np.ndarray
 ) -> None:
     """Add the first blocks i8[n] of some chains i8[n], each read in a window i8[n], to reads
     i8[windows, servers] of the servers that hold them."""
     for i in range(chain.size):
-        left, s = blocks[i], segment_offset[chain[i]]
+        left, s = blocks[i], chains.segment_offset[chain[i]]
         while left > 0:
-            first, count = segment_first[s], min(left, segment_blocks[s])
+            first, count = chains.segment_first[s], min(left, chains.segment_blocks[s])
             for block in range(first, first + count):
                 reads[window[i], server_of(block, reads.shape[1])] += 1
             left -= count

@@ -71,13 +71,12 @@ def least_loaded(opened: np.ndarray, wait_s: np.ndarray, routed: int) -> int:
 
     wait_s f8[instances]: seconds until a request that came now would be computed.
     """
-    n = wait_s.size
     best = in_turn(opened, routed)
-    first = best
-    for k in range(n):
-        i = (first + k) % n
+    i = max(best, 0)
+    for _ in range(wait_s.size):
         if opened[i] and wait_s[i] < wait_s[best]:
             best = i
+        i = i + 1 if i + 1 < wait_s.size else 0  # a division would cost more than all else
     return best
 
 
@@ -117,13 +116,12 @@ def predicted_ttft(opened: np.ndarray, wait_s: np.ndarray, serve_s: np.ndarray, 
 
     serve_s f8[instances]: seconds that reading its prefix hits and computing the rest takes there.
     """
-    n = wait_s.size
     best = in_turn(opened, routed)
-    first = best
-    for k in range(n):
-        i = (first + k) % n
+    i = max(best, 0)
+    for _ in range(wait_s.size):
         if opened[i] and wait_s[i] + serve_s[i] < wait_s[best] + serve_s[best]:
             best = i
+        i = i + 1 if i + 1 < wait_s.size else 0
     return best
 
 

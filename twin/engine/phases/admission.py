@@ -7,24 +7,13 @@ when there is room (engine/fair.py).
 from __future__ import annotations
 
 from twin.compiled import kernel
-from twin.engine.codes import (
-    ABOVE_CONCURRENCY,
-    ABOVE_RATE,
-    CANCELLED,
-    FAIR,
-    FIFO,
-    FRONTED,
-    PRIORITY,
-    REJECTED,
-    REJECTED_ROUTER,
-    ROUTER_SEEN,
-)
+from twin.engine import codes as w
 from twin.engine.columns import World
 from twin.engine.fair import begin_waiting
 from twin.engine.lists import append, insert
 from twin.engine.returns import LET_IN, ask_again, tenant_of
 
-ORDERS = {"fifo": FIFO, "priority": PRIORITY, "fair": FAIR}
+ORDERS = {"fifo": w.FIFO, "priority": w.PRIORITY, "fair": w.FAIR}
 BURST_S = 1.0  # a token bucket holds what comes in so long
 CLASS = 1e9  # places between two priorities: longer than any run, in seconds
 
@@ -33,9 +22,9 @@ CLASS = 1e9  # places between two priorities: longer than any run, in seconds
 def take_in(world: World, t0: float, t1: float) -> None:
     """Line up what has left the front end by t1, or refuse it."""
     request, counters, gate = world.request, world.record.counters, world.gate
-    while counters[ROUTER_SEEN] < counters[FRONTED]:
-        i = counters[ROUTER_SEEN]
-        if request.status[i] != CANCELLED:
+    while counters[w.ROUTER_SEEN] < counters[w.FRONTED]:
+        i = counters[w.ROUTER_SEEN]
+        if request.status[i] != w.CANCELLED:
             now_s = max(t0, request.ready_s[i])
             if now_s > t1:
                 return
@@ -44,14 +33,14 @@ def take_in(world: World, t0: float, t1: float) -> None:
                 refuse(world, i, reason, now_s)
             else:
                 hold(world, i)
-                if world.settings.order == PRIORITY:
+                if world.settings.order == w.PRIORITY:
                     insert(
-                        gate.wait_head, gate.wait_tail, 0, request.following, request.place,
+                        gate.wait, 0, request.following, request.place,
                         request.progress, i,
                     )  # fmt: skip
                 else:
-                    append(gate.wait_head, gate.wait_tail, 0, request.following, i)
-        counters[ROUTER_SEEN] += 1
+                    append(gate.wait, 0, request.following, i)
+        counters[w.ROUTER_SEEN] += 1
 
 
 @kernel
@@ -61,13 +50,13 @@ def beyond_limits(world: World, i: int, now_s: float) -> int:
     everybody = gate.inside.size - 1
     for t in (tenant, everybody):
         if gate.most[t] > 0 and gate.inside[t] >= gate.most[t]:
-            return ABOVE_CONCURRENCY
+            return w.ABOVE_CONCURRENCY
         if gate.rate[t] > 0.0:
             most = max(1.0, BURST_S * gate.rate[t])
             refilled = gate.tokens[t] + (now_s - gate.filled_s[t]) * gate.rate[t]
             gate.tokens[t], gate.filled_s[t] = min(refilled, most), now_s
             if gate.tokens[t] < 1.0:
-                return ABOVE_RATE
+                return w.ABOVE_RATE
     for t in (tenant, everybody):
         gate.tokens[t] -= gate.rate[t] > 0.0
     return 0
@@ -81,9 +70,9 @@ def hold(world: World, i: int) -> None:
     request.held[i] = LET_IN
     gate.inside[t] += 1
     gate.inside[gate.inside.size - 1] += 1
-    if settings.order == PRIORITY:
+    if settings.order == w.PRIORITY:
         request.place[i] = request.arrival_s[i] - gate.priority[t] * CLASS
-    elif settings.order == FAIR:
+    elif settings.order == w.FAIR:
         begin_waiting(world, i)
 
 
@@ -91,8 +80,8 @@ def hold(world: World, i: int) -> None:
 def refuse(world: World, i: int, reason: int, now_s: float) -> None:
     """Turn a request away; its client may ask again."""
     request = world.request
-    request.status[i] = REJECTED
+    request.status[i] = w.REJECTED
     request.reason[i] = reason
     request.ready_s[i] = now_s
-    world.record.counters[REJECTED_ROUTER] += 1
+    world.record.counters[w.REJECTED_ROUTER] += 1
     ask_again(world, i, now_s, now_s)

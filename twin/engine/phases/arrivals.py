@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from twin.compiled import kernel
-from twin.engine.codes import ARRIVED, EXHAUSTED
+from twin.engine import codes as w
 from twin.engine.columns import World
 from twin.engine.lists import heap_pop
 
@@ -13,7 +13,7 @@ def arrivals(world: World, t0: float, t1: float) -> None:
     """Let every request with arrival_s <= t1 in; rows are in order of arrival."""
     request = world.request
     counters = world.record.counters
-    cursor = counters[ARRIVED]
+    cursor = counters[w.ARRIVED]
     total = request.arrival_s.size
     while cursor < total and request.arrival_s[cursor] <= t1:
         cursor += 1
@@ -23,8 +23,8 @@ def arrivals(world: World, t0: float, t1: float) -> None:
         while loop.size[0] > 0 and loop.due_s[0] <= t0:
             due_s = heap_pop(loop.due_s, loop.turn, loop.size)
             if cursor == total:
-                counters[EXHAUSTED] += 1
+                counters[w.EXHAUSTED] += 1
                 continue
             request.arrival_s[cursor] = due_s
             cursor += 1
-    counters[ARRIVED] = cursor
+    counters[w.ARRIVED] = cursor

@@ -7,25 +7,7 @@ slot. A batch that computes goes on, and the request leaves at its end, as in re
 from __future__ import annotations
 
 from twin.compiled import kernel
-from twin.engine.codes import (
-    ANSWER_TIMED_OUT,
-    ARRIVED,
-    BACK_FROM_DECODE,
-    BACK_FROM_PREFILL,
-    BACK_FROM_QUEUE,
-    BACK_FROM_TRANSFER,
-    DECODING,
-    EXHAUSTED,
-    FINISHED,
-    FRONTED,
-    LEFT_EARLY,
-    NONE,
-    PREFILLING,
-    ROUTER_SEEN,
-    TIMED_OUT,
-    TRANSFERRING,
-    TURNS_TAKEN,
-)
+from twin.engine import codes as w
 from twin.engine.columns import World
 from twin.engine.lists import heap_pop, unlist
 from twin.engine.phases.decode import give_slot_back, pull
@@ -40,16 +22,16 @@ def let_in(world: World, t0: float) -> None:
     """Make a row for every client that came by this step's border, at its exact time."""
     request, loop, turn = world.request, world.loop, world.turn
     counters = world.record.counters
-    i = counters[ARRIVED]
+    i = counters[w.ARRIVED]
     while loop.size[0] > 0 and loop.due_s[0] <= t0:
         item = loop.turn[0]
         due_s = heap_pop(loop.due_s, loop.turn, loop.size)
-        if item == NONE:  # a closed loop's client takes the next turn there is
-            if counters[TURNS_TAKEN] == turn.input_tokens.size:
-                counters[EXHAUSTED] += 1
+        if item == w.NONE:  # a closed loop's client takes the next turn there is
+            if counters[w.TURNS_TAKEN] == turn.input_tokens.size:
+                counters[w.EXHAUSTED] += 1
                 continue
-            item = counters[TURNS_TAKEN] * ATTEMPTS
-            counters[TURNS_TAKEN] += 1
+            item = counters[w.TURNS_TAKEN] * ATTEMPTS
+            counters[w.TURNS_TAKEN] += 1
         k, attempt = item // ATTEMPTS, item % ATTEMPTS
         if attempt == 0:
             turn.asked_s[k] = due_s
@@ -60,21 +42,21 @@ def let_in(world: World, t0: float) -> None:
         request.output_tokens[i] = turn.output_tokens[k]
         request.session[i] = turn.session[k]
         i += 1
-    counters[ARRIVED] = i
+    counters[w.ARRIVED] = i
 
 
 @kernel
 def expire(world: World, t0: float) -> None:
     """Take out the requests whose clients have given up by this step's border."""
     settings, request, loop = world.settings, world.request, world.loop
-    arrived = world.record.counters[ARRIVED]
+    arrived = world.record.counters[w.ARRIVED]
     for k in range(2):
         limit_s = settings.answer_timeout_s if k else settings.timeout_s
         i = loop.expired[k]
         while limit_s > 0.0 and i < arrived and request.arrival_s[i] + limit_s <= t0:
-            served = request.status[i] >= FINISHED or request.gone[i] == 1
+            served = request.status[i] >= w.FINISHED or request.gone[i] == 1
             if not served and (k == 1 or not request.transfer_end_s[i] <= t0):
-                request.reason[i] = ANSWER_TIMED_OUT if k else TIMED_OUT
+                request.reason[i] = w.ANSWER_TIMED_OUT if k else w.TIMED_OUT
                 withdraw(world, i, t0)
                 ask_again(world, i, request.arrival_s[i] + limit_s, t0)
             i += 1
@@ -86,13 +68,13 @@ def withdraw(world: World, i: int, now_s: float) -> None:
     """Take a request out of where it is, or mark it where its batch has to end first."""
     request, counters, gate = world.request, world.record.counters, world.gate
     decode, following = world.decode, request.following
-    if i >= counters[FRONTED]:  # the API server and the router pass over it
-        counters[LEFT_EARLY] += 1
-    elif i < counters[ROUTER_SEEN]:
-        waits = unlist(gate.wait_head, gate.wait_tail, 0, following, i)
-        if not waits and not unlist(decode.returned_head, decode.returned_tail, 0, following, i):
+    if i >= counters[w.FRONTED]:  # the API server and the router pass over it
+        counters[w.LEFT_EARLY] += 1
+    elif i < counters[w.ROUTER_SEEN]:
+        waits = unlist(gate.wait, 0, following, i)
+        if not waits and not unlist(decode.returned, 0, following, i):
             place = taken_out(world, i)
-            if place == NONE:
+            if place == w.NONE:
                 request.gone[i] = 1
                 return
             counters[place] += 1
@@ -109,37 +91,37 @@ def taken_out(world: World, i: int) -> int:
     settings, prefill, decode, status = (
         world.settings, world.prefill, world.decode, world.request.status[i],
     )  # fmt: skip
-    if status == TRANSFERRING:
+    if status == w.TRANSFERRING:
         stop_transfer(world, i)
         give_slot_back(world, i)
-        return BACK_FROM_TRANSFER
-    if status == PREFILLING or request.prefill_instance[i] != NONE:
+        return w.BACK_FROM_TRANSFER
+    if status == w.PREFILLING or request.prefill_instance[i] != w.NONE:
         p = request.prefill_instance[i]
-        if unlist(prefill.queue_head, prefill.queue_tail, p, following, i):
-            computing = request.progress[i] != NONE
+        if unlist(prefill.queue, p, following, i):
+            computing = request.progress[i] != w.NONE
             leave_queue(world, p, i)
             give_slot_back(world, i)
-            return BACK_FROM_PREFILL if computing else BACK_FROM_QUEUE
-    if status == PREFILLING or not settings.has_decode or request.rank[i] == NONE:
-        return NONE
+            return w.BACK_FROM_PREFILL if computing else w.BACK_FROM_QUEUE
+    if status == w.PREFILLING or not settings.has_decode or request.rank[i] == w.NONE:
+        return w.NONE
     d = request.rank[i] // settings.decode_ranks
-    if unlist(decode.wait_head, decode.wait_tail, d, following, i):
+    if unlist(decode.wait, d, following, i):
         give_slot_back(world, i)
-        return BACK_FROM_DECODE
-    if status == DECODING:
+        return w.BACK_FROM_DECODE
+    if status == w.DECODING:
         if decode.running[d]:  # what the iteration under way adds is not in the sums yet
             added = request.output_tokens[i] - request.emitted[i]
             decode.context[request.rank[i]] += added / (request.due[i] - request.joined[i])
         pull(world, d, i)
-        return BACK_FROM_DECODE
-    return NONE
+        return w.BACK_FROM_DECODE
+    return w.NONE
 
 
 @kernel
 def stop_transfer(world: World, i: int) -> None:
     """End a request's KV transfer, or take it out of those that wait to begin."""
     request, state, settings = world.request, world.transfer, world.settings
-    if unlist(state.fresh_head, state.fresh_tail, 0, request.following, i):
+    if unlist(state.unsent, 0, request.following, i):
         return
     for k in range(state.active[0]):
         if state.request[k] == i:

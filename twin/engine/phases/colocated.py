@@ -7,14 +7,8 @@ prompt delays everyone's next token: the contrast that shows what disaggregation
 from __future__ import annotations
 
 from twin.compiled import kernel
+from twin.engine import codes as w
 from twin.engine.books import book_one
-from twin.engine.codes import (
-    NONE,
-    PREFILL_BATCHES,
-    PREFILL_TOKENS,
-    PREFILLED,
-    TRANSFERRED,
-)
 from twin.engine.columns import World
 from twin.engine.lists import fill, pop
 from twin.engine.phases.decode import (
@@ -26,7 +20,7 @@ from twin.engine.phases.decode import (
     sit_through,
 )
 from twin.engine.phases.prefill import drop_gone, form_batch, leave_queue, move_activations
-from twin.engine.pool import begin_reading, blocks_kept, look_at_pool, store_blocks, write_blocks
+from twin.engine.pool import begin_reading, kept_by, look_at_pool, store_blocks, write_blocks
 from twin.model.decode import decode_hbm_bytes
 from twin.model.mixed import mixed_flops, mixed_hits_s, mixed_iteration_s
 
@@ -50,10 +44,10 @@ def colocated(world: World, t1: float) -> None:
                 settle(world, c, now_s)
                 finish_pieces(world, c, now_s)
             else:
-                head = queue.queue_head[c]
+                head = queue.queue[c, w.HEAD]
                 now_s = state.ends_s[c]
                 if state.in_batch[c] == 0:  # a batch that a fault stopped goes on by itself
-                    if head == NONE:
+                    if head == w.NONE:
                         break
                     now_s = max(now_s, world.request.ready_s[head])
                 if now_s > t1:
@@ -74,10 +68,10 @@ def finish_pieces(world: World, c: int, now_s: float) -> None:
     request = world.request
     queue = world.prefill
     look_at_pool(world, c, now_s)
-    kept, archived = blocks_kept(world, world.pool, c), blocks_kept(world, world.ssd, c)
+    before = kept_by(world, c)
     while True:
-        i = pop(queue.batch_head, queue.batch_tail, c, request.following)
-        if i == NONE:
+        i = pop(queue.batch, c, request.following)
+        if i == w.NONE:
             break
         leave_queue(world, c, i)
         if world.settings.patient and request.gone[i]:
@@ -89,19 +83,17 @@ def finish_pieces(world: World, c: int, now_s: float) -> None:
             request.prefill_end_s[i] = now_s
             request.transfer_end_s[i] = now_s
         request.ready_s[i] = now_s
-        world.record.counters[PREFILLED] += 1
-        world.record.counters[TRANSFERRED] += 1
+        world.record.counters[w.PREFILLED] += 1
+        world.record.counters[w.TRANSFERRED] += 1
         join(world, c, i, now_s)
-    kept = blocks_kept(world, world.pool, c) - kept
-    archived = blocks_kept(world, world.ssd, c) - archived
-    write_blocks(world, c, now_s, kept, archived)
+    write_blocks(world, c, now_s, before)
 
 
 @kernel
 def book_pieces(world: World, c: int, begin_s: float, end_s: float, taken: float) -> None:
     """Book the prompt tokens of an iteration, and the bytes that their experts move."""
-    book_one(world, begin_s, end_s, PREFILL_TOKENS, taken)
-    book_one(world, begin_s, end_s, PREFILL_BATCHES, 1.0)
+    book_one(world, begin_s, end_s, w.PREFILL_TOKENS, taken)
+    book_one(world, begin_s, end_s, w.PREFILL_BATCHES, 1.0)
     move_activations(world, world.prefill.running.size + c, begin_s, end_s, taken)
 
 

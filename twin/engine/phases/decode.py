@@ -7,37 +7,9 @@ An iteration touches ranks, not requests: a request that joins knows at which it
 from __future__ import annotations
 
 from twin.compiled import kernel
+from twin.engine import codes as w
 from twin.engine.books import book_traffic, log_pass
 from twin.engine.clock import add_at, bin_of, spread
-from twin.engine.codes import (
-    AT_BUSY_S,
-    AT_FIELDS,
-    AT_ITERATION_S,
-    AT_ITERATIONS,
-    DECODE_BUSY_S,
-    DECODE_TOKENS,
-    DECODING,
-    EXPERTS,
-    FAIR,
-    FINISHED,
-    FINISHED_DECODE,
-    FIRST_OPERATOR,
-    FLOPS,
-    HBM_BYTES,
-    ITERATION_S,
-    ITERATIONS,
-    JOINED,
-    KV_USED_S,
-    NONE,
-    OUTGREW_DECODE,
-    PREEMPTED,
-    PREEMPTIONS,
-    RDMA,
-    REJECTED,
-    REJECTED_DECODE,
-    UB,
-    WAITING,
-)
 from twin.engine.columns import World
 from twin.engine.fair import charge, charge_iteration, note_growth
 from twin.engine.lists import append, fill, pop
@@ -60,10 +32,10 @@ def decode(world: World, t1: float) -> None:
                 now_s = state.ends_s[d]
                 settle(world, d, now_s)
             else:
-                head = state.wait_head[d]
+                head = state.wait[d, w.HEAD]
                 now_s = state.ends_s[d]
                 if state.in_batch[d] == 0:  # a batch that a fault stopped goes on by itself
-                    if head == NONE:
+                    if head == w.NONE:
                         break
                     now_s = max(now_s, world.request.ready_s[head])
                 if now_s > t1:
@@ -82,8 +54,8 @@ def admit(world: World, d: int, now_s: float) -> None:
     """Let every request whose KV is in place by now_s join the batch."""
     state = world.decode
     request = world.request
-    while state.wait_head[d] != NONE and request.ready_s[state.wait_head[d]] <= now_s:
-        i = pop(state.wait_head, state.wait_tail, d, request.following)
+    while state.wait[d, w.HEAD] != w.NONE and request.ready_s[state.wait[d, w.HEAD]] <= now_s:
+        i = pop(state.wait, d, request.following)
         join(world, d, i, now_s)
 
 
@@ -95,26 +67,22 @@ def join(world: World, d: int, i: int, now_s: float) -> None:
     state = world.decode
     rank = request.rank[i]
     length = request.input_tokens[i] + request.emitted[i]
+    state.changed[d] = 1
     state.reserved_tokens[rank] -= length
-    world.record.counters[JOINED] += 1
+    world.record.counters[w.JOINED] += 1
     request.emitted[i] += 1  # the token that prefill computed
-    if settings.order == FAIR:
+    if settings.order == w.FAIR:
         charge(world, tenant_of(world, i), 1.0)
-    request.status[i] = DECODING
+    request.status[i] = w.DECODING
     left = request.output_tokens[i] - request.emitted[i]
     if left <= 0:
         release(world, d, rank)
         end_request(world, i, max(now_s, request.ready_s[i]))
         return
-    draw = i * 64 + min(request.preemptions[i], 63)
     iterations = iterations_needed(
-        left,
-        settings.draft_tokens,
-        settings.acceptance,
-        settings.key_accept,
-        settings.key_round,
-        draw,
-    )
+        left, settings.draft_tokens, settings.acceptance, settings.key_accept, settings.key_round,
+        i * 64 + min(request.preemptions[i], 63),
+    )  # fmt: skip
     due = state.iteration[d] + iterations
     request.joined[i] = state.iteration[d]
     request.due[i] = due
@@ -128,7 +96,7 @@ def join(world: World, d: int, i: int, now_s: float) -> None:
     state.in_batch[d] += 1
     state.context[rank] += length + 1
     state.growth[rank] += left / iterations
-    if settings.order == FAIR:
+    if settings.order == w.FAIR:
         note_growth(world, d, i, left / iterations)
 
 
@@ -145,15 +113,9 @@ def launch(world: World, d: int, now_s: float) -> None:
         crowd(world, world.prefill.running.size + d, beside_hand_off(world, d))
     prices = costs.decode[d]
     took_s = decode_iteration_s(
-        prices,
-        state.requests,
-        state.context,
-        first,
-        settings.decode_ranks,
-        costs.decode_hot_tokens,
-        costs.decode_hot_factor[d],
-        operators,
-    )
+        prices, state.requests, state.context, first, settings.decode_ranks,
+        costs.decode_hot_tokens, costs.decode_hot_factor[d], operators,
+    )  # fmt: skip
     tokens, context = sit_through(world, d, now_s, now_s + took_s)
     total, dies = float(state.in_batch[d]), float(settings.decode_ranks)
     hbm_bytes = decode_hbm_bytes(prices, total, context, dies)
@@ -196,15 +158,9 @@ def begin_iteration(world: World, d: int, now_s: float, took_s: float) -> None:
 
 @kernel
 def book_iteration(
-    world: World,
-    d: int,
-    begin_s: float,
-    end_s: float,
-    tokens: float,
-    context: float,
-    hbm_bytes: float,
-    flops: float,
-) -> None:
+    world: World, d: int, begin_s: float, end_s: float, tokens: float, context: float,
+    hbm_bytes: float, flops: float,
+) -> None:  # fmt: skip
     """Book an iteration: time, tokens, KV in use, operators, bytes that its experts move."""
     settings = world.settings
     record = world.record
@@ -214,30 +170,26 @@ def book_iteration(
     on_ub = verified * settings.decode_ub_bytes_per_token
     on_rdma = verified * settings.decode_rdma_bytes_per_token
     held = settings.decode_ranks * world.decode.kv_tokens[d]
-    record.fields[0], record.amounts[0] = ITERATIONS, 1.0
-    record.fields[1], record.amounts[1] = ITERATION_S, took_s
-    record.fields[2], record.amounts[2] = DECODE_TOKENS, tokens
-    record.fields[3], record.amounts[3] = DECODE_BUSY_S, took_s
-    record.fields[4], record.amounts[4] = KV_USED_S, context / held * took_s
-    record.fields[5], record.amounts[5] = HBM_BYTES, hbm_bytes
-    record.fields[6], record.amounts[6] = FLOPS, flops
+    record.fields[0], record.amounts[0] = w.ITERATIONS, 1.0
+    record.fields[1], record.amounts[1] = w.ITERATION_S, took_s
+    record.fields[2], record.amounts[2] = w.DECODE_TOKENS, tokens
+    record.fields[3], record.amounts[3] = w.DECODE_BUSY_S, took_s
+    record.fields[4], record.amounts[4] = w.KV_USED_S, context / held * took_s
+    record.fields[5], record.amounts[5] = w.HBM_BYTES, hbm_bytes
+    record.fields[6], record.amounts[6] = w.FLOPS, flops
     for k in range(operators.size):
-        record.fields[7 + k] = FIRST_OPERATOR + k
+        record.fields[7 + k] = w.FIRST_OPERATOR + k
         record.amounts[7 + k] = operators[k]
-    count = 7 + operators.size
-    horizon_s, warmup_s = settings.horizon_s, settings.warmup_s
-    spread(
-        record.windows, begin_s, end_s, record.fields, record.amounts, count, horizon_s, warmup_s
-    )
+    spread(record.windows, begin_s, end_s, record, 7 + operators.size, settings)
     column = world.prefill.running.size + d
-    first = column * AT_FIELDS
-    record.fields[0], record.amounts[0] = first + AT_BUSY_S, took_s
-    record.fields[1], record.amounts[1] = first + AT_ITERATION_S, took_s
-    record.fields[2], record.amounts[2] = first + AT_ITERATIONS, 1.0
-    spread(record.instances, begin_s, end_s, record.fields, record.amounts, 3, horizon_s, warmup_s)
+    first = column * w.AT_FIELDS
+    record.fields[0], record.amounts[0] = first + w.AT_BUSY_S, took_s
+    record.fields[1], record.amounts[1] = first + w.AT_ITERATION_S, took_s
+    record.fields[2], record.amounts[2] = first + w.AT_ITERATIONS, 1.0
+    spread(record.instances, begin_s, end_s, record, 3, settings)
     log_pass(world, column, begin_s, end_s, world.decode.in_batch[d], tokens, operators)
-    book_traffic(world, EXPERTS, UB, column, begin_s, end_s, on_ub)
-    book_traffic(world, EXPERTS, RDMA, column, begin_s, end_s, on_rdma)
+    book_traffic(world, w.EXPERTS, w.UB, column, begin_s, end_s, on_ub)
+    book_traffic(world, w.EXPERTS, w.RDMA, column, begin_s, end_s, on_rdma)
     note_duty(world, column, (on_ub + on_rdma) / settings.decode_ranks, took_s)
 
 
@@ -251,13 +203,14 @@ def settle(world: World, d: int, now_s: float) -> None:
     ring = state.calendar.shape[1]
     bucket = state.iteration[d] % ring
     context, growth = state.context, state.growth
+    state.changed[d] = 1
     for r in range(first, first + settings.decode_ranks):
         context[r] += growth[r]
-    if settings.order == FAIR:
+    if settings.order == w.FAIR:
         charge_iteration(world, d)
     i = state.calendar[d, bucket]
-    state.calendar[d, bucket] = NONE
-    while i != NONE:
+    state.calendar[d, bucket] = w.NONE
+    while i != w.NONE:
         following = request.following[i]
         leave(world, d, i)
         release(world, d, request.rank[i])
@@ -290,11 +243,12 @@ def leave(world: World, d: int, i: int) -> None:
     rate = left / span
     past = state.iteration[d] - request.joined[i]
     length = request.input_tokens[i] + request.emitted[i]
+    state.changed[d] = 1
     state.context[rank] -= length + past * rate
     state.growth[rank] -= rate
     state.requests[rank] -= 1
     state.in_batch[d] -= 1
-    if world.settings.order == FAIR:
+    if world.settings.order == w.FAIR:
         note_growth(world, d, i, -rate)
     last = state.slot_table[rank, state.requests[rank]]
     state.slot_table[rank, request.slot[i]] = last
@@ -307,6 +261,7 @@ def leave(world: World, d: int, i: int) -> None:
 @kernel
 def release(world: World, d: int, rank: int) -> None:
     """Give a slot back."""
+    world.decode.changed[d] = 1
     world.decode.taken[d] -= 1
     world.decode.taken_slots[rank] -= 1
     fill(world.decode.floor[d], 0)
@@ -326,8 +281,8 @@ def give_slot_back(world: World, i: int) -> None:
 def end_request(world: World, i: int, now_s: float) -> None:
     """The last token is out."""
     world.request.finish_s[i] = now_s
-    world.request.status[i] = FINISHED
-    world.record.counters[FINISHED_DECODE] += 1
+    world.request.status[i] = w.FINISHED
+    world.record.counters[w.FINISHED_DECODE] += 1
     if world.settings.keep_answers:
         store_answer(world, i, now_s)
     come_back(world, i, now_s)
@@ -349,18 +304,17 @@ def preempt(world: World, d: int, rank: int, now_s: float) -> None:
     alone = state.requests[rank] == 1
     pull(world, d, victim)
     request.ready_s[victim] = now_s
-    settings = world.settings
     if alone:
-        request.status[victim] = REJECTED
-        request.reason[victim] = OUTGREW_DECODE
-        world.record.counters[REJECTED_DECODE] += 1
+        request.status[victim] = w.REJECTED
+        request.reason[victim] = w.OUTGREW_DECODE
+        world.record.counters[w.REJECTED_DECODE] += 1
         come_back(world, victim, now_s)
         return
     request.preemptions[victim] += 1
-    request.status[victim] = WAITING
-    world.record.counters[PREEMPTED] += 1
-    add_at(world.record.windows, now_s, PREEMPTIONS, 1.0, settings.horizon_s, settings.warmup_s)
-    append(state.returned_head, state.returned_tail, 0, request.following, victim)
+    request.status[victim] = w.WAITING
+    world.record.counters[w.PREEMPTED] += 1
+    add_at(world.record.windows, now_s, w.PREEMPTIONS, 1.0, world.settings)
+    append(state.returned, 0, request.following, victim)
 
 
 @kernel
@@ -384,13 +338,13 @@ def unschedule(world: World, d: int, i: int) -> None:
     request = world.request
     calendar = world.decode.calendar
     bucket = request.due[i] % calendar.shape[1]
-    before = NONE
+    before = w.NONE
     at = calendar[d, bucket]
     while at != i:
         before = at
         at = request.following[at]
-    if before == NONE:
+    if before == w.NONE:
         calendar[d, bucket] = request.following[i]
     else:
         request.following[before] = request.following[i]
-    request.following[i] = NONE
+    request.following[i] = w.NONE

@@ -8,15 +8,8 @@ with the prefill instance that computed its prompt.
 from __future__ import annotations
 
 from twin.compiled import kernel
+from twin.engine import codes as w
 from twin.engine.books import book_busy
-from twin.engine.codes import (
-    BACK_FROM_DECODE,
-    NONE,
-    PREFILL_BEGUN,
-    PREFILLED,
-    ROUTED,
-    TRANSFERRING,
-)
 from twin.engine.columns import World
 from twin.engine.phases.decode import pull, settle
 from twin.engine.phases.kv_transfer import begin_transfer
@@ -28,8 +21,8 @@ def is_empty_prefill(world: World, p: int) -> bool:
     state = world.prefill
     if state.queued_tokens[p] or state.running[p] or state.reading[p] or state.sending[p]:
         return False
-    i = world.transfer.fresh_head[0]
-    while i != NONE:
+    i = world.transfer.unsent[0, w.HEAD]
+    while i != w.NONE:
         if world.request.prefill_instance[i] == p:
             return False
         i = world.request.following[i]
@@ -60,7 +53,7 @@ def empty_by_moving(world: World, d: int, now_s: float) -> int:
     for r in range(d * ranks, (d + 1) * ranks):
         for s in range(state.requests[r] - 1, -1, -1):
             moved = hand_over(world, d, state.slot_table[r, s], now_s)
-            if moved == NONE:
+            if moved == w.NONE:
                 return count
             count += moved
     return count
@@ -79,17 +72,17 @@ def hand_over(world: World, d: int, i: int, now_s: float) -> int:
     if held < 1:
         return 0
     need = request.input_tokens[i] + held + 0.5 * settings.page_tokens
-    rank = reserve(world, NONE, need)
-    if rank == NONE:
-        return NONE
+    rank = reserve(world, w.NONE, need)
+    if rank == w.NONE:
+        return w.NONE
     port_out = transfer.port_of_decode[request.rank[i]]
     pull(world, d, i)
     request.emitted[i] = held
     request.rank[i] = rank
     world.decode.reserved_tokens[rank] += request.input_tokens[i] + held
     request.ready_s[i] = now_s
-    request.status[i] = TRANSFERRING
-    for event in (BACK_FROM_DECODE, ROUTED, PREFILL_BEGUN, PREFILLED):
+    request.status[i] = w.TRANSFERRING
+    for event in (w.BACK_FROM_DECODE, w.ROUTED, w.PREFILL_BEGUN, w.PREFILLED):
         counters[event] += 1
     begin_transfer(world, i, port_out)
     return 1

@@ -10,19 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from twin.compiled import kernel
-from twin.engine.codes import (
-    BACK_FROM_DECODE,
-    BACK_FROM_PREFILL,
-    BACK_FROM_QUEUE,
-    BACK_FROM_TRANSFER,
-    GIVEN_UP,
-    LOST,
-    NONE,
-    OUT_OF_RETRIES,
-    WAITING,
-)
+from twin.engine import codes as w
 from twin.engine.columns import World
-from twin.engine.lists import append, pop
+from twin.engine.lists import append, length, pop
 from twin.engine.phases.decode import give_slot_back, pull
 from twin.engine.phases.kv_transfer import collect, forget
 from twin.engine.phases.prefill import leave_queue, note_ending
@@ -40,17 +30,17 @@ def send_back(world: World, i: int, now_s: float, came_from: int) -> None:
     request.ready_s[i] = now_s
     request.retries[i] += 1
     if request.retries[i] > world.settings.retries:
-        request.status[i] = LOST
-        request.reason[i] = OUT_OF_RETRIES
-        counters[GIVEN_UP] += 1
+        request.status[i] = w.LOST
+        request.reason[i] = w.OUT_OF_RETRIES
+        counters[w.GIVEN_UP] += 1
         come_back(world, i, now_s)
         return
-    request.status[i] = WAITING
+    request.status[i] = w.WAITING
     if request.emitted[i] == 0:  # its first token comes, or comes again, with the next prefill
         request.prefill_start_s[i] = np.nan
         request.prefill_end_s[i] = np.nan
         request.transfer_end_s[i] = np.nan
-    append(world.decode.returned_head, world.decode.returned_tail, 0, request.following, i)
+    append(world.decode.returned, 0, request.following, i)
 
 
 @kernel
@@ -60,25 +50,20 @@ def empty_decode(world: World, d: int, rank: int, now_s: float) -> int:
     width = world.settings.decode_ranks
     count = 0
     for r in range(d * width, (d + 1) * width):
-        whole = rank == NONE
+        whole = rank == w.NONE
         while (whole or r == rank) and state.requests[r] > 0:
             i = state.slot_table[r, state.requests[r] - 1]
             pull(world, d, i)
-            send_back(world, i, now_s, BACK_FROM_DECODE)
+            send_back(world, i, now_s, w.BACK_FROM_DECODE)
             count += 1
-    waiting = 0
-    i = state.wait_head[d]
-    while i != NONE:
-        waiting += 1
-        i = world.request.following[i]
-    for _ in range(waiting):
-        i = pop(state.wait_head, state.wait_tail, d, world.request.following)
-        if rank == NONE or world.request.rank[i] == rank:
+    for _ in range(length(state.wait, d, world.request.following)):
+        i = pop(state.wait, d, world.request.following)
+        if rank == w.NONE or world.request.rank[i] == rank:
             give_slot_back(world, i)
-            send_back(world, i, now_s, BACK_FROM_DECODE)
+            send_back(world, i, now_s, w.BACK_FROM_DECODE)
             count += 1
         else:
-            append(state.wait_head, state.wait_tail, d, world.request.following, i)
+            append(state.wait, d, world.request.following, i)
     return count
 
 
@@ -100,25 +85,25 @@ def empty_transfers(world: World, p: int, d: int, rank: int, now_s: float) -> in
         world.prefill.sent_bytes[request.prefill_instance[i], sender] -= size
         forget(world, k)
         give_slot_back(world, i)
-        send_back(world, i, now_s, BACK_FROM_TRANSFER)
+        send_back(world, i, now_s, w.BACK_FROM_TRANSFER)
         count += 1
     for k in range(collect(world)):
         i = state.fresh[k]
         if hit(request.prefill_instance[i], request.rank[i], width, p, d, rank):
             give_slot_back(world, i)
-            send_back(world, i, now_s, BACK_FROM_TRANSFER)
+            send_back(world, i, now_s, w.BACK_FROM_TRANSFER)
             count += 1
         else:
-            append(state.fresh_head, state.fresh_tail, 0, request.following, i)
+            append(state.unsent, 0, request.following, i)
     return count
 
 
 @kernel
 def hit(at: int, its_rank: int, width: int, p: int, d: int, rank: int) -> bool:
     """Whether a transfer is one of those asked for: from p, else to `rank`, else into d."""
-    if p != NONE:
+    if p != w.NONE:
         return at == p
-    if rank != NONE:
+    if rank != w.NONE:
         return its_rank == rank
     return its_rank // width == d
 
@@ -131,16 +116,16 @@ def empty_prefill(world: World, p: int, now_s: float) -> int:
     count = 0
     while True:
         computing = True
-        i = pop(state.batch_head, state.batch_tail, p, request.following)
-        if i == NONE:
-            i = pop(state.queue_head, state.queue_tail, p, request.following)
-            if i == NONE:
+        i = pop(state.batch, p, request.following)
+        if i == w.NONE:
+            i = pop(state.queue, p, request.following)
+            if i == w.NONE:
                 break
-            computing = request.progress[i] != NONE
+            computing = request.progress[i] != w.NONE
         leave_queue(world, p, i)
-        request.progress[i] = NONE
+        request.progress[i] = w.NONE
         give_slot_back(world, i)
-        send_back(world, i, now_s, BACK_FROM_PREFILL if computing else BACK_FROM_QUEUE)
+        send_back(world, i, now_s, w.BACK_FROM_PREFILL if computing else w.BACK_FROM_QUEUE)
         count += 1
     state.running[p] = 0
     stop_reading(world, p, now_s)
@@ -153,7 +138,7 @@ def free_rank(world: World, rank: int, now_s: float) -> int:
     d = rank // world.settings.decode_ranks
     count = empty_decode(world, d, rank, now_s)
     if world.settings.has_prefill and not world.settings.colocated:
-        count += empty_transfers(world, NONE, d, rank, now_s)
+        count += empty_transfers(world, w.NONE, d, rank, now_s)
         count += leave_prefill(world, rank, now_s)
     return count
 
@@ -164,24 +149,18 @@ def leave_prefill(world: World, rank: int, now_s: float) -> int:
     state = world.prefill
     request = world.request
     count = 0
-    for p in range(state.queue_head.size):
-        for heads, tails in ((state.queue_head, state.queue_tail),
-                             (state.batch_head, state.batch_tail)):  # fmt: skip
-            waiting = 0
-            i = heads[p]
-            while i != NONE:
-                waiting += 1
-                i = request.following[i]
-            for _ in range(waiting):
-                i = pop(heads, tails, p, request.following)
+    for p in range(state.queue.shape[0]):
+        for ends in (state.queue, state.batch):
+            for _ in range(length(ends, p, request.following)):
+                i = pop(ends, p, request.following)
                 if request.rank[i] != rank:
-                    append(heads, tails, p, request.following, i)
+                    append(ends, p, request.following, i)
                     continue
-                computing = request.progress[i] != NONE
+                computing = request.progress[i] != w.NONE
                 leave_queue(world, p, i)
-                request.progress[i] = NONE
+                request.progress[i] = w.NONE
                 give_slot_back(world, i)
-                send_back(world, i, now_s, BACK_FROM_PREFILL if computing else BACK_FROM_QUEUE)
+                send_back(world, i, now_s, w.BACK_FROM_PREFILL if computing else w.BACK_FROM_QUEUE)
                 count += 1
         note_ending(world, p)
     return count

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from twin.compiled import kernel
-from twin.engine.codes import ARRIVED, CANCELLED, FRONTED, LEFT_EARLY
+from twin.engine import codes as w
 from twin.engine.columns import World
 from twin.policies.front_end import front_end_done
 
@@ -15,14 +15,14 @@ def front_end(world: World, t1: float) -> None:
     request = world.request
     counters = world.record.counters
     servers = settings.api_servers
-    for i in range(counters[FRONTED], counters[ARRIVED]):
+    for i in range(counters[w.FRONTED], counters[w.ARRIVED]):
         free_s = request.front_end_s[i - servers] if i >= servers else 0.0
         done_s = front_end_done(request.arrival_s[i], free_s, settings.service_s)
         request.front_end_s[i] = done_s
-        left = request.status[i] == CANCELLED  # it takes its time here all the same
+        left = request.status[i] == w.CANCELLED  # it takes its time here all the same
         if not left:
             request.ready_s[i] = done_s
         if done_s > t1:  # those behind it leave no earlier
             break
-        counters[FRONTED] = i + 1
-        counters[LEFT_EARLY] -= left
+        counters[w.FRONTED] = i + 1
+        counters[w.LEFT_EARLY] -= left

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from twin.compiled import kernel
+from twin.engine import codes as w
 from twin.engine.books import book_traffic
-from twin.engine.codes import DECODING, KV_HAND_OFF, NONE, TRANSFERRED
 from twin.engine.columns import Transfers, World
 from twin.engine.lists import append, pop
 from twin.policies.kv_transfer import sending_rank, shared_rate
@@ -38,7 +38,7 @@ def kv_transfer(world: World, t1: float) -> None:
             begun += 1
         set_rates(state)
     for k in range(begun, count):  # their latency reaches past this step
-        append(state.fresh_head, state.fresh_tail, 0, world.request.following, fresh[k])
+        append(state.unsent, 0, world.request.following, fresh[k])
 
 
 @kernel
@@ -50,15 +50,15 @@ def collect(world: World) -> int:
     state = world.transfer
     fresh, following, ready_s = state.fresh, world.request.following, world.request.ready_s
     count = 0
-    i = pop(state.fresh_head, state.fresh_tail, 0, following)
-    while i != NONE:
+    i = pop(state.unsent, 0, following)
+    while i != w.NONE:
         k = count
         while k > 0 and ready_s[fresh[k - 1]] > ready_s[i]:
             fresh[k] = fresh[k - 1]
             k -= 1
         fresh[k] = i
         count += 1
-        i = pop(state.fresh_head, state.fresh_tail, 0, following)
+        i = pop(state.unsent, 0, following)
     return count
 
 
@@ -167,12 +167,12 @@ def arrive(world: World, i: int, now_s: float) -> None:
     size = length * settings.kv_bytes_per_token
     begun_s = request.ready_s[i]
     p = request.prefill_instance[i]
-    book_traffic(world, KV_HAND_OFF, settings.kv_plane, p, begun_s, now_s, size)
+    book_traffic(world, w.KV_HAND_OFF, settings.kv_plane, p, begun_s, now_s, size)
     world.decode.received_bytes[rank] += size
     if request.emitted[i] == 0:
         request.transfer_end_s[i] = now_s
     request.ready_s[i] = now_s
-    request.status[i] = DECODING
-    record.counters[TRANSFERRED] += 1
+    request.status[i] = w.DECODING
+    record.counters[w.TRANSFERRED] += 1
     d = rank // settings.decode_ranks
-    append(world.decode.wait_head, world.decode.wait_tail, d, request.following, i)
+    append(world.decode.wait, d, request.following, i)

@@ -5,42 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from twin.compiled import kernel
+from twin.engine import codes as w
 from twin.engine.books import book_traffic, log_pass
 from twin.engine.clock import add_at, spread
-from twin.engine.codes import (
-    AT_BUSY_S,
-    AT_FIELDS,
-    ATTENTION,
-    BACK_FROM_PREFILL,
-    EXPERTS,
-    FAIR,
-    FINISHED,
-    FINISHED_PREFILL,
-    FIRST_OPERATOR,
-    FLOPS,
-    HBM_BYTES,
-    HIT_TOKENS,
-    NONE,
-    PREFILL_BATCHES,
-    PREFILL_BEGUN,
-    PREFILL_BUSY_S,
-    PREFILL_FLOPS,
-    PREFILL_TOKENS,
-    PREFILLED,
-    PREFILLING,
-    PROMPT_TOKENS,
-    RDMA,
-    TRANSFERRING,
-    UB,
-)
 from twin.engine.columns import World
 from twin.engine.fair import bring_forward, charge_prompt
 from twin.engine.lists import append, fill, largest, pop, remove_after
 from twin.engine.phases.decode import give_slot_back
 from twin.engine.pool import (
     begin_reading,
-    blocks_kept,
     cached_tokens,
+    kept_by,
     look_at_pool,
     store_blocks,
     warm,
@@ -56,7 +31,7 @@ from twin.policies.batching import tokens_to_take
 def prefill(world: World, t1: float) -> None:
     """Advance every prefill instance to t1: batches end and begin at their exact times."""
     state = world.prefill
-    for p in range(state.queue_head.size):
+    for p in range(state.queue.shape[0]):
         while state.up[p]:
             if state.reading[p]:
                 read_s = max(state.read_end_s[p], state.free_s[p])
@@ -67,8 +42,8 @@ def prefill(world: World, t1: float) -> None:
                 if state.ends_s[p] > t1:
                     break
                 finish_batch(world, p)
-            head = state.queue_head[p]
-            if head == NONE:
+            head = state.queue[p, w.HEAD]
+            if head == w.NONE:
                 break
             start_s = max(state.free_s[p], world.request.ready_s[head])
             if start_s > t1:
@@ -87,14 +62,12 @@ def begin_pass(world: World, i: int, hit: int, now_s: float) -> None:
         request.hit_tokens[i] = hit
         request.prefill_start_s[i] = now_s
     if request.emitted[i] == 0 and request.retries[i] == 0:
-        book = world.record.windows
-        horizon_s, warmup_s = settings.horizon_s, settings.warmup_s
-        add_at(book, now_s, PROMPT_TOKENS, float(length), horizon_s, warmup_s)
-        add_at(book, now_s, HIT_TOKENS, float(hit), horizon_s, warmup_s)
-    request.status[i] = PREFILLING
-    if settings.order == FAIR:
+        add_at(world.record.windows, now_s, w.PROMPT_TOKENS, float(length), settings)
+        add_at(world.record.windows, now_s, w.HIT_TOKENS, float(hit), settings)
+    request.status[i] = w.PREFILLING
+    if settings.order == w.FAIR:
         charge_prompt(world, i)
-    world.record.counters[PREFILL_BEGUN] += 1
+    world.record.counters[w.PREFILL_BEGUN] += 1
 
 
 @kernel
@@ -123,12 +96,12 @@ def form_batch(world: World, p: int, now_s: float) -> int:
     state.cold_blocks[0] = 0
     look_at_pool(world, p, now_s)
     taken, held_by_batch, hits, pairs = 0, 0, 0, 0.0
-    before = NONE
-    i = state.queue_head[p]
-    while i != NONE and request.ready_s[i] <= now_s and taken < settings.prefill_budget:
-        begins = request.progress[i] == NONE
-        if begins and settings.order == FAIR:
-            i = bring_forward(world, state.queue_head, state.queue_tail, p, before, now_s, False)
+    before = w.NONE
+    i = state.queue[p, w.HEAD]
+    while i != w.NONE and request.ready_s[i] <= now_s and taken < settings.prefill_budget:
+        begins = request.progress[i] == w.NONE
+        if begins and settings.order == w.FAIR:
+            i = bring_forward(world, state.queue, p, before, now_s, False)
         held = cached_tokens(world, p, i) if begins else request.progress[i]
         remaining = request.input_tokens[i] + request.emitted[i] - held
         take = tokens_to_take(
@@ -153,8 +126,8 @@ def form_batch(world: World, p: int, now_s: float) -> int:
         request.progress[i] += take
         following = request.following[i]
         if take == remaining:
-            remove_after(state.queue_head, state.queue_tail, p, request.following, before, i)
-            append(state.batch_head, state.batch_tail, p, request.following, i)
+            remove_after(state.queue, p, request.following, before, i)
+            append(state.batch, p, request.following, i)
         else:
             before = i
         i = following
@@ -168,8 +141,8 @@ def note_ending(world: World, p: int) -> None:
     """How many tokens, and seconds as predicted, leave the instance when its batch ends."""
     state, request = world.prefill, world.request
     tokens, work_s = 0, 0.0
-    i = state.batch_head[p]
-    while i != NONE:
+    i = state.batch[p, w.HEAD]
+    while i != w.NONE:
         tokens += request.input_tokens[i] + request.emitted[i]
         work_s += request.work_s[i]
         i = request.following[i]
@@ -189,7 +162,7 @@ def leave_queue(world: World, p: int, i: int) -> None:
 def drop_gone(world: World, i: int, now_s: float) -> None:
     """A request whose client left while its batch computed ends with it."""
     give_slot_back(world, i)
-    world.record.counters[BACK_FROM_PREFILL] += 1
+    world.record.counters[w.BACK_FROM_PREFILL] += 1
     cancel(world, i, now_s)
 
 
@@ -234,14 +207,9 @@ def compute_batch(world: World, p: int, now_s: float) -> None:
     fill(operators, 0.0)
     prices = costs.prefill[p]
     compute_s = prefill_batch_s(
-        prices,
-        state.batch_tokens[p],
-        state.most_tokens[p],
-        state.most_pairs[p],
-        costs.prefill_hot_tokens,
-        costs.prefill_hot_factor[p],
-        operators,
-    )
+        prices, state.batch_tokens[p], state.most_tokens[p], state.most_pairs[p],
+        costs.prefill_hot_tokens, costs.prefill_hot_factor[p], operators,
+    )  # fmt: skip
     if state.batch_hits[p] > 0.0:
         compute_s += prefill_hits_s(prices, state.batch_hits[p], operators)
     end_s = now_s + compute_s
@@ -260,26 +228,22 @@ def book_batch(world: World, p: int, begin_s: float, end_s: float, fetch_s: floa
     record = world.record
     operators = world.costs.prefill_operators
     prices = world.costs.prefill[p]
-    record.fields[0], record.amounts[0] = PREFILL_BATCHES, 1.0
-    record.fields[1], record.amounts[1] = PREFILL_BUSY_S, end_s - begin_s
-    record.fields[2], record.amounts[2] = PREFILL_TOKENS, taken
-    record.fields[3], record.amounts[3] = HBM_BYTES, prefill_hbm_bytes(prices, taken)
+    record.fields[0], record.amounts[0] = w.PREFILL_BATCHES, 1.0
+    record.fields[1], record.amounts[1] = w.PREFILL_BUSY_S, end_s - begin_s
+    record.fields[2], record.amounts[2] = w.PREFILL_TOKENS, taken
+    record.fields[3], record.amounts[3] = w.HBM_BYTES, prefill_hbm_bytes(prices, taken)
     flops = prefill_flops(prices, taken, pairs)
-    record.fields[4], record.amounts[4] = FLOPS, flops
-    record.fields[5], record.amounts[5] = PREFILL_FLOPS, flops
-    first = FIRST_OPERATOR + world.costs.decode_operators.size
+    record.fields[4], record.amounts[4] = w.FLOPS, flops
+    record.fields[5], record.amounts[5] = w.PREFILL_FLOPS, flops
+    first = w.FIRST_OPERATOR + world.costs.decode_operators.size
     for k in range(operators.size):
         record.fields[6 + k] = first + k
         record.amounts[6 + k] = operators[k]
     record.fields[6 + operators.size] = first + operators.size
     record.amounts[6 + operators.size] = fetch_s
-    horizon_s, warmup_s = settings.horizon_s, settings.warmup_s
-    count = 7 + operators.size
-    spread(
-        record.windows, begin_s, end_s, record.fields, record.amounts, count, horizon_s, warmup_s
-    )
-    record.fields[0], record.amounts[0] = p * AT_FIELDS + AT_BUSY_S, end_s - begin_s
-    spread(record.instances, begin_s, end_s, record.fields, record.amounts, 1, horizon_s, warmup_s)
+    spread(record.windows, begin_s, end_s, record, 7 + operators.size, settings)
+    record.fields[0], record.amounts[0] = p * w.AT_FIELDS + w.AT_BUSY_S, end_s - begin_s
+    spread(record.instances, begin_s, end_s, record, 1, settings)
     log_pass(world, p, begin_s, end_s, 0, taken, operators)
     move_activations(world, p, begin_s + fetch_s, end_s, taken)
 
@@ -290,12 +254,12 @@ def move_activations(world: World, column: int, begin_s: float, end_s: float, ta
     settings = world.settings
     on_ub = taken * settings.prefill_ub_bytes_per_token
     on_rdma = taken * settings.prefill_rdma_bytes_per_token
-    book_traffic(world, EXPERTS, UB, column, begin_s, end_s, on_ub)
-    book_traffic(world, EXPERTS, RDMA, column, begin_s, end_s, on_rdma)
+    book_traffic(world, w.EXPERTS, w.UB, column, begin_s, end_s, on_ub)
+    book_traffic(world, w.EXPERTS, w.RDMA, column, begin_s, end_s, on_rdma)
     near = taken * settings.attention_ub_bytes_per_token
     far = taken * settings.attention_rdma_bytes_per_token
-    book_traffic(world, ATTENTION, UB, column, begin_s, end_s, near)
-    book_traffic(world, ATTENTION, RDMA, column, begin_s, end_s, far)
+    book_traffic(world, w.ATTENTION, w.UB, column, begin_s, end_s, near)
+    book_traffic(world, w.ATTENTION, w.RDMA, column, begin_s, end_s, far)
     moved = (on_ub + on_rdma + near + far) / settings.prefill_ranks
     note_duty(world, column, moved, end_s - begin_s)
 
@@ -311,10 +275,10 @@ def finish_batch(world: World, p: int) -> None:
     state.free_s[p] = end_s
     give_ports_back(world, p)
     look_at_pool(world, p, end_s)
-    kept, archived = blocks_kept(world, world.pool, p), blocks_kept(world, world.ssd, p)
+    before = kept_by(world, p)
     while True:
-        i = pop(state.batch_head, state.batch_tail, p, request.following)
-        if i == NONE:
+        i = pop(state.batch, p, request.following)
+        if i == w.NONE:
             break
         leave_queue(world, p, i)
         if settings.patient and request.gone[i]:
@@ -325,17 +289,15 @@ def finish_batch(world: World, p: int) -> None:
         if request.emitted[i] == 0:
             request.prefill_end_s[i] = end_s
         request.ready_s[i] = end_s + settings.transfer_latency_s
-        world.record.counters[PREFILLED] += 1
+        world.record.counters[w.PREFILLED] += 1
         if settings.has_decode:
-            request.status[i] = TRANSFERRING
+            request.status[i] = w.TRANSFERRING
             transfer = world.transfer
-            append(transfer.fresh_head, transfer.fresh_tail, 0, request.following, i)
+            append(transfer.unsent, 0, request.following, i)
         else:  # prefill_only: the first token is the end
             request.transfer_end_s[i] = end_s
             request.finish_s[i] = end_s
-            request.status[i] = FINISHED
-            world.record.counters[FINISHED_PREFILL] += 1
+            request.status[i] = w.FINISHED
+            world.record.counters[w.FINISHED_PREFILL] += 1
             come_back(world, i, end_s)
-    kept = blocks_kept(world, world.pool, p) - kept
-    archived = blocks_kept(world, world.ssd, p) - archived
-    write_blocks(world, p, end_s, kept, archived)
+    write_blocks(world, p, end_s, before)

@@ -9,23 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from twin.compiled import kernel
-from twin.engine.codes import (
-    CANCELLED,
-    FAIR,
-    FIFO,
-    FRONTED,
-    NONE,
-    OUTGREW_DECODE,
-    PRIORITY,
-    REJECTED,
-    REJECTED_ROUTER,
-    ROUTED,
-    ROUTER_SEEN,
-    TOO_LATE,
-    TOO_LONG_FOR_DECODE,
-    TOO_LONG_FOR_PREFILL,
-    TRANSFERRED,
-)
+from twin.engine import codes as w
 from twin.engine.columns import World
 from twin.engine.fair import bring_forward, charge_prompt, line_up, note_handed_on
 from twin.engine.lists import any_of, append, insert, pop, total
@@ -48,26 +32,26 @@ def router(world: World, t0: float, t1: float) -> None:
     settings, gate = world.settings, world.gate
     if settings.gated:
         take_in(world, t0, t1)
-    waits = counters[ROUTER_SEEN] < counters[FRONTED] or gate.wait_head[0] != NONE
-    if decode.returned_head[0] == NONE and not waits:
+    waits = counters[w.ROUTER_SEEN] < counters[w.FRONTED] or gate.wait[0, w.HEAD] != w.NONE
+    if decode.returned[0, w.HEAD] == w.NONE and not waits:
         return
     refresh_view(world)
     now_s = t0
     while True:
-        returned = decode.returned_head[0]
-        if returned != NONE:
+        returned = decode.returned[0, w.HEAD]
+        if returned != w.NONE:
             i = returned
         elif settings.gated:
-            i = gate.wait_head[0]
-            if i == NONE:
+            i = gate.wait[0, w.HEAD]
+            if i == w.NONE:
                 break
-            if settings.order == FAIR:
+            if settings.order == w.FAIR:
                 by_s = max(now_s, request.ready_s[i])
-                i = bring_forward(world, gate.wait_head, gate.wait_tail, 0, NONE, by_s, True)
-        elif counters[ROUTER_SEEN] < counters[FRONTED]:
-            i = counters[ROUTER_SEEN]
-            if request.status[i] == CANCELLED:
-                counters[ROUTER_SEEN] += 1
+                i = bring_forward(world, gate.wait, 0, w.NONE, by_s, True)
+        elif counters[w.ROUTER_SEEN] < counters[w.FRONTED]:
+            i = counters[w.ROUTER_SEEN]
+            if request.status[i] == w.CANCELLED:
+                counters[w.ROUTER_SEEN] += 1
                 continue
         else:
             break
@@ -76,22 +60,22 @@ def router(world: World, t0: float, t1: float) -> None:
         now_s = max(now_s, request.ready_s[i])
         reason = unservable(world, i)
         if reason == 0 and settings.shed_at > 0.0 and too_late(world, i, now_s):
-            reason = TOO_LATE
+            reason = w.TOO_LATE
         if reason == 0 and not place(world, i, now_s):
             break
-        if returned != NONE:
-            pop(decode.returned_head, decode.returned_tail, 0, request.following)
+        if returned != w.NONE:
+            pop(decode.returned, 0, request.following)
         elif settings.gated:
-            pop(gate.wait_head, gate.wait_tail, 0, request.following)
+            pop(gate.wait, 0, request.following)
         else:
-            counters[ROUTER_SEEN] += 1
-        if reason == TOO_LATE:
+            counters[w.ROUTER_SEEN] += 1
+        if reason == w.TOO_LATE:
             refuse(world, i, reason, now_s)
         elif reason != 0:
-            request.status[i] = REJECTED
+            request.status[i] = w.REJECTED
             request.reason[i] = reason
             request.ready_s[i] = now_s
-            counters[REJECTED_ROUTER] += 1
+            counters[w.REJECTED_ROUTER] += 1
             come_back(world, i, now_s)
         else:
             hand_on(world, i, now_s)
@@ -105,10 +89,13 @@ def refresh_view(world: World) -> None:
     reserved, taken = decode.reserved_tokens, decode.taken_slots
     floor = decode.floor
     page = 0.5 * world.settings.page_tokens
-    for r in range(context.size):
-        view[r] = context[r] + reserved[r] + taken[r] * page
     ranks = world.settings.decode_ranks
     for d in range(decode.taken.size):
+        if not decode.changed[d]:
+            continue
+        decode.changed[d] = 0
+        for r in range(d * ranks, (d + 1) * ranks):
+            view[r] = context[r] + reserved[r] + taken[r] * page
         decode.all_tokens[d] = total(view[d * ranks : (d + 1) * ranks])
         for b in range(floor.shape[1]):  # what was summed anew may have been rounded down
             floor[d, b] *= ROUNDING
@@ -120,9 +107,9 @@ def unservable(world: World, i: int) -> int:
     settings = world.settings
     length = world.request.input_tokens[i] + world.request.emitted[i]
     if settings.has_decode and not any_of(world.decode.kv_tokens, length + settings.page_tokens):
-        return OUTGREW_DECODE if world.request.emitted[i] > 0 else TOO_LONG_FOR_DECODE
+        return w.OUTGREW_DECODE if world.request.emitted[i] > 0 else w.TOO_LONG_FOR_DECODE
     if settings.has_prefill and length > settings.prompt_kv_tokens:
-        return TOO_LONG_FOR_PREFILL
+        return w.TOO_LONG_FOR_PREFILL
     return 0
 
 
@@ -131,21 +118,21 @@ def place(world: World, i: int, now_s: float) -> bool:
     """Reserve decode room and choose a prefill instance; False when there is no room."""
     settings = world.settings
     request = world.request
-    instance = NONE
+    instance = w.NONE
     if settings.has_prefill and (settings.colocated or not settings.has_decode):
         instance = choose_prefill(world, i, now_s)
-        if instance == NONE:
+        if instance == w.NONE:
             return False
     if settings.has_decode:
-        if instance == NONE and settings.has_prefill and not any_of(world.prefill.open, 1):
+        if instance == w.NONE and settings.has_prefill and not any_of(world.prefill.open, 1):
             return False
         need = float(request.input_tokens[i] + request.emitted[i]) + 0.5 * settings.page_tokens
         rank = reserve(world, instance, need)
-        if rank == NONE:
+        if rank == w.NONE:
             return False
         request.rank[i] = rank
         world.decode.reserved_tokens[rank] += need - 0.5 * settings.page_tokens
-        if instance == NONE and settings.has_prefill:
+        if instance == w.NONE and settings.has_prefill:
             instance = choose_prefill(world, i, now_s)
     request.prefill_instance[i] = instance
     return True
@@ -158,7 +145,7 @@ def reserve(world: World, instance: int, need: float) -> int:
     decode = world.decode
     ranks = settings.decode_ranks
     best = instance
-    if instance == NONE:
+    if instance == w.NONE:
         best = 0
         for d in range(1, decode.taken.size):  # of those that are open
             fewer = decode.taken[d] < decode.taken[best]
@@ -173,7 +160,7 @@ def reserve(world: World, instance: int, need: float) -> int:
         first, end = d * ranks, (d + 1) * ranks
         place = choose_rank(
             settings.rank_choice,
-            world.record.counters[ROUTED],
+            world.record.counters[w.ROUTED],
             decode.taken_slots[first:end],
             decode.taken_tokens[first:end],
             decode.taken[d],
@@ -184,9 +171,10 @@ def reserve(world: World, instance: int, need: float) -> int:
             decode.price[first:end],
             decode.floor[d],
         )
-        if place != NONE:
+        if place != w.NONE:
             rank = first + place
             slots, tokens = max(decode.taken[d], 1), max(decode.all_tokens[d], 1.0)
+            decode.changed[d] = 1
             decode.taken[d] += 1
             decode.taken_slots[rank] += 1
             decode.taken_tokens[rank] += need
@@ -196,7 +184,7 @@ def reserve(world: World, instance: int, need: float) -> int:
             for b in range(decode.floor.shape[1]):
                 decode.floor[d, b] *= max(grown * ROUNDING, 1.0)
             return rank
-    return NONE
+    return w.NONE
 
 
 @kernel
@@ -207,7 +195,7 @@ def see_queues(world: World, now_s: float) -> None:
     step. Who comes now still gets into a batch that is not full: only full ones take their time.
     """
     prefill, settings = world.prefill, world.settings
-    running, ends_s = prefill.running, prefill.ends_s
+    running, ends_s, budget = prefill.running, prefill.ends_s, settings.prefill_budget
     if settings.colocated:
         running, ends_s = world.decode.running, world.decode.ends_s
     for p in range(prefill.queue_view.size):
@@ -227,27 +215,20 @@ def see_queues(world: World, now_s: float) -> None:
                 tokens = waiting
                 begun = waiting > 0 or (settings.colocated and world.decode.in_batch[p] > 0)
                 left_s = max(0.0, left_s + pass_s + work_s) if begun else 0.0
-                waiting, work_s = max(0, waiting - settings.prefill_budget), 0.0
+                waiting, work_s = max(0, waiting - budget), 0.0
         prefill.queue_view[p] = tokens
-        prefill.wait_s[p] = left_s + max(0.0, work_s) + waiting // settings.prefill_budget * pass_s
+        full = waiting // budget if waiting >= budget else 0  # batches ahead
+        prefill.wait_s[p] = left_s + max(0.0, work_s) + full * pass_s
 
 
 @kernel
 def cached_at(world: World, p: int, i: int) -> int:
     """Tokens of a request's prompt that instance p could read from the memory pool now."""
-    settings, request = world.settings, world.request
-    if not settings.pool_enabled:
+    if not world.settings.pool_enabled:
         return 0
-    turn = turn_of(world, i)
-    return settings.block_tokens * matched_blocks(
-        world.pool,
-        world.ssd,
-        world.prefill.ssd_bytes_per_s[p] > 0.0,
-        pool_row(world, p, i),
-        request.segment_first,
-        request.segment_blocks,
-        request.segment_offset[turn],
-        request.segment_offset[turn + 1],
+    ssd_open, row = world.prefill.ssd_bytes_per_s[p] > 0.0, pool_row(world, p, i)
+    return world.settings.block_tokens * matched_blocks(
+        world.pool, world.ssd, ssd_open, row, world.request, turn_of(world, i)
     )
 
 
@@ -275,11 +256,11 @@ def passed_s(world: World, p: int, i: int) -> float:
     """Seconds of what waits at instance p and would come behind a request."""
     settings, request, prefill = world.settings, world.request, world.prefill
     behind_s, tokens = 0.0, 0
-    if settings.order == FAIR:
+    if settings.order == w.FAIR:
         line_up(world, p, i)
-    at = prefill.queue_head[p] if settings.order != FIFO else NONE
-    while at != NONE:
-        if request.progress[at] == NONE and request.place[at] > request.place[i]:
+    at = prefill.queue[p, w.HEAD] if settings.order != w.FIFO else w.NONE
+    while at != w.NONE:
+        if request.progress[at] == w.NONE and request.place[at] > request.place[i]:
             behind_s += request.work_s[at]
             tokens += request.input_tokens[at] + request.emitted[at]
         at = request.following[at]
@@ -323,11 +304,11 @@ def join_queue(world: World, p: int, i: int) -> None:
         hit = prefill.hit_view[p] if policy in SEES_HITS else cached_at(world, p, i)
         request.work_s[i] = work_s(world, p, i, hit)
         prefill.queued_s[p] += request.work_s[i]
-    if world.settings.order != PRIORITY:
-        append(prefill.queue_head, prefill.queue_tail, p, request.following, i)
+    if world.settings.order != w.PRIORITY:
+        append(prefill.queue, p, request.following, i)
         return
     insert(
-        prefill.queue_head, prefill.queue_tail, p, request.following, request.place,
+        prefill.queue, p, request.following, request.place,
         request.progress, i,
     )  # fmt: skip
 
@@ -356,7 +337,7 @@ def choose_prefill(world: World, i: int, now_s: float) -> int:
     draws = policy == 2
     return choose_instance(
         policy,
-        world.record.counters[ROUTED],
+        world.record.counters[w.ROUTED],
         prefill.open,
         prefill.wait_s,
         prefill.serve_s,
@@ -380,21 +361,21 @@ def hand_on(world: World, i: int, now_s: float) -> None:
     if first_pass:
         request.routed_s[i] = now_s
     request.ready_s[i] = now_s
-    world.record.counters[ROUTED] += 1
+    world.record.counters[w.ROUTED] += 1
     if settings.has_prefill:
         p = request.prefill_instance[i]
-        request.progress[i] = NONE
-        if settings.order == FAIR:
+        request.progress[i] = w.NONE
+        if settings.order == w.FAIR:
             note_handed_on(world, i)
         join_queue(world, p, i)
         return
     # decode_only: the KV is in place.
-    if settings.order == FAIR:
+    if settings.order == w.FAIR:
         charge_prompt(world, i)
     if first_pass:
         request.prefill_start_s[i] = now_s
         request.prefill_end_s[i] = now_s
         request.transfer_end_s[i] = now_s
-    world.record.counters[TRANSFERRED] += 1
+    world.record.counters[w.TRANSFERRED] += 1
     d = request.rank[i] // settings.decode_ranks
-    append(world.decode.wait_head, world.decode.wait_tail, d, request.following, i)
+    append(world.decode.wait, d, request.following, i)

@@ -126,11 +126,14 @@ def test_what_switching_models_takes_stands_with_the_memory_pool(page):
     assert not page.exception
     (table,) = (frame.value for frame in page.dataframe if "Kept in" in frame.value)
     shown = dict(zip(table["Kept in"], table["memory pool"], strict=True))
-    assert shown["Cold start"] == "270 s" and shown["DRAM for one model in every slot"] == "1.00 x"
+    assert shown["Cold start"] == "269 s" and shown["DRAM for one model in every slot"] == "1.00 x"
     page.multiselect(key="cache-names").set_value(["qwen3-235b"]).run()
     assert not page.exception
     (table,) = (frame.value for frame in page.dataframe if "Kept in" in frame.value)
     assert table["memory pool"][0] != shown["Cold start"]
+    page.text_input(key="cache-shares").set_value("50 30").run()
+    assert any("2 shares for 8 models" in caption.value for caption in page.caption)
+    page.text_input(key="cache-shares").set_value("").run()
     page.number_input(key="cache-rate").set_value(1_000_000).run()
     assert not page.exception
     assert any("200,000 requests" in caption.value for caption in page.caption)

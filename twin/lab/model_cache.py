@@ -7,6 +7,7 @@ lab/model_fleet.py simulates who waits: with object storage alone, with local DR
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.facts import Facts
+from twin.hardware.flows import Plane
 from twin.hardware.prices import pool_read
 from twin.lab.model_fleet import Fleet, FleetRun, Kept, Served, ServedModel
 from twin.metrics.measures import Kind, amount
@@ -200,7 +202,7 @@ def _shares(asked: Asked) -> NDArray[np.float64]:
     """Popularity by model; raises ModelError where shares are not one positive number a model."""
     if not asked.shares:
         weight = np.arange(1, asked.models + 1) ** -asked.skew
-    elif len(asked.shares) == asked.models and min(asked.shares) > 0.0:
+    elif len(asked.shares) == asked.models and all(0.0 < x < math.inf for x in asked.shares):
         weight = np.array(asked.shares)
     else:
         raise ModelError(
@@ -219,24 +221,34 @@ def _served(scenario: Scenario, facts: Facts, name: str) -> tuple[ServedModel, S
     )
     sustained, parts = steady(s, facts), assemble(s, facts)
     costs, net = parts.costs, parts.net
-    roles = (costs.prefill_role, costs.decode_role, costs.colocated_role)
-    weights = max(role.memory.weights for role in roles if role is not None)  # of a die
+    roles = [
+        role
+        for role in (costs.prefill_role, costs.decode_role, costs.colocated_role)
+        if role is not None
+    ]
+
+    def load_s(plane: Plane, *, near: bool) -> float:
+        """Until the slowest instance has its weights; instances load side by side."""
+        took_s = 0.0
+        for role in roles:
+            dies = range(role.dies)
+            price = pool_read(net, dies, plane, net.nodes_of(dies) if near else None)
+            took_s = max(took_s, role.dies * role.memory.weights / price.bytes_per_s)
+        return took_s
+
     first_s = sustained.prefill.batch_s if sustained.prefill else 0.0
     answer_s = 0.0
     if sustained.decode:
         answer_s = sustained.decode.tpot_s * traffic_of(s, facts).output_tokens
-    dies = range(npus_used(s) * costs.chip.dies_per_npu)
-    own = pool_read(net, dies, "ub", net.nodes_of(dies)).bytes_per_s
-    pooled = pool_read(net, dies, pool_plane(s)).bytes_per_s
-    of = ServedModel(
+    own = ServedModel(
         costs.shape.title,
         whole_model_bytes(costs.shape, formats(s.deployment.precision)),
-        weights * len(dies) / own,
+        load_s("ub", near=True),
         sustained.requests_per_s,
         first_s,
         first_s + answer_s,
     )
-    return of, replace(of, load_s=weights * len(dies) / pooled)
+    return own, replace(own, load_s=load_s(pool_plane(s), near=False))
 
 
 def _mean(values: Sequence[float]) -> float | None:

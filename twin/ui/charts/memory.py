@@ -88,17 +88,17 @@ def model_waits(answer: ModelCache) -> Chart:
     fig = figure(height=90 + 30 * len(answer.models))
     looks = zip(
         answer.stores, (theme.OTHER, theme.PLANE["vpc"], theme.ROLE["memory_pool"]),
-        ("circle", "diamond", "square"), strict=True,
+        (("circle", 12), ("diamond-open", 16), ("square", 9)), strict=True,
     )  # fmt: skip
-    for store, colour, symbol in looks:
+    for store, colour, (symbol, size) in looks:
         fig.add_scatter(
             x=store.wait_s_by_model, y=answer.models, mode="markers", name=store.name,
-            marker={"color": colour, "size": 12, "symbol": symbol, "opacity": 0.85},
+            marker={"color": colour, "size": size, "symbol": symbol},
             customdata=[amount(wait_s, "time") for wait_s in store.wait_s_by_model],
             hovertemplate=f"%{{y}}, {store.name}: %{{customdata}}<extra></extra>",
         )  # fmt: skip
     fig.update_layout(hovermode="closest", showlegend=True)
     fig.update_xaxes(type="log", title_text="mean waiting of requests (s)", showgrid=True)
-    fig.update_yaxes(autorange="reversed", nticks=len(answer.models), showgrid=True)
+    fig.update_yaxes(autorange="reversed", dtick=1, showgrid=True)
     told = ", ".join(f"{s.name} {amount(s.wait_s_mean, 'time')}" for s in answer.stores)
     return Chart(fig, f"Mean waiting of requests by model; of all: {told}.")

@@ -40,11 +40,16 @@ def section() -> None:
         format_func=lambda name: choice_label("deployment.model", name, facts),
         placeholder=choice_label("deployment.model", draft.deployment.model, facts),
     )  # fmt: skip
-    asked = Asked(
-        int(models), int(instances), skew, int(local), int(pooled), 1e9 * bucket, (), tuple(names),
-        rate / 3600, idle_s, hours,
+    shares = st.text_input(
+        "Shares of the requests", key="cache-shares", placeholder="by rank",
+        help="A number for each model, as 50 30 20, in place of the exponent.",
     )  # fmt: skip
     try:
+        asked = Asked(
+            int(models), int(instances), skew, int(local), int(pooled), 1e9 * bucket,
+            tuple(map(float, shares.replace(",", " ").split())), tuple(names),
+            rate / 3600, idle_s, hours,
+        )  # fmt: skip
         answer = _answer(canonical(draft), asked, draft)
     except ValueError as refused:
         st.caption(sentence(str(refused)))

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from twin.compiled import plainly
 from twin.experts import Imbalance, imbalance
 from twin.facts import Facts
-from twin.hardware.fabric import Fabric, build_fabric
-from twin.hardware.network import Network, network
+from twin.hardware.fabric import wired
+from twin.hardware.network import Network
 from twin.model.batch import recompute_s_per_token
 from twin.model.causes import shares_by_cause
 from twin.model.costs import Costs, build_costs
@@ -47,8 +47,7 @@ NO_IMBALANCE = Imbalance(np.ones(1), np.ones(1), np.ones((1, 1)))
 class Assembly:
     """A machine with its prices and with how uneven its experts are, before any time passes."""
 
-    fabric: Fabric
-    net: Network  # the arrays of that fabric
+    net: Network
     costs: Costs
     prefill_imbalance: Imbalance
     decode_imbalance: Imbalance  # the same as prefill's where instances are colocated
@@ -72,11 +71,10 @@ def _assembled(scenario: Scenario, facts: Facts) -> Assembly:
 def _assemble(
     scenario: Scenario, facts: Facts, trace: TraceTable | None, counts: Counts | None
 ) -> Assembly:
-    fabric = build_fabric(scenario.supernode, facts)
-    net = network(fabric)
+    net = wired(scenario.supernode, facts)
     costs = build_costs(scenario, facts, net)
     prefill, decode = imbalances(scenario, facts, costs, trace, counts)
-    parts = Assembly(fabric, net, costs, prefill, decode)
+    parts = Assembly(net, costs, prefill, decode)
     if scenario.cost.cap_w <= 0.0:
         return parts
     full = _predict(scenario, costs, parts, traffic_of(scenario, facts, trace))

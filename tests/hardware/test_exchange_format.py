@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from tests.draws import draws
 from twin.hardware.chip import HardwareError
 from twin.hardware.exchange_format import FabricFileError, read_fabric, write_fabric
-from twin.hardware.fabric import build_fabric, edited
-from twin.hardware.names import element_names
+from twin.hardware.fabric import build_fabric, edited, element_names
 from twin.hardware.network import network
 from twin.lab.library import load_facts
 from twin.scenario import Edit, Supernode

@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 
 from twin.hardware import demands
-from twin.hardware.fabric import build_fabric, edited
+from twin.hardware.fabric import build_fabric, edited, wired
 from twin.hardware.network import network
 from twin.hardware.prices import all_to_all, between, nic, pool_read, port_rates, uplink_matrix
+from twin.hardware.recipes import as_sold, recipe_names
 from twin.lab.library import load_facts
-from twin.scenario import Supernode
+from twin.scenario import Edit, Supernode
 
 FACTS = load_facts()
 FULL = build_fabric(Supernode(), FACTS)
@@ -101,3 +102,18 @@ def test_bytes_are_counted_once_where_they_leave_and_once_where_they_enter():
         out, into = load.placed[way == "out"].sum(), load.placed[way == "in"].sum()
         assert out == pytest.approx(into)
         assert np.isin(load.links, np.flatnonzero(net.capacity)).all()
+
+
+@pytest.mark.parametrize("machine", recipe_names(FACTS))
+def test_a_machine_has_the_same_arrays_with_and_without_its_graph(machine):
+    sold = {name.partition(".")[2]: value for name, value in as_sold(machine, FACTS).items()}
+    for edits in ((), (Edit(element="node 0", capacity_factor=0.5),)):
+        s = Supernode(**sold, edits=edits)
+        fabric = build_fabric(s, FACTS)
+        bare, read = wired(s, FACTS), network(nx.DiGraph(fabric))
+        assert read is not bare
+        assert bare.vertices == tuple(fabric)
+        for name, values in vars(read).items():
+            if isinstance(values, np.ndarray):
+                np.testing.assert_array_equal(getattr(bare, name), values, name)
+        assert bare.about == fabric.graph

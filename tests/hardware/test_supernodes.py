@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import build_fabric, built, edited, edits, members
-from twin.hardware.names import element_names
+from twin.hardware.fabric import build_fabric, built, edited, edits, element_names, members
 from twin.hardware.prices import (
     all_to_all,
     between,

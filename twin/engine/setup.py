@@ -15,7 +15,7 @@ from twin import experts as x
 from twin.experts import Imbalance
 from twin.facts import Facts
 from twin.hardware.chip import Chip, load_chip
-from twin.hardware.fabric import build_fabric
+from twin.hardware.fabric import wired
 from twin.hardware.faults import broken
 from twin.hardware.network import Network
 from twin.hardware.placement import Instance, further, place
@@ -176,9 +176,9 @@ def set_up(
             "import their file first"
         )
     chip = load_chip(facts, scenario.supernode.chip)
-    fabric = build_fabric(scenario.supernode, facts)
+    net = wired(scenario.supernode, facts)
     for fault in scenario.faults:
-        broken(fabric, [fault])  # refuses an element that is not there
+        broken(net, [fault])  # refuses an element that is not there
     parts = assemble(scenario, facts, trace, counts)
     costs = parts.costs
     placed = place(scenario, parts.net)

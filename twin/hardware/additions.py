@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import networkx as nx
-
 from twin.hardware.chip import HardwareError
-from twin.hardware.names import Fabric, members, name_index, plain
+from twin.hardware.names import Fabric, Names, plain
 from twin.hardware.network import CAPACITY, LATENCY
 from twin.scenario import Edit
 
@@ -26,31 +24,27 @@ def additions(edits: Iterable[Edit]) -> tuple[Edit, ...]:
 
 
 def extended(fabric: Fabric, edits: Iterable[Edit]) -> Fabric:
-    """A frozen copy with what the edits add, in order; the same where they add nothing.
+    """A copy that can be changed, with what the edits add, in order.
 
     Raises HardwareError for a link without two single ends, a name that is taken, or a plane that
     the machine does not have.
     """
-    added = additions(edits)
-    if not added:
-        return fabric
-    graph = nx.DiGraph(fabric)
-    for edit in added:
+    graph = fabric.copy()
+    for edit in additions(edits):
         if edit.add == "switch":
             _add_switch(graph, edit)
         else:
             _add_link(graph, edit)
-    return nx.freeze(graph)
+    return graph
 
 
-def _add_switch(graph: nx.DiGraph, edit: Edit) -> None:
-    if plain(edit.element) in graph.graph["names"].vertices:
+def _add_switch(graph: Fabric, edit: Edit) -> None:
+    if plain(edit.element) in _names(graph).vertices:
         raise HardwareError(f"there is a {edit.element} already: call the added switch otherwise")
     graph.add_node(edit.element, kind="switch", forwards=SERVES[edit.plane])
-    graph.graph["names"] = name_index(graph)
 
 
-def _add_link(graph: nx.DiGraph, edit: Edit) -> None:
+def _add_link(graph: Fabric, edit: Edit) -> None:
     a, b = _end(graph, edit.element), _end(graph, edit.to)
     if a == b:
         raise HardwareError(f"{a} to itself needs no link: name two elements")
@@ -71,16 +65,20 @@ def _add_link(graph: nx.DiGraph, edit: Edit) -> None:
         bundle["links"] += 1
 
 
-def _end(graph: nx.DiGraph, name: str) -> str:
+def _names(graph: Fabric) -> Names:
+    return Names(dict(graph.nodes(data=True)))
+
+
+def _end(graph: Fabric, name: str) -> str:
     if not name:
         raise HardwareError("an added link joins two elements: name the other end with `to`")
-    ends = members(graph, name)
+    ends = _names(graph).of(name)
     if len(ends) > 1:
         raise HardwareError(f"{name} is {len(ends)} elements: an added link joins single ones")
     return ends[0]
 
 
-def _like(graph: nx.DiGraph, tail: str, head: str, plane: str) -> dict[str, Any]:
+def _like(graph: Fabric, tail: str, head: str, plane: str) -> dict[str, Any]:
     """Attributes of a new link: those of one between such ends, else of one of its plane."""
     kinds = {graph.nodes[tail]["kind"], graph.nodes[head]["kind"]}
     of_plane = [

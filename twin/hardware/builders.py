@@ -1,4 +1,4 @@
-"""From a recipe to a graph: which builder wires what.
+"""From a recipe to a machine: which builder wires what.
 
 A scale-up network is one entry of SCALE_UP, a scale-out network one of SCALE_OUT: each is a
 function of a `Draft`. A new topology is a function, an entry here and a file in data/machines.
@@ -10,17 +10,16 @@ import math
 from collections.abc import Callable, Mapping
 from itertools import product
 
-import networkx as nx
-
 from twin.hardware.clos import clos, one_hop
 from twin.hardware.draft import MOST_LINKS, Draft, too_large
 from twin.hardware.meshes import grid
+from twin.hardware.network import Plan
 from twin.hardware.recipes import Recipe
 from twin.scenario import Supernode
 
 
-def draw(s: Supernode, recipe: Recipe) -> nx.DiGraph:
-    """The graph of a machine. Raises HardwareError for what cannot be wired."""
+def draw(s: Supernode, recipe: Recipe) -> Plan:
+    """A machine as it is built. Raises HardwareError for what cannot be wired."""
     degree = max(s.sub_planes, sum(recipe.links or (0,)))
     least = s.npus * recipe.dies_per_npu * (degree + 2)
     if least > MOST_LINKS:
@@ -29,7 +28,7 @@ def draw(s: Supernode, recipe: Recipe) -> nx.DiGraph:
     SCALE_UP[recipe.scale_up](draft)
     SCALE_OUT[recipe.scale_out](draft)
     draft.storage_links()
-    return draft.drawn()
+    return Plan(draft.about, draft.vertices, draft.links)
 
 
 def one_switch(draft: Draft) -> None:
@@ -39,10 +38,10 @@ def one_switch(draft: Draft) -> None:
 
 def unified(draft: Draft) -> None:
     """RDMA and VPC are one network (arXiv 2506.12708v2 section 6.1.1), so NICs reach storage."""
-    draft.graph.remove_nodes_from(["RDMA network", "VPC network"])
+    del draft.vertices["RDMA network"], draft.vertices["VPC network"]
     draft.storage = "RDMA and VPC network"
-    draft.graph.graph["counted"] = {"host": "rdma", "vpc": "rdma"}
-    draft.graph.add_node(draft.storage, kind="vpc", forwards="rdma host vpc")
+    draft.about["counted"] = {"host": "rdma", "vpc": "rdma"}
+    draft.add(draft.storage, kind="vpc", forwards="rdma host vpc")
     draft.nics(lambda n, die: (draft.storage, "NIC-RDMA"))
 
 
@@ -53,9 +52,9 @@ def rails(draft: Draft) -> None:
     pods = math.ceil(s.all_nodes / recipe.nodes_per_pod)
     for q in range(pods):
         for r in range(per_node):
-            draft.graph.add_node(f"leaf {q}.{r}", kind="leaf", index=r, forwards="rdma host")
+            draft.add(f"leaf {q}.{r}", kind="leaf", index=r, forwards="rdma host")
         for k in range(recipe.spines):
-            draft.graph.add_node(f"spine {q}.{k}", kind="spine", index=k, forwards="rdma host")
+            draft.add(f"spine {q}.{k}", kind="spine", index=k, forwards="rdma host")
     draft.nics(lambda n, die: (f"leaf {n // recipe.nodes_per_pod}.{die}", "NIC-leaf"))
     # Non-blocking: a leaf's uplinks carry what the nodes of a whole pod send into it.
     rate = s.rdma_gb_per_s_per_npu * 1e9 / recipe.dies_per_npu

@@ -18,7 +18,7 @@ def clos(draft: Draft) -> None:
     """
     s = draft.s
     chips = l2_chips_per_sub_plane(s, draft.recipe.l2_step)
-    draft.graph.graph["l2_chips_per_sub_plane"] = chips
+    draft.about["l2_chips_per_sub_plane"] = chips
     draft.nodes(lambda n: n // s.nodes if chips else n)
     step = draft.recipe.l2_step
     groups = math.ceil(s.nodes / nodes_per_group(s))
@@ -28,7 +28,7 @@ def clos(draft: Draft) -> None:
             for i in range(chips * groups):
                 rack = f"communication rack {(g * groups + i // chips) * racks + i % chips // step}"
                 at = {"supernode": g, "sub_plane": p, "index": i, "rack": rack}
-                draft.graph.add_node(l2_name(g, p, i), kind="l2", **at, forwards="ub")
+                draft.add(l2_name(g, p, i), kind="l2", **at, forwards="ub")
     _l3_chips(draft, chips, groups)
     draft.networks()
     for n in range(s.all_nodes):
@@ -96,7 +96,7 @@ def _l3_chips(draft: Draft, chips: int, groups: int) -> None:
         for j in range(_l3_per_l2(s, groups)):
             rack = f"communication rack L3 {g}.{j}"
             at = {"supernode": g, "sub_plane": p, "index": i * _l3_per_l2(s, groups) + j}
-            draft.graph.add_node(_l3_name(s, g, p, at["index"]), kind="l3", **at, rack=rack,
+            draft.add(_l3_name(s, g, p, at["index"]), kind="l3", **at, rack=rack,
                                  forwards="ub")  # fmt: skip
 
 
@@ -143,7 +143,7 @@ def one_hop(draft: Draft) -> None:
     for g in range(s.supernodes):
         for p in range(s.sub_planes):
             name = f"NVSwitch {g}:{p}" if g else f"NVSwitch {p}"
-            draft.graph.add_node(
+            draft.add(
                 name,
                 kind="nvswitch",
                 supernode=g,

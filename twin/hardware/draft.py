@@ -1,6 +1,6 @@
 """What all machines have: nodes with dies, CPUs and NICs, and the links inside a node.
 
-A `Draft` is a graph in the making. Builders (clos.py, meshes.py, builders.py) add what is between
+A `Draft` is a machine in the making. Builders (clos.py, meshes.py, builders.py) add what is between
 the nodes. Nothing here prices anything.
 """
 
@@ -10,8 +10,6 @@ import math
 from collections.abc import Callable
 from functools import cache
 from typing import Any
-
-import networkx as nx
 
 from twin.hardware.chip import HardwareError
 from twin.hardware.recipes import Recipe
@@ -37,22 +35,27 @@ ENDS = {"die-L1", "CPU-L1", "die-port", "CPU-port", "CPU-LRS", "CPU-die"}  # a w
 
 
 class Draft:
-    """A graph in the making: what all machines have, and the links that builders add."""
+    """A machine in the making: what all have, and the links that builders add."""
 
     def __init__(self, s: Supernode, recipe: Recipe) -> None:
         self.s, self.recipe = s, recipe
         self.hop, self.share = dict(recipe.hop_s), dict(recipe.efficiency)
         self.link_bytes_per_s = s.ub_link_gb_per_s * 1e9
-        self._edges: list[tuple[str, str, dict[str, Any]]] = []
+        self.vertices: dict[str, dict[str, Any]] = {}
+        self.links: list[tuple[str, str, dict[str, Any]]] = []
         self._alike = cache(self._attributes)
         self.storage = "VPC network"  # where Qingtian cards lead to
-        self.graph = nx.DiGraph(
-            l2_chips_per_sub_plane=0,
-            beyond_node=self.share["beyond_node"],
-            routing=recipe.routing,
-            detour_hops=recipe.detour_hops,
-            layout=recipe.layout,
-        )
+        self.about: dict[str, Any] = {
+            "l2_chips_per_sub_plane": 0,
+            "beyond_node": self.share["beyond_node"],
+            "routing": recipe.routing,
+            "detour_hops": recipe.detour_hops,
+            "layout": recipe.layout,
+        }
+
+    def add(self, name: str, **attributes: Any) -> None:
+        """A vertex."""
+        self.vertices[name] = attributes
 
     def link(
         self, a: str, b: str, kind: str, plane: str, capacity: float, hop: str, *,
@@ -60,9 +63,9 @@ class Draft:
     ) -> None:  # fmt: skip
         """Both directions of a link, or of a bundle of parallel ones; capacity is the bundle's."""
         data = self._alike(kind, plane, capacity, hop, sub_plane, links)
-        self._edges += (a, b, data), (b, a, data)
-        if len(self._edges) > 2 * MOST_LINKS:
-            raise too_large(len(self._edges) // 2)
+        self.links += (a, b, data), (b, a, data)
+        if len(self.links) > 2 * MOST_LINKS:
+            raise too_large(len(self.links) // 2)
 
     def _attributes(
         self, kind: str, plane: str, capacity: float, hop: str, sub_plane: int | None, links: int
@@ -90,11 +93,6 @@ class Draft:
             "write_extra_s": self.hop["write_extra"] if kind in ENDS else 0.0,
         }
 
-    def drawn(self) -> nx.DiGraph:
-        """The graph, with all links."""
-        self.graph.add_edges_from(self._edges)
-        return self.graph
-
     def nodes(
         self, domain: Callable[[int], int], *, switches: bool = True, ports: bool = False,
         die_forwards: str = "host",
@@ -102,7 +100,7 @@ class Draft:
         """Vertices of all nodes: dies with their NICs, CPUs, L1 switches or NPU ports, a DPU."""
         s, per_rack = self.s, self.recipe.nodes_per_rack
         racks = math.ceil(s.nodes / per_rack)  # of a supernode
-        add, dies = self.graph.add_node, self.recipe.dies_per_npu
+        add, dies = self.add, self.recipe.dies_per_npu
         nic_forwards = "rdma host vpc" if self.recipe.scale_out == "unified" else "rdma host"
         for n in range(s.all_nodes):
             rack = n // s.nodes * racks + n % s.nodes // per_rack
@@ -123,8 +121,8 @@ class Draft:
 
     def networks(self) -> None:
         """What lies beyond the supernodes, one vertex a plane."""
-        self.graph.add_node("RDMA network", kind="rdma", forwards="rdma host")
-        self.graph.add_node("VPC network", kind="vpc", forwards="vpc")
+        self.add("RDMA network", kind="rdma", forwards="rdma host")
+        self.add("VPC network", kind="vpc", forwards="vpc")
 
     def packages(self, n: int, i: int) -> None:
         """Links between the dies of one NPU."""

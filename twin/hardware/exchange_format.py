@@ -24,7 +24,7 @@ from twin.hardware.additions import additions
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric, with_edits
 from twin.hardware.graph_text import FabricFileError, GraphText, Kind, compose, parse
-from twin.hardware.names import Edge, Fabric, listed
+from twin.hardware.names import Edge, Fabric
 from twin.hardware.network import Network, network
 from twin.hardware.walks import FLOATS, INTS
 from twin.scenario import Edit, Supernode
@@ -258,7 +258,7 @@ def _is_one(factor: FLOATS) -> NDArray[np.bool_]:
 def _elements(made: _Pairs, changed: NDArray[np.bool_]) -> list[tuple[str, INTS]]:
     """Elements of several links some of which have changed, those of most links first."""
     found = []
-    for name in listed(made.net.names, made.net.vertices):
+    for name in made.net.names.shown():
         links = made.at(name)
         if links.size > 1 and changed[links].any():
             found.append((name, links))

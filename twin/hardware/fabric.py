@@ -42,15 +42,24 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-import networkx as nx
 import numpy as np
 
 from twin.facts import Facts
-from twin.hardware.additions import extended
+from twin.hardware.additions import additions, extended
 from twin.hardware.builders import draw
 from twin.hardware.chip import HardwareError
-from twin.hardware.names import Edge, Fabric, die_name, members, name_index
-from twin.hardware.network import CAPACITY, LATENCY, Network, Wiring, network, remember
+from twin.hardware.imported import plan_of
+from twin.hardware.names import Edge, Fabric
+from twin.hardware.network import (
+    CAPACITY,
+    LATENCY,
+    Network,
+    Plan,
+    Wiring,
+    compiled,
+    frozen,
+    network,
+)
 from twin.hardware.recipes import Recipe, recipe
 from twin.scenario import Edit, Supernode
 
@@ -59,10 +68,11 @@ __all__ = [
     "Fabric",
     "build_fabric",
     "built",
-    "die_name",
     "edited",
     "edits",
+    "element_names",
     "members",
+    "wired",
     "with_edits",
 ]
 
@@ -76,33 +86,51 @@ def build_fabric(supernode: Supernode, facts: Facts) -> Fabric:
     Raises HardwareError when the wiring cannot reach every node, an edit names what is not there,
     or an imported machine is not here.
     """
-    made_of = facts if supernode.imported else recipe(supernode.machine, supernode.chip, facts)
-    return _with_edits(supernode, made_of) if supernode.edits else _bare(supernode, made_of)
+    return _drawn(supernode, _made_of(supernode, facts))
+
+
+def wired(supernode: Supernode, facts: Facts) -> Network:
+    """The arrays of `build_fabric`, for who needs no graph: it raises as that does."""
+    if additions(supernode.edits):
+        return network(build_fabric(supernode, facts))
+    return _wired(supernode, _made_of(supernode, facts))
+
+
+def _made_of(s: Supernode, facts: Facts) -> Recipe | Facts:
+    """A recipe, or the facts beside an imported machine: the key of what is built from it."""
+    return facts if s.imported else recipe(s.machine, s.chip, facts)
+
+
+def _as_built(s: Supernode) -> Supernode:
+    return s.model_copy(update={"edits": ()}) if s.edits else s
 
 
 @lru_cache(maxsize=16)
-def _with_edits(s: Supernode, made_of: Recipe | Facts) -> Fabric:
-    bare = _bare(s.model_copy(update={"edits": ()}), made_of)
-    return edited(bare, edits=s.edits, supernode=s)
+def _drawn(s: Supernode, made_of: Recipe | Facts) -> Fabric:
+    if not s.edits:
+        return frozen(_plan(s, made_of).drawn(), _wired(s, made_of))
+    fabric = edited(_drawn(_as_built(s), made_of), edits=s.edits, supernode=s)
+    return fabric if additions(s.edits) else frozen(fabric, _wired(s, made_of))
+
+
+@lru_cache(maxsize=16)
+def _wired(s: Supernode, made_of: Recipe | Facts) -> Network:
+    if not s.edits:
+        return compiled(_plan(s, made_of))
+    net = with_edits(_wired(_as_built(s), made_of), s.edits)
+    return replace(net, about={**net.about, "supernode": s}, memo={})
 
 
 @lru_cache(maxsize=8)
-def _bare(s: Supernode, made_of: Recipe | Facts) -> Fabric:
-    """The machine as built; made_of: a recipe, or the facts beside an imported machine."""
+def _plan(s: Supernode, made_of: Recipe | Facts) -> Plan:
+    """The machine as built."""
     if isinstance(made_of, Recipe):
-        graph, dies_per_npu = draw(s, made_of), made_of.dies_per_npu
+        plan, dies_per_npu = draw(s, made_of), made_of.dies_per_npu
     else:
-        from twin.hardware.imported import graph_of
-
-        graph, dies_per_npu = graph_of(s, made_of)
-    graph.graph |= {
-        "supernode": s,
-        "made_of": made_of,
-        "dies_per_npu": dies_per_npu,
-        "dies": tuple(v for v, kind in graph.nodes(data="kind") if kind == "die"),
-        "names": name_index(graph),
-    }
-    return nx.freeze(graph)
+        plan, dies_per_npu = plan_of(s, made_of)
+    dies = tuple(v for v, data in plan.vertices.items() if data["kind"] == "die")
+    plan.about.update(supernode=s, made_of=made_of, dies_per_npu=dies_per_npu, dies=dies)
+    return plan
 
 
 def edited(
@@ -125,27 +153,22 @@ def edited(
     before). Raises HardwareError when a name or a link is not there.
     """
     edits = tuple(edits)
-    fabric = extended(fabric, edits)
-    net = network(fabric)
-    rates = net.capacity.copy()
+    graph = extended(fabric, edits)
+    now = network(graph if additions(edits) else fabric)
+    rates = now.capacity.copy()
     for (a, b), bytes_per_s in (capacity or {}).items():
-        rates[net.links_at(a, b)] = float(bytes_per_s)
+        rates[now.links_at(a, b)] = float(bytes_per_s)
     factors = [Edit(element=name, capacity_factor=by) for name, by in (scale or {}).items()]
     factors += [Edit(element=name, latency_factor=by) for name, by in (latency or {}).items()]
     gone = [Edit(element=name, capacity_factor=0.0) for name in remove]
-    after = with_edits(net.changed(rates, net.latency), [*factors, *edits, *gone])
-    graph = nx.DiGraph(**fabric.graph)
+    after = with_edits(now.changed(rates, now.latency), [*factors, *edits, *gone])
     if supernode is not None:
         graph.graph["supernode"] = supernode
-    graph.add_nodes_from(fabric.nodes(data=True))
-    graph.add_edges_from(fabric.edges(data=True))
-    now = network(fabric)
     changed = (after.capacity != now.capacity) | (after.latency != now.latency)
     for link in np.flatnonzero(changed).tolist():
         data = graph.edges[after.edge(link)]
         data[CAPACITY], data[LATENCY] = float(after.capacity[link]), float(after.latency[link])
-    remember(graph, replace(after, about=graph.graph))
-    return nx.freeze(graph)
+    return frozen(graph, replace(after, about=graph.graph))
 
 
 def with_edits(net: Network, edits: Iterable[Edit]) -> Network:
@@ -175,8 +198,11 @@ def built(fabric: Wiring) -> Fabric:
     """The fabric as built: with what edits add, before any edit of a link."""
     about = network(fabric).about
     s = about["supernode"]
-    bare = _bare(s.model_copy(update={"edits": ()}), about["made_of"])
-    return extended(bare, s.edits)
+    bare = _drawn(_as_built(s), about["made_of"])
+    if not additions(s.edits):
+        return bare
+    graph = extended(bare, s.edits)
+    return frozen(graph, network(graph))
 
 
 def edits(fabric: Wiring) -> dict[Edge, float]:
@@ -191,3 +217,19 @@ def edits(fabric: Wiring) -> dict[Edge, float]:
         if (b, a) not in found:
             found[a, b] = float(now.capacity[link])
     return found
+
+
+def members(fabric: Wiring, name: str) -> tuple[str, ...]:
+    """Vertices an element's name stands for, as a person would type it.
+
+    A vertex stands for itself; "NPU 20.1" for its dies, "node 20" for all in it, "sub-plane 3"
+    for its L1 and L2 chips in every supernode, "sub-plane 1:3" for those of the second, "UB plane"
+    for all L1 chips. Letter case and a hyphen for a dot or space do not matter.
+    Raises HardwareError when nothing has that name.
+    """
+    return network(fabric).names.of(name)
+
+
+def element_names(fabric: Wiring) -> list[str]:
+    """Every name `members` knows, as shown to people: groups first, then vertices by kind."""
+    return network(fabric).names.shown()

@@ -11,14 +11,15 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
-
-import networkx as nx
+from typing import TYPE_CHECKING, Any
 
 from twin.facts import Facts
 from twin.hardware.chip import HardwareError, load_chip
-from twin.hardware.graph_text import LinkRows, Rows
+from twin.hardware.network import Plan
 from twin.scenario import Supernode
+
+if TYPE_CHECKING:
+    from twin.hardware.graph_text import LinkRows, Rows
 
 UNTOLD = {
     "beyond_node": 1.0, "routing": "adaptive", "detour_hops": 0, "layout": "free",
@@ -77,8 +78,8 @@ def find(digest: str) -> ImportedMachine | None:
         return None
 
 
-def graph_of(s: Supernode, facts: Facts) -> tuple[nx.DiGraph, int]:
-    """The graph of the machine that a supernode names by digest, and dies of each of its NPUs.
+def plan_of(s: Supernode, facts: Facts) -> tuple[Plan, int]:
+    """The machine that a supernode names by digest, and dies of each of its NPUs.
 
     Efficiencies that its file does not state are the measured ones. Raises HardwareError.
     """
@@ -99,11 +100,10 @@ def graph_of(s: Supernode, facts: Facts) -> tuple[nx.DiGraph, int]:
     if own in facts:
         share |= dict.fromkeys(("npu_read", "cpu_read", "write"), facts.si(own))
     share["package"] = share["npu_read"]
-    graph = nx.DiGraph(**(UNTOLD | dict(machine.about)))
-    graph.add_nodes_from((v, dict(data)) for v, data in machine.vertices)
+    links = []
     for a, b, data in machine.links:
         plane = data["plane"]
         read, write = ("npu_read", "write") if plane == "ub" else (plane, plane)
         stated = {"read_efficiency": share[read], "write_efficiency": share[write]}
-        graph.add_edge(a, b, **{**stated, **data})
-    return graph, dies
+        links.append((a, b, {**stated, **data}))
+    return Plan(UNTOLD | dict(machine.about), dict(machine.vertices), links), dies

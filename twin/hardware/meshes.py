@@ -133,7 +133,7 @@ def _of_nodes(draft: Draft) -> None:
     draft.nodes(lambda n: n // s.nodes)
     for n in range(s.all_nodes):
         for p in range(s.sub_planes):
-            draft.graph.nodes[f"L1 {n}.{p}"]["grid"] = grid_of(shape, n % s.nodes)
+            draft.vertices[f"L1 {n}.{p}"]["grid"] = grid_of(shape, n % s.nodes)
     draft.networks()
     for n in range(s.all_nodes):
         draft.inside(n)
@@ -173,7 +173,7 @@ def _of_npus(draft: Draft) -> None:
     for npu in range(s.npus):
         n, i = divmod(npu, s.npus_per_node)
         port, at = f"port {n}.{i}", npu % math.prod(shape)
-        draft.graph.nodes[port]["grid"] = grid_of(shape, at)
+        draft.vertices[port]["grid"] = grid_of(shape, at)
         draft.packages(n, i)
         up = ways[at] + s.sub_planes * bool(recipe.racks_across)
         for d in range(recipe.dies_per_npu):
@@ -206,13 +206,13 @@ def _rack_switches(draft: Draft) -> None:
     for g, r, p in product(range(s.supernodes), range(racks), range(s.sub_planes)):
         number = g * racks + r
         grid = (*grid_of(draft.recipe.racks_across, r % per_pod), r // per_pod)
-        draft.graph.add_node(
+        draft.add(
             f"LRS {number}.{p}", kind="lrs", supernode=g, rack=f"rack {number}", sub_plane=p,
             grid=grid, forwards="ub vpc host",
         )  # fmt: skip
     spines = draft.recipe.spine_links if racks > per_pod else 0
     for g, p, k in product(range(s.supernodes), range(s.sub_planes), range(spines)):
-        draft.graph.add_node(
+        draft.add(
             _hrs(g, p, k), kind="hrs", supernode=g, sub_plane=p, index=k, forwards="ub",
             rack=f"communication rack {g * spines + k}",
         )  # fmt: skip

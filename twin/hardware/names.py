@@ -1,21 +1,23 @@
 """What elements of a fabric are called: vertices, groups of them, numbers of dies.
 
-The one place that reads names people type. Everything is looked up in an index made once for a
-fabric and shared by its edited copies, for an edit changes links and never vertices.
+The one place that reads names people type. Everything is looked up in an index that is made when
+first asked for and shared by edited copies, for an edit changes links and never vertices.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
-
-import networkx as nx
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from twin.hardware.chip import HardwareError
 
-Fabric: TypeAlias = nx.DiGraph  # frozen; see hardware/fabric.py
+if TYPE_CHECKING:
+    import networkx as nx
+
+Fabric: TypeAlias = "nx.DiGraph"  # frozen; see hardware/fabric.py
 Edge: TypeAlias = tuple[str, str]
 
 EXAMPLES = (
@@ -35,42 +37,57 @@ LABELS = {  # kind of link -> what people call the port it belongs to, and the v
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Names:
-    """Plain spelling -> vertices, and the groups in the order and spelling shown to people."""
+    """Plain spelling -> vertices, of a machine's vertices and their groups."""
 
-    vertices: dict[str, tuple[str, ...]]
-    groups: tuple[str, ...]
+    told: Mapping[str, Mapping[str, Any]]  # attributes of every vertex
 
+    @cached_property
+    def _groups(self) -> dict[str, list[str]]:
+        groups: dict[str, list[str]] = defaultdict(list)
+        for vertex, data in self.told.items():
+            kind, home, part = data["kind"], data.get("node"), data.get("supernode")
+            if kind == "die" and "npu" in data:
+                groups[f"NPU {home}.{data['npu']}"].append(vertex)
+            if home is not None:
+                groups[f"node {home}"].append(vertex)
+            if kind in {"l1", "l2"} and "sub_plane" in data:
+                groups[f"sub-plane {data['sub_plane']}"].append(vertex)
+                groups[f"sub-plane {part}:{data['sub_plane']}"].append(vertex)
+            if kind == "l1":
+                groups["UB plane"].append(vertex)
+            if kind in {"rdma", "vpc"}:
+                groups[f"{kind.upper()} plane"].append(vertex)
+            if "rack" in data:
+                groups[data["rack"]].append(vertex)
+            if part is not None:
+                groups[f"supernode {part}"].append(vertex)
+        return groups
 
-def name_index(fabric: Fabric) -> Names:
-    """The index of a fabric's vertices and groups; made by build_fabric."""
-    groups: dict[str, list[str]] = defaultdict(list)
-    found: dict[str, tuple[str, ...]] = {}
-    for vertex, data in fabric.nodes(data=True):
-        kind, home, part = data["kind"], data.get("node"), data.get("supernode")
-        found[plain(vertex)] = (vertex,)
-        if kind == "l2" and part is not None:
-            found[plain(f"L2 {part}:{data['sub_plane']}.{data['index']}")] = (vertex,)
-        elif kind == "die" and "npu" in data:
-            groups[f"NPU {home}.{data['npu']}"].append(vertex)
-        if home is not None:
-            groups[f"node {home}"].append(vertex)
-        if kind in {"l1", "l2"} and "sub_plane" in data:
-            groups[f"sub-plane {data['sub_plane']}"].append(vertex)
-            groups[f"sub-plane {part}:{data['sub_plane']}"].append(vertex)
-        if kind == "l1":
-            groups["UB plane"].append(vertex)
-        if kind in {"rdma", "vpc"}:
-            groups[f"{kind.upper()} plane"].append(vertex)
-        if "rack" in data:
-            groups[data["rack"]].append(vertex)
-        if part is not None:
-            groups[f"supernode {part}"].append(vertex)
-    found |= {plain(name): tuple(members) for name, members in groups.items()}
-    several = len({v for v in groups if v.startswith("supernode")}) > 1
-    shown = [g for g in groups if several or not (":" in g or g.startswith("supernode"))]
-    return Names(found, tuple(sorted(shown, key=_by_number)))
+    @cached_property
+    def vertices(self) -> dict[str, tuple[str, ...]]:
+        """What each plain spelling stands for."""
+        single = {plain(vertex): (vertex,) for vertex in self.told}
+        for vertex, data in self.told.items():
+            if data["kind"] == "l2" and "supernode" in data:
+                full = f"L2 {data['supernode']}:{data['sub_plane']}.{data['index']}"
+                single[plain(full)] = (vertex,)
+        return single | {plain(name): tuple(members) for name, members in self._groups.items()}
+
+    def of(self, name: str) -> tuple[str, ...]:
+        """Vertices that a name stands for; raises HardwareError when nothing has that name."""
+        members = self.vertices.get(plain(name))
+        if members is None:
+            raise HardwareError(f"no element is named {name!r}: {EXAMPLES}")
+        return members
+
+    def shown(self) -> list[str]:
+        """Every name as shown to people: groups first, then vertices by kind."""
+        several = sum(name.startswith("supernode") for name in self._groups) > 1
+        groups = [g for g in self._groups if several or not (":" in g or g.startswith("supernode"))]
+        vertices = sorted(self.told, key=lambda v: (v.split()[0], v))
+        return [*sorted(groups, key=_by_number), *vertices]
 
 
 def _by_number(name: str) -> tuple[str, list[int]]:
@@ -89,38 +106,3 @@ def port_label(kind: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> s
     text, owner = LABELS.get(kind, ("", ""))
     place = one if one["kind"] == owner else other
     return text.format(**place) if place["kind"] == owner else ""
-
-
-def die_name(fabric: Fabric, die: int) -> str:
-    """Vertex of a die by its number in the machine (node by node, NPU by NPU)."""
-    dies: tuple[str, ...] = fabric.graph["dies"]
-    if not 0 <= die < len(dies):
-        raise HardwareError(
-            f"die {die} does not exist: the supernode has dies 0 to {len(dies) - 1}"
-        )
-    return dies[die]
-
-
-def members(fabric: Fabric, name: str) -> tuple[str, ...]:
-    """Vertices an element's name stands for, as a person would type it.
-
-    A vertex stands for itself; "NPU 20.1" for its dies, "node 20" for all in it, "sub-plane 3"
-    for its L1 and L2 chips in every supernode, "sub-plane 1:3" for those of the second, "UB plane"
-    for all L1 chips. Letter case and a hyphen for a dot or space do not matter.
-    Raises HardwareError when nothing has that name.
-    """
-    names: Names = fabric.graph["names"]
-    found = names.vertices.get(plain(name))
-    if found is None:
-        raise HardwareError(f"no element is named {name!r}: {EXAMPLES}")
-    return found
-
-
-def element_names(fabric: Fabric) -> list[str]:
-    """Every name `members` knows, as shown to people: groups first, then vertices by kind."""
-    return listed(fabric.graph["names"], fabric)
-
-
-def listed(names: Names, vertices: Iterable[str]) -> list[str]:
-    """Groups as shown to people, then vertices by kind."""
-    return [*names.groups, *(v for _, v in sorted((v.split()[0], v) for v in vertices))]

@@ -1,8 +1,8 @@
 """A fabric's graph as arrays: what routing reads.
 
-`network(fabric)` compiles the graph once and notices when its capacities were changed since. Links
-are directed and numbered in the graph's own order. Which way bytes take stands in flows.py, what
-that costs in prices.py.
+`compiled` makes them of a machine's plan, `network` of its graph; those of a frozen graph are made
+once. Links are directed and numbered in the graph's own order. Which way bytes take stands in
+flows.py, what that costs in prices.py.
 """
 
 from __future__ import annotations
@@ -10,16 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
 from twin.hardware.chip import HardwareError
-from twin.hardware.names import EXAMPLES, Edge, Fabric, Names, name_index, plain, port_label
+from twin.hardware.names import Edge, Fabric, Names, port_label
 from twin.hardware.walks import BOOLS, FLOATS, INTS
 
 # Planes whose bytes are counted where they leave and enter a node's ends, by number.
@@ -127,10 +125,7 @@ class Network:
 
     def members(self, name: str) -> INTS:
         """Vertices an element's name stands for (see names.members)."""
-        known = self.names.vertices.get(plain(name))
-        if known is None:
-            raise HardwareError(f"no element is named {name!r}: {EXAMPLES}")
-        return np.array([self.number[v] for v in known], np.int64)
+        return np.array([self.number[v] for v in self.names.of(name)], np.int64)
 
     def links_at(self, element: str, to: str = "") -> INTS:
         """Numbers of the links at an element, or of those that join it with `to`, both ways.
@@ -226,60 +221,74 @@ class Network:
             seen[fresh] = True
 
 
-Wiring: TypeAlias = Fabric | Network  # a graph, or its arrays
+Wiring: TypeAlias = "Fabric | Network"  # a graph, or its arrays
 
 _compiled: WeakKeyDictionary[Fabric, Network] = WeakKeyDictionary()
 
 
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A machine as it is built: what its arrays and, where somebody asks, its graph are made of."""
+
+    about: dict[str, Any]  # the graph's own attributes
+    vertices: Mapping[str, Mapping[str, Any]]
+    links: Sequence[tuple[str, str, Mapping[str, Any]]]  # of one direction, each once
+
+    def drawn(self) -> Fabric:
+        """The graph."""
+        import networkx as nx  # a tenth of a second that prices by formula do without
+
+        graph = nx.DiGraph(**self.about)
+        graph.add_nodes_from(self.vertices.items())
+        graph.add_edges_from(self.links)
+        return graph
+
+
 def network(fabric: Wiring) -> Network:
-    """The arrays of a graph, made when first asked for; of one that is not frozen also after its
-    capacities changed."""
+    """The arrays of a graph; those of a frozen one are made once."""
     if isinstance(fabric, Network):
         return fabric
     net = _compiled.get(fabric)
-    if net is not None and (nx.is_frozen(fabric) or _is_of(net, fabric)):
-        return net
-    net = _compile(fabric)
-    remember(fabric, net)
+    if net is None or not getattr(fabric, "frozen", False):
+        nodes, links = fabric.nodes(data=True), fabric.edges(data=True)
+        net = _compiled[fabric] = compiled(Plan(fabric.graph, dict(nodes), list(links)))
     return net
 
 
-def remember(fabric: Fabric, net: Network) -> None:
-    """Note the arrays of a graph that was made from them."""
-    _compiled[fabric] = net
+def frozen(graph: Fabric, net: Network) -> Fabric:
+    """The graph as it stays, with its arrays."""
+    import networkx as nx
+
+    _compiled[graph] = net
+    return nx.freeze(graph)
 
 
-def _is_of(net: Network, fabric: Fabric) -> bool:
-    data = [data for _, _, data in fabric.edges(data=True)]
-    return len(data) == net.tail.size and (
-        np.array_equal(_column(data, CAPACITY), net.capacity)
-        and np.array_equal(_column(data, LATENCY), net.latency)
-    )
-
-
-def _column(data: Sequence[Mapping[str, Any]], name: str) -> FLOATS:
-    return np.fromiter(map(itemgetter(name), data), np.float64, len(data))
-
-
-def _compile(fabric: Fabric) -> Network:
-    vertices = tuple(fabric)
-    vertex_data = tuple(dict(data) for _, data in fabric.nodes(data=True))
+def compiled(plan: Plan) -> Network:
+    """The arrays of a machine; links in the order in which its graph has them."""
+    vertices, vertex_data = tuple(plan.vertices), tuple(plan.vertices.values())
     number = {v: i for i, v in enumerate(vertices)}
-    edges = list(fabric.edges(data=True))
-    data = [d for _, _, d in edges]
-    serves = [d["serves"] for d in data]
-    planes = tuple(sorted({word for words in set(serves) for word in words.split()}))
+    tail = np.array([number[a] for a, _, _ in plan.links], np.int64)
+    order = np.argsort(tail, kind="stable")
+    tail, head = tail[order], np.array([number[b] for _, b, _ in plan.links], np.int64)[order]
+    # Links that are built alike share their attributes: each is read once.
+    place: dict[int, int] = {}
+    of = np.array([place.setdefault(id(data), len(place)) for _, _, data in plan.links], np.int64)
+    of, distinct = of[order], list({id(data): data for _, _, data in plan.links}.values())
+
+    def column(name: str, kind: type[Any], *default: Any) -> Any:
+        said = [data.get(name, *default) if default else data[name] for data in distinct]
+        return np.array(said, kind)[of]
+
+    planes = tuple(sorted({word for data in distinct for word in data["serves"].split()}))
     bits = {word: 1 << i for i, word in enumerate(planes)}
     mask = cache(lambda words: sum(bits.get(word, 0) for word in words.split()))
-    tail = np.array([number[a] for a, _, _ in edges], np.int64)
-    head = np.array([number[b] for _, b, _ in edges], np.int64)
-    capacity, latency = _column(data, CAPACITY), _column(data, LATENCY)
     node = np.array([d.get("node", -1) for d in vertex_data], np.int64)
-    sub_plane = np.array([d.get("sub_plane", -1) for d in data], np.int64)
-    places, leaves, enters = _places(vertex_data, node, tail, head, sub_plane, data)
+    sub_plane = column("sub_plane", np.int64, -1)
+    plane = column("plane", np.str_)
+    places, leaves, enters = _places(vertex_data, node, tail, head, sub_plane, plane)
     return Network(
-        about=fabric.graph,
-        names=name_index(fabric),
+        about=plan.about,
+        names=Names(plan.vertices),
         vertices=vertices,
         number=number,
         vertex_data=vertex_data,
@@ -289,32 +298,32 @@ def _compile(fabric: Fabric) -> Network:
         forwards=np.array([mask(d.get("forwards", "")) for d in vertex_data], np.int64),
         tail=tail,
         head=head,
-        kind=np.array([d["kind"] for d in data]),
+        kind=column("kind", np.str_),
         sub_plane=sub_plane,
-        serves=np.fromiter(map(mask, serves), np.int64, len(data)),
+        serves=np.array([mask(data["serves"]) for data in distinct], np.int64)[of],
         efficiency={
-            "read": _column(data, "read_efficiency"),
-            "write": _column(data, "write_efficiency"),
-            "nominal": np.ones(len(data)),
+            "read": column("read_efficiency", np.float64),
+            "write": column("write_efficiency", np.float64),
+            "nominal": np.ones(tail.size),
         },
-        write_extra_s=np.array([d.get("write_extra_s", 0.0) for d in data]),
+        write_extra_s=column("write_extra_s", np.float64, 0.0),
         planes=planes,
         places=places,
         place_plane=np.array([place.plane for place in places], np.str_),
         leaves=leaves,
         enters=enters,
-        bundle=np.array([d.get("links", 1) for d in data], np.int64),
-        capacity=capacity,
-        latency=latency,
+        bundle=column("links", np.int64, 1),
+        capacity=column(CAPACITY, np.float64),
+        latency=column(LATENCY, np.float64),
     )
 
 
 def _places(
     vertex_data: Sequence[Mapping[str, Any]], node: INTS, tail: INTS, head: INTS, sub_plane: INTS,
-    data: Sequence[Mapping[str, Any]],
+    planes: NDArray[np.str_],
 ) -> tuple[tuple[Place, ...], INTS, INTS]:  # fmt: skip
     """Where the bytes of a link are counted as they leave a node's ends, and as they enter."""
-    plane = np.array([COUNTED.get(d["plane"], 0) for d in data], np.int64)
+    plane = np.sum([number * (planes == name) for name, number in COUNTED.items()], axis=0)
     ends, others = np.stack([tail, head], 1), np.stack([head, tail], 1)  # as they leave, enter
     computes, nics = (
         np.array([d["kind"] in kinds for d in vertex_data])

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from twin.facts import Facts
 from twin.hardware.chip import load_chip
-from twin.hardware.fabric import build_fabric
+from twin.hardware.fabric import wired
 from twin.metrics.operators import names_of
 from twin.model.batch import Hot
 from twin.model.coefficients import Mode
@@ -31,7 +31,7 @@ def exchange_s(s: Scenario, facts: Facts, operation: str, dies: int, tokens: flo
     """Seconds of `dispatch` or `combine` alone, even load, on the first dies of the supernode."""
     shape = load_shape(facts, s.deployment.model)
     machine = load_machine(facts, load_chip(facts, s.supernode.chip))
-    way = exchange(build_fabric(s.supernode, facts), range(dies))
+    way = exchange(wired(s.supernode, facts), range(dies))
     if machine.family == "nvidia":
         way = direct(way, facts)
     t = moe_traffic(shape, s.deployment.communication, machine, facts, way)

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from twin.facts import Facts
-from twin.hardware.fabric import build_fabric
+from twin.hardware.fabric import wired
 from twin.model.costs import Costs, build_costs
 from twin.model.predict import rank_load
 from twin.model.roofline import interpolate
@@ -70,7 +70,7 @@ def full_plans(
 def _costs(scenario: Scenario, facts: Facts, tables: Tables) -> Costs:
     """Prices of the run; of a trace under a power cap those at its mean lengths."""
     if scenario.cost.cap_w <= 0.0:
-        return build_costs(scenario, facts, build_fabric(scenario.supernode, facts))
+        return build_costs(scenario, facts, wired(scenario.supernode, facts))
     if scenario.workload.arrivals == "trace":
         means = {
             f"workload.{side}": max(1, round(_mean(tables["requests"][side])))

@@ -10,9 +10,8 @@ from functools import lru_cache
 from typing import Any
 
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import Fabric
+from twin.hardware.fabric import Fabric, element_names
 from twin.hardware.faults import broken
-from twin.hardware.names import element_names
 from twin.hardware.placement import Instance
 from twin.scenario import Fault, Scenario
 

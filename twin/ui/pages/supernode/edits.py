@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from twin.hardware.fabric import Fabric
-from twin.hardware.names import members, plain
+from twin.hardware.fabric import Fabric, members
+from twin.hardware.names import plain
 from twin.scenario import Edit
 
 MOST = 2000  # edits a scenario may hold

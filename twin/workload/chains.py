@@ -90,92 +90,54 @@ def chain_ids(
     return used
 
 
-@late
-def count_runs(row_begin: np.ndarray, row_end: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """Offsets i8[n + 1] of each row's runs of consecutive ids."""
-    offset = np.zeros(row_begin.size + 1, np.int64)
-    for i in range(row_begin.size):
-        runs = 0
-        for k in range(row_begin[i], row_end[i]):
-            if k == row_begin[i] or ids[k] != ids[k - 1] + 1:
-                runs += 1
-        offset[i + 1] = offset[i] + runs
-    return offset
+def ranges(first: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """first, first + 1, ... of every row, so many as its count: i8[sum of the counts].
 
-
-@late
-def fill_runs(
-    row_begin: np.ndarray,
-    row_end: np.ndarray,
-    ids: np.ndarray,
-    first: np.ndarray,
-    blocks: np.ndarray,
-) -> None:
-    """Fill `first` i8[m] and `blocks` i4[m] with the runs that `count_runs` counted."""
-    run = -1
-    for i in range(row_begin.size):
-        for k in range(row_begin[i], row_end[i]):
-            if k == row_begin[i] or ids[k] != ids[k - 1] + 1:
-                run += 1
-                first[run] = ids[k]
-                blocks[run] = 0
-            blocks[run] += 1
+    >>> ranges(np.array([7, 0]), np.array([2, 3])).tolist()
+    [7, 8, 0, 1, 2]
+    """
+    end = np.cumsum(count)
+    result: np.ndarray = np.repeat(first - (end - count), count) + np.arange(count.sum())
+    return result
 
 
 def runs_of(
     row_begin: np.ndarray, row_end: np.ndarray, ids: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(segment_offset i8[n + 1], segment_first i8[m], segment_blocks i4[m]) of rows of ids."""
-    offset = count_runs(row_begin, row_end, ids)
-    first = np.empty(offset[-1], np.int64)
-    blocks = np.empty(offset[-1], np.int32)
-    fill_runs(row_begin, row_end, ids, first, blocks)
-    return offset, first, blocks
+    length = np.maximum(row_end - row_begin, 0)
+    offset = np.concatenate(([0], np.cumsum(length)))
+    own = ids[ranges(row_begin, length)]
+    begins = np.diff(own, prepend=0) != 1
+    begins[offset[:-1][length > 0]] = True
+    run = np.flatnonzero(begins)
+    blocks = np.diff(run, append=own.size).astype(np.int32)
+    return np.searchsorted(run, offset), own[run], blocks
 
 
-@late
-def expand_runs(offset: np.ndarray, first: np.ndarray, blocks: np.ndarray):  # type: ignore[no-untyped-def]
+def expand_runs(
+    offset: np.ndarray, first: np.ndarray, blocks: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """(row offset i8[n + 1], ids i8[refs]): the rows of ids that the runs stand for."""
-    row_offset = np.zeros(offset.size, np.int64)
-    for i in range(offset.size - 1):
-        row_offset[i + 1] = row_offset[i]
-        for s in range(offset[i], offset[i + 1]):
-            row_offset[i + 1] += blocks[s]
-    ids = np.empty(row_offset[-1], np.int64)
-    at = 0
-    for s in range(first.size):
-        for k in range(blocks[s]):
-            ids[at] = first[s] + k
-            at += 1
-    return row_offset, ids
+    return np.concatenate(([0], np.cumsum(blocks)))[offset], ranges(first, blocks)
 
 
-@late
-def regroup(row_offset: np.ndarray, ids: np.ndarray, groups: np.ndarray, size: int):  # type: ignore[no-untyped-def]
+def regroup(
+    row_offset: np.ndarray, ids: np.ndarray, groups: np.ndarray, size: int
+) -> tuple[np.ndarray, np.ndarray, int]:
     """Join `size` consecutive blocks of every chain into one; a last group that is not full goes.
 
     row_offset i8[n + 1], ids i8[refs] of chain ids; groups i8[n]: whole groups wanted of each row.
     Returns (row offset i8[n + 1], ids i8[...], distinct ids). The chain id of a group's last block
     stands for the whole group and all before it, so sharing is exact.
     """
-    top = 0
-    for k in range(ids.size):
-        top = max(top, ids[k] + 1)
-    name = np.full(top, EMPTY, np.int64)
-    new_offset = np.zeros(row_offset.size, np.int64)
-    for i in range(row_offset.size - 1):
-        whole = min(groups[i], (row_offset[i + 1] - row_offset[i]) // size)
-        new_offset[i + 1] = new_offset[i] + whole
-    new_ids = np.empty(new_offset[-1], np.int64)
-    used = 0
-    for i in range(row_offset.size - 1):
-        for g in range(new_offset[i + 1] - new_offset[i]):
-            last = ids[row_offset[i] + (g + 1) * size - 1]
-            if name[last] == EMPTY:
-                name[last] = used
-                used += 1
-            new_ids[new_offset[i] + g] = name[last]
-    return new_offset, new_ids, used
+    whole = np.minimum(groups, np.diff(row_offset) // size)
+    place = ranges(np.zeros_like(whole), whole)  # of a group in its row
+    last = ids[np.repeat(row_offset[:-1], whole) + (place + 1) * size - 1]
+    _, fresh = np.unique(last, return_index=True)
+    name = np.full(ids.max(initial=-1) + 1, EMPTY)
+    name[last[np.sort(fresh)]] = np.arange(fresh.size)  # in order of first use
+    return np.concatenate(([0], np.cumsum(whole))), name[last], fresh.size
 
 
 @late

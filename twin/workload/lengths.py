@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from twin.compiled import late
 from twin.facts import FactError, Facts
-from twin.rng import uniform
+from twin.rng import uniforms
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,24 +56,10 @@ def fitted_lengths(facts: Facts, name: str) -> tuple[Quantiles, Quantiles]:
 
 
 def draw_lengths(table: Quantiles, key: np.uint64, count: int) -> np.ndarray:
-    """`count` token counts i4[count] of the stream `key`, at least 1 each."""
-    lengths = np.empty(count, np.int32)
-    _draw(table.levels, table.tokens, key, lengths)
-    return lengths
-
-
-@late
-def _draw(levels: np.ndarray, tokens: np.ndarray, key: np.uint64, lengths: np.ndarray) -> None:
-    """Fill lengths i4[n] by inversion of the table."""
-    for i in range(lengths.size):
-        u = uniform(key, i)
-        low = 0
-        high = levels.size - 1
-        while high - low > 1:
-            middle = (low + high) >> 1
-            if levels[middle] <= u:
-                low = middle
-            else:
-                high = middle
-        share = (u - levels[low]) / (levels[high] - levels[low])
-        lengths[i] = int(tokens[low] + share * (tokens[high] - tokens[low]) + 0.5)
+    """`count` token counts i4[count] of the stream `key`, at least 1 each: its inverted table."""
+    levels, tokens = table.levels, table.tokens
+    u = uniforms(key, np.arange(count))
+    low = np.minimum(np.searchsorted(levels, u, "right") - 1, levels.size - 2)
+    share = (u - levels[low]) / (levels[low + 1] - levels[low])
+    lengths = tokens[low] + share * (tokens[low + 1] - tokens[low])
+    return (lengths + 0.5).astype(np.int32)

@@ -45,23 +45,10 @@ class Turns(NamedTuple):
 def own_chains(input_tokens: np.ndarray, block_tokens: int) -> Chains:
     """Prompts i4[n] that share nothing: each its own session and its own run."""
     n = input_tokens.size
-    first = np.empty(n, np.int64)
-    blocks = np.empty(n, np.int32)
-    used = _own_runs(input_tokens, block_tokens, first, blocks)
-    return Chains(np.arange(n, dtype=np.int32), np.arange(n + 1), first, blocks, used)
-
-
-@late
-def _own_runs(
-    input_tokens: np.ndarray, block_tokens: int, first: np.ndarray, blocks: np.ndarray
-) -> int:
-    """One run of fresh ids per request: fills both columns, returns the ids used."""
-    used = 0
-    for i in range(input_tokens.size):
-        first[i] = used
-        blocks[i] = input_tokens[i] // block_tokens
-        used += blocks[i]
-    return used
+    blocks = (input_tokens // block_tokens).astype(np.int32)
+    end = np.cumsum(blocks, dtype=np.int64)
+    used = int(end[-1]) if n else 0
+    return Chains(np.arange(n, dtype=np.int32), np.arange(n + 1), end - blocks, blocks, used)
 
 
 def shared_chains(
@@ -74,51 +61,26 @@ def shared_chains(
     `after` i4[n] tokens more behind it.
     """
     n = input_tokens.size
-    offset = np.empty(n + 1, np.int64)
-    first = np.empty(2 * n, np.int64)
-    blocks = np.empty(2 * n, np.int32)
     group = (uniforms(key, np.arange(n)) * groups).astype(np.int64)
-    used = _shared_runs(input_tokens, after, block_tokens, fraction, group, offset, first, blocks)
-    m = offset[-1]
-    return Chains(np.arange(n, dtype=np.int32), offset, first[:m], blocks[:m], used)
+    common = (input_tokens * fraction).astype(np.int64) // block_tokens
+    own = (input_tokens + after) // block_tokens - common
+    longest = np.zeros(groups, np.int64)
+    np.maximum.at(longest, group, common)
+    begin = np.cumsum(longest) - longest
+    first = longest.sum() + np.cumsum(own) - own
+    runs = _one_behind_the_other(begin[group], common, first, own)
+    session = np.arange(n, dtype=np.int32)
+    return Chains(session, *runs, int(longest.sum() + own.sum()))
 
 
-@late
-def _shared_runs(
-    input_tokens: np.ndarray,
-    after: np.ndarray,
-    block_tokens: int,
-    fraction: float,
-    group: np.ndarray,
-    offset: np.ndarray,
-    first: np.ndarray,
-    blocks: np.ndarray,
-) -> int:
-    """Fill the runs of `shared_chains`; returns the ids used."""
-    longest = np.zeros(group.max() + 1 if group.size else 0, np.int64)
-    for i in range(input_tokens.size):
-        common = int(input_tokens[i] * fraction) // block_tokens
-        longest[group[i]] = max(longest[group[i]], common)
-    start = np.zeros(longest.size + 1, np.int64)
-    for g in range(longest.size):
-        start[g + 1] = start[g] + longest[g]
-    used = int(start[longest.size])
-    run = 0
-    for i in range(input_tokens.size):
-        offset[i] = run
-        common = int(input_tokens[i] * fraction) // block_tokens
-        own = (input_tokens[i] + after[i]) // block_tokens - common
-        if common:
-            first[run] = start[group[i]]
-            blocks[run] = common
-            run += 1
-        if own:
-            first[run] = used
-            blocks[run] = own
-            used += own
-            run += 1
-    offset[input_tokens.size] = run
-    return used
+def _one_behind_the_other(
+    first: np.ndarray, blocks: np.ndarray, next_first: np.ndarray, next_blocks: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(segment_offset, segment_first, segment_blocks) of two runs a row, empty ones left out."""
+    begins, counts = np.stack([first, next_first], 1), np.stack([blocks, next_blocks], 1)
+    some = counts > 0
+    offset = np.concatenate(([0], np.cumsum(some.sum(axis=1))))
+    return offset, begins[some], counts[some].astype(np.int32)
 
 
 def session_chains(
@@ -128,56 +90,20 @@ def session_chains(
 
     The first `head_tokens` of every prompt are the same (a system prompt), in whole blocks.
     """
-    n = input_tokens.size
-    session = np.empty(n, np.int32)
-    offset = np.empty(n + 1, np.int64)
-    first = np.empty(2 * n, np.int64)
-    blocks = np.empty(2 * n, np.int32)
-    head = head_tokens // block_tokens
-    used = _session_runs(input_tokens, parent, block_tokens, head, session, offset, first, blocks)
-    m = offset[-1]
-    return Chains(session, offset, first[:m], blocks[:m], used)
-
-
-@late
-def _session_runs(
-    input_tokens: np.ndarray,
-    parent: np.ndarray,
-    block_tokens: int,
-    head: int,
-    session: np.ndarray,
-    offset: np.ndarray,
-    first: np.ndarray,
-    blocks: np.ndarray,
-) -> int:
-    """Fill the runs of `session_chains`; returns the ids used."""
-    n = input_tokens.size
-    sessions = 0
-    length = np.zeros(n, np.int64)  # blocks of a session beyond the head, at its last turn
-    for i in range(n):
-        if parent[i] == NONE:
-            session[i] = sessions
-            sessions += 1
-        else:
-            session[i] = session[parent[i]]
-        length[session[i]] = max(length[session[i]], input_tokens[i] // block_tokens - head)
-    used = head
-    for s in range(sessions):  # `length` turns into the first id of each session
-        length[s], used = used, used + length[s]
-    run = 0
-    for i in range(n):
-        offset[i] = run
-        whole = input_tokens[i] // block_tokens
-        if head and whole:
-            first[run] = 0
-            blocks[run] = min(head, whole)
-            run += 1
-        if whole > head:
-            first[run] = length[session[i]]
-            blocks[run] = whole - head
-            run += 1
-    offset[n] = run
-    return used
+    head, whole = head_tokens // block_tokens, input_tokens // block_tokens
+    first_turn = np.where(parent == NONE, np.arange(parent.size), parent)
+    while not np.array_equal(before := first_turn[first_turn], first_turn):
+        first_turn = before
+    number = np.cumsum(parent == NONE) - 1
+    session = number[first_turn].astype(np.int32)
+    length = np.zeros(number.max(initial=-1) + 1, np.int64)  # blocks beyond the head
+    np.maximum.at(length, session, whole - head)
+    begin = head + np.cumsum(length) - length
+    shared = np.minimum(head, whole)
+    runs = _one_behind_the_other(
+        np.zeros_like(begin[session]), shared, begin[session], whole - head
+    )
+    return Chains(session, *runs, int(head + length.sum()))
 
 
 @kernel

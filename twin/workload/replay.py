@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from twin.compiled import late
-from twin.rng import exponential, stream_key, uniform
+from twin.rng import exponential, stream_key, uniforms
 from twin.scenario import Workload
 from twin.workload.arrivals import POISSON, renewal_arrivals
-from twin.workload.chains import expand_runs, regroup, runs_of, with_answers
+from twin.workload.chains import expand_runs, ranges, regroup, runs_of, with_answers
 from twin.workload.prefixes import own_chains
 from twin.workload.profile import Clock
 from twin.workload.requests import MOST_REQUESTS, Requests, TraceTable, WorkloadError
@@ -243,19 +243,12 @@ def _spread(
         begin = end
 
 
-def copy_offsets(arrival_s: np.ndarray, copies: int, key: np.uint64) -> np.ndarray:
+def _offsets(arrival_s: np.ndarray, copies: int, key: np.uint64) -> np.ndarray:
     """Start f8[copies] of each copy in seconds: 0 for the first, the others drawn at random."""
     n = arrival_s.size
     spread_s = float(arrival_s[-1]) * min(1.0, COPY_SPREAD_REQUESTS / n) if n else 0.0
-    return _offsets(spread_s, copies, key)
-
-
-@late
-def _offsets(spread_s: float, copies: int, key: np.uint64) -> np.ndarray:
-    """Uniform numbers in [0, spread_s), the first of them 0."""
-    offsets = np.zeros(copies)
-    for c in range(1, copies):
-        offsets[c] = spread_s * uniform(key, c)
+    offsets = spread_s * uniforms(key, np.arange(copies))
+    offsets[0] = 0.0
     return offsets
 
 
@@ -264,7 +257,7 @@ def copied_times(
 ) -> np.ndarray:
     """Arrival times f8[copies * n], copy after copy; quantum_s = 0 leaves times as they are."""
     n = arrival_s.size
-    offsets = copy_offsets(arrival_s, copies, key_copy)
+    offsets = _offsets(arrival_s, copies, key_copy)
     times = np.empty(copies * n)
     for c in range(copies):
         part = times[c * n : (c + 1) * n]
@@ -307,42 +300,10 @@ def place_rows(
 
     Returns (segment_offset i8[k + 1], segment_first, segment_blocks, distinct ids).
     """
-    used = _top(chains.offset, chains.first, chains.blocks, row)
     count = np.diff(chains.offset)[row]
-    offset = np.zeros(row.size + 1, np.int64)
-    np.cumsum(count, out=offset[1:])
-    first = np.empty(offset[-1], np.int64)
-    blocks = np.empty(offset[-1], np.int32)
-    _place(chains.offset, chains.first, chains.blocks, copy * used, row, offset, first, blocks)
-    copies = int(copy.max()) + 1 if copy.size else 0
-    return offset, first, blocks, copies * used
-
-
-@late
-def _top(offset: np.ndarray, first: np.ndarray, blocks: np.ndarray, row: np.ndarray) -> int:
-    """One more than the largest id in the wanted rows."""
-    top = 0
-    for k in range(row.size):
-        for s in range(offset[row[k]], offset[row[k] + 1]):
-            top = max(top, first[s] + blocks[s])
-    return top
-
-
-@late
-def _place(
-    offset: np.ndarray,
-    first: np.ndarray,
-    blocks: np.ndarray,
-    shift: np.ndarray,
-    row: np.ndarray,
-    new_offset: np.ndarray,
-    new_first: np.ndarray,
-    new_blocks: np.ndarray,
-) -> None:
-    """Copy the segments of the wanted rows, their ids raised by shift i8[k]."""
-    for k in range(row.size):
-        at = new_offset[k]
-        for s in range(offset[row[k]], offset[row[k] + 1]):
-            new_first[at] = first[s] + shift[k]
-            new_blocks[at] = blocks[s]
-            at += 1
+    some = ranges(chains.offset[row], count)
+    first, blocks = chains.first[some], chains.blocks[some]
+    used = int((first + blocks).max(initial=0))
+    copies = int(copy.max(initial=-1)) + 1
+    offset = np.concatenate(([0], np.cumsum(count)))
+    return offset, first + np.repeat(copy * used, count), blocks, copies * used

@@ -81,12 +81,7 @@ def parse(text: str, kind: Kind | Literal["csv"]) -> GraphText:
     return {"json": _from_json, "graphml": _from_graphml, "csv": _from_csv}[kind](text)
 
 
-def _graphml(
-    about: Mapping[str, Any],
-    vertices: Rows,
-    links: LinkRows,
-    directed: bool,
-) -> str:
+def _graphml(about: Mapping[str, Any], vertices: Rows, links: LinkRows, directed: bool) -> str:
     """GraphML text: one line an element, keys called by their place and name."""
     kinds: dict[tuple[str, str], str] = {}
 

@@ -125,11 +125,7 @@ def _links(graph: GraphText) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]
         raise FabricFileError(faults)
     for (a, b), data in told.items():
         plane = "ub" if data["plane"] == "package" else data["plane"]
-        plain = {
-            "kind": _kind(a, b),
-            "links": 1,
-            "write_extra_s": 0.0,
-        }
+        plain = {"kind": _kind(a, b), "links": 1, "write_extra_s": 0.0}
         whole = {**plain, **data, "plane": plane}
         if data["plane"] == "package":
             whole.setdefault("serves", "package")

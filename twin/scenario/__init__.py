@@ -40,14 +40,7 @@ from twin.scenario.identity import (
 )
 from twin.scenario.parsing import parse_scenario, with_overrides
 from twin.scenario.policies import Cost, FrontEnd, MemoryPool, Router, Slo
-from twin.scenario.scenario import (
-    Scenario,
-    disagreements,
-    is_elastic,
-    npus_used,
-    pools,
-    remarks,
-)
+from twin.scenario.scenario import Scenario, disagreements, is_elastic, npus_used, pools, remarks
 from twin.scenario.supernode import Edit, Supernode
 from twin.scenario.workload import Profile, Trace, Workload
 

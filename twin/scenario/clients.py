@@ -7,31 +7,28 @@ from typing import Literal
 from twin.scenario.declaration import Section, choice, quantity, text, unless
 
 OPENAI = "openai-python _base_client.py, _constants.py"
-TRIES_AGAIN = (unless("clients.retries", 0),)
-TENANTS = (unless("tenants", ()),)
+TRIES_AGAIN = unless("clients.retries", 0)
+TENANTS = unless("tenants", ())
 
 
 class Clients(Section):
     """How long clients wait for an answer, and what they do when none comes."""
 
-    timeout_s: float = quantity(
-        0.0, "s", "Time-out of the first token", bounds=(0, 86_400), step=1, since=2
-    )
+    timeout_s: float = quantity(0.0, "s", "Time-out of the first token", bounds=(0, 86_400), step=1)
     """A client without a first token after so long cancels its request; 0: it waits for ever."""
     answer_timeout_s: float = quantity(
-        0.0, "s", "Time-out of the whole answer", bounds=(0, 86_400), step=10, since=2,
-        applies=(unless("deployment.mode", "prefill_only"),),
+        0.0, "s", "Time-out of the whole answer", bounds=(0, 86_400), step=10,
+        applies=unless("deployment.mode", "prefill_only")
     )  # fmt: skip
     """A client without its last token after so long cancels, in the middle of the answer too."""
-    retries: int = quantity(0, "times", "Tries again", bounds=(0, 20), since=2)
+    retries: int = quantity(0, "times", "Tries again", bounds=(0, 20))
     """How often a client asks again after a time-out or a refusal, each time from the beginning."""
     backoff_s: float = quantity(
-        0.5, "s", "First back-off", bounds=(0, 3600), applies=TRIES_AGAIN, source=OPENAI, since=2
+        0.5, "s", "First back-off", bounds=(0, 3600), applies=TRIES_AGAIN, source=OPENAI
     )
     """Pause before the first retry; it doubles with each, less up to a quarter at random."""
     backoff_most_s: float = quantity(
-        8.0, "s", "Longest back-off", bounds=(0, 86_400), applies=TRIES_AGAIN, source=OPENAI,
-        since=2,
+        8.0, "s", "Longest back-off", bounds=(0, 86_400), applies=TRIES_AGAIN, source=OPENAI
     )  # fmt: skip
     """What the pause does not grow beyond."""
 
@@ -45,22 +42,17 @@ class Admission(Section):
         options={"fifo": "First come, first served", "fair": "Weighted fair queueing"},
         source="Goyal et al. 1996 (start-time fair queueing); Sheng et al. 2024 (VTC)",
         applies=TENANTS,
-        since=2,
     )
     """In which order requests get decode room and join prefill batches: as they came; tenants of a
     higher priority first; or tenants by weight, in tokens."""
     shed_at: float = quantity(
-        0.0, "x TTFT SLO", "Refuse above a predicted TTFT of", bounds=(0, 100), step=0.1, since=2
+        0.0, "x TTFT SLO", "Refuse above a predicted TTFT of", bounds=(0, 100), step=0.1
     )
     """Load shedding: a request is refused when waiting so far and the predicted prefill exceed the
     TTFT SLO by this factor; 0: nobody is refused."""
-    rate_req_per_s: float = quantity(
-        0.0, "req/s", "Rate limit", bounds=(0, 200_000), step=1, since=2
-    )
+    rate_req_per_s: float = quantity(0.0, "req/s", "Rate limit", bounds=(0, 200_000), step=1)
     """Requests above this rate are refused (a token bucket that holds a second); 0: no limit."""
-    in_flight: int = quantity(
-        0, "requests", "Concurrency limit", bounds=(0, 2_000_000), step=10, since=2
-    )
+    in_flight: int = quantity(0, "requests", "Concurrency limit", bounds=(0, 2_000_000), step=10)
     """Requests that may wait and be served at a time, others are refused; 0: no limit."""
 
 

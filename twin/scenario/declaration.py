@@ -83,12 +83,7 @@ def unless(path: str, *values: Any) -> When:
 
 
 def quantity(
-    default: float,
-    unit: str,
-    label: str,
-    *,
-    bounds: tuple[float, float],
-    **about: Any,
+    default: float, unit: str, label: str, *, bounds: tuple[float, float], **about: Any
 ) -> Any:
     """A number with its unit, label and inclusive bounds; `step` of its widget's buttons."""
     low, high = bounds
@@ -135,7 +130,7 @@ def rows(label: str, *, most: int, **about: Any) -> Any:
 
 
 def section(model: type[Section], **about: Any) -> Any:
-    """A section with all its defaults; its group and conditions are those of its fields too."""
+    """A section with all its defaults; its group, conditions and schema are its fields' too."""
     # Defaults need no validator, and so none is built for them.
     return Field(model.model_construct(), json_schema_extra=_about("", **about))
 
@@ -145,7 +140,7 @@ def _about(
     *,
     unit: str = "",
     group: str | None = None,
-    applies: tuple[When, ...] = (),
+    applies: When | tuple[When, ...] = (),
     options: Names | None = None,
     closed: bool = False,
     files: str = "",
@@ -155,14 +150,14 @@ def _about(
 ) -> dict[str, Any]:
     """What is declared beside type, default, bounds and help.
 
-    group: None takes the section's, '' stands in no form. applies: all must hold. since: the
-    schema that brought the field (`twin.scenario.identity`).
+    group: None takes the section's, '' stands in no form. applies: one condition, or several that
+    must all hold. since: the schema that brought the field (`twin.scenario.identity`).
     """
     return {
         "label": label,
         "unit": unit,
         "group": group,
-        "applies": applies,
+        "applies": (applies,) if isinstance(applies, When) else applies,
         "options": options or {},
         "closed": closed,
         "files": files,

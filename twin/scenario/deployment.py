@@ -17,7 +17,7 @@ from twin.scenario.declaration import (
 )
 
 DECODES = unless("deployment.mode", "prefill_only")
-DECODE_POOL = (when("deployment.mode", "disaggregated", "decode_only"),)
+DECODE_POOL = when("deployment.mode", "disaggregated", "decode_only")
 MTP = unless("deployment.decode.mtp_draft_tokens", 0)
 BY_HAND = when("deployment.placement", "by_hand")
 
@@ -58,7 +58,7 @@ class Prefill(Section):
         "Tensor-parallel group",
         bounds=(2, 128),
         source="SGLang on Atlas A3: tp-size 16, dp-size 2; xDeepServe: 4",
-        applies=(when("deployment.prefill.attention", "tp"),),
+        applies=when("deployment.prefill.attention", "tp"),
     )
     """Dies of a tensor-parallel group; groups share the prompts evenly."""
     microbatch: bool = choice(True, "Prefill microbatches", source=f"{PAPER} 4.3.2")
@@ -106,7 +106,7 @@ class Decode(Section):
         bounds=(1, 16),
         source="xDeepServe, arXiv 2508.02520 section 5.2: three, of 160 dies each",
         group="Pools",
-        applies=(*DECODE_POOL, unless("deployment.decode.expert_npus", 0)),
+        applies=(DECODE_POOL, unless("deployment.decode.expert_npus", 0)),
         since=2,
     )
     """Domains of attention NPUs that take turns at the expert NPUs, so that these have a part of
@@ -117,7 +117,7 @@ class Decode(Section):
         "Decode batch",
         bounds=(1, 4096),
         source=f"{PAPER} Table 4",
-        applies=(DECODES,),
+        applies=DECODES,
     )
     """Most requests one NPU decodes at once; a die holds its share."""
     rank_choice: Literal["kv_and_requests", "kv_tokens", "requests", "round_robin"] = choice(
@@ -129,7 +129,7 @@ class Decode(Section):
             "requests": "Fewest requests",
         },
         source="DeepSeek open-infra-index day 6; xDeepServe, arXiv 2508.02520",
-        applies=(DECODES,),
+        applies=DECODES,
     )
     """Which die with a free slot decodes a request: the one with the least of KV tokens and
     requests, each over its mean (what DeepSeek evens); the fewest KV tokens (xDeepServe); the
@@ -205,7 +205,7 @@ class Communication(Section):
         "Exchange buffers",
         bounds=(0, 65_536),
         source=f"{PAPER} 4.2.1: 96",
-        applies=(DECODES,),
+        applies=DECODES,
     )
     """Tokens of a die for which decode's static exchange buffers have room; more go in further
     rounds of dispatch, experts and combine. 0: room for the largest batch."""
@@ -255,10 +255,10 @@ class Optimisations(Section):
 class Seat(Section):
     """Where one instance sits: an element whose NPUs it takes, and those that follow."""
 
-    role: Literal["prefill", "decode", "colocated"] = choice("prefill", "Pool", since=2)
-    index: int = quantity(0, "", "Instance", bounds=(0, 511), since=2)
+    role: Literal["prefill", "decode", "colocated"] = choice("prefill", "Pool")
+    index: int = quantity(0, "", "Instance", bounds=(0, 511))
     """Number of the instance in its pool."""
-    element: str = element_name("Element", since=2)
+    element: str = element_name("Element")
     """Element with NPUs, as people name it: 'node 20', 'NPU 20.4'. An instance that needs more
     goes on with its next row, then with the NPUs that follow."""
 
@@ -288,13 +288,11 @@ class Deployment(Section):
     """Serving stack whose host and kernels replace the machine's own figures, a name in
     data/stacks.toml; plain: none."""
     prefill: Prefill = section(
-        Prefill,
-        group="Batching",
-        applies=(when("deployment.mode", "disaggregated", "prefill_only"),),
+        Prefill, group="Batching", applies=when("deployment.mode", "disaggregated", "prefill_only")
     )
     decode: Decode = section(Decode, group="Batching")
     colocated: Colocated = section(
-        Colocated, group="Batching", applies=(when("deployment.mode", "colocated"),)
+        Colocated, group="Batching", applies=when("deployment.mode", "colocated")
     )
     precision: Precision = section(Precision, group="Precision")
     communication: Communication = section(Communication, group="Precision")
@@ -303,7 +301,7 @@ class Deployment(Section):
         "rdma",
         "KV transfer plane",
         source=f"{PAPER} 4.3.3",
-        applies=(when("deployment.mode", "disaggregated"),),
+        applies=when("deployment.mode", "disaggregated"),
     )
     """Plane that carries KV from prefill to decode."""
     placement: Literal["packed", "spread", "racks", "around_off", "by_hand"] = choice(
@@ -323,11 +321,11 @@ class Deployment(Section):
         "move",
         "Seats on NPUs that are off",
         options={"move": "Move", "refuse": "Stay, or refuse to run"},
-        applies=(when("deployment.placement", "packed", "by_hand"),),
+        applies=when("deployment.placement", "packed", "by_hand"),
         since=2,
     )
     """An instance on NPUs that an edit of the supernode switched off moves to free ones, and the
     result says so; or it stays, serves with the dies that are left, and is refused where none
     is."""
-    seats: tuple[Seat, ...] = rows("Seats", most=1000, applies=(BY_HAND,), since=2)
+    seats: tuple[Seat, ...] = rows("Seats", most=1000, applies=BY_HAND, since=2)
     """Where instances sit that are placed by hand; the others are packed around them."""

@@ -17,28 +17,28 @@ from twin.scenario.declaration import (
     when,
 )
 
-BY_PRESSURE = (when("elastic.controller", "queue", "slo", "kv", "rebalance"),)
-DECIDES = (unless("elastic.controller", "fixed", "schedule"),)
-MOVES = (unless("elastic.controller", "fixed"),)
+BY_PRESSURE = when("elastic.controller", "queue", "slo", "kv", "rebalance")
+DECIDES = unless("elastic.controller", "fixed", "schedule")
+MOVES = unless("elastic.controller", "fixed")
 
 
 class Step(Section):
     """One row of a schedule: from a time on, so many instances of each pool."""
 
-    at_s: float = quantity(0.0, "s", "At", bounds=(0, 604_800), step=60, since=2)
+    at_s: float = quantity(0.0, "s", "At", bounds=(0, 604_800), step=60)
     """From when on."""
-    prefill: int = quantity(1, "instances", "Prefill instances", bounds=(0, 512), since=2)
+    prefill: int = quantity(1, "instances", "Prefill instances", bounds=(0, 512))
     """Prefill instances that are wanted."""
-    decode: int = quantity(1, "instances", "Decode instances", bounds=(0, 128), since=2)
+    decode: int = quantity(1, "instances", "Decode instances", bounds=(0, 128))
     """Decode instances that are wanted."""
 
 
 class Own(Section):
     """A controller of the operator's own: a Python file of the folder that the server names."""
 
-    name: str = text("", "Own controller", most=60, since=2)
+    name: str = text("", "Own controller", most=60)
     """Name of the file without its ending."""
-    digest: str = text("", "Digest of the own controller", pattern=DIGEST, since=2)
+    digest: str = text("", "Digest of the own controller", pattern=DIGEST)
     """SHA-256 of the file's content: the controller is a part of the question."""
 
 
@@ -56,74 +56,60 @@ class Elastic(Section):
             "own": "Own Python function",
         },
         source="KPA, Dynamo and Arrow (arXiv 2505.11916): docs/ELASTICITY.md",
-        since=2,
     )
     """Who decides how many instances of each pool serve: nobody; a schedule; each pool by itself,
     by the work in hand of what it can hold, by TTFT and TPOT of the SLO, or by busy time and KV
     space; both pools together, so that neither is more in demand than the other; or a function of
     the operator's own."""
     npus: int = quantity(
-        0,
-        "NPUs",
-        "NPUs that instances may take",
-        bounds=(0, 16_384),
-        applies=MOVES,
-        since=2,
-        step=8,
+        0, "NPUs", "NPUs that instances may take", bounds=(0, 16_384), applies=MOVES, step=8
     )
     """NPUs that instances may take up in all; 0: those of the instances that the deployment
     declares, which are what serves at the start."""
     least_instances: int = quantity(
-        1, "instances", "Fewest instances of a pool", bounds=(1, 128), applies=MOVES, since=2
+        1, "instances", "Fewest instances of a pool", bounds=(1, 128), applies=MOVES
     )
     """A pool never has fewer that serve."""
     idle: Literal["release", "keep"] = choice(
         "release",
         "NPUs without need",
         options={"release": "Give back", "keep": "Keep in a pool"},
-        applies=(when("elastic.controller", "rebalance"),),
-        since=2,
+        applies=when("elastic.controller", "rebalance"),
     )
     """Whether re-balancing gives back what neither pool needs, or keeps every NPU in one."""
     high: float = quantity(
-        0.8, "", "High mark", bounds=(0.05, 10), applies=BY_PRESSURE, since=2,
-        source="Knative's autoscaler: 0.7; Dynamo: KV 0.9",
+        0.8, "", "High mark", bounds=(0.05, 10), applies=BY_PRESSURE,
+        source="Knative's autoscaler: 0.7; Dynamo: KV 0.9"
     )  # fmt: skip
     """A pool grows when its pressure, 1 at its limit, is above it, to where it would be below."""
     low: float = quantity(
-        0.5,
-        "",
-        "Low mark",
-        bounds=(0.01, 10),
-        applies=BY_PRESSURE,
-        since=2,
-        source="Dynamo: KV 0.5",
+        0.5, "", "Low mark", bounds=(0.01, 10), applies=BY_PRESSURE, source="Dynamo: KV 0.5"
     )
     """A pool shrinks when its pressure is below it."""
     interval_s: float = quantity(
-        30.0, "s", "Decision interval", bounds=(1, 86_400), applies=DECIDES, since=2,
-        source="Dynamo's planner: 30 s at the start",
+        30.0, "s", "Decision interval", bounds=(1, 86_400), applies=DECIDES,
+        source="Dynamo's planner: 30 s at the start"
     )  # fmt: skip
     """Time between two decisions; metrics are means over it."""
     metrics_age_s: float = quantity(
-        5.0, "s", "Age of the metrics", bounds=(0, 3600), applies=DECIDES, since=2,
-        source="assumption",
+        5.0, "s", "Age of the metrics", bounds=(0, 3600), applies=DECIDES,
+        source="assumption"
     )  # fmt: skip
     """How old the metrics are when a decision is made on them."""
     cool_down_s: float = quantity(
-        60.0, "s", "Cool-down", bounds=(0, 86_400), applies=DECIDES, since=2,
-        source="Knative's autoscaler: stable window of 60 s",
+        60.0, "s", "Cool-down", bounds=(0, 86_400), applies=DECIDES,
+        source="Knative's autoscaler: stable window of 60 s"
     )  # fmt: skip
     """After a change a pool is left alone for so long."""
     shrink_after_s: float = quantity(
-        300.0, "s", "Patience before shrinking", bounds=(0, 86_400), applies=DECIDES, since=2,
-        source="Kubernetes: downscale stabilisation of 300 s",
+        300.0, "s", "Patience before shrinking", bounds=(0, 86_400), applies=DECIDES,
+        source="Kubernetes: downscale stabilisation of 300 s"
     )  # fmt: skip
     """A pool shrinks to no fewer than it was found to need within this time, unless the other pool
     needs its NPUs."""
     changes_per_hour: int = quantity(
-        30, "changes", "Changes per hour", bounds=(1, 3600), applies=DECIDES, since=2,
-        source="assumption",
+        30, "changes", "Changes per hour", bounds=(1, 3600), applies=DECIDES,
+        source="assumption"
     )  # fmt: skip
     """Most starts, stops and changes of role within any hour."""
     drain: Literal["finish", "hand_on"] = choice(
@@ -131,7 +117,6 @@ class Elastic(Section):
         "Draining of decode",
         options={"finish": "Finish its requests", "hand_on": "Hand their KV on"},
         applies=MOVES,
-        since=2,
     )
     """A decode instance that is to stop takes no more requests, and finishes those it has or
     hands their KV to others with room; prefill always finishes its queue."""
@@ -145,7 +130,6 @@ class Elastic(Section):
         },
         source=f"{PAPER} Table 2",
         applies=MOVES,
-        since=2,
     )
     """From where an instance that starts loads its weights: the pooled DRAM; its own nodes' DRAM,
     when they have held the model before; else a bucket of object storage, which all that load at
@@ -155,11 +139,10 @@ class Elastic(Section):
         "Graphs of an instance that starts",
         source="vLLM's start-up logs, data/startup.toml",
         applies=MOVES,
-        since=2,
     )
     """Whether compiled graphs are found in a cache or compiled at every start."""
     schedule: tuple[Step, ...] = rows(
-        "Schedule", most=1000, applies=(when("elastic.controller", "schedule"),), since=2
+        "Schedule", most=1000, applies=when("elastic.controller", "schedule")
     )
     """How many instances of each pool are wanted from when on."""
-    own: Own = section(Own, group="", applies=(when("elastic.controller", "own"),))
+    own: Own = section(Own, group="", applies=when("elastic.controller", "own"))

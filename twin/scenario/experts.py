@@ -51,19 +51,17 @@ class Balancing(Section):
         "Decision interval",
         bounds=(0.1, 86_400),
         source="arXiv 2508.02520v6 4.5 (collected every minute)",
-        applies=(REBALANCED,),
+        applies=REBALANCED,
     )
     """Time between two decisions."""
-    window_s: float = quantity(
-        60.0, "s", "Load window", bounds=(0.1, 86_400), applies=(REBALANCED,)
-    )
+    window_s: float = quantity(60.0, "s", "Load window", bounds=(0.1, 86_400), applies=REBALANCED)
     """Time over which the load is measured."""
     threshold: float = quantity(
         1.3,
         "x",
         "Imbalance threshold",
         bounds=(1, 100),
-        applies=(when("experts.balancing.policy", "threshold"),),
+        applies=when("experts.balancing.policy", "threshold"),
     )
     """Measured load of the hottest die over the mean at which a rebalance begins."""
     layers: int = quantity(
@@ -72,7 +70,7 @@ class Balancing(Section):
         "Layers per decision",
         bounds=(1, 200),
         step=1,
-        applies=(when("experts.balancing.policy", "layer_budget"),),
+        applies=when("experts.balancing.policy", "layer_budget"),
     )
     """Layers that one decision may change."""
     swap: Literal["background", "stall"] = choice(
@@ -80,7 +78,7 @@ class Balancing(Section):
         "Weight swap",
         options={"background": "In the background", "stall": "Instance stalls"},
         source="arXiv 2508.02520v6 4.5 (asynchronous)",
-        applies=(REBALANCED,),
+        applies=REBALANCED,
     )
     """Weights move beside the serving traffic into spare slots and are swapped in, or the
     instance stands still while they move."""
@@ -110,7 +108,7 @@ class Experts(Section):
     """Expert popularity: all alike; the shape of DeepSeek-V3 (flat early, heavy late layers); one
     power law for every layer; or imported counts."""
     skew: float = quantity(
-        1.0, "", "Popularity skew", bounds=(0, 3), source="workloads.md 3", applies=(SKEWED,)
+        1.0, "", "Popularity skew", bounds=(0, 3), source="workloads.md 3", applies=SKEWED
     )
     """Scales the log of each expert's popularity; 1 leaves the popularity as it is, 0 makes it
     uniform."""
@@ -120,10 +118,10 @@ class Experts(Section):
         "Power-law exponent",
         bounds=(0, 4),
         source="NVIDIA aiconfigurator sdk/models/deepseek.py",
-        applies=(when("experts.popularity", "power_law"),),
+        applies=when("experts.popularity", "power_law"),
     )
     """Exponent of the power law."""
-    counts: Counts = section(Counts, applies=(when("experts.popularity", "imported"),))
+    counts: Counts = section(Counts, applies=when("experts.popularity", "imported"))
     placement: Literal["round_robin", "eplb", "eplb_groups", "greedy", "topology", "perfect"] = (
         choice(
             "eplb",
@@ -150,14 +148,12 @@ class Experts(Section):
     """Routing limited to groups: a token's experts lie in at most as many groups (nodes) as the
     model's router allows."""
     drift_s: float = quantity(
-        0.0, "s", "Popularity correlation time", bounds=(0, 604_800), applies=(SKEWED,)
+        0.0, "s", "Popularity correlation time", bounds=(0, 604_800), applies=SKEWED
     )
     """Time in which popularity forgets its past; 0: it stays as it is during the run."""
-    shift_every_s: float = quantity(
-        0.0, "s", "Shift interval", bounds=(0, 604_800), applies=(SKEWED,)
-    )
+    shift_every_s: float = quantity(0.0, "s", "Shift interval", bounds=(0, 604_800), applies=SKEWED)
     """Time between sudden shifts of popularity; 0: none."""
-    topics: int = quantity(1, "topics", "Request topics", bounds=(1, 16), step=1, applies=(SKEWED,))
+    topics: int = quantity(1, "topics", "Request topics", bounds=(1, 16), step=1, applies=SKEWED)
     """Topic classes of requests, each with a popularity of its own; their mix follows the
     traffic."""
     mix_period_s: float = quantity(
@@ -169,5 +165,5 @@ class Experts(Section):
     )
     """Time in which the traffic's mix of topics goes round once."""
     balancing: Balancing = section(
-        Balancing, group="Balancing", applies=(unless("experts.placement", "perfect"),)
+        Balancing, group="Balancing", applies=unless("experts.placement", "perfect")
     )

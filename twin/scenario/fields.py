@@ -61,7 +61,7 @@ class ScenarioField:
 @cache
 def fields() -> dict[str, ScenarioField]:
     """Every field that can be set, by dotted path, in the order of declaration."""
-    return {field.path: field for field in _fields_of(Scenario, "", "", ())}
+    return {field.path: field for field in _fields_of(Scenario, "", "", (), 1)}
 
 
 def field_info(path: str) -> ScenarioField | None:
@@ -134,24 +134,25 @@ def plain(value: Any) -> str:
 
 
 def _fields_of(
-    model: type[BaseModel], head: str, group: str, conditions: tuple[When, ...]
+    model: type[BaseModel], head: str, group: str, conditions: tuple[When, ...], since: int
 ) -> Iterator[ScenarioField]:
     """Fields of a model and of the sections below it; `head` ends with a dot or is empty."""
     for name, info in model.model_fields.items():
         about: Any = info.json_schema_extra
         own_group = group if about["group"] is None else about["group"]
         own = (*conditions, *about["applies"])
+        brought = max(since, about["since"])
         if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
-            yield from _fields_of(info.annotation, f"{head}{name}.", own_group, own)
+            yield from _fields_of(info.annotation, f"{head}{name}.", own_group, own, brought)
             continue
         told = info.description or sentences(model).get(name) or f"{about['label']}."
-        yield _field(f"{head}{name}", info, told, own_group, own)
+        yield _field(f"{head}{name}", info, told, own_group, own, brought)
         if get_origin(info.annotation) is tuple:  # a list of tables: [[faults]] in a file
-            yield from _fields_of(get_args(info.annotation)[0], f"{head}{name}[].", "", own)
+            yield from _fields_of(get_args(info.annotation)[0], f"{head}{name}[].", "", own, since)
 
 
 def _field(
-    path: str, info: FieldInfo, told: str, group: str, conditions: tuple[When, ...]
+    path: str, info: FieldInfo, told: str, group: str, conditions: tuple[When, ...], since: int
 ) -> ScenarioField:
     about: Any = info.json_schema_extra
     limits = {type(limit).__name__: limit for limit in info.metadata}
@@ -178,7 +179,7 @@ def _field(
         high=limits["Le"].le if "Le" in limits else None,
         chars_max=limits["MaxLen"].max_length if "MaxLen" in limits else None,
         step=about["step"],
-        since=about["since"],
+        since=since,
     )
 
 

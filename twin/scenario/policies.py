@@ -6,8 +6,8 @@ from typing import Literal
 
 from twin.scenario.declaration import PAPER, Section, choice, quantity, unless, when
 
-POOL_ON = (when("memory_pool.enabled", True),)
-WEIGHTED = (when("router.policy", "weighted"),)
+POOL_ON = when("memory_pool.enabled", True)
+WEIGHTED = when("router.policy", "weighted")
 
 
 class FrontEnd(Section):
@@ -108,7 +108,7 @@ class MemoryPool(Section):
         "s",
         "Time to live",
         bounds=(0.1, 604_800),
-        applies=(when("memory_pool.policy", "ttl"),),
+        applies=when("memory_pool.policy", "ttl"),
         since=2,
     )
     """How long a block is kept that nobody reads, in both tiers."""
@@ -147,12 +147,12 @@ class MemoryPool(Section):
     answers: bool = choice(
         False,
         "Keep KV of answers",
-        applies=(*POOL_ON, unless("deployment.mode", "prefill_only")),
+        applies=(POOL_ON, unless("deployment.mode", "prefill_only")),
         since=2,
     )
     """Keep the KV of answers too, so that the next turn of a session reads it."""
     namespaces: bool = choice(
-        True, "A namespace for each tenant", applies=(*POOL_ON, unless("tenants", ())), since=2
+        True, "A namespace for each tenant", applies=(POOL_ON, unless("tenants", ())), since=2
     )
     """Tenants share no block and have quotas; off: they share the memory pool as one would."""
     plane: Literal["ub", "vpc"] = choice(
@@ -165,14 +165,14 @@ class Cost(Section):
     """What NPUs draw and cost; nothing but a cap on what they draw moves time."""
 
     price_per_npu_hour: float = quantity(
-        0.0, "per hour", "Price of an NPU-hour", bounds=(0, 10_000), since=2
+        0.0, "per hour", "Price of an NPU-hour", bounds=(0, 10_000)
     )
     """What an hour of an NPU costs, in a currency of your own; 0: no cost is shown."""
-    npu_w: float = quantity(0.0, "W", "Rated power of an NPU", bounds=(0, 20_000), since=2, step=10)
+    npu_w: float = quantity(0.0, "W", "Rated power of an NPU", bounds=(0, 20_000), step=10)
     """Rated power of a package; 0: what data/chips says, often an estimate."""
     cap_w: float = quantity(
-        0.0, "W", "Power cap of an NPU", bounds=(0, 20_000), since=2, step=10,
-        source="mechanism: docs/COSTS.md",
+        0.0, "W", "Power cap of an NPU", bounds=(0, 20_000), step=10,
+        source="mechanism: docs/COSTS.md"
     )  # fmt: skip
     """Most that a package may draw; where a pool at full load would draw more, the clock of its
     cores is lowered until it does not, and computing takes longer; HBM and links keep their rates.
@@ -190,6 +190,6 @@ class Slo(Section):
         "TPOT SLO",
         bounds=(0.1, 10_000),
         source=f"{PAPER} Table 5",
-        applies=(unless("deployment.mode", "prefill_only"),),
+        applies=unless("deployment.mode", "prefill_only"),
     )
     """Longest mean time per output token."""

@@ -38,21 +38,21 @@ class Scenario(Section):
     supernode: Supernode = section(Supernode, group="Planes")
     workload: Workload = section(Workload, group="Traffic")
     deployment: Deployment = section(Deployment, group="Pools")
-    clients: Clients = section(Clients, group="Clients")
+    clients: Clients = section(Clients, group="Clients", since=2)
     tenants: tuple[Tenant, ...] = rows("Tenants", most=16, since=2)
     """Who shares the machine, with its SLO and limits; none: all requests are of one."""
-    admission: Admission = section(Admission, group="Admission")
+    admission: Admission = section(Admission, group="Admission", since=2)
     front_end: FrontEnd = section(FrontEnd, group="Routing")
     router: Router = section(Router, group="Routing")
     memory_pool: MemoryPool = section(
-        MemoryPool, group="Memory pool", applies=(unless("deployment.mode", "decode_only"),)
+        MemoryPool, group="Memory pool", applies=unless("deployment.mode", "decode_only")
     )
     experts: Experts = section(Experts, group="Experts")
     elastic: Elastic = section(
-        Elastic, group="Elasticity", applies=(when("deployment.mode", "disaggregated"),)
+        Elastic, group="Elasticity", applies=when("deployment.mode", "disaggregated"), since=2
     )
     slo: Slo = section(Slo, group="SLO")
-    cost: Cost = section(Cost, group="Power and price")
+    cost: Cost = section(Cost, group="Power and price", since=2)
     faults: tuple[Fault, ...] = rows("Faults", most=500)
     """What breaks, and when."""
     recovery: Recovery = section(Recovery, group="Faults")

@@ -125,7 +125,7 @@ class Supernode(Section):
         "Dimensions",
         pattern=r"^([1-9]\d{0,3}(x[1-9]\d{0,3}){0,4})?$",
         most=24,
-        applies=(when("supernode.machine", *MESHES),),
+        applies=when("supernode.machine", *MESHES),
         since=2,
     )
     """Size of a mesh or torus by dimension, innermost first ("8x8"), or routers of a group x groups

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from twin.scenario.declaration import (
-    DIGEST,
-    Section,
-    choice,
-    quantity,
-    section,
-    text,
-    unless,
-    when,
-)
+from twin.scenario.declaration import DIGEST, Section, choice, quantity, section, text, unless, when
 
 GENERATED = unless("workload.arrivals", "trace")
 FIXED_LENGTHS = (GENERATED, when("workload.lengths", "fixed"))
@@ -24,7 +15,7 @@ SHAPED = when("workload.profile.shape", "ramp", "step", "spike", "day")
 SUDDEN = when("workload.profile.shape", "step", "spike")
 SPIKE = when("workload.profile.shape", "spike")
 DAILY = when("workload.profile.shape", "day", "servegen_r1_day")
-CLOSED_LOOP = (when("workload.arrivals", "closed_loop"),)
+CLOSED_LOOP = when("workload.arrivals", "closed_loop")
 
 
 class Trace(Section):
@@ -65,29 +56,20 @@ class Profile(Section):
             "servegen_r1_day": "A day of DeepSeek-R1 (ServeGen)",
         },
         source="alibaba/ServeGen deepseek-r1: windows of 600 s",
-        since=2,
     )
     """Constant; from the low to the high factor over the run; low before a time and high after
     it; high for a while; between both once a period; or as 73 clients of DeepSeek-R1 asked over a
     day (mean 1)."""
-    low: float = quantity(
-        0.5, "x", "Low factor", bounds=(0, 100), applies=(SHAPED,), since=2, step=0.1
-    )
+    low: float = quantity(0.5, "x", "Low factor", bounds=(0, 100), applies=SHAPED, step=0.1)
     """Factor on the rate where the profile is low; recorded arrivals come that much slower."""
-    high: float = quantity(
-        1.5, "x", "High factor", bounds=(0.001, 100), applies=(SHAPED,), since=2, step=0.1
-    )
+    high: float = quantity(1.5, "x", "High factor", bounds=(0.001, 100), applies=SHAPED, step=0.1)
     """Factor on the rate where the profile is high."""
-    at_s: float = quantity(
-        30.0, "s", "Change at", bounds=(0, 604_800), applies=(SUDDEN,), since=2, step=1
-    )
+    at_s: float = quantity(30.0, "s", "Change at", bounds=(0, 604_800), applies=SUDDEN, step=1)
     """When the step or the spike begins."""
-    lasts_s: float = quantity(
-        10.0, "s", "Spike lasts", bounds=(0.1, 86_400), applies=(SPIKE,), since=2, step=1
-    )
+    lasts_s: float = quantity(10.0, "s", "Spike lasts", bounds=(0.1, 86_400), applies=SPIKE, step=1)
     """How long the rate stays high."""
     period_s: float = quantity(
-        86_400.0, "s", "Length of a day", bounds=(1, 604_800), applies=(DAILY,), since=2, step=60
+        86_400.0, "s", "Length of a day", bounds=(1, 604_800), applies=DAILY, step=60
     )
     """A day's length: 86,400 s, or less to see a whole one in a short run."""
     lengths: bool = choice(
@@ -95,7 +77,6 @@ class Profile(Section):
         "Lengths follow the day too",
         source="alibaba/ServeGen deepseek-r1: clients' lengths by their rates",
         applies=(GENERATED, when("workload.profile.shape", "servegen_r1_day")),
-        since=2,
     )
     """Prompts and answers are longer or shorter by time of day, as other clients ask: mean lengths
     of the day stay."""
@@ -119,7 +100,7 @@ class Workload(Section):
         "req/s",
         "Request rate",
         bounds=(0.001, 200_000),
-        applies=(when("workload.arrivals", "poisson", "gamma", "uniform"),),
+        applies=when("workload.arrivals", "poisson", "gamma", "uniform"),
     )
     """Mean arrival rate of requests."""
     cv: float = quantity(
@@ -127,7 +108,7 @@ class Workload(Section):
         "",
         "Burstiness (coefficient of variation)",
         bounds=(0.05, 20),
-        applies=(when("workload.arrivals", "gamma"),),
+        applies=when("workload.arrivals", "gamma"),
     )
     """Coefficient of variation of Gamma inter-arrival times; 1 is Poisson, above is bursty."""
     concurrency: int = quantity(
@@ -142,7 +123,7 @@ class Workload(Section):
     """Time over which the clients begin, evenly; 0: all at once, so that answers of one length stay
     in step. A turn's length keeps them out of it."""
     prompts: int = quantity(
-        0, "requests", "Requests in all", bounds=(0, 50_000_000), step=100, applies=(GENERATED,),
+        0, "requests", "Requests in all", bounds=(0, 50_000_000), step=100, applies=GENERATED,
         since=2,
     )  # fmt: skip
     """A finite benchmark: so many requests come, at their rate or from their clients, and the
@@ -160,7 +141,7 @@ class Workload(Section):
             "sharegpt": "ShareGPT",
             "arxiv-summarisation": "arXiv summarisation",
         },
-        applies=(GENERATED,),
+        applies=GENERATED,
     )
     """'fixed' or a fitted length distribution of data/workloads (for example mooncake-
     conversation)."""
@@ -177,7 +158,7 @@ class Workload(Section):
         "Shared prefix",
         options={"none": "Nothing", "shared": "A popular prefix"},
         group="Shared prefixes",
-        applies=(GENERATED,),
+        applies=GENERATED,
     )
     """What prompts share: nothing; a popular prefix; or sessions whose turns extend the last."""
     shared_fraction: float = quantity(
@@ -223,7 +204,7 @@ class Workload(Section):
         "Next turn of a session",
         options={"timed": "At its time", "wait": "Waits for the answer"},
         group="Shared prefixes",
-        applies=(unless("workload.arrivals", "closed_loop"),),
+        applies=unless("workload.arrivals", "closed_loop"),
         since=2,
     )
     """When a session's next turn comes: at its time, whatever happens; or, as a person or a tool
@@ -251,5 +232,5 @@ class Workload(Section):
         since=2,
     )
     """Median gap before a turn that a tool asks for."""
-    profile: Profile = section(Profile, applies=(unless("workload.arrivals", "closed_loop"),))
-    trace: Trace = section(Trace, applies=(when("workload.arrivals", "trace"),))
+    profile: Profile = section(Profile, applies=unless("workload.arrivals", "closed_loop"), since=2)
+    trace: Trace = section(Trace, applies=when("workload.arrivals", "trace"))

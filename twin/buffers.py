@@ -19,7 +19,7 @@ nothing about what is held.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -34,15 +34,15 @@ CODES = {int: "i8", float: "f8"}
 class Column:
     """The declaration of a column, a number or a nested group, as it stands in its class."""
 
-    name: str
     dtype: np.dtype[Any] | None  # None: a nested group
     shape: tuple[str, ...]  # symbols, or figures; () is a number
     meaning: str
-    unit: str
-    by: tuple[str, ...]  # modules of the engine that write it once the run has begun
-    fill: float | None  # None: it is given, not filled
-    group: type[Columns] | None
-    place: int  # of its address or value in the block
+    unit: str = ""
+    by: tuple[str, ...] = ()  # modules of the engine that write it once the run has begun
+    fill: float | None = None  # None: it is given, not filled
+    group: type[Columns] | None = None
+    name: str = ""
+    place: int = 0  # of its address or value in the block
 
 
 def column(
@@ -55,41 +55,30 @@ def column(
     fill: float | None = 0,
 ) -> np.ndarray:
     """Declare an array; shape: symbols by commas; by: modules that write it; fill None: given."""
-    declared: Any = _Declared(np.dtype(dtype), _names(shape), meaning, unit, _names(by), fill, None)
+    declared: Any = Column(np.dtype(dtype), _names(shape), meaning, unit, _names(by), fill)
     return declared
 
 
 def number(kind: type[T], meaning: str, *, unit: str = "") -> T:
     """Declare a number that is given when the run begins and that nothing writes after that."""
-    declared: Any = _Declared(np.dtype(CODES[kind]), (), meaning, unit, (), None, None)
+    declared: Any = Column(np.dtype(CODES[kind]), (), meaning, unit)
     return declared
 
 
 def key(meaning: str) -> np.uint64:
     """Declare the key of a stream of random numbers."""
-    declared: Any = _Declared(np.dtype("u8"), (), meaning, "", (), None, None)
+    declared: Any = Column(np.dtype("u8"), (), meaning)
     return declared
 
 
 def group(kind: type[C]) -> C:
     """Declare a nested group of columns."""
-    declared: Any = _Declared(None, (), kind.__doc__ or "", "", (), None, kind)
+    declared: Any = Column(None, (), kind.__doc__ or "", group=kind)
     return declared
 
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
-
-
-@dataclass(frozen=True, slots=True)
-class _Declared:
-    dtype: np.dtype[Any] | None
-    shape: tuple[str, ...]
-    meaning: str
-    unit: str
-    by: tuple[str, ...]
-    fill: float | None
-    group: type[Columns] | None
 
 
 class Columns:
@@ -102,11 +91,8 @@ class Columns:
         super().__init_subclass__()
         declared, place = {}, 0
         for name, value in list(vars(cls).items()):
-            if isinstance(value, _Declared):
-                declared[name] = Column(
-                    name, value.dtype, value.shape, value.meaning, value.unit, value.by,
-                    value.fill, value.group, place,
-                )  # fmt: skip
+            if isinstance(value, Column):
+                declared[name] = replace(value, name=name, place=place)
                 place += 1 + len(value.shape)
                 delattr(cls, name)
         cls.declared = declared

@@ -89,22 +89,26 @@ class EntryLibrary(JITCodeLibrary):
         passes.run(self._final_module, builder)
 
 
-class EntryCompiler(CompilerBase):
-    """Numba's pipeline with a library of the kind above at its end."""
-
-    def define_pipelines(self) -> list[Any]:
-        """The usual passes."""
-        state: Any = self.state
-        state.library = EntryLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
-        state.library.enable_object_caching()  # told of the usual library only
-        return [DefaultPassBuilder.define_nopython_pipeline(state)]
-
-
 class KernelCompiler(CompilerBase):
     """Numba's pipeline with a library of the kind above at its end."""
 
+    library: type[JITCodeLibrary] = KernelLibrary
+
     def define_pipelines(self) -> list[Any]:
         """The usual passes."""
         state: Any = self.state
-        state.library = KernelLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library = self.library(state.targetctx.codegen(), state.func_id.func_qualname)
         return [DefaultPassBuilder.define_nopython_pipeline(state)]
+
+
+class EntryCompiler(KernelCompiler):
+    """The same for an entry."""
+
+    library = EntryLibrary
+
+    def define_pipelines(self) -> list[Any]:
+        """The usual passes."""
+        passes = super().define_pipelines()
+        state: Any = self.state
+        state.library.enable_object_caching()  # told of the usual library only
+        return passes

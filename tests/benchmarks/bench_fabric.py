@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from tests.hardware.wired import edits_of
 from twin.hardware import walks
 from twin.hardware.exchange_format import read_fabric, write_fabric
 from twin.hardware.fabric import build_fabric, edited, with_edits
@@ -14,6 +15,7 @@ from twin.lab.library import load_facts
 from twin.scenario import Edit, Supernode
 
 FACTS = load_facts()
+CHANGES = edits_of(["node 5", "L2 2.1"], {"sub-plane 3": 0.5})
 
 
 def bench_build(benchmark):
@@ -25,7 +27,7 @@ def bench_build(benchmark):
 
 def bench_edit(benchmark):
     built = build_fabric(Supernode(), FACTS)
-    benchmark(lambda: edited(built, remove=["node 5", "L2 2.1"], scale={"sub-plane 3": 0.5}))
+    benchmark(lambda: edited(built, CHANGES))
 
 
 MACHINES = [
@@ -57,8 +59,6 @@ def bench_price_after_an_edit(benchmark):
 
 @pytest.mark.parametrize("kind", ["json", "graphml"])
 def bench_read(benchmark, kind):
-    changed = edited(
-        build_fabric(Supernode(), FACTS), remove=["node 5", "L2 2.1"], scale={"sub-plane 3": 0.5}
-    )
+    changed = edited(build_fabric(Supernode(), FACTS), CHANGES)
     written = write_fabric(changed, kind)
     benchmark(lambda: read_fabric(written, kind, FACTS))

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.draws import draws
+from tests.hardware.wired import edits_of
 from twin.hardware.chip import HardwareError
 from twin.hardware.exchange_format import FabricFileError, read_fabric, write_fabric
 from twin.hardware.fabric import build_fabric, edited, element_names
@@ -70,9 +71,7 @@ def test_a_supernodes_own_edits_come_back_as_they_were_written(kind):
 
 @KINDS
 def test_changes_alike_are_told_by_element(kind):
-    changed = edited(
-        FULL, remove=["node 5", "L2 2.1"], scale={"sub-plane 3": 0.5}, latency={"NPU 1.1": 2.0}
-    )
+    changed = edited(FULL, edits_of(["node 5", "L2 2.1"], {"sub-plane 3": 0.5}, {"NPU 1.1": 2.0}))
     edits = read_fabric(write_fabric(changed, kind), kind, FACTS).edits
     assert {"node 5", "L2 2.1"} <= {e.element for e in edits if e.capacity_factor == 0}
     assert len(edits) < 30  # of some 1,800 links

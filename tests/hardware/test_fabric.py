@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.draws import draws
+from tests.hardware.wired import edits_of
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric, edited, members
 from twin.hardware.prices import summary, uplink_matrix
 from twin.lab.library import load_facts, presets
-from twin.scenario import Supernode
+from twin.scenario import Edit, Supernode
 
 FACTS = load_facts()
 FULL = build_fabric(Supernode(), FACTS)
@@ -144,12 +145,12 @@ def test_an_unknown_name_is_refused_with_examples(typed):
 
 
 def test_an_edit_makes_a_new_fabric_and_leaves_the_old():
-    slower = edited(FULL, scale={"sub-plane 3": 0.5}, remove=["L1 7.0"])
+    slower = edited(FULL, edits_of(["L1 7.0"], {"sub-plane 3": 0.5}))
     assert uplink_matrix(slower)[0].tolist() == [448e9] * 3 + [224e9] + [448e9] * 3
     assert uplink_matrix(slower)[7, 0] == 0
     assert (uplink_matrix(FULL) == 448e9).all()
     with pytest.raises(HardwareError, match="no link joins"):
-        edited(FULL, capacity={("die 0.0.0", "die 1.0.0"): 1.0})
+        edited(FULL, [Edit(element="die 0.0.0", to="die 1.0.0")])
 
 
 def test_the_fitted_constants_are_the_least_squares_of_the_rows_they_name():

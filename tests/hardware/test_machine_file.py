@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.draws import draws
+from tests.hardware.wired import edits_of
 from twin.hardware.fabric import build_fabric, built, edited
 from twin.hardware.graph_text import FabricFileError
 from twin.hardware.imported import look_in
@@ -56,7 +57,7 @@ def prices(fabric):
 @pytest.mark.parametrize("recipe", SMALL)
 def test_a_recipe_comes_back_as_it_was_built(recipe, kind):
     s = small(recipe)
-    fabric = edited(build_fabric(s, FACTS), scale={"node 1": 0.5})
+    fabric = edited(build_fabric(s, FACTS), edits_of(scale={"node 1": 0.5}))
     back = imported(write_machine(fabric, kind), s.chip)
     assert prices(back) == pytest.approx(prices(fabric))
     assert summary(back) == pytest.approx(summary(fabric))
@@ -86,7 +87,7 @@ def test_edits_and_names_work_on_an_imported_machine():
     lines = [f"die {n}.0.0,switch {k},10,100,ub" for n in range(4) for k in range(2)]
     fabric = imported(HEAD + "\n".join(lines), "h800")
     before = all_to_all(fabric, range(4)).bytes_per_s
-    assert all_to_all(edited(fabric, remove=["switch 1"]), range(4)).bytes_per_s == before / 2
+    assert all_to_all(edited(fabric, edits_of(["switch 1"])), range(4)).bytes_per_s == before / 2
 
 
 def test_dies_joined_without_a_switch_pass_on_what_is_for_others():

@@ -4,6 +4,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from tests.hardware.wired import edits_of
 from twin.hardware import demands
 from twin.hardware.fabric import build_fabric, edited, wired
 from twin.hardware.network import network
@@ -81,7 +82,7 @@ def test_an_added_link_is_used():
 
 
 def test_arrays_are_those_of_the_graph_edited_or_not():
-    changed = edited(FULL, scale={"node 5": 0.5}, latency={"L2 3.12": 2.0}, remove=["NPU 1.0"])
+    changed = edited(FULL, edits_of(["NPU 1.0"], {"node 5": 0.5}, {"L2 3.12": 2.0}))
     for fabric in (FULL, changed):
         net = network(fabric)
         assert [net.edge(i) for i in range(net.tail.size)] == list(fabric.edges)

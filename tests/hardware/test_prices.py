@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.hardware.wired import edits_of
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric, edited
 from twin.hardware.prices import all_to_all, between, nic, pool_read
@@ -66,7 +67,7 @@ def test_all_to_all_is_bytes_over_injection_bandwidth_plus_latency(dies):
     ],
 )
 def test_a_lost_part_costs_what_the_graph_says(lost, bytes_per_s):
-    price = all_to_all(edited(FULL, remove=[lost]), ALL, operation="nominal")
+    price = all_to_all(edited(FULL, edits_of([lost])), ALL, operation="nominal")
     assert price.bytes_per_s == pytest.approx(bytes_per_s, rel=0.01)
 
 
@@ -100,7 +101,7 @@ def test_losing_all_uplinks_of_a_node_on_a_sub_plane_costs_that_sub_plane():
 
 
 def test_traffic_is_sprayed_over_the_chips_and_sub_planes_that_are_left():
-    half = edited(FULL, remove=[f"L2 3.{i}" for i in range(8)])
+    half = edited(FULL, edits_of([f"L2 3.{i}" for i in range(8)]))
     assert between(half, "L1 0.3", "L1 9.3", "nominal").bytes_per_s == 8 * 28e9
     assert between(half, "L1 0.2", "L1 9.2", "nominal").bytes_per_s == 448e9
     assert between(half, 0, 500, "nominal").bytes_per_s == 196e9  # one link needs one chip
@@ -162,17 +163,17 @@ def test_a_die_sends_kv_through_its_own_nic_but_shares_the_dpu():
 
 def test_what_is_cut_off_says_so():
     with pytest.raises(HardwareError, match="NIC 0.0.0"):
-        between(edited(FULL, remove=["NIC 0.0.0"]), 0, "NIC 0.0.0", plane="rdma")
+        between(edited(FULL, edits_of(["NIC 0.0.0"])), 0, "NIC 0.0.0", plane="rdma")
     with pytest.raises(HardwareError, match="die 0.0.0 has no link left on the rdma plane"):
-        nic(edited(FULL, remove=["NIC 0.0.0"]), 0)
+        nic(edited(FULL, edits_of(["NIC 0.0.0"])), 0)
     with pytest.raises(HardwareError, match="cut off: no path of links from die 3.0.0"):
-        all_to_all(edited(FULL, remove=["die 3.0.0"]), ALL)
+        all_to_all(edited(FULL, edits_of(["die 3.0.0"])), ALL)
     with pytest.raises(HardwareError, match="dies 0 to 767"):
         nic(FULL, 768)
 
 
 def test_editing_one_link_changes_exactly_its_own_answers():
-    slow = edited(FULL, capacity={("die 0.0.0", "L1 0.0"): 14e9})
+    slow = edited(FULL, [Edit(element="die 0.0.0", to="L1 0.0", capacity_factor=0.5)])
     assert between(slow, 0, 40, "nominal").bytes_per_s == 182e9
     assert between(slow, 2, 40, "nominal").bytes_per_s == 196e9
     assert all_to_all(slow, range(32), operation="nominal").bytes_per_s == 182e9

@@ -3,6 +3,7 @@
 import networkx as nx
 
 from twin.hardware.flows import Demand
+from twin.scenario import Edit
 
 
 def fabric(links, ends, *, forwarding=True, routing="adaptive", detour=0):
@@ -34,3 +35,10 @@ def demand(net, senders, receivers, out=None, into=None):
 def all_to_all(net, ends):
     """Everyone sends one byte/s, in equal parts to all others."""
     return demand(net, ends, ends, None, [1.0 / (len(ends) - 1)] * len(ends))
+
+
+def edits_of(remove=(), scale=None, latency=None):
+    """Edits that multiply capacities and latencies of elements, then take elements out."""
+    rows = [Edit(element=name, capacity_factor=by) for name, by in (scale or {}).items()]
+    rows += [Edit(element=name, latency_factor=by) for name, by in (latency or {}).items()]
+    return rows + [Edit(element=name, capacity_factor=0.0) for name in remove]

@@ -17,10 +17,10 @@ def clos(draft: Draft) -> None:
     L3 chips, and L2 chip i of every group is joined to the same L3 chips.
     """
     s = draft.s
-    chips = l2_chips_per_sub_plane(s, draft.recipe.l2_step)
+    step = draft.recipe.l2_chips_per_rack_and_sub_plane
+    chips = l2_chips_per_sub_plane(s, step)
     draft.about["l2_chips_per_sub_plane"] = chips
     draft.nodes(lambda n: n // s.nodes if chips else n)
-    step = draft.recipe.l2_step
     groups = math.ceil(s.nodes / nodes_per_group(s))
     racks = math.ceil(chips / step)
     for g in range(s.supernodes):

@@ -37,7 +37,7 @@ not published), and DRAM sizes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -109,7 +109,7 @@ def _as_built(s: Supernode) -> Supernode:
 def _drawn(s: Supernode, made_of: Recipe | Facts) -> Fabric:
     if not s.edits:
         return frozen(_plan(s, made_of).drawn(), _wired(s, made_of))
-    fabric = edited(_drawn(_as_built(s), made_of), edits=s.edits, supernode=s)
+    fabric = edited(_drawn(_as_built(s), made_of), s.edits, s)
     return fabric if additions(s.edits) else frozen(fabric, _wired(s, made_of))
 
 
@@ -133,42 +133,24 @@ def _plan(s: Supernode, made_of: Recipe | Facts) -> Plan:
     return plan
 
 
-def edited(
-    fabric: Fabric,
-    *,
-    remove: Iterable[str] = (),
-    capacity: Mapping[Edge, float] | None = None,
-    scale: Mapping[str, float] | None = None,
-    latency: Mapping[str, float] | None = None,
-    edits: Iterable[Edit] = (),
-    supernode: Supernode | None = None,
-) -> Fabric:
-    """A frozen copy with elements removed or links changed; the original stays as it is.
+def edited(fabric: Fabric, edits: Iterable[Edit], supernode: Supernode | None = None) -> Fabric:
+    """A frozen copy with edits in force: what they add first, then the others in order.
 
-    `capacity` sets bytes/s of single links, both ways; `scale` and `latency` multiply the capacity
-    and the latency of every link at an element ("sub-plane 3": 0.5); `edits` are a scenario's,
-    what they add first and the others in order, their factors multiplying what they find; `remove`
-    names elements (see `members`). A link of capacity 0 stays in the graph and carries nothing, so
-    the numbering of dies is kept. `supernode` is what the copy says it was built from (default: as
-    before). Raises HardwareError when a name or a link is not there.
+    A link of capacity 0 stays in the graph and carries nothing, so the numbering of dies is kept.
+    supernode: what the copy says it was built from (default: as before). Raises HardwareError when
+    a name or a link is not there.
     """
     edits = tuple(edits)
     graph = extended(fabric, edits)
     now = network(graph if additions(edits) else fabric)
-    rates = now.capacity.copy()
-    for (a, b), bytes_per_s in (capacity or {}).items():
-        rates[now.links_at(a, b)] = float(bytes_per_s)
-    factors = [Edit(element=name, capacity_factor=by) for name, by in (scale or {}).items()]
-    factors += [Edit(element=name, latency_factor=by) for name, by in (latency or {}).items()]
-    gone = [Edit(element=name, capacity_factor=0.0) for name in remove]
-    after = with_edits(now.changed(rates, now.latency), [*factors, *edits, *gone])
+    after = with_edits(now, edits)
     if supernode is not None:
         graph.graph["supernode"] = supernode
     changed = (after.capacity != now.capacity) | (after.latency != now.latency)
     for link in np.flatnonzero(changed).tolist():
         data = graph.edges[after.edge(link)]
         data[CAPACITY], data[LATENCY] = float(after.capacity[link]), float(after.latency[link])
-    return frozen(graph, replace(after, about=graph.graph))
+    return frozen(graph, replace(after, about=graph.graph, memo={}))
 
 
 def with_edits(net: Network, edits: Iterable[Edit]) -> Network:

@@ -119,17 +119,10 @@ def _linked(net: Network, plane: str) -> BOOLS:
 
 def _apart(net: Network, plane: str) -> BOOLS:
     """Dies that reach no die of another node, where there is another."""
-    linked = _linked(net, plane)
-    apart = ~linked
+    apart = ~_linked(net, plane)
     home = net.node[net.dies]
-    if np.unique(home).size == 1:
-        return apart
-    left = linked.copy()
-    while left.any():
-        first = int(np.flatnonzero(left)[0])
-        part = linked & net.reachable(plane, net.dies[[first]])[net.dies]
-        part[first] = True
-        if np.unique(home[part]).size == 1:
-            apart |= part
-        left &= ~part
+    if np.unique(home).size > 1:
+        for part in net.parts(plane):
+            if np.unique(home[part]).size == 1:
+                apart |= part
     return apart

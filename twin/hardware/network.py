@@ -7,7 +7,7 @@ flows.py, what that costs in prices.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any, NamedTuple, TypeAlias
@@ -219,6 +219,16 @@ class Network:
             if not fresh.size:
                 return seen
             seen[fresh] = True
+
+    def parts(self, plane: str) -> Iterator[BOOLS]:
+        """Dies that reach each other on a plane, part by part; those without a link are in none."""
+        left = self.offers(plane, self.dies) > 0.0
+        linked = left.copy()
+        while left.any():
+            first = self.dies[np.flatnonzero(left)[:1]]
+            part = linked & self.reachable(plane, first)[self.dies]
+            left &= ~part
+            yield part
 
 
 Wiring: TypeAlias = "Fabric | Network"  # a graph, or its arrays

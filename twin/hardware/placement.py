@@ -18,8 +18,7 @@ from twin.hardware.faults import dies_unfit
 from twin.hardware.network import Network, Wiring, network
 from twin.hardware.walks import BOOLS, INTS
 from twin.scenario import Scenario, pools
-
-SHOWN = 3  # elements named in one sentence
+from twin.scenario.words import first_few
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,8 +302,8 @@ def _move_off(seats: list[list[int]], names: Sequence[str], npus: Npus) -> list[
             for old, now in zip(group, new, strict=True):
                 own[own.index(old)] = now
         if gone:
-            to = _listed(f"node {n}" for n in dict.fromkeys(npus.node[came].tolist()))
-            sentences.append(f"{name} moved off {_listed(_off_names(gone, npus))} to {to}")
+            to = first_few([f"node {n}" for n in dict.fromkeys(npus.node[came].tolist())])
+            sentences.append(f"{name} moved off {first_few(_off_names(gone, npus))} to {to}")
     return sentences
 
 
@@ -328,7 +327,7 @@ def _over_subscribed(wanted: int, npus: Npus) -> str:
     off = np.flatnonzero(~npus.on).tolist()
     return (
         f"the deployment needs {wanted} NPUs but only {npus.on.sum()} of {npus.count} are on "
-        f"({_listed(_off_names(off, npus))} off): take back an edit of the supernode, or take "
+        f"({first_few(_off_names(off, npus))} off): take back an edit of the supernode, or take "
         "fewer or smaller instances"
     )
 
@@ -340,10 +339,3 @@ def _off_names(off: Sequence[int], npus: Npus) -> list[str]:
         whole = not npus.on[npus.node == node].any()
         names += [f"node {node}"] if whole else [npus.name(npu) for npu in group]
     return names
-
-
-def _listed(names: Iterable[str]) -> str:
-    """Names in a row, the first few: 'node 1, node 2 and 3 more'."""
-    shown = list(names)
-    more = f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
-    return ", ".join(shown[:SHOWN]) + more

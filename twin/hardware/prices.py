@@ -21,18 +21,6 @@ from twin.hardware.names import Fabric
 from twin.hardware.network import Network, Wiring, network
 from twin.hardware.walks import FLOATS
 
-__all__ = [
-    "Price",
-    "all_to_all",
-    "between",
-    "nic",
-    "point_to_point",
-    "pool_read",
-    "port_rates",
-    "summary",
-    "uplink_matrix",
-]
-
 
 @dataclass(frozen=True)
 class Price:

@@ -8,7 +8,7 @@ data/fabric.toml. Counts and rates that a person may change are fields of the sc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any
 
@@ -19,32 +19,33 @@ from twin.scenario import Supernode
 FOLDER = "machines"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Recipe:
     """A recipe with the figures of a chip, SI units. Hashable: the key of what is built from it."""
 
     name: str
-    scale_up: str  # builders.SCALE_UP
-    scale_out: str  # builders.SCALE_OUT
-    layout: str
-    routing: str
-    detour_hops: int
-    wired: str  # what a mesh, torus or dragonfly joins: "npu" ports or the L1 switches of a "node"
-    dimensions: tuple[int, ...]  # of it as sold, innermost first
-    links: tuple[int, ...]  # parallel links of a die to each switch, or of two neighbours
-    racks_across: tuple[int, ...]  # racks of a pod that are wired as a mesh, by dimension
-    rack_links: int  # between the switches of two such racks, on one sub-plane
-    spine_links: int  # from a rack's switch beyond its pod, on one sub-plane
     dies_per_npu: int
     cross_die_bytes_per_s: float
     cpu_bytes_per_s: float
-    cpu_with_dpu: int
-    nodes_per_rack: int
-    l2_step: int  # L2 chips of a sub-plane in one communication rack
-    nodes_per_pod: int  # of a rail-optimised network, on one set of leaf switches
-    spines: int  # of a pod
     hop_s: tuple[tuple[str, float], ...]  # link kind -> latency of one hop
     efficiency: tuple[tuple[str, float], ...]  # kind of link or plane -> share that is reached
+    # As its file says, or data/fabric.toml where that does not.
+    scale_up: str  # builders.SCALE_UP
+    scale_out: str  # builders.SCALE_OUT
+    layout: str
+    cpu_with_dpu: int
+    nodes_per_rack: int
+    l2_chips_per_rack_and_sub_plane: int  # in one communication rack
+    routing: str = "adaptive"
+    detour_hops: int = 0
+    wired: str = "node"  # what a mesh, torus or dragonfly joins: "npu" ports or L1s of a "node"
+    dimensions: tuple[int, ...] = ()  # of it as sold, innermost first
+    links: tuple[int, ...] = ()  # parallel links of a die to each switch, or of two neighbours
+    racks_across: tuple[int, ...] = ()  # racks of a pod that are wired as a mesh, by dimension
+    rack_links: int = 0  # between the switches of two such racks, on one sub-plane
+    spine_links: int = 0  # from a rack's switch beyond its pod, on one sub-plane
+    nodes_per_pod: int = 1  # of a rail-optimised network, on one set of leaf switches
+    spines: int = 1  # of a pod
 
 
 def recipe_names(facts: Facts) -> list[str]:
@@ -66,36 +67,19 @@ def recipe(machine: str, chip_name: str, facts: Facts) -> Recipe:
         )
     chip = load_chip(facts, chip_name)
     own = facts.group(f"{FOLDER}.{machine}")
-    said = {k: f.value for k, f in own.items()}
-    wiring = {k: f.value for k, f in facts.group("fabric.wiring").items()} | said
+    wiring = facts.group("fabric.wiring") | own
     efficiency = _merged("efficiency", own, facts)
     measured = f"chips.{chip.name}.link_efficiency"
     if measured in facts:
         efficiency |= dict.fromkeys(("npu_read", "cpu_read", "write"), facts.si(measured))
-    cpu = own.get("cpu_ub_bandwidth", facts["fabric.wiring.cpu_ub_bandwidth"])
     return Recipe(
         name=machine,
-        scale_up=said["scale_up"],
-        scale_out=said["scale_out"],
-        layout=said["layout"],
-        routing=said.get("routing", "adaptive"),
-        detour_hops=int(said.get("detour_hops", 0)),
-        wired=said.get("wired", "node"),
-        dimensions=tuple(said.get("dimensions", ())),
-        links=tuple(said.get("links", ())),
-        racks_across=tuple(said.get("racks_across", ())),
-        rack_links=int(said.get("rack_links", 0)),
-        spine_links=int(said.get("spine_links", 0)),
         dies_per_npu=chip.dies_per_npu,
         cross_die_bytes_per_s=chip.cross_die_bytes_per_s,
-        cpu_bytes_per_s=cpu.si,
-        cpu_with_dpu=int(wiring["cpu_with_dpu"]),
-        nodes_per_rack=int(wiring["nodes_per_rack"]),
-        l2_step=int(wiring["l2_chips_per_rack_and_sub_plane"]),
-        nodes_per_pod=int(said.get("nodes_per_pod", 1)),
-        spines=int(said.get("spines", 1)),
+        cpu_bytes_per_s=wiring["cpu_ub_bandwidth"].si,
         hop_s=tuple(_merged("hop", own, facts).items()),
         efficiency=tuple(sorted(efficiency.items())),
+        **{f.name: wiring[f.name].value for f in fields(Recipe) if f.name in wiring},
     )
 
 

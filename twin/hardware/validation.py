@@ -19,8 +19,7 @@ from twin.hardware.network import Network, Wiring, network
 from twin.hardware.prices import port_rates
 from twin.hardware.walks import BOOLS
 from twin.scenario import Supernode
-
-SHOWN = 4  # elements named in one sentence
+from twin.scenario.words import first_few
 
 
 def problems(supernode: Supernode, facts: Facts) -> list[str]:
@@ -76,21 +75,11 @@ def unreachable(fabric: Wiring) -> list[str]:
 
 def _apart(net: Network) -> list[str]:
     """Nodes whose dies UB does not join with those of most nodes of their UB plane."""
-    linked = net.offers("ub", net.dies) > 0.0
     home, domain = net.node[net.dies], net.domain[net.dies]
-    lost: set[int] = set()
+    parts, lost = list(net.parts("ub")), set[int]()
     for plane in np.unique(domain).tolist():
-        left = linked & (domain == plane)
-        largest: set[int] = set()
-        linked_nodes = set(home[left].tolist())
-        while left.any():
-            first = int(np.flatnonzero(left)[0])
-            part = left & net.reachable("ub", net.dies[[first]])[net.dies]
-            part[first] = True
-            nodes = set(home[part].tolist())
-            largest = nodes if len(nodes) > len(largest) else largest
-            left &= ~part
-        lost |= linked_nodes - largest
+        nodes = [set(home[part & (domain == plane)].tolist()) for part in parts]
+        lost |= set().union(*nodes) - max(nodes, key=len, default=set())
     return [f"Node {n}" for n in sorted(lost)]
 
 
@@ -98,10 +87,9 @@ def _each(names: Sequence[str], has: str, so: str) -> list[str]:
     """One sentence for all of them: the first few by name."""
     if not names:
         return []
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     if len(names) == 1:
         return [f"{names[0]} {has}: {so}."]
-    return [f"{', '.join(names[:SHOWN])}{more}: each {has}, so {so}."]
+    return [f"{first_few(names, 4)}: each {has}, so {so}."]
 
 
 def _sentence(text: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -47,6 +48,16 @@ def quoted(value: Any) -> str:
     except ValueError:  # an integer of thousands of digits
         text = "a number of too many digits"
     return text if len(text) <= QUOTED_MOST else text[:QUOTED_MOST] + "..."
+
+
+def first_few(names: Sequence[str], most: int = 3) -> str:
+    """Names in a row, cut after a few.
+
+    >>> first_few(["node 1", "node 2", "node 5"], 2)
+    'node 1, node 2 and 1 more'
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def cut(path: str) -> str:

@@ -195,10 +195,6 @@ class Network:
             f"{self.kind[link]} link from {' to '.join(self.edge(link))}"
         )
 
-    def linked(self, plane: str, vertex: int) -> bool:
-        """Whether a vertex has an open link of a plane."""
-        return bool(self.offers(plane, np.array([vertex]))[0] > 0.0)
-
     def offers(self, plane: str, vertices: INTS) -> FLOATS:
         """Bytes/s that each of these vertices can put into its links of a plane."""
         open_ = self.capacity * (self.serves & self.bit(plane) > 0)

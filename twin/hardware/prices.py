@@ -110,8 +110,9 @@ def pool_read(
     net = network(fabric)
     reached = demands.pool(net, dies, plane, nodes)
     if reached is None:
-        unlinked = [v for v in demands.dies_of(net, dies).tolist() if not net.linked(plane, v)]
-        where = f": {net.vertices[unlinked[0]]} has no link left" if unlinked else ""
+        at = demands.dies_of(net, dies)
+        unlinked = at[net.offers(plane, at) <= 0.0]
+        where = f": {net.vertices[unlinked[0]]} has no link left" if unlinked.size else ""
         raise HardwareError(
             f"a pool read over {plane} needs dies and a node whose CPUs they can reach{where}"
         )

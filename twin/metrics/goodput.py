@@ -1,4 +1,4 @@
-"""Goodput: which requests met the SLO."""
+"""Goodput and rates: which requests met the SLO, and amounts over the steady state."""
 
 from __future__ import annotations
 
@@ -20,3 +20,13 @@ def met_slo(
     fluent = np.isnan(tpot_s) | (tpot_s <= tpot_limit_s)
     result: np.ndarray = in_time & fluent
     return result
+
+
+def per_second(amount: float, seconds: float, npus: float = 1) -> float | None:
+    """Amount per second and NPU; None when no NPU or no time is there to divide by."""
+    return amount / seconds / npus if seconds > 0 and npus > 0 else None
+
+
+def quotient(above: float, below: float) -> float | None:
+    """above / below, None when there is nothing below."""
+    return above / below if below > 0 else None

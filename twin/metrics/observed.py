@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from twin.metrics.clients import limits, session_times_s, waited_s
-from twin.metrics.goodput import met_slo
+from twin.metrics.goodput import met_slo, per_second
 from twin.metrics.latency import TTFT_PARTS, gap_spread, per_token_s, spread_of
-from twin.metrics.throughput import per_second
 from twin.scenario import Scenario
 
 if TYPE_CHECKING:

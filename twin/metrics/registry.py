@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from twin.metrics.clients import fairness, session_times_s
+from twin.metrics.goodput import quotient
 from twin.metrics.measures import NOTHING, Kind, amount
 from twin.metrics.observed import Observed
-from twin.metrics.throughput import quotient
 from twin.scenario import Scenario
 
 Better = Literal["lower", "higher", ""]

@@ -16,12 +16,14 @@ import polars as pl
 from twin.metrics.goodput import met_slo
 from twin.metrics.latency import span, tpot_s
 from twin.metrics.measures import amount, seconds, three_figures
+from twin.scenario.words import first_few
 
 BEFORE_S = 60.0  # what was usual: the minute before a fault,
 BEFORE_WINDOWS = 20  # or this many windows, whichever is shorter;
 FEWEST_WINDOWS = 2  # of fewer nothing usual can be said
 BACK = 0.95  # of the usual rate: from here on a run has recovered,
 SUSTAINED = 5  # when it stays there so many windows in the mean
+FEW = 3  # names in a sentence
 NOISE = 3.0  # standard deviations under the usual: a window below is no chance
 
 Tables = Mapping[str, pl.DataFrame]
@@ -250,10 +252,10 @@ def _goodput(good_s: np.ndarray | None, begin_s: float, end_s: float) -> float |
     return float(high - low) / (end_s - begin_s)
 
 
-def _listed(names: Sequence[str], most: int = 3) -> str:
+def _listed(names: Sequence[str]) -> str:
     """Names in a row: 'a, b and c', cut after a few."""
-    if len(names) > most:
-        return f"{', '.join(names[:most])} and {len(names) - most} more"
+    if len(names) > FEW:
+        return first_few(names, FEW)
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
 
 

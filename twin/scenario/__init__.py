@@ -6,20 +6,10 @@ tables of the docs, comparisons and the canonical digest are made from that decl
 knows nothing about how an answer is found, and nothing about files.
 """
 
-from twin.scenario.clients import Admission, Clients, Tenant
-from twin.scenario.declaration import FORMS, Section, SpecError, When
-from twin.scenario.deployment import (
-    Colocated,
-    Communication,
-    Decode,
-    Deployment,
-    Optimisations,
-    Precision,
-    Prefill,
-    Seat,
-)
-from twin.scenario.elastic import Elastic
-from twin.scenario.experts import Balancing, Counts, Experts
+from twin.scenario.clients import Admission, Tenant
+from twin.scenario.declaration import FORMS, SpecError
+from twin.scenario.deployment import Communication, Deployment, Optimisations, Precision
+from twin.scenario.experts import Experts
 from twin.scenario.faults import KINDS, Fault, FaultKind, Recovery
 from twin.scenario.fields import (
     ScenarioField,
@@ -39,8 +29,8 @@ from twin.scenario.identity import (
     scenario_from_canonical,
 )
 from twin.scenario.parsing import parse_scenario, with_overrides
-from twin.scenario.policies import Cost, FrontEnd, MemoryPool, Router, Slo
-from twin.scenario.scenario import Scenario, disagreements, is_elastic, npus_used, pools, remarks
+from twin.scenario.policies import MemoryPool
+from twin.scenario.scenario import Scenario, is_elastic, npus_used, pools, remarks
 from twin.scenario.supernode import Edit, Supernode
 from twin.scenario.workload import Profile, Trace, Workload
 
@@ -49,40 +39,25 @@ __all__ = [
     "KINDS",
     "SCHEMA_VERSION",
     "Admission",
-    "Balancing",
-    "Clients",
-    "Colocated",
     "Communication",
-    "Counts",
-    "Decode",
     "Deployment",
     "Edit",
-    "Elastic",
     "Experts",
     "Fault",
     "FaultKind",
-    "FrontEnd",
     "MemoryPool",
     "Optimisations",
     "Precision",
-    "Prefill",
     "Recovery",
-    "Router",
     "Scenario",
     "ScenarioField",
-    "Section",
-    "Slo",
     "Profile",
-    "Cost",
-    "Seat",
     "SpecError",
     "Supernode",
     "Tenant",
     "Trace",
-    "When",
     "Workload",
     "canonical",
-    "disagreements",
     "field_info",
     "field_unit",
     "fields",

@@ -83,7 +83,7 @@ def unless(path: str, *values: Any) -> When:
 
 
 def quantity(
-    default: float, unit: str, label: str, *, bounds: tuple[float, float], **about: Any
+    default: float, unit: str, label: str, bounds: tuple[float, float], **about: Any
 ) -> Any:
     """A number with its unit, label and inclusive bounds; `step` of its widget's buttons."""
     low, high = bounds

@@ -26,22 +26,22 @@ class Prefill(Section):
     """The prefill pool."""
 
     instances: int = quantity(
-        6, "instances", "Prefill instances", bounds=(1, 512), source=f"{PAPER} 5.1", group="Pools"
+        6, "instances", "Prefill instances", (1, 512), source=f"{PAPER} 5.1", group="Pools"
     )
     npus_per_instance: int = quantity(
         16,
         "NPUs",
         "NPUs per prefill instance",
-        bounds=(1, 384),
+        (1, 384),
         step=8,
         source=f"{PAPER} 4.1",
         group="Pools",
     )
     tokens_per_npu: int = quantity(
-        16_384, "tokens/NPU", "Prefill batch", bounds=(64, 1_048_576), source=f"{PAPER} Table 3"
+        16_384, "tokens/NPU", "Prefill batch", (64, 1_048_576), source=f"{PAPER} Table 3"
     )
     """Token budget of one prefill batch."""
-    chunk_tokens: int = quantity(0, "tokens", "Prefill chunk", bounds=(0, 1_048_576), step=512)
+    chunk_tokens: int = quantity(0, "tokens", "Prefill chunk", (0, 1_048_576), step=512)
     """Longest piece of one prompt in one batch; 0 does not chunk."""
     attention: Literal["sp_tp_sp", "tp", "dp"] = choice(
         "sp_tp_sp",
@@ -56,7 +56,7 @@ class Prefill(Section):
         8,
         "dies",
         "Tensor-parallel group",
-        bounds=(2, 128),
+        (2, 128),
         source="SGLang on Atlas A3: tp-size 16, dp-size 2; xDeepServe: 4",
         applies=when("deployment.prefill.attention", "tp"),
     )
@@ -72,7 +72,7 @@ class Decode(Section):
         1,
         "instances",
         "Decode instances",
-        bounds=(1, 128),
+        (1, 128),
         step=1,
         source=f"{PAPER} 5.1",
         group="Pools",
@@ -82,7 +82,7 @@ class Decode(Section):
         160,
         "NPUs",
         "NPUs per decode instance",
-        bounds=(1, 384),
+        (1, 384),
         step=16,
         source=f"{PAPER} 4.1",
         group="Pools",
@@ -92,7 +92,7 @@ class Decode(Section):
         0,
         "NPUs",
         "Expert-only NPUs per decode instance (AFD)",
-        bounds=(0, 383),
+        (0, 383),
         source=f"{PAPER} 6.2.1; MegaScale-Infer, arXiv 2504.02263",
         group="Pools",
         applies=DECODE_POOL,
@@ -103,7 +103,7 @@ class Decode(Section):
         1,
         "domains",
         "Attention domains (AFD)",
-        bounds=(1, 16),
+        (1, 16),
         source="xDeepServe, arXiv 2508.02520 section 5.2: three, of 160 dies each",
         group="Pools",
         applies=(DECODE_POOL, unless("deployment.decode.expert_npus", 0)),
@@ -112,12 +112,7 @@ class Decode(Section):
     """Domains of attention NPUs that take turns at the expert NPUs, so that these have a part of
     the batch at a time and are never idle."""
     batch_per_npu: int = quantity(
-        96,
-        "requests/NPU",
-        "Decode batch",
-        bounds=(1, 4096),
-        source=f"{PAPER} Table 4",
-        applies=DECODES,
+        96, "requests/NPU", "Decode batch", (1, 4096), source=f"{PAPER} Table 4", applies=DECODES
     )
     """Most requests one NPU decodes at once; a die holds its share."""
     rank_choice: Literal["kv_and_requests", "kv_tokens", "requests", "round_robin"] = choice(
@@ -140,7 +135,7 @@ class Decode(Section):
     """Two microbatches alternate between an attention and an MoE stream; auto does what is faster
     for the batch at hand."""
     mtp_draft_tokens: int = quantity(
-        1, "tokens", "MTP draft tokens", bounds=(0, 4), source=f"{PAPER} 4.2.4"
+        1, "tokens", "MTP draft tokens", (0, 4), source=f"{PAPER} 4.2.4"
     )
     """Draft tokens a multi-token-prediction pass proposes; 0 switches MTP off, in prefill too."""
     mtp_dataset: Literal["as_stated", "c_eval", "gsm8k", "mmlu"] = choice(
@@ -156,7 +151,7 @@ class Decode(Section):
         0.7,
         "",
         "MTP acceptance",
-        bounds=(0, 1),
+        (0, 1),
         source=f"{PAPER} 5.2 (assumed there)",
         applies=(DECODES, MTP, when("deployment.decode.mtp_dataset", "as_stated")),
     )
@@ -166,12 +161,12 @@ class Decode(Section):
 class Colocated(Section):
     """Instances that prefill and decode in the same iterations: the contrast to disaggregation."""
 
-    instances: int = quantity(1, "instances", "Colocated instances", bounds=(1, 128), group="Pools")
+    instances: int = quantity(1, "instances", "Colocated instances", (1, 128), group="Pools")
     npus_per_instance: int = quantity(
-        160, "NPUs", "NPUs per colocated instance", bounds=(1, 384), step=16, group="Pools"
+        160, "NPUs", "NPUs per colocated instance", (1, 384), step=16, group="Pools"
     )
     chunk_tokens_per_npu: int = quantity(
-        1024, "tokens/NPU", "Prefill chunk beside decode", bounds=(2, 65_536)
+        1024, "tokens/NPU", "Prefill chunk beside decode", (2, 65_536)
     )
     """Prompt tokens an iteration may prefill beside the decode batch."""
 
@@ -203,7 +198,7 @@ class Communication(Section):
         0,
         "tokens/die",
         "Exchange buffers",
-        bounds=(0, 65_536),
+        (0, 65_536),
         source=f"{PAPER} 4.2.1: 96",
         applies=DECODES,
     )
@@ -248,7 +243,7 @@ class Optimisations(Section):
     )
     """What speculation costs beside its passes: nothing when graphs are launched ahead and
     sampling stays on the NPU; about 1 ms with FusionSpec; or a launch after each graph."""
-    host_gap_ms: float = quantity(0.0, "ms", "Host gap", bounds=(0, 100))
+    host_gap_ms: float = quantity(0.0, "ms", "Host gap", (0, 100))
     """Pause of the host between iterations, beyond what the machine's own figures say."""
 
 
@@ -256,7 +251,7 @@ class Seat(Section):
     """Where one instance sits: an element whose NPUs it takes, and those that follow."""
 
     role: Literal["prefill", "decode", "colocated"] = choice("prefill", "Pool")
-    index: int = quantity(0, "", "Instance", bounds=(0, 511))
+    index: int = quantity(0, "", "Instance", (0, 511))
     """Number of the instance in its pool."""
     element: str = element_name("Element")
     """Element with NPUs, as people name it: 'node 20', 'NPU 20.4'. An instance that needs more

@@ -25,11 +25,11 @@ MOVES = unless("elastic.controller", "fixed")
 class Step(Section):
     """One row of a schedule: from a time on, so many instances of each pool."""
 
-    at_s: float = quantity(0.0, "s", "At", bounds=(0, 604_800), step=60)
+    at_s: float = quantity(0.0, "s", "At", (0, 604_800), step=60)
     """From when on."""
-    prefill: int = quantity(1, "instances", "Prefill instances", bounds=(0, 512))
+    prefill: int = quantity(1, "instances", "Prefill instances", (0, 512))
     """Prefill instances that are wanted."""
-    decode: int = quantity(1, "instances", "Decode instances", bounds=(0, 128))
+    decode: int = quantity(1, "instances", "Decode instances", (0, 128))
     """Decode instances that are wanted."""
 
 
@@ -62,12 +62,12 @@ class Elastic(Section):
     space; both pools together, so that neither is more in demand than the other; or a function of
     the operator's own."""
     npus: int = quantity(
-        0, "NPUs", "NPUs that instances may take", bounds=(0, 16_384), applies=MOVES, step=8
+        0, "NPUs", "NPUs that instances may take", (0, 16_384), applies=MOVES, step=8
     )
     """NPUs that instances may take up in all; 0: those of the instances that the deployment
     declares, which are what serves at the start."""
     least_instances: int = quantity(
-        1, "instances", "Fewest instances of a pool", bounds=(1, 128), applies=MOVES
+        1, "instances", "Fewest instances of a pool", (1, 128), applies=MOVES
     )
     """A pool never has fewer that serve."""
     idle: Literal["release", "keep"] = choice(
@@ -78,37 +78,37 @@ class Elastic(Section):
     )
     """Whether re-balancing gives back what neither pool needs, or keeps every NPU in one."""
     high: float = quantity(
-        0.8, "", "High mark", bounds=(0.05, 10), applies=BY_PRESSURE,
+        0.8, "", "High mark", (0.05, 10), applies=BY_PRESSURE,
         source="Knative's autoscaler: 0.7; Dynamo: KV 0.9"
     )  # fmt: skip
     """A pool grows when its pressure, 1 at its limit, is above it, to where it would be below."""
     low: float = quantity(
-        0.5, "", "Low mark", bounds=(0.01, 10), applies=BY_PRESSURE, source="Dynamo: KV 0.5"
+        0.5, "", "Low mark", (0.01, 10), applies=BY_PRESSURE, source="Dynamo: KV 0.5"
     )
     """A pool shrinks when its pressure is below it."""
     interval_s: float = quantity(
-        30.0, "s", "Decision interval", bounds=(1, 86_400), applies=DECIDES,
+        30.0, "s", "Decision interval", (1, 86_400), applies=DECIDES,
         source="Dynamo's planner: 30 s at the start"
     )  # fmt: skip
     """Time between two decisions; metrics are means over it."""
     metrics_age_s: float = quantity(
-        5.0, "s", "Age of the metrics", bounds=(0, 3600), applies=DECIDES,
+        5.0, "s", "Age of the metrics", (0, 3600), applies=DECIDES,
         source="assumption"
     )  # fmt: skip
     """How old the metrics are when a decision is made on them."""
     cool_down_s: float = quantity(
-        60.0, "s", "Cool-down", bounds=(0, 86_400), applies=DECIDES,
+        60.0, "s", "Cool-down", (0, 86_400), applies=DECIDES,
         source="Knative's autoscaler: stable window of 60 s"
     )  # fmt: skip
     """After a change a pool is left alone for so long."""
     shrink_after_s: float = quantity(
-        300.0, "s", "Patience before shrinking", bounds=(0, 86_400), applies=DECIDES,
+        300.0, "s", "Patience before shrinking", (0, 86_400), applies=DECIDES,
         source="Kubernetes: downscale stabilisation of 300 s"
     )  # fmt: skip
     """A pool shrinks to no fewer than it was found to need within this time, unless the other pool
     needs its NPUs."""
     changes_per_hour: int = quantity(
-        30, "changes", "Changes per hour", bounds=(1, 3600), applies=DECIDES,
+        30, "changes", "Changes per hour", (1, 3600), applies=DECIDES,
         source="assumption"
     )  # fmt: skip
     """Most starts, stops and changes of role within any hour."""

@@ -49,18 +49,18 @@ class Balancing(Section):
         60.0,
         "s",
         "Decision interval",
-        bounds=(0.1, 86_400),
+        (0.1, 86_400),
         source="arXiv 2508.02520v6 4.5 (collected every minute)",
         applies=REBALANCED,
     )
     """Time between two decisions."""
-    window_s: float = quantity(60.0, "s", "Load window", bounds=(0.1, 86_400), applies=REBALANCED)
+    window_s: float = quantity(60.0, "s", "Load window", (0.1, 86_400), applies=REBALANCED)
     """Time over which the load is measured."""
     threshold: float = quantity(
         1.3,
         "x",
         "Imbalance threshold",
-        bounds=(1, 100),
+        (1, 100),
         applies=when("experts.balancing.policy", "threshold"),
     )
     """Measured load of the hottest die over the mean at which a rebalance begins."""
@@ -68,7 +68,7 @@ class Balancing(Section):
         8,
         "layers",
         "Layers per decision",
-        bounds=(1, 200),
+        (1, 200),
         step=1,
         applies=when("experts.balancing.policy", "layer_budget"),
     )
@@ -86,7 +86,7 @@ class Balancing(Section):
         10.0,
         "GB/s",
         "Weight transfer rate per die",
-        bounds=(0.01, 1000),
+        (0.01, 1000),
         source="assumption",
         applies=(REBALANCED, when("experts.balancing.swap", "background")),
     )
@@ -108,7 +108,7 @@ class Experts(Section):
     """Expert popularity: all alike; the shape of DeepSeek-V3 (flat early, heavy late layers); one
     power law for every layer; or imported counts."""
     skew: float = quantity(
-        1.0, "", "Popularity skew", bounds=(0, 3), source="workloads.md 3", applies=SKEWED
+        1.0, "", "Popularity skew", (0, 3), source="workloads.md 3", applies=SKEWED
     )
     """Scales the log of each expert's popularity; 1 leaves the popularity as it is, 0 makes it
     uniform."""
@@ -116,7 +116,7 @@ class Experts(Section):
         1.01,
         "",
         "Power-law exponent",
-        bounds=(0, 4),
+        (0, 4),
         source="NVIDIA aiconfigurator sdk/models/deepseek.py",
         applies=when("experts.popularity", "power_law"),
     )
@@ -141,27 +141,21 @@ class Experts(Section):
     group over nodes (EPLB, hierarchical); hottest copied and packed greedily; copies spread over
     nodes; or the ideal even load."""
     redundant: int = quantity(
-        32, "experts", "Redundant experts", bounds=(0, 1024), step=8, source=f"{PAPER} 4.1"
+        32, "experts", "Redundant experts", (0, 1024), step=8, source=f"{PAPER} 4.1"
     )
     """Redundant routed experts of an instance."""
     group_limited: bool = choice(False, "Group-limited routing", source="arXiv 2412.19437 2.1.2")
     """Routing limited to groups: a token's experts lie in at most as many groups (nodes) as the
     model's router allows."""
-    drift_s: float = quantity(
-        0.0, "s", "Popularity correlation time", bounds=(0, 604_800), applies=SKEWED
-    )
+    drift_s: float = quantity(0.0, "s", "Popularity correlation time", (0, 604_800), applies=SKEWED)
     """Time in which popularity forgets its past; 0: it stays as it is during the run."""
-    shift_every_s: float = quantity(0.0, "s", "Shift interval", bounds=(0, 604_800), applies=SKEWED)
+    shift_every_s: float = quantity(0.0, "s", "Shift interval", (0, 604_800), applies=SKEWED)
     """Time between sudden shifts of popularity; 0: none."""
-    topics: int = quantity(1, "topics", "Request topics", bounds=(1, 16), step=1, applies=SKEWED)
+    topics: int = quantity(1, "topics", "Request topics", (1, 16), step=1, applies=SKEWED)
     """Topic classes of requests, each with a popularity of its own; their mix follows the
     traffic."""
     mix_period_s: float = quantity(
-        3600.0,
-        "s",
-        "Topic mix period",
-        bounds=(1, 604_800),
-        applies=(SKEWED, unless("experts.topics", 1)),
+        3600.0, "s", "Topic mix period", (1, 604_800), applies=(SKEWED, unless("experts.topics", 1))
     )
     """Time in which the traffic's mix of topics goes round once."""
     balancing: Balancing = section(

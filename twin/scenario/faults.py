@@ -123,7 +123,7 @@ def kind_labels() -> dict[str, str]:
 class Fault(Section):
     """One event: something happens to an element, until it is repaired."""
 
-    at_s: float = quantity(0.0, "s", "At", bounds=(0, 604_800), step=1)
+    at_s: float = quantity(0.0, "s", "At", (0, 604_800), step=1)
     """When it happens."""
     element: str = element_name("Element")
     """Element as people name it: 'die 20.1.0', 'NPU 20.1', 'node 20', 'rack 5', 'CPU 3.1', 'L1
@@ -132,15 +132,15 @@ class Fault(Section):
     """Other end, when a single link is meant, or a bundle of parallel ones."""
     kind: str = choice("fail", "Kind", options=kind_labels, closed=True)
     """What happens to it; docs/FAULTS.md says what each kind does."""
-    factor: float = quantity(0.5, "x", "Left", bounds=(0.01, 1), step=0.05)
+    factor: float = quantity(0.5, "x", "Left", (0.01, 1), step=0.05)
     """Share that is left: of link capacity (derate) or of computing speed (slow)."""
-    links: int = quantity(4, "links", "Links of the module", bounds=(1, 10_000), since=2)
+    links: int = quantity(4, "links", "Links of the module", (1, 10_000), since=2)
     """Parallel links between the two ends that the module carries (module)."""
-    period_s: float = quantity(2.0, "s", "Period", bounds=(0.1, 86_400), step=0.5, since=2)
+    period_s: float = quantity(2.0, "s", "Period", (0.1, 86_400), step=0.5, since=2)
     """From one failure of a flapping link to the next (flap)."""
-    down_share: float = quantity(0.5, "", "Share of time down", bounds=(0.01, 0.99), since=2)
+    down_share: float = quantity(0.5, "", "Share of time down", (0.01, 0.99), since=2)
     """How much of each period a flapping link is down (flap)."""
-    duration_s: float = quantity(0.0, "s", "Lasts", bounds=(0, 604_800), step=1)
+    duration_s: float = quantity(0.0, "s", "Lasts", (0, 604_800), step=1)
     """How long until it is repaired; 0: not within the run."""
 
     @field_validator("kind")
@@ -168,19 +168,15 @@ class Recovery(Section):
     """An instance that loses a die starts anew (all its requests lose their KV), recovers in
     place (requests on surviving dies keep theirs), or goes on at once with fewer dies while lost
     experts are loaded onto the others."""
-    detection_s: float = quantity(1.0, "s", "Detection time", bounds=(0, 600), source="assumption")
+    detection_s: float = quantity(1.0, "s", "Detection time", (0, 600), source="assumption")
     """Time until a failed die or node is noticed."""
-    restart_s: float = quantity(83.1, "s", "Restart time", bounds=(0, 3600), source=REVIVE)
+    restart_s: float = quantity(83.1, "s", "Restart time", (0, 3600), source=REVIVE)
     """Time to start an instance anew."""
-    in_place_s: float = quantity(
-        10.2, "s", "In-place recovery time", bounds=(0, 3600), source=REVIVE
-    )
+    in_place_s: float = quantity(10.2, "s", "In-place recovery time", (0, 3600), source=REVIVE)
     """Time to recover in place."""
     spares: bool = choice(True, "Spare NPUs")
     """NPUs that no instance uses take the place of failed ones in restart and in_place."""
-    retries: int = quantity(
-        3, "retries", "Retries per request", bounds=(0, 100), source="assumption"
-    )
+    retries: int = quantity(3, "retries", "Retries per request", (0, 100), source="assumption")
     """How often a request that a fault threw out is tried again before it is given up."""
     lost_blocks: Literal["ssd", "lost"] = choice(
         "ssd",

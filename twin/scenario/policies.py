@@ -13,8 +13,8 @@ WEIGHTED = when("router.policy", "weighted")
 class FrontEnd(Section):
     """API servers: tokenise, check, hand on."""
 
-    api_servers: int = quantity(16, "servers", "API servers", bounds=(1, 4096))
-    service_ms: float = quantity(4.0, "ms", "API server time per request", bounds=(0, 10_000))
+    api_servers: int = quantity(16, "servers", "API servers", (1, 4096))
+    service_ms: float = quantity(4.0, "ms", "API server time per request", (0, 10_000))
     """Time an API server needs for one request."""
 
 
@@ -49,15 +49,15 @@ class Router(Section):
     caches of their own it has up to twice the TTFT of the least predicted one on long
     conversations, for the prefix lies in one instance only."""
     queue_weight: float = quantity(
-        1.0, "", "Weight of a short queue", bounds=(0, 100), applies=WEIGHTED, since=2
+        1.0, "", "Weight of a short queue", (0, 100), applies=WEIGHTED, since=2
     )
     """Weight of how short an instance's queue is, between the longest and the shortest."""
     prefix_weight: float = quantity(
-        1.0, "", "Weight of prefix hits", bounds=(0, 100), applies=WEIGHTED, since=2
+        1.0, "", "Weight of prefix hits", (0, 100), applies=WEIGHTED, since=2
     )
     """Weight of the share of the prompt that is cached."""
     kv_weight: float = quantity(
-        1.0, "", "Weight of free KV space", bounds=(0, 100), applies=WEIGHTED, since=2
+        1.0, "", "Weight of free KV space", (0, 100), applies=WEIGHTED, since=2
     )
     """Weight of the share of an instance's KV space that is free."""
 
@@ -107,7 +107,7 @@ class MemoryPool(Section):
         600.0,
         "s",
         "Time to live",
-        bounds=(0.1, 604_800),
+        (0.1, 604_800),
         applies=when("memory_pool.policy", "ttl"),
         since=2,
     )
@@ -116,13 +116,13 @@ class MemoryPool(Section):
         512.0,
         "GB",
         "Memory pool DRAM per node",
-        bounds=(0.001, 16_384),
+        (0.001, 16_384),
         source="assumption",
         applies=POOL_ON,
     )
     """DRAM a node lends to the pool (the paper does not state a size)."""
     block_tokens: int = quantity(
-        128, "tokens", "KV block", bounds=(16, 1024), step=16, source=f"{PAPER} 4.4.2"
+        128, "tokens", "KV block", (16, 1024), step=16, source=f"{PAPER} 4.4.2"
     )
     """Tokens of one KV block."""
     layout: Literal["layer", "block"] = choice(
@@ -138,7 +138,7 @@ class MemoryPool(Section):
         4096.0,
         "GB",
         "Memory pool SSD per node",
-        bounds=(0, 1_048_576),
+        (0, 1_048_576),
         source="assumption",
         applies=POOL_ON,
         since=2,
@@ -164,14 +164,12 @@ class MemoryPool(Section):
 class Cost(Section):
     """What NPUs draw and cost; nothing but a cap on what they draw moves time."""
 
-    price_per_npu_hour: float = quantity(
-        0.0, "per hour", "Price of an NPU-hour", bounds=(0, 10_000)
-    )
+    price_per_npu_hour: float = quantity(0.0, "per hour", "Price of an NPU-hour", (0, 10_000))
     """What an hour of an NPU costs, in a currency of your own; 0: no cost is shown."""
-    npu_w: float = quantity(0.0, "W", "Rated power of an NPU", bounds=(0, 20_000), step=10)
+    npu_w: float = quantity(0.0, "W", "Rated power of an NPU", (0, 20_000), step=10)
     """Rated power of a package; 0: what data/chips says, often an estimate."""
     cap_w: float = quantity(
-        0.0, "W", "Power cap of an NPU", bounds=(0, 20_000), step=10,
+        0.0, "W", "Power cap of an NPU", (0, 20_000), step=10,
         source="mechanism: docs/COSTS.md"
     )  # fmt: skip
     """Most that a package may draw; where a pool at full load would draw more, the clock of its
@@ -182,13 +180,13 @@ class Cost(Section):
 class Slo(Section):
     """Service-level objectives; goodput counts requests that meet both."""
 
-    ttft_s: float = quantity(5.0, "s", "TTFT SLO", bounds=(0.001, 3600))
+    ttft_s: float = quantity(5.0, "s", "TTFT SLO", (0.001, 3600))
     """Longest time to first token."""
     tpot_ms: float = quantity(
         50.0,
         "ms",
         "TPOT SLO",
-        bounds=(0.1, 10_000),
+        (0.1, 10_000),
         source=f"{PAPER} Table 5",
         applies=unless("deployment.mode", "prefill_only"),
     )

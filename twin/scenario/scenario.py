@@ -26,14 +26,12 @@ class Scenario(Section):
     """What this scenario asks."""
     source: str = text("", "Source", most=600)
     """Where its figures come from."""
-    seed: int = quantity(1, "", "Seed", bounds=(0, 2**31 - 1), group="Time and seed")
+    seed: int = quantity(1, "", "Seed", (0, 2**31 - 1), group="Time and seed")
     """Seed of all random streams."""
-    horizon_s: float = quantity(
-        120.0, "s", "Simulated time", bounds=(0.1, 604_800), group="Time and seed"
-    )
-    warmup_s: float = quantity(30.0, "s", "Warm-up", bounds=(0, 604_800), group="Time and seed")
+    horizon_s: float = quantity(120.0, "s", "Simulated time", (0.1, 604_800), group="Time and seed")
+    warmup_s: float = quantity(30.0, "s", "Warm-up", (0, 604_800), group="Time and seed")
     """Start of the steady-state window; earlier requests are left out of it."""
-    step_s: float = quantity(0.005, "s", "Clock step", bounds=(0.001, 1.0), group="Time and seed")
+    step_s: float = quantity(0.005, "s", "Clock step", (0.001, 1.0), group="Time and seed")
     """Step of the clock: how stale what flows backwards may be."""
     supernode: Supernode = section(Supernode, group="Planes")
     workload: Workload = section(Workload, group="Traffic")

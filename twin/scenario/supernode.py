@@ -33,19 +33,19 @@ class Edit(Section):
     """Element as people name it: 'NPU 20.1', 'L2 3.12', 'sub-plane 3', 'node 20'."""
     to: str = element_name("Other end of a single link", needed=False)
     """Other end of a single link; empty: every link at the element."""
-    capacity_factor: float = quantity(1.0, "x", "Capacity", bounds=(0, 100))
+    capacity_factor: float = quantity(1.0, "x", "Capacity", (0, 100))
     """Share of the built capacity that is left; 0 takes the links out."""
-    latency_factor: float = quantity(1.0, "x", "Latency", bounds=(0.01, 1000))
+    latency_factor: float = quantity(1.0, "x", "Latency", (0.01, 1000))
     """Latency of the links over that as built."""
-    links_out: int = quantity(0, "links", "Links taken out", bounds=(0, 10_000), since=2)
+    links_out: int = quantity(0, "links", "Links taken out", (0, 10_000), since=2)
     """Parallel links between the element and the other end that are taken out, whole ones first."""
     add: Literal["nothing", "link", "switch"] = choice("nothing", "Adds", since=2)
     """A link that joins the element with the other end, or one more beside those that do; or a
     switch called like the element, which links that are added can join. What is added is there
     before any other edit."""
-    gb_per_s: float = quantity(28.0, "GB/s", "Rate of the link", bounds=(0.001, 100_000), since=2)
+    gb_per_s: float = quantity(28.0, "GB/s", "Rate of the link", (0.001, 100_000), since=2)
     """Capacity of an added link, each direction."""
-    latency_ns: float = quantity(200.0, "ns", "Latency of the link", bounds=(0, 1e9), since=2)
+    latency_ns: float = quantity(200.0, "ns", "Latency of the link", (0, 1e9), since=2)
     """Latency of an added link."""
     plane: Literal["ub", "rdma", "vpc"] = choice("ub", "Plane of what is added", since=2)
     """Plane whose bytes may take an added link, or that an added switch passes on."""
@@ -67,18 +67,16 @@ class Supernode(Section):
         "ascend-910c", "Chip", files="chips", source=f"{PAPER} 3.3.1", group="Machine"
     )
     """Accelerator package, a file in data/chips."""
-    supernodes: int = quantity(1, "supernodes", "Supernodes", bounds=(1, 8), group="Machine")
+    supernodes: int = quantity(1, "supernodes", "Supernodes", (1, 8), group="Machine")
     """Supernodes of this kind, joined over the RDMA and VPC planes; UB ends at each."""
-    nodes: int = quantity(
-        48, "nodes", "Nodes", bounds=(1, 2048), source=f"{PAPER} 3.3.3", group="Machine"
-    )
+    nodes: int = quantity(48, "nodes", "Nodes", (1, 2048), source=f"{PAPER} 3.3.3", group="Machine")
     """Compute nodes in a supernode."""
     npus_per_node: int = quantity(
-        8, "NPUs", "NPUs per node", bounds=(1, 72), source=f"{PAPER} 3.3.2", group="Machine"
+        8, "NPUs", "NPUs per node", (1, 72), source=f"{PAPER} 3.3.2", group="Machine"
     )
     """NPU packages in a node."""
     cpus_per_node: int = quantity(
-        4, "CPUs", "CPUs per node", bounds=(1, 8), source=f"{PAPER} 3.3.2", group="Machine"
+        4, "CPUs", "CPUs per node", (1, 8), source=f"{PAPER} 3.3.2", group="Machine"
     )
     """CPU sockets in a node."""
     scale_up: Literal["supernode", "node"] = choice(
@@ -89,36 +87,22 @@ class Supernode(Section):
     )
     """How far the scale-up (UB) plane reaches: the whole supernode through L2 switch chips, or
     only the node, so that traffic between nodes takes the RDMA plane."""
-    sub_planes: int = quantity(
-        7, "sub-planes", "UB sub-planes", bounds=(1, 32), source=f"{PAPER} 3.3.3"
-    )
+    sub_planes: int = quantity(7, "sub-planes", "UB sub-planes", (1, 32), source=f"{PAPER} 3.3.3")
     """UB sub-planes: one L1 switch chip a node and one link a die each."""
     ub_link_gb_per_s: float = quantity(
-        28.0, "GB/s", "UB link", bounds=(0.1, 1000), source=f"{PAPER} 3.3.1"
+        28.0, "GB/s", "UB link", (0.1, 1000), source=f"{PAPER} 3.3.1"
     )
     """Capacity of one UB link, one direction (224 Gbps)."""
     l1_uplinks: int = quantity(
-        16,
-        "links",
-        "Uplinks of an L1 switch",
-        bounds=(1, 144),
-        source=f"{PAPER} 3.3.3",
-        applies=UPLINKED,
+        16, "links", "Uplinks of an L1 switch", (1, 144), source=f"{PAPER} 3.3.3", applies=UPLINKED
     )
     """Links from an L1 switch chip up to the L2 chips of its sub-plane, or to its neighbours; 16
     match the 16 dies of a node, fewer oversubscribe."""
     l2_ports_per_chip: int = quantity(
-        48,
-        "ports",
-        "Ports of an L2 switch",
-        bounds=(2, 512),
-        source=f"{PAPER} 3.3.3",
-        applies=L2_SWITCHED,
+        48, "ports", "Ports of an L2 switch", (2, 512), source=f"{PAPER} 3.3.3", applies=L2_SWITCHED
     )
     """Ports of an L2 switch chip."""
-    l2_levels: int = quantity(
-        1, "levels", "Levels of L2 switches", bounds=(1, 2), applies=CLOS, since=2
-    )
+    l2_levels: int = quantity(1, "levels", "Levels of L2 switches", (1, 2), applies=CLOS, since=2)
     """Two: nodes form groups of half as many as an L2 chip has ports, joined by L3 switches."""
     dimensions: str = text(
         "",
@@ -131,11 +115,11 @@ class Supernode(Section):
     """Size of a mesh or torus by dimension, innermost first ("8x8"), or routers of a group x groups
     of a dragonfly; empty: as sold."""
     rdma_gb_per_s_per_npu: float = quantity(
-        50.0, "GB/s", "RDMA plane per NPU", bounds=(0.1, 1000), source=f"{PAPER} 3.3.2"
+        50.0, "GB/s", "RDMA plane per NPU", (0.1, 1000), source=f"{PAPER} 3.3.2"
     )
     """RDMA plane, one NPU, one direction (400 Gbps)."""
     vpc_gb_per_s_per_node: float = quantity(
-        50.0, "GB/s", "VPC plane per node", bounds=(0.1, 1000), source=f"{PAPER} 3.3.2"
+        50.0, "GB/s", "VPC plane per node", (0.1, 1000), source=f"{PAPER} 3.3.2"
     )
     """VPC plane, one node's Qingtian NIC, one direction (400 Gbps)."""
     edits: tuple[Edit, ...] = rows("Fabric edits", most=2000)

@@ -25,9 +25,9 @@ class Trace(Section):
     """File name the trace was read from, for people."""
     digest: str = text("", "Trace digest", pattern=DIGEST, group="")
     """SHA-256 of the canonical request table; empty: no trace."""
-    rate_multiplier: float = quantity(1.0, "x", "Rate multiplier", bounds=(0.001, 100_000))
+    rate_multiplier: float = quantity(1.0, "x", "Rate multiplier", (0.001, 100_000))
     """Compresses the trace's time: the same requests arrive this many times faster."""
-    tree_copies: int = quantity(1, "copies", "Tree copies", bounds=(1, 4096))
+    tree_copies: int = quantity(1, "copies", "Tree copies", (1, 4096))
     """Copies of the whole request stream under new block ids, interleaved: scales load and
     working set together."""
     dequantise: bool = choice(
@@ -37,7 +37,7 @@ class Trace(Section):
     )
     """Spread requests that share one coarse timestamp evenly at random over that interval."""
     max_requests: int = quantity(
-        0, "requests", "Requests kept, at most", bounds=(0, 100_000_000), step=1000
+        0, "requests", "Requests kept, at most", (0, 100_000_000), step=1000
     )
     """Keep only the first requests; 0 keeps all."""
 
@@ -60,16 +60,16 @@ class Profile(Section):
     """Constant; from the low to the high factor over the run; low before a time and high after
     it; high for a while; between both once a period; or as 73 clients of DeepSeek-R1 asked over a
     day (mean 1)."""
-    low: float = quantity(0.5, "x", "Low factor", bounds=(0, 100), applies=SHAPED, step=0.1)
+    low: float = quantity(0.5, "x", "Low factor", (0, 100), applies=SHAPED, step=0.1)
     """Factor on the rate where the profile is low; recorded arrivals come that much slower."""
-    high: float = quantity(1.5, "x", "High factor", bounds=(0.001, 100), applies=SHAPED, step=0.1)
+    high: float = quantity(1.5, "x", "High factor", (0.001, 100), applies=SHAPED, step=0.1)
     """Factor on the rate where the profile is high."""
-    at_s: float = quantity(30.0, "s", "Change at", bounds=(0, 604_800), applies=SUDDEN, step=1)
+    at_s: float = quantity(30.0, "s", "Change at", (0, 604_800), applies=SUDDEN, step=1)
     """When the step or the spike begins."""
-    lasts_s: float = quantity(10.0, "s", "Spike lasts", bounds=(0.1, 86_400), applies=SPIKE, step=1)
+    lasts_s: float = quantity(10.0, "s", "Spike lasts", (0.1, 86_400), applies=SPIKE, step=1)
     """How long the rate stays high."""
     period_s: float = quantity(
-        86_400.0, "s", "Length of a day", bounds=(1, 604_800), applies=DAILY, step=60
+        86_400.0, "s", "Length of a day", (1, 604_800), applies=DAILY, step=60
     )
     """A day's length: 86,400 s, or less to see a whole one in a short run."""
     lengths: bool = choice(
@@ -99,7 +99,7 @@ class Workload(Section):
         60.0,
         "req/s",
         "Request rate",
-        bounds=(0.001, 200_000),
+        (0.001, 200_000),
         applies=when("workload.arrivals", "poisson", "gamma", "uniform"),
     )
     """Mean arrival rate of requests."""
@@ -107,23 +107,21 @@ class Workload(Section):
         1.0,
         "",
         "Burstiness (coefficient of variation)",
-        bounds=(0.05, 20),
+        (0.05, 20),
         applies=when("workload.arrivals", "gamma"),
     )
     """Coefficient of variation of Gamma inter-arrival times; 1 is Poisson, above is bursty."""
     concurrency: int = quantity(
-        832, "requests", "Requests in flight", bounds=(1, 2_000_000), applies=CLOSED_LOOP
+        832, "requests", "Requests in flight", (1, 2_000_000), applies=CLOSED_LOOP
     )
     """Requests in flight in a closed loop."""
-    think_s: float = quantity(0.0, "s", "Think time", bounds=(0, 3600), step=1, applies=CLOSED_LOOP)
+    think_s: float = quantity(0.0, "s", "Think time", (0, 3600), step=1, applies=CLOSED_LOOP)
     """Mean pause of a closed-loop client between requests."""
-    ramp_s: float = quantity(
-        0.0, "s", "Ramp-up", bounds=(0, 86_400), step=1, applies=CLOSED_LOOP, since=2
-    )
+    ramp_s: float = quantity(0.0, "s", "Ramp-up", (0, 86_400), step=1, applies=CLOSED_LOOP, since=2)
     """Time over which the clients begin, evenly; 0: all at once, so that answers of one length stay
     in step. A turn's length keeps them out of it."""
     prompts: int = quantity(
-        0, "requests", "Requests in all", bounds=(0, 50_000_000), step=100, applies=GENERATED,
+        0, "requests", "Requests in all", (0, 50_000_000), step=100, applies=GENERATED,
         since=2,
     )  # fmt: skip
     """A finite benchmark: so many requests come, at their rate or from their clients, and the
@@ -146,11 +144,11 @@ class Workload(Section):
     """'fixed' or a fitted length distribution of data/workloads (for example mooncake-
     conversation)."""
     input_tokens: int = quantity(
-        4096, "tokens", "Prompt length", bounds=(1, 1_000_000), applies=FIXED_LENGTHS
+        4096, "tokens", "Prompt length", (1, 1_000_000), applies=FIXED_LENGTHS
     )
     """Prompt length when lengths are fixed."""
     output_tokens: int = quantity(
-        256, "tokens", "Output length", bounds=(1, 200_000), applies=FIXED_LENGTHS
+        256, "tokens", "Output length", (1, 200_000), applies=FIXED_LENGTHS
     )
     """Output length when lengths are fixed."""
     prefix: Literal["none", "shared", "sessions"] = choice(
@@ -165,7 +163,7 @@ class Workload(Section):
         0.5,
         "of input",
         "Shared part of a prompt",
-        bounds=(0, 0.99),
+        (0, 0.99),
         group="Shared prefixes",
         applies=SHARED_PREFIX,
     )
@@ -174,7 +172,7 @@ class Workload(Section):
         64,
         "prefixes",
         "Popular prefixes",
-        bounds=(1, 1_000_000),
+        (1, 1_000_000),
         group="Shared prefixes",
         applies=SHARED_PREFIX,
     )
@@ -183,7 +181,7 @@ class Workload(Section):
         0.4,
         "",
         "Follow-up probability",
-        bounds=(0, 0.99),
+        (0, 0.99),
         group="Shared prefixes",
         source="workloads.md 2.1",
         applies=SESSIONS,
@@ -193,7 +191,7 @@ class Workload(Section):
         123.0,
         "s",
         "Gap between turns",
-        bounds=(0.1, 86_400),
+        (0.1, 86_400),
         group="Shared prefixes",
         source="workloads.md 2.1",
         applies=SESSIONS,
@@ -214,7 +212,7 @@ class Workload(Section):
         0.0,
         "of turns",
         "Turns that a tool asks for",
-        bounds=(0, 1),
+        (0, 1),
         step=0.05,
         group="Shared prefixes",
         applies=OPEN_SESSIONS,
@@ -225,7 +223,7 @@ class Workload(Section):
         5.0,
         "s",
         "Gap of a tool call",
-        bounds=(0.01, 86_400),
+        (0.01, 86_400),
         group="Shared prefixes",
         source="workloads.md 2.5",
         applies=(*OPEN_SESSIONS, unless("workload.tool_share", 0.0)),

@@ -154,18 +154,6 @@ def _trace_blocks(table: TraceTable, block_tokens: int, before: np.ndarray | Non
     return Blocks(offset, first, blocks, distinct, chains.block_tokens)
 
 
-def _prompt_blocks(table: TraceTable, block_tokens: int) -> Blocks:
-    return pool_blocks(
-        table.segment_offset,
-        table.segment_first,
-        table.segment_blocks,
-        table.blocks,
-        table.input_tokens,
-        table.block_tokens,
-        block_tokens,
-    )
-
-
 def _replay_counts(table: TraceTable, offered: int, inside: int, kept: int) -> dict[str, int]:
     counts = dict(table.counts)
     if offered > inside:
@@ -269,28 +257,21 @@ def copied_times(
     return times
 
 
-def pool_blocks(
-    offset: np.ndarray,
-    first: np.ndarray,
-    blocks: np.ndarray,
-    distinct: int,
-    input_tokens: np.ndarray,
-    trace_tokens: int,
-    pool_tokens: int,
-) -> Blocks:
+def _prompt_blocks(table: TraceTable, pool_tokens: int) -> Blocks:
     """The whole blocks of each row, regrouped to the pool's size where that is exact.
 
-    Blocks of `trace_tokens` are joined when `pool_tokens` is a multiple of it; otherwise they stay
+    The trace's blocks are joined when `pool_tokens` is a multiple of theirs; otherwise they stay
     as they are, since what two prompts share inside a block is not known.
     """
-    row_offset, ids = expand_runs(offset, first, blocks)
+    trace_tokens, distinct = table.block_tokens, table.blocks
+    runs = table.segment_offset, table.segment_first, table.segment_blocks
+    row_offset, ids = expand_runs(*runs)
     size = pool_tokens // trace_tokens if pool_tokens % trace_tokens == 0 else 1
-    whole = input_tokens.astype(np.int64) // (trace_tokens * size)
+    whole = table.input_tokens.astype(np.int64) // (trace_tokens * size)
     if size > 1:
         row_offset, ids, distinct = regroup(row_offset, ids, whole, size)
     end = row_offset[:-1] + np.minimum(whole, np.diff(row_offset))
-    runs = runs_of(row_offset[:-1], end, ids)
-    return Blocks(*runs, distinct, trace_tokens * size)
+    return Blocks(*runs_of(row_offset[:-1], end, ids), distinct, trace_tokens * size)
 
 
 def place_rows(

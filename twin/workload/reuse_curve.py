@@ -16,6 +16,7 @@ from twin.compiled import late
 from twin.rng import scattered
 from twin.workload.requests import Requests, TraceTable
 
+KNEE = 0.95  # of the ideal hit ratio
 MOST_TOUCHES = 4_000_000  # of one pass; of longer streams a part of the blocks stands for all
 
 
@@ -41,11 +42,11 @@ class ReuseCurve:
         """Hit ratio without a limit."""
         return self.hit_ratio(np.inf)
 
-    def knee_blocks(self, share: float = 0.95) -> int:
-        """The least capacity that gives such a share of the ideal; 0 where nothing is reused."""
+    def knee_blocks(self) -> int:
+        """The least capacity that gives 95 % of the ideal; 0 where nothing is reused."""
         if not self.distance.size:
             return 0
-        enough = int(np.searchsorted(self.hit_tokens, share * self.hit_tokens[-1] * (1 - 1e-12)))
+        enough = int(np.searchsorted(self.hit_tokens, KNEE * self.hit_tokens[-1] * (1 - 1e-12)))
         return int(self.distance[min(enough, self.distance.size - 1)]) + 1
 
 

@@ -315,7 +315,7 @@ class Deployment(Section):
     when_off: Literal["move", "refuse"] = choice(
         "move",
         "Seats on NPUs that are off",
-        options={"move": "Move", "refuse": "Stay, or refuse to run"},
+        options={"refuse": "Stay, or refuse to run"},
         applies=when("deployment.placement", "packed", "by_hand"),
         since=2,
     )

@@ -123,11 +123,7 @@ class Elastic(Section):
     weights: Literal["pool", "local", "object_storage"] = choice(
         "pool",
         "Weights come from",
-        options={
-            "pool": "Memory pool",
-            "local": "DRAM of its own nodes",
-            "object_storage": "Object storage",
-        },
+        options={"pool": "Memory pool", "local": "DRAM of its own nodes"},
         source=f"{PAPER} Table 2",
         applies=MOVES,
     )

@@ -99,11 +99,7 @@ class Experts(Section):
     popularity: Literal["uniform", "skewed", "power_law", "imported"] = choice(
         "skewed",
         "Expert popularity",
-        options={
-            "skewed": "As in DeepSeek-V3",
-            "power_law": "Power law",
-            "imported": "From a file",
-        },
+        options={"skewed": "As in DeepSeek-V3", "imported": "From a file"},
     )
     """Expert popularity: all alike; the shape of DeepSeek-V3 (flat early, heavy late layers); one
     power law for every layer; or imported counts."""

@@ -160,10 +160,7 @@ class Recovery(Section):
     """How the serving stack reacts to faults."""
 
     policy: Literal["restart", "in_place", "shrink"] = choice(
-        "in_place",
-        "Recovery policy",
-        options={"restart": "Restart", "in_place": "In place", "shrink": "Shrink"},
-        source=REVIVE,
+        "in_place", "Recovery policy", source=REVIVE
     )
     """An instance that loses a die starts anew (all its requests lose their KV), recovers in
     place (requests on surviving dies keep theirs), or goes on at once with fewer dies while lost
@@ -181,7 +178,7 @@ class Recovery(Section):
     lost_blocks: Literal["ssd", "lost"] = choice(
         "ssd",
         "Blocks of a failed memory server",
-        options={"ssd": "Read from SSD", "lost": "Lost"},
+        options={"ssd": "Read from SSD"},
         source="arXiv 2506.12708v2 4.4.1",
     )
     """Memory pool blocks of a failed node: read back from the SSD tier (EVS, over the VPC plane)

@@ -34,8 +34,6 @@ class Router(Section):
         "Router",
         options={
             "least_loaded": "Least loaded: shortest queue",
-            "power_of_two": "Power of two",
-            "prefix_affinity": "Prefix affinity",
             "session_sticky": "Session affinity",
             "predicted_ttft": "Least predicted TTFT",
             "weighted": "Weighted scorers",

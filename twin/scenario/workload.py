@@ -50,8 +50,6 @@ class Profile(Section):
         "Rate over time",
         options={
             "ramp": "Ramp over the run",
-            "step": "Step",
-            "spike": "Spike",
             "day": "Day and night",
             "servegen_r1_day": "A day of DeepSeek-R1 (ServeGen)",
         },
@@ -86,13 +84,7 @@ class Workload(Section):
     """The traffic: when requests arrive, how long they are, what they share."""
 
     arrivals: Literal["poisson", "gamma", "uniform", "closed_loop", "trace"] = choice(
-        "poisson",
-        "Arrivals",
-        options={
-            "uniform": "Evenly spaced",
-            "closed_loop": "Closed loop",
-            "trace": "Recorded trace",
-        },
+        "poisson", "Arrivals", options={"uniform": "Evenly spaced", "trace": "Recorded trace"}
     )
     """Poisson, Gamma (bursty), evenly spaced, a closed loop of clients, or a recorded trace."""
     rate_req_per_s: float = quantity(

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
+
+import tomli  # the same as tomllib, compiled: facts are read at every start
 
 KEY_PARTS_MAX = 16
 _PART = r"""(?:(?<![\w-])[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
@@ -63,7 +64,7 @@ def toml_table(text: str, name: str, error: type[Exception]) -> dict[str, Any]:
     if _LONG_KEY.search(text):
         raise error(f"{name} has a key of more than {KEY_PARTS_MAX} parts: nothing here has")
     try:
-        return tomllib.loads(text)
+        return tomli.loads(text)
     except (ValueError, RecursionError) as why:  # ValueError: also a number of too many digits
         fault = str(why).replace("\n", " ") or "it is nested too deeply"
         raise error(f"{name} is not valid TOML: {fault}") from None

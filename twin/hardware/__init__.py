@@ -1,8 +1,9 @@
 """The machine: chips, one graph of what is wired to what, and prices that are read from it.
 
 `build_fabric(supernode, facts)` gives the graph (fabric.py says what its attributes are), `wired`
-its arrays alone (network.py), `edited` another graph. A demand says who sends to whom (demands.py), `load_of` routes it over the links (flows.py, walks.py), and prices.py reads rate,
-latency and bottleneck off the load. What other rooms and the screen use: `build_fabric`, `built`,
+its arrays alone (network.py), `edited` another graph. A demand says who sends to whom (demands.py),
+`load_of` routes it over the links (flows.py, walks.py), and prices.py reads rate, latency and
+bottleneck off the load. What other rooms and the screen use: `build_fabric`, `wired`, `built`,
 `edited`, `edits`, `members`, `element_names`; `all_to_all`, `between`, `nic`, `pool_read`,
 `port_rates`, `summary`, `uplink_matrix`; `place_instances`; `broken` and what it leaves.
 """

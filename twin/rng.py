@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -47,8 +48,8 @@ def bits(key: np.uint64, index: int) -> np.uint64:
 
 
 @compiled_form(bits)
-def _bits(key: np.uint64, index: int) -> np.uint64:
-    """The same where numbers wrap around by themselves."""
+def _bits(key: Any, index: Any) -> Any:
+    """The same where numbers wrap around by themselves: in compiled code, and in arrays."""
     z = key + (np.uint64(index) + np.uint64(1)) * GOLDEN
     z = (z ^ (z >> SHIFT_30)) * MIX_1
     z = (z ^ (z >> SHIFT_27)) * MIX_2
@@ -133,21 +134,14 @@ def each(function: Callable[[float], float], values: np.ndarray) -> np.ndarray:
     return np.fromiter(answers, np.float64, values.size).reshape(values.shape)
 
 
-def _bits_of(keys: np.ndarray | np.uint64, index: np.ndarray) -> np.ndarray:
-    z = keys + (index.astype(np.uint64) + np.uint64(1)) * GOLDEN
-    z = (z ^ (z >> SHIFT_30)) * MIX_1
-    z = (z ^ (z >> SHIFT_27)) * MIX_2
-    return np.asarray(z ^ (z >> SHIFT_31))
-
-
 def uniforms(keys: np.ndarray | np.uint64, index: np.ndarray) -> np.ndarray:
     """`uniform` of keys u8 and index i8, which are broadcast against each other."""
-    drawn = (_bits_of(keys, index) >> SHIFT_11).astype(np.float64)
+    drawn = (_bits(keys, index) >> SHIFT_11).astype(np.float64)
     return np.minimum((drawn + 0.5) * TO_UNIT, BELOW_ONE)
 
 
 def normals(keys: np.ndarray, index: np.ndarray) -> np.ndarray:
     """`normal` of keys u8 and index i8, which are broadcast against each other."""
     radius = np.sqrt(-2.0 * each(math.log, uniforms(keys, index)))
-    second = (_bits_of(keys ^ SECOND_HALF, index) >> SHIFT_11).astype(np.float64)
+    second = (_bits(keys ^ SECOND_HALF, index) >> SHIFT_11).astype(np.float64)
     return radius * each(math.cos, TWO_PI * ((second + 0.5) * TO_UNIT))

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.draws import draws
 from twin.metrics.registry import shown
 from twin.metrics.resilience import Incidents, incidents, resilience
 
@@ -175,6 +176,7 @@ def test_runs_without_faults_have_no_dips():
     assert dips(windows([1.0, 1.0]), {"t_s": 1.0, "kind": "rebalance", "bytes": 5.0}) == []
 
 
+@draws(40)
 @given(
     st.lists(st.floats(0, 1e6), min_size=8, max_size=60),
     st.lists(st.floats(0, 70), max_size=6),

@@ -11,7 +11,6 @@ from twin.lab.evidence.measures import answer_row
 from twin.lab.evidence.rows import bars, load_published
 from twin.lab.library import load_facts
 
-STANDS = 26  # the bar of 25 is not met, and the count gets no larger than this
 UNSTATED = re.compile(r"not stated|assumed|recalled|acceptance not")
 
 
@@ -66,7 +65,7 @@ def test_figures_that_move_a_row_are_counted_and_no_more_than_the_bar(facts, row
         row = rows[each.row]
         known.setdefault(row.id, answer_row(row, facts))
         counted += choices.moved(figures[name], facts, [row], known).counts
-    assert bars().figures < counted <= STANDS  # met: take STANDS away
+    assert counted <= bars().figures
     assert counted >= 0.9 * load_made().counted
 
 

@@ -239,6 +239,5 @@ class Prefill(Record):
     moe_layers: float = given("Layers with experts, the MTP module's among them.")
     dense_layers: float = given("Layers with a dense FFN.")
     microbatch: float = given("1: two microbatches.")
-    contention: float = given("Share of copying on vector cores that slows the other microbatch.")
     routing: float = given("1: rows are ordered in the stream that computes; 0: beside it.")
     compute_share: float = given("Cores left to compute while two microbatches overlap.")

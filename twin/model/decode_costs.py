@@ -25,7 +25,6 @@ from twin.model.coefficients import (
     Sampling,
 )
 from twin.model.record import scaled
-from twin.model.roofline import roof
 from twin.model.setting import WHOLE, Cores, Setting
 from twin.model.switches import switch_decode, switch_mode
 
@@ -157,7 +156,7 @@ def _context_s(x: Setting, query_tokens: float, cores: Cores) -> float:
     compute /= m.attention_peak * m.attention_utilisation * cores.cube
     read = x.shape.kv_bytes_per_token_layer(x.formats.kv)
     read /= m.chip.hbm_bytes_per_s * m.kv_bandwidth_utilisation * m.pull(cores.cube)
-    return roof(compute, read)
+    return float((compute**m.attention_roof + read**m.attention_roof) ** (1.0 / m.attention_roof))
 
 
 def _demand(x: Setting, dense: o.Work, head: o.Work) -> Demand:

@@ -176,12 +176,11 @@ def _overlapped_s(
             experts + share * (order + restoring),
             answered - (gathering + restoring),
         )
-    rest = p.contention
     return pipeline_s(
-        before + rest * (sending + gathering),
-        sent + rest * (sending + order),
-        experts + rest * (order + restoring),
-        answered + rest * (gathering + restoring),
+        before + sending + gathering,
+        sent + sending + order,
+        experts + order + restoring,
+        answered + gathering + restoring,
     )
 
 

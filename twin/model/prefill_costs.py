@@ -83,7 +83,6 @@ def prefill_costs(x: Setting, attention: str, microbatch: bool, mtp: bool) -> Pr
         moe_layers=float(s.moe_layers + mtp),
         dense_layers=float(s.dense_layers),
         microbatch=float(microbatch),
-        contention=m.fitted["vector_contention"] if m.family == "ascend" else 0.0,
         routing=float(m.routing_in_stream),
         compute_share=m.prefill_compute_share,
     )

@@ -23,7 +23,6 @@ FITTED = (
     "barrier_round",
     "vector_utilisation",
     "kernel_gap",
-    "vector_contention",
     "jitter",
     "copy_engine",
 )
@@ -42,6 +41,7 @@ class Machine:
     attention_peak: float  # FLOP/s the utilisations above and below refer to
     prefill_attention_utilisation: float
     attention_fixed_s: float  # decode attention core: what it takes beyond its roofs
+    attention_roof: float  # of decode's attention core: the power of its soft roofline
     kv_bandwidth_utilisation: float  # of HBM bandwidth, decode attention, memory-bound
     gemm_utilisation: float  # of the peak of the weights' number format
     gemm_bandwidth_utilisation: float  # of HBM bandwidth, weights streamed
@@ -128,6 +128,7 @@ def load_machine(facts: Facts, chip: Chip, kernel: str = "fused_mla") -> Machine
     own = f"{table}.vector_bandwidth"  # a family without one is the one that was fitted
     core = f"{table}.core_cycle"  # a family without it shares its cores with no stream
     tile = f"{table}.tile_"  # without it a product computes no more than its rows
+    soft = f"{table}.attention_roof"  # a family without it: as every operator (`roof`)
     if f"{table}.kernel_gap" in facts:
         fitted["kernel_gap"] = facts.si(f"{table}.kernel_gap")
     reached = f"{table}.attention_compute.{kernel}"
@@ -144,6 +145,7 @@ def load_machine(facts: Facts, chip: Chip, kernel: str = "fused_mla") -> Machine
         attention_peak=chip.peak(attention_format),
         prefill_attention_utilisation=facts.si(f"{table}.prefill_attention_compute"),
         attention_fixed_s=facts.si(f"{table}.attention_fixed"),
+        attention_roof=facts.si(soft) if soft in facts else 2.0,
         kv_bandwidth_utilisation=facts.si(f"{table}.attention_bandwidth"),
         gemm_utilisation=facts.si(f"{table}.gemm_compute"),
         gemm_bandwidth_utilisation=facts.si(f"{table}.gemm_bandwidth"),

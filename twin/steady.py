@@ -1,9 +1,7 @@
 """The steady state: what a deployment sustains when it is always full, from one composition.
 
-Fabric, costs and expert imbalance meet here and nowhere else: `predict`, forms, evidence, targets,
-calibration and attribution call `steady`, and the engine sets up with `assemble`. The kernels are
-those that the simulation calls for every iteration, so where both apply they agree. It knows no
-arrivals, no queue and no cold start.
+Fabric, costs and expert imbalance meet here and nowhere else; the engine sets up with `assemble`.
+The kernels are those of the simulation, so where both apply they agree.
 """
 
 from __future__ import annotations
@@ -315,9 +313,8 @@ def largest_batch(
 ) -> Target:
     """The largest batch per NPU whose steady state keeps `tpot_s`, for mean lengths.
 
-    Batches are whole requests a die, up to what KV space holds. Where even the smallest is too
-    slow, its causes say why. Raises ModelError when nothing decodes in this deployment or the
-    model does not fit.
+    Batches are whole requests a die, up to what KV space holds. Raises ModelError when nothing
+    decodes in this deployment or the model does not fit.
     """
     if scenario.deployment.mode == "prefill_only":
         raise ModelError("deployment.mode = 'prefill_only' decodes nothing: it has no TPOT")
@@ -350,9 +347,9 @@ def _largest_within(
 ) -> tuple[int, float]:
     """(the largest batch below `high` that fits and keeps a bound, its seconds).
 
-    tried: seconds of a batch, and how much of it fits; a batch of 1 takes `one_s`, within the
-    bound. Seconds are nearly linear in the batch, so a line through the two nearest known batches
-    says where to look; where that does not halve what is left twice, the middle does.
+    tried: seconds of a batch, and how much of it fits; one takes `one_s`. A line through the two
+    nearest known batches says where to look; where that does not halve what is left twice, the
+    middle.
     """
     low, low_s = 1, one_s
     known, misses = [(1, one_s)], 0  # batches that fit, with their seconds

@@ -3,7 +3,19 @@ import pytest
 
 from twin.compiled import entry
 from twin.hardware.chip import load_chip
-from twin.model.roofline import interpolate, load_machine, roof
+from twin.hardware.fabric import build_fabric
+from twin.model.costs import build_costs
+from twin.model.record import walk
+from twin.model.roofline import interpolate, load_machine, of_stack, roof
+from twin.model.shape import ModelError
+from twin.scenario import Scenario, with_overrides
+
+GB200 = {"supernode.chip": "gb200", "deployment.precision.weights": "fp4"}
+
+
+def costs(facts, **fields):
+    s = with_overrides(Scenario(), {"deployment.mode": "decode_only"} | fields)
+    return build_costs(s, facts, build_fabric(s.supernode, facts))
 
 
 def test_a_roof_is_the_longer_far_from_the_ridge_and_more_at_it():
@@ -22,3 +34,34 @@ def test_the_slowest_of_many_dies_is_slower(facts):
     m = load_machine(facts, load_chip(facts, "ascend-910c"))
     assert 1.0 == m.slowest(1) <= m.slowest(8) < m.slowest(320)
     assert m.pull(0.5) < m.pull(1.0) == 1.0
+
+
+def test_every_stack_replaces_facts_that_exist(facts):
+    for stack in facts.names("stacks"):
+        for name, fact in facts.group(f"stacks.{stack}").items():
+            assert name in facts and fact.unit, f"{stack}: {name}"
+
+
+def test_a_stack_moves_what_it_names_and_nothing_else(facts):
+    plain = costs(facts).decode
+    other = costs(facts, **{"deployment.stack": "sglang-npu"}).decode
+    moved = [(a, b) for (_, a), (_, b) in zip(walk(plain), walk(other), strict=True) if a != b]
+    assert moved and all(b > a for a, b in moved)
+    streaming = costs(facts, **GB200, **{"deployment.stack": "tensorrt-llm-streaming"}).decode
+    assert streaming.host.answer == pytest.approx(11e-6)
+    assert costs(facts, **GB200).decode.host.answer == 0.0
+
+
+def test_facts_of_a_stack_are_other_facts(facts):
+    own = of_stack(facts, "sglang-npu", "ascend-910c")
+    assert own != facts and own["calibration.comm_fixed"].unit == "us"
+    assert of_stack(facts, "plain", "ascend-910c") is facts
+
+
+def test_a_stack_that_is_unknown_or_of_other_chips_is_refused(facts):
+    with pytest.raises(
+        ModelError, match="not in data/stacks.toml: take plain, cann-recipes, sglang-npu"
+    ):
+        costs(facts, **{"deployment.stack": "no-such"})
+    with pytest.raises(ModelError, match="figures of nvidia chips and says nothing of ascend-910c"):
+        costs(facts, **{"deployment.stack": "tensorrt-llm"})

@@ -6,10 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from twin.model.apart import ring_s
 from twin.model.decode import decode_hbm_bytes
 from twin.model.layer import Pass, moe_parts
-from twin.model.overlap import pipeline_s, staged_s
+from twin.model.overlap import pipeline_s, ring_s, staged_s
 from twin.model.shape import ModelError
 
 APART = {"deployment__decode__expert_npus": 48}

@@ -2,8 +2,7 @@
 
 import pytest
 
-from twin.model.apart import ring_s
-from twin.model.overlap import pipeline_s, staged_s
+from twin.model.overlap import pipeline_s, ring_s, staged_s
 from twin.model.timeline import Piece, Timeline, _pipeline, _ring, _staged, decode_timeline
 
 

@@ -22,9 +22,9 @@ from twin.hardware.placement import Instance, further, place
 from twin.hardware.power import Power, power
 from twin.model.costs import Costs, RoleCosts
 from twin.model.decode import DECODE_OPERATORS, decode_iteration_s
+from twin.model.fetch import node_dram_bytes
 from twin.model.operators import FORMAT_BYTES, formats
 from twin.model.prefill import PREFILL_OPERATORS, prefill_batch_s
-from twin.model.stores import node_dram_bytes
 from twin.policies.batching import tokens_per_iteration
 from twin.scenario import Scenario, is_elastic, remarks
 from twin.steady import assemble, router_groups, tokens_per_request

@@ -1,14 +1,8 @@
 """Which experts get the tokens, where they sit, and how uneven that makes the dies.
 
-Mechanisms, each computed, none a fitted factor on time:
-- popularity (`popularity`): each layer's long-run load over its experts;
-- time (`process`): drift, sudden shifts, topics that follow the traffic's mix;
-- placement (`placement`): which slot holds which expert, by the load measured before;
-- sampling (`load`, `peak`): a finite batch is a finite draw, and the tokens of one request pick
-  alike, so a batch of few long prompts is less even than as many independent tokens;
-- groups (`groups`): a router limited to groups picks experts together.
-`imbalance` is the answer for one typical moment. All of it knows loads in shares of the mean,
-never in seconds, and not when a rebalance happens.
+Computed, none a fitted factor on time: popularity of each layer's experts (`popularity`), its
+drift, shifts and topics (`process`), placement by the load measured before (`placement`), finite
+batches (`load`, `peak`), routers limited to groups (`groups`). Loads are shares of the mean.
 """
 
 from twin.experts.imbalance import Imbalance, imbalance

@@ -1,13 +1,9 @@
 """Expert-parallel load balancer (EPLB): which logical expert each physical slot holds.
 
-An own implementation of the algorithm DeepSeek published (deepseek-ai/EPLB, commit d52c72d, MIT):
-pack expert groups to nodes, replicate the experts that are hottest per copy, pack the copies to
-dies. All three steps are greedy, in float32 as in the original, and every sort is stable, which
-the original's is not above 16 items: where loads tie, indices may differ from it, loads do not.
-All layers are packed side by side.
-
-It knows loads only as numbers: not where they were measured, nor how they drift. It does not
-forbid two copies of one expert on one die (neither does the original); such a die wastes a slot.
+An own implementation of the algorithm DeepSeek published (deepseek-ai/EPLB, commit d52c72d, MIT),
+greedy in float32 as the original, all layers side by side. Every sort is stable, which the
+original's is not above 16 items: where loads tie, indices may differ from it, loads do not. As
+there, two copies of one expert may meet on a die.
 """
 
 from __future__ import annotations
@@ -67,8 +63,7 @@ def place_eplb(load: Floats, physical: int, groups: int, nodes: int, slots: Ints
     """EPLB of load f8[layers, experts]: fills slots i8[layers, dies, slots_per_die].
 
     For any number of copies `physical`: the first nodes get one more where they do not divide
-    evenly. Slots beyond them weigh nothing and are packed last, so they end up spread and empty.
-    groups = nodes = 1: the global policy.
+    evenly; slots beyond them stay empty. groups = nodes = 1: the global policy.
     """
     layers, dies, room = slots.shape
     experts = load.shape[1]

@@ -1,15 +1,10 @@
 """Routing limited to groups: a token's experts lie in a few groups of consecutive experts.
 
 DeepSeek-V3's gate takes the 4 best of 8 groups, then the 8 best experts in them (arXiv 2412.19437
-2.1.2). The popularity of experts already is what such a gate leads to, so their chances stay;
-what changes is which experts are picked *together*. The approximation:
-- a group is reached with a chance that goes with its load, and two groups together as `top_groups`
-  drawn without replacement are;
-- of a reached group an expert is picked with the chance that keeps its own; the number of picks in
-  it varies EVEN times as much as independent picks would, because a group is reached for its two
-  best experts, so that it rarely has fewer, and the other picks are fixed in number.
-So dies that hold much of one group are less even, and dies that mix groups hardly change. Knows
-nothing about time.
+2.1.2). Experts' chances stay what they are; what changes is which are picked *together*. Groups
+are reached with chances that go with their load, as if drawn without replacement; of a reached
+group's picks the number varies EVEN times as much as independent picks would, for it is reached for
+its two best. So dies that hold much of one group are less even.
 """
 
 from __future__ import annotations
@@ -82,10 +77,9 @@ def together(a: float, b: float, top_groups: int) -> float:
 def limited_own(now: Floats, slots: Ints, part: Floats, groups: int, top_groups: int) -> Floats:
     """`own` of `load.die_moments` under routing limited to groups, f8[layers, dies].
 
-    now f8[layers, experts], slots i8[layers, dies, slots], part as of `load.copy_shares`. What a
-    token takes off the variance of its count on a die: its own squared chances less twice the
-    covariance of every pair of experts there. The counts of all dies have a fixed total; these
-    are of independent counts that come to the same given that total, as `peak` wants them.
+    What a token takes off the variance of its count on a die: its squared chances less twice the
+    covariance of every pair of experts there, for independent counts that come to the same given
+    the fixed total, as `peak` wants them. Arguments as there.
     """
     layers, dies, room = slots.shape
     experts = now.shape[1]

@@ -27,10 +27,9 @@ GRID = 41  # batch sizes 1, sqrt(2), 2 ... 2**20 tokens
 class Imbalance:
     """How uneven the dies are when `tokens` enter an MoE layer at once.
 
-    tokens f8[G]: batch sizes, rising, over all dies of the instance. curve [G]: the hottest die's
-    load over the mean die's, expected and averaged over layers; 1 is perfectly even. Its points
-    are worked out when somebody looks. die_load f8[layers, dies]: each die's expected load as a
-    share of the layer's mean.
+    tokens f8[G]: rising, over all dies of the instance. curve [G]: the hottest die's load over the
+    mean, expected, averaged over layers, worked out where somebody looks. die_load f8[layers,
+    dies].
     """
 
     tokens: Floats
@@ -82,11 +81,9 @@ def imbalance(
     """Load of the hottest of `routed_dies` over the mean, by tokens entering an MoE layer.
 
     The placement balances the long run, tokens follow the popularity at 0 s. `tokens_per_request`
-    is how many of these tokens come from one request: the mean number of computed prompt tokens
-    in prefill, 1 + drafted tokens in decode. groups, top_groups: of a router limited to groups,
-    used when `experts.group_limited`; they also are the groups of `eplb_groups`. Raises
-    ExpertsError when experts and redundant experts do not fit in `routed_dies * slots_per_die`
-    slots.
+    of them come from one request. groups, top_groups: of a router limited to groups, used when
+    `experts.group_limited`, and the groups of `eplb_groups`. Raises ExpertsError where experts do
+    not fit in their slots.
     """
     if tokens_per_request < 1:
         raise ExpertsError(

@@ -1,10 +1,8 @@
 """Load of the dies for given chances and slots: expected, hottest, by batch size.
 
-`hot_factors` is what the price of a layer reads: the hottest die of a finite batch over the mean
-of ALL dies, so that dies that are lost raise it. Tokens choose among an expert's copies at random,
-or, when `nearest` counts nodes, among the copies on their own node first. A gate picks different
-experts, so an expert's picks in a batch vary less than a multinomial's: by its own chance. For
-the hot experts of small batches that is percents, so a multinomial has to be asked for.
+Tokens choose among an expert's copies at random or, when `nearest` counts nodes, among those on
+their own node first. A gate picks different experts, so an expert's picks in a batch vary less than
+a multinomial's: by its own chance.
 """
 
 from __future__ import annotations
@@ -35,14 +33,12 @@ def hot_factors(
     nearest: int = 1,
     distinct: bool = True,
 ) -> Floats:
-    """Expected load of the hottest die over the mean, averaged over layers, f8[g].
+    """Expected load of the hottest die over the mean of ALL dies, averaged over layers, f8[g].
 
-    now f8[layers, experts] and slots i8[layers, dies, slots_per_die]; tokens f8[g] that enter a
-    layer at once over all dies. `tokens_per_request` of them come from one request and pick alike
-    by `correlation`. groups > 1: a token's experts lie in `top_groups` of so many groups of
-    consecutive experts. nearest > 1: nodes within which tokens prefer a copy. distinct: a token
-    picks different experts, as gates do; False: every pick is drawn anew, so that a batch is one
-    multinomial draw (groups = 1). The mean is over all dies, those that hold nothing included.
+    now f8[layers, experts], slots i8[layers, dies, slots_per_die]; tokens f8[g] that enter a layer
+    at once. `tokens_per_request` of them come from one request and pick alike by `correlation`.
+    groups > 1: a token's experts lie in `top_groups` of so many. nearest > 1: nodes within which
+    tokens prefer a copy. distinct = False: every pick is drawn anew, a multinomial (groups = 1).
     Raises ExpertsError.
     """
     return Peaks(now, slots, groups, top_groups, nearest, distinct).factors(
@@ -182,11 +178,9 @@ def copy_shares(slots: Ints, experts: int, nearest: int) -> Floats:
 def die_moments(now: Floats, slots: Ints, part: Floats) -> tuple[Floats, Floats, Floats]:
     """What one token brings to each die: (picks, own, alike), each f8[layers, dies].
 
-    now f8[layers, experts], slots i8[layers, dies, slots_per_die], part as of `copy_shares`.
-    `picks` is the mean number of experts it picks there; `own` the sum of the squared chances,
-    which a token that picks an expert at most once takes off the variance of its count; `alike`
-    the variance per unit of topic correlation, x (1 - x) for an expert of chance x, of which the
-    die has a share.
+    part as of `copy_shares`. `picks`: mean number of experts it picks there; `own`: the squared
+    chances, which picking an expert at most once takes off the variance; `alike`: variance per unit
+    of topic correlation, x (1 - x) for an expert of chance x, of which the die has a share.
     """
     layers, dies, room = slots.shape
     picks, own, alike = (np.zeros((layers, dies)) for _ in range(3))

@@ -1,4 +1,4 @@
-"""Packing copies on dies, numbering dies, counting differences; all layers side by side."""
+"""Packing copies on dies and numbering dies; all layers side by side."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from twin.compiled import late
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-Counts = NDArray[np.int32]
 
 SLACK = 1.01  # load of a node over its part, up to which experts stay where they are
 
@@ -22,8 +21,8 @@ def place_spread(
 
     load f8[layers, experts], node_of i8[dies] rising: fills slots i8[layers, dies, slots_per_die].
     current: the slots as they are, or no layers; an expert then stays on its node if that has room.
-    A copy weighs what it gets when tokens take a copy on their own node first. No expert has more
-    copies than there are dies; two meet on a die only when no other die of the node has room.
+    A copy weighs what it gets when tokens take one on their own node first. No expert has more
+    copies than there are dies; two meet on a die only when no other of the node has room.
     """
     layers, dies, room = slots.shape
     experts = load.shape[1]
@@ -53,8 +52,7 @@ def _copies_to_nodes(
     """How many of the copies count i8[layers, experts] each node gets, i8[layers, experts, nodes].
 
     Heaviest experts first, copy by copy to the node with the fewest of it, then to the lightest;
-    but rather to one that has the expert, was [layers, experts, nodes], while its load stays below
-    SLACK times its part of the whole.
+    rather to one that has the expert (`was`) while its load stays below SLACK times its part.
     """
     layers, experts, nodes = was.shape
     if nodes == 1:
@@ -161,34 +159,4 @@ def renumber(current: Ints, new: Ints, node_of: Ints, experts: int) -> Ints:
                         break
         for p in range(dies):
             out[layer, die[p]] = new[layer, p]
-    return out
-
-
-def count_replicas(slots: Ints, experts: int) -> Counts:
-    """Copies on each die that are not their expert's first, i4[layers, dies]."""
-    layers, dies, room = slots.shape
-    held = (slots >= 0).reshape(layers, -1)
-    expert = (slots.reshape(layers, -1) + np.arange(layers)[:, None] * experts)[held]
-    first = np.zeros(expert.size, np.bool_)
-    first[np.unique(expert, return_index=True)[1]] = True
-    again = held.copy()
-    again[held] = ~first
-    return again.reshape(slots.shape).sum(axis=2, dtype=np.int32)
-
-
-def count_copies(slots: Ints, experts: int) -> Counts:
-    """Copies of each expert, i4[layers, experts]."""
-    out = np.zeros((slots.shape[0], experts), np.int32)
-    layer = np.nonzero(slots >= 0)[0]
-    np.add.at(out, (layer, slots[slots >= 0]), 1)
-    return out
-
-
-def count_moves(old: Ints, new: Ints) -> Ints:
-    """Experts of each die in new that it does not hold in old, i8[layers, dies]."""
-    out = np.zeros(new.shape[:2], np.int64)
-    for i in range(new.shape[2]):
-        expert = new[:, :, i, None]
-        held = (old == expert).any(axis=2) | (new[:, :, :i] == expert).any(axis=2)
-        out += (expert[:, :, 0] >= 0) & ~held
     return out

@@ -1,13 +1,9 @@
 """The hottest die of a finite batch: mean of the largest of many die loads, layer by layer.
 
-A batch is a finite draw, so dies differ by chance on top of what popularity does. Dies are taken
-as independent counts of the mean and variance that a token's picks have; what the fixed total of
-a batch takes off their variance is in `spread`. Knows counts, nothing about experts.
-
-Written twice, with the same answer to the last bit: `peak_of_*` compute all layers side by side,
-for a formula that asks for a point or two and waits for no compiler; `peaks` goes die by die and
-stops early, compiled, for a run that asks for whole curves. Roots, powers and error functions are
-scalar calls in both, because vectorised ones differ between processors.
+Dies are independent counts of the mean and variance that a token's picks have; what the fixed total
+of a batch takes off is in `spread`. Written twice, equal to the last bit: `peak_of_*` side by side,
+for a formula that asks for a point and waits for no compiler; `peaks` compiled, for whole curves.
+Roots, powers and error functions are scalar calls: vectorised ones differ between processors.
 """
 
 from __future__ import annotations
@@ -34,10 +30,9 @@ HOT_DIES = 24  # looked at first: far below their means the others decide nothin
 def peak_of_counts(mean: Floats, spread: Floats) -> Floats:
     """E[max] of independent integer counts of each row, f8[layers].
 
-    mean f8[layers, dies] >= 0, falling, spread = variance / mean; a die of mean 0 is never the
-    hottest.
-    Each count is binomial (spread < 1), Poisson (1) or negative binomial (> 1), which share the
-    recursion p(k) = p(k-1) (a + b/k) (Panjer 1981); E[max] = sum over k of 1 - P(all <= k).
+    mean f8[layers, dies] >= 0, falling; spread = variance / mean. Each count is binomial (spread <
+    1), Poisson (1) or negative binomial (> 1), which share the recursion p(k) = p(k-1) (a + b/k)
+    (Panjer 1981); E[max] = sum over k of 1 - P(all <= k).
     """
     over = np.where(mean > 0.0, spread - 1.0, 0.0)
     binomial = over < -1e-9  # counts whole trials, or its chances do not sum to 1
@@ -70,9 +65,8 @@ def peak_of_counts(mean: Floats, spread: Floats) -> Floats:
 def peak_of_amounts(mean: Floats, spread: Floats) -> Floats:
     """E[max] of independent large counts of each row, f8[layers]; arguments as above.
 
-    Each is taken as a shifted gamma of the same mean, variance and skewness as the counts of
-    `peak_of_counts`, by the cube-root transform (Wilson and Hilferty 1931); then the midpoint
-    rule over E[max] = low + integral of 1 - P(all <= x).
+    Each a shifted gamma of the same mean, variance and skewness, by the cube-root transform (Wilson
+    and Hilferty 1931); then the midpoint rule over E[max] = low + integral of 1 - P(all <= x).
     """
     held = mean > 0.0
     sd = np.sqrt(mean * spread)

@@ -1,8 +1,7 @@
 """Which slot holds which expert: placements, what changes between two, and which layers change.
 
-Expert of slot is i8[layers, dies, slots_per_die], EMPTY where a slot holds none. The dies of an
-instance are numbered node by node; die d is on node d * nodes // dies. Knows loads only as
-numbers: not when they were measured, nor what moving a weight costs.
+Expert of slot is i8[layers, dies, slots_per_die], EMPTY where a slot holds none; die d is on node
+d * nodes // dies. Loads are numbers: when they were measured, and what a move costs, is not known.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.experts import packing
 from twin.experts.eplb import place_eplb
 from twin.experts.load import EMPTY, hottest_by_layer
+from twin.experts.packing import place_spread, renumber
 from twin.experts.popularity import ExpertsError
 from twin.scenario import Experts
 
@@ -38,19 +37,13 @@ def place(
 ) -> Ints:
     """Experts to dies by load: expert of slot, i8[layers, dies, slots_per_die], or EMPTY.
 
-    measured f8[layers, experts]: loads. By `experts.placement`:
-    `round_robin` fills the dies in order, redundant copies last and whatever the load;
-    `eplb` copies the hottest and packs greedily, as the original's global policy (two copies of
-    one expert may meet on a die); `eplb_groups` is its hierarchical policy, each of `groups`
-    within a node, and global like the original when they do not divide evenly over the nodes;
-    `greedy` (and `perfect`, whose evenness is not made of slots) is `eplb` without two copies of
-    one expert on a die; `topology` spreads an expert's copies over the nodes first.
-
-    Where copies do not divide evenly over the dies, some dies have empty slots. `current`: the
-    slots as they are; equal dies are then numbered so that few weights move, and `topology` keeps
-    experts on their nodes where the load allows. `lost`: dies that
-    hold nothing; redundant copies give way to the experts themselves. Raises ExpertsError for too
-    few slots.
+    measured f8[layers, experts]: loads. By `experts.placement`: `round_robin` fills the dies in
+    order, redundant copies last; `eplb` copies the hottest and packs greedily, as the original's
+    global policy; `eplb_groups` is its hierarchical one, each of `groups` within a node, where they
+    divide; `greedy` (and `perfect`) is `eplb` without two copies of one expert on a die; `topology`
+    spreads copies over the nodes first. `current`: the slots as they are; equal dies are then
+    numbered so that few weights move, and `topology` keeps experts on their nodes where the load
+    allows. `lost`: dies that hold nothing. Raises ExpertsError for too few slots.
     """
     layers, count = measured.shape
     live = np.array([d for d in range(dies) if d not in lost], np.int64)
@@ -74,12 +67,12 @@ def place(
         place_eplb(load, physical, groups if apart else 1, nodes if apart else 1, held)
     elif experts.placement == "topology":
         apart = nodes > 1
-        packing.place_spread(load, physical, node_of, nodes, was, held)
+        place_spread(load, physical, node_of, nodes, was, held)
     else:
-        packing.place_spread(load, physical, np.zeros_like(live), 1, was, held)
+        place_spread(load, physical, np.zeros_like(live), 1, was, held)
     if current is not None:
         where = node_of if apart else np.zeros_like(live)
-        held = packing.renumber(was, held, where, count)
+        held = renumber(was, held, where, count)
     slots[:, live] = held
     return slots
 
@@ -115,16 +108,25 @@ def _divides(count: int, live: int, dies: int, nodes: int, groups: int) -> bool:
 def replicas(slots: Ints, experts: int | None = None) -> NDArray[np.int32]:
     """Redundant copies on each die, i4[layers, dies]: all copies of an expert but its first.
 
-    An expert's copies are counted in the order of the dies. experts: routed experts (None: as
-    many as the slots name).
+    experts: routed experts (None: as many as the slots name).
     """
     count = int(slots.max()) + 1 if experts is None else experts
-    return packing.count_replicas(slots, count)
+    layers = slots.shape[0]
+    held = (slots >= 0).reshape(layers, -1)
+    expert = (slots.reshape(layers, -1) + np.arange(layers)[:, None] * count)[held]
+    first = np.zeros(expert.size, np.bool_)
+    first[np.unique(expert, return_index=True)[1]] = True
+    again = held.copy()
+    again[held] = ~first
+    return again.reshape(slots.shape).sum(axis=2, dtype=np.int32)
 
 
 def copies(slots: Ints, experts: int) -> NDArray[np.int32]:
     """Copies of each expert, i4[layers, experts]."""
-    return packing.count_copies(slots, experts)
+    out = np.zeros((slots.shape[0], experts), np.int32)
+    layer = np.nonzero(slots >= 0)[0]
+    np.add.at(out, (layer, slots[slots >= 0]), 1)
+    return out
 
 
 def moves(old: Ints, new: Ints) -> Ints:
@@ -134,7 +136,12 @@ def moves(old: Ints, new: Ints) -> Ints:
     """
     if old.shape != new.shape:
         raise ExpertsError(f"slots of shape {old.shape} cannot become slots of shape {new.shape}")
-    return packing.count_moves(old, new)
+    out = np.zeros(new.shape[:2], np.int64)
+    for i in range(new.shape[2]):
+        expert = new[:, :, i, None]
+        held = (old == expert).any(axis=2) | (new[:, :, :i] == expert).any(axis=2)
+        out += (expert[:, :, 0] >= 0) & ~held
+    return out
 
 
 def choose_layers(
@@ -142,9 +149,8 @@ def choose_layers(
 ) -> Ints:
     """Layers that a decision changes, i8[k], rising.
 
-    periodic: all; threshold: those whose hottest die over the mean, by the `measured` load
-    f8[layers, experts] on `slots`, passes it; layer_budget: the `layers` worst by it (ties: the
-    first); none and oracle: none.
+    periodic: all; threshold: those whose hottest die over the mean passes it; layer_budget: the
+    `layers` worst by it; none and oracle: none.
     """
     if policy in ("none", "oracle"):
         return np.empty(0, np.int64)

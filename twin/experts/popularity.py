@@ -50,10 +50,9 @@ def log_loads(
 ) -> Floats:
     """Log of the long-run load of each expert, f8[layers, experts], up to a constant of its row.
 
-    counts f8[layers, experts]: imported counts, needed by that popularity alone. The fitted
-    layers' scales are spread over the depth of a model of another number of layers. The power law
-    is NVIDIA's (aiconfigurator, collector/helper.py `sample_power_law`): load of density
-    x**-alpha between 1 and a largest load, here at its mid-rank quantiles.
+    counts: imported counts, needed by that popularity alone. The fitted layers' scales are spread
+    over the depth of another model. The power law is NVIDIA's (aiconfigurator, collector/helper.py
+    `sample_power_law`): density x**-alpha between 1 and a largest load, at its mid-rank quantiles.
     """
     skew = strength(experts)
     out = np.zeros((layers, routed_experts))

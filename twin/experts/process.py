@@ -1,13 +1,10 @@
 """Popularity over time: drift, sudden shifts, topics, and what a balancer measures of it.
 
-Everything is a function of (scenario seed, time): asked twice, or out of order, it answers the
-same. Log popularity is that of `popularity.log_loads` plus
-- drift: a stationary normal process, cos and sin weights between draws at knots, so that its
-  variance is the same at every moment and its autocorrelation integrates to `drift_s`;
-- shifts: from every `shift_every_s` on, a share of the experts stand in each other's place and the
-  drift is drawn anew; in between the hot set is stable;
-- topics: each class adds an offset of its own, and tokens of the classes in `mix` are averaged.
-It knows neither placements nor dies.
+A function of (scenario seed, time): asked twice, or out of order, it answers the same. Log
+popularity is that of `popularity.log_loads` plus drift (a stationary normal process whose
+autocorrelation integrates to `drift_s`), shifts (every `shift_every_s` a share of the experts stand
+in each other's place and the drift is drawn anew) and topics (each class adds an offset; tokens of
+the classes in `mix` are averaged).
 """
 
 from __future__ import annotations
@@ -180,9 +177,8 @@ def measured(
 ) -> Floats:
     """What a balancer sees at `t_s`: mean load f8[layers, experts] over the window before it.
 
-    The mean of `now` at a few moments of [t_s - window_s, t_s]. tokens: tokens counted in the
-    window; their sampling noise is added (0: none, a long count). mix f8[topics]: weights of the
-    classes over the window (None: the traffic's). Rows sum to top_k but for the noise.
+    tokens: counted in the window; their sampling noise is added (0: none). mix f8[topics]: weights
+    of the classes (None: the traffic's). Rows sum to top_k but for the noise.
     """
     begin = max(0.0, t_s - window_s)
     points = WINDOW_POINTS if process.changes or (process.topics > 1 and mix is None) else 1

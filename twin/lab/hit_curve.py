@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from twin.facts import Facts
-from twin.model.stores import node_dram_bytes
+from twin.model.fetch import node_dram_bytes
 from twin.scenario import Scenario
 from twin.steady import assemble
 from twin.workload.generate import generate

@@ -1,8 +1,6 @@
 """What an iteration is made of: each cause taken out of the coefficients in turn.
 
-Operators overlap and hide each other, so a cause is worth what the iteration is shorter without
-it. Which coefficients go with a cause is said where they are declared. It knows no bound and no
-batch but one request a die.
+Operators hide each other, so a cause is worth what the iteration is shorter without it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The coefficients that cost kernels read: what each operator takes, per pass and per row.
 
-One record per kind of instance. From the declarations follow the arrays of compiled code, what a
-slow die or a crowded link changes (record.py), and the causes of an iteration's time (causes.py).
-This module knows no formula. decode_costs.py and prefill_costs.py fill the records.
+One record per kind of instance, filled by decode_costs.py and prefill_costs.py. From the
+declarations follow compiled arrays, what slow dies or crowded links change, and causes of time.
 """
 
 from __future__ import annotations
@@ -183,11 +182,11 @@ class Decode(Record):
 
 
 @record
-class Gather(Record):
-    """Prefill's collective before the attention core."""
+class Collective(Record):
+    """One of prefill's collectives, before or after the attention core."""
 
     fixed: float = given("Launch and barrier.", "s")
-    token: float = carried("Per token of the batch.")
+    token: float = carried("Per token: of the batch before the core, of a die after it.")
 
 
 @record
@@ -197,14 +196,6 @@ class PrefillCore(Record):
     fixed: float = computed("Launch.")
     pair: float = computed("Per query-key pair on the die.")
     hit: float = computed("Up-projection of one cached token of the batch.")
-
-
-@record
-class Scatter(Record):
-    """Prefill's collective after the attention core."""
-
-    fixed: float = given("Launch and barrier.", "s")
-    token: float = carried("Per token of a die.")
 
 
 @record
@@ -223,9 +214,9 @@ class Prefill(Record):
     """Coefficients of a prefill instance."""
 
     before: tuple[Product, ...] = parts(Product, 1 + len(plain_operators("prefill", "before")))
-    gather: Gather = part(Gather)
+    gather: Collective = part(Collective)
     core: PrefillCore = part(PrefillCore)
-    exchange: Scatter = part(Scatter)
+    exchange: Collective = part(Collective)
     after: tuple[Product, ...] = parts(Product, 1 + len(plain_operators("prefill", "after")))
     gate: Gate = part(Gate)
     dispatch: Dispatch = part(Dispatch)

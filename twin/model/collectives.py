@@ -1,11 +1,9 @@
-"""Time of collectives: dispatch, combine, all-gather, all-to-all, from the fabric's prices.
+"""Time of dispatch and combine from the fabric's prices.
 
-A collective is a fixed cost (launch), a barrier whose rounds grow with the logarithm of its
-peers, per-message work of vector cores, and bytes at the rate the fabric grants
-(hardware/prices.py). The coefficients of the first three are fitted, for collectives that vector
-cores write, to the published table over EP degree (arXiv 2506.12708v2 Table 7); other machine
-families take them from data/operators.toml.
-Nothing here knows which tokens go where: the busiest die's excess arrives as a factor.
+A fixed cost (launch), a barrier whose rounds grow with the logarithm of the peers, per-message work
+of vector cores, and bytes at the rate the fabric grants. The first three are fitted to the
+published table over EP degree (arXiv 2506.12708v2 Table 7); other families take
+data/operators.toml.
 """
 
 from __future__ import annotations
@@ -49,9 +47,8 @@ class Exchange:
 class MoeTraffic:
     """Coefficients of one dispatch and one combine; all in seconds.
 
-    dispatch = fixed + message * tokens of the busiest sender
-               + max(send * tokens, receive * hot tokens received); combine likewise, with the
-    hot tokens on the sending side. `dispatch_message` needs all vector cores.
+    dispatch = fixed + message * tokens of the busiest sender + max(send * tokens, receive * hot
+    tokens received); combine likewise, with the hot tokens on the sending side.
     """
 
     dispatch_fixed_s: float
@@ -102,10 +99,10 @@ def _exchange(
 def two_level(x: Exchange, top_k: int, most_nodes: int) -> Exchange:
     """The same dies when a token crosses to each other node once and is spread inside it.
 
-    Where the plane between nodes is the slow one, engines send hierarchically: of `top_k`
-    messages to dies on other nodes only as many cross as there are distinct nodes among them,
-    at most `most_nodes` in all by the router's node limit (arXiv 2412.19437 section 3.2.2). Inside
-    a node all messages take its own plane, which may then be the slower one.
+    Where the plane between nodes is the slow one, engines send hierarchically: as many of `top_k`
+    messages cross as there are distinct nodes among them, at most `most_nodes` by the router's
+    limit (arXiv 2412.19437 section 3.2.2). Inside a node all take its own plane, which may be the
+    slower one.
     """
     if not x.slow_between or x.nodes < 2:
         return x
@@ -169,10 +166,9 @@ def moe_traffic(
 def _gathered(s: Shape, comm: Communication, m: Machine, x: Exchange, beside: bool) -> MoeTraffic:
     """All-gather before the experts, reduce-scatter of partial sums after them, in rounds.
 
-    As omni-infer does on Atlas A2 (communication_op.py, all_gather_round_pipeline): the tokens of
-    the own node are gathered inside it; each other node's come by a swap with the die of the same
-    place there and are gathered in turn. Experts' numbers and weights are gathered in two stages
-    more. What travels does not depend on the routing: no die receives more than another.
+    As omni-infer does on Atlas A2 (communication_op.py, all_gather_round_pipeline): tokens are
+    gathered inside a node; each other node's come by a swap with the die of the same place there.
+    Experts' numbers and weights are gathered in two stages more. No die receives more than another.
     """
     token = s.hidden * (1.0 if comm.early_quantisation else ACTIVATION_BYTES)
     others, near = x.nodes - 1, x.peers // x.nodes - 1
@@ -199,16 +195,3 @@ def _unfused(facts: Facts, peers: int) -> float:
     """Extra time of one all-to-all-v through the copy engine: a start for every peer."""
     channels = facts["operators.unfused.channels"].value
     return peers / channels * facts.si("operators.unfused.start")
-
-
-def all_gather_s_per_byte(x: Exchange) -> float:
-    """Seconds to collect one byte from each of the other dies, per byte that a die holds.
-
-    Every die receives (peers - 1) shares: bytes held * (peers - 1) / rate.
-    """
-    return (x.peers - 1) / (x.rate_bytes_per_s)
-
-
-def all_to_all_s_per_byte(x: Exchange) -> float:
-    """Seconds per byte that a die holds when each sends every other its share."""
-    return x.remote / (x.rate_bytes_per_s)

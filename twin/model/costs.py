@@ -1,8 +1,7 @@
 """All costs of a scenario's deployment, ready for the engine and for the formula.
 
-`build_costs` meets shape, chip, fabric and deployment once and gives coefficients for the kernels,
-what fits, where experts sit and what travels. The same coefficients serve every iteration of the
-simulation and the closed steady state, so the two agree. It knows no request.
+Shape, chip, fabric and deployment meet once and give coefficients for the kernels, what fits, where
+experts sit and what travels. Every iteration and the steady state read the same coefficients.
 """
 
 from __future__ import annotations
@@ -36,10 +35,9 @@ from twin.model.memory import (
 from twin.model.operators import combine_bytes, dispatch_bytes, formats
 from twin.model.prefill_costs import prefill_costs
 from twin.model.record import changed
-from twin.model.roofline import family_of, load_machine
+from twin.model.roofline import family_of, load_machine, of_stack
 from twin.model.setting import Cores, Setting
 from twin.model.shape import ModelError, Shape, load_shape
-from twin.model.stack import of_stack
 from twin.scenario import Deployment, Scenario
 from twin.scenario import deployment as asked
 
@@ -116,17 +114,12 @@ class Costs:
 
     def idle(self, redundant: int) -> list[str]:
         """A sentence for each role whose instances have dies without a routed expert."""
-        roles = {
-            "decode": self.decode_role,
-            "prefill": self.prefill_role,
-            "colocated": self.colocated_role,
-        }
-        layouts = [(name, role.layout) for name, role in roles.items() if role is not None]
+        roles = {n: getattr(self, f"{n}_role") for n in ("decode", "prefill", "colocated")}
         return [
-            f"{count} of {layout.dies} dies of a {name} instance hold no routed expert: "
+            f"{count} of {role.layout.dies} dies of a {name} instance hold no routed expert: "
             f"experts.redundant = {redundant + count} gives one to each."
-            for name, layout in layouts
-            if (count := idle_dies(self.shape, layout, redundant))
+            for name, role in roles.items()
+            if role is not None and (count := idle_dies(self.shape, role.layout, redundant))
         ]
 
     @staticmethod

@@ -1,11 +1,9 @@
 """One decode iteration: every layer and what is outside of the layers, on the slowest rank.
 
-Composition follows the engine of arXiv 2506.12708v2 section 4.2: either all operators in sequence
-on all cores, or two microbatches that alternate between an attention stream and an MoE stream,
-each with its share of the cores and each reading the weights again. A verification pass computes
-1 + draft tokens for every request; each draft token is one more pass of the MTP module and one
-more graph to launch. This module does not know where its coefficients come from (decode_costs.py),
-nor which requests run (the engine).
+As in the engine of arXiv 2506.12708v2 section 4.2: all operators in sequence on all cores, or two
+microbatches that alternate between an attention and an MoE stream, each with its share of the cores
+and reading the weights again. A pass verifies 1 + drafts tokens of every request; each draft is one
+more pass of the MTP module and one more graph to launch.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ import math
 import numpy as np
 
 from twin.compiled import kernel
-from twin.model.apart import apart_stages, ring_s
 from twin.model.coefficients import DECODE_OPERATORS, Decode, Mode
 from twin.model.layer import (
     Pass,
@@ -29,7 +26,7 @@ from twin.model.layer import (
     routed_per_die,
     survey,
 )
-from twin.model.overlap import staged_s
+from twin.model.overlap import apart_stages, ring_s, staged_s
 from twin.model.roofline import interpolate, roof
 
 __all__ = ["DECODE_OPERATORS", "decode_iteration_s"]
@@ -87,10 +84,9 @@ def outside_s(
     p: Decode, requests: float, context: float, total: float, dies: float, hot: float,
     ops: np.ndarray,
 ) -> float:  # fmt: skip
-    """What an iteration spends outside of the layers, seconds.
+    """What an iteration spends outside of the layers, seconds: MTP passes, LM heads, sampling.
 
-    MTP passes (a whole MoE layer each, in sequence; the first over all verified positions, later
-    ones over one token a request), LM head of every graph, sampling.
+    The first MTP pass is over all verified positions, later ones over one token a request.
     `requests` and `context` of the busiest rank, `total` requests of all ranks.
     """
     query, drafts, m = p.query_tokens, p.drafts, p.sequence
@@ -118,9 +114,8 @@ def outside_s(
 def launch_gap_s(p: Decode, busy: float, total: int, ops: np.ndarray) -> float:
     """What the host adds to an iteration in which the NPU is `busy` for so many seconds.
 
-    The gap between iterations, and what launching 1 + k graphs and handing out the tokens of
-    `total` requests takes longer than the NPU: the host works while a graph runs (arXiv
-    2506.12708v2 section 4.2.4).
+    The gap between iterations, and what launching 1 + k graphs and handing out `total` tokens takes
+    longer than the NPU: the host works while a graph runs (arXiv 2506.12708v2 section 4.2.4).
     """
     host = p.host.launch * (1.0 + p.drafts) + p.host.answer * total
     gap = p.host.gap + max(0.0, host - busy)
@@ -139,11 +134,10 @@ def layers_in_sequence_s(p: Decode, layers: float, load: Pass, ops: np.ndarray) 
 def stages(
     p: Decode, m: Mode, load: Pass
 ) -> tuple[float, float, float, float, float, float, float]:
-    """Seconds of one microbatch where all cores compute while others' data moves.
+    """Seconds of one microbatch where all cores compute while others' data moves, for `staged_s`.
 
-    As `staged_s` wants them: (before the core, core to gate, starting dispatch, dispatch on the
-    wire, shared expert, routed experts, combine on the wire). What an exchange takes beside its
-    bytes, the cores are busy with: nothing hides it.
+    (before the core, core to gate, starting dispatch, dispatch on the wire, shared expert, routed
+    experts, combine on the wire). What an exchange takes beside its bytes nothing hides.
     """
     prepare = 0.0
     for k in range(len(m.before)):

@@ -24,6 +24,7 @@ from twin.model.coefficients import (
     Mode,
     Sampling,
 )
+from twin.model.collectives import MoeTraffic
 from twin.model.record import scaled
 from twin.model.setting import WHOLE, Cores, Setting
 from twin.model.switches import switch_decode, switch_mode
@@ -93,28 +94,43 @@ def _mode(
     x: Setting, query: int, attention: Cores, moe: Cores, *, in_sequence: bool = False,
     in_turn: bool = False,
 ) -> Mode:  # fmt: skip
-    s, f, m = x.shape, x.formats, x.machine
-    gate_weight, gate_flop, gate_io, _ = x.seconds(o.gate(s, f), moe)
-    weight, flop, io, vector = x.seconds(o.expert(s, f), moe)
-    if not x.communication.early_quantisation and f.expert != "bf16":
-        vector += (o.ACTIVATION_BYTES + 1.0) * s.hidden / m.vector_bytes_per_s(moe.vector)
-    t = x.traffic(x.optimisations.multi_stream)
+    traffic = x.traffic(x.optimisations.multi_stream)
+    gate, dispatch, experts, combine = moe_parts(x, traffic, moe)
     mode = Mode(
         before=x.plain(o.plain_operators("decode", "before"), attention),
         core=DecodeCore(
-            fixed=x.gap + m.attention_fixed_s,
+            fixed=x.gap + x.machine.attention_fixed_s,
             context=_context_s(x, query, attention),
             context_one=_context_s(x, 1, attention),
         ),
         after=x.plain(o.plain_operators("decode", "after"), attention),
-        gate=Gate(2 * x.gap + gate_weight, max(gate_flop, gate_io) + m.gate_token_s / moe.vector),
-        dispatch=Dispatch(
+        gate=gate,
+        dispatch=dispatch,
+        experts=experts,
+        combine=combine,
+        in_turn=float(in_turn),
+    )
+    return switch_mode(mode, x, attention, in_sequence)
+
+
+def moe_parts(
+    x: Setting, t: MoeTraffic, cores: Cores = WHOLE, rate: float = 1.0
+) -> tuple[Gate, Dispatch, Experts, Combine]:
+    """The MoE part of a layer on a stream's cores; rate: the wire's, over what it is by writes."""
+    s, f, m = x.shape, x.formats, x.machine
+    gate_weight, gate_flop, gate_io, _ = x.seconds(o.gate(s, f), cores)
+    weight, flop, io, vector = x.seconds(o.expert(s, f), cores)
+    if not x.communication.early_quantisation and f.expert != "bf16":
+        vector += (o.ACTIVATION_BYTES + 1.0) * s.hidden / m.vector_bytes_per_s(cores.vector)
+    return (
+        Gate(2 * x.gap + gate_weight, max(gate_flop, gate_io) + m.gate_token_s / cores.vector),
+        Dispatch(
             fixed=t.dispatch_fixed_s + t.host_s,
-            message=x.messages * t.dispatch_message_s / moe.copying,
-            send=x.messages * t.dispatch_send_s,
-            receive=t.dispatch_receive_s,
+            message=x.messages * t.dispatch_message_s / cores.copying,
+            send=x.messages * t.dispatch_send_s / rate,
+            receive=t.dispatch_receive_s / rate,
         ),
-        experts=Experts(
+        Experts(
             fixed=2 * x.gap,
             weight=weight,
             flop=flop,
@@ -123,14 +139,12 @@ def _mode(
             tile_small=m.tile_small,
             tile_large=m.tile_large,
         ),
-        combine=Combine(
+        Combine(
             fixed=t.combine_fixed_s,
-            send=t.combine_send_s,
-            receive=x.messages * t.combine_receive_s,
+            send=t.combine_send_s / rate,
+            receive=x.messages * t.combine_receive_s / rate,
         ),
-        in_turn=float(in_turn),
     )
-    return switch_mode(mode, x, attention, in_sequence)
 
 
 def _whole_die(mode: Mode, x: Setting) -> Mode:

@@ -1,9 +1,7 @@
 """Decode where something else limits: how many requests are under way, and how fast tokens come.
 
-Full slots say what decode could do; where prefill or the front end sustains less, fewer are under
-way and their tokens come sooner. It knows the steady state alone: arrivals are even. Places on
-ranks are dealt evenly, but before prefill: some of a rank's requests still wait for it, on one rank
-more of them than on another, and an iteration waits for the rank of which the fewest do.
+Arrivals are even. Places on ranks are dealt evenly, but before prefill: some of a rank's requests
+still wait for it, and an iteration waits for the rank of which the fewest do.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""What reading cached KV from the memory pool takes, beside its bytes over the plane.
+"""Cached KV: what a store keeps of a node's DRAM, and what reading takes beside its bytes.
 
-A block lies in the engine's KV tensors as one piece a layer, so it is read in as many copies as
-there are layers, each with its start; a die has a few of them in flight. Every die reads the
-latents of all prompts whose heads it shares out: of the whole batch where attention is sequence
-and tensor parallel, of its own prompts where it is data parallel. Over UB a die's copy engine
-reads the pool itself; over VPC the blocks come into a node's memory once, and from there into its
-dies. It knows no queue and no other traffic.
+A block lies in the engine's KV tensors as one piece a layer: so many copies, each with its start, a
+few in flight. Every die reads the latents of all prompts whose heads it shares out. Over UB a die's
+copy engine reads the pool; over VPC blocks come into a node's memory once, and from there.
 """
 
 from __future__ import annotations
@@ -69,3 +66,17 @@ def fetch(
         return Fetch(kv_bytes * readers, copied, 0.0, lookups)
     nodes = math.ceil(min(readers, dies) / dies_per_node)
     return Fetch(kv_bytes * nodes, math.inf, kv_bytes * readers / copied, lookups)
+
+
+def node_dram_bytes(s: Scenario, facts: Facts, dies_per_node: int) -> float:
+    """Bytes of a node's DRAM that hold blocks once the store is full.
+
+    Its dies lend whole segments; between two evictions it is half of one below its watermark.
+    """
+    stated, lent = f"stores.{s.memory_pool.store}", s.memory_pool.gb_per_node * 1e9
+    if f"{stated}.segment" in facts:
+        segments = facts.si(f"{stated}.segment") * dies_per_node
+        lent = math.floor(lent / segments) * segments
+    if f"{stated}.full_at" not in facts:
+        return lent
+    return lent * (facts.si(f"{stated}.full_at") - 0.5 * facts.si(f"{stated}.evicts"))

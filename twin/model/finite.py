@@ -1,9 +1,7 @@
 """Finite runs by formula: so many requests at once, until the last answer has ended.
 
-Benchmarks that hand over all requests at the start have no steady state: slots are full for a
-while, then the longest answers are left alone (`drain`); or all prompts are computed before any
-answer goes on (`burst`). The kernels are those of the colocated instance; nothing here knows
-arrivals or a queue, and prompts are all alike.
+Slots are full for a while, then the longest answers are left alone (`drain`); or all prompts are
+computed before any answer goes on (`burst`). Kernels of the colocated instance; prompts all alike.
 """
 
 from __future__ import annotations

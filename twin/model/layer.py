@@ -1,8 +1,6 @@
 """One decoder layer of decode on one die: seconds of its operators, in one of its modes.
 
-A mode is all cores in sequence, or one microbatch on its stream's share of the cores. This module
-does not know how layers and streams make an iteration (decode.py) nor where coefficients come
-from (decode_costs.py).
+A mode is all cores in sequence, or one microbatch on its stream's share of the cores.
 """
 
 from __future__ import annotations
@@ -166,10 +164,8 @@ def survey(
     """(slowest rank, most requests of a rank, requests of all) of ranks first..first+count.
 
     requests i8[R], context f8[R] (tokens summed over a rank's requests). The slowest is the rank
-    whose attention takes longest with all operators in sequence; on split cores it is the same
-    but for a hair, because attention costs more with more requests and with more context in
-    either mode. For the same reason a rank with no more of either than the slowest so far needs
-    no look at its roofs.
+    whose attention takes longest in sequence: on split cores the same but for a hair. A rank with
+    no more of either than the slowest so far needs no look at its roofs.
     """
     who, busiest, total = first, 0, 0
     slowest, most_requests, most_context = -1.0, -1, -1.0

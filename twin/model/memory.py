@@ -49,10 +49,10 @@ def whole_model_bytes(s: Shape, f: Formats) -> float:
 def expert_layout(s: Shape, redundant: int, dies: int) -> ExpertLayout:
     """Slots and dies for routed, redundant and shared experts.
 
-    With more dies than routed experts the shared expert gets dies of its own: what the routed
-    slots leave (arXiv 2506.12708v2 section 4.1: 288 + 32 of 320), or what the routed experts
-    leave when redundant ones then fill second slots (arXiv 2508.02520 section 7.1: 256 + 32 of
-    288), but no more than its share of the rows. Otherwise every die holds a copy of it.
+    With more dies than routed experts the shared expert gets dies of its own: what the routed slots
+    leave (arXiv 2506.12708v2 section 4.1), or what the routed experts leave when redundant ones
+    fill second slots (arXiv 2508.02520 section 7.1), at most its share of the rows. Else every die
+    has it.
     """
     slots = s.routed_experts + redundant
     fair = max(1, round(dies / (s.top_k + 1)))

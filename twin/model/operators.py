@@ -1,7 +1,6 @@
 """What one layer has to do: FLOPs, weight bytes and activation bytes of every operator.
 
-Counts follow from the model's `Shape` and the number formats alone; seconds are the business of
-decode.py and prefill.py. `Work` is per die for `tokens` that the die processes. Vector bytes are
+Counts follow from the model's `Shape` and the number formats, per die and token. Vector bytes are
 those of element-wise kernels (norms, quantisation, rotary embedding, activation), which run on
 vector cores and do not hide behind a matrix product.
 """

@@ -1,22 +1,23 @@
-"""Two microbatches that share one resource to compute and one to communicate, in turn.
+"""Microbatches that share resources in turn: a pipeline, stages in a fixed order, or a ring.
 
-Prefill, where copy engines carry the exchange, goes by the pipeline; decode on machines whose cores
-all compute while data is in flight by stages in a fixed order. It knows no operator, only seconds.
+Prefill, where copy engines carry the exchange, goes by the pipeline; decode whose cores all compute
+while data is in flight by stages; decode with experts on dies of their own by the ring.
 """
 
 from __future__ import annotations
 
 from twin.compiled import kernel
+from twin.model.coefficients import Decode, Mode
+from twin.model.layer import Pass, attention_s, moe_parts, routed_per_die
 
 
 @kernel
 def pipeline_s(before: float, sent: float, experts: float, answered: float) -> float:
     """Seconds a layer takes when two microbatches share cores and wire in turn.
 
-    Cores: attention and gate of one, of the other, experts of one, of the other. Wire: dispatch
-    and combine, each after its microbatch computed and before it goes on. `before`: attention and
-    gate of one microbatch. All dies wait for the hottest in every exchange, so its rows count in
-    three of the four. The steady state is reached within a few layers.
+    Cores: attention and gate of one, of the other, experts of one, of the other. Wire: dispatch and
+    combine of each in between. All dies wait for the hottest in every exchange, so its rows count
+    in three of the four. Steady within a few layers.
     """
     first = second = core = wire = 0.0  # when microbatches may begin a layer, resources are free
     begun = period = 0.0
@@ -47,9 +48,34 @@ def staged_s(
 ) -> float:  # fmt: skip
     """Seconds a layer takes when a graph launches the stages of two microbatches in turn.
 
-    While one dispatches, the other is in the projections before its attention core and the shared
-    expert is computed; while one combines, the other is in its core (two stages apart: SGLang
-    python/sglang/srt/batch_overlap/operations_strategy.py, after DeepSeek's own). A stage that
-    waits for the wire keeps the cores: what comes after it in the order does not overtake.
+    While one dispatches, the other is in its projections and the shared expert is computed; while
+    one combines, the other is in its core (SGLang
+    python/sglang/srt/batch_overlap/operations_strategy.py). A stage that waits for the wire keeps
+    the cores.
     """
     return 2.0 * (sends + max(sent, shared + prepare) + experts + max(answered, core))
+
+
+@kernel
+def ring_s(
+    attention: float, dispatch: float, experts: float, combine: float, taken: float, parts: float
+) -> float:
+    """Seconds of a layer for `parts` microbatches handed round between attention and expert dies.
+
+    The longest of the stages for all, or the way around for one, whichever is longer (ping-pong:
+    MegaScale-Infer, arXiv 2504.02263; domains that take turns: xDeepServe, arXiv 2508.02520
+    section 5.2). taken: what an expert die is busy with, for one microbatch of every domain.
+    """
+    longest = max(attention, dispatch, experts, combine, taken)
+    return max(parts * longest, attention + dispatch + experts + combine)
+
+
+@kernel
+def apart_stages(p: Decode, m: Mode, load: Pass) -> tuple[float, float, float, float, float]:
+    """Seconds of (attention and gate, dispatch, experts, combine) of one microbatch, and of what
+    an expert die is busy with for one of every domain; `load.total` of one domain."""
+    attention = attention_s(m, load.tokens, m.core.context * load.context)
+    gate, dispatch, experts, combine = moe_parts(p, m, load)
+    rows = routed_per_die(p, load.total) * load.hot
+    port = rows * max(m.dispatch.receive, m.combine.send)
+    return attention + gate, dispatch, experts, combine, p.layout.domains * max(experts, port)

@@ -1,9 +1,7 @@
 """The closed steady state by formula: what a deployment gives when it is always full.
 
-The same kernels that the simulation calls for every iteration are called once, for full slots and
-mean lengths. So this answers in milliseconds, and where both apply it agrees with a run. It knows
-no arrivals, no queue, no cold start and no reuse that is not given as `hit_tokens`; how uneven the
-experts are arrives as two tables, for policy is not this room's business.
+The kernels that the simulation calls for every iteration are called once, for full slots and mean
+lengths. No arrivals, no queue, no cold start; reuse and imbalance arrive as numbers and tables.
 """
 
 from __future__ import annotations

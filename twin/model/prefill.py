@@ -109,10 +109,8 @@ def prefill_batch_s(
 ) -> float:
     """Seconds to prefill one batch on one instance.
 
-    new_tokens computed in the whole batch; die_tokens: those of the most loaded die (with
-    sequence-parallel attention total / dies); die_pairs: its query-key pairs, sum over requests of
-    new * (cached + (new + 1) / 2); hot_tokens, hot_factor f8[G] as in decode; ops
-    f8[len(PREFILL_OPERATORS)] gets seconds per operator added, in all exactly the result.
+    new_tokens computed in the whole batch; die_tokens of the most loaded die; die_pairs its
+    query-key pairs, sum over requests of new * (cached + (new + 1) / 2); hot_*, ops as in decode.
     """
     if new_tokens <= 0.0:
         return 0.0
@@ -160,9 +158,8 @@ def _overlapped_s(
 ) -> float:  # fmt: skip
     """Seconds of a layer of two microbatches; stages of one as in sequence, on the cores left.
 
-    Rows are expanded, ordered and gathered either in the stream that computes, which is then
-    longer and the wire shorter, or by vector cores beside it; what both want of these delays the
-    one as much as the other.
+    Rows are ordered and gathered in the stream that computes, or by vector cores beside it: what
+    both streams want of these delays the one as much as the other.
     """
     sending = p.dispatch.message * die_tokens
     order = p.dispatch.order * rows

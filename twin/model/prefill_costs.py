@@ -5,25 +5,23 @@ The counterpart of decode_costs.py: attention in one of its parallel forms, then
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from twin.model import operators as o
 from twin.model.coefficients import (
+    Collective,
     Combine,
     Dispatch,
     Experts,
     Gate,
-    Gather,
     Prefill,
     PrefillCore,
     PrefillDemand,
     Product,
-    Scatter,
 )
-from twin.model.collectives import all_gather_s_per_byte, all_to_all_s_per_byte
-from twin.model.decode_costs import layout
+from twin.model.collectives import Exchange
+from twin.model.decode_costs import layout, moe_parts
 from twin.model.setting import Setting
-from twin.model.switches import switch_prefill
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +31,8 @@ class _Attention:
     down_rows: float = 1.0  # tokens that a die computes latents of, per token of its own
     up_share: float = 1.0  # of the up-projections' weights that a die reads
     output_share: float = 1.0
-    gather: Gather = Gather()
-    exchange: Scatter = Scatter()
+    gather: Collective = Collective()
+    exchange: Collective = Collective()
 
 
 def prefill_costs(x: Setting, attention: str, microbatch: bool, mtp: bool) -> Prefill:
@@ -49,7 +47,7 @@ def prefill_costs(x: Setting, attention: str, microbatch: bool, mtp: bool) -> Pr
     head = o.lm_head(s)
     gate, dispatch, experts, combine = _moe(x)
     passes = (s.moe_layers + mtp) * (2 if microbatch else 1)
-    costs = Prefill(
+    return Prefill(
         before=(
             Product(
                 fixed=4 * x.gap,
@@ -83,10 +81,9 @@ def prefill_costs(x: Setting, attention: str, microbatch: bool, mtp: bool) -> Pr
         moe_layers=float(s.moe_layers + mtp),
         dense_layers=float(s.dense_layers),
         microbatch=float(microbatch),
-        routing=float(m.routing_in_stream),
+        routing=m.routing_in_stream,
         compute_share=m.prefill_compute_share,
     )
-    return switch_prefill(costs, x)
 
 
 def _more(x: Setting, where: str) -> list[Product]:
@@ -107,6 +104,11 @@ def _product_of_many_rows(x: Setting, w: o.Work, launches: int) -> Product:
     return Product(launches * x.gap, weight, max(flop, io), 0.0, vector)
 
 
+def _gathered_s(x: Exchange) -> float:
+    """Seconds to collect a byte from each of the other dies."""
+    return (x.peers - 1) / x.rate_bytes_per_s
+
+
 def _wire_bytes(x: Setting) -> float:
     """Of an activation in attention's collectives: as products read it, or BF16."""
     return x.formats.activation_bytes if x.optimisations.flash_comm else o.ACTIVATION_BYTES
@@ -116,7 +118,7 @@ def _staged(x: Setting) -> _Attention:
     """Sequence parallel, by heads in the core, sequence parallel again: two collectives."""
     s = x.shape
     latent = _wire_bytes(x) * (s.q_lora + s.kv_lora) + o.ACTIVATION_BYTES * s.rope_dim
-    token_s = latent * all_gather_s_per_byte(x.gather) / x.layout.dies
+    token_s = latent * _gathered_s(x.gather) / x.layout.dies
     values = _wire_bytes(x) * s.heads * s.value_dim
     if not x.optimisations.layer_in_parallel:
         # Every die has a partial sum of the whole batch; each takes its tokens' sum.
@@ -124,67 +126,51 @@ def _staged(x: Setting) -> _Attention:
     start_s = x.gather.latency_s + x.gap
     return _Attention(
         up_share=1.0 / min(x.layout.dies, s.heads),
-        gather=Gather(start_s, token_s),
-        exchange=Scatter(start_s, values * all_to_all_s_per_byte(x.gather)),
+        gather=Collective(start_s, token_s),
+        exchange=Collective(start_s, values * (x.gather.remote / x.gather.rate_bytes_per_s)),
     )
 
 
 def _tensor_parallel(x: Setting) -> _Attention:
     """Attention split by heads over the dies of a group, which have all of the group's tokens.
 
-    Hidden states are gathered before it, and partial sums of the output projection are reduced
-    and scattered after it: an all-reduce in two halves. Down-projections are computed on every
-    die of the group for all its tokens, since latents are not split.
+    An all-reduce in two halves: hidden states are gathered before it, partial sums reduced and
+    scattered after it. Every die computes the down-projections of all tokens: latents are not
+    split.
     """
     s, group = x.shape, x.group
     assert group is not None
-    per_byte = all_gather_s_per_byte(group) / x.layout.dies
+    per_byte = _gathered_s(group) / x.layout.dies
     partial = o.ACTIVATION_BYTES * s.hidden * group.peers  # a die's sums for all of the group
-    scatter_s = partial * all_to_all_s_per_byte(group) + partial / x.machine.vector_bytes_per_s()
+    scatter_s = (
+        partial * (group.remote / group.rate_bytes_per_s) + partial / x.machine.vector_bytes_per_s()
+    )
     start_s = group.latency_s + x.gap
     share = 1.0 / group.peers
     return _Attention(
         float(group.peers),
         share,
         share,
-        Gather(start_s, _wire_bytes(x) * s.hidden * per_byte),
-        Scatter(start_s, scatter_s),
+        Collective(start_s, _wire_bytes(x) * s.hidden * per_byte),
+        Collective(start_s, scatter_s),
     )  # fmt: skip
 
 
 def _moe(x: Setting) -> tuple[Gate, Dispatch, Experts, Combine]:
-    s, f, m = x.shape, x.formats, x.machine
-    gate_weight, gate_flop, gate_io, _ = x.seconds(o.gate(s, f))
-    weight, flop, io, vector = x.seconds(o.expert(s, f))
-    if not x.communication.early_quantisation and f.expert != "bf16":
-        vector += (o.ACTIVATION_BYTES + 1.0) * s.hidden / m.vector_bytes_per_s()
-    t = x.traffic(beside=False)
-    row = o.dispatch_bytes(s, x.communication.early_quantisation, m.message_scale_bytes)
+    s, m, t = x.shape, x.machine, x.traffic(beside=False)
     # Copy engines move prefill's rows (arXiv 2506.12708v2 section 4.3.2), not vector cores.
     rate = m.fitted["copy_engine"] if m.family == "ascend" else 1.0
+    gate, dispatch, experts, combine = moe_parts(x, t, rate=rate)
+    row = o.dispatch_bytes(s, x.communication.early_quantisation, m.message_scale_bytes)
+    answer, copied = o.combine_bytes(s), m.vector_bytes_per_s()
     return (
-        Gate(2 * x.gap, max(gate_flop, gate_io) + m.gate_token_s),
-        Dispatch(
-            fixed=t.dispatch_fixed_s,
-            message=x.messages * t.dispatch_message_s,
-            send=x.messages * t.dispatch_send_s / rate,
-            receive=t.dispatch_receive_s / rate,
-            order=2 * row / m.vector_bytes_per_s(),
-        ),
-        Experts(
-            fixed=2 * x.gap,
-            weight=weight,
-            flop=max(flop, io),
-            vector=vector,
-            tile_small=m.tile_small,
-            tile_large=m.tile_large,
-        ),
-        Combine(
-            fixed=t.combine_fixed_s,
-            send=t.combine_send_s / rate,
-            receive=x.messages * t.combine_receive_s / rate,
-            gather=(s.top_k + 1) * o.combine_bytes(s) / m.vector_bytes_per_s(),
-            restore=m.restoring_passes * 2 * o.combine_bytes(s) / m.vector_bytes_per_s(),
+        replace(gate, fixed=2 * x.gap),
+        replace(dispatch, fixed=t.dispatch_fixed_s, order=2 * row / copied),
+        replace(experts, flop=max(experts.flop, experts.io), io=0.0),
+        replace(
+            combine,
+            gather=(s.top_k + 1) * answer / copied,
+            restore=m.restoring_passes * 2 * answer / copied,
         ),
     )
 

@@ -1,22 +1,25 @@
 """Peaks, the shares of them that operators reach, and the time of one operator.
 
-`Machine` joins a chip's peaks (data/chips) with the efficiencies of published operator tables
-(data/operators.toml) and the few fitted constants (data/calibration.toml). It knows nothing about
-models or networks.
+`Machine` joins a chip's peaks (data/chips) with efficiencies of published operator tables
+(data/operators.toml) and the few fitted constants (data/calibration.toml).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 
 from twin.compiled import kernel
 from twin.facts import FactError, Facts
 from twin.hardware.chip import Chip
+from twin.model.shape import ModelError
 
+PLAIN = "plain"  # the machine's own figures, no stack's
 FITTED = (
     "comm_fixed",
     "quantise",
@@ -28,7 +31,12 @@ FITTED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+def told(fact: str, without: float | None = None) -> Any:
+    """A figure of the chip's family in data/operators.toml; without: of a family that has none."""
+    return field(metadata={"fact": fact, "without": without})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
     """One die: peaks, efficiencies and fitted constants, SI units.
 
@@ -37,29 +45,29 @@ class Machine:
 
     chip: Chip
     family: str
-    attention_utilisation: float  # of the FP16 peak, decode attention, compute-bound
-    attention_peak: float  # FLOP/s the utilisations above and below refer to
-    prefill_attention_utilisation: float
-    attention_fixed_s: float  # decode attention core: what it takes beyond its roofs
-    attention_roof: float  # of decode's attention core: the power of its soft roofline
-    kv_bandwidth_utilisation: float  # of HBM bandwidth, decode attention, memory-bound
-    gemm_utilisation: float  # of the peak of the weights' number format
-    gemm_bandwidth_utilisation: float  # of HBM bandwidth, weights streamed
-    core_bytes_per_cycle: float  # of HBM, what one matrix core draws; 0: not known
-    core_flops_per_cycle: float  # INT8, of one matrix core
-    gate_token_s: float  # vector time of gating one token on all cores
-    vector_utilisation: float  # of HBM bandwidth, element-wise kernels
-    prefill_compute_share: float  # cores left to compute while microbatches overlap
-    routing_in_stream: bool  # prefill's rows are ordered in the stream that computes
-    restoring_passes: float  # over experts' answers, to put them back in order of arrival
-    graph_launch_s: float  # host time to launch one graph
-    host_gap_s: float  # between iterations, on the host
-    host_answer_s: float  # host time to hand out one request's token of an iteration
-    message_scale_bytes: float  # beside a quantised token on its way to an expert
-    tile_small: float  # rows of a product's tile where all fit in one; 0: no tiles
-    tile_large: float  # rows of a tile where they do not
-    sum_bytes: float  # of a number of an FFN's first INT8 product, before it is scaled
     fitted: dict[str, float]
+    attention_utilisation: float  # of the FP16 peak, decode attention, compute-bound
+    attention_peak: float  # FLOP/s the utilisation above and the next refer to
+    prefill_attention_utilisation: float = told("prefill_attention_compute")
+    attention_fixed_s: float = told("attention_fixed")  # decode's core: what is beyond its roofs
+    attention_roof: float = told("attention_roof", 2.0)  # decode's core: power of its roofline
+    kv_bandwidth_utilisation: float = told("attention_bandwidth")  # of HBM, decode's core
+    gemm_utilisation: float = told("gemm_compute")  # of the peak of the weights' number format
+    gemm_bandwidth_utilisation: float = told("gemm_bandwidth")  # of HBM, weights streamed
+    core_bytes_per_cycle: float = told("core_cycle_bytes", 0.0)  # of HBM, what a matrix core draws
+    core_flops_per_cycle: float = told("core_cycle_flops", 0.0)  # INT8, of one matrix core
+    gate_token_s: float = told("gate_token")  # vector time of gating one token on all cores
+    vector_utilisation: float = told("vector_bandwidth", 0.0)  # of HBM, element-wise kernels
+    prefill_compute_share: float = told("prefill_compute_share")  # cores left beside the wire
+    routing_in_stream: float = told("routing_in_stream")  # 1: rows are ordered where it computes
+    restoring_passes: float = told("restoring_passes")  # over answers, to restore their order
+    graph_launch_s: float = told("graph_launch")  # host time to launch one graph
+    host_gap_s: float = told("host_gap")  # between iterations, on the host
+    host_answer_s: float = told("host_answer")  # host time to hand out one request's token
+    message_scale_bytes: float = told("message_scale")  # beside a quantised token sent
+    tile_small: float = told("tile_small", 0.0)  # rows of a product's tile where all fit in one
+    tile_large: float = told("tile_large", 0.0)  # rows of a tile where they do not; 0: no tiles
+    sum_bytes: float = told("sum_bytes")  # of a number of an FFN's first INT8 product
 
     @property
     def beside(self) -> bool:
@@ -112,6 +120,31 @@ def family_of(facts: Facts, chip: str) -> str:
     return "ascend" if chip.startswith("ascend") else "nvidia"
 
 
+@lru_cache(maxsize=16)
+def of_stack(facts: Facts, stack: str, chip: str) -> Facts:
+    """The facts as a serving stack has them: what its host takes, its own kernels' starts.
+
+    Its figures (data/stacks.toml) replace the machine's and keep their units. Raises ModelError for
+    a stack that is not there, or whose figures are those of another family of chips.
+    """
+    if stack == PLAIN:
+        return facts
+    own = facts.group(f"stacks.{stack}")
+    if not own:
+        known = ", ".join([PLAIN, *facts.names("stacks")])
+        raise ModelError(f"deployment.stack = {stack!r} is not in data/stacks.toml: take {known}")
+    family = family_of(facts, chip)
+    others = {name.split(".")[1] for name in own if name.startswith("operators.")} - {family}
+    if others:
+        raise ModelError(
+            f"deployment.stack = {stack!r} has figures of {min(others)} chips and says nothing "
+            f"of {chip}: take {PLAIN}, or another supernode.chip"
+        )
+    return facts.replaced(
+        {name: replace(fact, unit=facts[name].unit) for name, fact in own.items()}
+    )
+
+
 def load_machine(facts: Facts, chip: Chip, kernel: str = "fused_mla") -> Machine:
     """Peaks and efficiencies of a chip, with one of its decode attention kernels.
 
@@ -125,10 +158,6 @@ def load_machine(facts: Facts, chip: Chip, kernel: str = "fused_mla") -> Machine
         )
     table = f"operators.{family}"
     fitted = {name: facts.si(f"calibration.{name}") for name in FITTED}
-    own = f"{table}.vector_bandwidth"  # a family without one is the one that was fitted
-    core = f"{table}.core_cycle"  # a family without it shares its cores with no stream
-    tile = f"{table}.tile_"  # without it a product computes no more than its rows
-    soft = f"{table}.attention_roof"  # a family without it: as every operator (`roof`)
     if f"{table}.kernel_gap" in facts:
         fitted["kernel_gap"] = facts.si(f"{table}.kernel_gap")
     reached = f"{table}.attention_compute.{kernel}"
@@ -137,33 +166,21 @@ def load_machine(facts: Facts, chip: Chip, kernel: str = "fused_mla") -> Machine
             f"deployment.optimisations.attention_kernel = {kernel!r} has no figure for "
             f"{chip.title}: take one of {facts.names(f'{table}.attention_compute')}"
         )
-    attention_format = str(facts[f"{table}.attention_format"].value)
+    figures = {}
+    for declared in fields(Machine):
+        if declared.metadata:
+            name, without = f"{table}.{declared.metadata['fact']}", declared.metadata["without"]
+            known = without is None or name in facts
+            figures[declared.name] = facts.si(name) if known else without
+    figures["gate_token_s"] /= chip.clock
+    figures["vector_utilisation"] = figures["vector_utilisation"] or fitted["vector_utilisation"]
     return Machine(
         chip=chip,
         family=family,
-        attention_utilisation=facts.si(reached),
-        attention_peak=chip.peak(attention_format),
-        prefill_attention_utilisation=facts.si(f"{table}.prefill_attention_compute"),
-        attention_fixed_s=facts.si(f"{table}.attention_fixed"),
-        attention_roof=facts.si(soft) if soft in facts else 2.0,
-        kv_bandwidth_utilisation=facts.si(f"{table}.attention_bandwidth"),
-        gemm_utilisation=facts.si(f"{table}.gemm_compute"),
-        gemm_bandwidth_utilisation=facts.si(f"{table}.gemm_bandwidth"),
-        core_bytes_per_cycle=facts.si(f"{core}_bytes") if f"{core}_bytes" in facts else 0.0,
-        core_flops_per_cycle=facts.si(f"{core}_flops") if f"{core}_flops" in facts else 0.0,
-        gate_token_s=facts.si(f"{table}.gate_token") / chip.clock,
-        vector_utilisation=facts.si(own) if own in facts else fitted["vector_utilisation"],
-        prefill_compute_share=facts.si(f"{table}.prefill_compute_share"),
-        routing_in_stream=bool(facts[f"{table}.routing_in_stream"].value),
-        restoring_passes=facts.si(f"{table}.restoring_passes"),
-        graph_launch_s=facts.si(f"{table}.graph_launch"),
-        host_gap_s=facts.si(f"{table}.host_gap"),
-        host_answer_s=facts.si(f"{table}.host_answer"),
-        message_scale_bytes=facts.si(f"{table}.message_scale"),
-        tile_small=facts.si(tile + "small") if tile + "small" in facts else 0.0,
-        tile_large=facts.si(tile + "large") if tile + "large" in facts else 0.0,
-        sum_bytes=facts.si(f"{table}.sum_bytes"),
         fitted=fitted,
+        attention_utilisation=facts.si(reached),
+        attention_peak=chip.peak(str(facts[f"{table}.attention_format"].value)),
+        **figures,
     )
 
 

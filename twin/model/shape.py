@@ -1,8 +1,6 @@
-"""The shape of a model: what a layer is made of, as counts.
+"""The shape of a model: what a layer is made of, as counts (data/models/<name>.toml).
 
-A `Shape` is data/models/<name>.toml. From it follow the parameters of every weight matrix, the KV
-bytes of a token and the FLOPs of attention. This module does not know any machine, nor how fast
-anything is.
+From it follow parameters of weight matrices, KV bytes of a token and FLOPs of attention.
 """
 
 from __future__ import annotations

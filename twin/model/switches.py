@@ -10,23 +10,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from twin.model.coefficients import Decode, Mode, Prefill
+from twin.model.coefficients import Decode, Mode
 from twin.model.operators import ACTIVATION_BYTES
 from twin.model.setting import Cores, Setting
 
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """What a field does to a mode of decode's layers, to decode's costs as a whole, to prefill's.
+    """What a field does to a mode of decode's layers, and to decode's costs as a whole.
 
     Each is handed what there is so far, the setting and the field's value. A field without any
-    acts where a figure is chosen: the attention kernel's share of the peak (roofline.py), the
-    bytes of prefill's collectives (prefill_costs.py).
+    acts where a figure is chosen (roofline.py, prefill_costs.py).
     """
 
     mode: Callable[[Mode, Setting, Any, Cores, bool], Mode] | None = None  # bool: in sequence
     decode: Callable[[Decode, Setting, Any], Decode] | None = None
-    prefill: Callable[[Prefill, Setting, Any], Prefill] | None = None
 
 
 def switch_mode(mode: Mode, x: Setting, cores: Cores, in_sequence: bool) -> Mode:
@@ -42,14 +40,6 @@ def switch_decode(costs: Decode, x: Setting) -> Decode:
     for name, switch in SWITCHES.items():
         if switch.decode is not None:
             costs = switch.decode(costs, x, getattr(x.optimisations, name))
-    return costs
-
-
-def switch_prefill(costs: Prefill, x: Setting) -> Prefill:
-    """A prefill instance's costs with all switches as they are."""
-    for name, switch in SWITCHES.items():
-        if switch.prefill is not None:
-            costs = switch.prefill(costs, x, getattr(x.optimisations, name))
     return costs
 
 

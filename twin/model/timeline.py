@@ -1,8 +1,7 @@
 """A layer of two microbatches over time: what each of two streams does, and from when to when.
 
-Decode alternates between an attention and an MoE stream (arXiv 2506.12708v2 section 4.2.3), or
-between computing and the wire; prefill between cores and copy engines (section 4.3.2). Seconds are
-those of the kernels that price an iteration. Nothing here knows a run, nor how this is drawn.
+Decode alternates between attention and MoE (arXiv 2506.12708v2 section 4.2.3) or between computing
+and the wire; prefill between cores and copy engines (section 4.3.2). Seconds are the kernels' own.
 """
 
 from __future__ import annotations
@@ -13,11 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from twin.metrics.operators import names_of
-from twin.model.apart import apart_stages, ring_s
 from twin.model.coefficients import Decode, Mode, Prefill
 from twin.model.decode import best_split, decode_iteration_s, half_of, stages
 from twin.model.layer import Pass, layer_s, moe_parts, product_s
-from twin.model.overlap import staged_s
+from twin.model.overlap import apart_stages, ring_s, staged_s
 from twin.model.prefill import prefill_batch_s
 
 Operators = tuple[tuple[str, float], ...]  # names with seconds, in order

@@ -5,8 +5,7 @@ import pytest
 from tests.engine.small import small
 from twin.engine.setup import set_up
 from twin.lab.library import load_facts
-from twin.model.fetch import fetch
-from twin.model.stores import node_dram_bytes
+from twin.model.fetch import fetch, node_dram_bytes
 from twin.scenario import Scenario, with_overrides
 
 FACTS = load_facts()

@@ -1,5 +1,7 @@
 """Cross-validation: what a row alone carries is lost without it, what others carry is kept."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -19,8 +21,9 @@ def errors(x, chosen):
 
 def test_a_constant_that_one_row_carries_goes_back_to_its_start_without_it():
     ones = np.ones(3)
-    assert _refit(errors, [SLOPE], START, ones, [0, 1, 2]) == pytest.approx(TRUTH, abs=1e-3)
-    without = _refit(errors, [SLOPE], START, ones, [1, 2])
+    space = SimpleNamespace(start=START, errors=errors)
+    assert _refit(space, [SLOPE], ones, [0, 1, 2]) == pytest.approx(TRUTH, abs=1e-3)
+    without = _refit(space, [SLOPE], ones, [1, 2])
     assert without == pytest.approx([START[0], TRUTH[1]], abs=1e-3)
 
 

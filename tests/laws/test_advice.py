@@ -11,7 +11,7 @@ from tests.draws import some
 from tests.laws.advice import PLANTED, planted, top_three, varied
 from twin.lab.explain.explain import explain
 
-FEW = [2, 6, 8]
+FEW = [3, 6, 21, 23]  # both models and ways to deploy, a fault, a recorded stream
 KEYS = ["one prefill instance too few", "failed die", "host gap"]
 
 

@@ -25,6 +25,9 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
     "--disable-dev-shm-usage",
+    # Pages of one profile share a process: what one has compiled, the next finds.
+    "--process-per-site",
+    "--renderer-process-limit=1",
 ]
 
 # Fonts too: without any, a browser draws boxes and measures them.

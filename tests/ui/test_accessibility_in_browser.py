@@ -7,7 +7,6 @@ import pytest
 
 from tests import axe
 from tests.browsing import still, until
-from tests.conftest import profile
 from tests.ui.stored_runs import done, scenario
 from twin.lab.store import open_store
 from twin.ui.pages import FIRST, PAGES
@@ -39,18 +38,9 @@ def runs(served_db):
     return ids
 
 
-@pytest.fixture(scope="module")
-def context(browser):
-    """One profile for all pages: each after the first finds its scripts in the cache."""
-    context = profile(browser, color_scheme="light")
-    yield context
-    context.close()
-
-
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_can_be_read_by_anyone_at_any_width(context, app_url, runs, name):
-    script = axe.find()
-    page, asked = context.new_page(), []
+def test_a_page_can_be_read_by_anyone_at_any_width(page, app_url, runs, name):
+    script, asked = axe.find(), []
     page.on("request", lambda request: asked.append(request.url))
     path = "" if name == FIRST else name
     page.goto(f"{app_url}/{path}?run={runs[0]}&runs={','.join(runs)}")
@@ -73,7 +63,6 @@ def test_a_page_can_be_read_by_anyone_at_any_width(context, app_url, runs, name)
         assert page.evaluate(CUT) == [], width
     own = ("data:", f"{app_url}/", f"{app_url.replace('http', 'ws')}/", f"blob:{app_url}/")
     assert [url for url in asked if not url.startswith(own)] == []
-    page.close()
     if script is None:
         pytest.skip(axe.MISSING)
 
@@ -100,9 +89,8 @@ def unnamed(page):
     ]  # fmt: skip
 
 
-def test_on_a_phone_choosing_a_page_closes_the_drawer(browser, app_url):
-    context = profile(browser, viewport={"width": 390, "height": 844})
-    page = context.new_page()
+def test_on_a_phone_choosing_a_page_closes_the_drawer(page, app_url):
+    page.set_viewport_size({"width": 390, "height": 844})
     page.goto(app_url)
     page.get_by_role("heading", level=1).first.wait_for()
     still(page)
@@ -110,13 +98,11 @@ def test_on_a_phone_choosing_a_page_closes_the_drawer(browser, app_url):
     page.get_by_test_id("stSidebar").get_by_text("Library", exact=True).click()
     page.get_by_role("heading", name="Library", level=1).first.wait_for()
     page.get_by_test_id("stExpandSidebarButton").wait_for()
-    context.close()
 
 
-def test_the_second_answer_of_a_page_has_its_room_before_it_comes(browser, app_url):
+def test_the_second_answer_of_a_page_has_its_room_before_it_comes(page, app_url):
     """It moves nothing below it: a list that is open closes when it is moved."""
-    context = profile(browser, viewport={"width": 390, "height": 844})
-    page = context.new_page()
+    page.set_viewport_size({"width": 390, "height": 844})
     page.goto(f"{app_url}/workload")
     page.get_by_role("heading", name="Workload", level=1).first.wait_for()
     still(page)
@@ -126,15 +112,13 @@ def test_the_second_answer_of_a_page_has_its_room_before_it_comes(browser, app_u
     page.set_viewport_size({"width": 1280, "height": 844})
     still(page)
     assert line < room.bounding_box()["height"] < 2 * line
-    context.close()
 
 
-def test_a_phone_s_drawer_is_groups_of_links_and_breaks_no_rule(browser, app_url):
+def test_a_phone_s_drawer_is_groups_of_links_and_breaks_no_rule(page, app_url):
     script = axe.find()
     if script is None:
         pytest.skip(axe.MISSING)
-    context = profile(browser, viewport={"width": 390, "height": 844})
-    page = context.new_page()
+    page.set_viewport_size({"width": 390, "height": 844})
     page.goto(f"{app_url}/library")
     page.get_by_role("heading", name="Library", level=1).first.wait_for()
     still(page)
@@ -143,4 +127,3 @@ def test_a_phone_s_drawer_is_groups_of_links_and_breaks_no_rule(browser, app_url
     still(page)
     page.evaluate(script.read_text("utf-8"))
     assert broken_rules(page) == []
-    context.close()

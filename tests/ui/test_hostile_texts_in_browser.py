@@ -10,7 +10,6 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browsing import rest
-from tests.conftest import profile
 from tests.ui import stored_runs
 from twin.lab.share import RUN, pack
 from twin.lab.store import Owner, open_store
@@ -85,20 +84,10 @@ def raw_link(fields: dict) -> str:
     return base64.urlsafe_b64encode(zlib.compress(text)).decode().rstrip("=")
 
 
-@pytest.fixture(scope="module")
-def profiled(browser):
-    """One profile for all visits: a page after the first finds its scripts in the cache."""
-    context = profile(browser)
-    context.add_init_script("window.hit = () => { window.hits = ['a script ran'] }")
-    yield context
-    context.close()
-
-
 @pytest.fixture
-def page(profiled):
-    page = profiled.new_page()
-    yield page
-    page.close()
+def page(page):
+    page.add_init_script("window.hit = () => { window.hits = ['a script ran'] }")
+    return page
 
 
 def visit(page, app_url, path):

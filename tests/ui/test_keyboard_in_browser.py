@@ -8,7 +8,6 @@ import re
 import pytest
 
 from tests.browsing import copied_link, rest, until
-from tests.conftest import profile
 
 pytestmark = pytest.mark.browser
 RUN_MS = 600_000  # the first start on a machine compiles the engine
@@ -37,11 +36,9 @@ FOCUSED = """() => {
 
 
 @pytest.fixture
-def keys(browser, app_url):
+def keys(page, app_url):
     """A page at Start, with a clipboard, of a server that is ready to simulate."""
-    context = profile(browser)
-    context.grant_permissions(["clipboard-read", "clipboard-write"])
-    page = context.new_page()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
 
     def simulated():
         page.goto(app_url)
@@ -51,8 +48,7 @@ def keys(browser, app_url):
 
     # A page that came before the engine is not drawn anew by itself.
     until(simulated, RUN_MS / 1000)
-    yield page
-    context.close()
+    return page
 
 
 def tab_to(page, name):

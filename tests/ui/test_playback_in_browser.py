@@ -10,7 +10,6 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browsing import place_of, rest
-from tests.conftest import profile
 from tests.ui.playback_run import done_broken
 from twin.lab.store import open_store
 
@@ -27,6 +26,13 @@ def run(app_url, served_db):
         return done_broken(store)
     finally:
         store.close()
+
+
+@pytest.fixture
+def page(page):
+    """A page that moves."""
+    page.emulate_media(reduced_motion="no-preference")
+    return page
 
 
 def player(page, address):
@@ -113,16 +119,15 @@ def test_a_wrong_name_is_said_and_a_right_one_selected(page, app_url, run):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_playback_fits_a_phone_and_asks_nobody_else(browser, app_url, run, scheme):
-    context = profile(browser, viewport={"width": 390, "height": 844}, color_scheme=scheme)
-    page = context.new_page()
+def test_playback_fits_a_phone_and_asks_nobody_else(page, app_url, run, scheme):
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.emulate_media(color_scheme=scheme)
     asked = []
     page.on("request", lambda request: asked.append(request.url))
     player(page, f"{app_url}/playback?run={run}&at=65")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     host = app_url.split("//")[1]
     assert [u for u in asked if f"//{host}/" not in u and not u.startswith("data:")] == []
-    context.close()
 
 
 def test_a_link_is_edited_a_fault_injected_the_run_played_back_and_the_dip_found(page, app_url):

@@ -6,17 +6,16 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browsing import place_of, rest
-from tests.conftest import profile
 
 pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
-def visited(browser, app_url: str):
+def visited(visits, app_url: str):
     """A page that several tests use one after the other."""
-    context = profile(browser)
-    yield opened(context.new_page(), app_url)
-    context.close()
+    page = visits.new_page()
+    yield opened(page, app_url)
+    page.close()
 
 
 @pytest.fixture
@@ -37,11 +36,11 @@ def page(canvas) -> Page:
 
 
 @pytest.fixture
-def fresh(browser, app_url: str):
+def fresh(visits, app_url: str):
     """The picture on a page of its own, for a test that leaves the page as nobody else wants it."""
-    context = profile(browser)
-    yield opened(context.new_page(), app_url)
-    context.close()
+    page = visits.new_page()
+    yield opened(page, app_url)
+    page.close()
 
 
 def opened(page: Page, app_url: str):
@@ -155,9 +154,10 @@ def test_a_machine_that_cannot_be_wired_says_why(fresh):
     expect(page.get_by_text("The picture shows the last machine")).to_have_count(0)
 
 
-def test_a_small_dark_screen_shows_all_without_sideways_scrolling(browser, app_url):
-    context = profile(browser, viewport={"width": 390, "height": 844}, color_scheme="dark")
-    page = context.new_page()
+def test_a_small_dark_screen_shows_all_without_sideways_scrolling(visits, app_url):
+    page = visits.new_page()
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.emulate_media(color_scheme="dark")
     canvas = opened(page, app_url)
     assert canvas.bounding_box()["width"] <= 390
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
@@ -170,7 +170,7 @@ def test_a_small_dark_screen_shows_all_without_sideways_scrolling(browser, app_u
     bar = page.get_by_role("toolbar", name="Change what is selected").bounding_box()
     assert bar["x"] >= 0
     assert bar["x"] + bar["width"] <= 390
-    context.close()
+    page.close()
 
 
 def test_a_link_is_edited_in_the_picture_priced_and_undone(page, canvas):

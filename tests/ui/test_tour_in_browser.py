@@ -4,7 +4,6 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browsing import rest, until
-from tests.conftest import profile
 from twin.ui.tour import STEPS
 
 pytestmark = pytest.mark.browser
@@ -19,15 +18,12 @@ AROUND = """([target, most]) => {
 
 
 @pytest.fixture
-def visit(browser, app_url):
+def visit(page, app_url):
     """A browser that was never here, at the first page."""
-    context = profile(browser)
-    page = context.new_page()
     page.goto(app_url)
     page.get_by_role("button", name="Take the two-minute tour").wait_for()
     rest(page)
-    yield page
-    context.close()
+    return page
 
 
 def card(page):

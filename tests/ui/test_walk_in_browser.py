@@ -22,7 +22,8 @@ def test_a_walk_comes_to_no_exception_and_no_dead_end(browser, app_url, served_d
     seed, clicks, width = way
     fill(served_db)
     log = Path(served_db.removeprefix("sqlite:///")).with_name("server.log")
-    context = profile(browser, viewport={"width": width, "height": 900})
+    size = {"width": width, "height": 900}
+    context = profile(browser, viewport=size, reduced_motion="no-preference")
     seen = Walker(context.new_page(), app_url, log, seed).walk(clicks)
     context.close()
     assert seen.wrong == []

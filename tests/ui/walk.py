@@ -272,7 +272,8 @@ def main() -> None:
             browser = playwright.chromium.launch(
                 executable_path=chromium.find(), args=chromium.FLAGS
             )
-            context = profile(browser, viewport={"width": asked.width, "height": 900})
+            size = {"width": asked.width, "height": 900}
+            context = profile(browser, viewport=size, reduced_motion="no-preference")
             walker = Walker(context.new_page(), url, log, asked.seed)
             seen = walker.walk(asked.clicks, begun_s + 60 * asked.minutes)
             browser.close()

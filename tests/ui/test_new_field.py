@@ -30,9 +30,8 @@ def new_field():
         3.0,
         "s",
         "Grace period",
-        bounds=(0, 10),
+        (0, 10),
         group="Routing",
-        source="a test",
         since=2,
         applies=(when("deployment.mode", "colocated"),),
     )
@@ -40,7 +39,9 @@ def new_field():
     presets.cache_clear()
     st.cache_data.clear()
     info = FieldInfo.from_annotated_attribute(float, declared)
-    info.description = "How long a request may wait."  # in a class: the sentence below the field
+    info.description = (
+        "How long a request may wait. [a test]"  # in a class: the sentence below the field
+    )
     Scenario.__pydantic_fields__["grace_s"] = info
     Scenario.model_rebuild(force=True)
     fields.cache_clear()

@@ -6,7 +6,6 @@ from typing import Literal
 
 from twin.scenario.declaration import Section, choice, quantity, text, unless
 
-OPENAI = "openai-python _base_client.py, _constants.py"
 TRIES_AGAIN = unless("clients.retries", 0)
 TENANTS = unless("tenants", ())
 
@@ -23,14 +22,13 @@ class Clients(Section):
     """A client without its last token after so long cancels, in the middle of the answer too."""
     retries: int = quantity(0, "times", "Tries again", (0, 20))
     """How often a client asks again after a time-out or a refusal, each time from the beginning."""
-    backoff_s: float = quantity(
-        0.5, "s", "First back-off", (0, 3600), applies=TRIES_AGAIN, source=OPENAI
-    )
-    """Pause before the first retry; it doubles with each, less up to a quarter at random."""
+    backoff_s: float = quantity(0.5, "s", "First back-off", (0, 3600), applies=TRIES_AGAIN)
+    """Pause before the first retry; it doubles with each, less up to a quarter at random.
+    [openai-python _base_client.py, _constants.py]"""
     backoff_most_s: float = quantity(
-        8.0, "s", "Longest back-off", (0, 86_400), applies=TRIES_AGAIN, source=OPENAI
+        8.0, "s", "Longest back-off", (0, 86_400), applies=TRIES_AGAIN, 
     )  # fmt: skip
-    """What the pause does not grow beyond."""
+    """What the pause does not grow beyond. [openai-python _base_client.py, _constants.py]"""
 
 
 class Admission(Section):
@@ -40,11 +38,11 @@ class Admission(Section):
         "fifo",
         "Order of waiting requests",
         options={"fifo": "First come, first served", "fair": "Weighted fair queueing"},
-        source="Goyal et al. 1996 (start-time fair queueing); Sheng et al. 2024 (VTC)",
         applies=TENANTS,
     )
     """In which order requests get decode room and join prefill batches: as they came; tenants of a
-    higher priority first; or tenants by weight, in tokens."""
+    higher priority first; or tenants by weight, in tokens. [Goyal et al. 1996 (start-time fair
+    queueing); Sheng et al. 2024 (VTC)]"""
     shed_at: float = quantity(
         0.0, "x TTFT SLO", "Refuse above a predicted TTFT of", (0, 100), step=0.1
     )

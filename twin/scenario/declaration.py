@@ -16,8 +16,6 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-PAPER = "arXiv 2506.12708v2"
-
 DIGEST = r"^([0-9a-f]{64})?$"
 PRINTABLE = r"^[^\x00-\x08\x0b-\x1f\x7f]*$"  # tabs and line ends are welcome
 
@@ -145,7 +143,6 @@ def _about(
     closed: bool = False,
     files: str = "",
     step: float = 0,
-    source: str = "",
     since: int = 1,
 ) -> dict[str, Any]:
     """What is declared beside type, default, bounds and help.
@@ -162,7 +159,6 @@ def _about(
         "closed": closed,
         "files": files,
         "step": step,
-        "source": source,
         "since": since,
     }
 
@@ -170,7 +166,7 @@ def _about(
 class Section(BaseModel):
     """Base of every section: frozen, no unknown keys, no NaN or infinity.
 
-    The sentence below a field is its help.
+    The sentence below a field is its help; its source stands behind it in brackets.
     """
 
     model_config = ConfigDict(

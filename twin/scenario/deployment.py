@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 from twin.scenario.declaration import (
-    PAPER,
     Section,
     choice,
     element_name,
@@ -25,96 +24,79 @@ BY_HAND = when("deployment.placement", "by_hand")
 class Prefill(Section):
     """The prefill pool."""
 
-    instances: int = quantity(
-        6, "instances", "Prefill instances", (1, 512), source=f"{PAPER} 5.1", group="Pools"
-    )
+    instances: int = quantity(6, "instances", "Prefill instances", (1, 512), group="Pools")
+    """Prefill instances. [arXiv 2506.12708v2 5.1]"""
     npus_per_instance: int = quantity(
-        16,
-        "NPUs",
-        "NPUs per prefill instance",
-        (1, 384),
-        step=8,
-        source=f"{PAPER} 4.1",
-        group="Pools",
+        16, "NPUs", "NPUs per prefill instance", (1, 384), step=8, group="Pools"
     )
-    tokens_per_npu: int = quantity(
-        16_384, "tokens/NPU", "Prefill batch", (64, 1_048_576), source=f"{PAPER} Table 3"
-    )
-    """Token budget of one prefill batch."""
+    """NPUs per prefill instance. [arXiv 2506.12708v2 4.1]"""
+    tokens_per_npu: int = quantity(16_384, "tokens/NPU", "Prefill batch", (64, 1_048_576))
+    """Token budget of one prefill batch. [arXiv 2506.12708v2 Table 3]"""
     chunk_tokens: int = quantity(0, "tokens", "Prefill chunk", (0, 1_048_576), step=512)
     """Longest piece of one prompt in one batch; 0 does not chunk."""
     attention: Literal["sp_tp_sp", "tp", "dp"] = choice(
         "sp_tp_sp",
         "Prefill attention",
         options={"sp_tp_sp": "SP-TP-SP", "tp": "Tensor parallel", "dp": "Data parallel"},
-        source=f"{PAPER} 4.3.1",
     )
-    """Staged sequence-tensor-sequence parallel attention; tensor parallel in groups of dies,
-    which gather hidden states before it and reduce partial sums after it; or plain data parallel
-    (each prompt on one die, so lengths skew the load)."""
+    """Staged sequence-tensor-sequence parallel attention; tensor parallel in groups of dies, which
+    gather hidden states before it and reduce partial sums after it; or plain data parallel (each
+    prompt on one die, so lengths skew the load). [arXiv 2506.12708v2 4.3.1]"""
     tp_dies: int = quantity(
         8,
         "dies",
         "Tensor-parallel group",
         (2, 128),
-        source="SGLang on Atlas A3: tp-size 16, dp-size 2; xDeepServe: 4",
         applies=when("deployment.prefill.attention", "tp"),
     )
-    """Dies of a tensor-parallel group; groups share the prompts evenly."""
-    microbatch: bool = choice(True, "Prefill microbatches", source=f"{PAPER} 4.3.2")
-    """Two microbatches hide communication behind computing."""
+    """Dies of a tensor-parallel group; groups share the prompts evenly. [SGLang on Atlas A3:
+    tp-size 16, dp-size 2; xDeepServe: 4]"""
+    microbatch: bool = choice(True, "Prefill microbatches")
+    """Two microbatches hide communication behind computing. [arXiv 2506.12708v2 4.3.2]"""
 
 
 class Decode(Section):
     """The decode pool."""
 
     instances: int = quantity(
-        1,
-        "instances",
-        "Decode instances",
-        (1, 128),
-        step=1,
-        source=f"{PAPER} 5.1",
-        group="Pools",
-        applies=DECODE_POOL,
+        1, "instances", "Decode instances", (1, 128), step=1, group="Pools", applies=DECODE_POOL
     )
+    """Decode instances. [arXiv 2506.12708v2 5.1]"""
     npus_per_instance: int = quantity(
         160,
         "NPUs",
         "NPUs per decode instance",
         (1, 384),
         step=16,
-        source=f"{PAPER} 4.1",
         group="Pools",
         applies=DECODE_POOL,
     )
+    """NPUs per decode instance. [arXiv 2506.12708v2 4.1]"""
     expert_npus: int = quantity(
         0,
         "NPUs",
         "Expert-only NPUs per decode instance (AFD)",
         (0, 383),
-        source=f"{PAPER} 6.2.1; MegaScale-Infer, arXiv 2504.02263",
         group="Pools",
         applies=DECODE_POOL,
     )
     """NPUs of each instance that hold nothing but experts, while the others do attention
-    (attention/FFN disaggregation); 0: every NPU does both."""
+    (attention/FFN disaggregation); 0: every NPU does both. [arXiv 2506.12708v2 6.2.1;
+    MegaScale-Infer, arXiv 2504.02263]"""
     domains: int = quantity(
         1,
         "domains",
         "Attention domains (AFD)",
         (1, 16),
-        source="xDeepServe, arXiv 2508.02520 section 5.2: three, of 160 dies each",
         group="Pools",
         applies=(DECODE_POOL, unless("deployment.decode.expert_npus", 0)),
         since=2,
     )
     """Domains of attention NPUs that take turns at the expert NPUs, so that these have a part of
-    the batch at a time and are never idle."""
-    batch_per_npu: int = quantity(
-        96, "requests/NPU", "Decode batch", (1, 4096), source=f"{PAPER} Table 4", applies=DECODES
-    )
-    """Most requests one NPU decodes at once; a die holds its share."""
+    the batch at a time and are never idle. [xDeepServe, arXiv 2508.02520 section 5.2: three, of 160
+    dies each]"""
+    batch_per_npu: int = quantity(96, "requests/NPU", "Decode batch", (1, 4096), applies=DECODES)
+    """Most requests one NPU decodes at once; a die holds its share. [arXiv 2506.12708v2 Table 4]"""
     rank_choice: Literal["kv_and_requests", "kv_tokens", "requests", "round_robin"] = choice(
         "kv_and_requests",
         "Decode rank choice",
@@ -123,39 +105,37 @@ class Decode(Section):
             "kv_tokens": "Fewest KV tokens",
             "requests": "Fewest requests",
         },
-        source="DeepSeek open-infra-index day 6; xDeepServe, arXiv 2508.02520",
         applies=DECODES,
     )
     """Which die with a free slot decodes a request: the one with the least of KV tokens and
     requests, each over its mean (what DeepSeek evens); the fewest KV tokens (xDeepServe); the
-    fewest requests, then KV tokens (vLLM); or the next in turn (SGLang)."""
+    fewest requests, then KV tokens (vLLM); or the next in turn (SGLang). [DeepSeek open-infra-index
+    day 6; xDeepServe, arXiv 2508.02520]"""
     microbatch: Literal["auto", "on", "off"] = choice(
-        "auto", "Decode microbatches", source=f"{PAPER} 4.2.3", applies=DECODE_POOL
+        "auto", "Decode microbatches", applies=DECODE_POOL
     )
     """Two microbatches alternate between an attention and an MoE stream; auto does what is faster
-    for the batch at hand."""
-    mtp_draft_tokens: int = quantity(
-        1, "tokens", "MTP draft tokens", (0, 4), source=f"{PAPER} 4.2.4"
-    )
-    """Draft tokens a multi-token-prediction pass proposes; 0 switches MTP off, in prefill too."""
+    for the batch at hand. [arXiv 2506.12708v2 4.2.3]"""
+    mtp_draft_tokens: int = quantity(1, "tokens", "MTP draft tokens", (0, 4))
+    """Draft tokens a multi-token-prediction pass proposes; 0 switches MTP off, in prefill too.
+    [arXiv 2506.12708v2 4.2.4]"""
     mtp_dataset: Literal["as_stated", "c_eval", "gsm8k", "mmlu"] = choice(
         "as_stated",
         "MTP dataset",
         options={"c_eval": "C-Eval", "gsm8k": "GSM8K", "mmlu": "MMLU"},
-        source="slide deck 'CloudMatrix Ascend Super-computer'",
         applies=(DECODES, MTP),
     )
     """The acceptance as stated, or the share of draft tokens that was right on a dataset
-    (data/operators.toml)."""
+    (data/operators.toml). [slide deck 'CloudMatrix Ascend Super-computer']"""
     mtp_acceptance: float = quantity(
         0.7,
         "",
         "MTP acceptance",
         (0, 1),
-        source=f"{PAPER} 5.2 (assumed there)",
         applies=(DECODES, MTP, when("deployment.decode.mtp_dataset", "as_stated")),
     )
-    """Chance that a draft token is accepted, given that those before it were."""
+    """Chance that a draft token is accepted, given that those before it were. [arXiv 2506.12708v2
+    5.2 (assumed there)]"""
 
 
 class Colocated(Section):
@@ -174,36 +154,29 @@ class Colocated(Section):
 class Precision(Section):
     """Number formats."""
 
-    weights: Literal["int8", "bf16", "fp8", "fp4"] = choice(
-        "int8", "Weights", source=f"{PAPER} 4.5"
-    )
-    """Weights and matrix products."""
-    attention: Literal["as_weights", "bf16"] = choice(
-        "as_weights", "Attention", source=f"{PAPER} 4.5"
-    )
+    weights: Literal["int8", "bf16", "fp8", "fp4"] = choice("int8", "Weights")
+    """Weights and matrix products. [arXiv 2506.12708v2 4.5]"""
+    attention: Literal["as_weights", "bf16"] = choice("as_weights", "Attention")
     """Attention projections and dense FFN: in the format of the weights, or BF16 beside quantised
-    experts."""
-    kv: Literal["bf16", "int8"] = choice("bf16", "KV cache", source=f"{PAPER} 4.2.2")
+    experts. [arXiv 2506.12708v2 4.5]"""
+    kv: Literal["bf16", "int8"] = choice("bf16", "KV cache")
+    """KV cache. [arXiv 2506.12708v2 4.2.2]"""
 
 
 class Communication(Section):
     """How tokens travel to experts and back."""
 
-    fused: bool = choice(True, "Fused dispatch and combine", source=f"{PAPER} 4.2.1")
+    fused: bool = choice(True, "Fused dispatch and combine")
     """Fused dispatch and combine (direct remote writes); off: gate, all-to-all-v, expert, all-to-
-    all."""
-    early_quantisation: bool = choice(True, "Early quantisation", source=f"{PAPER} 4.2.1")
-    """Dispatch sends INT8 tokens with a scale instead of BF16."""
+    all. [arXiv 2506.12708v2 4.2.1]"""
+    early_quantisation: bool = choice(True, "Early quantisation")
+    """Dispatch sends INT8 tokens with a scale instead of BF16. [arXiv 2506.12708v2 4.2.1]"""
     buffer_tokens_per_die: int = quantity(
-        0,
-        "tokens/die",
-        "Exchange buffers",
-        (0, 65_536),
-        source=f"{PAPER} 4.2.1: 96",
-        applies=DECODES,
+        0, "tokens/die", "Exchange buffers", (0, 65_536), applies=DECODES
     )
     """Tokens of a die for which decode's static exchange buffers have room; more go in further
-    rounds of dispatch, experts and combine. 0: room for the largest batch."""
+    rounds of dispatch, experts and combine. 0: room for the largest batch. [arXiv 2506.12708v2
+    4.2.1: 96]"""
 
 
 class Optimisations(Section):
@@ -213,10 +186,10 @@ class Optimisations(Section):
         "fused_mla",
         "Attention kernel",
         options={"flash_attention": "FlashAttention", "fused_mla": "Fused MLA", "amla": "AMLA"},
-        source=f"{PAPER} 4.2.2",
     )
-    """Decode attention core: built on an existing FlashAttention, the fused MLA operator, or
-    AMLA, which rescales by adding integers; they reach different shares of the peak."""
+    """Decode attention core: built on an existing FlashAttention, the fused MLA operator, or AMLA,
+    which rescales by adding integers; they reach different shares of the peak. [arXiv 2506.12708v2
+    4.2.2]"""
     fused_deep_mla: bool = choice(False, "FusedDeepMLA")
     """One operator for MLA prolog, attention core and gating: fewer launches, and queries do not
     go through HBM between them."""
@@ -234,15 +207,16 @@ class Optimisations(Section):
     expert on the same die beside dispatch."""
     flash_comm: bool = choice(True, "FlashComm")
     """FlashComm: prefill's all-gather and all-to-all carry quantised activations; off: BF16."""
-    layer_in_parallel: bool = choice(True, "Layer-in parallel", source=f"{PAPER} 4.3.1")
-    """Layer-in parallel conversion: prefill's attention goes from tensor to sequence parallel by
-    an all-to-all before the output projection; off: partial sums of all tokens are reduced after
-    it."""
+    layer_in_parallel: bool = choice(True, "Layer-in parallel")
+    """Layer-in parallel conversion: prefill's attention goes from tensor to sequence parallel by an
+    all-to-all before the output projection; off: partial sums of all tokens are reduced after it.
+    [arXiv 2506.12708v2 4.3.1]"""
     speculation: Literal["pipelined", "fusion_spec", "unfused"] = choice(
-        "pipelined", "Speculation", options={"fusion_spec": "FusionSpec"}, source=f"{PAPER} 4.2.4"
+        "pipelined", "Speculation", options={"fusion_spec": "FusionSpec"}
     )
-    """What speculation costs beside its passes: nothing when graphs are launched ahead and
-    sampling stays on the NPU; about 1 ms with FusionSpec; or a launch after each graph."""
+    """What speculation costs beside its passes: nothing when graphs are launched ahead and sampling
+    stays on the NPU; about 1 ms with FusionSpec; or a launch after each graph. [arXiv 2506.12708v2
+    4.2.4]"""
     host_gap_ms: float = quantity(0.0, "ms", "Host gap", (0, 100))
     """Pause of the host between iterations, beyond what the machine's own figures say."""
 
@@ -262,10 +236,11 @@ class Deployment(Section):
     """Which instances serve, and how they compute."""
 
     mode: Literal["disaggregated", "colocated", "prefill_only", "decode_only"] = choice(
-        "disaggregated", "Serving mode", source=f"{PAPER} 4.1, 5.1"
+        "disaggregated", "Serving mode"
     )
     """Separate prefill and decode pools; colocated instances; or one pool alone, as benchmarks
-    measure it (prefill_only ends at the first token, decode_only starts with KV in place)."""
+    measure it (prefill_only ends at the first token, decode_only starts with KV in place). [arXiv
+    2506.12708v2 4.1, 5.1]"""
     model: str = choice("deepseek-r1", "Model", files="models")
     """Model served, a file in data/models."""
     stack: str = choice(
@@ -293,12 +268,9 @@ class Deployment(Section):
     communication: Communication = section(Communication, group="Precision")
     optimisations: Optimisations = section(Optimisations, group="Optimisations")
     kv_transfer_plane: Literal["rdma", "ub", "vpc"] = choice(
-        "rdma",
-        "KV transfer plane",
-        source=f"{PAPER} 4.3.3",
-        applies=when("deployment.mode", "disaggregated"),
+        "rdma", "KV transfer plane", applies=when("deployment.mode", "disaggregated")
     )
-    """Plane that carries KV from prefill to decode."""
+    """Plane that carries KV from prefill to decode. [arXiv 2506.12708v2 4.3.3]"""
     placement: Literal["packed", "spread", "racks", "around_off", "by_hand"] = choice(
         "packed",
         "Instance placement",

@@ -6,7 +6,6 @@ from typing import Literal
 
 from twin.scenario.declaration import (
     DIGEST,
-    PAPER,
     Section,
     choice,
     quantity,
@@ -55,12 +54,11 @@ class Elastic(Section):
             "rebalance": "Prefill:decode re-balancing",
             "own": "Own Python function",
         },
-        source="KPA, Dynamo and Arrow (arXiv 2505.11916): docs/ELASTICITY.md",
     )
     """Who decides how many instances of each pool serve: nobody; a schedule; each pool by itself,
     by the work in hand of what it can hold, by TTFT and TPOT of the SLO, or by busy time and KV
     space; both pools together, so that neither is more in demand than the other; or a function of
-    the operator's own."""
+    the operator's own. [KPA, Dynamo and Arrow (arXiv 2505.11916): docs/ELASTICITY.md]"""
     npus: int = quantity(
         0, "NPUs", "NPUs that instances may take", (0, 16_384), applies=MOVES, step=8
     )
@@ -79,39 +77,34 @@ class Elastic(Section):
     """Whether re-balancing gives back what neither pool needs, or keeps every NPU in one."""
     high: float = quantity(
         0.8, "", "High mark", (0.05, 10), applies=BY_PRESSURE,
-        source="Knative's autoscaler: 0.7; Dynamo: KV 0.9"
     )  # fmt: skip
-    """A pool grows when its pressure, 1 at its limit, is above it, to where it would be below."""
-    low: float = quantity(
-        0.5, "", "Low mark", (0.01, 10), applies=BY_PRESSURE, source="Dynamo: KV 0.5"
-    )
-    """A pool shrinks when its pressure is below it."""
+    """A pool grows when its pressure, 1 at its limit, is above it, to where it would be below.
+    [Knative's autoscaler: 0.7; Dynamo: KV 0.9]"""
+    low: float = quantity(0.5, "", "Low mark", (0.01, 10), applies=BY_PRESSURE)
+    """A pool shrinks when its pressure is below it. [Dynamo: KV 0.5]"""
     interval_s: float = quantity(
         30.0, "s", "Decision interval", (1, 86_400), applies=DECIDES,
-        source="Dynamo's planner: 30 s at the start"
     )  # fmt: skip
-    """Time between two decisions; metrics are means over it."""
+    """Time between two decisions; metrics are means over it. [Dynamo's planner: 30 s at the
+    start]"""
     metrics_age_s: float = quantity(
         5.0, "s", "Age of the metrics", (0, 3600), applies=DECIDES,
-        source="assumption"
     )  # fmt: skip
-    """How old the metrics are when a decision is made on them."""
+    """How old the metrics are when a decision is made on them. [assumption]"""
     cool_down_s: float = quantity(
         60.0, "s", "Cool-down", (0, 86_400), applies=DECIDES,
-        source="Knative's autoscaler: stable window of 60 s"
     )  # fmt: skip
-    """After a change a pool is left alone for so long."""
+    """After a change a pool is left alone for so long. [Knative's autoscaler: stable window of 60
+    s]"""
     shrink_after_s: float = quantity(
         300.0, "s", "Patience before shrinking", (0, 86_400), applies=DECIDES,
-        source="Kubernetes: downscale stabilisation of 300 s"
     )  # fmt: skip
     """A pool shrinks to no fewer than it was found to need within this time, unless the other pool
-    needs its NPUs."""
+    needs its NPUs. [Kubernetes: downscale stabilisation of 300 s]"""
     changes_per_hour: int = quantity(
         30, "changes", "Changes per hour", (1, 3600), applies=DECIDES,
-        source="assumption"
     )  # fmt: skip
-    """Most starts, stops and changes of role within any hour."""
+    """Most starts, stops and changes of role within any hour. [assumption]"""
     drain: Literal["finish", "hand_on"] = choice(
         "finish",
         "Draining of decode",
@@ -124,19 +117,16 @@ class Elastic(Section):
         "pool",
         "Weights come from",
         options={"pool": "Memory pool", "local": "DRAM of its own nodes"},
-        source=f"{PAPER} Table 2",
         applies=MOVES,
     )
     """From where an instance that starts loads its weights: the pooled DRAM; its own nodes' DRAM,
     when they have held the model before; else a bucket of object storage, which all that load at
-    once share."""
+    once share. [arXiv 2506.12708v2 Table 2]"""
     graphs: Literal["cached", "compiled"] = choice(
-        "cached",
-        "Graphs of an instance that starts",
-        source="vLLM's start-up logs, data/startup.toml",
-        applies=MOVES,
+        "cached", "Graphs of an instance that starts", applies=MOVES
     )
-    """Whether compiled graphs are found in a cache or compiled at every start."""
+    """Whether compiled graphs are found in a cache or compiled at every start. [vLLM's start-up
+    logs, data/startup.toml]"""
     schedule: tuple[Step, ...] = rows(
         "Schedule", most=1000, applies=when("elastic.controller", "schedule")
     )

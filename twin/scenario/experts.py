@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from twin.scenario.declaration import (
-    DIGEST,
-    PAPER,
-    Section,
-    choice,
-    quantity,
-    section,
-    text,
-    unless,
-    when,
-)
+from twin.scenario.declaration import DIGEST, Section, choice, quantity, section, text, unless, when
 
 SKEWED = unless("experts.popularity", "uniform")
 REBALANCED = unless("experts.balancing.policy", "none", "oracle")
@@ -45,15 +35,8 @@ class Balancing(Section):
     )
     """Never; every interval; when the hottest die passes the threshold; every interval but only
     the worst layers; or perfect balance at every moment, for nothing."""
-    interval_s: float = quantity(
-        60.0,
-        "s",
-        "Decision interval",
-        (0.1, 86_400),
-        source="arXiv 2508.02520v6 4.5 (collected every minute)",
-        applies=REBALANCED,
-    )
-    """Time between two decisions."""
+    interval_s: float = quantity(60.0, "s", "Decision interval", (0.1, 86_400), applies=REBALANCED)
+    """Time between two decisions. [arXiv 2508.02520v6 4.5 (collected every minute)]"""
     window_s: float = quantity(60.0, "s", "Load window", (0.1, 86_400), applies=REBALANCED)
     """Time over which the load is measured."""
     threshold: float = quantity(
@@ -77,20 +60,18 @@ class Balancing(Section):
         "background",
         "Weight swap",
         options={"background": "In the background", "stall": "Instance stalls"},
-        source="arXiv 2508.02520v6 4.5 (asynchronous)",
         applies=REBALANCED,
     )
-    """Weights move beside the serving traffic into spare slots and are swapped in, or the
-    instance stands still while they move."""
+    """Weights move beside the serving traffic into spare slots and are swapped in, or the instance
+    stands still while they move. [arXiv 2508.02520v6 4.5 (asynchronous)]"""
     move_gb_per_s: float = quantity(
         10.0,
         "GB/s",
         "Weight transfer rate per die",
         (0.01, 1000),
-        source="assumption",
         applies=(REBALANCED, when("experts.balancing.swap", "background")),
     )
-    """Most that one die receives of moved weights when they move in the background."""
+    """Most that one die receives of moved weights when they move in the background. [assumption]"""
 
 
 class Experts(Section):
@@ -103,20 +84,13 @@ class Experts(Section):
     )
     """Expert popularity: all alike; the shape of DeepSeek-V3 (flat early, heavy late layers); one
     power law for every layer; or imported counts."""
-    skew: float = quantity(
-        1.0, "", "Popularity skew", (0, 3), source="workloads.md 3", applies=SKEWED
-    )
+    skew: float = quantity(1.0, "", "Popularity skew", (0, 3), applies=SKEWED)
     """Scales the log of each expert's popularity; 1 leaves the popularity as it is, 0 makes it
-    uniform."""
+    uniform. [workloads.md 3]"""
     power_law_alpha: float = quantity(
-        1.01,
-        "",
-        "Power-law exponent",
-        (0, 4),
-        source="NVIDIA aiconfigurator sdk/models/deepseek.py",
-        applies=when("experts.popularity", "power_law"),
+        1.01, "", "Power-law exponent", (0, 4), applies=when("experts.popularity", "power_law")
     )
-    """Exponent of the power law."""
+    """Exponent of the power law. [NVIDIA aiconfigurator sdk/models/deepseek.py]"""
     counts: Counts = section(Counts, applies=when("experts.popularity", "imported"))
     placement: Literal["round_robin", "eplb", "eplb_groups", "greedy", "topology", "perfect"] = (
         choice(
@@ -130,19 +104,16 @@ class Experts(Section):
                 "topology": "Copies spread over nodes",
                 "perfect": "Perfectly even (ideal)",
             },
-            source=f"{PAPER} 4.1",
         )
     )
     """Logical experts to dies: in order; load balanced over all dies (EPLB, global) or group by
     group over nodes (EPLB, hierarchical); hottest copied and packed greedily; copies spread over
-    nodes; or the ideal even load."""
-    redundant: int = quantity(
-        32, "experts", "Redundant experts", (0, 1024), step=8, source=f"{PAPER} 4.1"
-    )
-    """Redundant routed experts of an instance."""
-    group_limited: bool = choice(False, "Group-limited routing", source="arXiv 2412.19437 2.1.2")
+    nodes; or the ideal even load. [arXiv 2506.12708v2 4.1]"""
+    redundant: int = quantity(32, "experts", "Redundant experts", (0, 1024), step=8)
+    """Redundant routed experts of an instance. [arXiv 2506.12708v2 4.1]"""
+    group_limited: bool = choice(False, "Group-limited routing")
     """Routing limited to groups: a token's experts lie in at most as many groups (nodes) as the
-    model's router allows."""
+    model's router allows. [arXiv 2412.19437 2.1.2]"""
     drift_s: float = quantity(0.0, "s", "Popularity correlation time", (0, 604_800), applies=SKEWED)
     """Time in which popularity forgets its past; 0: it stays as it is during the run."""
     shift_every_s: float = quantity(0.0, "s", "Shift interval", (0, 604_800), applies=SKEWED)

@@ -16,7 +16,6 @@ from pydantic import field_validator
 from twin.scenario.declaration import Section, choice, element_name, quantity
 from twin.scenario.supernode import Edit
 
-REVIVE = "arXiv 2602.21140 (secondary)"
 MOST_FLAPS = 2000  # of one fault: each is a change of every price
 
 Spans = Iterator[tuple[float, float]]  # seconds since a fault began: in force from, to
@@ -159,27 +158,23 @@ class Fault(Section):
 class Recovery(Section):
     """How the serving stack reacts to faults."""
 
-    policy: Literal["restart", "in_place", "shrink"] = choice(
-        "in_place", "Recovery policy", source=REVIVE
-    )
-    """An instance that loses a die starts anew (all its requests lose their KV), recovers in
-    place (requests on surviving dies keep theirs), or goes on at once with fewer dies while lost
-    experts are loaded onto the others."""
-    detection_s: float = quantity(1.0, "s", "Detection time", (0, 600), source="assumption")
-    """Time until a failed die or node is noticed."""
-    restart_s: float = quantity(83.1, "s", "Restart time", (0, 3600), source=REVIVE)
-    """Time to start an instance anew."""
-    in_place_s: float = quantity(10.2, "s", "In-place recovery time", (0, 3600), source=REVIVE)
-    """Time to recover in place."""
+    policy: Literal["restart", "in_place", "shrink"] = choice("in_place", "Recovery policy")
+    """An instance that loses a die starts anew (all its requests lose their KV), recovers in place
+    (requests on surviving dies keep theirs), or goes on at once with fewer dies while lost experts
+    are loaded onto the others. [arXiv 2602.21140 (secondary)]"""
+    detection_s: float = quantity(1.0, "s", "Detection time", (0, 600))
+    """Time until a failed die or node is noticed. [assumption]"""
+    restart_s: float = quantity(83.1, "s", "Restart time", (0, 3600))
+    """Time to start an instance anew. [arXiv 2602.21140 (secondary)]"""
+    in_place_s: float = quantity(10.2, "s", "In-place recovery time", (0, 3600))
+    """Time to recover in place. [arXiv 2602.21140 (secondary)]"""
     spares: bool = choice(True, "Spare NPUs")
     """NPUs that no instance uses take the place of failed ones in restart and in_place."""
-    retries: int = quantity(3, "retries", "Retries per request", (0, 100), source="assumption")
-    """How often a request that a fault threw out is tried again before it is given up."""
+    retries: int = quantity(3, "retries", "Retries per request", (0, 100))
+    """How often a request that a fault threw out is tried again before it is given up.
+    [assumption]"""
     lost_blocks: Literal["ssd", "lost"] = choice(
-        "ssd",
-        "Blocks of a failed memory server",
-        options={"ssd": "Read from SSD"},
-        source="arXiv 2506.12708v2 4.4.1",
+        "ssd", "Blocks of a failed memory server", options={"ssd": "Read from SSD"}
     )
-    """Memory pool blocks of a failed node: read back from the SSD tier (EVS, over the VPC plane)
-    at their next use, or gone."""
+    """Memory pool blocks of a failed node: read back from the SSD tier (EVS, over the VPC plane) at
+    their next use, or gone. [arXiv 2506.12708v2 4.4.1]"""

@@ -6,6 +6,7 @@ declared in its section appears in all of them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -155,6 +156,8 @@ def _field(
     path: str, info: FieldInfo, told: str, group: str, conditions: tuple[When, ...], since: int
 ) -> ScenarioField:
     about: Any = info.json_schema_extra
+    said = re.fullmatch(r"(.*?)(?: \[(.*)\])?", told)
+    assert said is not None
     limits = {type(limit).__name__: limit for limit in info.metadata}
     literal = get_origin(info.annotation) is Literal
     labels = about["options"]() if callable(about["options"]) else about["options"]
@@ -168,8 +171,8 @@ def _field(
         required=info.is_required(),
         label=about["label"],
         unit=about["unit"],
-        help=told,
-        source=about["source"],
+        help=said[1],
+        source=said[2] or "",
         group=group,
         conditions=conditions,
         options=options,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from twin.scenario.declaration import PAPER, Section, choice, quantity, unless, when
+from twin.scenario.declaration import Section, choice, quantity, unless, when
 
 POOL_ON = when("memory_pool.enabled", True)
 WEIGHTED = when("router.policy", "weighted")
@@ -38,14 +38,13 @@ class Router(Section):
             "predicted_ttft": "Least predicted TTFT",
             "weighted": "Weighted scorers",
         },
-        source=f"{PAPER} 4.1",
     )
     """Instances in turn; the queue that ends first, of all (the paper's) or of two drawn; the
-    fewest tokens waiting less prefix hits (Dynamo); the session's own; the least predicted time
-    to first token, hits counted; or the highest weighted score (llm-d). At five loads of four
+    fewest tokens waiting less prefix hits (Dynamo); the session's own; the least predicted time to
+    first token, hits counted; or the highest weighted score (llm-d). At five loads of four
     workloads over one memory pool none is 3 % better than the default, up to 0.8 of capacity; with
     caches of their own it has up to twice the TTFT of the least predicted one on long
-    conversations, for the prefix lies in one instance only."""
+    conversations, for the prefix lies in one instance only. [arXiv 2506.12708v2 4.1]"""
     queue_weight: float = quantity(
         1.0, "", "Weight of a short queue", (0, 100), applies=WEIGHTED, since=2
     )
@@ -63,12 +62,11 @@ class Router(Section):
 class MemoryPool(Section):
     """Context caching: KV blocks kept in the nodes' DRAM."""
 
-    enabled: bool = choice(True, "Keep KV blocks for reuse", source=f"{PAPER} 4.4")
-    """Keep KV blocks of prompts for reuse."""
-    scope: Literal["shared", "local"] = choice(
-        "shared", "Memory pool scope", source=f"{PAPER} 4.4.1", applies=POOL_ON
-    )
-    """One pool for all, or one cache for each prefill instance in its own nodes' DRAM."""
+    enabled: bool = choice(True, "Keep KV blocks for reuse")
+    """Keep KV blocks of prompts for reuse. [arXiv 2506.12708v2 4.4]"""
+    scope: Literal["shared", "local"] = choice("shared", "Memory pool scope", applies=POOL_ON)
+    """One pool for all, or one cache for each prefill instance in its own nodes' DRAM. [arXiv
+    2506.12708v2 4.4.1]"""
     store: Literal["ems", "mooncake", "memcache", "yuanrong"] = choice(
         "ems",
         "Store",
@@ -78,12 +76,11 @@ class MemoryPool(Section):
             "memcache": "MemCache",
             "yuanrong": "YuanRong data system",
         },
-        source="data/stores.toml",
         applies=POOL_ON,
         since=2,
     )
     """What keeps the blocks: how full DRAM gets before it evicts, in what segments dies lend it, in
-    how many pieces the KV of a layer is copied."""
+    how many pieces the KV of a layer is copied. [data/stores.toml]"""
     policy: Literal["lru", "lfu", "s3_fifo", "ttl", "infinite"] = choice(
         "lru",
         "Memory pool eviction",
@@ -94,13 +91,13 @@ class MemoryPool(Section):
             "ttl": "Time to live",
             "infinite": "Endless",
         },
-        source=f"{PAPER} 4.4.1; S3-FIFO: SOSP 2023",
         applies=POOL_ON,
         since=2,
     )
     """Which block DRAM lets go when it is full: the least recently used (the paper's); the least
     often used; S3-FIFO, through a small queue first; the least recently used, and whatever was not
-    touched for a time to live; or none, with room for all."""
+    touched for a time to live; or none, with room for all. [arXiv 2506.12708v2 4.4.1; S3-FIFO: SOSP
+    2023]"""
     ttl_s: float = quantity(
         600.0,
         "s",
@@ -111,37 +108,25 @@ class MemoryPool(Section):
     )
     """How long a block is kept that nobody reads, in both tiers."""
     gb_per_node: float = quantity(
-        512.0,
-        "GB",
-        "Memory pool DRAM per node",
-        (0.001, 16_384),
-        source="assumption",
-        applies=POOL_ON,
+        512.0, "GB", "Memory pool DRAM per node", (0.001, 16_384), applies=POOL_ON
     )
-    """DRAM a node lends to the pool (the paper does not state a size)."""
-    block_tokens: int = quantity(
-        128, "tokens", "KV block", (16, 1024), step=16, source=f"{PAPER} 4.4.2"
-    )
-    """Tokens of one KV block."""
+    """DRAM a node lends to the pool (the paper does not state a size). [assumption]"""
+    block_tokens: int = quantity(128, "tokens", "KV block", (16, 1024), step=16)
+    """Tokens of one KV block. [arXiv 2506.12708v2 4.4.2]"""
     layout: Literal["layer", "block"] = choice(
         "layer",
         "KV block's layout",
         options={"layer": "A piece a layer", "block": "One piece"},
-        source="hicann/hixl benchmarks: DeepSeek-R1 is read in 61 pieces a block",
         applies=POOL_ON,
         since=2,
     )
-    """Pieces of a block in memory, each a copy of its own: one a layer, or all in one."""
+    """Pieces of a block in memory, each a copy of its own: one a layer, or all in one. [hicann/hixl
+    benchmarks: DeepSeek-R1 is read in 61 pieces a block]"""
     ssd_gb_per_node: float = quantity(
-        4096.0,
-        "GB",
-        "Memory pool SSD per node",
-        (0, 1_048_576),
-        source="assumption",
-        applies=POOL_ON,
-        since=2,
+        4096.0, "GB", "Memory pool SSD per node", (0, 1_048_576), applies=POOL_ON, since=2
     )
-    """Volumes (EVS) that keep what DRAM evicts, read over the VPC plane (size assumed)."""
+    """Volumes (EVS) that keep what DRAM evicts, read over the VPC plane (size assumed).
+    [assumption]"""
     answers: bool = choice(
         False,
         "Keep KV of answers",
@@ -153,10 +138,8 @@ class MemoryPool(Section):
         True, "A namespace for each tenant", applies=(POOL_ON, unless("tenants", ())), since=2
     )
     """Tenants share no block and have quotas; off: they share the memory pool as one would."""
-    plane: Literal["ub", "vpc"] = choice(
-        "ub", "Memory pool plane", source=f"{PAPER} 5.4.3", applies=POOL_ON
-    )
-    """Plane the pool is read over."""
+    plane: Literal["ub", "vpc"] = choice("ub", "Memory pool plane", applies=POOL_ON)
+    """Plane the pool is read over. [arXiv 2506.12708v2 5.4.3]"""
 
 
 class Cost(Section):
@@ -168,11 +151,10 @@ class Cost(Section):
     """Rated power of a package; 0: what data/chips says, often an estimate."""
     cap_w: float = quantity(
         0.0, "W", "Power cap of an NPU", (0, 20_000), step=10,
-        source="mechanism: docs/COSTS.md"
     )  # fmt: skip
     """Most that a package may draw; where a pool at full load would draw more, the clock of its
     cores is lowered until it does not, and computing takes longer; HBM and links keep their rates.
-    0: no cap."""
+    0: no cap. [mechanism: docs/COSTS.md]"""
 
 
 class Slo(Section):
@@ -181,11 +163,6 @@ class Slo(Section):
     ttft_s: float = quantity(5.0, "s", "TTFT SLO", (0.001, 3600))
     """Longest time to first token."""
     tpot_ms: float = quantity(
-        50.0,
-        "ms",
-        "TPOT SLO",
-        (0.1, 10_000),
-        source=f"{PAPER} Table 5",
-        applies=unless("deployment.mode", "prefill_only"),
+        50.0, "ms", "TPOT SLO", (0.1, 10_000), applies=unless("deployment.mode", "prefill_only")
     )
-    """Longest mean time per output token."""
+    """Longest mean time per output token. [arXiv 2506.12708v2 Table 5]"""

@@ -6,7 +6,6 @@ import re
 from typing import Literal
 
 from twin.scenario.declaration import (
-    PAPER,
     Section,
     choice,
     element_name,
@@ -54,54 +53,38 @@ class Edit(Section):
 class Supernode(Section):
     """The machine: nodes, chips and the three network planes."""
 
-    machine: str = choice(
-        "cloudmatrix384",
-        "Wiring",
-        files="machines",
-        source=f"{PAPER} 3.3.3",
-        group="Machine",
-        since=2,
-    )
-    """How the machine is wired: a recipe in data/machines, or the digest of an imported machine."""
-    chip: str = choice(
-        "ascend-910c", "Chip", files="chips", source=f"{PAPER} 3.3.1", group="Machine"
-    )
-    """Accelerator package, a file in data/chips."""
+    machine: str = choice("cloudmatrix384", "Wiring", files="machines", group="Machine", since=2)
+    """How the machine is wired: a recipe in data/machines, or the digest of an imported machine.
+    [arXiv 2506.12708v2 3.3.3]"""
+    chip: str = choice("ascend-910c", "Chip", files="chips", group="Machine")
+    """Accelerator package, a file in data/chips. [arXiv 2506.12708v2 3.3.1]"""
     supernodes: int = quantity(1, "supernodes", "Supernodes", (1, 8), group="Machine")
     """Supernodes of this kind, joined over the RDMA and VPC planes; UB ends at each."""
-    nodes: int = quantity(48, "nodes", "Nodes", (1, 2048), source=f"{PAPER} 3.3.3", group="Machine")
-    """Compute nodes in a supernode."""
-    npus_per_node: int = quantity(
-        8, "NPUs", "NPUs per node", (1, 72), source=f"{PAPER} 3.3.2", group="Machine"
-    )
-    """NPU packages in a node."""
-    cpus_per_node: int = quantity(
-        4, "CPUs", "CPUs per node", (1, 8), source=f"{PAPER} 3.3.2", group="Machine"
-    )
-    """CPU sockets in a node."""
+    nodes: int = quantity(48, "nodes", "Nodes", (1, 2048), group="Machine")
+    """Compute nodes in a supernode. [arXiv 2506.12708v2 3.3.3]"""
+    npus_per_node: int = quantity(8, "NPUs", "NPUs per node", (1, 72), group="Machine")
+    """NPU packages in a node. [arXiv 2506.12708v2 3.3.2]"""
+    cpus_per_node: int = quantity(4, "CPUs", "CPUs per node", (1, 8), group="Machine")
+    """CPU sockets in a node. [arXiv 2506.12708v2 3.3.2]"""
     scale_up: Literal["supernode", "node"] = choice(
         "supernode",
         "Scale-up (UB) domain",
         options={"supernode": "The whole supernode", "node": "One node"},
-        source=f"{PAPER} 3.2",
     )
-    """How far the scale-up (UB) plane reaches: the whole supernode through L2 switch chips, or
-    only the node, so that traffic between nodes takes the RDMA plane."""
-    sub_planes: int = quantity(7, "sub-planes", "UB sub-planes", (1, 32), source=f"{PAPER} 3.3.3")
-    """UB sub-planes: one L1 switch chip a node and one link a die each."""
-    ub_link_gb_per_s: float = quantity(
-        28.0, "GB/s", "UB link", (0.1, 1000), source=f"{PAPER} 3.3.1"
-    )
-    """Capacity of one UB link, one direction (224 Gbps)."""
-    l1_uplinks: int = quantity(
-        16, "links", "Uplinks of an L1 switch", (1, 144), source=f"{PAPER} 3.3.3", applies=UPLINKED
-    )
+    """How far the scale-up (UB) plane reaches: the whole supernode through L2 switch chips, or only
+    the node, so that traffic between nodes takes the RDMA plane. [arXiv 2506.12708v2 3.2]"""
+    sub_planes: int = quantity(7, "sub-planes", "UB sub-planes", (1, 32))
+    """UB sub-planes: one L1 switch chip a node and one link a die each. [arXiv 2506.12708v2
+    3.3.3]"""
+    ub_link_gb_per_s: float = quantity(28.0, "GB/s", "UB link", (0.1, 1000))
+    """Capacity of one UB link, one direction (224 Gbps). [arXiv 2506.12708v2 3.3.1]"""
+    l1_uplinks: int = quantity(16, "links", "Uplinks of an L1 switch", (1, 144), applies=UPLINKED)
     """Links from an L1 switch chip up to the L2 chips of its sub-plane, or to its neighbours; 16
-    match the 16 dies of a node, fewer oversubscribe."""
+    match the 16 dies of a node, fewer oversubscribe. [arXiv 2506.12708v2 3.3.3]"""
     l2_ports_per_chip: int = quantity(
-        48, "ports", "Ports of an L2 switch", (2, 512), source=f"{PAPER} 3.3.3", applies=L2_SWITCHED
+        48, "ports", "Ports of an L2 switch", (2, 512), applies=L2_SWITCHED
     )
-    """Ports of an L2 switch chip."""
+    """Ports of an L2 switch chip. [arXiv 2506.12708v2 3.3.3]"""
     l2_levels: int = quantity(1, "levels", "Levels of L2 switches", (1, 2), applies=CLOS, since=2)
     """Two: nodes form groups of half as many as an L2 chip has ports, joined by L3 switches."""
     dimensions: str = text(
@@ -114,14 +97,10 @@ class Supernode(Section):
     )
     """Size of a mesh or torus by dimension, innermost first ("8x8"), or routers of a group x groups
     of a dragonfly; empty: as sold."""
-    rdma_gb_per_s_per_npu: float = quantity(
-        50.0, "GB/s", "RDMA plane per NPU", (0.1, 1000), source=f"{PAPER} 3.3.2"
-    )
-    """RDMA plane, one NPU, one direction (400 Gbps)."""
-    vpc_gb_per_s_per_node: float = quantity(
-        50.0, "GB/s", "VPC plane per node", (0.1, 1000), source=f"{PAPER} 3.3.2"
-    )
-    """VPC plane, one node's Qingtian NIC, one direction (400 Gbps)."""
+    rdma_gb_per_s_per_npu: float = quantity(50.0, "GB/s", "RDMA plane per NPU", (0.1, 1000))
+    """RDMA plane, one NPU, one direction (400 Gbps). [arXiv 2506.12708v2 3.3.2]"""
+    vpc_gb_per_s_per_node: float = quantity(50.0, "GB/s", "VPC plane per node", (0.1, 1000))
+    """VPC plane, one node's Qingtian NIC, one direction (400 Gbps). [arXiv 2506.12708v2 3.3.2]"""
     edits: tuple[Edit, ...] = rows("Fabric edits", most=2000)
     """Changes to the fabric as built, in order: links taken out, slowed or made faster."""
 

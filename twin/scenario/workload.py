@@ -30,12 +30,9 @@ class Trace(Section):
     tree_copies: int = quantity(1, "copies", "Tree copies", (1, 4096))
     """Copies of the whole request stream under new block ids, interleaved: scales load and
     working set together."""
-    dequantise: bool = choice(
-        True,
-        "Spread coarse timestamps",
-        source="workloads.md: Mooncake timestamps are quantised to 3 s",
-    )
-    """Spread requests that share one coarse timestamp evenly at random over that interval."""
+    dequantise: bool = choice(True, "Spread coarse timestamps")
+    """Spread requests that share one coarse timestamp evenly at random over that interval.
+    [workloads.md: Mooncake timestamps are quantised to 3 s]"""
     max_requests: int = quantity(
         0, "requests", "Requests kept, at most", (0, 100_000_000), step=1000
     )
@@ -53,11 +50,10 @@ class Profile(Section):
             "day": "Day and night",
             "servegen_r1_day": "A day of DeepSeek-R1 (ServeGen)",
         },
-        source="alibaba/ServeGen deepseek-r1: windows of 600 s",
     )
-    """Constant; from the low to the high factor over the run; low before a time and high after
-    it; high for a while; between both once a period; or as 73 clients of DeepSeek-R1 asked over a
-    day (mean 1)."""
+    """Constant; from the low to the high factor over the run; low before a time and high after it;
+    high for a while; between both once a period; or as 73 clients of DeepSeek-R1 asked over a day
+    (mean 1). [alibaba/ServeGen deepseek-r1: windows of 600 s]"""
     low: float = quantity(0.5, "x", "Low factor", (0, 100), applies=SHAPED, step=0.1)
     """Factor on the rate where the profile is low; recorded arrivals come that much slower."""
     high: float = quantity(1.5, "x", "High factor", (0.001, 100), applies=SHAPED, step=0.1)
@@ -73,11 +69,10 @@ class Profile(Section):
     lengths: bool = choice(
         False,
         "Lengths follow the day too",
-        source="alibaba/ServeGen deepseek-r1: clients' lengths by their rates",
         applies=(GENERATED, when("workload.profile.shape", "servegen_r1_day")),
     )
     """Prompts and answers are longer or shorter by time of day, as other clients ask: mean lengths
-    of the day stay."""
+    of the day stay. [alibaba/ServeGen deepseek-r1: clients' lengths by their rates]"""
 
 
 class Workload(Section):
@@ -170,25 +165,14 @@ class Workload(Section):
     )
     """Distinct popular prefixes."""
     follow_up_probability: float = quantity(
-        0.4,
-        "",
-        "Follow-up probability",
-        (0, 0.99),
-        group="Shared prefixes",
-        source="workloads.md 2.1",
-        applies=SESSIONS,
+        0.4, "", "Follow-up probability", (0, 0.99), group="Shared prefixes", applies=SESSIONS
     )
-    """Chance that a request continues an earlier session."""
+    """Chance that a request continues an earlier session. [workloads.md 2.1]"""
     turn_gap_s: float = quantity(
-        123.0,
-        "s",
-        "Gap between turns",
-        (0.1, 86_400),
-        group="Shared prefixes",
-        source="workloads.md 2.1",
-        applies=SESSIONS,
+        123.0, "s", "Gap between turns", (0.1, 86_400), group="Shared prefixes", applies=SESSIONS
     )
-    """Median gap between the turns of a session; where turns wait, after the answer."""
+    """Median gap between the turns of a session; where turns wait, after the answer. [workloads.md
+    2.1]"""
     turns: Literal["timed", "wait"] = choice(
         "timed",
         "Next turn of a session",
@@ -217,10 +201,9 @@ class Workload(Section):
         "Gap of a tool call",
         (0.01, 86_400),
         group="Shared prefixes",
-        source="workloads.md 2.5",
         applies=(*OPEN_SESSIONS, unless("workload.tool_share", 0.0)),
         since=2,
     )
-    """Median gap before a turn that a tool asks for."""
+    """Median gap before a turn that a tool asks for. [workloads.md 2.5]"""
     profile: Profile = section(Profile, applies=unless("workload.arrivals", "closed_loop"), since=2)
     trace: Trace = section(Trace, applies=when("workload.arrivals", "trace"))

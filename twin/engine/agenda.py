@@ -14,10 +14,8 @@ Action = Callable[[float], None]
 
 
 class Agenda:
-    """Actions by the time they are due; equal times in the order they were entered.
-
-    An action is called with the time of the border at which it takes effect.
-    """
+    """Actions by the time they are due; equal times in the order they were entered. An action is
+    called with the time of the border at which it takes effect."""
 
     def __init__(self, step_s: float) -> None:
         self._step_s = step_s

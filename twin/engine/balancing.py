@@ -86,10 +86,8 @@ class Balance:
 
     def changed(self, k: int, t_s: float) -> None:
         """Instance k came back with other dies: its experts sit as in others of that many dies.
-
         When there is none, they are placed by what is measured. Raises ExpertsError when they do
-        not fit any more.
-        """
+        not fit any more."""
         key = self._key(k)
         if not self.perfect and key not in self.groups:
             self.groups[key] = self._placed(k, self._measured(t_s))
@@ -98,10 +96,8 @@ class Balance:
 
     def missing(self, k: int, dies: set[int]) -> int:
         """Expert weights of instance k, over all layers, of which only these dies hold a copy.
-
-        dies: places among those that serve.
-        Where experts are even there are no slots: then all that the dies hold counts.
-        """
+        dies: places among those that serve. Where experts are even there are no slots: then all
+        that the dies hold counts."""
         layout = self.machine.roles[k].layout
         if self.perfect:
             return len(dies) * layout.slots_per_die * self.setup.costs.shape.moe_layers
@@ -145,11 +141,9 @@ class Balance:
         return [self.groups[key] for key in sorted(set(self.of))]
 
     def _factors(self, group: Group, now: np.ndarray) -> np.ndarray:
-        """Hottest die over the mean by tokens: the first table times how far it has changed.
-
-        The change is smooth, the table is not: so a few points of it are enough, and where
-        nothing has changed it is the first table to the last bit.
-        """
+        """Hottest die over the mean by tokens: the first table times how far it has changed. The
+        change is smooth, the table is not: so a few points of it are enough, and where nothing has
+        changed it is the first table to the last bit."""
         first = self.setup.prefill_imbalance
         if group.role != "prefill":
             first = self.setup.decode_imbalance

@@ -264,20 +264,14 @@ def _costs(setup: Setup, sizes: dict[str, int]) -> c.Costs:
     prefill = rows(numbers(prices.prefill if prices.prefill_role else Prefill()), "prefills")
     decode = rows(numbers(prices.decode if decodes else Decode()), "decodes")
     return c.Costs(
-        sizes,
-        prefill=prefill.view(dtype_of(Prefill))[:, 0],
-        decode=decode.view(dtype_of(Decode))[:, 0],
-        prefill_now=prefill,
-        decode_now=decode,
-        prefill_alone=prefill.copy(),
-        decode_alone=decode.copy(),
-        prefill_carried=places(Prefill, "carried"),
-        decode_carried=places(Decode, "carried"),
+        sizes, prefill=prefill.view(dtype_of(Prefill))[:, 0],
+        decode=decode.view(dtype_of(Decode))[:, 0], prefill_now=prefill, decode_now=decode,
+        prefill_alone=prefill.copy(), decode_alone=decode.copy(),
+        prefill_carried=places(Prefill, "carried"), decode_carried=places(Decode, "carried"),
         prefill_hot_tokens=hot_prefill.tokens,
         prefill_hot_factor=rows(hot_prefill.factor, "prefills"),
-        decode_hot_tokens=hot_decode.tokens,
-        decode_hot_factor=rows(hot_decode.factor, "decodes"),
-    )
+        decode_hot_tokens=hot_decode.tokens, decode_hot_factor=rows(hot_decode.factor, "decodes"),
+    )  # fmt: skip
 
 
 def _traffic(sizes: dict[str, int], first: dict[str, int], settings: Settings) -> Traffic:

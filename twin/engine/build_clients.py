@@ -88,13 +88,10 @@ def prepared_turns(requests: Requests, settings: Settings) -> Turns:
         following[requests.waits_for[later]] = later
         pause_s = np.maximum(requests.pause_s, 0.0)
     return Turns(
-        {"turns": n},
-        input_tokens=requests.input_tokens[:n],
-        output_tokens=requests.output_tokens[:n],
-        session=requests.session[:n],
-        following=following,
+        {"turns": n}, input_tokens=requests.input_tokens[:n],
+        output_tokens=requests.output_tokens[:n], session=requests.session[:n], following=following,
         pause_s=pause_s,
-    )
+    )  # fmt: skip
 
 
 def clients_due(setup: Setup, sizes: dict[str, int], settings: Settings) -> Loop:

@@ -62,10 +62,7 @@ def spread(
     book: np.ndarray, begin_s: float, end_s: float, record: Record, count: int, settings: Settings
 ) -> None:
     """Book amounts that accrue evenly over [begin, end]: of the record's scratch, amounts[k] into
-    fields[k], k < count.
-
-    What lies past the horizon is not booked.
-    """
+    fields[k], k < count. What lies past the horizon is not booked."""
     fields, amounts, windows = record.fields, record.amounts, book.shape[0] - 1
     horizon_s, warmup_s = settings.horizon_s, settings.warmup_s
     length = end_s - begin_s

@@ -39,29 +39,26 @@ class Requests(Columns):
     segment_first = column("i8", "segments", "First block of a run of blocks.", fill=None)
     segment_blocks = column("i4", "segments", "Blocks of a run.", fill=None)
     front_end_s = column(
-        "f8", "requests", "Left its API server.", unit="s", fill=nan, by="front_end"
+        "f8", "requests", "Left its API server.", unit="s", fill=nan, by="front_end, recorder"
     )
-    routed_s = column("f8", "requests", "Left the router.", unit="s", fill=nan, by="router")
+    routed_s = column(
+        "f8", "requests", "Left the router.", unit="s", fill=nan, by="recorder, router"
+    )
     prefill_start_s = column(
-        "f8", "requests", "First batch began.", unit="s", fill=nan, by="faults, prefill, router"
-    )
+        "f8", "requests", "First batch began.", unit="s", fill=nan,
+        by="faults, prefill, recorder, router",
+    )  # fmt: skip
     prefill_end_s = column(
-        "f8",
-        "requests",
-        "Last batch ended.",
-        unit="s",
-        fill=nan,
-        by="colocated, faults, prefill, router",
-    )
+        "f8", "requests", "Last batch ended.", unit="s", fill=nan,
+        by="colocated, faults, prefill, recorder, router",
+    )  # fmt: skip
     transfer_end_s = column(
-        "f8",
-        "requests",
-        "First token delivered.",
-        unit="s",
-        fill=nan,
-        by="colocated, faults, kv_transfer, prefill, router",
+        "f8", "requests", "First token delivered.", unit="s", fill=nan,
+        by="colocated, faults, kv_transfer, prefill, recorder, router",
+    )  # fmt: skip
+    finish_s = column(
+        "f8", "requests", "Last token out.", unit="s", fill=nan, by="decode, prefill, recorder"
     )
-    finish_s = column("f8", "requests", "Last token out.", unit="s", fill=nan, by="decode, prefill")
     ready_s = column(
         "f8", "requests", "When the next phase may take it.", unit="s", fill=nan,
         by="admission, colocated, decode, drain, faults, front_end, kv_transfer, prefill, returns, "
@@ -71,13 +68,9 @@ class Requests(Columns):
         "i4", "requests", "Prompt tokens found in the pool.", unit="tokens", by="prefill"
     )
     progress = column(
-        "i4",
-        "requests",
-        "Tokens of this pass in place.",
-        unit="tokens",
-        fill=NONE,
+        "i4", "requests", "Tokens of this pass in place.", unit="tokens", fill=NONE,
         by="faults, prefill, router",
-    )
+    )  # fmt: skip
     work_s = column("f4", "requests", "Its part of a batch, predicted.", unit="s", by="router")
     emitted = column(
         "i4", "requests", "Output tokens out so far.", unit="tokens", by="decode, drain"
@@ -92,12 +85,9 @@ class Requests(Columns):
     preemptions = column("i2", "requests", "How often its KV was given up.", by="decode")
     retries = column("i2", "requests", "How often a fault threw it out.", by="faults")
     status = column(
-        "i1",
-        "requests",
-        "Where it is.",
-        fill=WAITING,
+        "i1", "requests", "Where it is.", fill=WAITING,
         by="admission, decode, drain, faults, kv_transfer, prefill, returns, router",
-    )
+    )  # fmt: skip
     reason = column(
         "i1", "requests", "Why it was turned away.", by="admission, clients, decode, faults, router"
     )
@@ -107,12 +97,9 @@ class Requests(Columns):
     held = column("i1", "gated", "How far inside it is.", by="admission, fair, returns")
     place = column("f8", "gated", "Place in the queues: lower goes first.", by="admission, fair")
     following = column(
-        "i4",
-        "requests",
-        LINK,
-        fill=NONE,
+        "i4", "requests", LINK, fill=NONE,
         by="admission, clients, colocated, decode, fair, faults, kv_transfer, prefill, router",
-    )
+    )  # fmt: skip
 
 
 class Prefill(Columns):
@@ -134,11 +121,7 @@ class Prefill(Columns):
         by="balancing, incidents, life, prefill",
     )  # fmt: skip
     queued_tokens = column(
-        "i8",
-        "prefills",
-        "Tokens waiting or in prefill.",
-        unit="tokens",
-        by="prefill, router",
+        "i8", "prefills", "Tokens waiting or in prefill.", unit="tokens", by="prefill, router"
     )
     ending_tokens = column(
         "i8", "prefills", "Of these, in the running batch.", unit="tokens", by="prefill"
@@ -199,11 +182,7 @@ class Prefill(Columns):
     busy_s = column("f8", "prefills", "Time busy.", unit="s", by="balancing, books, pool, prefill")
     fetched_bytes = column("f8", "prefills", "Read from the memory pool.", unit="B", by="pool")
     sent_bytes = column(
-        "f8",
-        "prefills, prefill_ranks",
-        "KV handed over by each die.",
-        unit="B",
-        by="clients, faults, kv_transfer",
+        "f8", "prefills, prefill_ranks", "KV handed over by a die.", unit="B", by="kv_transfer"
     )
 
 
@@ -225,13 +204,9 @@ class Transfers(Columns):
     flows_out = column("i4", "ports", "Transfers that leave by a port.", by="kv_transfer")
     flows_in = column("i4", "ports", "Transfers that enter by a port.", by="kv_transfer")
     capacity = column(
-        "f8",
-        "ports",
-        "What other traffic leaves of it.",
-        unit="B/s",
-        fill=None,
+        "f8", "ports", "What other traffic leaves of it.", unit="B/s", fill=None,
         by="machine, traffic",
-    )
+    )  # fmt: skip
     granted = column("f8", "ports", "With nobody else there.", unit="B/s", fill=None, by="machine")
     port_of_prefill = column(
         "i4", "prefills, prefill_ranks", "Port of a rank.", fill=None, by="machine"
@@ -246,12 +221,9 @@ class Decode(Columns):
         "i1", "decodes", "Whether an iteration runs.", by="colocated, decode, drain, incidents"
     )
     ends_s = column(
-        "f8",
-        "decodes",
-        "End of the running iteration.",
-        unit="s",
+        "f8", "decodes", "End of the running iteration.", unit="s",
         by="balancing, colocated, decode, drain, incidents, life",
-    )
+    )  # fmt: skip
     iteration = column("i8", "decodes", "Iterations begun.", by="decode")
     wait = column(
         "i4", "decodes, 2", "List of those with their KV in place.", fill=NONE,

@@ -80,10 +80,8 @@ def bring_forward(
     world: World, ends: np.ndarray, row: int, before: int, now_s: float,
     routing: bool,
 ) -> int:  # fmt: skip
-    """Move what is next of those behind `before` in a list to right behind it, and return it.
-
-    The list is in order of arrival; what is not ready by now_s stays where it is.
-    """
+    """Move what is next of those behind `before` in a list to right behind it, and return it. The
+    list is in order of arrival; what is not ready by now_s stays where it is."""
     request, gate = world.request, world.gate
     following = request.following
     ahead, i = before, ends[row, HEAD] if before == NONE else following[before]

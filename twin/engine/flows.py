@@ -29,9 +29,7 @@ SPARE = 1e-9  # how much more than a link flows may want in all before it holds 
 
 def first_flows(prefills: int, columns: int) -> tuple[dict[str, int], int]:
     """Number of the first flow of each class after the exchange of every column; how many in all.
-
-    expert weights move into columns; the rest is of prefill instances.
-    """
+    expert weights move into columns; the rest is of prefill instances."""
     first, number = {}, columns
     for name in ("pool_read", "pool_write", "kv_hand_off", "weights", "ssd_write", "ssd_read"):
         first[name] = number
@@ -112,11 +110,9 @@ def _from_pool(net: Network, seat: Seat, plane: Plane) -> Load | None:
 
 
 def from_storage(net: Network, dies: Sequence[int]) -> Load | None:
-    """What an instance's reads from the SSD tier put on the links; None: no node reaches it.
-
-    They come in through the DPUs of its own nodes; when none of these is left, through those of
-    as many other dies.
-    """
+    """What an instance's reads from the SSD tier put on the links; None: no node reaches it. They
+    come in through the DPUs of its own nodes; when none of these is left, through those of as many
+    other dies."""
     no_way = dies_without(net, "vpc")
     ends = [die for die in dies if die not in no_way]
     if not ends:
@@ -125,11 +121,9 @@ def from_storage(net: Network, dies: Sequence[int]) -> Load | None:
 
 
 def shares_of(net: Network, load: Load) -> FLOATS:
-    """What each of `load.places` has of the bytes that leave (or enter) dies and CPUs in all.
-
-    Each byte is counted on the plane that carries it between its ends, so the shares of a
-    direction sum to 1. Links between the dies of an NPU count as none.
-    """
+    """What each of `load.places` has of the bytes that leave (or enter) dies and CPUs in all. Each
+    byte is counted on the plane that carries it between its ends, so the shares of a direction sum
+    to 1. Links between the dies of an NPU count as none."""
     enters = np.array([net.places[i].direction == "in" for i in load.places], np.int64)
     total = np.bincount(enters, load.placed, 2)
     return np.asarray(load.placed / total[enters])
@@ -142,11 +136,9 @@ def _rounded(amounts: FLOATS) -> FLOATS:
 
 
 def lay_out(flows: Sequence[Flow], net: Network, traffic: Traffic) -> None:
-    """Write the flows as the solver reads them; what is under way stays as it was.
-
-    A flow at its rate alone takes a part of each of its links; links that all flows together cannot
-    fill hold nobody, and those that the same flows take the same parts of count as one.
-    """
+    """Write the flows as the solver reads them; what is under way stays as it was. A flow at its
+    rate alone takes a part of each of its links; links that all flows together cannot fill hold
+    nobody, and those that the same flows take the same parts of count as one."""
     count = traffic.alone.size
     alone = np.full(count, IDLE)
     number, link, part = [], [], []

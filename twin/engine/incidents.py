@@ -204,11 +204,9 @@ class Incidents:
             decode.ends_s[i.index] = t_s
 
     def _detected(self, k: int, t_s: float) -> None:
-        """The policy's answer: who is thrown out, and when the instance is back.
-
-        A die that was gone has lost its KV, also when it works again by now. Where only links are
-        missing, the instance goes on when these are back, and no time is known.
-        """
+        """The policy's answer: who is thrown out, and when the instance is back. A die that was
+        gone has lost its KV, also when it works again by now. Where only links are missing, the
+        instance goes on when these are back, and no time is known."""
         i = self.machine.setup.instances[k]
         rule = self.machine.setup.scenario.recovery
         thrown = self._throw_out(k, t_s)
@@ -253,10 +251,8 @@ class Incidents:
         return rule.restart_s if rule.policy == "restart" else rule.in_place_s
 
     def _reload_s(self, k: int) -> float:
-        """Seconds to load the experts that only the lost dies held onto those that are left.
-
-        Every die left reads its share from the memory pool over UB.
-        """
+        """Seconds to load the experts that only the lost dies held onto those that are left. Every
+        die left reads its share from the memory pool over UB."""
         machine = self.machine
         left = [d for d in machine.serving(k) if d not in machine.out]
         gone = {at for at, die in enumerate(machine.serving(k)) if die in machine.out}

@@ -90,14 +90,11 @@ def little(world: World) -> Check:
     at_s = np.minimum(np.arange(1, steps + 1) * s.step_s, s.horizon_s)
     counted = int(world.record.windows[:-1, w.IN_FRONT_END : w.IN_DECODE + 1].sum())
     arrived = int(c[w.ARRIVED])
-    end_s = r.finish_s[:arrived].copy()
-    out = r.status[:arrived] >= w.REJECTED  # or lost
-    end_s[out] = r.ready_s[:arrived][out]
     # Clients that came back in the last step, and those that found no request left, one sample
     # each, are counted without a row of their own.
     back_s = world.loop.due_s[: world.loop.size[0]]
     begin_s = np.concatenate((r.arrival_s[:arrived], back_s))
-    end_s = np.concatenate((end_s, np.full(back_s.size, np.nan)))
+    end_s = np.concatenate((ends_of(world, arrived), np.full(back_s.size, np.nan)))
     fewest = most = int(c[w.EXHAUSTED])
     for part in parts(begin_s.size):
         certain, possible = samples_of_stays(begin_s[part], end_s[part], at_s)
@@ -106,6 +103,13 @@ def little(world: World) -> Check:
         "I2", "requests counted inside at step ends = step ends within their stays",
         fewest <= counted <= most, f"{counted:,} counted, {fewest:,} to {most:,} in the stamps",
     )  # fmt: skip
+
+
+def ends_of(world: World, arrived: int) -> np.ndarray:
+    """When each request that arrived ended, also without an answer (s); NaN while it is inside."""
+    r = world.request
+    ended_s: np.ndarray = np.where(r.status >= w.REJECTED, r.ready_s, r.finish_s)[:arrived]
+    return ended_s
 
 
 def busy_within_time(world: World) -> Check:

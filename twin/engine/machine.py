@@ -79,10 +79,8 @@ class Machine:
         self.lay_flows()
 
     def _as_built(self, k: int) -> RoleCosts:
-        """The first instance of a role has its price already; others may have other links.
-
-        Raises HardwareError when no die of the instance is linked.
-        """
+        """The first instance of a role has its price already; others may have other links. Raises
+        HardwareError when no die of the instance is linked."""
         i, c = self.setup.instances[k], self.setup.costs
         role = {"prefill": c.prefill_role, "decode": c.decode_role, "colocated": c.colocated_role}
         if not self.serving(k):

@@ -71,10 +71,8 @@ def traffic_table(setup: Setup, world: World) -> pl.DataFrame:
 
 
 def shares_table(machine: Machine, horizon_s: float) -> pl.DataFrame:
-    """Where each class of an instance's bytes leaves and enters, from t_s to end_s.
-
-    One set of rows for every span between two changes of the machine.
-    """
+    """Where each class of an instance's bytes leaves and enters, from t_s to end_s. One set of rows
+    for every span between two changes of the machine."""
     pieces = [
         piece for epoch, end_s in _spans(machine, horizon_s) for piece in _shares_of(epoch, end_s)
     ]
@@ -89,11 +87,9 @@ def shares_table(machine: Machine, horizon_s: float) -> pl.DataFrame:
 
 
 def seats_table(machine: Machine, horizon_s: float) -> pl.DataFrame:
-    """Which dies serve in each instance from t_s to end_s, a row for each unbroken row of dies.
-
-    One set of rows for every span between two changes of the machine: failed dies are in none,
-    spares in those after they took a failed one's place.
-    """
+    """Which dies serve in each instance from t_s to end_s, a row for each unbroken row of dies. One
+    set of rows for every span between two changes of the machine: failed dies are in none, spares
+    in those after they took a failed one's place."""
     rows: list[tuple[float, float, str, int, int, int]] = []
     for epoch, end_s in _spans(machine, horizon_s):
         for seat in epoch.seats:
@@ -126,10 +122,8 @@ def _shares_of(epoch: Epoch, end_s: float) -> Iterator[dict[str, Any]]:
 
 
 def links_table(setup: Setup, world: World, where: pl.DataFrame) -> pl.DataFrame:
-    """Traffic of every node by plane and UB sub-plane: bytes, mean and peak utilisation.
-
-    Sums run in a fixed order: the same question has the same bytes.
-    """
+    """Traffic of every node by plane and UB sub-plane: bytes, mean and peak utilisation. Sums run
+    in a fixed order: the same question has the same bytes."""
     horizon_s = setup.scenario.horizon_s
     limit = _limits(setup)
     moved = _placed_bytes(setup, world, where)

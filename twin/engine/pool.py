@@ -182,10 +182,8 @@ def keep_first(world: World, p: int, i: int, most: int) -> None:
 
 @kernel
 def store_answer(world: World, i: int, now_s: float) -> None:
-    """Keep the blocks of an answer that is out, beside its prompt's.
-
-    What decode dies write is booked and slows nobody: tens of MB/s of a die.
-    """
+    """Keep the blocks of an answer that is out, beside its prompt's. What decode dies write is
+    booked and slows nobody: tens of MB/s of a die."""
     settings, request = world.settings, world.request
     p, d = request.prefill_instance[i], request.rank[i] // settings.decode_ranks
     if p == w.NONE or not world.prefill.pool_open[p]:

@@ -8,10 +8,7 @@ class Record(Columns):
     """What is summarised while running; the last row of windows is the steady state."""
 
     windows = column(
-        "f8",
-        "windows + 1, fields",
-        "Sums of the whole machine.",
-        by="books, decode, loop, prefill",
+        "f8", "windows + 1, fields", "Sums of the whole machine.", by="books, decode, loop, prefill"
     )
     counters = column(
         "i8",
@@ -21,10 +18,7 @@ class Record(Columns):
         "kv_transfer, prefill, returns, router",
     )
     fields = column(
-        "i8",
-        "fields",
-        "Scratch: which fields an event books.",
-        by="books, decode, pool, prefill",
+        "i8", "fields", "Scratch: which fields an event books.", by="books, decode, pool, prefill"
     )
     amounts = column("f8", "fields", "Scratch: how much.", by="books, decode, pool, prefill")
     gaps = column("f8", "bins", "Steady-state request-iterations by iteration time.", by="decode")
@@ -32,10 +26,7 @@ class Record(Columns):
         "f8", "windows + 1, cells", "By class, plane and column.", unit="B", by="books"
     )
     instances = column(
-        "f8",
-        "windows + 1, looks",
-        "By column and field.",
-        by="books, decode, loop, pool, prefill",
+        "f8", "windows + 1, looks", "By column and field.", by="books, decode, loop, pool, prefill"
     )
 
 

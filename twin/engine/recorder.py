@@ -53,18 +53,11 @@ RANKS = {
 
 
 def tables(
-    setup: Setup,
-    machine: Machine,
-    balance: Balance,
-    log: list[Event],
-    limits: dict[str, float],
-    stamps: Mapping[str, np.ndarray],
-    present: Present,
-) -> dict[str, pl.DataFrame]:
-    """All tables of a run; requests that never arrived are left out.
-
-    limits: of `capacities`; stamps: of `stamps_of`; present: who was there when.
-    """
+    setup: Setup, machine: Machine, balance: Balance, log: list[Event], limits: dict[str, float],
+    stamps: Mapping[str, np.ndarray], present: Present,
+) -> dict[str, pl.DataFrame]:  # fmt: skip
+    """All tables of a run; requests that never arrived are left out. limits: of `capacities`;
+    stamps: of `stamps_of`; present: who was there when."""
     world = machine.world
     arrived = stamps["arrival_s"].size
     shares = shares_table(machine, world.settings.horizon_s)
@@ -116,24 +109,23 @@ def die_load_table(balance: Balance) -> pl.DataFrame:
 def stamps_of(world: World, arrived: int) -> dict[str, np.ndarray]:
     """Stamps of the requests that arrived, by name of their column; NaN: not before the horizon."""
     r, horizon_s = world.request, world.settings.horizon_s
-    left_front_end = r.front_end_s[:arrived].copy()
-    left_front_end[world.record.counters[w.FRONTED] :] = np.nan
-
-    def known(column: np.ndarray) -> np.ndarray:
-        # What was scheduled past the horizon has not happened.
-        return np.where(column[:arrived] <= horizon_s, column[:arrived], np.nan)
-
-    first_token_s = known(r.transfer_end_s)
+    r.front_end_s[world.record.counters[w.FRONTED] :] = np.nan
     return {
         "arrival_s": r.arrival_s[:arrived],
-        "frontend_s": known(left_front_end),
-        "routed_s": known(r.routed_s),
-        "prefill_start_s": known(r.prefill_start_s),
-        "prefill_end_s": known(r.prefill_end_s),
-        "transfer_end_s": first_token_s,
-        "first_token_s": first_token_s,
-        "finish_s": known(r.finish_s),
+        "frontend_s": happened(r.front_end_s[:arrived], horizon_s),
+        "routed_s": happened(r.routed_s[:arrived], horizon_s),
+        "prefill_start_s": happened(r.prefill_start_s[:arrived], horizon_s),
+        "prefill_end_s": happened(r.prefill_end_s[:arrived], horizon_s),
+        "transfer_end_s": happened(r.transfer_end_s[:arrived], horizon_s),
+        "first_token_s": r.transfer_end_s[:arrived],
+        "finish_s": happened(r.finish_s[:arrived], horizon_s),
     }
+
+
+def happened(stamps: np.ndarray, horizon_s: float) -> np.ndarray:
+    """A column of stamps without those past the horizon, in the same memory."""
+    stamps[stamps > horizon_s] = np.nan
+    return stamps
 
 
 def requests_table(world: World, arrived: int, stamps: Mapping[str, np.ndarray]) -> pl.DataFrame:

@@ -160,10 +160,8 @@ def set_up(
     scenario: Scenario, facts: Facts, trace: TraceTable | None, counts: np.ndarray | None = None
 ) -> Setup:
     """Price the scenario and make its requests; counts f8[layers, experts]: imported routing.
-
     Raises the rooms' own errors (HardwareError, ModelError, ExpertsError, WorkloadError,
-    ScenarioError), each with one sentence.
-    """
+    ScenarioError), each with one sentence."""
     if scenario.workload.arrivals == "trace" and trace is None:
         raise ScenarioError(
             f"the trace {scenario.workload.trace.name or scenario.workload.trace.digest[:12]} "
@@ -196,15 +194,9 @@ def set_up(
     if scenario.workload.arrivals == "closed_loop":
         count = closed_loop_count(partial, facts)
     requests = generate(
-        scenario.workload,
-        scenario.horizon_s,
-        scenario.seed,
-        scenario.memory_pool.block_tokens,
-        facts,
-        trace,
-        count,
-        scenario.memory_pool.enabled and scenario.memory_pool.answers,
-    )
+        scenario.workload, scenario.horizon_s, scenario.seed, scenario.memory_pool.block_tokens,
+        facts, trace, count, scenario.memory_pool.enabled and scenario.memory_pool.answers,
+    )  # fmt: skip
     if requests.arrival_s.size == 0:
         raise ScenarioError(
             f"no request arrives within horizon_s = {scenario.horizon_s:g} s: "
@@ -272,10 +264,8 @@ def _refuse_too_large(s: Scenario, requests: Requests) -> None:
 
 
 def closed_loop_count(setup: Setup, facts: Facts) -> int:
-    """Requests that a closed loop cannot use up within the horizon.
-
-    No client turns faster than its answer takes in an otherwise empty instance.
-    """
+    """Requests that a closed loop cannot use up within the horizon. No client turns faster than its
+    answer takes in an otherwise empty instance."""
     s = setup.scenario
     mean_input, mean_output = mean_lengths(s.workload, facts)
     clients = s.workload.concurrency

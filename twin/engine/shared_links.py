@@ -8,12 +8,9 @@ from twin.buffers import Columns, column, number
 
 
 class Traffic(Columns):
-    """Flows of instances that may meet on a link, and what they get of it.
-
-    A flow is a class of an instance's traffic; engine/flows.py numbers them, and the numbers below
-    are of the first of a class. Links are those on which flows can meet. A column is an instance
-    over both roles.
-    """
+    """Flows of instances that may meet on a link, and what they get of it. A flow is a class of an
+    instance's traffic; engine/flows.py numbers them, and the numbers below are of the first of a
+    class. Links are those on which flows can meet. A column is an instance over both roles."""
 
     pool_read = number(int, "First of the reads from the memory pool.")
     pool_write = number(int, "First of the writes to it.")
@@ -50,10 +47,8 @@ class Traffic(Columns):
 
 class Streams(Columns):
     """Bytes on their way to or from the memory pool, at a rate that others' coming and going moves.
-
     Four rows of prefill (or colocated) instances: reads, writes, what goes on to the SSD tier, and
-    what comes back from it.
-    """
+    what comes back from it."""
 
     flow = column("i8", "streams", "Its number among the flows.", fill=None)
     left_bytes = column("f8", "streams", "Still to go at `since_s`.", unit="B", by="pool, streams")

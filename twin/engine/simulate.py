@@ -24,7 +24,7 @@ from twin.engine.columns import World
 from twin.engine.elastic import Elastic
 from twin.engine.events import Event
 from twin.engine.incidents import Incidents
-from twin.engine.invariants import Check, check_all, one_role, pool_consistent
+from twin.engine.invariants import Check, check_all, ends_of, one_role, pool_consistent
 from twin.engine.loop import advance, close_books
 from twin.engine.machine import Machine
 from twin.engine.present import Present
@@ -80,34 +80,24 @@ class Passed:
 
 
 def simulate(
-    scenario: Scenario,
-    facts: Facts,
-    trace: TraceTable | None = None,
-    progress: Progress | None = None,
-    counts: np.ndarray | None = None,
-) -> Run:
-    """Serve the scenario's workload on its supernode.
-
-    `progress` is called with the share done and a few live numbers; returning False raises
-    Cancelled. counts f8[layers, experts]: imported routing counts. Raises the rooms' own
-    ValueErrors, each one sentence, when the scenario cannot run.
-    """
+    scenario: Scenario, facts: Facts, trace: TraceTable | None = None,
+    progress: Progress | None = None, counts: np.ndarray | None = None,
+) -> Run:  # fmt: skip
+    """Serve the scenario's workload on its supernode. `progress` is called with the share done and
+    a few live numbers; returning False raises Cancelled. counts f8[layers, experts]: imported
+    routing counts. Raises the rooms' own ValueErrors, each one sentence, when the scenario cannot
+    run."""
     setup = set_up(scenario, facts, trace, counts)
     return conclude(setup, pass_time(setup, facts, progress), facts)
 
 
 def pass_time(
-    setup: Setup,
-    facts: Facts,
-    progress: Progress | None = None,
-    log: Log | None = None,
+    setup: Setup, facts: Facts, progress: Progress | None = None, log: Log | None = None,
     until_s: float | None = None,
-) -> Passed:
-    """The machine at the horizon, its log, and whether its memory pool is consistent.
-
-    log: written with the passes that touch its span; until_s: stop there, before the horizon.
-    The pool, often the largest part of the world, is checked and let go before tables are made.
-    """
+) -> Passed:  # fmt: skip
+    """The machine at the horizon, its log, and whether its memory pool is consistent. log: written
+    with the passes that touch its span; until_s: stop there, before the horizon. The pool, often
+    the largest part of the world, is checked and let go before tables are made."""
     s = setup.scenario
     machine = Machine(setup, facts, build_world(setup))
     if log is not None:
@@ -183,16 +173,10 @@ def conclude(setup: Setup, passed: Passed, facts: Facts) -> Run:
         checks.append(one_role(setup, passed.elastic.life))
     notes = list(setup.notes) + remarks(setup, world, summary)
     return Run(
-        scenario=setup.scenario,
-        facts_digest=facts.digest,
-        engine_version=ENGINE_VERSION,
-        digest=result_digest(tables),
-        summary=summary,
-        tables=tables,
-        checks=[asdict(c) for c in checks],
-        notes=notes,
-        valid=all(c.ok for c in checks),
-    )
+        scenario=setup.scenario, facts_digest=facts.digest, engine_version=ENGINE_VERSION,
+        digest=result_digest(tables), summary=summary, tables=tables,
+        checks=[asdict(c) for c in checks], notes=notes, valid=all(c.ok for c in checks),
+    )  # fmt: skip
 
 
 def little_gap(world: World) -> float:
@@ -207,21 +191,16 @@ def little_gap(world: World) -> float:
     )  # fmt: skip
     c = world.record.counters
     arrived = int(c[w.ARRIVED])
-    r = world.request
-    end = r.finish_s[:arrived].copy()
-    out = r.status[:arrived] >= w.REJECTED  # or lost
-    end[out] = r.ready_s[:arrived][out]
-    at_end = arrived - int((end <= world.settings.horizon_s).sum())
-    at_start = int((r.arrival_s[:arrived] <= 0.0).sum())
+    arrival_s, end_s = world.request.arrival_s[:arrived], ends_of(world, arrived)
+    at_end = arrived - int((end_s <= world.settings.horizon_s).sum())
+    at_start = int((arrival_s <= 0.0).sum())
     sampled_s = (inside + 0.5 * (at_start - at_end)) * world.settings.step_s
-    return gap(sampled_s, stays_s(r.arrival_s[:arrived], end, world.settings.horizon_s))
+    return gap(sampled_s, stays_s(arrival_s, end_s, world.settings.horizon_s))
 
 
 def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[str, float]:
-    """Amounts of the steady state, and counts of the whole run, by name.
-
-    limits: of `recorder.capacities`.
-    """
+    """Amounts of the steady state, and counts of the whole run, by name. limits: of
+    `recorder.capacities`."""
     steady = world.record.windows[-1]
     c = world.record.counters
     totals = {

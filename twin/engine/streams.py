@@ -68,10 +68,8 @@ def settle_stream(world: World, v: int, now_s: float) -> None:
 
 @kernel
 def add_to_stream(world: World, v: int, now_s: float, amount: float) -> None:
-    """More bytes to go, behind those under way; a stream that stood still begins now.
-
-    Where no way is left nothing goes: what should have been kept is not.
-    """
+    """More bytes to go, behind those under way; a stream that stood still begins now. Where no way
+    is left nothing goes: what should have been kept is not."""
     streams = world.streams
     if world.traffic.alone[streams.flow[v]] >= ABSENT:
         return
@@ -134,12 +132,10 @@ def steer(world: World, now_s: float) -> None:
 
 @kernel
 def room_for(world: World, v: int, begin_s: float, amount: float) -> float:
-    """Share of its rate alone that the other streams leave to one which begins then (0..1).
-
-    Within a step instances move one after the other, so some streams that are known already begin
-    later: they count if this one, alone, would not be through by then. Exchanges don't count: they
-    are no streams, and give way at the border.
-    """
+    """Share of its rate alone that the other streams leave to one which begins then (0..1). Within
+    a step instances move one after the other, so some streams that are known already begin later:
+    they count if this one, alone, would not be through by then. Exchanges don't count: they are no
+    streams, and give way at the border."""
     streams, flows = world.streams, world.traffic
     left, since_s, rates, flow = (
         streams.left_bytes, streams.since_s, streams.rate, streams.flow

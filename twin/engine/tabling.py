@@ -17,10 +17,8 @@ def parts(rows: int) -> Iterator[slice]:
 
 
 def stacked(schema: Mapping[str, Any], pieces: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
-    """One table of all pieces, in order; of each piece every column, an array or one value.
-
-    Arrays of a piece are as long as each other; one value stands for as many, None for nulls.
-    """
+    """One table of all pieces, in order; of each piece every column, an array or one value. Arrays
+    of a piece are as long as each other; one value stands for as many, None for nulls."""
     lengths = [next(v.size for v in p.values() if isinstance(v, np.ndarray)) for p in pieces]
     piece_of = np.repeat(np.arange(len(pieces)), lengths)
     columns = []

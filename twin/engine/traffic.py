@@ -194,10 +194,8 @@ def crowd(world: World, column: int, more: float) -> None:
 
 @kernel
 def leave_to_hand_off(world: World) -> None:
-    """What ports that also carry experts' traffic leave to KV transfers: half of its time.
-
-    Those of a prefill instance send no faster than its hand-off as a whole may, either.
-    """
+    """What ports that also carry experts' traffic leave to KV transfers: half of its time. Those of
+    a prefill instance send no faster than its hand-off as a whole may, either."""
     transfer, flows = world.transfer, world.traffic
     instances, ranks = transfer.port_of_prefill.shape
     for p in range(instances):
@@ -226,11 +224,9 @@ def give_ports_back(world: World, p: int) -> None:
 
 @kernel
 def beside_hand_off(world: World, d: int) -> float:
-    """How much longer an instance's exchange takes beside the KV that its dies now receive.
-
-    The slowest die sets the pace: at a port with n transfers the exchange gets its fair share, or
-    what they leave of it.
-    """
+    """How much longer an instance's exchange takes beside the KV that its dies now receive. The
+    slowest die sets the pace: at a port with n transfers the exchange gets its fair share, or what
+    they leave of it."""
     transfer = world.transfer
     width = world.settings.decode_ranks
     worst = 1.0
@@ -247,10 +243,8 @@ def beside_hand_off(world: World, d: int) -> float:
 
 @kernel
 def first_rate(world: World, p: int, column: int, now_s: float, amount: float) -> float:
-    """Bytes/s at which an instance begins now to read an amount from the memory pool.
-
-    Its fair share, but no more than the others leave: they hear of it at the step's border.
-    """
+    """Bytes/s at which an instance begins now to read an amount from the memory pool. Its fair
+    share, but no more than the others leave: they hear of it at the step's border."""
     flows = world.traffic
     first = flows.pool_read
     crowded = flows.held[0] == 1

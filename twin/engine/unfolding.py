@@ -11,10 +11,8 @@ POINTS = 60  # of a run, at most
 
 
 class Unfolding:
-    """Mean TTFT, mean TPOT and tokens/s in each span of time that has passed.
-
-    It looks at requests once: those before `_low` have ended and are not looked at again.
-    """
+    """Mean TTFT, mean TPOT and tokens/s in each span of time that has passed. It looks at requests
+    once: those before `_low` have ended and are not looked at again."""
 
     def __init__(self, world: World):
         """Of a world before its first step."""

@@ -43,18 +43,12 @@ class Window:
 
 
 def watch(
-    scenario: Scenario,
-    facts: Facts,
-    span_s: tuple[float, float],
-    most: int,
-    trace: TraceTable | None = None,
-    counts: np.ndarray | None = None,
+    scenario: Scenario, facts: Facts, span_s: tuple[float, float], most: int,
+    trace: TraceTable | None = None, counts: np.ndarray | None = None,
     progress: Progress | None = None,
-) -> Window:
-    """The first `most` passes that touch a span of a run, exactly as that run has them.
-
-    Takes as long as the run did up to the span's end. Raises what `simulate` raises.
-    """
+) -> Window:  # fmt: skip
+    """The first `most` passes that touch a span of a run, exactly as that run has them. Takes as
+    long as the run did up to the span's end. Raises what `simulate` raises."""
     setup = set_up(scenario, facts, trace, counts)
     operators = max(len(DECODE_OPERATORS), len(PREFILL_OPERATORS))
     log = Log({"passes": most, "operators": operators}, span_s=np.array(span_s))

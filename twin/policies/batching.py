@@ -20,11 +20,9 @@ SHORT_TOKENS = 64
 
 @kernel
 def tokens_to_take(remaining: int, budget_left: int, chunk_tokens: int, batch_empty: bool) -> int:
-    """Tokens of a prompt with `remaining` tokens left that join now; 0 ends the batch.
-
-    Chunked (chunk_tokens > 0), a prompt gives at most a chunk and fills what is left of the
-    budget. Unchunked, it joins whole or waits; a prompt above the whole budget goes alone.
-    """
+    """Tokens of a prompt with `remaining` tokens left that join now; 0 ends the batch. Chunked
+    (chunk_tokens > 0), a prompt gives at most a chunk and fills what is left of the budget.
+    Unchunked, it joins whole or waits; a prompt above the whole budget goes alone."""
     if chunk_tokens > 0:
         return min(remaining, chunk_tokens, budget_left)
     if remaining <= budget_left or batch_empty:
@@ -59,20 +57,14 @@ def token_variance(draft_tokens: int, acceptance: float) -> float:
 
 @kernel
 def iterations_needed(
-    tokens: int,
-    draft_tokens: int,
-    acceptance: float,
-    key: np.uint64,
-    rounding_key: np.uint64,
+    tokens: int, draft_tokens: int, acceptance: float, key: np.uint64, rounding_key: np.uint64,
     index: int,
-) -> int:
-    """Iterations until `tokens` tokens are out; `index` says which draw of the two streams.
-
-    A long answer is drawn once instead of once per token. Renewal theory: the count is normal with
-    mean (tokens + overshoot) / m and variance tokens * v / m^3, for m, v the mean and variance of
-    an iteration's tokens; the mean overshoot of the last iteration is (E[X^2]/m - 1) / 2. Rounded
-    at random so that the mean is kept. A short answer is walked through.
-    """
+) -> int:  # fmt: skip
+    """Iterations until `tokens` tokens are out; `index` says which draw of the two streams. A long
+    answer is drawn once instead of once per token. Renewal theory: the count is normal with mean
+    (tokens + overshoot) / m and variance tokens * v / m^3, for m, v the mean and variance of an
+    iteration's tokens; the mean overshoot of the last iteration is (E[X^2]/m - 1) / 2. Rounded at
+    random so that the mean is kept. A short answer is walked through."""
     if tokens <= 0:
         return 0
     if draft_tokens == 0 or acceptance <= 0.0:

@@ -11,10 +11,8 @@ from twin.compiled import kernel
 
 @kernel
 def sending_rank(decode_rank: int, decode_ranks: int, prefill_ranks: int) -> int:
-    """The prefill rank (0-based in its instance) that sends to decode_rank.
-
-    With 32 prefill and 320 decode ranks each prefill rank feeds 10 decode ranks.
-    """
+    """The prefill rank (0-based in its instance) that sends to decode_rank. With 32 prefill and 320
+    decode ranks each prefill rank feeds 10 decode ranks."""
     return decode_rank * prefill_ranks // decode_ranks
 
 

@@ -40,12 +40,9 @@ class BlockPool(Columns):
     """Resident blocks as a doubly linked list from most to least recently used."""
 
     newer = column(
-        "i4",
-        "pools, blocks",
-        "Next more recent block, NONE or ABSENT.",
-        fill=ABSENT,
+        "i4", "pools, blocks", "Next more recent block, NONE or ABSENT.", fill=ABSENT,
         by="memory_pool",
-    )
+    )  # fmt: skip
     older = column("i4", "pools, blocks", "Next less recent resident block.", by="memory_pool")
     newest = column("i4", "pools, levels", "Most recent block.", fill=NONE, by="memory_pool")
     oldest = column("i4", "pools, levels", "Least recent block.", fill=NONE, by="memory_pool")
@@ -72,16 +69,11 @@ class Chains(Protocol):
 
 
 def empty_pool(
-    pools: int,
-    blocks: int,
-    capacity_blocks: int | np.ndarray,
-    policy: str = "lru",
+    pools: int, blocks: int, capacity_blocks: int | np.ndarray, policy: str = "lru",
     ttl_s: float = 0.0,
-) -> BlockPool:
-    """A pool with nothing in it: `pools` rows over `blocks` distinct block ids.
-
-    capacity_blocks: of every row, or of each, i8[pools].
-    """
+) -> BlockPool:  # fmt: skip
+    """A pool with nothing in it: `pools` rows over `blocks` distinct block ids. capacity_blocks: of
+    every row, or of each, i8[pools]."""
     code = POLICIES[policy]
     sizes = {
         "pools": pools,
@@ -99,10 +91,8 @@ def empty_pool(
 def matched_blocks(
     pool: BlockPool, ssd: BlockPool, ssd_open: bool, row: int, chains: Chains, k: int
 ) -> int:
-    """Blocks of chain k that a tier holds before the first gap.
-
-    The SSD tier counts where it can be reached (`ssd_open`).
-    """
+    """Blocks of chain k that a tier holds before the first gap. The SSD tier counts where it can be
+    reached (`ssd_open`)."""
     matched = 0
     for s in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
         first = chains.segment_first[s]
@@ -310,10 +300,8 @@ def keep_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) -
 
 @kernel
 def hold_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) -> None:
-    """Keep the first blocks of chain k in a tier with room for every block there is.
-
-    Such a tier evicts nothing, so it keeps no order; for one that is never resized.
-    """
+    """Keep the first blocks of chain k in a tier with room for every block there is. Such a tier
+    evicts nothing, so it keeps no order; for one that is never resized."""
     for s in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
         first, count = chains.segment_first[s], min(chains.segment_blocks[s], blocks)
         for block in range(first, first + count):

@@ -45,10 +45,8 @@ def taking(opened: np.ndarray) -> int:
 
 @kernel
 def in_turn(opened: np.ndarray, turn: int) -> int:
-    """Of those that take requests the one whose turn it is; or NOBODY.
-
-    Those that do not have no turn: else the next one after many of them had theirs too.
-    """
+    """Of those that take requests the one whose turn it is; or NOBODY. Those that do not have no
+    turn: else the next one after many of them had theirs too."""
     count = taking(opened)
     left = turn % count if count > 0 else 0
     for i in range(opened.size):
@@ -60,17 +58,9 @@ def in_turn(opened: np.ndarray, turn: int) -> int:
 
 
 @kernel
-def round_robin(opened: np.ndarray, routed: int) -> int:
-    """Instances in turn; `routed` counts the choices made so far."""
-    return in_turn(opened, routed)
-
-
-@kernel
 def least_loaded(opened: np.ndarray, wait_s: np.ndarray, routed: int) -> int:
-    """The instance whose queue ends first; of equals the next in turn.
-
-    wait_s f8[instances]: seconds until a request that came now would be computed.
-    """
+    """The instance whose queue ends first; of equals the next in turn. wait_s f8[instances]:
+    seconds until a request that came now would be computed."""
     best = in_turn(opened, routed)
     i = max(best, 0)
     for _ in range(wait_s.size):
@@ -112,10 +102,8 @@ def session_sticky(opened: np.ndarray, session: int) -> int:
 
 @kernel
 def predicted_ttft(opened: np.ndarray, wait_s: np.ndarray, serve_s: np.ndarray, routed: int) -> int:
-    """The instance that would give the first token soonest; of equals the next in turn.
-
-    serve_s f8[instances]: seconds that reading its prefix hits and computing the rest takes there.
-    """
+    """The instance that would give the first token soonest; of equals the next in turn. serve_s
+    f8[instances]: seconds that reading its prefix hits and computing the rest takes there."""
     best = in_turn(opened, routed)
     i = max(best, 0)
     for _ in range(wait_s.size):
@@ -127,19 +115,13 @@ def predicted_ttft(opened: np.ndarray, wait_s: np.ndarray, serve_s: np.ndarray, 
 
 @kernel
 def weighted(
-    opened: np.ndarray,
-    wait_s: np.ndarray,
-    hit_share: np.ndarray,
-    kv_used: np.ndarray,
-    weights: tuple[float, float, float],
-    routed: int,
-) -> int:
-    """The instance of the highest weighted score; of equals the next in turn.
-
-    Each scorer is between 0 and 1, as llm-d's are: how short the queue is between the longest and
-    the shortest, how much of the prompt is cached, how much KV space is free. hit_share, kv_used
-    f8[instances]: shares; weights: of the three in that order.
-    """
+    opened: np.ndarray, wait_s: np.ndarray, hit_share: np.ndarray, kv_used: np.ndarray,
+    weights: tuple[float, float, float], routed: int,
+) -> int:  # fmt: skip
+    """The instance of the highest weighted score; of equals the next in turn. Each scorer is
+    between 0 and 1, as llm-d's are: how short the queue is between the longest and the shortest,
+    how much of the prompt is cached, how much KV space is free. hit_share, kv_used f8[instances]:
+    shares; weights: of the three in that order."""
     n = wait_s.size
     best = in_turn(opened, routed)
     first = best
@@ -161,27 +143,15 @@ def weighted(
 
 @kernel
 def choose_instance(
-    policy: int,
-    routed: int,
-    opened: np.ndarray,
-    wait_s: np.ndarray,
-    serve_s: np.ndarray,
-    queued_tokens: np.ndarray,
-    hit_tokens: np.ndarray,
-    hit_share: np.ndarray,
-    kv_used: np.ndarray,
-    weights: tuple[float, float, float],
-    session: int,
-    draw_a: float,
-    draw_b: float,
-) -> int:
-    """Dispatch on the policy's code; an index below opened.size, or NOBODY.
-
-    opened i1[instances]: 1 for those in service, as far as the router knows; the other rows are
-    those of the functions above.
-    """
+    policy: int, routed: int, opened: np.ndarray, wait_s: np.ndarray, serve_s: np.ndarray,
+    queued_tokens: np.ndarray, hit_tokens: np.ndarray, hit_share: np.ndarray, kv_used: np.ndarray,
+    weights: tuple[float, float, float], session: int, draw_a: float, draw_b: float,
+) -> int:  # fmt: skip
+    """Dispatch on the policy's code; an index below opened.size, or NOBODY. opened i1[instances]: 1
+    for those in service, as far as the router knows; the other rows are those of the functions
+    above."""
     if policy == 0:
-        return round_robin(opened, routed)
+        return in_turn(opened, routed)
     if policy == 2:
         return power_of_two(opened, wait_s, draw_a, draw_b)
     if policy == 3:
@@ -197,18 +167,10 @@ def choose_instance(
 
 @kernel
 def choose_rank(
-    choice: int,
-    routed: int,
-    taken_slots: np.ndarray,
-    taken_tokens: np.ndarray,
-    all_slots: int,
-    all_tokens: float,
-    slots: np.ndarray,
-    capacity_tokens: float,
-    need_tokens: float,
-    price: np.ndarray,
-    floor: np.ndarray,
-) -> int:
+    choice: int, routed: int, taken_slots: np.ndarray, taken_tokens: np.ndarray, all_slots: int,
+    all_tokens: float, slots: np.ndarray, capacity_tokens: float, need_tokens: float,
+    price: np.ndarray, floor: np.ndarray,
+) -> int:  # fmt: skip
     """The rank (die) of an instance that awaits a request, or NOBODY when none has room.
 
     choice: a code of `RANK_CHOICES`. taken_slots i8[ranks], taken_tokens f8[ranks]: running plus
@@ -244,16 +206,10 @@ def choose_rank(
 
 @kernel
 def lightest(
-    by_tokens: float,
-    by_slots: float,
-    taken_slots: np.ndarray,
-    taken_tokens: np.ndarray,
-    slots: np.ndarray,
-    need_tokens: float,
-    capacity_tokens: float,
-    price: np.ndarray,
+    by_tokens: float, by_slots: float, taken_slots: np.ndarray, taken_tokens: np.ndarray,
+    slots: np.ndarray, need_tokens: float, capacity_tokens: float, price: np.ndarray,
     floor: np.ndarray,
-) -> int:
+) -> int:  # fmt: skip
     """The rank of the least load that has room, of equals that with the fewest tokens.
 
     floor f8[blocks]: a load that no rank of a block of ranks is below, 0 where nothing is known.

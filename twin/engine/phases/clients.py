@@ -11,10 +11,9 @@ from twin.engine import codes as w
 from twin.engine.columns import World
 from twin.engine.lists import heap_pop, unlist
 from twin.engine.phases.decode import give_slot_back, pull
-from twin.engine.phases.kv_transfer import forget
+from twin.engine.phases.kv_transfer import take_back
 from twin.engine.phases.prefill import leave_queue
 from twin.engine.returns import ATTEMPTS, ask_again, cancel
-from twin.policies.kv_transfer import sending_rank
 
 
 @kernel
@@ -83,10 +82,8 @@ def withdraw(world: World, i: int, now_s: float) -> None:
 
 @kernel
 def taken_out(world: World, i: int) -> int:
-    """Take a request out of its queue, transfer or decode batch: the counter of where it was.
-
-    NONE: it computes in a batch of prefill, and leaves when that ends.
-    """
+    """Take a request out of its queue, transfer or decode batch: the counter of where it was. NONE:
+    it computes in a batch of prefill, and leaves when that ends."""
     request, following = world.request, world.request.following
     settings, prefill, decode, status = (
         world.settings, world.prefill, world.decode, world.request.status[i],
@@ -120,14 +117,10 @@ def taken_out(world: World, i: int) -> int:
 @kernel
 def stop_transfer(world: World, i: int) -> None:
     """End a request's KV transfer, or take it out of those that wait to begin."""
-    request, state, settings = world.request, world.transfer, world.settings
-    if unlist(state.unsent, 0, request.following, i):
+    state = world.transfer
+    if unlist(state.unsent, 0, world.request.following, i):
         return
     for k in range(state.active[0]):
         if state.request[k] == i:
-            width = settings.decode_ranks
-            size = (request.input_tokens[i] + request.emitted[i]) * settings.kv_bytes_per_token
-            sender = sending_rank(request.rank[i] % width, width, settings.prefill_ranks)
-            world.prefill.sent_bytes[request.prefill_instance[i], sender] -= size
-            forget(world, k)
+            take_back(world, k)
             return

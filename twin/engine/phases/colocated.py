@@ -12,6 +12,7 @@ from twin.engine.books import book_one
 from twin.engine.columns import World
 from twin.engine.lists import fill, pop
 from twin.engine.phases.decode import (
+    acts_s,
     begin_iteration,
     book_iteration,
     join,
@@ -37,21 +38,12 @@ def colocated(world: World, t1: float) -> None:
                 if read_s > t1:
                     break
                 launch_mixed(world, c, read_s)
+            now_s = acts_s(world, c, queue.queue[c, w.HEAD])
+            if now_s > t1:
+                break
             if state.running[c]:
-                if state.ends_s[c] > t1:
-                    break
-                now_s = state.ends_s[c]
                 settle(world, c, now_s)
                 finish_pieces(world, c, now_s)
-            else:
-                head = queue.queue[c, w.HEAD]
-                now_s = state.ends_s[c]
-                if state.in_batch[c] == 0:  # a batch that a fault stopped goes on by itself
-                    if head == w.NONE:
-                        break
-                    now_s = max(now_s, world.request.ready_s[head])
-                if now_s > t1:
-                    break
             make_room(world, c, now_s)
             taken = form_batch(world, c, now_s)
             state.running[c] = 0
@@ -99,10 +91,8 @@ def book_pieces(world: World, c: int, begin_s: float, end_s: float, taken: float
 
 @kernel
 def launch_mixed(world: World, c: int, read_s: float) -> None:
-    """Begin an iteration over the decode batch and the pieces of prompts that were formed.
-
-    It counts from when they were formed; computing begins when their cached KV is there.
-    """
+    """Begin an iteration over the decode batch and the pieces of prompts that were formed. It
+    counts from when they were formed; computing begins when their cached KV is there."""
     settings = world.settings
     state = world.decode
     costs = world.costs
@@ -113,17 +103,9 @@ def launch_mixed(world: World, c: int, read_s: float) -> None:
     operators = costs.decode_operators
     fill(operators, 0.0)
     took_s = mixed_iteration_s(
-        prices,
-        state.requests,
-        state.context,
-        c * settings.decode_ranks,
-        settings.decode_ranks,
-        taken,
-        pairs,
-        costs.decode_hot_tokens,
-        costs.decode_hot_factor[c],
-        operators,
-    )
+        prices, state.requests, state.context, c * settings.decode_ranks, settings.decode_ranks,
+        taken, pairs, costs.decode_hot_tokens, costs.decode_hot_factor[c], operators,
+    )  # fmt: skip
     if queue.batch_hits[c] > 0.0:
         took_s += mixed_hits_s(prices, queue.batch_hits[c], operators)
     took_s += read_s - now_s

@@ -6,6 +6,8 @@ An iteration touches ranks, not requests: a request that joins knows at which it
 
 from __future__ import annotations
 
+import numpy as np
+
 from twin.compiled import kernel
 from twin.engine import codes as w
 from twin.engine.books import book_traffic, log_pass
@@ -26,20 +28,11 @@ def decode(world: World, t1: float) -> None:
     state = world.decode
     for d in range(state.running.size):
         while state.up[d]:
+            now_s = acts_s(world, d, state.wait[d, w.HEAD])
+            if now_s > t1:
+                break
             if state.running[d]:
-                if state.ends_s[d] > t1:
-                    break
-                now_s = state.ends_s[d]
                 settle(world, d, now_s)
-            else:
-                head = state.wait[d, w.HEAD]
-                now_s = state.ends_s[d]
-                if state.in_batch[d] == 0:  # a batch that a fault stopped goes on by itself
-                    if head == w.NONE:
-                        break
-                    now_s = max(now_s, world.request.ready_s[head])
-                if now_s > t1:
-                    break
             admit(world, d, now_s)
             make_room(world, d, now_s)
             if state.in_batch[d] > 0:
@@ -47,6 +40,15 @@ def decode(world: World, t1: float) -> None:
             else:
                 state.running[d] = 0
                 state.ends_s[d] = now_s
+
+
+@kernel
+def acts_s(world: World, d: int, head: int) -> float:
+    """When an instance ends its iteration, or may begin one with the first that waits (s)."""
+    state = world.decode
+    if state.running[d] or state.in_batch[d] > 0:  # a batch that a fault stopped goes on by itself
+        return float(state.ends_s[d])
+    return np.inf if head == w.NONE else max(state.ends_s[d], world.request.ready_s[head])
 
 
 @kernel
@@ -290,10 +292,8 @@ def end_request(world: World, i: int, now_s: float) -> None:
 
 @kernel
 def preempt(world: World, d: int, rank: int, now_s: float) -> None:
-    """Push out the request that joined a full rank last; its KV is lost and recomputed.
-
-    A request that is alone and still too large can never end: it is rejected.
-    """
+    """Push out the request that joined a full rank last; its KV is lost and recomputed. A request
+    that is alone and still too large can never end: it is rejected."""
     request = world.request
     state = world.decode
     victim = state.slot_table[rank, 0]

@@ -35,10 +35,8 @@ def is_empty_decode(world: World, d: int) -> bool:
 
 
 def empty_by_moving(world: World, d: int, now_s: float) -> int:
-    """Send what instance d decodes to others, as far as they have room; how many.
-
-    The iteration under way ends now. Who has only just joined goes with a later look.
-    """
+    """Send what instance d decodes to others, as far as they have room; how many. The iteration
+    under way ends now. Who has only just joined goes with a later look."""
     state = world.decode
     room = sum(int(state.room[e] - state.taken[e]) for e in range(state.room.size) if state.open[e])
     if state.in_batch[d] == 0 or room <= 0:

@@ -14,11 +14,10 @@ from twin.engine import codes as w
 from twin.engine.columns import World
 from twin.engine.lists import append, length, pop
 from twin.engine.phases.decode import give_slot_back, pull
-from twin.engine.phases.kv_transfer import collect, forget
+from twin.engine.phases.kv_transfer import collect, take_back
 from twin.engine.phases.prefill import leave_queue, note_ending
 from twin.engine.pool import stop_reading
 from twin.engine.returns import come_back
-from twin.policies.kv_transfer import sending_rank
 
 
 @kernel
@@ -80,10 +79,7 @@ def empty_transfers(world: World, p: int, d: int, rank: int, now_s: float) -> in
         if not hit(request.prefill_instance[i], request.rank[i], width, p, d, rank):
             k += 1
             continue
-        size = (request.input_tokens[i] + request.emitted[i]) * world.settings.kv_bytes_per_token
-        sender = sending_rank(request.rank[i] % width, width, world.settings.prefill_ranks)
-        world.prefill.sent_bytes[request.prefill_instance[i], sender] -= size
-        forget(world, k)
+        take_back(world, k)
         give_slot_back(world, i)
         send_back(world, i, now_s, w.BACK_FROM_TRANSFER)
         count += 1
@@ -115,21 +111,26 @@ def empty_prefill(world: World, p: int, now_s: float) -> int:
     request = world.request
     count = 0
     while True:
-        computing = True
         i = pop(state.batch, p, request.following)
         if i == w.NONE:
             i = pop(state.queue, p, request.following)
-            if i == w.NONE:
-                break
-            computing = request.progress[i] != w.NONE
-        leave_queue(world, p, i)
-        request.progress[i] = w.NONE
-        give_slot_back(world, i)
-        send_back(world, i, now_s, w.BACK_FROM_PREFILL if computing else w.BACK_FROM_QUEUE)
+        if i == w.NONE:
+            break
+        send_from_prefill(world, p, i, now_s)
         count += 1
     state.running[p] = 0
     stop_reading(world, p, now_s)
     return count
+
+
+@kernel
+def send_from_prefill(world: World, p: int, i: int, now_s: float) -> None:
+    """Give back a request that has been taken out of a list of prefill instance p."""
+    computing = world.request.progress[i] != w.NONE
+    leave_queue(world, p, i)
+    world.request.progress[i] = w.NONE
+    give_slot_back(world, i)
+    send_back(world, i, now_s, w.BACK_FROM_PREFILL if computing else w.BACK_FROM_QUEUE)
 
 
 @kernel
@@ -156,11 +157,7 @@ def leave_prefill(world: World, rank: int, now_s: float) -> int:
                 if request.rank[i] != rank:
                     append(ends, p, request.following, i)
                     continue
-                computing = request.progress[i] != w.NONE
-                leave_queue(world, p, i)
-                request.progress[i] = w.NONE
-                give_slot_back(world, i)
-                send_back(world, i, now_s, w.BACK_FROM_PREFILL if computing else w.BACK_FROM_QUEUE)
+                send_from_prefill(world, p, i, now_s)
                 count += 1
         note_ending(world, p)
     return count

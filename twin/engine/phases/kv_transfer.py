@@ -43,10 +43,8 @@ def kv_transfer(world: World, t1: float) -> None:
 
 @kernel
 def collect(world: World) -> int:
-    """Put requests waiting to set off in order of time into `fresh`; returns how many.
-
-    Equal times keep their order. They come in runs that are in order already.
-    """
+    """Put requests waiting to set off in order of time into `fresh`; returns how many. Equal times
+    keep their order. They come in runs that are in order already."""
     state = world.transfer
     fresh, following, ready_s = state.fresh, world.request.following, world.request.ready_s
     count = 0
@@ -105,14 +103,29 @@ def sender_of(world: World, i: int) -> tuple[int, int]:
 
 
 @kernel
+def kv_bytes(world: World, i: int) -> float:
+    """What a request's KV weighs now."""
+    length = world.request.input_tokens[i] + world.request.emitted[i]
+    return float(length * world.settings.kv_bytes_per_token)
+
+
+@kernel
+def take_back(world: World, k: int) -> None:
+    """End a transfer before its time: it counts as not sent."""
+    i = world.transfer.request[k]
+    p, sender = sender_of(world, i)
+    world.prefill.sent_bytes[p, sender] -= kv_bytes(world, i)
+    forget(world, k)
+
+
+@kernel
 def begin_transfer(world: World, i: int, port_out: int) -> None:
     """Put a request's KV on its way out of a port."""
-    settings = world.settings
     request = world.request
     state = world.transfer
     rank = request.rank[i]
     p, sender = sender_of(world, i)
-    size = (request.input_tokens[i] + request.emitted[i]) * settings.kv_bytes_per_token
+    size = kv_bytes(world, i)
     k = state.active[0]
     state.active[0] += 1
     state.request[k] = i
@@ -163,8 +176,7 @@ def arrive(world: World, i: int, now_s: float) -> None:
     request = world.request
     record = world.record
     rank = request.rank[i]
-    length = request.input_tokens[i] + request.emitted[i]
-    size = length * settings.kv_bytes_per_token
+    size = kv_bytes(world, i)
     begun_s = request.ready_s[i]
     p = request.prefill_instance[i]
     book_traffic(world, w.KV_HAND_OFF, settings.kv_plane, p, begun_s, now_s, size)

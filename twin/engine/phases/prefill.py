@@ -83,11 +83,8 @@ def start_batch(world: World, p: int, now_s: float) -> None:
 
 @kernel
 def form_batch(world: World, p: int, now_s: float) -> int:
-    """Move pieces of queued prompts into the batch, first come, first served.
-
-    Notes the tokens to compute, the cached tokens to read, and the attention pairs; returns the
-    tokens.
-    """
+    """Move pieces of queued prompts into the batch, first come, first served. Notes the tokens to
+    compute, the cached tokens to read, and the attention pairs; returns the tokens."""
     settings = world.settings
     request = world.request
     state = world.prefill

@@ -159,18 +159,11 @@ def reserve(world: World, instance: int, need: float) -> int:
             continue
         first, end = d * ranks, (d + 1) * ranks
         place = choose_rank(
-            settings.rank_choice,
-            world.record.counters[w.ROUTED],
-            decode.taken_slots[first:end],
-            decode.taken_tokens[first:end],
-            decode.taken[d],
-            decode.all_tokens[d],
-            decode.slots[first:end],
-            decode.kv_tokens[d],
-            need,
-            decode.price[first:end],
+            settings.rank_choice, world.record.counters[w.ROUTED], decode.taken_slots[first:end],
+            decode.taken_tokens[first:end], decode.taken[d], decode.all_tokens[d],
+            decode.slots[first:end], decode.kv_tokens[d], need, decode.price[first:end],
             decode.floor[d],
-        )
+        )  # fmt: skip
         if place != w.NONE:
             rank = first + place
             slots, tokens = max(decode.taken[d], 1), max(decode.all_tokens[d], 1.0)
@@ -189,11 +182,9 @@ def reserve(world: World, instance: int, need: float) -> int:
 
 @kernel
 def see_queues(world: World, now_s: float) -> None:
-    """What waits at each instance as of now: tokens, and the seconds until they are computed.
-
-    A batch that has ended within this step is gone from it, or what a router sees would hang on the
-    step. Who comes now still gets into a batch that is not full: only full ones take their time.
-    """
+    """What waits at each instance as of now: tokens, and the seconds until they are computed. A
+    batch that has ended within this step is gone from it, or what a router sees would hang on the
+    step. Who comes now still gets into a batch that is not full: only full ones take their time."""
     prefill, settings = world.prefill, world.settings
     running, ends_s, budget = prefill.running, prefill.ends_s, settings.prefill_budget
     if settings.colocated:
@@ -336,20 +327,12 @@ def choose_prefill(world: World, i: int, now_s: float) -> int:
         see_kv(world)
     draws = policy == 2
     return choose_instance(
-        policy,
-        world.record.counters[w.ROUTED],
-        prefill.open,
-        prefill.wait_s,
-        prefill.serve_s,
-        prefill.queue_view,
-        prefill.hit_view,
-        prefill.hit_share,
-        prefill.kv_used,
+        policy, world.record.counters[w.ROUTED], prefill.open, prefill.wait_s, prefill.serve_s,
+        prefill.queue_view, prefill.hit_view, prefill.hit_share, prefill.kv_used,
         (settings.queue_weight, settings.prefix_weight, settings.kv_weight),
-        world.request.session[i],
-        uniform(settings.key_route_a, i) if draws else 0.5,
+        world.request.session[i], uniform(settings.key_route_a, i) if draws else 0.5,
         uniform(settings.key_route_b, i) if draws else 0.5,
-    )
+    )  # fmt: skip
 
 
 @kernel

@@ -48,6 +48,8 @@ app.command()(study_command.sweep)
 app.command("hit-curve")(study_command.hit_curve)
 app.command("model-cache")(study_command.model_cache)
 app.command("controllers")(study_command.own_controllers)
+app.command()(study_command.attribute)
+app.command()(study_command.allocate)
 
 Multiplier = Annotated[float, typer.Option(help="The trace's requests come so many times faster.")]
 Copies = Annotated[int, typer.Option(help="Copies of the trace, each under block ids of its own.")]
@@ -137,7 +139,19 @@ def predict(scenario: Asked, settings: Settings = None, as_json: AsJson = False)
     if as_json:
         print_json(prediction)
         return
-    terminal.print_prediction(asked.name, prediction)
+    from twin.metrics.measures import seconds
+    from twin.metrics.registry import shown
+
+    rows = [(k, shown(k, v)) for k, v in prediction["summary"].items()]
+    print_rows(f"{asked.name}: always full", ("figure", "value"), rows)
+    for phase, operators in prediction["operators"].items():
+        total = sum(operators.values())
+        longest = sorted(operators.items(), key=lambda item: -item[1])
+        shares = [(k, seconds(v), f"{100 * v / total:.1f} %") for k, v in longest]
+        print_rows(f"Where {phase} time goes", ("operator", "critical path", "share"), shares)
+    for sentence in (prediction["advice"], *prediction["errors"]):
+        out.print(escape(sentence))
+    out.print(f"{seconds(prediction['wall_s'])} of wall time, compiling left out", style="dim")
 
 
 @app.command()
@@ -153,7 +167,14 @@ def compare(
     if as_json:
         print_json(asdict(comparison))
         return
-    terminal.print_comparison(comparison)
+    heads = [f"{i + 1} {name}" for i, name in enumerate(comparison.names)]
+    asked = [r for r in comparison.inputs if r.path not in {"name", "question", "source"}]
+    inputs = [(r.path, *(f"{v} {r.unit}".strip() for v in r.values)) for r in asked]
+    print_rows("What was asked", ("field", *heads), inputs)
+    figures = [(r.name, *r.cells()) for r in comparison.metrics if set(r.verdicts) != {"same"}]
+    print_rows("What came of it", ("figure", *heads), figures)
+    for note in comparison.notes:
+        out.print(escape(note))
 
 
 @app.command()
@@ -165,66 +186,26 @@ def explain(
 ) -> None:
     """Say why a run is as fast as it is and what would help, each measured by re-runs."""
     from twin.lab.answer import explained
+    from twin.lab.explain.words import change, effect
 
     with progress(scenario) as watch:
         known = explained(scenario, settings or [], trace, lambda name: watch)
     if as_json:
         print_json(known)
-    else:
-        terminal.print_explanation(known)
-
-
-@app.command()
-def attribute(
-    scenario: Asked,
-    settings: Settings = None,
-    as_json: AsJson = False,
-    slo: Annotated[bool, typer.Option("--slo", "--promise", help="Keep the TPOT SLO too.")] = False,
-) -> None:
-    """Find what a deployment loses against its benchmark, cause by cause, by some sixty runs."""
-    from twin.lab.ask import question
-    from twin.lab.attribution import SLO, THROUGHPUT, UNIT, parts
-    from twin.lab.attribution import attribute as climbed
-    from twin.lab.store import open_store
-
-    asked, _ = question(scenario, settings or [])
-    measure = SLO if slo else THROUGHPUT
-    with progress(asked.name) as watch:
-        steps = climbed(asked, open_store(), lambda name: watch, measure)
-    shares = parts(steps)
-    if as_json:
-        print_json({"unit": UNIT, "measure": measure, "parts": [asdict(part) for part in shares]})
         return
-    terminal.print_parts(f"{asked.name}: {UNIT}", shares, steps)
-
-
-@app.command()
-def allocate(
-    supernode: Annotated[
-        list[int] | None,
-        typer.Option(min=1, max=100_000, metavar="NPUS", help="A size; repeat it for more."),
-    ] = None,
-    block: Annotated[
-        list[float] | None,
-        typer.Option(metavar="NPUS", help="Mean size of tightly coupled blocks; repeat it."),
-    ] = None,
-    instances_of: Annotated[
-        str, typer.Option(metavar="SCENARIO", help="Also blocks as large as its instances.")
-    ] = "",
-    seed: Annotated[int, typer.Option(min=0, help="Of the blocks that come.")] = 1,
-    as_json: AsJson = False,
-) -> None:
-    """How full tightly coupled blocks keep supernodes of several sizes, over time."""
-    from twin.lab.allocation_study import by_blocks, study
-    from twin.lab.ask import scenario_named
-    from twin.lab.library import load_facts
-
-    deployment = scenario_named(instances_of) if instances_of else None
-    table = by_blocks(study(load_facts(), supernode or (), block or (), deployment, seed))
-    if as_json:
-        print_json({"allocated": table})
+    out.print(escape(f"{known['name']}: {known['verdict']}"), soft_wrap=True)
+    rows = []
+    for row in known["causes"]:
+        gain = row.get("suggestion")
+        done = (change(gain["settings"]), effect(gain)) if gain else ("nothing tried helps", "")
+        named = f"{row['label']}: {row['named']}" if row["named"] else row["label"]
+        rows.append((named, effect(row["removal"]), *done))
+    if rows:
+        heads = ("cause", "without it", "what to do", "which brings")
+        print_rows("Causes, each removed in runs of its own", heads, rows)
     else:
-        terminal.print_allocation(table)
+        out.print("No cause was found that a re-run confirms.")
+    out.print(f"{known['runs']} runs", style="dim")
 
 
 @app.command("trace")
@@ -337,7 +318,13 @@ def bench(
     if as_json:
         print_json({m.name: m.as_json() for m in results})
         return
-    terminal.print_measured(results)
+    heads = ("benchmark", "requests", "wall s", "cpu s", "requests/s", "peak MB", "bytes/request")
+    rows = [
+        (m.name, f"{m.requests:,}", f"{m.wall_s:.2f}", f"{m.cpu_s:.2f}", f"{m.requests_per_s:,.0f}",
+         f"{m.peak_rss_bytes / 1e6:,.0f}", f"{m.bytes_per_request:,.0f}")
+        for m in results
+    ]  # fmt: skip
+    print_rows("One core, after warm-up", heads, rows)
 
 
 @app.command()

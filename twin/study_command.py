@@ -1,14 +1,14 @@
-"""The commands `sweep`, `hit-curve`, `model-cache`, `controllers`: studies beside single runs."""
+"""Studies beside single runs: `sweep`, `hit-curve`, `model-cache`, `attribute`, `allocate`."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from twin import terminal
 from twin.metrics.measures import amount
-from twin.terminal import AsJson, Asked, Settings, TraceFile, out, print_json, print_rows
+from twin.terminal import AsJson, Asked, Settings, TraceFile, out, print_json, print_rows, progress
 
 Over = Annotated[
     list[str],
@@ -42,7 +42,7 @@ def sweep(
     runner = Runner(store).start()
     rows = []
     try:
-        with terminal.progress(asked.name) as watch:
+        with progress(asked.name) as watch:
             for row in lab.carried_out(runner, points):
                 rows.append(row)
                 watch(len(rows) / len(points), {"points": len(rows)})
@@ -146,8 +146,6 @@ def model_cache(
     as_json: AsJson = False,
 ) -> None:
     """Cold start, warm start and switching of models: object storage, local DRAM, memory pool."""
-    from dataclasses import asdict
-
     from twin.lab import model_cache as cache
     from twin.lab.ask import question
     from twin.lab.library import load_facts
@@ -172,11 +170,7 @@ def model_cache(
     typer.echo(cache.takes_for_granted(asked, facts, served))
 
 
-def own_controllers(
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object on standard output.")
-    ] = False,
-) -> None:
+def own_controllers(as_json: AsJson = False) -> None:
     """Controllers of the folder that TWIN_CONTROLLERS names, with their digests."""
     from twin.lab.controllers import VARIABLE, controllers
 
@@ -185,3 +179,70 @@ def own_controllers(
         print_json(known)
         return
     print_rows(f"Controllers of {VARIABLE}", ("name", "elastic.own.digest"), list(known.items()))
+
+
+def attribute(
+    scenario: Asked,
+    settings: Settings = None,
+    as_json: AsJson = False,
+    slo: Annotated[bool, typer.Option("--slo", "--promise", help="Keep the TPOT SLO too.")] = False,
+) -> None:
+    """Find what a deployment loses against its benchmark, cause by cause, by some sixty runs."""
+    from twin.lab.ask import question
+    from twin.lab.attribution import SLO, THROUGHPUT, UNIT, parts
+    from twin.lab.attribution import attribute as climbed
+    from twin.lab.store import open_store
+
+    asked, _ = question(scenario, settings or [])
+    measure = SLO if slo else THROUGHPUT
+    with progress(asked.name) as watch:
+        steps = climbed(asked, open_store(), lambda name: watch, measure)
+    shares = parts(steps)
+    if as_json:
+        print_json({"unit": UNIT, "measure": measure, "parts": [asdict(part) for part in shares]})
+        return
+    rows = [
+        (
+            part.label,
+            f"{part.tokens_per_s_per_npu:,.0f}",
+            f"{part.change:+,.0f}",
+            f"{100 * part.share_of_benchmark:+.1f} %",
+            "" if part.alone is None else f"{100 * part.alone:+.1f} %",
+            f"{step.rate_req_per_s:,.1f} req/s" if step.rate_req_per_s else "slots full",
+        )
+        for part, step in zip(shares, steps, strict=False)  # causes alone stand behind
+    ]
+    print_rows(f"{asked.name}: {UNIT}", ("cause", "left", "change", "share", "alone", "at"), rows)
+
+
+def allocate(
+    supernode: Annotated[
+        list[int] | None,
+        typer.Option(min=1, max=100_000, metavar="NPUS", help="A size; repeat it for more."),
+    ] = None,
+    block: Annotated[
+        list[float] | None,
+        typer.Option(metavar="NPUS", help="Mean size of tightly coupled blocks; repeat it."),
+    ] = None,
+    instances_of: Annotated[
+        str, typer.Option(metavar="SCENARIO", help="Also blocks as large as its instances.")
+    ] = "",
+    seed: Annotated[int, typer.Option(min=0, help="Of the blocks that come.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """How full tightly coupled blocks keep supernodes of several sizes, over time."""
+    from twin.lab.allocation_study import by_blocks, study
+    from twin.lab.ask import scenario_named
+    from twin.lab.library import load_facts
+
+    deployment = scenario_named(instances_of) if instances_of else None
+    table = by_blocks(study(load_facts(), supernode or (), block or (), deployment, seed))
+    if as_json:
+        print_json({"allocated": table})
+        return
+    heads = [f"{npus} NPUs" for npus in next(iter(table.values()))]
+    rows = [
+        (name, *("no room" if x is None else f"{100 * x:.1f} %" for x in by_size.values()))
+        for name, by_size in table.items()
+    ]
+    print_rows("NPUs of a supernode that are allocated, over time", ("blocks", *heads), rows)

@@ -19,9 +19,6 @@ from rich.console import Console
 from rich.markup import escape
 
 if TYPE_CHECKING:
-    from twin.lab.attribution import Part, Step
-    from twin.lab.bench import Measured
-    from twin.lab.compare import Comparison
     from twin.scenario import Scenario
 
 Asked = Annotated[str, typer.Argument(help="A scenario file (.toml) or a preset's key.")]
@@ -112,91 +109,6 @@ def print_run(answer: Mapping[str, Any]) -> None:
         err.print(escape(f"broken: {check['id']} {check['statement']}: {check['detail']}"))
     kept = f"kept as run {answer['run']}" if answer["run"] else "not kept"
     out.print(f"{answer['requests']:,} requests in {answer['wall_s']:.2f} s; {kept}", style="dim")
-
-
-def print_allocation(shares: Mapping[str, Mapping[int, float | None]]) -> None:
-    """The share of NPUs that is allocated: a row a mix of blocks, a column a supernode's size."""
-    heads = [f"{npus} NPUs" for npus in next(iter(shares.values()))]
-    rows = [
-        (name, *("no room" if x is None else f"{100 * x:.1f} %" for x in by_size.values()))
-        for name, by_size in shares.items()
-    ]
-    print_rows("NPUs of a supernode that are allocated, over time", ("blocks", *heads), rows)
-
-
-def print_comparison(found: Comparison) -> None:
-    """Runs side by side: what was asked of them, and the figures that differ."""
-    heads = [f"{i + 1} {name}" for i, name in enumerate(found.names)]
-    asked = [r for r in found.inputs if r.path not in {"name", "question", "source"}]
-    inputs = [(r.path, *(f"{v} {r.unit}".strip() for v in r.values)) for r in asked]
-    print_rows("What was asked", ("field", *heads), inputs)
-    figures = [(r.name, *r.cells()) for r in found.metrics if set(r.verdicts) != {"same"}]
-    print_rows("What came of it", ("figure", *heads), figures)
-    for note in found.notes:
-        out.print(escape(note))
-
-
-def print_parts(title: str, parts: Sequence[Part], steps: Sequence[Step]) -> None:
-    """What a deployment loses, cause by cause."""
-    rows = [
-        (
-            part.label,
-            f"{part.tokens_per_s_per_npu:,.0f}",
-            f"{part.change:+,.0f}",
-            f"{100 * part.share_of_benchmark:+.1f} %",
-            "" if part.alone is None else f"{100 * part.alone:+.1f} %",
-            f"{step.rate_req_per_s:,.1f} req/s" if step.rate_req_per_s else "slots full",
-        )
-        for part, step in zip(parts, steps, strict=False)  # causes alone stand behind
-    ]
-    print_rows(title, ("cause", "left", "change", "share", "alone", "at"), rows)
-
-
-def print_explanation(known: Mapping[str, Any]) -> None:
-    """A verdict, and the causes with what removing them brings and what can be done."""
-    from twin.lab.explain.words import change, effect
-
-    out.print(escape(f"{known['name']}: {known['verdict']}"), soft_wrap=True)
-    rows = []
-    for row in known["causes"]:
-        gain = row.get("suggestion")
-        done = (change(gain["settings"]), effect(gain)) if gain else ("nothing tried helps", "")
-        named = f"{row['label']}: {row['named']}" if row["named"] else row["label"]
-        rows.append((named, effect(row["removal"]), *done))
-    if rows:
-        heads = ("cause", "without it", "what to do", "which brings")
-        print_rows("Causes, each removed in runs of its own", heads, rows)
-    else:
-        out.print("No cause was found that a re-run confirms.")
-    out.print(f"{known['runs']} runs", style="dim")
-
-
-def print_prediction(name: str, answer: Mapping[str, Any]) -> None:
-    """A steady state's figures, where its time goes, and what it is advised."""
-    from twin.metrics.measures import seconds
-    from twin.metrics.registry import shown
-
-    rows = [(k, shown(k, v)) for k, v in answer["summary"].items()]
-    print_rows(f"{name}: always full", ("figure", "value"), rows)
-    for phase, operators in answer["operators"].items():
-        total = sum(operators.values())
-        longest = sorted(operators.items(), key=lambda item: -item[1])
-        shares = [(k, seconds(v), f"{100 * v / total:.1f} %") for k, v in longest]
-        print_rows(f"Where {phase} time goes", ("operator", "critical path", "share"), shares)
-    for sentence in (answer["advice"], *answer["errors"]):
-        out.print(escape(sentence))
-    out.print(f"{seconds(answer['wall_s'])} of wall time, compiling left out", style="dim")
-
-
-def print_measured(results: Sequence[Measured]) -> None:
-    """What benchmarks took."""
-    heads = ("benchmark", "requests", "wall s", "cpu s", "requests/s", "peak MB", "bytes/request")
-    rows = [
-        (m.name, f"{m.requests:,}", f"{m.wall_s:.2f}", f"{m.cpu_s:.2f}", f"{m.requests_per_s:,.0f}",
-         f"{m.peak_rss_bytes / 1e6:,.0f}", f"{m.bytes_per_request:,.0f}")
-        for m in results
-    ]  # fmt: skip
-    print_rows("One core, after warm-up", heads, rows)
 
 
 def become_dashboard(port: int) -> NoReturn:

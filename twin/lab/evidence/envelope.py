@@ -80,17 +80,16 @@ def _ep(role: str) -> Callable[[Configuration, Facts], Value]:
 
 
 def _context(c: Configuration, facts: Facts) -> Value:
-    given = _lengths(c.scenario, facts)
-    return None if given is None or c.pool == "exchange" else given[0] + 0.5 * given[1]
+    w = c.scenario.workload
+    if w.arrivals == "trace" or c.pool == "exchange":
+        return None
+    prompt, answer = mean_lengths(w, facts)
+    return prompt + 0.5 * answer
 
 
 def _prompt(c: Configuration, facts: Facts) -> Value:
-    given = _lengths(c.scenario, facts)
-    return None if given is None else given[0]
-
-
-def _lengths(s: Scenario, facts: Facts) -> tuple[float, float] | None:
-    return None if s.workload.arrivals == "trace" else mean_lengths(s.workload, facts)
+    w = c.scenario.workload
+    return None if w.arrivals == "trace" else mean_lengths(w, facts)[0]
 
 
 def _acceptance(c: Configuration, facts: Facts) -> Value:

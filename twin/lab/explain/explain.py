@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -110,7 +110,10 @@ def explain(
     summary = runs.needed(scenario)
     asked = shortened(scenario, summary)
     base = runs.needed(asked)
-    full = _full(asked, facts, trace, counts)
+    try:
+        full = steady(asked, facts, trace, counts)
+    except ModelError:  # a single request of mean length does not fit
+        full = None
     waiting = waiting_s(runs.tables[asked]["requests"], asked.horizon_s)
     view = View(asked, facts, base, full, _shares(runs, asked), trace, counts, waiting=waiting)
     pieces = waterfall(runs, view)  # first: its re-runs are looks, too
@@ -122,14 +125,6 @@ def explain(
     text = verdict(whole, room, weighed)
     made = len(runs.summaries)
     return Explanation(scenario, summary, text, whole.held, room, weighed, pieces, made)
-
-
-def _full(s: Scenario, facts: Facts, trace: Any, counts: Any) -> Any:
-    """The closed steady state; None where a single request of mean length does not fit."""
-    try:
-        return steady(s, facts, trace, counts)
-    except ModelError:
-        return None
 
 
 def _shares(runs: Runs, s: Scenario) -> dict[str, float]:
@@ -281,16 +276,13 @@ def verdict(view: View, room: Headroom, ranks: Sequence[Measured]) -> str:
         whose = f"Only {amount(met, 'share')} of requests keep" if met else "No request keeps"
         sentences = [f"{whose} the SLO{limit}."]
     if ranks and (not view.held or ranks[0].score > 0.1):
-        first = ranks[0]
-        sentences.append(f"First cause: {_lower(first.label)}{_of(first)}.")
+        label, named = ranks[0].label, ranks[0].named
+        label = label if label[:2].isupper() else label[0].lower() + label[1:]
+        sentences.append(f"First cause: {label}{f' ({named})' if named else ''}.")
     if view.free_npus:
         idle = "1 NPU is" if view.free_npus == 1 else f"{view.free_npus} NPUs are"
         sentences.append(f"{idle} idle.")
     return " ".join(sentences)
-
-
-def _of(cause: Measured) -> str:
-    return f" ({cause.named})" if cause.named else ""
 
 
 def _limit(view: View, room: Headroom) -> str:
@@ -300,11 +292,6 @@ def _limit(view: View, room: Headroom) -> str:
     if room.factor >= FAR:
         return f", and would at {three_figures(room.factor)} times the traffic"
     most = three_figures(load * room.factor)
-    unit = {"workload.rate_req_per_s": f"{most} req/s",
-            "workload.concurrency": f"{most} requests in flight"}.get(
-                path, f"{most} times the trace's speed")  # fmt: skip
-    return f", up to {unit}" if view.held else f"; it is kept up to {unit}"
-
-
-def _lower(label: str) -> str:
-    return label if label[:2].isupper() else label[0].lower() + label[1:]
+    units = {"workload.rate_req_per_s": "req/s", "workload.concurrency": "requests in flight"}
+    limit = f"{most} " + units.get(path, "times the trace's speed")
+    return f", up to {limit}" if view.held else f"; it is kept up to {limit}"

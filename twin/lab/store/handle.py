@@ -142,8 +142,9 @@ class Store:
 def open_store(url: str | None = None, artefacts: Path | None = None) -> Store:
     """Open the store of a URL, else of TWIN_DB_URL, else `data/twin.db`, migrated; runs of dead
     processes are marked. Raises StoreError with one sentence."""
-    given = url or os.environ.get(URL_VARIABLE) or _default_url()
-    database = open_database(given)
+    # A path may hold what a URL must escape.
+    own = URL.create("sqlite", database=str(KEPT / DEFAULT_NAME)).render_as_string()
+    database = open_database(url or os.environ.get(URL_VARIABLE) or own)
     named = artefacts or os.environ.get(ARTEFACTS_VARIABLE)
     folder = Path(named).resolve() if named else _own_folder(database)
     prepare_file(database, folder)
@@ -154,11 +155,6 @@ def open_store(url: str | None = None, artefacts: Path | None = None) -> Store:
     with suppress(StoreFull):  # who may only read leaves what dead processes left as it is
         store.runs.recover()
     return store
-
-
-def _default_url() -> str:
-    """`data/twin.db`, wherever the project lies: a path may hold what a URL must escape."""
-    return URL.create("sqlite", database=str(KEPT / DEFAULT_NAME)).render_as_string()
 
 
 def _own_folder(database: Database) -> Path:

@@ -98,6 +98,9 @@ def preview(table: TraceTable) -> dict[str, Any]:
     outputs = table.output_tokens.astype(np.int64)
     quantum_s = timestamp_quantum(table.arrival_s) if table.has_time else 0.0
     rate = n / duration_s if table.has_time and duration_s > 0 else None
+    gaps, think_s = np.diff(table.arrival_s), table.think_s[~np.isnan(table.think_s)]
+    spread = table.has_time and gaps.size > 1 and gaps.mean() > 0
+    cv = float(gaps.std() / gaps.mean()) if spread else None
     return {
         "name": table.name,
         "format": table.format,
@@ -106,7 +109,7 @@ def preview(table: TraceTable) -> dict[str, Any]:
         "sessions": int(np.unique(table.session).size),
         "duration_s": duration_s if table.has_time else None,
         "rate_req_per_s": rate,
-        "interarrival_cv": _variation(table.arrival_s) if table.has_time else None,
+        "interarrival_cv": cv,
         "time_unit": table.time_unit,
         "timestamp_step_s": quantum_s or None,
         "input_tokens": _spread(inputs),
@@ -115,7 +118,7 @@ def preview(table: TraceTable) -> dict[str, Any]:
         "block_tokens": table.block_tokens or None,
         "blocks": table.blocks,
         "ideal_hit_token_ratio": lru_bound(table) if table.has_prefix else None,
-        "think_s_p50": _median(table.think_s),
+        "think_s_p50": float(np.median(think_s)) if think_s.size else None,
         "counts": dict(table.counts),
         "warnings": list(table.warnings) + _warnings(table, quantum_s),
     }
@@ -124,16 +127,6 @@ def preview(table: TraceTable) -> dict[str, Any]:
 def _spread(values: np.ndarray) -> dict[str, float]:
     percentiles = {f"p{level}": float(np.percentile(values, level)) for level in LEVELS}
     return {**percentiles, "max": float(values.max()), "mean": float(values.sum() / values.size)}
-
-
-def _variation(arrival_s: np.ndarray) -> float | None:
-    gaps = np.diff(arrival_s)
-    return float(gaps.std() / gaps.mean()) if gaps.size > 1 and gaps.mean() > 0 else None
-
-
-def _median(values: np.ndarray) -> float | None:
-    known = values[~np.isnan(values)]
-    return float(np.median(known)) if known.size else None
 
 
 def _warnings(table: TraceTable, quantum_s: float) -> list[str]:

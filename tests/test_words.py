@@ -4,7 +4,7 @@ import ast
 import re
 
 from tests.test_house import CORE, nodes, sources, where
-from twin.lab.glossary import terms
+from twin.lab.library import terms
 from twin.scenario import fields
 
 IDENTIFIER = re.compile(r"\b[a-z]+(_[a-z0-9]+)+\b")

@@ -9,7 +9,7 @@ from docs.make import metric_table
 from tests.ui.fake_run import fake_tables
 from twin import terminal
 from twin.lab.compare import metric_row
-from twin.lab.glossary import terms
+from twin.lab.library import terms
 from twin.metrics.observed import Observed
 from twin.metrics.registry import LINE, METRICS, Metric, metric_of, shown, verdict
 from twin.metrics.summary import summarise

@@ -1,15 +1,16 @@
-"""The library: facts, presets and scenario files, read from disk and written as TOML.
+"""The library: facts, presets, scenario files and the glossary, read from disk; scenarios as TOML.
 
-The only module that opens `data/*.toml` and `scenarios/*.toml`. It knows nothing about the
-database; `seed_library` hands it the presets.
+The only module that opens `data/*.toml`, `scenarios/*.toml` and `docs/GLOSSARY.md`, from which
+tooltips and the house test of words come. `seed_library` hands the database the presets.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -157,3 +158,41 @@ def _with_units(lines: list[str]) -> Iterator[str]:
         field = line.partition(" = ")[0]
         unit = field_unit(section + field) if " = " in line else ""
         yield f"{line}  # {unit}" if unit else line
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One term: its meaning, its unit and the words it stands in place of."""
+
+    name: str
+    meaning: str
+    unit: str
+    instead_of: tuple[str, ...]
+
+
+@cache
+def terms() -> dict[str, Term]:
+    """Every term by name, in the order of the page."""
+    rows = re.findall(
+        r"^\|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|$",
+        (ROOT / "docs" / "GLOSSARY.md").read_text("utf-8"),
+        re.MULTILINE,
+    )
+    cells = [[cell.strip() for cell in row] for row in rows[2:]]  # after the head and its line
+    return {
+        name: Term(name, meaning, unit, tuple(word.strip() for word in words.split(",") if word))
+        for name, meaning, unit, words in cells
+    }
+
+
+def terms_in(text: str) -> list[Term]:
+    """The terms that a text uses, in its order: of two that overlap the longer.
+
+    >>> [term.name for term in terms_in("MTP acceptance of a decode pool")]
+    ['MTP acceptance', 'decode pool']
+    """
+    longest_first = sorted(terms(), key=len, reverse=True)
+    pattern = rf"\b({'|'.join(map(re.escape, longest_first))})s?\b"
+    by_lower = {name.lower(): term for name, term in terms().items()}
+    used = (match[1].lower() for match in re.finditer(pattern, text, re.IGNORECASE))
+    return [by_lower[name] for name in dict.fromkeys(used)]

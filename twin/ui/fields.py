@@ -11,7 +11,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from twin.facts import Facts
-from twin.lab.glossary import terms_in
+from twin.lab.library import terms_in
 from twin.scenario import Scenario, ScenarioField, field_info, fields, unmet
 from twin.scenario import words as scenario_words
 from twin.ui import listed

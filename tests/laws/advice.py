@@ -16,7 +16,7 @@ import numpy as np
 from tests.made_trace import made_trace
 from twin.engine.simulate import simulate
 from twin.facts import Facts
-from twin.lab.explain.explain import Explanation, applied
+from twin.lab.explain.explain import Explanation
 from twin.lab.explain.runs import Gain
 from twin.metrics.registry import METRICS
 from twin.scenario import Scenario, parse_scenario, with_overrides
@@ -177,7 +177,7 @@ class Judged:
 
 def judged(case: Case, gain: Gain, key: str, facts: Facts) -> Judged:
     """A suggestion over the full horizon, on seeds of its own."""
-    better = applied(case.scenario, gain)
+    better = with_overrides(case.scenario, gain.settings)
     sign = 1.0 if METRICS[gain.metric].better == "higher" else -1.0
     gains, kept = [], []
     for seed in HELD_OUT:
@@ -193,8 +193,8 @@ def judged(case: Case, gain: Gain, key: str, facts: Facts) -> Judged:
 
 def top_three(case: Case, explained: Explanation, facts: Facts) -> list[Judged]:
     """The three first suggestions, judged."""
-    suggested = [cause for cause in explained.causes if cause.suggestion is not None]
-    return [judged(case, cause.suggestion, cause.key, facts) for cause in suggested[:3]]
+    suggested = [m for m in explained.causes if m.suggestion is not None]
+    return [judged(case, m.suggestion, m.cause.key, facts) for m in suggested[:3]]
 
 
 @dataclass(frozen=True)

@@ -33,4 +33,4 @@ def test_a_suggestion_keeps_half_of_its_promise_on_other_seeds_and_harms_nothing
 @pytest.mark.parametrize("name", some(KEYS, *(k for k in PLANTED if k not in KEYS)))
 def test_a_planted_cause_is_named_first(name, facts):
     case, known = planted(name, PLANTED[name], facts)
-    assert explain(case.scenario, known, case.trace).causes[0].key in PLANTED[name].named
+    assert explain(case.scenario, known, case.trace).causes[0].cause.key in PLANTED[name].named

@@ -72,7 +72,7 @@ def main(names: list[str]) -> None:
         for name in asked:
             case, known = planted(name, rows[name], facts)
             told = explain(case.scenario, known, case.trace)
-            first = told.causes[0].key if told.causes else "nothing"
+            first = told.causes[0].cause.key if told.causes else "nothing"
             named += first in rows[name].named
             wanted = " or ".join(rows[name].named)
             sys.stdout.write(f"{name}: {first} (planted: {wanted}), {told.runs} runs\n")

@@ -6,6 +6,7 @@ import pytest
 
 from tests.ui.stored_runs import done, scenario
 from tests.ui.test_run import opened, words
+from twin.lab.explain.cause import CAUSES
 from twin.lab.explain.engine import causes_table, waterfall_table
 from twin.lab.explain.explain import Measured
 from twin.lab.explain.runs import Gain
@@ -14,8 +15,8 @@ from twin.lab.store import Owner
 from twin.ui import session
 
 GAIN = Gain({"deployment.prefill.instances": 10}, "ttft_s_p99", 31.2, 0.82, 25.0, 0.12, 1.0)
-CAUSE = Measured("prefill", "Prefill capacity", "Give prefill more NPUs.", "", 6.0, GAIN, GAIN)
-ONLY_SEEN = Measured("imbalance", "Expert imbalance", "Balance the experts.", "", 0.4, GAIN, None)
+CAUSE = Measured(CAUSES["prefill"], "", 6.0, GAIN, GAIN)
+ONLY_SEEN = Measured(CAUSES["imbalance"], "", 0.4, GAIN, None)
 VERDICT = "Only 12.0 % of requests keep the SLO; it is kept up to 156 req/s."
 SUMMARY = {"verdict": VERDICT, "headroom_factor": 0.71, "headroom_bounded": 1, "runs": 40}
 

@@ -71,7 +71,8 @@ def waterfall_table(pieces: Mapping[str, float]) -> pl.DataFrame:
 def causes_table(causes: Sequence[Measured]) -> pl.DataFrame:
     """A row a cause, the weightiest first; settings as JSON."""
     rows = [
-        {"key": m.key, "label": m.label, "named": m.named, "advice": m.advice, "score": m.score}
+        {"key": m.cause.key, "label": m.cause.label, "named": m.named, "advice": m.cause.advice,
+         "score": m.score}
         | _flat("removal", m.removal) | _flat("suggestion", m.suggestion)
         for m in causes
     ]  # fmt: skip

@@ -64,9 +64,7 @@ LOAD = Cause("load", "More traffic than it takes", "Admit less traffic, or add N
 class Measured:
     """A cause that was confirmed: what its removal brings, and what an operator can do."""
 
-    key: str
-    label: str
-    advice: str
+    cause: Cause
     named: str  # what of it, where it is of several things
     score: float
     removal: Gain
@@ -232,10 +230,7 @@ def _confirmed(runs: Runs, s: Scenario, group: list[Look]) -> Measured | None:
     suggestion = able[1] if able else None
     if ideal is None and suggestion is not None:
         removal = suggestion
-    known = top.cause
-    return Measured(
-        known.key, known.label, known.advice, top.change.named, top.worth, removal, suggestion
-    )
+    return Measured(top.cause, top.change.named, top.worth, removal, suggestion)
 
 
 def _first_that_holds(runs: Runs, s: Scenario, looks: Sequence[Look]) -> tuple[Look, Gain] | None:
@@ -247,23 +242,16 @@ def _first_that_holds(runs: Runs, s: Scenario, looks: Sequence[Look]) -> tuple[L
 
 def ranked(measured: list[Measured]) -> tuple[Measured, ...]:
     """Faults first where they weigh, what is asked for last unless nothing else mends it."""
-    kind = {m.key: LOAD.kind if m.key == "load" else CAUSES[m.key].kind for m in measured}
-    best = {k: max((m.score for m in measured if kind[m.key] == k), default=0.0)
-            for k in (FAULT, CAUSE, DEMAND)}  # fmt: skip
+    best = max((m.score for m in measured if m.cause.kind == CAUSE), default=0.0)
 
     def order(m: Measured) -> tuple[int, float]:
-        if kind[m.key] == FAULT:
-            return (0 if m.score >= OUTRANKS * best[CAUSE] else 2, -m.score)
-        if kind[m.key] == DEMAND:
-            return (3 if best[CAUSE] >= OUTRANKS * m.score else 1, -m.score)
+        if m.cause.kind == FAULT:
+            return (0 if m.score >= OUTRANKS * best else 2, -m.score)
+        if m.cause.kind == DEMAND:
+            return (3 if best >= OUTRANKS * m.score else 1, -m.score)
         return (2, -m.score)
 
     return tuple(sorted(measured, key=order))
-
-
-def applied(s: Scenario, gain: Gain) -> Scenario:
-    """The scenario with a suggestion."""
-    return with_overrides(s, gain.settings)
 
 
 def verdict(view: View, room: Headroom, ranks: Sequence[Measured]) -> str:
@@ -276,7 +264,7 @@ def verdict(view: View, room: Headroom, ranks: Sequence[Measured]) -> str:
         whose = f"Only {amount(met, 'share')} of requests keep" if met else "No request keeps"
         sentences = [f"{whose} the SLO{limit}."]
     if ranks and (not view.held or ranks[0].score > 0.1):
-        label, named = ranks[0].label, ranks[0].named
+        label, named = ranks[0].cause.label, ranks[0].named
         label = label if label[:2].isupper() else label[0].lower() + label[1:]
         sentences.append(f"First cause: {label}{f' ({named})' if named else ''}.")
     if view.free_npus:

@@ -161,8 +161,7 @@ def gained(runs: Runs, s: Scenario, settings: Settings) -> Gain | None:
         pairs.append((before, after))
         if len(pairs) == 2 and _agree(pairs, s):
             break
-    gain = _gain(pairs, s)
-    return None if gain is None else Gain(settings, *gain)
+    return _gain(pairs, s, settings)
 
 
 def _agree(pairs: list[tuple[Summary, Summary]], s: Scenario) -> bool:
@@ -172,17 +171,15 @@ def _agree(pairs: list[tuple[Summary, Summary]], s: Scenario) -> bool:
         or max(ttft_share(after, s), tpot_share(after, s)) < EASY
         for before, after in pairs
     )
-    gains = [_gain([pair], s) for pair in pairs]
-    first, second = gains
-    if not clear or first is None or second is None or first[0] != second[0]:
+    first, second = (_gain([pair], s, {}) for pair in pairs)
+    if not clear or first is None or second is None or first.metric != second.metric:
         return False
-    return min(first[3], second[3]) >= AGREES * max(first[3], second[3])
+    least, most = sorted((first.promise, second.promise))
+    return least >= AGREES * most
 
 
-def _gain(
-    pairs: list[tuple[Summary, Summary]], s: Scenario
-) -> tuple[str, float, float, float, float, float] | None:
-    """The fields of a Gain of runs before and after, by their clearest metric; None: none moves."""
+def _gain(pairs: list[tuple[Summary, Summary]], s: Scenario, settings: Settings) -> Gain | None:
+    """What runs before and after say of a change, by their clearest metric; None: none moves."""
     behind = all(catches_up(before, after, s) for before, after in pairs)
     named = NAMED if behind else NAMED[:-1]  # else as many finish as arrive, whatever is changed
     known = [found for metric in named if (found := _gain_in(metric, pairs, s)) is not None]
@@ -191,8 +188,8 @@ def _gain(
         known = [found for found in known if found[1] == "slo_attainment"]
     if not known:
         return None
-    _, metric, before_mean, after_mean, promise = max(known)
-    return metric, before_mean, after_mean, promise, at[0], at[1]
+    _, metric, before, after, promise = max(known)
+    return Gain(settings, metric, before, after, promise, at[0], at[1])
 
 
 def harms(before: Summary, after: Summary, s: Scenario) -> bool:

@@ -75,10 +75,10 @@ def run(
     with progress(asked.name) as watch:
         finished = answer(asked, table, watch, keep=not no_store)
     if as_json:
-        print_json(finished.as_json())
+        print_json(finished)
     else:
-        terminal.print_run(finished.as_json())
-    raise typer.Exit(0 if finished.result.valid else 1)
+        terminal.print_run(finished)
+    raise typer.Exit(0 if finished["valid"] else 1)
 
 
 @app.command()

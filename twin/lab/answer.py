@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from twin.lab import ask
@@ -18,68 +17,48 @@ from twin.scenario import Scenario, SpecError, scenario_digest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from twin.engine.simulate import Run
     from twin.lab.compare import Comparison
     from twin.lab.job import Watch
     from twin.lab.store import RunRow, Store
     from twin.workload.generate import TraceTable
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A finished run: its scenario, its id in the store (None: not kept), its wall time."""
-
-    scenario: Scenario
-    run_id: str | None
-    result: Run
-    wall_s: float
-
-    @property
-    def requests(self) -> int:
-        """Requests that arrived."""
-        return int(self.result.summary["requests"] or 0)
-
-    def as_json(self) -> dict[str, Any]:
-        """The answer as one object; `summary` is flat, its names carry their units."""
-        return {
-            "run": self.run_id,
-            "scenario": scenario_digest(self.scenario),
-            "digest": self.result.digest,
-            "wall_s": round(self.wall_s, 3),
-            "requests": self.requests,
-            "name": self.scenario.name,
-            "valid": self.result.valid,
-            "broken_checks": [c for c in self.result.checks if not c["ok"]],
-            "notes": list(self.result.notes),
-            "summary": dict(self.result.summary),
-        }
-
-
 def answer(
     scenario: Scenario, trace: TraceTable | None, watch: Watch, *, keep: bool = True
-) -> Answer:
-    """Simulate a scenario in this process; with `keep` the run is in the store. Raises the rooms'
-    own ValueErrors, each one sentence."""
+) -> dict[str, Any]:
+    """Simulate a scenario in this process, as one object; with `keep` the run is in the store.
+    `summary` is flat, its names carry their units. Raises the rooms' own ValueErrors."""
     from twin.engine.simulate import simulate
     from twin.lab.budget import estimate, require_fits
 
-    begun = time.perf_counter()
+    def progress(fraction: float, live: Mapping[str, Any]) -> bool:
+        watch(fraction, live)
+        return True
+
+    begun, run_id = time.perf_counter(), None
     if keep:
         from twin.lab.runner import run_now
         from twin.lab.store import open_store
 
         with closing(open_store()) as store:
             finished = run_now(store, scenario, trace=trace, watch=watch)
-        return Answer(scenario, finished.id, finished.result, time.perf_counter() - begun)
-
-    def progress(fraction: float, live: Mapping[str, Any]) -> bool:
-        watch(fraction, live)
-        return True
-
-    facts = load_facts()
-    require_fits(estimate(scenario, facts, len(trace) if trace is not None else 0))
-    result = simulate(scenario, facts, trace, progress)
-    return Answer(scenario, None, result, time.perf_counter() - begun)
+        run_id, result = finished.id, finished.result
+    else:
+        facts = load_facts()
+        require_fits(estimate(scenario, facts, len(trace) if trace is not None else 0))
+        result = simulate(scenario, facts, trace, progress)
+    return {
+        "run": run_id,
+        "scenario": scenario_digest(scenario),
+        "digest": result.digest,
+        "wall_s": round(time.perf_counter() - begun, 3),
+        "requests": int(result.summary["requests"] or 0),
+        "name": scenario.name,
+        "valid": result.valid,
+        "broken_checks": [c for c in result.checks if not c["ok"]],
+        "notes": list(result.notes),
+        "summary": dict(result.summary),
+    }
 
 
 def predicted(scenario: Scenario) -> dict[str, Any]:

@@ -185,6 +185,6 @@ def test_a_switch_that_is_declared_is_priced_told_and_compared(facts, monkeypatc
         for on in (False, True)
     ]
     assert hosts[0] < hosts[1]
-    told = {f.path: f for f in declared_fields(Optimisations2, "optimisations.", "", ())}
+    told = {f.path: f for f in declared_fields(Optimisations2, "optimisations.", "", (), 1)}
     assert told["optimisations.naps"].label == "Naps"
     assert told["optimisations.naps"].help.startswith("The host sleeps for a millisecond")

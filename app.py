@@ -1,8 +1,5 @@
-"""The frame of the dashboard: page config and navigation; and the server that shows it.
-
-Executed for every visitor it draws; imported, by the server or by anybody else, it draws nothing.
-The server gets ready to run as soon as it starts: whoever comes first finds a warm engine.
-"""
+"""The frame of the dashboard, executed for every visitor it draws; imported, it draws nothing and
+makes the server, which gets ready to run as soon as it starts."""
 
 import gc
 import threading
@@ -14,7 +11,7 @@ import streamlit as st
 from starlette.middleware import Middleware
 
 from twin import ui
-from twin.ui import access, drawer, show
+from twin.ui import access, show
 from twin.ui.door import Door, unforeseen
 from twin.ui.pages import FIRST, PAGES, SECTIONS, load_pages
 
@@ -40,8 +37,7 @@ if __name__ == "__main__":
     st.set_page_config(f"{shown.title} · Supernode twin")
     st.logo(MARK, size="small")
     access.gate()
-    drawer.closes(shown.title)
-    show.chart_tools()
+    show.frame(shown.title)
     shown.run()
 
 else:
@@ -56,12 +52,14 @@ else:
         """
         load_pages()
         from twin.ui import session
+        from twin.ui.pages.evidence import judged
         from twin.ui.pages.start import answer
 
         threading.Thread(target=session.get_ready, name="get ready", daemon=True).start()
         answer.get_ready()
         gc.freeze()  # none of this is garbage: nobody needs to look through it again
         yield
+        judged.stop()
 
     app = st.App(
         __file__,

@@ -1,23 +1,28 @@
 """The evidence page: every published row with its error, what misses its bar marked as such."""
 
+import asyncio
 import csv
 import io
 import json
+import os
 import re
 import sys
+import threading
 
 import pytest
 
+from tests.conftest import PATIENCE_S
 from twin.lab.evidence.choices import one_skew
 from twin.lab.evidence.judge import HONEST, evidence, headlines
 from twin.lab.evidence.made import load_made
 from twin.lab.evidence.reproduce import Part
 from twin.lab.evidence.rows import load_beyond, load_published
 from twin.lab.library import load_facts
-from twin.ui import charts
+from twin.ui import charts, session
 from twin.ui.charts import evidence as parity
 from twin.ui.pages import PAGES
 from twin.ui.pages.evidence import judged, proof
+from twin.ui.pages.start import answer
 
 
 @pytest.fixture(scope="module")
@@ -200,3 +205,28 @@ def test_another_process_works_the_rows_out_or_the_page_does(monkeypatch, found)
         told[name] = judged.answers()
     assert told["elsewhere"] == found
     assert [each["id"] for each in told["fails"]] == ["by the page"]
+
+
+def test_a_server_that_stops_takes_the_process_of_the_rows_with_it(monkeypatch, tmp_path):
+    import app as dashboard
+
+    begun = tmp_path / "begun"
+    os.mkfifo(begun)
+    program = f"open({str(begun)!r}, 'w').close(); import signal; signal.pause()"
+    monkeypatch.setattr(judged, "_KNOWN", {})
+    monkeypatch.setattr(judged, "COMMAND", (sys.executable, "-c", program))
+    for at, name in ((dashboard, "load_pages"), (session, "get_ready"), (answer, "get_ready"),
+                     (dashboard.gc, "freeze")):  # fmt: skip
+        monkeypatch.setattr(at, name, lambda: None)
+    working = threading.Thread(target=judged._elsewhere)
+    working.start()
+    begun.read_text()  # returns when the process runs
+
+    async def served():
+        async with dashboard.while_serving(None):
+            assert working.is_alive()
+
+    asyncio.run(served())
+    working.join(PATIENCE_S)
+    assert not working.is_alive()
+    assert judged._KNOWN == {}

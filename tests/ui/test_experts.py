@@ -128,16 +128,6 @@ def test_node_traffic_keeps_its_bytes_and_hot_and_shared_dies_draw_more(tables):
     assert alike == pytest.approx(np.full((2, 2), 2.5))
 
 
-def test_the_same_question_with_even_experts_differs_in_nothing_else():
-    s = skewed()
-    even = experts.perfect(s)
-    assert even.experts.placement == "perfect"
-    assert even.experts.balancing.policy == "none"
-    assert even.experts.drift_s == s.experts.drift_s
-    assert even.model_copy(update={"experts": s.experts, "name": s.name}) == s
-    assert experts.is_even(even) and not experts.is_even(s)
-
-
 # Charts.
 
 

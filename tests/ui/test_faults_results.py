@@ -6,7 +6,7 @@ from tests.ui.playback_run import broken, done_broken
 from tests.ui.stored_runs import done, scenario
 from tests.ui.test_run import Runner, opened, words
 from twin.ui import record, session
-from twin.ui.charts import faults as charts_playback
+from twin.ui.charts import faults as charts_faults
 from twin.ui.pages.playback import player as playback
 from twin.ui.pages.run import faults_results
 
@@ -58,7 +58,7 @@ def test_dips_are_found_once_and_marked_in_the_charts(app, store):
     assert dip.at_s == 60.0
     assert dip.down == (("decode 0", 15.0),)
     windows, events = record.table(run, "windows"), record.table(run, "events")
-    chart = charts_playback.rates(windows, events, 20.0, "output_tokens_per_s")
+    chart = charts_faults.around(windows, events, 20.0, "output_tokens_per_s")
     assert "1 fault" in chart.alt
     lines = [s for s in chart.figure.layout.shapes if s.type == "line"]
     assert 60.0 in [line.x0 for line in lines]

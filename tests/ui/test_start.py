@@ -2,12 +2,13 @@
 
 import pytest
 
+from tests.ui.stored_runs import done, scenario
 from twin import steady
 from twin.lab import share, shipped
 from twin.lab.library import presets
 from twin.lab.store import StoreError
-from twin.scenario import scenario_digest, with_overrides
-from twin.ui import fabric_message, live, naming, session
+from twin.scenario import legacy_digests, scenario_digest, with_overrides
+from twin.ui import fabric_message, live, session, words
 from twin.ui.pages import PAGES
 from twin.ui.pages.playback import player
 from twin.ui.pages.start import answer
@@ -173,7 +174,7 @@ def test_a_linked_scenario_keeps_its_difference_and_its_name(app):
     first = presets()[0].scenario
     varied = with_overrides(first, {"deployment.prefill.instances": 8})
     app.run()
-    link = share.draft_url(naming.named(varied, first))
+    link = share.draft_url(words.named(varied, first))
     app.query_params["s"] = link.partition("?s=")[2]
     app.run()
     assert not app.exception
@@ -213,3 +214,13 @@ def test_a_live_run_plays_in_place_of_the_machine_at_rest(app, monkeypatch):
     app.query_params["s"] = share.pack(with_overrides(presets()[0].scenario, {"seed": 4711}))
     app.run()
     assert not app.exception  # both pictures of one machine stood in one run of the script
+
+
+def test_the_newest_run_of_each_scenario_is_found_at_once_by_its_digest_of_any_schema(store):
+    many, one, none = (scenario(seed=seed) for seed in (1, 2, 3))
+    runs = {}
+    for s in (many, many, one):
+        runs |= dict.fromkeys((scenario_digest(s), *legacy_digests(s)), done(session.store(), s))
+    latest = session.store().runs.latest([*runs, scenario_digest(none)])
+    assert {digest: row.id for digest, row in latest.items()} == runs
+    assert len(runs) > len({row.scenario for row in latest.values()}) == 2

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.ui.stored_runs import done, scenario
-from twin.ui import listed, naming
+from twin.ui import listed, words
 from twin.ui.fields import show, tooltip
 from twin.ui.pages import PAGES
 from twin.ui.pages.run import sections
@@ -28,15 +28,15 @@ def varied(**fields):
 )
 def test_a_varied_run_is_named_by_its_weightiest_change(fields, name):
     draft, preset = scenario(**fields), scenario()
-    assert naming.named(draft, preset).name == name
+    assert words.named(draft, preset).name == name
 
 
 def test_a_long_name_keeps_its_count_and_its_bound():
     draft, preset = varied(faults=[{**FAULT, "element": "L2 3.12", "kind": "derate"}]), scenario()
     draft = draft.model_copy(update={"name": "x" * 78})
     preset = preset.model_copy(update={"name": "x" * 78})
-    assert len(naming.named(draft, preset).name) <= naming.NAME_MOST
-    assert naming.named(draft, preset).name.endswith("+1")
+    assert len(words.named(draft, preset).name) <= words.NAME_MOST
+    assert words.named(draft, preset).name.endswith("+1")
 
 
 def test_lists_are_told_in_words_as_models_and_as_plain_values():

@@ -1,12 +1,6 @@
-"""Who visits, and what they may do: everybody on a laptop, names on a team's server, only looks.
-
-`TWIN_ACCESS` says which: unset, everybody who reaches the server sees and may do everything;
-`login`, visitors log in with OpenID Connect (Streamlit's own `[auth]` section of secrets.toml) and
-each sees what they hold, presets and what was shared; `read-only`, nothing can be kept, run or
-deleted.
-"""
-
-from __future__ import annotations
+"""Who visits, and what they may do, as `TWIN_ACCESS` says: unset, everybody everything; `login`,
+with OpenID Connect (`[auth]` of secrets.toml) each sees what they hold, presets and what was
+shared; `read-only`, nothing can be kept, run or deleted."""
 
 import os
 

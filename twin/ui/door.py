@@ -1,11 +1,5 @@
-"""What the server answers with, whatever is asked: headers that a browser keeps to.
-
-Texts of strangers are shown as they were typed (`show.plain`). Should one slip through, the
-browser still loads nothing from elsewhere: pictures, styles, scripts and connections come from
-this server alone, no other page may frame it, and no address is told to a page that is left for.
-"""
-
-from __future__ import annotations
+"""What the server answers with: headers that a browser keeps to. Texts of strangers are shown as
+they were typed (`show.plain`); should one slip through, nothing is loaded from elsewhere."""
 
 import logging
 import os
@@ -51,10 +45,8 @@ HEADERS = {
 
 
 def unforeseen(error: Exception) -> bool:
-    """An error that no page expects: a reference on the screen, the same one in the log.
-
-    True tells Streamlit, which has logged the traceback, that enough was shown.
-    """
+    """An error that no page expects: a reference on the screen, the same one in the log. True tells
+    Streamlit, which has logged the traceback, that enough was shown."""
     reference = secrets.token_hex(4)
     log.error("reference %s: %s on a page", reference, type(error).__name__, exc_info=error)
     st.error(

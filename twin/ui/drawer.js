@@ -2,7 +2,12 @@
 export default function ({ data }) {
   const root = document.documentElement
   if (root.dataset.twinPage === undefined) {
-    new MutationObserver(grouped).observe(document.body, { childList: true, subtree: true })
+    // A page that is drawn changes hundreds of times: once a frame is often enough.
+    let waits = false
+    new MutationObserver(() => {
+      if (!waits) requestAnimationFrame(() => { waits = false; grouped() })
+      waits = true
+    }).observe(document.body, { childList: true, subtree: true })
     // A page may be chosen before this is heard of for the first time.
     const begun = new URL(performance.getEntriesByType('navigation')[0].name)
     root.dataset.twinPage = begun.pathname === window.location.pathname ? data.page : ''
@@ -17,6 +22,7 @@ export default function ({ data }) {
 // Streamlit's drawer is a list with headings between its items, which is no list: its sections are
 // groups of links, each called by its heading.
 function grouped() {
+  if (!document.querySelector('[data-testid="stSidebar"]')) return
   const list = document.querySelector('[data-testid="stSidebarNavItems"]:not([role])')
   const items = document.querySelectorAll('[data-testid="stSidebarNavItems"] li:not([role])')
   list?.setAttribute('role', 'presentation')

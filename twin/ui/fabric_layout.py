@@ -1,14 +1,7 @@
 """Where everything of a fabric stands on its picture: boxes in boxes, from the graph's attributes.
-
-A node is drawn as a blade: its NPUs side by side, the dies with their NICs in them, below these its
-own switches and hosts. Nodes stack in racks; switches outside of nodes stand in blocks, one for a
-sub-plane. Vertices say which rack they are in (`rack`) and where in a grid (`grid`), the graph how
-it wants to be laid out (`layout`: racks, block, grid or free); what is not said is derived. Racks
-and blocks of switches are then placed by the browser for the width it has, others ("fixed") here.
-This file draws nothing.
-"""
-
-from __future__ import annotations
+Nodes (NPUs side by side, below them switches and hosts) stack in racks (`rack`), other switches
+stand in blocks by sub-plane; `layout` (racks, block, grid or free) and `grid` say where. Racks and
+blocks are placed by the browser for the width it has, others ("fixed") here."""
 
 import math
 from collections import defaultdict
@@ -100,10 +93,8 @@ PLANES = {"rdma": "rdma", "nic": "rdma", "vpc": "vpc", "qingtian": "vpc"}  # kin
 def _racks(
     sheet: Boxes, net: Network, nodes: Mapping[int, list[int]], switches: Mapping[str, list[int]]
 ) -> None:
-    """Racks of nodes: as the vertices say, else four nodes of a supernode in each.
-
-    Below its nodes a rack has its own switches.
-    """
+    """Racks of nodes and below them their own switches: as the vertices say, else four nodes of a
+    supernode in each."""
     racks: dict[tuple[int, str], list[int]] = defaultdict(list)
     for k, (n, inside) in enumerate(nodes.items()):
         data = net.vertex_data[inside[0]]
@@ -201,11 +192,9 @@ def _fix(sheet: Boxes, net: Network, wish: str) -> None:
 
 
 def _on_grid(sheet: Boxes, net: Network, aspect: float) -> dict[int, tuple[float, float]]:
-    """Column and row of blocks by the grid's dimensions, inner ones first, across or down.
-
-    Each goes where it keeps the whole nearest to a screen's shape; `aspect` is a block's. One that
-    all blocks share, as that of the NPUs in a node, takes no room.
-    """
+    """Column and row of blocks by the grid's dimensions, inner ones first, across or down: where
+    the whole stays nearest to a screen's shape (`aspect` is a block's). One that all share takes no
+    room."""
     home = _block_of(sheet)
     cells: dict[int, list[tuple[int, ...]]] = defaultdict(list)
     for v, data in enumerate(net.vertex_data):

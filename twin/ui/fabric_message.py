@@ -1,13 +1,7 @@
-"""A fabric as three small messages for the browser: what stands, what was edited, what it carries.
-
-The browser knows no wiring and reads no names. `machine` tells it every box with its place, every
-link, and the cells of the matrix of nodes x planes; it depends on the machine as built alone.
-`changes` tells what edits made of that, `loads` what a class of traffic puts on the links. All are
-read off the graph. Each travels as deflated JSON, so that a machine of thousands of chips is some
-tens of kilobytes. This file draws nothing and knows no streamlit.
-"""
-
-from __future__ import annotations
+"""A fabric as three small messages for the browser, which knows no wiring and reads no names:
+`machine` tells every box with its place, every link and the cells of the matrix of nodes x planes,
+as built; `changes` what edits made of that; `loads` what traffic puts on the links. Each travels as
+deflated JSON."""
 
 import base64
 import json
@@ -22,9 +16,9 @@ import numpy as np
 from twin.hardware import fabric as hardware
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import Fabric
-from twin.hardware.network import Network, network
+from twin.hardware.network import network
 from twin.scenario import Edit
-from twin.ui.fabric_layout import Boxes, boxes, row_of
+from twin.ui.fabric_layout import boxes, row_of
 
 KINDS = {  # of boxes: one, several, colour
     "rack": ("rack", "racks", ""),
@@ -50,33 +44,21 @@ KINDS = {  # of boxes: one, several, colour
 Array = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Layout:
     """A fabric as built: its boxes, its links both ways as one, the cells of the matrix."""
 
     fabric: Fabric
 
-    @cached_property
-    def net(self) -> Network:
-        """The arrays of the graph."""
-        return network(self.fabric)
-
-    @cached_property
-    def boxes(self) -> Boxes:
-        """Where everything stands."""
-        return boxes(self.fabric)
-
-    @cached_property
-    def ends(self) -> Array:
-        """The two vertices of every link, the lower number first, i8[links, 2]."""
+    def __post_init__(self) -> None:
+        """Read the graph: its arrays, boxes and nodes; of every link its vertices, lower first."""
+        self.net, self.boxes = network(self.fabric), boxes(self.fabric)
         first, _ = self.net.pairs
         ends = np.stack([self.net.tail[first], self.net.head[first]], axis=1)
-        return np.sort(ends, axis=1)
-
-    @cached_property
-    def rates(self) -> Array:
-        """Bytes/s of every link as built, the lesser of its two directions."""
-        return self.least(self.net.capacity)
+        self.ends: Array = np.sort(ends, axis=1)  # i8[links, 2]
+        self.rates = self.least(self.net.capacity)  # bytes/s
+        named = zip(self.boxes.name, self.boxes.kind, strict=True)
+        self.nodes = [name for name, kind in named if kind == "node"]
 
     def least(self, each: Array) -> Array:
         """Of every two directions of a link the lesser value."""
@@ -85,26 +67,11 @@ class Layout:
         np.minimum.at(low, of, each)
         return low
 
-    def most(self, each: Array) -> Array:
-        """Of every two directions of a link the greater value."""
-        first, of = self.net.pairs
-        high = np.zeros(first.size)
-        np.maximum.at(high, of, each)
-        return high
-
-    @cached_property
-    def nodes(self) -> list[str]:
-        """Names of the nodes, in their order."""
-        boxes = zip(self.boxes.name, self.boxes.kind, strict=True)
-        return [name for name, kind in boxes if kind == "node"]
-
     @cached_property
     def cell(self) -> Array:
-        """Cell of the matrix that each link counts in, node x rows + row; -1: in none.
-
-        A link counts where it leaves its node (between two nodes, where it leaves the first); of a
-        plane that ends at the node, where its dies enter the plane.
-        """
+        """Cell of the matrix that each link counts in, node x rows + row; -1: in none. It counts
+        where it leaves its (first) node; of a plane that ends there, where the node's dies enter
+        it."""
         net, rows = self.net, row_of(self.boxes, self.net)
         number = {int(name.split()[1]): k for k, name in enumerate(self.nodes)}
         node = np.array([number.get(n, -1) for n in net.node.tolist()])[self.ends]
@@ -131,16 +98,9 @@ class Layout:
         return several
 
 
-@lru_cache(maxsize=16)
-def built(fabric: Fabric) -> Fabric:
-    """The fabric as built, the same graph each time."""
-    return hardware.built(fabric)
-
-
-@lru_cache(maxsize=8)
-def layout(fabric: Fabric) -> Layout:
-    """The arrays of a fabric as built; pass `built(fabric)`."""
-    return Layout(fabric)
+# The fabric as built, the same graph each time; and its arrays, to be asked of what is built.
+built = lru_cache(maxsize=16)(hardware.built)
+layout = lru_cache(maxsize=8)(Layout)
 
 
 @lru_cache(maxsize=8)
@@ -186,22 +146,18 @@ def machine_text(fabric: Fabric) -> str:
 
 @lru_cache(maxsize=16)
 def changes(fabric: Fabric) -> dict[str, Any]:
-    """What edits made of a fabric: links in GB/s now, marks of elements, who holds edited ones.
-
-    A mark is the product of the capacity and latency factors of the edits that take the whole
-    element in; an edit of a part of it, or of a link, is `within`.
-    """
+    """What edits made of a fabric: links in GB/s now, marks of elements, who holds edited ones. A
+    mark is the product of the factors of the edits of a whole element; an edit of a part is
+    `within`."""
     known = layout(built(fabric))
     now = known.least(network(fabric).capacity)
     differ = np.flatnonzero(now != known.rates)
     marks, within = _marks(known, fabric.graph["supernode"].edits)
     return {
-        "edits": len(fabric.graph["supernode"].edits),
-        "links": np.diff(differ, prepend=0).tolist(),
-        "gb": [float(f"{gb:.6g}") for gb in now[differ] / 1e9],
-        "marks": marks,
+        "edits": len(fabric.graph["supernode"].edits), "links": np.diff(differ, prepend=0).tolist(),
+        "gb": [float(f"{gb:.6g}") for gb in now[differ] / 1e9], "marks": marks,
         "within": sorted(within),
-    }
+    }  # fmt: skip
 
 
 def _marks(known: Layout, edits: Iterable[Edit]) -> tuple[dict[str, list[float]], set[str]]:
@@ -230,10 +186,8 @@ def _marks(known: Layout, edits: Iterable[Edit]) -> tuple[dict[str, list[float]]
 
 
 def columns(plane: str, sub_plane: int | None, planes: int) -> list[int]:
-    """Columns of a run's cells, planes + 2, that a row of its tables counts in.
-
-    A row of UB without a sub-plane counts in all of them.
-    """
+    """Columns of a run's cells, planes + 2, that a row of its tables counts in: of UB without a
+    sub-plane, in all of them."""
     if plane in ("rdma", "vpc"):
         return [planes + (plane == "vpc")]
     return list(range(planes)) if sub_plane is None else [sub_plane]
@@ -254,7 +208,7 @@ def spread(fabric: Fabric, cells: Array) -> list[float | None]:
 
 def loads(fabric: Fabric, each: Array) -> list[float | None]:
     """Shares of directed links' capacity as the busier direction of every link, in %."""
-    return _rounded(100.0 * layout(built(fabric)).most(each))
+    return _rounded(0.0 - 100.0 * layout(built(fabric)).least(-each))
 
 
 def _rounded(values: Array) -> list[float | None]:

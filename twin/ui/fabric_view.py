@@ -1,12 +1,5 @@
-"""A machine as a picture: racks, nodes, NPUs, planes of switches, coloured by role or by load.
-
-`fabric_picture` shows any fabric and returns what was selected. What the browser does stands in
-`canvas/`, what it is told of the machine in `fabric_message`, where things stand in
-`fabric_layout`. With `on_act` the picture can be edited: what a person asks for there is handed on,
-never done here.
-"""
-
-from __future__ import annotations
+"""A machine as a picture, coloured by role or by load; what the browser does stands in `canvas/`.
+With `on_act` it can be edited: what a person asks for is handed on, never done here."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -29,11 +22,8 @@ ROLE = "role"  # the colours that need no load
 
 
 def component(name: str, home: Path, own: str, parts: Sequence[str]) -> Callable[..., Any]:
-    """A component with the picture: `own`.html and .css of `home`, and its modules.
-
-    What a component is made of travels with its data, each time; so its code goes by itself, in a
-    message that stays the same and is sent once.
-    """
+    """A component with the picture: `own`.html and .css of `home`, and its modules `parts`. Its
+    code travels by itself, in a message that stays the same and is sent once."""
 
     def text(*files: Path) -> str:
         return "\n".join(file.read_text("utf-8") for file in files)
@@ -89,14 +79,10 @@ def fabric_picture(
     on_act: Callable[[Sequence[dict[str, Any]]], None] | None = None,
     acted: int = 0,
 ) -> dict[str, Any]:
-    """Draw the fabric and return the selection: {name, names} or {}.
-
-    `names` are all that are selected, `name` the one selected last. `carried` is how full each link
-    is, in `unit` (fabric_message.loads or spread); without it roles give the colours. `modes` are
-    the colours a person may choose from, see `colour`. `on_act` makes the picture editable: it is
-    called with what was asked for, each a dict with `number` (growing), `names` and what to do,
-    until `acted` says the last number that was taken.
-    """
+    """Draw the fabric and return the selection: {name, names} or {}; `name` is the one selected
+    last. `carried`: how full each link is, in `unit`, else roles give the colours. `modes`: colours
+    to choose from, see `colour`. `on_act` is called with what was asked for, each a dict with
+    `number` (growing), `names` and what to do, until `acted` is the last number that was taken."""
 
     def take_acts() -> None:
         picture = st.session_state.get(key)  # None: a picture of another key stands there by now
@@ -131,11 +117,9 @@ def fabric_picture(
 
 
 def geometry(fabric: Fabric, picture: str) -> str:
-    """Send the machine as built to the browser; the name by which the picture finds it there.
-
-    `picture` is the key of who asks: one script may draw a machine at rest and then, in its place,
-    a run playing on it.
-    """
+    """Send the machine as built to the browser; the name by which the picture whose key is
+    `picture` finds it there: one script may draw it at rest and then, in its place, a run playing
+    on it."""
     text = machine_text(built(fabric))
     digest = f"{crc32(text.encode()):08x}"
     _geometry(data={"digest": digest, "machine": text}, key=f"geometry-{picture}-{digest}")

@@ -1,9 +1,5 @@
-"""Fields of a scenario on the screen: labels, values, choices and tooltips, with the facts' titles.
-
-All of it is made from the declarations in `twin.scenario`; it draws nothing.
-"""
-
-from __future__ import annotations
+"""Fields of a scenario on the screen, from the declarations in `twin.scenario`: labels, values,
+choices, tooltips. Draws nothing."""
 
 import re
 from collections import Counter
@@ -12,7 +8,16 @@ from typing import Any
 
 from twin.facts import Facts
 from twin.lab.library import terms_in
-from twin.scenario import Scenario, ScenarioField, field_info, fields, unmet
+from twin.scenario import (
+    FORMS,
+    Scenario,
+    ScenarioField,
+    field_info,
+    field_unit,
+    fields,
+    form_groups,
+    unmet,
+)
 from twin.scenario import words as scenario_words
 from twin.ui import listed
 from twin.ui.show import plain
@@ -28,6 +33,11 @@ def declared(path: str) -> ScenarioField:
     if known is None:
         raise KeyError(path)
     return known
+
+
+def formed() -> list[str]:
+    """Paths of all fields that stand in a form, in their order."""
+    return [p for form in FORMS for group in form_groups(form).values() for p in group]
 
 
 def field_name(path: str) -> str:
@@ -76,6 +86,11 @@ def show(value: Any, path: str = "") -> str:
     return scenario_words.choice_label(path, value) if value else "none"
 
 
+def told_change(path: str, before: str, now: str) -> str:
+    """A change of a field as a line of Markdown, of values that are shown already."""
+    return f"{field_name(path)}: :gray[{before}] → **{now}** {field_unit(path)}".rstrip()
+
+
 def tooltip(path: str) -> str:
     """What the field means, its bounds, its default and its source, and its label's terms."""
     known = declared(path)
@@ -97,10 +112,8 @@ def glossed(name: str, says: str = "") -> str:
 
 
 def sentence(refusal: str) -> str:
-    """A refusal for people: fields and choices by their labels, one full sentence, as Markdown.
-
-    What it quotes of a file or a link is shown as it was typed.
-    """
+    """A refusal for people: fields and choices by their labels, one full sentence, as Markdown;
+    what it quotes of a file or a link is shown as it was typed."""
     told = scenario_words.labelled(CHOSEN.sub(_chosen, refusal))
     return plain(NAME.sub(lambda name: _leaves().get(name.group(), name.group()), told))
 

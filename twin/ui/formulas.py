@@ -1,9 +1,5 @@
-"""What the formulas say of a scenario, kept by its canonical form: a page asks at every look.
-
-An answer is a value, or the one sentence why there is none.
-"""
-
-from __future__ import annotations
+"""What the formulas say of a scenario, kept by its canonical form: a value, or the one sentence why
+there is none."""
 
 import threading
 from collections.abc import Callable
@@ -13,13 +9,17 @@ import streamlit as st
 
 from twin import steady
 from twin.facts import FactError
+from twin.hardware.chip import HardwareError
+from twin.hardware.network import Wiring
+from twin.hardware.placement import Placement, place
 from twin.lab.hit_curve import HitCurve
 from twin.lab.hit_curve import hit_curve as lab_hit_curve
 from twin.lab.kinds import TRACE
 from twin.model.predict import Prediction
 from twin.model.timeline import Timeline
-from twin.scenario import Scenario, canonical
+from twin.scenario import Recovery, Scenario, canonical
 from twin.ui import session
+from twin.ui.fields import sentence
 from twin.workload import offered as offer
 from twin.workload.requests import TraceTable
 
@@ -33,7 +33,7 @@ def offered(scenario: Scenario) -> offer.Offered | str:
     return session.store().traces.lacking(scenario) or _offered(canonical(scenario), scenario)
 
 
-@st.cache_data(show_spinner="Drawing a sample of the requests", max_entries=200)
+@st.cache_resource(show_spinner="Drawing a sample of the requests", max_entries=200)
 def _offered(key: str, _scenario: Scenario) -> offer.Offered | str:
     return _or_why(lambda: offer.offered(_scenario, session.facts(), _replayed(_scenario)))
 
@@ -66,12 +66,17 @@ def layers(key: str, _scenario: Scenario) -> dict[str, Timeline]:
     return full_plans(_scenario, session.facts(), *_files(_scenario))
 
 
+def whole(scenario: Scenario) -> Scenario:
+    """Formulas know a whole machine: an edit of what breaks need not find their answers again."""
+    return scenario.model_copy(update={"faults": (), "recovery": Recovery()})
+
+
 def outlook(scenario: Scenario) -> steady.Outlook | str:
     """How the deployment fares under its load, or one sentence why it cannot be."""
     return session.store().lacking(scenario) or _outlook(canonical(scenario), scenario)
 
 
-@st.cache_data(show_spinner=False, max_entries=500)
+@st.cache_resource(show_spinner=False, max_entries=500)
 def _outlook(key: str, _scenario: Scenario) -> steady.Outlook | str:
     return _or_why(lambda: steady.outlook(_scenario, session.facts(), *_files(_scenario)))
 
@@ -83,13 +88,17 @@ def bound(scenario: Scenario) -> str:
 
 @st.cache_data(show_spinner=False, max_entries=200)
 def _bound(key: str, _scenario: Scenario) -> str:
-    tpot_s = 1e-3 * _scenario.slo.tpot_ms
+    tpot_s, files = 1e-3 * _scenario.slo.tpot_ms, _files(_scenario)
+    best = _or_why(lambda: steady.largest_batch(_scenario, session.facts(), tpot_s, *files))
+    return best if isinstance(best, str) else str(best.sentence)
 
-    def best() -> str:
-        files = _files(_scenario)
-        return steady.largest_batch(_scenario, session.facts(), tpot_s, *files).sentence
 
-    return str(_or_why(best))
+def seated(scenario: Scenario, fabric: Wiring) -> tuple[Placement, str]:
+    """Who sits where; where nobody can, an empty placement and why."""
+    try:
+        return place(scenario, fabric), ""
+    except HardwareError as error:
+        return Placement((), ()), sentence(str(error))
 
 
 def _or_why(ask: Callable[[], Any]) -> Any:

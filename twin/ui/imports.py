@@ -1,17 +1,9 @@
-"""What a visitor brings in from a file, or takes from what is kept here: an entry a kind.
-
-The form is the same for every kind: what the draft uses, a choice of what is kept, a file to drop
-and look at before it is used, and what is kept no longer. What somebody uses stays, and says so
-before it is asked; the store has the last word, because another visitor may have begun to use it,
-or deleted it, a moment ago.
-"""
-
-from __future__ import annotations
+"""What a visitor brings in from a file, or takes from what is kept here: an entry a kind, one form
+for all. What somebody uses stays, and says so before it is asked; the store has the last word."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import streamlit as st
 
@@ -34,8 +26,16 @@ KEPT = 50  # values offered for choice
 OWN = "What the draft uses stays: choose another first."
 
 
-@dataclass(frozen=True, slots=True)
-class Import:
+class Look(NamedTuple):
+    """What a file holds, to be seen before it is used, as Markdown."""
+
+    title: str
+    figures: Mapping[str, str]
+    notes: Iterable[str] = ()
+    help: Mapping[str, str] = {}  # of figures
+
+
+class Import(NamedTuple):
     """One kind of value that a draft can name."""
 
     one: str
@@ -45,7 +45,7 @@ class Import:
     label: str  # of the uploader
     help: str
     called: Callable[[ImportRow], str]
-    look: Callable[[Any], None]  # draws what a file holds, before it is used
+    look: Callable[[Any], Look]
     take: Callable[[Scenario, Any], Scenario]  # the draft with it
 
 
@@ -69,12 +69,19 @@ def upload(kind: Import) -> None:
         return
     if value.digest == digest and not lacks:
         return
-    kind.look(value)
+    seen = kind.look(value)
+    with st.container(border=True):
+        st.markdown(seen.title)
+        with st.grid(4 if len(seen.figures) == 4 else 3, min_column_width=130):
+            for name, text in seen.figures.items():
+                st.metric(name, text, help=seen.help.get(name))
+        for note in seen.notes:
+            st.caption(note)
     if st.button(
         f"Use {'these' if kind.one == kind.many else 'this'} {kind.one}",
         type="primary", icon=":material/check:", key=f"use-{kind.one}",
     ):  # fmt: skip
-        _use(kind, value)
+        _use(kind, lambda: value)
 
 
 @st.cache_data(show_spinner="Reading the file", max_entries=4)
@@ -84,33 +91,26 @@ def _content(one: str, data: bytes, name: str, _kind: Kind[Any]) -> Any:
 
 def _choose(kind: Import, own: str) -> None:
     part = kind.kept(session.store())
-    rows = part.search(limit=KEPT).rows
-    kept = distinct({row.digest: kind.called(row) for row in rows})
+    kept = distinct({row.digest: kind.called(row) for row in part.search(limit=KEPT).rows})
     if not kept:
         return
     chosen = st.selectbox(
-        f"{kind.many.capitalize()} kept here",
-        list(kept),
+        f"{kind.many.capitalize()} kept here", list(kept),
         index=list(kept).index(own) if own in kept else None,
-        format_func=lambda d: kept.get(d, d),
+        format_func=lambda d: kept.get(d, d), key=f"kept-{kind.one}:{own}",
         placeholder=f"Choose {kind.many}, or drop a file below",
-        key=f"kept-{kind.one}:{own}",
-    )
+    )  # fmt: skip
     if chosen and chosen != own:
-        try:
-            value = part.load(chosen)
-        except StoreError as error:  # another visitor deleted it just now
-            st.error(sentence(str(error)), icon=":material/error:")
-        else:
-            _use(kind, value)
+        _use(kind, lambda: part.load(chosen))
     _forget(kind, kept, own)
 
 
-def _use(kind: Import, value: Any) -> None:
+def _use(kind: Import, value: Callable[[], Any]) -> None:
     """Store the value and make the draft use it, or say why not."""
     try:
-        kind.kept(session.store()).save(value)
-        session.set_draft(kind.take(session.draft(), value))
+        used = value()  # another visitor may have deleted it just now
+        kind.kept(session.store()).save(used)
+        session.set_draft(kind.take(session.draft(), used))
     except (StoreError, SpecError) as error:
         st.error(sentence(str(error)), icon=":material/error:")
     else:
@@ -130,20 +130,14 @@ def distinct(names: Mapping[str, str]) -> dict[str, str]:
 
 
 def _forget(kind: Import, kept: Mapping[str, str], own: str) -> None:
-    """Choose one of what is kept (digest: what it is called), see who uses it, and confirm.
-
-    `own` is the digest that the draft uses: that one is not taken from under its feet.
-    """
+    """Choose one of what is kept (digest: what it is called), see who uses it, and confirm; what
+    the draft uses (`own`) is not taken from under its feet."""
     key = f"forget-{kind.many}"
     with st.popover(f"Delete kept {kind.many}", icon=":material/delete:"):
         digest = st.selectbox(
-            f"{kind.one.capitalize()} to delete",
-            list(kept),
-            index=None,
-            format_func=lambda d: kept.get(d, d),
-            placeholder=f"Choose the {kind.one}",
-            key=key,
-        )
+            f"{kind.one.capitalize()} to delete", list(kept), index=None, key=key,
+            format_func=lambda d: kept.get(d, d), placeholder=f"Choose the {kind.one}",
+        )  # fmt: skip
         stays = OWN if digest == own else ""
         if digest and not stays and (users := kind.kept(session.store()).used(digest)):
             stays = sentence(users)
@@ -174,11 +168,8 @@ def _delete(kind: Import, key: str, own: str) -> None:
     st.toast(told, icon=icon, duration="long")
 
 
-# Recorded traces.
-
-
-def _look_at_trace(table: Any) -> None:
-    """What the file holds, before it is used: figures, rows left out by reason, warnings."""
+def _look_at_trace(table: Any) -> Look:
+    """Figures, rows left out by reason, warnings."""
     seen = reader.preview(table)
     duration_s = seen["duration_s"]
     # As the Workload page will say it, in the blocks of this draft's memory pool.
@@ -193,15 +184,10 @@ def _look_at_trace(table: Any) -> None:
         if not table.has_prefix
         else amount(hit, "share"),
     }
-    with st.container(border=True):
-        st.markdown(f"**{seen['format'].capitalize()}** · {seen['rows']:,} requests")
-        with st.grid(3, min_column_width=140):
-            for name, text in figures.items():
-                st.metric(name, text)
-        for reason, count in seen["counts"].items():
-            st.caption(plain(f"{count:,} rows: {reason.replace('_', ' ')}"))
-        for warning in seen["warnings"]:
-            st.caption(f":material/warning: {plain(warning)}")
+    left_out = (f"{count:,} rows: {why.replace('_', ' ')}" for why, count in seen["counts"].items())
+    warnings = (f":material/warning: {plain(warning)}" for warning in seen["warnings"])
+    title = f"**{seen['format'].capitalize()}** · {seen['rows']:,} requests"
+    return Look(title, figures, [*map(plain, left_out), *warnings])
 
 
 TRACES = Import(
@@ -226,25 +212,18 @@ def trace_upload() -> None:
     upload(TRACES)
 
 
-# Routing counts.
-
-
-def _look_at_counts(table: CountsTable) -> None:
-    """What the file holds, before it is used."""
+def _look_at_counts(table: CountsTable) -> Look:
     layers, experts = table.counts.shape
     hottest = table.counts.max(axis=1) / table.counts.mean(axis=1)
-    with st.container(border=True):
-        st.markdown(f"**{plain(table.name)}** · {table.format}")
-        with st.grid(4, min_column_width=130):
-            st.metric("MoE layers", f"{layers:,}")
-            st.metric("Experts", f"{experts:,}")
-            st.metric("Picks counted", f"{table.counts.sum():,.4g}")
-            st.metric(
-                "Hottest expert", f"{hottest.mean():.2f} × mean",
-                help="Of its layer's mean expert, averaged over layers.",
-            )  # fmt: skip
-        if table.note:
-            st.caption(plain(table.note))
+    figures = {
+        "MoE layers": f"{layers:,}",
+        "Experts": f"{experts:,}",
+        "Picks counted": f"{table.counts.sum():,.4g}",
+        "Hottest expert": f"{hottest.mean():.2f} × mean",
+    }
+    says = {"Hottest expert": "Of its layer's mean expert, averaged over layers."}
+    notes = [plain(table.note)] if table.note else []
+    return Look(f"**{plain(table.name)}** · {table.format}", figures, notes, says)
 
 
 COUNTS = Import(
@@ -262,19 +241,16 @@ COUNTS = Import(
 )
 
 
-# Machines.
-
-
-def _look_at_machine(machine: ImportedMachine) -> None:
-    """What the file holds, before it is used."""
+def _look_at_machine(machine: ImportedMachine) -> Look:
     kinds = Counter(data["kind"] for _, data in machine.vertices)
-    with st.container(border=True):
-        st.markdown(f"**{plain(machine.name)}**")
-        with st.grid(4, min_column_width=130):
-            st.metric("NPUs", f"{machine.npus:,}")
-            st.metric("Dies", f"{kinds['die']:,}")
-            st.metric("CPUs", f"{kinds['cpu']:,}")
-            st.metric("Links", f"{len(machine.links):,}", help="Each direction counts.")
+    figures = {
+        "NPUs": f"{machine.npus:,}",
+        "Dies": f"{kinds['die']:,}",
+        "CPUs": f"{kinds['cpu']:,}",
+        "Links": f"{len(machine.links):,}",
+    }
+    says = {"Links": "Each direction counts."}
+    return Look(f"**{plain(machine.name)}**", figures, help=says)
 
 
 def _with_machine(draft: Scenario, machine: ImportedMachine) -> Scenario:

@@ -1,14 +1,6 @@
-"""Addresses: the copy-link button, and the way to another page.
-
-One click puts an address of this page into the clipboard. It can also write that address into the
-address bar, in place of the present one, so that a reload keeps an edited draft and Back still
-leads to the page before; and it can say that it was pressed, because what someone was given a link
-to must stay. The server knows only the part after the host, so the browser adds its own origin.
-Where a browser gives no clipboard (plain http on another machine), the address is shown and
-selected instead.
-"""
-
-from __future__ import annotations
+"""Addresses: the copy-link button, and the way to another page. The server knows only the part
+after the host, so the browser adds its own origin; where it gives no clipboard (plain http on
+another machine), the address is shown and selected instead."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -17,8 +9,7 @@ from typing import Any, NoReturn
 
 import streamlit as st
 
-from twin.lab.store import StoreError
-from twin.ui.fields import sentence
+from twin.ui import session
 from twin.ui.pages import PAGES
 
 _HTML, _CSS, _JS = (
@@ -31,41 +22,30 @@ def copy_link(
     path: str,
     *,
     label: str = "Copy link",
-    key: str = "copy-link",
     save: bool = False,
-    on_copy: Callable[[], None] | None = None,
+    on_copy: Callable[[], object] | None = None,
 ) -> None:
-    """A button that copies the address of `path` ('/run?run=...') on this server.
-
-    With `save` its query also becomes that of the page in the address bar. `on_copy` is called
-    when it was pressed: the place to publish what the link opens.
-    """
+    """A button that copies the address of `path` ('/run?run=...') on this server. With `save` its
+    query also replaces that of the address bar; `on_copy` is called when it was pressed: the place
+    to publish what the link opens."""
     _button(
         data={"path": path, "label": label, "save": save, "tell": on_copy is not None},
-        key=key,
+        key="copy-link",
         width="content",
-        on_copied_change=partial(_told, on_copy) if on_copy else _nothing,
+        on_copied_change=partial(_copied, on_copy),
     )
 
 
-def _told(on_copy: Callable[[], None]) -> None:
+def _copied(on_copy: Callable[[], object] | None) -> None:
     """Do what a copied link asks for, or say why that cannot be."""
-    try:
-        on_copy()
-    except StoreError as error:
-        st.toast(sentence(str(error)), icon=":material/lock:", duration="long")
-
-
-def _nothing() -> None:
-    """What happens when nobody wants to know."""
+    with session.refusals_toasted("lock"):
+        if on_copy:
+            on_copy()
 
 
 def go_to(page: str, query: Mapping[str, str] | None = None) -> NoReturn:
-    """Open another page, by its name, under an address that says `query` and nothing else.
-
-    Without a word on the address Streamlit would not leave a page whose address remembers a choice
-    (`bind`).
-    """
+    """Open another page, by its name, under an address that says `query` and nothing else: without
+    a word Streamlit would not leave a page whose address remembers a choice (`bind`)."""
     st.switch_page(PAGES[page].script, query_params=dict(query or {}))
 
 

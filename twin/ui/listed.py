@@ -1,15 +1,12 @@
 """Lists in a scenario as words: what breaks, what was edited, who sits where. Draws nothing."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from twin.scenario import KINDS, Fault, Scenario
+from twin.scenario import KINDS, Fault, Scenario, read
 from twin.ui.pages.supernode.edits import effect
 
 SHOWN = 3  # rows told one by one
-LISTS = ("faults", "supernode.edits", "deployment.seats", "elastic.schedule")
 
 
 def told(path: str, rows: Sequence[Any], most: int = SHOWN) -> str:
@@ -17,17 +14,21 @@ def told(path: str, rows: Sequence[Any], most: int = SHOWN) -> str:
 
     >>> told("faults", [{"element": "node 31", "kind": "fail", "at_s": 106.0, "to": ""}])
     'node 31 fails at 106 s'
+    >>> told("deployment.seats", [{"role": "decode", "index": 0, "element": "node 20"}])
+    'decode 0 on node 20'
+    >>> told("elastic.schedule", [{"at_s": 600.0, "prefill": 2, "decode": 3}])
+    'from 600 s 2 prefill and 3 decode'
     >>> told("supernode.edits", [])
     'none'
     """
-    one = dict(zip(LISTS, (fault, edit, seat, step), strict=True))[path]
+    _, one = LISTS[path]
     sentences = [one(dict(row)) for row in rows[:most]]
     if rows[most:]:
         sentences.append(f"{len(rows) - most:,} more")
     return "; ".join(sentences) or "none"
 
 
-def fault(row: dict[str, Any]) -> str:
+def _fault(row: dict[str, Any]) -> str:
     """One fault: what, how and when."""
     broken = Fault.model_validate(row)
     does = KINDS[broken.kind].says(broken)
@@ -36,7 +37,7 @@ def fault(row: dict[str, Any]) -> str:
     return f"{_named(row)} {does} {begins} {broken.at_s:g} s{lasts}"
 
 
-def edit(row: dict[str, Any]) -> str:
+def _edit(row: dict[str, Any]) -> str:
     """One edit of the fabric: where, and what is left."""
     if row.get("add", "nothing") == "switch":
         return f"{row['element']}: a switch that is added"
@@ -47,38 +48,22 @@ def edit(row: dict[str, Any]) -> str:
     return f"{_named(row)}: {effect(row.get('capacity_factor'), row.get('latency_factor'))}"
 
 
-def seat(row: dict[str, Any]) -> str:
-    """One seat: who, and where.
-
-    >>> seat({"role": "decode", "index": 0, "element": "node 20"})
-    'decode 0 on node 20'
-    """
-    return f"{row['role']} {row['index']} on {row['element']}"
-
-
-def step(row: dict[str, Any]) -> str:
-    """One row of a schedule.
-
-    >>> step({"at_s": 600.0, "prefill": 2, "decode": 3})
-    'from 600 s 2 prefill and 3 decode'
-    """
-    return f"from {row['at_s']:g} s {row['prefill']} prefill and {row['decode']} decode"
-
-
 def _named(row: dict[str, Any]) -> str:
     return f"{row['element']} – {row['to']}" if row.get("to") else str(row["element"])
 
 
-def of(scenario: Scenario, most: int = SHOWN) -> list[str]:
-    """What breaks in a scenario and what was edited in its fabric, a sentence each; often none."""
-    sentences = []
-    if scenario.faults:
-        sentences.append(f"Faults: {told('faults', scenario.faults, most)}")
-    if scenario.supernode.edits:
-        sentences.append(f"Fabric edits: {told('supernode.edits', scenario.supernode.edits, most)}")
-    if scenario.deployment.seats:
-        sentences.append(f"Seats: {told('deployment.seats', scenario.deployment.seats, most)}")
-    if scenario.elastic.schedule:
-        schedule = told("elastic.schedule", scenario.elastic.schedule, most)
-        sentences.append(f"Instances: {schedule}")
-    return sentences
+# What each list is called, and how one row of it is told; those that name a run come first.
+LISTS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
+    "faults": ("Faults", _fault),
+    "supernode.edits": ("Fabric edits", _edit),
+    "deployment.seats": ("Seats", "{role} {index} on {element}".format_map),
+    "elastic.schedule": (
+        "Instances", "from {at_s:g} s {prefill} prefill and {decode} decode".format_map,
+    ),
+}  # fmt: skip
+
+
+def of(scenario: Scenario) -> list[str]:
+    """What breaks in a scenario and what was edited in it, a sentence each; often none."""
+    lists = ((path, head, read(scenario, path)) for path, (head, _) in LISTS.items())
+    return [f"{head}: {told(path, rows)}" for path, head, rows in lists if rows]

@@ -1,17 +1,10 @@
-"""The two answers of every edit: by formula at once, then the draft simulated in place.
-
-`strip` stands at the head of every page that edits the draft: it begins the simulation, and says
-meanwhile what the formulas say. The script of a page draws everything else and calls `answer` last,
-which shows the simulation as it comes; the next edit interrupts it and takes its place. A chip says
-which of the two is on screen.
-"""
-
-from __future__ import annotations
+"""The two answers of every edit: by formula at once (`strip`, at the head of every page that edits
+the draft), then the draft simulated in place (`answer`, called last); the next edit interrupts it
+and takes its place. A chip says which of the two is on screen."""
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -20,7 +13,7 @@ from twin.lab import sweep
 from twin.lab.live import Live, Look, question_of, ready
 from twin.metrics.measures import amount, seconds
 from twin.metrics.registry import shown
-from twin.scenario import Recovery, Scenario, npus_used, remarks, scenario_digest
+from twin.scenario import Scenario, npus_used, remarks, scenario_digest
 from twin.steady import Outlook
 from twin.ui import access, forms, formulas, session, words
 from twin.ui.fields import sentence
@@ -28,16 +21,9 @@ from twin.ui.fields import sentence
 STATE = "live"  # session state: digest of the question that is on screen, its run, simulated time
 PATIENCE_S = 2.0  # for so long the script itself shows how a run goes; of a longer one a fragment
 TELL_S, AGAIN_S = 0.05, 1.0
-# A line that comes and goes moves the page, and a list that is open closes when it is moved. Where
-# there is little room, the simulation's figures take three lines.
-_KEPT = (
-    ".st-key-simulated { min-height: 1.7rem } .st-key-second-answer { container-type: inline-size }"
-    "@container (max-width: 680px) { .st-key-simulated { min-height: 5.8rem } }"
-)
 
 
-@dataclass(frozen=True, slots=True)
-class Strip:
+class Strip(NamedTuple):
     """Where the head of a page says its two answers: the verdict, and the line below it."""
 
     verdict: DeltaGenerator
@@ -55,19 +41,17 @@ def strip(draft: Scenario) -> Strip:
     _begin(draft)  # beside the formulas, which take as long
     head = st.container(key="verdict")
     verdict = _verdict(head, draft)  # replaced, and never empty between two answers
-    with head:
-        _remarks(draft)
-    st.html(f"<style>{_KEPT}</style>")
+    known = not session.refusal() and not isinstance(formulas.outlook(formulas.whole(draft)), str)
+    for remark in remarks(draft) if known else ():
+        head.warning(sentence(remark), icon=":material/event_busy:")
     with st.container(key="second-answer"), st.container(key="simulated"):
         return Strip(verdict, st.empty())
 
 
 def answer(strip: Strip, draft: Scenario) -> str:
-    """Show the draft's simulation in `strip` as it comes; returns its run, '' where there is none.
-
-    Its figures then take the place of the formula's in the verdict. Whatever it draws is a moment
-    at which an edit interrupts it.
-    """
+    """Show the draft's simulation in `strip` as it comes, its figures then in the verdict too;
+    returns its run, '' where there is none. Whatever it draws is a moment at which an edit
+    interrupts it."""
     place = strip.simulated
     run, horizon_s = _begin(draft)
     seen = _awaited(place, run) if run else None
@@ -79,10 +63,8 @@ def answer(strip: Strip, draft: Scenario) -> str:
             _chip(place, "By formula")
         return ""
     with place.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.badge(
-            f"Simulated: {words.duration(horizon_s)}", icon=":material/check:",
-            color="green", width="content",
-        )  # fmt: skip
+        said = f"Simulated: {words.duration(horizon_s)}"
+        st.badge(said, icon=":material/check:", color="green", width="content")
         unseen = any(horizon_s <= fault.at_s < draft.horizon_s for fault in draft.faults)
         later = " · what fails later is not in it: press Run" if unseen else ""
         st.markdown(_said(seen.summary, draft) + later, width="content")
@@ -97,10 +79,8 @@ def tables(run: str) -> Mapping[str, Any]:
 
 
 def _begin(draft: Scenario) -> tuple[str, float]:
-    """The run of the draft, begun where none is on screen, and its simulated seconds.
-
-    A new one takes the place of the one before. '' where this draft cannot be live.
-    """
+    """The run of the draft, begun where none is on screen in place of the one before, and its
+    simulated seconds; '' where this draft cannot be live."""
     if session.refusal() or access.mode() == access.READ_ONLY or not ready():
         return "", 0.0
     question = question_of(draft, session.facts())
@@ -129,10 +109,7 @@ def _awaited(place: DeltaGenerator, run: str) -> Look | None:
 @st.fragment(run_every=AGAIN_S)
 def _look_again(run: str) -> None:
     """Say how a run goes that takes longer than the script waits; it ended: draw the page anew.
-
-    Drawn in a place of its own: what a fragment draws elsewhere, an interrupted script may have
-    made something else of.
-    """
+    Drawn in a place of its own: an interrupted script may have made something else of another."""
     seen = _live().look(run)
     if seen is None or seen.ended:
         st.rerun()
@@ -171,28 +148,16 @@ def _verdict(
     place: DeltaGenerator, draft: Scenario, summary: Mapping[str, Any] = {}
 ) -> DeltaGenerator:
     """One sentence with three numbers: how fast, how much more, what is idle; returns its place.
-
-    summary: of its simulation, whose figures count where there are any.
-    """
+    summary: of its simulation, whose figures count where there are any."""
     if forms.refused():
         return place.empty()
-    told = formulas.outlook(_whole(draft))
+    told = formulas.outlook(formulas.whole(draft))
     if isinstance(told, str):
         return place.markdown(f":red[:material/error: {sentence(told)}]")
     room = _room(draft, told, sweep.holds(draft, dict(summary)))
-    return place.subheader(f"{_speed(told, summary)}; {room}; {_idle(draft)}.", anchor=False)
-
-
-def _whole(draft: Scenario) -> Scenario:
-    """The formulas know a whole machine: an edit of what breaks need not find them again."""
-    return draft.model_copy(update={"faults": (), "recovery": Recovery()})
-
-
-def _remarks(draft: Scenario) -> None:
-    if session.refusal() or isinstance(formulas.outlook(_whole(draft)), str):
-        return
-    for remark in remarks(draft):
-        st.warning(sentence(remark), icon=":material/event_busy:")
+    npus = draft.supernode.npus - npus_used(draft)
+    idle = f"**{words.npus(npus)} idle**" if npus else "no NPU idle"
+    return place.subheader(f"{_speed(told, summary)}; {room}; {idle}.", anchor=False)
 
 
 def _speed(told: Outlook, summary: Mapping[str, Any]) -> str:
@@ -213,11 +178,6 @@ def _room(draft: Scenario, told: Outlook, kept: bool | None) -> str:
     if kept is False:
         return f":red[**misses its SLO**], which by formula it holds up to **{most}**"
     return f"holds its SLO up to **{most}**"
-
-
-def _idle(draft: Scenario) -> str:
-    idle = draft.supernode.npus - npus_used(draft)
-    return f"**{words.npus(idle)} idle**" if idle else "no NPU idle"
 
 
 def _rate(value: float) -> str:

@@ -1,12 +1,8 @@
-"""A run before it has results: none chosen, unknown, waiting, running, or ended without any.
-
-Each state is one sentence and one next action. A run goes on whether someone looks or not: the
-page only looks, often at first, and stops looking when the run has ended.
-"""
-
-from __future__ import annotations
+"""A run before it has results: none chosen, unknown, waiting, running, or ended without any. Each
+state is one sentence and one next action; the run goes on whether someone looks or not."""
 
 import time
+from typing import Literal
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -17,11 +13,10 @@ from twin.lab.store.visitors import split_tags
 from twin.metrics.measures import three_figures
 from twin.scenario import Scenario, SpecError
 from twin.ui import record, session, unfolding, words
-from twin.ui.drawn import drawn
 from twin.ui.fields import sentence
 from twin.ui.link import copy_link, go_to, page_link
 from twin.ui.pages import PAGES
-from twin.ui.show import plain
+from twin.ui.show import drawn, plain
 from twin.ui.toolbar import open_run
 
 RECENT = 8
@@ -37,11 +32,11 @@ def nothing_chosen(page: str) -> None:
     """No run in the address: the latest runs, or the way to the first one."""
     st.title(PAGES[page].title, anchor=False)
     recent = session.recent_runs(RECENT)
-    if not recent:
-        st.markdown("Nothing has been run here yet. Choose a preset and press Run.")
-        _to_start()
-        return
-    st.markdown("Choose one of the latest runs, or start a new one.")
+    st.markdown(
+        "Choose one of the latest runs, or start a new one."
+        if recent
+        else "Nothing has been run here yet. Choose a preset and press Run."
+    )
     _to_start()
     links(page, recent)
 
@@ -79,13 +74,12 @@ def absent(missing: share.NotHere) -> None:
     """The address names a run that is not here."""
     st.title("Run", anchor=False)
     st.error(sentence(missing.message), icon=":material/link_off:")
-    asked = asked_in_link()
-    if asked:
-        offered(asked[0])
-        if st.button("Run it here", type="primary", icon=":material/play_arrow:", key="run-here"):
-            open_run(asked[0])
+    if not (asked := asked_in_link()):
+        _to_start()
         return
-    _to_start()
+    offered(asked[0])
+    if st.button("Run it here", type="primary", icon=":material/play_arrow:", key="run-here"):
+        open_run(asked[0])
 
 
 def asked_in_link() -> list[Scenario]:
@@ -103,13 +97,6 @@ def offered(scenario: Scenario) -> None:
     st.caption(plain(f"{words.machine(scenario)} · {words.brief(scenario)}"))
 
 
-def unreadable(row: RunRow, why: str) -> None:
-    """The run is here, but what it asked cannot be read."""
-    heading(row)
-    st.error(f"What this run asked cannot be read. {sentence(why)}", icon=":material/broken_image:")
-    _to_start()
-
-
 def named_run(page: str) -> tuple[RunRow, Scenario]:
     """The run in the address and its question; where there is none, the page says why and stops."""
     row = share.open_run(st.query_params.to_dict(), session.store())
@@ -123,16 +110,17 @@ def named_run(page: str) -> tuple[RunRow, Scenario]:
     try:
         scenario = record.scenario(row.scenario)
     except (StoreError, SpecError) as error:  # damaged, or asked in words this twin does not know
-        unreadable(row, str(error))
+        heading(row)
+        why = f"What this run asked cannot be read. {sentence(str(error))}"
+        st.error(why, icon=":material/broken_image:")
+        _to_start()
         st.stop()
     return row, scenario
 
 
 def ended_run(page: str) -> tuple[RunRow, Scenario]:
-    """The run in the address and its question, under its name; a page of ended runs begins so.
-
-    Where there is none to show, the page says why and stops.
-    """
+    """The run in the address and its question, under its name, where it ended with results; else
+    the page says why and stops."""
     row, scenario = named_run(page)
     heading(row)
     if not row.ended or not row.summary:
@@ -148,12 +136,9 @@ def _to_start() -> None:
 
 
 def live(place: DeltaGenerator, row: RunRow, scenario: Scenario) -> RunRow | None:
-    """A run that waits or runs: what it asks, and how far it is; the run when it has ended.
-
-    All of it stands in `place`, which is empty again when the run has ended. Most runs end before
-    a page that asks again and again has asked twice: of a young run the script itself awaits the
-    result, so that it is drawn in one go. Of others a fragment looks.
-    """
+    """A run that waits or runs, in `place`; the run when it has ended, which leaves the place
+    empty. Most runs end before a page that asks again has asked twice: the script itself awaits a
+    young run, so that it is drawn in one go. Of others a fragment looks."""
     with place.container():
         heading(row, scenario.question or words.brief(scenario))
         bar = st.empty()
@@ -194,7 +179,11 @@ def _watch(run: str, every_s: float) -> None:
     with st.container(border=True):
         head, stop = st.columns([5, 1], vertical_alignment="center")
         with head:
-            st.markdown(f"**{_state(row)}** · {_clock(row)}")
+            clock = f"{words.duration(round(_elapsed_s(row)))} elapsed"
+            if 0.02 < row.progress < 1.0:
+                left_s = max(1.0, _elapsed_s(row) * (1 - row.progress) / row.progress)
+                clock += f", about {words.duration(round(left_s))} to go"
+            st.markdown(f"**{_state(row)}** · {clock}")
         with stop:
             st.button(
                 "Stopping" if row.cancel_s else "Stop this run",
@@ -220,20 +209,16 @@ def _getting_ready() -> None:
     st.markdown("The engine is compiled once on a machine. Later starts take seconds.")
     with st.container(horizontal=True, gap="small"):
         for name, stage in stages.items():
+            going = stage.took_s is None
             took_s = time.monotonic() - stage.began_s if stage.took_s is None else stage.took_s
-            st.badge(
-                f"{name} {took_s:.0f} s",
-                icon=":material/progress_activity:" if stage.took_s is None else ":material/check:",
-                color="blue" if stage.took_s is None else "green",
-                width="content",
-            )
+            icon = ":material/progress_activity:" if going else ":material/check:"
+            colour: Literal["blue", "green"] = "blue" if going else "green"
+            st.badge(f"{name} {took_s:.0f} s", icon=icon, color=colour, width="content")
 
 
 def _stop(run: str) -> None:
-    try:
+    with session.refusals_toasted("lock"):
         session.stop(run)
-    except StoreError as error:
-        st.toast(sentence(str(error)), icon=":material/lock:", duration="long")
 
 
 def _state(row: RunRow) -> str:
@@ -256,24 +241,16 @@ def _elapsed_s(row: RunRow) -> float:
     return max(time.time() - (row.started_s or row.queued_s), 1e-3)
 
 
-def _clock(row: RunRow) -> str:
-    """How long it has taken, and about how long it will take."""
-    told = f"{words.duration(round(_elapsed_s(row)))} elapsed"
-    if 0.02 < row.progress < 1.0:
-        left_s = _elapsed_s(row) * (1 - row.progress) / row.progress
-        told += f", about {words.duration(max(1, round(left_s)))} to go"
-    return told
-
-
 def _numbers(row: RunRow, scenario: Scenario) -> None:
     now = row.live
     simulated = words.duration(round(row.progress * scenario.horizon_s, 1))
     with st.grid(5, min_column_width=150):
         st.metric("Simulated time", simulated, help=f"Of {words.duration(scenario.horizon_s)}.")
-        st.metric("Arrived", f"{now.get('arrived', 0):,.0f}", help="Requests so far.")
-        st.metric("Finished", f"{now.get('finished', 0):,.0f}", help="Requests so far.")
-        st.metric("In the machine", f"{now.get('inside', 0):,.0f}", help="Requests right now.")
-        st.metric("Decoding", f"{now.get('decoding', 0):,.0f}", help="Requests right now.")
+        for label, key, when in (
+            ("Arrived", "arrived", "so far"), ("Finished", "finished", "so far"),
+            ("In the machine", "inside", "right now"), ("Decoding", "decoding", "right now"),
+        ):  # fmt: skip
+            st.metric(label, f"{now.get(key, 0):,.0f}", help=f"Requests {when}.")
     if markup := unfolding.charts(now.get("points") or {}, scenario):
         drawn(markup, "unfolding")
     figures = [f"{three_figures(now.get('arrived', 0) / _elapsed_s(row))} requests per wall second"]
@@ -293,17 +270,14 @@ def ended_without_results(row: RunRow, scenario: Scenario) -> None:
             session.start_from(scenario)
             go_to("workload")
         return
+    at = f"at {row.progress:.0%}"
     if row.state == "cancelled":
-        st.info(
-            f"This run was stopped at {row.progress:.0%}, so it has no results.",
-            icon=":material/do_not_disturb_on:",
-        )
+        icon = ":material/do_not_disturb_on:"
+        st.info(f"This run was stopped {at}, so it has no results.", icon=icon)
     else:
-        why = f" ({plain(row.message.rstrip('.'))})" if row.message else ""
-        st.warning(
-            f"This run was interrupted at {row.progress:.0%}{why}, so it has no results.",
-            icon=":material/power_off:",
-        )
+        at += f" ({plain(row.message.rstrip('.'))})" if row.message else ""
+        icon = ":material/power_off:"
+        st.warning(f"This run was interrupted {at}, so it has no results.", icon=icon)
     _again(scenario)
 
 

@@ -1,14 +1,9 @@
-"""What a stored run holds, read only when a section asks, and kept small.
-
-A run never changes, so every answer here is kept by the run's id. Windows, operators, ranks and
-links are a few hundred rows each and are kept whole; the table of requests may have millions, so
-it is read by column, cut to quantiles and means, and let go. This module draws nothing.
-"""
+"""What a stored run holds, read only when a section asks and kept by the run's id. The table of
+requests may have millions of rows: it is cut to quantiles and means, and let go. Draws nothing."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -27,10 +22,7 @@ if TYPE_CHECKING:
     from twin.lab.perfetto.request import Inside
     from twin.model.timeline import Timeline
 
-SMALL = ("windows", "operators", "ranks", "links")
-OVER_TIME = (  # not of earlier engines
-    "events", "instances", "traffic", "shares", "seats", "lives", "decisions", "servers",
-)  # fmt: skip
+LARGE = "requests"  # the table that may have millions of rows
 KEPT_QUANTILES = 2001  # of a distribution: p99.9 is still a point of its own
 SLOWEST = 0.01  # share of requests that the "slowest" row of the TTFT picture is of
 
@@ -38,8 +30,7 @@ _STAMPS = ["arrival_s", "frontend_s", "routed_s", "prefill_start_s", "prefill_en
            "first_token_s", "finish_s", "output_tokens"]  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Latencies:
+class Latencies(NamedTuple):
     """The steady state's latencies: quantiles in seconds, f8[KEPT_QUANTILES] or empty."""
 
     ttft_s: np.ndarray
@@ -49,9 +40,9 @@ class Latencies:
 
 @st.cache_resource(show_spinner=False, max_entries=60)
 def table(run: str, name: str) -> pl.DataFrame:
-    """One of the SMALL tables or those OVER_TIME; shared, so never changed. Raises StoreError."""
-    if name not in SMALL + OVER_TIME:
-        raise ValueError(f"{name} is not one of the small tables: {', '.join(SMALL + OVER_TIME)}")
+    """A small table of a run; shared, so never changed. Raises StoreError."""
+    if name == LARGE:
+        raise ValueError(f"the table of {LARGE} is read by column, and let go")
     return session.store().runs.table(run, name)
 
 
@@ -77,11 +68,8 @@ def latencies(run: str, warmup_s: float) -> Latencies:
         known = known[np.isfinite(known)]
         if known.size:
             parts.append((name, float(known.mean())))
-    return Latencies(
-        _quantiles(ttft[started]),
-        _quantiles(latency.tpot_s(requests)[ended]),
-        parts,
-    )
+    tpot = latency.tpot_s(requests)[ended]
+    return Latencies(_quantiles(ttft[started]), _quantiles(tpot), parts)
 
 
 def _quantiles(values: np.ndarray) -> np.ndarray:
@@ -94,13 +82,9 @@ def _quantiles(values: np.ndarray) -> np.ndarray:
     return np.interp(places, np.arange(len(values)), values)
 
 
-def explanation(known: RunRow) -> dict[str, Any]:
-    """What a run means, from the run that explained it."""
-    return _explanation(known.id, known)
-
-
 @st.cache_data(show_spinner=False, max_entries=100)
-def _explanation(run: str, _row: RunRow) -> dict[str, Any]:
+def explanation(run: str, _row: RunRow) -> dict[str, Any]:
+    """What a run means, from the run that explained it."""
     from twin.lab.explain.engine import as_json
 
     runs = session.store().runs
@@ -112,7 +96,7 @@ def time_of(row: RunRow, scenario: Scenario) -> dict[str, float]:
     known = find_run(session.store(), scenario, engine=EXPLAIN)
     if known is None or row.engine_version != load_engine().version:
         return {}
-    return dict(explanation(known)["waterfall_s"])
+    return dict(explanation(known.id, known)["waterfall_s"])
 
 
 @st.cache_resource(show_spinner=False, max_entries=100)

@@ -1,19 +1,12 @@
-"""One visitor's draft: the scenario being edited, and every scenario it was before.
-
-The draft lives in session state as a list of `Scenario` values and a position in it, so undo is a
-step in a list and a page change loses nothing. Widgets never hold the truth: each is keyed by its
-field and by a generation number, and the generation moves on whenever the draft changes by other
-means than that widget (undo, a preset, a link), so no widget can show a stale value.
-
-An edit that cannot hold with the rest is kept aside as *pending* and refused with one sentence;
-the draft stays the last scenario that can be, and the edit is taken as soon as another one makes
-it possible. This module knows the lab, and nothing about how a form looks.
-"""
-
-from __future__ import annotations
+"""One visitor's draft: a list of `Scenario` values in session state and a position in it, so undo
+is a step in a list. Widgets never hold the truth: each is keyed by its field and by a generation
+number, which moves on whenever the draft changes by other means (undo, a preset, a link). An edit
+that cannot hold with the rest is *pending* and refused with one sentence, and taken as soon as
+another one makes it possible; the draft stays the last scenario that can be."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import streamlit as st
@@ -27,15 +20,14 @@ from twin.lab.executor import Runner
 from twin.lab.job import EXPLAIN
 from twin.lab.store import RunRow, Store, StoreError, open_store
 from twin.scenario import Scenario, SpecError, read, with_overrides
-from twin.ui import access, naming
+from twin.ui import access, words
+from twin.ui.fields import sentence
 from twin.ui.pages.evidence import judged
 from twin.ui.show import plain
 
 log = logging.getLogger(__name__)
 
 HISTORY_LENGTH = 100  # scenarios a visitor can step back through
-
-_MISSING = object()
 
 
 def facts() -> Facts:
@@ -59,9 +51,22 @@ def _store() -> Store:
     return opened
 
 
-def library_store() -> Store:
-    """The one store of this process as it is, whoever visits."""
-    return _store()
+@contextmanager
+def refusals_toasted(icon: str = "error") -> Iterator[None]:
+    """What cannot be done is told in a toast, and the page goes on."""
+    try:
+        yield
+    except (StoreError, SpecError) as error:
+        st.toast(sentence(str(error)), icon=f":material/{icon}:", duration="long")
+
+
+@contextmanager
+def damage_told() -> Iterator[None]:
+    """What is missing or damaged in the store is told in place of what it would have shown."""
+    try:
+        yield
+    except StoreError as error:
+        st.error(sentence(str(error)), icon=":material/broken_image:")
 
 
 @st.cache_resource(show_spinner=False)
@@ -80,9 +85,9 @@ def get_ready() -> None:
         log.warning("no run can be started yet: %s", error)
 
 
-@st.cache_data(show_spinner=False, max_entries=1)
+@st.cache_resource(show_spinner=False, max_entries=1)
 def preset_list() -> list[tuple[str, Scenario]]:
-    """Key and scenario of every preset, in the order the gallery shows them."""
+    """Key and scenario of every preset, in the order the gallery shows them; never changed."""
     return [(p.key, p.scenario) for p in library.presets()]
 
 
@@ -95,15 +100,9 @@ def _state() -> Any:
     if "history" not in st.session_state:
         begun = first()
         st.session_state.update(
-            history=[begun],
-            position=0,
-            preset=begun,
-            generation=0,
-            pending={},
-            refusal="",
-            addresses=[],
-            link_problem="",
-        )
+            history=[begun], position=0, preset=begun, generation=0, pending={}, refusal="",
+            addresses=[], link_problem="",
+        )  # fmt: skip
     return st.session_state
 
 
@@ -130,17 +129,15 @@ def set_draft(scenario: Scenario) -> None:
 
 def start_from(scenario: Scenario) -> None:
     """Take a preset or a stored scenario as the draft; its difference from a preset stays one."""
-    draft_, origin = naming.taken_apart(scenario, (preset for _, preset in preset_list()))
+    draft_, origin = words.taken_apart(scenario, (preset for _, preset in preset_list()))
     set_draft(draft_)
     _state().preset = origin
 
 
 def propose(changes: dict[str, Any]) -> str:
-    """Change fields by dotted path; returns '' or the one sentence why it cannot be.
-
-    Fields refused earlier are tried again with these, so two edits that only hold together
-    (more instances, smaller ones) may be made in any order.
-    """
+    """Change fields by dotted path; returns '' or the one sentence why it cannot be. Fields refused
+    earlier are tried again with these, so edits that only hold together may be made in any
+    order."""
     state = _state()
     wanted = state.pending | changes
     try:
@@ -169,18 +166,16 @@ def edit(path: str) -> None:
 
 
 def gone(key: str) -> bool:
-    """Whether a widget has left the page since its edit was sent: there is nothing to take.
-
-    A click that overtakes a running script makes the browser send once more what the page before
-    still shows, and Streamlit calls the callbacks of all that as if it had been edited.
-    """
+    """Whether a widget has left the page since its edit was sent: a click that overtakes a running
+    script makes the browser send once more what the page before still shows, and Streamlit calls
+    its callbacks."""
     return key not in st.session_state
 
 
 def value(path: str) -> Any:
     """What a field's widget shows: the refused edit if there is one, else the draft's value."""
-    pending = _state().pending.get(path, _MISSING)
-    return read(draft(), path) if pending is _MISSING else pending
+    pending = _state().pending
+    return pending[path] if path in pending else read(draft(), path)
 
 
 def wished() -> Scenario:
@@ -235,11 +230,6 @@ def redo() -> None:
     _settle()
 
 
-def reset() -> None:
-    """Back to the preset, as a step that can be undone."""
-    set_draft(preset())
-
-
 def changes() -> dict[str, tuple[Any, Any]]:
     """Fields that differ from the preset: {dotted path: (preset's value, draft's value)}."""
     return {row.path: row.values for row in input_rows(preset(), draft())}
@@ -252,19 +242,15 @@ def _settle() -> None:
 
 
 def open_link() -> None:
-    """Take the scenario that the address names, once per address.
-
-    An address that this session wrote itself (see `link`) says nothing new and is passed over.
-    Begins every page of the draft, and with the first visit the runner's work: so a run left by a
-    dead server is marked, and a process is warm when Run is pressed.
-    """
+    """Take the scenario that the address names, once per address that this session did not write
+    itself. Begins every page of the draft, and with the first visit the runner's work: a run left
+    by a dead server is marked, and a process is warm when Run is pressed."""
     try:
         facts()
+        runner()
     except FactError as error:  # a broken file, or a wrong one named in TWIN_CALIBRATION
         st.error(plain(f"{error}."), title="The facts cannot be read", icon=":material/rule:")
         st.stop()
-    try:
-        runner()
     except StoreError as error:
         why = plain(str(error))
         st.error(why, title="Nothing can be stored here", icon=":material/database_off:")
@@ -282,11 +268,8 @@ def open_link() -> None:
 
 
 def resume() -> None:
-    """Take the scenario of the run that the address names, where there is no draft of one's own.
-
-    Back from a run that was reloaded comes to a form whose address names that run: the draft it
-    was asked with is gone with the session, but the run knows what was asked.
-    """
+    """Take the scenario of the run that the address names, where there is no draft of one's own:
+    Back from a run that was reloaded comes to a form whose address names that run."""
     query = st.query_params.to_dict()
     if edited() or share.scenario_query(query):
         return
@@ -305,7 +288,7 @@ def link_problem() -> str:
 
 def named_draft() -> Scenario:
     """The draft under the name that its runs and links bear."""
-    return naming.named(draft(), preset())
+    return words.named(draft(), preset())
 
 
 def link(page: str) -> str:
@@ -323,10 +306,8 @@ def edited() -> bool:
 
 
 def run(scenario: Scenario) -> str:
-    """Ask for a run in the background; returns its id. Raises StoreError with one sentence.
-
-    A question that was answered before, by this engine and these facts, is not asked twice.
-    """
+    """Ask for a run in the background; returns its id. A question that was answered before, by this
+    engine and these facts, is not asked twice. Raises StoreError with one sentence."""
     return runner().submit(scenario, store())
 
 

@@ -1,37 +1,80 @@
-"""What every page shows in the same way: a chart, text that somebody else typed, files to keep."""
-
-from __future__ import annotations
+"""What every page shows in the same way: the frame, charts, small pictures, text that somebody else
+typed, files to keep."""
 
 import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
-from twin.ui.charts import Chart
+from twin.model.timeline import Timeline
+from twin.ui.charts import Chart, waterfall
 
 FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
+MIME = {  # by the ending of a file's name
+    "csv": "text/csv",
+    "json": "application/json",
+    "gz": "application/gzip",
+    "parquet": "application/vnd.apache.parquet",
+    "toml": "application/toml",
+    "tar": "application/x-tar",
+    "graphml": "application/graphml+xml",
+}
 NO_WIDTH = "\u2060"  # word joiner: nothing to see, and no place to break a line
 _MARKS = re.compile(r"[\\`*_\[\]<>$|~#!&]|:(?=\w)|^[-+](?= )")
 # Addresses, and names of icons and emoji: all three are looked for after backslashes are gone.
 _READ_LATER = re.compile(r"https?(?=:)|www(?=\.)|@(?=\w)|:(?=[a-z+-][\w+/-]*:)", re.IGNORECASE)
 
-
-_modebar = st.components.v2.component(
-    "modebar", js=Path(__file__).with_name("modebar.js").read_text("utf-8")
+_modebar, _drawer = (
+    st.components.v2.component(name, js=Path(__file__).with_name(f"{name}.js").read_text("utf-8"))
+    for name in ("modebar", "drawer")
+)
+# On dark ground the accent that carries white words is itself too dark to be a word's colour.
+# Streamlit shows where the keyboard is on buttons and fields, and not on links. A line that comes
+# and goes moves the page, and a list that is open closes then: the live answer keeps its room.
+_LOOK = """<style>
+.st-key-drawer { display: none }
+:is([data-variant="segmented_control"][data-selected="true"],
+  [data-testid="stSliderThumbValue"]) p { color: light-dark(#4B45C6, #A5A1FF) }
+a:focus-visible { outline: 2px solid light-dark(#4B45C6, #A5A1FF); outline-offset: 2px }
+.st-key-simulated { min-height: 1.7rem } .st-key-second-answer { container-type: inline-size }
+@container (max-width: 680px) { .st-key-simulated { min-height: 5.8rem } }
+</style>"""
+_DRAWN_CSS = """
+.drawn { font: 0.95rem var(--st-font); color: var(--st-text-color) }
+.drawn figure { margin: 0 } .drawn svg { display: block; width: 100% }
+.unfolding { display: grid; grid-template-columns: repeat(auto-fit, minmax(15rem, 1fr));
+  gap: 1rem 1.5rem }
+.unfolding svg { height: 6rem; margin: 0.3rem 0 }
+.unfolding figcaption, .unfolding div { display: flex; justify-content: space-between }
+.unfolding div { font-size: 0.8rem; opacity: 0.75 } .unfolding b { font-weight: 600 }
+"""
+_DRAWN_JS = """
+export default function ({ data, parentElement }) {
+  parentElement.querySelector(".drawn").innerHTML = data.markup
+}"""
+_drawn = st.components.v2.component(
+    "drawn", html='<div class="drawn"></div>', css=_DRAWN_CSS, js=_DRAWN_JS
 )
 
 
-def chart_tools() -> None:
-    """Give the bar of every chart on the page SVG and CSV; once a page."""
-    with st.container(key="modebar"):
-        st.html("<style>.st-key-modebar { display: none }</style>")
+def frame(page: str) -> None:
+    """Around every page: choosing one closes the drawer that the navigation is on a phone, which
+    Streamlit leaves open, and the bar of every chart has SVG and CSV."""
+    st.html(_LOOK)
+    with st.container(key="drawer"):
+        _drawer(data={"page": page}, key="drawer-page")
         _modebar(key="modebar-tools")
+
+
+def drawn(markup: str, key: str) -> None:
+    """Show markup of our own making, exchanged in place; every text in it has been escaped."""
+    _drawn(data={"markup": markup}, key=key)
 
 
 def plot(chart: Chart, key: str) -> None:
@@ -42,6 +85,45 @@ def plot(chart: Chart, key: str) -> None:
         config={"displayModeBar": "hover", "toImageButtonOptions": image,
                 "modeBarButtonsToRemove": ["autoScale2d"]},
     )  # fmt: skip
+
+
+def passes(
+    plan: Timeline | None, rows: Sequence[tuple[str, str, float]], took_s: float, name_of: str,
+    key: str = "", columns: int = 1,
+) -> None:  # fmt: skip
+    """Where the time of an iteration or a batch goes: one layer on both streams, then the whole."""
+    st.markdown(waterfall.pace(plan, rows))
+    places = st.columns(columns, gap="large") if plan else [st.container()]
+    with places[0]:
+        if plan is not None:
+            st.markdown(f"**One of {plan.layers} layers, on both streams**")
+            layer_s = took_s * (plan.end - plan.begin) / plan.layers
+            plot(waterfall.layer(plan, layer_s), f"layer{key}")
+            st.caption("Hatched: the second microbatch. Grey: the stream waits for the other one.")
+    with places[-1]:
+        if plan is not None:
+            st.markdown(f"**At work in the whole {name_of}**")
+        plot(waterfall.at_work(rows, name_of), f"operators{key}")
+
+
+def beside(pictures: Iterable[tuple[str, Chart, str]]) -> None:
+    """Charts in two columns, each under its title and with its key."""
+    columns = st.columns(2, gap="large")
+    for place, (title, chart, key) in enumerate(pictures):
+        with columns[place % 2]:
+            st.subheader(title, anchor=False)
+            plot(chart, key)
+
+
+def download(label: str, make: Callable[[], str | bytes], name: str, key: str, **look: Any) -> None:
+    """A button for a file that is made when it is pressed."""
+    common = {"icon": ":material/download:", "on_click": "ignore", "key": key}
+    st.download_button(label, make, name, MIME[name.rpartition(".")[2]], **common | look)
+
+
+def dark() -> bool:
+    """Whether the visitor's page is dark."""
+    return st.context.theme.type == "dark"
 
 
 def plain(text: str) -> str:

@@ -1,14 +1,7 @@
-"""Colours with a meaning: a plane, a pool and an operator look the same on every page.
-
-Plain data, no drawing. One set serves the light and the dark theme: every colour of a plane or a
-role keeps at least 2.9:1 contrast to both backgrounds and stays apart from the others under
-protanopia, deuteranopia and tritanopia (tests/ui/test_theme.py measures both). Operators are
-coloured by family - attention blue, experts orange, communication green - and told apart inside
-the family by lightness, because no dozen hues survive colour blindness. The accent of buttons and
-links stands in .streamlit/config.toml and is never used for data.
-"""
-
-from __future__ import annotations
+"""Colours with a meaning: a plane, a pool and an operator look the same on every page. One set
+serves the light and the dark theme, and stays apart for the colour-blind (tests/ui/test_theme.py
+measures both). Operators are coloured by family and told apart inside it by lightness. The accent
+of buttons and links stands in .streamlit/config.toml and is never used for data."""
 
 from twin.metrics.operators import OPERATORS
 
@@ -82,19 +75,7 @@ SEQUENTIAL = (
     "#5488E0", "#386CD0", "#2853B0", "#1F3F8A", "#182E63",
 )  # fmt: skip
 
-NAMES = {
-    "ub": "UB",
-    "rdma": "RDMA",
-    "vpc": "VPC",
-    "prefill": "Prefill",
-    "decode": "Decode",
-    "memory_pool": "Memory pool",
-    "colocated": "Colocated",
-    "router": "Router",
-    "front_end": "Front end",
-    "prefill_queue": "Prefill queue",
-    "kv_transfer": "KV transfer",
-}
+NAMES = {"ub": "UB", "rdma": "RDMA", "vpc": "VPC", "kv_transfer": "KV transfer"}
 
 
 def operator_colour(name: str) -> str:

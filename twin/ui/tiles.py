@@ -1,9 +1,5 @@
-"""A prediction as tiles and a table: what to show, with its unit and its basis, not how.
-
-Every tile is the arguments of one metric. Draws nothing.
-"""
-
-from __future__ import annotations
+"""A prediction as tiles, each the arguments of one metric with its unit and its basis, and as a
+table. Draws nothing."""
 
 from typing import Any
 
@@ -21,34 +17,24 @@ Tile = dict[str, Any]
 
 def capacity(s: Scenario, prediction: Prediction, asked: Offered | str) -> list[Tile]:
     """What the deployment sustains, what limits it, and how that meets load and SLO."""
+    rate, room = prediction.requests_per_s, prediction.kv_tokens_per_die
+    says = "Requests per second that all pools together keep up with, for ever."
     shown = [
-        _tile(
-            "Sustained requests",
-            amount(prediction.requests_per_s, "rate", "req/s"),
-            "Requests per second that all pools together keep up with, for ever.",
-        ),
+        _tile("Sustained requests", amount(rate, "rate", "req/s"), says),
         _load(prediction, asked),
     ]
     if prediction.decode is not None:
         shown += _decode(s, prediction.decode)
-    shown.append(
-        _tile(
-            "KV room, per die",
-            amount(prediction.kv_tokens_per_die, "rate", "tokens"),
-            "Tokens whose KV fits into the HBM of one die beside weights and buffers.",
+    says = "Tokens whose KV fits into the HBM of one die beside weights and buffers."
+    shown.append(_tile("KV room, per die", amount(room, "rate", "tokens"), says))
+    if (part := prediction.prefill) is not None:
+        says = (
+            "Prompt tokens computed per second by one NPU (two dies on a 910C) of the prefill "
+            f"pool, hits not counted; a full batch takes {seconds(part.batch_s)} and waits longest "
+            f"for {part.resource}."
         )
-    )
-    if prediction.prefill is not None:
-        shown.append(
-            _tile(
-                "Prefill, per NPU",
-                amount(prediction.prefill.tokens_per_s_per_npu, "rate", "tokens/s"),
-                "Prompt tokens computed per second by one NPU (two dies on a 910C) of the "
-                f"prefill pool, hits not counted; a full batch takes "
-                f"{seconds(prediction.prefill.batch_s)} and waits longest for "
-                f"{prediction.prefill.resource}.",
-            )
-        )
+        each = amount(part.tokens_per_s_per_npu, "rate", "tokens/s")
+        shown.append(_tile("Prefill, per NPU", each, says))
     return shown
 
 
@@ -57,34 +43,26 @@ def _load(prediction: Prediction, asked: Offered | str) -> Tile:
         return _tile("Limited by", theme.title(prediction.limit), "The pool that is full first.")
     load = asked.rate_req_per_s / prediction.requests_per_s
     text = amount(load, "share")
-    return _tile(
-        "Offered load",
-        f":red[{text}]" if load > 1 else text,
+    says = (
         f"{amount(asked.rate_req_per_s, 'rate', 'req/s')} offered, over what is sustained; the "
-        f"{prediction.limit} is full first. Above 100 % queues grow without end.",
+        f"{prediction.limit} is full first. Above 100 % queues grow without end."
     )
+    return _tile("Offered load", f":red[{text}]" if load > 1 else text, says)
 
 
 def _decode(s: Scenario, part: DecodePrediction) -> list[Tile]:
+    iteration = (
+        f"Time per output token. An iteration takes {seconds(part.iteration_s)} and gives each "
+        f"request {part.tokens_per_iteration:.3g} tokens; it waits longest for {part.resource} in "
+        f"{theme.title(part.longest_operator).lower()}."
+    )
+    slo = against_slo(part.tpot_s, 1e-3 * s.slo.tpot_ms)
+    says = "Output tokens per second of one NPU (two dies on a 910C) of the decode pool."
+    limit = f"Requests one NPU decodes at once; limited by {part.limited_by}."
     return [
-        _tile(
-            "TPOT, slots full",
-            seconds(part.tpot_s),
-            f"Time per output token. An iteration takes {seconds(part.iteration_s)} and gives "
-            f"each request {part.tokens_per_iteration:.3g} tokens; it waits longest for "
-            f"{part.resource} in {theme.title(part.longest_operator).lower()}.",
-            **against_slo(part.tpot_s, 1e-3 * s.slo.tpot_ms),
-        ),
-        _tile(
-            "Decode, per NPU",
-            amount(part.tokens_per_s_per_npu, "rate", "tokens/s"),
-            "Output tokens per second of one NPU (two dies on a 910C) of the decode pool.",
-        ),
-        _tile(
-            "Batch, per NPU",
-            f"{part.batch_per_npu:,.0f} requests",
-            f"Requests one NPU decodes at once; limited by {part.limited_by}.",
-        ),
+        _tile("TPOT, slots full", seconds(part.tpot_s), iteration, **slo),
+        _tile("Decode, per NPU", amount(part.tokens_per_s_per_npu, "rate", "tokens/s"), says),
+        _tile("Batch, per NPU", f"{part.batch_per_npu:,.0f} requests", limit),
     ]
 
 
@@ -104,12 +82,5 @@ def _tile(label: str, value: str, help_: str, **more: Any) -> Tile:
 
 def operators(phase: str, part: DecodePrediction | PrefillPrediction) -> pl.DataFrame:
     """Seconds by operator of one iteration, as the operators table of a run has them."""
-    times = list(part.operators.values())
-    return pl.DataFrame(
-        {
-            "phase": [phase] * len(times),
-            "operator": list(part.operators),
-            "total_s": times,
-            "per_iteration_s": times,
-        }
-    )
+    table = pl.DataFrame([*part.operators.items()], ["operator", "per_iteration_s"], orient="row")
+    return table.with_columns(phase=pl.lit(phase), total_s="per_iteration_s")

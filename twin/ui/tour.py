@@ -1,16 +1,10 @@
-"""The two-minute tour of the first page: five steps that point at the real controls.
+"""The two-minute tour of the first page: five steps that point at the real controls. It is offered,
+never forced: the browser remembers by itself who took or skipped it."""
 
-It is offered, never forced: a browser that took it or skipped it is not asked again, and remembers
-that by itself. Nothing of it reaches the server.
-"""
-
-from __future__ import annotations
-
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 _HTML, _CSS, _JS = (
     Path(__file__).with_suffix(f".{kind}").read_text("utf-8") for kind in ("html", "css", "js")
@@ -18,8 +12,7 @@ _HTML, _CSS, _JS = (
 _tour = st.components.v2.component("tour", html=_HTML, css=_CSS, js=_JS)
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """One step: `target` is the key of the container that it points at."""
 
     target: str
@@ -59,9 +52,4 @@ STEPS = (
 def offer() -> None:
     """The tour, one press away; a browser that does not know it yet is told that it is there."""
     with st.container(key="tour"):
-        _tour(data={"steps": [asdict(step) for step in STEPS]}, key="tour-steps")
-
-
-def stop(target: str) -> DeltaGenerator:
-    """The container that a step points at."""
-    return st.container(key=target)
+        _tour(data={"steps": [step._asdict() for step in STEPS]}, key="tour-steps")

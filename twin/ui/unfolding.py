@@ -1,9 +1,4 @@
-"""Charts of a run that fill while it runs: small SVG, redrawn in place without a flicker.
-
-Plotly builds a changed figure anew, which at four looks a second is a chart that blinks.
-"""
-
-from __future__ import annotations
+"""Charts of a run that fill while it runs: small SVG, redrawn in place; plotly would blink."""
 
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
@@ -18,10 +13,8 @@ ROOM = 1.15  # above the highest value
 
 
 def charts(points: Mapping[str, Sequence[float | None]], scenario: Scenario) -> str:
-    """Latency and throughput so far over the whole simulated time, each against its SLO, as HTML.
-
-    points: of a run's progress, `twin.engine.unfolding`.
-    """
+    """Latency and throughput so far (`points` of a run's progress) over the whole simulated time,
+    each against its SLO, as HTML."""
     slo = scenario.slo
     prompts = scenario.deployment.mode == "prefill_only"
     drawn = [

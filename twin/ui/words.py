@@ -1,17 +1,20 @@
-"""A scenario in a few words: what the machine, the traffic and the split are.
-
-Short facts for cards, tiles and the bar above the forms, each with its unit. Draws nothing.
-"""
-
-from __future__ import annotations
+"""A scenario, or a run, in a few words, each with its unit; and what a varied scenario is called.
+Draws nothing."""
 
 import time
+from collections.abc import Iterable
 from typing import Any
 
+from twin.lab.compare import changed
 from twin.lab.store import RunRow
 from twin.metrics.registry import placed, shown
-from twin.scenario import Scenario, npus_used, pools
-from twin.ui.fields import choice_label
+from twin.scenario import Scenario, field_unit, npus_used, pools
+from twin.ui import listed
+from twin.ui.fields import choice_label, field_name, label, show
+
+WORDS = ("name", "question", "source")
+BETWEEN = " · "  # a preset's name and the change
+NAME_MOST = 80
 
 
 def machine(s: Scenario) -> str:
@@ -56,14 +59,11 @@ def split(s: Scenario) -> tuple[str, str]:
     return f"{roles.capitalize()} NPUs", " : ".join(f"{n * npus:,}" for _, n, npus in pools(s))
 
 
-def _split(s: Scenario) -> str:
-    counts = [n * each for _, n, each in pools(s)]
-    return npus(counts[0]) if len(counts) == 1 else f"{split(s)[1]} NPUs"
-
-
 def brief(s: Scenario) -> str:
     """One line for a card: traffic, lengths, split."""
-    return " · ".join((traffic(s), lengths(s), _split(s)))
+    counts = [n * each for _, n, each in pools(s)]
+    told = npus(counts[0]) if len(counts) == 1 else f"{split(s)[1]} NPUs"
+    return " · ".join((traffic(s), lengths(s), told))
 
 
 def duration(seconds: float) -> str:
@@ -109,9 +109,9 @@ def headlines(summary: dict[str, Any]) -> list[str]:
     ]
 
 
-def _in_a_line(label: str) -> str:
+def _in_a_line(text: str) -> str:
     """A label inside a sentence: 'decode', but 'TTFT p50'."""
-    return label[:1].lower() + label[1:] if label[1:2].islower() else label
+    return text[:1].lower() + text[1:] if text[1:2].islower() else text
 
 
 def ago(seconds: float) -> str:
@@ -124,3 +124,39 @@ def ago(seconds: float) -> str:
         if seconds >= unit_s:
             return f"{int(seconds // unit_s)} {unit} ago".replace("1 days", "1 day")
     return "just now"
+
+
+def named(draft: Scenario, origin: Scenario) -> Scenario:
+    """The draft under a name that says its first change, where it still has its origin's name."""
+    counted = {path: value for path, value in changed(origin, draft).items() if path not in WORDS}
+    if draft.name != origin.name or not counted:
+        return draft
+    path = min(counted, key=_weight)
+    new = counted[path]
+    if path.startswith("workload.") and draft.workload.arrivals == "trace":
+        change = traffic(draft)
+    elif path in listed.LISTS:
+        change = listed.told(path, new, 1)
+    else:
+        unit = f" {field_unit(path)}" if label(path) != field_name(path) else ""
+        change = f"{field_name(path)} {show(new, path)}{unit}"
+    more = f" +{len(counted) - 1}" if len(counted) > 1 else ""
+    new_name = f"{draft.name}{BETWEEN}{change}"[: NAME_MOST - len(more)] + more
+    return draft.model_copy(update={"name": new_name})
+
+
+def taken_apart(scenario: Scenario, presets: Iterable[Scenario]) -> tuple[Scenario, Scenario]:
+    """A scenario as a draft, and what its difference is told against: a preset, else itself."""
+    for preset in presets:
+        if scenario.name.startswith(preset.name + BETWEEN):
+            draft = scenario.model_copy(update={"name": preset.name})
+            if named(draft, preset) == scenario:
+                return draft, preset
+    return scenario, scenario
+
+
+def _weight(path: str) -> int:
+    """Which of several changes names a run: what breaks, an edit, any field, and last its time."""
+    if path in listed.LISTS:
+        return list(listed.LISTS).index(path)
+    return 2 if "." in path else 3

@@ -45,7 +45,7 @@ from twin.lab.store.result import (
     seal,
     tables_of,
 )
-from twin.lab.store.scenarios import called
+from twin.lab.store.scenarios import called, kept_as
 from twin.lab.store.statements import (
     PAGE,
     Page,
@@ -117,6 +117,18 @@ class Runs:
         columns = (ScenarioRow.name, ScenarioRow.question, *WRITTEN, RunRow.id)
         order = (RunRow.queued_s.desc(), RunRow.id)
         return page_of(self._database, self.visible(query), text, columns, order, limit, offset)
+
+    def latest(self, scenarios: Sequence[str]) -> dict[str, RunRow]:
+        """The newest done run of each scenario that has one, by its digest of any schema."""
+        done = (RunRow.state == DONE, ~RunRow.engine_version.startswith(EXPLAINED))
+        with self._database.read() as session:
+            kept = kept_as(session, scenarios)
+            these = select(RunRow).where(*done, RunRow.scenario.in_(kept.values()))
+            these = self.visible(these).order_by(RunRow.queued_s)
+            pairs = session.execute(these.with_only_columns(RunRow.scenario, RunRow.id))
+            runs = session.scalars(select(RunRow).where(RunRow.id.in_(dict(pairs.all()).values())))
+            by_scenario = {run.scenario: run for run in runs}
+        return {name: by_scenario[own] for name, own in kept.items() if own in by_scenario}
 
     def visible(self, query: Select[Any]) -> Select[Any]:
         """Those rows of a query that a list shows: what this visitor holds."""

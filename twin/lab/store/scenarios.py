@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Select, delete, or_, select, update
-from sqlalchemy.orm import InstrumentedAttribute
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from twin.lab.store.engines import Database
 from twin.lab.store.errors import StoreError
@@ -172,3 +172,9 @@ def called(column: InstrumentedAttribute[str], digest: str) -> ColumnElement[boo
     """That a column holds the digest of the scenario that a digest of any schema names."""
     alias = select(AliasRow.scenario).where(AliasRow.digest == digest).scalar_subquery()
     return or_(column == digest, column == alias)
+
+
+def kept_as(session: Session, digests: Sequence[str]) -> dict[str, str]:
+    """The digest under which a scenario is kept, by its digests of any schema."""
+    aliases = select(AliasRow.digest, AliasRow.scenario).where(AliasRow.digest.in_(digests))
+    return dict(zip(digests, digests, strict=True)) | dict(session.execute(aliases).all())

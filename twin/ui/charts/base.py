@@ -1,14 +1,8 @@
-"""What every chart is built of: the template, bars, maps, lines, and the marks on them.
+"""What every chart is built of: the template, bars, lines, maps, and the marks on them. Text and
+grid colours are left to the page, so one figure serves the light and the dark theme."""
 
-One template gives every figure the same air, and twin.ui.theme the same colours. Text and grid
-colours are left to the page, so one figure serves the light and the dark theme.
-"""
-
-from __future__ import annotations
-
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas  # noqa: F401 - plotly takes it from sys.modules, where it may be half loaded
@@ -44,16 +38,14 @@ TEMPLATE = go.layout.Template(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
+class Chart(NamedTuple):
     """A figure and the one sentence that stands for it where it cannot be seen."""
 
     figure: go.Figure
     alt: str
 
 
-@dataclass(frozen=True, slots=True)
-class Curve:
+class Curve(NamedTuple):
     """One series: its name, its colour, its numbers (seconds for times)."""
 
     name: str
@@ -61,18 +53,23 @@ class Curve:
     values: Sequence[float] | np.ndarray | pl.Series
 
 
-def figure(height: int = 300, **layout: Any) -> go.Figure:
+def figure(height: int = 300) -> go.Figure:
     """An empty figure in the house template."""
-    return go.Figure(layout=go.Layout(TEMPLATE.layout)).update_layout(height=height, **layout)
+    return go.Figure(layout=go.Layout(TEMPLATE.layout)).update_layout(height=height)
+
+
+def chart(
+    fig: go.Figure, alt: str, *, x: Mapping[str, Any] = {}, y: Mapping[str, Any] = {}, **layout: Any
+) -> Chart:
+    """The figure as a chart; x and y: properties of its axes."""
+    return Chart(fig.update_layout(xaxis=dict(x), yaxis=dict(y), **layout), alt)
 
 
 def empty(message: str) -> Chart:
     """A figure that only says why there is nothing to draw."""
-    fig = figure(height=120)
+    fig, hidden = figure(height=120), {"visible": False}
     fig.add_annotation(text=message, showarrow=False, font={"color": theme.OTHER, "size": 14})
-    fig.update_xaxes(visible=False)
-    fig.update_yaxes(visible=False)
-    return Chart(fig, message + ".")
+    return chart(fig, f"{message}.", x=hidden, y=hidden)
 
 
 def bars(
@@ -91,6 +88,15 @@ def bars(
     )  # fmt: skip
     fig.update_xaxes(showgrid=True)
     fig.update_yaxes(autorange="reversed", nticks=len(names))
+
+
+def line(
+    fig: go.Figure, x: Iterable[Any], y: Iterable[Any], colour: str, hover: str,
+    *, width: float = 2.0, mode: str = "lines", **trace: Any,
+) -> None:  # fmt: skip
+    """Add one series of points that are joined."""
+    look = {"color": colour, "width": width}
+    fig.add_scatter(x=x, y=y, mode=mode, line=look, hovertemplate=hover, **trace)
 
 
 def heat(fig: go.Figure, z: np.ndarray, *, dark: bool, **trace: Any) -> None:

@@ -1,20 +1,17 @@
 """The differences between runs as pictures: how far each figure is from the baseline's."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from twin.ui import theme
-from twin.ui.charts.base import Chart, bars, empty, figure
+from twin.ui.charts.base import Chart, bars, chart, empty, figure
 
 FAR = 1.0  # of the baseline's value: what changed by more is drawn so long
 COLOURS = {"better": theme.ROLE["memory_pool"], "worse": theme.ROLE["prefill"]}
 HATCHES = ("", "/", ".", "x", "-")  # of the runs in their order, so that colour can tell how good
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(NamedTuple):
     """How a figure or a field of one run stands against the baseline's."""
 
     label: str
@@ -26,10 +23,8 @@ class Difference:
 
 
 def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> Chart:
-    """Bars to the left and right of the baseline; green is better, red is worse.
-
-    names: of the runs that are not the baseline.
-    """
+    """Bars to the left and right of the baseline, of the runs in `names`; green is better, red is
+    worse."""
     if not rows:
         return empty(f"Nothing {what}")
     labels = list(dict.fromkeys(row.label for row in rows))
@@ -46,20 +41,19 @@ def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> 
             hover=f"%{{y}}: %{{customdata}}<extra>{name}</extra>",
         )  # fmt: skip
         fig.data[-1].marker.pattern = {"shape": HATCHES[run % len(HATCHES)], "solidity": 0.2}
-    far = max((abs(row.change) for row in rows), default=0.0)
-    wide = 100 * min(FAR, max(far, 0.05))
+    wide = 100 * min(FAR, max(0.05, *(abs(row.change) for row in rows)))
     fig.add_vline(x=0, line={"color": theme.OTHER, "width": 1})
-    fig.update_layout(barmode="group", hovermode="closest", bargap=0.25, showlegend=len(names) > 1)
-    # The words at the ends of the bars need room on both sides.
-    fig.update_xaxes(title_text="% from the baseline", range=[-1.8 * wide, 1.8 * wide],
-                     tickvals=[-wide, 0, wide], ticktext=[_tick(-wide), "0", _tick(wide)],
-                     zeroline=False)  # fmt: skip
-    fig.update_yaxes(ticklabelstandoff=8)
     listing = "; ".join(
         f"{names[row.run]}: {row.label} {row.told}" + (f", {row.standing}" if row.standing else "")
         for row in rows
     )
-    return Chart(fig, f"What {what}, against the baseline. {listing}.")
+    return chart(
+        fig, f"What {what}, against the baseline. {listing}.", barmode="group", bargap=0.25,
+        # The words at the ends of the bars need room on both sides.
+        x={"title_text": "% from the baseline", "range": [-1.8 * wide, 1.8 * wide],
+           "tickvals": [-wide, 0, wide], "ticktext": [_tick(-wide), "0", _tick(wide)]},
+        y={"ticklabelstandoff": 8}, hovermode="closest", showlegend=len(names) > 1,
+    )  # fmt: skip
 
 
 def _tick(percent: float) -> str:

@@ -1,12 +1,14 @@
-"""Charts of instances that come and go: their lives, NPUs by pool, what a controller saw."""
+"""Charts of instances that come and go: their lives, NPUs by pool, what a controller saw, and a
+day hour by hour."""
 
-from __future__ import annotations
+from collections.abc import Mapping
 
 import polars as pl
 
+from twin.metrics.measures import amount
 from twin.ui import theme
 from twin.ui.charts import timeline
-from twin.ui.charts.base import Chart, bars, figure, line_at, time_axis, warm_up
+from twin.ui.charts.base import Chart, bars, chart, figure, line_at, time_axis, warm_up
 
 STATES = {
     "process": ("starts", "#C9CDD8"),
@@ -15,11 +17,28 @@ STATES = {
     "graphs": ("makes graphs", theme.PLANE["rdma"]),
     "drain": ("drains", theme.OTHER),
 }
-NPUS = {
+POOLS = {
     "decode_npus": ("decode", theme.ROLE["decode"]),
+    "colocated_npus": ("colocated", theme.ROLE["decode"]),
     "prefill_npus": ("prefill", theme.ROLE["prefill"]),
     "changing_npus": ("starting or draining", theme.OTHER),
 }
+# Panels of a day: title, columns with label and colour, unit.
+DAY = {
+    "NPUs by pool": (POOLS, "NPUs"),
+    "NPU-hours used and wasted": (
+        {
+            "npu_hours_used": ("computing", theme.ROLE["decode"]),
+            "npu_hours_idle": ("without work", theme.OTHER),
+        },
+        "NPU-hours",
+    ),
+    "Energy": ({"energy_kwh": ("energy", theme.SERIES[2])}, "kWh"),
+    "Prompt tokens found cached": (
+        {"hit_percent": ("hit ratio", theme.ROLE["memory_pool"])}, "%"
+    ),
+    "Requests that came": ({"arrived": ("requests", theme.SERIES[0])}, "requests"),
+}  # fmt: skip
 MOST = 60  # rows of a picture
 
 
@@ -47,25 +66,48 @@ def lives(table: pl.DataFrame, horizon_s: float, warmup_s: float = 0.0) -> Chart
                       + ", %{customdata:,.4~g} s<extra></extra>",
             )  # fmt: skip
     warm_up(fig, warmup_s * factor)
-    fig.update_layout(barmode="overlay", hovermode="closest", bargap=0.25, showlegend=True)
-    fig.update_xaxes(range=[0, horizon_s * factor], title_text=f"simulated time ({unit})")
-    fig.update_yaxes(nticks=len(names), categoryorder="array", categoryarray=list(names.values()))
     count = table.filter(pl.col("state") == "drain").height
-    return Chart(fig, f"{known.height} instances over the run; {count} times one drained.")
+    return chart(
+        fig, f"{known.height} instances over the run; {count} times one drained.",
+        x={"range": [0, horizon_s * factor], "title_text": f"simulated time ({unit})"},
+        y={"nticks": len(names), "categoryorder": "array", "categoryarray": list(names.values())},
+        barmode="overlay", hovermode="closest", bargap=0.25, showlegend=True,
+    )  # fmt: skip
 
 
 def npus(windows: pl.DataFrame, warmup_s: float) -> Chart:
     """NPUs by pool over time, stacked."""
-    return timeline(windows, NPUS, "NPUs", stacked=True, warmup_s=warmup_s)
+    return timeline(windows, POOLS, "NPUs", stacked=True, warmup_s=warmup_s)
 
 
 def pressures(decisions: pl.DataFrame, column: str, high: float, low: float) -> Chart:
     """What the controller saw of both pools over time, with its marks."""
-    seen = decisions.with_columns(t_s=pl.col("seen_s"))
-    columns = {
-        f"{role}_{column}": (role, theme.ROLE[role]) for role in ("prefill", "decode")
-    }  # fmt: skip
-    chart = timeline(seen, columns, "pressure, 1 at its limit")
-    line_at(chart.figure, "high mark", "top left", y=high)
-    line_at(chart.figure, "low mark", "bottom left", y=low)
-    return chart
+    columns = {f"{role}_{column}": (role, theme.ROLE[role]) for role in ("prefill", "decode")}
+    seen = timeline(decisions.with_columns(t_s="seen_s"), columns, "pressure, 1 at its limit")
+    line_at(seen.figure, "high mark", "top left", y=high)
+    line_at(seen.figure, "low mark", "bottom left", y=low)
+    return seen
+
+
+def hourly(hours: pl.DataFrame, columns: Mapping[str, tuple[str, str]], unit: str) -> Chart:
+    """Stacked bars, one an hour; `columns` maps name to (label, colour)."""
+    fig, told = figure(height=240), []
+    for name, (label, colour) in columns.items():
+        if name not in hours.columns or not hours[name].max():
+            continue
+        fig.add_bar(
+            x=hours["hour"].to_list(), y=hours[name].to_list(), name=label,
+            marker={"color": colour, "line_width": 0}, hovertemplate="%{y:,.3~g} " + unit,
+        )  # fmt: skip
+        known = hours.with_columns(pl.col(name).fill_null(0.0))
+        least, most = (known.row(int(k or 0), named=True)
+                       for k in (known[name].arg_min(), known[name].arg_max()))  # fmt: skip
+        told.append(
+            f"{label}: {amount(least[name], 'rate', unit)} at least, in hour {least['hour']}, "
+            f"{amount(most[name], 'rate', unit)} at most, in hour {most['hour']}"
+        )
+    return chart(
+        fig, f"{unit} by hour. " + "; ".join(told) + ".",
+        x={"title_text": "hour", "dtick": max(1, hours.height // 8)}, y={"title_text": unit},
+        barmode="stack", showlegend=len(told) > 1, bargap=0.15,
+    )  # fmt: skip

@@ -1,9 +1,4 @@
-"""Charts of the Evidence page: published against twin, signed errors, one layer by operator.
-
-Knows nothing about streamlit or facts.
-"""
-
-from __future__ import annotations
+"""Charts of the Evidence page: published against twin, signed errors, one layer by operator."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +9,7 @@ from twin.lab.evidence.judge import HONEST
 from twin.lab.evidence.reproduce import Part
 from twin.metrics.measures import seconds, three_figures
 from twin.ui import theme
-from twin.ui.charts.base import Chart, bars, empty, figure, time_unit
+from twin.ui.charts.base import Chart, bars, chart, empty, figure, line, time_unit
 
 BAND = 0.1
 HOVER = (
@@ -22,13 +17,13 @@ HOVER = (
     "<br>error %{customdata[4]}<extra></extra>"
 )
 
-# What the points are called, and the kinds of row among them.
-FILLED = {
-    "unseen": ("unseen",),
-    "seen": ("seen",),
-    "helped": ("derived", "calibrating", "circular", "unstated"),
+PUBLISHED = "published, in each row's unit"
+# What the points are called, the kinds of row among them, and their symbol.
+POINTS = {
+    "unseen": (("unseen",), "diamond"),
+    "seen": (("seen",), "circle"),
+    "helped": (("derived", "calibrating", "circular", "unstated"), "circle-open"),
 }
-SYMBOLS = {"unseen": "diamond", "seen": "circle", "helped": "circle-open"}
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -40,28 +35,23 @@ def parity(rows: Rows) -> Chart:
     fig = figure(height=400)
     ends = np.array([row[k] for row in rows for k in ("published", "twin")], dtype=float)
     low, high = ends.min() / 1.5, ends.max() * 1.5
-    for factor in (1 + BAND, 1 - BAND):
-        fig.add_scatter(
-            x=[low, high], y=[low * factor, high * factor], mode="lines", hoverinfo="skip",
-            line={"width": 1, "color": theme.OTHER, "dash": "dot"}, showlegend=False, name="",
-            fill="tonexty" if factor < 1 else None, fillcolor="rgba(124,132,150,0.3)",
-        )  # fmt: skip
-    fig.add_scatter(
-        x=[low, high], y=[low, high], mode="lines", hoverinfo="skip", showlegend=False, name="",
-        line={"color": theme.OTHER, "width": 1},
-    )  # fmt: skip
+    for factor, look in (
+        (1 + BAND, {"line_dash": "dot"}),
+        (1 - BAND, {"line_dash": "dot", "fill": "tonexty", "fillcolor": "rgba(124,132,150,0.3)"}),
+        (1.0, {}),
+    ):
+        line(fig, [low, high], [low * factor, high * factor], theme.OTHER, "", width=1, name="",
+             hoverinfo="skip", showlegend=False, **look)  # fmt: skip
     _points(fig, rows, "published", "twin", 1.0)
     axis = {"type": "log", "range": [np.log10(low), np.log10(high)], "dtick": 1,
             "exponentformat": "none", "showgrid": True, "tickformat": ",~g"}  # fmt: skip
-    fig.update_xaxes(title_text="published, in each row's unit", **axis)
-    fig.update_yaxes(title_text="twin, in each row's unit", **axis)
-    fig.update_layout(hovermode="closest", legend={"traceorder": "normal"})
     within = sum(abs(row["error"]) <= BAND for row in rows)
-    return Chart(
-        fig,
-        f"Published figures against the twin's on log axes; {within} of {len(rows)} rows lie "
-        f"within ten percent of the diagonal.",
-    )
+    return chart(
+        fig, f"Published figures against the twin's on log axes; {within} of {len(rows)} rows lie "
+        "within ten percent of the diagonal.", x=axis | {"title_text": PUBLISHED},
+        y=axis | {"title_text": "twin, in each row's unit"},
+        hovermode="closest", legend_traceorder="normal",
+    )  # fmt: skip
 
 
 def errors(rows: Rows) -> Chart:
@@ -73,47 +63,36 @@ def errors(rows: Rows) -> Chart:
     fig.add_hline(y=0, line={"color": theme.OTHER, "width": 1})
     _points(fig, rows, "published", "error", 100.0)
     reach = max(15.0, 1.15 * max(100 * abs(row["error"]) for row in rows))
-    fig.update_xaxes(title_text="published, in each row's unit", type="log", dtick=1,
-                     tickformat=",~g", showgrid=True)  # fmt: skip
-    fig.update_yaxes(title_text="twin over published, %", range=[-reach, reach], ticksuffix=" %",
-                     rangemode="normal")  # fmt: skip
-    fig.update_layout(hovermode="closest", legend={"traceorder": "normal"})
     worst = max(rows, key=lambda row: abs(row["error"]))
-    return Chart(
-        fig,
-        f"Signed error of {len(rows)} rows; the largest is {100 * worst['error']:+.1f} % for "
-        f"{worst['quantity']}, {worst['system']}.",
-    )
+    return chart(
+        fig, f"Signed error of {len(rows)} rows; the largest is {100 * worst['error']:+.1f} % for "
+        f"{worst['quantity']}, {worst['system']}.", hovermode="closest", legend_traceorder="normal",
+        x={"title_text": PUBLISHED, "type": "log", "dtick": 1, "tickformat": ",~g",
+           "showgrid": True},
+        y={"title_text": "twin over published, %", "range": [-reach, reach], "ticksuffix": " %",
+           "rangemode": "normal"},
+    )  # fmt: skip
 
 
 def _points(fig: Any, rows: Rows, x: str, y: str, scale: float) -> None:
     """Filled: rows that no fit helped; hollow: all others. One colour a group of systems."""
-    groups = sorted({row["group"] for row in rows})
-    for group in groups:
-        colour = theme.SERIES[groups.index(group) % len(theme.SERIES)]
-        for name, kinds in FILLED.items():
+    for number, group in enumerate(sorted({row["group"] for row in rows})):
+        colour = theme.SERIES[number % len(theme.SERIES)]
+        for name, (kinds, symbol) in POINTS.items():
             part = [r for r in rows if r["group"] == group and r["kind"] in kinds]
-            hollow = name not in HONEST
-            if not part:
-                continue
-            fig.add_scatter(
-                x=[r[x] for r in part], y=[scale * r[y] for r in part], mode="markers",
-                name=f"{group}, {name}",
-                customdata=[_said(r) for r in part], hovertemplate=HOVER,
-                marker={"symbol": SYMBOLS[name], "size": 9, "color": colour,
-                        "line": {"color": colour, "width": 2 if hollow else 0}},
-            )  # fmt: skip
+            if part:
+                fig.add_scatter(
+                    x=[r[x] for r in part], y=[scale * r[y] for r in part], mode="markers",
+                    name=f"{group}, {name}",
+                    customdata=[_told_row(r) for r in part], hovertemplate=HOVER,
+                    marker={"symbol": symbol, "size": 9, "color": colour,
+                            "line": {"color": colour, "width": 2 * (name not in HONEST)}},
+                )  # fmt: skip
 
 
-def _said(row: Mapping[str, Any]) -> list[str]:
-    each = row["unit"]
-    return [
-        row["quantity"],
-        row["system"],
-        f"{three_figures(row['published'])} {each}",
-        f"{three_figures(row['twin'])} {each}",
-        f"{100 * row['error']:+.1f} %",
-    ]
+def _told_row(row: Mapping[str, Any]) -> list[str]:
+    figures = (f"{three_figures(row[key])} {row['unit']}" for key in ("published", "twin"))
+    return [row["quantity"], row["system"], *figures, f"{100 * row['error']:+.1f} %"]
 
 
 def parts(rows: Sequence[Part]) -> Chart:
@@ -125,26 +104,26 @@ def parts(rows: Sequence[Part]) -> Chart:
     known = [row for row in rows if row.published_s is not None]
     fig = figure(height=110 + (46 if known else 30) * len(rows))
     names = [" +<br>".join(theme.title(n) for n in row.operators) for row in rows]
-    series: list[tuple[str, str, list[float | None]]] = [
-        ("twin", theme.SERIES[0], [row.twin_s for row in rows])
-    ]
-    if known:
-        series.insert(0, ("published", theme.OTHER, [row.published_s for row in rows]))
-    for name, colour, values in series:
-        bars(
-            fig, names, [None if v is None else v * factor for v in values], colour, name=name,
-            text=[_told(v) for v in values], textposition="outside",
-            hover=f"%{{y}}: %{{text}}<extra>{name}</extra>",
-        )  # fmt: skip
-    fig.update_layout(hovermode="closest", barmode="group", bargap=0.25, showlegend=bool(known))
-    fig.update_layout(legend={"traceorder": "normal"})
-    fig.update_xaxes(title_text=f"{unit} in one layer", range=[0, 1.22 * longest * factor])
+    for name, colour, values in (
+        ("published", theme.OTHER, [row.published_s for row in rows if known]),
+        ("twin", theme.SERIES[0], [row.twin_s for row in rows]),
+    ):
+        if values:
+            bars(
+                fig, names, [None if v is None else v * factor for v in values], colour, name=name,
+                text=[_told(v) for v in values], textposition="outside",
+                hover=f"%{{y}}: %{{text}}<extra>{name}</extra>",
+            )  # fmt: skip
     listing = "; ".join(
         f"{name.replace('<br>', ' ')} {_told(row.twin_s)}"
         + ("" if row.published_s is None else f", published {seconds(row.published_s)}")
         for name, row in zip(names, rows, strict=True)
     )
-    return Chart(fig, f"One layer by operator. {listing}.")
+    return chart(
+        fig, f"One layer by operator. {listing}.", hovermode="closest", barmode="group",
+        x={"title_text": f"{unit} in one layer", "range": [0, 1.22 * longest * factor]},
+        bargap=0.25, showlegend=bool(known), legend_traceorder="normal",
+    )  # fmt: skip
 
 
 def _told(value: float | None) -> str:

@@ -1,7 +1,5 @@
 """Hit ratio against the size of a memory pool; what a run's tiers and memory servers gave."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -11,7 +9,7 @@ from twin.lab.model_cache import ModelCache
 from twin.metrics.measures import amount
 from twin.ui import theme
 from twin.ui.charts import timeline
-from twin.ui.charts.base import Chart, empty, figure, heat, time_axis, warm_up
+from twin.ui.charts.base import Chart, chart, empty, figure, heat, line, time_axis, warm_up
 
 TIERS = {
     "pool_read": ("DRAM", theme.ROLE["memory_pool"]), "ssd_read": ("SSD", theme.SERIES[4]),
@@ -35,22 +33,20 @@ def servers(read: pl.DataFrame, warmup_s: float, *, dark: bool = False) -> Chart
     rates = (read.sort("node", "t_s")["read_bytes"] / read["window_s"]).to_numpy()
     rates = rates.reshape(nodes.len(), times_s.len()) / 1e9
     factor, unit = time_axis(float(times_s[-1]))
-    fig = figure(height=140 + 10 * nodes.len(), margin={"t": 8})
+    fig = figure(height=140 + 10 * nodes.len())
     heat(
         fig, rates, dark=dark, x=times_s.to_numpy() * factor, y=[f"node {node}" for node in nodes],
         ygap=1, colorbar={"ticksuffix": " GB/s"},
         hovertemplate="%{y}, %{x:.3~g} " + unit + "<br>%{z:.3~g} GB/s<extra></extra>",
     )  # fmt: skip
     warm_up(fig, warmup_s * factor)
-    fig.update_xaxes(title_text=f"simulated time ({unit})")
-    fig.update_yaxes(autorange="reversed", showgrid=False)
     by_node = rates.mean(axis=1)
-    return Chart(
-        fig,
-        f"Read from {nodes.len()} memory servers over simulated time: on average "
+    return chart(
+        fig, f"Read from {nodes.len()} memory servers over simulated time: on average "
         f"{np.mean(by_node):.3g} GB/s each, node {nodes[int(np.argmax(by_node))]} most with "
-        f"{np.max(by_node):.3g}.",
-    )
+        f"{np.max(by_node):.3g}.", x={"title_text": f"simulated time ({unit})"},
+        y={"autorange": "reversed", "showgrid": False}, margin={"t": 8},
+    )  # fmt: skip
 
 
 def hit_curve(
@@ -60,11 +56,9 @@ def hit_curve(
     if not points or points[-1][1] <= 0.0:
         return empty("No prompt shares a block with another")
     fig = figure(height=260)
-    fig.add_scatter(
-        x=[size / 1e9 for size, _ in points], y=[100 * ratio for _, ratio in points], mode="lines",
-        line={"color": theme.ROLE["prefill"], "width": 2.4},
-        hovertemplate="%{y:.1f} % with %{x:,.3~g} GB<extra></extra>",
-    )  # fmt: skip
+    sizes, ratios = [size / 1e9 for size, _ in points], [100 * ratio for _, ratio in points]
+    hover = "%{y:.1f} % with %{x:,.3~g} GB<extra></extra>"
+    line(fig, sizes, ratios, theme.ROLE["prefill"], hover, width=2.4)
     for name, (size, ratio) in tiers.items():
         if size > 0.0:
             fig.add_scatter(
@@ -72,15 +66,13 @@ def hit_curve(
                 textposition="bottom center", marker={"color": theme.OTHER, "size": 9},
                 hovertemplate=f"{name} {amount(size, 'bytes')}: %{{y:.1f}} %<extra></extra>",
             )  # fmt: skip
-    fig.update_layout(showlegend=False)
-    fig.update_xaxes(type="log", title_text="memory pool (GB)", showgrid=True)
-    fig.update_yaxes(range=[0, 101], ticksuffix=" %", title_text="hit ratio at most")
-    last = points[-1]
-    return Chart(
-        fig,
-        f"Hit ratio against the size of the memory pool, at most {amount(last[1], 'share')} with "
-        f"{amount(last[0], 'bytes')}.",
-    )
+    size, ratio = points[-1]
+    return chart(
+        fig, "Hit ratio against the size of the memory pool, at most "
+        f"{amount(ratio, 'share')} with {amount(size, 'bytes')}.", showlegend=False,
+        x={"type": "log", "title_text": "memory pool (GB)", "showgrid": True},
+        y={"range": [0, 101], "ticksuffix": " %", "title_text": "hit ratio at most"},
+    )  # fmt: skip
 
 
 def model_waits(answer: ModelCache) -> Chart:
@@ -97,8 +89,10 @@ def model_waits(answer: ModelCache) -> Chart:
             customdata=[amount(wait_s, "time") for wait_s in store.wait_s_by_model],
             hovertemplate=f"%{{y}}, {store.name}: %{{customdata}}<extra></extra>",
         )  # fmt: skip
-    fig.update_layout(hovermode="closest", showlegend=True)
-    fig.update_xaxes(type="log", title_text="mean waiting of requests (s)", showgrid=True)
-    fig.update_yaxes(autorange="reversed", dtick=1, showgrid=True)
     told = ", ".join(f"{s.name} {amount(s.wait_s_mean, 'time')}" for s in answer.stores)
-    return Chart(fig, f"Mean waiting of requests by model; of all: {told}.")
+    return chart(
+        fig, f"Mean waiting of requests by model; of all: {told}.",
+        x={"type": "log", "title_text": "mean waiting of requests (s)", "showgrid": True},
+        y={"autorange": "reversed", "dtick": 1, "showgrid": True},
+        hovermode="closest", showlegend=True,
+    )  # fmt: skip

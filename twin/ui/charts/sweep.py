@@ -1,17 +1,14 @@
 """A sweep as pictures: its figures over the field, and throughput against latency."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
 from twin.lab.sweep import Axis, Published, knees
 from twin.metrics.registry import METRICS, shown
 from twin.ui import theme
-from twin.ui.charts.base import Chart, empty, figure, line_at, time_unit
+from twin.ui.charts.base import Chart, chart, empty, figure, line, line_at, time_unit
 
 PANELS = ("ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu")
 FOR_USER, PER_NPU = "tpot_s_mean", "decode_tokens_per_s_per_npu"
@@ -20,8 +17,7 @@ PUBLISHED = theme.PLANE["rdma"]
 _AIR = 0.04  # of an axis, beside its first and last point
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
+class Ran(NamedTuple):
     """A point: where it stands, what came out (empty: nothing yet), whether the SLO is kept."""
 
     x: Any
@@ -34,10 +30,8 @@ Series = Mapping[str, Sequence[Ran]]  # by the value of the second field; '' whe
 
 
 def over(axis: Axis, key: str, series: Series) -> Chart:
-    """One of PANELS over the swept field; hollow: the SLO is broken; dashed: knee and SLO.
-
-    The axes stand before the first point, with the SLO.
-    """
+    """One of PANELS over the swept field; hollow: the SLO is broken; dashed: knee and SLO. The axes
+    stand before the first point, with the SLO."""
     ran = [p for points in series.values() for p in points]
     values = [p.summary[key] for p in ran if p.summary.get(key)]
     if not values and all(p.summary for p in ran):
@@ -45,9 +39,8 @@ def over(axis: Axis, key: str, series: Series) -> Chart:
     metric, limits = METRICS[key], {p.limits[key] for p in ran if key in p.limits}
     highest = max([*values, *([] if values else limits)], default=0.0)
     factor, unit = time_unit(highest) if metric.kind == "time" else (1.0, metric.unit)
-    fig = figure(height=250, hovermode="closest")
+    fig, sentences = figure(height=250), []
     numeric = not isinstance(axis.values[0], str | bool)
-    sentences = []
     for (name, points), colour in zip(series.items(), _colours(series), strict=True):
         known = [p for p in points if p.summary.get(key) is not None]
         _points(
@@ -61,33 +54,33 @@ def over(axis: Axis, key: str, series: Series) -> Chart:
         sentences.append(", ".join(f"{axis.said(p.x)} {shown(key, p.summary[key])}" for p in known))
     if len(limits) == 1 and highest > 0.3 * (limit := limits.pop()):
         line_at(fig, f"SLO {shown(key, limit)}", "top right", y=limit * factor)
+    y: dict[str, Any] = {"title_text": f"{metric.label} ({unit})"}
     if not values:
-        fig.update_yaxes(range=[0, 1.3 * highest * factor or 1], showticklabels=highest > 0)
-    fig.update_layout(showlegend=len(series) > 1)
-    if numeric:
-        low, high = min(axis.values), max(axis.values)
-        fig.update_xaxes(title_text=_titled(axis), range=[low - _AIR * (high - low),
-                                                          high + _AIR * (high - low)])  # fmt: skip
-    else:
-        said = [axis.said(value) for value in axis.values]
-        fig.update_xaxes(categoryorder="array", categoryarray=said, range=[-0.5, len(said) - 0.5],
-                         type="category", title_text=axis.label)  # fmt: skip
-    fig.update_yaxes(title_text=f"{metric.label} ({unit})")
+        y |= {"range": [0, 1.3 * highest * factor or 1], "showticklabels": highest > 0}
     told = "; ".join(filter(None, sentences)) or "No point is done yet"
-    return Chart(fig, f"{metric.label} over {axis.label}. {told}.")
+    return chart(
+        fig, f"{metric.label} over {axis.label}. {told}.", x=_along(axis, numeric), y=y,
+        hovermode="closest", showlegend=len(series) > 1,
+    )  # fmt: skip
 
 
-def _titled(axis: Axis) -> str:
+def _along(axis: Axis, numeric: bool) -> dict[str, Any]:
+    """The x axis of a swept field: the range of its numbers, or its values side by side."""
+    if not numeric:
+        names = [axis.said(value) for value in axis.values]
+        return {"categoryorder": "array", "categoryarray": names, "range": [-0.5, len(names) - 0.5],
+                "type": "category", "title_text": axis.label}  # fmt: skip
+    low, high = min(axis.values), max(axis.values)
     unit = axis.said(0).removeprefix("0").strip()
-    return (
-        f"{axis.label} ({unit})" if unit and unit.lower() not in axis.label.lower() else axis.label
-    )
+    named = not unit or unit.lower() in axis.label.lower()
+    air = _AIR * (high - low)
+    title = axis.label if named else f"{axis.label} ({unit})"
+    return {"title_text": title, "range": [low - air, high + air]}
 
 
 def frontier(axis: Axis, series: Series, published: Sequence[Published]) -> Chart:
     """Tokens/s of an NPU over tokens/s of one user, with published operating points."""
-    fig = figure(height=380, hovermode="closest")
-    sentences, shown_speeds = [], [0.0]
+    fig, sentences, shown_speeds = figure(height=380), [], [0.0]
     for (name, points), colour in zip(series.items(), _colours(series), strict=True):
         known = [p for p in points if p.summary.get(FOR_USER) and p.summary.get(PER_NPU)]
         speeds = [1.0 / p.summary[FOR_USER] for p in known]
@@ -114,21 +107,20 @@ def frontier(axis: Axis, series: Series, published: Sequence[Published]) -> Char
     if len(limits) == 1:
         limit = limits.pop()
         line_at(fig, f"TPOT SLO {shown('tpot_s_p99', limit)}", "bottom right", x=1.0 / limit)
-    fig.update_layout(showlegend=True)
-    fig.update_xaxes(title_text="tokens/s for one user", range=[0, 1.25 * fastest], showgrid=True)
-    fig.update_yaxes(title_text="output tokens/s per decode NPU")
-    return Chart(fig, "Throughput against speed for one user. " + "; ".join(sentences) + ".")
+    return chart(
+        fig, "Throughput against speed for one user. " + "; ".join(sentences) + ".",
+        x={"title_text": "tokens/s for one user", "range": [0, 1.25 * fastest], "showgrid": True},
+        y={"title_text": "output tokens/s per decode NPU"}, hovermode="closest", showlegend=True,
+    )  # fmt: skip
 
 
 def _points(
     fig: go.Figure, name: str, colour: str, x: Sequence[Any], y: Sequence[float],
     points: Sequence[Ran], told: Sequence[str],
 ) -> None:  # fmt: skip
-    fig.add_scatter(
-        x=list(x), y=list(y), mode="lines+markers", name=name, text=list(told),
-        hovertemplate="%{text}<extra></extra>",
-        line={"color": colour, "width": 2},
-        marker={"size": 9, "symbol": [KEPT if p.kept else BROKEN for p in points]},
+    line(
+        fig, list(x), list(y), colour, "%{text}<extra></extra>", mode="lines+markers", name=name,
+        text=list(told), marker={"size": 9, "symbol": [KEPT if p.kept else BROKEN for p in points]},
     )  # fmt: skip
 
 

@@ -1,13 +1,12 @@
 """Pictures of where time goes: a request's from ideal to actual, and a layer's on two streams."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 
 from twin.metrics.measures import amount, seconds
 from twin.model.timeline import Timeline
 from twin.ui import theme
-from twin.ui.charts.base import Chart, bars, empty, figure, time_unit
+from twin.ui.charts.base import Chart, bars, chart, empty, figure, time_unit
 
 SHOWN = 0.002  # of the whole: a smaller piece is not drawn
 HATCHED = {"fillmode": "overlay", "fgcolor": "rgba(255, 255, 255, 0.75)"}
@@ -21,32 +20,33 @@ def waterfall(pieces: Mapping[str, float], labels: Mapping[str, str]) -> Chart:
     if not drawn:
         return empty("No request finished")
     factor, unit = time_unit(whole)
-    names, starts, begun = [], [], 0.0
-    for name, value in drawn.items():
-        names.append(labels[name])
-        starts.append(begun * factor)
-        begun += value
+    names = [labels[name] for name in drawn]
     values = [value * factor for value in drawn.values()]
     texts = [f"{seconds(v)} · {amount(v / whole, 'share')}" for v in drawn.values()]
     fig = figure(height=90 + 27 * (len(names) + 1))
     bars(
         fig, [*names, "A mean request"], [*values, whole * factor],
         [*(theme.SERIES[k % len(theme.SERIES)] for k in range(len(names))), theme.OTHER],
-        base=[*starts, 0.0], text=[*texts, seconds(whole)],
+        base=[*_begins(values), 0.0], text=[*texts, seconds(whole)],
         textposition=["auto"] * len(names) + ["inside"],
     )  # fmt: skip
-    fig.update_layout(hovermode="closest", showlegend=False, bargap=0.28, margin={"t": 8})
-    fig.update_xaxes(title_text=unit, range=[0, 1.15 * whole * factor])
     longest = sorted(drawn.items(), key=lambda item: -item[1])[:3]
     listing = ", ".join(f"{labels[name]} {seconds(value)}" for name, value in longest)
-    return Chart(fig, f"A mean request takes {seconds(whole)}; most of it: {listing}.")
+    return chart(
+        fig, f"A mean request takes {seconds(whole)}; most of it: {listing}.",
+        x={"title_text": unit, "range": [0, 1.15 * whole * factor]},
+        hovermode="closest", showlegend=False, bargap=0.28, margin={"t": 8},
+    )  # fmt: skip
+
+
+def _begins(values: Iterable[float]) -> list[float]:
+    """Where each of several values begins that stand one after the other."""
+    return list(accumulate(values, initial=0.0))[:-1]
 
 
 def layer(plan: Timeline, layer_s: float) -> Chart:
-    """One layer over time: what each stream does for which microbatch; the rest is its slack.
-
-    What runs over into the next layer stands at its begin, for every layer is like it.
-    """
+    """One layer over time: what each stream does for which microbatch; the rest is its slack. What
+    runs over into the next layer stands at its begin, for every layer is like it."""
     factor, unit = time_unit(layer_s)
     names = [f"{name[0].upper()}{name[1:]}" for name in plan.streams]
     drawn: dict[str, list[tuple[str, float, float, int, float]]] = {}
@@ -72,10 +72,12 @@ def layer(plan: Timeline, layer_s: float) -> Chart:
             hovertemplate="%{fullData.name}, microbatch %{customdata[1]}: %{customdata[0]}"
             "<extra></extra>",
         )  # fmt: skip
-    fig.update_layout(barmode="overlay", hovermode="closest", bargap=0.3)
-    fig.update_xaxes(title_text=f"{unit} of one layer", range=[0, scale])
     listing = ", ".join(f"{name} {amount(share, 'share')}" for name, share in slack_of(plan))
-    return Chart(fig, f"One layer takes {seconds(layer_s)}. Slack of its streams: {listing}.")
+    return chart(
+        fig, f"One layer takes {seconds(layer_s)}. Slack of its streams: {listing}.",
+        x={"title_text": f"{unit} of one layer", "range": [0, scale]},
+        barmode="overlay", hovermode="closest", bargap=0.3,
+    )  # fmt: skip
 
 
 def _within(begin: float, end: float) -> list[tuple[float, float]]:
@@ -125,10 +127,12 @@ def at_work(rows: Sequence[tuple[str, str, float]], name_of: str) -> Chart:
         customdata=[f", {stream} stream" if stream else "" for stream, _, _ in rows],
         hover="%{y}%{customdata}: %{text}<extra></extra>",
     )  # fmt: skip
-    fig.update_layout(hovermode="closest", showlegend=False, bargap=0.28)
-    fig.update_xaxes(title_text=f"{unit} at work per {name_of}", range=[0, 1.2 * longest * factor])
     listing = ", ".join(f"{n} {seconds(v)}" for n, (_, _, v) in zip(names[:3], rows, strict=False))
-    return Chart(fig, f"At work in a mean {name_of}: {listing}.")
+    return chart(
+        fig, f"At work in a mean {name_of}: {listing}.",
+        x={"title_text": f"{unit} at work per {name_of}", "range": [0, 1.2 * longest * factor]},
+        hovermode="closest", showlegend=False, bargap=0.28,
+    )  # fmt: skip
 
 
 def beside_median(
@@ -145,18 +149,18 @@ def beside_median(
     series = (("this request", parts, [colours[n] for n in shown]),
               ("the median request", median, SLACK_COLOUR))  # fmt: skip
     for name, each, colour in series:
-        begins, begun = {}, 0.0
-        for part, value in each.items():
-            begins[part], begun = begun, begun + value
+        begins = dict(zip(each, _begins(each.values()), strict=True))
         values = [each.get(n, 0.0) for n in shown]
         bars(
             fig, [n[0].upper() + n[1:] for n in shown], [v * factor for v in values], colour,
             base=[begins.get(n, 0.0) * factor for n in shown], name=name,
             text=[seconds(v) if v else "" for v in values], textposition="outside",
         )  # fmt: skip
-    fig.update_layout(barmode="group", hovermode="closest", bargap=0.2, legend_traceorder="normal")
-    fig.update_xaxes(title_text=unit, range=[0, 1.15 * whole * factor])
     listing = ", ".join(
         f"{n} {seconds(parts[n])} (median {seconds(median.get(n, 0.0))})" for n in shown
     )
-    return Chart(fig, f"Time of one request by part: {listing}.")
+    return chart(
+        fig, f"Time of one request by part: {listing}.",
+        x={"title_text": unit, "range": [0, 1.15 * whole * factor]},
+        barmode="group", hovermode="closest", bargap=0.2, legend_traceorder="normal",
+    )  # fmt: skip

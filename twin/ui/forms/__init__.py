@@ -1,12 +1,5 @@
-"""Forms made from the scenario's declarations: one widget a field, nothing said twice.
-
-What a field is called, when it has an effect and what it accepts is declared in `twin.scenario`;
-the value, and what becomes of an edit, is `session`'s. A field without effect under the other
-choices is not shown, and the group says which and why; a refused edit says its one sentence right
-below its field.
-"""
-
-from __future__ import annotations
+"""Forms made from the scenario's declarations, one widget a field. A field without effect under the
+other choices is not shown, and the group says why; a refused edit says why below its field."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -65,29 +58,23 @@ def sweep_menu(paths: Sequence[str]) -> None:
 
 def field(path: str) -> None:
     """One field's widget; an edit goes into the draft, or says right here why it cannot."""
-    widget(
-        declared(path),
-        session.value(path),
-        names=options(path, session.facts()),
-        key=session.field_key(path),
-        help=tooltip(path),
-        on_change=session.edit,
-        args=(path,),
-    )
-    if session.refusal(path):
-        problem(session.refusal(path))
+    widget(declared(path), session.value(path), names=options(path, session.facts()), **edits(path))
+    if refusal := session.refusal(path):
+        problem(refusal)
+
+
+def edits(path: str) -> dict[str, Any]:
+    """What the widget of a field is given, so that it edits the draft."""
+    take = {"on_change": session.edit, "args": (path,)}
+    return {"key": session.field_key(path), "help": tooltip(path), **take}
 
 
 def refused() -> bool:
-    """Say that there is no answer while an edit cannot hold; tells whether that is so.
-
-    What was right of the settings before would else stand as if it were of these.
-    """
+    """Say that there is no answer while an edit cannot hold, and tell whether that is so: what was
+    right of the settings before would else stand as if it were of these."""
     if refusal := session.refusal():
-        st.warning(
-            f"No answer with these settings. {sentence(refusal)} Undo goes back.",
-            icon=":material/error:",
-        )
+        told = f"No answer with these settings. {sentence(refusal)} Undo goes back."
+        st.warning(told, icon=":material/error:")
     return bool(refusal)
 
 
@@ -109,10 +96,8 @@ def unused(idle: dict[str, str]) -> None:
 def widget(
     known: ScenarioField, value: Any, *, names: Sequence[str] | None = None, **common: Any
 ) -> None:
-    """The widget of a declared field: toggle, choice among `names`, number or text.
-
-    `common` goes to the widget: key, help, callback, disabled.
-    """
+    """The widget of a declared field: toggle, choice among `names`, number or text. `common` goes
+    to the widget: key, help, callback, disabled."""
     if known.kind is bool:
         st.space("xsmall")
         st.toggle(label(known.path), value, **common)
@@ -131,25 +116,16 @@ def _choice(known: ScenarioField, value: str, names: Sequence[str], common: dict
     def called(option: str) -> str:
         return choice_label(known.path, option, session.facts())
 
-    in_a_row = "[]" not in known.path and sum(len(called(o)) for o in names) <= ROW_CHARACTERS
-    if in_a_row:
-        st.segmented_control(
-            label(known.path), names, default=value, required=True, format_func=called, **common
-        )
+    common |= {"format_func": called}
+    if "[]" not in known.path and sum(len(called(o)) for o in names) <= ROW_CHARACTERS:
+        st.segmented_control(label(known.path), names, default=value, required=True, **common)
     else:
-        position = list(names).index(value)
-        st.selectbox(label(known.path), names, position, format_func=called, **common)
+        st.selectbox(label(known.path), names, list(names).index(value), **common)
 
 
 def _number(known: ScenarioField, value: float, common: dict[str, Any]) -> None:
     whole = known.kind is int
     step = known.step or 10.0 ** (math.floor(math.log10(known.default or 1)) - 1)
-    st.number_input(
-        label(known.path),
-        known.kind(known.low),
-        known.kind(known.high),
-        known.kind(value),
-        step=max(1, int(step)) if whole else float(step),
-        format="%d" if whole else "%.6g",
-        **common,
-    )
+    ends = known.kind(known.low), known.kind(known.high)
+    common |= {"format": "%d", "step": max(1, int(step))} if whole else {"format": "%.6g"}
+    st.number_input(label(known.path), *ends, known.kind(value), **{"step": float(step)} | common)

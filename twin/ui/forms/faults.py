@@ -1,10 +1,5 @@
-"""The form of faults: a row a fault, typical faults to begin with, and the recovery from them.
-
-An edit of a row goes into the draft as the whole list; what this machine has no element for is
-refused below its row with one sentence, and the draft keeps the element it had.
-"""
-
-from __future__ import annotations
+"""The form of faults: a row a fault, typical faults to begin with, and the recovery from them. What
+this machine has no element for is refused below its row, and the draft keeps what it had."""
 
 from typing import Any
 
@@ -12,20 +7,12 @@ import streamlit as st
 
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import Fabric, build_fabric
-from twin.scenario import (
-    KINDS,
-    Fault,
-    Scenario,
-    SpecError,
-    form_groups,
-    remarks,
-    with_overrides,
-)
+from twin.scenario import KINDS, Fault, Scenario, form_groups, remarks, with_overrides
 from twin.ui import forms, session
 from twin.ui.charts import faults as charts_faults
 from twin.ui.fields import choice_label, declared, options, sentence
 from twin.ui.forms.typical import Row, offered_names, typical, wrong
-from twin.ui.seated import seated
+from twin.ui.formulas import seated
 from twin.ui.show import plot
 
 GROUP = "Faults"
@@ -52,7 +39,8 @@ def form() -> None:
     else:
         st.markdown("Nothing breaks in this scenario. Add a typical fault, or one of your own.")
     _add(rows, draft, fabric)
-    _unseen(draft)
+    for remark in remarks(draft):  # faults that the run never sees
+        st.caption(f":material/info: {sentence(remark)}")
     if rows:
         picture = charts_faults.faults(draft.faults, draft.horizon_s, draft.warmup_s)
         plot(picture, "faults-over-time")
@@ -69,9 +57,8 @@ def _add(rows: list[Row], draft: Scenario, fabric: Fabric) -> None:
         new = Fault(element="node 0", at_s=draft.warmup_s).model_dump()
         _button("Add a fault", "fault-add", [*rows, new], icon=":material/add:")
         if rows:
-            _button(
-                "Remove all", "fault-none", [], icon=":material/delete_sweep:", type="tertiary"
-            )  # fmt: skip
+            icon = ":material/delete_sweep:"
+            _button("Remove all", "fault-none", [], icon=icon, type="tertiary")
 
 
 def _button(text: str, key: str, rows: list[Row], **look: Any) -> None:
@@ -96,24 +83,20 @@ def _row(rows: list[Row], number: int, fabric: Fabric) -> None:
         kind = KINDS[row["kind"]]
         own, *others = kind.uses or ("factor",)
         shown = ("at_s", "element", "kind", own, "duration_s")
-        for column, field in zip(columns, shown, strict=True):
-            with column:
-                _cell(row, number, field, fabric)
         others += ["to"] if kind.needs_to else []
-        for column, field in zip(st.columns(2) if others else [], others, strict=False):
+        below = st.columns(2)[: len(others)] if others else []
+        for column, field in zip([*columns, *below], [*shown, *others], strict=False):
             with column:
                 _cell(row, number, field, fabric)
         with more.popover("", icon=":material/more_horiz:", help="More about this fault"):
             if "to" not in others:
                 _cell(row, number, "to", fabric)
             before, after = rows[:number], rows[number + 1 :]
-            _button(
-                "Duplicate", f"fault-copy:{number}", [*before, row, row, *after],
-                icon=":material/content_copy:",
-            )  # fmt: skip
-            _button(
-                "Remove", f"fault-remove:{number}", [*before, *after], icon=":material/delete:"
-            )  # fmt: skip
+            for name, act, kept, icon in (
+                ("Duplicate", "copy", [*before, row, row, *after], "content_copy"),
+                ("Remove", "remove", [*before, *after], "delete"),
+            ):
+                _button(name, f"fault-{act}:{number}", kept, icon=f":material/{icon}:")
         refused = st.session_state.get(key(number, "refused")) or wrong(fabric, row)
         if refused:
             forms.problem(refused)
@@ -172,13 +155,5 @@ def _take(number: int, field: str, fabric: Fabric) -> None:
 
 def _keep(rows: list[Row]) -> None:
     """Take another list of faults as the draft's, as a step that can be undone."""
-    try:
+    with session.refusals_toasted():
         session.set_draft(with_overrides(session.draft(), {"faults": rows}))
-    except SpecError as error:
-        st.toast(sentence(str(error)), icon=":material/error:")
-
-
-def _unseen(draft: Scenario) -> None:
-    """Faults that the run never sees, in a sentence."""
-    for remark in remarks(draft):
-        st.caption(f":material/info: {sentence(remark)}")

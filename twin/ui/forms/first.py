@@ -1,7 +1,5 @@
 """A form as people use it: the fields that matter first, all others one click behind by group."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 import streamlit as st
@@ -34,10 +32,8 @@ FIRST: dict[str, tuple[str, ...]] = {
 
 
 def behind(form: str) -> dict[str, list[str]]:
-    """The groups of a form without the fields that stand first; a group of none is left out.
-
-    One that stands first but has no effect now is named in its group, with the reason.
-    """
+    """The groups of a form without the fields that stand first; a group of none is left out. One
+    that stands first but has no effect now is named in its group, with the reason."""
     draft = session.wished()
     groups = {
         name: [path for path in paths if path not in FIRST[form] or why_idle(path, draft)]

@@ -1,7 +1,5 @@
 """Where instances sit: what the placement comes to, and a table for those placed by hand."""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from twin.hardware.chip import HardwareError
@@ -11,8 +9,8 @@ from twin.scenario import Scenario, pools
 from twin.ui import forms, session
 from twin.ui.charts import allocation
 from twin.ui.fields import sentence
-from twin.ui.forms.rows import rows_table
-from twin.ui.seated import seated
+from twin.ui.forms.tables import rows_table
+from twin.ui.formulas import seated
 from twin.ui.show import plot
 
 GROUP = "Pools"  # of the form, below which this stands
@@ -20,10 +18,8 @@ PATH = "deployment.seats"
 
 
 def form(*, study: bool) -> None:
-    """Who moved off what is off, or why nobody can be placed; and the table of seats.
-
-    study: offer the study of allocation too.
-    """
+    """Who moved off what is off, or why nobody can be placed; the table of seats; the `study` of
+    allocation."""
     draft = session.draft()
     try:
         placement, no_place = seated(draft, build_fabric(draft.supernode, session.facts()))
@@ -34,7 +30,8 @@ def form(*, study: bool) -> None:
     for move in placement.moved if placement else ():
         st.caption(f":material/event_seat: {sentence(move)}")
     if draft.deployment.placement == "by_hand":
-        _table([role for role, _, _ in pools(draft)])
+        st.caption("One row an instance, or several; those without a row are packed around them.")
+        rows_table(PATH, {"role": [role for role, _, _ in pools(draft)]})
     if study and st.toggle("How full do such blocks keep supernodes?", key="allocation-study"):
         _allocation(draft)
 
@@ -57,8 +54,3 @@ def _allocation(draft: Scenario) -> None:
 def _study(instances: list[tuple[str, int, int]], _draft: Scenario) -> list[Filling]:
     """By the instances alone: nothing else of the draft is asked."""
     return study(session.facts(), deployment=_draft)
-
-
-def _table(roles: list[str]) -> None:
-    st.caption("One row an instance, or several; instances without a row are packed around them.")
-    rows_table(PATH, {"role": roles})

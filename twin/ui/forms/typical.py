@@ -1,9 +1,5 @@
-"""Faults that people ask about, within a machine, and why a fault cannot happen to it. Pure.
-
-A fault is a dict of the fields of `twin.scenario.Fault` here, for a form edits one field at a time.
-"""
-
-from __future__ import annotations
+"""Faults that people ask about, as dicts of the fields of `twin.scenario.Fault`, and why one cannot
+happen to a machine. Pure."""
 
 from collections.abc import Iterable
 from functools import lru_cache

@@ -1,11 +1,5 @@
-"""The pages of the dashboard, each declared once; its address, script, title and links follow.
-
-A page is a package of this one: its script bears the page's address as its name, because that is
-where Streamlit and its `AppTest` look for it, and what only this page needs stands beside it. To
-add a page, add its package and its entry in `PAGES`.
-"""
-
-from __future__ import annotations
+"""The pages of the dashboard, each declared once in `PAGES`. A page is a package of this one whose
+script bears the page's address as its name: there Streamlit and its `AppTest` look for it."""
 
 import pkgutil
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Keeps pytest from importing the pages' scripts when it looks for examples: they would draw."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 

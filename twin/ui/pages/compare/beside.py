@@ -1,10 +1,5 @@
-"""The runs a comparison's address names: reading them, changing them, and their cards.
-
-The address is the selection, so a reload, Back and a copied link all show the same runs. Letters
-and colours follow the order in the address; the baseline is named apart and changes neither.
-"""
-
-from __future__ import annotations
+"""The runs that a comparison's address names: reading them, changing them, and their cards. Letters
+and colours follow the order in the address; the baseline is named apart and changes neither."""
 
 import html
 import time
@@ -12,7 +7,6 @@ import time
 import streamlit as st
 
 from twin.lab import share
-from twin.lab.compare import Comparison, compare
 from twin.lab.explain.waterfall import SLACK
 from twin.lab.store import RunRow, StoreError
 from twin.scenario import Scenario
@@ -50,14 +44,11 @@ def offer_missing(runs: list[RunRow]) -> None:
         progress.offered(scenario)
     count = "it" if len(missing) == 1 else f"these {len(missing)}"
     if st.button(f"Run {count} here", type="primary", icon=":material/play_arrow:", key="run-here"):
-        try:
+        with session.refusals_toasted():
             made = [
                 run if run in known else session.run(scenario)
                 for run, scenario in zip(ids, asked, strict=True)
             ]
-        except StoreError as error:
-            st.toast(sentence(str(error)), icon=":material/error:", duration="long")
-        else:
             go_to("compare", {share.RUNS: ",".join(dict.fromkeys(made))})
 
 
@@ -68,11 +59,6 @@ def baseline(runs: list[RunRow]) -> int:
     return (named + usable + [0])[0]
 
 
-def side_by_side(runs: list[RunRow], scenarios: list[Scenario], base: int) -> Comparison:
-    """The comparison of these runs, each named by its letter too."""
-    return compare(runs, scenarios, base, comparison.lettered(session.titles(runs)))
-
-
 def show(ids: list[str], base: str = "") -> None:
     """Compare these runs: a callback that only writes the address."""
     st.query_params[share.RUNS] = ",".join(ids)
@@ -81,15 +67,9 @@ def show(ids: list[str], base: str = "") -> None:
         st.query_params[share.BASELINE] = base
 
 
-def wait_for(runs: list[RunRow]) -> None:
-    """Draw the page again as soon as one of the runs that still go on has ended."""
-    going = [run.id for run in runs if not run.ended]
-    if going:
-        _look_again(going)
-
-
 @st.fragment(run_every=LOOK_S)
-def _look_again(going: list[str]) -> None:
+def wait_for(going: list[str]) -> None:
+    """Draw the page again as soon as one of the runs that still go on has ended."""
     rows = [session.store().runs.get(run) for run in going]
     if any(row is None or row.ended for row in rows):
         st.rerun()
@@ -111,25 +91,18 @@ def choose(runs: list[RunRow]) -> None:
         st.markdown("A comparison needs two finished runs, and there are not two here yet.")
         page_link("start", "Run a preset", icon=":material/play_arrow:")
         return
+    ids = [run.id for run in runs]
     picked = st.multiselect(
-        "Two to six runs",
-        list(offered),
-        default=[run.id for run in runs] or list(offered)[: share.COMPARED_MIN],
+        "Two to six runs", list(offered), default=ids or list(offered)[: share.COMPARED_MIN],
         format_func=lambda run: _line(titles[run], offered[run]),
-        max_selections=share.COMPARED_MAX,
-        key=f"picked:{','.join(run.id for run in runs)}",
+        max_selections=share.COMPARED_MAX, key=f"picked:{','.join(ids)}",
         placeholder="Choose among the latest finished runs",
-    )
+    )  # fmt: skip
     with st.container(horizontal=True, vertical_alignment="center"):
         st.button(
-            "Compare",
-            type="primary",
-            icon=":material/compare_arrows:",
-            disabled=len(picked) < share.COMPARED_MIN,
-            on_click=show,
-            args=(picked,),
-            key="compare",
-        )
+            "Compare", type="primary", icon=":material/compare_arrows:", key="compare",
+            disabled=len(picked) < share.COMPARED_MIN, on_click=show, args=(picked,),
+        )  # fmt: skip
         page_link("library", "Choose in the library")
 
 
@@ -140,18 +113,18 @@ def _line(title: str, run: RunRow) -> str:
 
 def cards(runs: list[RunRow], scenarios: list[Scenario], base: int) -> None:
     """One card a run: its letter and colour, what it served, and what can be done with it."""
-    ids, titles = [run.id for run in runs], session.titles(runs)
+    ids = [run.id for run in runs]
     with st.grid(CARDS_A_ROW.get(len(runs), 3), min_column_width=250, gap="small"):
-        for i, (run, scenario) in enumerate(zip(runs, scenarios, strict=True)):
+        for i, title in enumerate(session.titles(runs)):
             with st.container(border=True, height="stretch", gap="xsmall"):
-                _card(run, titles[i], scenario, i, ids, base)
+                st.html(
+                    f'<span style="color:{theme.SERIES[i]};font-size:1.2em" aria-hidden="true">'
+                    f"●</span> <b>{comparison.LETTERS[i]} · {html.escape(title)}</b>"
+                )
+                _card(runs[i], scenarios[i], i, ids, base)
 
 
-def _card(run: RunRow, title: str, scenario: Scenario, i: int, ids: list[str], base: int) -> None:
-    st.html(
-        f'<span style="color:{theme.SERIES[i]};font-size:1.2em" aria-hidden="true">●</span> '
-        f"<b>{comparison.LETTERS[i]} · {html.escape(title)}</b>"
-    )
+def _card(run: RunRow, scenario: Scenario, i: int, ids: list[str], base: int) -> None:
     st.caption(f"{words.brief(scenario)} · {words.duration(scenario.horizon_s)} simulated")
     if run.state != "done":
         st.caption(" ".join(words.run_line(run)))

@@ -5,6 +5,7 @@ from functools import partial
 import streamlit as st
 
 from twin.lab import share
+from twin.lab.compare import compare
 from twin.lab.evidence.judge import near_each
 from twin.lab.store import StoreError
 from twin.metrics.latency import ttft_parts
@@ -14,7 +15,7 @@ from twin.ui.fields import sentence
 from twin.ui.link import copy_link
 from twin.ui.pages import PAGES
 from twin.ui.pages.compare import beside, comparison
-from twin.ui.show import plain, plot
+from twin.ui.show import download, plain, plot
 
 # 1) Gather: the address says which runs.
 session.open_link()
@@ -35,7 +36,7 @@ if len(runs) < share.COMPARED_MIN:
 base = beside.baseline(runs)
 st.set_page_config(page_title=" / ".join(session.titles(runs)) + " · Compare")
 scenarios = [session.store().scenarios.load(run.scenario) for run in runs]
-compared = beside.side_by_side(runs, scenarios, base)
+compared = compare(runs, scenarios, base, comparison.lettered(session.titles(runs)))
 titles = compared.names
 
 # 2) Which runs, and what to take away.
@@ -45,14 +46,9 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
     with st.popover("Change runs", icon=":material/tune:", width="content"):
         beside.choose(runs)
     with st.popover("Download", icon=":material/download:", width="content"):
-        st.download_button(
-            "CSV", lambda: comparison.as_csv(compared), "comparison.csv", "text/csv",
-            on_click="ignore", width="stretch",
-        )  # fmt: skip
-        st.download_button(
-            "JSON", lambda: comparison.as_json(compared), "comparison.json", "application/json",
-            on_click="ignore", width="stretch",
-        )  # fmt: skip
+        for form, make in (("csv", comparison.as_csv), ("json", comparison.as_json)):
+            file = f"comparison.{form}"
+            download(form.upper(), partial(make, compared), file, file, width="stretch")
     link = share.compare_url(compared.runs, compared.runs[base], scenarios)
     copy_link(link, on_copy=partial(beside.publish, runs))
 for note in compared.notes:
@@ -79,7 +75,8 @@ with right:
 
 # 4) The runs, every field and every figure.
 beside.cards(runs, scenarios, base)
-beside.wait_for(runs)
+if going := [run.id for run in runs if not run.ended]:
+    beside.wait_for(going)
 if table := comparison.input_table(compared, scenarios):
     with st.expander(f"Fields that differ: {len(table)}"):
         st.table(table, border="horizontal", hide_index=True)

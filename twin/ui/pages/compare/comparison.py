@@ -1,11 +1,6 @@
-"""Runs side by side as words: rows of tables, and files to keep.
-
-Every run has a letter, so that two runs of one name stay apart and colour is never the only sign;
-a `Comparison` here has runs named by `lettered`. Draws nothing, and knows nothing about the store
-or addresses.
-"""
-
-from __future__ import annotations
+"""Runs side by side as words: rows of tables, and files to keep. Every run has a letter
+(`lettered`), so that two of one name stay apart and colour is never the only sign. Draws
+nothing."""
 
 from collections.abc import Sequence
 from typing import TypeGuard
@@ -23,7 +18,6 @@ LETTERS = "ABCDEF"
 NAME_CHARS = 32  # of a run's name at the head of a column or in a legend
 # Words about a scenario change no result; a trace is told by its name.
 WORDS = ("name", "question", "source", "workload.trace.digest")
-LABELS_HERE = {"workload.trace.name": "Trace"}
 
 # What a choice of figures shows: the group of a metric; '': headlines or all.
 GROUPS = {"Headlines": "", "Times": "times", "TTFT by part": "ttft parts", "Use": "use", "All": ""}
@@ -43,23 +37,24 @@ def lettered(names: Sequence[str]) -> list[str]:
 
 
 def input_table(compared: Comparison, scenarios: Sequence[Scenario]) -> list[Cells]:
-    """One row per field in which the scenarios differ and that matters in one of them.
-
-    What differs from the baseline is bold; a dash says that the field does nothing there.
-    """
-    heads = [plain(title) for title in compared.names]
+    """One row per field in which the scenarios differ and that matters in one of them; bold: it
+    differs from the baseline; a dash: it does nothing there."""
     table = []
     for row in compared.inputs:
         idle = [bool(why_idle(row.path, scenario)) for scenario in scenarios]
         if row.path in WORDS or all(idle):
             continue
         base = row.values[compared.baseline]
-        cells = {"Field": LABELS_HERE.get(row.path) or label(row.path)}
-        for head, value, nothing in zip(heads, row.values, idle, strict=True):
+        cells = {"Field": _field(row.path)}
+        for name, value, nothing in zip(compared.names, row.values, idle, strict=True):
             text = NOTHING if nothing else plain(show(value, row.path))
-            cells[head] = text if value == base or nothing else f"**{text}**"
+            cells[plain(name)] = text if value == base or nothing else f"**{text}**"
         table.append(cells)
     return table
+
+
+def _field(path: str) -> str:
+    return "Trace" if path == "workload.trace.name" else label(path)
 
 
 def asked_otherwise(compared: Comparison, scenarios: Sequence[Scenario]) -> list[Difference]:
@@ -71,15 +66,13 @@ def asked_otherwise(compared: Comparison, scenarios: Sequence[Scenario]) -> list
         base = row.values[compared.baseline]
         for run, i in enumerate(_others(compared)):
             value = row.values[i]
-            if value == base or all(
-                why_idle(row.path, scenarios[k]) for k in (i, compared.baseline)
-            ):
+            idle = all(why_idle(row.path, scenarios[k]) for k in (i, compared.baseline))
+            if value == base or idle:
                 continue
             change = value / base - 1.0 if _is_number(value) and _is_number(base) and base else 0.0
             told = f"{show(base, row.path)} → {show(value, row.path)}"
             text = told if len(told) <= TOLD_CHARS else f"{told[: TOLD_CHARS - 1].rstrip()}…"
-            name = LABELS_HERE.get(row.path) or label(row.path)
-            rows.append(Difference(name, run, change, text, told))
+            rows.append(Difference(_field(row.path), run, change, text, told))
     return rows
 
 
@@ -152,8 +145,16 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 def metric_table(compared: Comparison, group: str) -> list[Cells]:
     """One row per figure: each run's with its unit, and how it stands against the baseline."""
-    heads = [plain(title) for title in compared.names]
-    return [_metric_row(row, heads, compared.baseline) for row in chosen(compared.metrics, group)]
+    table = []
+    for row in chosen(compared.metrics, group):
+        base, cells = row.values[compared.baseline], {"Figure": metric_of(row.name).label}
+        for i, value in enumerate(row.values):
+            text = shown(row.name, value)
+            if i != compared.baseline and value is not None and base is not None:
+                text = f"{text}  \n{change(row.name, value, base, row.verdicts[i])}"
+            cells[plain(compared.names[i])] = text
+        table.append(cells)
+    return table
 
 
 def meanings(compared: Comparison, group: str) -> str:
@@ -163,29 +164,17 @@ def meanings(compared: Comparison, group: str) -> str:
         described = metric_of(row.name)
         if described.help:
             labels_by_help.setdefault(described.help, []).append(described.label)
-    return "\n".join(
-        f"- **{', '.join(labels)}**: {text}" for text, labels in labels_by_help.items()
-    )
+    lines = (f"- **{', '.join(labels)}**: {text}" for text, labels in labels_by_help.items())
+    return "\n".join(lines)
 
 
 def chosen(rows: Sequence[MetricRow], group: str) -> list[MetricRow]:
     """The figures of a group, in the order of their declaration."""
-    order = {key: i for i, key in enumerate(METRICS)}
-    known = sorted(rows, key=lambda row: order.get(row.name, len(order)))
+    order = list(METRICS)
+    known = sorted(rows, key=lambda row: (*order, row.name).index(row.name))
     if group == "Headlines":
         return [row for row in known if "comparison" in metric_of(row.name).places]
     return [row for row in known if GROUPS[group] in ("", metric_of(row.name).group)]
-
-
-def _metric_row(row: MetricRow, heads: Sequence[str], baseline: int) -> Cells:
-    cells = {"Figure": metric_of(row.name).label}
-    base = row.values[baseline]
-    for i, value in enumerate(row.values):
-        text = shown(row.name, value)
-        if i != baseline and value is not None and base is not None:
-            text = f"{text}  \n{change(row.name, value, base, row.verdicts[i])}"
-        cells[heads[i]] = text
-    return cells
 
 
 def change(name: str, value: float, base: float, verdict: str = "") -> str:

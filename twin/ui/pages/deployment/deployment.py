@@ -4,14 +4,13 @@ import streamlit as st
 
 from twin.lab.explain.waterfall import iteration_of
 from twin.model.predict import DecodePrediction
-from twin.scenario import Recovery, canonical
+from twin.scenario import canonical
 from twin.ui import formulas, imports, live, session, tiles
-from twin.ui.charts import waterfall
 from twin.ui.fields import sentence
 from twin.ui.forms import faults, seats
 from twin.ui.forms.first import whole
 from twin.ui.pages.deployment import model_cache
-from twin.ui.show import plot
+from twin.ui.show import passes
 from twin.ui.toolbar import workspace
 
 simulated = workspace("deployment")
@@ -31,8 +30,7 @@ with facts, st.container(border=True):
     st.markdown("**What this sustains**")
     if session.refusal():
         st.stop()
-    # The formulas know a whole machine: an edit of what breaks need not find them again.
-    draft = session.draft().model_copy(update={"faults": (), "recovery": Recovery()})
+    draft = formulas.whole(session.draft())
     prediction, asked = formulas.capacity(draft), formulas.offered(draft)
     if isinstance(prediction, str):
         st.markdown(f":red[:material/error: {sentence(prediction)}]")
@@ -51,11 +49,8 @@ with facts, st.container(border=True):
 
 # 3) Where the time of one iteration goes.
 with facts:
-    phases = {
-        name: part
-        for name, part in (("Decode", prediction.decode), ("Prefill", prediction.prefill))
-        if part
-    }
+    parts = {"Decode": prediction.decode, "Prefill": prediction.prefill}
+    phases = {name: part for name, part in parts.items() if part}
     phase = st.segmented_control(
         "Where the time goes, slots full", list(phases), default=next(iter(phases)), required=True,
         key=f"phase:{'+'.join(phases)}",
@@ -63,15 +58,8 @@ with facts:
     part, name_of = phases[phase], "iteration" if phase == "Decode" else "batch"
     plan = formulas.layers(canonical(draft), draft).get(phase.lower())
     rows = iteration_of(tiles.operators(phase.lower(), part), phase.lower(), plan)
-    st.markdown(waterfall.pace(plan, rows))
-    if plan is not None:
-        took_s = part.iteration_s if isinstance(part, DecodePrediction) else part.batch_s
-        st.markdown(f"**One of {plan.layers} layers, on both streams**")
-        layer_s = took_s * (plan.end - plan.begin) / plan.layers
-        plot(waterfall.layer(plan, layer_s), "layer")
-        st.caption("Hatched: the second microbatch. Grey: the stream waits for the other one.")
-        st.markdown(f"**At work in the whole {name_of}**")
-    plot(waterfall.at_work(rows, name_of), "operators")
+    took_s = part.iteration_s if isinstance(part, DecodePrediction) else part.batch_s
+    passes(plan, rows, took_s, name_of)
 
 # 4) The second answer: the draft simulated under its own load.
 live.answer(simulated, session.draft())

@@ -1,22 +1,33 @@
 """How far the twin is from what was measured: every published row, its error, what it rests on."""
 
+from functools import partial
+
 import streamlit as st
 
 from twin.lab import share
 from twin.lab.evidence import reproduce
 from twin.lab.evidence.choices import one_skew
 from twin.lab.evidence.envelope import outside_evidence, reach
-from twin.lab.evidence.judge import headlines
+from twin.lab.evidence.judge import headlines, score_table
 from twin.lab.evidence.made import load_made
-from twin.lab.evidence.rows import EvidenceError, Row, load_beyond, load_published
+from twin.lab.evidence.rows import (
+    KINDS,
+    UNJUDGED,
+    EvidenceError,
+    Row,
+    load_beyond,
+    load_published,
+)
 from twin.lab.machines import slide_table
 from twin.lab.runner import find_run
 from twin.ui import session
 from twin.ui.charts import evidence as parity
 from twin.ui.fields import sentence
 from twin.ui.pages.evidence import judged, proof
-from twin.ui.show import plain, plot
+from twin.ui.show import download, plain, plot
 from twin.ui.toolbar import open_run
+
+SEARCHED = ("quantity", "system", "kind", "regime", "source", "note")  # of a row
 
 
 @st.cache_data(show_spinner=False, max_entries=4)
@@ -41,20 +52,19 @@ def runnable(row: Row, *, against: bool = False):
 
 def run_row(scenario, label: str, key: str) -> None:
     """A button that makes the scenario the draft and runs it, or opens the run that is kept."""
-    kept = find_run(session.store(), scenario)
-    if st.button(
-        label.replace("Run", "Open the run of") if kept else label,
-        icon=":material/monitoring:" if kept else ":material/play_arrow:",
-        key=key,
-        help="The whole simulation of this row's configuration, with every slot taken.",
-    ):
+    icon = ":material/play_arrow:"
+    if find_run(session.store(), scenario):
+        label, icon = label.replace("Run", "Open the run of"), ":material/monitoring:"
+    help_ = "The whole simulation of this row's configuration, with every slot taken."
+    if st.button(label, icon=icon, key=key, help=help_):
         session.start_from(scenario)
         open_run(scenario)
 
 
-def widths(columns: dict[str, int]):
+def widths(**columns: int):
     """Columns of text, each so wide."""
-    return {name: st.column_config.TextColumn(width=width) for name, width in columns.items()}
+    column = st.column_config.TextColumn
+    return {name.replace("_", " "): column(width=width) for name, width in columns.items()}
 
 
 # 1) Gather.
@@ -67,7 +77,7 @@ try:
     with st.spinner("Working out every published row"):
         answers = judged.answers()
 except EvidenceError as error:
-    st.error(f"{sentence(str(error))}", icon=":material/fact_check:")
+    st.error(sentence(str(error)), icon=":material/fact_check:")
     st.stop()
 
 by_id = {row["id"]: row for row in answers}
@@ -77,9 +87,8 @@ if st.session_state.get("row") not in by_id:
 
 
 def name_row(row: str = "") -> None:
-    """Let the address name the row that is shown."""
-    if row:
-        st.session_state["row"] = row
+    """Let the address name the row that is shown, or another one that is then shown."""
+    st.session_state["row"] = row or st.session_state["row"]
     st.query_params["row"] = st.session_state["row"]
 
 
@@ -139,20 +148,20 @@ with left:
         stored = find_run(session.store(), scenario)
         value = reproduce.simulated(source, stored.summary) if stored else None
         if value is not None:
-            st.markdown(
-                "By the full simulation: "
-                f"**{proof.figures({**row, 'twin': value}, 'twin')}**{each}, "
-                f"{100 * (value / row['published'] - 1):+.1f} % against the published figure."
-            )
+            figure = proof.figures({**row, "twin": value}, "twin")
+            off = f"{100 * (value / row['published'] - 1):+.1f} % against the published figure"
+            st.markdown(f"By the full simulation: **{figure}**{each}, {off}.")
         with st.container(horizontal=True):
             run_row(scenario, "Run this row", "run-row")
             if source.against is not None:
                 run_row(runnable(source, against=True), "Run what it is compared to", "run-against")
-        for remark in proof.other_facts(source, facts):
-            st.caption(f"This answer takes {remark}; a run takes the figure in data/ as it is.")
+        for fact, value in source.facts.items():  # what its answer changes in data/
+            taken = f"{fact} = {proof.short(value)} {facts[fact].unit}"
+            told = f"{taken} in place of {proof.short(facts[fact].value)}"
+            st.caption(f"This answer takes {told}; a run takes the figure in data/ as it is.")
 with right:
+    st.markdown("**One layer by operator**")
     if layer := operators(facts.digest, name):
-        st.markdown("**One layer by operator**")
         plot(parity.parts(layer), "parts")
         if all(part.published_s is None for part in layer):
             st.caption("No operator was published for this configuration.")
@@ -162,7 +171,6 @@ with right:
                 "behind the longer one."
             )
     else:
-        st.markdown("**One layer by operator**")
         st.caption("This row is one operator or one size alone.")
 
 
@@ -171,14 +179,18 @@ def take_row() -> None:
     """Show the row that was clicked in the table."""
     picked = [] if session.gone(table_key) else st.session_state[table_key].selection.rows
     if picked:
-        st.session_state["row"] = shown[picked[0]]["id"]
-        name_row()
+        name_row(shown[picked[0]]["id"])
 
 
 asked_for = bool({"regime", "missed"} & set(st.query_params))
 with st.expander(f"All {len(answers)} rows: search, kinds, files", expanded=asked_for):
-    st.table(proof.score_cells(answers), border="horizontal", hide_index=True)
-    st.caption(f"Absolute errors: mean (worst, rows). {proof.kinds_in_words()}")
+    scores = [
+        {name[0].upper() + name[1:]: cell for name, cell in line.items() if name not in UNJUDGED}
+        for line in score_table(answers)
+    ]
+    st.table(scores, border="horizontal", hide_index=True)
+    kinds = " ".join(f"*{kind.capitalize()}*: {told}." for kind, told in KINDS.items())
+    st.caption(f"Absolute errors: mean (worst, rows). {kinds}")
     regimes = ["All", *dict.fromkeys(row["regime"] for row in answers)]
     with st.container(horizontal=True, vertical_alignment="bottom"):
         regime = st.segmented_control(
@@ -187,18 +199,18 @@ with st.expander(f"All {len(answers)} rows: search, kinds, files", expanded=aske
         )  # fmt: skip
         missed = st.toggle("Only outside their bar", key="missed", bind="query-params")
         looked_for = st.text_input("Search", key="rows-search", placeholder="EP256", width=200)
-    shown = [row for row in answers if regime in ("All", row["regime"])]
-    shown = [row for row in shown if row["outside"] or not missed]
-    shown = [row for row in shown if looked_for.lower() in proof.searched(row)]
+    shown = [
+        row
+        for row in answers
+        if regime in ("All", row["regime"])
+        and (row["outside"] or not missed)
+        and looked_for.lower() in " ".join(str(row[name]) for name in SEARCHED).lower()
+    ]
     table_key = f"rows:{regime}:{missed}:{looked_for}"
     number = st.column_config.NumberColumn
     st.dataframe(
-        proof.table(shown, scenario_links(facts.digest)),
-        key=table_key,
-        hide_index=True,
-        placeholder="–",
-        height=min(440, 38 + 35 * len(shown)),
-        on_select=take_row,
+        proof.table(shown, scenario_links(facts.digest)), key=table_key, hide_index=True,
+        placeholder="–", height=min(440, 38 + 35 * len(shown)), on_select=take_row,
         selection_mode="single-row",
         column_config={
             "Quantity": st.column_config.TextColumn(width=240, pinned=True),
@@ -206,39 +218,26 @@ with st.expander(f"All {len(answers)} rows: search, kinds, files", expanded=aske
             "Published": number(format="localized", width=80),
             "Twin": number(format="localized", width=75),
             "Unit (basis)": st.column_config.TextColumn(width=120),
-            "Bar": st.column_config.TextColumn(width=80),
             "First error, %": number(format="%+.1f", width=95),
-            "Kind": st.column_config.TextColumn(width=85),
-            "Others": st.column_config.TextColumn(width=180),
-            "System": st.column_config.TextColumn(width=190),
-            "Note": st.column_config.TextColumn(width=340),
-            "Source": st.column_config.TextColumn(width=340),
-            "Mark": st.column_config.TextColumn(width=55),
             "Scenario": st.column_config.LinkColumn(display_text="open", width=75),
-        },
-    )
+        } | widths(Bar=80, Kind=85, Others=180, System=190, Note=340, Source=340, Mark=55),
+    )  # fmt: skip
     st.caption(
         "By formula: the closed steady state with every slot taken. Die and NPU differ by two on a "
         "910C. Others: what other simulators answered, better or worse. Click a row for more."
     )
     with st.container(horizontal=True):
-        st.download_button(
-            "Evidence as CSV", proof.as_csv(answers), "evidence.csv", "text/csv",
-            icon=":material/download:", key="csv",
-        )  # fmt: skip
-        st.download_button(
-            "Evidence as JSON", proof.as_json(answers), "evidence.json", "application/json",
-            icon=":material/download:", key="json",
-        )  # fmt: skip
+        for form, make in (("csv", proof.as_csv), ("json", proof.as_json)):
+            download(
+                f"Evidence as {form.upper()}", partial(make, answers), f"evidence.{form}", form
+            )
 
 # 5) What stands behind the rows.
 with st.expander("What stands behind them: where it stops holding, fitted figures, every fact"):
-    holding, chosen, beyond_tab, machines, every_fact, glance = st.tabs(
-        [
-            "Where it stops holding", "Fitted and chosen figures", "Beyond the twin",
-            "NVL72 and CloudMatrix", "Every fact", "Published against twin",
-        ]
-    )  # fmt: skip
+    holding, chosen, beyond_tab, machines, every_fact, glance = st.tabs([
+        "Where it stops holding", "Fitted and chosen figures", "Beyond the twin",
+        "NVL72 and CloudMatrix", "Every fact", "Published against twin",
+    ])  # fmt: skip
 with glance:
     plot(parity.parity(answers), "parity-p")
 
@@ -265,18 +264,17 @@ with holding:
     draft = session.draft()
     left, right = st.columns([3, 2], gap="large")
     with left:
-        chips = next(
-            ([str(v) for v in r.values] for r in reach(facts) if r.aspect.name == "chip"), []
-        )
+        chips = [str(v) for r in reach(facts) if r.aspect.name == "chip" for v in r.values]
         chip = st.segmented_control(
             "Published rows on", ["All chips", *chips], required=True, key="chip", wrap=True,
             default=draft.supernode.chip if draft.supernode.chip in chips else "All chips",
         )  # fmt: skip
-        st.table(
-            proof.reach_table(reach(facts, chip="" if chip == "All chips" else chip)),
-            border="horizontal",
-            hide_index=True,
-        )
+        reached = [
+            {"Respect": f"{r.aspect.name[0].upper()}{r.aspect.name[1:]}",
+             "Published rows have": r.text, "Rows": r.rows}
+            for r in reach(facts, chip="" if chip == "All chips" else chip)
+        ]  # fmt: skip
+        st.table(reached, border="horizontal", hide_index=True)
     with right, st.container(border=True):
         st.markdown(f"**Your scenario: {plain(draft.name)}**")
         beyond = outside_evidence(draft, facts)
@@ -287,7 +285,12 @@ with holding:
 
 with beyond_tab:
     st.caption("Published results that no scenario can express yet, and what is missing for each.")
-    st.dataframe(proof.beyond(load_beyond()), hide_index=True, height=420, key="beyond")
+    rows = [
+        {"System": b.system, "What": b.quantity, "Published": b.figure, "Missing": b.missing,
+         "Source": b.source}
+        for b in load_beyond()
+    ]  # fmt: skip
+    st.dataframe(rows, hide_index=True, height=420, key="beyond")
 
 with machines:
     st.table(slide_table(facts), border="horizontal", hide_index=True)
@@ -306,17 +309,9 @@ with every_fact:
         )  # fmt: skip
     kept_facts = proof.fact_table(facts, words, marks)
     st.dataframe(
-        kept_facts,
-        hide_index=True,
-        height=min(420, 38 + 35 * max(1, len(kept_facts))),
-        key="facts",
-        column_config={
-            "Fact": st.column_config.TextColumn(width=300, pinned=True),
-            **widths({"Value": 150, "Unit": 80, "Mark": 55, "Source": 420, "Note": 420}),
-        },
-    )
-    st.caption(
-        f"{len(kept_facts):,} of {len(facts):,} facts. Marks: "
-        + "; ".join(f"**{mark}** {proof.MARKS[mark]}" for mark in proof.marks_in(facts))
-        + "."
-    )
+        kept_facts, hide_index=True, height=min(420, 38 + 35 * max(1, len(kept_facts))),
+        key="facts", column_config={"Fact": st.column_config.TextColumn(width=300, pinned=True)}
+        | widths(Value=150, Unit=80, Mark=55, Source=420, Note=420),
+    )  # fmt: skip
+    meanings = "; ".join(f"**{mark}** {proof.MARKS[mark]}" for mark in proof.marks_in(facts))
+    st.caption(f"{len(kept_facts):,} of {len(facts):,} facts. Marks: {meanings}.")

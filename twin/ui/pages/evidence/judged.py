@@ -1,11 +1,5 @@
-"""The published rows with the twin's answers: worked out once a process, before somebody asks.
-
-All rows together take seconds, which a thread would take from every page. So a server that has
-started has another process work them out; whoever opens the Evidence page earlier waits for the
-same answers, not for a second working-out of them.
-"""
-
-from __future__ import annotations
+"""The published rows with the twin's answers, worked out once a process. That takes seconds, which
+a thread would take from every page: so a server that has started has another process do it."""
 
 import json
 import logging
@@ -13,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from twin.lab import library
@@ -23,6 +18,7 @@ log = logging.getLogger(__name__)
 
 AFTER_S = 10.0  # the first pages come first
 COMMAND = (sys.executable, "-m", "twin", "evidence", "--json")
+_STOPS: list[Callable[[], object]] = []
 _ONE = threading.Lock()
 _KNOWN: dict[str, list[dict[str, Any]]] = {}  # by digest of the facts
 
@@ -41,6 +37,13 @@ def prepare() -> None:
     timer = threading.Timer(AFTER_S, _elsewhere)
     timer.daemon = True
     timer.start()
+    _STOPS.append(timer.cancel)
+
+
+def stop() -> None:
+    """Nobody is left to ask: what is prepared is given up, with the process that works it out."""
+    for each in _STOPS:
+        each()
 
 
 def _elsewhere() -> None:
@@ -50,11 +53,13 @@ def _elsewhere() -> None:
         if digest in _KNOWN:
             return
         environment = {**os.environ, **library.facts_environment()}
-        ended = subprocess.run(
-            COMMAND, cwd=library.ROOT, env=environment, capture_output=True, check=False
-        )
-        if ended.returncode > 0:  # below: it was stopped with the server
-            log.warning("published rows: %s", ended.stderr.decode("utf-8", "replace")[-500:])
-        if ended.returncode:
-            return
-        _KNOWN[digest] = proof.by_regime(json.loads(ended.stdout))
+        with subprocess.Popen(
+            COMMAND, cwd=library.ROOT, env=environment, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as child:  # fmt: skip
+            _STOPS.append(child.kill)
+            written, errors = child.communicate()
+        if child.returncode > 0:  # below: it was stopped with the server
+            log.warning("published rows: %s", errors.decode("utf-8", "replace")[-500:])
+        if child.returncode == 0:
+            _KNOWN[digest] = proof.by_regime(json.loads(written))

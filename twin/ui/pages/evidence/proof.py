@@ -1,24 +1,19 @@
-"""Published rows beside the twin as words and tables: what the Evidence page shows, not how.
-
-The bars are those the twin sets itself; a row outside its bar stays in every table, marked. A row
-is a dict as `lab.evidence.evidence` makes it. Draws nothing, and knows nothing about addresses.
-"""
-
-from __future__ import annotations
+"""Published rows beside the twin as words and tables; a row outside its bar stays in each, marked.
+A row is a dict as `lab.evidence.evidence` makes it. Draws nothing."""
 
 import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from statistics import fmean
 from typing import Any
 
-from twin.facts import Fact, Facts
+from twin.facts import Facts
 from twin.lab.evidence.calibrate import CONSTANTS, CrossValidation
-from twin.lab.evidence.envelope import Reach
-from twin.lab.evidence.judge import HONEST, score_table
+from twin.lab.evidence.judge import HONEST
 from twin.lab.evidence.made import Made
-from twin.lab.evidence.rows import KINDS, UNJUDGED, Beyond, Row, bars
+from twin.lab.evidence.rows import KINDS, Beyond, Row, bars
 from twin.metrics.measures import three_figures
 from twin.scenario import field_unit
 from twin.ui.fields import field_name, show
@@ -49,19 +44,6 @@ def by_regime(rows: Found) -> list[dict[str, Any]]:
     """Rows by regime, in the order in which regimes first come."""
     regimes = list(dict.fromkeys(row["regime"] for row in rows))
     return [dict(row) for row in sorted(rows, key=lambda row: regimes.index(row["regime"]))]
-
-
-def score_cells(rows: Found) -> list[dict[str, str]]:
-    """Errors by kind of row, one line a group of machines."""
-    return [
-        {name[0].upper() + name[1:]: cell for name, cell in line.items() if name not in UNJUDGED}
-        for line in score_table(rows)
-    ]
-
-
-def kinds_in_words() -> str:
-    """What each kind of row is."""
-    return " ".join(f"*{kind.capitalize()}*: {told}." for kind, told in KINDS.items())
 
 
 def bars_in_words() -> str:
@@ -97,9 +79,7 @@ def others(row: Mapping[str, Any]) -> str:
 
 def standing(row: Mapping[str, Any]) -> str:
     """What the row can say of the twin: its kind, why, and its first error where it has one."""
-    told = KINDS[row["kind"]]
-    if row["because"]:
-        told = row["because"]
+    told = row["because"] or KINDS[row["kind"]]
     if row["first_error"] is not None:
         told += f"; first error {100 * row['first_error']:+.1f} % at {row['first_commit'][:7]}"
     return f"{row['kind']}: {told}"
@@ -149,24 +129,6 @@ def missing_in_words(rows: Sequence[Beyond]) -> str:
     return "\n".join([*lines, f"- {len(rows)} in all, under *Beyond the twin*"])
 
 
-def searched(row: Mapping[str, Any]) -> str:
-    """What a search of rows looks through."""
-    names = ("quantity", "system", "kind", "regime", "source", "note")
-    return " ".join(str(row[name]) for name in names).lower()
-
-
-def reach_table(reaches: Sequence[Reach]) -> list[dict[str, Any]]:
-    """How far the published rows go, one line a respect."""
-    return [
-        {
-            "Respect": r.aspect.name[0].upper() + r.aspect.name[1:],
-            "Published rows have": r.text,
-            "Rows": r.rows,
-        }
-        for r in reaches
-    ]
-
-
 # Files to keep.
 
 COLUMNS = (
@@ -188,23 +150,12 @@ def as_json(rows: Found) -> str:
 # One row in words.
 
 
-def other_facts(row: Row, facts: Facts) -> list[str]:
-    """What the row's answer changes in data/, which a run from here does not."""
-    return [
-        f"{name} = {_short(value)} {facts[name].unit} in place of {_short(facts[name].value)}"
-        for name, value in row.facts.items()
-    ]
-
-
 def differs(row: Row) -> list[str]:
     """The row's configuration in words: what differs from the default scenario."""
-    differences = []
-    for path, value in row.scenario.items():
-        differences.append(f"{field_name(path)}: {show(value, path)} {field_unit(path)}".rstrip())
-    differences += [
-        f"{k.replace('_', ' ')}: {_short(v)}" for k, v in row.args.items() if k != "weight"
-    ]
-    return differences
+    fields = (f"{field_name(path)}: {show(value, path)} {field_unit(path)}".rstrip()
+              for path, value in row.scenario.items())  # fmt: skip
+    sizes = (f"{k.replace('_', ' ')}: {short(v)}" for k, v in row.args.items() if k != "weight")
+    return [*fields, *sizes]
 
 
 # Constants and facts.
@@ -239,7 +190,7 @@ def cross_in_words(cross: CrossValidation) -> str:
     return (
         "Fitted by least squares over the calibrating rows; `python -m twin calibrate` makes it "
         "anew. A constant near a bound would go further: the physics there is incomplete. Mean "
-        f"error of rows left out of the fit: {told}; with them {100 * _mean(fitted):.1f} %."
+        f"error of rows left out of the fit: {told}; with them {100 * fmean(fitted):.1f} %."
     )
 
 
@@ -257,43 +208,28 @@ def counted(made: Made) -> list[dict[str, Any]]:
     ]
 
 
-def beyond(rows: Sequence[Beyond]) -> list[dict[str, str]]:
-    """Published results that no scenario can express."""
-    return [
-        {"System": b.system, "What": b.quantity, "Published": b.figure, "Missing": b.missing,
-         "Source": b.source}
-        for b in rows
-    ]  # fmt: skip
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
 def fact_table(facts: Facts, words: str = "", marks: Sequence[str] = ()) -> list[dict[str, str]]:
     """All facts whose name, unit, source or note hold every word, and with one of the marks."""
-    asked = words.lower().split()
-    return [
+    rows = (
         {
             "Fact": name,
-            "Value": _short(fact.value),
+            "Value": short(fact.value),
             "Unit": UNITS.get(fact.unit, fact.unit),
             "Mark": fact.mark,
             "Source": fact.source,
             "Note": fact.note,
         }
         for name, fact in facts.items()
-        if (not marks or fact.mark in marks) and all(word in _text(name, fact) for word in asked)
-    ]
+        if not marks or fact.mark in marks
+    )
+    asked = words.lower().split()
+    return [row for row in rows if all(word in " ".join(row.values()).lower() for word in asked)]
 
 
-def _text(name: str, fact: Fact) -> str:
-    return f"{name} {_short(fact.value)} {fact.unit} {fact.source} {fact.note}".lower()
-
-
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """A fact's value, cut where it is long."""
     if isinstance(value, list | tuple):
-        text = f"{len(value)} values: " + ", ".join(_short(v) for v in value[:6])
+        text = f"{len(value)} values: " + ", ".join(short(v) for v in value[:6])
     else:
         text = value if isinstance(value, str) else f"{value:,.6g}"
     return text if len(text) <= VALUE_CHARS else text[: VALUE_CHARS - 1] + "…"

@@ -2,9 +2,7 @@
 
 import streamlit as st
 
-from twin.lab.store import StoreError
 from twin.ui import progress, session
-from twin.ui.fields import sentence
 from twin.ui.link import page_link
 from twin.ui.pages.experts import ladder as experts_ladder
 from twin.ui.pages.experts import load as experts
@@ -24,7 +22,7 @@ view = st.segmented_control(
     "View", views, default=views[0], required=True, label_visibility="collapsed",
     key="experts-view", bind="query-params", wrap=True,
 )  # fmt: skip
-try:
+with session.damage_told():
     if view == LADDER:
         experts_ladder.section(scenario)
         st.stop()
@@ -37,5 +35,3 @@ try:
     role, instance = experts_views.chosen_instance(row)
     experts_views.tiles(row, role, instance)
     experts_views.VIEWS[view](row, scenario, role, instance)
-except StoreError as error:
-    st.error(sentence(str(error)), icon=":material/broken_image:")

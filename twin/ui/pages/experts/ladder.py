@@ -1,10 +1,5 @@
-"""Benchmark versus deployment on the screen: the ladder of runs, climbed while someone looks.
-
-Each rung is answered by runs like any other: found again when they are stored, started by one
-click, a few at a time, and going on whether the page is open or not.
-"""
-
-from __future__ import annotations
+"""Benchmark versus deployment: the ladder of runs, climbed while someone looks. Rungs are answered
+by runs like any other: found again where stored, else started by one click, a few at a time."""
 
 from typing import Any
 
@@ -78,19 +73,16 @@ def _measure() -> str:
 def _stand(rungs: list[Rung], going: str) -> None:
     """What is known, and the button for the rest."""
     steps, trouble = climbed(rungs)
-    if all(step.done for step in steps):
-        _draw(steps)
-        return
-    answered = any(step.done for step in steps)
-    st.button(
-        "Find the rest" if answered else "Find the parts",
-        type="primary", icon=":material/stairs:", key="climb", on_click=_set, args=(going, True),
-        help="About fifty runs of this scenario, a few at a time; each is kept and found again.",
-    )  # fmt: skip
-    if trouble:
-        st.error(trouble, icon=":material/error:")
-    if answered:
-        _draw(steps)
+    if not all(step.done for step in steps):
+        rest = any(step.done for step in steps)
+        st.button(
+            "Find the rest" if rest else "Find the parts", type="primary",
+            icon=":material/stairs:", key="climb", on_click=_set, args=(going, True),
+            help="About fifty runs of this scenario, a few at a time; each is kept and found again."
+        )  # fmt: skip
+        if trouble:
+            st.error(trouble, icon=":material/error:")
+    _draw(steps)
 
 
 def _set(going: str, value: bool) -> None:
@@ -116,10 +108,8 @@ def _climb(rungs: list[Rung], going: str) -> None:
     done = sum(step.done for step in steps)
     share = sum(_share(step) for step in steps) / len(steps)
     now = rows[0].name.rsplit(" · ", 1)[-1] if rows else ""
-    st.progress(
-        min(1.0, share),
-        f"{done} of {len(steps)} rungs, {asked} runs answered" + (f"; now {now}" if now else ""),
-    )
+    told = f"{done} of {len(steps)} rungs, {asked} runs answered"
+    st.progress(min(1.0, share), f"{told}; now {now}" if now else told)
     st.button("Pause", icon=":material/pause:", key="pause", on_click=_set, args=(going, False))
     _draw(steps)
 
@@ -150,14 +140,10 @@ def climbed(rungs: list[Rung]) -> tuple[list[Step], str]:
 
 def answer(question: Scenario) -> dict[str, Any] | None:
     """The summary of a stored run of a question by today's engine and facts."""
-    kept = st.session_state.setdefault("ladder-answers", {})
-    digest = scenario_digest(question)
-    if digest not in kept:
-        row = find_run(session.store(), question)
-        if row is None:
-            return None
+    kept, digest = st.session_state.setdefault("ladder-answers", {}), scenario_digest(question)
+    if digest not in kept and (row := find_run(session.store(), question)):
         kept[digest] = row.summary
-    return kept[digest]
+    return kept.get(digest)
 
 
 def _ended_badly(question: Scenario) -> str:
@@ -200,18 +186,16 @@ def _headline(parts: list[Part]) -> None:
         ("Placed once", "static", "Experts copied and packed by the load measured before (EPLB)."),
         ("Balanced in the loop", "balancing", "Moved again whenever the policy says so."),
     )
+    says = "Output tokens per second for each NPU that decodes."
     with st.grid(4, min_column_width=180):
-        st.metric(
-            "Benchmark", f"{amount(whole, 'rate', 'tokens/s')}",
-            help="Output tokens per second for each NPU that decodes.",
-        )  # fmt: skip
+        st.metric("Benchmark", amount(whole, "rate", "tokens/s"), help=says)
         for label, key, help_ in shown:
             if key in by_key and whole:
                 left = by_key[key].tokens_per_s_per_npu
+                rate = f"{amount(left, 'rate', 'tokens/s')} per decode NPU"
                 st.metric(
-                    label, f"{amount(left / whole, 'share')}",
-                    f"{amount(left, 'rate', 'tokens/s')} per decode NPU",
-                    delta_color="off", delta_arrow="off", help=f"Of the benchmark. {help_}",
+                    label, amount(left / whole, "share"), rate, delta_color="off",
+                    delta_arrow="off", help=f"Of the benchmark. {help_}",
                 )  # fmt: skip
 
 

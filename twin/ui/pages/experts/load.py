@@ -1,13 +1,9 @@
 """Expert load of a stored run, cut to what the screen shows: maps, layers, moves, node traffic.
-
-Reads a run's tables only when a section asks; draws nothing. Loads are shares of a layer's mean
-die, so 1 is perfectly even; times are simulated seconds, amounts bytes.
-"""
-
-from __future__ import annotations
+Loads are shares of a layer's mean die, times simulated seconds. Draws nothing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -15,14 +11,12 @@ import streamlit as st
 
 from twin.facts import Facts
 from twin.hardware.chip import load_chip
-from twin.lab.store import RunRow
 from twin.model.operators import combine_bytes, dispatch_bytes
 from twin.model.roofline import load_machine
 from twin.model.shape import load_shape
 from twin.scenario import Scenario
 from twin.ui import session
 
-TABLES = ("die_load", "hottest", "events", "instances", "traffic")
 MOMENTS = {"start": "Start", "before": "Before rebalance", "after": "After rebalance", "end": "End"}
 ORDER = {name: place for place, name in enumerate(MOMENTS)}
 
@@ -56,7 +50,6 @@ class Move:
 
     t_s: float
     end_s: float | None
-    instance: str
     bytes: float
     detail: str
     before_s: float | None  # mean iteration in as long a time before
@@ -66,16 +59,13 @@ class Move:
     @property
     def slow_down(self) -> float | None:
         """Iteration while moving over the one before."""
-        if not self.before_s or self.during_s is None:
-            return None
-        return self.during_s / self.before_s
+        known = self.before_s and self.during_s is not None
+        return self.during_s / self.before_s if known else None  # type: ignore[operator]
 
 
 @st.cache_resource(show_spinner="Reading the expert load", max_entries=12)
 def table(run: str, name: str) -> pl.DataFrame | None:
-    """One of TABLES of a run, None where the run has none; shared, so never changed."""
-    if name not in TABLES:
-        raise ValueError(f"{name} is not one of: {', '.join(TABLES)}")
+    """A small table of a run, None where the run has none; shared, so never changed."""
     runs = session.store().runs
     return runs.table(run, name) if name in runs.tables(run) else None
 
@@ -87,10 +77,8 @@ def instances(die_load: pl.DataFrame) -> list[tuple[str, int]]:
 
 
 def moments(die_load: pl.DataFrame, role: str, instance: int) -> list[Moment]:
-    """The moments of an instance in order; the two sides of one rebalance share its number.
-
-    Pools that rebalance at once write down all loads at each one's end: the last of them counts.
-    """
+    """The moments of an instance in order; the two sides of one rebalance share its number. Pools
+    that rebalance at once write down all loads at each one's end: the last of them counts."""
     own = die_load.filter(of(role, instance))
     stamps = [(float(t), str(m)) for t, m in own.select("t_s", "moment").unique().rows()]
     stamps.sort(key=lambda x: (x[0], ORDER.get(x[1], len(ORDER))))
@@ -139,20 +127,14 @@ def moves(
 ) -> list[Move]:
     """The rebalances of an instance, or of its whole pool, with what they cost and gained."""
     rows = events.filter(pl.col("kind") == "rebalance", concerns(role, instance)).sort("t_s")
-    own = None
-    if per_window is not None:
-        own = per_window.filter(of(role, instance))
-    costs = []
-    for row in rows.iter_rows(named=True):
-        ended = row["end_s"] if row["end_s"] is not None else row["t_s"]
-        before, during, after = iteration_around(own, row["t_s"], ended)
-        costs.append(
-            Move(
-                row["t_s"], row["end_s"], f"{role} {instance}", row["bytes"] or 0.0,
-                row["detail"] or "", before, during, after,
-            )
-        )  # fmt: skip
-    return costs
+    own = None if per_window is None else per_window.filter(of(role, instance))
+    return [
+        Move(
+            row["t_s"], row["end_s"], row["bytes"] or 0.0, row["detail"] or "",
+            *iteration_around(own, row["t_s"], row["end_s"] or row["t_s"]),
+        )
+        for row in rows.iter_rows(named=True)
+    ]  # fmt: skip
 
 
 def iteration_around(
@@ -176,8 +158,7 @@ def _mean(values: np.ndarray) -> float | None:
     return float(known.mean()) if known.size else None
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """What a token sends to each of its experts, and gets back, in bytes."""
 
     top_k: int
@@ -190,22 +171,17 @@ def row_of(s: Scenario, facts: Facts) -> Row:
     shape = load_shape(facts, s.deployment.model)
     machine = load_machine(facts, load_chip(facts, s.supernode.chip))
     quantised = s.deployment.communication.early_quantisation
-    return Row(
-        shape.top_k,
-        dispatch_bytes(shape, quantised, machine.message_scale_bytes),
-        combine_bytes(shape),
-    )
+    out = dispatch_bytes(shape, quantised, machine.message_scale_bytes)
+    return Row(shape.top_k, out, combine_bytes(shape))
 
 
 def between_nodes(
     snap: Snapshot, nodes_of_rank: np.ndarray, total_bytes: float, row: Row
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(nodes i8[n], bytes f8[n, n]) of an instance's expert exchange, from row to column.
-
-    Every die sends its tokens alike: to `row.top_k` routed experts by the dies' load, averaged over
-    layers, and once more to the dies behind those, which hold the shared expert; answers come
-    back the same way. `total_bytes` is what the run recorded, split by that.
-    """
+    """(nodes i8[n], bytes f8[n, n]) of an instance's expert exchange, from row to column. Every die
+    sends alike: to `row.top_k` routed experts by the dies' load, and once to those of the shared
+    expert; answers come back the same way. `total_bytes`, which the run recorded, is split by
+    that."""
     nodes, place = np.unique(nodes_of_rank, return_inverse=True)
     source = np.bincount(place, minlength=nodes.size) / max(1, place.size)
     rows = np.zeros(place.size)
@@ -218,45 +194,3 @@ def between_nodes(
     out, back = row.dispatch_bytes, row.combine_bytes
     share = (out * np.outer(source, target) + back * np.outer(target, source)) / (out + back)
     return nodes, total_bytes * share
-
-
-def exchanged_bytes(traffic: pl.DataFrame | None, role: str, instance: int) -> float:
-    """Bytes of an instance's expert exchange over the run."""
-    if traffic is None:
-        return 0.0
-    rows = traffic.filter(of(role, instance), pl.col("traffic") == "experts")
-    return float(rows["bytes"].sum())
-
-
-def ranks_on_nodes(ranks: pl.DataFrame, role: str, instance: int) -> np.ndarray:
-    """Node of each rank of an instance, i8[ranks]."""
-    rows = ranks.filter(of(role, instance)).sort("rank")
-    return rows["node"].to_numpy()
-
-
-def perfect(scenario: Scenario) -> Scenario:
-    """The same question with experts perfectly even at every moment, for nothing."""
-    even = scenario.experts.model_copy(
-        update={
-            "placement": "perfect",
-            "balancing": scenario.experts.balancing.model_copy(update={"policy": "none"}),
-        }
-    )
-    name = f"{scenario.name[:100]} · experts even"
-    return scenario.model_copy(update={"experts": even, "name": name})
-
-
-def is_even(scenario: Scenario) -> bool:
-    """Whether a scenario has no imbalance to take away."""
-    e = scenario.experts
-    return e.placement == "perfect" or e.popularity == "uniform" or e.balancing.policy == "oracle"
-
-
-def twin_of(row: RunRow, scenario: Scenario) -> RunRow | None:
-    """The newest run of the same question with even experts, by the engine and facts of a run."""
-    from twin.scenario import scenario_digest
-
-    runs = session.store().runs
-    digest = scenario_digest(perfect(scenario))
-    run = runs.find(digest, row.facts_digest, row.engine_version)
-    return runs.get(run) if run else None

@@ -1,12 +1,8 @@
-"""The sections of the Experts page: dies, layers, over time, between nodes, what moves cost.
-
-Each is a function of the run, its scenario and the chosen instance; figures are cut in `experts`
-and drawn by `charts_experts`.
-"""
-
-from __future__ import annotations
+"""The sections of the Experts page, each a function of the run, its scenario and the chosen
+instance."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -20,7 +16,7 @@ from twin.ui import record, session, theme, words
 from twin.ui.charts import experts as charts_experts
 from twin.ui.pages.experts import load as experts
 from twin.ui.pages.experts.load import MOMENTS, Moment
-from twin.ui.show import plot
+from twin.ui.show import dark, plot
 
 NO_EVENTS = pl.DataFrame(schema=EVENTS)
 
@@ -64,20 +60,19 @@ def _told(moment: Moment) -> str:
 def conclusion(row: RunRow, scenario: Scenario) -> None:
     """What imbalance costs: the piece of the run's own waterfall, which a re-run measured."""
     if scenario.experts.popularity == "uniform":
-        st.subheader("Every expert is as popular as the others: imbalance costs nothing.",
-                     anchor=False)  # fmt: skip
+        told = "Every expert is as popular as the others: imbalance costs nothing."
+        st.subheader(told, anchor=False)
         return
     pieces = record.time_of(row, scenario)
     if not pieces:
         st.markdown("What imbalance costs is measured when the run is explained, on its results.")
         return
     cost_s, whole_s = pieces["imbalance"], sum(pieces.values())
-    share = amount(cost_s / whole_s, "share")
-    st.subheader(
-        f"Expert imbalance costs {seconds(cost_s)} of a mean request's {seconds(whole_s)}: {share}."
-        if cost_s > 0 else "A re-run with perfectly even experts is no faster: imbalance is free.",
-        anchor=False,
-    )  # fmt: skip
+    told = "A re-run with perfectly even experts is no faster: imbalance is free."
+    if cost_s > 0:
+        of = f"{seconds(whole_s)}: {amount(cost_s / whole_s, 'share')}"
+        told = f"Expert imbalance costs {seconds(cost_s)} of a mean request's {of}."
+    st.subheader(told, anchor=False)
     st.caption(
         "What a re-run with perfectly even experts saves; the same piece of “Where the time goes” "
         "on the results of this run."
@@ -92,24 +87,23 @@ def tiles(row: RunRow, role: str, instance: int) -> None:
     own = experts.moves(table(row, "events"), None, role, instance)
     took_s = sum((m.end_s or m.t_s) - m.t_s for m in own)
     uneven = "Load of the hottest die over the mean die, averaged over layers; 1 is perfectly even."
+    begun, ended = float(first.hottest.mean()), float(last.hottest.mean())
+    change = f"{ended - begun:+.2f}" if abs(ended - begun) >= 0.005 else None
+    moved, moves_s = sum(m.bytes for m in own), f"in {seconds(took_s)}" if own else None
+    beside: dict[str, Any] = {"delta_color": "off", "delta_arrow": "off"}
     with st.grid(5, min_column_width=165):
-        st.metric("Hottest die, start", f"{first.hottest.mean():.2f} × mean", help=uneven)
-        ended = float(last.hottest.mean())
-        change = ended - float(first.hottest.mean())
+        st.metric("Hottest die, start", f"{begun:.2f} × mean", help=uneven)
         st.metric(
-            "Hottest die, end", f"{ended:.2f} × mean",
-            f"{change:+.2f}" if abs(change) >= 0.005 else None, delta_color="inverse", help=uneven,
-        )  # fmt: skip
+            "Hottest die, end", f"{ended:.2f} × mean", change, delta_color="inverse", help=uneven
+        )
         st.metric(
             "Worst layer, end", f"{last.hottest.max():.2f} × mean",
             f"layer {last.layers[int(last.hottest.argmax())]}",
-            delta_color="off", delta_arrow="off", help="The layer whose hottest die is hottest.",
+            help="The layer whose hottest die is hottest.", **beside,
         )  # fmt: skip
         st.metric("Rebalances", f"{len(own):,}", help="Of this pool, over the whole run.")
-        moved = sum(m.bytes for m in own)
         st.metric(
-            "Weights moved", amount(moved, "bytes"),
-            f"in {seconds(took_s)}" if own else None, delta_color="off", delta_arrow="off",
+            "Weights moved", amount(moved, "bytes"), moves_s, **beside,
             help="Expert weights that went over the UB plane for rebalancing.",
         )  # fmt: skip
 
@@ -118,16 +112,13 @@ def dies(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
     """Every die in every layer at one moment."""
     moment = chosen_moment(row, role, instance)
     snap = experts.snapshot(table(row, "die_load"), role, instance, moment)
-    dark = st.context.theme.type == "dark"
-    plot(charts_experts.die_map(snap.layers, snap.load, snap.replicas, dark=dark), "die-map")
-    copies = int(snap.replicas.sum())
-    marked = int((snap.replicas > 0).sum()) <= charts_experts.MARKS_MOST
+    plot(charts_experts.die_map(snap.layers, snap.load, snap.replicas, dark=dark()), "die-map")
     dots = "an orange dot marks a die that holds a redundant copy"
-    if not marked:
+    if (snap.replicas > 0).sum() > charts_experts.MARKS_MOST:
         dots = "nearly every die holds redundant copies, so they are told where the pointer is"
     st.caption(
-        f"Load of a die as a multiple of its layer's mean die, on one scale for every moment and "
-        f"run; {dots}. {copies:,} redundant copies in {snap.layers.size} layers."
+        "Load of a die as a multiple of its layer's mean die, on one scale for every moment and "
+        f"run; {dots}. {int(snap.replicas.sum()):,} redundant copies in {snap.layers.size} layers."
     )
 
 
@@ -172,10 +163,8 @@ def over_time(row: RunRow, scenario: Scenario, role: str, instance: int) -> None
         plot(shown, "tpot")
     st.subheader("Hottest die", anchor=False)
     hottest = experts.table(row.id, "hottest")
-    if hottest is not None:
-        hottest = hottest.filter(experts.of(role, instance))
-    empty = hottest if hottest is not None else pl.DataFrame(schema={"t_s": pl.Float64})
-    plot(charts_experts.hottest_over_time(empty, own, scenario.horizon_s), "hottest")
+    known = pl.DataFrame() if hottest is None else hottest.filter(experts.of(role, instance))
+    plot(charts_experts.hottest_over_time(known, own, scenario.horizon_s), "hottest")
     st.subheader("What each move cost", anchor=False)
     cost(row, role, instance)
 
@@ -193,20 +182,14 @@ def cost(row: RunRow, role: str, instance: int) -> None:
             "Moved": amount(move.bytes, "bytes") if move.bytes else NOTHING,
             "Iteration before": _time(move.before_s),
             "While moving": _time(move.during_s),
-            "Slow-down": NOTHING
-            if move.slow_down is None
-            else f"{100 * (move.slow_down - 1):+.1f} %",
+            "Slow-down": f"{100 * (move.slow_down - 1):+.1f} %" if move.slow_down else NOTHING,
             "After": _time(move.after_s),
             "What": move.detail.replace("->", "→"),
         }
         for move in moves
     ]
-    formats = dict.fromkeys(("Begins, s", "Took, s"), "%.4g")
-    st.dataframe(
-        rows,
-        hide_index=True,
-        column_config={n: st.column_config.NumberColumn(format=f) for n, f in formats.items()},
-    )
+    number = st.column_config.NumberColumn(format="%.4g")
+    st.dataframe(rows, hide_index=True, column_config={"Begins, s": number, "Took, s": number})
     st.caption(
         "Iterations are means over the windows that the move touches, and over as many before "
         "and after it; a move shorter than a window is thinned out by the rest of it."
@@ -219,19 +202,20 @@ def _time(value: float | None) -> str:
 
 def nodes(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
     """Bytes of expert exchange from node to node."""
-    total = experts.exchanged_bytes(experts.table(row.id, "traffic"), role, instance)
-    on = experts.ranks_on_nodes(record.table(row.id, "ranks"), role, instance)
+    traffic, ranks = experts.table(row.id, "traffic"), record.table(row.id, "ranks")
+    own = experts.of(role, instance)
+    moved_there = None if traffic is None else traffic.filter(own, traffic="experts")["bytes"]
+    total = float(moved_there.sum()) if moved_there is not None else 0.0
+    on = ranks.filter(own).sort("rank")["node"].to_numpy()
     moment = chosen_moment(row, role, instance)
     snap = experts.snapshot(table(row, "die_load"), role, instance, moment)
     if not total or not on.size:
         st.caption("This run recorded no expert exchange of this instance.")
         return
-    numbers, moved = experts.between_nodes(
-        snap, on, total, experts.row_of(scenario, session.facts())
-    )
-    dark = st.context.theme.type == "dark"
+    sent = experts.row_of(scenario, session.facts())
+    numbers, moved = experts.between_nodes(snap, on, total, sent)
     span = f"in {words.duration(scenario.horizon_s)}"
-    plot(charts_experts.node_matrix(numbers, moved, span, dark=dark), "nodes")
+    plot(charts_experts.node_matrix(numbers, moved, span, dark=dark()), "nodes")
     received = moved.sum(axis=0) / max(1e-12, float(np.mean(moved.sum(axis=0))))
     st.caption(
         f"{amount(total, 'bytes')} of dispatch and combine {span}, split by the placement at this "

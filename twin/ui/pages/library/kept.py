@@ -1,12 +1,7 @@
-"""What is kept here as tables, and what can be done with the rows someone picked.
+"""What is kept here as tables, a page of a query each, and what can be done with the rows someone
+picked; refusals of the store are shown as they are."""
 
-A table shows one page of a query, so a full store costs no more than an empty one. What a row may
-be used for is the store's to say: its refusals are shown as they are, one sentence each.
-"""
-
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,16 +11,15 @@ from twin.lab import share
 from twin.lab.library import scenario_from_toml, scenario_to_toml
 from twin.lab.store import RunRow, ScenarioRow, StoreError
 from twin.lab.store.archive import export_runs
-from twin.lab.store.models import NoteRow
 from twin.lab.store.scenarios import Kind
 from twin.lab.store.statements import Undo
 from twin.lab.store.visitors import TAGS_MAX, TEXT_CHARS, TITLE_CHARS, split_tags
-from twin.metrics.registry import Metric, metric_of, placed
+from twin.metrics.registry import metric_of, placed
 from twin.scenario import Scenario, SpecError
 from twin.ui import session, words
 from twin.ui.fields import glossed, sentence
 from twin.ui.link import go_to
-from twin.ui.show import file_name, plain
+from twin.ui.show import download, file_name, plain
 from twin.ui.toolbar import open_run
 
 ROWS = 20  # of a page
@@ -40,97 +34,73 @@ STATES = {
     "Not finished": ("failed", "cancelled", "interrupted"),
 }
 KINDS: dict[str, Kind] = {"All": "all", "Presets": "presets", "Own": "own"}
+Kept = RunRow | ScenarioRow
 
 
 def figures() -> list[tuple[str, str, float, str]]:
     """Figures of a run in the table: header with its unit, key of the summary, factor, format."""
-    return [_figure(metric) for metric in placed("library")]
+    units = {"time": (" (ms)", 1e3, "%,.1f"), "share": (" (%)", 1e2, "%,.1f")}
+    rows = []
+    for metric in placed("library"):
+        name = metric.short or metric.label
+        own = "" if metric.unit == name.lower() else f" ({metric.unit})"
+        unit, factor, form = units.get(metric.kind, (own, 1.0, "%,.0f"))
+        rows.append((f"{name}{unit}", metric.key, factor, form))
+    return rows
 
 
-def _figure(metric: Metric) -> tuple[str, str, float, str]:
-    name = metric.short or metric.label
-    if metric.kind == "time":
-        return f"{name} (ms)", metric.key, 1e3, "%,.1f"
-    if metric.kind == "share":
-        return f"{name} (%)", metric.key, 1e2, "%,.1f"
-    unit = "" if metric.unit == name.lower() else f" ({metric.unit})"
-    return f"{name}{unit}", metric.key, 1.0, "%,.0f"
-
-
-def run_table(rows: Sequence[RunRow], key: str) -> list[RunRow]:
-    """Runs with their headline figures; returns the picked ones."""
-    notes = session.store().notes.of([run.id for run in rows])
-    cells = [
-        {
-            "Run": _titled(notes.get(run.id), run.name),
-            "State": _state(run),
-            **{name: _scaled(run.summary.get(key), by) for name, key, by, _ in figures()},
-            **_tags(notes, run.id),
-            "Asked": _when(run.queued_s),
-            "Stays": "shared" if run.published_s is not None else "",
-            "Id": run.id,
-        }
-        for run in rows
-    ]
-    numbers = {
-        name: st.column_config.NumberColumn(format=form, help=glossed(name, metric_of(key).help))
-        for name, key, _, form in figures()
-    }
-    return _picked(rows, cells, numbers | {"Run": _first("Run")}, key)
-
-
-def _state(run: RunRow) -> str:
-    if run.damaged:
-        return "damaged"
-    return f"{run.state} {run.progress:.0%}" if run.state == "running" else run.state
-
-
-def scenario_table(rows: Sequence[ScenarioRow], key: str) -> list[ScenarioRow]:
-    """Scenarios with the question each asks; returns the picked ones."""
-    notes = session.store().notes.of([row.digest for row in rows])
-    cells = [
-        {
-            "Scenario": _titled(notes.get(row.digest), row.name),
-            "Question": row.question,
-            **_tags(notes, row.digest),
-            "Runs": row.runs,
-            "Stays": "preset" if row.preset else "shared" if row.published else "",
-            "Kept": _when(row.created_s),
-            "Id": row.digest[:12],
-        }
-        for row in rows
-    ]
-    columns = {
-        "Scenario": _first("Scenario"),
-        "Question": st.column_config.TextColumn(width="large"),
-        "Runs": st.column_config.NumberColumn(format="%,d"),
-    }
-    return _picked(rows, cells, columns, key)
-
-
-def _titled(note: NoteRow | None, name: str) -> str:
-    return note.title if note and note.title else name
-
-
-def _tags(notes: Mapping[str, NoteRow], name: str) -> dict[str, list[str]]:
-    """The cell of tags, where any row of the table has some."""
-    if not any(note.tags for note in notes.values()):
-        return {}
-    return {"Tags": split_tags(notes[name].tags) if name in notes else []}
-
-
-def _first(name: str) -> Any:
-    return st.column_config.TextColumn(name, pinned=True, width=NAME_PX)
-
-
-def _picked(rows: Sequence[Any], cells: list[dict[str, Any]], columns: dict, key: str) -> list[Any]:
-    times = {"Asked": "Asked", "Kept": "Kept"}
-    columns |= {n: st.column_config.DatetimeColumn(n, format="distance") for n in times}
+def table(rows: Sequence[Kept], key: str) -> list[Any]:
+    """Runs with their headline figures, or scenarios with the question each asks; the picked."""
+    notes = session.store().notes.of([_name(row) for row in rows])
+    tagged = any(note.tags for note in notes.values())
+    cells = []
+    for row in rows:
+        note = notes.get(_name(row))
+        tags = {"Tags": split_tags(note.tags) if note else []} if tagged else {}
+        called = note.title if note and note.title else row.name
+        cells.append(_run(row, called, tags) if isinstance(row, RunRow)
+                     else _scenario(row, called, tags))  # fmt: skip
+    column = st.column_config
+    columns: dict[str, Any] = dict.fromkeys(
+        ("Run", "Scenario"), column.TextColumn(pinned=True, width=NAME_PX)
+    )
+    columns |= dict.fromkeys(("Asked", "Kept"), column.DatetimeColumn(format="distance"))
+    columns |= {"Question": column.TextColumn(width="large"),
+                "Runs": column.NumberColumn(format="%,d")}  # fmt: skip
+    for name, figure, _, form in figures():
+        help_ = glossed(name, metric_of(figure).help)
+        columns[name] = column.NumberColumn(format=form, help=help_)
     event = st.dataframe(
         cells, hide_index=True, column_config=columns, key=after_acts(key), on_select="rerun",
         selection_mode="multi-row", height="content", placeholder="–",
     )  # fmt: skip
     return [rows[i] for i in event.selection.rows if i < len(rows)]
+
+
+def _run(run: RunRow, called: str, tags: dict[str, Any]) -> dict[str, Any]:
+    state = f"{run.state} {run.progress:.0%}" if run.state == "running" else run.state
+    known = ((name, run.summary.get(key), by) for name, key, by, _ in figures())
+    return {
+        "Run": called,
+        "State": "damaged" if run.damaged else state,
+        **{name: None if value is None else by * value for name, value, by in known},
+        **tags,
+        "Asked": datetime.fromtimestamp(run.queued_s, UTC),
+        "Stays": "shared" if run.published_s is not None else "",
+        "Id": run.id,
+    }
+
+
+def _scenario(row: ScenarioRow, called: str, tags: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "Scenario": called,
+        "Question": row.question,
+        **tags,
+        "Runs": row.runs,
+        "Stays": "preset" if row.preset else "shared" if row.published else "",
+        "Kept": datetime.fromtimestamp(row.created_s, UTC),
+        "Id": row.digest[:12],
+    }
 
 
 def after_acts(key: str) -> str:
@@ -142,15 +112,7 @@ def _acted() -> None:
     st.session_state[ACTS] = st.session_state.get(ACTS, 0) + 1
 
 
-def _scaled(value: Any, by: float) -> float | None:
-    return None if value is None else by * value
-
-
-def _when(at_s: float) -> datetime:
-    return datetime.fromtimestamp(at_s, UTC)
-
-
-def about(picked: Sequence[RunRow | ScenarioRow]) -> None:
+def about(picked: Sequence[Kept]) -> None:
     """What a row has no room for: the note and question of the one picked, and why it ended."""
     if len(picked) != 1:
         return
@@ -163,22 +125,26 @@ def about(picked: Sequence[RunRow | ScenarioRow]) -> None:
     if isinstance(row, RunRow):
         if row.message:
             st.caption(f":material/error: {sentence(row.message)}")
-        digest, where = row.scenario, f"seed {row.seed} · engine {row.engine_version}"
+        where = f"seed {row.seed} · engine {row.engine_version}"
     else:
-        digest, where = row.digest, "preset" if row.preset else "own scenario"
-    if scenario := _load(digest):
+        where = "preset" if row.preset else "own scenario"
+    if scenario := _load(_digest(row)):
         st.caption(plain(" · ".join((words.machine(scenario), words.brief(scenario), where))))
         st.caption(plain(scenario.question))
 
 
-def _name(row: RunRow | ScenarioRow) -> str:
+def _name(row: Kept) -> str:
     return row.id if isinstance(row, RunRow) else row.digest
+
+
+def _digest(row: Kept) -> str:
+    return row.scenario if isinstance(row, RunRow) else row.digest
 
 
 # What can be done.
 
 
-def describe(picked: Sequence[RunRow | ScenarioRow]) -> None:
+def describe(picked: Sequence[Kept]) -> None:
     """A name of one's own, tags and a note for what is picked; of several rows tags alone."""
     names, store = [_name(row) for row in picked], session.store()
     with st.popover(
@@ -206,73 +172,60 @@ def _save_note(names: list[str], key: str) -> None:
     """Keep what the form says: of one thing all of it, of several the tags beside their own."""
     notes, form = session.store().notes, st.session_state
     before = notes.of(names)
-    try:
+    with session.refusals_toasted("lock"):
         for name in names:
             title, text = form.get(f"{key}:title", ""), form.get(f"{key}:text", "")
             tags = form[f"{key}:tags"]
             if len(names) > 1 and (old := before.get(name)):
                 title, text, tags = old.title, old.text, [*split_tags(old.tags), *tags]
             notes.write(name, title, tags, text)
-    except StoreError as error:
-        st.toast(sentence(str(error)), icon=":material/lock:", duration="long")
-    else:
         _acted()
 
 
-def run_actions(picked: list[RunRow]) -> None:
-    """The buttons over the runs."""
-    one = picked[0] if len(picked) == 1 else None
-    if st.button("Open", icon=":material/open_in_new:", disabled=one is None, key="open") and one:
-        go_to("run", {"run": one.id})
-    comparable = 1 <= len(picked) <= share.COMPARED_MAX  # a second one can be chosen there
-    if st.button(
-        "Compare", icon=":material/compare_arrows:", disabled=not comparable, key="compare-picked",
-        help=None if comparable else "Pick up to six runs.",
-    ):  # fmt: skip
-        ids = ",".join(run.id for run in picked)
-        go_to("compare", {share.RUNS: ids})
-    _copy(one.scenario if one else "")
+def actions(picked: Sequence[Kept], *, runs: bool) -> None:
+    """The buttons over the table of runs, or of scenarios."""
+    one, store = picked[0] if len(picked) == 1 else None, session.store()
+    if runs:
+        if st.button("Open", icon=":material/open_in_new:", disabled=not one, key="open") and one:
+            go_to("run", {"run": _name(one)})
+        comparable = 1 <= len(picked) <= share.COMPARED_MAX  # a second one can be chosen there
+        if st.button(
+            "Compare", icon=":material/compare_arrows:", disabled=not comparable,
+            key="compare-picked", help=None if comparable else "Pick up to six runs.",
+        ):  # fmt: skip
+            go_to("compare", {share.RUNS: ",".join(map(_name, picked))})
+    elif (
+        st.button("Run", icon=":material/play_arrow:", disabled=not one, key="run-picked")
+        and one
+        and (scenario := _load(_digest(one)))
+    ):
+        open_run(scenario)
+    _copy(_digest(one) if one else "")
     describe(picked)
-    _archive(picked)
-    if one and one.published_s is not None:
+    if runs:
+        _archive([run for run in picked if isinstance(run, RunRow)])
+    if isinstance(one, RunRow) and one.published_s is not None:
         st.button(
             "Revoke link", icon=":material/link_off:", key="revoke", on_click=_revoke,
             args=(one.id,), help="The run may be deleted again; then its link finds nothing.",
         )  # fmt: skip
-    _delete([(run.id, run.name) for run in picked], session.store().runs.delete, "run")
+    _delete([*map(_name, picked)], (store.runs if runs else store.scenarios).delete,
+            "run" if runs else "scenario")  # fmt: skip
 
 
 def _revoke(run: str) -> None:
     _acted()
-    try:
+    with session.refusals_toasted("lock"):
         session.store().runs.unpublish(run)
-    except StoreError as error:
-        st.toast(sentence(str(error)), icon=":material/lock:", duration="long")
-
-
-def scenario_actions(picked: list[ScenarioRow]) -> None:
-    """The buttons over the scenarios."""
-    one = picked[0] if len(picked) == 1 else None
-    if (
-        st.button("Run", icon=":material/play_arrow:", disabled=one is None, key="run-picked")
-        and one
-        and (scenario := _load(one.digest))
-    ):
-        open_run(scenario)
-    _copy(one.digest if one else "")
-    describe(picked)
-    drafts = [(row.digest, row.name) for row in picked]
-    _delete(drafts, session.store().scenarios.delete, "scenario")
 
 
 def _archive(picked: list[RunRow]) -> None:
     """Whole runs as one file that any twin takes in."""
     ended = [run.id for run in picked if run.ended]
     name = file_name(picked[0].name if len(picked) == 1 else "runs", ".twin.tar")
-    st.download_button(
-        "Archive", lambda: export_runs(session.store(), *ended), name,
-        "application/x-tar", icon=":material/archive:", on_click="ignore", key="archive",
-        disabled=not ended or len(ended) < len(picked),
+    download(
+        "Archive", lambda: export_runs(session.store(), *ended), name, "archive",
+        icon=":material/archive:", disabled=not ended or len(ended) < len(picked),
         help="Scenario, facts, engine version, tables, and your name, tags and notes: another twin "
         "takes the file in with `twin library import`.",
     )  # fmt: skip
@@ -280,42 +233,35 @@ def _archive(picked: list[RunRow]) -> None:
 
 def _copy(digest: str) -> None:
     """Edit a copy of a scenario, or take it away as a file."""
-    if (
-        st.button("Edit a copy", icon=":material/tune:", disabled=not digest, key="fork")
-        and (scenario := _load(digest)) is not None
-    ):
+    scenarios = session.store().scenarios
+    edit = st.button("Edit a copy", icon=":material/tune:", disabled=not digest, key="fork")
+    if edit and (scenario := _load(digest)):
         session.start_from(scenario)
         go_to("workload")
-    st.download_button(
-        "TOML", lambda: scenario_to_toml(session.store().scenarios.load(digest)),
-        _file_name(digest), "application/toml", icon=":material/download:",
-        disabled=not digest, on_click="ignore", key="toml", help="The scenario as a file.",
+    row = scenarios.get(digest) if digest else None
+    download(
+        "TOML", lambda: scenario_to_toml(scenarios.load(digest)),
+        file_name(row.name if row else "scenario", ".toml"), "toml",
+        disabled=not digest, help="The scenario as a file.",
     )  # fmt: skip
 
 
-def _file_name(digest: str) -> str:
-    row = session.store().scenarios.get(digest) if digest else None
-    return file_name(row.name if row else "scenario", ".toml")
-
-
 def _load(digest: str) -> Scenario | None:
-    try:
+    with session.refusals_toasted():
         return session.store().scenarios.load(digest)
-    except (StoreError, SpecError) as error:
-        st.toast(sentence(str(error)), icon=":material/error:", duration="long")
-        return None
+    return None
 
 
-def _delete(picked: list[tuple[str, str]], delete: Callable[[str], Undo], kind: str) -> None:
+def _delete(names: list[str], delete: Callable[[str], Undo], kind: str) -> None:
     with st.popover(
-        "Delete", icon=":material/delete:", disabled=not picked, width="content",
+        "Delete", icon=":material/delete:", disabled=not names, width="content",
         key=after_acts("delete"), on_change="rerun",
     ):  # fmt: skip
-        count = f"{len(picked)} {kind}{'s' if len(picked) != 1 else ''}"
+        count = f"{len(names)} {kind}{'s' if len(names) != 1 else ''}"
         st.markdown(f"**{count}** will be deleted. Presets, and what was shared, stay.")
         st.button(
             f"Delete {count}", type="primary", key="delete-picked",
-            on_click=_delete_all, args=([name for name, _ in picked], delete, kind),
+            on_click=_delete_all, args=(names, delete, kind),
         )  # fmt: skip
 
 
@@ -351,10 +297,8 @@ def _undo_all(undo: list[Undo]) -> None:
     _acted()
     del st.session_state[DELETED]
     for one in undo:
-        try:
+        with session.refusals_toasted("lock"):
             one()
-        except StoreError as error:
-            st.toast(sentence(str(error)), icon=":material/lock:", duration="long")
 
 
 def import_scenario() -> None:
@@ -371,11 +315,8 @@ def import_scenario() -> None:
     st.caption(plain(f"{words.machine(scenario)} · {words.brief(scenario)}"))
     with st.container(horizontal=True):
         if st.button("Keep it", type="primary", icon=":material/check:", key="keep-file"):
-            try:
+            with session.refusals_toasted("lock"):
                 session.store().scenarios.save(scenario)
-            except StoreError as error:
-                st.toast(sentence(str(error)), icon=":material/lock:", duration="long")
-            else:
                 st.toast(f"{plain(scenario.name)} is in the library.", icon=":material/check:")
         if st.button("Edit it", icon=":material/tune:", key="edit-file"):
             session.start_from(scenario)

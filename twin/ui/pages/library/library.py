@@ -86,11 +86,10 @@ first = kept.ROWS * (page - 1)
 rows = look(kept.ROWS, first).rows
 count.caption(f"{first + 1:,} to {first + len(rows):,} of {total:,} {shown.lower()}")
 with body:
-    table: Any = kept.run_table if shown == "Runs" else kept.scenario_table
-    picked = table(rows, f"table:{search}:{page}")
+    picked = kept.table(rows, f"table:{search}:{page}")
 kept.about(picked)
 with bar:
-    (kept.run_actions if shown == "Runs" else kept.scenario_actions)(picked)
+    kept.actions(picked, runs=shown == "Runs")
     acts = "open, name, compare, export or delete" if shown == "Runs" else "run, name or delete"
     tick = f"Tick {shown.lower()} to {acts} them."
     st.caption(f"{len(picked)} picked" if picked else tick, width="content")

@@ -1,15 +1,10 @@
-"""A run as one small message that a browser can play: every window's numbers, packed.
-
-The browser gets the machine as every picture does, and apart from it what moved (bytes by window,
-plane, traffic class and instance) and where it went (shares by node and sub-plane), and multiplies:
-that is a hundredth of all frames of all classes, and any class can be chosen without asking again.
-Numbers travel as base64 of little-endian f4, NaN for "none". This file draws nothing and knows no
-streamlit.
-"""
-
-from __future__ import annotations
+"""A run as one small message that a browser can play: what moved (bytes by window, plane, traffic
+class and instance) and where it went (shares by node and sub-plane), which it multiplies: a
+hundredth of all frames of all classes. Numbers travel as base64 of little-endian f4, NaN for
+"none"."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -38,7 +33,8 @@ WAY = (  # columns of `windows` along the way of a request: what it is called, u
     ("decode_running", "Decode", "", "decode"),
     ("output_tokens_per_s", "Answers", "tokens/s", "decode"),
 )
-WAITING = ("front_end_queue", "router_queue", "prefill_queue")
+WAITING, POOL = ("front_end_queue", "router_queue", "prefill_queue"), "pool_used_fraction"
+LASTING = ("fault", "instance_down", "shrunk", "rejoined")  # an open end means: until the run ends
 TRAFFIC = {
     "experts": "Expert exchange",
     "attention": "Attention exchange",
@@ -59,11 +55,8 @@ def message(
     instances: Sequence[Instance],
     fabric: Fabric,
 ) -> dict[str, Any]:
-    """Everything the player needs of a run on a fabric.
-
-    `tables` holds TABLES, and "seats" if the run has it; `instances` are those the scenario
-    places, in any order.
-    """
+    """Everything the player needs of a run on a fabric: `tables` holds TABLES, and "seats" if the
+    run has it; `instances` are those the scenario places, in any order."""
     net = network(fabric)
     windows = tables["windows"]
     count = windows.height
@@ -86,7 +79,9 @@ def message(
         "traffic": TRAFFIC,
         "strip": _curves(windows, STRIP),
         "way": _curves(windows, [(c, title, unit, 1.0, colour) for c, title, unit, colour in WAY]),
-        "pool": _pool(windows) if scenario.memory_pool.enabled else "",
+        "pool": packed(_floats(windows[POOL]))
+        if scenario.memory_pool.enabled and POOL in windows.columns
+        else "",
         "events": happened(tables["events"], scenario.horizon_s),
         "changes": deflated(changes(fabric)),
         "colours": theme.PLANE | theme.ROLE,
@@ -107,21 +102,14 @@ def _places(frame: pl.DataFrame, number: Mapping[tuple[str, int], int]) -> Array
 
 
 def _seats(
-    seats: pl.DataFrame | None,
-    instances: Sequence[Instance],
-    windows: pl.DataFrame,
+    seats: pl.DataFrame | None, instances: Sequence[Instance], windows: pl.DataFrame,
     number: Mapping[tuple[str, int], int],
-) -> list[list[int]]:
-    """Where instances stand: instance, first die, the one after the last, from and until window.
-
-    As placed, where the run did not record it. An instance without any die stays where it was.
-    """
+) -> list[list[int]]:  # fmt: skip
+    """Where instances stand: instance, first die, the one after the last, from and until window; as
+    placed, where the run did not record it. One without any die stays where it was."""
     if seats is None:
-        return [
-            [k, first, last + 1, 0, windows.height]
-            for k, i in enumerate(instances)
-            for first, last in i.parts()
-        ]
+        return [[k, first, last + 1, 0, windows.height]
+                for k, i in enumerate(instances) for first, last in i.parts()]  # fmt: skip
     starts = windows["t_s"].to_numpy()
     places: dict[int, dict[float, list[tuple[int, int]]]] = {}
     for row, who in zip(seats.iter_rows(named=True), _places(seats, number), strict=True):
@@ -129,11 +117,9 @@ def _seats(
         places.setdefault(int(who), {}).setdefault(row["t_s"], []).append(place)
     rows: list[list[int]] = []
     for who, spans in places.items():
-        begins = [int(np.searchsorted(starts, t_s - 1e-9)) for t_s in spans]
-        for begin, end, found in zip(
-            begins, [*begins[1:], windows.height], spans.values(), strict=True
-        ):
-            rows += [[who, a, b, begin, end] for a, b in found if begin < end]
+        begins = [int(np.searchsorted(starts, t_s - 1e-9)) for t_s in spans] + [windows.height]
+        for (begin, end), parts in zip(pairwise(begins), spans.values(), strict=True):
+            rows += [[who, a, b, begin, end] for a, b in parts if begin < end]
     return rows
 
 
@@ -142,16 +128,16 @@ def _measured(
 ) -> dict[str, str]:
     """Each figure of the instances as f4[windows, instances]."""
     at, who = _window_of(frame, windows), _places(frame, number)
-    known = who >= 0
-    out = {}
-    for name in MEASURED:
-        if name not in frame.columns:
-            continue
+    known, out = who >= 0, {}
+    for name in [name for name in MEASURED if name in frame.columns]:
         grid = np.full((windows.height, len(number)), np.nan)
-        values = frame[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
-        grid[at[known], who[known]] = values[known]
+        grid[at[known], who[known]] = _floats(frame[name])[known]
         out[name] = packed(grid)
     return out
+
+
+def _floats(column: pl.Series) -> Array:
+    return column.cast(pl.Float64).fill_null(np.nan).to_numpy()
 
 
 def _moved(
@@ -160,33 +146,21 @@ def _moved(
     """Series as [plane, class, instance], and their bytes f8[series, windows]."""
     at, who = _window_of(traffic, windows), _places(traffic, number)
     planes, classes = traffic["plane"].cast(pl.String), traffic["traffic"].cast(pl.String)
-    index: dict[tuple[str, str, int], int] = {}
-    row_of = np.fromiter(
-        (
-            index.setdefault((plane, name, int(i)), len(index))
-            for plane, name, i in zip(planes, classes, who, strict=True)
-        ),
-        np.int64,
-        traffic.height,
-    )
+    keys = list(zip(planes, classes, who.tolist(), strict=True))
+    index = {key: k for k, key in enumerate(dict.fromkeys(keys))}
     moved = np.zeros((len(index), windows.height))
-    np.add.at(moved, (row_of, at), traffic["bytes"].to_numpy())
+    rows = np.array([index[key] for key in keys], np.int64)
+    np.add.at(moved, (rows, at), traffic["bytes"].to_numpy())
     return [list(key) for key in index], moved
 
 
 def _shares(
-    shares: pl.DataFrame,
-    windows: pl.DataFrame,
-    series: Sequence[Sequence[Any]],
-    planes: int,
+    shares: pl.DataFrame, windows: pl.DataFrame, series: Sequence[Sequence[Any]], planes: int,
     number: Mapping[tuple[str, int], int],
-) -> dict[str, str]:
-    """Where the bytes of each series go: series, node, column, direction and share, all f4.
-
-    Columns are the UB sub-planes, then RDMA, then VPC; direction 0 is out, 1 in. `from` and
-    `until` are the windows in which a share holds: all of them, unless the table says from when
-    (`t_s`) to when (`end_s`, null: to the end).
-    """
+) -> dict[str, str]:  # fmt: skip
+    """Where the bytes of each series go, all f4: series, node, column (UB sub-planes, RDMA, VPC),
+    direction (0 out, 1 in) and share, `from` and `until` which window: all of them, unless the
+    table says from when (`t_s`) to when (`end_s`, null: to the end)."""
     starts = windows["t_s"].to_numpy()
     timed = {"t_s", "end_s"} <= set(shares.columns)
     index = {tuple(key): k for k, key in enumerate(series)}
@@ -229,35 +203,22 @@ def _curves(
     for name, title, unit, factor, colour in wanted:
         if name not in frame.columns or frame[name].null_count() == frame.height:
             continue
-        values = frame[name].cast(pl.Float64).fill_null(np.nan).to_numpy() * factor
-        curves.append(
-            {"title": title, "unit": unit, "values": packed(values), "colour": theme.ROLE[colour]}
-        )
+        values = packed(_floats(frame[name]) * factor)
+        look = {"title": title, "unit": unit, "colour": theme.ROLE[colour]}
+        curves.append(look | {"values": values})
     return curves
-
-
-def _pool(windows: pl.DataFrame) -> str:
-    if "pool_used_fraction" not in windows.columns:
-        return ""
-    return packed(windows["pool_used_fraction"].cast(pl.Float64).fill_null(np.nan).to_numpy())
 
 
 def happened(events: pl.DataFrame, horizon_s: float) -> list[dict[str, Any]]:
     """Events for the player, in order of time: when, what, where on the picture."""
-    rows = []
-    for row in events.sort("t_s").iter_rows(named=True):
-        end = row["end_s"]
-        rows.append(
-            {
-                "t": row["t_s"],
-                "end": horizon_s if end is None and row["kind"] in LASTING else end,
-                "kind": row["kind"],
-                "element": row["element"] or "",
-                "instance": f"{row['role']} {row['instance']}" if row["role"] else "",
-                "detail": (row["detail"] or "").replace("->", "→"),
-            }
-        )
-    return rows
-
-
-LASTING = ("fault", "instance_down", "shrunk", "rejoined")  # an open end means: until the run ends
+    return [
+        {
+            "t": row["t_s"],
+            "end": horizon_s if row["end_s"] is None and row["kind"] in LASTING else row["end_s"],
+            "kind": row["kind"],
+            "element": row["element"] or "",
+            "instance": f"{row['role']} {row['instance']}" if row["role"] else "",
+            "detail": (row["detail"] or "").replace("->", "→"),
+        }
+        for row in events.sort("t_s").iter_rows(named=True)
+    ]

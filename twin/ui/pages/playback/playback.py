@@ -2,9 +2,7 @@
 
 import streamlit as st
 
-from twin.lab.store import StoreError
 from twin.ui import progress, record, session
-from twin.ui.fields import sentence
 from twin.ui.link import page_link
 from twin.ui.pages.playback import player as playback
 from twin.ui.toolbar import open_run
@@ -19,9 +17,7 @@ if playback.missing(row.id):
     st.stop()
 
 # 1) The player, and what happened as words.
-try:
+with session.damage_told():
     playback.player(row, scenario)
     st.subheader("What happened", anchor=False)
     playback.happened(record.table(row.id, "events"))
-except StoreError as error:
-    st.error(sentence(str(error)), icon=":material/broken_image:")

@@ -1,11 +1,5 @@
-"""Playing a stored run back: the component that plays, and what stands around it on the page.
-
-The whole run goes to the browser once (`playback_frames`); time, zoom and selection live there
-(`canvas/playback*.js`), so a frame asks nobody. What comes back is where the view came to rest,
-for the address.
-"""
-
-from __future__ import annotations
+"""Playing a stored run back. The whole run goes to the browser once; time, zoom and selection live
+there (`playback*.js`), and what comes back is where the view came to rest, for the address."""
 
 from pathlib import Path
 from typing import Any
@@ -20,8 +14,8 @@ from twin.metrics.measures import amount
 from twin.scenario import Scenario
 from twin.ui import record, session
 from twin.ui.fabric_view import component, geometry
+from twin.ui.formulas import seated
 from twin.ui.pages.playback import frames as playback_frames
-from twin.ui.seated import seated
 
 AT, SEE = "at", "see"  # query parameters: seconds of simulated time, name of what is selected
 KINDS = {
@@ -60,20 +54,16 @@ def film(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, Any]:
 @st.fragment
 def player(row: RunRow, scenario: Scenario) -> None:
     """The player; where it comes to rest is written into the address, and nothing else redrawn."""
-    start = _start(row.id)
+    asked = {"run": row.id, "film": film(row.id, row, scenario), "start": _start(row.id)}
+    if view := _playing(asked, record.fabric(row, scenario), "playback"):
+        _remember(row.id, view)
+
+
+def _playing(asked: dict[str, Any], fabric: Fabric, key: str) -> dict[str, Any]:
+    """Draw the player; returns where its view came to rest."""
     with st.container(gap=None):
-        result = _player(
-            data={
-                "run": row.id,
-                "film": film(row.id, row, scenario),
-                "machine": geometry(record.fabric(row, scenario), "playback"),
-                "start": start,
-            },
-            key="playback",
-            on_view_change=lambda: None,
-        )
-    if result.view:
-        _remember(row.id, dict(result.view))
+        data = asked | {"machine": geometry(fabric, key)}
+        return dict(_player(data=data, key=key, on_view_change=lambda: None).view or {})
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)
@@ -88,29 +78,16 @@ def shipped_film(_scenario: Scenario, _run: Shipped, digest: str) -> dict[str, A
 @st.fragment
 def brief(name: str, film: dict[str, Any], fabric: Fabric) -> None:
     """A run playing on the picture of its machine at once, without the player's choices."""
-    with st.container(gap=None):
-        _player(
-            data={
-                "run": name, "film": film, "machine": geometry(fabric, "playback-brief"),
-                "start": {}, "brief": True,
-            },
-            key="playback-brief",
-            on_view_change=lambda: None,
-        )  # fmt: skip
+    _playing({"run": name, "film": film, "start": {}, "brief": True}, fabric, "playback-brief")
 
 
 def _start(run: str) -> dict[str, Any]:
-    """Where the player begins: what the address said when it was opened.
-
-    What the player itself wrote into the address does not count, so that the message stays the
-    same between reruns and is sent once.
-    """
-    asked = _asked()
-    kept = st.session_state.get(f"playback:{run}")
-    if kept is None or asked not in kept.values():
-        kept = {"start": asked}
-        st.session_state[f"playback:{run}"] = kept
-    return kept["start"]
+    """Where the player begins: what the address said when it was opened, not what the player itself
+    wrote into it, so that the message stays the same between reruns and is sent once."""
+    asked, key = _asked(), f"playback:{run}"
+    if asked not in st.session_state.get(key, {}).values():
+        st.session_state[key] = {"start": asked}
+    return st.session_state[key]["start"]
 
 
 def _remember(run: str, rests: dict[str, Any]) -> None:

@@ -1,13 +1,9 @@
-"""A run's results as files: made only when clicked, safe to open in a spreadsheet.
-
-Text that a spreadsheet would take for a formula gets a leading apostrophe; numbers stay numbers.
-A long table is compressed as it is written, so that millions of rows never lie in memory as text.
-"""
-
-from __future__ import annotations
+"""A run's results as files, made only when clicked. Text that a spreadsheet would take for a
+formula gets a leading apostrophe; a long table is compressed as it is written."""
 
 import gzip
 import io
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +18,7 @@ from twin.lab.store.archive import export_runs
 from twin.metrics.registry import metric_of
 from twin.scenario import Scenario
 from twin.ui import session
-from twin.ui.show import json_text
+from twin.ui.show import download, json_text
 from twin.ui.toolbar import open_run
 
 FORMULA = r"^[=+\-@\t\r\x00]"  # what a spreadsheet takes for a formula, or may after trimming
@@ -30,12 +26,7 @@ LONG_ROWS = 200_000  # from here on a CSV is compressed, and no JSON is offered
 SUMMARY, QUESTION, TRACE = "Summary", "Scenario", "Trace (Perfetto)"
 WHOLE = "Whole run"  # as an archive
 LONGEST_TRACE_S = 60.0  # what a viewer still turns over at ease
-MIME = {
-    "CSV": "text/csv", "CSV, gzip": "application/gzip", "JSON": "application/json",
-    "Parquet": "application/vnd.apache.parquet", "TOML": "application/toml",
-    "Archive": "application/x-tar",
-}  # fmt: skip
-SUFFIX = {
+ENDINGS = {  # of the name of a file
     "CSV": "csv", "CSV, gzip": "csv.gz", "JSON": "json", "Parquet": "parquet", "TOML": "toml",
     "Archive": "twin.tar",
 }  # fmt: skip
@@ -44,26 +35,21 @@ SUFFIX = {
 def downloads(row: RunRow, scenario: Scenario) -> None:
     """What to download, and a button for every format of it."""
     store = session.store()
-    tables = store.runs.tables(row.id)
-    chosen = st.selectbox(
-        "What",
-        [SUMMARY, WHOLE, *(name.capitalize() for name in tables), QUESTION, TRACE],
-        key="download-what",
-    )
+    counts = {name.capitalize(): each.rows for name, each in store.runs.tables(row.id).items()}
+    what = [SUMMARY, WHOLE, *counts, QUESTION, TRACE]
+    chosen = st.selectbox("What", what, key="download-what")
     if chosen == TRACE:
         _trace(store, row, scenario)
         return
     if chosen == WHOLE:
         st.caption("Scenario, facts, engine version and tables: `twin library import` takes it in.")
-    rows = {name.capitalize(): stored.rows for name, stored in tables.items()}.get(chosen)
+    rows = counts.get(chosen)
     if rows is not None:
         st.caption(f"{rows:,} rows; times in seconds, sizes in bytes.")
     with st.container(horizontal=True):
         for kind, make in _formats(store, row, scenario, chosen, rows).items():
-            st.download_button(
-                kind, make, f"{_stem(row)}-{chosen.lower()}.{SUFFIX[kind]}", MIME[kind],
-                icon=":material/download:", on_click="ignore", key=f"download-{chosen}-{kind}",
-            )  # fmt: skip
+            file = f"{_stem(row)}-{chosen.lower()}.{ENDINGS[kind]}"
+            download(kind, make, file, f"download-{chosen}-{kind}")
 
 
 def _trace(store: Store, row: RunRow, scenario: Scenario) -> None:
@@ -81,17 +67,13 @@ def _trace(store: Store, row: RunRow, scenario: Scenario) -> None:
         "ui.perfetto.dev or chrome://tracing. The run is repeated up to the span's end."
     )
     last_s = scenario.horizon_s
+    first_s, span_s = min(scenario.warmup_s, 0.9 * last_s), min(SPAN_S, 0.1 * last_s)
     with st.container(horizontal=True):
-        begin_s = st.number_input(
-            "From, s", 0.0, 0.99 * last_s, min(scenario.warmup_s, 0.9 * last_s), key="trace-from"
-        )
-        length_s = st.number_input(
-            "Length, s", 0.01, LONGEST_TRACE_S, min(SPAN_S, 0.1 * last_s), key="trace-length"
-        )
-    st.download_button(
+        begin_s = st.number_input("From, s", 0.0, 0.99 * last_s, first_s, key="trace-from")
+        length_s = st.number_input("Length, s", 0.01, LONGEST_TRACE_S, span_s, key="trace-length")
+    download(
         "JSON, gzip", lambda: trace_bytes(store, row.id, begin_s, begin_s + length_s),
-        f"{_stem(row)}-{begin_s:g}s.json.gz", "application/gzip",
-        icon=":material/download:", on_click="ignore", key="download-trace",
+        f"{_stem(row)}-{begin_s:g}s.json.gz", "download-trace",
     )  # fmt: skip
 
 
@@ -139,45 +121,28 @@ def _formats(
 
 def _stem(row: RunRow) -> str:
     """The start of a file's name: the scenario's name and enough of the run's id."""
-    words = "".join(c if c.isascii() and c.isalnum() else "-" for c in row.name.lower())
-    return f"{'-'.join(filter(None, words.split('-')))[:60] or 'run'}-{row.id[:8]}"
-
-
-def spreadsheet_safe(frame: pl.DataFrame) -> pl.DataFrame:
-    """The table with every text that would be a formula behind an apostrophe."""
-    texts = [n for n, t in frame.schema.items() if t in (pl.String, pl.Enum, pl.Categorical)]
-    return frame.with_columns(
-        pl.when(pl.col(n).cast(pl.String).str.contains(FORMULA))
-        .then(pl.concat_str(pl.lit("'"), pl.col(n).cast(pl.String)))
-        .otherwise(pl.col(n).cast(pl.String))
-        .alias(n)
-        for n in texts
-    )
+    return f"{re.sub(r'[^a-z0-9]+', '-', row.name.lower()).strip('-')[:60] or 'run'}-{row.id[:8]}"
 
 
 def csv_bytes(frame: pl.DataFrame, *, packed: bool = False) -> bytes:
-    """The table as CSV, formula-safe, with one header line."""
+    """The table as CSV with one header line; text that would be a formula behind an apostrophe."""
+    texts = [n for n, t in frame.schema.items() if t in (pl.String, pl.Enum, pl.Categorical)]
+    safe = frame.with_columns(
+        pl.col(n).cast(pl.String).str.replace(FORMULA, "'${0}") for n in texts
+    )
     file = io.BytesIO()
-    spreadsheet_safe(frame).write_csv(file, compression="gzip" if packed else "uncompressed")
+    safe.write_csv(file, compression="gzip" if packed else "uncompressed")
     return file.getvalue()
 
 
 def answer(row: RunRow) -> dict[str, Any]:
     """A run as one object, named as the command line names it."""
     return {
-        "run": row.id,
-        "scenario": row.scenario,
-        "digest": row.result_digest,
-        "engine_version": row.engine_version,
-        "facts": row.facts_digest,
-        "wall_s": row.wall_s,
-        "requests": row.summary.get("requests"),
-        "name": row.name,
-        "valid": row.valid,
-        "checks": row.checks,
-        "notes": row.notes,
-        "summary": row.summary,
-    }
+        "run": row.id, "scenario": row.scenario, "digest": row.result_digest,
+        "engine_version": row.engine_version, "facts": row.facts_digest, "wall_s": row.wall_s,
+        "requests": row.summary.get("requests"), "name": row.name, "valid": row.valid,
+        "checks": row.checks, "notes": row.notes, "summary": row.summary,
+    }  # fmt: skip
 
 
 def summary_table(row: RunRow) -> pl.DataFrame:

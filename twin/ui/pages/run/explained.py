@@ -1,10 +1,5 @@
-"""The head of a result: a verdict, four tiles against the SLO, and causes with what to do.
-
-All of it comes from re-runs (`lab/explain`), made in the background and found again; nothing is
-said that they did not confirm. A suggestion can be applied, and is compared in place.
-"""
-
-from __future__ import annotations
+"""The head of a result: a verdict, four tiles against the SLO, and causes with what to do. All of
+it comes from re-runs (`lab/explain`), made in the background and found again."""
 
 from typing import Any, Literal
 
@@ -15,7 +10,7 @@ from twin.lab.compare import change as changed_by
 from twin.lab.explain.words import change, effect
 from twin.lab.job import EXPLAIN, load_engine
 from twin.lab.runner import find_run
-from twin.lab.store import RunRow, StoreError
+from twin.lab.store import RunRow
 from twin.metrics.measures import three_figures
 from twin.metrics.registry import metric_of, shown
 from twin.scenario import Scenario, with_overrides
@@ -51,7 +46,7 @@ def card(row: RunRow, scenario: Scenario) -> None:
         if known is None:
             _offer(row, scenario, "What limits this run, and what would help?")
         elif not known.ended:
-            _watch(known.id)
+            _watch(known.id, "Looking for causes by removing one at a time.")
         elif told:
             _causes(row, scenario, known)
         else:
@@ -72,32 +67,30 @@ def _known(row: RunRow, scenario: Scenario) -> RunRow | None:
 
 
 def _ask(row: RunRow, scenario: Scenario) -> bool:
-    try:
+    with session.refusals_toasted():
         st.session_state[f"explained:{row.id}"] = session.explain(scenario)
-    except StoreError as error:
-        st.toast(sentence(str(error)), icon=":material/error:", duration="long")
-        return False
-    return True
+        return True
+    return False
 
 
 def _offer(row: RunRow, scenario: Scenario, why: str) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.markdown(plain(why))
-        if st.button("Explain this run", icon=":material/troubleshoot:", key="explain") and _ask(
-            row, scenario
-        ):
+        wanted = st.button("Explain this run", icon=":material/troubleshoot:", key="explain")
+        if wanted and _ask(row, scenario):
             st.rerun()
 
 
 @st.fragment(run_every=0.5)
-def _watch(run: str) -> None:
+def _watch(run: str, text: str) -> None:
+    """How far a run is; it ended: draw the page anew."""
     row = session.store().runs.get(run)
     if row is None or row.ended:
         st.rerun()
     assert row is not None
-    made = row.live.get("runs", 0)
-    text = "Waiting for a free process" if row.state == "queued" else f"{made:.0f} re-runs made"
-    st.progress(row.progress, f"Looking for causes by removing one at a time. {text}")
+    made = row.live.get("runs")
+    told = "Waiting for a free process" if row.state == "queued" else f"{made:.0f} re-runs made"
+    st.progress(row.progress, f"{text} {told}" if made or row.state == "queued" else text)
 
 
 def _tiles(row: RunRow, scenario: Scenario, known: RunRow | None) -> None:
@@ -105,23 +98,15 @@ def _tiles(row: RunRow, scenario: Scenario, known: RunRow | None) -> None:
     with st.grid(4, min_column_width=135):
         for tile in results.headline(row.summary, scenario, TILES):
             st.metric(**tile)
-        st.metric(
-            "Headroom",
-            _headroom(known.summary["headroom_factor"]) if known else "…",
-            help=glossed(
-                "SLO",
-                "How many times this traffic keeps both p99 within the SLO, found by "
-                "simulating other rates; below 1 it has to shrink so far.",
-            ),
-        )
-
-
-def _headroom(factor: float) -> str:
-    return f"{three_figures(factor)} x traffic" if factor else "none"
+        factor = known.summary["headroom_factor"] if known else None
+        room = f"{three_figures(factor)} x traffic" if factor else "none"
+        help_ = ("How many times this traffic keeps both p99 within the SLO, found by simulating "
+                 "other rates; below 1 it has to shrink so far.")  # fmt: skip
+        st.metric("Headroom", room if known else "…", help=glossed("SLO", help_))
 
 
 def _causes(row: RunRow, scenario: Scenario, known: RunRow) -> None:
-    causes = record.explanation(known)["causes"]
+    causes = record.explanation(known.id, known)["causes"]
     if not causes:
         st.markdown("No cause was found whose removal changes these figures on every seed.")
         return
@@ -129,12 +114,12 @@ def _causes(row: RunRow, scenario: Scenario, known: RunRow) -> None:
         "**Causes**, the weightiest first; each is removed in re-runs on seeds of their own, so "
         "figures differ a little from those above"
     )
-    for number, cause in enumerate(causes[:FIRST]):
-        _cause(row, scenario, cause, number)
+    whole = st.container()
     if causes[FIRST:]:
-        with st.expander(f"{len(causes) - FIRST} more that weigh less"):
-            for number, cause in enumerate(causes[FIRST:], FIRST):
-                _cause(row, scenario, cause, number)
+        rest = st.expander(f"{len(causes) - FIRST} more that weigh less")
+    for number, cause in enumerate(causes):
+        with whole if number < FIRST else rest:
+            _cause(row, scenario, cause, number)
 
 
 def _cause(row: RunRow, scenario: Scenario, cause: dict[str, Any], number: int) -> None:
@@ -161,29 +146,17 @@ def _apply(row: RunRow, scenario: Scenario, settings: dict[str, Any], number: in
     if asked := st.session_state.get(key):
         applied = session.store().runs.get(asked)
         if applied is not None and not applied.ended:
-            _watch_applied(applied.id)
+            _watch(applied.id, "Running it with this change.")
             return
         if applied is not None and applied.state == "done":
             _compared(row, applied)
             return
     if st.button("Apply and compare", icon=":material/science:", key=f"apply-{number}"):
         name = f"{scenario.name[:100]} · suggestion {number + 1}"
-        asked_for = with_overrides(scenario, {**settings, "name": name})
-        try:
-            st.session_state[key] = session.run(asked_for)
-        except StoreError as error:
-            st.toast(sentence(str(error)), icon=":material/error:", duration="long")
-        else:
+        with session.refusals_toasted():
+            changed = with_overrides(scenario, {**settings, "name": name})
+            st.session_state[key] = session.run(changed)
             st.rerun()
-
-
-@st.fragment(run_every=0.5)
-def _watch_applied(run: str) -> None:
-    row = session.store().runs.get(run)
-    if row is None or row.ended:
-        st.rerun()
-    assert row is not None
-    st.progress(row.progress, "Running it with this change")
 
 
 def _compared(row: RunRow, applied: RunRow) -> None:

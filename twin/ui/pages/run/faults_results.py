@@ -1,9 +1,5 @@
 """The faults of a finished run: how deep output fell, when it was back, who paid for it."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import polars as pl
 import streamlit as st
 
@@ -12,10 +8,10 @@ from twin.metrics.measures import NOTHING, amount, seconds, three_figures
 from twin.metrics.resilience import Dip, resilience
 from twin.scenario import Scenario
 from twin.ui import record, session
-from twin.ui.charts import faults as charts_playback
+from twin.ui.charts.faults import around
 from twin.ui.fields import sentence
 from twin.ui.link import page_link
-from twin.ui.show import plot
+from twin.ui.show import beside
 
 SHOWN = 6  # dips told in full; the rest is one sentence each
 COLUMNS = ["arrival_s", "first_token_s", "finish_s", "output_tokens", "status", "retries"]
@@ -39,16 +35,9 @@ def section(row: RunRow, scenario: Scenario) -> None:
         with st.expander(f"{len(fallen) - SHOWN} more"):
             for dip in fallen[SHOWN:]:
                 st.markdown(f"- {dip.what}")
-    left, right = st.columns(2, gap="large")
-    with left:
-        st.subheader(f"{fallen[0].phase.capitalize()} tokens", anchor=False)
-        rates = charts_playback.rates(
-            windows, events, scenario.warmup_s, f"{fallen[0].phase}_tokens_per_s"
-        )
-        plot(rates, "fault-rates")
-    with right:
-        st.subheader("Time to first token", anchor=False)
-        plot(charts_playback.delays(windows, events, scenario.warmup_s), "fault-delays")
+    tokens = (f"{fallen[0].phase.capitalize()} tokens", f"{fallen[0].phase}_tokens_per_s")
+    beside((title, around(windows, events, scenario.warmup_s, column), f"fault-{column}")
+           for title, column in (tokens, ("Time to first token", "ttft_s_mean")))  # fmt: skip
     st.caption(
         "✕ something breaks · ⇄ experts rebalanced · ≈ popularity shifts; shaded while an instance "
         "was out of service. Before: the minute before the fault, or 20 windows if shorter. Back: "
@@ -69,32 +58,23 @@ def _dip(row: RunRow, dip: Dip, number: int) -> None:
         head, link = st.columns([5, 1], vertical_alignment="center")
         head.markdown(f"**{dip.detail or dip.element}** at {seconds(dip.at_s)}")
         with link:
-            moment = {"run": row.id, "at": f"{dip.at_s:.6g}", "see": _seen(dip)}
-            page_link("playback", "Watch it", moment)
+            see = dip.down[0][0] if dip.down else dip.element
+            page_link("playback", "Watch it", {"run": row.id, "at": f"{dip.at_s:.6g}", "see": see})
         with st.grid(5, min_column_width=170, key=f"dip-{number}"):
-            for tile in tiles(dip):
-                st.metric(**tile)
-        if downtime := _down(dip):
-            st.caption(downtime)
+            _tiles(dip)
+        # Who was out of service and for how long: what no tile says.
+        down = [f"{name} was out of service for {seconds(t)}" for name, t in dip.down[:SHOWN]]
+        if dip.down[SHOWN:]:
+            down.append(f"{len(dip.down) - SHOWN} more were out of service for less")
+        if down:
+            st.caption(sentence("; ".join(down)))
 
 
-def _down(dip: Dip) -> str:
-    """Who was out of service and for how long: what no tile says."""
-    shown = [f"{name} was out of service for {seconds(for_s)}" for name, for_s in dip.down[:SHOWN]]
-    if dip.down[SHOWN:]:
-        shown.append(f"{len(dip.down) - SHOWN} more were out of service for less")
-    return sentence("; ".join(shown)) if shown else ""
+def _tiles(dip: Dip) -> None:
+    """A tile a figure of a dip, each with its unit."""
 
-
-def _seen(dip: Dip) -> str:
-    return dip.down[0][0] if dip.down else dip.element
-
-
-def tiles(dip: Dip) -> list[dict[str, Any]]:
-    """Arguments of one metric a figure of a dip, each with its unit."""
-
-    def rate(value: float | None, unit: str) -> str:
-        return NOTHING if value is None else amount(value, "rate", unit)
+    def rate(value: float | None) -> str:
+        return NOTHING if value is None else amount(value, "rate", "tokens/s")
 
     fall = None
     if dip.before_tokens_per_s and dip.lowest_tokens_per_s is not None:
@@ -103,29 +83,23 @@ def tiles(dip: Dip) -> list[dict[str, Any]]:
     back = "no dip" if dip.recovery_s == 0.0 else seconds(dip.recovery_s or 0.0)
     if dip.recovery_s is None:
         back = f"not in {seconds(dip.until_s - dip.at_s)}"
-    word = dip.phase.capitalize()
     before, during = dip.goodput_before_req_per_s, dip.goodput_during_req_per_s
     good = NOTHING if before is None else three_figures(before)
     if during is not None:
         good = f"{good} → {three_figures(during)}"
-    return [
-        {"label": f"{word} before", "value": rate(dip.before_tokens_per_s, "tokens/s")},
-        {"label": "Lowest", "value": rate(dip.lowest_tokens_per_s, "tokens/s"), "delta": fall},
-        {
-            "label": "Back after",
-            "value": back,
-            "help": "From the fault until output was back within 5 % of before and stayed there; "
-            "where it was not: how long was looked, to the next fault or the end of the run.",
-        },
-        {
-            "label": "Goodput before → then",
-            "value": f"{good} req/s",
-            "help": "Requests per second that met the SLO, before the fault and from it until "
-            "output was back.",
-        },
-        {
-            "label": "Requests retried · lost",
-            "value": f"{dip.retried:,} · {dip.lost:,}",
-            "help": "Thrown out by this fault and tried again; given up.",
-        },
-    ]
+    st.metric(f"{dip.phase.capitalize()} before", rate(dip.before_tokens_per_s))
+    st.metric("Lowest", rate(dip.lowest_tokens_per_s), fall)
+    st.metric(
+        "Back after", back,
+        help="From the fault until output was back within 5 % of before and stayed there; "
+        "where it was not: how long was looked, to the next fault or the end of the run.",
+    )  # fmt: skip
+    st.metric(
+        "Goodput before → then", f"{good} req/s",
+        help="Requests per second that met the SLO, before the fault and from it until output was "
+        "back.",
+    )  # fmt: skip
+    st.metric(
+        "Requests retried · lost", f"{dip.retried:,} · {dip.lost:,}",
+        help="Thrown out by this fault and tried again; given up.",
+    )  # fmt: skip

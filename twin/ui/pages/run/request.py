@@ -1,7 +1,5 @@
 """Why one request was slow: its time part by part, beside the median request's."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -44,7 +42,8 @@ def section(row: RunRow, scenario: Scenario) -> None:
     parts, usual = (_to_first_token(r, seen) for r, seen in zip((here, median), both, strict=True))
     st.subheader(_conclusion(number, parts, usual, here, median), anchor=False)
     st.caption(_about(here))
-    colours = {name: COLOURS.get(name) or _operator_colour(name) for name in {**parts, **usual}}
+    known = COLOURS | {_prefill(name): colour for name, colour in theme.OPERATOR.items()}
+    colours = {n: known.get(n, theme.STAGE["prefill_queue"]) for n in {**parts, **usual}}
     plot(waterfall.beside_median(parts, usual, colours), "request")
     st.caption(
         f"To the first token. Grey: request {picks[by][1]:,}, the median by {by}. The same stages "
@@ -74,13 +73,14 @@ def _picked(picks: Mapping[str, tuple[int, int]], count: int) -> tuple[str, int]
 
 def _watched(row: RunRow, *numbers: int) -> list[Inside | None]:
     """What ran while these requests were there; None where that is not known."""
+    nothing: list[Inside | None] = [None for _ in numbers]
     if not explained.applies(row):
-        return [None for _ in numbers]
-    key = f"watch:{row.id}"
-    if (row.wall_s or 0.0) > AT_ONCE_S and not st.session_state.get(key):
-        text = f"Look inside its prefill: about {seconds(2 * (row.wall_s or 0.0))}"
+        return nothing
+    key, wall_s = f"watch:{row.id}", row.wall_s or 0.0
+    if wall_s > AT_ONCE_S and not st.session_state.get(key):
+        text = f"Look inside its prefill: about {seconds(2 * wall_s)}"
         if not st.button(text, icon=":material/zoom_in:", key="look-inside"):
-            return [None for _ in numbers]
+            return nothing
         st.session_state[key] = True
     try:
         return [record.inside(row.id, number) for number in numbers]
@@ -88,31 +88,23 @@ def _watched(row: RunRow, *numbers: int) -> list[Inside | None]:
         if not type(error).__module__.startswith("twin."):
             raise
         st.warning(sentence(str(error)), icon=":material/error:")
-        return [None for _ in numbers]
+        return nothing
 
 
 def _to_first_token(row: Mapping[str, Any], seen: Inside | None) -> dict[str, float]:
     """Seconds by part up to the first token; prefill by operator where that is known."""
-    parts = {name: took for name, took in stages(row).items() if name != DECODE}
-    if seen is None or not seen.prefill or "prefill" not in parts:
-        return parts
     known: dict[str, float] = {}
-    for name, took in parts.items():
-        if name != "prefill":
+    for name, took in stages(row).items():
+        if name == "prefill" and seen is not None and seen.prefill:
+            operators = sorted(seen.prefill, key=lambda item: item[0] != "")
+            known |= {_prefill(operator): spent for operator, spent in operators}
+        elif name != DECODE:
             known[name] = took
-            continue
-        for operator, spent in sorted(seen.prefill, key=lambda item: item[0] != ""):
-            known[_prefill(operator)] = spent
     return known
 
 
 def _prefill(operator: str) -> str:
     return f"prefill: {theme.title(operator).lower() if operator else WAITS}"
-
-
-def _operator_colour(name: str) -> str:
-    known = {_prefill(operator): colour for operator, colour in theme.OPERATOR.items()}
-    return known.get(name, theme.STAGE["prefill_queue"])
 
 
 def _conclusion(
@@ -148,23 +140,25 @@ def _about(row: Mapping[str, Any]) -> str:
     told += [f"{role} instance {row[f'{role}_instance']}" for role in ("prefill", "decode")
              if row[f"{role}_instance"] is not None]  # fmt: skip
     told += [f"{row[name]} {name}" for name in ("preemptions", "retries") if row.get(name)]
-    return sentence(", ".join(told)) + ("" if str(row["status"]) == "finished" else
-                                        f" It is {row['status']}.")  # fmt: skip
+    ended = "" if str(row["status"]) == "finished" else f" It is {row['status']}."
+    return sentence(", ".join(told)) + ended
 
 
 def _decoded(rows: tuple[Mapping[str, Any], ...], both: list[Inside | None]) -> None:
     """How the request decoded: its wait, its iterations, what each gave; and the median's."""
-    one, other = both
-    if one is None or other is None or not one.iterations or not other.iterations:
-        return
-    given = [
-        row["output_tokens"] / seen.iterations for row, seen in zip(rows, (one, other), strict=True)
+    told = [
+        {
+            "Decode wait": seconds(seen.decode_wait_s),
+            "Iterations": f"{seen.iterations:,}",
+            "Mean iteration": seconds(seen.iteration_s),
+            "Tokens an iteration": three_figures(row["output_tokens"] / seen.iterations),
+        }
+        for row, seen in zip(rows, both, strict=True)
+        if seen is not None and seen.iterations
     ]
-    with st.grid(4, min_column_width=165):
-        for label, value, usual in (
-            ("Decode wait", seconds(one.decode_wait_s), seconds(other.decode_wait_s)),
-            ("Iterations", f"{one.iterations:,}", f"{other.iterations:,}"),
-            ("Mean iteration", seconds(one.iteration_s), seconds(other.iteration_s)),
-            ("Tokens an iteration", three_figures(given[0]), three_figures(given[1])),
-        ):
-            st.metric(label, value, f"median {usual}", delta_color="off", delta_arrow="off")
+    if len(told) == len(rows):
+        one, median = told
+        with st.grid(4, min_column_width=165):
+            for label, value in one.items():
+                usual = f"median {median[label]}"
+                st.metric(label, value, usual, delta_color="off", delta_arrow="off")

@@ -1,7 +1,5 @@
 """The head of a finished run's page: what was asked, the headline figures, what they are worth."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
@@ -43,11 +41,8 @@ def header(row: RunRow, scenario: Scenario) -> None:
             share.run_url(row.id, scenario), on_copy=lambda: session.store().runs.publish(row.id)
         )
     if row.state == "failed":
-        st.error(
-            f"The engine's own laws do not hold in this run, so do not rely on its figures. "
-            f"{sentence(row.message)}",
-            icon=":material/error:",
-        )
+        why = "The engine's own laws do not hold in this run, so do not rely on its figures."
+        st.error(f"{why} {sentence(row.message)}", icon=":material/error:")
     elif row.message:
         st.warning(sentence(row.message), icon=":material/warning:")
 
@@ -59,21 +54,17 @@ def _compare(row: RunRow) -> None:
     if not others:
         st.markdown("There is no other finished run yet: edit a copy and run it.")
         return
-
-    def label(run: str) -> str:
-        return f"{titles[run]} · {words.run_line(others[run])[1]}"
-
-    chosen = st.selectbox("Baseline", list(others), format_func=label, key="baseline")
+    chosen = st.selectbox(
+        "Baseline", list(others), key="baseline",
+        format_func=lambda run: f"{titles[run]} · {words.run_line(others[run])[1]}",
+    )  # fmt: skip
     if st.button("Compare", type="primary", key="compare"):
-        runs = ",".join((chosen, row.id))
-        go_to("compare", {share.RUNS: runs})
+        go_to("compare", {share.RUNS: f"{chosen},{row.id}"})
 
 
 def tiles(row: RunRow, scenario: Scenario, besides: Sequence[str] = ()) -> None:
-    """The headline figures this run has, each with its unit and its basis.
-
-    besides: figures that stand elsewhere.
-    """
+    """The headline figures this run has, but for those in `besides`, each with its unit and its
+    basis."""
     with st.grid(5, min_column_width=165, key="headline"):
         for tile in headline(row.summary, scenario, [k for k in row.summary if k not in besides]):
             st.metric(**tile)
@@ -82,10 +73,8 @@ def tiles(row: RunRow, scenario: Scenario, besides: Sequence[str] = ()) -> None:
 def headline(
     summary: Mapping[str, Any], s: Scenario, keys: Container[str] | None = None
 ) -> list[dict[str, Any]]:
-    """Arguments of one tile a figure, of all or of some; what the run has not is left out.
-
-    The unit's basis is in the label, never in a footnote.
-    """
+    """Arguments of one tile a figure, of all or of some; what the run has not is left out. The
+    unit's basis is in the label."""
     tiles = []
     for metric in placed("tile"):
         value = summary.get(metric.key) if keys is None or metric.key in keys else None
@@ -100,23 +89,19 @@ def headline(
             tile |= against_slo(float(value), metric.slo(s))
         beside, words_around = metric.note
         if summary.get(beside) is not None:
-            tile |= _plain(words_around.format(shown(beside, summary[beside])))
+            told = words_around.format(shown(beside, summary[beside]))
+            tile |= {"delta": told, "delta_color": "off", "delta_arrow": "off"}
         tiles.append(tile)
     return tiles
-
-
-def _plain(text: str) -> dict[str, Any]:
-    return {"delta": text, "delta_color": "off", "delta_arrow": "off"}
 
 
 def validity(row: RunRow, scenario: Scenario) -> None:
     """Whether the laws held, what was left out, and what a reader must know."""
     broken = [check for check in row.checks if not check["ok"]]
+    laws, icon = f"All {len(row.checks)} laws held", ":material/verified:"
+    if broken:
+        laws, icon = f"{len(broken)} of {len(row.checks)} laws broken", ":material/gpp_bad:"
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        if broken:
-            laws, icon = f"{len(broken)} of {len(row.checks)} laws broken", ":material/gpp_bad:"
-        else:
-            laws, icon = f"All {len(row.checks)} laws held", ":material/verified:"
         with st.popover(laws, icon=icon, type="tertiary"):
             for check in sorted(row.checks, key=lambda c: bool(c["ok"])):
                 sign = ":green[:material/check:]" if check["ok"] else ":red[:material/close:]"
@@ -128,20 +113,14 @@ def validity(row: RunRow, scenario: Scenario) -> None:
             st.caption(f":material/info: {sentence(note)}")
     if (row.summary.get("tpot_s_mean") or 0.0) > scenario.slo.tpot_ms * 1e-3:
         st.caption(f":material/timer: {formulas.bound(scenario)}")
-    beyond_evidence(scenario)
-
-
-def beyond_evidence(scenario: Scenario) -> None:
-    """Say how far off published rows near the figures are, and where none reaches as far."""
     told = " ".join(each.sentence for each in near(scenario, session.facts()))
     st.caption(f":material/target: How far off the twin is near these figures. {told}")
-    beyond = outside_evidence(scenario, session.facts())
-    if beyond:
-        respects = "1 respect" if len(beyond) == 1 else f"{len(beyond)} respects"
+    if beyond := outside_evidence(scenario, session.facts()):
+        respects = f"{len(beyond)} respect{'s' if beyond[1:] else ''}"
         label = f"Outside the published evidence in {respects}"
         with st.popover(label, icon=":material/explore:", type="tertiary"):
-            for sentence in beyond:
-                st.markdown(f"- {sentence}")
+            for respect in beyond:
+                st.markdown(f"- {respect}")
             page_link("evidence", "How far the evidence reaches")
 
 

@@ -2,9 +2,7 @@
 
 import streamlit as st
 
-from twin.lab.store import StoreError
 from twin.ui import progress, session
-from twin.ui.fields import sentence
 from twin.ui.pages.run import explained, results, sections
 
 session.open_link()
@@ -34,7 +32,5 @@ section = st.segmented_control(
     "Section", list(shown), default=next(iter(shown)), required=True,
     label_visibility="collapsed", key="section", bind="query-params", wrap=True,
 )  # fmt: skip
-try:
+with session.damage_told():
     shown[section](row, scenario)
-except StoreError as error:
-    st.error(sentence(str(error)), icon=":material/broken_image:")

@@ -1,10 +1,4 @@
-"""The sections of a finished run: why, latency, over time, iteration, load, fabric, scenario.
-
-Each is a function of the run and its scenario that reads its own tables when it is chosen, and
-draws them by `charts` and `fabric_view`.
-"""
-
-from __future__ import annotations
+"""The sections of a finished run; each reads its own tables when it is chosen."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -17,32 +11,26 @@ from twin.lab.store import RunRow
 from twin.metrics.latency import ttft_parts
 from twin.metrics.measures import NOTHING, amount, seconds
 from twin.metrics.registry import METRICS, shown
-from twin.scenario import (
-    FORMS,
-    Scenario,
-    field_unit,
-    form_groups,
-    read,
-)
+from twin.scenario import FORMS, Scenario, field_unit, form_groups, read
 from twin.ui import charts, record, theme, words
 from twin.ui.charts import waterfall
 from twin.ui.fabric_message import spread
 from twin.ui.fabric_view import cells_of_links, fabric_picture
 from twin.ui.fields import field_name, show, why_idle
-from twin.ui.pages.run import (
-    clients_results,
-    day_results,
-    elastic_results,
-    explained,
-    faults_results,
-    memory_results,
-    request,
-)
-from twin.ui.seated import seated
-from twin.ui.show import plain, plot
+from twin.ui.formulas import seated
+from twin.ui.pages.run import explained, faults_results, own_sections, request
+from twin.ui.show import beside, dark, passes, plain, plot
 from twin.ui.toolbar import open_run
 
+Draw = Callable[[RunRow, Scenario], None]
+
 SPREADS = {"TTFT": "ttft_s", "TPOT": "tpot_s", "ITL": "itl_s", "E2E": "e2e_s"}
+OVER_TIME = {
+    "waiting": "Waiting",
+    "running": "Being served",
+    "output": "Output tokens",
+    "input": "Input tokens computed",
+}
 
 
 def why(row: RunRow, scenario: Scenario) -> None:
@@ -101,18 +89,9 @@ def latency(row: RunRow, scenario: Scenario) -> None:
 
 def over_time(row: RunRow, scenario: Scenario) -> None:
     """Queues, requests being served and tokens per second, window by window."""
-    windows = record.table(row.id, "windows")
-    shown = {
-        "waiting": "Waiting",
-        "running": "Being served",
-        "output": "Output tokens",
-        "input": "Input tokens computed",
-    }
-    left, right = st.columns(2, gap="large")
-    for place, (key, title) in zip((left, right, left, right), shown.items(), strict=True):
-        with place:
-            st.subheader(title, anchor=False)
-            plot(charts.over_time(key, windows, scenario.warmup_s), key)
+    windows, warmup_s = record.table(row.id, "windows"), scenario.warmup_s
+    beside((title, charts.over_time(key, windows, warmup_s), key)
+           for key, title in OVER_TIME.items())  # fmt: skip
     width_s = float(windows["window_s"][0]) if windows.height else 0.0
     st.caption(f"Means over windows of {words.duration(width_s)} each.")
 
@@ -126,19 +105,7 @@ def iteration(row: RunRow, scenario: Scenario) -> None:
         took_s = float(table.filter(table["phase"] == phase)["per_iteration_s"].sum())
         name_of = "iteration" if phase == "decode" else "batch"
         st.subheader(f"A mean {phase} {name_of} takes {seconds(took_s)}", anchor=False)
-        st.markdown(waterfall.pace(plan, rows))
-        if plan is None:
-            plot(waterfall.at_work(rows, name_of), f"operators-{phase}")
-            continue
-        left, right = st.columns(2, gap="large")
-        with left:
-            st.markdown(f"**One of {plan.layers} layers, on both streams**")
-            layer_s = took_s * (plan.end - plan.begin) / plan.layers
-            plot(waterfall.layer(plan, layer_s), f"layer-{phase}")
-            st.caption("Hatched: the second microbatch. Grey: the stream waits for the other one.")
-        with right:
-            st.markdown(f"**At work in the whole {name_of}**")
-            plot(waterfall.at_work(rows, name_of), f"operators-{phase}")
+        passes(plan, rows, took_s, name_of, f"-{phase}", columns=2)
     if "decode" in phases:
         st.subheader("The decode iteration over time", anchor=False)
         windows = record.table(row.id, "windows")
@@ -184,8 +151,8 @@ def load(row: RunRow, scenario: Scenario) -> None:
         label_visibility="collapsed", key="die-figure", wrap=True,
     )  # fmt: skip
     column, percent = DIE_FIGURES[figure]
-    ranks, dark = record.table(row.id, "ranks"), st.context.theme.type == "dark"
-    plot(charts.dies(ranks, column, figure, percent=percent, dark=dark), "dies")
+    ranks = record.table(row.id, "ranks")
+    plot(charts.dies(ranks, column, figure, percent=percent, dark=dark()), "dies")
     st.caption("Every cell is one die; nodes from left to right, a node's dies from top to bottom.")
 
 
@@ -243,15 +210,14 @@ def about(row: RunRow, scenario: Scenario) -> None:
 
 
 def _pins(row: RunRow) -> list[dict[str, str]]:
-    ended = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(row.finished_s or row.queued_s))
     pairs = {
         "Run": row.id,
         "Scenario": row.scenario,
         "Result digest": row.result_digest,
         "Facts digest": row.facts_digest,
         "Engine version": row.engine_version,
-        "Seed": str(row.seed),
-        "Ended": ended,
+        "Seed": row.seed,
+        "Ended": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(row.finished_s or row.queued_s)),
         "Wall time": f"{row.wall_s:.2f} s" if row.wall_s is not None else NOTHING,
     }
     return [{"": name, "Value": f"`{value}`"} for name, value in pairs.items()]
@@ -264,11 +230,10 @@ def _fields(scenario: Scenario) -> list[dict[str, Any]]:
         for group, paths in form_groups(form).items()
         for path in paths
     ]
-    broken = [_field(scenario, "Faults", "faults", [fault]) for fault in scenario.faults]
-    edits, seats = scenario.supernode.edits, scenario.deployment.seats
-    edited = [_field(scenario, "Machine", "supernode.edits", [edit]) for edit in edits]
-    by_hand = [_field(scenario, "Pools", "deployment.seats", [seat]) for seat in seats]
-    return rows + (broken or [_field(scenario, "Faults", "faults")]) + edited + by_hand
+    listed = {"faults": "Faults", "supernode.edits": "Machine", "deployment.seats": "Pools"}
+    for path, group in listed.items():
+        rows += [_field(scenario, group, path, [one]) for one in read(scenario, path)]
+    return rows if scenario.faults else [*rows, _field(scenario, "Faults", "faults")]
 
 
 def _field(scenario: Scenario, group: str, path: str, value: Any = None) -> dict[str, Any]:
@@ -283,7 +248,7 @@ def _field(scenario: Scenario, group: str, path: str, value: Any = None) -> dict
     }
 
 
-SECTIONS: dict[str, Callable[[RunRow, Scenario], None]] = {
+SECTIONS: dict[str, Draw] = {
     "Why": why,
     "Latency": latency,
     "One request": request.section,
@@ -295,17 +260,9 @@ SECTIONS: dict[str, Callable[[RunRow, Scenario], None]] = {
 }
 
 
-def of(row: RunRow, scenario: Scenario) -> dict[str, Callable[[RunRow, Scenario], None]]:
-    """The sections of this run: faults, lives, a day, clients, memory pool where there is something
-    to tell."""
-    own: dict[str, Callable[[RunRow, Scenario], None]] = {}  # what it was asked for comes first
-    if faults_results.applies(row, scenario):
-        own["Faults"] = faults_results.section
-    if elastic_results.applies(row, scenario):
-        own["Instances"] = elastic_results.section
-    if day_results.applies(scenario):
-        own["Day"] = day_results.section
-    if clients_results.applies(scenario):
-        own["Clients"] = clients_results.section
-    more = {"Memory pool": memory_results.section} if memory_results.applies(row, scenario) else {}
-    return own | SECTIONS | more
+def of(row: RunRow, scenario: Scenario) -> dict[str, Draw]:
+    """The sections of this run: what it was asked for comes first, the memory pool last."""
+    some = {"Faults": (faults_results.applies, faults_results.section), **own_sections.SECTIONS}
+    own = {name: draw for name, (applies, draw) in some.items() if applies(row, scenario)}
+    pool = {name: own.pop(name) for name in ("Memory pool",) if name in own}
+    return own | SECTIONS | pool

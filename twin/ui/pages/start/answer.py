@@ -1,7 +1,5 @@
 """The draft's answer at a glance: the fields that move it most, and the machine."""
 
-from __future__ import annotations
-
 import inspect
 import logging
 import time
@@ -17,15 +15,15 @@ from twin.hardware.fabric import Fabric
 from twin.lab import sweep
 from twin.lab.shipped import Shipped, shipped
 from twin.scenario import Scenario, scenario_digest
-from twin.ui import formulas, live, session, words
+from twin.ui import forms, formulas, live, session, words
 from twin.ui.fabric_message import built, machine_text
 from twin.ui.fabric_view import fabric_picture
-from twin.ui.fields import label, sentence, tooltip, why_idle
+from twin.ui.fields import label, sentence, why_idle
+from twin.ui.formulas import seated
 from twin.ui.link import page_link
 from twin.ui.pages.playback import player
 from twin.ui.pages.supernode.editor import fabric_of
 from twin.ui.pages.sweep.points import usual
-from twin.ui.seated import seated
 
 log = logging.getLogger(__name__)
 
@@ -58,19 +56,12 @@ def controls(draft: Scenario) -> None:
         if why_idle(path, draft):
             continue
         value = session.value(path)
-        kind = type(value)
+        offered = sorted({type(value)(stop) for stop in stops} | {value})
         st.select_slider(
-            label(path),
-            sorted({kind(stop) for stop in stops} | {value}),
-            value,
-            format_func=lambda v: f"{v:,g}",
-            key=session.field_key(path),
-            help=tooltip(path),
-            on_change=session.edit,
-            args=(path,),
+            label(path), offered, value, format_func=lambda v: f"{v:,g}", **forms.edits(path)
         )
         if refusal := session.refusal(path):
-            st.markdown(f":small[:red[:material/error: {sentence(refusal)}]]")
+            forms.problem(refusal)
 
 
 @st.cache_resource(show_spinner=False, max_entries=20)
@@ -95,15 +86,13 @@ def get_ready() -> None:
 
 def _played(draft: Scenario, fabric: Fabric) -> bool:
     """A stored run of exactly this question playing on the machine; False where there is none."""
-    latest = (
-        session.store().runs.search(states=["done"], scenario=scenario_digest(draft), limit=1).rows
-    )
-    if latest and latest[0].summary and not player.missing(latest[0].id):
-        row = latest[0]
+    digest = scenario_digest(draft)
+    row = session.store().runs.latest([digest]).get(digest)
+    if row and row.summary and not player.missing(row.id):
         player.brief(row.id, player.film(row.id, row, draft), fabric)
         page_link("run", f"A run of {words.ago(time.time() - row.queued_s)}", {"run": row.id})
         return True
-    came = _came(scenario_digest(draft), draft)
+    came = _came(digest, draft)
     if came is None:
         return False
     player.brief(came.key, player.shipped_film(draft, came, came.scenario), fabric)

@@ -1,9 +1,7 @@
 """The presets as cards, by the question they ask: a picture, the answer, and what to do with it."""
 
-from __future__ import annotations
-
 from bisect import bisect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from itertools import accumulate
 from typing import Any
@@ -14,9 +12,8 @@ from twin.lab import shipped
 from twin.metrics.registry import shown
 from twin.scenario import Scenario, pools, scenario_digest
 from twin.ui import session, theme, words
-from twin.ui.drawn import drawn
 from twin.ui.link import go_to
-from twin.ui.show import plain
+from twin.ui.show import drawn, plain
 from twin.ui.toolbar import open_run
 
 Named = tuple[str, Scenario]
@@ -55,14 +52,14 @@ def chosen(presets: Iterable[Named], shelf: Iterable[str], sought: str) -> list[
     ]
 
 
-def card(key: str, scenario: Scenario) -> None:
-    """One preset: its question, its answer, Run and Edit."""
+def card(key: str, scenario: Scenario, summary: Mapping[str, Any]) -> None:
+    """One preset: its question, its answer (of a summary), Run and Edit."""
     called = plain(scenario.name)
     st.markdown(f"**{called}**")
     st.markdown(plain(scenario.question))
     drawn(picture(scenario), f"card-{key}")
-    if said := _answer(scenario):
-        st.markdown(f":small[:material/speed: {said}]")
+    if figures := said(summary):
+        st.markdown(f":small[:material/speed: {figures}]")
     st.caption(words.brief(scenario))
     st.space("stretch")
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -102,12 +99,15 @@ def picture(s: Scenario) -> str:
     )
 
 
-def _answer(scenario: Scenario) -> str:
-    """What came of it last, or of the run that came with the project; '' where nobody ran it."""
-    digest = scenario_digest(scenario)
-    rows = session.store().runs.search(states=["done"], scenario=digest, limit=1).rows
-    summary = rows[0].summary if rows else _shipped().get(digest, {})
-    return said(summary)
+def cards(presets: Sequence[Named]) -> None:
+    """Presets, each with what came of it last, or of the run that came with the project."""
+    digests = {key: scenario_digest(scenario) for key, scenario in presets}
+    runs = session.store().runs.latest([*digests.values()])
+    with st.grid(3, min_column_width=290, gap="medium"):
+        for key, scenario in presets:
+            run = runs.get(digests[key])
+            with st.container(border=True, height="stretch"):
+                card(key, scenario, run.summary if run else _shipped().get(digests[key], {}))
 
 
 def said(summary: Mapping[str, Any]) -> str:
@@ -131,6 +131,6 @@ def said(summary: Mapping[str, Any]) -> str:
     return ", ".join(told[:3])
 
 
-@st.cache_data(show_spinner=False, max_entries=1)
+@st.cache_resource(show_spinner=False, max_entries=1)
 def _shipped() -> dict[str, dict[str, Any]]:
-    return shipped.summaries()
+    return shipped.summaries()  # shared, so never changed

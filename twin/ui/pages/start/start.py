@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from twin.ui import live, progress, session, tour, words
+from twin.ui import live, progress, session, tour
 from twin.ui.link import go_to, page_link
 from twin.ui.pages.start import answer, gallery
 from twin.ui.pages.sweep import points
@@ -37,32 +37,33 @@ with st.container(border=True):
         edited = st.empty()
         if edits := len(session.changes()):
             edited.caption(f"With {edits} change{'s' if edits > 1 else ''} of yours.")
-        with tour.stop("tour-verdict"):
+        with st.container(key="tour-verdict"):
             simulated = live.strip(draft)
-        with tour.stop("tour-controls"):
+        with st.container(key="tour-controls"):
             answer.controls(draft)
         with st.container(horizontal=True, vertical_alignment="center", key="tour-run"):
-            run_button(f"Run {words.duration(draft.horizon_s)} of traffic")
+            run_button()
             draft_link("")
         with st.container(
             horizontal=True, vertical_alignment="center", gap="small", key="tour-questions"
         ):
+            refused = bool(session.refusal())
             if st.button(
                 "Where does it break?", icon=":material/ssid_chart:", type="tertiary",
-                key="where-it-breaks", disabled=bool(session.refusal()),
+                key="where-it-breaks", disabled=refused,
             ):  # fmt: skip
                 st.session_state[points.NOW] = True
                 go_to("sweep", {"over": answer.break_point(draft).text})
             if st.button(
                 "Why not faster?", icon=":material/help:", type="tertiary", key="why-not-faster",
-                disabled=bool(session.refusal()), help="Simulates this and names what takes time.",
+                disabled=refused, help="Simulates this and names what takes time.",
             ):  # fmt: skip
                 open_run(session.named_draft())
             if st.button("Fail a node", icon=":material/bolt:", type="tertiary", key="fail-a-node"):
                 session.start_from(dict(presets)["fault-node"])
                 open_run(session.named_draft())
             page_link("workload", "Edit everything", icon=":material/tune:")
-    with machine, tour.stop("tour-machine"):
+    with machine, st.container(key="tour-machine"):
         played = st.empty()
         with played.container():
             stored = answer.picture(draft)
@@ -81,10 +82,7 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
 chosen = gallery.chosen(presets, gallery.SHELVES[shelf], sought or "")
 if not chosen:
     st.markdown("No preset says that. Clear the search to see all of them.")
-with st.grid(3, min_column_width=290, gap="medium"):
-    for key, scenario in chosen:
-        with st.container(border=True, height="stretch"):
-            gallery.card(key, scenario)
+gallery.cards(chosen)
 
 # 4) Recent runs.
 st.subheader("Recent runs", anchor=False)

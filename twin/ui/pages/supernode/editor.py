@@ -1,8 +1,5 @@
-"""The editor of the draft's fabric: what the picture and the table change it by.
-
-Every change ends in one call of `take`, which puts the new edits into the draft as one step that
-can be undone, or says in one sentence why it cannot.
-"""
+"""What the picture and the table change the draft's fabric by. Every change ends in one call of
+`take`, which makes it one step that can be undone, or says in one sentence why it cannot be."""
 
 from __future__ import annotations
 
@@ -27,20 +24,15 @@ def fabric_of(supernode: Supernode) -> Fabric:
     return build_fabric(supernode, session.facts())
 
 
-def as_built() -> Fabric:
-    """The draft's fabric before anyone edited it."""
-    return fabric_of(session.draft().supernode.model_copy(update={"edits": ()}))
-
-
 def shown_fabric() -> tuple[Fabric | None, str]:
     """The draft's fabric; where it cannot be wired, the last that could, and why."""
-    state = st.session_state
+    supernode, state = session.draft().supernode, st.session_state
     try:
-        fabric = fabric_of(session.draft().supernode)
+        fabric = fabric_of(supernode)
     except HardwareError as error:
         last = state.get("fabric-shown")
-        return (fabric_of(last) if last is not None else None), sentence(str(error))
-    state["fabric-shown"] = session.draft().supernode
+        return (fabric_of(last) if last else None), sentence(str(error))
+    state["fabric-shown"] = supernode
     return fabric, ""
 
 
@@ -69,7 +61,12 @@ def take(edits: Sequence[Edit]) -> bool:
         fabric_of(supernode.model_copy(update={"edits": tuple(edits)}))
     except HardwareError as error:
         return refuse(str(error))
-    refused = session.propose({"supernode.edits": [e.model_dump() for e in edits]})
+    return propose({"supernode.edits": [e.model_dump() for e in edits]})
+
+
+def propose(fields: dict[str, Any]) -> bool:
+    """Set fields of the draft; whether that could be."""
+    refused = session.propose(fields)
     return refuse(refused) if refused else True
 
 
@@ -89,7 +86,8 @@ def restore_elements(names: Sequence[Element]) -> bool:
     links = [{name, (name[1], name[0])} for name in names if not isinstance(name, str)]
     edits = session.draft().supernode.edits
     edits = tuple(e for e in edits if not any((e.element, e.to) in ends for ends in links))
-    kept, wider = restore(edits, [name for name in names if isinstance(name, str)], as_built())
+    as_built = fabric_of(session.draft().supernode.model_copy(update={"edits": ()}))
+    kept, wider = restore(edits, [name for name in names if isinstance(name, str)], as_built)
     if wider:
         whole = ", ".join(dict.fromkeys(e.element for e in wider))
         say(f"Still edited as part of {whole}: restore that to have all of it as built.")
@@ -108,8 +106,7 @@ def seat(instance: str, element: str) -> bool:
         place(with_overrides(draft, fields), fabric_of(draft.supernode))
     except ValueError as error:  # an element that others have, or that has no NPU
         return refuse(str(error))
-    refused = session.propose(fields)
-    return refuse(refused) if refused else True
+    return propose(fields)
 
 
 def on_act(asked: Sequence[dict[str, Any]]) -> None:
@@ -160,14 +157,12 @@ def take_back_edits(edits: Sequence[Edit]) -> None:
 
 
 def take_back_all() -> None:
-    """The preset's machine again, as one step."""
-    replace_machine(session.preset().supernode.model_dump())
+    """The preset's machine again."""
+    replace_machine(session.preset().supernode)
 
 
-def replace_machine(values: dict[str, Any]) -> str:
-    """Take a whole machine into the draft; '' or the sentence why it cannot be."""
-    refused = session.propose({f"supernode.{k}": v for k, v in values.items()})
-    if refused:
-        refuse(refused)
+def replace_machine(machine: Supernode) -> bool:
+    """Take a whole machine into the draft, as one step; whether that could be."""
+    taken = propose({f"supernode.{k}": v for k, v in machine.model_dump().items()})
     st.session_state["generation"] += 1
-    return refused
+    return taken

@@ -1,10 +1,5 @@
-"""Edits of a fabric as values: set at elements or links, taken back again, and told.
-
-Pure: names and edits in, edits out. An element has at most one edit, so what was said last about
-it holds; the order of first mention is kept. What an edit does to a link is the hardware's to know.
-"""
-
-from __future__ import annotations
+"""Edits of a fabric as values: set at elements or links, taken back again, and told. Pure. An
+element has at most one edit: what was said last holds; the order of first mention is kept."""
 
 from collections.abc import Iterable, Sequence
 
@@ -23,9 +18,7 @@ def change(
     latency: float | None = None,
 ) -> tuple[Edit, ...]:
     """The edits with elements, or links (two ends), set to a share of capacity or latency as built.
-
-    What is not given stays as it was; an edit that no longer changes anything goes.
-    """
+    What is not given stays; an edit that no longer changes anything goes."""
     kept = {_key(e): e for e in edits}
     for name in names:
         element, to = (name, "") if isinstance(name, str) else name
@@ -49,10 +42,8 @@ def change(
 def restore(
     edits: Sequence[Edit], names: Iterable[str], fabric: Fabric
 ) -> tuple[tuple[Edit, ...], list[Edit]]:
-    """The edits without those at the named elements or within them; and the wider ones that stay.
-
-    A chip inside a node that is edited as a whole stays as the node is: only its own edits go.
-    """
+    """The edits without those at the named elements or within them; and the wider ones that stay,
+    as of a node that is edited as a whole."""
     wanted = {vertex for name in names for vertex in members(fabric, name)}
     kept, wider = [], []
     for edit in edits:

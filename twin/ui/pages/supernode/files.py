@@ -1,10 +1,5 @@
-"""The whole fabric as a file: node-link JSON and GraphML, out and in again.
-
-A file is made only when it is asked for. What is uploaded becomes the draft's machine, as one step
-that can be undone, or is refused with a sentence for every fault of the file.
-"""
-
-from __future__ import annotations
+"""The whole fabric as a file, node-link JSON or GraphML: out when asked for, and in again as the
+draft's machine, or refused with a sentence for every fault of the file."""
 
 from functools import partial
 from typing import Literal
@@ -19,47 +14,35 @@ from twin.ui import session, words
 from twin.ui.fields import sentence
 from twin.ui.imports import MACHINES, upload
 from twin.ui.pages.supernode import editor
-from twin.ui.show import file_name, plain
+from twin.ui.show import download, file_name, plain
 
 Kind = Literal["json", "graphml"]
-FORMATS: dict[Kind, tuple[str, str]] = {
-    "json": ("Node-link JSON", "application/json"),
-    "graphml": ("GraphML", "application/graphml+xml"),
-}
+FORMATS: dict[Kind, str] = {"json": "Node-link JSON", "graphml": "GraphML"}
 
 
 def files(fabric: Fabric) -> None:
     """Downloads of the fabric, and an upload that replaces the draft's machine."""
     st.markdown("**Take it elsewhere**")
     with st.container(horizontal=True):
-        for kind, (name, mime) in FORMATS.items():
-            st.download_button(
-                name, partial(_written, fabric, kind),
-                file_name(session.draft().name, f"-fabric.{kind}"), mime,
-                icon=":material/download:", on_click="ignore", key=f"fabric-{kind}",
-            )  # fmt: skip
+        for kind, name in FORMATS.items():
+            file = file_name(session.draft().name, f"-fabric.{kind}")
+            download(name, partial(write_fabric, fabric, kind), file, f"fabric-{kind}")
     st.caption(
         "Every element and link with its capacity in bytes/s and its latency in s, edits included. "
         "networkx, Gephi and yEd read them."
     )
     st.markdown("**Bring one in**")
     st.file_uploader(
-        "A fabric as JSON or GraphML",
-        ["json", "graphml", "xml"],
-        key="fabric-file",
+        "A fabric as JSON or GraphML", ["json", "graphml", "xml"], key="fabric-file",
         max_upload_size=40,  # MB: the GraphML of four supernodes is 18
         on_change=take_file,
         help="A file from here, whose links may have been changed or taken out elsewhere. What "
         "differs from the machine as built becomes edits of the draft.",
-    )
+    )  # fmt: skip
     for fault in st.session_state.get("fabric-file-faults", []):
         st.markdown(f":small[:red[:material/error: {plain(fault)}]]")
     st.markdown("**Another machine**")
     upload(MACHINES)
-
-
-def _written(fabric: Fabric, kind: Kind) -> bytes:
-    return write_fabric(fabric, kind).encode()
 
 
 def take_file() -> None:
@@ -82,8 +65,8 @@ def take_text(raw: bytes, kind: Kind) -> list[str]:
         return error.faults
     except (HardwareError, ValueError) as error:
         return [sentence(str(error))]
-    if refused := editor.replace_machine(supernode.model_dump()):
-        return [sentence(refused)]
+    if not editor.replace_machine(supernode):
+        return [editor.outcome()[0]]
     count = len(supernode.edits)
     told = f"{count:,} edit{'s' if count != 1 else ''}" if count else "no edits"
     editor.say(f"The machine of the file: {words.npus(supernode.npus)}, {told}.")

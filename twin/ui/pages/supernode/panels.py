@@ -1,8 +1,5 @@
 """What stands around the picture of the fabric: prices, what came of a change, differences."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from functools import lru_cache, partial
 from itertools import groupby
 
@@ -11,9 +8,9 @@ import streamlit as st
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import Fabric
 from twin.hardware.validation import problems
-from twin.scenario import Edit, Scenario, Supernode, field_unit
+from twin.scenario import Edit, Scenario, Supernode
 from twin.ui import session
-from twin.ui.fields import field_name, sentence, show
+from twin.ui.fields import sentence, show, told_change
 from twin.ui.pages.supernode import editor
 from twin.ui.pages.supernode.edits import effect
 from twin.ui.pages.supernode.prices import Headline, headlines
@@ -21,51 +18,40 @@ from twin.ui.pages.supernode.prices import Headline, headlines
 SHOWN = 30  # differences listed one by one
 
 
-@lru_cache(maxsize=16)
-def _prices(s: Scenario, fabric: Fabric) -> list[Headline]:
-    return headlines(s, fabric)
-
-
 def prices(draft: Scenario, fabric: Fabric) -> None:
     """What the deployment gets from this fabric, and what it got from the preset's."""
     base = session.preset().supernode
     try:
-        before = _prices(draft.model_copy(update={"supernode": base}), editor.fabric_of(base))
+        before = headlines(draft.model_copy(update={"supernode": base}), editor.fabric_of(base))
     except HardwareError:
         before = []
-    now = _prices(draft, fabric)
     was = {price.label: price.bytes_per_s for price in before}
     with st.grid(3, min_column_width=150, gap="small"):
-        for price in now:
+        for price in headlines(draft, fabric):
             _price(price, was.get(price.label))
 
 
 def _price(price: Headline, before: float | None) -> None:
-    if price.bytes_per_s is None:
-        st.metric(
-            price.label,
-            "cut off",
-            f"was {_rate(before)}" if before else "now",
-            delta_color="off",
-            delta_arrow="off",
-            help=sentence(price.where),
-        )
-        return
     # Always a line below the figure: the picture must not move when the first edit is priced.
-    delta, moved = "as in the preset" if before else "now", False
-    if before and abs(price.bytes_per_s / before - 1) >= 5e-5:
-        moved = True
-        delta = f"{100 * (price.bytes_per_s / before - 1):+.3g} % of {_rate(before)}"
-    wait = f" Latency {1e6 * price.latency_s:.3g} µs." if price.latency_s else ""
+    delta, moved, text, says = "now", False, "cut off", sentence(price.where)
+    if price.bytes_per_s is None:
+        delta = f"was {_rate(before)}" if before else delta
+    else:
+        change = price.bytes_per_s / before - 1 if before else 0.0
+        if moved := abs(change) >= 5e-5:
+            delta = f"{100 * change:+.3g} % of {_rate(before or 0.0)}"
+        elif before:
+            delta = "as in the preset"
+        wait = f" Latency {1e6 * price.latency_s:.3g} µs." if price.latency_s else ""
+        text = _rate(price.bytes_per_s)
+        says = (
+            f"A {price.per} gets this, one direction, nobody else on the way; the slowest one. "
+            f"Full first: {price.where}.{wait} The change is against the preset's machine."
+        )
     st.metric(
-        price.label,
-        _rate(price.bytes_per_s),
-        delta,
-        delta_color="normal" if moved else "off",
-        delta_arrow="auto" if moved else "off",
-        help=f"A {price.per} gets this, one direction, nobody else on the way; the slowest one. "
-        f"Full first: {price.where}.{wait} The change is against the preset's machine.",
-    )
+        price.label, text, delta, delta_color="normal" if moved else "off",
+        delta_arrow="auto" if moved else "off", help=says,
+    )  # fmt: skip
 
 
 def _rate(bytes_per_s: float) -> str:
@@ -86,8 +72,8 @@ def _problems(supernode: Supernode) -> list[str]:
 
 def cannot_work(draft: Scenario) -> None:
     """A sentence for everything about the machine that cannot work; nothing when all can."""
-    if found := _problems(draft.supernode):
-        st.warning("  \n".join(found[:8]), icon=":material/report:")
+    if impossible := _problems(draft.supernode):
+        st.warning("  \n".join(impossible[:8]), icon=":material/report:")
 
 
 def outcome() -> None:
@@ -102,12 +88,16 @@ def changes() -> None:
     """Everything in which the machine differs from the preset's, each to be taken back."""
     draft, preset = session.draft(), session.preset()
     rows = [
-        (_number(path, old, new), partial(editor.take_back, path))
+        (told_change(path, show(old, path), show(new, path)), partial(editor.take_back, path))
         for path, (old, new) in session.changes().items()
         if path.startswith("supernode.") and path != "supernode.edits"
     ]
-    edited = alike(_changed_edits(draft, preset))
-    rows += [(told(group), partial(editor.take_back_edits, group)) for group in edited]
+    # Edits that stand together and do the same to the same kind of thing are one row.
+    for _, group in groupby(_changed_edits(draft, preset), lambda e: (
+        e.element.split()[0], e.to.split(" ")[0], e.capacity_factor, e.latency_factor
+    )):  # fmt: skip
+        edits = list(group)
+        rows.append((_told(edits), partial(editor.take_back_edits, edits)))
     if not rows:
         st.info(
             "This is the preset's machine. Change a number, or select something in the picture "
@@ -131,11 +121,6 @@ def changes() -> None:
     )  # fmt: skip
 
 
-def _number(path: str, old: object, new: object) -> str:
-    unit = field_unit(path)
-    return f"{field_name(path)}: :gray[{show(old, path)}] → **{show(new, path)}** {unit}".rstrip()
-
-
 def _changed_edits(draft: Scenario, preset: Scenario) -> list[Edit]:
     """Edits that the preset has not, and the preset's that are gone (as built now)."""
     ours, theirs = draft.supernode.edits, preset.supernode.edits
@@ -145,17 +130,7 @@ def _changed_edits(draft: Scenario, preset: Scenario) -> list[Edit]:
     return new + [Edit(element=e.element, to=e.to) for e in gone]
 
 
-def alike(edits: list[Edit]) -> Iterator[list[Edit]]:
-    """Edits that stand together and do the same to the same kind of thing."""
-
-    def kind(e: Edit) -> tuple[str, str, float, float]:
-        return e.element.split()[0], e.to.split(" ")[0], e.capacity_factor, e.latency_factor
-
-    for _, group in groupby(edits, kind):
-        yield list(group)
-
-
-def told(group: list[Edit]) -> str:
+def _told(group: list[Edit]) -> str:
     """Edits that are alike as one line: the elements, and what was done to them."""
     names = [f"{e.element} – {e.to}" if e.to else e.element for e in group]
     what = ", ".join(names) if len(names) < 4 else f"{names[0]} to {names[-1]}, {len(names)} in all"

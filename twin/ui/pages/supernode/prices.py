@@ -1,16 +1,10 @@
-"""What a fabric costs its deployment: three rates that an edit moves, each with its bottleneck.
-
-The slowest instance of a pool speaks for it, for that is the one an edit is felt by. Instances
-whose nodes are alike share one answer, so an edit of one node asks the graph little more than
-none. Rates are of idle links, in bytes/s of one direction; what traffic does to each other is the
-simulation's to say.
-"""
-
-from __future__ import annotations
+"""What a fabric costs its deployment: three rates that an edit moves, each with its bottleneck, in
+bytes/s of one direction of idle links. The slowest instance of a pool speaks for it; instances
+whose nodes are alike share one answer."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,8 +25,7 @@ TRAFFIC = {  # classes whose load the picture can show
 }
 
 
-@dataclass(frozen=True)
-class Headline:
+class Headline(NamedTuple):
     """One price of a fabric: its rate, and its bottleneck; without a rate, why there is none."""
 
     label: str
@@ -42,52 +35,64 @@ class Headline:
     latency_s: float | None = None
 
 
+class _Alike:
+    """Which instances must get the same answers: same place in nodes whose links are the same;
+    where links join nodes directly, only those on the same dies."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        net = network(fabric)
+        self._per_node = net.dies_per_node
+        tail, head = net.node[net.tail], net.node[net.head]
+        self._direct = bool(((tail >= 0) & (head >= 0) & (tail != head)).any())
+        home = np.maximum(net.node[net.tail], net.node[net.head])
+        order = np.argsort(home, kind="stable")
+        links = np.stack([net.capacity, net.latency], axis=1)[order]
+        ends = np.searchsorted(home[order], np.arange(net.nodes + 1))
+        self._nodes = [links[a:b].tobytes() for a, b in zip(ends[:-1], ends[1:], strict=True)]
+
+    def of(self, instance: Instance) -> tuple[bytes, ...]:
+        if self._direct:
+            return (np.array(instance.die_of_rank).tobytes(),)
+        node, place = np.divmod(np.array(instance.die_of_rank), self._per_node)
+        nodes = list(dict.fromkeys(node.tolist()))
+        seats = np.stack([np.searchsorted(np.sort(nodes), node), place])
+        return (seats.tobytes(), *(self._nodes[n] for n in nodes))
+
+
+@lru_cache(maxsize=16)
 def headlines(s: Scenario, fabric: Fabric) -> list[Headline]:
     """The prices that the scenario's deployment pays: experts' exchange, hand-off, pool."""
     try:
         placed = place_instances(s, fabric)
     except HardwareError as error:
         return [Headline("Instances", None, "deployment", str(error))]
-    return list(_headlines(s, fabric, placed, _Alike(fabric)))
+    alike, prices = _Alike(fabric), []
 
-
-def _headlines(
-    s: Scenario, fabric: Fabric, placed: Sequence[Instance], alike: _Alike
-) -> Iterator[Headline]:
     def pool(*roles: str) -> list[Instance]:
         return [i for i in placed if i.role in roles]
 
     serving = pool("decode", "colocated") or pool("prefill")
     exchanging = [i for i in serving if i.dies > 1]
     if exchanging:
-        yield _slowest(
-            f"All-to-all, {exchanging[0].role} die",
-            "die",
-            ((i, alike.of(i), lambda i: all_to_all(fabric, i.die_of_rank)) for i in exchanging),
-        )
+        label = f"All-to-all, {exchanging[0].role} die"
+        prices.append(_slowest(label, "die", exchanging, alike, lambda i: all_to_all(
+            fabric, i.die_of_rank)))  # fmt: skip
     if s.deployment.mode == "disaggregated":
         plane = s.deployment.kv_transfer_plane
-        ends = pool("prefill", "decode")
-        yield _slowest(
-            f"KV hand-off, die · {PLANES[plane]}",
-            "die" if plane != "vpc" else "node",
-            ((i, alike.of(i), lambda i: _hand_off(fabric, i, plane)) for i in ends),
-        )
+        label, per = f"KV hand-off, die · {PLANES[plane]}", "die" if plane != "vpc" else "node"
+        prices.append(_slowest(label, per, pool("prefill", "decode"), alike, lambda i: _hand_off(
+            fabric, i, plane)))  # fmt: skip
     if s.memory_pool.enabled and s.deployment.mode != "decode_only":
-        plane = s.memory_pool.plane
-        readers = pool("prefill", "colocated")
-        yield _slowest(
-            f"Pool read, instance · {PLANES[plane]}",
-            f"{readers[0].role} instance",
-            ((i, alike.of(i), lambda i: pool_read(fabric, i.die_of_rank, plane)) for i in readers),
-        )
+        reads, readers = s.memory_pool.plane, pool("prefill", "colocated")
+        label, per = f"Pool read, instance · {PLANES[reads]}", f"{readers[0].role} instance"
+        prices.append(_slowest(label, per, readers, alike, lambda i: pool_read(
+            fabric, i.die_of_rank, reads)))  # fmt: skip
+    return prices
 
 
 def link_shares(s: Scenario, fabric: Fabric, traffic: str) -> np.ndarray[Any, Any]:
-    """Share of every directed link that is in use while a class moves as fast as it could alone.
-
-    All instances at once, each at the rate it has with nobody else on the way.
-    """
+    """Share of every directed link that is in use while all instances move a class at once, each at
+    the rate it has with nobody else on the way."""
     net = network(fabric)
     placed = place_instances(s, fabric)
     shares = np.zeros(net.capacity.size)
@@ -121,44 +126,15 @@ def _hand_off(fabric: Fabric, instance: Instance, plane: Plane) -> Price:
     return nic(fabric, worst, plane)
 
 
-Asked = tuple[Instance, tuple[bytes, ...], Callable[[Instance], Price]]
-
-
-def _slowest(label: str, per: str, asked: Iterator[Asked]) -> Headline:
+def _slowest(
+    label: str, per: str, asked: Sequence[Instance], alike: _Alike,
+    price: Callable[[Instance], Price],
+) -> Headline:  # fmt: skip
     """The least rate among instances; instances alike are asked once."""
-    known: dict[tuple[bytes, ...], Price] = {}
-    for instance, likeness, price in asked:
-        if likeness in known:
-            continue
-        try:
-            known[likeness] = price(instance)
-        except HardwareError as error:
-            return Headline(label, None, per, str(error))
+    one_each = {alike.of(instance): instance for instance in reversed(asked)}
+    try:
+        known = {likeness: price(instance) for likeness, instance in one_each.items()}
+    except HardwareError as error:
+        return Headline(label, None, per, str(error))
     worst = min(known.values(), key=lambda p: p.bytes_per_s)
     return Headline(label, worst.bytes_per_s, per, worst.bottleneck, worst.latency_s)
-
-
-class _Alike:
-    """Which instances must get the same answers: same place in nodes whose links are the same.
-
-    Where links join nodes directly, only those on the same dies.
-    """
-
-    def __init__(self, fabric: Fabric) -> None:
-        net = network(fabric)
-        self._per_node = net.dies_per_node
-        tail, head = net.node[net.tail], net.node[net.head]
-        self._direct = bool(((tail >= 0) & (head >= 0) & (tail != head)).any())
-        home = np.maximum(net.node[net.tail], net.node[net.head])
-        order = np.argsort(home, kind="stable")
-        links = np.stack([net.capacity, net.latency], axis=1)[order]
-        ends = np.searchsorted(home[order], np.arange(net.nodes + 1))
-        self._nodes = [links[a:b].tobytes() for a, b in zip(ends[:-1], ends[1:], strict=True)]
-
-    def of(self, instance: Instance) -> tuple[bytes, ...]:
-        if self._direct:
-            return (np.array(instance.die_of_rank).tobytes(),)
-        node, place = np.divmod(np.array(instance.die_of_rank), self._per_node)
-        nodes = list(dict.fromkeys(node.tolist()))
-        seats = np.stack([np.searchsorted(np.sort(nodes), node), place])
-        return (seats.tobytes(), *(self._nodes[n] for n in nodes))

@@ -10,13 +10,13 @@ from twin.ui.fabric_message import loads
 from twin.ui.fabric_view import ROLE, colour, fabric_picture
 from twin.ui.fields import declared, sentence, why_idle
 from twin.ui.forms.first import FIRST
-from twin.ui.forms.table import number_table
+from twin.ui.forms.tables import number_table
+from twin.ui.formulas import seated
 from twin.ui.pages.supernode import editor, panels, totals
 from twin.ui.pages.supernode.files import files
 from twin.ui.pages.supernode.prices import TRAFFIC, link_shares
 from twin.ui.pages.supernode.table import parts_table
 from twin.ui.pages.supernode.wires import other_wires
-from twin.ui.seated import seated
 from twin.ui.toolbar import workspace
 
 FIELDS = [path for group in form_groups("supernode").values() for path in group]

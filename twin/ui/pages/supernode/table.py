@@ -1,11 +1,6 @@
-"""Elements and links of the fabric as one table: found by name, picked in any number, edited.
-
-The way to edit that needs no picture. Which kinds of element there are is read off the machine.
-What a row is worth is what leaves the element over all its links, or what the link carries, GB/s of
-one direction.
-"""
-
-from __future__ import annotations
+"""Elements and links of the fabric as one table, the way to edit that needs no picture. What a row
+is worth is what leaves the element over all its links, or what the link carries: GB/s, one
+direction."""
 
 import re
 from collections import defaultdict
@@ -64,15 +59,9 @@ def _links(fabric: Fabric, known: Layout) -> pl.DataFrame:
     with np.errstate(invalid="ignore", divide="ignore"):
         delay = np.nan_to_num(net.latency[first] / known.net.latency[first], nan=1.0)
     names = np.array(net.vertices, object)[known.ends]
-    return pl.DataFrame(
-        {
-            NAME: names[:, 0].tolist(),
-            TO: names[:, 1].tolist(),
-            BUILT: known.rates / 1e9,
-            NOW: known.least(net.capacity) / 1e9,
-            DELAY: delay,
-        }
-    )
+    ends = {NAME: names[:, 0].tolist(), TO: names[:, 1].tolist()}
+    rates = {BUILT: known.rates / 1e9, NOW: known.least(net.capacity) / 1e9}
+    return pl.DataFrame(ends | rates | {DELAY: delay})
 
 
 def chosen(fabric: Fabric, names: Sequence[str]) -> pl.DataFrame:
@@ -115,17 +104,12 @@ def parts_table(fabric: Fabric, selection: Sequence[str]) -> None:
     # The table's name says which rows it has, not their values: so it keeps its place and what is
     # picked when an edit changes these.
     which = crc32(repr((shown[NAME].to_list(), kind)).encode())
+    number = st.column_config.NumberColumn(format="%.5g")
     event = st.dataframe(
-        shown,
-        key=f"parts:{which}",
-        on_select="rerun",
-        selection_mode="multi-row",
-        hide_index=True,
+        shown, key=f"parts:{which}", on_select="rerun", selection_mode="multi-row", hide_index=True,
         height=min(36 * shown.height + 40, 430),
-        column_config={
-            name: st.column_config.NumberColumn(format="%.5g") for name in (BUILT, NOW, DELAY)
-        },
-    )
+        column_config=dict.fromkeys((BUILT, NOW, DELAY), number),
+    )  # fmt: skip
     picked = [shown.row(k, named=True) for k in event.selection.rows if k < shown.height]
     with tools:
         _tools(picked)
@@ -150,10 +134,8 @@ def _tools(picked: list[Row]) -> None:
 
 
 def change(picked: Sequence[Row], amount: float, unit: str = SHARE) -> None:
-    """Set rows to a share of their capacity, to GB/s, or to a multiple of their latency.
-
-    GB/s and latency are what the row has in the end, whatever else is edited around it.
-    """
+    """Set rows to a share of their capacity, to GB/s, or to a multiple of their latency: what the
+    row has in the end, whatever else is edited around it."""
     edits = {(e.element, e.to): e for e in session.draft().supernode.edits}
     by_factor: dict[float, list[editor.Element]] = defaultdict(list)
     for row in picked:

@@ -1,7 +1,5 @@
 """The same chips and deployment on other wires: what each fabric makes of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import streamlit as st
@@ -31,21 +29,19 @@ def other_wires(draft: Scenario) -> None:
         "otherwise; by formula, without edits and faults."
     )
     rows: list[dict[str, Any]] = []
-    refused = []
+    table = st.empty()
     for machine in WIRINGS:
         title = choice_label("supernode.machine", machine, session.facts())
         try:
             asked = on(draft, machine)
-            found = formulas.capacity(asked)
-            if isinstance(found, str):
-                raise SpecError(found)
-            rows.append({"Wiring": title, **_row(asked, found)})
+            told = formulas.capacity(asked)
+            if isinstance(told, str):
+                raise SpecError(told)
+            rows.append({"Wiring": title, **_row(asked, told)})
         except (HardwareError, SpecError) as error:
-            refused.append(f"{plain(title)}: {sentence(str(error))}")
+            st.caption(f":material/info: {plain(title)}: {sentence(str(error))}")
     if rows:
-        st.dataframe(rows, hide_index=True, column_config=_columns(rows))
-    for why in refused:
-        st.caption(f":material/info: {why}")
+        table.dataframe(rows, hide_index=True, column_config=_columns(rows))
 
 
 def _columns(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -76,14 +72,14 @@ def on(draft: Scenario, machine: str) -> Scenario:
     return with_overrides(draft, fields)
 
 
-def _row(asked: Scenario, found: Prediction) -> dict[str, Any]:
+def _row(asked: Scenario, told: Prediction) -> dict[str, Any]:
     """What one wiring gives the deployment: ms, req/s, GB/s, and the links that are full first."""
     fabric = fabric_of(asked.supernode)
     exchanging = [i for i in place_instances(asked, fabric) if i.role != "prefill" and i.dies > 1]
     price = all_to_all(fabric, exchanging[0].die_of_rank) if exchanging else None
     return {
-        TPOT: 1e3 * found.decode.tpot_s if found.decode else None,
-        "Sustained": float(found.requests_per_s),
+        TPOT: 1e3 * told.decode.tpot_s if told.decode else None,
+        "Sustained": float(told.requests_per_s),
         RATE: 1e-9 * price.bytes_per_s if price else None,
         "Full first": price.bottleneck if price else "",
     }

@@ -1,7 +1,5 @@
 """The points of a sweep on the page: which are asked, their runs, and how they become series."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,13 +7,12 @@ import streamlit as st
 
 from twin.lab import sweep
 from twin.lab.runner import find_run
-from twin.lab.store import RunRow, StoreError
+from twin.lab.store import RunRow
 from twin.lab.sweep import Axis, Point
-from twin.scenario import fields, form_groups, read, scenario_digest
-from twin.scenario.declaration import FORMS
-from twin.ui import naming, session
+from twin.scenario import fields, read, scenario_digest
+from twin.ui import session, words
 from twin.ui.charts.sweep import Ran
-from twin.ui.fields import choice_label, label, sentence, why_idle
+from twin.ui.fields import choice_label, formed, label, sentence, why_idle
 
 ASKED = "sweep-runs"  # session state: the run of each question that was asked here
 NOW = "sweep-now"  # session state: whoever led here wants it simulated at once
@@ -25,12 +22,10 @@ POINTS = 7
 
 def offered() -> list[str]:
     """Fields of the draft that have an effect and can be swept."""
-    draft = session.draft()
-    paths = [path for form in FORMS for group in form_groups(form).values() for path in group]
-    known = fields()
+    draft, known = session.draft(), fields()
     return [
         path
-        for path in paths
+        for path in formed()
         if "[]" not in path
         and (known[path].kind in (int, float, bool) or known[path].closed)
         and not why_idle(path, draft)
@@ -53,10 +48,8 @@ def usual(path: str) -> Axis:
 def chosen(
     place: int, given: Axis | None, default: str = "", but: Axis | None = None
 ) -> Axis | None:
-    """The form of one axis, which begins as the address has it; None where none is chosen.
-
-    but: the other axis, whose field cannot be taken twice.
-    """
+    """The form of one axis, which begins as the address has it; None where none is chosen. but: the
+    other axis, whose field cannot be taken twice."""
     paths = [path for path in offered() if but is None or path != but.path]
     start = given.path if given and given.path in paths else default
     path = st.selectbox(
@@ -67,7 +60,7 @@ def chosen(
     if path is None:
         return None
     known, axis = fields()[path], given if given and given.path == path else usual(path)
-    if known.kind is bool or known.kind not in (int, float):
+    if known.kind not in (int, float):
         picked = st.multiselect(
             "Values", list(usual(path).values), list(axis.values), key=f"sweep-values-{path}",
             format_func=lambda option: choice_label(path, option, session.facts()),
@@ -86,20 +79,14 @@ def chosen(
             "Points", 2, 32, len(axis.values), key=f"sweep-points-{path}", width=100
         )
     low, high = (float(end if end is not None else 0) for end in ends)
-    if (
-        given
-        and path == given.path
-        and (low, high) == (min(given.values), max(given.values))
-        and (count == len(given.values))
-    ):
-        return given
-    return sweep.between(path, low, high, int(count))
+    as_given = (min(axis.values), max(axis.values), len(axis.values)) == (low, high, count)
+    return axis if axis is given and as_given else sweep.between(path, low, high, int(count))
 
 
 def asked(axes: Sequence[Axis]) -> list[Point]:
     """The questions of a sweep of the draft, each under the name that its own run would bear."""
     origin = session.preset()
-    return sweep.points(session.draft(), axes, lambda s: naming.named(s, origin))
+    return sweep.points(session.draft(), axes, lambda s: words.named(s, origin))
 
 
 def runs(points: Sequence[Point]) -> list[RunRow | None]:
@@ -118,12 +105,10 @@ def runs(points: Sequence[Point]) -> list[RunRow | None]:
 def ask(points: Sequence[Point], rows: Sequence[RunRow | None]) -> None:
     """Queue every point that has no run yet; a callback."""
     known = st.session_state.setdefault(ASKED, {})
-    try:
+    with session.refusals_toasted():
         for point, row in zip(points, rows, strict=True):
             if point.scenario is not None and (row is None or not (row.summary or not row.ended)):
                 known[scenario_digest(point.scenario)] = session.run(point.scenario)
-    except StoreError as error:
-        st.toast(sentence(str(error)), icon=":material/error:", duration="long")
 
 
 def stop(rows: Sequence[RunRow | None]) -> None:

@@ -3,13 +3,12 @@
 import streamlit as st
 
 from twin.lab import sweep
-from twin.lab.store import StoreError
 from twin.ui import session
 from twin.ui.charts import sweep as charts
 from twin.ui.fields import sentence
 from twin.ui.link import copy_link
 from twin.ui.pages.sweep import points as pts
-from twin.ui.show import csv_text, plain, plot
+from twin.ui.show import csv_text, download, plain, plot
 from twin.ui.toolbar import header
 
 LOOK_S = 0.7
@@ -92,14 +91,10 @@ def results() -> None:
             column_config={"Run": st.column_config.LinkColumn(display_text="Open")},
         )  # fmt: skip
         table = sweep.table(axes, asked, rows)
-        st.download_button(
-            "CSV", lambda: csv_text([list(table[0]), *(list(row.values()) for row in table)]),
-            "sweep.csv", "text/csv", icon=":material/download:", on_click="ignore", key="sweep-csv",
-        )  # fmt: skip
+        rows_of = [list(table[0]), *(list(row.values()) for row in table)]
+        download("CSV", lambda: csv_text(rows_of), "sweep.csv", "sweep-csv")
 
 
 LOOKING = any(row is not None and not row.ended for row in rows)
-try:
+with session.damage_told():
     st.fragment(results, run_every=LOOK_S if LOOKING else None)()
-except StoreError as error:
-    st.error(sentence(str(error)), icon=":material/broken_image:")

@@ -8,7 +8,7 @@ from twin.ui import formulas, imports, live, session, words
 from twin.ui.charts import memory as charts_memory
 from twin.ui.fields import sentence
 from twin.ui.forms.first import whole
-from twin.ui.forms.rows import rows_table
+from twin.ui.forms.tables import rows_table
 from twin.ui.show import plot
 from twin.ui.toolbar import workspace
 
@@ -33,38 +33,32 @@ with facts, st.container(border=True):
     if isinstance(asked, str):
         st.caption(sentence(asked))
         st.stop()
+    ratio = f"{asked.input_per_output:,.3g} : 1"
     with st.grid(2, min_column_width=180):
         st.metric(
-            "Prompt : output tokens",
-            f"{asked.input_per_output:,.3g} : 1",
+            "Prompt : output tokens", ratio,
             help="Prompt tokens for each output token. It decides how many NPUs should prefill "
             "and how many should decode.",
-        )
+        )  # fmt: skip
         st.metric(*words.split(session.draft()))
         answers = asked.output_tokens_per_s
         if answers is None:
             st.metric("Requests in flight", words.traffic(session.draft()))
         else:
             npus = npus_used(session.draft())
+            per_npu = amount(answers / npus, "rate", "tokens/s")
+            says = f"Output tokens per second for each NPU that serves ({npus:,} in all)."
             st.metric("Requests", amount(asked.rate_req_per_s, "rate", "req/s"))
             st.metric("Prompt tokens", amount(asked.input_tokens_per_s, "rate", "tokens/s"))
             st.metric("Output tokens", amount(answers, "rate", "tokens/s"))
-            st.metric(
-                "Output tokens per NPU",
-                amount(answers / npus, "rate", "tokens/s"),
-                help=f"Output tokens per second for each NPU that serves ({npus:,} in all).",
-            )
-        st.metric(
-            "Reusable prompt tokens",
-            amount(asked.reuse, "share"),
-            help="Share of prompt tokens that an endless memory pool would have seen before.",
-        )
+            st.metric("Output tokens per NPU", per_npu, help=says)
+        says = "Share of prompt tokens that an endless memory pool would have seen before."
+        st.metric("Reusable prompt tokens", amount(asked.reuse, "share"), help=says)
     if asked.reuse > 0.0 and st.toggle(
-        "Hit ratio by size of the memory pool",
-        key="hit-curve",
+        "Hit ratio by size of the memory pool", key="hit-curve",
         help="One pass over the prompts of the run, an LRU of every size at once. A run hits less: "
         "prompts wait, and blocks are stored when they are computed.",
-    ):
+    ):  # fmt: skip
         curve = formulas.hit_curve(session.draft())
         if isinstance(curve, str):
             st.caption(sentence(curve))

@@ -1,0 +1,228 @@
+"""Sections that only some runs have: instances that came and went, a day, clients, memory pool."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.ui.fake_run import fake_checks, fake_summary, fake_tables
+from tests.ui.stored_runs import done, scenario
+from tests.ui.test_faults_results import sections_of
+from tests.ui.test_run import Runner, opened, words
+from twin.lab.library import presets
+from twin.lab.store import Owner
+from twin.ui import session
+from twin.ui.charts import elastic as charts
+from twin.ui.charts import memory
+from twin.ui.pages import PAGES
+
+
+@pytest.fixture(autouse=True)
+def runner(store, monkeypatch):
+    monkeypatch.setattr(session, "runner", lambda: Runner(store))
+
+
+# The section of a run whose instances came, went and changed role.
+
+LIVES = pl.DataFrame(
+    [
+        ("prefill", 0, "serve", 0.0, 120.0, 16, 0),
+        ("prefill", 1, "serve", 0.0, 40.0, 16, 16),
+        ("prefill", 1, "drain", 40.0, 42.0, 16, 16),
+        ("decode", 0, "serve", 0.0, 120.0, 160, 32),
+        ("decode", 1, "load", 42.0, 43.0, 16, 16),
+        ("decode", 1, "graphs", 43.0, 50.0, 16, 16),
+        ("decode", 1, "serve", 50.0, 120.0, 16, 16),
+    ],
+    schema=["role", "instance", "state", "t_s", "end_s", "npus", "first_npu"],
+    orient="row",
+)
+SEEN = {
+    f"{role}_{name}": value
+    for role in ("prefill", "decode")
+    for name, value in (
+        ("serving", 2), ("starting", 0), ("draining", 0), ("waiting", 3), ("in_hand", 0.4),
+        ("busy", 0.9), ("latency", 0.7), ("wanted", 1),
+    )
+}  # fmt: skip
+DECISIONS = pl.DataFrame(
+    [
+        {"t_s": t_s, "seen_s": t_s - 5.0, "arrivals_per_s": 10.0, **SEEN, "started": 0,
+         "stopped": 0, "changed_role": changed, "held_back": ""}
+        for t_s, changed in ((35.0, 1), (65.0, 0))
+    ]
+)  # fmt: skip
+
+
+def moved(store):
+    s = scenario(elastic__controller="rebalance")
+    tables = fake_tables(s, requests=400, windows=20)
+    npus = {"prefill_npus": 32.0, "decode_npus": 160.0, "changing_npus": 0.0}
+    tables["windows"] = tables["windows"].with_columns(**{k: pl.lit(v) for k, v in npus.items()})
+    tables |= {"lives": LIVES, "decisions": DECISIONS}
+    owner = Owner.here()
+    run = store.runs.add(store.scenarios.save(s), session.facts(), "engine 1", s.seed, owner=owner)
+    summary = fake_summary(s, tables) | {"role_changes": 1, "goodput_per_npu_hour": 321.0}
+    result = SimpleNamespace(digest="0" * 64, summary=summary, tables=tables,
+                             checks=fake_checks(), notes=[], valid=True)  # fmt: skip
+    assert store.runs.finish(run, owner, result, 1.0)
+    return run
+
+
+def test_a_run_whose_instances_stay_has_no_such_section(app, store):
+    assert "Instances" not in sections_of(opened(app, done(store, scenario())))
+
+
+def test_lives_and_decisions_are_told(app, store):
+    at = opened(app, moved(store), "Instances")
+    assert not at.exception
+    assert "321" in words(at) and "2 decisions" in words(at)
+    [table] = [d.value for d in at.dataframe if "Changed role" in d.value.columns]
+    assert table["Changed role"].to_list() == [1]  # the decision that moved nothing is not listed
+
+
+def test_every_life_has_a_row_and_every_state_its_colour():
+    chart = charts.lives(LIVES, 120.0)
+    assert {name for bar in chart.figure.data for name in bar.y} == {
+        "prefill 0", "prefill 1", "decode 0", "decode 1",
+    }  # fmt: skip
+    assert {bar.name for bar in chart.figure.data} == {
+        "prefill serves", "decode serves", "loads weights", "makes graphs", "drains",
+    }  # fmt: skip
+
+
+# The section of a run whose rate follows a day.
+
+DAY = {  # 20 hours
+    "workload__profile__shape": "day", "workload__profile__period_s": 144.0, "horizon_s": 120.0,
+}  # fmt: skip
+
+
+def test_a_run_of_minutes_has_no_day(app, store):
+    assert "Day" not in sections_of(opened(app, done(store, scenario())))
+
+
+def test_a_day_is_told_hour_by_hour(app, store):
+    at = opened(app, done(store, scenario(**DAY)), "Day")
+    assert not at.exception
+    assert "NPU-hours" in words(at) and "busiest hour" in words(at)
+    [table] = [d.value for d in at.dataframe if "Hour" in d.value.columns]
+    assert table["Hour"].to_list() == list(range(20))
+    assert {"Prefill NPUs", "Decode NPUs", "NPU-hours", "Without work", "Energy, kWh",
+            "Hit ratio, %", "Requests"} <= set(table.columns)  # fmt: skip
+    assert "Starting or draining" not in table.columns  # nobody moves
+
+
+# The section of a run about its clients: tenants, refusals, sessions; and the tenants' form.
+
+PRESETS = {p.key: p.scenario for p in presets()}
+TENANTS = [{"name": "chat", "share": 1.0}, {"name": "batch", "share": 4.0}]
+
+
+def tenants_served(store, s):
+    """A finished run of sessions of four turns, by the scenario's tenants."""
+    tables = fake_tables(s, requests=400, windows=20)
+    number = np.arange(400)
+    names = [t.name for t in s.tenants] or [""]
+    tables["requests"] = tables["requests"].with_columns(
+        tenant=pl.Series([names[i % len(names)] for i in number], dtype=pl.Enum(names)),
+        session=pl.Series(number // 4), turns_left=pl.Series(3 - number % 4),
+        asked_s=pl.col("arrival_s"), attempt=pl.lit(0, pl.Int16),
+    )  # fmt: skip
+    run = store.runs.add(
+        store.scenarios.save(s), session.facts(), "engine 1", s.seed, owner=(owner := Owner.here())
+    )
+    summary = fake_summary(s, tables) | {"asked_again": 17, "sessions_finished": 42}
+    result = SimpleNamespace(digest="0" * 64, summary=summary, tables=tables,
+                             checks=fake_checks(), notes=[], valid=True)  # fmt: skip
+    assert store.runs.finish(run, owner, result, 1.0)
+    return run
+
+
+def test_a_run_of_one_tenant_that_nobody_leaves_has_no_such_section(app, store):
+    assert "Clients" not in sections_of(opened(app, done(store, scenario())))
+
+
+def test_each_tenant_has_its_row_with_units_and_the_reasons_a_picture(app, store):
+    at = opened(app, tenants_served(store, PRESETS["two-tenants"]), "Clients")
+    (table,) = (d.value for d in at.dataframe if "Goodput" in d.value.columns)
+    assert table[""].to_list() == ["chat", "batch"]
+    assert all(text.endswith("tokens/s") for text in table["Tokens served"])
+    assert all(text.endswith(("s", "ms")) for text in table["TTFT p99"])
+    assert {m.label: m.value for m in at.metric}["Asked again"].startswith("17")
+    assert not {m.label: m.delta for m in at.metric}["TTFT p99"]  # no one SLO to be held against
+    assert len(at.get("plotly_chart")) == 2  # tenants, reasons; their sessions do not wait
+
+
+def test_sessions_that_wait_have_their_times(app, store):
+    at = opened(app, tenants_served(store, PRESETS["agentic-sessions"]), "Clients")
+    assert "Sessions" in [s.value for s in at.subheader]
+    assert "Tenants" not in [s.value for s in at.subheader]
+
+
+def test_the_form_has_a_row_for_each_tenant(app):
+    app.run()
+    app.session_state["history"] = [scenario(tenants=TENANTS)]
+    app.session_state["workload-group"] = "Clients"
+    app.switch_page(PAGES["workload"].script).run()
+    assert not app.exception
+    (table,) = (f.value for f in app.dataframe if "share" in f.value.columns)
+    assert table["name"].to_list() == ["chat", "batch"]
+    assert table["share"].to_list() == [1.0, 4.0]
+
+
+# The section of a run whose prompts read from the memory pool.
+
+NODES, HOT = 4, 2
+
+
+def served(times_s, window_s):
+    """Every node serves 1 GB a window, the hot one 4."""
+    node = np.tile(np.arange(NODES, dtype=np.int32), times_s.size)
+    return pl.DataFrame(
+        {
+            "t_s": np.repeat(times_s, NODES),
+            "window_s": np.full(node.size, window_s),
+            "node": node,
+            "read_bytes": np.where(node == HOT, 4e9, 1e9),
+        }
+    )
+
+
+def read_back(store):
+    s = scenario()
+    tables = fake_tables(s, requests=400, windows=20)
+    windows = tables["windows"]
+    tables["servers"] = served(windows["t_s"].to_numpy(), float(windows["window_s"][0]))
+    tables["traffic"] = windows.select("t_s", "window_s").with_columns(
+        traffic=pl.lit("pool_read"), bytes=pl.lit(7e9)
+    )
+    owner = Owner.here()
+    run = store.runs.add(store.scenarios.save(s), session.facts(), "engine 1", s.seed, owner=owner)
+    result = SimpleNamespace(
+        digest="0" * 64, summary=fake_summary(s, tables) | {"hit_token_ratio": 0.5}, tables=tables,
+        checks=fake_checks(), notes=[], valid=True,
+    )  # fmt: skip
+    assert store.runs.finish(run, owner, result, 1.0)
+    return run
+
+
+def test_a_run_that_wrote_down_no_reads_has_no_such_section(app, store):
+    assert "Memory pool" not in sections_of(opened(app, done(store, scenario())))
+
+
+def test_the_hottest_server_is_named_with_its_imbalance(app, store):
+    at = opened(app, read_back(store), "Memory pool")
+    assert not at.exception
+    assert "Node 2 served" in words(at) and "2.29 x the mean" in words(at)
+
+
+def test_a_cell_is_what_a_node_served_in_a_window():
+    times_s = np.array([0.0, 5.0, 10.0])
+    table = served(times_s, 5.0).sample(fraction=1.0, shuffle=True, seed=1)
+    [cells] = memory.servers(table, 0.0).figure.data
+    assert np.asarray(cells.z) == pytest.approx(
+        np.where(np.arange(NODES)[:, None] == HOT, 0.8, 0.2) * np.ones((1, 3))
+    )
+    assert list(cells.y) == ["node 0", "node 1", "node 2", "node 3"]

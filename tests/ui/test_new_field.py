@@ -1,7 +1,6 @@
 """A field is declared once: a made-up one is found in form, docs, link, file and command line."""
 
 import pytest
-import streamlit as st
 from pydantic.fields import FieldInfo
 
 from docs.make import field_table
@@ -20,6 +19,7 @@ from twin.scenario import (
     with_overrides,
 )
 from twin.scenario.declaration import quantity, when
+from twin.ui import session
 from twin.ui.fields import label, tooltip, why_idle
 
 
@@ -37,7 +37,7 @@ def new_field():
     )
     before = canonical(Scenario()), legacy_digests(Scenario())
     presets.cache_clear()
-    st.cache_data.clear()
+    session.preset_list.clear()
     info = FieldInfo.from_annotated_attribute(float, declared)
     info.description = (
         "How long a request may wait. [a test]"  # in a class: the sentence below the field
@@ -47,7 +47,7 @@ def new_field():
     fields.cache_clear()
     yield before
     presets.cache_clear()
-    st.cache_data.clear()
+    session.preset_list.clear()
     del Scenario.__pydantic_fields__["grace_s"]
     Scenario.model_rebuild(force=True)
     fields.cache_clear()

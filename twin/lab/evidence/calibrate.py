@@ -96,8 +96,8 @@ class Space:
 
     def values(self, x: Vector) -> dict[str, float]:
         """The constants at a point, in their units."""
-        found = (self.low + x * self.span).tolist()
-        return dict(zip([c.name for c in self.constants], found, strict=True))
+        in_units = (self.low + x * self.span).tolist()
+        return dict(zip([c.name for c in self.constants], in_units, strict=True))
 
     def errors(self, x: Vector, chosen: Iterable[int] | None = None) -> Vector:
         """Signed relative errors of the rows, or of some, at a point."""

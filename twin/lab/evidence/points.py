@@ -125,33 +125,33 @@ def fit_points(path: Path, facts: Facts, constants: Sequence[Constant] = CONSTAN
     return PrivateFit(whole.fit(values), untouched, path.name)
 
 
-def private_text(found: PrivateFit) -> str:
+def private_text(own: PrivateFit) -> str:
     """The private copy as TOML, in the form of data/calibration.toml."""
     tables = {
         c.name: {
-            "value": found.fit.values[c.name],
+            "value": own.fit.values[c.name],
             "unit": c.unit,
             "source": "no point informs it: as before"
-            if c.name in found.untouched
-            else f"least squares over {len(found.fit.errors)} points of {found.points}",
+            if c.name in own.untouched
+            else f"least squares over {len(own.fit.errors)} points of {own.points}",
             "mark": "f",
             "note": c.meaning,
         }
         for c in CONSTANTS
-        if c.name in found.fit.values
+        if c.name in own.fit.values
     }
     return (
         "# A private copy of the fitted constants, made by `python -m twin calibrate --points`.\n"
         "# To use it, name this file in TWIN_CALIBRATION.\n"
-        f"# Mean absolute error of its points: {found.fit.error_mean:.1%}.\n\n"
+        f"# Mean absolute error of its points: {own.fit.error_mean:.1%}.\n\n"
         + tomli_w.dumps(tables)
     )
 
 
-def write_private(found: PrivateFit, path: Path) -> None:
+def write_private(own: PrivateFit, path: Path) -> None:
     """Write the private copy; raises NotWritten."""
     _refuse_published(path)
-    write_text(path, private_text(found))
+    write_text(path, private_text(own))
 
 
 def _refuse_published(path: Path) -> None:

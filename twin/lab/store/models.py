@@ -1,6 +1,6 @@
 """The tables of the database, as classes: a row read is an instance that belongs to nobody.
 
-`migrations/` holds how the tables came to be; a test compares the two. Times are Unix seconds.
+`migrations/` holds how older databases come to them; a test compares both. Times are Unix seconds.
 What is JSON here is at most a few kilobytes; anything longer is an artefact beside the database.
 """
 
@@ -212,7 +212,7 @@ class HoldingRow(Row):
 
 
 class NoteRow(Row):
-    """What a visitor wrote about a run or a scenario (see `notes`)."""
+    """What a visitor wrote about a run or a scenario (see `visitors`)."""
 
     __tablename__ = "notes"
 

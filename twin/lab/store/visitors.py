@@ -76,8 +76,7 @@ class Visitor:
     def require_held(self, session: Session, kind: str, name: str) -> None:
         """Raise StoreError unless this visitor, and nobody else, holds something."""
         self.require_writes()
-        holders = self._holders(session, name)
-        if self.known and holders != {self.name}:
+        if self.known and (holders := self._holders(session, name)) != {self.name}:
             who = "others' too" if self.name in holders else "somebody else's"
             raise StoreError(f"this {kind} is {who}: only who alone asked for it may do that")
 

@@ -27,6 +27,9 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& command -v "$$p" && break; done)
 
+# Every test process, and every process that a test starts, would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help serve check test long tests.picture golden shipped lock audit bench clean
 .DEFAULT_GOAL := help
 

@@ -43,7 +43,7 @@ SEEN = {
     for role in ("prefill", "decode")
     for name, value in (
         ("serving", 2), ("starting", 0), ("draining", 0), ("waiting", 3), ("in_hand", 0.4),
-        ("busy", 0.9), ("latency", 0.7), ("wanted", 1),
+        ("busy", 0.9), ("latency", 0.7), ("needed", 1.2), ("wanted", 1),
     )
 }  # fmt: skip
 DECISIONS = pl.DataFrame(

@@ -57,9 +57,9 @@ class Elastic:
         self._npus = max(self.rule.npus, len(self.life.held()) // self.setup.dies_per_npu)
         self._planned: dict[int, set[int]] = {}  # instances that wait for others to drain
         self._changed_s: deque[float] = deque()
-        self._lately: deque[tuple[float, Wanted]] = deque()
         self._calm_s = dict.fromkeys(ROLES, 0.0)  # until when a pool is left alone
-        self._look = Look(machine)
+        self._lately = deque([(0.0, (self._committed("prefill"), self._committed("decode")))])
+        self._look = Look(machine, self.rule.metrics_age_s + self.life.start_s())
         self._size = {role: next(i.dies for i in self.setup.of_role(role)) for role in ROLES}
         for row in self.rule.schedule if self.rule.controller == "schedule" else ():
             wanted = row.prefill, row.decode
@@ -246,7 +246,8 @@ def decision_rows(elastic: Elastic) -> list[dict[str, object]]:
                 f"{role}_serving": pool.serving, f"{role}_starting": pool.starting,
                 f"{role}_draining": pool.draining, f"{role}_waiting": pool.waiting,
                 f"{role}_in_hand": pool.in_hand, f"{role}_busy": pool.busy,
-                f"{role}_latency": pool.latency, f"{role}_wanted": wanted,
+                f"{role}_latency": pool.latency, f"{role}_needed": pool.needed,
+                f"{role}_wanted": wanted,
             }  # fmt: skip
         rows.append(
             row

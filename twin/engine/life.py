@@ -42,7 +42,7 @@ class Bucket:
     """Object storage: its rate is shared evenly by those that load at once."""
 
     def __init__(self, agenda: Agenda, bytes_per_s: float) -> None:
-        self._agenda, self._rate = agenda, bytes_per_s
+        self._agenda, self.bytes_per_s = agenda, bytes_per_s
         self._left: dict[int, float] = {}
         self._then: dict[int, Then] = {}
         self._since_s = 0.0
@@ -55,7 +55,7 @@ class Bucket:
         self._plan()
 
     def _move(self, t_s: float) -> None:
-        share = self._rate / max(len(self._left), 1) * (t_s - self._since_s)
+        share = self.bytes_per_s / max(len(self._left), 1) * (t_s - self._since_s)
         self._left = {k: left - share for k, left in self._left.items()}
         self._since_s = t_s
 
@@ -64,14 +64,14 @@ class Bucket:
         turn = self._turn
         if not self._left:
             return
-        soonest = min(self._left.values()) * len(self._left) / self._rate
+        soonest = min(self._left.values()) * len(self._left) / self.bytes_per_s
         end_s = self._since_s + soonest
 
         def arrived(t_s: float) -> None:
             if turn != self._turn:
                 return
             self._move(end_s)
-            there = [k for k, left in self._left.items() if left <= self._rate * 1e-6]
+            there = [k for k, left in self._left.items() if left <= self.bytes_per_s * 1e-6]
             for k in there:
                 del self._left[k]
             self._plan()
@@ -195,16 +195,25 @@ class Life:
         source = self.rule.weights
         return source == "pool" or (source == "local" and self._nodes(k) <= self._holding)
 
+    def start_s(self) -> float:
+        """Seconds from free NPUs to serving, of the pool that takes longer."""
+        fetch_s = 0.0
+        if self.rule.weights == "object_storage":
+            fetch_s = self._model_bytes / self._bucket.bytes_per_s
+        first = {i.role: k for k, i in reversed(list(enumerate(self.setup.instances)))}
+        return self._process_s + fetch_s + max(self._weights(k)[1] for k in first.values())
+
+    def _weights(self, k: int) -> tuple[float, float]:
+        """What its dies hold, each all of its rank, and seconds from DRAM to them."""
+        i, plane = self.setup.instances[k], pool_plane(self.setup.scenario)
+        size = float(self.machine.roles[k].memory.weights * i.dies)
+        return size, size / float(pool_read(self.machine.fabric, i.die_of_rank, plane).bytes_per_s)
+
     def _load_s(self, k: int, t_s: float) -> float:
-        """Seconds from DRAM to the dies, each with all that its rank holds; books the bytes."""
-        machine = self.machine
-        i = self.setup.instances[k]
-        plane = pool_plane(self.setup.scenario)
-        size = machine.roles[k].memory.weights * i.dies
-        took_s = float(size / pool_read(machine.fabric, i.die_of_rank, plane).bytes_per_s)
-        column = machine.column(k)
-        at = w.PLANES.index(plane)
-        book_traffic(machine.world, w.WEIGHTS, at, column, t_s, t_s + took_s, size)
+        """Seconds until its dies hold their weights; books the bytes."""
+        size, took_s = self._weights(k)
+        plane, column = w.PLANES.index(pool_plane(self.setup.scenario)), self.machine.column(k)
+        book_traffic(self.machine.world, w.WEIGHTS, plane, column, t_s, t_s + took_s, size)
         return took_s
 
     def _serve(self, k: int, t_s: float) -> None:

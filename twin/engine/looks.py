@@ -1,65 +1,140 @@
-"""What a controller is shown of the pools: work in hand, use and latency since the look before.
+"""What a controller is shown of the pools: work in hand, use, latency, and instances needed.
 
-Read between two steps from counters and columns that the phases keep anyway.
+Read between two steps from counters and columns that the phases keep anyway. What is needed is a
+forecast: the load that comes, over what one instance does within the SLO, when one that starts now
+would serve.
 """
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from twin.engine import codes as w
 from twin.engine.machine import Machine
+from twin.model.decode import decode_iteration_s
 from twin.policies.batching import tokens_per_iteration
 
-# Requests waiting, work in hand, busy share, latency over its SLO: the end of a PoolSeen.
-Measured = tuple[int, float, float, float]
+# Requests waiting, work in hand, busy share, latency over its SLO, instances needed: the end of a
+# PoolSeen.
+Measured = tuple[int, float, float, float, float]
 BACK = (
     w.BACK_FROM_QUEUE, w.BACK_FROM_PREFILL, w.BACK_FROM_TRANSFER, w.BACK_FROM_DECODE, w.PREEMPTED,
 )  # fmt: skip
+NEAR_SLO = 0.95  # of the SLO: mean TPOT above it leaves too many requests beyond
+REMEMBERED_S = 3600.0  # how long an error of a forecast counts
+LEAST = 0.05  # instances: of less, no share says anything
+STEPS = 4  # towards the load that keeps the SLO
+
+
+class Forecast:
+    """A load expected a lead ahead, and the margin by which loads have outgrown forecasts."""
+
+    def __init__(self, lead_s: float) -> None:
+        self._lead_s = lead_s
+        self._made: deque[tuple[float, float]] = deque()
+        self._looked_s = 0.0
+        self._squares, self._weight = 0.0, 0.0
+
+    def at(self, t_s: float, now: float, ahead: float) -> float:
+        """What to have for `ahead`: with one standard deviation of what was too little so far."""
+        expected = None
+        while self._made and self._made[0][0] <= t_s - self._lead_s:
+            expected = self._made.popleft()[1]
+        self._made.append((t_s, ahead))
+        if expected is not None:
+            kept = math.exp((self._looked_s - t_s) / REMEMBERED_S)
+            outgrown = max(0.0, now / expected - 1.0) if expected > LEAST else 0.0
+            # Of errors that are as often too little as too much, half are counted.
+            self._squares = kept * self._squares + 2.0 * outgrown**2
+            self._weight = kept * self._weight + 1.0
+        self._looked_s = t_s
+        return ahead * (1.0 + math.sqrt(self._squares / max(self._weight, 1.0)))
 
 
 class Look:
-    """Measures the pools, each time since the time before."""
+    """Measures the pools, each time since the time before.
 
-    def __init__(self, machine: Machine) -> None:
-        self.world = machine.world
+    lead_s: from a look until an instance that starts for it serves; means that a forecast is made
+    of are over about as long.
+    """
+
+    def __init__(self, machine: Machine, lead_s: float) -> None:
+        self.machine, self.world, self._lead_s = machine, machine.world, lead_s
         s = machine.setup.scenario
         self._ttft_s, self._tpot_s = s.slo.ttft_s, 1e-3 * s.slo.tpot_ms
         self._per_iteration = tokens_per_iteration(
             s.deployment.decode.mtp_draft_tokens, machine.setup.costs.mtp_acceptance
         )
-        tokens = self.world.request.input_tokens.astype(np.float64)
-        self._pairs_per_token = 0.5 * float((tokens**2).sum() / tokens.sum())
+        self._forecasts = Forecast(lead_s), Forecast(lead_s)
+        instances = machine.setup.instances
+        self._place = {i.index: k for k, i in enumerate(instances) if i.role == "decode"}
         self._looked_s = 0.0
-        self._arrived = 0
         self._oldest = 0  # request without a first token at the look before
-        self._tokens, self._iterations, self._iteration_s = 0.0, 0, 0.0
+        self._counted: dict[str, float] = {}
+        self._rate: dict[str, float] = {}  # per second since the look before
+        self._mean: dict[str, float] = {}  # the same, over about a lead
+        self._arrived = 0
         self.arrivals_per_s = 0.0
 
     def at(self, instances: Mapping[str, Sequence[int]], t_s: float) -> tuple[Measured, Measured]:
         """Prefill and decode, over their instances that serve, by their numbers."""
         span_s = max(t_s - self._looked_s, 1e-9)
         self._looked_s = t_s
-        arrived = int(self.world.record.counters[w.ARRIVED])
-        self.arrivals_per_s = (arrived - self._arrived) / span_s
-        self._arrived = arrived
-        prefill = self._prefill(np.array(instances["prefill"], np.int64), t_s, span_s)
-        return prefill, self._decode(np.array(instances["decode"], np.int64))
+        self._count(span_s)
+        prefill, handed_on = self._prefill(np.array(instances["prefill"], np.int64), t_s, span_s)
+        return prefill, self._decode(np.array(instances["decode"], np.int64), handed_on, t_s)
 
-    def _prefill(self, at: np.ndarray, t_s: float, span_s: float) -> Measured:
-        """Busy: tokens computed over what full batches of such prompts would be."""
-        p, count = self.world.prefill, self.world.record.counters
+    def _count(self, span_s: float) -> None:
+        """What has come, been computed and gone since the look before."""
+        r, book, d = self.world.request, self.world.record.windows[:-1], self.world.decode
+        count, before = self.world.record.counters, self._counted
+        self._arrived, oldest = int(count[w.ARRIVED]), self._arrived
+        tokens = r.input_tokens[oldest : self._arrived].astype(np.float64)
+        decoding = float(d.in_batch.sum())
+        counted = {
+            "requests": float(self._arrived),
+            "tokens": before.get("tokens", 0.0) + float(tokens.sum()),
+            "squares": before.get("squares", 0.0) + float((tokens**2).sum()),
+            "begun": float(book[:, w.PROMPT_TOKENS].sum()),
+            "hits": float(book[:, w.HIT_TOKENS].sum()),
+            "computed": float(book[:, w.PREFILL_TOKENS].sum()),
+            "left": float(count[w.JOINED]) - decoding,
+            "iterations": float(d.iteration.sum()),
+            "iteration_s": float(d.busy_s.sum()),
+        }
+        self._rate = {k: (total - before.get(k, 0.0)) / span_s for k, total in counted.items()}
+        self._counted, self.arrivals_per_s = counted, self._rate["requests"]
+        kept = math.exp(-span_s / self._lead_s)
+        self._mean = {
+            k: rate + kept * (self._mean.get(k, rate) - rate) for k, rate in self._rate.items()
+        }
+
+    def _prefill(self, at: np.ndarray, t_s: float, span_s: float) -> tuple[Measured, float]:
+        """Busy: tokens computed over what full batches of such prompts would be. Also the requests
+        per second that the pool can hand on."""
+        p, count, mean = self.world.prefill, self.world.record.counters, self._mean
         budget = float(self.world.settings.prefill_budget)
         waiting = int(count[w.ROUTED] - count[w.PREFILL_BEGUN] - count[w.BACK_FROM_QUEUE])
-        in_hand = float(p.queued_tokens[at].sum()) / (budget * max(at.size, 1))
-        tokens = float(self.world.record.windows[:-1, w.PREFILL_TOKENS].sum())
-        full_s = p.pass_s + budget * (p.s_per_token + self._pairs_per_token * p.s_per_pair)
-        able = float((budget / full_s[at]).sum()) * span_s
-        busy = (tokens - self._tokens) / max(able, 1e-9)
-        self._tokens = tokens
-        return waiting, in_hand, max(0.0, busy), self._mean_ttft_s(t_s, span_s) / self._ttft_s
+        queued = float(p.queued_tokens[at].sum())
+        pairs = 0.5 * mean["squares"] / max(mean["tokens"], 1e-9)  # of a token
+        able = budget / (p.pass_s + budget * (p.s_per_token + pairs * p.s_per_pair))  # tokens/s
+        pool, one = max(float(able[at].sum()), 1e-9), float(able.max())
+        fresh = 1.0 - mean["hits"] / max(mean["begun"], 1e-9)
+        coming = mean["tokens"] * fresh
+        left = max(0.0, queued + (coming - pool) * self._lead_s)  # when one that starts now serves
+        needed = max(
+            self._forecasts[0].at(t_s, self._rate["tokens"] * fresh / one, coming / one),
+            (coming + left / self._lead_s) / one,  # and is gone as long after
+        )
+        measured = (
+            waiting, queued / (budget * max(at.size, 1)), max(0.0, self._rate["computed"] / pool),
+            self._mean_ttft_s(t_s, span_s) / self._ttft_s, needed,
+        )  # fmt: skip
+        return measured, mean["requests"] * pool / max(coming, 1e-9)
 
     def _mean_ttft_s(self, t_s: float, span_s: float) -> float:
         """Of first tokens since the look before; 0 without one."""
@@ -72,7 +147,7 @@ class Look:
         self._oldest += int(out.argmax()) if out.any() else out.size
         return float((first_s[new] - arrival_s[new]).mean()) if new.any() else 0.0
 
-    def _decode(self, at: np.ndarray) -> Measured:
+    def _decode(self, at: np.ndarray, handed_on: float, t_s: float) -> Measured:
         """Busy: slots or KV space of what decodes, whichever is fuller; waiting: for room."""
         d, count = self.world.decode, self.world.record.counters
         waiting = int(count[w.FRONTED]) + sum(int(count[k]) for k in BACK)
@@ -83,8 +158,59 @@ class Look:
         space = float(d.kv_tokens[at].sum()) * ranks
         held = float(d.context.reshape(-1, ranks)[at].sum())
         busy = max(float(d.in_batch[at].sum()) / room, held / max(space, 1.0))
-        iterations, spent_s = int(d.iteration.sum()), float(d.busy_s.sum())
-        begun = iterations - self._iterations
-        tpot_s = (spent_s - self._iteration_s) / max(begun, 1) / self._per_iteration
-        self._iterations, self._iteration_s = iterations, spent_s
-        return waiting, (taken + waiting) / room, busy, max(0.0, tpot_s) / self._tpot_s
+        rate = self._rate
+        tpot_s = rate["iteration_s"] / max(rate["iterations"], 1e-9) / self._per_iteration
+        decoding = float(d.in_batch.sum())
+        under_way = waiting + float(d.taken.sum()) - decoding
+        each = self._requests_of_one()
+        ahead = self._decoding_ahead(decoding, under_way, handed_on)
+        needed = self._forecasts[1].at(t_s, decoding / each, ahead / each)
+        return waiting, (taken + waiting) / room, busy, max(0.0, tpot_s) / self._tpot_s, needed
+
+    def _decoding_ahead(self, decoding: float, under_way: float, handed_on: float) -> float:
+        """Requests that decode a lead from now: those that are still there by Little's law, and
+        what comes by then, which is no more than prefill hands on."""
+        leaving = max(self._mean["left"], 0.0) / max(decoding, 1e-9)
+        coming = min(self._mean["requests"] + under_way / self._lead_s, handed_on)
+        if leaving * self._lead_s < 1e-6:
+            return decoding + coming * self._lead_s
+        stay = math.exp(-leaving * self._lead_s)
+        return decoding * stay + coming * (1.0 - stay) / leaving
+
+    def _requests_of_one(self) -> float:
+        """Of the requests that decode now, those whose tokens one instance makes within the SLO.
+
+        It is the fullest instance with more or fewer of its requests, as far as slots and KV space
+        go; how far a rank is from the mean goes with the root of how many.
+        """
+        d, c, ranks = self.world.decode, self.world.costs, self.world.settings.decode_ranks
+        k = int(np.argmax(d.in_batch))
+        loads = d.requests.reshape(-1, ranks)[k], d.context.reshape(-1, ranks)[k]
+        total = float(loads[0].sum())
+        if not total:
+            return max(float(d.room.max()), 1.0)
+        role = self.machine.roles[self._place[k]]
+        hot = c.decode_hot_tokens, c.decode_hot_factor[k]
+
+        def iteration_s(more: float) -> float:
+            requests, context = (
+                np.maximum(0.0, load.mean() * more + (load - load.mean()) * math.sqrt(more))
+                for load in loads
+            )
+            sink = role.operator_sink()
+            return float(decode_iteration_s(role.decode, requests, context, 0, ranks, *hot, sink))
+
+        full = max(total / float(d.room[k]), float(loads[1].sum()) / (d.kv_tokens[k] * ranks))
+        few, most, bound_s = 1.0 / total, 1.0 / full, NEAR_SLO * self._tpot_s * self._per_iteration
+        few_s, most_s = iteration_s(few), iteration_s(most)
+        if few_s <= bound_s < most_s:
+            for _ in range(STEPS):  # along lines: seconds are nearly linear in requests
+                asked = few + (bound_s - few_s) / (most_s - few_s) * (most - few)
+                asked_s = iteration_s(asked)
+                if asked_s > bound_s:
+                    most, most_s = asked, asked_s
+                else:
+                    few, few_s = asked, asked_s
+            most, most_s = asked, asked_s
+        # As many tokens a second, at the TPOT that the requests have now.
+        return total * most * iteration_s(1.0) / most_s

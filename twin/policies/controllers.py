@@ -14,8 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 HELD = 1e-9  # marks are met within rounding
-NEAR_SLO = 0.95  # of the SLO: mean TPOT above it leaves too many requests beyond
-BACKLOG = 2.0  # no backlog asks for more than twice what serves
+GAIN = 0.9  # an instance is away while it changes role: NPUs that are too few move for less only
 
 
 class ControllerError(ValueError):
@@ -34,6 +33,7 @@ class PoolSeen:
     in_hand: float  # work waiting or running over what its instances hold at once
     busy: float  # tokens computed, or slots and KV taken, over what is possible
     latency: float  # mean TTFT, or TPOT, over its SLO; 0: nothing was measured
+    needed: float  # instances that keep the SLO when one that starts now would serve
 
     @property
     def committed(self) -> int:
@@ -96,49 +96,31 @@ def by_kv(seen: Seen, rule: Rule) -> Wanted:
 
 
 def rebalanced(seen: Seen, rule: Rule) -> Wanted:
-    """The split of the NPUs whose pools would both be below the high mark with the fewest NPUs;
-    where none is, the one whose greater pressure is the least.
+    """As many instances as each pool is expected to need, whatever it does now.
 
-    A pressure moves with one over the number of instances. What serves now stays while both
-    pressures are below the high mark and giving some back would bring one above the middle of the
-    marks, so that noise changes nobody's role.
+    Where there are too few NPUs for both, and where all are to be kept in a pool, the split whose
+    pool that lacks most lacks least.
     """
     p, d = seen.prefill, seen.decode
-    need_p = p.serving * max(p.busy, min(p.in_hand, BACKLOG))
-    # Slots are reserved before prefill: while its queue is a batch long, what waits waits for it.
-    behind = p.in_hand > 1.0
-    slow = d.latency * rule.high / NEAR_SLO  # above the high mark where TPOT nears its SLO
-    full = d.busy if behind else max(d.busy, min(d.in_hand, BACKLOG))
-    need_d = d.serving * max(full, min(slow, BACKLOG))
     now = (p.committed, d.committed)
-
-    def worst(split: Wanted) -> float:
-        return max(need_p / max(split[0], 1), need_d / max(split[1], 1))
-
-    splits = [
-        (a, b)
-        for a in range(rule.least, seen.npus // p.npus_per_instance + 1)
-        for b in range(rule.least, seen.npus // d.npus_per_instance + 1)
-        if a * p.npus_per_instance + b * d.npus_per_instance <= seen.npus
-    ]
-    if not splits:
-        return now
-    middle = 0.5 * (rule.low + rule.high)
-    held = worst(now) <= rule.high
 
     def npus(split: Wanted) -> int:
         return split[0] * p.npus_per_instance + split[1] * d.npus_per_instance
 
-    if rule.keep:
-        best = min(splits, key=lambda split: (worst(split), -npus(split), split))
-        return now if held or worst(best) > 0.9 * worst(now) else best
-    fits = [split for split in splits if worst(split) <= middle]
-    if fits:
-        best = min(fits, key=lambda split: (npus(split), worst(split), split))
-        return best if not held or npus(best) < npus(now) else now
-    if held:
-        return now
-    return min(splits, key=lambda split: (worst(split), npus(split), split))
+    def lack(split: Wanted) -> float:
+        return max(p.needed / max(split[0], 1), d.needed / max(split[1], 1))
+
+    wanted = [max(rule.least, math.ceil(pool.needed - HELD)) for pool in (p, d)]
+    enough = (wanted[0], wanted[1])
+    if not rule.keep and npus(enough) <= seen.npus:
+        return enough
+    full = [(a, (seen.npus - a * p.npus_per_instance) // d.npus_per_instance)
+            for a in range(rule.least, seen.npus // p.npus_per_instance + 1)]  # fmt: skip
+    splits = [split for split in full if split[1] >= rule.least]
+    best = min(splits, key=lambda split: (lack(split), -npus(split), split), default=now)
+    if min(best[0] - now[0], best[1] - now[1]) >= 0:
+        return best
+    return best if lack(now) > 1.0 and lack(best) <= GAIN * lack(now) else now
 
 
 CONTROLLERS: dict[str, Controller] = {

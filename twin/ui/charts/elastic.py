@@ -80,12 +80,15 @@ def npus(windows: pl.DataFrame, warmup_s: float) -> Chart:
     return timeline(windows, POOLS, "NPUs", stacked=True, warmup_s=warmup_s)
 
 
-def pressures(decisions: pl.DataFrame, column: str, high: float, low: float) -> Chart:
-    """What the controller saw of both pools over time, with its marks."""
+def pressures(decisions: pl.DataFrame, column: str, marks: tuple[float, float] | None) -> Chart:
+    """What the controller saw of both pools over time, with its high and low mark if it has any."""
     columns = {f"{role}_{column}": (role, theme.ROLE[role]) for role in ("prefill", "decode")}
-    seen = timeline(decisions.with_columns(t_s="seen_s"), columns, "pressure, 1 at its limit")
-    line_at(seen.figure, "high mark", "top left", y=high)
-    line_at(seen.figure, "low mark", "bottom left", y=low)
+    unit = "instances needed" if column == "needed" else "pressure, 1 at its limit"
+    seen = timeline(decisions.with_columns(t_s="seen_s"), columns, unit)
+    for name, place, y in zip(
+        ("high", "low"), ("top left", "bottom left"), marks or (), strict=False
+    ):
+        line_at(seen.figure, f"{name} mark", place, y=y)
     return seen
 
 

@@ -31,9 +31,9 @@ def _figures(summary: Mapping[str, Any], keys: Iterable[str]) -> None:
 
 ELASTIC = ("goodput_per_npu_hour", "npu_hours", "npu_hours_idle", "role_changes", "starts")
 # The column of what a controller goes by, of both pools.
-GOES_BY = {"queue": "in_hand", "slo": "latency", "kv": "busy", "rebalance": "busy", "own": "busy"}
+GOES_BY = {"queue": "in_hand", "slo": "latency", "kv": "busy", "rebalance": "needed"}
 SAW = {"serving": "serving", "in hand": "in_hand", "busy": "busy", "latency / SLO": "latency",
-       "wanted": "wanted"}  # fmt: skip
+       "needed": "needed", "wanted": "wanted"}  # fmt: skip
 DECIDED = {"Started": "started", "Stopped": "stopped", "Changed role": "changed_role",
            "Held back by": "held_back"}  # fmt: skip
 
@@ -53,13 +53,18 @@ def instances(row: RunRow, scenario: Scenario) -> None:
         beside([npus])
         return
     decisions, rule = record.table(row.id, "decisions"), scenario.elastic
-    seen = elastic.pressures(decisions, GOES_BY[rule.controller], rule.high, rule.low)
+    column = GOES_BY.get(rule.controller, "busy")
+    if f"prefill_{column}" not in decisions.columns:  # a run from before it was measured
+        column = "busy"
+    marks = (rule.high, rule.low) if rule.controller in ("queue", "slo", "kv") else None
+    seen = elastic.pressures(decisions, column, marks)
     beside([npus, ("What the controller saw", seen, "pressures")])
     st.subheader("Decisions", anchor=False)
     begun = pl.col("started") + pl.col("stopped") + pl.col("changed_role")
     changes = decisions.filter((begun > 0) | (pl.col("held_back") != "")).head(500)
     saw = {f"{role.capitalize()}: {name}": pl.col(f"{role}_{column}")
-           for role in ("prefill", "decode") for name, column in SAW.items()}  # fmt: skip
+           for role in ("prefill", "decode") for name, column in SAW.items()
+           if f"{role}_{column}" in decisions.columns}  # fmt: skip
     at = pl.col("t_s").map_elements(words.duration, return_dtype=pl.String)
     number = st.column_config.NumberColumn(format="%.2f")
     st.dataframe(

@@ -30,7 +30,7 @@ def test_an_error_of_long_ago_is_forgotten():
     forecast = Forecast(10.0)
     forecast.at(0.0, 1.0, 1.0)
     after = [forecast.at(t, 4.0 if t == 30.0 else 1.0, 1.0) for t in np.arange(30.0, 20_000, 30.0)]
-    assert after[0] > 3.0 and after[-1] < 1.02
+    assert after[0] > 3.0 and after[-1] - 1.0 < 0.01 * (after[0] - 1.0)
 
 
 def looked(settings: dict[str, object]) -> tuple[float, float]:
@@ -41,14 +41,15 @@ def looked(settings: dict[str, object]) -> tuple[float, float]:
     return prefill[-1], decode[-1]
 
 
-@pytest.mark.parametrize("rate", [50.0, 150.0])
+@pytest.mark.parametrize("rate", [150.0, 250.0])
 def test_instances_needed_are_those_that_the_formula_needs(rate):
-    asked = small(LOADED | {"workload.rate_req_per_s": rate, "slo.tpot_ms": 14.0})
-    facts = load_facts()
+    changes = {"workload.rate_req_per_s": rate, "slo.tpot_ms": 14.0}
+    changes |= {"deployment.decode.batch_per_npu": 512}  # so that TPOT is what limits
+    asked, facts = small(LOADED | changes), load_facts()
     batch = largest_batch(asked, facts, 0.95 * 14e-3).batch_per_npu
     full = steady(with_overrides(asked, {"deployment.decode.batch_per_npu": batch}), facts)
     assert full.prefill and full.decode
-    prefill, decode = looked({"workload.rate_req_per_s": rate, "slo.tpot_ms": 14.0})
+    prefill, decode = looked(changes)
     assert prefill == pytest.approx(2 * rate / full.prefill.requests_per_s, rel=0.15)
     assert decode == pytest.approx(2 * rate / full.decode.requests_per_s, rel=0.15)
 
@@ -56,7 +57,5 @@ def test_instances_needed_are_those_that_the_formula_needs(rate):
 def test_prefill_that_cannot_keep_up_asks_for_more_and_not_for_decode():
     late = {"workload.input_tokens": 8000, "workload.rate_req_per_s": 300.0}
     prefill, decode = looked(late | {"workload.output_tokens": 50})
-    kept, idle = looked({"workload.output_tokens": 50})
-    assert prefill > 2.5 > kept
-    assert decode < 2.0  # what waits for prefill is no load of decode's
-    assert idle < decode
+    assert prefill > 2.5
+    assert decode < 1.0  # what waits for prefill is no load of decode's

@@ -70,7 +70,7 @@ def instances(row: RunRow, scenario: Scenario) -> None:
     st.dataframe(
         changes.select(At=at, **saw, **{name: pl.col(c) for name, c in DECIDED.items()}),
         hide_index=True, placeholder="–",
-        column_config={n: number for n in saw if n.endswith(("in hand", "busy", "SLO"))},
+        column_config={n: number for n in saw if n.endswith(("in hand", "busy", "SLO", "needed"))},
     )  # fmt: skip
     st.caption(
         f"{choice_label('elastic.controller', rule.controller)}: {decisions.height} decisions, "

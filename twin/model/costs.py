@@ -308,7 +308,7 @@ def _buffers(x: Setting, scenario: Scenario, chip: Chip) -> float:
 
 
 def _expert_dies(d: asked.Decode, chip: Chip, dies: int) -> int:
-    """Dies that hold experts alone; raises ModelError when none is left for attention."""
+    """Dies that hold experts alone (AFD); raises ModelError when none is left for attention."""
     apart = d.expert_npus * chip.dies_per_npu
     if apart >= dies:
         raise ModelError(

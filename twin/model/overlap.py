@@ -60,7 +60,7 @@ def staged_s(
 def ring_s(
     attention: float, dispatch: float, experts: float, combine: float, taken: float, parts: float
 ) -> float:
-    """Seconds of a layer for `parts` microbatches handed round between attention and expert dies.
+    """Seconds of a layer for `parts` microbatches between attention and expert dies (AFD).
 
     The longest of the stages for all, or the way around for one, whichever is longer (ping-pong:
     MegaScale-Infer, arXiv 2504.02263; domains that take turns: xDeepServe, arXiv 2508.02520

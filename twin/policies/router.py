@@ -4,7 +4,9 @@ A policy sees how long each prefill instance's queue will take, what a request w
 how full its KV space is, and the decode ranks as of the last step border plus its own choices
 since, and nothing else: never an output length. Queues count in seconds: a batch that is about to
 end and one that has just begun hold the same tokens. Add a router by writing one function, giving
-it a code in `ROUTERS` and a line in `choose_instance`.
+it a code in `ROUTERS` and a line in `choose_instance`; its code stands in `SEES_WAITS` if it reads
+`wait_s` or `serve_s`, and in `SEES_HITS` if it reads `serve_s`, hits or `kv_used`: for others these
+are not kept up to date.
 """
 
 from __future__ import annotations

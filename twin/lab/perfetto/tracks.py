@@ -105,10 +105,10 @@ LEAST_NS = 10  # less where many fall together
 # Phases of a request: name, stamp it begins with, stamp it ends with.
 PHASES = (
     ("front end", "arrival_s", "frontend_s"),
-    ("waits for a place", "frontend_s", "routed_s"),
-    ("waits for prefill", "routed_s", "prefill_start_s"),
+    ("waiting for admission", "frontend_s", "routed_s"),
+    ("prefill queue", "routed_s", "prefill_start_s"),
     ("prefill", "prefill_start_s", "prefill_end_s"),
-    ("KV hand-off", "prefill_end_s", "transfer_end_s"),
+    ("KV transfer", "prefill_end_s", "transfer_end_s"),
     ("decode", "transfer_end_s", "finish_s"),
 )
 STAMPS = ("arrival_s", "frontend_s", "routed_s", "prefill_start_s", "prefill_end_s",

@@ -19,10 +19,10 @@ AT_ONCE_S = 3.0  # wall time of a run up to which a request's span is run again 
 PICKED = "request"  # of the address and of the session: the number of the request
 COLOURS = {
     "front end": theme.STAGE["front_end"],
-    "waits for a place": theme.STAGE["router"],
-    "waits for prefill": theme.STAGE["prefill_queue"],
+    "waiting for admission": theme.STAGE["router"],
+    "prefill queue": theme.STAGE["prefill_queue"],
     "prefill": theme.STAGE["prefill"],
-    "KV hand-off": theme.STAGE["kv_transfer"],
+    "KV transfer": theme.STAGE["kv_transfer"],
 }
 WAITS = "pool reads and other batches"  # of the time of prefill that no operator accounts for
 

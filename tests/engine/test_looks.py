@@ -37,7 +37,7 @@ def looked(settings: dict[str, object]) -> tuple[float, float]:
     """Instances needed of both pools at the end of a small run."""
     setup, machine = machine_at_end(small(LOADED | settings))
     at = {role: [i.index for i in setup.of_role(role)] for role in ("prefill", "decode")}
-    prefill, decode = Look(machine, 5.0).at(at, machine.world.settings.horizon_s)
+    prefill, decode = Look(machine, 5.0).at(at, 0, machine.world.settings.horizon_s)
     return prefill[-1], decode[-1]
 
 

@@ -59,13 +59,13 @@ class Elastic:
         self._changed_s: deque[float] = deque()
         self._calm_s = dict.fromkeys(ROLES, 0.0)  # until when a pool is left alone
         self._lately = deque([(0.0, (self._committed("prefill"), self._committed("decode")))])
-        self._look = Look(machine, self.rule.metrics_age_s + self.life.start_s())
         self._size = {role: next(i.dies for i in self.setup.of_role(role)) for role in ROLES}
         for row in self.rule.schedule if self.rule.controller == "schedule" else ():
             wanted = row.prefill, row.decode
             agenda.at(row.at_s, partial(self._follow, wanted))
         if self.rule.controller != "schedule":
             rule = self.rule
+            self._look = Look(machine, rule.metrics_age_s + self.life.start_s())
             if rule.controller == "own":
                 self._choose = own_controller(rule.own.digest)
             else:
@@ -85,12 +85,13 @@ class Elastic:
         self.agenda.at(t_s + self.rule.interval_s, self._measure)
         serving = {role: self.life.of(role, "serve") for role in ROLES}
         at = {role: [self.setup.instances[k].index for k in serving[role]] for role in ROLES}
+        starting = self._committed("prefill") - len(serving["prefill"])
         pools = [
             PoolSeen(
                 len(serving[role]), self._committed(role) - len(serving[role]),
                 self._count(role, "drain"), self._size[role] // self.setup.dies_per_npu, *measured,
             )
-            for role, measured in zip(ROLES, self._look.at(at, t_s), strict=True)
+            for role, measured in zip(ROLES, self._look.at(at, starting, t_s), strict=True)
         ]  # fmt: skip
         seen = Seen(t_s, self._npus, self._look.arrivals_per_s, *pools)
         self.agenda.at(t_s + self.rule.metrics_age_s, lambda now_s: self._decide(seen, now_s))

@@ -80,12 +80,18 @@ class Look:
         self._arrived = 0
         self.arrivals_per_s = 0.0
 
-    def at(self, instances: Mapping[str, Sequence[int]], t_s: float) -> tuple[Measured, Measured]:
-        """Prefill and decode, over their instances that serve, by their numbers."""
+    def at(
+        self, instances: Mapping[str, Sequence[int]], starting: int, t_s: float
+    ) -> tuple[Measured, Measured]:
+        """Prefill and decode, over their instances that serve, by their numbers.
+
+        starting: prefill instances that do not serve yet, and will a lead from now.
+        """
         span_s = max(t_s - self._looked_s, 1e-9)
         self._looked_s = t_s
         self._count(span_s)
-        prefill, handed_on = self._prefill(np.array(instances["prefill"], np.int64), t_s, span_s)
+        of_prefill = np.array(instances["prefill"], np.int64)
+        prefill, handed_on = self._prefill(of_prefill, starting, t_s, span_s)
         return prefill, self._decode(np.array(instances["decode"], np.int64), handed_on, t_s)
 
     def _count(self, span_s: float) -> None:
@@ -113,19 +119,23 @@ class Look:
             k: rate + kept * (self._mean.get(k, rate) - rate) for k, rate in self._rate.items()
         }
 
-    def _prefill(self, at: np.ndarray, t_s: float, span_s: float) -> tuple[Measured, float]:
+    def _prefill(
+        self, at: np.ndarray, starting: int, t_s: float, span_s: float
+    ) -> tuple[Measured, float]:
         """Busy: tokens computed over what full batches of such prompts would be. Also the requests
         per second that the pool can hand on."""
         p, count, mean = self.world.prefill, self.world.record.counters, self._mean
         budget = float(self.world.settings.prefill_budget)
         waiting = int(count[w.ROUTED] - count[w.PREFILL_BEGUN] - count[w.BACK_FROM_QUEUE])
         queued = float(p.queued_tokens[at].sum())
-        pairs = 0.5 * mean["squares"] / max(mean["tokens"], 1e-9)  # of a token
+        fresh = 1.0 - mean["hits"] / max(mean["begun"], 1e-9)
+        # Of a fresh token, which attends to all before it, those that hit too.
+        pairs = 0.5 * (2.0 - fresh) * mean["squares"] / max(mean["tokens"], 1e-9)
         able = budget / (p.pass_s + budget * (p.s_per_token + pairs * p.s_per_pair))  # tokens/s
         pool, one = max(float(able[at].sum()), 1e-9), float(able.max())
-        fresh = 1.0 - mean["hits"] / max(mean["begun"], 1e-9)
         coming = mean["tokens"] * fresh
-        left = max(0.0, queued + (coming - pool) * self._lead_s)  # when one that starts now serves
+        soon = pool + starting * one  # when one that starts now serves
+        left = max(0.0, fresh * queued + (coming - 0.5 * (pool + soon)) * self._lead_s)  # then
         needed = max(
             self._forecasts[0].at(t_s, self._rate["tokens"] * fresh / one, coming / one),
             (coming + left / self._lead_s) / one,  # and is gone as long after
@@ -134,7 +144,7 @@ class Look:
             waiting, queued / (budget * max(at.size, 1)), max(0.0, self._rate["computed"] / pool),
             self._mean_ttft_s(t_s, span_s) / self._ttft_s, needed,
         )  # fmt: skip
-        return measured, mean["requests"] * pool / max(coming, 1e-9)
+        return measured, mean["requests"] * soon / max(coming, 1e-9)
 
     def _mean_ttft_s(self, t_s: float, span_s: float) -> float:
         """Of first tokens since the look before; 0 without one."""
@@ -172,7 +182,7 @@ class Look:
         what comes by then, which is no more than prefill hands on."""
         leaving = max(self._mean["left"], 0.0) / max(decoding, 1e-9)
         coming = min(self._mean["requests"] + under_way / self._lead_s, handed_on)
-        if leaving * self._lead_s < 1e-6:
+        if decoding < 1.0 or leaving * self._lead_s < 1e-6:
             return decoding + coming * self._lead_s
         stay = math.exp(-leaving * self._lead_s)
         return decoding * stay + coming * (1.0 - stay) / leaving

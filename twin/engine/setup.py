@@ -207,7 +207,7 @@ def set_up(
     notes += [*requests.notes, *placed.moved, *remarks(scenario)]
     notes += costs.idle(scenario.experts.redundant)
     notes += [
-        f"A cap of {scenario.cost.cap_w:g} W an NPU lowers the clock of {role} to {share:.0%}."
+        f"A cap of {scenario.cost.cap_w:g} W an NPU lowers the clock of {role} to {share:.1%}."
         for role, share in costs.clocks.items()
         if share < 1.0
     ]

@@ -13,6 +13,7 @@ from twin.lab.explain.runs import Gain
 from twin.lab.job import EXPLAIN, load_engine
 from twin.lab.store import Owner
 from twin.ui import session
+from twin.ui.pages.run import explained
 
 GAIN = Gain({"deployment.prefill.instances": 10}, "ttft_s_p99", 31.2, 0.82, 25.0, 0.12, 1.0)
 CAUSE = Measured(CAUSES["prefill"], "", 6.0, GAIN, GAIN)
@@ -87,3 +88,22 @@ def test_a_quick_run_is_explained_unasked_and_one_that_made_way_is_offered(
 def test_a_run_of_another_engine_is_not_explained(app, store):
     opened(app, done(store, scenario("Base")))
     assert "Headroom" not in [m.label for m in app.metric]
+
+
+@pytest.mark.parametrize(
+    ("state", "live", "told"),
+    [
+        ("queued", {}, "Comparing. Waiting for a free process"),
+        ("running", {}, "Comparing."),
+        ("running", {"arrived": 3.0}, "Comparing."),  # an ordinary run tells no re-runs
+        ("running", {"runs": 4.0}, "Comparing. 4 re-runs made"),
+    ],
+)
+def test_a_run_that_is_waited_for_says_how_far_it_is(monkeypatch, state, live, told):
+    row = SimpleNamespace(state=state, live=live, progress=0.25, ended=False)
+    runs = SimpleNamespace(get=lambda run: row)
+    monkeypatch.setattr(session, "store", lambda: SimpleNamespace(runs=runs))
+    shown = []
+    monkeypatch.setattr(explained.st, "progress", lambda *progress: shown.append(progress))
+    explained._watch.__wrapped__("run", "Comparing.")
+    assert shown == [(0.25, told)]

@@ -89,8 +89,10 @@ def _watch(run: str, text: str) -> None:
         st.rerun()
     assert row is not None
     made = row.live.get("runs")
-    told = "Waiting for a free process" if row.state == "queued" else f"{made:.0f} re-runs made"
-    st.progress(row.progress, f"{text} {told}" if made or row.state == "queued" else text)
+    told = f" {made:.0f} re-runs made" if made else ""
+    if row.state == "queued":
+        told = " Waiting for a free process"
+    st.progress(row.progress, text + told)
 
 
 def _tiles(row: RunRow, scenario: Scenario, known: RunRow | None) -> None:

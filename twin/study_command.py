@@ -117,13 +117,13 @@ def model_cache(
     scenario: Asked,
     models: Annotated[int, typer.Option(min=1, max=64, help="Models that are served.")] = 8,
     instances: Annotated[
-        int, typer.Option(min=1, max=512, help="Slots of NPUs, each for one model at a time.")
+        int, typer.Option(min=1, max=512, help="NPU slots: each holds one model at a time.")
     ] = 8,
     skew: Annotated[
         float, typer.Option(min=0, max=5, help="Popularity by rank to this power; 0: alike.")
     ] = 0.0,
     local_models: Annotated[
-        int, typer.Option(min=0, max=64, help="Models that a slot's own DRAM holds.")
+        int, typer.Option(min=0, max=64, help="Models that an NPU slot's own DRAM holds.")
     ] = 1,
     pool_models: Annotated[
         int, typer.Option(min=0, max=64, help="Models that the memory pool holds.")

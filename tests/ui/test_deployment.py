@@ -126,7 +126,9 @@ def test_what_switching_models_takes_stands_with_the_memory_pool(page):
     assert not page.exception
     (table,) = (frame.value for frame in page.dataframe if "Kept in" in frame.value)
     shown = dict(zip(table["Kept in"], table["memory pool"], strict=True))
-    assert shown["Cold start"] == "269 s" and shown["DRAM for one model in every slot"] == "1.00 x"
+    assert (
+        shown["Cold start"] == "269 s" and shown["DRAM for one model in every NPU slot"] == "1.00 x"
+    )
     page.multiselect(key="cache-names").set_value(["qwen3-235b"]).run()
     assert not page.exception
     (table,) = (frame.value for frame in page.dataframe if "Kept in" in frame.value)

@@ -7,7 +7,6 @@ lab/model_fleet.py simulates who waits: with object storage alone, with local DR
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -28,7 +27,9 @@ from twin.steady import assemble, steady, traffic_of
 
 WARM_UP = 0.1  # of the time, which no figure of a store counts
 HOUR_S = 3600.0
-MOST_REQUESTS = 200_000  # a few seconds of work
+MOST_REQUESTS = 200_000  # some seconds of work with as many slots as `SLOTS`, more with more
+SLOTS = 64
+MOST_SHARE = 1e9  # of a model's requests: a sum of them stays a number
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +94,9 @@ class ModelCache:
 
 def model_stores(scenario: Scenario, facts: Facts, asked: Asked) -> ModelCache:
     """No DRAM, local DRAM and the memory pool for one scenario; raises the rooms' own errors."""
-    if asked.rate_req_per_s * asked.hours * HOUR_S > MOST_REQUESTS:
-        raise ModelError(f"more than {MOST_REQUESTS:,} requests: ask for less time or a lower rate")
+    most = MOST_REQUESTS * SLOTS // max(SLOTS, asked.instances)
+    if asked.rate_req_per_s * asked.hours * HOUR_S > most:
+        raise ModelError(f"more than {most:,} requests: ask for less time or a lower rate")
     shares = _shares(asked)
     names = asked.names or (scenario.deployment.model,)
     known = {name: _served(scenario, facts, name) for name in names}
@@ -158,7 +160,7 @@ ROWS: tuple[tuple[str, str, Kind, str], ...] = (
     ("Mean switch", "switch_s", "time", ""),
     ("... out of DRAM", "switch_from_dram_s", "time", ""),
     ("... out of object storage", "switch_from_bucket_s", "time", ""),
-    ("DRAM for one model in every slot", "dram_models", "rate", "x"),
+    ("DRAM for one model in every NPU slot", "dram_models", "rate", "x"),
     ("DRAM taken at most", "dram_bytes", "bytes", ""),
     ("Starts on free NPUs", "starts", "count", ""),
     ("Switches on NPUs of another model", "switches", "count", ""),
@@ -188,7 +190,7 @@ def takes_for_granted(scenario: Scenario, facts: Facts, asked: Asked) -> str:
     there = assemble(scenario, facts).net.npus
     beyond = f", more than the {there:,} of this machine" if used > there else ""
     return (
-        f"A slot is this deployment: {asked.instances} take {used:,} NPUs{beyond}. Starts and "
+        f"An NPU slot is this deployment: {asked.instances} take {used:,} NPUs{beyond}. Starts and "
         "switches are those of weights alone; requests also wait "
         f"{facts.si('startup.process'):.0f} s for processes on free NPUs, and "
         f"{facts.si('startup.regroup'):.0f} s for graphs on those of another model. "
@@ -202,7 +204,7 @@ def _shares(asked: Asked) -> NDArray[np.float64]:
     """Popularity by model; raises ModelError where shares are not one positive number a model."""
     if not asked.shares:
         weight = np.arange(1, asked.models + 1) ** -asked.skew
-    elif len(asked.shares) == asked.models and all(0.0 < x < math.inf for x in asked.shares):
+    elif len(asked.shares) == asked.models and all(0.0 < x < MOST_SHARE for x in asked.shares):
         weight = np.array(asked.shares)
     else:
         raise ModelError(

@@ -116,7 +116,7 @@ class Dram:
         """Keep a model, and let those go that there is no room for; none larger than all room."""
         if self.read(model) or size_bytes > self._capacity:
             return
-        while self.bytes + size_bytes > self._capacity:
+        while self.held and self.bytes + size_bytes > self._capacity:
             self.bytes -= self.held.popitem(last=False)[1]
         self.held[model] = size_bytes
         self.bytes += size_bytes

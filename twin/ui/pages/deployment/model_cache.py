@@ -19,7 +19,7 @@ def section() -> None:
     with st.grid(3, min_column_width=150):
         models = st.number_input("Models served", 1, 64, 8, key="cache-models")
         instances = st.number_input(
-            "Slots of NPUs", 1, 512, 8, key="cache-instances",
+            "NPU slots", 1, 512, 8, key="cache-instances",
             help="Each takes the NPUs of this deployment and holds one model at a time.",
         )  # fmt: skip
         skew = st.number_input(
@@ -45,10 +45,14 @@ def section() -> None:
         help="A number for each model, as 50 30 20, in place of the exponent.",
     )  # fmt: skip
     try:
+        each = tuple(map(float, shares.replace(",", " ").split()))
+    except ValueError:
+        st.caption("Shares are numbers, as 50 30 20.")
+        return
+    try:
         asked = Asked(
             int(models), int(instances), skew, int(local), int(pooled), 1e9 * bucket,
-            tuple(map(float, shares.replace(",", " ").split())), tuple(names),
-            rate / 3600, idle_s, hours,
+            each, tuple(names), rate / 3600, idle_s, hours,
         )  # fmt: skip
         answer = _answer(canonical(draft), asked, draft)
     except ValueError as refused:

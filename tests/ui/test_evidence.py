@@ -226,7 +226,10 @@ def test_a_server_that_stops_takes_the_process_of_the_rows_with_it(monkeypatch, 
         async with dashboard.while_serving(None):
             assert working.is_alive()
 
-    asyncio.run(served())
+    # The browser's tests of this process may have left a loop running in this thread.
+    serving = threading.Thread(target=asyncio.run, args=(served(),))
+    serving.start()
+    serving.join(PATIENCE_S)
     working.join(PATIENCE_S)
     assert not working.is_alive()
     assert judged._KNOWN == {}

@@ -65,8 +65,8 @@ class ImportedModel:
         """The text of data/models/<name>.toml."""
         tables = {}
         for name, fact in self.figures.items():
-            said = ("value", "unit", "source", "mark", *(["note"] if fact.note else []))
-            tables[name] = {key: getattr(fact, key) for key in said}
+            keys = ("value", "unit", "source", "mark", *(["note"] if fact.note else []))
+            tables[name] = {key: getattr(fact, key) for key in keys}
         head = "# Shape of a model, made by `python -m twin import-model`; all sizes are counts."
         return f"{head}\n\n{tomli_w.dumps(tables)}"
 

@@ -270,14 +270,14 @@ def ended_without_results(row: RunRow, scenario: Scenario) -> None:
             session.start_from(scenario)
             go_to("workload")
         return
-    at = f"at {row.progress:.0%}"
+    moment = f"at {row.progress:.0%}"
     if row.state == "cancelled":
         icon = ":material/do_not_disturb_on:"
-        st.info(f"This run was stopped {at}, so it has no results.", icon=icon)
+        st.info(f"This run was stopped {moment}, so it has no results.", icon=icon)
     else:
-        at += f" ({plain(row.message.rstrip('.'))})" if row.message else ""
+        moment += f" ({plain(row.message.rstrip('.'))})" if row.message else ""
         icon = ":material/power_off:"
-        st.warning(f"This run was interrupted {at}, so it has no results.", icon=icon)
+        st.warning(f"This run was interrupted {moment}, so it has no results.", icon=icon)
     _again(scenario)
 
 

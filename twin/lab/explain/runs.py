@@ -182,10 +182,10 @@ def _gain(pairs: list[tuple[Summary, Summary]], s: Scenario, settings: Settings)
     """What runs before and after say of a change, by their clearest metric; None: none moves."""
     behind = all(catches_up(before, after, s) for before, after in pairs)
     named = NAMED if behind else NAMED[:-1]  # else as many finish as arrive, whatever is changed
-    known = [found for metric in named if (found := _gain_in(metric, pairs, s)) is not None]
+    known = [gain for metric in named if (gain := _gain_in(metric, pairs, s)) is not None]
     at = [float(np.mean([attained(pair[k]) for pair in pairs])) for k in (0, 1)]
     if CLEAR < at[0] < MET:  # where some requests keep the SLO and others do not, that counts
-        known = [found for found in known if found[1] == "slo_attainment"]
+        known = [gain for gain in known if gain[1] == "slo_attainment"]
     if not known:
         return None
     _, metric, before, after, promise = max(known)

@@ -209,7 +209,7 @@ def counted(made: Made) -> list[dict[str, Any]]:
 
 
 def fact_table(facts: Facts, words: str = "", marks: Sequence[str] = ()) -> list[dict[str, str]]:
-    """All facts whose name, unit, source or note hold every word, and with one of the marks."""
+    """All facts whose row holds every word, as it is shown, and with one of the marks."""
     rows = (
         {
             "Fact": name,

@@ -65,10 +65,10 @@ def instances(row: RunRow, scenario: Scenario) -> None:
     saw = {f"{role.capitalize()}: {name}": pl.col(f"{role}_{column}")
            for role in ("prefill", "decode") for name, column in SAW.items()
            if f"{role}_{column}" in decisions.columns}  # fmt: skip
-    at = pl.col("t_s").map_elements(words.duration, return_dtype=pl.String)
+    moment = pl.col("t_s").map_elements(words.duration, return_dtype=pl.String)
     number = st.column_config.NumberColumn(format="%.2f")
     st.dataframe(
-        changes.select(At=at, **saw, **{name: pl.col(c) for name, c in DECIDED.items()}),
+        changes.select(At=moment, **saw, **{name: pl.col(c) for name, c in DECIDED.items()}),
         hide_index=True, placeholder="–",
         column_config={n: number for n in saw if n.endswith(("in hand", "busy", "SLO", "needed"))},
     )  # fmt: skip

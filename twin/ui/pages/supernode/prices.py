@@ -136,5 +136,5 @@ def _slowest(
         known = {likeness: price(instance) for likeness, instance in one_each.items()}
     except HardwareError as error:
         return Headline(label, None, per, str(error))
-    worst = min(known.values(), key=lambda p: p.bytes_per_s)
+    worst = min(reversed(known.values()), key=lambda p: p.bytes_per_s)
     return Headline(label, worst.bytes_per_s, per, worst.bottleneck, worst.latency_s)

@@ -102,15 +102,16 @@ def hit_curve(
         return
     rows = [(amount(size, "bytes"), amount(ratio, "share")) for size, ratio in curve.points()]
     print_rows(f"{asked.name}: hit ratio by size", ("memory pool", "hit ratio at most"), rows)
-    named = {"requests looked at": f"{curve.requests:,}", "endless": _said(curve.curve.ideal)}
+    named = {
+        "requests looked at": f"{curve.requests:,}",
+        "endless": amount(curve.curve.ideal, "share"),
+    }
     named["95 % of that from"] = amount(curve.knee_bytes, "bytes")
-    named |= {f"this pool's {name}": f"{amount(size, 'bytes')}: {_said(curve.hit_ratio(size))}"
-              for name, size in sizes.items()}  # fmt: skip
+    named |= {
+        f"this pool's {name}": f"{amount(size, 'bytes')}: {amount(curve.hit_ratio(size), 'share')}"
+        for name, size in sizes.items()
+    }
     print_rows("The pool", ("", ""), list(named.items()))
-
-
-def _said(ratio: float) -> str:
-    return amount(ratio, "share")
 
 
 def model_cache(

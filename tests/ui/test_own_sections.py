@@ -23,6 +23,16 @@ def runner(store, monkeypatch):
     monkeypatch.setattr(session, "runner", lambda: Runner(store))
 
 
+def finished(store, s, tables, **summary):
+    """A stored run with these tables, and these figures in its summary."""
+    owner = Owner.here()
+    run = store.runs.add(store.scenarios.save(s), session.facts(), "engine 1", s.seed, owner=owner)
+    result = SimpleNamespace(digest="0" * 64, summary=fake_summary(s, tables) | summary,
+                             tables=tables, checks=fake_checks(), notes=[], valid=True)  # fmt: skip
+    assert store.runs.finish(run, owner, result, 1.0)
+    return run
+
+
 # The section of a run whose instances came, went and changed role.
 
 LIVES = pl.DataFrame(
@@ -61,13 +71,7 @@ def moved(store):
     npus = {"prefill_npus": 32.0, "decode_npus": 160.0, "changing_npus": 0.0}
     tables["windows"] = tables["windows"].with_columns(**{k: pl.lit(v) for k, v in npus.items()})
     tables |= {"lives": LIVES, "decisions": DECISIONS}
-    owner = Owner.here()
-    run = store.runs.add(store.scenarios.save(s), session.facts(), "engine 1", s.seed, owner=owner)
-    summary = fake_summary(s, tables) | {"role_changes": 1, "goodput_per_npu_hour": 321.0}
-    result = SimpleNamespace(digest="0" * 64, summary=summary, tables=tables,
-                             checks=fake_checks(), notes=[], valid=True)  # fmt: skip
-    assert store.runs.finish(run, owner, result, 1.0)
-    return run
+    return finished(store, s, tables, role_changes=1, goodput_per_npu_hour=321.0)
 
 
 def test_a_run_whose_instances_stay_has_no_such_section(app, store):
@@ -130,14 +134,7 @@ def tenants_served(store, s):
         session=pl.Series(number // 4), turns_left=pl.Series(3 - number % 4),
         asked_s=pl.col("arrival_s"), attempt=pl.lit(0, pl.Int16),
     )  # fmt: skip
-    run = store.runs.add(
-        store.scenarios.save(s), session.facts(), "engine 1", s.seed, owner=(owner := Owner.here())
-    )
-    summary = fake_summary(s, tables) | {"asked_again": 17, "sessions_finished": 42}
-    result = SimpleNamespace(digest="0" * 64, summary=summary, tables=tables,
-                             checks=fake_checks(), notes=[], valid=True)  # fmt: skip
-    assert store.runs.finish(run, owner, result, 1.0)
-    return run
+    return finished(store, s, tables, asked_again=17, sessions_finished=42)
 
 
 def test_a_run_of_one_tenant_that_nobody_leaves_has_no_such_section(app, store):
@@ -198,14 +195,7 @@ def read_back(store):
     tables["traffic"] = windows.select("t_s", "window_s").with_columns(
         traffic=pl.lit("pool_read"), bytes=pl.lit(7e9)
     )
-    owner = Owner.here()
-    run = store.runs.add(store.scenarios.save(s), session.facts(), "engine 1", s.seed, owner=owner)
-    result = SimpleNamespace(
-        digest="0" * 64, summary=fake_summary(s, tables) | {"hit_token_ratio": 0.5}, tables=tables,
-        checks=fake_checks(), notes=[], valid=True,
-    )  # fmt: skip
-    assert store.runs.finish(run, owner, result, 1.0)
-    return run
+    return finished(store, s, tables, hit_token_ratio=0.5)
 
 
 def test_a_run_that_wrote_down_no_reads_has_no_such_section(app, store):

@@ -63,8 +63,8 @@ def answer(strip: Strip, draft: Scenario) -> str:
             _chip(place, "By formula")
         return ""
     with place.container(horizontal=True, vertical_alignment="center", gap="small"):
-        said = f"Simulated: {words.duration(horizon_s)}"
-        st.badge(said, icon=":material/check:", color="green", width="content")
+        label = f"Simulated: {words.duration(horizon_s)}"
+        st.badge(label, icon=":material/check:", color="green", width="content")
         unseen = any(horizon_s <= fault.at_s < draft.horizon_s for fault in draft.faults)
         later = " · what fails later is not in it: press Run" if unseen else ""
         st.markdown(_said(seen.summary, draft) + later, width="content")

@@ -2,8 +2,10 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from twin.hardware.fabric import build_fabric
-from twin.model.costs import build_costs
+from twin.hardware.fabric import build_fabric, wired
+from twin.hardware.placement import place_instances
+from twin.model.costs import build_costs, role_costs
+from twin.model.record import walk
 from twin.model.shape import ModelError
 from twin.scenario import Scenario, with_overrides
 
@@ -33,6 +35,23 @@ def test_another_batch_has_other_buffers_and_the_very_same_coefficients(facts):
     few, many = costs
     assert few.decode is many.decode and few.prefill is many.prefill
     assert few.decode_role.memory.kv > many.decode_role.memory.kv
+
+
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+def test_on_a_share_of_the_cores_what_computes_is_slower_and_what_travels_is_not(facts, role):
+    s = Scenario()
+    net = wired(s.supernode, facts)
+    first = next(i for i in place_instances(s, net) if i.role == role)
+    seat = s, facts, net, role, first.die_of_rank, first.name
+    whole, part = (role_costs(*seat, cores=x) for x in (1.0, 0.7))
+    assert part.memory == whole.memory
+    for (c, a), (_, b) in zip(walk(whole.coefficients), walk(part.coefficients), strict=True):
+        if c.scale == "computed":
+            assert a <= b <= a / 0.7 * (1 + 1e-9), c.name
+        elif c.scale == "carried":
+            assert a == b, c.name
+    products = [r.prefill if role == "prefill" else r.decode.sequence for r in (whole, part)]
+    assert products[1].experts.flop == pytest.approx(products[0].experts.flop / 0.7)
 
 
 @pytest.mark.parametrize("model", ["deepseek-v2-lite", "qwen3-235b", "kimi-k2"])

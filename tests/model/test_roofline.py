@@ -36,6 +36,18 @@ def test_the_slowest_of_many_dies_is_slower(facts):
     assert m.pull(0.5) < m.pull(1.0) == 1.0
 
 
+@pytest.mark.parametrize("chip", ["ascend-910c", "h800"])
+def test_a_share_of_the_cores_computes_by_the_share_and_draws_no_less_than_it(facts, chip):
+    whole, half = (load_machine(facts, load_chip(facts, chip), cores=x) for x in (1.0, 0.5))
+    assert half.gemm_flops("int8") == 0.5 * whole.gemm_flops("int8")
+    assert half.attention_peak == 0.5 * whole.attention_peak
+    assert half.vector_bytes_per_s() == 0.5 * whole.vector_bytes_per_s()
+    assert half.gate_token_s == 2.0 * whole.gate_token_s
+    assert 0.5 <= half.pull(1.0) == whole.pull(0.5) < 1.0
+    assert half.copying(1.0) == whole.copying(0.5) == 1.0 > half.copying(0.5)
+    assert half.stream_bytes_per_s(0.5) == whole.stream_bytes_per_s(0.25)
+
+
 def test_every_stack_replaces_facts_that_exist(facts):
     for stack in facts.names("stacks"):
         for name, fact in facts.group(f"stacks.{stack}").items():

@@ -178,18 +178,19 @@ def build_costs(
 
 def role_costs(
     scenario: Scenario, facts: Facts, fabric: Wiring, role: str, dies: tuple[int, ...], name: str,
-    clock: float = 1.0,
+    clock: float = 1.0, cores: float = 1.0,
 ) -> RoleCosts:  # fmt: skip
     """Costs of one instance of a role on these dies of a fabric, as it is at some moment.
 
-    Raises ModelError when the model does not fit them, HardwareError when links are missing.
+    cores: share of each die's cores that it computes on. Raises ModelError when the model does not
+    fit them, HardwareError when links are missing.
     """
     d, net = scenario.deployment, network(fabric)
     facts = of_stack(facts, d.stack, scenario.supernode.chip)
     chip = load_chip(facts, scenario.supernode.chip)
     one_slot = d.model_copy(update={"decode": d.decode.model_copy(update={"batch_per_npu": 1})})
     setting, coefficients = _priced(
-        one_slot, scenario.experts.redundant, chip.name, facts, net, role, dies, clock
+        one_slot, scenario.experts.redundant, chip.name, facts, net, role, dies, clock, cores
     )
     shape, f, layout, sending = setting.shape, setting.formats, setting.layout, setting.exchange
     apart, shards = setting.expert_dies, setting.group.peers if setting.group else 1
@@ -237,11 +238,12 @@ def _priced(
     role: str,
     dies: tuple[int, ...],
     clock: float,
+    cores: float,
 ) -> tuple[Setting, Decode | Prefill]:
     """What coefficients follow from, and these: the same for every batch, load and seed."""
     shape, chip = load_shape(facts, d.model), replace(load_chip(facts, chip_name), clock=clock)
     apart = _expert_dies(d.decode, chip, len(dies)) if role == "decode" else 0
-    machine = load_machine(facts, chip, d.optimisations.attention_kernel)
+    machine = load_machine(facts, chip, d.optimisations.attention_kernel, cores)
     sending = exchange(net, dies)
     if apart:
         sending = replace(sending, remote=1.0)  # no expert is at home

@@ -126,7 +126,7 @@ def moe_parts(
         Gate(2 * x.gap + gate_weight, max(gate_flop, gate_io) + m.gate_token_s / cores.vector),
         Dispatch(
             fixed=t.dispatch_fixed_s + t.host_s,
-            message=x.messages * t.dispatch_message_s / cores.copying,
+            message=x.messages * t.dispatch_message_s / m.copying(cores.vector),
             send=x.messages * t.dispatch_send_s / rate,
             receive=t.dispatch_receive_s / rate,
         ),

@@ -38,14 +38,15 @@ def told(fact: str, without: float | None = None) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """One die: peaks, efficiencies and fitted constants, SI units.
+    """One die, or a share of its cores: peaks, efficiencies and fitted constants, SI units.
 
-    `cube_share` and `vector_share` in the methods are the part of the die's cores at work.
+    `cube_share` and `vector_share` in the methods are the part of these cores at work.
     """
 
     chip: Chip
     family: str
     fitted: dict[str, float]
+    cores: float = 1.0  # share of the die's cores, cube and vector, that an instance has
     attention_utilisation: float  # of the FP16 peak, decode attention, compute-bound
     attention_peak: float  # FLOP/s the utilisation above and the next refer to
     prefill_attention_utilisation: float = told("prefill_attention_compute")
@@ -76,7 +77,7 @@ class Machine:
 
     def gemm_flops(self, precision: str, cube_share: float = 1.0) -> float:
         """Sustained FLOP/s of a matrix product on a share of the cube cores."""
-        return self.chip.peak(precision) * self.gemm_utilisation * cube_share
+        return self.chip.peak(precision) * self.gemm_utilisation * cube_share * self.cores
 
     def stream_bytes_per_s(self, cube_share: float = 1.0) -> float:
         """Sustained HBM bandwidth of a matrix product that streams its weights, bytes/s."""
@@ -85,14 +86,20 @@ class Machine:
     def pull(self, cube_share: float) -> float:
         """Share of the sustained HBM bandwidth that a share of the cores draws: linear, then full.
 
-        All cores together draw all of it, so streams on cores of their own never draw more.
+        All of a die's cores together draw all of it, so streams on cores of their own never draw
+        more. Of a family that does not say what a core draws, the share of the cores.
         """
+        share = cube_share * self.cores
         if self.core_bytes_per_cycle <= 0.0:
-            return 1.0
+            return share
         cycles_per_s = self.chip.peak("int8") / self.core_flops_per_cycle  # of all cores together
         needed = self.chip.hbm_bytes_per_s * self.gemm_bandwidth_utilisation
         needed /= cycles_per_s * self.core_bytes_per_cycle
-        return min(1.0, cube_share / min(1.0, needed))
+        return min(1.0, share / min(1.0, needed))
+
+    def copying(self, vector_share: float) -> float:
+        """Share of full copy speed: half of the vector cores already saturate a port (UBEP)."""
+        return min(1.0, vector_share * self.cores / 0.5)
 
     def slowest(self, dies: int) -> float:
         """Time of the slowest of `dies` that do the same work, over the mean time.
@@ -104,7 +111,7 @@ class Machine:
 
     def vector_bytes_per_s(self, vector_share: float = 1.0) -> float:
         """Sustained HBM bandwidth of element-wise work on a share of the vector cores."""
-        return self.chip.hbm_bytes_per_s * self.vector_utilisation * vector_share
+        return self.chip.hbm_bytes_per_s * self.vector_utilisation * vector_share * self.cores
 
 
 def largest_of(count: int) -> float:
@@ -145,8 +152,10 @@ def of_stack(facts: Facts, stack: str, chip: str) -> Facts:
     )
 
 
-def load_machine(facts: Facts, chip: Chip, kernel: str = "fused_mla") -> Machine:
-    """Peaks and efficiencies of a chip, with one of its decode attention kernels.
+def load_machine(
+    facts: Facts, chip: Chip, kernel: str = "fused_mla", cores: float = 1.0
+) -> Machine:
+    """Peaks and efficiencies of a share of a die's cores, with one of its decode attention kernels.
 
     Raises FactError when the family has no operator table or no figure for that kernel.
     """
@@ -172,14 +181,15 @@ def load_machine(facts: Facts, chip: Chip, kernel: str = "fused_mla") -> Machine
             name, without = f"{table}.{declared.metadata['fact']}", declared.metadata["without"]
             known = without is None or name in facts
             figures[declared.name] = facts.si(name) if known else without
-    figures["gate_token_s"] /= chip.clock
+    figures["gate_token_s"] /= chip.clock * cores
     figures["vector_utilisation"] = figures["vector_utilisation"] or fitted["vector_utilisation"]
     return Machine(
         chip=chip,
         family=family,
         fitted=fitted,
+        cores=cores,
         attention_utilisation=facts.si(reached),
-        attention_peak=chip.peak(str(facts[f"{table}.attention_format"].value)),
+        attention_peak=chip.peak(str(facts[f"{table}.attention_format"].value)) * cores,
         **figures,
     )
 

@@ -22,15 +22,10 @@ from twin.scenario import Communication, Optimisations
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """Share of a die's cube and vector cores that a stream has."""
+    """Share of an instance's cube and vector cores on a die that a stream has."""
 
     cube: float = 1.0
     vector: float = 1.0
-
-    @property
-    def copying(self) -> float:
-        """Share of full copy speed: half of the vector cores already saturate a port (UBEP)."""
-        return min(1.0, self.vector / 0.5)
 
 
 WHOLE = Cores()

@@ -54,6 +54,7 @@ def test_a_tenant_s_figures_are_its_own_and_a_retry_counts_from_the_first_attemp
     a, b = by_tenant(o)
     assert (a["tenant"], b["tenant"]) == ("a", "b")
     assert a["goodput_req_per_s"] == pytest.approx(2 / 9) and a["slo_attainment"] == 1.0
+    assert a["fair_share_ratio"] == b["fair_share_ratio"] == 1.0  # each had what it asked for
     assert b["goodput_req_per_s"] == pytest.approx(1 / 9)
     assert b["slo_attainment"] == pytest.approx(1 / 3)
     assert b["refused"] == 1 and a["refused"] == 0 and o.met == 3.0

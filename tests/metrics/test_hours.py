@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from twin.metrics.hours import by_hour, hour_s
+from twin.metrics.hours import by_hour, hits_over_time, hour_s
 from twin.scenario import Scenario, with_overrides
 
 DAY = {
@@ -21,6 +21,7 @@ def windows(count: int = 48, width_s: float = 5.0, **more: object) -> pl.DataFra
             "prefill_busy": [0.5] * count, "decode_busy": [1.0] * count,
             "power_w": [3.6e6] * count, "hit_token_ratio": [0.0, 0.5] * (count // 2),
             "input_tokens_per_s": [300.0, 100.0] * (count // 2), "arrived": [2] * count,
+            "pool_used_fraction": [k / count for k in range(count)],
         }
     )  # fmt: skip
     return table.with_columns(**{name: pl.lit(value) for name, value in more.items()})
@@ -46,6 +47,21 @@ def test_a_hit_ratio_weighs_by_prompt_tokens():
     # 300 computed of 300, and 100 computed of 200: 100 of 500 were cached.
     hours = by_hour(windows(), with_overrides(Scenario(), DAY), 10.0)
     assert hours["hit_token_ratio"].to_list() == pytest.approx([0.2] * 24)
+
+
+def test_a_pool_that_fills_is_fuller_every_hour():
+    used = by_hour(windows(), with_overrides(Scenario(), DAY), 10.0)["pool_used_fraction"]
+    assert used.to_list() == pytest.approx([(2 * hour + 0.5) / 48 for hour in range(24)])
+
+
+def test_each_tenant_has_its_hits_when_its_prompts_began():
+    requests = pl.DataFrame(
+        [("a", 1.0, 50, 100), ("a", 9.0, 0, 300), ("b", 2.0, 90, 100), ("b", 11.0, 10, 100),
+         ("b", None, 0, 100)],
+        schema=["tenant", "prefill_start_s", "hit_tokens", "input_tokens"], orient="row",
+    ).with_columns(pl.col("tenant").cast(pl.Enum(["a", "b"])))  # fmt: skip
+    hits = hits_over_time(requests, 10.0)
+    assert hits.select("t_s", "0", "1").rows() == [(0.0, 0.125, 0.9), (10.0, None, 0.1)]
 
 
 def test_npus_that_start_or_drain_are_held_and_have_no_work():

@@ -114,7 +114,7 @@ def test_a_day_is_told_hour_by_hour(app, store):
     [table] = [d.value for d in at.dataframe if "Hour" in d.value.columns]
     assert table["Hour"].to_list() == list(range(20))
     assert {"Prefill NPUs", "Decode NPUs", "NPU-hours", "Without work", "Energy, kWh",
-            "Hit ratio, %", "Requests"} <= set(table.columns)  # fmt: skip
+            "Hit ratio, %", "Memory pool used, %", "Requests"} <= set(table.columns)  # fmt: skip
     assert "Starting or draining" not in table.columns  # nobody moves
 
 
@@ -133,6 +133,7 @@ def tenants_served(store, s):
         tenant=pl.Series([names[i % len(names)] for i in number], dtype=pl.Enum(names)),
         session=pl.Series(number // 4), turns_left=pl.Series(3 - number % 4),
         asked_s=pl.col("arrival_s"), attempt=pl.lit(0, pl.Int16),
+        reason=pl.Series(["above the rate limit"] + 399 * [""]),
     )  # fmt: skip
     return finished(store, s, tables, asked_again=17, sessions_finished=42)
 
@@ -146,6 +147,7 @@ def test_each_tenant_has_its_row_with_units_and_the_reasons_a_picture(app, store
     (table,) = (d.value for d in at.dataframe if "Goodput" in d.value.columns)
     assert table[""].to_list() == ["chat", "batch"]
     assert all(text.endswith("tokens/s") for text in table["Tokens served"])
+    assert all(text.endswith("%") for text in table["Of its fair share"])
     assert all(text.endswith(("s", "ms")) for text in table["TTFT p99"])
     assert {m.label: m.value for m in at.metric}["Asked again"].startswith("17")
     assert not {m.label: m.delta for m in at.metric}["TTFT p99"]  # no one SLO to be held against
@@ -156,6 +158,7 @@ def test_sessions_that_wait_have_their_times(app, store):
     at = opened(app, tenants_served(store, PRESETS["agentic-sessions"]), "Clients")
     assert "Sessions" in [s.value for s in at.subheader]
     assert "Tenants" not in [s.value for s in at.subheader]
+    assert "of sessions" in str(at.get("plotly_chart")[-1].proto.spec)
 
 
 def test_the_form_has_a_row_for_each_tenant(app):
@@ -187,9 +190,13 @@ def served(times_s, window_s):
     )
 
 
-def read_back(store):
-    s = scenario()
+def read_back(store, s=None):
+    s = s or scenario()
     tables = fake_tables(s, requests=400, windows=20)
+    if s.tenants:
+        names = [t.name for t in s.tenants]
+        whose = pl.Series([names[k % len(names)] for k in range(400)], dtype=pl.Enum(names))
+        tables["requests"] = tables["requests"].with_columns(tenant=whose)
     windows = tables["windows"]
     tables["servers"] = served(windows["t_s"].to_numpy(), float(windows["window_s"][0]))
     tables["traffic"] = windows.select("t_s", "window_s").with_columns(
@@ -206,6 +213,15 @@ def test_the_hottest_server_is_named_with_its_imbalance(app, store):
     at = opened(app, read_back(store), "Memory pool")
     assert not at.exception
     assert "Node 2 served" in words(at) and "2.29 x the mean" in words(at)
+
+
+def test_namespaces_have_a_line_each(app, store):
+    at = opened(app, read_back(store, PRESETS["two-tenants"]), "Memory pool")
+    assert not at.exception
+    assert {"Hit ratio by namespace", "Read from DRAM"} <= {s.value for s in at.subheader}
+    hits = pl.DataFrame({"t_s": [0.0, 2.0], "1": [0.5, 0.6], "0": [0.1, None]})
+    lines = memory.namespaces(hits, ["chat", "batch"], 0.0).figure.data
+    assert [(line.name, line.y[0]) for line in lines] == [("chat", 10.0), ("batch", 50.0)]
 
 
 def test_a_cell_is_what_a_node_served_in_a_window():

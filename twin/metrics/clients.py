@@ -83,13 +83,18 @@ def jain(values: np.ndarray) -> float | None:
 
 def fairness(o: Observed) -> float | None:
     """Jain's index of what each tenant was served over its max-min fair share; None without."""
-    tenants = o.scenario.tenants
-    if len(tenants) < 2:
+    if len(o.scenario.tenants) < 2:
         return None
+    ratio = _of_fair_share(o)
+    return jain(ratio[np.isfinite(ratio)])
+
+
+def _of_fair_share(o: Observed) -> np.ndarray:
+    """Tokens that each tenant was served over its max-min fair share by weight; NaN of nothing."""
     served, asked = _tokens(o, o.finished), _tokens(o, _asked_first(o))
-    asked = np.maximum(asked, served)
-    due = fair_shares(float(served.sum()), asked, np.array([t.weight for t in tenants]))
-    return jain(served[due > 0.0] / due[due > 0.0])
+    weight = np.array([t.weight for t in o.scenario.tenants])
+    due = fair_shares(float(served.sum()), np.maximum(asked, served), weight)
+    return np.divide(served, due, out=np.full(due.size, np.nan), where=due > 0.0)
 
 
 def _asked_first(o: Observed) -> np.ndarray:
@@ -115,6 +120,7 @@ def by_tenant(o: Observed) -> list[dict[str, Any]]:
     whose = requests["tenant"].to_physical().to_numpy()
     status = requests["status"].cast(str).to_numpy()
     come, served = _asked_first(o), _tokens(o, o.finished)
+    of_fair_share = _of_fair_share(o)
     for k, tenant in enumerate(o.scenario.tenants):
         own = whose == k
         finished, started = own & o.finished, own & o.started
@@ -130,6 +136,7 @@ def by_tenant(o: Observed) -> list[dict[str, Any]]:
             "refused": int((own & (status == "rejected")).sum()),
             "cancelled": int((own & (status == "cancelled")).sum()),
             "tokens_per_s": served[k] / o.steady_s,
+            "fair_share_ratio": float(of_fair_share[k]),
             "ttft_s_p50": float(np.median(ttft_s)) if ttft_s.size else None,
             "ttft_s_p99": float(np.percentile(ttft_s, 99)) if ttft_s.size else None,
             "tpot_s_mean": float(np.nanmean(tpot_s)) if (~np.isnan(tpot_s)).any() else None,

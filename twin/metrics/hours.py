@@ -1,4 +1,4 @@
-"""A day at a glance: what a run's windows say by hour of the day that its rate follows.
+"""Figures by time: a day at a glance, hour by hour as its rate follows it, and hits by tenant.
 
 An hour is a 24th of the profile's period, however fast the day passes; without a daily profile it
 is an hour of simulated time.
@@ -25,7 +25,8 @@ def by_hour(windows: pl.DataFrame, s: Scenario, length_s: float) -> pl.DataFrame
     """One row an hour; a window counts where its middle lies.
 
     Mean NPUs that serve by pool and that start or drain, NPU-hours and those without work, kWh,
-    share of prompt tokens that hit, arrivals. kWh and hit ratio are null where nothing is known.
+    share of prompt tokens that hit, share of the pool's DRAM that is taken, arrivals. kWh and hit
+    ratio are null where nothing is known.
     """
     width_h = pl.col("window_s") / 3600.0
     held, at_work = pl.lit(0.0), pl.lit(0.0)
@@ -53,8 +54,21 @@ def by_hour(windows: pl.DataFrame, s: Scenario, length_s: float) -> pl.DataFrame
             npu_hours_idle=((held + changing - at_work) * width_h).sum(),
             energy_kwh=pl.when(watts.is_not_null().any()).then((watts * width_h).sum() / 1e3),
             hit_token_ratio=(hit * prompt).sum() / prompt.filter(hit.is_not_null()).sum(),
+            pool_used_fraction=(pl.col("pool_used_fraction") * pl.col("window_s")).sum() / length,
             arrived=pl.col("arrived").sum(),
         )
         .sort("hour")
         .with_columns(pl.col("hit_token_ratio").fill_nan(None))
     )
+
+
+def hits_over_time(requests: pl.DataFrame, width_s: float) -> pl.DataFrame:
+    """Hit ratio of the prompts whose prefill began in each stretch of time: its begin `t_s`, and a
+    column for each tenant that had any, named by its number."""
+    begun = requests.filter(pl.col("prefill_start_s").is_not_null()).with_columns(
+        t_s=(pl.col("prefill_start_s") / width_s).floor() * width_s,
+        tenant=pl.col("tenant").to_physical().cast(pl.String),
+    )
+    ratio = pl.col("hit_tokens").sum() / pl.col("input_tokens").sum()
+    by_window = begun.group_by("t_s", "tenant").agg(hit_token_ratio=ratio)
+    return by_window.pivot("tenant", index="t_s", values="hit_token_ratio").sort("t_s")

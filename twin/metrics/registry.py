@@ -232,9 +232,9 @@ _COST = [
            "Requests that met the whole SLO for an hour of an NPU that belongs to an instance.",
            "rates", lambda o: quotient(3600.0 * o.met, sum(o.npus.values()) * o.steady_s),
            places=COMPARED, term="goodput"),
-    Metric("cost_per_million_tokens", "Cost", "rate", "per million tokens", "lower",
-           "Price of the NPU-hours over output tokens, in the currency of the price that was set; "
-           "over input tokens where nothing is decoded.", "rates",
+    Metric("cost_per_million_tokens", "Cost", "rate", "/ M tokens", "lower",
+           "Price of the NPU-hours over a million output tokens, in the currency of the price that "
+           "was set; over input tokens where nothing is decoded.", "rates",
            _cost, "serving NPUs", places=TILE,
            applies=lambda s: s.cost.price_per_npu_hour > 0.0),
     Metric("tokens_per_currency", "Tokens for one unit of currency", "rate", "tokens", "higher",

@@ -34,7 +34,9 @@ TOP_BESIDE = 8  # operators told apart where several runs stand beside each othe
 TOP_REASONS = 8
 
 
-def distribution(curves: Sequence[Curve], slo_s: float | None = None) -> Chart:
+def distribution(
+    curves: Sequence[Curve], slo_s: float | None = None, of: str = "requests"
+) -> Chart:
     """Cumulative distribution of durations, with the SLO as a line. Values in seconds."""
     share = np.linspace(0.0, 1.0, QUANTILES)
     known = []
@@ -59,7 +61,7 @@ def distribution(curves: Sequence[Curve], slo_s: float | None = None) -> Chart:
     return chart(
         fig, "Cumulative distribution. " + "; ".join(sentences) + ".",
         x={"range": [0, right * factor], "title_text": unit, "showgrid": True},
-        y={"range": [0, 101], "ticksuffix": " %", "title_text": "of requests"},
+        y={"range": [0, 101], "ticksuffix": " %", "title_text": f"of {of}"},
         hovermode="closest", showlegend=len(known) > 1,
     )  # fmt: skip
 

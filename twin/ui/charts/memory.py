@@ -1,5 +1,6 @@
 """Hit ratio against the size of a memory pool; what a run's tiers and memory servers gave."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -25,6 +26,19 @@ def tiers(windows: pl.DataFrame, traffic: pl.DataFrame, warmup_s: float) -> Char
         pl.col(tier).fill_null(0.0) / pl.col("window_s") for tier in TIERS if tier in rates.columns
     )
     return timeline(table, TIERS, "GB/s", scale=1e-9, warmup_s=warmup_s)
+
+
+def tiers_read(traffic: pl.DataFrame) -> list[str]:
+    """The tiers that anything was read from."""
+    read = set(traffic.filter(pl.col("bytes") > 0.0)["traffic"])
+    return [name for tier, (name, _) in TIERS.items() if tier in read]
+
+
+def namespaces(hits: pl.DataFrame, names: Sequence[str], warmup_s: float) -> Chart:
+    """Hit ratio of each namespace over simulated time; columns are numbers of tenants."""
+    looks = zip(names, itertools.cycle(theme.SERIES), strict=False)
+    columns = {str(k): look for k, look in enumerate(looks)}
+    return timeline(hits, columns, "%", scale=100, top=101, warmup_s=warmup_s)
 
 
 def servers(read: pl.DataFrame, warmup_s: float, *, dark: bool = False) -> Chart:

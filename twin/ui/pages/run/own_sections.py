@@ -10,7 +10,7 @@ import streamlit as st
 
 from twin.lab.store import RunRow
 from twin.metrics.clients import by_tenant, session_times_s
-from twin.metrics.hours import DAILY, by_hour, hour_s
+from twin.metrics.hours import DAILY, by_hour, hits_over_time, hour_s
 from twin.metrics.measures import NOTHING, amount
 from twin.metrics.observed import Observed
 from twin.metrics.registry import METRICS, shown
@@ -68,7 +68,7 @@ def instances(row: RunRow, scenario: Scenario) -> None:
     moment = pl.col("t_s").map_elements(words.duration, return_dtype=pl.String)
     number = st.column_config.NumberColumn(format="%.2f")
     st.dataframe(
-        changes.select(At=moment, **saw, **{name: pl.col(c) for name, c in DECIDED.items()}),
+        changes.select(At=moment, **{name: pl.col(c) for name, c in DECIDED.items()}, **saw),
         hide_index=True, placeholder="–",
         column_config={n: number for n in saw if n.endswith(("in hand", "busy", "SLO", "needed"))},
     )  # fmt: skip
@@ -81,12 +81,11 @@ def instances(row: RunRow, scenario: Scenario) -> None:
 
 # A day at a glance.
 
-PANELS = 4  # the table has what is left
 HOURLY = {
     "prefill_npus": "Prefill NPUs", "decode_npus": "Decode NPUs",
     "colocated_npus": "Colocated NPUs", "changing_npus": "Starting or draining",
     "npu_hours": "NPU-hours", "npu_hours_idle": "Without work", "energy_kwh": "Energy, kWh",
-    "hit_percent": "Hit ratio, %", "arrived": "Requests",
+    "hit_percent": "Hit ratio, %", "pool_percent": "Memory pool used, %", "arrived": "Requests",
 }  # fmt: skip
 
 
@@ -96,6 +95,7 @@ def day(row: RunRow, scenario: Scenario) -> None:
     assert length_s is not None
     hours = by_hour(record.table(row.id, "windows"), scenario, length_s).with_columns(
         hit_percent=100.0 * pl.col("hit_token_ratio"),
+        pool_percent=100.0 * pl.col("pool_used_fraction"),
         npu_hours_used=pl.col("npu_hours") - pl.col("npu_hours_idle"),
     )
     known = {name for name in hours.columns if hours[name].max()}
@@ -108,7 +108,7 @@ def day(row: RunRow, scenario: Scenario) -> None:
     st.markdown(" · ".join([*told, f"busiest hour: **{busiest}**"]))
     panels = [(title, *panel) for title, panel in elastic.DAY.items() if known & set(panel[0])]
     beside((title, elastic.hourly(hours, series, unit), f"day-{next(iter(series))}")
-           for title, series, unit in panels[:PANELS])  # fmt: skip
+           for title, series, unit in panels)  # fmt: skip
     table = hours.select(Hour="hour", **{HOURLY[c]: c for c in HOURLY if c in known})
     st.dataframe(table.with_columns(pl.col(pl.Float64).round(1)), hide_index=True)
     lasts = f"An hour lasts {words.duration(length_s)} of simulated time. " * (length_s != 3600.0)
@@ -122,12 +122,13 @@ def day(row: RunRow, scenario: Scenario) -> None:
 
 # Clients and tenants.
 
-COUNTS = ("sessions_finished", "cancelled", "asked_again", "rejected", "wasted_tokens", "fairness")
+COUNTS = ("sessions_finished", "session_s_p50", "session_s_p99", "cancelled", "asked_again",
+          "rejected", "wasted_tokens", "fairness")  # fmt: skip
 TENANT = {
     "asked_req_per_s": "Asked", "goodput_req_per_s": "Goodput",
     "slo_attainment": "SLO attainment", "ttft_s_p50": "TTFT p50", "ttft_s_p99": "TTFT p99",
     "tpot_s_mean": "TPOT mean", "tokens_per_s": "Tokens served", "hit_token_ratio": "Hit ratio",
-    "refused": "Refused", "cancelled": "Cancelled",
+    "fair_share_ratio": "Of its fair share", "refused": "Refused", "cancelled": "Cancelled",
 }  # fmt: skip
 
 
@@ -154,12 +155,16 @@ def clients(row: RunRow, scenario: Scenario) -> None:
                  for of in tenants]  # fmt: skip
         st.dataframe(table, hide_index=True)
         st.caption(
-            "Steady state. A request that was asked again counts from when it was asked first."
+            "Steady state. A request that was asked again counts from when it was asked first. A "
+            "fair share: of what all were served, by weight, to nobody more than it asked for."
         )
     curve = charts.Curve("Session", theme.ROLE["memory_pool"], session_s)
-    times = [("Sessions", charts.distribution([curve]), "session-times")] * bool(session_s.size)
-    beside([("Why requests came to nothing", charts.reasons(reasons), "reasons"), *times])
-    if times:
+    times = charts.distribution([curve], of="sessions")
+    why = ("Why requests came to nothing", charts.reasons(reasons), "reasons")
+    beside([why] * bool(reasons) + [("Sessions", times, "session-times")] * bool(session_s.size))
+    if not reasons:
+        st.caption("Every request that ended was answered.")
+    if session_s.size:
         st.caption(METRICS["session_s_mean"].help)
 
 
@@ -183,15 +188,27 @@ def _clients(
 
 # The memory pool.
 
+BINS = 60  # of a run, in which hits are counted by tenant
+
 
 def memory_pool(row: RunRow, scenario: Scenario) -> None:
     """Hits and fill, bytes by tier, and a map of the memory servers, all over time."""
     windows, servers = record.table(row.id, "windows"), record.table(row.id, "servers")
     warmup_s = scenario.warmup_s
     _figures(row.summary, ("hit_token_ratio", "pool_used_fraction"))
-    read = memory.tiers(windows, record.table(row.id, "traffic"), warmup_s)
-    beside([("Hit ratio and fill", charts.over_time("pool", windows, warmup_s), "pool-hits"),
-            ("Read from each tier", read, "pool-tiers")])  # fmt: skip
+    traffic = record.table(row.id, "traffic")
+    tiers = memory.tiers_read(traffic)
+    pictures = [
+        ("Hit ratio and fill", charts.over_time("pool", windows, warmup_s), "pool-hits"),
+        (f"Read from {' and '.join(tiers)}" if tiers else "Nothing was read",
+         memory.tiers(windows, traffic, warmup_s), "pool-tiers"),
+    ]  # fmt: skip
+    if scenario.tenants and scenario.memory_pool.namespaces:
+        names = [tenant.name for tenant in scenario.tenants]
+        hits = _hits(row.id, scenario.horizon_s / BINS)
+        picture = memory.namespaces(hits, names, warmup_s)
+        pictures.append(("Hit ratio by namespace", picture, "pool-namespaces"))
+    beside(pictures)
     st.subheader("Memory servers", anchor=False)
     plot(memory.servers(servers, warmup_s, dark=dark()), "pool-servers")
     steady = servers.filter(pl.col("t_s") >= warmup_s)
@@ -206,6 +223,13 @@ def memory_pool(row: RunRow, scenario: Scenario) -> None:
             f"{amount(by_node['read_bytes'][0], 'bytes')}. Reads take the time of all nodes "
             "together: a hot server is seen here and slows nobody."
         )
+
+
+@st.cache_data(show_spinner="Looking at the tenants", max_entries=50)
+def _hits(run: str, width_s: float) -> pl.DataFrame:
+    """Hit ratio of each tenant's prompts over simulated time."""
+    columns = ["tenant", "prefill_start_s", "hit_tokens", "input_tokens"]
+    return hits_over_time(session.store().runs.table(run, "requests", columns), width_s)
 
 
 def _wrote(row: RunRow, table: str) -> bool:

@@ -1,0 +1,92 @@
+"""Instances, Day, Clients and Memory pool of a run, several models, a controller's form and the hit
+curve in a real browser: each draws its pictures, fits a phone and breaks no rule of axe-core."""
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests import axe
+from tests.browsing import rest, still
+from tests.ui.stored_runs import done, scenario
+from tests.ui.test_accessibility_in_browser import broken_rules
+from tests.ui.test_own_sections import DAY, PRESETS, moved, read_back, tenants_served
+from twin.lab.store import open_store
+
+pytestmark = pytest.mark.browser
+# A run's section: its subheadings, and how many pictures it draws.
+SECTIONS = {
+    "Instances": (["Lives of the instances", "NPUs by pool", "What the controller saw",
+                   "Decisions"], 3),
+    "Day": (["NPUs by pool", "NPU-hours used and wasted", "Energy", "Prompt tokens found cached",
+             "Memory pool used", "Requests that came"], 6),
+    "Clients": (["Tenants", "Why requests came to nothing"], 2),
+    "Memory pool": (["Hit ratio and fill", "Read from DRAM", "Hit ratio by namespace",
+                     "Memory servers"], 4),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def runs(served_db):
+    """A run of made-up figures for each section."""
+    store = open_store(served_db)
+    made = {
+        "Instances": moved(store),
+        "Day": done(store, scenario(**DAY)),
+        "Clients": tenants_served(store, PRESETS["two-tenants"]),
+        "Memory pool": read_back(store, PRESETS["two-tenants"]),
+    }
+    store.close()
+    return made
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_a_section_draws_what_it_tells_at_any_width(page: Page, app_url, runs, section):
+    headings, pictures = SECTIONS[section]
+    page.emulate_media(color_scheme="dark")
+    page.goto(f"{app_url}/run?run={runs[section]}&section={section.replace(' ', '+')}")
+    for heading in headings:
+        expect(page.get_by_role("heading", name=heading, exact=True)).to_be_visible()
+    expect(page.locator(".stPlotlyChart .js-plotly-plot")).to_have_count(pictures)
+    for width in (1280, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        still(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        if script := axe.find():
+            page.evaluate(script.read_text("utf-8"))
+            assert broken_rules(page) == []
+
+
+def opened(page: Page, app_url: str, path: str, group: str) -> None:
+    page.goto(f"{app_url}/{path}")
+    page.get_by_role("heading", level=1).first.wait_for()
+    rest(page)
+    chosen = page.get_by_test_id("stMain").get_by_role("radio", name=group, exact=True)
+    chosen.click()
+    expect(chosen).to_be_checked()
+    rest(page)
+
+
+def test_a_fleet_of_several_models_answers_on_the_deployment_page(page: Page, app_url):
+    opened(page, app_url, "deployment", "Memory pool")
+    expect(page.get_by_text("8 take 2,048 NPUs")).to_be_visible()
+    rest(page)
+    slots = page.get_by_role("spinbutton", name="NPU slots")
+    slots.fill("2")
+    slots.press("Enter")
+    expect(page.get_by_text("2 take 512 NPUs")).to_be_visible()
+    expect(page.locator(".st-key-model-waits .js-plotly-plot").first).to_be_visible()
+
+
+def test_a_controller_shows_its_fields(page: Page, app_url):
+    opened(page, app_url, "deployment", "Elasticity")
+    expect(page.get_by_role("spinbutton", name="Decision interval")).to_have_count(0)
+    page.get_by_role("combobox", name="Controller").click()
+    page.get_by_role("option", name="Prefill:decode re-balancing").click()
+    expect(page.get_by_role("spinbutton", name="Decision interval")).to_be_visible()
+
+
+def test_hits_by_size_are_drawn_before_a_run(page: Page, app_url):
+    opened(page, app_url, "workload", "Clients")
+    expect(page.get_by_text("Tenants: who shares the machine")).to_be_visible()
+    page.get_by_text("Hit ratio by size of the memory pool").click()
+    expect(page.get_by_text("of an endless pool's")).to_be_visible()
+    expect(page.locator(".st-key-hit-curve-chart .js-plotly-plot").first).to_be_visible()

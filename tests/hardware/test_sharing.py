@@ -193,10 +193,9 @@ def test_levels_of_overloaded_links_are_those_of_progressive_filling(data):
     start = np.searchsorted(f, np.arange(flows + 1))
     by_link = np.argsort(i, kind="stable")
     link_start = np.searchsorted(i[by_link], np.arange(links + 1))
+    crossings, by_owner = (start, i, parts[f, i]), (link_start, f[by_link], parts[f, i][by_link])
     level, load = np.zeros(flows), (parts * most[:, None]).sum(axis=0)
-    held = max_min_levels(
-        start, i, parts[f, i], link_start, by_link, f[by_link], most, load.copy(), level
-    )
-    rates = max_min_rates(start, i, parts[f, i], np.ones(flows), most, np.ones(links))
+    held = max_min_levels(*crossings, *by_owner, most, load.copy(), level)
+    rates = max_min_rates(*crossings, np.ones(flows), most, np.ones(links))
     np.testing.assert_allclose(level, rates, atol=1e-9)
     assert held == bool((load > 1 + 1e-9).any())

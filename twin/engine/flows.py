@@ -185,14 +185,15 @@ def _both_ways(rows: list[list[tuple[int, float]]], links: int) -> dict[str, np.
     start[1:] = np.cumsum([len(r) for r in rows])
     of = np.array([link for r in rows for link, _ in r], np.int64)
     owner = np.array([f for f, r in enumerate(rows) for _ in r], np.int64)
-    entries = np.argsort(of, kind="stable")
+    parts = np.array([part for r in rows for _, part in r], np.float64)
+    by_link = np.argsort(of, kind="stable")
     link_start = np.zeros(links + 1, np.int64)
     link_start[1:] = np.cumsum(np.bincount(of, minlength=links))
     return {
         "start": start,
         "links": of,
-        "parts": np.array([part for r in rows for _, part in r], np.float64),
+        "parts": parts,
         "link_start": link_start,
-        "entries": entries,
-        "owners": owner[entries],
+        "owners": owner[by_link],
+        "owner_parts": parts[by_link],
     }

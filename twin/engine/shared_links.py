@@ -22,9 +22,9 @@ class Traffic(Columns):
     start = column("i8", "flows + 1", "Rows of `links` and `parts`.")
     links = column("i8", "crossings", "Link that is crossed.")
     parts = column("f8", "crossings", "Share of it that the flow takes alone.")
-    link_start = column("i8", "links + 1", "Rows of `entries` and `owners`.")
-    entries = column("i8", "crossings", "Places in `parts`, link by link.")
-    owners = column("i8", "crossings", "The flows they belong to.")
+    link_start = column("i8", "links + 1", "Rows of `owners` and `owner_parts`.")
+    owners = column("i8", "crossings", "Flows that cross it, link by link.")
+    owner_parts = column("f8", "crossings", "What each of them takes alone, as in `parts`.")
     alone = column("f8", "flows", "Pace with nobody else there.", unit="B/s", fill=1)
     pace = column(
         "f8", "flows", "Most it takes by itself; 0 of weights that rest.", unit="B/s", fill=inf,

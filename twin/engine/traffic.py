@@ -8,9 +8,12 @@ their own phase.
 
 from __future__ import annotations
 
+import numpy as np
+
 from twin.compiled import kernel
 from twin.engine.columns import World
 from twin.engine.lists import copy, fill
+from twin.engine.shared_links import Traffic
 from twin.engine.streams import end_of, room_for, steer, under_way
 from twin.hardware.sharing import max_min_levels
 
@@ -93,6 +96,7 @@ def share(world: World) -> None:
     """Max-min levels of the flows under way, and how crowded each column's exchange is."""
     flows = world.traffic
     columns = flows.duty.size
+    sum_loads(flows, flows.load)
     held = levels(world)
     flows.held[0] = held
     for c in range(columns):
@@ -111,10 +115,9 @@ def share(world: World) -> None:
 def levels(world: World) -> bool:
     """Fill the levels; returns whether a flow is held."""
     flows = world.traffic
-    sum_loads(world)
-    copy(flows.load, flows.scratch)
+    sum_loads(flows, flows.scratch)
     return max_min_levels(
-        flows.start, flows.links, flows.parts, flows.link_start, flows.entries, flows.owners,
+        flows.start, flows.links, flows.parts, flows.link_start, flows.owners, flows.owner_parts,
         flows.most, flows.scratch, flows.level,
     )  # fmt: skip
 
@@ -143,17 +146,17 @@ def see_exchanges_for_their_time(world: World) -> None:
         level[f] = weight * beside[f] + (1.0 - weight) * level[f]
     for c in range(columns):
         level[c] = beside[c]
-    sum_loads(world)
 
 
 @kernel
-def sum_loads(world: World) -> None:
+def sum_loads(flows: Traffic, load: np.ndarray) -> None:
     """What every link would carry if all flows had what they want; no rounding adds up."""
-    flows = world.traffic
-    fill(flows.load, 0.0)
-    for f in range(flows.most.size):
-        for k in range(flows.start[f], flows.start[f + 1]):
-            flows.load[flows.links[k]] += flows.parts[k] * flows.most[f]
+    start, links, parts, most = flows.start, flows.links, flows.parts, flows.most
+    fill(load, 0.0)
+    for f in range(most.size):
+        if most[f] > 0.0:
+            for k in range(start[f], start[f + 1]):
+                load[links[k]] += parts[k] * most[f]
 
 
 @kernel

@@ -11,6 +11,9 @@ import numpy as np
 
 from twin.compiled import kernel
 
+NO_CRUMB = 1.0 + 1e-12  # of its capacity: a link with more on it is overloaded
+WELL_BELOW = 1.0 - 1e-9  # of a level: further than rounding takes it
+
 INTS = np.ndarray[tuple[int], np.dtype[np.int64]]
 FLOATS = np.ndarray[tuple[int], np.dtype[np.float64]]
 
@@ -21,8 +24,8 @@ def max_min_levels(
     links: INTS,
     parts: FLOATS,
     link_start: INTS,
-    entries: INTS,
     owners: INTS,
+    owner_parts: FLOATS,
     most: FLOATS,
     load: FLOATS,
     level: FLOATS,
@@ -32,43 +35,57 @@ def max_min_levels(
     A flow at level x takes `parts` times x of each of its links, whose capacity is 1: with parts
     for the rate a flow has alone, a level is the share of it that is left. Flow f crosses
     links[start[f]:start[f + 1]]; link l is crossed by owners[link_start[l]:link_start[l + 1]],
-    whose parts are parts[entries[...]]. most f8[flows]: bounds, 0 for a flow that is not there;
+    whose parts are `owner_parts`. most f8[flows]: bounds, 0 for a flow that is not there;
     load f8[links]: sum of parts times most, brought down to what is carried. Returns whether any
     flow is held below its bound. Only overloaded links cost.
     """
     for f in range(most.size):  # numba's `level[:] = most` takes seconds to compile
         level[f] = most[f]
+    overloaded = np.zeros(load.size, np.int64)
+    count = 0
+    for i in range(load.size):
+        overloaded[count] = i
+        count += load[i] > NO_CRUMB
+    if count == 0:
+        return False
     stopped = np.zeros(most.size, np.bool_)
-    held = False
+    # The level at which each link is full, as last computed: what stops since can only raise it.
+    full_at, outdated = np.zeros(load.size), np.ones(load.size, np.bool_)
     while True:
-        lowest, at = np.inf, -1
-        for i in range(load.size):
-            if load[i] > 1.0 + 1e-12:
-                x = _full_at(i, parts, link_start, entries, owners, most, level, stopped)
-                if x < lowest:
-                    lowest, at = x, i
+        lowest, at, still = np.inf, -1, 0
+        for j in range(count):
+            i = overloaded[j]
+            if load[i] <= NO_CRUMB:
+                continue
+            overloaded[still] = i
+            still += 1
+            if outdated[i] and full_at[i] * WELL_BELOW <= lowest:
+                full_at[i] = _full_at(i, link_start, owners, owner_parts, most, level, stopped)
+                outdated[i] = False
+            if full_at[i] < lowest:
+                lowest, at = full_at[i], i
         if at < 0:
-            return held
-        held = True
+            return True
+        count = still
         for j in range(link_start[at], link_start[at + 1]):
             f = owners[j]
             if stopped[f]:
                 continue
             stopped[f] = True
-            if level[f] > lowest:
-                for k in range(start[f], start[f + 1]):
+            for k in range(start[f], start[f + 1]):
+                outdated[links[k]] = True
+                if level[f] > lowest:
                     load[links[k]] -= parts[k] * (level[f] - lowest)
-                level[f] = lowest
+            level[f] = min(level[f], lowest)
         load[at] = 1.0  # no crumb of rounding keeps it overloaded
 
 
 @kernel
 def _full_at(
     link: int,
-    parts: FLOATS,
     link_start: INTS,
-    entries: INTS,
     owners: INTS,
+    owner_parts: FLOATS,
     most: FLOATS,
     level: FLOATS,
     stopped: np.ndarray[tuple[int], np.dtype[np.bool_]],
@@ -76,26 +93,19 @@ def _full_at(
     """The level at which a link is just full: flows with lower bounds stay at these."""
     x = 0.0
     while True:
-        free, growing = 1.0, 0.0
+        free, growing, next_bound = 1.0, 0.0, np.inf
         for j in range(link_start[link], link_start[link + 1]):
-            f = owners[j]
-            part = parts[entries[j]]
+            f, part = owners[j], owner_parts[j]
             if stopped[f]:
                 free -= part * level[f]
             elif most[f] <= x:
                 free -= part * most[f]
             else:
                 growing += part
+                next_bound = min(next_bound, most[f])
         if growing <= 0.0:
             return x
         higher = max(0.0, free) / growing
-        if higher <= x * (1.0 + 1e-12):
+        if higher <= x * NO_CRUMB or next_bound >= higher:
             return higher
-        lower_bound = False
-        for j in range(link_start[link], link_start[link + 1]):
-            f = owners[j]
-            if not stopped[f] and x < most[f] < higher:
-                lower_bound = True
         x = higher
-        if not lower_bound:
-            return x

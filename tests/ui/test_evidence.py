@@ -201,7 +201,7 @@ def test_another_process_works_the_rows_out_or_the_page_does(monkeypatch, found)
     for name, program in answered.items():
         monkeypatch.setattr(judged, "_KNOWN", {})
         monkeypatch.setattr(judged, "COMMAND", (sys.executable, "-c", program))
-        judged._elsewhere()
+        judged._elsewhere(threading.Event())
         told[name] = judged.answers()
     assert told["elsewhere"] == found
     assert [each["id"] for each in told["fails"]] == ["by the page"]
@@ -218,7 +218,7 @@ def test_a_server_that_stops_takes_the_process_of_the_rows_with_it(monkeypatch, 
     for at, name in ((dashboard, "load_pages"), (session, "get_ready"), (answer, "get_ready"),
                      (dashboard.gc, "freeze")):  # fmt: skip
         monkeypatch.setattr(at, name, lambda: None)
-    working = threading.Thread(target=judged._elsewhere)
+    working = threading.Thread(target=judged._elsewhere, args=(threading.Event(),))
     working.start()
     begun.read_text()  # returns when the process runs
 
@@ -232,4 +232,25 @@ def test_a_server_that_stops_takes_the_process_of_the_rows_with_it(monkeypatch, 
     serving.join(PATIENCE_S)
     working.join(PATIENCE_S)
     assert not working.is_alive()
+    assert judged._KNOWN == {}
+
+
+def test_a_process_of_the_rows_that_begins_while_the_server_stops_is_stopped_too(monkeypatch):
+    begin, begun, stopped = judged.subprocess.Popen, [], threading.Event()
+
+    def stopped_meanwhile(*args, **kwargs):
+        begun.append(begin(*args, **kwargs))
+        judged.stop()
+        return begun[0]
+
+    monkeypatch.setattr(judged, "_KNOWN", {})
+    monkeypatch.setattr(judged, "_STOPS", [stopped.set])
+    monkeypatch.setattr(judged, "COMMAND", (sys.executable, "-c", "import signal; signal.pause()"))
+    monkeypatch.setattr(judged.subprocess, "Popen", stopped_meanwhile)
+    working = threading.Thread(target=judged._elsewhere, args=(stopped,))
+    working.start()
+    working.join(PATIENCE_S)
+    running = working.is_alive()
+    begun[0].kill()
+    assert not running
     assert judged._KNOWN == {}

@@ -34,10 +34,11 @@ def answers() -> list[dict[str, Any]]:
 
 def prepare() -> None:
     """Have the answers worked out in the background, a while from now."""
-    timer = threading.Timer(AFTER_S, _elsewhere)
+    stopped = threading.Event()
+    timer = threading.Timer(AFTER_S, _elsewhere, (stopped,))
     timer.daemon = True
     timer.start()
-    _STOPS.append(timer.cancel)
+    _STOPS.extend((timer.cancel, stopped.set))
 
 
 def stop() -> None:
@@ -46,7 +47,7 @@ def stop() -> None:
         each()
 
 
-def _elsewhere() -> None:
+def _elsewhere(stopped: threading.Event) -> None:
     """Take the answers of a process of their own; without any the page works them out itself."""
     with _ONE:
         digest = library.load_facts().digest
@@ -58,6 +59,8 @@ def _elsewhere() -> None:
             stderr=subprocess.PIPE,
         ) as child:  # fmt: skip
             _STOPS.append(child.kill)
+            if stopped.is_set():  # while the process began: nobody could stop it yet
+                child.kill()
             written, errors = child.communicate()
         if child.returncode > 0:  # below: it was stopped with the server
             log.warning("published rows: %s", errors.decode("utf-8", "replace")[-500:])

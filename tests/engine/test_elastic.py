@@ -118,6 +118,7 @@ def test_a_controller_answers_load_within_its_bounds(controller):
     assert (decisions["t_s"] - decisions["seen_s"]).to_list() == pytest.approx(
         [0.2] * decisions.height, abs=0.006
     )
+    assert ("decode_needed" in decisions.columns) == (controller == "rebalance")
     assert found.summary["starts"] + found.summary["role_changes"] > 0
     few = run(RULED | {"elastic.controller": controller, "elastic.changes_per_hour": 1})
     begun = few.tables["decisions"].select("started", "stopped", "changed_role").sum().row(0)

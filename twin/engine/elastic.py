@@ -8,6 +8,7 @@ then goes through is engine/life.py's.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
@@ -65,7 +66,8 @@ class Elastic:
             agenda.at(row.at_s, partial(self._follow, wanted))
         if self.rule.controller != "schedule":
             rule = self.rule
-            self._look = Look(machine, rule.metrics_age_s + self.life.start_s())
+            lead_s = rule.metrics_age_s + self.life.start_s()
+            self._look = Look(machine, lead_s, forecasts=rule.controller in ("rebalance", "own"))
             if rule.controller == "own":
                 self._choose = own_controller(rule.own.digest)
             else:
@@ -243,12 +245,12 @@ def decision_rows(elastic: Elastic) -> list[dict[str, object]]:
         }  # fmt: skip
         for role, wanted in zip(ROLES, one.wanted, strict=True):
             pool: PoolSeen = getattr(one.seen, role)
+            needed = {} if math.isnan(pool.needed) else {f"{role}_needed": pool.needed}
             row |= {
                 f"{role}_serving": pool.serving, f"{role}_starting": pool.starting,
                 f"{role}_draining": pool.draining, f"{role}_waiting": pool.waiting,
                 f"{role}_in_hand": pool.in_hand, f"{role}_busy": pool.busy,
-                f"{role}_latency": pool.latency, f"{role}_needed": pool.needed,
-                f"{role}_wanted": wanted,
+                f"{role}_latency": pool.latency, **needed, f"{role}_wanted": wanted,
             }  # fmt: skip
         rows.append(
             row

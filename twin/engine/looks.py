@@ -59,11 +59,13 @@ class Look:
     """Measures the pools, each time since the time before.
 
     lead_s: from a look until an instance that starts for it serves; means that a forecast is made
-    of are over about as long.
+    of are over about as long. Without `forecasts`, whose formula takes milliseconds, the instances
+    needed are nan.
     """
 
-    def __init__(self, machine: Machine, lead_s: float) -> None:
+    def __init__(self, machine: Machine, lead_s: float, forecasts: bool = True) -> None:
         self.machine, self.world, self._lead_s = machine, machine.world, lead_s
+        self._foresees = forecasts
         s = machine.setup.scenario
         self._ttft_s, self._tpot_s = s.slo.ttft_s, 1e-3 * s.slo.tpot_ms
         self._per_iteration = tokens_per_iteration(
@@ -142,7 +144,7 @@ class Look:
         )
         measured = (
             waiting, queued / (budget * max(at.size, 1)), max(0.0, self._rate["computed"] / pool),
-            self._mean_ttft_s(t_s, span_s) / self._ttft_s, needed,
+            self._mean_ttft_s(t_s, span_s) / self._ttft_s, needed if self._foresees else math.nan,
         )  # fmt: skip
         return measured, mean["requests"] * soon / max(coming, 1e-9)
 
@@ -171,10 +173,12 @@ class Look:
         rate = self._rate
         tpot_s = rate["iteration_s"] / max(rate["iterations"], 1e-9) / self._per_iteration
         decoding = float(d.in_batch.sum())
-        under_way = waiting + float(d.taken.sum()) - decoding
-        each = self._requests_of_one()
-        ahead = self._decoding_ahead(decoding, under_way, handed_on)
-        needed = self._forecasts[1].at(t_s, decoding / each, ahead / each)
+        needed = math.nan
+        if self._foresees:
+            under_way = waiting + float(d.taken.sum()) - decoding
+            each = self._requests_of_one()
+            ahead = self._decoding_ahead(decoding, under_way, handed_on)
+            needed = self._forecasts[1].at(t_s, decoding / each, ahead / each)
         return waiting, (taken + waiting) / room, busy, max(0.0, tpot_s) / self._tpot_s, needed
 
     def _decoding_ahead(self, decoding: float, under_way: float, handed_on: float) -> float:

@@ -33,7 +33,8 @@ class PoolSeen:
     in_hand: float  # work waiting or running over what its instances hold at once
     busy: float  # tokens computed, or slots and KV taken, over what is possible
     latency: float  # mean TTFT, or TPOT, over its SLO; 0: nothing was measured
-    needed: float  # instances that keep the SLO when one that starts now would serve
+    # Instances that keep the SLO when one that starts now would serve; nan: nobody asked.
+    needed: float
 
     @property
     def committed(self) -> int:

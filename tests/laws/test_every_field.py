@@ -261,6 +261,9 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "deployment.stack": (PLAIN, ["plain", "sglang-npu"]),
     "deployment.prefill.instances": (BUSY, [2, 3]),
     "deployment.prefill.npus_per_instance": (PREFILL, [4, 5]),
+    "deployment.prefill.on": (PLAIN, EVERY),
+    "deployment.prefill.core_share": (
+        PLAIN | {"deployment.prefill.on": "decode_npus"}, [0.5, 0.3]),
     "deployment.prefill.tokens_per_npu": (BUSY, [1024, 512]),
     "deployment.prefill.chunk_tokens": (BUSY, [0, 300]),
     "deployment.prefill.attention": (PREFILL, EVERY),

@@ -23,6 +23,7 @@ CASES = {
     "closed loop, prefill alone": ("memory-pool-reuse", {"workload.ramp_s": 20.0}),
     "open loop, disaggregated": ("quickstart", {}),
     "open loop, colocated": ("colocated-contrast", {}),
+    "open loop, dies shared": ("prefill-on-decode", {}),
     "overload": ("quickstart", {"workload.rate_req_per_s": 400.0}),
     "slow hand-off": ("quickstart", {"deployment.kv_transfer_plane": "vpc"}),
 }

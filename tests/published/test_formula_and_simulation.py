@@ -83,11 +83,16 @@ PREFILL_BOUND = {
     "prefill of both": (BOTH, 450),
     "prefill of both, long answers": (BOTH | {"workload.output_tokens": 900}, 1290),
     "prefill of both, no drafts": (BOTH | {"deployment.decode.mtp_draft_tokens": 0}, 640),
+    "prefill on the dies of decode": (
+        BOTH | {"deployment.prefill.on": "decode_npus",
+                "deployment.prefill.npus_per_instance": 32}, 900,
+    ),
     "the front end of both": (
         BOTH | {"deployment.prefill.instances": 2, "front_end.api_servers": 1,
                 "front_end.service_ms": 100.0, "workload.output_tokens": 900}, 240,
     ),
 }  # fmt: skip
+SUITE = ("prefill of both", "prefill on the dies of decode")
 
 
 def at(point):
@@ -106,7 +111,7 @@ def test_decode_elsewhere_by_formula_is_decode_by_simulation(name):
 
 
 @pytest.mark.parametrize(
-    "name", some(["prefill of both"], *(n for n in PREFILL_BOUND if n != "prefill of both"))
+    "name", some([*SUITE], *(name for name in PREFILL_BOUND if name not in SUITE))
 )
 def test_what_prefill_feeds_by_formula_is_what_a_simulation_serves(name):
     formula, run = at(PREFILL_BOUND[name])

@@ -8,7 +8,7 @@ import pytest
 from tests.test_house import nodes, sources
 from tests.ui.conftest import patient
 from twin.hardware.recipes import as_sold, recipe_names
-from twin.lab.library import load_facts
+from twin.lab.library import load_facts, presets
 from twin.scenario import (
     FORMS,
     Scenario,
@@ -113,6 +113,7 @@ def scenarios():
     tools = {"workload.prefix": "sessions", "workload.tool_share": 0.5}
     yield with_overrides(Scenario(), tools)
     yield with_overrides(Scenario(), {"deployment.prefill.attention": "tp"})
+    yield next(p.scenario for p in presets() if p.key == "prefill-on-decode")
     yield with_overrides(Scenario(), {"supernode.machine": "dragonfly"})
     yield with_overrides(Scenario(), {"deployment.decode.expert_npus": 48})
     yield with_overrides(Scenario(), {"router.policy": "weighted", "memory_pool.policy": "ttl"})

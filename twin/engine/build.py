@@ -35,6 +35,7 @@ from twin.model.record import dtype_of, numbers, places
 from twin.policies.memory_pool import BlockPool, empty_pool
 from twin.policies.router import BLOCK, RANK_CHOICES, ROUTERS
 from twin.rng import stream_key
+from twin.scenario import shares_npus
 
 LOOKS = 8  # at every instance, in each window of the record
 
@@ -163,6 +164,7 @@ def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> 
         kv_plane=w.PLANES.index(d.kv_transfer_plane),
         pool_plane=w.PLANES.index(plane),
         kv_among_experts=int(_kv_among_experts(setup)),
+        shares_npus=int(shares_npus(s)),
         sample_every=max(1, steps_in(s.horizon_s, s.step_s) // (LOOKS * WINDOWS)),
         retries=int(s.recovery.retries),
         block_bytes=float(setup.requests.block_tokens * costs.kv_bytes_per_token),

@@ -59,7 +59,8 @@ class Present:
         if self._elastic is None:
             dies = self._setup.dies_per_npu
             of_prefill = sum(i.dies for i in self._setup.of_role("prefill")) / dies
-            return sum(i.dies for i in self._setup.instances) / dies, of_prefill
+            held = {die for i in self._setup.instances for die in i.die_of_rank}
+            return len(held) / dies, of_prefill
         prefill, decode = (self._mean(windows, role) * self._size(role) for role in ROLES)
         return prefill + decode, prefill
 

@@ -30,6 +30,7 @@ from twin.engine.tabling import parts, stacked
 from twin.hardware.prices import port_rates
 from twin.model.decode import DECODE_OPERATORS
 from twin.model.prefill import PREFILL_OPERATORS
+from twin.scenario import core_share
 
 STATUS = pl.Enum(["queued", "running", "finished", "rejected", "lost"])
 REASON = pl.Enum(list(w.REASONS[: w.TIMED_OUT]))
@@ -243,7 +244,7 @@ def _power_w(
     if setup.power is None:
         return np.full(book.shape[0], np.nan)
     npus, of_prefill = present.npus_held(book.shape[0])
-    prefilling = columns["prefill_busy"]
+    prefilling = columns["prefill_busy"] * core_share(setup.scenario, "prefill")
     if setup.scenario.deployment.mode == "colocated":
         mixed = book[:, w.PREFILL_BATCHES] / np.maximum(book[:, w.ITERATIONS], 1.0)
         prefilling = columns["decode_busy"] * np.minimum(mixed, 1.0)

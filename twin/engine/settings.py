@@ -53,6 +53,7 @@ class Settings(Columns):
     kv_plane = number(int, "Plane that carries KV transfers.")
     pool_plane = number(int, "Plane that the memory pool is read and written over.")
     kv_among_experts = number(int, "Whether KV transfers use the ports of dispatch and combine.")
+    shares_npus = number(int, "Whether prefill instances lie over the NPUs of decode.")
     sample_every = number(int, "Steps between two looks at the instances.")
     retries = number(int, "How often a request that a fault threw out is tried again.")
     block_bytes = number(float, "KV of one block.", unit="B")

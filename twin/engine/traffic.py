@@ -99,6 +99,8 @@ def share(world: World) -> None:
     sum_loads(flows, flows.load)
     held = levels(world)
     flows.held[0] = held
+    if held and world.settings.shares_npus:
+        meet_for_their_time(world)
     for c in range(columns):
         crowding = 1.0
         if flows.most[c] > 0.0 and flows.level[c] > 0.0:
@@ -120,6 +122,37 @@ def levels(world: World) -> bool:
         flows.start, flows.links, flows.parts, flows.link_start, flows.owners, flows.owner_parts,
         flows.most, flows.scratch, flows.level,
     )  # fmt: skip
+
+
+@kernel
+def meet_for_their_time(world: World) -> None:
+    """Exchanges of prefill and of decode on the same dies hold each other while both are on the
+    wire: each role has its share so long, and what the others leave for the rest of the time."""
+    flows = world.traffic
+    instances, columns = world.prefill.running.size, flows.duty.size
+    copy(flows.level, flows.beside)
+    copy(flows.most, flows.wished)
+    meet(world, 0, instances, instances, columns)
+    meet(world, instances, columns, 0, instances)
+    copy(flows.beside, flows.level)
+
+
+@kernel
+def meet(world: World, first: int, last: int, others: int, end: int) -> None:
+    """Levels of columns first..last by the time that columns others..end are on the wire."""
+    flows = world.traffic
+    busy, duty = 0, 0.0
+    for c in range(others, end):
+        if flows.most[c] > 0.0:
+            busy += 1
+            duty += flows.duty[c]
+        flows.most[c] = 0.0
+    if busy > 0:
+        duty /= busy
+        levels(world)
+        for c in range(first, last):
+            flows.beside[c] = duty * flows.beside[c] + (1.0 - duty) * flows.level[c]
+        copy(flows.wished, flows.most)
 
 
 @kernel

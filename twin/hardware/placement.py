@@ -1,15 +1,15 @@
 """Who sits where: the dies of every instance, rank by rank.
 
-An instance takes whole NPUs. Where it gets them is the scenario's choice (`PLACEMENTS`): a function
-of what is asked and of the NPUs of the graph, with their nodes, racks and planes. What is switched
-off serves nobody: `place` moves instances away from it and says so. It prices nothing, and knows
-nothing of faults that come later.
+An instance takes whole NPUs, alone but where prefill shares those of decode. Where it gets them is
+the scenario's choice (`PLACEMENTS`): a function of what is asked and of the NPUs of the graph, with
+their nodes, racks and planes. What is switched off serves nobody: `place` moves instances away from
+it and says so. It prices nothing, and knows nothing of faults that come later.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from twin.hardware.chip import HardwareError
 from twin.hardware.faults import dies_unfit
 from twin.hardware.network import Network, Wiring, network
 from twin.hardware.walks import BOOLS, INTS
-from twin.scenario import Scenario, pools
+from twin.scenario import Scenario, pools, seated, shares_npus
 from twin.scenario.words import first_few
 
 
@@ -113,10 +113,13 @@ def place(s: Scenario, fabric: Wiring) -> Placement:
     """
     net = network(fabric)
     d = s.deployment
-    asked = [Asked(role, i, npus) for role, count, npus in pools(s) for i in range(count)]
-    question = ("placement", tuple(asked), d.placement, d.when_off, d.seats, d.kv_transfer_plane)
+    asked = [Asked(role, i, npus) for role, count, npus in seated(s) for i in range(count)]
+    over = (d.prefill.instances, d.prefill.npus_per_instance) if shares_npus(s) else ()
+    question = ("placement", tuple(asked), over, d.placement, d.when_off, d.seats,
+                d.kv_transfer_plane)  # fmt: skip
     if question not in net.memo:
-        net.memo[question] = _place(s, net, asked)
+        placed = _place(s, net, asked)
+        net.memo[question] = _with_prefill(s, net, placed) if over else placed
     answer: Placement = net.memo[question]
     return answer
 
@@ -179,8 +182,23 @@ def _place(s: Scenario, net: Network, asked: Sequence[Asked]) -> Placement:
     )
 
 
+def _with_prefill(s: Scenario, net: Network, decode: Placement) -> Placement:
+    """The same with prefill instances over the first NPUs of decode instances, as many on each."""
+    p = s.deployment.prefill
+    each, size = p.instances // len(decode.instances), p.npus_per_instance * _dies_per_npu(net)
+    over = [
+        Instance("prefill", k, decode.instances[k // each].die_of_rank[k % each * size :][:size])
+        for k in range(p.instances)
+    ]
+    return replace(decode, instances=(*over, *decode.instances))
+
+
+def _dies_per_npu(net: Network) -> int:
+    return int(net.about["dies_per_npu"])
+
+
 def _npus(s: Scenario, net: Network) -> Npus:
-    dies = int(net.about["dies_per_npu"])
+    dies = _dies_per_npu(net)
     first = net.dies[::dies]
     off = np.fromiter(dies_unfit(net, s.deployment), np.int64)
     on = np.ones(first.size, bool)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from twin.facts import Facts
 from twin.hardware.allocation import Allocation, Mix, allocation, mix_of_mean
-from twin.scenario import Scenario, pools
+from twin.scenario import Scenario, seated
 
 SEEDS = 3  # whose mean is told
 
@@ -37,7 +37,7 @@ def study(
         for mean in (means or facts["allocation.block_means"].value)
     }
     if deployment is not None:
-        own = [(npus, float(count)) for _, count, npus in pools(deployment)]
+        own = [(npus, float(count)) for _, count, npus in seated(deployment)]
         mixes["instances of this deployment"] = own
     fleet = int(facts["allocation.fleet"].value)
     return [

@@ -16,7 +16,7 @@ import numpy as np
 from twin.metrics.clients import limits, session_times_s, waited_s
 from twin.metrics.goodput import met_slo, per_second
 from twin.metrics.latency import TTFT_PARTS, gap_spread, per_token_s, spread_of
-from twin.scenario import Scenario
+from twin.scenario import Scenario, core_share, shares_npus
 
 if TYPE_CHECKING:
     import polars as pl
@@ -169,6 +169,12 @@ class Observed:
         """NPUs of a pool, those that do both included."""
         return self.npus.get(role, 0) + self.npus.get("colocated", 0)
 
+    @property
+    def npus_held(self) -> float:
+        """NPUs that belong to an instance, each counted once."""
+        shared = self.npus["prefill"] if shares_npus(self.scenario) else 0
+        return sum(self.npus.values()) - shared
+
     def per_second(self, amount: float, npus: float = 1) -> float | None:
         """An amount per second of the steady state and NPU; None without NPUs."""
         return per_second(amount, self.steady_s, npus)
@@ -176,13 +182,14 @@ class Observed:
     @cached_property
     def power_w(self) -> float | None:
         """Mean watts of all NPUs that serve, with their host and network."""
-        t, npus = self.totals, sum(self.npus.values())
+        t, npus = self.totals, self.npus_held
         if "idle_w" not in t:
             return None
         prefilling = self.instance_mean("prefill_busy_s", "prefill") or 0.0
         if "colocated" in self.npus:  # the share of iterations that compute prompts too
             prefilling = self.instance_mean("decode_busy_s", "decode") or 0.0
             prefilling *= min(1.0, t["prefill_batches"] / max(t["iterations"], 1.0))
+        prefilling *= core_share(self.scenario, "prefill")
         drawn_w = t["prefill_w"] * prefilling * self.pool_npus("prefill")
         for unit in ("cube", "hbm"):
             amount = t[f"{unit}_amount"]

@@ -15,7 +15,7 @@ from twin.metrics.clients import fairness, session_times_s
 from twin.metrics.goodput import quotient
 from twin.metrics.measures import NOTHING, Kind, amount
 from twin.metrics.observed import Observed
-from twin.scenario import Scenario
+from twin.scenario import Scenario, core_share
 
 Better = Literal["lower", "higher", ""]
 Group = Literal["times", "ttft parts", "rates", "use", "counts", "run"]
@@ -101,25 +101,26 @@ def _per_token(o: Observed, per_second: float | None) -> Value:
 
 def _cost(o: Observed) -> Value:
     """Currency per million tokens; None without a price."""
-    hourly = o.scenario.cost.price_per_npu_hour * sum(o.npus.values())
+    hourly = o.scenario.cost.price_per_npu_hour * o.npus_held
     return _per_token(o, 1e6 * hourly / 3600.0) if hourly > 0.0 else None
 
 
 def _npu_hours(o: Observed) -> float:
     """Of the whole run."""
-    held_s = sum(o.npus.values()) * o.scenario.horizon_s
+    held_s = o.npus_held * o.scenario.horizon_s
     return o.totals.get("npu_s_held", held_s) / 3600.0
 
 
 def _idle_npu_hours(o: Observed) -> float:
     """NPU-hours of the steady state in which nothing is computed."""
-    idle_s = sum(o.npus.values()) * o.steady_s
+    idle_s = o.npus_held * o.steady_s
     for role in ("prefill", "decode"):
         instances = o.totals[f"{role}_instances"]
         if instances > 0 and not (role == "prefill" and "colocated" in o.npus):
             of_one = o.scenario.deployment
             pool = of_one.colocated if "colocated" in o.npus else getattr(of_one, role)
-            idle_s -= o.totals[f"{role}_busy_s"] * pool.npus_per_instance
+            at_work = core_share(o.scenario, role) * pool.npus_per_instance
+            idle_s -= o.totals[f"{role}_busy_s"] * at_work
     return max(0.0, idle_s) / 3600.0
 
 
@@ -189,7 +190,7 @@ _RATES = [
            "per prefill NPU", "Prompts", term="throughput"),
     Metric("tokens_per_s_per_npu", "Machine throughput", "rate", "tokens/s per NPU", "higher",
            "Output tokens per second over every NPU that serves, prefill and decode together.",
-           "rates", lambda o: o.per_second(o.output_tokens, sum(o.npus.values())),
+           "rates", lambda o: o.per_second(o.output_tokens, o.npus_held),
            "per serving NPU", "Output", TILE, term="throughput",
            # One token a prompt: true, and no figure of anything.
            applies=lambda s: s.deployment.mode != "prefill_only"),
@@ -230,7 +231,7 @@ _COST = [
            "request, starts or drains.", "rates", _idle_npu_hours, places=TABLE),
     Metric("goodput_per_npu_hour", "Goodput per NPU-hour", "rate", "requests", "higher",
            "Requests that met the whole SLO for an hour of an NPU that belongs to an instance.",
-           "rates", lambda o: quotient(3600.0 * o.met, sum(o.npus.values()) * o.steady_s),
+           "rates", lambda o: quotient(3600.0 * o.met, o.npus_held * o.steady_s),
            places=COMPARED, term="goodput"),
     Metric("cost_per_million_tokens", "Cost", "rate", "/ M tokens", "lower",
            "Price of the NPU-hours over a million output tokens, in the currency of the price that "
@@ -333,7 +334,7 @@ _RUN = [
     Metric("horizon_s", "Simulated time", "time", "s", "", "From the first second to the last.",
            of=lambda o: o.scenario.horizon_s),
     _count("npus", "NPUs that serve", "NPU packages; one is two dies.",
-           lambda o: sum(o.npus.values()), unit="NPUs", group="run", term="NPU"),
+           lambda o: o.npus_held, unit="NPUs", group="run", term="NPU"),
     _count("npus_prefill", "Prefill NPUs", "NPUs of the prefill pool.",
            lambda o: o.npus.get("prefill", 0), unit="NPUs", group="run"),
     _count("npus_decode", "Decode NPUs", "NPUs of the decode pool.",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,8 @@ from twin.model.record import changed
 from twin.model.roofline import family_of, load_machine, of_stack
 from twin.model.setting import Cores, Setting
 from twin.model.shape import ModelError, Shape, load_shape
-from twin.scenario import Deployment, Scenario
+from twin.model.sharing import bandwidth_for_decode, bandwidth_for_prefill, beside_the_other
+from twin.scenario import Deployment, Scenario, core_share, shares_npus
 from twin.scenario import deployment as asked
 
 __all__ = ["DECODE_OPERATORS", "PREFILL_OPERATORS", "Costs", "ModelError", "RoleCosts",
@@ -151,7 +152,14 @@ def build_costs(
         first.setdefault(instance.role, instance)
     roles = {
         name: role_costs(
-            scenario, facts, fabric, name, i.die_of_rank, i.name, clocks.get(name, 1.0)
+            scenario,
+            facts,
+            fabric,
+            name,
+            i.die_of_rank,
+            i.name,
+            clocks.get(name, 1.0),
+            core_share(scenario, name),
         )
         for name, i in first.items()
     }
@@ -189,9 +197,18 @@ def role_costs(
     facts = of_stack(facts, d.stack, scenario.supernode.chip)
     chip = load_chip(facts, scenario.supernode.chip)
     one_slot = d.model_copy(update={"decode": d.decode.model_copy(update={"batch_per_npu": 1})})
-    setting, coefficients = _priced(
-        one_slot, scenario.experts.redundant, chip.name, facts, net, role, dies, clock, cores
-    )
+    priced = partial(_priced, one_slot, scenario.experts.redundant, chip.name, facts, net)
+    hbm = 1.0
+    if shares_npus(scenario):
+        lent = core_share(scenario, "prefill")
+        machine = load_machine(facts, replace(chip, clock=clock), cores=lent)
+        hbm = bandwidth_for_prefill(machine, replace(machine, cores=1.0 - lent))
+        if role == "decode":
+            over = dies[: d.prefill.npus_per_instance * chip.dies_per_npu]
+            prefill, batch = priced("prefill", over, clock, lent, hbm)[1], d.prefill.tokens_per_npu
+            assert isinstance(prefill, Prefill)
+            hbm = bandwidth_for_decode(prefill, batch * len(over) / chip.dies_per_npu, machine)
+    setting, coefficients = priced(role, dies, clock, cores, hbm)
     shape, f, layout, sending = setting.shape, setting.formats, setting.layout, setting.exchange
     apart, shards = setting.expert_dies, setting.group.peers if setting.group else 1
     staged = role == "prefill" and d.prefill.attention == "sp_tp_sp"
@@ -201,6 +218,9 @@ def role_costs(
         shape, f, None if apart else layout, drafts > 0, len(dies) if staged else shards, shards > 1
     )
     space = budget(chip, facts, weights, _buffers(setting, scenario, chip), what)
+    if shares_npus(scenario):
+        buffers_of = partial(_buffers, scenario=scenario, chip=chip)
+        space = beside_the_other(space, setting, scenario, _kv_bytes(shape, d), buffers_of)
     if apart:
         passes = shape.moe_layers + (1 if drafts else 0)
         held = expert_bytes(shape, f, layout) * passes
@@ -239,11 +259,12 @@ def _priced(
     dies: tuple[int, ...],
     clock: float,
     cores: float,
+    hbm: float,
 ) -> tuple[Setting, Decode | Prefill]:
     """What coefficients follow from, and these: the same for every batch, load and seed."""
     shape, chip = load_shape(facts, d.model), replace(load_chip(facts, chip_name), clock=clock)
     apart = _expert_dies(d.decode, chip, len(dies)) if role == "decode" else 0
-    machine = load_machine(facts, chip, d.optimisations.attention_kernel, cores)
+    machine = load_machine(facts, chip, d.optimisations.attention_kernel, cores, hbm)
     sending = exchange(net, dies)
     if apart:
         sending = replace(sending, remote=1.0)  # no expert is at home

@@ -6,13 +6,15 @@ from twin.facts import Facts
 from twin.hardware.power import Use, clock
 from twin.model.predict import Prediction
 from twin.model.prefill import prefill_hbm_bytes
-from twin.scenario import Scenario
+from twin.scenario import Scenario, core_share, shares_npus
 
 
 def clocks(scenario: Scenario, facts: Facts, full: Prediction) -> dict[str, float]:
     """Share of the rated clock of each role; raises HardwareError where none keeps the cap."""
-    uses = full_load(full).items()
-    return {role: clock(scenario, facts, role, use) for role, use in uses}
+    uses = full_load(full)
+    if shares_npus(scenario):
+        uses = on_one_die(uses, core_share(scenario, "prefill"))
+    return {role: clock(scenario, facts, role, use) for role, use in uses.items()}
 
 
 def full_load(full: Prediction) -> dict[str, Use]:
@@ -27,3 +29,10 @@ def full_load(full: Prediction) -> dict[str, Use]:
         hbm = moved / (full.prefill.batch_s * costs.chip.hbm_bytes_per_s * role.dies)
         uses["prefill"] = Use(1.0, full.prefill.cube_utilisation, hbm)
     return uses
+
+
+def on_one_die(uses: dict[str, Use], prefill_cores: float) -> dict[str, Use]:
+    """The same where prefill and decode compute on one die: its clock is one."""
+    both = uses["prefill"], uses["decode"]
+    use = Use(prefill_cores, sum(one.cube for one in both), sum(one.hbm for one in both))
+    return dict.fromkeys(uses, use)

@@ -33,11 +33,12 @@ class Budget:
     weights: float
     buffers: float
     reserve: float
+    others: float = 0.0  # what an instance of the other role has on the same die, its KV too
 
     @property
     def kv(self) -> float:
         """Bytes left for KV blocks."""
-        return self.hbm - self.weights - self.buffers - self.reserve
+        return self.hbm - self.weights - self.buffers - self.reserve - self.others
 
 
 def whole_model_bytes(s: Shape, f: Formats) -> float:

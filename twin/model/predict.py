@@ -25,7 +25,7 @@ from twin.model.mixed import mixed_flops, mixed_hits_s, mixed_iteration_s
 from twin.model.prefill import prefill_batch_s, prefill_flops, prefill_hits_s
 from twin.model.roofline import largest_of
 from twin.model.shape import ModelError
-from twin.scenario import Scenario
+from twin.scenario import Scenario, shares_npus
 
 EVEN: Hot = (np.array([1.0]), np.array([1.0]))
 LEVEL = 1.1  # prefill and decode that sustain rates this close are in balance
@@ -387,9 +387,12 @@ def _advice(s: Scenario, rates: dict[str, float]) -> str:
             "decode": d.decode.instances * d.decode.npus_per_instance}  # fmt: skip
     if max(prefill, decode) <= LEVEL * min(prefill, decode):
         return "Prefill and decode are in balance within 10 %."
+    short = "prefill" if prefill < decode else "decode"
+    if shares_npus(s):
+        wanted = "larger" if short == "prefill" else "smaller"
+        return f"The {short} pool limits: a {wanted} deployment.prefill.core_share gives it cores."
     need = npus["prefill"] / prefill, npus["decode"] / decode
     share = need[0] / (need[0] + need[1])
-    short = "prefill" if prefill < decode else "decode"
     return (
         f"The {short} pool limits: in balance {share:.0%} of the NPUs would prefill, "
         f"now it is {npus['prefill'] / (npus['prefill'] + npus['decode']):.0%}."

@@ -47,6 +47,7 @@ class Machine:
     family: str
     fitted: dict[str, float]
     cores: float = 1.0  # share of the die's cores, cube and vector, that an instance has
+    hbm: float = 1.0  # share of the sustained HBM bandwidth that is there for it
     attention_utilisation: float  # of the FP16 peak, decode attention, compute-bound
     attention_peak: float  # FLOP/s the utilisation above and the next refer to
     prefill_attention_utilisation: float = told("prefill_attention_compute")
@@ -87,9 +88,14 @@ class Machine:
         """Share of the sustained HBM bandwidth that a share of the cores draws: linear, then full.
 
         All of a die's cores together draw all of it, so streams on cores of their own never draw
-        more. Of a family that does not say what a core draws, the share of the cores.
+        more, but for what those who have the other cores take. Of a family that does not say what a
+        core draws, the share of the cores.
         """
-        share = cube_share * self.cores
+        held = min(1.0, self.hbm / self._drawn(self.cores))
+        return self._drawn(cube_share * self.cores) * held
+
+    def _drawn(self, share: float) -> float:
+        """What a share of the die's cores draws of it when the others draw nothing."""
         if self.core_bytes_per_cycle <= 0.0:
             return share
         cycles_per_s = self.chip.peak("int8") / self.core_flops_per_cycle  # of all cores together
@@ -153,9 +159,10 @@ def of_stack(facts: Facts, stack: str, chip: str) -> Facts:
 
 
 def load_machine(
-    facts: Facts, chip: Chip, kernel: str = "fused_mla", cores: float = 1.0
+    facts: Facts, chip: Chip, kernel: str = "fused_mla", cores: float = 1.0, hbm: float = 1.0
 ) -> Machine:
-    """Peaks and efficiencies of a share of a die's cores, with one of its decode attention kernels.
+    """Peaks and efficiencies of a share of a die's cores, with one of its decode attention kernels
+    and `hbm` of the sustained bandwidth.
 
     Raises FactError when the family has no operator table or no figure for that kernel.
     """
@@ -188,6 +195,7 @@ def load_machine(
         family=family,
         fitted=fitted,
         cores=cores,
+        hbm=hbm,
         attention_utilisation=facts.si(reached),
         attention_peak=chip.peak(str(facts[f"{table}.attention_format"].value)) * cores,
         **figures,

@@ -30,7 +30,16 @@ from twin.scenario.identity import (
 )
 from twin.scenario.parsing import parse_scenario, with_overrides
 from twin.scenario.policies import MemoryPool
-from twin.scenario.scenario import Scenario, is_elastic, npus_used, pools, remarks
+from twin.scenario.scenario import (
+    Scenario,
+    core_share,
+    is_elastic,
+    npus_used,
+    pools,
+    remarks,
+    seated,
+    shares_npus,
+)
 from twin.scenario.supernode import Edit, Supernode
 from twin.scenario.workload import Profile, Trace, Workload
 
@@ -58,6 +67,7 @@ __all__ = [
     "Trace",
     "Workload",
     "canonical",
+    "core_share",
     "field_info",
     "field_unit",
     "fields",
@@ -72,6 +82,8 @@ __all__ = [
     "remarks",
     "scenario_digest",
     "scenario_from_canonical",
+    "seated",
+    "shares_npus",
     "unmet",
     "with_overrides",
 ]

@@ -19,6 +19,7 @@ DECODES = unless("deployment.mode", "prefill_only")
 DECODE_POOL = when("deployment.mode", "disaggregated", "decode_only")
 MTP = unless("deployment.decode.mtp_draft_tokens", 0)
 BY_HAND = when("deployment.placement", "by_hand")
+DISAGGREGATED = when("deployment.mode", "disaggregated")
 
 
 class Prefill(Section):
@@ -30,6 +31,30 @@ class Prefill(Section):
         16, "NPUs", "NPUs per prefill instance", (1, 384), step=8, group="Pools"
     )
     """NPUs per prefill instance. [arXiv 2506.12708v2 4.1]"""
+    on: Literal["own_npus", "decode_npus"] = choice(
+        "own_npus",
+        "Prefill runs on",
+        options={"own_npus": "NPUs of its own", "decode_npus": "NPUs of decode (spatial sharing)"},
+        group="Pools",
+        applies=DISAGGREGATED,
+        since=2,
+    )
+    """Whether prefill instances have NPUs of their own, or lie over the first NPUs of decode
+    instances, as many on each: both compute at the same time on their own cores of a die, and
+    share its HBM and its ports. [hybrid co-location: arXiv 2506.12708v2 6.2.2; MuxServe, Bullet
+    (arXiv 2504.19516), Nexus (arXiv 2507.06608), semi-PD (arXiv 2504.19867)]"""
+    core_share: float = quantity(
+        0.5,
+        "",
+        "Prefill's share of the cores",
+        (0.05, 0.95),
+        step=0.05,
+        group="Pools",
+        applies=(DISAGGREGATED, when("deployment.prefill.on", "decode_npus")),
+        since=2,
+    )
+    """Share of a die's cube and vector cores that prefill has; decode has the others. [limits of a
+    stream's cores: CANN aclrtSetStreamResLimit]"""
     tokens_per_npu: int = quantity(16_384, "tokens/NPU", "Prefill batch", (64, 1_048_576))
     """Token budget of one prefill batch. [arXiv 2506.12708v2 Table 3]"""
     chunk_tokens: int = quantity(0, "tokens", "Prefill chunk", (0, 1_048_576), step=512)
@@ -268,7 +293,7 @@ class Deployment(Section):
     communication: Communication = section(Communication, group="Precision")
     optimisations: Optimisations = section(Optimisations, group="Optimisations")
     kv_transfer_plane: Literal["rdma", "ub", "vpc"] = choice(
-        "rdma", "KV transfer plane", applies=when("deployment.mode", "disaggregated")
+        "rdma", "KV transfer plane", applies=DISAGGREGATED
     )
     """Plane that carries KV from prefill to decode. [arXiv 2506.12708v2 4.3.3]"""
     placement: Literal["packed", "spread", "racks", "around_off", "by_hand"] = choice(

@@ -94,6 +94,7 @@ def disagreements(s: Scenario) -> list[str]:
         problems.append("experts.popularity = imported needs routing counts: load a file of counts")
     if s.workload.arrivals == "trace" and not s.workload.trace.digest:
         problems.append("workload.arrivals = trace needs a trace: load a trace file first")
+    problems += _sharing_disagreements(s) if shares_npus(s) else []
     return problems + (_elastic_disagreements(s) if is_elastic(s) else [])
 
 
@@ -136,6 +137,41 @@ def _elastic_disagreements(s: Scenario) -> list[str]:
     return problems
 
 
+def shares_npus(s: Scenario) -> bool:
+    """Whether prefill instances lie over the NPUs of decode instances."""
+    return s.deployment.mode == "disaggregated" and s.deployment.prefill.on == "decode_npus"
+
+
+def core_share(s: Scenario, role: str) -> float:
+    """Share of a die's cores that an instance of a role computes on."""
+    share = s.deployment.prefill.core_share
+    return (share if role == "prefill" else 1.0 - share) if shares_npus(s) else 1.0
+
+
+def _sharing_disagreements(s: Scenario) -> list[str]:
+    p, d, why = s.deployment.prefill, s.deployment.decode, "deployment.prefill.on = decode_npus"
+    problems = []
+    if p.instances % d.instances:
+        problems.append(
+            f"{why} lays as many prefill instances on each of the {d.instances} decode instances: "
+            f"take a multiple of {d.instances} prefill instances"
+        )
+    elif (each := p.instances // d.instances) * p.npus_per_instance > d.npus_per_instance:
+        problems.append(
+            f"{why} needs {each * p.npus_per_instance} NPUs of a decode instance, which has "
+            f"{d.npus_per_instance}: take at most {d.npus_per_instance // each} NPUs a prefill "
+            "instance, or fewer of them"
+        )
+    refused = {
+        "deployment.decode.expert_npus = 0": d.expert_npus > 0,
+        "elastic.controller = fixed": is_elastic(s),
+        "no faults": bool(s.faults),
+        "seats of decode instances alone": any(row.role == "prefill" for row in s.deployment.seats)
+        and s.deployment.placement == "by_hand",
+    }
+    return problems + [f"{why} needs {what}" for what, wrong in refused.items() if wrong]
+
+
 def _flaps(fault: Fault, horizon_s: float) -> int:
     """How often a flapping fault goes down within the run."""
     lasts_s = min(fault.duration_s or horizon_s, horizon_s - fault.at_s)
@@ -153,8 +189,8 @@ def remarks(s: Scenario) -> list[str]:
 
 
 def npus_used(s: Scenario) -> int:
-    """NPUs that the deployment's instances occupy."""
-    return sum(count * npus for _, count, npus in pools(s))
+    """NPUs that the deployment's instances occupy, each counted once."""
+    return sum(count * npus for _, count, npus in seated(s))
 
 
 def pools(s: Scenario) -> list[tuple[str, int, int]]:
@@ -165,3 +201,8 @@ def pools(s: Scenario) -> list[tuple[str, int, int]]:
     prefill = ("prefill", d.prefill.instances, d.prefill.npus_per_instance)
     decode = ("decode", d.decode.instances, d.decode.npus_per_instance)
     return {"prefill_only": [prefill], "decode_only": [decode]}.get(d.mode, [prefill, decode])
+
+
+def seated(s: Scenario) -> list[tuple[str, int, int]]:
+    """The pools that take NPUs of their own, as `pools` has them."""
+    return [pool for pool in pools(s) if not (pool[0] == "prefill" and shares_npus(s))]

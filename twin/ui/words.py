@@ -8,7 +8,7 @@ from typing import Any
 from twin.lab.compare import changed
 from twin.lab.store import RunRow
 from twin.metrics.registry import placed, shown
-from twin.scenario import Scenario, field_unit, npus_used, pools
+from twin.scenario import Scenario, field_unit, npus_used, pools, shares_npus
 from twin.ui import listed
 from twin.ui.fields import choice_label, field_name, label, show
 
@@ -54,9 +54,11 @@ def lengths(s: Scenario) -> str:
 
 
 def split(s: Scenario) -> tuple[str, str]:
-    """The pools' NPUs as a tile's label and value: 'Prefill : decode NPUs', '96 : 160'."""
-    roles = " : ".join(role for role, _, _ in pools(s))
-    return f"{roles.capitalize()} NPUs", " : ".join(f"{n * npus:,}" for _, n, npus in pools(s))
+    """The pools' NPUs as a tile's label and value: 'Prefill : decode NPUs', '96 : 160'; where
+    prefill shares those of decode: 'Prefill on decode NPUs', '96 on 160'."""
+    between = " on " if shares_npus(s) else " : "
+    roles = between.join(role for role, _, _ in pools(s))
+    return f"{roles.capitalize()} NPUs", between.join(f"{n * npus:,}" for _, n, npus in pools(s))
 
 
 def brief(s: Scenario) -> str:

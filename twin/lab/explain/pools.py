@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from twin.lab.explain.cause import WAITS, Change, Found, cause
 from twin.lab.explain.view import Settings, View
 from twin.model.memory import idle_dies
-from twin.scenario import Scenario
+from twin.scenario import Scenario, shares_npus
 from twin.steady import largest_batch
 
 BUSY = 0.95  # of the time: a pool that computes as much is at its cap
@@ -21,6 +21,9 @@ def prefill(v: View) -> Found:
     d = v.scenario.deployment
     busy = v.late > 0.5 or not v.held or v.figure("prefill_utilisation") > BUSY
     if "prefill" not in v.role_npus or v.parts["prefill_queue"] < WAITS or not busy:
+        return
+    if shares_npus(v.scenario):
+        yield from _cores(v, 1.25, 1.5)
         return
     count, npus = v.role_npus["prefill"]
     needed = count + 1
@@ -46,7 +49,14 @@ def decode(v: View) -> Found:
     """More decode NPUs: idle ones, else some of prefill's; not where their KV space is short."""
     short = v.parts["router"] >= WAITS or v.slow > CLOSE
     if "decode" in v.role_npus and short and not _out_of_space(v):
-        yield from _more_decode(v)
+        yield from _cores(v, 0.8, 0.6) if shares_npus(v.scenario) else _more_decode(v)
+
+
+def _cores(v: View, *factors: float) -> Found:
+    """Prefill's share of the cores of a die times these."""
+    share = v.scenario.deployment.prefill.core_share
+    for factor in factors:
+        yield Change({"deployment.prefill.core_share": min(0.95, round(factor * share, 2))})
 
 
 def _more_decode(v: View) -> Found:

@@ -66,9 +66,9 @@ class Scene {
 
   place(instances) { // who has which dies: [role, name, [[first die, the one after the last], ...]]
     this.instances = instances
-    for (const die of this.dies) die.who = die.parent.who = undefined
+    for (const die of this.dies) { die.who = die.parent.who = undefined; die.all = [] }
     instances.forEach(([, , runs], who) => {
-      for (const run of runs) for (const die of this.dies.slice(...run)) { die.who = who; die.parent.who ??= who }
+      for (const run of runs) for (const die of this.dies.slice(...run)) { die.who = who; die.all.push(who); die.parent.who ??= who }
     })
   }
 

@@ -146,7 +146,7 @@ class View {
 
   who(box) { // instances that have dies of it
     const inside = box.kind === "die" ? [box] : this.scene.inside(box).filter((b) => b.kind === "die")
-    const all = [...new Set(inside.map((b) => b.who).filter((w) => w !== undefined))].map((w) => this.scene.instances[w][1])
+    const all = [...new Set(inside.flatMap((b) => b.all))].map((w) => this.scene.instances[w][1])
     return !inside.length ? "" : !all.length ? (this.scene.instances.length ? "idle" : "") : all.length > 4 ? `${all.length} instances` : all.join(", ")
   }
 

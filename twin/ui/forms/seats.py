@@ -5,7 +5,8 @@ import streamlit as st
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric
 from twin.lab.allocation_study import Filling, study
-from twin.scenario import Scenario, pools
+from twin.scenario import Scenario
+from twin.scenario import seated as seated_pools
 from twin.ui import forms, session
 from twin.ui.charts import allocation
 from twin.ui.fields import sentence
@@ -31,14 +32,14 @@ def form(*, study: bool) -> None:
         st.caption(f":material/event_seat: {sentence(move)}")
     if draft.deployment.placement == "by_hand":
         st.caption("One row an instance, or several; those without a row are packed around them.")
-        rows_table(PATH, {"role": [role for role, _, _ in pools(draft)]})
+        rows_table(PATH, {"role": [role for role, _, _ in seated_pools(draft)]})
     if study and st.toggle("How full do such blocks keep supernodes?", key="allocation-study"):
         _allocation(draft)
 
 
 def _allocation(draft: Scenario) -> None:
     """The study of allocation, with this deployment's instances among the blocks."""
-    fillings = _study(pools(draft), draft)
+    fillings = _study(seated_pools(draft), draft)
     plot(allocation.by_size(fillings), "allocation-by-size")
     sizes = sorted({one.supernode_npus for one in fillings})
     npus = draft.supernode.nodes * draft.supernode.npus_per_node

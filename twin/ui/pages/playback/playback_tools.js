@@ -10,7 +10,7 @@ function told(player, found) { // [name, facts] of an element at the cursor; of 
   if (found.box) {
     const cells = f.cellsAt(found.box), planes = [...new Set(cells.map((c) => f.planeOf(c % f.columns)))]
     const full = planes.map((p) => `${PLANES[p]}: ${number(f.busiest(cells, at, p, player.choice.used))} %`)
-    const who = [...new Set(f.scene.inside(found.box).map((b) => b.who).filter((w) => w !== undefined))].slice(0, 4).map((w) => f.instances[w][1])
+    const who = [...new Set(f.scene.inside(found.box).flatMap((b) => b.all ?? []))].slice(0, 4).map((w) => f.instances[w][1])
     return [found.name, [...full, ...who].join(" · ")]
   }
   const get = (name) => f.figure(name, at, found.index), parts = [f.down(at, found.index) ? "down" : "in service"]

@@ -10,7 +10,7 @@ import streamlit as st
 
 from twin.lab import shipped
 from twin.metrics.registry import shown
-from twin.scenario import Scenario, pools, scenario_digest
+from twin.scenario import Scenario, pools, scenario_digest, shares_npus
 from twin.ui import session, theme, words
 from twin.ui.link import go_to
 from twin.ui.show import drawn, plain
@@ -34,7 +34,7 @@ SHELVES = {
         "service", "-day", "mooncake", "r1-reasoning", "xdeepserve-production", "agentic",
         "tenants",
     ),
-    "Experts and reuse": ("canary", "experts", "memory-pool", "colocated"),
+    "Experts and reuse": ("canary", "experts", "memory-pool", "colocated", "on-decode"),
     "All": ("",),
 }  # fmt: skip
 CELLS, ROW = 96, 24  # of a card's picture: at most so many nodes, and so many side by side
@@ -79,6 +79,9 @@ def card(key: str, scenario: Scenario, summary: Mapping[str, Any]) -> None:
 def picture(s: Scenario) -> str:
     """How much of the machine does what, as rows of nodes: prefill, decode, idle."""
     parts = [(role, count * npus) for role, count, npus in pools(s)]
+    if shares_npus(s):
+        (_, over), (_, npus) = parts
+        parts = [("colocated", over), ("decode", npus - over)]
     used = sum(npus for _, npus in parts)
     idle = 0 if s.supernode.imported else max(s.supernode.npus - used, 0)
     parts.append(("idle", idle))

@@ -10,25 +10,31 @@ import ast
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from twin.__main__ import app
+from twin.hardware.chip import load_chip
 from twin.lab.evidence.choices import one_skew
 from twin.lab.evidence.judge import evidence, headlines, score_table, write_errors
 from twin.lab.evidence.made import load_made
 from twin.lab.evidence.rows import load_beyond
-from twin.lab.library import ROOT, load_facts, presets
+from twin.lab.library import ROOT, load_facts, preset, presets
+from twin.lab.shipped import summaries
 from twin.lab.traces.reader import FORMATS
 from twin.metrics.operators import OPERATORS
 from twin.metrics.registry import METRICS
 from twin.model.coefficients import Decode, Prefill
 from twin.model.record import walk
-from twin.scenario import KINDS, fields
+from twin.model.roofline import load_machine
+from twin.model.shape import load_shape
+from twin.scenario import KINDS, fields, scenario_digest, with_overrides
 from twin.scenario.fields import plain
 from twin.scenario.words import condition_text
+from twin.steady import steady
 
 MAP_COLUMN = 34  # where a file's sentence starts
 FIRST = (
@@ -109,6 +115,79 @@ def coefficient_table() -> str:
                 name = c.name.replace("[0]", "[]")
                 where = changed_by[c.scale]
                 rows.append(_row(kind.__name__, f"`{name}`", c.unit, where, c.cause, c.meaning))
+    return "\n".join(rows)
+
+
+OFFLOADED = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
+LENT = (0.25, 0.5, 0.75)
+
+
+def offload_table() -> str:
+    """What decode gives with a share of its attention offloaded, by model, context and plane."""
+    heads = ["model", "prompt", "over", *(f"{x:.0%}" for x in OFFLOADED), "16 + 48 NPUs"]
+    rows = [_row(*heads), "|" + "---|" * len(heads)]
+    for (model, drafts, plane), prompt in product(
+        (("qwen3-235b", 0, "rdma"), ("deepseek-r1", 1, "rdma"), ("deepseek-r1", 1, "ub")),
+        (4096, 16_384),
+    ):
+        served = {
+            "deployment.model": model, "deployment.decode.mtp_draft_tokens": drafts,
+            "deployment.kv_transfer_plane": plane, "workload.input_tokens": prompt,
+        }  # fmt: skip
+        moved = {"deployment.prefill.npus_per_instance": 16,
+                 "deployment.decode.npus_per_instance": 48}  # fmt: skip
+        cells = [_decodes(served | {SHARE: x}) for x in OFFLOADED]
+        title = load_shape(load_facts(), model).title
+        rows.append(_row(title, f"{prompt:,}", plane.upper(), *cells,
+                         _decodes(served | moved | {SHARE: 0.0})))  # fmt: skip
+    return "\n".join(rows)
+
+
+SHARE = "deployment.decode.attention_offload"
+
+
+def _decodes(fields: Mapping[str, Any]) -> str:
+    """Tokens/s of decode with all slots taken, and its TPOT, in the preset of attention offload."""
+    found = preset("attention-offload")
+    assert found is not None
+    asked = with_overrides(found, fields)
+    decode = steady(asked, load_facts()).decode
+    assert decode is not None
+    npus = asked.deployment.decode.npus_per_instance
+    return f"{decode.tokens_per_s_per_npu * npus / 1e3:.1f} ({decode.tpot_s * 1e3:.0f} ms)"
+
+
+def lent_table() -> str:
+    """What a share of a prefill die's cores draws of its HBM, and what is left of prefill."""
+    rows = ["| cores lent | HBM bandwidth that they draw | prefill, tokens/s per NPU |",
+            "|---|---|---|"]  # fmt: skip
+    found = preset("attention-offload")
+    assert found is not None
+    machine = load_machine(load_facts(), load_chip(load_facts(), found.supernode.chip))
+    for lent in (0.0, *LENT):
+        asked = {"deployment.prefill.lent_cores": lent} if lent else {SHARE: 0.0}
+        prefill = steady(with_overrides(found, asked), load_facts()).prefill
+        assert prefill is not None
+        rows.append(
+            _row(f"{lent:.0%}", f"{machine.pull(lent):.0%}", f"{prefill.tokens_per_s_per_npu:,.0f}")
+        )
+    return "\n".join(rows)
+
+
+def offload_runs() -> str:
+    """The pair of presets that differ in attention offload alone, as they ran."""
+    rows = ["| preset | TTFT p50 | TTFT p99 | TPOT, mean | within the SLO | preemptions |",
+            "|---|---|---|---|---|---|"]  # fmt: skip
+    told = summaries()
+    for key in ("attention-offload-contrast", "attention-offload"):
+        found = preset(key)
+        assert found is not None
+        run = told[scenario_digest(found)]
+        rows.append(
+            _row(f"`{key}`", f"{run['ttft_s_p50']:.2g} s", f"{run['ttft_s_p99']:.2g} s",
+                 f"{run['tpot_s_mean'] * 1e3:.0f} ms", f"{run['goodput_req_per_s']:.1f} req/s",
+                 f"{run['preemptions']:,.0f}")
+        )  # fmt: skip
     return "\n".join(rows)
 
 
@@ -249,6 +328,9 @@ def pages(root: Path = ROOT) -> dict[Path, str]:
         "operators": operator_table(),
         "coefficients": coefficient_table(),
         "traces": trace_table(),
+        "offload": offload_table(),
+        "lent": lent_table(),
+        "offload_runs": offload_runs(),
         "faults": fault_table(),
         "commands": command_list(),
         "accuracy": accuracy_table(rows),

@@ -281,6 +281,9 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
         PLAIN | {"workload.lengths": "servegen-deepseek-r1", "workload.rate_req_per_s": 400.0},
         EVERY),
     "deployment.decode.expert_npus": (R1, [0, 8]),
+    "deployment.decode.attention_offload": (PLAIN, [0.0, 0.3]),
+    "deployment.prefill.lent_cores": (
+        PLAIN | {"deployment.decode.attention_offload": 0.3}, [0.25, 0.5]),
     "deployment.decode.domains": (R1 | {"deployment.decode.expert_npus": 8}, [1, 3]),
     "deployment.colocated.instances": (COLOCATED, [2, 1]),
     "deployment.colocated.npus_per_instance": (COLOCATED, [4, 5]),

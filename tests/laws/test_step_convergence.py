@@ -25,6 +25,10 @@ CASES = {
     "open loop, colocated": ("colocated-contrast", {}),
     "open loop, dies shared": ("prefill-on-decode", {}),
     "overload": ("quickstart", {"workload.rate_req_per_s": 400.0}),
+    "attention offloaded": (
+        "quickstart",
+        {"deployment.decode.attention_offload": 0.2, "deployment.prefill.tokens_per_npu": 4096},
+    ),
     "slow hand-off": ("quickstart", {"deployment.kv_transfer_plane": "vpc"}),
 }
 

@@ -74,6 +74,10 @@ DECODE_BOUND = {
         DECODE | {"deployment.decode.batch_per_npu": 48, "deployment.decode.expert_npus": 12,
                   "deployment.decode.domains": 2}, 48 * 32,
     ),
+    "attention offloaded": (
+        BOTH | {"deployment.decode.batch_per_npu": 24, "deployment.decode.attention_offload": 0.2,
+                "workload.output_tokens": 2000}, 24 * 32,
+    ),
     "another chip": (DECODE | H800 | {"deployment.decode.batch_per_npu": 64}, 64 * 32),
 }  # fmt: skip
 PREFILL_BOUND = {
@@ -101,7 +105,9 @@ def at(point):
     return steady(s, FACTS, traffic=traffic_under_way(s, FACTS)), simulate(s, FACTS).summary
 
 
-@pytest.mark.parametrize("name", some(["experts apart"], *[*DECODE_BOUND][:3], "another chip"))
+@pytest.mark.parametrize(
+    "name", some(["experts apart", "attention offloaded"], *[*DECODE_BOUND][:3], "another chip")
+)
 def test_decode_elsewhere_by_formula_is_decode_by_simulation(name):
     formula, run = at(DECODE_BOUND[name])
     assert formula.limit == "decode"

@@ -48,7 +48,7 @@ def other_value(path, value):
     if isinstance(value, str):
         return "6x8"
     smaller = type(value)((field_info(path).low + value) / 2)
-    return smaller if smaller != value else value + 1
+    return smaller if smaller != value else min(value + 1, field_info(path).high)
 
 
 def test_every_field_has_exactly_one_place():
@@ -116,6 +116,7 @@ def scenarios():
     yield next(p.scenario for p in presets() if p.key == "prefill-on-decode")
     yield with_overrides(Scenario(), {"supernode.machine": "dragonfly"})
     yield with_overrides(Scenario(), {"deployment.decode.expert_npus": 48})
+    yield with_overrides(Scenario(), {"deployment.decode.attention_offload": 0.2})
     yield with_overrides(Scenario(), {"router.policy": "weighted", "memory_pool.policy": "ttl"})
     for controller in ("rebalance", "queue"):
         yield with_overrides(Scenario(), {"elastic.controller": controller})

@@ -31,6 +31,7 @@ from twin.hardware.prices import nic, pool_read, port_rates
 from twin.metrics.operators import DECODE_OPERATORS, PREFILL_OPERATORS
 from twin.model.coefficients import Decode, Prefill
 from twin.model.fetch import pool_plane
+from twin.model.offload import bytes_per_token
 from twin.model.record import dtype_of, numbers, places
 from twin.policies.memory_pool import BlockPool, empty_pool
 from twin.policies.router import BLOCK, RANK_CHOICES, ROUTERS
@@ -158,7 +159,6 @@ def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> 
         page_tokens=int(s.memory_pool.block_tokens),
         draft_tokens=int(d.decode.mtp_draft_tokens),
         acceptance=float(costs.mtp_acceptance),
-        kv_bytes_per_token=float(costs.kv_bytes_per_token),
         fetch_latency_s=float(fetch_s),
         transfer_latency_s=float(hand_off.latency_s),
         kv_plane=w.PLANES.index(d.kv_transfer_plane),
@@ -169,6 +169,7 @@ def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> 
         retries=int(s.recovery.retries),
         block_bytes=float(setup.requests.block_tokens * costs.kv_bytes_per_token),
         ssd_write_bytes_per_s=_ssd_pace(setup),
+        **_kv_bytes(setup),
         **_expert_bytes(setup),
         **_attention_bytes(setup),
         prefill_code=PREFILL.code(c.World) if prefill and not colocated else 0,
@@ -208,6 +209,13 @@ def _attention_bytes(setup: Setup) -> dict[str, float]:
         "attention_ub_bytes_per_token": gathered * (1.0 - away),
         "attention_rdma_bytes_per_token": gathered * away,
     }
+
+
+def _kv_bytes(setup: Setup) -> dict[str, float]:
+    """KV of a token that is handed to decode, and what its offloaded attention moves."""
+    d, costs = setup.scenario.deployment, setup.costs
+    handed, offloaded = bytes_per_token(d, costs.shape, costs.kv_bytes_per_token)
+    return {"kv_bytes_per_token": handed, "offloaded_bytes_per_token": offloaded}
 
 
 def _expert_bytes(setup: Setup) -> dict[str, float]:

@@ -45,9 +45,10 @@ COUNTERS = 24
 UB, RDMA, VPC = range(3)
 PLANES = ("ub", "rdma", "vpc")
 EXPERTS, ATTENTION, KV_HAND_OFF, POOL_READ, POOL_WRITE, WEIGHTS, SSD_READ, SSD_WRITE = range(8)
+OFFLOAD = 8
 TRAFFIC = (
     "experts", "attention", "kv_hand_off", "pool_read", "pool_write", "weights",
-    "ssd_read", "ssd_write",
+    "ssd_read", "ssd_write", "offload",
 )  # fmt: skip
 
 # Fields of an instance's record: sampled sums, then what iterations and batches book.

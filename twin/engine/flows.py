@@ -8,11 +8,12 @@ proportion count as one, and those that all flows together cannot fill as none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from twin.engine.codes import NONE
 from twin.engine.shared_links import Traffic
 from twin.hardware import demands
 from twin.hardware.faults import dies_without
@@ -20,6 +21,7 @@ from twin.hardware.flows import Load, Plane, mixed
 from twin.hardware.network import Network
 from twin.hardware.walks import FLOATS
 from twin.model.fetch import pool_plane
+from twin.model.offload import offloaded_share
 from twin.scenario import Scenario
 
 IDLE = 1e30  # bytes/s of a flow that is not there
@@ -41,7 +43,7 @@ def first_flows(prefills: int, columns: int) -> tuple[dict[str, int], int]:
 class Flow:
     """One class of an instance's traffic: who, what, and what it puts on the links."""
 
-    number: int
+    number: int  # NONE: of traffic that takes no part in sharing links
     traffic: str  # as in codes.TRAFFIC
     role: str
     instance: int
@@ -100,7 +102,28 @@ def flows_of(
         if seat.role == "prefill" and among and source:
             hand = demands.hand_off(net, source, among, hand_off)
             add("kv_hand_off", seat, hand)
+    if offloaded_share(s.deployment):
+        flows += _offloads(net, seats, no_way, hand_off)
     return flows
+
+
+def _offloads(
+    net: Network, seats: Sequence[Seat], no_way: frozenset[int], plane: str
+) -> Iterator[Flow]:
+    """Queries of each decode instance to all prefill dies and values back, half of the bytes each
+    (to a few percent). They tell where bytes go: they hold nobody, and nobody holds them."""
+    lend = [die for seat in seats if seat.role == "prefill" for die in seat.dies]
+    lend = [die for die in lend if die not in no_way]
+    for seat in seats:
+        own = [die for die in seat.dies if die not in no_way]
+        if seat.role == "decode" and own and lend:
+            out = demands.hand_off(net, own, lend, plane)
+            back = demands.hand_off(net, lend, own, plane)
+            both = replace(
+                out, places=np.concatenate((out.places, back.places)),
+                placed=np.concatenate((out.placed, back.placed)),
+            )  # fmt: skip
+            yield Flow(NONE, "offload", seat.role, seat.index, both)
 
 
 def _from_pool(net: Network, seat: Seat, plane: Plane) -> Load | None:
@@ -143,6 +166,8 @@ def lay_out(flows: Sequence[Flow], net: Network, traffic: Traffic) -> None:
     alone = np.full(count, IDLE)
     number, link, part = [], [], []
     for flow in flows:
+        if flow.number == NONE:
+            continue
         alone[flow.number] = rate = max(flow.load.alone(net)[0], 1.0)
         number.append(np.full(flow.load.links.size, flow.number))
         link.append(flow.load.links)

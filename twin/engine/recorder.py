@@ -28,6 +28,7 @@ from twin.engine.present import Present
 from twin.engine.setup import Setup
 from twin.engine.tabling import parts, stacked
 from twin.hardware.prices import port_rates
+from twin.metrics.operators import OPERATORS
 from twin.model.decode import DECODE_OPERATORS
 from twin.model.prefill import PREFILL_OPERATORS
 from twin.scenario import core_share
@@ -231,9 +232,9 @@ def windows_table(
     columns["power_w"] = _power_w(setup, book, columns, present)
     columns |= present.npus_by_state(count)
     for k, operator in enumerate(DECODE_OPERATORS):
-        columns[f"decode_{operator}_s"] = ratio(
-            book[:, w.FIRST_OPERATOR + k], book[:, w.ITERATIONS]
-        )
+        spent_s = book[:, w.FIRST_OPERATOR + k]
+        if spent_s.any() or not OPERATORS[operator].optional:
+            columns[f"decode_{operator}_s"] = ratio(spent_s, book[:, w.ITERATIONS])
     return pl.DataFrame({k: pl.Series(values=v, nan_to_null=True) for k, v in columns.items()})
 
 
@@ -332,8 +333,10 @@ def operators_table(world: World) -> pl.DataFrame:
             steady[w.PREFILL_BATCHES],
         ),
     ):
-        total = float(times[: len(names)].sum())
-        for name, time_s in zip(names, times, strict=False):
+        told = [k for k, n in enumerate(names) if times[k] > 0.0 or not OPERATORS[n].optional]
+        total = float(times[told].sum())
+        for k in told:
+            name, time_s = names[k], times[k]
             rows.append(
                 {
                     "phase": phase,

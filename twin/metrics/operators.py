@@ -31,6 +31,7 @@ class Operator:
     place: Place  # in the attention of every layer, in MoE layers, or once an iteration
     waits_for: str = ""  # what bounds it where it is the longest, if not its phase's `ROOFS`
     meaning: str = ""
+    optional: bool = False  # told of only where it takes time
 
 
 BOTH = ("decode", "prefill")
@@ -47,6 +48,10 @@ OPERATORS = {
                  "Latents of all prompts to the dies that share the heads."),
         Operator("attention_core", "Attention core", "the attention core", BOTH, "attention",
                  "cube cores", "Queries meet cached keys and values."),
+        Operator("offloaded_core", "Offloaded attention", "attention on prefill NPUs", DECODE,
+                 "attention", "prefill NPUs and the plane of the KV hand-off",
+                 "How much longer the core on prefill NPUs takes, with the way there and back.",
+                 optional=True),
         Operator("all_to_all", "All to all", BETWEEN_DIES, PREFILL, "attention", "UB plane",
                  "Values of all heads back to the die of each token."),
         Operator("o_proj", "Output projection", PROJECTIONS, BOTH, "attention",
@@ -80,11 +85,12 @@ OPERATORS = {
 
 
 def names_of(phase: str, *places: Place) -> tuple[str, ...]:
-    """Operators of a phase in the order in which they are booked; all, or those of some places."""
+    """Operators of a phase in the order in which they are booked; all, or those of some places
+    that take time in every run."""
     return tuple(
         name
         for name, entry in OPERATORS.items()
-        if phase in entry.phases and (not places or entry.place in places)
+        if phase in entry.phases and (not places or (entry.place in places and not entry.optional))
     )
 
 

@@ -45,11 +45,15 @@ class Experts(Product):
 
 @record
 class DecodeCore(Record):
-    """The attention core over cached tokens."""
+    """The attention core over cached tokens; `away`: what of it is offloaded to prefill dies."""
 
     fixed: float = computed("Launch, and what it takes beyond its roofs.", LAUNCHES)
     context: float = computed("Per context token, all query tokens of a pass.", CORE)
     context_one: float = computed("Per context token, one query token.", CORE)
+    away_start: float = given("Launch and barrier of the way there and of that back.", "s", CORE)
+    away_token: float = carried("The way there and back, per token.", CORE)
+    away_context: float = computed("On prefill dies, as `context`.", CORE)
+    away_context_one: float = computed("On prefill dies, as `context_one`.", CORE)
 
 
 @record

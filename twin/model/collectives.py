@@ -125,6 +125,14 @@ def direct(x: Exchange, facts: Facts) -> Exchange:
     return replace(x, rate_bytes_per_s=x.rate_bytes_per_s * gain)
 
 
+def launch_and_round_s(m: Machine, facts: Facts) -> tuple[float, float]:
+    """Seconds to launch a collective, and of one round of its barrier."""
+    if m.family == "ascend":
+        return m.fitted["comm_fixed"], m.fitted["barrier_round"]
+    table = f"operators.{m.family}"
+    return facts.si(f"{table}.comm_fixed"), facts.si(f"{table}.barrier_round")
+
+
 def moe_traffic(
     s: Shape, comm: Communication, m: Machine, facts: Facts, x: Exchange, beside: bool = False
 ) -> MoeTraffic:
@@ -137,13 +145,10 @@ def moe_traffic(
     answered = combine_bytes(s)
     if not comm.fused and m.family == "ascend" and x.inside_bytes_per_s > 0.0:
         return _gathered(s, comm, m, x, beside)
-    table = f"operators.{m.family}"
-    if m.family == "ascend":
-        fixed, barrier = m.fitted["comm_fixed"], m.fitted["barrier_round"]
-        quantise = m.fitted["quantise"] if comm.early_quantisation else 0.0
-    else:
-        fixed, barrier = facts.si(f"{table}.comm_fixed"), facts.si(f"{table}.barrier_round")
-        quantise = 0.0
+    fixed, barrier = launch_and_round_s(m, facts)
+    quantise = 0.0
+    if m.family == "ascend" and comm.early_quantisation:
+        quantise = m.fitted["quantise"]
     start = fixed + x.latency_s + barrier * math.log2(x.peers)
     per_token = s.top_k * x.remote
     extra = host_s = 0.0

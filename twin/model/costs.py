@@ -32,6 +32,7 @@ from twin.model.memory import (
     idle_dies,
     layer_stack_bytes,
 )
+from twin.model.offload import Offload, kept_tokens, offload
 from twin.model.operators import combine_bytes, dispatch_bytes, formats
 from twin.model.prefill_costs import prefill_costs
 from twin.model.record import changed
@@ -55,7 +56,8 @@ class RoleCosts:
     operators: tuple[str, ...]  # what an iteration's or a batch's time is booked to
     layout: ExpertLayout
     memory: Budget
-    kv_tokens_per_die: int  # KV space of a die, tokens (all layers)
+    kv_tokens_per_die: int  # KV space of a die, tokens (all layers), with what prefill dies lend
+    kv_tokens_lent: int  # of a prefill die beyond that, for requests whose attention is offloaded
     exchange_bytes_per_s: float  # what a die injects in dispatch and combine
     gather_bytes_per_s: float  # what a die reads where prefill's attention collects
     leaving: float  # messages of a token that leave its NPU or die, over those to routed experts
@@ -196,19 +198,8 @@ def role_costs(
     d, net = scenario.deployment, network(fabric)
     facts = of_stack(facts, d.stack, scenario.supernode.chip)
     chip = load_chip(facts, scenario.supernode.chip)
-    one_slot = d.model_copy(update={"decode": d.decode.model_copy(update={"batch_per_npu": 1})})
-    priced = partial(_priced, one_slot, scenario.experts.redundant, chip.name, facts, net)
-    hbm = 1.0
-    if shares_npus(scenario):
-        lent = core_share(scenario, "prefill")
-        machine = load_machine(facts, replace(chip, clock=clock), cores=lent)
-        hbm = bandwidth_for_prefill(machine, replace(machine, cores=1.0 - lent))
-        if role == "decode":
-            over = dies[: d.prefill.npus_per_instance * chip.dies_per_npu]
-            prefill, batch = priced("prefill", over, clock, lent, hbm)[1], d.prefill.tokens_per_npu
-            assert isinstance(prefill, Prefill)
-            hbm = bandwidth_for_decode(prefill, batch * len(over) / chip.dies_per_npu, machine)
-    setting, coefficients = priced(role, dies, clock, cores, hbm)
+    away = offload(scenario, net)
+    setting, coefficients = _shared_out(scenario, facts, net, role, dies, clock, cores, away)
     shape, f, layout, sending = setting.shape, setting.formats, setting.layout, setting.exchange
     apart, shards = setting.expert_dies, setting.group.peers if setting.group else 1
     staged = role == "prefill" and d.prefill.attention == "sp_tp_sp"
@@ -225,6 +216,15 @@ def role_costs(
         passes = shape.moe_layers + (1 if drafts else 0)
         held = expert_bytes(shape, f, layout) * passes
         budget(chip, facts, held, 0.0, f"The experts of {what}")
+    # A rank stands for its share of the instance: with expert dies less than a die's KV.
+    tokens, lent = int(space.kv / _kv_bytes(shape, d) * (1.0 - apart / len(dies))), 0
+    if away is not None and role == "prefill":
+        kept = min(tokens, kept_tokens(d, shape, len(dies)))
+        tokens, lent = kept, tokens - kept
+    elif away is not None:
+        i = next(i for i in place_instances(scenario, fabric) if i.role == "prefill")
+        lender = role_costs(scenario, facts, fabric, i.role, i.die_of_rank, i.name)
+        tokens = away.kv_tokens(tokens, lender.kv_tokens_lent)
     way, gather = setting.route, setting.group or setting.gather
     per_node = _dies_per_node(net, dies)
     one_npu = len({die // chip.dies_per_npu for die in dies}) == 1
@@ -234,8 +234,8 @@ def role_costs(
         operators=names_of("prefill" if role == "prefill" else "decode"),
         layout=layout,
         memory=space,
-        # A rank stands for its share of the instance: with expert dies less than a die's KV.
-        kv_tokens_per_die=int(space.kv / _kv_bytes(shape, d) * (1.0 - apart / len(dies))),
+        kv_tokens_per_die=tokens,
+        kv_tokens_lent=lent,
         exchange_bytes_per_s=sending.rate_bytes_per_s,
         gather_bytes_per_s=gather.rate_bytes_per_s,
         leaving=0.0 if one_npu else sending.remote * setting.messages,
@@ -246,6 +246,29 @@ def role_costs(
             scenario, facts, role, len(dies), per_node, _kv_bytes(shape, d), _kv_layers(shape, d)
         ),
     )
+
+
+def _shared_out(
+    s: Scenario, facts: Facts, net: Network, role: str, dies: tuple[int, ...], clock: float,
+    cores: float, away: Offload | None,
+) -> tuple[Setting, Decode | Prefill]:  # fmt: skip
+    """`_priced` where dies lend cores to attention of decode, or share them with the other pool."""
+    d, chip = s.deployment, load_chip(facts, s.supernode.chip)
+    one_slot = d.model_copy(update={"decode": d.decode.model_copy(update={"batch_per_npu": 1})})
+    priced = partial(_priced, one_slot, s.experts.redundant, chip.name, facts, net)
+    if away is not None and role == "prefill":
+        return priced(role, dies, clock, cores * (1.0 - away.cores))
+    hbm = 1.0
+    if shares_npus(s):
+        lent = core_share(s, "prefill")
+        machine = load_machine(facts, replace(chip, clock=clock), cores=lent)
+        hbm = bandwidth_for_prefill(machine, replace(machine, cores=1.0 - lent))
+        if role == "decode":
+            over = dies[: d.prefill.npus_per_instance * chip.dies_per_npu]
+            prefill, batch = priced("prefill", over, clock, lent, hbm)[1], d.prefill.tokens_per_npu
+            assert isinstance(prefill, Prefill)
+            hbm = bandwidth_for_decode(prefill, batch * len(over) / chip.dies_per_npu, machine)
+    return priced(role, dies, clock, cores, hbm, away)
 
 
 @lru_cache(maxsize=16)
@@ -259,7 +282,8 @@ def _priced(
     dies: tuple[int, ...],
     clock: float,
     cores: float,
-    hbm: float,
+    hbm: float = 1.0,
+    away: Offload | None = None,
 ) -> tuple[Setting, Decode | Prefill]:
     """What coefficients follow from, and these: the same for every batch, load and seed."""
     shape, chip = load_shape(facts, d.model), replace(load_chip(facts, chip_name), clock=clock)
@@ -283,6 +307,7 @@ def _priced(
         group=exchange(net, dies[:shards], "read") if shards > 1 else None,
         expert_dies=apart,
         domains=d.decode.domains if apart else 1,
+        offload=away,
     )
     return setting, _coefficients(setting, d)
 

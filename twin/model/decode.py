@@ -17,9 +17,11 @@ from twin.model.coefficients import DECODE_OPERATORS, Decode, Mode
 from twin.model.layer import (
     Pass,
     attention_s,
+    core_s,
     dense_s,
     ffn_rows_s,
     layer_s,
+    longer_s,
     moe_parts,
     moe_s,
     product_s,
@@ -32,6 +34,7 @@ from twin.model.roofline import interpolate, roof
 __all__ = ["DECODE_OPERATORS", "decode_iteration_s"]
 
 _CORE = DECODE_OPERATORS.index("attention_core")
+_OFFLOADED = DECODE_OPERATORS.index("offloaded_core")
 _GATE = DECODE_OPERATORS.index("gate")
 _DISPATCH = DECODE_OPERATORS.index("dispatch")
 _EXPERTS = DECODE_OPERATORS.index("experts")
@@ -51,9 +54,13 @@ def _add_attention(m: Mode, times: float, load: Pass, ops: np.ndarray) -> float:
         took = product_s(m.before[k], load.tokens) * times
         ops[int(m.before[k].place)] += took
         time += took
-    core = (m.core.fixed + m.core.context * load.context) * times
+    local = m.core.context * load.context
+    core = (m.core.fixed + local) * times
     ops[_CORE] += core
     time += core
+    waited = (core_s(m.core, load.tokens, load.context) - local) * times
+    ops[_OFFLOADED] += waited
+    time += waited
     for k in range(len(m.after)):
         took = product_s(m.after[k], load.tokens) * times
         ops[int(m.after[k].place)] += took
@@ -95,11 +102,13 @@ def outside_s(
     drawn = query * requests
     for k in range(int(drafts)):
         width = query if k == 0 else 1.0
-        slope = m.core.context if k == 0 else m.core.context_one
+        here = m.core.context if k == 0 else m.core.context_one
+        away = m.core.away_context if k == 0 else m.core.away_context_one
         tokens = width * requests
         mtp += p.mtp.fixed + p.mtp.vector * tokens
         mtp += roof(p.mtp.flop * tokens, p.mtp.weight)
-        mtp += attention_s(m, tokens, slope * context)
+        core = longer_s(m.core, tokens, here * context, away * context)
+        mtp += attention_s(m, tokens, core)
         mtp += moe_s(p, m, Pass(tokens, context, tokens, width * total, dies, hot))
         head += roof(p.head.flop * requests, p.head.weight) + p.head.fixed
         drawn += requests
@@ -142,7 +151,7 @@ def stages(
     prepare = 0.0
     for k in range(len(m.before)):
         prepare += product_s(m.before[k], load.tokens)
-    attention = attention_s(m, load.tokens, m.core.context * load.context)
+    attention = attention_s(m, load.tokens, core_s(m.core, load.tokens, load.context))
     gate, dispatch, experts, combine = moe_parts(p, m, load)
     sends = m.dispatch.fixed + m.dispatch.message * load.busiest
     at = p.layout

@@ -24,7 +24,8 @@ from twin.model.coefficients import (
     Mode,
     Sampling,
 )
-from twin.model.collectives import MoeTraffic
+from twin.model.collectives import MoeTraffic, launch_and_round_s
+from twin.model.offload import token_bytes
 from twin.model.record import scaled
 from twin.model.setting import WHOLE, Cores, Setting
 from twin.model.switches import switch_decode, switch_mode
@@ -98,11 +99,7 @@ def _mode(
     gate, dispatch, experts, combine = moe_parts(x, traffic, moe)
     mode = Mode(
         before=x.plain(o.plain_operators("decode", "before"), attention),
-        core=DecodeCore(
-            fixed=x.gap + x.machine.attention_fixed_s,
-            context=_context_s(x, query, attention),
-            context_one=_context_s(x, 1, attention),
-        ),
+        core=_core(x, query, attention),
         after=x.plain(o.plain_operators("decode", "after"), attention),
         gate=gate,
         dispatch=dispatch,
@@ -160,6 +157,27 @@ def _whole_die(mode: Mode, x: Setting) -> Mode:
         after=tuple(scaled(w, slowest) for w in mode.after),
         gate=scaled(mode.gate, slowest),
         experts=scaled(mode.experts, slowest),
+    )
+
+
+def _core(x: Setting, query: int, cores: Cores) -> DecodeCore:
+    """The attention core on cores of a decode die, and what prefill dies take of it."""
+    many, one = _context_s(x, query, cores), _context_s(x, 1, cores)
+    core = DecodeCore(x.gap + x.machine.attention_fixed_s, many, one)
+    if (away := x.offload) is None:
+        return core
+    launch, a_round = launch_and_round_s(x.machine, x.facts)
+    out, back = token_bytes(x.shape, x.formats.kv)
+    way = out / away.out_bytes_per_s + back / away.back_bytes_per_s
+    lent = Cores(away.cores, away.cores)
+    return replace(
+        core,
+        context=(1.0 - away.share) * many,
+        context_one=(1.0 - away.share) * one,
+        away_start=2.0 * (launch + a_round) + away.latency_s,  # each way has two ends
+        away_token=away.share * way,
+        away_context=away.share * away.served * _context_s(x, query, lent),
+        away_context_one=away.share * away.served * _context_s(x, 1, lent),
     )
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from twin.compiled import kernel
-from twin.model.coefficients import Decode, Experts, Mode, Product
+from twin.model.coefficients import Decode, DecodeCore, Experts, Mode, Product
 from twin.model.roofline import roof
 
 
@@ -152,9 +152,22 @@ def attention_s(m: Mode, tokens: float, core: float) -> float:
 
 
 @kernel
+def core_s(w: DecodeCore, tokens: float, context: float) -> float:
+    """The core of `tokens` without its launch, all query tokens of a pass, seconds."""
+    return longer_s(w, tokens, w.context * context, w.away_context * context)
+
+
+@kernel
+def longer_s(w: DecodeCore, tokens: float, here: float, away: float) -> float:
+    """A core of `here` seconds on the die itself, and `away` on the dies that it offloads to."""
+    return max(here, w.away_start + w.away_token * tokens + away)
+
+
+@kernel
 def layer_s(p: Decode, m: Mode, load: Pass) -> tuple[float, float]:
     """Seconds of (attention, MoE) of one pass through a layer."""
-    return attention_s(m, load.tokens, m.core.context * load.context), moe_s(p, m, load)
+    core = core_s(m.core, load.tokens, load.context)
+    return attention_s(m, load.tokens, core), moe_s(p, m, load)
 
 
 @kernel
@@ -175,7 +188,8 @@ def survey(
         total += r
         busiest = max(busiest, r)
         if r > most_requests or c > most_context:
-            t = attention_s(p.sequence, p.query_tokens * r, p.sequence.core.context * c)
+            tokens = p.query_tokens * r
+            t = attention_s(p.sequence, tokens, core_s(p.sequence.core, tokens, c))
             if t > slowest:
                 slowest, most_requests, most_context = t, r, c
                 who = i

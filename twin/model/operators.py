@@ -70,8 +70,7 @@ def decode_prolog(s: Shape, f: Formats) -> Work:
     weights = s.down_weights + s.q_up_weights + s.kv_lora * s.heads * s.nope_dim
     hidden = ACTIVATION_BYTES * s.hidden
     query = ACTIVATION_BYTES * s.query_width
-    latent = ACTIVATION_BYTES * s.heads * (s.kv_lora + s.rope_dim)
-    absorbed = latent if s.attention == "mla" else query
+    absorbed = ACTIVATION_BYTES * s.core_query_width
     rotated = ACTIVATION_BYTES * s.heads * s.rope_dim if s.attention == "mla" else query
     vector = 3 * hidden + f.activation_bytes * s.hidden + 2 * query + rotated
     return linear(
@@ -82,7 +81,7 @@ def decode_prolog(s: Shape, f: Formats) -> Work:
 def decode_output(s: Shape, f: Formats) -> Work:
     """Value half of kv_up (MLA), output projection, residual and norm."""
     value_up = s.kv_lora * s.heads * s.value_dim
-    gathered = ACTIVATION_BYTES * s.heads * (s.kv_lora if s.attention == "mla" else s.value_dim)
+    gathered = ACTIVATION_BYTES * s.core_value_width
     values = ACTIVATION_BYTES * s.heads * s.value_dim
     hidden = ACTIVATION_BYTES * s.hidden
     vector = values + f.activation_bytes * s.heads * s.value_dim + 5 * hidden

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from twin.compiled import kernel
 from twin.model.coefficients import Decode, Mode
-from twin.model.layer import Pass, attention_s, moe_parts, routed_per_die
+from twin.model.layer import Pass, attention_s, core_s, moe_parts, routed_per_die
 
 
 @kernel
@@ -74,7 +74,7 @@ def ring_s(
 def apart_stages(p: Decode, m: Mode, load: Pass) -> tuple[float, float, float, float, float]:
     """Seconds of (attention and gate, dispatch, experts, combine) of one microbatch, and of what
     an expert die is busy with for one of every domain; `load.total` of one domain."""
-    attention = attention_s(m, load.tokens, m.core.context * load.context)
+    attention = attention_s(m, load.tokens, core_s(m.core, load.tokens, load.context))
     gate, dispatch, experts, combine = moe_parts(p, m, load)
     rows = routed_per_die(p, load.total) * load.hot
     port = rows * max(m.dispatch.receive, m.combine.send)

@@ -14,6 +14,7 @@ from twin.metrics.operators import names_of
 from twin.model.coefficients import Product
 from twin.model.collectives import Exchange, MoeTraffic, direct, moe_traffic, two_level
 from twin.model.memory import ExpertLayout
+from twin.model.offload import Offload
 from twin.model.operators import Formats, Plain, Work
 from twin.model.roofline import Machine
 from twin.model.shape import Shape
@@ -48,6 +49,7 @@ class Setting:
     group: Exchange | None = None  # a tensor-parallel group of prefill's attention, by reads
     expert_dies: int = 0  # that hold experts alone (decode); 0: every die does both
     domains: int = 1  # of attention dies that take turns at the experts
+    offload: Offload | None = None  # attention that prefill dies take over (decode)
 
     @property
     def gap(self) -> float:

@@ -53,6 +53,17 @@ class Shape:
         return self.heads * (self.nope_dim + self.rope_dim)
 
     @property
+    def core_query_width(self) -> int:
+        """Query values that enter decode's attention core; MLA's have absorbed the key weights."""
+        absorbed = self.heads * (self.kv_lora + self.rope_dim)
+        return absorbed if self.attention == "mla" else self.query_width
+
+    @property
+    def core_value_width(self) -> int:
+        """Values that leave decode's attention core, of all heads; MLA's are still latent."""
+        return self.heads * (self.kv_lora if self.attention == "mla" else self.value_dim)
+
+    @property
     def down_weights(self) -> int:
         """Parameters that take the hidden state to latents (MLA) or to Q, K and V (GQA)."""
         if self.attention == "gqa":

@@ -49,8 +49,7 @@ def _one_attention_operator(mode: Mode, x: Setting, on: bool, cores: Cores, _: b
         return mode
     s, m = x.shape, x.machine
     query = ACTIVATION_BYTES * s.query_width
-    latent = ACTIVATION_BYTES * s.heads * (s.kv_lora + s.rope_dim)
-    written = 2 * query + (latent if s.attention == "mla" else query)
+    written = 2 * query + ACTIVATION_BYTES * s.core_query_width
     prolog, *others = mode.before
     prolog = replace(
         prolog,

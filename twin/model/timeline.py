@@ -14,7 +14,7 @@ import numpy as np
 from twin.metrics.operators import names_of
 from twin.model.coefficients import Decode, Mode, Prefill
 from twin.model.decode import best_split, decode_iteration_s, half_of, stages
-from twin.model.layer import Pass, layer_s, moe_parts, product_s
+from twin.model.layer import Pass, core_s, layer_s, moe_parts, product_s
 from twin.model.overlap import apart_stages, ring_s, staged_s
 from twin.model.prefill import prefill_batch_s
 
@@ -115,8 +115,11 @@ def _attention(m: Mode, half: Pass) -> Operators:
         tuple((names[int(w.place)], product_s(w, half.tokens)) for w in products)
         for products in (m.before, m.after)
     )
-    core = ("attention_core", m.core.fixed + m.core.context * half.context)
-    return (*before, core, *after)
+    core, local = m.core, m.core.context * half.context
+    both = [("attention_core", core.fixed + local)]
+    if (waited := core_s(core, half.tokens, half.context) - local) > 0.0:
+        both.append(("offloaded_core", waited))
+    return (*before, *both, *after)
 
 
 def _decode_section(

@@ -17,6 +17,8 @@ from twin.scenario.declaration import (
 
 DECODES = unless("deployment.mode", "prefill_only")
 DECODE_POOL = when("deployment.mode", "disaggregated", "decode_only")
+BOTH_POOLS = when("deployment.mode", "disaggregated")
+OFFLOADS = unless("deployment.decode.attention_offload", 0)
 MTP = unless("deployment.decode.mtp_draft_tokens", 0)
 BY_HAND = when("deployment.placement", "by_hand")
 DISAGGREGATED = when("deployment.mode", "disaggregated")
@@ -78,6 +80,19 @@ class Prefill(Section):
     tp-size 16, dp-size 2; xDeepServe: 4]"""
     microbatch: bool = choice(True, "Prefill microbatches")
     """Two microbatches hide communication behind computing. [arXiv 2506.12708v2 4.3.2]"""
+    lent_cores: float = quantity(
+        0.25,
+        "",
+        "Cores lent to decode",
+        (0.05, 0.9),
+        step=0.05,
+        group="Pools",
+        applies=(BOTH_POOLS, OFFLOADS),
+        since=2,
+    )
+    """Share of each prefill die's cores that is set aside for offloaded attention, whether there is
+    any or not; prompts are computed on the others. [static partition: Adrenaline, arXiv 2503.20552;
+    the share is an assumption]"""
 
 
 class Decode(Section):
@@ -120,6 +135,19 @@ class Decode(Section):
     """Domains of attention NPUs that take turns at the expert NPUs, so that these have a part of
     the batch at a time and are never idle. [xDeepServe, arXiv 2508.02520 section 5.2: three, of 160
     dies each]"""
+    attention_offload: float = quantity(
+        0.0,
+        "",
+        "Attention offload to prefill NPUs",
+        (0, 0.9),
+        step=0.05,
+        group="Pools",
+        applies=BOTH_POOLS,
+        since=2,
+    )
+    """Share of the requests that decode whose KV stays on prefill NPUs, with the attention core
+    over it: queries go there in every layer and values come back, over the plane of the KV
+    transfer. [Adrenaline, arXiv 2503.20552; arXiv 2506.12708v2 6.2.1]"""
     batch_per_npu: int = quantity(96, "requests/NPU", "Decode batch", (1, 4096), applies=DECODES)
     """Most requests one NPU decodes at once; a die holds its share. [arXiv 2506.12708v2 Table 4]"""
     rank_choice: Literal["kv_and_requests", "kv_tokens", "requests", "round_robin"] = choice(

@@ -95,7 +95,25 @@ def disagreements(s: Scenario) -> list[str]:
     if s.workload.arrivals == "trace" and not s.workload.trace.digest:
         problems.append("workload.arrivals = trace needs a trace: load a trace file first")
     problems += _sharing_disagreements(s) if shares_npus(s) else []
+    problems += _offload_disagreements(s)
     return problems + (_elastic_disagreements(s) if is_elastic(s) else [])
+
+
+def _offload_disagreements(s: Scenario) -> list[str]:
+    d = s.deployment
+    if d.mode != "disaggregated" or d.decode.attention_offload == 0.0:
+        return []
+    beside = {
+        "elastic.controller": is_elastic(s), "faults": bool(s.faults), "cost.cap_w": s.cost.cap_w,
+        "deployment.decode.expert_npus": d.decode.expert_npus,
+        "deployment.prefill.on": shares_npus(s),
+    }  # fmt: skip
+    return [
+        f"deployment.decode.attention_offload beside {name} is not modelled: set one of them back "
+        "to its default"
+        for name, asked in beside.items()
+        if asked
+    ]
 
 
 def is_elastic(s: Scenario) -> bool:

@@ -192,6 +192,8 @@ def book_iteration(
     log_pass(world, column, begin_s, end_s, world.decode.in_batch[d], tokens, operators)
     book_traffic(world, w.EXPERTS, w.UB, column, begin_s, end_s, on_ub)
     book_traffic(world, w.EXPERTS, w.RDMA, column, begin_s, end_s, on_rdma)
+    away = verified * settings.offloaded_bytes_per_token
+    book_traffic(world, w.OFFLOAD, settings.kv_plane, column, begin_s, end_s, away)
     note_duty(world, column, (on_ub + on_rdma) / settings.decode_ranks, took_s)
 
 

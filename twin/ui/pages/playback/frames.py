@@ -44,6 +44,7 @@ TRAFFIC = {
     "weights": "Weights moved",
     "ssd_read": "SSD tier, reads",
     "ssd_write": "SSD tier, writes",
+    "offload": "Offloaded attention",
 }
 
 Array = np.ndarray[Any, Any]

@@ -34,7 +34,9 @@ SHELVES = {
         "service", "-day", "mooncake", "r1-reasoning", "xdeepserve-production", "agentic",
         "tenants",
     ),
-    "Experts and reuse": ("canary", "experts", "memory-pool", "colocated", "on-decode"),
+    "Experts and reuse": (
+        "canary", "experts", "memory-pool", "colocated", "on-decode", "offload",
+    ),
     "All": ("",),
 }  # fmt: skip
 CELLS, ROW = 96, 24  # of a card's picture: at most so many nodes, and so many side by side

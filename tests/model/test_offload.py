@@ -1,0 +1,147 @@
+"""Attention offloaded to prefill NPUs: what travels, what computes it, and where its KV lies."""
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.draws import draws
+from tests.engine.small import run, small
+from twin.hardware.fabric import wired
+from twin.model.coefficients import DecodeCore
+from twin.model.costs import build_costs
+from twin.model.decode import decode_iteration_s
+from twin.model.offload import bytes_per_token, offload, token_bytes
+from twin.model.predict import EVEN
+from twin.model.shape import ModelError, load_shape
+from twin.scenario import SpecError
+
+SHARE, LENT = "deployment.decode.attention_offload", "deployment.prefill.lent_cores"
+
+
+def costs_of(facts, **fields):
+    s = small({name.replace("__", "."): value for name, value in fields.items()})
+    return build_costs(s, facts, wired(s.supernode, facts))
+
+
+def offloading(facts, share, lent=0.25, **more):
+    return costs_of(facts, **{SHARE: share, LENT: lent}, **more)
+
+
+def moved_of(costs, share):
+    """Bytes of a token that are handed to decode, and that its attention moves."""
+    return bytes_per_token(small({SHARE: share}).deployment, costs.shape, costs.kv_bytes_per_token)
+
+
+def test_nothing_offloaded_is_as_if_there_were_no_such_thing(facts):
+    plain = costs_of(facts)
+    for fields in ({LENT: 0.6}, {SHARE: 0.5, "deployment.mode": "decode_only"}):
+        asked = costs_of(facts, **fields)
+        assert asked.decode is plain.decode or asked.decode == plain.decode
+        assert asked.decode_role.kv_tokens_per_die == plain.decode_role.kv_tokens_per_die
+    assert moved_of(plain, 0.0) == (plain.kv_bytes_per_token, 0.0)
+    assert plain.decode.sequence.core.away_start == 0.0
+
+
+def test_absorbed_queries_are_large_and_grouped_ones_small(facts):
+    r1, qwen = (load_shape(facts, name) for name in ("deepseek-r1", "qwen3-235b"))
+    assert token_bytes(r1, "bf16") == (2 * 128 * (512 + 64) + 2 * 576, 2 * 128 * 512)
+    assert token_bytes(qwen, "bf16") == (2 * 64 * 128 + 2 * 2 * 4 * 128, 2 * 64 * 128)
+    there_and_back = [sum(token_bytes(s, "bf16")) for s in (r1, qwen)]
+    kv = [s.kv_bytes_per_token_layer("bf16") for s in (r1, qwen)]
+    assert there_and_back[0] > 200 * kv[0] and there_and_back[1] < 20 * kv[1]
+
+
+def test_the_way_has_the_ports_of_the_busier_side(facts):
+    """Where few prefill dies serve many decode dies, their ports hold it, and the core waits."""
+    ways = []
+    for prefills in (1, 2):
+        s = small({SHARE: 0.3, "deployment.prefill.instances": prefills})
+        ways.append(offload(s, wired(s.supernode, facts)))
+    assert [way.served for way in ways] == [2.0, 1.0]
+    assert ways[0].out_bytes_per_s == pytest.approx(0.5 * ways[1].out_bytes_per_s)
+    cores = [offloading(facts, 0.3, **{"deployment.prefill.instances": n}).decode.sequence.core
+             for n in (1, 2)]  # fmt: skip
+    assert cores[0].away_context == pytest.approx(2.0 * cores[1].away_context)
+
+
+@given(st.floats(0.01, 0.44), st.floats(0.05, 0.9))
+@draws(8)
+def test_more_offloaded_is_less_at_home_and_more_on_the_way(facts, share, lent):
+    less, more = (offloading(facts, x, lent) for x in (share, 2.0 * share))
+    for costs, x in ((less, share), (more, 2.0 * share)):
+        assert moved_of(costs, x)[0] == pytest.approx((1.0 - x) * costs.kv_bytes_per_token)
+        held = costs.decode_role.kv_tokens_per_die
+        served = costs.decode_role.dies / costs.prefill_role.dies
+        assert x * held * served <= costs.prefill_role.kv_tokens_lent
+        assert (1.0 - x) * held <= costs_of(facts).decode_role.kv_tokens_per_die
+    assert moved_of(less, share)[1] < moved_of(more, 2.0 * share)[1]
+    a, b = (costs.decode.sequence.core for costs in (less, more))
+    assert a.away_token < b.away_token and a.away_context < b.away_context
+    assert a.context > b.context and a.away_start == b.away_start > 0.0
+
+
+@pytest.mark.parametrize("lent", [0.25, 0.5])
+def test_prefill_computes_on_the_cores_that_are_left(facts, lent):
+    plain, costs = costs_of(facts), offloading(facts, 0.3, lent)
+    assert costs.prefill.core.pair == pytest.approx(plain.prefill.core.pair / (1.0 - lent))
+    role = costs.prefill_role
+    assert role.kv_tokens_per_die + role.kv_tokens_lent == plain.prefill_role.kv_tokens_per_die
+    whole, core = plain.decode.sequence.core, costs.decode.sequence.core
+    assert core.away_context > 0.3 * whole.context / (1.2 * lent)  # a share draws a bit more
+
+
+def test_an_attention_takes_as_long_as_the_slower_part(facts):
+    role = offloading(facts, 0.3).decode_role
+    requests, context = np.full(role.dies, 8), np.full(role.dies, 8 * 3000.0)
+
+    def took(costs):
+        ops = role.operator_sink()
+        whole_s = decode_iteration_s(costs, requests, context, 0, role.dies, *EVEN, ops)
+        assert whole_s == pytest.approx(ops.sum())
+        return whole_s, ops[role.operators.index("offloaded_core")]
+
+    p = replace(role.decode, microbatch=0.0)
+    at_home = DecodeCore(p.sequence.core.fixed, p.sequence.core.context)
+    near_s, none_s = took(replace(p, sequence=replace(p.sequence, core=at_home)))
+    whole_s, waited_s = took(p)
+    assert waited_s > 0.0 == none_s
+    assert whole_s == pytest.approx(near_s + waited_s)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_kv_that_stays_does_not_cross_and_every_token_asks_for_it(facts, share):
+    answer = run({SHARE: share})
+    handed, asked = moved_of(offloading(facts, share), share)
+    moved = answer.tables["traffic"].group_by("traffic").agg(pl.col("bytes").sum())
+    moved = dict(moved.rows())
+    begun = answer.tables["requests"].filter(pl.col("transfer_end_s").is_not_null())
+    prompts, windows = begun["input_tokens"].sum(), answer.tables["windows"]
+    answers = (windows["output_tokens_per_s"] * windows["window_s"]).sum()
+    assert moved["kv_hand_off"] == pytest.approx(prompts * handed)
+    assert moved.get("offload", 0.0) == pytest.approx(answers * asked, rel=1e-3)
+    told = "decode_offloaded_core_s" in windows.columns
+    assert told == (share > 0.0) == ("offloaded_core" in answer.tables["operators"]["operator"])
+    placed = answer.tables["shares"].filter(pl.col("traffic") == "offload")["share"].sum()
+    assert placed == pytest.approx(4.0 * (share > 0.0))  # two instances, what leaves and enters
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("faults", [{"at_s": 0.6, "element": "die 1.1.0"}]), ("elastic.controller", "queue"),
+     ("cost.cap_w", 500.0), ("deployment.decode.expert_npus", 1),
+     ("deployment.prefill.on", "decode_npus")],
+)  # fmt: skip
+def test_what_is_not_modelled_beside_it_is_refused(field, value):
+    with pytest.raises(SpecError, match=f"attention_offload beside {field}"):
+        small({SHARE: 0.3, field: value})
+
+
+def test_prefill_that_has_no_kv_space_to_lend_is_refused(facts):
+    with pytest.raises(
+        ModelError, match=r"none to lend: lower deployment\.prefill\.tokens_per_npu"
+    ):
+        offloading(facts, 0.3, **{"deployment.prefill.tokens_per_npu": 1_000_000})

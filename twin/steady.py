@@ -22,7 +22,7 @@ from twin.hardware.fabric import wired
 from twin.hardware.network import Network
 from twin.model.batch import recompute_s_per_token
 from twin.model.causes import shares_by_cause
-from twin.model.costs import Costs, build_costs
+from twin.model.costs import Costs, RoleCosts, build_costs
 from twin.model.feeding import fed
 from twin.model.full_load import clocks
 from twin.model.predict import Held, Prediction, Traffic, fetch_s, predict
@@ -384,11 +384,16 @@ def _worth_fetching(s: Scenario, costs: Costs, parts: Assembly, traffic: Traffic
     role = costs.prefill_role or costs.colocated_role
     if role is None or traffic.hit_tokens <= 0.0:
         return traffic
-    d, npus = s.deployment, role.dies / costs.chip.dies_per_npu
-    budget, hot = d.prefill.tokens_per_npu * npus, parts.prefill_imbalance.table
-    if costs.colocated_role is not None:
-        budget, hot = d.colocated.chunk_tokens_per_npu * npus, parts.decode_imbalance.table
-    saved_s = recompute_s_per_token(role, budget, traffic.input_tokens, hot) * traffic.hit_tokens
+    saved_s = recompute_s(s, parts, role, traffic.input_tokens) * traffic.hit_tokens
     if fetch_pays(fetch_s(s, parts.net, role, traffic.hit_tokens), saved_s):
         return traffic
     return replace(traffic, hit_tokens=0.0)
+
+
+def recompute_s(s: Scenario, parts: Assembly, role: RoleCosts, input_tokens: float) -> float:
+    """Seconds that computing a token again takes of an instance's time, in prompts of so many."""
+    d, npus = s.deployment, role.dies / parts.costs.chip.dies_per_npu
+    budget, hot = d.prefill.tokens_per_npu * npus, parts.prefill_imbalance.table
+    if parts.costs.colocated_role is not None:
+        budget, hot = d.colocated.chunk_tokens_per_npu * npus, parts.decode_imbalance.table
+    return recompute_s_per_token(role, budget, input_tokens, hot)

@@ -84,11 +84,12 @@ def hit_curve(
 ) -> None:
     """Hit ratio against the size of the memory pool, in one pass over the prompts, before a run."""
     from twin.lab.ask import question
+    from twin.lab.break_even import reads
     from twin.lab.hit_curve import hit_curve as curve_of
     from twin.lab.library import load_facts
 
     asked, stream = question(scenario, settings or [], trace)
-    curve = curve_of(asked, load_facts(), stream)
+    curve, cached = curve_of(asked, load_facts(), stream), reads(asked, load_facts(), stream)
     sizes = {"DRAM": curve.dram_bytes, "DRAM and SSD": curve.dram_bytes + curve.ssd_bytes}
     if as_json:
         print_json({
@@ -98,6 +99,8 @@ def hit_curve(
             "pool": [{"tier": name, "bytes": size, "hit_token_ratio": curve.hit_ratio(size)}
                      for name, size in sizes.items()],
             "curve": [{"bytes": size, "hit_token_ratio": ratio} for size, ratio in curve.points()],
+            "reads": [asdict(read) | {"pays_from_tokens": read.pays_from_tokens}
+                      for read in cached],
         })  # fmt: skip
         return
     rows = [(amount(size, "bytes"), amount(ratio, "share")) for size, ratio in curve.points()]
@@ -112,6 +115,14 @@ def hit_curve(
         for name, size in sizes.items()
     }
     print_rows("The pool", ("", ""), list(named.items()))
+    taken = [
+        (read.place, amount(1e3 * read.s_per_token + read.latency_s, "time"),
+         amount(1e3 * read.computed_s_per_token, "time"), amount(read.bytes_per_s, "bytes", "B/s"),
+         amount(read.pays_above_bytes_per_s, "bytes", "B/s"))
+        for read in cached
+    ]  # fmt: skip
+    heads = ("1,000 cached tokens from", "read", "computed again", "at", "break even at")
+    print_rows("Read or compute again", heads, taken)
 
 
 def model_cache(

@@ -61,6 +61,16 @@ def test_less_traffic_than_the_headroom_says_keeps_the_slo(known, short_of_serve
     assert not holds(simulate(broken, load_facts()).summary, broken)
 
 
+def test_tenants_with_slos_of_their_own_are_held_against_those():
+    from twin.lab.explain.view import holds
+
+    tenants = [{"name": "chat"}, {"name": "batch", "ttft_s": 30.0}]
+    slow = {"ttft_s_p99": 20.0, "tpot_s_p99": 0.02, "slo_attainment": 0.999, "requests": 100}
+    several = with_overrides(Scenario(), {"tenants": tenants})
+    assert holds(slow, several) and not holds(slow, Scenario())
+    assert not holds(slow | {"slo_attainment": 0.9}, several)
+
+
 def test_an_explanation_is_stored_found_again_and_stands_in_no_list_of_runs(
     store, short_of_servers
 ):

@@ -29,6 +29,8 @@ def test_the_command_says_the_curve_as_one_object(twin):
     said = json.loads(done.stdout)
     assert said["requests"] > 100 and len(said["curve"]) == len(hit_points())
     assert said["pool"][0]["hit_token_ratio"] <= said["ideal_hit_token_ratio"]
+    assert [read["place"] for read in said["reads"]] == [
+        "DRAM over UB", "SSD over VPC", "DRAM over VPC"]  # fmt: skip
     assert twin("hit-curve", "quickstart", *SHORT).returncode == 0
 
 

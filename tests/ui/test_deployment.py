@@ -141,6 +141,17 @@ def test_what_switching_models_takes_stands_with_the_memory_pool(page):
     assert any("200,000 requests" in caption.value for caption in page.caption)
 
 
+def test_where_reading_breaks_even_stands_with_the_memory_pool(page):
+    page.get_by_key("deployment-group").set_value("Memory pool")
+    page.run()
+    assert not page.exception
+    (table,) = (frame.value for frame in page.dataframe if "Breaks even at" in frame.value)
+    assert table["Read from"].to_list() == ["DRAM over UB", "SSD over VPC", "DRAM over VPC"]
+    assert all(text.endswith("B/s") for text in table["Breaks even at"])
+    edit(page, "memory_pool.enabled", False)
+    assert "Read or compute again" not in [s.value for s in page.subheader]
+
+
 def test_dies_without_an_expert_are_warned_of_with_the_redundancy_that_fills_them(page):
     edit(page, "deployment.decode.npus_per_instance", 160)
     edit(page, "experts.redundant", 0)

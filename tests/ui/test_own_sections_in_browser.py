@@ -68,6 +68,7 @@ def opened(page: Page, app_url: str, path: str, group: str) -> None:
 def test_a_fleet_of_several_models_answers_on_the_deployment_page(page: Page, app_url):
     opened(page, app_url, "deployment", "Memory pool")
     expect(page.get_by_text("8 take 2,048 NPUs")).to_be_visible()
+    expect(page.locator(".st-key-break-even .js-plotly-plot").first).to_be_visible()
     rest(page)
     slots = page.get_by_role("spinbutton", name="NPU slots")
     slots.fill("2")

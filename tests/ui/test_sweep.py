@@ -1,5 +1,7 @@
 """The sweep page: fields over ranges, results as they come, an address that opens the same."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from tests.ui.stored_runs import done
@@ -39,8 +41,17 @@ def test_a_sweep_asks_for_each_point_and_draws_what_came(app, asked):
     assert [s.workload.rate_req_per_s for s in asked] == [50.0, 100.0, 150.0]
     assert app.get("plotly_chart")
     assert "SLO" in app.subheader[0].value
-    assert len(app.dataframe[0].value["Run"]) == 3
+    table = app.dataframe[0].value
+    assert len(table["Run"]) == 3
+    assert "J/token" in table and "Cost (/ M tokens)" not in table  # no price is set
     assert app.button(key="simulate").disabled
+
+
+def test_what_a_token_costs_is_drawn_where_a_price_is_set():
+    runs = [SimpleNamespace(summary={"joules_per_token": 2.0}), None]
+    assert points.panels(runs) == list(charts.PANELS)
+    runs[0].summary["cost_per_million_tokens"] = 1.5
+    assert points.panels(runs)[-1] == "cost_per_million_tokens"
 
 
 def test_whoever_asks_where_it_breaks_gets_it_simulated(app, asked):

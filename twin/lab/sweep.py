@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twin.lab.explain.view import MET
+from twin.lab.explain.view import MET, one_slo
 from twin.metrics.registry import METRICS, Metric, placed, shown
 from twin.scenario import Scenario, SpecError, field_info, read, with_overrides
 from twin.scenario.words import choice_label, no_field
@@ -195,11 +195,6 @@ def carried_out(executor: Executor, asked: Sequence[Point]) -> Iterator[RunRow |
         while run is not None and row is None:
             row = executor.result(run, 5.0)
         yield row
-
-
-def one_slo(scenario: Scenario) -> bool:
-    """Whether all requests have the scenario's SLO: no tenant has one of its own."""
-    return not any(tenant.ttft_s or tenant.tpot_ms for tenant in scenario.tenants)
 
 
 def broken(scenario: Scenario, summary: dict[str, Any]) -> list[tuple[Metric, float]]:

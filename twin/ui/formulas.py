@@ -12,6 +12,7 @@ from twin.facts import FactError
 from twin.hardware.chip import HardwareError
 from twin.hardware.network import Wiring
 from twin.hardware.placement import Placement, place
+from twin.lab import break_even
 from twin.lab.hit_curve import HitCurve
 from twin.lab.hit_curve import hit_curve as lab_hit_curve
 from twin.lab.kinds import TRACE
@@ -46,6 +47,16 @@ def hit_curve(scenario: Scenario) -> HitCurve | str:
 @st.cache_resource(show_spinner="Following the blocks of every prompt", max_entries=20)
 def _hit_curve(key: str, _scenario: Scenario) -> HitCurve | str:
     return _or_why(lambda: lab_hit_curve(_scenario, session.facts(), _replayed(_scenario)))
+
+
+def reads(scenario: Scenario) -> list[break_even.Read] | str:
+    """What reading cached KV takes beside computing it, or one sentence why it cannot be said."""
+    return session.store().lacking(scenario) or _reads(canonical(scenario), scenario)
+
+
+@st.cache_resource(show_spinner=False, max_entries=200)
+def _reads(key: str, _scenario: Scenario) -> list[break_even.Read] | str:
+    return _or_why(lambda: break_even.reads(_scenario, session.facts(), *_files(_scenario)))
 
 
 def capacity(scenario: Scenario) -> Prediction | str:

@@ -10,6 +10,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from twin.lab import sweep
+from twin.lab.explain.view import one_slo
 from twin.lab.live import Live, Look, question_of, ready
 from twin.metrics.measures import amount, seconds
 from twin.metrics.registry import shown
@@ -134,7 +135,7 @@ def _said(summary: Mapping[str, Any], draft: Scenario) -> str:
     for metric in sweep.SLOS:
         value, limit = summary.get(metric.key), metric.slo(draft) if metric.slo else 0.0
         if value is not None:
-            of = f" of {shown(metric.key, limit)}" if sweep.one_slo(draft) else ""
+            of = f" of {shown(metric.key, limit)}" if one_slo(draft) else ""
             text = f"{metric.label} {shown(metric.key, value)}{of}"
             told.append(f":red[{text}]" if metric.key in broken else text)
     kept = summary.get("slo_attainment")

@@ -6,11 +6,23 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
+from twin.lab.break_even import Read
 from twin.lab.model_cache import ModelCache
 from twin.metrics.measures import amount
 from twin.ui import theme
 from twin.ui.charts import timeline
-from twin.ui.charts.base import Chart, chart, empty, figure, heat, line, time_axis, warm_up
+from twin.ui.charts.base import (
+    Chart,
+    bars,
+    chart,
+    empty,
+    figure,
+    heat,
+    line,
+    line_at,
+    time_axis,
+    warm_up,
+)
 
 TIERS = {
     "pool_read": ("DRAM", theme.ROLE["memory_pool"]), "ssd_read": ("SSD", theme.SERIES[4]),
@@ -60,6 +72,23 @@ def servers(read: pl.DataFrame, warmup_s: float, *, dark: bool = False) -> Chart
         f"{np.mean(by_node):.3g} GB/s each, node {nodes[int(np.argmax(by_node))]} most with "
         f"{np.max(by_node):.3g}.", x={"title_text": f"simulated time ({unit})"},
         y={"autorange": "reversed", "showgrid": False}, margin={"t": 8},
+    )  # fmt: skip
+
+
+def break_even(reads: Sequence[Read]) -> Chart:
+    """A bar a place: milliseconds of a thousand cached tokens, and a line where they break even."""
+    fig, again = figure(height=110 + 34 * len(reads)), reads[0].computed_s_per_token
+    took_ms = [1e6 * read.s_per_token + 1e3 * read.latency_s for read in reads]
+    text = [amount(1e-3 * ms, "time") for ms in took_ms]
+    places = [read.place for read in reads]
+    bars(fig, places, took_ms, theme.ROLE["memory_pool"], text=text, textposition="outside")
+    line_at(fig, "computed again", "top left", x=1e6 * again)
+    told = "; ".join(f"{place} {time}" for place, time in zip(places, text, strict=True))
+    computed, widest = amount(1e3 * again, "time"), 1.25 * max(1e6 * again, *took_ms)
+    return chart(
+        fig, f"Reading a thousand cached tokens: {told}; computing them again: {computed}.",
+        x={"title_text": "ms for 1,000 cached tokens", "range": [0, widest]},
+        hovermode="closest",
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from twin.metrics.registry import METRICS, shown
 from twin.ui import theme
 from twin.ui.charts.base import Chart, chart, empty, figure, line, line_at, time_unit
 
-PANELS = ("ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu")
+PANELS = ("ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu", "joules_per_token")
 FOR_USER, PER_NPU = "tpot_s_mean", "decode_tokens_per_s_per_npu"
 KEPT, BROKEN = "circle", "circle-open"
 PUBLISHED = theme.PLANE["rdma"]

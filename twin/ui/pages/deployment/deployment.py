@@ -9,7 +9,7 @@ from twin.ui import formulas, imports, live, session, tiles
 from twin.ui.fields import sentence
 from twin.ui.forms import faults, seats
 from twin.ui.forms.first import whole
-from twin.ui.pages.deployment import model_cache
+from twin.ui.pages.deployment import break_even, model_cache
 from twin.ui.show import passes
 from twin.ui.toolbar import workspace
 
@@ -23,6 +23,7 @@ with form:
     if group == "Experts" and session.value("experts.popularity") == "imported":
         imports.upload(imports.COUNTS)
     if group == model_cache.GROUP and not session.refusal():
+        break_even.section()
         model_cache.section()
 
 # 2) What it sustains when every slot is taken, by the formulas that a run uses too.

@@ -5,9 +5,10 @@ from typing import Any
 
 import streamlit as st
 
-from twin.lab import share, sweep
+from twin.lab import share
 from twin.lab.evidence.envelope import outside_evidence
 from twin.lab.evidence.judge import near
+from twin.lab.explain.view import one_slo
 from twin.lab.store import RunRow
 from twin.metrics.registry import placed, shown
 from twin.scenario import Scenario
@@ -85,7 +86,7 @@ def headline(
             "value": shown(metric.key, value).removesuffix(" per NPU").removesuffix(" requests"),
             "help": glossed(f"{metric.tile} {metric.term}", metric.help),
         }
-        if metric.slo is not None and sweep.one_slo(s):
+        if metric.slo is not None and one_slo(s):
             tile |= against_slo(float(value), metric.slo(s))
         beside, words_around = metric.note
         if summary.get(beside) is not None:

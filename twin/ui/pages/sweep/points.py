@@ -6,12 +6,13 @@ from typing import Any
 import streamlit as st
 
 from twin.lab import sweep
+from twin.lab.explain.view import one_slo
 from twin.lab.runner import find_run
 from twin.lab.store import RunRow
 from twin.lab.sweep import Axis, Point
 from twin.scenario import fields, read, scenario_digest
 from twin.ui import session, words
-from twin.ui.charts.sweep import Ran
+from twin.ui.charts.sweep import PANELS, Ran
 from twin.ui.fields import choice_label, formed, label, sentence, why_idle
 
 ASKED = "sweep-runs"  # session state: the run of each question that was asked here
@@ -127,7 +128,7 @@ def series(
         if (s := point.scenario) is None:
             continue
         summary = row.summary if row else {}
-        limits = {m.key: m.slo(s) for m in sweep.SLOS if m.slo and sweep.one_slo(s)}
+        limits = {m.key: m.slo(s) for m in sweep.SLOS if m.slo and one_slo(s)}
         name = f"{axes[1].label} {axes[1].said(point.values[1])}" if axes[1:] else ""
         ran = Ran(point.values[0], summary, bool(sweep.holds(s, summary)), limits)
         made.setdefault(name, []).append(ran)
@@ -141,7 +142,7 @@ def cells(axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[RunRow |
             **{a.label: a.said(value) for a, value in zip(axes, point.values, strict=True)},
             "SLO": "" if row is None or point.scenario is None or not row.summary
             else "kept" if sweep.holds(point.scenario, row.summary) else "broken",
-            **{name: row.summary.get(key) if row else None for name, key in _COLUMNS},
+            **{name: row.summary.get(key) if row else None for name, key in _columns(rows)},
             "State": row.state if row else sentence(point.refusal) if point.refusal else "not run",
             "Run": f"/run?run={row.id}" if row else None,
         }
@@ -149,9 +150,26 @@ def cells(axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[RunRow |
     ]  # fmt: skip
 
 
+def panels(rows: Sequence[RunRow | None]) -> list[str]:
+    """The figures that are drawn: what tokens cost where a price is set, else their energy."""
+    priced = _known(rows, COST)
+    return [COST if priced and key == "joules_per_token" else key for key in PANELS]
+
+
+def _known(rows: Sequence[RunRow | None], key: str) -> bool:
+    return any(row and row.summary.get(key) is not None for row in rows)
+
+
+def _columns(rows: Sequence[RunRow | None]) -> list[tuple[str, str]]:
+    return [(name, key) for name, key in _COLUMNS if key != COST or _known(rows, COST)]
+
+
+COST = "cost_per_million_tokens"
 _COLUMNS = (
     ("TTFT p99 (s)", "ttft_s_p99"),
     ("TPOT p99 (s)", "tpot_s_p99"),
     ("Tokens/s per NPU", "tokens_per_s_per_npu"),
     ("Goodput (req/s)", "goodput_req_per_s"),
+    ("J/token", "joules_per_token"),
+    ("Cost (/ M tokens)", COST),
 )

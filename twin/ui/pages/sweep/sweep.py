@@ -78,8 +78,8 @@ def results() -> None:
         if not going and len(ran) == len(asked):
             told = sweep.conclusion(axes[0], [s for s, _ in ran], [each for _, each in ran])
             st.subheader(plain(told), anchor=False)
-    with st.grid(3, min_column_width=330, gap="medium"):
-        for key in charts.PANELS:
+    with st.grid(2, min_column_width=330, gap="medium"):
+        for key in pts.panels(rows):
             plot(charts.over(axes[0], key, series), f"sweep-{key}")
     plot(charts.frontier(axes[0], series, sweep.published()), "sweep-frontier")
     st.caption(

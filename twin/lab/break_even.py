@@ -1,0 +1,87 @@
+"""What reading a cached token takes by where it lies, beside computing it again.
+
+By formula, for the first instance that prefills, with nobody else on the way; a run chooses by the
+same seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from twin.engine.flows import from_storage
+from twin.facts import Facts
+from twin.hardware.placement import place_instances
+from twin.hardware.prices import pool_read
+from twin.model.fetch import pool_plane
+from twin.policies.reuse import fetch_pays
+from twin.scenario import Scenario, with_overrides
+from twin.steady import Counts, assemble, recompute_s, traffic_of
+from twin.workload.requests import TraceTable
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Reads of one prompt's cached tokens from one place."""
+
+    place: str
+    latency_s: float
+    s_per_token: float
+    computed_s_per_token: float  # were it not cached
+    bytes_per_s: float  # that the instance gets from there
+    pays_above_bytes_per_s: float | None  # for long prompts; None: never
+    block_tokens: int
+
+    @property
+    def pays_from_tokens(self) -> int | None:
+        """Cached tokens, in whole blocks, from which reading takes no longer; None: never."""
+        saved_s = self.computed_s_per_token - self.s_per_token
+        if saved_s <= 0.0:
+            return None
+        return self.block_tokens * max(1, math.ceil(self.latency_s / saved_s / self.block_tokens))
+
+    def pays(self, tokens: float) -> bool:
+        """Whether so many cached tokens are read, and not computed again."""
+        read_s = self.latency_s + tokens * self.s_per_token
+        return bool(fetch_pays(read_s, tokens * self.computed_s_per_token))
+
+
+def reads(
+    s: Scenario, facts: Facts, trace: TraceTable | None = None, counts: Counts | None = None
+) -> list[Read]:
+    """From DRAM over each plane that could carry it, the scenario's own first, and from SSD. Empty
+    where nothing is kept or nobody prefills; raises the rooms' own errors."""
+    if not s.memory_pool.enabled or s.deployment.mode == "decode_only":
+        return []
+    planes = [s.memory_pool.plane]
+    if s.memory_pool.scope == "shared":
+        planes += [plane for plane in ("ub", "vpc") if plane not in planes]
+    return [read for plane in planes for read in _over(s, plane, facts, trace, counts)]
+
+
+def _over(
+    s: Scenario, plane: str, facts: Facts, trace: TraceTable | None, counts: Counts | None
+) -> Iterator[Read]:
+    asked = with_overrides(s, {"memory_pool.plane": plane})
+    parts = assemble(asked, facts, trace, counts)
+    role = parts.costs.prefill_role or parts.costs.colocated_role
+    assert role is not None  # somebody prefills
+    computed_s = recompute_s(asked, parts, role, traffic_of(asked, facts, trace).input_tokens)
+    dies = next(i.die_of_rank for i in place_instances(asked, parts.net) if i.role != "decode")
+    local = s.memory_pool.scope == "local"
+    nodes = parts.net.nodes_of(dies) if local else None
+    price = pool_read(parts.net, dies, pool_plane(asked), nodes)
+    fetch, block, latency_s = role.fetch, s.memory_pool.block_tokens, price.latency_s
+    left_s = computed_s - fetch.ahead_s_per_token(latency_s)
+    enough = fetch.bytes_per_token / left_s if left_s > 0.0 else None
+    if enough is not None and enough > fetch.copies_bytes_per_s:
+        enough = None
+    token_s = fetch.seconds(1.0, latency_s, price.bytes_per_s) - latency_s
+    place = "DRAM of its own nodes" if local else f"DRAM over {plane.upper()}"
+    yield Read(place, latency_s, token_s, computed_s, price.bytes_per_s, enough, block)
+    cold = from_storage(parts.net, dies) if s.memory_pool.ssd_gb_per_node > 0.0 else None
+    if cold is not None and plane == s.memory_pool.plane:  # beside the copy out of DRAM
+        size, rate = parts.costs.kv_bytes_per_token, cold.alone(parts.net)[0]
+        cold_s, enough = max(token_s, size / rate), enough and size / computed_s
+        yield Read("SSD over VPC", latency_s, cold_s, computed_s, rate, enough, block)

@@ -6,6 +6,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browsing import place_of, rest
+from twin.lab.library import preset
+from twin.lab.share import draft_url
 
 pytestmark = pytest.mark.browser
 
@@ -251,3 +253,14 @@ def test_an_instance_is_dragged_to_another_node_and_back_by_undo(page, canvas):
     expect(page.locator("#state")).to_have_text("prefill 0")
     page.keyboard.press("Control+z")
     expect(page.locator("#state")).to_have_text("idle")
+
+
+def test_npus_that_prefill_shares_with_decode_have_a_colour_of_their_own(visits, app_url):
+    page = visits.new_page()
+    page.goto(app_url + draft_url(preset("prefill-on-decode"), "supernode"))
+    found = page.locator("canvas#canvas[data-draw]")
+    expect(page.get_by_text("prefill on decode, 16").first).to_be_visible()
+    found.focus()
+    find(page, "NPU 3.1")
+    expect(page.get_by_text("prefill 1, decode 0").first).to_be_visible()
+    page.close()

@@ -390,8 +390,8 @@ def _advice(s: Scenario, rates: dict[str, float]) -> str:
         return "Prefill and decode are in balance within 10 %."
     short = "prefill" if prefill < decode else "decode"
     if shares_npus(s):
-        wanted = "larger" if short == "prefill" else "smaller"
-        return f"The {short} pool limits: a {wanted} deployment.prefill.core_share gives it cores."
+        way = "raise" if short == "prefill" else "lower"
+        return f"The {short} pool limits: {way} deployment.prefill.core_share."
     need = npus["prefill"] / prefill, npus["decode"] / decode
     share = need[0] / (need[0] + need[1])
     return (

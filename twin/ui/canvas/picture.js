@@ -399,7 +399,7 @@ function byRole(picture, b) {
   if (b.kind === "rack" || b.kind === "plane" || !b.parent) return { fill: b.plane ? colours[b.plane] : style.panel, alpha: b.plane ? 0.1 : 0.75, line: style.line }
   if (b.kind === "node") return { fill: style.paper, line: style.line }
   if (b.kind === "npu" || b.kind === "die") {
-    const role = scene.instances[b.who]?.[0], bare = b.kind === "npu" && b.kids.at(-1)?.w * picture.camera.s >= 8
+    const shared = b.shared || b.parent.shared, role = shared ? "colocated" : scene.instances[b.who]?.[0], bare = b.kind === "npu" && b.kids.at(-1)?.w * picture.camera.s >= 8
     return role ? { fill: colours[role], alpha: bare ? 0.28 : 0.86 } : { fill: style.quiet, alpha: bare ? 0.1 : 0.2 }
   }
   return { fill: b.plane ? colours[b.plane] : style.quiet, alpha: b.plane ? 0.5 : 0.32 }

@@ -66,10 +66,16 @@ class Scene {
 
   place(instances) { // who has which dies: [role, name, [[first die, the one after the last], ...]]
     this.instances = instances
-    for (const die of this.dies) { die.who = die.parent.who = undefined; die.all = [] }
+    for (const die of this.dies) { die.who = die.parent.who = undefined; die.parent.shared = false; die.all = [] }
     instances.forEach(([, , runs], who) => {
-      for (const run of runs) for (const die of this.dies.slice(...run)) { die.who = who; die.all.push(who); die.parent.who ??= who }
+      for (const run of runs) for (const die of this.dies.slice(...run)) {
+        die.who = who
+        die.parent.shared = die.all.push(who) > 1
+        if (die.parent.shared) die.parent.who = who // decode: who sits there by itself
+        die.parent.who ??= who
+      }
     })
+    this.shared = this.dies.some((die) => die.parent.shared) // prefill on the NPUs of decode
   }
 
   find(typed) { const asked = plain(typed); return this.named.get(asked) ?? (/^\d+$/.test(asked) ? this.named.get(`node ${asked}`) : null) ?? null }

@@ -218,7 +218,10 @@ class View {
       key(`linear-gradient(90deg, ${ramp.join(", ")})`, `0 to ${number(data.high)} ${data.unit}`)
       keys.at(-1).className = "ramp"
     } else {
-      for (const role of new Set(scene.instances.map(([r]) => r))) key(data.colours[role], `${role}, ${number(scene.instances.filter(([r]) => r === role).length)}`)
+      for (const role of new Set(scene.instances.map(([r]) => r))) {
+        const over = scene.shared && role === "prefill", count = number(scene.instances.filter(([r]) => r === role).length)
+        key(data.colours[over ? "colocated" : role], `${over ? "prefill on decode" : role}, ${count}`)
+      }
       if (scene.instances.length) key("color-mix(in srgb, var(--st-gray-color) 28%, transparent)", "idle")
     }
     for (const [, plane] of new Map(scene.told.rows.map((row) => [row[1], row]))) if (scene.told.sorts.some(([p]) => p === plane[1])) key(data.colours[plane[1]], `${plane[1].toUpperCase()} links`, plane[1])

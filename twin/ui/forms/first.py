@@ -22,11 +22,11 @@ FIRST: dict[str, tuple[str, ...]] = {
     ),
     "deployment": (
         "deployment.model", "deployment.mode", "deployment.prefill.instances",
-        "deployment.prefill.npus_per_instance", "deployment.decode.instances",
-        "deployment.decode.npus_per_instance", "deployment.colocated.instances",
-        "deployment.colocated.npus_per_instance", "deployment.decode.batch_per_npu",
-        "deployment.decode.mtp_draft_tokens", "experts.redundant", "router.policy",
-        "memory_pool.enabled",
+        "deployment.prefill.npus_per_instance", "deployment.prefill.core_share",
+        "deployment.decode.instances", "deployment.decode.npus_per_instance",
+        "deployment.colocated.instances", "deployment.colocated.npus_per_instance",
+        "deployment.decode.batch_per_npu", "deployment.decode.mtp_draft_tokens",
+        "experts.redundant", "router.policy", "memory_pool.enabled",
     ),
 }  # fmt: skip
 

@@ -349,7 +349,10 @@ class Player {
     const roles = [...new Set(frames.instances.map(([r]) => r))], planes = Object.keys(this.choice.most)
     this.el.legend.replaceChildren(
       part(`linear-gradient(90deg, ${picture.style.ramp.join(", ")})`, `links used, to ${number(this.choice.high)} % of capacity`, true),
-      ...(this.view === "machine" ? planes.map((p) => part(picture.colours[p], `bytes over ${PLANES[p]}`)) : []), ...roles.map((r) => part(frames.colours[r], `${r}, as strong as busy`)))
+      ...(this.view === "machine" ? planes.map((p) => part(picture.colours[p], `bytes over ${PLANES[p]}`)) : []), ...roles.map((r) => {
+        const over = frames.scene.shared && r === "prefill"
+        return part(frames.colours[over ? "colocated" : r], `${over ? "prefill on decode" : r}, as strong as busy`)
+      }))
     const kinds = [...new Set(frames.events.map((e) => e.kind))].filter((k) => MARKS[k])
     this.el.key.replaceChildren(...kinds.map((k) => {
       const span = document.createElement("span"), sign = document.createElement("span")

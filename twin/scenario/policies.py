@@ -52,7 +52,9 @@ class Router(Section):
     prefix_weight: float = quantity(
         1.0, "", "Weight of prefix hits", (0, 100), applies=WEIGHTED, since=2
     )
-    """Weight of the share of the prompt that is cached."""
+    """Weight of the share of the prompt that is cached. llm-d gives a hit 3 and queue and KV space
+    2 each since November 2025, before that 1 each.
+    [kubernetes-sigs/gateway-api-inference-extension pull 1827]"""
     kv_weight: float = quantity(
         1.0, "", "Weight of free KV space", (0, 100), applies=WEIGHTED, since=2
     )

@@ -24,8 +24,9 @@ from twin.model.batch import recompute_s_per_token
 from twin.model.causes import shares_by_cause
 from twin.model.costs import Costs, RoleCosts, build_costs
 from twin.model.feeding import fed
+from twin.model.fetch import fetch_s
 from twin.model.full_load import clocks
-from twin.model.predict import Held, Prediction, Traffic, fetch_s, predict
+from twin.model.predict import Held, Prediction, Traffic, predict
 from twin.model.shape import ModelError
 from twin.policies.reuse import fetch_pays
 from twin.scenario import Scenario, with_overrides
@@ -385,7 +386,7 @@ def _worth_fetching(s: Scenario, costs: Costs, parts: Assembly, traffic: Traffic
     if role is None or traffic.hit_tokens <= 0.0:
         return traffic
     saved_s = recompute_s(s, parts, role, traffic.input_tokens) * traffic.hit_tokens
-    if fetch_pays(fetch_s(s, parts.net, role, traffic.hit_tokens), saved_s):
+    if fetch_pays(fetch_s(s, parts.net, role.fetch, traffic.hit_tokens), saved_s):
         return traffic
     return replace(traffic, hit_tokens=0.0)
 

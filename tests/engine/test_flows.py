@@ -94,7 +94,7 @@ def test_a_lone_flow_gets_the_price_of_its_route():
     for f, price in prices.items():
         alone = np.arange(found.world.traffic.alone.size) == f
         # The starts of copies hold reads below what the links would give them.
-        held = found.world.prefill.copy_bytes_per_s[0] if f == reads else np.inf
+        held = found.world.traffic.pace[f] if f == reads else np.inf
         assert rates(found, alone)[f] == pytest.approx(min(price.bytes_per_s, held), rel=1e-8)
 
 

@@ -121,8 +121,8 @@ def test_every_block_that_was_read_is_counted_at_the_server_it_hashes_to(scope):
         ]
         window = int(request.prefill_start_s[i] / width_s)
         for block in chain[: -(-int(request.hit_tokens[i]) // setup.requests.block_tokens)]:
-            by_hand[window, nodes[server_of(block, len(nodes))]] += 1
-    table = servers_table(setup, machine, arrived)["servers"]
+            by_hand[window, nodes[server_of(block, np.ones(len(nodes)), len(nodes))]] += 1
+    table = servers_table(setup, machine)["servers"]
     size = machine.world.settings.block_bytes
     told = {
         (round(row["t_s"] / width_s), row["node"]): round(row["read_bytes"] / size)
@@ -139,4 +139,4 @@ def test_every_block_that_was_read_is_counted_at_the_server_it_hashes_to(scope):
 
 def test_a_run_in_which_nothing_hits_has_no_such_table():
     setup, machine = machine_at_end(small({"memory_pool.enabled": False}))
-    assert servers_table(setup, machine, int(machine.world.record.counters[ARRIVED])) == {}
+    assert servers_table(setup, machine) == {}

@@ -1,11 +1,15 @@
 """Streams to and from the memory pool: conserved, and never more than the links have."""
 
+import numpy as np
 import polars as pl
 import pytest
 
 from tests.engine.small import end_of, machine_at_end, run, small
+from twin.engine.pool import begin_reading, note_read
 from twin.engine.streams import add_to_stream, room_for, settle_stream
 from twin.engine.streams import end_of as stream_end
+from twin.engine.traffic import traffic
+from twin.scenario import Fault
 
 # Long shared prompts over a narrow VPC plane: reads and writes of all instances meet at DPUs.
 NARROW = {
@@ -73,3 +77,91 @@ def test_what_begins_beside_others_takes_what_they_leave(machine):
     assert room_for(shared, 0, 3.0, 1e9) == 1.0  # by then it is through
     streams.rate[1] /= 2.0
     assert 0.4 < room_for(shared, 0, 1.2, 1e9) < 0.6
+
+
+# Reads of memory servers that have unlike parts of a batch.
+
+
+def read(machine, p, blocks, now_s):
+    """Instance p begins to read so many blocks of each server; seconds until it is through."""
+    world = machine.world
+    world.streams.asked[p] = blocks
+    world.prefill.batch_hits[p] = sum(blocks) * world.settings.block_tokens
+    begin_reading(world, p, p, now_s)
+    return stream_end(world, p) - world.streams.since_s[p]
+
+
+def port_rate(machine, server, p=0):
+    """Bytes/s of a server's port into an instance, off the graph."""
+    flow = next(f for f in machine.flows if (f.traffic, f.instance) == ("pool_read", p))
+    own = flow.port == server
+    links = flow.load.links[own]
+    return (machine.fabric.capacity[links] / flow.load.amounts[own]).min() / len(flow.sources)
+
+
+def slow(machine, factor=0.01):
+    """Node 2's way into the VPC plane carries less; instances read from other nodes."""
+    machine.change([Fault(element="Qingtian 2", kind="derate", factor=factor)])
+    machine.lay_flows(1.0)
+    return machine
+
+
+def size_of(machine, blocks, p=0):
+    world = machine.world
+    return blocks * world.settings.block_tokens * world.prefill.read_bytes_per_token[p]
+
+
+def test_a_read_takes_as_long_as_the_port_of_its_fullest_server(machine):
+    alone = machine.world.traffic.alone[machine.world.traffic.pool_read]
+    assert read(machine, 0, [1, 1, 1, 1], 1.1) == pytest.approx(size_of(machine, 4) / alone)
+    slow(machine)
+    for blocks in ([5, 5, 5, 5], [9, 0, 1, 0], [0, 0, 3, 0]):
+        took_s = read(machine, 0, blocks, 2.0 + sum(blocks))
+        assert took_s == pytest.approx(size_of(machine, blocks[2]) / port_rate(machine, 2))
+    assert machine.world.streams.hot[0] == 2
+    note_read(machine.world, 0)
+    even_s = size_of(machine, 3) / machine.world.prefill.read_bytes_per_s[0]
+    assert machine.world.record.held[:, 2].max() == pytest.approx(
+        size_of(machine, 3) / port_rate(machine, 2) - even_s
+    )
+
+
+def test_a_slow_server_slows_reads_of_its_own_blocks_only(machine):
+    before = read(machine, 0, [4, 4, 0, 4], 1.1)
+    slow(machine)
+    assert read(machine, 0, [4, 4, 0, 4], 5.0) == pytest.approx(before)
+    assert machine.world.streams.hot[0] == -1
+    assert read(machine, 0, [4, 4, 1, 4], 9.0) > 3 * before
+
+
+def test_batches_that_ask_one_server_share_its_port_and_others_do_not(machine):
+    slow(machine, 0.1)
+    world = machine.world
+    alone = read(machine, 0, [0, 0, 4000, 0], 2.0)
+    read(machine, 1, [0, 0, 4000, 0], 2.0)
+    traffic(world, 3.0)
+    rates = world.streams.rate[:2]
+    assert rates.sum() == pytest.approx(port_rate(machine, 2), rel=0.01)
+    assert rates[0] == pytest.approx(rates[1], rel=1e-6) and alone > 0
+    read(machine, 1, [0, 0, 0, 400], 3.1)  # another server instead
+    traffic(world, 3.2)
+    assert world.streams.rate[0] == pytest.approx(port_rate(machine, 2), rel=0.01)
+
+
+def test_names_of_servers_change_nothing(machine):
+    rng = np.random.default_rng(3)
+    own = sorted({machine.fabric.node[d] for d in machine.fabric.dies[list(machine.serving(0))]})
+    others = [n for n in range(4) if n not in own]
+    for k in range(20):
+        blocks = rng.integers(0, 50, 4) + 1
+        turned = blocks.copy()
+        turned[others] = blocks[others[::-1]]
+        first = read(machine, 0, blocks.tolist(), 10.0 * k + 2.0)
+        assert read(machine, 0, turned.tolist(), 10.0 * k + 7.0) == pytest.approx(first, rel=1e-9)
+
+
+def test_servers_serve_what_instances_read():
+    _, world = end_of(small(NARROW))
+    served = world.record.servers[:-1].sum() * world.settings.block_tokens
+    read_tokens = (world.prefill.fetched_bytes / world.prefill.read_bytes_per_token).sum()
+    assert served == pytest.approx(read_tokens, rel=1e-9)

@@ -1,11 +1,12 @@
 """Named stores: what is left of a node's DRAM, and in how many pieces a block is read."""
 
+import numpy as np
 import pytest
 
 from tests.engine.small import small
 from twin.engine.setup import set_up
 from twin.lab.library import load_facts
-from twin.model.fetch import fetch, node_dram_bytes
+from twin.model.fetch import fetch, fullest_share, node_dram_bytes
 from twin.scenario import Scenario, with_overrides
 
 FACTS = load_facts()
@@ -49,3 +50,20 @@ def test_a_run_s_pool_has_the_blocks_that_fit():
         for store in ("memcache", "ems")
     )
     assert few / many == pytest.approx(0.65 * 29 * 16 * GIB / 512e9, rel=1e-3)
+
+
+@pytest.mark.parametrize("servers", [2, 3, 8, 48, 96])
+def test_the_fullest_server_has_what_draws_say(servers):
+    draw = np.random.default_rng(7)
+    for blocks in (1, 4, 16, 64, 700, 5_000):
+        drawn = draw.multinomial(blocks, [1 / servers] * servers, 2_000).max(axis=1).mean() / blocks
+        off = 0.045 if blocks >= 16 else 0.1
+        assert fullest_share(blocks, servers) == pytest.approx(drawn, rel=off)
+
+
+def test_more_servers_or_more_blocks_never_make_the_fullest_one_fuller():
+    for blocks in (2.5, 16.0, 100.0, 3_000.0):
+        shares = [fullest_share(blocks, servers) for servers in (1, 2, 4, 8, 16, 48, 96)]
+        assert shares[0] == 1.0 and shares == sorted(shares, reverse=True)
+    shares = [fullest_share(blocks, 48) for blocks in (1.0, 8.0, 64.0, 512.0, 4_096.0)]
+    assert shares == sorted(shares, reverse=True) and shares[-1] < 1.4 / 48

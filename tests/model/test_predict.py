@@ -106,6 +106,18 @@ def test_a_cache_of_its_own_nodes_is_not_read_over_vpc(ask):
     assert fetch_s(ask, **local, **vpc) == fetch_s(ask, **local) < 0.7 * fetch_s(ask, **vpc)
 
 
+def test_one_prefix_for_all_is_sent_by_few_servers(ask):
+    hits = {"traffic_too": {"hit_tokens": 3_584}, "workload__prefix": "shared"}
+    hits |= {"workload__input_tokens": 4096, "deployment__mode": "prefill_only"}
+
+    def each(groups, instances):
+        fields = {"workload__prefix_groups": groups, "deployment__prefill__instances": instances}
+        return ask(**hits, **fields).prefill.requests_per_s / instances
+
+    assert each(64, 24) == pytest.approx(each(64, 6))
+    assert each(1, 24) < 0.8 * each(1, 6) and each(1, 6) == pytest.approx(each(64, 6))
+
+
 def test_smaller_blocks_are_more_copies(ask):
     fields = ({"memory_pool__block_tokens": n} for n in (64, 128, 512))
     half, usual, wide = (fetch_s(ask, **each) for each in fields)

@@ -14,6 +14,7 @@ from twin.policies.memory_pool import (
     ABSENT,
     NONE,
     cold_blocks,
+    count_servers,
     empty_pool,
     hold_chain,
     keep_chain,
@@ -26,6 +27,7 @@ from twin.policies.memory_pool import (
 )
 
 NO_SSD = empty_pool(1, 1, 0)
+UP = np.ones(8, np.int8)  # servers, all of them up
 BELADY = [1, 2, 3, 4, 1, 2, 5, 1, 2, 3, 4, 5]
 IN_TURN = [i % 120 for i in range(2400)]
 
@@ -112,7 +114,7 @@ def test_where_every_block_has_room_no_order_is_kept_and_the_same_is_held():
         hold_chain(held, 0, *segments, 10**6)
         assert held.used[0] == ordered.used[0] and held.evicted[0] == 0
         assert ((held.newer == ABSENT) == (ordered.newer == ABSENT)).all()
-    lost = lose_server(ordered, held, 0, 0, 2, 0)
+    lost = lose_server(ordered, held, 0, 0, UP[:2], 0)
     assert 0 < lost < 10 and held.used[0] == ordered.used[0]
     assert ((held.newer == ABSENT) == (ordered.newer == ABSENT)).all()
 
@@ -319,8 +321,8 @@ def test_blocks_are_conserved_over_10_000_operations_of_every_policy(policy):
                 reference.look(now_s)
         elif act < 0.96:
             server, keeps = random.randrange(servers), random.randrange(2)
-            gone = [b for b in known[0].held if server_of(b, servers) == server]
-            assert lose_server(*tiers, 0, server, servers, keeps) == len(gone)
+            gone = [b for b in known[0].held if server_of(b, UP, servers) == server]
+            assert lose_server(*tiers, 0, server, UP[:servers], keeps) == len(gone)
             for block in gone:
                 lost[0] += 1
                 known[0].drop(block)
@@ -423,8 +425,8 @@ class TiersAgainstDictionaries(RuleBasedStateMachine):
     @rule(row=rows, server=st.integers(0, 2), keeps=st.integers(0, 1))
     def fail(self, row, server, keeps):
         dram, ssd = (known[row] for known in self.known)
-        gone = [block for block in dram if server_of(block, 3) == server]
-        assert self.functions[4](*self.tiers, row, server, 3, keeps) == len(gone)
+        gone = [block for block in dram if server_of(block, UP, 3) == server]
+        assert self.functions[4](*self.tiers, row, server, UP[:3], keeps) == len(gone)
         for block in gone:
             dram.drop(block)
             if not keeps:
@@ -483,8 +485,8 @@ def test_tenants_tiers_and_quotas_are_conserved_over_10_000_operations():
                     reference.touch(block)
         elif act < 0.95:
             server, keeps = random.randrange(servers), random.randrange(2)
-            gone = [b for b in dram.held if server_of(b, servers) == server]
-            assert lose_server(*tiers, tenant, server, servers, keeps) == len(gone)
+            gone = [b for b in dram.held if server_of(b, UP, servers) == server]
+            assert lose_server(*tiers, tenant, server, UP[:servers], keeps) == len(gone)
             for block in gone:
                 dram.drop(block)
                 if not keeps:
@@ -503,3 +505,28 @@ def test_tenants_tiers_and_quotas_are_conserved_over_10_000_operations():
                 assert tier.evicted[t] == reference.evicted
     assert known[0][0].evicted > 100 and known[0][1].evicted > 1000
     assert known[1][1].evicted > 500 and known[0][2].evicted == known[1][2].evicted == 0
+
+
+def test_servers_are_asked_as_unevenly_as_chance_has_it():
+    """Ids that follow each other, as those of a prompt do, lie like balls thrown at random: their
+    counts vary by what a multinomial's do, neither less (shared out in turn) nor more."""
+    servers, run = 8, 64
+    up = UP[:servers]
+    seen = np.zeros((200, servers))
+    for k in range(200):
+        count_servers(*chain((k * run, run)), run, up, servers, seen[k])
+    assert (seen.sum(axis=1) == run).all()
+    assert seen.sum(axis=0) == pytest.approx(200 * run / servers, rel=0.06)
+    assert seen.var() == pytest.approx(run / servers * (1 - 1 / servers), rel=0.12)
+
+
+def test_a_server_that_goes_takes_no_block_of_another_along():
+    servers, gone = 6, 2
+    left = UP[:servers].copy()
+    left[gone] = 0
+    before = np.array([server_of(block, UP, servers) for block in range(3_000)])
+    after = np.array([server_of(block, left, servers) for block in range(3_000)])
+    assert (before[before != gone] == after[before != gone]).all()
+    moved = np.bincount(after[before == gone], minlength=servers)
+    assert moved[gone] == 0 and moved.sum() == (before == gone).sum()
+    assert np.delete(moved, gone) == pytest.approx(moved.sum() / (servers - 1), rel=0.35)

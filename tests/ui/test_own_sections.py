@@ -190,7 +190,7 @@ def served(times_s, window_s):
     )
 
 
-def read_back(store, s=None):
+def read_back(store, s=None, **held):
     s = s or scenario()
     tables = fake_tables(s, requests=400, windows=20)
     if s.tenants:
@@ -198,7 +198,8 @@ def read_back(store, s=None):
         whose = pl.Series([names[k % len(names)] for k in range(400)], dtype=pl.Enum(names))
         tables["requests"] = tables["requests"].with_columns(tenant=whose)
     windows = tables["windows"]
-    tables["servers"] = served(windows["t_s"].to_numpy(), float(windows["window_s"][0]))
+    reads = served(windows["t_s"].to_numpy(), float(windows["window_s"][0]))
+    tables["servers"] = reads.with_columns(**held)
     tables["traffic"] = windows.select("t_s", "window_s").with_columns(
         traffic=pl.lit("pool_read"), bytes=pl.lit(7e9)
     )
@@ -213,6 +214,15 @@ def test_the_hottest_server_is_named_with_its_imbalance(app, store):
     at = opened(app, read_back(store), "Memory pool")
     assert not at.exception
     assert "Node 2 served" in words(at) and "2.29 x the mean" in words(at)
+    assert "This run is older" in words(at)
+
+
+def test_the_server_that_held_reads_back_is_named_with_the_time_it_cost(app, store):
+    slow = pl.when(pl.col("node") == 1).then(0.5).otherwise(0.0)
+    at = opened(app, read_back(store, held_s=slow), "Memory pool")
+    assert "node 1 held them back most" in words(at)
+    at = opened(app, read_back(store, held_s=pl.lit(0.0)), "Memory pool")
+    assert "No read waited for a hot server" in words(at)
 
 
 def test_namespaces_have_a_line_each(app, store):

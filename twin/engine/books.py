@@ -50,6 +50,10 @@ def log_pass(
     log.end_s[k] = end_s
     log.requests[k] = requests
     log.tokens[k] = tokens
+    log.hot[k] = w.NONE
+    if requests == 0 or world.settings.colocated:  # it may have read of the memory pool
+        p = column % world.prefill.running.size
+        log.hot[k], log.held_s[k] = world.streams.hot[p], world.streams.held_s[p]
     for j in range(operators.size):
         log.operators[k, j] = operators[j]
 

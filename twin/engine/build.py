@@ -52,6 +52,7 @@ def build_world(setup: Setup) -> c.World:
     ports = math.ceil(setup.fabric.dies.size / price.shared_by_dies)
     slots = slots_of(setup, decode)
     first, flows = first_flows(prefills, columns)
+    servers = max((len(setup.pool_nodes(i.index)) for i in setup.of_role("prefill")), default=1)
     sizes = client_sizes(setup, settings)
     sizes |= {
         "prefills": prefills,
@@ -68,6 +69,8 @@ def build_world(setup: Setup) -> c.World:
         "links": 0,
         "crossings": 0,
         "streams": 4 * prefills,
+        "servers": servers,
+        "served": setup.memory_pools * servers,
         "prefill_operators": len(PREFILL_OPERATORS),
         "decode_operators": len(DECODE_OPERATORS),
         "windows": WINDOWS,

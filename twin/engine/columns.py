@@ -155,8 +155,13 @@ class Prefill(Columns):
     read_bytes_per_token = column(
         "f8", "prefills", "What crosses the pool's plane for a hit.", unit="B", by="machine"
     )
-    copy_bytes_per_s = column(
-        "f8", "prefills", "Most that its copy engines read.", unit="B/s", fill=1, by="machine"
+    read_bytes_per_s = column(
+        "f8",
+        "prefills",
+        "Reads of the pool, of all servers alike.",
+        unit="B/s",
+        fill=1,
+        by="machine",
     )
     ahead_s_per_token = column(
         "f8", "prefills", "Lookups and copies that do not overlap.", unit="s", by="machine"

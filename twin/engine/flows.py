@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +18,9 @@ from twin.engine.codes import NONE
 from twin.engine.shared_links import Traffic
 from twin.hardware import demands
 from twin.hardware.faults import dies_without
-from twin.hardware.flows import Load, Plane, mixed
+from twin.hardware.flows import Load, mixed
 from twin.hardware.network import Network
-from twin.hardware.walks import FLOATS
+from twin.hardware.walks import BOOLS, FLOATS, INTS
 from twin.model.fetch import pool_plane
 from twin.model.offload import offloaded_share
 from twin.scenario import Scenario
@@ -48,6 +49,17 @@ class Flow:
     role: str
     instance: int
     load: Load
+    sources: tuple[int, ...] = ()  # of reads: nodes whose memory servers are reached
+    port: INTS | None = None  # of each link: place of the memory server whose port it is, -1: none
+    beyond: BOOLS | None = None  # links that are not on the servers' side
+
+    def alone(self, net: Network) -> float:
+        """Bytes/s with nobody else there; of reads, were servers as fast as one likes."""
+        rate = self.load.alone(net)[0]
+        if self.beyond is not None and self.beyond.any():
+            links = self.load.links[self.beyond]
+            rate = float((net.capacity[links] / self.load.amounts[self.beyond]).min())
+        return max(rate, 1.0)
 
 
 @dataclass(frozen=True)
@@ -74,9 +86,10 @@ def flows_of(
     flows: list[Flow] = []
     first, _ = first_flows(prefills, columns)
 
-    def add(traffic: str, seat: Seat, load: Load) -> None:
+    def add(traffic: str, seat: Seat, load: Load, **reads: Any) -> None:
         row = seat.column if traffic in ("experts", "weights") else seat.index
-        flows.append(Flow(first.get(traffic, 0) + row, traffic, seat.role, seat.index, load))
+        number = first.get(traffic, 0) + row
+        flows.append(Flow(number, traffic, seat.role, seat.index, load, **reads))
 
     for seat in seats:
         if not seat.dies:
@@ -87,9 +100,14 @@ def flows_of(
             add("weights", seat, exchange)
         if seat.role == "decode":
             continue
-        read = _from_pool(net, seat, plane) if s.memory_pool.enabled else None
+        wanted = s.memory_pool.enabled
+        read = demands.pool(net, seat.dies, plane, seat.pool_nodes) if wanted else None
         if read is not None:
-            add("pool_read", seat, read)
+            load, sources = read
+            node, side = demands.server_ports(net, load, plane)
+            port = np.where(node >= 0, np.searchsorted(seat.pool_nodes, node), -1)
+            reached = tuple(sources.tolist())
+            add("pool_read", seat, load, sources=reached, port=port, beyond=~side)
             back = demands.pool(net, seat.dies, plane, seat.pool_nodes, "write")
             if back is not None:
                 add("pool_write", seat, back[0])
@@ -126,12 +144,6 @@ def _offloads(
             yield Flow(NONE, "offload", seat.role, seat.index, both)
 
 
-def _from_pool(net: Network, seat: Seat, plane: Plane) -> Load | None:
-    """Reads of an instance from the memory pool; None when nothing of it can be reached."""
-    reached = demands.pool(net, seat.dies, plane, seat.pool_nodes)
-    return reached[0] if reached else None
-
-
 def from_storage(net: Network, dies: Sequence[int]) -> Load | None:
     """What an instance's reads from the SSD tier put on the links; None: no node reaches it. They
     come in through the DPUs of its own nodes; when none of these is left, through those of as many
@@ -161,37 +173,36 @@ def _rounded(amounts: FLOATS) -> FLOATS:
 def lay_out(flows: Sequence[Flow], net: Network, traffic: Traffic) -> None:
     """Write the flows as the solver reads them; what is under way stays as it was. A flow at its
     rate alone takes a part of each of its links; links that all flows together cannot fill hold
-    nobody, and those that the same flows take the same parts of count as one."""
-    count = traffic.alone.size
+    nobody, and those that the same flows take the same parts of count as one. A memory server's
+    port stays by itself: what a batch takes of it hangs on where its blocks lie."""
+    count, size = traffic.alone.size, net.capacity.size
     alone = np.full(count, IDLE)
-    number, link, part = [], [], []
+    crossings = [np.zeros((5, 0))]
     for flow in flows:
         if flow.number == NONE:
             continue
-        alone[flow.number] = rate = max(flow.load.alone(net)[0], 1.0)
-        number.append(np.full(flow.load.links.size, flow.number))
-        link.append(flow.load.links)
-        capacity = np.maximum(net.capacity[flow.load.links], TINY)
-        part.append(_rounded(flow.load.amounts * rate / capacity))
-    numbers, links, parts = (
-        np.concatenate(x) if x else np.zeros(0, t)
-        for x, t in ((number, np.int64), (link, np.int64), (part, np.float64))
-    )
-    full = np.bincount(links, parts, net.capacity.size) > 1.0 + SPARE
-    shared = full & (np.bincount(links, minlength=net.capacity.size) > 1)
-    kept = shared[links]
-    numbers, links, parts = numbers[kept], links[kept], parts[kept]
-    alike = np.zeros(net.capacity.size, np.uint64)  # equal for links that the same flows take
-    np.add.at(alike, links, mixed(mixed(numbers.view(np.uint64)) + parts.view(np.uint64)))
+        alone[flow.number] = rate = flow.alone(net)
+        load = flow.load
+        part = _rounded(load.amounts * rate / np.maximum(net.capacity[load.links], TINY))
+        port = np.full(part.size, -1) if flow.port is None else flow.port
+        most = np.where(port < 0, part, part * len(flow.sources))
+        crossings.append(np.stack([np.full(part.size, flow.number), load.links, port, part, most]))
+    numbers, links, ports, parts, most = np.concatenate(crossings, axis=1)
+    numbers, links = numbers.astype(np.int64), links.astype(np.int64)
+    shared = np.bincount(links, most, size) > 1.0 + SPARE
+    shared &= (np.bincount(links, minlength=size) > 1) | (np.bincount(links, ports >= 0, size) > 0)
+    alike = np.zeros(size, np.uint64)  # equal for links that the same flows take
+    same = mixed(numbers.view(np.uint64)) + (parts + (ports + 1.0)).view(np.uint64)
+    np.add.at(alike, links, mixed(same))
     _, first = np.unique(alike[np.flatnonzero(shared)], return_index=True)
-    row_of = np.full(net.capacity.size, -1)
+    row_of = np.full(size, -1)
     row_of[np.flatnonzero(shared)[first]] = np.arange(first.size)
-    rows: list[list[tuple[int, float]]] = [[] for _ in range(count)]
     some = row_of[links] >= 0
-    for f, row, x in zip(
-        numbers[some].tolist(), row_of[links[some]].tolist(), parts[some].tolist(), strict=True
+    rows: list[list[tuple[int, ...]]] = [[] for _ in range(count)]
+    for f, *crossing in zip(
+        *(x[some].tolist() for x in (numbers, row_of[links], ports, parts, most)), strict=True
     ):
-        rows[f].append((row, x))
+        rows[f].append(tuple(crossing))
     traffic.assign(
         alone=alone,
         wish=np.minimum(traffic.pace / alone, 1.0),
@@ -204,21 +215,25 @@ def lay_out(flows: Sequence[Flow], net: Network, traffic: Traffic) -> None:
     )
 
 
-def _both_ways(rows: list[list[tuple[int, float]]], links: int) -> dict[str, np.ndarray]:
-    """Flows by link and links by flow, in compressed rows."""
+def _both_ways(rows: list[list[tuple[int, ...]]], links: int) -> dict[str, np.ndarray]:
+    """Flows by link and links by flow, in compressed rows; a crossing is a link, the memory server
+    whose port it is, the part that the flow takes of it, and the most that it could."""
     start = np.zeros(len(rows) + 1, np.int64)
     start[1:] = np.cumsum([len(r) for r in rows])
-    of = np.array([link for r in rows for link, _ in r], np.int64)
-    owner = np.array([f for f, r in enumerate(rows) for _ in r], np.int64)
-    parts = np.array([part for r in rows for _, part in r], np.float64)
+    crossings = np.array([x for r in rows for x in r]).reshape(-1, 4).T
+    of = crossings[0].astype(np.int64)
+    owner = np.repeat(np.arange(len(rows)), np.diff(start))
     by_link = np.argsort(of, kind="stable")
     link_start = np.zeros(links + 1, np.int64)
     link_start[1:] = np.cumsum(np.bincount(of, minlength=links))
     return {
         "start": start,
         "links": of,
-        "parts": parts,
+        "server": crossings[1].astype(np.int32),
+        "parts": crossings[2],
+        "whole": crossings[3],
         "link_start": link_start,
         "owners": owner[by_link],
-        "owner_parts": parts[by_link],
+        "owner_parts": crossings[2][by_link],
+        "place": np.argsort(by_link),
     }

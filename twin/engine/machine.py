@@ -16,6 +16,7 @@ from twin.engine.build import slots_of
 from twin.engine.columns import World
 from twin.engine.flows import Flow, Seat, flows_of, lay_out
 from twin.engine.setup import Setup
+from twin.engine.traffic import ask_servers
 from twin.facts import Facts
 from twin.hardware.chip import HardwareError
 from twin.hardware.faults import broken, dies_unfit, slow_dies
@@ -174,7 +175,6 @@ class Machine:
             hot = c.decode_hot_tokens, c.decode_hot_factor[at]
         prompt = float(self.setup.requests.input_tokens.mean())
         prefill.read_bytes_per_token[at] = costs.fetch.bytes_per_token
-        prefill.copy_bytes_per_s[at] = costs.fetch.copies_bytes_per_s
         self.set_pace(self.world.traffic.pool_read + at, costs.fetch.copies_bytes_per_s)
         prefill.ahead_s_per_token[at] = costs.fetch.ahead_s_per_token(settings.fetch_latency_s)
         of_batch = costs, float(settings.prefill_budget), prompt, hot
@@ -244,15 +244,24 @@ class Machine:
         ]  # fmt: skip
 
     def _reach_storage(self) -> None:
-        """Who reaches the memory pool, and bytes/s that each reads from the SSD tier."""
-        prefill, alone = self.world.prefill, self.world.traffic.alone
+        """Who reaches which servers of the memory pool, and bytes/s that each reads from these and
+        from the SSD tier."""
+        prefill, streams, traffic = self.world.prefill, self.world.streams, self.world.traffic
         prefill.pool_open[:] = 0
         prefill.ssd_bytes_per_s[:] = 0.0
         for flow in self.flows:
-            if flow.traffic == "pool_read":
-                prefill.pool_open[flow.instance] = 1
-            elif flow.traffic == "ssd_read":
-                prefill.ssd_bytes_per_s[flow.instance] = alone[flow.number]
+            at = flow.instance
+            if flow.traffic == "ssd_read":
+                prefill.ssd_bytes_per_s[at] = traffic.alone[flow.number]
+            if flow.traffic != "pool_read":
+                continue
+            prefill.pool_open[at] = 1
+            rate, _ = flow.load.alone(self.fabric)
+            prefill.read_bytes_per_s[at] = min(rate, traffic.pace[flow.number])
+            nodes = self.pool_nodes(at)
+            streams.servers[at] = len(nodes)
+            streams.answers[at, : len(nodes)] = np.isin(nodes, flow.sources)
+            ask_servers(self.world, at)
 
     def pool_nodes(self, row: int) -> list[int]:
         """Nodes whose DRAM is a row of the memory pool."""

@@ -6,6 +6,8 @@ engine/incidents.py's.
 
 from __future__ import annotations
 
+import numpy as np
+
 from twin.engine.events import Event
 from twin.engine.machine import Machine
 from twin.hardware.faults import servers_out
@@ -26,12 +28,13 @@ class MemoryServers:
         """The machine changed: blocks of servers that went are gone, and the pool is resized."""
         out = servers_out(self._machine.fabric)
         lost, back = out - self._out, self._out - out
+        if self._machine.world.settings.pool_enabled:
+            for node in sorted(lost):
+                self._lose(node, t_s)
+                self._out |= {node}
         self._out = out
-        if not self._machine.world.settings.pool_enabled or not (lost or back):
-            return
-        for node in sorted(lost):
-            self._lose(node, t_s)
-        self._resize()
+        if lost or back:
+            self._resize()
 
     def _lose(self, node: int, t_s: float) -> None:
         machine = self._machine
@@ -42,7 +45,8 @@ class MemoryServers:
         for row in range(pool.capacity.size):
             nodes = machine.pool_nodes(row // names)
             if node in nodes:
-                count += lose_server(pool, ssd, row, nodes.index(node), len(nodes), keeps)
+                up = np.array([n not in self._out for n in nodes], np.int8)
+                count += lose_server(pool, ssd, row, nodes.index(node), up, keeps)
         what = "read again from the SSD tier" if keeps else "lost"
         words = f"{count:,} KV blocks of node {node} {what}"
         self._log.append(Event(t_s, "pool_lost", words, element=f"node {node}"))

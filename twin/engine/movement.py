@@ -14,10 +14,9 @@ from twin.engine.events import Event
 from twin.engine.flows import shares_of
 from twin.engine.machine import Epoch, Machine
 from twin.engine.setup import Setup
-from twin.engine.tabling import parts, stacked
+from twin.engine.tabling import stacked
 from twin.hardware.placement import Instance
 from twin.hardware.prices import port_rates
-from twin.policies.memory_pool import count_reads
 
 SHARES = {
     "t_s": pl.Float64, "end_s": pl.Float64,
@@ -245,31 +244,19 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
     return table.with_columns(pl.col("iteration_s", "hot_factor").fill_nan(None))
 
 
-def servers_table(setup: Setup, machine: Machine, arrived: int) -> dict[str, pl.DataFrame]:
+def servers_table(setup: Setup, machine: Machine) -> dict[str, pl.DataFrame]:
     """Bytes that prompts read from each memory server in each window of the record, by where their
-    blocks are hashed to; none where nothing hit."""
-    world = machine.world
-    request, settings = world.request, world.settings
-    read = np.flatnonzero(request.hit_tokens[:arrived])
-    read = read[request.prefill_start_s[read] <= settings.horizon_s]
-    if not read.size:
+    blocks are hashed to, and the time by which it held reads back; none where nothing hit."""
+    settings, record = machine.world.settings, machine.world.record
+    if not record.servers.any():
         return {}
-    windows = world.record.windows.shape[0] - 1
+    windows, pools = record.windows.shape[0] - 1, setup.memory_pools
     width_s = settings.horizon_s / windows
     pieces = []
-    for row in range(setup.memory_pools):
-        rows = read[request.prefill_instance[read] == row] if settings.pool_local else read
+    for row in range(pools):
         nodes = np.array(machine.pool_nodes(row), np.int32)
-        reads = np.zeros((windows, nodes.size), np.int64)
-        for part in parts(rows.size):
-            some = rows[part]
-            count_reads(
-                request,
-                (request.turn[some] if settings.dynamic else some).astype(np.int64),
-                -(-request.hit_tokens[some].astype(np.int64) // settings.block_tokens),
-                np.minimum((request.prefill_start_s[some] / width_s).astype(np.int64), windows - 1),
-                reads,
-            )
+        reads, held_s = (at[:-1].reshape(windows, pools, -1)[:, row, : nodes.size]
+                         for at in (record.servers, record.held))  # fmt: skip
         pieces.append(
             pl.DataFrame(
                 {
@@ -277,6 +264,7 @@ def servers_table(setup: Setup, machine: Machine, arrived: int) -> dict[str, pl.
                     "window_s": np.full(reads.size, width_s),
                     "node": np.tile(nodes, windows),
                     "read_bytes": reads.reshape(-1) * settings.block_bytes,
+                    "held_s": held_s.reshape(-1),
                 }
             )
         )

@@ -9,8 +9,9 @@ from __future__ import annotations
 from twin.compiled import kernel
 from twin.engine import codes as w
 from twin.engine.books import book_one, book_traffic
-from twin.engine.clock import spread
+from twin.engine.clock import add_at, spread
 from twin.engine.columns import World
+from twin.engine.lists import fill
 from twin.engine.returns import tenant_of, turn_of
 from twin.engine.streams import (
     ARCHIVES,
@@ -19,10 +20,18 @@ from twin.engine.streams import (
     WRITES,
     add_to_stream,
     drop_stream,
+    end_of,
     read_through_s,
 )
-from twin.engine.traffic import first_rate
-from twin.policies.memory_pool import cold_blocks, hold_chain, keep_chain, look, matched_blocks
+from twin.engine.traffic import ask_servers, first_rate, hot_server
+from twin.policies.memory_pool import (
+    cold_blocks,
+    count_servers,
+    hold_chain,
+    keep_chain,
+    look,
+    matched_blocks,
+)
 from twin.policies.reuse import fetch_pays
 
 
@@ -69,11 +78,9 @@ def cached_tokens(world: World, p: int, i: int) -> int:
 def worth_reading(world: World, p: int, i: int, blocks: int) -> bool:
     """Whether reading a request's first blocks takes no longer than computing them again."""
     settings, state = world.settings, world.prefill
-    flows = world.traffic
     tokens = float(blocks * settings.block_tokens)
-    alone = flows.alone[flows.pool_read + p]
     took_s = settings.fetch_latency_s + tokens * state.ahead_s_per_token[p]
-    took_s += tokens * state.read_bytes_per_token[p] / min(alone, state.copy_bytes_per_s[p])
+    took_s += tokens * state.read_bytes_per_token[p] / state.read_bytes_per_s[p]
     cold = cold_of(world, p, i, blocks)
     if cold > 0:  # comes in beside what goes on
         took_s = max(took_s, cold * settings.block_bytes / state.ssd_bytes_per_s[p])
@@ -88,8 +95,14 @@ def cold_of(world: World, p: int, i: int, blocks: int) -> int:
 
 @kernel
 def warm(world: World, p: int, i: int, held: int) -> int:
-    """Blocks of a request's cached tokens that come from the SSD tier; they are in DRAM after."""
+    """Note which servers a request's cached tokens are asked of. Returns how many of their blocks
+    come from the SSD tier; they are in DRAM after."""
+    streams = world.streams
     blocks = -(-held // world.settings.block_tokens)
+    count_servers(
+        world.request, turn_of(world, i), blocks, streams.answers[p], streams.servers[p],
+        streams.asked[p],
+    )  # fmt: skip
     cold = cold_of(world, p, i, blocks)
     if cold > 0:
         keep_chain(world.pool, pool_row(world, p, i), world.request, turn_of(world, i), blocks)
@@ -113,10 +126,45 @@ def begin_reading(world: World, p: int, column: int, now_s: float) -> None:
     begin_s += state.batch_hits[p] * state.ahead_s_per_token[p]
     left = state.batch_hits[p] * state.read_bytes_per_token[p]
     streams.since_s[v] = begin_s
+    ask_servers(world, p)
+    book_servers(world, p, now_s)
     streams.rate[v] = first_rate(world, p, column, begin_s, left)
     streams.left_bytes[v] = left
     state.fetched_bytes[p] += left
     state.read_end_s[p] = read_through_s(world, p)
+    streams.hot[p] = hot_server(world, p)
+    streams.even_s[p] = begin_s + left / state.read_bytes_per_s[p]
+
+
+@kernel
+def ask_nobody(world: World, p: int) -> None:
+    """Forget which memory servers the last batch of an instance read from."""
+    streams = world.streams
+    fill(streams.asked[p], 0)
+    streams.hot[p], streams.held_s[p] = w.NONE, 0.0
+
+
+@kernel
+def note_read(world: World, p: int) -> None:
+    """Book by how much a hot memory server has held a batch's read back."""
+    streams = world.streams
+    server = streams.hot[p]
+    if server == w.NONE:
+        return
+    streams.held_s[p] = max(0.0, end_of(world, READS * streams.hot.size + p) - streams.even_s[p])
+    first = p * streams.asked.shape[1] if world.settings.pool_local else 0
+    begin_s = world.prefill.begin_s[p]
+    add_at(world.record.held, begin_s, first + server, streams.held_s[p], world.settings)
+
+
+@kernel
+def book_servers(world: World, p: int, now_s: float) -> None:
+    """Book the blocks that a batch reads from each memory server."""
+    record, asked = world.record, world.streams.asked
+    first = p * asked.shape[1] if world.settings.pool_local else 0
+    for s in range(asked.shape[1]):
+        if asked[p, s] > 0:
+            add_at(record.servers, now_s, first + s, float(asked[p, s]), world.settings)
 
 
 @kernel

@@ -25,6 +25,8 @@ class Record(Columns):
     traffic = column(
         "f8", "windows + 1, cells", "By class, plane and column.", unit="B", by="books"
     )
+    servers = column("f8", "windows + 1, served", "Blocks read, by pool and server.", by="pool")
+    held = column("f8", "windows + 1, served", "How long reads were held.", unit="s", by="pool")
     instances = column(
         "f8", "windows + 1, looks", "By column and field.", by="books, decode, loop, pool, prefill"
     )
@@ -40,4 +42,6 @@ class Log(Columns):
     end_s = column("f8", "passes", "End as planned when it began.", unit="s", by="books")
     requests = column("i4", "passes", "Requests in a decode batch.", by="books")
     tokens = column("f8", "passes", "Emitted, or computed by a prefill batch.", by="books")
+    hot = column("i4", "passes", "Memory server that held its read back, -1: none.", by="books")
+    held_s = column("f8", "passes", "By how much.", unit="s", by="books")
     operators = column("f8", "passes, operators", "On the critical path.", unit="s", by="books")

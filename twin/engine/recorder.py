@@ -65,7 +65,7 @@ def tables(
     shares = shares_table(machine, world.settings.horizon_s)
     return (
         present.tables()
-        | servers_table(setup, machine, arrived)
+        | servers_table(setup, machine)
         | {
             "requests": requests_table(world, arrived, stamps).with_columns(
                 asking_columns(setup, world, arrived)

@@ -21,10 +21,15 @@ class Traffic(Columns):
 
     start = column("i8", "flows + 1", "Rows of `links` and `parts`.")
     links = column("i8", "crossings", "Link that is crossed.")
-    parts = column("f8", "crossings", "Share of it that the flow takes alone.")
+    parts = column("f8", "crossings", "Share of it that the flow takes alone.", by="traffic")
+    server = column("i4", "crossings", "Memory server whose port it is, -1: none.")
+    whole = column("f8", "crossings", "Part where all is read from that server.")
     link_start = column("i8", "links + 1", "Rows of `owners` and `owner_parts`.")
     owners = column("i8", "crossings", "Flows that cross it, link by link.")
-    owner_parts = column("f8", "crossings", "What each of them takes alone, as in `parts`.")
+    owner_parts = column(
+        "f8", "crossings", "What each of them takes alone, as in `parts`.", by="traffic"
+    )
+    place = column("i8", "crossings", "Where a crossing stands in `owner_parts`.")
     alone = column("f8", "flows", "Pace with nobody else there.", unit="B/s", fill=1)
     pace = column(
         "f8", "flows", "Most it takes by itself; 0 of weights that rest.", unit="B/s", fill=inf,
@@ -54,3 +59,9 @@ class Streams(Columns):
     left_bytes = column("f8", "streams", "Still to go at `since_s`.", unit="B", by="pool, streams")
     rate = column("f8", "streams", "Pace since then.", unit="B/s", by="pool, streams")
     since_s = column("f8", "streams", "Up to when it has moved.", unit="s", by="pool, streams")
+    servers = column("i8", "prefills", "Memory servers of an instance's pool.", by="machine")
+    answers = column("i1", "prefills, servers", "It reaches them.", by="machine")
+    asked = column("i8", "prefills, servers", "Blocks its batch reads of each.", by="pool")
+    hot = column("i4", "prefills", "Server that holds its read back, -1: none.", by="pool")
+    even_s = column("f8", "prefills", "End of its read, were servers even.", unit="s", by="pool")
+    held_s = column("f8", "prefills", "By how much it came later.", unit="s", by="pool")

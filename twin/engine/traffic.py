@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from twin.compiled import kernel
+from twin.engine.codes import NONE
 from twin.engine.columns import World
 from twin.engine.lists import copy, fill
 from twin.engine.shared_links import Traffic
@@ -278,6 +279,20 @@ def beside_hand_off(world: World, d: int) -> float:
 
 
 @kernel
+def ask_servers(world: World, p: int) -> None:
+    """Put what an instance's batch reads on the ports of the memory servers that have it."""
+    flows, asked = world.traffic, world.streams.asked
+    f, blocks = flows.pool_read + p, 0
+    take_note(world, f, 0.0)  # the last batch's read is through
+    for s in range(asked.shape[1]):
+        blocks += asked[p, s]
+    for k in range(flows.start[f], flows.start[f + 1]):
+        if flows.server[k] >= 0 and blocks > 0:
+            flows.parts[k] = flows.whole[k] * asked[p, flows.server[k]] / blocks
+            flows.owner_parts[flows.place[k]] = flows.parts[k]
+
+
+@kernel
 def first_rate(world: World, p: int, column: int, now_s: float, amount: float) -> float:
     """Bytes/s at which an instance begins now to read an amount from the memory pool. Its fair
     share, but no more than the others leave: they hear of it at the step's border."""
@@ -296,6 +311,21 @@ def first_rate(world: World, p: int, column: int, now_s: float, amount: float) -
         share(world)
     part = min(float(flows.level[first + p]), room_for(world, p, now_s, amount))
     return float(flows.alone[first + p]) * part
+
+
+@kernel
+def hot_server(world: World, p: int) -> int:
+    """The memory server whose port holds an instance's read back: fuller than all else on its way;
+    NONE where the read is not held, or by another link."""
+    flows = world.traffic
+    f = flows.pool_read + p
+    server, fullest = NONE, 0.0
+    if world.streams.rate[p] < (1.0 - SLACK) * flows.wish[f] * flows.alone[f]:
+        for k in range(flows.start[f], flows.start[f + 1]):
+            load = flows.load[flows.links[k]]
+            if flows.parts[k] > 0.0 and load > fullest:
+                server, fullest = flows.server[k], load
+    return server
 
 
 @kernel

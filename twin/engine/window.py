@@ -6,7 +6,7 @@ its instances do. The log costs nothing in a run that is not watched.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,6 +32,8 @@ class Pass:
     requests: int  # in the batch of an iteration; 0 for a prefill batch
     tokens: float  # emitted by an iteration, computed by a prefill batch
     operators: tuple[tuple[str, float], ...]  # seconds on the critical path, those that ran
+    held_s: float = 0.0  # how much longer it read of the memory pool for its fullest server
+    hot_node: int = -1  # the node of that server
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +65,13 @@ def watch(
         where = (decode_role, column - prefills) if decodes else ("prefill", column)
         names: tuple[str, ...] = DECODE_OPERATORS if decodes else PREFILL_OPERATORS
         took = zip(names, log.operators[k].tolist(), strict=False)
+        server, p = int(log.hot[k]), column % prefills
+        hot = () if server < 0 else (float(log.held_s[k]), passed.machine.pool_nodes(p)[server])
         passes.setdefault(where, []).append(
             Pass(
                 float(log.begin_s[k]), float(log.end_s[k]), int(log.requests[k]),
                 float(log.tokens[k]), tuple((name, time) for name, time in took if time > 0),
+                *hot,
             )
         )  # fmt: skip
     ended = {where: _cut_short(where, rows, passed.events) for where, rows in passes.items()}
@@ -79,7 +84,4 @@ def _cut_short(where: tuple[str, int], rows: list[Pass], events: list[Event]) ->
     if not down:
         return rows
     ends = [min([p.end_s, *(t for t in down if p.begin_s <= t < p.end_s)]) for p in rows]
-    return [
-        Pass(p.begin_s, end_s, p.requests, p.tokens, p.operators)
-        for p, end_s in zip(rows, ends, strict=True)
-    ]
+    return [replace(p, end_s=end_s) for p, end_s in zip(rows, ends, strict=True)]

@@ -13,7 +13,7 @@ import numpy as np
 from twin.hardware.chip import HardwareError
 from twin.hardware.flows import Demand, Load, Operation, load_of
 from twin.hardware.network import Network
-from twin.hardware.walks import FLOATS, INTS
+from twin.hardware.walks import BOOLS, FLOATS, INTS
 
 WAYS = {"ub": ("ub", "host"), "rdma": ("host",), "vpc": ("vpc",)}  # of CPUs' DRAM, by plane
 
@@ -105,6 +105,23 @@ def pool(
             return None  # it is the dies that are cut off
         offered = np.where(np.isin(net.node[cpus], list(lost)), 0.0, offered)
     return None
+
+
+def server_ports(net: Network, load: Load, plane: str) -> tuple[INTS, BOOLS]:
+    """Of each link of a pool read the node whose port it is, -1: none; and what lies on the side of
+    the servers. A server's port is what is narrowest of the links that only it sends over: into
+    its node's DPU and NICs, out of the node, and, but over VPC, out of its CPUs."""
+    tail, head = net.tail[load.links], net.head[load.links]
+    home = net.node[tail]
+    ports = np.concatenate([net.of_kind("qingtian"), net.of_kind("nic")])
+    side = (home >= 0) & ((net.node[head] < 0) | np.isin(head, ports))
+    if plane != "vpc":  # what comes from there goes through a CPU of the reader's node
+        side |= np.isin(tail, net.of_kind("cpu"))
+    rate = net.capacity[load.links] / load.amounts
+    narrowest = np.full(net.nodes, np.inf)
+    np.minimum.at(narrowest, home[side], rate[side])
+    port = side & (rate <= narrowest[home] * (1.0 + 1e-9))
+    return np.where(port, home, -1), side
 
 
 def hand_off(

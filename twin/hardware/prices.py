@@ -121,6 +121,22 @@ def pool_read(
     return Price(rate, load.latency_s, label, sources.size, load.off_node, len(dies))
 
 
+def server_port(
+    fabric: Wiring, dies: Sequence[int], plane: Plane = "ub", nodes: Sequence[int] | None = None,
+) -> float:  # fmt: skip
+    """Bytes/s that one memory server of the median sends into `dies`, were all read from it."""
+    net = network(fabric)
+    reached = demands.pool(net, dies, plane, nodes)
+    if reached is None:
+        return 0.0
+    load, sources = reached
+    port, _ = demands.server_ports(net, load, plane)
+    own = port >= 0
+    rates = np.full(net.nodes, np.inf)
+    np.minimum.at(rates, port[own], net.capacity[load.links[own]] / load.amounts[own])
+    return float(np.median(rates[sources])) / sources.size
+
+
 def nic(fabric: Wiring, die: int, plane: Plane = "rdma", operation: Operation = "write") -> Price:
     """What one die can send to, or receive from, other nodes on a plane.
 

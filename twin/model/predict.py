@@ -13,14 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.hardware.network import Wiring, network
-from twin.hardware.placement import place_instances
-from twin.hardware.prices import pool_read
+from twin.hardware.network import Wiring
 from twin.metrics.operators import waits_for
 from twin.model.batch import Hot
 from twin.model.costs import Costs, RoleCosts
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
-from twin.model.fetch import pool_plane
+from twin.model.fetch import fetch_s, hot_server_s
 from twin.model.mixed import mixed_flops, mixed_hits_s, mixed_iteration_s
 from twin.model.offload import offloaded_share
 from twin.model.prefill import prefill_batch_s, prefill_flops, prefill_hits_s
@@ -297,10 +295,12 @@ def _prefill(
     took = prefill_batch_s(role.prefill, tokens, tokens * most, pairs * most, *hot, ops)
     took = float(took + prefill_hits_s(role.prefill, cached, ops))
     operators = {n: float(v) for n, v in zip(role.operators, ops, strict=True) if v > 0.0}
-    fetch = fetch_s(s, fabric, role, cached)
+    fetch = fetch_s(s, fabric, role.fetch, cached, prompts)
     if fetch > 0.0:
-        operators["fetch"] = fetch
         took += fetch
+        least = hot_server_s(s, fabric, role.fetch, cached, prompts, costs.prefill_instances)
+        operators["fetch"] = fetch + max(0.0, least - took)
+        took = max(took, least)
     longest = max(operators, key=lambda n: (operators[n], n))
     return PrefillPrediction(
         batch_s=took,
@@ -313,16 +313,6 @@ def _prefill(
         / (took * _peak(s, costs, role)),
         requests_per_s=costs.prefill_instances * prompts / took,
     )
-
-
-def fetch_s(s: Scenario, fabric: Wiring, role: RoleCosts, cached: float) -> float:
-    """Seconds until the first instance has read a batch's cached tokens from the memory pool."""
-    if cached <= 0.0:
-        return 0.0
-    dies = next(i.die_of_rank for i in place_instances(s, fabric) if i.role != "decode")
-    nodes = network(fabric).nodes_of(dies) if s.memory_pool.scope == "local" else None
-    price = pool_read(fabric, dies, pool_plane(s), nodes)
-    return role.fetch.seconds(cached, price.latency_s, price.bytes_per_s)
 
 
 def _colocated(
@@ -350,7 +340,9 @@ def _colocated(
         mixed_iteration_s(role.decode, requests, context, 0, role.dies, chunk, pairs, *hot, ops)
     )
     took += float(mixed_hits_s(role.decode, ending * traffic.hit_tokens, ops))
-    took += fetch_s(s, fabric, role, ending * traffic.hit_tokens)
+    cached = ending * traffic.hit_tokens
+    took += fetch_s(s, fabric, role.fetch, cached, ending)
+    took = max(took, hot_server_s(s, fabric, role.fetch, cached, ending, d.colocated.instances))
     under_way = float(requests.sum()), float(context.sum())
     decode = _decode_figures(
         s, costs, role, took, ops, count * per_npu, limited, answer, under_way,

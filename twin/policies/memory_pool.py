@@ -20,13 +20,13 @@ section 4.4.1): every block is written to both, and one that DRAM has evicted, o
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from twin.buffers import Columns, column, number
-from twin.compiled import entry, kernel, late
-from twin.rng import scattered
+from twin.compiled import entry, kernel
+from twin.rng import bits
 
 POLICIES = {"lru": 0, "lfu": 1, "s3_fifo": 2, "ttl": 3, "infinite": 0}
 LEVELS = {0: 1, 1: 16, 2: 2, 3: 1}  # lists of a policy, by its code
@@ -312,37 +312,39 @@ def hold_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) -
 
 
 @kernel
-def server_of(block: int, servers: int) -> int:
-    """The server that holds a block: a multiplicative hash of its id."""
-    index: int = np.int64((scattered(block) >> np.uint64(33)) % np.uint64(servers))  # type: ignore[assignment]
-    return index
+def server_of(block: int, up: np.ndarray, servers: int) -> int:
+    """The server that holds a block: of those that its id hashes to in turn, the first of the
+    first `servers` that is up. So one that goes leaves the blocks of all others where they are."""
+    turn = 0
+    server: Any = NONE
+    while server == NONE or not up[server]:
+        # Mixed through and through: ids that follow each other must not share servers out evenly.
+        server = np.int64(bits(np.uint64(turn), block) >> np.uint64(33)) * servers >> 31
+        turn += 1
+    return int(server)
 
 
-@late
-def count_reads(
-    chains: Chains, chain: np.ndarray, blocks: np.ndarray, window: np.ndarray, reads: np.ndarray
+@kernel
+def count_servers(
+    chains: Chains, k: int, blocks: int, up: np.ndarray, servers: int, asked: np.ndarray
 ) -> None:
-    """Add the first blocks i8[n] of some chains i8[n], each read in a window i8[n], to reads
-    i8[windows, servers] of the servers that hold them."""
-    for i in range(chain.size):
-        left, s = blocks[i], chains.segment_offset[chain[i]]
-        while left > 0:
-            first, count = chains.segment_first[s], min(left, chains.segment_blocks[s])
-            for block in range(first, first + count):
-                reads[window[i], server_of(block, reads.shape[1])] += 1
-            left -= count
-            s += 1
+    """Add the first blocks of chain k to those asked for of each server that holds them."""
+    for s in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
+        first, count = chains.segment_first[s], min(chains.segment_blocks[s], blocks)
+        for block in range(first, first + count):
+            asked[server_of(block, up, servers)] += 1
+        blocks -= count
 
 
 @entry
 def lose_server(
-    pool: BlockPool, ssd: BlockPool, row: int, server: int, servers: int, keeps: int
+    pool: BlockPool, ssd: BlockPool, row: int, server: int, up: np.ndarray, keeps: int
 ) -> int:
-    """A server fails: DRAM loses its blocks, and without `keeps` the SSD tier too; returns how
-    many DRAM lost."""
+    """A server of those `up` i1[servers] fails: DRAM loses its blocks, and without `keeps` the SSD
+    tier too; returns how many DRAM lost."""
     lost = 0
     for block in range(pool.newer.shape[1]):
-        if pool.newer[row, block] == ABSENT or server_of(block, servers) != server:
+        if pool.newer[row, block] == ABSENT or server_of(block, up, up.size) != server:
             continue
         drop(pool, row, block)
         pool.used[row] -= 1

@@ -21,7 +21,14 @@ from twin.engine.phases.decode import (
     sit_through,
 )
 from twin.engine.phases.prefill import drop_gone, form_batch, leave_queue, move_activations
-from twin.engine.pool import begin_reading, kept_by, look_at_pool, store_blocks, write_blocks
+from twin.engine.pool import (
+    begin_reading,
+    kept_by,
+    look_at_pool,
+    note_read,
+    store_blocks,
+    write_blocks,
+)
 from twin.model.decode import decode_hbm_bytes
 from twin.model.mixed import mixed_flops, mixed_hits_s, mixed_iteration_s
 
@@ -98,6 +105,7 @@ def launch_mixed(world: World, c: int, read_s: float) -> None:
     costs = world.costs
     queue = world.prefill
     now_s, taken, pairs = queue.begin_s[c], queue.batch_tokens[c], queue.batch_pairs[c]
+    note_read(world, c)
     queue.reading[c] = 0
     prices = costs.decode[c]
     operators = costs.decode_operators

@@ -13,10 +13,12 @@ from twin.engine.fair import bring_forward, charge_prompt
 from twin.engine.lists import append, fill, largest, pop, remove_after
 from twin.engine.phases.decode import give_slot_back
 from twin.engine.pool import (
+    ask_nobody,
     begin_reading,
     cached_tokens,
     kept_by,
     look_at_pool,
+    note_read,
     store_blocks,
     warm,
     write_blocks,
@@ -91,6 +93,7 @@ def form_batch(world: World, p: int, now_s: float) -> int:
     fill(state.die_tokens, 0.0)
     fill(state.die_pairs, 0.0)
     state.cold_blocks[0] = 0
+    ask_nobody(world, p)
     look_at_pool(world, p, now_s)
     taken, held_by_batch, hits, pairs = 0, 0, 0, 0.0
     before = w.NONE
@@ -210,6 +213,7 @@ def compute_batch(world: World, p: int, now_s: float) -> None:
     if state.batch_hits[p] > 0.0:
         compute_s += prefill_hits_s(prices, state.batch_hits[p], operators)
     end_s = now_s + compute_s
+    note_read(world, p)
     state.reading[p] = 0
     state.running[p] = 1
     state.ends_s[p] = end_s

@@ -261,15 +261,15 @@ def passed_s(world: World, p: int, i: int) -> float:
 @kernel
 def work_s(world: World, p: int, i: int, hit: int) -> float:
     """Seconds that a request adds to a batch of instance p which finds `hit` tokens cached."""
-    prefill, flows = world.prefill, world.traffic
+    prefill = world.prefill
     length = float(world.request.input_tokens[i] + world.request.emitted[i])
     held = min(float(hit), length - 1.0)
     pairs = 0.5 * (length * length - held * held)
     computing_s = (length - held) * prefill.s_per_token[p] + pairs * prefill.s_per_pair[p]
     if held <= 0.0:
         return computing_s
-    pace = min(flows.alone[flows.duty.size + p], prefill.copy_bytes_per_s[p])
-    reading_s = prefill.ahead_s_per_token[p] + prefill.read_bytes_per_token[p] / pace
+    reading_s = prefill.read_bytes_per_token[p] / prefill.read_bytes_per_s[p]
+    reading_s += prefill.ahead_s_per_token[p]
     return computing_s + held * reading_s
 
 

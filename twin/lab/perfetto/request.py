@@ -30,6 +30,9 @@ class Inside:
     decode_wait_s: float  # from its KV in place to the next iteration
     iterations: int  # that it sat through
     iteration_s: float  # mean
+    hot_reads: tuple[
+        tuple[int, float], ...
+    ] = ()  # nodes whose memory servers held it back, seconds
 
 
 def stages(row: Mapping[str, Any]) -> dict[str, float]:
@@ -71,4 +74,8 @@ def inside(run: Source, row: Mapping[str, Any]) -> Inside:
     decoded = passes("decode", "transfer_end_s", "finish_s")
     wait_s = decoded[0].begin_s - row["transfer_end_s"] if decoded else 0.0
     mean_s = sum(p.end_s - p.begin_s for p in decoded) / max(1, len(decoded))
-    return Inside(tuple(spent.items()), wait_s, len(decoded), mean_s)
+    held_s: dict[int, float] = {}
+    for known in batches:
+        if known.held_s > 0.0:
+            held_s[known.hot_node] = held_s.get(known.hot_node, 0.0) + known.held_s
+    return Inside(tuple(spent.items()), wait_s, len(decoded), mean_s, tuple(held_s.items()))

@@ -8,7 +8,7 @@ import polars as pl
 
 from twin.lab.break_even import Read
 from twin.lab.model_cache import ModelCache
-from twin.metrics.measures import amount
+from twin.metrics.measures import amount, seconds
 from twin.ui import theme
 from twin.ui.charts import timeline
 from twin.ui.charts.base import (
@@ -56,14 +56,17 @@ def namespaces(hits: pl.DataFrame, names: Sequence[str], warmup_s: float) -> Cha
 def servers(read: pl.DataFrame, warmup_s: float, *, dark: bool = False) -> Chart:
     """Bytes per second read from each memory server over simulated time, a row a node."""
     nodes, times_s = read["node"].unique().sort(), read["t_s"].unique().sort()
-    rates = (read.sort("node", "t_s")["read_bytes"] / read["window_s"]).to_numpy()
-    rates = rates.reshape(nodes.len(), times_s.len()) / 1e9
+    read, shape = read.sort("node", "t_s"), (nodes.len(), times_s.len())
+    rates = (read["read_bytes"] / read["window_s"]).to_numpy().reshape(shape) / 1e9
+    held_s = read["held_s"].to_numpy() if "held_s" in read.columns else np.zeros(rates.size)
+    held = [f", held reads back by {seconds(s)}" if s > 0 else "" for s in held_s.tolist()]
     factor, unit = time_axis(float(times_s[-1]))
     fig = figure(height=140 + 10 * nodes.len())
     heat(
         fig, rates, dark=dark, x=times_s.to_numpy() * factor, y=[f"node {node}" for node in nodes],
         ygap=1, colorbar={"ticksuffix": " GB/s"},
-        hovertemplate="%{y}, %{x:.3~g} " + unit + "<br>%{z:.3~g} GB/s<extra></extra>",
+        customdata=np.array(held).reshape(shape),
+        hovertemplate="%{y}, %{x:.3~g} " + unit + "<br>%{z:.3~g} GB/s%{customdata}<extra></extra>",
     )  # fmt: skip
     warm_up(fig, warmup_s * factor)
     by_node = rates.mean(axis=1)

@@ -11,7 +11,7 @@ import streamlit as st
 from twin.lab.store import RunRow
 from twin.metrics.clients import by_tenant, session_times_s
 from twin.metrics.hours import DAILY, by_hour, hits_over_time, hour_s
-from twin.metrics.measures import NOTHING, amount
+from twin.metrics.measures import NOTHING, amount, seconds
 from twin.metrics.observed import Observed
 from twin.metrics.registry import METRICS, shown
 from twin.scenario import Scenario, is_elastic
@@ -212,7 +212,8 @@ def memory_pool(row: RunRow, scenario: Scenario) -> None:
     st.subheader("Memory servers", anchor=False)
     plot(memory.servers(servers, warmup_s, dark=dark()), "pool-servers")
     steady = servers.filter(pl.col("t_s") >= warmup_s)
-    by_node = steady.group_by("node").agg(pl.col("read_bytes").sum()).sort("read_bytes", "node")
+    by_node = steady.group_by("node").agg(pl.col("^(read_bytes|held_s)$").sum())
+    by_node = by_node.sort("read_bytes", "node")
     total, most = by_node["read_bytes"].sum(), by_node["read_bytes"][-1]
     if total > 0:
         st.caption(
@@ -220,8 +221,7 @@ def memory_pool(row: RunRow, scenario: Scenario) -> None:
             "reads it; above, on the plane, each die that shares out a prompt's heads reads it "
             f"again. Node {by_node['node'][-1]} served {amount(most, 'bytes')}, "
             f"{most * by_node.height / total:.2f} x the mean; the least "
-            f"{amount(by_node['read_bytes'][0], 'bytes')}. Reads take the time of all nodes "
-            "together: a hot server is seen here and slows nobody."
+            f"{amount(by_node['read_bytes'][0], 'bytes')}. {_held_back(by_node)}"
         )
 
 
@@ -230,6 +230,21 @@ def _hits(run: str, width_s: float) -> pl.DataFrame:
     """Hit ratio of each tenant's prompts over simulated time."""
     columns = ["tenant", "prefill_start_s", "hit_tokens", "input_tokens"]
     return hits_over_time(session.store().runs.table(run, "requests", columns), width_s)
+
+
+def _held_back(by_node: pl.DataFrame) -> str:
+    """How much longer batches read for memory servers that were hotter than others."""
+    if "held_s" not in by_node.columns:
+        return "This run is older than reads that wait for a hot server."
+    whole_s = float(by_node["held_s"].sum())
+    if whole_s <= 0:
+        return "No read waited for a hot server: their ports had room for all."
+    worst = by_node.sort("held_s", "node")[-1]
+    return (
+        f"Batches read {seconds(whole_s)} longer in all than from servers that are "
+        f"asked alike; node {worst['node'].item()} held them back most, "
+        f"by {seconds(worst['held_s'].item())}."
+    )
 
 
 def _wrote(row: RunRow, table: str) -> bool:

@@ -42,6 +42,8 @@ def section(row: RunRow, scenario: Scenario) -> None:
     parts, usual = (_to_first_token(r, seen) for r, seen in zip((here, median), both, strict=True))
     st.subheader(_conclusion(number, parts, usual, here, median), anchor=False)
     st.caption(_about(here))
+    if both[0] is not None and both[0].hot_reads:
+        st.markdown(_hot(both[0]))
     known = COLOURS | {_prefill(name): colour for name, colour in theme.OPERATOR.items()}
     colours = {n: known.get(n, theme.STAGE["prefill_queue"]) for n in {**parts, **usual}}
     plot(waterfall.beside_median(parts, usual, colours), "request")
@@ -124,6 +126,15 @@ def _conclusion(
     if ran and usually:
         text += f". TPOT {seconds(ran)}, the median's {seconds(usually)}"
     return text + "."
+
+
+def _hot(seen: Inside) -> str:
+    """Which memory servers held the read of a request's cached tokens back, and by how much."""
+    told = [f"node {node} by {seconds(held_s)}" for node, held_s in seen.hot_reads]
+    return (
+        f"A hot memory server held the read of its cached tokens back: {', '.join(told)}. Its port "
+        "had more to send than those of the others."
+    )
 
 
 def _per_token(row: Mapping[str, Any]) -> float:

@@ -242,6 +242,9 @@ PLANTED: dict[str, Planted] = {
     "decode too small": Planted(
         LITE, 0.6, {"deployment.decode.npus_per_instance": 2, "workload.output_tokens": 512},
         ("decode",)),
+    "too much offloaded": Planted(
+        R1, 0.6, {"deployment.decode.attention_offload": 0.8, "deployment.prefill.lent_cores": 0.05,
+                  "deployment.prefill.tokens_per_npu": 4096}, ("offload",)),
     "slow front end": Planted(LITE, 0.5, {"front_end.api_servers": 1, "front_end.service_ms": 12.0},
                               ("front_end",)),
     "failed die": Planted(LITE, 0.5, _fault("die 1.0.0"), ("fault",)),

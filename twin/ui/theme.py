@@ -30,6 +30,7 @@ OPERATOR = {
     "mla_prolog": "#A9C4F5",
     "attention_input": "#A9C4F5",
     "attention_core": "#3F74D1",
+    "offloaded_core": "#6A6FD6",
     "o_proj": "#6E9BEA",
     "gate": "#F4CD9A",
     "experts": "#DD7F1F",

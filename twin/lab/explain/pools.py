@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from twin.lab.explain.cause import WAITS, Change, Found, cause
 from twin.lab.explain.view import Settings, View
 from twin.model.memory import idle_dies
+from twin.model.offload import offloaded_share
 from twin.scenario import Scenario, shares_npus
 from twin.steady import largest_batch
 
@@ -179,6 +180,21 @@ def kv_space(v: View) -> Found:
     yield Change({"experts.redundant": 0})
     if out and "decode" in v.role_npus:
         yield from _more_decode(v)
+
+
+@cause("offload", "Attention offloaded to prefill NPUs", "Offload less, or to other cores.")
+def offload(v: View) -> Found:
+    """Less offloaded or more cores lent where decode waits for it, fewer where prompts wait."""
+    d = v.scenario.deployment
+    if not (share := offloaded_share(d)):
+        return
+    lent = d.prefill.lent_cores
+    if v.operators.get("offloaded_core", 0.0) > 0.0:
+        for less in (round(0.7 * share, 2), round(0.4 * share, 2), 0.0):
+            yield Change({"deployment.decode.attention_offload": less})
+        yield Change({"deployment.prefill.lent_cores": min(0.9, 2.0 * lent)})
+    if v.parts["prefill_queue"] >= WAITS:
+        yield Change({"deployment.prefill.lent_cores": max(0.05, round(0.5 * lent, 2))})
 
 
 def _out_of_space(v: View) -> bool:

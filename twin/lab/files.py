@@ -61,7 +61,8 @@ def read_text(path: Path, most_bytes: int, error: type[Exception], kind: str) ->
 
 def toml_table(text: str, name: str, error: type[Exception]) -> dict[str, Any]:
     """The table of a TOML text whose size was checked; raises `error` with one sentence."""
-    if _LONG_KEY.search(text):
+    dotted = (line for line in text.split("\n") if line.count(".") >= KEY_PARTS_MAX)
+    if any(map(_LONG_KEY.search, dotted)):
         raise error(f"{name} has a key of more than {KEY_PARTS_MAX} parts: nothing here has")
     try:
         return tomli.loads(text)

@@ -213,8 +213,15 @@ def _near(quantity: str, chip: str, facts: Facts) -> Near:
     errors = [abs(kept["error"][row.id]) for row in same if row.id in kept["error"]]
     if not errors:
         return Near(quantity, "", 0, 0.0, 0.0, False)
-    stale = (kept["facts"], kept["rows"]) != (facts.digest, rows_digest(load_published()))
-    return Near(quantity, where, len(errors), sum(errors) / len(errors), max(errors), stale)
+    mean, worst = sum(errors) / len(errors), max(errors)
+    return Near(quantity, where, len(errors), mean, worst, _stale(facts))
+
+
+@lru_cache(maxsize=4)
+def _stale(facts: Facts) -> bool:
+    """Whether the errors were kept with other facts or rows."""
+    kept = kept_errors()
+    return (kept["facts"], kept["rows"]) != (facts.digest, rows_digest(load_published()))
 
 
 @lru_cache(maxsize=1)

@@ -3,6 +3,7 @@
 import pytest
 import streamlit as st
 
+from twin.lab.library import DATA
 from twin.scenario import Scenario, form_groups, with_overrides
 from twin.ui.pages import PAGES
 
@@ -150,6 +151,22 @@ def test_where_reading_breaks_even_stands_with_the_memory_pool(page):
     assert all(text.endswith("B/s") for text in table["Breaks even at"])
     edit(page, "memory_pool.enabled", False)
     assert "Read or compute again" not in [s.value for s in page.subheader]
+
+
+def test_a_schedule_has_rows_and_an_own_controller_a_file_of_the_operator(page, monkeypatch):
+    page.get_by_key("deployment-group").set_value("Elasticity")
+    page.run()
+    edit(page, "elastic.controller", "schedule")
+    assert any("at_s" in frame.value for frame in page.dataframe)
+    monkeypatch.delenv("TWIN_CONTROLLERS", raising=False)
+    edit(page, "elastic.controller", "own")
+    assert any("TWIN_CONTROLLERS" in caption.value for caption in page.caption)
+    monkeypatch.setenv("TWIN_CONTROLLERS", str(DATA / "examples"))
+    page.run()
+    page.selectbox(key="own-controller").set_value("one_by_one").run()
+    assert not page.exception
+    own = page.session_state["history"][-1].elastic
+    assert (own.controller, own.own.name) == ("own", "one_by_one") and len(own.own.digest) == 64
 
 
 def test_dies_without_an_expert_are_warned_of_with_the_redundancy_that_fills_them(page):

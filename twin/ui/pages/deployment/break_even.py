@@ -30,6 +30,6 @@ def section() -> None:
     ]
     st.dataframe(table, hide_index=True)
     st.caption(
-        "By formula, for the first instance that prefills. A run reads a prompt's cached blocks "
+        "By formula, for the first instance, all memory servers alike. A run reads cached blocks "
         "where that takes no longer than computing them again: at rates above the break-even."
     )

@@ -7,7 +7,7 @@ from twin.model.predict import DecodePrediction
 from twin.scenario import canonical
 from twin.ui import formulas, imports, live, session, tiles
 from twin.ui.fields import sentence
-from twin.ui.forms import faults, seats
+from twin.ui.forms import elastic, faults, seats
 from twin.ui.forms.first import whole
 from twin.ui.pages.deployment import break_even, model_cache
 from twin.ui.show import passes
@@ -22,6 +22,8 @@ with form:
     seats.form(study=group == seats.GROUP)
     if group == "Experts" and session.value("experts.popularity") == "imported":
         imports.upload(imports.COUNTS)
+    if group == elastic.GROUP:
+        elastic.form()
     if group == model_cache.GROUP and not session.refusal():
         break_even.section()
         model_cache.section()

@@ -122,7 +122,8 @@ def hit_curve(
         for read in cached
     ]  # fmt: skip
     heads = ("1,000 cached tokens from", "read", "computed again", "at", "break even at")
-    print_rows("Read or compute again", heads, taken)
+    if taken:
+        print_rows("Read or compute again", heads, taken)
 
 
 def model_cache(

@@ -3,9 +3,15 @@
 import pytest
 
 from twin.facts import FactError
-from twin.lab.evidence.envelope import ASPECTS, configurations, outside_evidence, reach
+from twin.lab.evidence.envelope import (
+    ASPECTS,
+    Configuration,
+    configurations,
+    outside_evidence,
+    reach,
+)
 from twin.lab.evidence.rows import Row, load_published, scenario_of
-from twin.lab.library import load_facts, presets
+from twin.lab.library import load_facts, preset, presets
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +85,19 @@ def test_a_colocated_instance_is_named_and_keeps_its_batch_in_view(facts):
     said = " ".join(outside_evidence(closed(**changes), facts, known))
     assert "colocated" in said
     assert "Decode batch: 500" in said
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [("prefill-on-decode", "cores of the same dies"), ("attention-offload", "offloaded to prefill"),
+     ("quickstart", "")],
+)  # fmt: skip
+def test_what_one_pool_has_of_the_others_npus_is_in_no_row(facts, key, words):
+    asked = preset(key)
+    told = [s for s in outside_evidence(asked, facts) if "same dies" in s or "offloaded" in s]
+    assert [words in sentence for sentence in told] == [True] * bool(words)
+    like_it = [Configuration("", "decode", asked, {})]
+    assert not any(words and words in s for s in outside_evidence(asked, facts, like_it))
 
 
 def test_a_chip_that_is_not_known_is_refused_by_name(facts):

@@ -5,8 +5,10 @@ import pytest
 
 from tests.engine.small import small
 from twin.engine.setup import set_up
+from twin.hardware.fabric import wired
 from twin.lab.library import load_facts
-from twin.model.fetch import fetch, fullest_share, node_dram_bytes
+from twin.model.costs import build_costs
+from twin.model.fetch import fetch, fetch_s, fullest_share, hot_server_s, node_dram_bytes
 from twin.scenario import Scenario, with_overrides
 
 FACTS = load_facts()
@@ -67,3 +69,18 @@ def test_more_servers_or_more_blocks_never_make_the_fullest_one_fuller():
         assert shares[0] == 1.0 and shares == sorted(shares, reverse=True)
     shares = [fullest_share(blocks, 48) for blocks in (1.0, 8.0, 64.0, 512.0, 4_096.0)]
     assert shares == sorted(shares, reverse=True) and shares[-1] < 1.4 / 48
+
+
+def test_prompts_of_a_trace_read_no_popular_prefix_that_was_asked_for_before():
+    """The field is kept when a trace is chosen, and says nothing of it."""
+
+    def reads(**fields):
+        s = small({name.replace("__", "."): value for name, value in fields.items()})
+        net = wired(s.supernode, FACTS)
+        read = build_costs(s, FACTS, net).prefill_role.fetch
+        return fetch_s(s, net, read, 2048.0, 8.0), hot_server_s(s, net, read, 2048.0, 8.0, 24)
+
+    trace = {"workload__arrivals": "trace", "workload__trace__digest": "0" * 64}
+    shared = {"workload__prefix": "shared", "workload__prefix_groups": 1}
+    assert reads(**trace, **shared) == reads(**trace) == (pytest.approx(reads()[0]), 0.0)
+    assert reads(**shared)[1] > 0.0

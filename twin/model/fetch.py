@@ -101,7 +101,7 @@ def fetch_s(s: Scenario, fabric: Wiring, read: Fetch, cached: float, prompts: fl
     if cached <= 0.0:
         return 0.0
     price, port = _servers(s, fabric)
-    same = (prompts - 1.0) / s.workload.prefix_groups if s.workload.prefix == "shared" else 0.0
+    same = (prompts - 1.0) / s.workload.prefix_groups if _shares_prefixes(s) else 0.0
     # Prompts of one prefix read the same blocks: the effective size of a sample of such weights.
     blocks = cached / s.memory_pool.block_tokens / (1.0 + max(0.0, same))
     rate = min(price.bytes_per_s, port / fullest_share(blocks, price.peers))
@@ -113,12 +113,17 @@ def hot_server_s(
 ) -> float:
     """Seconds in which the hottest memory server sends what a batch of every instance reads of it:
     none follows the last one sooner. Hot are servers of prefixes that many prompts share."""
-    if cached <= 0.0 or s.workload.prefix != "shared" or s.memory_pool.scope == "local":
+    if cached <= 0.0 or not _shares_prefixes(s) or s.memory_pool.scope == "local":
         return 0.0
     price, port = _servers(s, fabric)
     popular = s.workload.prefix_groups * cached / prompts / s.memory_pool.block_tokens
     sent = instances * cached * read.bytes_per_token
     return sent * fullest_share(popular, price.peers) / port
+
+
+def _shares_prefixes(s: Scenario) -> bool:
+    """Whether prompts begin with popular prefixes; a trace has blocks of its own."""
+    return s.workload.prefix == "shared" and s.workload.arrivals != "trace"
 
 
 def _servers(s: Scenario, fabric: Wiring) -> tuple[Price, float]:

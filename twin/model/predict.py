@@ -277,9 +277,11 @@ def _prefill(
     d = s.deployment.prefill
     npus = role.dies / costs.chip.dies_per_npu
     if traffic.input_tokens > role.kv_tokens_per_die:
+        # On NPUs of decode there is room for one batch, however many they are.
+        more = "raise deployment.prefill.tokens_per_npu" if shares_npus(s) else "add NPUs"
         raise ModelError(
             f"a prompt of {traffic.input_tokens:,.0f} tokens does not fit: a die of a prefill "
-            f"instance has KV space for {role.kv_tokens_per_die:,} tokens; shorten it or add NPUs"
+            f"instance has KV space for {role.kv_tokens_per_die:,} tokens; shorten it or {more}"
         )
     # Every die holds the whole latent KV of a batch, hits included (arXiv 2506.12708v2 section
     # 4.3.3); data parallel attention spreads prompts over the dies.

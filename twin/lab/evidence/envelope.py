@@ -14,7 +14,8 @@ from typing import Any
 from twin.facts import FactError, Facts
 from twin.hardware.chip import load_chip
 from twin.lab.evidence.rows import Row, load_published, scenario_of
-from twin.scenario import Deployment, Scenario, field_unit, pools
+from twin.model.offload import offloaded_share
+from twin.scenario import Deployment, Scenario, field_unit, pools, shares_npus
 from twin.workload.generate import mean_lengths
 
 Value = float | str | None  # None: the aspect says nothing about this configuration
@@ -237,7 +238,21 @@ def outside_evidence(
             unit = f" {each.aspect.unit}" if each.aspect.unit else ""
             name = each.aspect.name[0].upper() + each.aspect.name[1:]
             found.append(f"{name}: {_plain(value)}{unit}; published rows have {each.text}.")
-    return found + list(_traffic(scenario, known))
+    return [*found, *_lent(scenario, known), *_traffic(scenario, known)]
+
+
+def _lent(s: Scenario, known: Sequence[Configuration]) -> Iterator[str]:
+    """What one pool has of the other's NPUs, and in no published row."""
+    for so, sentence in (
+        (shares_npus, "Prefill and decode have cores of the same dies; no published row has."),
+        (_offloads, "Attention of decode is offloaded to prefill NPUs; in no published row it is."),
+    ):
+        if so(s) and not any(so(c.scenario) for c in known):
+            yield sentence
+
+
+def _offloads(s: Scenario) -> bool:
+    return offloaded_share(s.deployment) > 0.0
 
 
 def _traffic(s: Scenario, known: Sequence[Configuration]) -> Iterator[str]:

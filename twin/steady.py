@@ -30,7 +30,7 @@ from twin.model.predict import Held, Prediction, Traffic, predict
 from twin.model.shape import ModelError
 from twin.policies.reuse import fetch_pays
 from twin.scenario import Scenario, with_overrides
-from twin.workload.generate import mean_lengths
+from twin.workload.generate import length_means, mean_lengths
 from twin.workload.lengths import fitted_lengths
 from twin.workload.offered import Offered, offered
 from twin.workload.requests import TraceTable
@@ -166,11 +166,11 @@ def _with_batch(
 
 def traffic_of(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -> Traffic:
     """Mean lengths of a long run, and of a sample the reuse that an endless memory pool gives."""
-    prompt, answer = mean_lengths(scenario.workload, facts, trace)
-    reuse = 0.0
+    means, reuse = length_means(scenario.workload, facts, trace), 0.0
     if scenario.memory_pool.enabled and scenario.deployment.mode != "decode_only":
         reuse = asked_for(scenario, facts, trace).reuse
-    return Traffic(prompt, answer, reuse * prompt)
+    hits = reuse * means.input_tokens
+    return Traffic(means.input_tokens, means.output_tokens, hits, spread=means.prompt_spread)
 
 
 def asked_for(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -> Offered:
@@ -203,7 +203,8 @@ def traffic_under_way(scenario: Scenario, facts: Facts, hit_share: float = 0.0) 
     variance = cube / (3.0 * answers.mean) - age * age
     variance += prompts.mean_square - prompts.mean**2
     held = Held(age, math.sqrt(variance))
-    return Traffic(prompts.mean, answers.mean, hit_share * prompts.mean, held)
+    spread = prompts.mean_square / prompts.mean**2
+    return Traffic(prompts.mean, answers.mean, hit_share * prompts.mean, held, spread)
 
 
 def imbalances(

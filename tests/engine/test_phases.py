@@ -74,6 +74,8 @@ def prefilled(world, instance):
     queue = [int(i) for i in np.flatnonzero(r.prefill_instance == instance)]
     queue.sort(key=lambda i: (r.routed_s[i], i))
     done, begin, end, now = dict.fromkeys(queue, 0), {}, {}, 0.0
+    token_s = world.prefill.attention_s_per_token[instance]
+    per, seen = np.array([token_s, costs.prefill[instance].core.pair]), (1.0, 0.0)
     while queue:
         now = max(now, r.routed_s[queue[0]])
         if now > s.horizon_s:
@@ -82,18 +84,31 @@ def prefilled(world, instance):
         for i in queue:
             left = int(r.input_tokens[i]) - done[i]
             take = min(left, s.chunk_tokens, room) if s.chunk_tokens else left
-            if r.routed_s[i] > now or room <= 0 or (take > room and batch):
+            die = np.argmin(dies @ per if s.even_attention else dies[:, 0])
+            if s.even_attention:
+                share = s.prefill_budget / s.prefill_ranks * (per[0] + seen[1] / seen[0] * per[1])
+                given = share - dies[die] @ per
+                pieces = np.arange(1, max(take, 1) + 1)
+                fits = pieces * (per[0] + per[1] * (done[i] + 0.5 * pieces)) <= given
+                take = min(max(int(fits.sum()), int(given > 0)), room)
+            if (
+                (s.even_attention and not take)
+                or r.routed_s[i] > now
+                or room <= 0
+                or (take > room and batch)
+            ):
                 break
             begin.setdefault(i, now)
             batch[i] = take
-            mine = take * (done[i] + (take + 1) / 2)
-            pairs += mine
-            dies[np.argmin(dies[:, 0])] += (take, mine)
+            context = take * (done[i] + (take + 1) / 2)
+            pairs += context
+            dies[die] += (take, context)
             room -= take
         tokens = float(sum(batch.values()))
+        seen = seen[0] * (seen[1] > 0) + tokens, seen[1] + pairs
         die_tokens, die_pairs = tokens / s.prefill_ranks, pairs / s.prefill_ranks
         if s.data_parallel_attention:
-            die_tokens, die_pairs = dies.max(axis=0)
+            die_tokens, die_pairs = dies[np.argmax(dies @ per)]
         now += prefill_batch_s(
             costs.prefill[instance], tokens, die_tokens, die_pairs, costs.prefill_hot_tokens,
             costs.prefill_hot_factor[instance], np.zeros(len(PREFILL_OPERATORS)),
@@ -106,13 +121,14 @@ def prefilled(world, instance):
     return begin, end
 
 
-@pytest.mark.parametrize("attention", ["sp_tp_sp", "dp"])
+@pytest.mark.parametrize("attention", ["sp_tp_sp", "dp", "dp even"])
 @pytest.mark.parametrize("chunk", [0, 300])
 def test_prefill_is_what_a_batch_by_batch_simulation_finds(attention, chunk):
     asked = MIXED_LENGTHS | {
         "deployment.mode": "prefill_only",
         "deployment.prefill.tokens_per_npu": 512,
-        "deployment.prefill.attention": attention,
+        "deployment.prefill.attention": attention.split()[0],
+        "deployment.prefill.dp_balance": "attention" if "even" in attention else "tokens",
         "deployment.prefill.chunk_tokens": chunk,
         "workload.rate_req_per_s": 200.0,
         "memory_pool.enabled": False,

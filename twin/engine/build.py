@@ -156,6 +156,7 @@ def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> 
         prefill_budget=int(budget),
         chunk_tokens=int(chunk),
         data_parallel_attention=int(d.prefill.attention == "dp" and not colocated),
+        even_attention=int(d.prefill.dp_balance == "attention"),
         prompt_kv_tokens=prompt_kv,
         batch_kv_tokens=batch_kv,
         decode_ranks=int(decode[0].dies) if decode else 1,

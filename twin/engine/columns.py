@@ -149,9 +149,9 @@ class Prefill(Columns):
     batch_hits = column("f8", "prefills", "What it reads.", unit="tokens", by="prefill")
     batch_pairs = column("f8", "prefills", "Pairs of tokens in its attention.", by="prefill")
     most_tokens = column(
-        "f8", "prefills", "Tokens of the die that has most.", unit="tokens", by="prefill"
+        "f8", "prefills", "Tokens of the die that takes longest.", unit="tokens", by="prefill"
     )
-    most_pairs = column("f8", "prefills", "Pairs of the die that has most.", by="prefill")
+    most_pairs = column("f8", "prefills", "Pairs of attention of that die.", by="prefill")
     read_bytes_per_token = column(
         "f8", "prefills", "What crosses the pool's plane for a hit.", unit="B", by="machine"
     )
@@ -174,6 +174,14 @@ class Prefill(Columns):
     )
     s_per_token = column("f8", "prefills", "What a token adds to a batch.", unit="s", by="machine")
     s_per_pair = column("f8", "prefills", "What a pair of attention adds.", unit="s", by="machine")
+    attention_s_per_token = column(
+        "f8", "prefills", "What a token adds to a layer's attention on its die.", unit="s",
+        by="machine",
+    )  # fmt: skip
+    computed_tokens = column(
+        "f8", "prefills", "In all batches so far.", unit="tokens", by="prefill"
+    )
+    computed_pairs = column("f8", "prefills", "Pairs of attention of these.", by="prefill")
     pool_open = column(
         "i1", "prefills", "It reaches some of the memory pool.", fill=1, by="machine"
     )

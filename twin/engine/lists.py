@@ -184,12 +184,3 @@ def total(values: np.ndarray) -> float:
     for k in range(whole, values.size):
         a += values[k]
     return (a + b) + (c + d)
-
-
-@kernel
-def largest(values: np.ndarray) -> float:
-    """The largest of at least one value."""
-    most = values[0]
-    for k in range(1, values.size):
-        most = max(most, values[k])
-    return float(most)

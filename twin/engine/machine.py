@@ -23,7 +23,7 @@ from twin.hardware.faults import broken, dies_unfit, slow_dies
 from twin.hardware.network import Network
 from twin.hardware.placement import Instance
 from twin.hardware.prices import nic, port_rates
-from twin.model.batch import batch_line, recompute_s_per_token
+from twin.model.batch import attention_s_per_token, batch_line, recompute_s_per_token
 from twin.model.costs import RoleCosts, role_costs
 from twin.model.record import numbers, slowed
 from twin.scenario import Fault, core_share
@@ -183,6 +183,9 @@ class Machine:
         prefill.pass_s[at] = pass_s
         prefill.s_per_token[at] = per_token
         prefill.s_per_pair[at] = per_pair
+        if not settings.colocated:
+            per_die = float(settings.prefill_budget) / costs.dies
+            prefill.attention_s_per_token[at] = attention_s_per_token(costs.prefill, per_die)
 
     def set_pace(self, flow: int, bytes_per_s: float) -> None:
         """Let a flow take no more than this by itself."""

@@ -41,6 +41,7 @@ class Settings(Columns):
     prefill_budget = number(int, "Tokens of a prefill batch.", unit="tokens")
     chunk_tokens = number(int, "Tokens of a prompt's piece, 0: whole prompts.", unit="tokens")
     data_parallel_attention = number(int, "Whether a prompt's attention stays on one die.")
+    even_attention = number(int, "Whether its dies get equal attention, prompts in pieces.")
     prompt_kv_tokens = number(float, "Longest prompt that fits prefill.", unit="tokens")
     batch_kv_tokens = number(float, "KV tokens of one prefill batch.", unit="tokens")
     decode_ranks = number(int, "Dies of a decode instance.")

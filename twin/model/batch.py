@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from twin.model.coefficients import Prefill
 from twin.model.costs import RoleCosts
+from twin.model.layer import product_s
 from twin.model.mixed import mixed_hits_s, mixed_iteration_s
 from twin.model.prefill import prefill_batch_s, prefill_hits_s
 
@@ -51,3 +52,10 @@ def batch_line(
     per_pair = (batch_s(role, budget, 2.0 * budget * mean, hot) - high) / (budget * mean)
     per_token = max(0.0, (high - low) / half - per_pair * mean)
     return max(0.0, 2.0 * low - high), per_token, max(0.0, per_pair)
+
+
+def attention_s_per_token(p: Prefill, tokens: float) -> float:
+    """Seconds that a token adds to a layer's attention on a die with so many, beside its pairs."""
+    products, half = (*p.before, *p.after), 0.5 * tokens
+    added = sum(product_s(w, tokens) - product_s(w, half) for w in products)
+    return float(added / half + p.exchange.token + p.gate.token)

@@ -46,13 +46,15 @@ class Held:
 class Traffic:
     """Requests as a formula knows them: mean lengths in tokens, and what is reused of a prompt.
 
-    `held` for answers of unequal length (None: all alike, at even stages).
+    `held` for answers of unequal length (None: all alike, at even stages). spread: mean square of
+    a prompt over the square of its mean, since attention of long prompts outweighs that of short.
     """
 
     input_tokens: float
     output_tokens: float
     hit_tokens: float = 0.0
     held: Held | None = None
+    spread: float = 1.0
 
     @property
     def held_mean(self) -> float:
@@ -67,7 +69,8 @@ class Traffic:
     @property
     def fresh_pairs(self) -> float:
         """Mean query-key pairs of a prompt: each computed token with all that stand before it."""
-        return self.fresh_tokens * (self.hit_tokens + 0.5 * (self.fresh_tokens + 1.0))
+        pairs = self.fresh_tokens * (self.hit_tokens + 0.5 * (self.fresh_tokens + 1.0))
+        return self.spread * pairs
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,16 @@ class Prefill(Section):
     )
     """Dies of a tensor-parallel group; groups share the prompts evenly. [SGLang on Atlas A3:
     tp-size 16, dp-size 2; xDeepServe: 4]"""
+    dp_balance: Literal["tokens", "attention"] = choice(
+        "tokens",
+        "Prompts over dies",
+        options={"tokens": "Fewest tokens", "attention": "Even attention, long prompts in pieces"},
+        applies=when("deployment.prefill.attention", "dp"),
+        since=2,
+    )
+    """Which die takes a prompt, and how much of it: the die with the fewest tokens, all of it; or
+    the one with least attention to compute, and no more of it than a die has in a full batch: the
+    rest waits for the next. [DeepSeek open-infra-index day 6: prefill load balancer]"""
     microbatch: bool = choice(True, "Prefill microbatches")
     """Two microbatches hide communication behind computing. [arXiv 2506.12708v2 4.3.2]"""
     lent_cores: float = quantity(

@@ -196,6 +196,7 @@ class MeanLengths:
     input_tokens: float
     output_tokens: float
     context_tokens: float  # KV length behind an output token, averaged over output tokens
+    prompt_spread: float = 1.0  # mean square of a prompt over the square of its mean
 
 
 def mean_lengths(
@@ -217,9 +218,9 @@ def length_means(workload: Workload, facts: Facts, trace: TraceTable | None = No
             raise WorkloadError("workload.arrivals = trace needs the trace: load its file first")
         inputs, outputs = (x.astype(np.int64) for x in (trace.input_tokens, trace.output_tokens))
         context = (outputs * (2 * inputs + outputs)).sum() / (2 * outputs.sum())
-        return MeanLengths(
-            float(inputs.sum() / inputs.size), float(outputs.sum() / outputs.size), float(context)
-        )
+        prompt, answer = float(inputs.sum() / inputs.size), float(outputs.sum() / outputs.size)
+        spread = float((inputs.astype(np.float64) ** 2).mean()) / prompt**2
+        return MeanLengths(prompt, answer, float(context), spread)
     if workload.lengths == "fixed":
         prompt, answer = float(workload.input_tokens), float(workload.output_tokens)
         if workload.prefix == "sessions":
@@ -228,4 +229,5 @@ def length_means(workload: Workload, facts: Facts, trace: TraceTable | None = No
         return MeanLengths(prompt, answer, prompt + answer / 2)
     table_in, table_out = fitted_lengths(facts, workload.lengths)
     context = table_in.mean + table_out.mean_square / (2 * table_out.mean)
-    return MeanLengths(table_in.mean, table_out.mean, context)
+    spread = table_in.mean_square / table_in.mean**2
+    return MeanLengths(table_in.mean, table_out.mean, context, spread)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
+import math
 
 from twin.compiled import kernel
 from twin.engine import codes as w
@@ -10,7 +10,7 @@ from twin.engine.books import book_traffic, log_pass
 from twin.engine.clock import add_at, spread
 from twin.engine.columns import World
 from twin.engine.fair import bring_forward, charge_prompt
-from twin.engine.lists import append, fill, largest, pop, remove_after
+from twin.engine.lists import append, fill, pop, remove_after
 from twin.engine.phases.decode import give_slot_back
 from twin.engine.pool import (
     ask_nobody,
@@ -107,6 +107,15 @@ def form_batch(world: World, p: int, now_s: float) -> int:
         take = tokens_to_take(
             remaining, settings.prefill_budget - taken, settings.chunk_tokens, taken == 0
         )
+        die = 0
+        if settings.data_parallel_attention:
+            die = lightest_die(world, p)
+            if settings.even_attention:
+                take = min(
+                    remaining, settings.prefill_budget - taken, share_left(world, p, die, held)
+                )
+                if settings.chunk_tokens > 0:
+                    take = min(take, settings.chunk_tokens)
         if taken > 0 and held_by_batch + held + take > settings.batch_kv_tokens:
             take = 0
         if take <= 0:
@@ -118,8 +127,8 @@ def form_batch(world: World, p: int, now_s: float) -> int:
                 state.cold_blocks[0] += warm(world, p, i, held)
         new_pairs = take * (held + 0.5 * (take + 1))
         if settings.data_parallel_attention:
-            dies = int(world.costs.prefill[p].layout.dies)
-            to_lightest_die(state.die_tokens, state.die_pairs, dies, float(take), new_pairs)
+            state.die_tokens[die] += take
+            state.die_pairs[die] += new_pairs
         taken += take
         held_by_batch += held + take
         pairs += new_pairs
@@ -176,25 +185,56 @@ def note_batch(world: World, p: int, now_s: float, taken: float, hits: float, pa
     state.batch_pairs[p] = pairs
     if world.settings.colocated:  # priced over all its dies
         return
+    state.computed_tokens[p] += taken
+    state.computed_pairs[p] += pairs
     dies = world.costs.prefill[p].layout.dies
     state.most_tokens[p] = taken / dies
     state.most_pairs[p] = pairs / dies
     if world.settings.data_parallel_attention:
-        state.most_tokens[p] = largest(state.die_tokens)
-        state.most_pairs[p] = largest(state.die_pairs)
+        slowest = 0
+        for r in range(1, int(dies)):
+            if attention_s(world, p, r) > attention_s(world, p, slowest):
+                slowest = r
+        state.most_tokens[p] = state.die_tokens[slowest]
+        state.most_pairs[p] = state.die_pairs[slowest]
 
 
 @kernel
-def to_lightest_die(
-    die_tokens: np.ndarray, die_pairs: np.ndarray, dies: int, tokens: float, pairs: float
-) -> None:
-    """Data-parallel attention: the whole piece goes to the die with the fewest tokens so far."""
-    best = 0
-    for r in range(1, dies):
-        if die_tokens[r] < die_tokens[best]:
+def attention_s(world: World, p: int, die: int) -> float:
+    """Seconds that a layer's attention takes on a die of the batch, without its launches."""
+    state, pair_s = world.prefill, world.costs.prefill[p].core.pair
+    of_tokens = state.attention_s_per_token[p] * state.die_tokens[die]
+    return float(of_tokens + pair_s * state.die_pairs[die])
+
+
+@kernel
+def lightest_die(world: World, p: int) -> int:
+    """Data-parallel attention: the die of the batch that takes the next prompt, or piece of one."""
+    state, best = world.prefill, 0
+    for r in range(1, int(world.costs.prefill[p].layout.dies)):
+        less = state.die_tokens[r] < state.die_tokens[best]
+        if world.settings.even_attention:
+            less = attention_s(world, p, r) < attention_s(world, p, best)
+        if less:
             best = r
-    die_tokens[best] += tokens
-    die_pairs[best] += pairs
+    return best
+
+
+@kernel
+def share_left(world: World, p: int, die: int, held: int) -> int:
+    """Tokens of a prompt, `held` before them, until a die has its share of attention.
+
+    The share is what a die has in a full batch of such prompts as came so far.
+    """
+    state, prices = world.prefill, world.costs.prefill[p]
+    token_s, pair_s = state.attention_s_per_token[p], prices.core.pair
+    context = state.computed_pairs[p] / max(state.computed_tokens[p], 1.0)
+    full_s = world.settings.prefill_budget / prices.layout.dies * (token_s + context * pair_s)
+    left_s = full_s - attention_s(world, p, die)
+    if left_s <= 0.0:
+        return 0
+    next_s = token_s + held * pair_s
+    return max(1, int((math.sqrt(next_s**2 + 2.0 * pair_s * left_s) - next_s) / pair_s))
 
 
 @kernel

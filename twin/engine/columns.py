@@ -182,6 +182,10 @@ class Prefill(Columns):
         "f8", "prefills", "In all batches so far.", unit="tokens", by="prefill"
     )
     computed_pairs = column("f8", "prefills", "Pairs of attention of these.", by="prefill")
+    full_s = column(
+        "f8", "prefills", "What batches took that were half full.", unit="s", by="prefill"
+    )
+    full_line_s = column("f8", "prefills", "What was predicted of them.", unit="s", by="prefill")
     pool_open = column(
         "i1", "prefills", "It reaches some of the memory pool.", fill=1, by="machine"
     )

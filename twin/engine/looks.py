@@ -80,6 +80,7 @@ class Look:
         self._rate: dict[str, float] = {}  # per second since the look before
         self._mean: dict[str, float] = {}  # the same, over about a lead
         self._arrived = 0
+        self._reached = 1.0  # of predicted tokens/s of prefill, by batches that were half full
         self.arrivals_per_s = 0.0
 
     def at(
@@ -110,6 +111,8 @@ class Look:
             "begun": float(book[:, w.PROMPT_TOKENS].sum()),
             "hits": float(book[:, w.HIT_TOKENS].sum()),
             "computed": float(book[:, w.PREFILL_TOKENS].sum()),
+            "full_s": float(self.world.prefill.full_s.sum()),
+            "full_line_s": float(self.world.prefill.full_line_s.sum()),
             "left": float(count[w.JOINED]) - decoding,
             "iterations": float(d.iteration.sum()),
             "iteration_s": float(d.busy_s.sum()),
@@ -134,6 +137,9 @@ class Look:
         # Of a fresh token, which attends to all before it, those that hit too.
         pairs = 0.5 * (2.0 - fresh) * mean["squares"] / max(mean["tokens"], 1e-9)
         able = budget / (p.pass_s + budget * (p.s_per_token + pairs * p.s_per_pair))  # tokens/s
+        if mean["full_s"] > 0.0:  # uneven dies and reads, which the line leaves out
+            self._reached = mean["full_line_s"] / mean["full_s"]
+        able = able * self._reached
         pool, one = max(float(able[at].sum()), 1e-9), float(able.max())
         coming = mean["tokens"] * fresh
         soon = pool + starting * one  # when one that starts now serves

@@ -258,6 +258,10 @@ def compute_batch(world: World, p: int, now_s: float) -> None:
     state.running[p] = 1
     state.ends_s[p] = end_s
     state.busy_s[p] += min(end_s, settings.horizon_s) - state.begin_s[p]
+    if 2.0 * state.batch_tokens[p] >= settings.prefill_budget:
+        state.full_s[p] += end_s - state.begin_s[p]
+        state.full_line_s[p] += state.pass_s[p] + state.batch_tokens[p] * state.s_per_token[p]
+        state.full_line_s[p] += state.batch_pairs[p] * state.s_per_pair[p]
     book_batch(world, p, state.begin_s[p], end_s, now_s - state.begin_s[p])
 
 

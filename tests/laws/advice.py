@@ -94,6 +94,7 @@ def varied(number: int, facts: Facts) -> Case:
             ["kv_and_requests", "kv_tokens", "requests", "round_robin"]
         ),
         "deployment.prefill.attention": pick(["sp_tp_sp", "sp_tp_sp", "dp"]),
+        "deployment.prefill.dp_balance": pick(["tokens", "attention"]),
         "deployment.prefill.chunk_tokens": pick([0, 0, 4096]),
         "deployment.precision.kv": pick(["bf16", "int8"]),
         "deployment.kv_transfer_plane": pick(["rdma", "ub"]),

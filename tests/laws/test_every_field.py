@@ -268,6 +268,8 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "deployment.prefill.chunk_tokens": (BUSY, [0, 300]),
     "deployment.prefill.attention": (PREFILL, EVERY),
     "deployment.prefill.tp_dies": (PREFILL | {"deployment.prefill.attention": "tp"}, [2, 4]),
+    "deployment.prefill.dp_balance": (
+        BUSY | {"deployment.prefill.attention": "dp", "workload.lengths": "sharegpt"}, EVERY),
     "deployment.prefill.microbatch": (PREFILL, EVERY),
     "deployment.decode.instances": (DECODE, [2, 3]),
     "deployment.decode.npus_per_instance": (DECODE, [4, 5]),
@@ -332,6 +334,7 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "memory_pool.gb_per_node": (REUSE, [512.0, 0.01]),
     "memory_pool.block_tokens": (REUSE, [128, 64]),
     "memory_pool.layout": (REUSE, EVERY),
+    "memory_pool.layerwise": (REUSE, EVERY),
     "memory_pool.ssd_gb_per_node": (REUSE | {"memory_pool.gb_per_node": 0.01}, [4096.0, 0.0]),
     "memory_pool.answers": (WAITING, EVERY),
     "memory_pool.namespaces": (REUSE | {"tenants": PAIR, "workload.prefix_groups": 2}, EVERY),

@@ -44,6 +44,8 @@ FIELDS = {
     "deployment.prefill.tokens_per_npu": one(256, 4096),
     "deployment.prefill.chunk_tokens": one(0, 300),
     "deployment.prefill.attention": one("sp_tp_sp", "dp"),
+    "deployment.prefill.dp_balance": one("tokens", "attention"),
+    "memory_pool.layerwise": st.booleans(),
     "deployment.decode.batch_per_npu": one(1, 7, 64),
     "deployment.colocated.chunk_tokens_per_npu": one(16, 1024),
     "deployment.prefill.microbatch": st.booleans(),

@@ -37,7 +37,8 @@ def test_reuse_never_slows_and_larger_blocks_never_slow_a_read(seed):
     shared = {"workload.input_tokens": 8192, "workload.shared_fraction": 0.75}
     sizes = (16, 128, 512)
     by_block = [rate(asked | shared | {"memory_pool.block_tokens": n}) for n in sizes]
-    assert rate(asked) >= never * (1 - 1e-9)
+    whole, layerwise = (rate(asked | {"memory_pool.layerwise": on}) for on in (False, True))
+    assert layerwise >= whole >= never * (1 - 1e-9)
     if asked["memory_pool.scope"] == "shared":
         assert by_block == sorted(by_block)
     # The two servers of an instance can hold it: of fewer blocks one has more than its half.

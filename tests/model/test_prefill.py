@@ -5,7 +5,7 @@ from twin.compiled import entry
 from twin.hardware.fabric import build_fabric
 from twin.metrics.operators import PREFILL_OPERATORS
 from twin.model.costs import build_costs
-from twin.model.prefill import prefill_batch_s, prefill_hbm_bytes, prefill_hits_s
+from twin.model.prefill import layerwise_s, prefill_batch_s, prefill_hbm_bytes, prefill_hits_s
 from twin.model.record import row_of
 from twin.scenario import Scenario, with_overrides
 
@@ -53,6 +53,15 @@ def test_rows_ordered_where_it_computes_leave_less_to_hide(batch):
     assert 1.1 < gains[0] < gains[1]
     eight = {"deployment__precision__kv": "int8"}  # then sums are scaled before they are written
     assert batch(**within, **off) > batch(**within, **off, **eight)
+
+
+@pytest.mark.parametrize(("read_s", "compute_s"), [(0.0, 3.0), (0.4, 3.0), (3.0, 3.0), (9.0, 3.0)])
+def test_reading_layer_by_layer_hides_all_but_a_layer_of_the_shorter(facts, read_s, compute_s):
+    s = Scenario()
+    p = build_costs(s, facts, build_fabric(s.supernode, facts)).prefill
+    hidden = read_s + compute_s - layerwise_s(p, read_s, compute_s)
+    layers = p.moe_layers + p.dense_layers
+    assert hidden == pytest.approx(min(read_s, compute_s) * (1.0 - 1.0 / layers))
 
 
 def test_staged_attention_pays_for_its_collectives_when_lengths_are_even(batch):

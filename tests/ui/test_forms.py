@@ -112,7 +112,8 @@ def scenarios():
     yield with_overrides(Scenario(), {"tenants": [{"name": "a"}], "clients.retries": 1})
     tools = {"workload.prefix": "sessions", "workload.tool_share": 0.5}
     yield with_overrides(Scenario(), tools)
-    yield with_overrides(Scenario(), {"deployment.prefill.attention": "tp"})
+    for attention in ("tp", "dp"):
+        yield with_overrides(Scenario(), {"deployment.prefill.attention": attention})
     yield next(p.scenario for p in presets() if p.key == "prefill-on-decode")
     yield with_overrides(Scenario(), {"supernode.machine": "dragonfly"})
     yield with_overrides(Scenario(), {"deployment.decode.expert_npus": 48})

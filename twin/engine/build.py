@@ -151,6 +151,7 @@ def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> 
         rank_choice=RANK_CHOICES[d.decode.rank_choice],
         pool_enabled=int(s.memory_pool.enabled and d.mode != "decode_only"),
         pool_local=int(s.memory_pool.enabled and s.memory_pool.scope == "local"),
+        layerwise=int(s.memory_pool.layerwise),
         block_tokens=int(setup.requests.block_tokens),
         prefill_ranks=int(prefill[0].dies) if prefill else 1,
         prefill_budget=int(budget),

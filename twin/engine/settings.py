@@ -36,6 +36,7 @@ class Settings(Columns):
     rank_choice = number(int, "Code of the choice of a decode rank.")
     pool_enabled = number(int, "Whether there is a memory pool.")
     pool_local = number(int, "Whether each prefill instance has a memory pool of its own.")
+    layerwise = number(int, "Whether prefill reads a layer while it computes those before.")
     block_tokens = number(int, "Tokens of a KV block.", unit="tokens")
     prefill_ranks = number(int, "Dies of a prefill instance.")
     prefill_budget = number(int, "Tokens of a prefill batch.", unit="tokens")

@@ -21,7 +21,7 @@ from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
 from twin.model.fetch import fetch_s, hot_server_s
 from twin.model.mixed import mixed_flops, mixed_hits_s, mixed_iteration_s
 from twin.model.offload import offloaded_share
-from twin.model.prefill import prefill_batch_s, prefill_flops, prefill_hits_s
+from twin.model.prefill import layerwise_s, prefill_batch_s, prefill_flops, prefill_hits_s
 from twin.model.roofline import largest_of
 from twin.model.shape import ModelError
 from twin.scenario import Scenario, shares_npus
@@ -46,15 +46,14 @@ class Held:
 class Traffic:
     """Requests as a formula knows them: mean lengths in tokens, and what is reused of a prompt.
 
-    `held` for answers of unequal length (None: all alike, at even stages). spread: mean square of
-    a prompt over the square of its mean, since attention of long prompts outweighs that of short.
+    `held` for answers of unequal length (None: all alike, at even stages).
     """
 
     input_tokens: float
     output_tokens: float
     hit_tokens: float = 0.0
     held: Held | None = None
-    spread: float = 1.0
+    spread: float = 1.0  # mean square of a prompt over its mean's: long ones have most pairs
 
     @property
     def held_mean(self) -> float:
@@ -69,8 +68,8 @@ class Traffic:
     @property
     def fresh_pairs(self) -> float:
         """Mean query-key pairs of a prompt: each computed token with all that stand before it."""
-        pairs = self.fresh_tokens * (self.hit_tokens + 0.5 * (self.fresh_tokens + 1.0))
-        return self.spread * pairs
+        before = self.hit_tokens + 0.5 * (self.fresh_tokens + 1.0)
+        return self.spread * self.fresh_tokens * before
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,8 +299,9 @@ def _prefill(
     took = prefill_batch_s(role.prefill, tokens, tokens * most, pairs * most, *hot, ops)
     took = float(took + prefill_hits_s(role.prefill, cached, ops))
     operators = {n: float(v) for n, v in zip(role.operators, ops, strict=True) if v > 0.0}
-    fetch = fetch_s(s, fabric, role.fetch, cached, prompts)
-    if fetch > 0.0:
+    if (fetch := fetch_s(s, fabric, role.fetch, cached, prompts)) > 0.0:
+        if s.memory_pool.layerwise:
+            fetch = float(layerwise_s(role.prefill, fetch, took)) - took
         took += fetch
         least = hot_server_s(s, fabric, role.fetch, cached, prompts, costs.prefill_instances)
         operators["fetch"] = fetch + max(0.0, least - took)

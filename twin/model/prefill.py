@@ -194,6 +194,14 @@ def prefill_hits_s(p: Prefill, hit_tokens: float, ops: np.ndarray) -> float:
 
 
 @kernel
+def layerwise_s(p: Prefill, read_s: float, compute_s: float) -> float:
+    """Seconds of a batch that reads a layer's cached KV while it computes those before: what takes
+    longer, and a layer of the other."""
+    layers = p.moe_layers + p.dense_layers
+    return max(compute_s + read_s / layers, read_s + compute_s / layers)
+
+
+@kernel
 def prefill_hbm_bytes(p: Prefill, new_tokens: float) -> float:
     """HBM bytes all dies of an instance move for one batch (weights once, activations).
 

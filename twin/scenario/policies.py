@@ -124,6 +124,14 @@ class MemoryPool(Section):
     )
     """Pieces of a block in memory, each a copy of its own: one a layer, or all in one. [hicann/hixl
     benchmarks: DeepSeek-R1 is read in 61 pieces a block]"""
+    layerwise: bool = choice(
+        False,
+        "Read layer by layer",
+        applies=(POOL_ON, when("deployment.mode", "disaggregated", "prefill_only")),
+        since=2,
+    )
+    """Prefill reads cached KV of a layer while it computes those before; off: all of a batch before
+    it computes. [vllm-ascend, layerwise KV pool; DeepSeek, arXiv 2602.21548]"""
     ssd_gb_per_node: float = quantity(
         4096.0, "GB", "Memory pool SSD per node", (0, 1_048_576), applies=POOL_ON, since=2
     )

@@ -25,7 +25,13 @@ from twin.engine.pool import (
 )
 from twin.engine.returns import cancel, come_back
 from twin.engine.traffic import give_ports_back, note_duty
-from twin.model.prefill import prefill_batch_s, prefill_flops, prefill_hbm_bytes, prefill_hits_s
+from twin.model.prefill import (
+    layerwise_s,
+    prefill_batch_s,
+    prefill_flops,
+    prefill_hbm_bytes,
+    prefill_hits_s,
+)
 from twin.policies.batching import tokens_to_take
 
 
@@ -239,7 +245,10 @@ def share_left(world: World, p: int, die: int, held: int) -> int:
 
 @kernel
 def compute_batch(world: World, p: int, now_s: float) -> None:
-    """Set the end of a batch that has its cached KV; book what it uses, from when it was formed."""
+    """Set the end of a batch that has its cached KV; book what it uses, from when it was formed.
+
+    Read layer by layer, it has been computing since its first layer was there.
+    """
     settings = world.settings
     state = world.prefill
     costs = world.costs
@@ -253,6 +262,8 @@ def compute_batch(world: World, p: int, now_s: float) -> None:
     if state.batch_hits[p] > 0.0:
         compute_s += prefill_hits_s(prices, state.batch_hits[p], operators)
     end_s = now_s + compute_s
+    if settings.layerwise:
+        end_s = state.begin_s[p] + layerwise_s(prices, now_s - state.begin_s[p], compute_s)
     note_read(world, p)
     state.reading[p] = 0
     state.running[p] = 1
@@ -262,7 +273,7 @@ def compute_batch(world: World, p: int, now_s: float) -> None:
         state.full_s[p] += end_s - state.begin_s[p]
         state.full_line_s[p] += state.pass_s[p] + state.batch_tokens[p] * state.s_per_token[p]
         state.full_line_s[p] += state.batch_pairs[p] * state.s_per_pair[p]
-    book_batch(world, p, state.begin_s[p], end_s, now_s - state.begin_s[p])
+    book_batch(world, p, state.begin_s[p], end_s, max(0.0, end_s - compute_s - state.begin_s[p]))
 
 
 @kernel

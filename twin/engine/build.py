@@ -129,11 +129,6 @@ def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> 
         budget = d.colocated.chunk_tokens_per_npu * d.colocated.npus_per_instance
         chunk = budget
     hand_off = nic(setup.fabric, setup.first_die, d.kv_transfer_plane)
-    plane = pool_plane(s)
-    fetch_s = 0.0
-    if s.memory_pool.enabled:
-        first_npu = setup.instances[0].die_of_rank[: setup.dies_per_npu]
-        fetch_s = pool_read(setup.fabric, first_npu, plane).latency_s
     return Settings(
         horizon_s=float(s.horizon_s),
         warmup_s=float(s.warmup_s),
@@ -164,10 +159,10 @@ def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> 
         page_tokens=int(s.memory_pool.block_tokens),
         draft_tokens=int(d.decode.mtp_draft_tokens),
         acceptance=float(costs.mtp_acceptance),
-        fetch_latency_s=float(fetch_s),
+        fetch_latency_s=_fetch_latency_s(setup),
         transfer_latency_s=float(hand_off.latency_s),
         kv_plane=w.PLANES.index(d.kv_transfer_plane),
-        pool_plane=w.PLANES.index(plane),
+        pool_plane=w.PLANES.index(pool_plane(s)),
         kv_among_experts=int(_kv_among_experts(setup)),
         shares_npus=int(shares_npus(s)),
         sample_every=max(1, steps_in(s.horizon_s, s.step_s) // (LOOKS * WINDOWS)),
@@ -184,6 +179,14 @@ def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> 
         key_accept=stream_key(s.seed, "mtp.acceptance"),
         key_round=stream_key(s.seed, "mtp.rounding"),
     )
+
+
+def _fetch_latency_s(setup: Setup) -> float:
+    """Of a read from the memory pool; 0 without one."""
+    pool = setup.scenario.memory_pool
+    first_npu = setup.instances[0].die_of_rank[: setup.dies_per_npu]
+    price = pool_read(setup.fabric, first_npu, pool_plane(setup.scenario)) if pool.enabled else None
+    return float(price.latency_s) if price else 0.0
 
 
 def _kv_among_experts(setup: Setup) -> bool:

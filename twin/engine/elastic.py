@@ -190,8 +190,8 @@ class Elastic:
     def _grow(self, role: str, spare: int, t_s: float) -> int | None:
         """Add an instance to a pool; how many of the other give way, None where none can come.
 
-        One that drains for nobody's sake serves on; else one starts on free NPUs; else up to
-        `spare` instances of the other pool drain for it.
+        One that drains for nobody's sake serves on; else one starts on free NPUs, where it takes
+        fewest free places of the other pool; else up to `spare` of the other pool drain for it.
         """
         life = self.life
         for k in life.of(role, "drain"):
@@ -201,6 +201,7 @@ class Elastic:
                 return 0
         held = life.held()
         claimed = {die for k in self._planned for die in life.dies[k]}
+        free = [life.dies[j] for j in life.of(dict(PAIRS)[role], "off") if not life.dies[j] & held]
         ways = []
         for k in life.of(role, "off"):
             if k in self._planned or life.dies[k] & claimed:
@@ -209,10 +210,12 @@ class Elastic:
                       if life.state[j] != "off" and dies & life.dies[k]]  # fmt: skip
             if any(life.state[j] != "serve" for j in inside) or len(inside) > spare:
                 continue
-            ways.append((len(inside), sum(self._load(j)[0] for j in inside), k, inside))
+            blocked = sum(not dies.isdisjoint(life.dies[k]) for dies in free)
+            load = sum(self._load(j)[0] for j in inside)
+            ways.append((len(inside), blocked, load, k, inside))
         if not ways:
             return None
-        count, _, k, inside = min(ways)
+        count, _, _, k, inside = min(ways)
         if not inside:
             self.life.start(k, t_s, changes_role=False)
             self._note(t_s, role)

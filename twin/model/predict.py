@@ -44,15 +44,12 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Requests as a formula knows them: mean lengths in tokens, and what is reused of a prompt.
-
-    `held` for answers of unequal length (None: all alike, at even stages).
-    """
+    """Requests as a formula knows them: mean lengths in tokens, and what is reused of a prompt."""
 
     input_tokens: float
     output_tokens: float
     hit_tokens: float = 0.0
-    held: Held | None = None
+    held: Held | None = None  # of answers of unequal length; None: all alike, at even stages
     spread: float = 1.0  # mean square of a prompt over its mean's: long ones have most pairs
 
     @property
@@ -68,8 +65,7 @@ class Traffic:
     @property
     def fresh_pairs(self) -> float:
         """Mean query-key pairs of a prompt: each computed token with all that stand before it."""
-        before = self.hit_tokens + 0.5 * (self.fresh_tokens + 1.0)
-        return self.spread * self.fresh_tokens * before
+        return self.spread * self.fresh_tokens * (self.hit_tokens + 0.5 * (self.fresh_tokens + 1.0))
 
 
 @dataclass(frozen=True, slots=True)

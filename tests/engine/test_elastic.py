@@ -111,6 +111,20 @@ def test_what_a_start_takes_is_what_its_steps_take():
     assert "fetch" not in run(spare).tables["lives"]["state"].to_list()
 
 
+def test_an_instance_that_starts_leaves_room_for_a_larger_one():
+    apart = {
+        "supernode.nodes": 5,
+        "deployment.prefill.instances": 3,  # of 4 NPUs; 16 are free
+        "deployment.decode.instances": 1,
+        "deployment.decode.npus_per_instance": 12,
+        "elastic.npus": 40,
+        "elastic.schedule": [{"at_s": 2.0, "prefill": 4, "decode": 1},
+                             {"at_s": 4.0, "prefill": 4, "decode": 2}],
+    }  # fmt: skip
+    lives = run(SWAP | apart).tables["lives"].filter(pl.col("state") == "serve")
+    assert lives.group_by("role").len().sort("role")["len"].to_list() == [2, 4]
+
+
 @pytest.mark.parametrize("controller", CONTROLLERS)
 def test_a_controller_answers_load_within_its_bounds(controller):
     found = run(RULED | {"elastic.controller": controller})

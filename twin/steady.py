@@ -166,10 +166,9 @@ def _with_batch(
 
 def traffic_of(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -> Traffic:
     """Mean lengths of a long run, and of a sample the reuse that an endless memory pool gives."""
-    means, reuse = length_means(scenario.workload, facts, trace), 0.0
+    means, hits = length_means(scenario.workload, facts, trace), 0.0
     if scenario.memory_pool.enabled and scenario.deployment.mode != "decode_only":
-        reuse = asked_for(scenario, facts, trace).reuse
-    hits = reuse * means.input_tokens
+        hits = asked_for(scenario, facts, trace).reuse * means.input_tokens
     return Traffic(means.input_tokens, means.output_tokens, hits, spread=means.prompt_spread)
 
 
@@ -203,8 +202,8 @@ def traffic_under_way(scenario: Scenario, facts: Facts, hit_share: float = 0.0) 
     variance = cube / (3.0 * answers.mean) - age * age
     variance += prompts.mean_square - prompts.mean**2
     held = Held(age, math.sqrt(variance))
-    spread = prompts.mean_square / prompts.mean**2
-    return Traffic(prompts.mean, answers.mean, hit_share * prompts.mean, held, spread)
+    mean = prompts.mean
+    return Traffic(mean, answers.mean, hit_share * mean, held, prompts.mean_square / mean**2)
 
 
 def imbalances(

@@ -16,6 +16,7 @@ from twin.model.costs import build_costs
 from twin.model.decode import decode_iteration_s
 from twin.model.offload import bytes_per_token, offload, token_bytes
 from twin.model.predict import EVEN
+from twin.model.record import changed
 from twin.model.shape import ModelError, load_shape
 from twin.scenario import SpecError
 
@@ -110,6 +111,13 @@ def test_an_attention_takes_as_long_as_the_slower_part(facts):
     whole_s, waited_s = took(p)
     assert waited_s > 0.0 == none_s
     assert whole_s == pytest.approx(near_s + waited_s)
+
+
+def test_what_crowds_the_exchange_does_not_stretch_the_way_to_prefill(facts):
+    """Other links, or no rule for those that both use: shared with nobody."""
+    core = offloading(facts, 0.3).decode.sequence.core
+    assert changed(core, lambda c, v: 2.0 * v if c.scale == "carried" else v) == core
+    assert core.away_token > 0.0
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3])

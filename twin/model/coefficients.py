@@ -51,7 +51,7 @@ class DecodeCore(Record):
     context: float = computed("Per context token, all query tokens of a pass.", CORE)
     context_one: float = computed("Per context token, one query token.", CORE)
     away_start: float = given("Launch and barrier of the way there and of that back.", "s", CORE)
-    away_token: float = carried("The way there and back, per token.", CORE)
+    away_token: float = given("The way there and back, per token.", "s", CORE)
     away_context: float = computed("On prefill dies, as `context`.", CORE)
     away_context_one: float = computed("On prefill dies, as `context_one`.", CORE)
 

@@ -49,7 +49,7 @@ def beside_the_other(
 
     What both hold alike is there once (semi-PD's unified storage, arXiv 2504.19867): all but the
     experts, and these too where an instance of each has the same dies. Prefill has room for the KV
-    of one batch, decode has the rest. Raises ModelError when that is nothing.
+    of one batch, decode has the rest. Raises ModelError when that holds no request.
     """
     p, d = s.deployment.prefill, s.deployment.decode
     passes = x.shape.moe_layers + (d.mtp_draft_tokens > 0)
@@ -66,7 +66,8 @@ def beside_the_other(
     kv = p.tokens_per_npu * p.npus_per_instance / kept_by * kv_bytes
     if x.role == "prefill":
         return replace(own, others=own.kv - kv)
-    room = own.kv - weights
+    request = (s.workload.input_tokens + s.workload.output_tokens) * kv_bytes
+    room = own.kv - weights - request  # decode holds one request at least
     if room > buffers + kv:
         return replace(own, others=weights + buffers + kv)
     most = math.ceil(p.tokens_per_npu * room / (buffers + kv)) - 1

@@ -21,8 +21,9 @@ from twin.scenario import Scenario, leaves, with_overrides
 
 def run(name="a", **summary):
     return SimpleNamespace(
-        id=name, name=name, summary=summary, facts_digest="f", engine_version="1", state="done"
-    )
+        id=name, name=name, summary=summary, facts_digest="f", engine_version="1", state="done",
+        notes=[],
+    )  # fmt: skip
 
 
 def test_inputs_differ_by_dotted_path_with_unit():
@@ -107,6 +108,9 @@ def test_runs_side_by_side_with_what_a_reader_must_know():
     assert [row.name for row in found.metrics] == ["ttft_s_p50"]
     assert found.metrics[0].verdicts == ("worse", "same")
     assert len(found.notes) == 3
+    full = "Queues grow to the end: the machine is overloaded and latencies depend on the horizon."
+    other.notes = ["Steady-state figures leave out the first 30 s of 120 s.", full]
+    assert compare([run("a"), other], scenarios, baseline=1).notes[-2] == f"b: {full}"
 
 
 @pytest.mark.parametrize("count", [0, 1, 7])

@@ -72,3 +72,5 @@ def test_a_question_is_cut_to_a_horizon_that_is_simulated_at_once():
     assert cut.warmup_s == pytest.approx(0.1 * cut.horizon_s, rel=0.01)
     traced = {"workload.arrivals": "trace", "workload.trace.digest": "0" * 64}
     assert question_of(with_overrides(preset("quickstart"), traced), facts) is None
+    own = {"elastic.controller": "own", "elastic.own.digest": "0" * 64}
+    assert question_of(with_overrides(preset("quickstart"), own), facts) is None

@@ -183,8 +183,9 @@ def test_npus_that_idle_make_no_figure_worse():
     def row(npus, served, per_npu):
         summary = {"npus": npus, "throughput_req_per_s": served, "tokens_per_s_per_npu": per_npu}
         return SimpleNamespace(
-            id="r", name="r", summary=summary, facts_digest="", engine_version="", state="done"
-        )
+            id="r", name="r", summary=summary, facts_digest="", engine_version="", state="done",
+            notes=[],
+        )  # fmt: skip
 
     runs = [row(256, 100.0, 600.0), row(384, 100.0, 400.0), row(256, 66.0, 400.0)]
     compared = compare(runs, [scenario()] * 3)
@@ -199,7 +200,7 @@ def test_npus_that_idle_make_no_figure_worse():
 
 def judged(name, values, better="lower"):
     return SimpleNamespace(id=name, name=name, state="done", facts_digest="f", engine_version="e",
-                           summary=values)  # fmt: skip
+                           summary=values, notes=[])  # fmt: skip
 
 
 def seen(base, *others, fields=()):

@@ -201,6 +201,7 @@ def _notes(runs: Sequence[RunRow], titles: Sequence[str], inputs: Sequence[Input
     for run, title in zip(runs, titles, strict=True):
         if run.state != "done":
             notes.append(f"{title} is {run.state}: it has no result to rely on.")
+        notes += [f"{title}: {note}" for note in run.notes or () if "overloaded" in note]
     changed = {row.path for row in inputs} - {"name", "question", "source"}
     if changed == {"seed"}:
         notes.append("Only the seed differs: the differences are chance.")

@@ -164,8 +164,11 @@ def ready() -> bool:
 
 
 def question_of(draft: Scenario, facts: Facts) -> Scenario | None:
-    """The draft over a horizon that is simulated at once; None where it cannot be live."""
+    """The draft over a horizon that is simulated at once; None where it cannot be live: with files,
+    or with a function of the operator's own, which may never answer and all would wait for."""
     if TRACE.named(draft) or COUNTS.named(draft) or draft.supernode.imported:
+        return None
+    if draft.elastic.controller == "own":
         return None
     takes_s = estimate(draft, facts).seconds
     if takes_s <= SECONDS:

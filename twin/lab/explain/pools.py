@@ -16,7 +16,7 @@ BUSY = 0.95  # of the time: a pool that computes as much is at its cap
 CLOSE = 0.8  # of the SLO: from here on more room is looked for
 
 
-@cause("prefill", "Prefill capacity", "Give prefill more NPUs.")
+@cause("prefill", "Prefill capacity", "Give prefill more instances or cores.")
 def prefill(v: View) -> Found:
     """More prefill instances: on idle NPUs, else on some of decode's."""
     d = v.scenario.deployment

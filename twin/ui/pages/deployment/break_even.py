@@ -31,5 +31,7 @@ def section() -> None:
     st.dataframe(table, hide_index=True)
     st.caption(
         "By formula, for the first instance, all memory servers alike. A run reads cached blocks "
-        "where that takes no longer than computing them again: at rates above the break-even."
+        "where that takes no longer than computing them again: at rates above the break-even. Over "
+        "UB every die that shares out a prompt's heads reads its blocks, over VPC every node of "
+        "such dies; copies into HBM can take longer than the plane, and SSD comes by way of DRAM."
     )

@@ -5,6 +5,7 @@ import streamlit as st
 
 from twin.lab.library import DATA
 from twin.scenario import Scenario, form_groups, with_overrides
+from twin.ui.forms.elastic import unmet
 from twin.ui.pages import PAGES
 
 UNITS = ("req/s", "%", " s", "ms", "µs", "tokens/s", "tokens", "requests")
@@ -199,3 +200,17 @@ def test_where_the_time_goes_shows_both_streams_with_their_slack(page):
     edit(page, "deployment.decode.microbatch", "off")
     assert not page.exception
     assert any("one after the other" in m.value for m in page.markdown)
+
+
+def test_a_schedule_says_what_no_run_can_give():
+    rows = [{"at_s": 60.0, "prefill": 20, "decode": 4}, {"at_s": 9e4, "prefill": 1, "decode": 1}]
+    asked = {"elastic.controller": "schedule", "elastic.npus": 128, "elastic.schedule": rows}
+    size = {
+        "deployment.prefill.npus_per_instance": 8, "deployment.prefill.instances": 2,
+        "deployment.decode.npus_per_instance": 16, "deployment.decode.instances": 4,
+    }  # fmt: skip
+    many, late = unmet(with_overrides(Scenario(), asked | size))
+    assert "on 224 NPUs are wanted, and instances may take 128" in many
+    assert "never seen: rows at 25 h" in late
+    fits = {"elastic.schedule": [{"at_s": 60.0, "prefill": 2, "decode": 4}]}
+    assert unmet(with_overrides(Scenario(), asked | size | fits)) == []

@@ -3,8 +3,8 @@
 import streamlit as st
 
 from twin.lab.controllers import VARIABLE, controllers
-from twin.scenario import read
-from twin.ui import session
+from twin.scenario import Scenario, npus_used, read
+from twin.ui import session, words
 from twin.ui.forms.tables import rows_table
 
 GROUP = "Elasticity"
@@ -17,6 +17,8 @@ def form() -> None:
     if controller == "schedule":
         st.caption("How many instances of each pool are wanted, and from when on.")
         rows_table("elastic.schedule")
+        for said in unmet(session.draft()):
+            st.warning(said, icon=":material/event_busy:")
     elif controller == "own" and (known := controllers()):
         digests = list(known.values())
         own = read(session.draft(), "elastic.own.digest")
@@ -26,6 +28,27 @@ def form() -> None:
         )  # fmt: skip
     elif controller == "own":
         st.caption(f"The operator of this server has named no folder of controllers ({VARIABLE}).")
+
+
+def unmet(draft: Scenario) -> list[str]:
+    """What a schedule asks for and no run can give: NPUs beyond its bound, rows after its end."""
+    d, rows = draft.deployment, draft.elastic.schedule
+    most = max(draft.elastic.npus, npus_used(draft))
+    told = []
+    wanted = [
+        (row.prefill * d.prefill.npus_per_instance + row.decode * d.decode.npus_per_instance, row)
+        for row in rows
+        if d.mode == "disaggregated" and row.at_s < draft.horizon_s
+    ]
+    if wanted and (worst := max(wanted, key=lambda each: each[0]))[0] > most:
+        told.append(
+            f"From {words.duration(worst[1].at_s)} on {worst[0]:,} NPUs are wanted, and instances "
+            f"may take {most:,}: those beyond do not start."
+        )
+    if late := [words.duration(row.at_s) for row in rows if row.at_s >= draft.horizon_s]:
+        end = words.duration(draft.horizon_s)
+        told.append(f"After the end of the run at {end}, so never seen: rows at {', '.join(late)}.")
+    return told
 
 
 def _take() -> None:

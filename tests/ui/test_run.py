@@ -233,7 +233,7 @@ def test_busy_says_of_what():
 
 def test_requests_still_inside_are_not_told_as_lost():
     (tile,) = headline({"finished": 13_978, "running": 4_167}, scenario())
-    assert tile["delta"] == "4,167 requests still inside at the end"
+    assert tile["delta"] == "4,167 requests still inside"
 
 
 def test_a_section_reads_only_its_own_tables(app, store, monkeypatch):

@@ -280,7 +280,7 @@ _COUNTS = [
            places=("library", "table")),
     _count("finished", "Finished", "Requests answered to the end.",
            lambda o: int(o.totals["finished"]), short="Finished requests", places=TILE,
-           note=("running", "{} still inside at the end")),
+           note=("running", "{} still inside")),
     _count("requests_steady", "Finished after warm-up",
            "Requests that finished in the steady state: what latency figures rest on.",
            lambda o: o.finished_steady),

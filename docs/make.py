@@ -146,7 +146,7 @@ def offload_table() -> str:
 SHARE = "deployment.decode.attention_offload"
 
 
-def _decodes(fields: Mapping[str, Any]) -> str:
+def _decodes(fields: dict[str, Any]) -> str:
     """Tokens/s of decode with all slots taken, and its TPOT, in the preset of attention offload."""
     found = preset("attention-offload")
     assert found is not None

@@ -137,7 +137,7 @@ class Look:
         # Of a fresh token, which attends to all before it, those that hit too.
         pairs = 0.5 * (2.0 - fresh) * mean["squares"] / max(mean["tokens"], 1e-9)
         able = budget / (p.pass_s + budget * (p.s_per_token + pairs * p.s_per_pair))  # tokens/s
-        if mean["full_s"] > 0.0:  # uneven dies and reads, which the line leaves out
+        if mean["full_s"] > 1e-9:  # uneven dies and reads, which the line leaves out
             self._reached = mean["full_line_s"] / mean["full_s"]
         able = able * self._reached
         pool, one = max(float(able[at].sum()), 1e-9), float(able.max())

@@ -383,8 +383,11 @@ def _advice(s: Scenario, rates: dict[str, float]) -> str:
         return "Prefill and decode are in balance within 10 %."
     short = "prefill" if prefill < decode else "decode"
     if shares_npus(s):
-        way = "raise" if short == "prefill" else "lower"
-        return f"The {short} pool limits: {way} deployment.prefill.core_share."
+        other = "decode" if short == "prefill" else "prefill"
+        return (
+            f"With every slot taken the {short} pool limits. Cores for it "
+            f"(deployment.prefill.core_share) are taken from {other}."
+        )
     need = npus["prefill"] / prefill, npus["decode"] / decode
     share = need[0] / (need[0] + need[1])
     return (

@@ -34,7 +34,7 @@ def offloading(facts, share, lent=0.25, **more):
 
 def moved_of(costs, share):
     """Bytes of a token that are handed to decode, and that its attention moves."""
-    return bytes_per_token(small({SHARE: share}).deployment, costs.shape, costs.kv_bytes_per_token)
+    return bytes_per_token(small({SHARE: share}), costs.shape, costs.kv_bytes_per_token)
 
 
 def test_nothing_offloaded_is_as_if_there_were_no_such_thing(facts):

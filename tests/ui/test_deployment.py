@@ -5,7 +5,7 @@ import streamlit as st
 
 from twin.lab.library import DATA
 from twin.scenario import Scenario, form_groups, with_overrides
-from twin.ui.forms.elastic import unmet
+from twin.ui.forms.elastic import out_of_reach
 from twin.ui.pages import PAGES
 
 UNITS = ("req/s", "%", " s", "ms", "µs", "tokens/s", "tokens", "requests")
@@ -209,8 +209,8 @@ def test_a_schedule_says_what_no_run_can_give():
         "deployment.prefill.npus_per_instance": 8, "deployment.prefill.instances": 2,
         "deployment.decode.npus_per_instance": 16, "deployment.decode.instances": 4,
     }  # fmt: skip
-    many, late = unmet(with_overrides(Scenario(), asked | size))
+    many, late = out_of_reach(with_overrides(Scenario(), asked | size))
     assert "on 224 NPUs are wanted, and instances may take 128" in many
     assert "never seen: rows at 25 h" in late
     fits = {"elastic.schedule": [{"at_s": 60.0, "prefill": 2, "decode": 4}]}
-    assert unmet(with_overrides(Scenario(), asked | size | fits)) == []
+    assert out_of_reach(with_overrides(Scenario(), asked | size | fits)) == []

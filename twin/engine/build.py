@@ -221,8 +221,8 @@ def _attention_bytes(setup: Setup) -> dict[str, float]:
 
 def _kv_bytes(setup: Setup) -> dict[str, float]:
     """KV of a token that is handed to decode, and what its offloaded attention moves."""
-    d, costs = setup.scenario.deployment, setup.costs
-    handed, offloaded = bytes_per_token(d, costs.shape, costs.kv_bytes_per_token)
+    s, costs = setup.scenario, setup.costs
+    handed, offloaded = bytes_per_token(s, costs.shape, costs.kv_bytes_per_token)
     return {"kv_bytes_per_token": handed, "offloaded_bytes_per_token": offloaded}
 
 

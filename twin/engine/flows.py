@@ -22,8 +22,7 @@ from twin.hardware.flows import Load, mixed
 from twin.hardware.network import Network
 from twin.hardware.walks import BOOLS, FLOATS, INTS
 from twin.model.fetch import pool_plane
-from twin.model.offload import offloaded_share
-from twin.scenario import Scenario
+from twin.scenario import Scenario, offloaded_share
 
 IDLE = 1e30  # bytes/s of a flow that is not there
 TINY = 1e-9  # bytes/s of a link that is gone
@@ -120,7 +119,7 @@ def flows_of(
         if seat.role == "prefill" and among and source:
             hand = demands.hand_off(net, source, among, hand_off)
             add("kv_hand_off", seat, hand)
-    if offloaded_share(s.deployment):
+    if offloaded_share(s):
         flows += _offloads(net, seats, no_way, hand_off)
     return flows
 

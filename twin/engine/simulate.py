@@ -35,7 +35,7 @@ from twin.facts import Facts
 from twin.metrics.latency import PERCENTILES
 from twin.metrics.little import gap, stays_s
 from twin.metrics.observed import Observed
-from twin.metrics.summary import Summary, summarise
+from twin.metrics.summary import OVERLOADED, Summary, summarise
 from twin.policies.memory_pool import empty_pool
 from twin.scenario import Scenario, is_elastic
 from twin.workload.generate import TraceTable
@@ -248,9 +248,7 @@ def remarks(setup: Setup, world: World, summary: Summary) -> list[str]:
         said.append("The closed loop ran out of prepared requests: its tail is thinner than asked.")
     queued, running = _growth(world)
     if queued > max(10.0, 0.1 * running):
-        said.append(
-            "Queues grow to the end: the machine is overloaded and latencies depend on the horizon."
-        )
+        said.append(OVERLOADED)
     few = int(summary["requests_steady"] or 0)
     if few == 0:
         said.append("No request finished in the steady state: lengthen horizon_s.")

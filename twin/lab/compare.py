@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from twin.metrics.measures import amount
 from twin.metrics.registry import Better, metric_of, shown, verdict
+from twin.metrics.summary import OVERLOADED
 from twin.scenario import Scenario, field_unit, leaves
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ def _notes(runs: Sequence[RunRow], titles: Sequence[str], inputs: Sequence[Input
     for run, title in zip(runs, titles, strict=True):
         if run.state != "done":
             notes.append(f"{title} is {run.state}: it has no result to rely on.")
-        notes += [f"{title}: {note}" for note in run.notes or () if "overloaded" in note]
+        notes += [f"{title}: {OVERLOADED}"] * (OVERLOADED in (run.notes or ()))
     changed = {row.path for row in inputs} - {"name", "question", "source"}
     if changed == {"seed"}:
         notes.append("Only the seed differs: the differences are chance.")

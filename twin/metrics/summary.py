@@ -11,6 +11,11 @@ from twin.metrics.registry import METRICS
 
 Summary = dict[str, float | int | str | None]
 
+# A note of a run whose latencies say how long it was: what stands beside it must say so too.
+OVERLOADED = (
+    "Queues grow to the end: the machine is overloaded and latencies depend on the horizon."
+)
+
 
 def summarise(run: Observed) -> Summary:
     """Every metric that has a formula, in the order of declaration."""

@@ -16,7 +16,7 @@ from twin.hardware.network import Network
 from twin.hardware.placement import place_instances
 from twin.model.operators import ACTIVATION_BYTES
 from twin.model.shape import ModelError, Shape
-from twin.scenario import Deployment, Scenario
+from twin.scenario import Deployment, Scenario, offloaded_share
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +44,13 @@ class Offload:
         return int(min(own / (1.0 - self.share), lent / (self.share * self.served)))
 
 
-def offloaded_share(d: Deployment) -> float:
-    """Share of the requests that decode whose attention is offloaded; 0: none."""
-    return d.decode.attention_offload if d.mode == "disaggregated" else 0.0
-
-
 def offload(s: Scenario, net: Network) -> Offload | None:
     """What is offloaded on this machine, over the plane of the KV hand-off; None: nothing.
 
     Raises HardwareError when no way of links is left.
     """
     d = s.deployment
-    if (share := offloaded_share(d)) == 0.0:
+    if (share := offloaded_share(s)) == 0.0:
         return None
     cut = dies_without(net, d.kv_transfer_plane)
     dies: dict[str, list[int]] = {"decode": [], "prefill": []}
@@ -85,11 +80,11 @@ def token_bytes(s: Shape, kv: str) -> tuple[float, float]:
     return out, ACTIVATION_BYTES * s.core_value_width
 
 
-def bytes_per_token(d: Deployment, s: Shape, kv_bytes: float) -> tuple[float, float]:
+def bytes_per_token(s: Scenario, shape: Shape, kv_bytes: float) -> tuple[float, float]:
     """Of a token's KV what is handed to decode, and what its offloaded attention moves in an
     iteration: means over requests, all layers; kv_bytes: of a token."""
-    share, layer = offloaded_share(d), s.kv_bytes_per_token_layer(d.precision.kv)
-    moved = sum(token_bytes(s, d.precision.kv)) * (kv_bytes / layer)
+    share, kv = offloaded_share(s), s.deployment.precision.kv
+    moved = sum(token_bytes(shape, kv)) * (kv_bytes / shape.kv_bytes_per_token_layer(kv))
     return (1.0 - share) * kv_bytes, share * moved
 
 

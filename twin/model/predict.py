@@ -20,11 +20,10 @@ from twin.model.costs import Costs, RoleCosts
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
 from twin.model.fetch import fetch_s, hot_server_s
 from twin.model.mixed import mixed_flops, mixed_hits_s, mixed_iteration_s
-from twin.model.offload import offloaded_share
 from twin.model.prefill import layerwise_s, prefill_batch_s, prefill_flops, prefill_hits_s
 from twin.model.roofline import largest_of
 from twin.model.shape import ModelError
-from twin.scenario import Scenario, shares_npus
+from twin.scenario import Scenario, offloaded_share, shares_npus
 
 EVEN: Hot = (np.array([1.0]), np.array([1.0]))
 LEVEL = 1.1  # prefill and decode that sustain rates this close are in balance
@@ -226,7 +225,7 @@ def decode_with(
         requests, context = _piled(requests, context, most)
     ops = role.operator_sink()
     took = float(decode_iteration_s(role.decode, requests, context, 0, role.dies, *hot, ops))
-    under_way = float(requests.sum()), (1.0 - offloaded_share(s.deployment)) * float(context.sum())
+    under_way = float(requests.sum()), (1.0 - offloaded_share(s)) * float(context.sum())
     return _decode_figures(
         s, costs, role, took, ops, count * per_npu, limited, traffic.output_tokens, under_way,
         decode_flops(role.decode, *under_way), costs.decode_instances,

@@ -17,7 +17,6 @@ from twin.scenario.declaration import (
 
 DECODES = unless("deployment.mode", "prefill_only")
 DECODE_POOL = when("deployment.mode", "disaggregated", "decode_only")
-BOTH_POOLS = when("deployment.mode", "disaggregated")
 OFFLOADS = unless("deployment.decode.attention_offload", 0)
 MTP = unless("deployment.decode.mtp_draft_tokens", 0)
 BY_HAND = when("deployment.placement", "by_hand")
@@ -97,7 +96,7 @@ class Prefill(Section):
         (0.05, 0.9),
         step=0.05,
         group="Pools",
-        applies=(BOTH_POOLS, OFFLOADS),
+        applies=(DISAGGREGATED, OFFLOADS),
         since=2,
     )
     """Share of each prefill die's cores that is set aside for offloaded attention, whether there is
@@ -152,7 +151,7 @@ class Decode(Section):
         (0, 0.9),
         step=0.05,
         group="Pools",
-        applies=BOTH_POOLS,
+        applies=DISAGGREGATED,
         since=2,
     )
     """Share of the requests that decode whose KV stays on prefill NPUs, with the attention core

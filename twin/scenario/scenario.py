@@ -100,12 +100,11 @@ def disagreements(s: Scenario) -> list[str]:
 
 
 def _offload_disagreements(s: Scenario) -> list[str]:
-    d = s.deployment
-    if d.mode != "disaggregated" or d.decode.attention_offload == 0.0:
+    if not offloaded_share(s):
         return []
     beside = {
         "elastic.controller": is_elastic(s), "faults": bool(s.faults), "cost.cap_w": s.cost.cap_w,
-        "deployment.decode.expert_npus": d.decode.expert_npus,
+        "deployment.decode.expert_npus": s.deployment.decode.expert_npus,
         "deployment.prefill.on": shares_npus(s),
     }  # fmt: skip
     return [
@@ -151,7 +150,9 @@ def _elastic_disagreements(s: Scenario) -> list[str]:
     if e.controller == "schedule" and not e.schedule:
         problems.append("elastic.controller = schedule needs rows of elastic.schedule")
     if e.controller == "own" and not e.own.digest:
-        problems.append("elastic.controller = own needs elastic.own: a file of the own controllers")
+        problems.append(
+            "elastic.controller = own needs a file of the operator's: elastic.own.digest names it"
+        )
     return problems
 
 
@@ -164,6 +165,12 @@ def core_share(s: Scenario, role: str) -> float:
     """Share of a die's cores that an instance of a role computes on."""
     share = s.deployment.prefill.core_share
     return (share if role == "prefill" else 1.0 - share) if shares_npus(s) else 1.0
+
+
+def offloaded_share(s: Scenario) -> float:
+    """Share of the requests that decode whose attention is offloaded to prefill NPUs; 0: none."""
+    d = s.deployment
+    return d.decode.attention_offload if d.mode == "disaggregated" else 0.0
 
 
 def _sharing_disagreements(s: Scenario) -> list[str]:

@@ -14,8 +14,14 @@ from typing import Any
 from twin.facts import FactError, Facts
 from twin.hardware.chip import load_chip
 from twin.lab.evidence.rows import Row, load_published, scenario_of
-from twin.model.offload import offloaded_share
-from twin.scenario import Deployment, Scenario, field_unit, pools, shares_npus
+from twin.scenario import (
+    Deployment,
+    Scenario,
+    field_unit,
+    offloaded_share,
+    pools,
+    shares_npus,
+)
 from twin.workload.generate import mean_lengths
 
 Value = float | str | None  # None: the aspect says nothing about this configuration
@@ -243,16 +249,12 @@ def outside_evidence(
 
 def _lent(s: Scenario, known: Sequence[Configuration]) -> Iterator[str]:
     """What one pool has of the other's NPUs, and in no published row."""
-    for so, sentence in (
-        (shares_npus, "Prefill and decode have cores of the same dies; no published row has."),
-        (_offloads, "Attention of decode is offloaded to prefill NPUs; in no published row it is."),
+    for lends, what in (
+        (shares_npus, "splits the cores of a die between prefill and decode"),
+        (offloaded_share, "offloads attention of decode to prefill NPUs"),
     ):
-        if so(s) and not any(so(c.scenario) for c in known):
-            yield sentence
-
-
-def _offloads(s: Scenario) -> bool:
-    return offloaded_share(s.deployment) > 0.0
+        if lends(s) and not any(lends(c.scenario) for c in known):
+            yield f"No published row {what}."
 
 
 def _traffic(s: Scenario, known: Sequence[Configuration]) -> Iterator[str]:

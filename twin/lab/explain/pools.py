@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from twin.lab.explain.cause import WAITS, Change, Found, cause
 from twin.lab.explain.view import Settings, View
 from twin.model.memory import idle_dies
-from twin.model.offload import offloaded_share
-from twin.scenario import Scenario, shares_npus
+from twin.scenario import Scenario, offloaded_share, shares_npus
 from twin.steady import largest_batch
 
 BUSY = 0.95  # of the time: a pool that computes as much is at its cap
@@ -185,10 +184,9 @@ def kv_space(v: View) -> Found:
 @cause("offload", "Attention offloaded to prefill NPUs", "Offload less, or to other cores.")
 def offload(v: View) -> Found:
     """Less offloaded or more cores lent where decode waits for it, fewer where prompts wait."""
-    d = v.scenario.deployment
-    if not (share := offloaded_share(d)):
+    if not (share := offloaded_share(v.scenario)):
         return
-    lent = d.prefill.lent_cores
+    lent = v.scenario.deployment.prefill.lent_cores
     if v.operators.get("offloaded_core", 0.0) > 0.0:
         for less in (round(0.7 * share, 2), round(0.4 * share, 2), 0.0):
             yield Change({"deployment.decode.attention_offload": less})

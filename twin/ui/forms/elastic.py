@@ -17,8 +17,8 @@ def form() -> None:
     if controller == "schedule":
         st.caption("How many instances of each pool are wanted, and from when on.")
         rows_table("elastic.schedule")
-        for said in unmet(session.draft()):
-            st.warning(said, icon=":material/event_busy:")
+        for sentence in out_of_reach(session.draft()):
+            st.warning(sentence, icon=":material/event_busy:")
     elif controller == "own" and (known := controllers()):
         digests = list(known.values())
         own = read(session.draft(), "elastic.own.digest")
@@ -30,7 +30,7 @@ def form() -> None:
         st.caption(f"The operator of this server has named no folder of controllers ({VARIABLE}).")
 
 
-def unmet(draft: Scenario) -> list[str]:
+def out_of_reach(draft: Scenario) -> list[str]:
     """What a schedule asks for and no run can give: NPUs beyond its bound, rows after its end."""
     d, rows = draft.deployment, draft.elastic.schedule
     most = max(draft.elastic.npus, npus_used(draft))

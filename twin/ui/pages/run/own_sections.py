@@ -155,7 +155,8 @@ def clients(row: RunRow, scenario: Scenario) -> None:
                  for of in tenants]  # fmt: skip
         st.dataframe(table, hide_index=True)
         st.caption(
-            "Steady state. A request that was asked again counts from when it was asked first. A "
+            "Steady state; SLO attainment is of requests that finished. A request that was asked "
+            "again counts from when it was asked first. A "
             "fair share: of what all were served, by weight, to nobody more than it asked for."
         )
     curve = charts.Curve("Session", theme.ROLE["memory_pool"], session_s)

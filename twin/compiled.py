@@ -37,12 +37,18 @@ KEPT = 4  # meanings of the sources whose compiled kernels stay on disk
 # Rooms that hold compiled code, and what its constants come from.
 KERNELS = (
     "compiled.py", "kernels.py", "buffers.py", "borrowed.py", "scenario", "rng.py", "hardware",
-    "model", "workload", "experts", "policies", "engine",
+    "model", "workload", "experts", "policies", "population.py", "engine",
 )  # fmt: skip
 # A division by zero gives what IEEE says and no exception: one that could leave at every division
 # keeps a loop from being vectorised. What is not finite fails a run's checks.
 ARITHMETIC: dict[str, Any] = {"error_model": "numpy"}
-ANSWERS = (*KERNELS, "facts.py", "steady.py", "metrics")  # rooms that decide what a run says
+ANSWERS = (
+    *KERNELS,
+    "facts.py",
+    "steady.py",
+    "outlook.py",
+    "metrics",
+)  # rooms that decide what a run says
 
 STAGES: dict[str, Callable[[], None]] = {}
 

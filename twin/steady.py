@@ -112,49 +112,7 @@ def capacity(
     return replace(full, advice=f"{full.advice} {target.sentence}")
 
 
-@dataclass(frozen=True, slots=True)
-class Outlook:
-    """A deployment under its offered load, by formula: no queues, no bursts, mean lengths."""
-
-    tpot_s: float | None  # at the load, or with every slot full where it is beyond; None: no decode
-    rate_req_per_s: float | None  # what is offered; None in a closed loop
-    sustained_req_per_s: float  # what all pools keep up with
-    slo_req_per_s: float  # the same within the SLO's TPOT; 0: no batch keeps it
-    limit: str  # the pool that is full first at the latter
-
-
-def outlook(
-    scenario: Scenario, facts: Facts, trace: TraceTable | None = None, counts: Counts | None = None
-) -> Outlook:
-    """How fast tokens come at the offered load, and how much load keeps the SLO's TPOT.
-
-    Decode runs the smallest batch that keeps up with the load. Raises as `steady`.
-    """
-    full = steady(scenario, facts, trace, counts)
-    rate = asked_for(scenario, facts, trace).rate_req_per_s
-    if full.decode is None:
-        return Outlook(None, rate, full.requests_per_s, full.requests_per_s, full.limit)
-    parts = assemble(scenario, facts, trace, counts)
-    traffic = traffic_of(scenario, facts, trace)
-    per_npu = parts.costs.chip.dies_per_npu
-    with_batch = partial(_with_batch, scenario, facts, parts, traffic)
-    low, high, at_load = 1, max(1, int(full.decode.batch_per_npu // per_npu)), full.decode
-    while rate is not None and low < high:
-        decode = with_batch(middle := (low + high) // 2).decode
-        if decode is not None and decode.requests_per_s >= rate:
-            high, at_load = middle, decode
-        else:
-            low = middle + 1
-    kept = full
-    if full.decode.tpot_s > (bound_s := 1e-3 * scenario.slo.tpot_ms):
-        batch = largest_batch(scenario, facts, bound_s, trace, counts).batch_per_npu
-        if not batch:
-            return Outlook(at_load.tpot_s, rate, full.requests_per_s, 0.0, "decode")
-        kept = with_batch(batch // per_npu)
-    return Outlook(at_load.tpot_s, rate, full.requests_per_s, kept.requests_per_s, kept.limit)
-
-
-def _with_batch(
+def with_batch_of(
     scenario: Scenario, facts: Facts, parts: Assembly, traffic: Traffic, per_die: int
 ) -> Prediction:
     """The steady state when every decode die has so many slots."""
@@ -322,7 +280,7 @@ def largest_batch(
     parts = assemble(scenario, facts, trace, counts)
     per_npu = parts.costs.chip.dies_per_npu
     traffic = Traffic(*mean_lengths(scenario.workload, facts, trace))
-    with_batch = partial(_with_batch, scenario, facts, parts, traffic)
+    with_batch = partial(with_batch_of, scenario, facts, parts, traffic)
 
     def tried(per_die: int) -> tuple[float, int]:
         try:

@@ -19,8 +19,8 @@ from twin.facts import Facts
 from twin.lab.explain.explain import Explanation
 from twin.lab.explain.runs import Gain
 from twin.metrics.registry import METRICS
+from twin.outlook import outlook
 from twin.scenario import Scenario, parse_scenario, with_overrides
-from twin.steady import outlook
 from twin.workload.generate import TraceTable
 
 HELD_OUT = (910_001, 910_003, 910_007)  # seeds that no explanation uses

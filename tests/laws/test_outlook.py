@@ -4,6 +4,7 @@ import pytest
 
 from twin import steady
 from twin.lab.library import load_facts, presets
+from twin.outlook import outlook
 from twin.scenario import with_overrides
 
 QUICK = presets()[0].scenario
@@ -11,7 +12,7 @@ QUICK = presets()[0].scenario
 
 def of(**fields):
     asked = with_overrides(QUICK, {k.replace("__", "."): v for k, v in fields.items()})
-    return steady.outlook(asked, load_facts())
+    return outlook(asked, load_facts())
 
 
 def test_more_load_never_makes_tokens_faster_until_every_slot_is_full():
@@ -19,7 +20,8 @@ def test_more_load_never_makes_tokens_faster_until_every_slot_is_full():
     paces = [one.tpot_s for one in found]
     assert paces == sorted(paces)
     full = steady.steady(QUICK, load_facts())
-    assert paces[-1] == pytest.approx(full.decode.tpot_s)
+    # Full slots, but ranks that are as uneven as the router leaves them.
+    assert full.decode.tpot_s <= paces[-1] == pytest.approx(full.decode.tpot_s, rel=0.02)
     assert {one.slo_req_per_s for one in found} == {found[0].slo_req_per_s}
 
 

@@ -16,8 +16,9 @@ from twin.facts import Facts
 from twin.hardware.fabric import wired
 from twin.hardware.placement import PLACEMENTS, place
 from twin.lab.library import load_facts
+from twin.outlook import outlook
 from twin.scenario import Scenario, SpecError, npus_used, with_overrides
-from twin.steady import assemble, outlook, steady
+from twin.steady import assemble, steady
 
 FACTS = load_facts()
 ON = {"deployment.prefill.on": "decode_npus"}

@@ -26,6 +26,7 @@ from twin.engine.record import Log, Record
 from twin.engine.settings import Settings
 from twin.engine.setup import Setup
 from twin.engine.shared_links import Streams, Traffic
+from twin.engine.start import take_seats
 from twin.hardware.placement import Instance
 from twin.hardware.prices import nic, pool_read, port_rates
 from twin.metrics.operators import DECODE_OPERATORS, PREFILL_OPERATORS
@@ -82,7 +83,7 @@ def build_world(setup: Setup) -> c.World:
         "looks": columns * w.AT_FIELDS,
     }
     free = np.full(ports, float(price.bytes_per_s))
-    return c.World(
+    world = c.World(
         settings=settings,
         request=c.Requests(
             sizes,
@@ -111,6 +112,8 @@ def build_world(setup: Setup) -> c.World:
         record=Record(sizes),
         log=Log(sizes),
     )
+    take_seats(world, setup.residents)
+    return world
 
 
 def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> Settings:

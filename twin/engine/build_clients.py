@@ -101,11 +101,14 @@ def clients_due(setup: Setup, sizes: dict[str, int], settings: Settings) -> Loop
     begins, turns = np.zeros(0), np.zeros(0, np.int64)
     if settings.closed_loop:
         begins = first_turns(load.concurrency, load.ramp_s)
-        if settings.dynamic and not begins.size:
+        if (there := setup.residents) is not None:  # the others come as those before them end
+            others = load.concurrency - len(there)
+            begins = np.arange(others) / there.rate_req_per_s
+        elif settings.dynamic and not begins.size:
             begins = np.zeros(min(load.concurrency, requests.arrival_s.size))
         turns = np.full(begins.size, w.NONE)
     elif settings.dynamic:
-        turns = np.arange(requests.arrival_s.size)
+        turns = np.arange(setup.at_start, requests.arrival_s.size)
         if requests.waits_for is not None:
             turns = turns[requests.waits_for < 0]
         begins, turns = requests.arrival_s[turns], turns * ATTEMPTS

@@ -173,7 +173,7 @@ class Machine:
         hot = c.prefill_hot_tokens, c.prefill_hot_factor[at]
         if settings.colocated:
             hot = c.decode_hot_tokens, c.decode_hot_factor[at]
-        prompt = float(self.setup.requests.input_tokens.mean())
+        prompt = float(self.setup.requests.input_tokens[self.setup.at_start :].mean())
         prefill.read_bytes_per_token[at] = costs.fetch.bytes_per_token
         self.set_pace(self.world.traffic.pool_read + at, costs.fetch.copies_bytes_per_s)
         prefill.ahead_s_per_token[at] = costs.fetch.ahead_s_per_token(settings.fetch_latency_s)

@@ -204,7 +204,7 @@ def windows_table(
     width_s = s.horizon_s / count
     samples = np.maximum(book[:, w.SAMPLES], 1.0)
     columns = {"t_s": np.arange(count) * width_s, "window_s": np.full(count, width_s)}
-    columns |= _happenings(world, arrived, count)
+    columns |= _happenings(world, setup.at_start, arrived, count)
     for name, field in (
         ("front_end_queue", w.IN_FRONT_END),
         ("router_queue", w.IN_ROUTER),
@@ -266,7 +266,7 @@ def by_plane(world: World) -> np.ndarray:
     return total
 
 
-def _happenings(world: World, arrived: int, count: int) -> dict[str, np.ndarray]:
+def _happenings(world: World, at_start: int, arrived: int, count: int) -> dict[str, np.ndarray]:
     """Arrivals, ends and mean latencies of each window, from the stamps."""
     r, horizon_s = world.request, world.settings.horizon_s
     came, ended, rejected, lost, begun, several = np.zeros((6, count), np.int64)
@@ -281,11 +281,12 @@ def _happenings(world: World, arrived: int, count: int) -> dict[str, np.ndarray]
     for part in parts(arrived):
         arrival_s, first_s, finish_s = r.arrival_s[part], r.transfer_end_s[part], r.finish_s[part]
         gaps, status = r.output_tokens[part] - 1, r.status[part]
-        windows(arrival_s, came)
+        new = np.arange(part.start, part.start + arrival_s.size) >= at_start
+        windows(arrival_s[new], came)
         windows(finish_s[finish_s <= horizon_s], ended)
         windows(r.ready_s[part][status == w.REJECTED], rejected)
         windows(r.ready_s[part][status == w.LOST], lost)
-        some = first_s <= horizon_s
+        some = (first_s <= horizon_s) & new
         np.add.at(ttft_s, windows(first_s[some], begun), first_s[some] - arrival_s[some])
         some = (finish_s <= horizon_s) & (gaps > 0) & bool(world.settings.has_decode)
         at = windows(finish_s[some], several)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from twin import experts as x
+from twin.engine.start import Residents, residents, with_residents
 from twin.experts import Imbalance
 from twin.facts import Facts
 from twin.hardware.chip import Chip, load_chip
@@ -57,6 +58,12 @@ class Setup:
     power: Power | None  # watts of an NPU, None where the chip states none
     node_dram_bytes: float  # of each node, that hold blocks of the memory pool
     declared: int  # instances that serve at the start: the first ones; others may come
+    residents: Residents | None = None  # requests under way at the start: the first rows
+
+    @property
+    def at_start(self) -> int:
+        """Requests under way at time zero."""
+        return len(self.residents) if self.residents is not None else 0
 
     @property
     def first_die(self) -> int:
@@ -202,6 +209,8 @@ def set_up(
             f"no request arrives within horizon_s = {scenario.horizon_s:g} s: "
             "raise workload.rate_req_per_s or the horizon"
         )
+    there = residents(scenario, facts, parts, requests, counts)
+    requests = with_residents(requests, there, scenario.workload.arrivals == "closed_loop")
     _refuse_too_large(scenario, requests)
     notes = [f"{n:,} requests: {reason}" for reason, n in sorted(requests.counts.items()) if n]
     notes += [*requests.notes, *placed.moved, *remarks(scenario)]
@@ -214,7 +223,7 @@ def set_up(
     crowd = _crowd(
         scenario, facts, costs, requests, mean_lengths(scenario.workload, facts, trace)[0], counts
     )
-    return replace(partial, requests=requests, notes=notes, crowd=crowd)
+    return replace(partial, requests=requests, notes=notes, crowd=crowd, residents=there)
 
 
 def _crowd(

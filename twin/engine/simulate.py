@@ -224,6 +224,7 @@ def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[
     if setup.power is not None:
         totals |= {name: float(watts) for name, watts in asdict(setup.power).items()}
     totals |= {f"{role}_clock": share for role, share in setup.costs.clocks.items()}
+    totals["at_start"] = float(setup.at_start)
     totals["finished"] = float(c[w.FINISHED_DECODE] + c[w.FINISHED_PREFILL])
     totals["rejected"] = float(c[w.REJECTED_ROUTER] + c[w.REJECTED_DECODE])
     totals["lost"] = float(c[w.GIVEN_UP])
@@ -232,7 +233,8 @@ def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[
     totals["wasted_tokens"] = float(c[w.WASTED_TOKENS])
     first = world.request.transfer_end_s
     low, high = setup.scenario.warmup_s, setup.scenario.horizon_s
-    totals["first_tokens"] = float(((first >= low) & (first <= high)).sum())
+    begun = (first >= low) & (first <= high)
+    totals["first_tokens"] = float(begun[setup.at_start :].sum())
     return totals
 
 

@@ -84,12 +84,25 @@ class Observed:
     def started(self) -> np.ndarray:
         """Mask of the requests whose first token fell in the steady state."""
         result: np.ndarray = self._stamp("first_token_s") >= self.scenario.warmup_s
+        result[: self.at_start] = False  # they had theirs before the run
         return result
+
+    @property
+    def at_start(self) -> int:
+        """Requests that were under way at time zero: the first rows. Their times are those within
+        the run, so that TPOT counts them; their TTFT, E2E and SLO are not known."""
+        return int(self.totals.get("at_start", 0.0))
 
     @cached_property
     def finished(self) -> np.ndarray:
         """Mask of the requests that finished in the steady state."""
         result: np.ndarray = self._stamp("finish_s") >= self.scenario.warmup_s
+        return result
+
+    @cached_property
+    def whole(self) -> np.ndarray:
+        """Of those that finished in the steady state: mask of whose whole stay the run has seen."""
+        result: np.ndarray = np.flatnonzero(self.finished) >= self.at_start
         return result
 
     @cached_property
@@ -124,8 +137,10 @@ class Observed:
 
     @property
     def met(self) -> float:
-        """Requests that finished and met the whole SLO."""
-        return float(self.kept_slo.sum())
+        """Requests that finished and met the whole SLO; those that were there at the start count
+        as the others do."""
+        judged = int(self.whole.sum())
+        return float(self.kept_slo[self.whole].sum()) * self.finished_steady / max(judged, 1)
 
     @cached_property
     def _spreads(self) -> dict[str, Spread]:
@@ -146,7 +161,8 @@ class Observed:
         if prefix == "tpot_s":
             return spread_of(self.tpot[~np.isnan(self.tpot)], prefix)
         if prefix == "e2e_s":
-            return spread_of(self._span("arrival_s", "finish_s")[self.finished], prefix)
+            stayed_s = self._span("arrival_s", "finish_s")[self.finished]
+            return spread_of(stayed_s[self.whole], prefix)
         if prefix == "session_s":
             return spread_of(session_times_s(self), prefix)
         raise KeyError(f"no spread is known of {prefix}: add it here")

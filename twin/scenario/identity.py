@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from twin.scenario.declaration import SpecError
@@ -20,7 +20,9 @@ from twin.scenario.parsing import parse_scenario
 from twin.scenario.scenario import Scenario
 from twin.scenario.words import quoted
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
+# What a text of an older schema means where it says nothing, by the schema that changed it.
+BEFORE: dict[int, dict[str, Any]] = {3: {"start": "empty"}}
 
 Fields = dict[str, Any]
 
@@ -30,7 +32,22 @@ def from_full_form(full: Fields) -> Fields:
     return full
 
 
-MIGRATIONS: dict[int, Callable[[Fields], Fields]] = {1: from_full_form}  # from schema: how
+def with_old_defaults(plain: Fields) -> Fields:
+    """Schema 2 with the defaults of that time written out."""
+    whole: Fields = json.loads(json.dumps(plain))
+    for path, value in BEFORE[3].items():
+        *parents, leaf = path.split(".")
+        table = whole
+        for part in parents:
+            table = table.setdefault(part, {})
+        table.setdefault(leaf, value)
+    return whole
+
+
+MIGRATIONS: dict[int, Callable[[Fields], Fields]] = {  # from schema: how
+    1: from_full_form,
+    2: with_old_defaults,
+}
 
 
 def canonical(s: Scenario) -> str:
@@ -45,13 +62,19 @@ def scenario_digest(s: Scenario) -> str:
 
 def legacy_digests(s: Scenario) -> tuple[str, ...]:
     """Ids the scenario had under older schemas; none where those could not have asked it."""
-    if any(_is_set(s, path) for path, field in fields().items() if field.since > 1):
-        return ()
-    full = s.model_dump(mode="json")
-    for path, field in fields().items():
-        if field.since > 1:
-            _drop(full, path.split("."))
-    return (hashlib.sha256(_text(1, full).encode()).hexdigest(),)
+    digests = []
+    for schema in range(1, SCHEMA_VERSION):
+        before = {
+            path: v for later, old in BEFORE.items() if later > schema for path, v in old.items()
+        }
+        newer = [path for path, field in fields().items() if field.since > schema]
+        if any(_is_set(s, path, before) for path in newer):
+            continue
+        plain = s.model_dump(mode="json", exclude_defaults=schema > 1)
+        for path in newer:
+            _drop(plain, path.split("."))
+        digests.append(hashlib.sha256(_text(schema, plain).encode()).hexdigest())
+    return tuple(digests)
 
 
 def scenario_from_canonical(text: str) -> Scenario:
@@ -84,15 +107,18 @@ def _text(schema: int, plain: Fields) -> str:
     return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def _is_set(s: Scenario, path: str) -> bool:
-    """Whether a field is stated: differs from its default, in any row where it is of a list."""
+def _is_set(s: Scenario, path: str, before: Mapping[str, Any]) -> bool:
+    """Whether a field is stated: differs from what texts of old mean (before), else from its
+    default, in any row where it is of a list."""
     *parents, leaf = path.split(".")
     tables: list[Any] = [s]
     for part in parents:
         name = part.removesuffix("[]")
         values = [getattr(table, name) for table in tables]
         tables = [row for rows in values for row in rows] if part.endswith("[]") else values
-    return any(getattr(t, leaf) != type(t).model_fields[leaf].default for t in tables)
+    return any(
+        getattr(t, leaf) != before.get(path, type(t).model_fields[leaf].default) for t in tables
+    )
 
 
 def _drop(values: Any, parts: list[str]) -> None:
@@ -103,9 +129,11 @@ def _drop(values: Any, parts: list[str]) -> None:
         values.pop(name, None)
         return
     # Rows may be gone with their list, when that is newer too.
-    for table in values.get(name, ()) if first.endswith("[]") else [values[name]]:
+    for table in values.get(name, ()) if first.endswith("[]") else [values.get(name, {})]:
         _drop(table, rest)
-        if not table and not first.endswith("[]"):  # a section that schema 1 did not have
+        if (
+            not table and name in values and not first.endswith("[]")
+        ):  # a section that schema 1 did not have
             del values[name]
 
 

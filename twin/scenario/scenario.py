@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 from pydantic import model_validator
 
 from twin.scenario.clients import Admission, Clients, Tenant
-from twin.scenario.declaration import Section, quantity, rows, section, text, unless, when
+from twin.scenario.declaration import Section, choice, quantity, rows, section, text, unless, when
 from twin.scenario.deployment import Deployment
 from twin.scenario.elastic import Elastic
 from twin.scenario.experts import Experts
@@ -31,6 +32,15 @@ class Scenario(Section):
     horizon_s: float = quantity(120.0, "s", "Simulated time", (0.1, 604_800), group="Time and seed")
     warmup_s: float = quantity(30.0, "s", "Warm-up", (0, 604_800), group="Time and seed")
     """Start of the steady-state window; earlier requests are left out of it."""
+    start: Literal["steady", "empty"] = choice(
+        "steady",
+        "Begins",
+        options={"steady": "In the steady state", "empty": "On an empty machine"},
+        group="Time and seed",
+        since=3,
+    )
+    """With the requests that are under way in the steady state of its load, or with none. Loads
+    that change over time, recorded traces and finite benchmarks always begin empty."""
     step_s: float = quantity(0.005, "s", "Clock step", (0.001, 1.0), group="Time and seed")
     """Step of the clock: how stale what flows backwards may be."""
     supernode: Supernode = section(Supernode, group="Planes")

@@ -7,6 +7,7 @@ from typing import Any
 
 import streamlit as st
 
+from twin import outlook as load
 from twin import steady
 from twin.facts import FactError
 from twin.hardware.chip import HardwareError
@@ -82,14 +83,14 @@ def whole(scenario: Scenario) -> Scenario:
     return scenario.model_copy(update={"faults": (), "recovery": Recovery()})
 
 
-def outlook(scenario: Scenario) -> steady.Outlook | str:
+def outlook(scenario: Scenario) -> load.Outlook | str:
     """How the deployment fares under its load, or one sentence why it cannot be."""
     return session.store().lacking(scenario) or _outlook(canonical(scenario), scenario)
 
 
 @st.cache_resource(show_spinner=False, max_entries=500)
-def _outlook(key: str, _scenario: Scenario) -> steady.Outlook | str:
-    return _or_why(lambda: steady.outlook(_scenario, session.facts(), *_files(_scenario)))
+def _outlook(key: str, _scenario: Scenario) -> load.Outlook | str:
+    return _or_why(lambda: load.outlook(_scenario, session.facts(), *_files(_scenario)))
 
 
 def bound(scenario: Scenario) -> str:

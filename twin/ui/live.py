@@ -14,8 +14,8 @@ from twin.lab.explain.view import one_slo
 from twin.lab.live import Live, Look, question_of, ready
 from twin.metrics.measures import amount, seconds
 from twin.metrics.registry import shown
+from twin.outlook import Outlook
 from twin.scenario import Scenario, npus_used, remarks, scenario_digest
-from twin.steady import Outlook
 from twin.ui import access, forms, formulas, session, words
 from twin.ui.fields import sentence
 

@@ -7,7 +7,7 @@ warm-up and the reuse of a memory pool that fills are a run's business.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -34,6 +34,8 @@ class Offered:
     output_tokens_p50: float
     output_tokens_p95: float
     reuse: float  # share of prompt tokens an endless memory pool would have seen before
+    prompts: np.ndarray = field(compare=False, repr=False)  # i4[requests], the sample's lengths
+    answers: np.ndarray = field(compare=False, repr=False)
 
     @property
     def input_per_output(self) -> float:
@@ -93,4 +95,6 @@ def offered(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -
         output_tokens_p95=float(p95_out),
         # Blocks are prefix-chained: a block seen twice was a hit the second time.
         reuse=(whole - sample.blocks) * block_tokens / float(prompts.sum()) if whole else 0.0,
+        prompts=prompts,
+        answers=answers,
     )

@@ -13,6 +13,7 @@ from twin.engine.columns import World
 from twin.engine.lists import fill, pop
 from twin.engine.phases.decode import (
     acts_s,
+    admit,
     begin_iteration,
     book_iteration,
     join,
@@ -51,6 +52,7 @@ def colocated(world: World, t1: float) -> None:
             if state.running[c]:
                 settle(world, c, now_s)
                 finish_pieces(world, c, now_s)
+            admit(world, c, now_s)  # who is there when the run begins
             make_room(world, c, now_s)
             taken = form_batch(world, c, now_s)
             state.running[c] = 0

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from twin.lab.explain.view import BEHIND, Settings, View, kept_up, served_well
+from twin.outlook import outlook
 from twin.scenario import Scenario, SpecError, field_info, read, with_overrides
-from twin.steady import outlook, steady
+from twin.steady import steady
 
 FAULT, CAUSE, DEMAND = 0, 1, 2  # what breaks; what limits; what is asked for
 WAITS = 0.2  # of the mean TTFT: from here on a queue is looked into

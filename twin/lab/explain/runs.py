@@ -28,8 +28,8 @@ from twin.lab.explain.view import (
     ttft_share,
 )
 from twin.metrics.registry import METRICS
+from twin.outlook import outlook
 from twin.scenario import Scenario, SpecError, with_overrides
-from twin.steady import outlook
 
 if TYPE_CHECKING:
     from twin.workload.generate import TraceTable

@@ -8,7 +8,7 @@ from zipfile import BadZipFile
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from twin import steady
+from twin import outlook as load
 from twin.facts import FactError
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import Fabric
@@ -75,7 +75,7 @@ def get_ready() -> None:
     inspect.stack()  # Streamlit asks at its first element, and Python then looks at every module
     try:
         draft, facts = session.first(), session.facts()
-        steady.outlook(draft, facts)
+        load.outlook(draft, facts)
         fabric = fabric_of(draft.supernode)
         machine_text(built(fabric))
         if came := _came(scenario_digest(draft), draft):

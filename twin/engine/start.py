@@ -1,0 +1,160 @@
+"""Where a run begins: on an empty machine, or with the population of the steady state.
+
+Requests that are under way at time zero are rows of the run like all others. They stand before
+those that arrive, with what is left of their answers, and their stamps are zero: what a run
+measures of them is what happens within it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from twin.engine import codes as w
+from twin.engine.columns import World
+from twin.engine.returns import BEGUN
+from twin.facts import Facts
+from twin.outlook import Lengths, at_load
+from twin.population import COMING, DECODING, ITERATION, Stationary, live_through
+from twin.scenario import Scenario
+from twin.steady import Assembly, steady, traffic_of
+from twin.workload.requests import Requests
+
+APART = 0.25  # of a life: between the populations that several instances begin with
+
+
+@dataclass(frozen=True)
+class Residents:
+    """Requests under way at time zero, in the order in which decode takes them, n rows."""
+
+    rank: np.ndarray  # i4[n], over all decode or colocated instances
+    input_tokens: np.ndarray  # i4[n], prompt and what is out of the answer
+    output_tokens: np.ndarray  # i4[n], what is left of it, and one
+    ready_s: np.ndarray  # f8[n], when its KV is in place; later ones are on their way
+    rate_req_per_s: float  # what the deployment answers
+
+    def __len__(self) -> int:
+        return self.rank.size
+
+
+def begins_steady(s: Scenario) -> bool:
+    """Whether a run begins with a stationary population: not where load, machine or lengths are
+    expected to change from the start, nor where a finite benchmark is run."""
+    load = s.workload
+    flat = load.arrivals != "trace" and load.profile.shape == "constant"
+    whole = load.prompts == 0 and (load.arrivals != "closed_loop" or load.ramp_s == 0.0)
+    return s.start == "steady" and flat and whole and s.deployment.mode != "prefill_only"
+
+
+def residents(
+    s: Scenario, facts: Facts, parts: Assembly, requests: Requests, counts: np.ndarray | None
+) -> Residents | None:
+    """Who is under way at time zero; None: nobody. Raises as `steady`."""
+    if not begins_steady(s):
+        return None
+    closed = s.workload.arrivals == "closed_loop"
+    rate = np.inf if closed else s.workload.rate_req_per_s
+    full, traffic = steady(s, facts, None, counts), traffic_of(s, facts)
+    lengths = Lengths(requests.input_tokens, requests.output_tokens)
+    standing = at_load(s, facts, parts, full, traffic, lengths, rate)
+    assert standing is not None
+    d, ranks = s.deployment, standing.population.slots.size
+    instances = d.colocated.instances if d.mode == "colocated" else d.decode.instances
+    found = []
+    for k in range(instances):
+        if k > 0:
+            each = standing.rate_req_per_s * standing.iteration_s
+            wait = standing.reserved_s / standing.iteration_s
+            live_through(standing.population, 0, int(APART * standing.life) + 1, each, wait)
+        found.append(_snapshot(standing, k * ranks))
+    rank, prompt, left, ready_s = (np.concatenate(columns) for columns in zip(*found, strict=True))
+    if closed:  # no more than there are clients
+        rank, prompt, left, ready_s = (
+            c[: s.workload.concurrency] for c in (rank, prompt, left, ready_s)
+        )
+    order = np.argsort(ready_s, kind="stable")
+    found_rate = standing.rate_req_per_s * instances
+    if not rank.size:
+        return None
+    return Residents(
+        rank[order].astype(np.int32), prompt[order].astype(np.int32),
+        (left[order] + 1).astype(np.int32), ready_s[order], found_rate,
+    )  # fmt: skip
+
+
+def _snapshot(
+    standing: Stationary, first: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(rank, tokens there are, tokens left, seconds until it decodes) of who is on an instance."""
+    p, now = standing.population, standing.population.at[ITERATION]
+    decoding, coming = p.status == DECODING, p.status == COMING
+    span = np.maximum(p.due - p.joined, 1)
+    out = np.where(decoding, p.left * (now - p.joined) // span, 0)
+    some = np.flatnonzero((decoding | coming) & (p.left - out > 0))
+    ready_s = np.where(coming, (p.due - now) * standing.iteration_s, 0.0)
+    return first + p.rank[some], (p.prompt + out)[some], (p.left - out)[some], ready_s[some]
+
+
+def with_residents(requests: Requests, found: Residents | None, closed: bool) -> Requests:
+    """A stream behind those who are there already; in a closed loop their clients are taken from
+    those who would begin at once."""
+    if found is None:
+        return requests
+    n = len(found)
+    arrival_s = requests.arrival_s
+    if closed:
+        arrival_s = np.full(arrival_s.size, np.inf)
+    first = int(requests.session.max(initial=-1)) + 1
+    waits, pause_s = requests.waits_for, requests.pause_s
+    if waits is not None and pause_s is not None:
+        waits = np.concatenate(
+            (np.full(n, w.NONE, waits.dtype), np.where(waits >= 0, waits + n, waits))
+        )
+        pause_s = np.concatenate((np.zeros(n), pause_s))
+    return replace(
+        requests,
+        arrival_s=np.concatenate((np.zeros(n), arrival_s)),
+        input_tokens=np.concatenate((found.input_tokens, requests.input_tokens)),
+        output_tokens=np.concatenate((found.output_tokens, requests.output_tokens)),
+        session=np.concatenate((first + np.arange(n, dtype=np.int32), requests.session)),
+        segment_offset=np.concatenate((np.zeros(n, np.int64), requests.segment_offset)),
+        waits_for=waits,
+        pause_s=pause_s,
+    )
+
+
+def take_seats(world: World, found: Residents | None) -> None:
+    """Let those who are there at time zero wait for the first iteration of their instance."""
+    if found is None:
+        return
+    n, r, decode = len(found), world.request, world.decode
+    rows = np.arange(n)
+    if world.settings.dynamic:
+        r.arrival_s[:n] = 0.0
+        r.input_tokens[:n], r.output_tokens[:n] = found.input_tokens, found.output_tokens
+        r.session[:n], r.turn[:n] = world.turn.session[:n], rows
+        world.turn.asked_s[:n] = 0.0
+    for stamp in (r.front_end_s, r.routed_s, r.prefill_start_s, r.prefill_end_s):
+        stamp[:n] = 0.0
+    r.transfer_end_s[:n] = r.ready_s[:n] = found.ready_s
+    r.rank[:n], r.status[:n] = found.rank, w.DECODING
+    instance = found.rank // world.settings.decode_ranks
+    np.add.at(decode.taken, instance, 1)
+    np.add.at(decode.taken_slots, found.rank, 1)
+    np.add.at(decode.reserved_tokens, found.rank, found.input_tokens.astype(float))
+    for d in range(decode.wait.shape[0]):
+        mine = np.flatnonzero(instance == d)
+        if mine.size:
+            decode.wait[d] = mine[0], mine[-1]
+            r.following[mine[:-1]] = mine[1:]
+    if world.settings.gated:
+        tenant = world.gate.tenant[:n] if world.settings.tenants > 1 else np.zeros(n, np.int64)
+        r.held[:n] = BEGUN
+        np.add.at(world.gate.inside, tenant, 1)
+        world.gate.inside[-1] += n
+    for counter in (
+        w.ARRIVED, w.FRONTED, w.ROUTED, w.ROUTER_SEEN, w.PREFILL_BEGUN, w.PREFILLED, w.TRANSFERRED,
+        w.TURNS_TAKEN,
+    ):  # fmt: skip
+        world.record.counters[counter] = n

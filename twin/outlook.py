@@ -1,0 +1,144 @@
+"""A deployment under its offered load, by formula: how many requests are under way, how fast.
+
+Prices come from `steady`, the population of a decode instance from `population`; the engine begins
+its runs with the same population.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twin.facts import Facts
+from twin.model.batch import batch_line
+from twin.model.costs import RoleCosts
+from twin.model.predict import Prediction, Traffic
+from twin.population import Arriving, Chunk, Stationary, population_of, stationary
+from twin.scenario import Scenario
+from twin.steady import (
+    Assembly,
+    Counts,
+    asked_for,
+    assemble,
+    largest_batch,
+    steady,
+    traffic_of,
+    with_batch_of,
+)
+from twin.workload.requests import TraceTable
+
+HAND_OFF = 1.5  # cycles of prefill that a request spends in it: half of one waiting, one computed
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """A deployment under its offered load, by formula."""
+
+    tpot_s: float | None  # at the load, or with every slot full where it is beyond; None: no decode
+    rate_req_per_s: float | None  # what is offered; None in a closed loop
+    sustained_req_per_s: float  # what all pools sustain
+    slo_req_per_s: float  # the same within the SLO's TPOT; 0: no batch meets it
+    limit: str  # the pool that is full first at the latter
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Lengths of a sample of requests, tokens, i4[n] each."""
+
+    inputs: NDArray[np.int32]
+    outputs: NDArray[np.int32]
+
+
+def at_load(
+    s: Scenario, facts: Facts, parts: Assembly, full: Prediction, traffic: Traffic,
+    lengths: Lengths, rate: float,
+) -> Stationary | None:  # fmt: skip
+    """A decode or colocated instance while `rate` requests/s (infinite: a closed loop) reach the
+    deployment, of which prefill and front end pass on what they can. None: nothing decodes."""
+    costs = parts.costs
+    role = costs.colocated_role or costs.decode_role
+    if role is None:
+        return None
+    d = s.deployment
+    instances = d.colocated.instances if costs.colocated_role else costs.decode_instances
+    passed = min(rate, full.front_end_requests_per_s)
+    if costs.prefill_role is not None and full.prefill is not None:
+        passed = min(passed, full.prefill.requests_per_s)
+    reserved_s = _prefill_s(s, parts, traffic, passed) if costs.prefill_role else 0.0
+    clients = math.inf
+    if s.workload.arrivals == "closed_loop":
+        clients = s.workload.concurrency / instances
+    away_s = reserved_s + s.workload.think_s + s.front_end.service_ms * 1e-3
+    arriving = Arriving(
+        lengths.inputs, lengths.outputs, passed / instances, reserved_s, clients, away_s
+    )
+    chunk = None
+    if costs.colocated_role is not None:
+        npus = role.dies // costs.chip.dies_per_npu
+        budget = float(d.colocated.chunk_tokens_per_npu * npus)
+        chunk = Chunk(traffic.fresh_tokens, traffic.fresh_pairs, budget)
+    population = population_of(
+        role, parts.decode_imbalance, _slots(s, role, costs.chip.dies_per_npu), d.decode, s.seed,
+        costs.mtp_acceptance, s.memory_pool.block_tokens, arriving, chunk,
+    )  # fmt: skip
+    standing = stationary(population, role.decode, arriving)
+    beyond = rate > passed * (1.0 + 1e-9) and math.isfinite(rate)
+    standing.overloaded |= beyond
+    return standing
+
+
+def _slots(s: Scenario, role: RoleCosts, dies: int) -> NDArray[np.int64]:
+    """Requests each rank may hold: an NPU's batch shared out over its dies."""
+    ranks = np.arange(role.dies, dtype=np.int64)
+    batch = s.deployment.decode.batch_per_npu
+    return batch * (ranks + 1) // dies - batch * ranks // dies
+
+
+def _prefill_s(s: Scenario, parts: Assembly, traffic: Traffic, rate: float) -> float:
+    """Seconds from the router to the first token while `rate` requests/s arrive, about.
+
+    A batch takes what waits: its fixed part over the share of time that prompts leave (the line of
+    `batch_line`), at least as long as one prompt takes and at most as a full batch.
+    """
+    role, d = parts.costs.prefill_role, s.deployment.prefill
+    assert role is not None
+    budget = float(d.tokens_per_npu) * role.dies / parts.costs.chip.dies_per_npu
+    hot = parts.prefill_imbalance.table
+    fixed_s, token_s, pair_s = batch_line(role, budget, traffic.input_tokens, hot)
+    prompt_s = traffic.fresh_tokens * token_s + traffic.fresh_pairs * pair_s
+    prompts = max(1.0, budget / traffic.fresh_tokens)
+    busy = min(rate / d.instances * prompt_s, 1.0)
+    full_s = fixed_s + prompts * prompt_s
+    cycle_s = full_s if busy >= 1.0 else min(full_s, fixed_s / (1.0 - busy))
+    return HAND_OFF * max(cycle_s, fixed_s + prompt_s)
+
+
+def outlook(
+    scenario: Scenario, facts: Facts, trace: TraceTable | None = None, counts: Counts | None = None
+) -> Outlook:
+    """How fast tokens come at the offered load, and how much load meets the SLO's TPOT. Raises as
+    `steady`."""
+    full = steady(scenario, facts, trace, counts)
+    offered = asked_for(scenario, facts, trace)
+    rate = offered.rate_req_per_s
+    if full.decode is None:
+        return Outlook(None, rate, full.requests_per_s, full.requests_per_s, full.limit)
+    parts = assemble(scenario, facts, trace, counts)
+    traffic = traffic_of(scenario, facts, trace)
+    lengths = Lengths(offered.prompts, offered.answers)
+    standing = at_load(
+        scenario, facts, parts, full, traffic, lengths, math.inf if rate is None else rate
+    )
+    assert standing is not None
+    tpot_s = standing.iteration_s / full.decode.tokens_per_iteration
+    kept = full
+    if full.decode.tpot_s > (bound_s := 1e-3 * scenario.slo.tpot_ms):
+        per_npu = parts.costs.chip.dies_per_npu
+        batch = largest_batch(scenario, facts, bound_s, trace, counts).batch_per_npu
+        if not batch:
+            return Outlook(tpot_s, rate, full.requests_per_s, 0.0, "decode")
+        kept = with_batch_of(scenario, facts, parts, traffic, batch // per_npu)
+    return Outlook(tpot_s, rate, full.requests_per_s, kept.requests_per_s, kept.limit)

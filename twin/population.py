@@ -1,0 +1,420 @@
+"""The stationary population of a decode instance: who is under way while arrivals never end.
+
+Counted in iterations instead of seconds, requests under way are an M/G/infinity queue: how many
+iterations an answer needs does not depend on how long one takes. So arrivals per iteration alone
+decide the population, and seconds come in once, as the mean time of its iterations (Little's law;
+renewal theory gives elapsed and remaining lengths). Ranks are chosen as the router chooses them,
+for the fullest rank sets the pace: requests that join a rank together also leave it together,
+which independent draws miss.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twin.borrowed import prepare
+from twin.buffers import Columns, column, key, number
+from twin.compiled import entry, kernel, stage
+from twin.experts import Imbalance
+from twin.model.coefficients import Decode
+from twin.model.costs import RoleCosts
+from twin.model.decode import decode_iteration_s
+from twin.model.mixed import mixed_iteration_s
+from twin.model.record import dtype_of, numbers
+from twin.policies.batching import iterations_needed, tokens_per_iteration
+from twin.policies.router import BLOCK, NOBODY, RANK_CHOICES, choose_rank
+from twin.rng import exponential, stream_key, uniform
+from twin.scenario.deployment import Decode as DecodePool
+
+NONE = -1
+FREE, COMING, DECODING = range(3)  # status of a place
+CLUMP = 0.6  # of a life: how far requests of one rank are apart at the begin, see `fill`
+MOST_DRAWS = 10_000  # for one request that is under way
+
+
+class Population(Columns):
+    """One decode or colocated instance, its ranks and the requests that have a place on them."""
+
+    prices = column(dtype_of(Decode), "1", "Prices of an iteration.", fill=None)
+    colocated = number(int, "Whether prompts are computed in the same iterations.")
+    chunk_tokens = number(float, "Prompt tokens per request that joins.", unit="tokens")
+    chunk_pairs = number(float, "Query-key pairs per request that joins.")
+    chunk_most = number(float, "Prompt tokens of an iteration, at most.", unit="tokens")
+    hot_tokens = column("f8", "points", "Tokens of the table below.", fill=None)
+    hot_factor = column("f8", "points", "Imbalance of experts.", fill=None)
+    inputs = column("i4", "sample", "Prompt lengths to draw from.", unit="tokens", fill=None)
+    outputs = column("i4", "sample", "Answer lengths, of the same requests.", fill=None)
+    room_tokens = number(float, "KV of one rank.", unit="tokens")
+    page_tokens = number(float, "Half of a KV block: mean waste of a request.", unit="tokens")
+    rank_choice = number(int, "Code of the policy that chooses a rank.")
+    draft_tokens = number(int, "MTP drafts of an iteration.")
+    acceptance = number(float, "Chance that a draft is right.")
+    draw = key("Which request comes.")
+    gap = key("Arrivals.")
+    accept = key("Iterations that an answer needs.")
+    round = key("Their rounding.")
+    offset = key("When within an iteration a request comes.")
+    slots = column("i8", "ranks", "Requests a rank may hold.", fill=None)
+    requests = column("i8", "ranks", "Requests that decode.")
+    context = column("f8", "ranks", "Their context.", unit="tokens")
+    growth = column("f8", "ranks", "What an iteration adds to it.", unit="tokens")
+    reserved = column("f8", "ranks", "Of requests that have a place and are in prefill.")
+    taken = column("i8", "ranks", "Places taken.")
+    load = column("f8", "ranks", "Scratch: tokens of a rank.")
+    price = column("f8", "ranks", "Scratch of the choice of a rank.")
+    floor = column("f8", "blocks", "Scratch of the choice of a rank.")
+    operators = column("f8", "operators", "Scratch of an iteration.", unit="s")
+    ring = column("i4", "ring", "First place that is due at an iteration.", fill=NONE)
+    following = column("i4", "places", "Next place of a list.", fill=NONE)
+    status = column("i1", "places", "Free, reserved or decoding.")
+    rank = column("i4", "places", "Its rank.")
+    prompt = column("i4", "places", "Prompt.", unit="tokens")
+    left = column("i4", "places", "Tokens of the answer after the first.", unit="tokens")
+    joined = column("i8", "places", "Iteration at which it joined.")
+    due = column("i8", "places", "Iteration at which it joins or ends.")
+    at = column("i8", "6", "Iteration, places taken, draws, first free place, decoding, waiting.")
+    ahead = column("f8", "1", "Iterations until the next arrival.")
+    seen = column("f8", "5", "Sums: iterations, seconds, decoding, context, waiting.")
+
+
+ITERATION, TAKEN, DRAWS, FIRST_FREE, DECODES, WAITS = range(6)
+
+
+@kernel
+def reserve(p: Population, prompt: int, answer: int, out: int) -> int:
+    """Give a request the place that the router would; its number, or NONE where there is none."""
+    total = 0.0
+    for r in range(p.load.size):
+        p.load[r] = p.context[r] + p.reserved[r] + p.taken[r] * p.page_tokens
+        total += p.load[r]
+    for b in range(p.floor.size):
+        p.floor[b] = 0.0
+    rank = choose_rank(
+        p.rank_choice, p.at[DRAWS], p.taken, p.load, p.at[TAKEN], total, p.slots, p.room_tokens,
+        float(prompt + out) + p.page_tokens, p.price, p.floor,
+    )  # fmt: skip
+    i = p.at[FIRST_FREE]
+    if rank == NOBODY or i == NONE:
+        return NONE
+    p.at[FIRST_FREE] = p.following[i]
+    p.status[i], p.rank[i], p.prompt[i], p.left[i] = COMING, rank, prompt, answer - 1
+    p.taken[rank] += 1
+    p.reserved[rank] += prompt
+    p.at[TAKEN] += 1
+    return i
+
+
+@kernel
+def join(p: Population, i: int, past: float) -> None:
+    """Let a request decode; past: the share of its iterations that is over."""
+    rank, left = p.rank[i], p.left[i]
+    whole = iterations_needed(left, p.draft_tokens, p.acceptance, p.accept, p.round, p.at[DRAWS])
+    p.at[DRAWS] += 1
+    over = int(past * whole)
+    p.reserved[rank] -= p.prompt[i]
+    p.status[i] = DECODING
+    p.joined[i] = p.at[ITERATION] - over
+    p.due[i] = p.joined[i] + max(whole, over + 1)
+    enlist(p, i)
+    rate = left / (p.due[i] - p.joined[i])
+    p.requests[rank] += 1
+    p.growth[rank] += rate
+    p.context[rank] += p.prompt[i] + 1 + over * rate
+    p.at[DECODES] += 1
+
+
+@kernel
+def enlist(p: Population, i: int) -> None:
+    """Put a place into the list of the iteration at which it is due."""
+    bucket = p.due[i] % p.ring.size
+    p.following[i] = p.ring[bucket]
+    p.ring[bucket] = i
+
+
+@kernel
+def leave(p: Population, i: int) -> None:
+    """End a request's answer and free its place."""
+    rank = p.rank[i]
+    if p.status[i] == DECODING:
+        p.requests[rank] -= 1
+        p.growth[rank] -= p.left[i] / (p.due[i] - p.joined[i])
+        p.context[rank] -= p.prompt[i] + 1 + p.left[i]
+        p.at[DECODES] -= 1
+        if p.requests[rank] == 0:  # no rounding outlives an empty rank
+            p.growth[rank] = 0.0
+            p.context[rank] = 0.0
+    else:
+        p.reserved[rank] -= p.prompt[i]
+    p.taken[rank] -= 1
+    p.at[TAKEN] -= 1
+    p.status[i] = FREE
+    p.following[i] = p.at[FIRST_FREE]
+    p.at[FIRST_FREE] = i
+
+
+@kernel
+def arrive(p: Population, per_iteration: float, reserved_for: float) -> None:
+    """Let an iteration's arrivals have places; those that find none wait for a later one."""
+    while p.ahead[0] < 1.0:
+        p.ahead[0] += exponential(p.gap, p.at[DRAWS]) / per_iteration
+        p.at[DRAWS] += 1
+        p.at[WAITS] = min(p.at[WAITS] + 1, p.status.size)
+    p.ahead[0] -= 1.0
+    while p.at[WAITS] > 0:
+        k = int(uniform(p.draw, p.at[DRAWS]) * p.inputs.size)
+        i = reserve(p, p.inputs[k], p.outputs[k], 0)
+        p.at[DRAWS] += 1
+        if i == NONE:
+            break
+        p.at[WAITS] -= 1
+        p.due[i] = p.at[ITERATION] + 1 + int(reserved_for + uniform(p.offset, p.at[DRAWS]))
+        enlist(p, i)
+
+
+@kernel
+def iterate(p: Population, iterations: int, per_iteration: float, reserved_for: float) -> None:
+    """Run so many iterations; per_iteration: mean arrivals; reserved_for: iterations between the
+    choice of a rank and the first iteration there. Adds up what was `seen`."""
+    ranks = p.requests.size
+    for _ in range(iterations):
+        p.at[ITERATION] += 1
+        for r in range(ranks):
+            p.context[r] += p.growth[r]
+        bucket = p.at[ITERATION] % p.ring.size
+        i = p.ring[bucket]
+        p.ring[bucket] = NONE
+        while i != NONE:
+            after = p.following[i]
+            if p.status[i] == COMING and p.left[i] > 0:
+                join(p, i, 0.0)
+            else:
+                leave(p, i)
+            i = after
+        arrive(p, per_iteration, reserved_for)
+        if p.colocated:
+            chunk = min(per_iteration * p.chunk_tokens, p.chunk_most)
+            pairs = p.chunk_pairs * chunk / max(p.chunk_tokens, 1.0)
+            took_s = mixed_iteration_s(
+                p.prices[0], p.requests, p.context, 0, ranks, chunk, pairs, p.hot_tokens,
+                p.hot_factor, p.operators,
+            )  # fmt: skip
+        else:
+            took_s = decode_iteration_s(
+                p.prices[0], p.requests, p.context, 0, ranks, p.hot_tokens, p.hot_factor,
+                p.operators,
+            )  # fmt: skip
+        context = 0.0
+        for r in range(ranks):
+            context += p.context[r]
+        p.seen[0] += 1.0
+        p.seen[1] += took_s
+        p.seen[2] += p.at[DECODES]
+        p.seen[3] += context
+        p.seen[4] += p.at[WAITS]
+
+
+@kernel
+def fill(p: Population, count: int) -> None:
+    """Give so many requests a place as a stationary stream leaves them.
+
+    Long answers are met more often (the length-biased law of renewal theory). Requests of one rank
+    are at near stages: a rank that several leave at once takes the next that come, and after some
+    lives of requests this is how ranks are, so that beginning like this saves these lives.
+    """
+    longest = 0
+    for k in range(p.outputs.size):
+        longest = max(longest, p.outputs[k])
+    n = 0
+    for _ in range(MOST_DRAWS * count):
+        if n == count:
+            break
+        k = int(uniform(p.draw, p.at[DRAWS]) * p.outputs.size)
+        accepted = uniform(p.gap, p.at[DRAWS]) * (longest - 1) < p.outputs[k] - 1
+        stage = CLUMP * uniform(p.round, p.at[DRAWS])
+        p.at[DRAWS] += 1
+        if not accepted:
+            continue
+        n += 1
+        i = reserve(p, p.inputs[k], p.outputs[k], 0)
+        if i == NONE:
+            break
+        stage += uniform(p.offset, p.rank[i])
+        join(p, i, stage - math.floor(stage))
+
+
+@entry
+def live_through(
+    p: Population, first: int, iterations: int, per_iteration: float, reserved_for: float
+) -> None:
+    """Begin with `first` requests at even stages (0: as it is), then run so many iterations."""
+    if first > 0:
+        fill(p, first)
+    iterate(p, iterations, per_iteration, reserved_for)
+
+
+stage("population")(lambda: prepare(live_through, Population, int, int, float, float))
+
+
+BURN, MEASURED, PASSES = 2.0, 2.0, 3  # lives of a request: before and while times are taken
+CLOSE = 2e-3  # of the time of an iteration: as near as passes have to come
+OVER = 0.02  # more than full places answer, so that they stay full
+
+
+@dataclass(slots=True)
+class Stationary:
+    """A decode instance in the steady state at a load."""
+
+    population: Population
+    iteration_s: float  # mean
+    rate_req_per_s: float  # what it answers
+    decoding: float  # requests that decode, mean, all ranks
+    life: float  # iterations that an answer needs, mean
+    reserved_s: float
+    overloaded: bool  # whether more come than full places answer
+
+
+@dataclass(frozen=True, slots=True)
+class Arriving:
+    """What comes to one decode instance."""
+
+    inputs: NDArray[np.int32]  # lengths of a sample of requests, tokens
+    outputs: NDArray[np.int32]
+    rate_req_per_s: float  # at most; infinite: clients alone decide
+    reserved_s: float  # between the choice of a rank and the first iteration there
+    clients: float = math.inf  # of a closed loop
+    away_s: float = 0.0  # between an answer of theirs and the next one's first iteration
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What an iteration of a colocated instance prefills."""
+
+    tokens: float  # of a request
+    pairs: float
+    most_tokens: float  # of an iteration
+
+
+def population_of(
+    role: RoleCosts, hot: Imbalance, slots: NDArray[np.int64], decode: DecodePool, seed: int,
+    acceptance: float, page_tokens: int, arriving: Arriving, chunk: Chunk | None = None,
+) -> Population:  # fmt: skip
+    """An empty instance of a role; slots i8[ranks]; decode: the scenario's section."""
+    longest = int(arriving.outputs.max(initial=1))
+    ops = role.operator_sink()
+    one = np.ones(1, np.int64), np.ones(1), 0, 1
+    least_s = float(decode_iteration_s(role.decode, *one, *hot.table, ops))
+    wait = int(arriving.reserved_s / least_s)
+    places = int(slots.sum())
+    following = np.arange(1, places + 1, dtype=np.int32)
+    following[-1] = NONE
+    prices = numbers(role.decode).view(dtype_of(Decode))
+    sizes = {"ranks": role.dies, "blocks": -(-role.dies // BLOCK), "places": places,
+             "operators": ops.size, "ring": 1 << (longest + wait + 4).bit_length()}  # fmt: skip
+    return Population(
+        sizes, prices=prices, colocated=int(chunk is not None),
+        chunk_tokens=chunk.tokens if chunk else 0.0, chunk_pairs=chunk.pairs if chunk else 0.0,
+        chunk_most=chunk.most_tokens if chunk else 0.0,
+        hot_tokens=hot.tokens, hot_factor=hot.factor,
+        inputs=arriving.inputs, outputs=arriving.outputs,
+        room_tokens=float(role.kv_tokens_per_die), page_tokens=0.5 * page_tokens,
+        rank_choice=RANK_CHOICES[decode.rank_choice], draft_tokens=decode.mtp_draft_tokens,
+        acceptance=acceptance, draw=stream_key(seed, "population.who"),
+        gap=stream_key(seed, "population.when"), accept=stream_key(seed, "population.mtp"),
+        round=stream_key(seed, "population.rounding"),
+        offset=stream_key(seed, "population.offset"), slots=slots, following=following,
+    )  # fmt: skip
+
+
+def iterations_of(outputs: NDArray[np.int32], drafts: int, acceptance: float) -> float:
+    """Mean iterations that an answer needs after its first token."""
+    left = float(np.maximum(outputs.astype(np.int64) - 1, 0).sum()) / outputs.size
+    return max(left / tokens_per_iteration(drafts, acceptance), 1.0)
+
+
+def stationary(population: Population, prices: Decode, arriving: Arriving) -> Stationary:
+    """The steady state of an instance that so many requests a second reach; prices: those of the
+    population, as plain Python reads them fastest.
+
+    The time of an iteration with even ranks says how time grows with the load. What uneven ranks
+    add to it is measured on the population itself, in passes that begin where the last ended.
+    """
+    p = population
+    life = iterations_of(arriving.outputs, p.draft_tokens, p.acceptance)
+    held = float(arriving.inputs.mean()) + elapsed_tokens(arriving.outputs)
+    room = math.floor(p.room_tokens / (held + p.page_tokens))
+    places = float(np.minimum(p.slots, room).sum())
+    uneven = 1.0
+
+    def took_s(each: float) -> float:
+        return uneven * _even_s(p, prices, min(each * life, places), held, each)
+
+    for n in range(PASSES):
+        each, full = _arrivals(p, took_s, arriving, life, places)
+        wait = arriving.reserved_s / took_s(each)
+        live_through(p, 0 if n else int(each * life), int(BURN * life) + 1, each, wait)
+        p.seen[:] = 0.0
+        live_through(p, 0, int(MEASURED * life) + 1, each, wait)
+        count, seconds, decoding, context, _ = (float(v) for v in p.seen)
+        even_s = _even_s(p, prices, decoding / count, context / max(decoding, 1.0), each)
+        before, uneven = uneven, seconds / count / even_s
+        if abs(uneven / before - 1.0) < CLOSE:
+            break
+    iteration_s, decoding = seconds / count, decoding / count
+    if not full:
+        each, _ = _arrivals(p, took_s, arriving, life, places)
+        iteration_s, decoding = took_s(each), each * life
+    rate = decoding / life / iteration_s
+    return Stationary(p, iteration_s, rate, decoding, life, arriving.reserved_s, full)
+
+
+def elapsed_tokens(outputs: NDArray[np.int32]) -> float:
+    """Mean tokens that a request under way has emitted: E[a^2] / (2 E[a])."""
+    answers = outputs.astype(np.float64)
+    return float(np.cumsum(answers * answers)[-1] / (2.0 * np.cumsum(answers)[-1]))
+
+
+def _even_s(p: Population, prices: Decode, decoding: float, held: float, each: float) -> float:
+    """Seconds of an iteration whose ranks are alike; held: tokens of a request that decodes."""
+    ranks = p.slots.size
+    requests = np.full(ranks, decoding / ranks)
+    load = requests, requests * held, 0, ranks
+    hot = p.hot_tokens, p.hot_factor, np.zeros_like(p.operators)
+    if not p.colocated:
+        return float(decode_iteration_s(prices, *load, *hot))
+    chunk = min(each * p.chunk_tokens, p.chunk_most)
+    pairs = p.chunk_pairs * chunk / max(p.chunk_tokens, 1.0)
+    return float(mixed_iteration_s(prices, *load, chunk, pairs, *hot))
+
+
+def _arrivals(
+    p: Population, took_s: Callable[[float], float], arriving: Arriving, life: float, places: float
+) -> tuple[float, bool]:
+    """(arrivals of an iteration at the load, whether full places answer fewer)."""
+
+    def beyond(each: float) -> float:
+        rate = each / took_s(each)
+        clients = each * life + rate * arriving.away_s
+        return max(rate / arriving.rate_req_per_s, clients / arriving.clients) - 1.0
+
+    high = places / (life + arriving.reserved_s / took_s(places / life))
+    if p.colocated:
+        high = min(high, p.chunk_most / max(p.chunk_tokens, 1.0))
+    above = beyond(high)
+    if above < 0.0:
+        return high * (1.0 + OVER), True
+    low, below = 0.0, -1.0
+    while high - low > 0.1 * CLOSE * high:  # false position; of the end that stays half (Illinois)
+        middle = high - above * (high - low) / (above - below)
+        there = beyond(middle)
+        if abs(there) < 0.1 * CLOSE:
+            return middle, False
+        if there < 0.0:
+            low, below, above = middle, there, 0.5 * above
+        else:
+            high, above, below = middle, there, 0.5 * below
+    return high, False

@@ -23,13 +23,14 @@ from twin.steady import (
     Counts,
     asked_for,
     assemble,
-    largest_batch,
     steady,
     traffic_of,
-    with_batch_of,
 )
 from twin.workload.requests import TraceTable
 
+MISSED, LEVEL = 1.02, 0.97  # of the SLO: no load meets it; decode is what is full at it
+ENOUGH = 3000  # requests: thirty beyond the 99th percentile
+LEAST_S, MOST_S = 20.0, 7200.0  # of a warm-up; of what counts
 HAND_OFF = 1.5  # cycles of prefill that a request spends in it: half of one waiting, one computed
 
 
@@ -54,7 +55,7 @@ class Lengths:
 
 def at_load(
     s: Scenario, facts: Facts, parts: Assembly, full: Prediction, traffic: Traffic,
-    lengths: Lengths, rate: float,
+    lengths: Lengths, rate: float, most_iteration_s: float = math.inf,
 ) -> Stationary | None:  # fmt: skip
     """A decode or colocated instance while `rate` requests/s (infinite: a closed loop) reach the
     deployment, of which prefill and front end pass on what they can. None: nothing decodes."""
@@ -63,17 +64,24 @@ def at_load(
     if role is None:
         return None
     d = s.deployment
-    instances = d.colocated.instances if costs.colocated_role else costs.decode_instances
+    instances = d.colocated.instances if costs.colocated_role else d.decode.instances
     passed = min(rate, full.front_end_requests_per_s)
     if costs.prefill_role is not None and full.prefill is not None:
         passed = min(passed, full.prefill.requests_per_s)
     reserved_s = _prefill_s(s, parts, traffic, passed) if costs.prefill_role else 0.0
     clients = math.inf
-    if s.workload.arrivals == "closed_loop":
+    if s.workload.arrivals == "closed_loop" and not math.isfinite(most_iteration_s):
         clients = s.workload.concurrency / instances
     away_s = reserved_s + s.workload.think_s + s.front_end.service_ms * 1e-3
     arriving = Arriving(
-        lengths.inputs, lengths.outputs, passed / instances, reserved_s, clients, away_s
+        lengths.inputs,
+        lengths.outputs,
+        passed / instances,
+        reserved_s,
+        clients,
+        away_s,
+        _burstiness(s) / math.sqrt(instances),  # the router takes turns: gaps of an instance add up
+        most_iteration_s,
     )
     chunk = None
     if costs.colocated_role is not None:
@@ -88,6 +96,11 @@ def at_load(
     beyond = rate > passed * (1.0 + 1e-9) and math.isfinite(rate)
     standing.overloaded |= beyond
     return standing
+
+
+def _burstiness(s: Scenario) -> float:
+    """Coefficient of variation of the gaps between arrivals."""
+    return {"gamma": s.workload.cv, "uniform": 0.0}.get(s.workload.arrivals, 1.0)
 
 
 def _slots(s: Scenario, role: RoleCosts, dies: int) -> NDArray[np.int64]:
@@ -133,12 +146,45 @@ def outlook(
         scenario, facts, parts, full, traffic, lengths, math.inf if rate is None else rate
     )
     assert standing is not None
-    tpot_s = standing.iteration_s / full.decode.tokens_per_iteration
-    kept = full
-    if full.decode.tpot_s > (bound_s := 1e-3 * scenario.slo.tpot_ms):
-        per_npu = parts.costs.chip.dies_per_npu
-        batch = largest_batch(scenario, facts, bound_s, trace, counts).batch_per_npu
-        if not batch:
-            return Outlook(tpot_s, rate, full.requests_per_s, 0.0, "decode")
-        kept = with_batch_of(scenario, facts, parts, traffic, batch // per_npu)
-    return Outlook(tpot_s, rate, full.requests_per_s, kept.requests_per_s, kept.limit)
+    per_iteration = full.decode.tokens_per_iteration
+    tpot_s = standing.iteration_s / per_iteration
+    bound_s = 1e-3 * scenario.slo.tpot_ms * per_iteration
+    most = at_load(
+        scenario, facts, parts, full, traffic, lengths, math.inf, most_iteration_s=bound_s
+    )
+    assert most is not None
+    d = scenario.deployment
+    instances = d.colocated.instances if d.mode == "colocated" else d.decode.instances
+    if most.iteration_s > MISSED * bound_s:
+        return Outlook(tpot_s, rate, full.requests_per_s, 0.0, "decode")
+    kept = min(most.rate_req_per_s * instances, full.requests_per_s)
+    by_decode = most.iteration_s > LEVEL * bound_s or most.overloaded
+    limit = full.limit if not by_decode else _decoding(scenario)
+    return Outlook(tpot_s, rate, full.requests_per_s, kept, limit)
+
+
+def times(scenario: Scenario, facts: Facts) -> tuple[float, float]:
+    """(horizon_s, warmup_s) that fit a run from the steady state: a life of a request passes before
+    what counts, so that nearly all who were there at the start have left; then two lives, and
+    `ENOUGH` requests. Raises as `steady`."""
+    full, traffic = steady(scenario, facts), traffic_of(scenario, facts)
+    offered = asked_for(scenario, facts)
+    closed = offered.rate_req_per_s is None
+    rate = full.requests_per_s if closed else offered.rate_req_per_s
+    assert rate is not None
+    stays_s = scenario.front_end.service_ms * 1e-3
+    parts = assemble(scenario, facts)
+    if parts.costs.prefill_role is not None:
+        stays_s += _prefill_s(scenario, parts, traffic, min(rate, full.requests_per_s))
+    lengths = Lengths(offered.prompts, offered.answers)
+    standing = at_load(scenario, facts, parts, full, traffic, lengths, math.inf if closed else rate)
+    if standing is not None:
+        stays_s += standing.life * standing.iteration_s
+    warmup_s = 5.0 * math.ceil(max(stays_s, LEAST_S) / 5.0)
+    counted_s = min(max(2.0 * stays_s, ENOUGH / rate, 3.0 * LEAST_S), MOST_S)
+    return 10.0 * math.ceil((warmup_s + counted_s) / 10.0), warmup_s
+
+
+def _decoding(s: Scenario) -> str:
+    """The pool that decodes."""
+    return "colocated" if s.deployment.mode == "colocated" else "decode"

@@ -28,12 +28,14 @@ from twin.model.mixed import mixed_iteration_s
 from twin.model.record import dtype_of, numbers
 from twin.policies.batching import iterations_needed, tokens_per_iteration
 from twin.policies.router import BLOCK, NOBODY, RANK_CHOICES, choose_rank
-from twin.rng import exponential, stream_key, uniform
+from twin.rng import gamma, stream_key, uniform
 from twin.scenario.deployment import Decode as DecodePool
 
 NONE = -1
 FREE, COMING, DECODING = range(3)  # status of a place
+LOOK_EVERY = 4  # iterations: neighbours are nearly alike
 CLUMP = 0.6  # of a life: how far requests of one rank are apart at the begin, see `fill`
+ROUNDING = 1.0 - 1e-9  # more than sums of loads can be off
 MOST_DRAWS = 10_000  # for one request that is under way
 
 
@@ -52,6 +54,7 @@ class Population(Columns):
     room_tokens = number(float, "KV of one rank.", unit="tokens")
     page_tokens = number(float, "Half of a KV block: mean waste of a request.", unit="tokens")
     rank_choice = number(int, "Code of the policy that chooses a rank.")
+    regular = number(float, "Shape of the gaps between arrivals: 1 is Poisson.")
     draft_tokens = number(int, "MTP drafts of an iteration.")
     acceptance = number(float, "Chance that a draft is right.")
     draw = key("Which request comes.")
@@ -65,7 +68,8 @@ class Population(Columns):
     growth = column("f8", "ranks", "What an iteration adds to it.", unit="tokens")
     reserved = column("f8", "ranks", "Of requests that have a place and are in prefill.")
     taken = column("i8", "ranks", "Places taken.")
-    load = column("f8", "ranks", "Scratch: tokens of a rank.")
+    load = column("f8", "ranks", "Tokens of a rank as the choice of one sees them.")
+    total = column("f8", "1", "Of all ranks.")
     price = column("f8", "ranks", "Scratch of the choice of a rank.")
     floor = column("f8", "blocks", "Scratch of the choice of a rank.")
     operators = column("f8", "operators", "Scratch of an iteration.", unit="s")
@@ -79,33 +83,46 @@ class Population(Columns):
     due = column("i8", "places", "Iteration at which it joins or ends.")
     at = column("i8", "6", "Iteration, places taken, draws, first free place, decoding, waiting.")
     ahead = column("f8", "1", "Iterations until the next arrival.")
-    seen = column("f8", "5", "Sums: iterations, seconds, decoding, context, waiting.")
+    seen = column("f8", "4", "Sums: iterations looked at, their seconds, decoding, context.")
 
 
 ITERATION, TAKEN, DRAWS, FIRST_FREE, DECODES, WAITS = range(6)
 
 
 @kernel
-def reserve(p: Population, prompt: int, answer: int, out: int) -> int:
-    """Give a request the place that the router would; its number, or NONE where there is none."""
-    total = 0.0
+def refresh(p: Population) -> None:
+    """Let the choice of a rank see the loads of now."""
+    p.total[0] = 0.0
     for r in range(p.load.size):
         p.load[r] = p.context[r] + p.reserved[r] + p.taken[r] * p.page_tokens
-        total += p.load[r]
+        p.total[0] += p.load[r]
     for b in range(p.floor.size):
         p.floor[b] = 0.0
+
+
+@kernel
+def reserve(p: Population, prompt: int, answer: int) -> int:
+    """Give a request the place that the router would; its number, or NONE where there is none."""
+    need = prompt + p.page_tokens
     rank = choose_rank(
-        p.rank_choice, p.at[DRAWS], p.taken, p.load, p.at[TAKEN], total, p.slots, p.room_tokens,
-        float(prompt + out) + p.page_tokens, p.price, p.floor,
+        p.rank_choice, p.at[DRAWS], p.taken, p.load, p.at[TAKEN], p.total[0], p.slots,
+        p.room_tokens, need, p.price, p.floor,
     )  # fmt: skip
     i = p.at[FIRST_FREE]
     if rank == NOBODY or i == NONE:
         return NONE
     p.at[FIRST_FREE] = p.following[i]
     p.status[i], p.rank[i], p.prompt[i], p.left[i] = COMING, rank, prompt, answer - 1
+    slots, tokens = max(p.at[TAKEN], 1), max(p.total[0], 1.0)
     p.taken[rank] += 1
     p.reserved[rank] += prompt
+    p.load[rank] += need
     p.at[TAKEN] += 1
+    p.total[0] += need
+    # A load counts both over their means: every load has grown by the lesser growth.
+    grown = min(p.at[TAKEN] / slots, p.total[0] / tokens) * ROUNDING
+    for b in range(p.floor.size):
+        p.floor[b] *= max(grown, 1.0)
     return i
 
 
@@ -161,18 +178,20 @@ def leave(p: Population, i: int) -> None:
 def arrive(p: Population, per_iteration: float, reserved_for: float) -> None:
     """Let an iteration's arrivals have places; those that find none wait for a later one."""
     while p.ahead[0] < 1.0:
-        p.ahead[0] += exponential(p.gap, p.at[DRAWS]) / per_iteration
+        p.ahead[0] += gamma(p.gap, p.at[DRAWS], p.regular) / (p.regular * per_iteration)
         p.at[DRAWS] += 1
         p.at[WAITS] = min(p.at[WAITS] + 1, p.status.size)
     p.ahead[0] -= 1.0
+    refresh(p)
     while p.at[WAITS] > 0:
         k = int(uniform(p.draw, p.at[DRAWS]) * p.inputs.size)
-        i = reserve(p, p.inputs[k], p.outputs[k], 0)
+        i = reserve(p, p.inputs[k], p.outputs[k])
         p.at[DRAWS] += 1
         if i == NONE:
             break
         p.at[WAITS] -= 1
-        p.due[i] = p.at[ITERATION] + 1 + int(reserved_for + uniform(p.offset, p.at[DRAWS]))
+        wait = int(reserved_for + uniform(p.offset, p.at[DRAWS]))
+        p.due[i] = p.at[ITERATION] + max(wait, 1)
         enlist(p, i)
 
 
@@ -196,26 +215,32 @@ def iterate(p: Population, iterations: int, per_iteration: float, reserved_for: 
                 leave(p, i)
             i = after
         arrive(p, per_iteration, reserved_for)
-        if p.colocated:
-            chunk = min(per_iteration * p.chunk_tokens, p.chunk_most)
-            pairs = p.chunk_pairs * chunk / max(p.chunk_tokens, 1.0)
-            took_s = mixed_iteration_s(
-                p.prices[0], p.requests, p.context, 0, ranks, chunk, pairs, p.hot_tokens,
-                p.hot_factor, p.operators,
-            )  # fmt: skip
-        else:
-            took_s = decode_iteration_s(
-                p.prices[0], p.requests, p.context, 0, ranks, p.hot_tokens, p.hot_factor,
-                p.operators,
-            )  # fmt: skip
-        context = 0.0
-        for r in range(ranks):
-            context += p.context[r]
-        p.seen[0] += 1.0
-        p.seen[1] += took_s
-        p.seen[2] += p.at[DECODES]
-        p.seen[3] += context
-        p.seen[4] += p.at[WAITS]
+        if p.at[ITERATION] % LOOK_EVERY == 0 and p.at[DECODES] > 0:
+            look(p, per_iteration)
+
+
+@kernel
+def look(p: Population, per_iteration: float) -> None:
+    """Add the iteration of now to what was seen."""
+    ranks = p.requests.size
+    if p.colocated:
+        chunk = min(per_iteration * p.chunk_tokens, p.chunk_most)
+        pairs = p.chunk_pairs * chunk / max(p.chunk_tokens, 1.0)
+        took_s = mixed_iteration_s(
+            p.prices[0], p.requests, p.context, 0, ranks, chunk, pairs, p.hot_tokens,
+            p.hot_factor, p.operators,
+        )  # fmt: skip
+    else:
+        took_s = decode_iteration_s(
+            p.prices[0], p.requests, p.context, 0, ranks, p.hot_tokens, p.hot_factor, p.operators
+        )
+    context = 0.0
+    for r in range(ranks):
+        context += p.context[r]
+    p.seen[0] += 1.0
+    p.seen[1] += took_s
+    p.seen[2] += p.at[DECODES]
+    p.seen[3] += context
 
 
 @kernel
@@ -240,9 +265,11 @@ def fill(p: Population, count: int) -> None:
         if not accepted:
             continue
         n += 1
-        i = reserve(p, p.inputs[k], p.outputs[k], 0)
+        if n % p.load.size == 1:
+            refresh(p)
+        i = reserve(p, p.inputs[k], p.outputs[k])
         if i == NONE:
-            break
+            continue
         stage += uniform(p.offset, p.rank[i])
         join(p, i, stage - math.floor(stage))
 
@@ -260,8 +287,11 @@ def live_through(
 stage("population")(lambda: prepare(live_through, Population, int, int, float, float))
 
 
-BURN, MEASURED, PASSES = 2.0, 2.0, 3  # lives of a request: before and while times are taken
-CLOSE = 2e-3  # of the time of an iteration: as near as passes have to come
+BURN, MEASURED = 1.5, 2.5  # lives of a request before and while times are taken, each pass
+FEWEST, MOST = 3, 7  # passes
+HALVINGS = 40
+CLOSE = 1e-2  # of the arrivals of an iteration: passes end when they change by less
+LEAST_CV = 0.1  # of gaps: evener ones change nothing
 OVER = 0.02  # more than full places answer, so that they stay full
 
 
@@ -288,6 +318,10 @@ class Arriving:
     reserved_s: float  # between the choice of a rank and the first iteration there
     clients: float = math.inf  # of a closed loop
     away_s: float = 0.0  # between an answer of theirs and the next one's first iteration
+    cv: float = 1.0  # coefficient of variation of the gaps between arrivals
+    most_iteration_s: float = (
+        math.inf
+    )  # of a load that is looked for: its iterations take no longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +356,7 @@ def population_of(
         hot_tokens=hot.tokens, hot_factor=hot.factor,
         inputs=arriving.inputs, outputs=arriving.outputs,
         room_tokens=float(role.kv_tokens_per_die), page_tokens=0.5 * page_tokens,
-        rank_choice=RANK_CHOICES[decode.rank_choice], draft_tokens=decode.mtp_draft_tokens,
+        regular=1.0 / max(arriving.cv, LEAST_CV) ** 2, rank_choice=RANK_CHOICES[decode.rank_choice], draft_tokens=decode.mtp_draft_tokens,
         acceptance=acceptance, draw=stream_key(seed, "population.who"),
         gap=stream_key(seed, "population.when"), accept=stream_key(seed, "population.mtp"),
         round=stream_key(seed, "population.rounding"),
@@ -348,25 +382,31 @@ def stationary(population: Population, prices: Decode, arriving: Arriving) -> St
     held = float(arriving.inputs.mean()) + elapsed_tokens(arriving.outputs)
     room = math.floor(p.room_tokens / (held + p.page_tokens))
     places = float(np.minimum(p.slots, room).sum())
-    uneven = 1.0
+    uneven, times, even_times = 1.0, 0.0, 0.0
 
     def took_s(each: float) -> float:
         return uneven * _even_s(p, prices, min(each * life, places), held, each)
 
-    for n in range(PASSES):
+    each = 0.0
+    for n in range(MOST):
+        last = each
         each, full = _arrivals(p, took_s, arriving, life, places)
+        if n >= FEWEST and abs(each / last - 1.0) < CLOSE:
+            break
         wait = arriving.reserved_s / took_s(each)
         live_through(p, 0 if n else int(each * life), int(BURN * life) + 1, each, wait)
         p.seen[:] = 0.0
-        live_through(p, 0, int(MEASURED * life) + 1, each, wait)
-        count, seconds, decoding, context, _ = (float(v) for v in p.seen)
-        even_s = _even_s(p, prices, decoding / count, context / max(decoding, 1.0), each)
-        before, uneven = uneven, seconds / count / even_s
-        if abs(uneven / before - 1.0) < CLOSE:
-            break
-    iteration_s, decoding = seconds / count, decoding / count
-    if not full:
-        each, _ = _arrivals(p, took_s, arriving, life, places)
+        live_through(p, 0, int(MEASURED * life) + LOOK_EVERY, each, wait)
+        count, seconds, decoding, context = (float(v) for v in p.seen)
+        held = context / decoding if decoding > 0.0 else held
+        if n == 1:  # the first pass is still near where it was begun
+            times = even_times = 0.0
+        times += seconds
+        even_times += count * _even_s(p, prices, decoding / max(count, 1.0), held, each)
+        uneven = times / even_times if even_times > 0.0 else 1.0  # nobody came: one alone is even
+    if full:
+        iteration_s, decoding = seconds / count, decoding / count
+    else:
         iteration_s, decoding = took_s(each), each * life
     rate = decoding / life / iteration_s
     return Stationary(p, iteration_s, rate, decoding, life, arriving.reserved_s, full)
@@ -381,7 +421,7 @@ def elapsed_tokens(outputs: NDArray[np.int32]) -> float:
 def _even_s(p: Population, prices: Decode, decoding: float, held: float, each: float) -> float:
     """Seconds of an iteration whose ranks are alike; held: tokens of a request that decodes."""
     ranks = p.slots.size
-    requests = np.full(ranks, decoding / ranks)
+    requests = np.full(ranks, max(decoding, 1.0) / ranks)  # nobody iterates without a request
     load = requests, requests * held, 0, ranks
     hot = p.hot_tokens, p.hot_factor, np.zeros_like(p.operators)
     if not p.colocated:
@@ -397,9 +437,13 @@ def _arrivals(
     """(arrivals of an iteration at the load, whether full places answer fewer)."""
 
     def beyond(each: float) -> float:
-        rate = each / took_s(each)
+        took = took_s(each)
+        rate = each / took
         clients = each * life + rate * arriving.away_s
-        return max(rate / arriving.rate_req_per_s, clients / arriving.clients) - 1.0
+        return max(
+            rate / arriving.rate_req_per_s, clients / arriving.clients,
+            took / arriving.most_iteration_s,
+        ) - 1.0  # fmt: skip
 
     high = places / (life + arriving.reserved_s / took_s(places / life))
     if p.colocated:
@@ -408,10 +452,10 @@ def _arrivals(
     if above < 0.0:
         return high * (1.0 + OVER), True
     low, below = 0.0, -1.0
-    while high - low > 0.1 * CLOSE * high:  # false position; of the end that stays half (Illinois)
+    for _ in range(HALVINGS):  # false position; of the end that stays half (Illinois)
         middle = high - above * (high - low) / (above - below)
         there = beyond(middle)
-        if abs(there) < 0.1 * CLOSE:
+        if abs(there) < 0.01 * CLOSE:
             return middle, False
         if there < 0.0:
             low, below, above = middle, there, 0.5 * above

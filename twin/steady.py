@@ -112,7 +112,7 @@ def capacity(
     return replace(full, advice=f"{full.advice} {target.sentence}")
 
 
-def with_batch_of(
+def _with_batch(
     scenario: Scenario, facts: Facts, parts: Assembly, traffic: Traffic, per_die: int
 ) -> Prediction:
     """The steady state when every decode die has so many slots."""
@@ -280,7 +280,7 @@ def largest_batch(
     parts = assemble(scenario, facts, trace, counts)
     per_npu = parts.costs.chip.dies_per_npu
     traffic = Traffic(*mean_lengths(scenario.workload, facts, trace))
-    with_batch = partial(with_batch_of, scenario, facts, parts, traffic)
+    with_batch = partial(_with_batch, scenario, facts, parts, traffic)
 
     def tried(per_die: int) -> tuple[float, int]:
         try:

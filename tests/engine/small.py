@@ -31,6 +31,7 @@ BASE = parse_scenario(
     {
         "horizon_s": 4.0,
         "warmup_s": 1.0,
+        "start": "empty",
         "supernode": {"nodes": 4},
         "workload": {"rate_req_per_s": 40, "input_tokens": 1000, "output_tokens": 40},
         "deployment": {

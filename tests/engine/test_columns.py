@@ -171,7 +171,7 @@ def writers():
             walk = Walk(node, mutated)
             places = {a.arg: k for k, a in enumerate(node.args.args)}
             grown[name] = {places[p] for p in walk.parameters if p in places}
-            for path in walk.columns:
+            for path in walk.columns if module != "start" else ():  # before the run begins
                 found[path].add(module)
         if grown == mutated:
             return found

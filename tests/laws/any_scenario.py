@@ -93,6 +93,7 @@ def _settings(draw: random.Random) -> dict[str, Any]:
     settings = {path: _value(draw, known[path]) for path in chosen}
     settings["horizon_s"] = _value(draw, known["horizon_s"])
     settings["warmup_s"] = draw.uniform(0.0, 0.9) * settings["horizon_s"]
+    settings["start"] = draw.choice(("steady", "empty"))
     if settings.get("workload.arrivals") == "trace":
         settings["workload.trace.digest"] = BROUGHT
     return settings

@@ -42,4 +42,6 @@ def test_headline_figures_do_not_depend_on_the_step(case):
     found, expected = (simulate(s, load_facts()).summary for s in (scenario, finer))
     for limit, names in ((0.01, HEADLINES), (0.03, TAILS)):
         wanted = {k: expected[k] for k in names if expected[k] is not None}
-        assert {k: found[k] for k in wanted} == pytest.approx(wanted, rel=limit), case
+        # A wait that is a small part of a step is known no better than that.
+        near = pytest.approx(wanted, rel=limit, abs=0.02 * scenario.step_s)
+        assert {k: found[k] for k in wanted} == near, case

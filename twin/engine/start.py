@@ -15,6 +15,7 @@ from twin.engine import codes as w
 from twin.engine.columns import World
 from twin.engine.returns import BEGUN
 from twin.facts import Facts
+from twin.model.shape import ModelError
 from twin.outlook import Lengths, at_load
 from twin.population import COMING, DECODING, ITERATION, Stationary, live_through
 from twin.scenario import Scenario
@@ -44,7 +45,17 @@ def begins_steady(s: Scenario) -> bool:
     load = s.workload
     flat = load.arrivals != "trace" and load.profile.shape == "constant"
     whole = load.prompts == 0 and (load.arrivals != "closed_loop" or load.ramp_s == 0.0)
-    return s.start == "steady" and flat and whole and s.deployment.mode != "prefill_only"
+    decodes = s.deployment.mode != "prefill_only"
+    return s.start == "steady" and flat and whole and decodes and not limits(s)
+
+
+def limits(s: Scenario) -> bool:
+    """Whether admission lets less in than comes: its population is not that of the load."""
+    a = s.admission
+    return bool(
+        a.shed_at or a.rate_req_per_s or a.in_flight
+        or any(t.rate_req_per_s or t.in_flight for t in s.tenants)
+    )  # fmt: skip
 
 
 def residents(
@@ -55,7 +66,10 @@ def residents(
         return None
     closed = s.workload.arrivals == "closed_loop"
     rate = np.inf if closed else s.workload.rate_req_per_s
-    full, traffic = steady(s, facts, None, counts), traffic_of(s, facts)
+    try:
+        full, traffic = steady(s, facts, None, counts), traffic_of(s, facts)
+    except ModelError:  # mean requests do not fit: the run says so of each of them
+        return None
     lengths = Lengths(requests.input_tokens, requests.output_tokens)
     standing = at_load(s, facts, parts, full, traffic, lengths, rate)
     assert standing is not None

@@ -319,9 +319,7 @@ class Arriving:
     clients: float = math.inf  # of a closed loop
     away_s: float = 0.0  # between an answer of theirs and the next one's first iteration
     cv: float = 1.0  # coefficient of variation of the gaps between arrivals
-    most_iteration_s: float = (
-        math.inf
-    )  # of a load that is looked for: its iterations take no longer
+    most_iteration_s: float = math.inf  # of the load that is looked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,7 +354,8 @@ def population_of(
         hot_tokens=hot.tokens, hot_factor=hot.factor,
         inputs=arriving.inputs, outputs=arriving.outputs,
         room_tokens=float(role.kv_tokens_per_die), page_tokens=0.5 * page_tokens,
-        regular=1.0 / max(arriving.cv, LEAST_CV) ** 2, rank_choice=RANK_CHOICES[decode.rank_choice], draft_tokens=decode.mtp_draft_tokens,
+        regular=1.0 / max(arriving.cv, LEAST_CV) ** 2,
+        rank_choice=RANK_CHOICES[decode.rank_choice], draft_tokens=decode.mtp_draft_tokens,
         acceptance=acceptance, draw=stream_key(seed, "population.who"),
         gap=stream_key(seed, "population.when"), accept=stream_key(seed, "population.mtp"),
         round=stream_key(seed, "population.rounding"),

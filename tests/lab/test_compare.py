@@ -108,7 +108,7 @@ def test_runs_side_by_side_with_what_a_reader_must_know():
     assert [row.name for row in found.metrics] == ["ttft_s_p50"]
     assert found.metrics[0].verdicts == ("worse", "same")
     assert len(found.notes) == 3
-    full = "Queues grow to the end: the machine is overloaded and latencies depend on the horizon."
+    full = "Overloaded: queues grow to the end, so latencies depend on the horizon."
     other.notes = ["Steady-state figures leave out the first 30 s of 120 s.", full]
     assert compare([run("a"), other], scenarios, baseline=1).notes[-2] == f"b: {full}"
 

@@ -181,6 +181,7 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "seed": (PLAIN, [1, 2]),
     "horizon_s": (PLAIN, [2.0, 3.0]),
     "warmup_s": (PLAIN, [0.5, 1.0]),
+    "start": (PLAIN, ["steady", "empty"]),
     "step_s": (LOOP, [0.005, 0.05]),
     "supernode.chip": (PLAIN, ["ascend-910c", "h800"]),
     "supernode.machine": (

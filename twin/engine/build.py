@@ -44,6 +44,12 @@ LOOKS = 8  # at every instance, in each window of the record
 
 def build_world(setup: Setup) -> c.World:
     """Every array of the run at time zero."""
+    world = _empty_world(setup)
+    take_seats(world, setup.residents)
+    return world
+
+
+def _empty_world(setup: Setup) -> c.World:
     s, requests = setup.scenario, setup.requests
     prefill, decode = setup.of_role("prefill"), setup.of_role("decode")
     settings = _settings(setup, prefill, decode)
@@ -83,7 +89,7 @@ def build_world(setup: Setup) -> c.World:
         "looks": columns * w.AT_FIELDS,
     }
     free = np.full(ports, float(price.bytes_per_s))
-    world = c.World(
+    return c.World(
         settings=settings,
         request=c.Requests(
             sizes,
@@ -112,8 +118,6 @@ def build_world(setup: Setup) -> c.World:
         record=Record(sizes),
         log=Log(sizes),
     )
-    take_seats(world, setup.residents)
-    return world
 
 
 def _settings(setup: Setup, prefill: list[Instance], decode: list[Instance]) -> Settings:

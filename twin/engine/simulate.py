@@ -35,7 +35,8 @@ from twin.facts import Facts
 from twin.metrics.latency import PERCENTILES
 from twin.metrics.little import gap, stays_s
 from twin.metrics.observed import Observed
-from twin.metrics.summary import OVERLOADED, Summary, summarise
+from twin.metrics.steadiness import steadiness
+from twin.metrics.summary import UNSTEADY, Summary, summarise
 from twin.policies.memory_pool import empty_pool
 from twin.scenario import Scenario, is_elastic
 from twin.workload.generate import TraceTable
@@ -168,6 +169,7 @@ def conclude(setup: Setup, passed: Passed, facts: Facts) -> Run:
     summary = summarise(
         Observed(setup.scenario, tables["requests"], totals, npus, tables["events"], gaps, stamps)
     )
+    summary["steady_state"] = steadiness(setup.scenario, tables["windows"])
     checks = [*check_all(setup, world, tables), passed.pool_check]
     if passed.elastic is not None:
         checks.append(one_role(setup, passed.elastic.life))
@@ -248,9 +250,8 @@ def remarks(setup: Setup, world: World, summary: Summary) -> list[str]:
         )
     if world.record.counters[w.EXHAUSTED] and not s.workload.prompts:
         said.append("The closed loop ran out of prepared requests: its tail is thinner than asked.")
-    queued, running = _growth(world)
-    if queued > max(10.0, 0.1 * running):
-        said.append(OVERLOADED)
+    if (state := summary["steady_state"]) in UNSTEADY:
+        said.append(UNSTEADY[str(state)])
     few = int(summary["requests_steady"] or 0)
     if few == 0:
         said.append("No request finished in the steady state: lengthen horizon_s.")
@@ -264,18 +265,6 @@ def remarks(setup: Setup, world: World, summary: Summary) -> list[str]:
             "those of short stays; lengthen horizon_s and warmup_s."
         )
     return said
-
-
-def _growth(world: World) -> tuple[float, float]:
-    """How much longer the queues are in the last tenth than in the middle; mean running there."""
-    book = world.record.windows[:-1]
-    tenth = max(1, book.shape[0] // 10)
-    fields = [w.IN_FRONT_END, w.IN_ROUTER, w.IN_PREFILL_QUEUE]
-    samples = np.maximum(book[:, w.SAMPLES], 1.0)
-    queue = book[:, fields].sum(axis=1) / samples
-    middle = book.shape[0] // 2
-    grown = queue[-tenth:].mean() - queue[middle : middle + tenth].mean()
-    return float(grown), float((book[-tenth:, w.IN_DECODE] / samples[-tenth:]).mean())
 
 
 def result_digest(tables: dict[str, pl.DataFrame]) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from twin.metrics.measures import amount
 from twin.metrics.registry import Better, metric_of, shown, verdict
-from twin.metrics.summary import OVERLOADED
+from twin.metrics.summary import UNSTEADY
 from twin.scenario import Scenario, field_unit, leaves
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def _notes(runs: Sequence[RunRow], titles: Sequence[str], inputs: Sequence[Input
     for run, title in zip(runs, titles, strict=True):
         if run.state != "done":
             notes.append(f"{title} is {run.state}: it has no result to rely on.")
-        notes += [f"{title}: {OVERLOADED}"] * (OVERLOADED in (run.notes or ()))
+        notes += [f"{title}: {note}" for note in UNSTEADY.values() if note in (run.notes or ())]
     changed = {row.path for row in inputs} - {"name", "question", "source"}
     if changed == {"seed"}:
         notes.append("Only the seed differs: the differences are chance.")

@@ -11,10 +11,11 @@ from twin.metrics.registry import METRICS
 
 Summary = dict[str, float | int | str | None]
 
-# A note of a run whose latencies say how long it was: what stands beside it must say so too.
-OVERLOADED = (
-    "Queues grow to the end: the machine is overloaded and latencies depend on the horizon."
-)
+# Notes of runs whose figures are no steady state's, by what `steadiness` says of them.
+UNSTEADY = {
+    "overloaded": "Overloaded: queues grow to the end, so latencies depend on the horizon.",
+    "filling": "Still filling: requests inside drift to the end, so figures depend on the horizon.",
+}
 
 
 def summarise(run: Observed) -> Summary:

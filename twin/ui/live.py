@@ -68,22 +68,12 @@ def answer(strip: Strip, draft: Scenario) -> str:
         st.badge(label, icon=":material/check:", color="green", width="content")
         unseen = any(horizon_s <= fault.at_s < draft.horizon_s for fault in draft.faults)
         later = " · what fails later is not in it: press Run" if unseen else ""
-        stay_s = _fills_for(draft, horizon_s)
-        early = f" · requests stay {words.duration(stay_s)}, so decode still fills: press Run"
-        st.markdown(_said(seen.summary, draft) + later + (early if stay_s else ""), width="content")
-    if not stay_s:
+        state = seen.summary.get("steady_state")
+        early = " · still filling: press Run for a longer one" if state == "filling" else ""
+        st.markdown(_said(seen.summary, draft) + later + early, width="content")
+    if state != "filling":
         _verdict(strip.verdict, draft, seen.summary)
     return run
-
-
-def _fills_for(draft: Scenario, horizon_s: float) -> float:
-    """Seconds that a mean answer takes by formula, where a simulation over a part of the horizon
-    counts before such answers end: a batch that still grows is no steady state. Else 0."""
-    told, asked = formulas.outlook(formulas.whole(draft)), formulas.offered(draft)
-    if horizon_s >= draft.horizon_s or isinstance(told, str) or isinstance(asked, str):
-        return 0.0
-    stay_s = asked.output_tokens_mean * (told.tpot_s or 0.0)
-    return stay_s if draft.warmup_s * horizon_s / draft.horizon_s < stay_s else 0.0
 
 
 def tables(run: str) -> Mapping[str, Any]:
@@ -169,6 +159,8 @@ def _verdict(
     if isinstance(told, str):
         return place.markdown(f":red[:material/error: {sentence(told)}]")
     room = _room(draft, told, sweep.holds(draft, dict(summary)))
+    if summary.get("steady_state") == "overloaded":
+        room = f":red[**overloaded**]: queues grow above {_rate(told.sustained_req_per_s)}"
     npus = draft.supernode.npus - npus_used(draft)
     idle = f"**{words.npus(npus)} idle**" if npus else "no NPU idle"
     return place.subheader(f"{_speed(told, summary)}; {room}; {idle}.", anchor=False)

@@ -11,6 +11,7 @@ from twin.lab.evidence.judge import near
 from twin.lab.explain.view import one_slo
 from twin.lab.store import RunRow
 from twin.metrics.registry import placed, shown
+from twin.metrics.summary import UNSTEADY
 from twin.scenario import Scenario
 from twin.ui import formulas, listed, progress, session, words
 from twin.ui.fields import glossed, sentence
@@ -65,7 +66,9 @@ def _compare(row: RunRow) -> None:
 
 def tiles(row: RunRow, scenario: Scenario, besides: Sequence[str] = ()) -> None:
     """The headline figures this run has, but for those in `besides`, each with its unit and its
-    basis."""
+    basis; before them whether they are those of a steady state."""
+    if (state := row.summary.get("steady_state")) in UNSTEADY:
+        st.warning(UNSTEADY[str(state)], icon=":material/trending_up:")
     with st.grid(5, min_column_width=165, key="headline"):
         for tile in headline(row.summary, scenario, [k for k in row.summary if k not in besides]):
             st.metric(**tile)
@@ -103,6 +106,8 @@ def validity(row: RunRow, scenario: Scenario) -> None:
     if broken:
         laws, icon = f"{len(broken)} of {len(row.checks)} laws broken", ":material/gpp_bad:"
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        if row.summary.get("steady_state") == "steady":
+            st.badge("Steady state", icon=":material/trending_flat:", color="green")
         with st.popover(laws, icon=icon, type="tertiary"):
             for check in sorted(row.checks, key=lambda c: bool(c["ok"])):
                 sign = ":green[:material/check:]" if check["ok"] else ":red[:material/close:]"
@@ -110,7 +115,7 @@ def validity(row: RunRow, scenario: Scenario) -> None:
                 st.markdown(f"{sign} **{check['id']}** {check['statement']}{detail}")
         st.caption(_counted(scenario), width="content")
     for note in row.notes:
-        if not note.startswith("Steady-state figures leave out"):
+        if note not in UNSTEADY.values() and not note.startswith("Steady-state figures leave out"):
             st.caption(f":material/info: {sentence(note)}")
     if (row.summary.get("tpot_s_mean") or 0.0) > scenario.slo.tpot_ms * 1e-3:
         st.caption(f":material/timer: {formulas.bound(scenario)}")

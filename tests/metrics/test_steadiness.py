@@ -1,0 +1,82 @@
+"""Steady, still filling or overloaded: on made series, and on runs of which it is known."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from twin.engine.simulate import simulate
+from twin.lab.library import load_facts, preset
+from twin.metrics.steadiness import slope, steadiness
+from twin.scenario import Scenario, with_overrides
+
+QUICK = preset("quickstart")
+OPEN = with_overrides(Scenario(), {"warmup_s": 0.0, "horizon_s": 100.0})
+RAMP = np.arange(100.0)
+
+
+def windows(queued, running, n=100):
+    """Windows of a second, with so many who wait and who run in each."""
+    columns = dict.fromkeys(
+        ("front_end_queue", "router_queue", "prefill_running", "transfer_running"), np.zeros(n)
+    )
+    columns |= {"t_s": RAMP[:n], "window_s": np.ones(n), "arrived": np.full(n, 50.0)}
+    return pl.DataFrame(columns | {"prefill_queue": queued, "decode_running": running})
+
+
+def noise(seed, n=100, alike=0.8):
+    """A first-order autoregression of deviation about 1."""
+    draws, values = np.random.default_rng(seed).normal(size=n), np.zeros(n)
+    for k in range(1, n):
+        values[k] = alike * values[k - 1] + (1 - alike**2) ** 0.5 * draws[k]
+    return values
+
+
+def test_a_level_with_noise_is_steady():
+    found = [steadiness(OPEN, windows(5 + noise(k), 200 + 6 * noise(50 + k))) for k in range(40)]
+    assert found.count("steady") >= 38
+
+
+def test_a_growing_queue_is_an_overload_and_a_growing_batch_still_fills():
+    assert steadiness(OPEN, windows(2 * RAMP + noise(1), np.full(100, 200.0))) == "overloaded"
+    assert steadiness(OPEN, windows(5 + noise(1), 200 + 0.5 * RAMP + noise(2))) == "filling"
+    assert steadiness(OPEN, windows(5 + noise(1), 200 - 0.5 * RAMP + noise(2))) == "filling"
+
+
+def test_a_queue_that_grows_by_less_than_a_share_of_the_arrivals_is_no_overload():
+    assert steadiness(OPEN, windows(0.3 * RAMP + noise(1), np.full(100, 200.0))) == "steady"
+
+
+@pytest.mark.parametrize(
+    "changing",
+    [
+        {"workload.profile.shape": "ramp"},
+        {"faults": [{"kind": "fail", "element": "node 1", "at_s": 5.0}]},
+        {"elastic.controller": "queue"},
+    ],
+)
+def test_what_changes_by_itself_is_not_judged(changing):
+    s = with_overrides(OPEN, changing)
+    assert steadiness(s, windows(np.zeros(100), np.full(100, 200.0))) is None
+
+
+def test_the_error_of_a_slope_counts_what_neighbours_share():
+    """Of series without a slope about 1 in 20 are beyond two of its errors."""
+    beyond = 0
+    for seed in range(200):
+        fitted, error = slope(RAMP, noise(seed))
+        beyond += abs(fitted) > 2 * error
+    assert beyond <= 30
+
+
+@pytest.mark.parametrize(
+    ("settings", "state"),
+    [
+        ({"workload.rate_req_per_s": 100.0}, "steady"),
+        ({"workload.rate_req_per_s": 175.0}, "overloaded"),
+        ({"workload.rate_req_per_s": 140.0, "start": "empty", "warmup_s": 30.0}, "filling"),
+    ],
+)
+def test_the_quick_start_is_judged_rightly_at_its_loads(settings, state):
+    times = {"horizon_s": 180.0, "warmup_s": 60.0}
+    run = simulate(with_overrides(QUICK, times | settings), load_facts())
+    assert run.summary["steady_state"] == state

@@ -1,0 +1,75 @@
+"""Was it steady: whether the figures of a run are those of a steady state.
+
+Requests inside are regressed on time over what is counted. The error of a slope comes from the
+residuals, whose correlation from window to window leaves fewer independent ones than there are
+(first-order autoregression; Wilks, Statistical Methods in the Atmospheric Sciences, 2011, 5.2.4).
+A slope counts when it is both certain and large: queues that grow by a share of all arrivals are
+an overload, a population that moves by a share of itself is still filling (or emptying).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+import polars as pl
+
+from twin.scenario import Scenario, is_elastic
+
+Steadiness = Literal["steady", "filling", "overloaded"]
+
+CERTAIN = 3.0  # standard errors of a slope: a steady run exceeds it once in some hundred
+EXCESS = 0.01  # of the arrivals, that queues keep: below it a queue that fluctuates looks like it
+MOVED = 0.03  # of the population, over what is counted
+FEWEST = 8  # windows: fewer say nothing
+QUEUES = ("front_end_queue", "router_queue", "prefill_queue")
+RUNNING = ("prefill_running", "transfer_running", "decode_running")
+
+
+def stationary(s: Scenario) -> bool:
+    """Whether load and machine stay as they are, so that there is a steady state to reach."""
+    flat = s.workload.profile.shape == "constant" and s.workload.arrivals != "trace"
+    return flat and not s.workload.prompts and not s.faults and not is_elastic(s)
+
+
+def steadiness(s: Scenario, windows: pl.DataFrame) -> Steadiness | None:
+    """What the windows after the warm-up say; None where none is expected, or too few are left."""
+    counted = windows.filter(pl.col("t_s") >= s.warmup_s)
+    if not stationary(s) or counted.height < FEWEST:
+        return None
+    t_s = counted["t_s"].to_numpy()
+    lasts_s = float(t_s[-1] - t_s[0])
+    queued, running = (
+        np.sum([counted[name].to_numpy() for name in names], axis=0) for names in (QUEUES, RUNNING)
+    )
+    came_per_s = float(counted["arrived"].sum()) / (lasts_s + float(counted["window_s"][0]))
+    growth, error = slope(t_s, queued)
+    if (
+        growth > CERTAIN * error
+        and growth > EXCESS * came_per_s
+        and s.workload.arrivals != "closed_loop"
+    ):
+        return "overloaded"
+    drift, error = slope(t_s, running)
+    mean = float(np.cumsum(running)[-1]) / running.size
+    if abs(drift) > CERTAIN * error and abs(drift) * lasts_s > MOVED * max(mean, 1.0):
+        return "filling"
+    return "steady"
+
+
+def slope(t: np.ndarray, values: np.ndarray) -> tuple[float, float]:
+    """(slope of a straight line through values f8[n] at even times t, its standard error)."""
+    n = t.size
+    x = t - float(np.cumsum(t)[-1]) / n
+    y = values - float(np.cumsum(values)[-1]) / n
+    spread = float(np.cumsum(x * x)[-1])
+    fitted = float(np.cumsum(x * y)[-1]) / spread
+    left = y - fitted * x
+    power = float(np.cumsum(left * left)[-1])
+    if power <= 0.0:
+        return fitted, 0.0
+    alike = float(np.cumsum(left[1:] * left[:-1])[-1]) / power
+    alike = min(max(alike, 0.0), 1.0 - 2.0 / n)
+    independent = n * (1.0 - alike) / (1.0 + alike)
+    return fitted, math.sqrt(power / max(independent - 2.0, 1.0) / spread)

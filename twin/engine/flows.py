@@ -234,5 +234,5 @@ def _both_ways(rows: list[list[tuple[int, ...]]], links: int) -> dict[str, np.nd
         "link_start": link_start,
         "owners": owner[by_link],
         "owner_parts": crossings[2][by_link],
-        "place": np.argsort(by_link),
+        "place": np.argsort(by_link, kind="stable"),
     }

@@ -10,6 +10,7 @@ arXiv 2506.12708v2 section 6.1.2 and Figure 24, whose traces are not published).
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -70,7 +71,7 @@ def allocation(
     clock, share = np.array(times), np.array(levels) / whole
     first = min(int(FILLING * clock.size), clock.size - 1)
     spans = np.diff(clock[first:])
-    mean = share[first:-1] @ spans / spans.sum() if spans.sum() > 0.0 else share[-1]
+    mean = (share[first:-1] * spans).sum() / spans.sum() if spans.sum() > 0.0 else share[-1]
     return Allocation(supernode_npus, count, min(1.0, float(mean)), clock, share)
 
 
@@ -106,11 +107,11 @@ def mix_of_mean(sizes: Sequence[int], mean: float) -> list[tuple[int, float]]:
     power = np.arange(size.size) - size.size / 2
 
     def weights(slope: float) -> FLOATS:
-        weight = np.exp(slope * power)
+        weight = rng.each(math.exp, slope * power)
         return np.asarray(weight / weight.sum())
 
     low, high = -50.0, 50.0
     for _ in range(100):
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if weights(middle) @ size < mean else (low, middle)
+        low, high = (middle, high) if (weights(middle) * size).sum() < mean else (low, middle)
     return [(int(s), float(w)) for s, w in zip(size, weights(high), strict=True)]

@@ -314,7 +314,8 @@ def _twins(
         used[vertices] = True
     at = np.flatnonzero(used)
     _, first, of = np.unique(colour[at], return_index=True, return_inverse=True)
-    number = np.argsort(np.argsort(first))  # in the machine's order: alike parts look alike
+    fall = np.argsort(first, kind="stable")
+    number = np.argsort(fall, kind="stable")  # in the machine's order: alike parts look alike
     group = np.full(colour.size, -1, np.int64)
     group[at] = number[of]
     return group, int(of.max(initial=-1)) + 1

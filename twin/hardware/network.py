@@ -342,7 +342,7 @@ def _places(
         (plane[links], node[ends[links, way]], sub_plane[links] + 1, way), shape
     )
     distinct, first, of = np.unique(keys, return_index=True, return_inverse=True)
-    order = np.argsort(first)  # as the graph's links come to them
+    order = np.argsort(first, kind="stable")  # as the graph's links come to them
     rank = np.empty_like(order)
     rank[order] = np.arange(order.size)
     where = np.full((2, tail.size), -1, np.int64)

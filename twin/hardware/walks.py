@@ -9,21 +9,27 @@ this module knows no machine.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from twin.rng import each
+
 FLOATS = NDArray[np.float64]
 INTS = NDArray[np.int64]
 BOOLS = NDArray[np.bool_]
+# Numbers too small or too large for a float: a fraction, and the power of two that it is times.
+SCALED = tuple[FLOATS, NDArray[np.int32]]
 
 GAP = 0.005  # how near to the best split an adaptive one is taken to be good enough
 ROUNDS = 60  # of re-weighting, at most
 MIX = 10  # turns after which the best mixture of all that was tried is sought
 SOLVED = 256  # problems whose answers are kept
 START = 0.25  # power of its capacity that a link is first weighted by
+LOG_2 = math.log(2.0)
 LINK_STEP, PRICE_STEP = 0.3, 1.0  # step lengths of the two sides of the re-weighting
 
 
@@ -196,35 +202,39 @@ class Walks:
                 to_come[level.tails] = np.add.reduceat(moved[level.by_tail], level.tail_start)
         return carried
 
-    def _shares(self, log_weight: FLOATS) -> tuple[list[FLOATS], list[FLOATS]]:
-        """Logarithm of the weight of all walks to every state, by level, and each step's share of
-        it among the steps that lead there.
+    def _shares(self, log_weight: FLOATS) -> tuple[list[SCALED], list[FLOATS]]:
+        """The weight of all walks to every state, by level, and each step's share of it among the
+        steps that lead there.
         """
-        here = np.zeros(self.rows.size)
+        link, link_power = _weights(log_weight)
+        here, power = np.ones(self.rows.size), np.zeros(self.rows.size, np.int32)
         weights, shares = [], []
         for level in self.levels:
-            through = here[level.tail] + log_weight[level.links]
-            top = np.maximum.reduceat(through, level.head_start)
-            through = np.exp(through - top[level.head])
+            through = here[level.tail] * link[level.links]
+            to_power = power[level.tail] + link_power[level.links]
+            top = np.maximum.reduceat(to_power, level.head_start)
+            through = np.ldexp(through, to_power - top[level.head])
             total = np.add.reduceat(through, level.head_start)
-            here = top + np.log(total)
-            weights.append(here)
+            here, power = np.frexp(total)
+            power += top
+            weights.append((here, power))
             shares.append(through / total[level.head])
         return weights, shares
 
-    def _arriving(self, weights: list[FLOATS]) -> Sequence[FLOATS | BOOLS]:
+    def _arriving(self, weights: list[SCALED]) -> Sequence[FLOATS | BOOLS]:
         """Share of a pair's bytes that each arrival of a level brings."""
         if not self.detour:
             return [np.ones(level.end.size) for level in self.levels]
-        direct = np.full(self.hops.shape, -np.inf)
-        longer = direct.copy()
+        # Of the shortest walks of each pair, and of those of more hops.
+        weight = np.zeros((2, *self.hops.shape))
+        power = np.zeros(weight.shape, np.int32)
         for h, level in self._numbered():
-            shortest = self.hops[level.end, level.row] == h
-            at = weights[h - 1][level.state]
-            direct[level.end[shortest], level.row[shortest]] = at[shortest]
-            longer[level.end[~shortest], level.row[~shortest]] = at[~shortest]
-        with np.errstate(over="ignore", invalid="ignore"):
-            part = np.where(self.hops > 0, 1.0 / (1.0 + np.exp(longer - direct)), 0.0)
+            longer = (self.hops[level.end, level.row] != h).astype(np.intp)
+            at = longer, level.end, level.row
+            weight[at], power[at] = (column[level.state] for column in weights[h - 1])
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            more = np.ldexp(weight[1] / weight[0], power[1] - power[0])
+            part = np.where(self.hops > 0, 1.0 / (1.0 + more), 0.0)
         return [
             np.where(
                 self.hops[v.end, v.row] == h, part[v.end, v.row], 1.0 - part[v.end, v.row]
@@ -251,6 +261,12 @@ class Walks:
             shortest = self.hops[level.end, level.row] == h
             longest = max(longest, float(here[level.state[shortest]].max(initial=0.0)))
         return longest
+
+
+def _weights(log_weight: FLOATS) -> SCALED:
+    """Weights of which the logarithms are known."""
+    power = np.floor(log_weight / LOG_2)
+    return each(math.exp, log_weight - power * LOG_2), power.astype(np.int32)
 
 
 def _somewhere(table: BOOLS) -> BOOLS:
@@ -298,22 +314,26 @@ def _spread(walks: Walks, capacity: FLOATS, beyond: float, adaptive: bool) -> FL
     """
     if not capacity.size:
         return np.zeros((walks.parts.shape[0], 0))
-    cost = np.array([1.0, 1.0 / beyond])
+
+    def taken(parts: FLOATS) -> FLOATS:
+        return np.asarray(parts[0] + parts[1] / beyond)
+
     best = walks.by_capacity(capacity)
-    demand = np.tensordot(cost, walks.parts, 1)
+    demand = taken(walks.parts)
     sent = (demand > 0.0) & (walks.hops >= 0)
     total = float(demand[sent].sum())
     if not adaptive or total <= 0.0:
         return best
-    tried, use = [best], cost @ best / capacity
+    tried, use = [best], taken(best) / capacity
     full, bound, before = use, 0.0, None
-    log_weight = START * np.log(capacity / capacity.max())
+    log_weight = START * each(math.log, capacity / capacity.max())
     log_price = 8.0 * (use / use.max() - 1.0)
     for turn in range(ROUNDS):
-        price = np.exp(log_price - log_price.max())
+        price = each(math.exp, log_price - log_price.max())
         price /= price.sum()
         guess = _guess(walks, capacity, full, price, turn)
-        bound = max(bound, float(demand[sent] @ walks.cheapest(guess / capacity)[sent]))
+        least = demand[sent] * walks.cheapest(guess / capacity)[sent]
+        bound = max(bound, float(least.sum()))
         if full.max() <= bound * (1.0 + GAP):
             break
         slope = price / capacity
@@ -321,15 +341,16 @@ def _spread(walks: Walks, capacity: FLOATS, beyond: float, adaptive: bool) -> FL
         log_weight = log_weight - LINK_STEP * step * total / max(bound, 0.3 * full.max())
         before = slope
         tried.append(walks.by_weight(log_weight))
-        now = cost @ tried[-1] / capacity
+        now = taken(tried[-1]) / capacity
         log_price = log_price + PRICE_STEP * (2.0 * now - use) / full.max()
         log_price = np.maximum(log_price - log_price.max(), -200.0)
         use = now
         if now.max() < full.max():
             best, full = tried[-1], now
         if turn % MIX == MIX - 1:
-            best = np.tensordot(_mixture([cost @ x / capacity for x in tried]), tried, 1)
-            full = cost @ best / capacity
+            mixture = _mixture([taken(x) / capacity for x in tried])
+            best = np.sum([part * x for part, x in zip(mixture, tried, strict=True)], axis=0)
+            full = taken(best) / capacity
     return best
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from twin.model.batch import Hot
 from twin.model.costs import Costs
 from twin.model.predict import DecodePrediction, Prediction, Traffic, decode_with
+from twin.rng import each
 from twin.scenario import Scenario
 
 STEPS, CLOSE = 12, 2e-3  # to find how many are under way, and how close they come
@@ -79,14 +80,15 @@ def most_of(ranks: int, places: float, share: float) -> float:
     """
     low = math.floor(places)
     fuller = round((places - low) * ranks)
-    below = _up_to(low, share) ** (ranks - fuller) * _up_to(low + 1, share)[:-1] ** fuller
+    below = each(lambda x: x ** (ranks - fuller), _up_to(low, share))
+    below *= each(lambda x: x**fuller, _up_to(low + 1, share)[:-1])
     return float((1.0 - below).sum())  # over k the chance that some rank has more than k
 
 
 def _up_to(places: int, share: float) -> NDArray[np.float64]:
     """Chances that at most 0, 1, ... all of so many independent ones do."""
     k = np.arange(places + 1.0)
-    factorials = np.cumsum(np.log(np.maximum(k, 1.0)))
+    factorials = np.cumsum(each(math.log, np.maximum(k, 1.0)))
     ways = factorials[-1] - factorials - factorials[::-1]
-    chances = np.exp(ways + k * math.log(share) + (places - k) * math.log1p(-share))
+    chances = each(math.exp, ways + k * math.log(share) + (places - k) * math.log1p(-share))
     return np.minimum(np.cumsum(chances), 1.0)

@@ -8,9 +8,12 @@ arrives.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from twin.facts import Facts
+from twin.rng import each
 from twin.scenario import Workload
 from twin.workload.requests import WorkloadError
 
@@ -32,7 +35,7 @@ def factors(workload: Workload, horizon_s: float, facts: Facts) -> tuple[np.ndar
     elif p.shape == "spike":
         share = ((t >= p.at_s) & (t < p.at_s + p.lasts_s)).astype(np.float64)
     elif p.shape == "day":  # quietest at its ends, busiest in its middle
-        share = 0.5 - 0.5 * np.cos(2.0 * np.pi * t / p.period_s)
+        share = 0.5 - 0.5 * each(math.cos, 2.0 * np.pi * t / p.period_s)
     else:
         curve = np.array(facts[f"days.{p.shape.removesuffix('_day')}"].value, dtype=np.float64)
         place = (t / p.period_s % 1.0 * curve.size).astype(np.int64)

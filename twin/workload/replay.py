@@ -132,7 +132,7 @@ def _pauses(table: TraceTable, arrival_s: np.ndarray, before: np.ndarray) -> np.
 
 def _places(kept: np.ndarray, wanted: np.ndarray, some: np.ndarray) -> np.ndarray:
     """Place among the rows kept of some wanted ones, NONE for the others."""
-    order = np.argsort(kept)
+    order = np.argsort(kept, kind="stable")
     place = order[np.minimum(np.searchsorted(kept[order], wanted), max(kept.size - 1, 0))]
     return np.where(some, place, NONE)
 

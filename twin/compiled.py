@@ -47,6 +47,7 @@ ANSWERS = (
     "facts.py",
     "steady.py",
     "outlook.py",
+    "attainment.py",
     "metrics",
 )  # rooms that decide what a run says
 

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from twin.attainment import attainment
 from twin.facts import Facts
 from twin.model.batch import batch_line
 from twin.model.costs import RoleCosts
 from twin.model.predict import Prediction, Traffic
 from twin.population import Arriving, Chunk, Stationary, population_of, stationary
-from twin.scenario import Scenario
+from twin.scenario import Scenario, with_overrides
 from twin.steady import (
     Assembly,
     Counts,
@@ -26,9 +27,11 @@ from twin.steady import (
     steady,
     traffic_of,
 )
+from twin.workload.offered import Offered
 from twin.workload.requests import TraceTable
 
-MISSED, LEVEL = 1.02, 0.97  # of the SLO: no load meets it; decode is what is full at it
+MISSED = 1.02  # of the SLO: no load meets it
+FULL = 0.99  # of what is sustained: beyond it queues have no mean
 ENOUGH = 3000  # requests: thirty beyond the 99th percentile
 LEAST_S, MOST_S = 20.0, 7200.0  # of a warm-up; of what counts
 HAND_OFF = 1.5  # cycles of prefill that a request spends in it: half of one waiting, one computed
@@ -41,7 +44,7 @@ class Outlook:
     tpot_s: float | None  # at the load, or with every slot full where it is beyond; None: no decode
     rate_req_per_s: float | None  # what is offered; None in a closed loop
     sustained_req_per_s: float  # what all pools sustain
-    slo_req_per_s: float  # the same within the SLO's TPOT; 0: no batch meets it
+    slo_req_per_s: float  # at which 99 % of the requests meet the whole SLO; 0: none
     limit: str  # the pool that is full first at the latter
 
 
@@ -132,35 +135,56 @@ def _prefill_s(s: Scenario, parts: Assembly, traffic: Traffic, rate: float) -> f
 def outlook(
     scenario: Scenario, facts: Facts, trace: TraceTable | None = None, counts: Counts | None = None
 ) -> Outlook:
-    """How fast tokens come at the offered load, and how much load meets the SLO's TPOT. Raises as
+    """How fast tokens come at the offered load, and how much load meets the SLO. Raises as
     `steady`."""
     full = steady(scenario, facts, trace, counts)
     offered = asked_for(scenario, facts, trace)
     rate = offered.rate_req_per_s
-    if full.decode is None:
-        return Outlook(None, rate, full.requests_per_s, full.requests_per_s, full.limit)
     parts = assemble(scenario, facts, trace, counts)
     traffic = traffic_of(scenario, facts, trace)
+    if full.decode is None:
+        found, limit = _slo_rate(scenario, facts, parts, full, traffic, offered)
+        return Outlook(None, rate, full.requests_per_s, found, limit)
     lengths = Lengths(offered.prompts, offered.answers)
     standing = at_load(
         scenario, facts, parts, full, traffic, lengths, math.inf if rate is None else rate
     )
     assert standing is not None
-    per_iteration = full.decode.tokens_per_iteration
-    tpot_s = standing.iteration_s / per_iteration
-    bound_s = 1e-3 * scenario.slo.tpot_ms * per_iteration
-    most = at_load(
-        scenario, facts, parts, full, traffic, lengths, math.inf, most_iteration_s=bound_s
-    )
-    assert most is not None
-    d = scenario.deployment
-    instances = d.colocated.instances if d.mode == "colocated" else d.decode.instances
-    if most.iteration_s > MISSED * bound_s:
-        return Outlook(tpot_s, rate, full.requests_per_s, 0.0, "decode")
-    kept = min(most.rate_req_per_s * instances, full.requests_per_s)
-    by_decode = most.iteration_s > LEVEL * bound_s or most.overloaded
-    limit = full.limit if not by_decode else _decoding(scenario)
-    return Outlook(tpot_s, rate, full.requests_per_s, kept, limit)
+    tpot_s = standing.iteration_s / full.decode.tokens_per_iteration
+    found, limit = _slo_rate(scenario, facts, parts, full, traffic, offered)
+    return Outlook(tpot_s, rate, full.requests_per_s, found, limit)
+
+
+def _slo_rate(
+    s: Scenario, facts: Facts, parts: Assembly, full: Prediction, traffic: Traffic, sample: Offered
+) -> tuple[float, str]:
+    """(the largest rate at which `MET` of the requests meet their SLO, the pool in the way of
+    more). TPOT bounds the time of an iteration and so decode's rate, TTFT that of prefill."""
+    opened = s
+    if s.workload.arrivals == "closed_loop":  # as many callers as the rate takes
+        opened = with_overrides(s, {"workload.arrivals": "poisson"})
+    judged = attainment(opened, parts, traffic, sample)
+    most, took_s, limit = full.requests_per_s, 0.0, full.limit
+    if full.decode is not None:
+        longest_s = judged.longest_iteration_s()
+        lengths = Lengths(sample.prompts, sample.answers)
+        standing = at_load(
+            opened, facts, parts, full, traffic, lengths, math.inf, most_iteration_s=longest_s
+        )
+        assert standing is not None
+        if standing.iteration_s > MISSED * longest_s:
+            return 0.0, _decoding(s)
+        d, took_s = s.deployment, standing.iteration_s
+        instances = d.colocated.instances if d.mode == "colocated" else d.decode.instances
+        by_decode = standing.rate_req_per_s * instances
+        if by_decode < most:
+            most, limit = by_decode, _decoding(s)
+    if s.deployment.mode == "decode_only":
+        return most, limit
+    in_time = judged.largest_rate(FULL * most, took_s)
+    if in_time < FULL * most:
+        return in_time, "prefill" if s.deployment.mode != "colocated" else "colocated"
+    return in_time, limit
 
 
 def times(scenario: Scenario, facts: Facts) -> tuple[float, float]:

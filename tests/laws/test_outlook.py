@@ -41,7 +41,7 @@ def test_a_looser_slo_allows_at_least_as_much_and_one_too_tight_nothing():
 def test_without_decode_there_is_no_tpot():
     found = of(deployment__mode="prefill_only")
     assert found.tpot_s is None
-    assert found.slo_req_per_s == found.sustained_req_per_s > 0.0
+    assert found.sustained_req_per_s > found.slo_req_per_s > 0.95 * found.sustained_req_per_s
 
 
 def test_a_closed_loop_offers_no_rate():

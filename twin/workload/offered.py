@@ -36,6 +36,7 @@ class Offered:
     reuse: float  # share of prompt tokens an endless memory pool would have seen before
     prompts: np.ndarray = field(compare=False, repr=False)  # i4[requests], the sample's lengths
     answers: np.ndarray = field(compare=False, repr=False)
+    arrivals: np.ndarray = field(compare=False, repr=False)  # f8[requests] s
 
     @property
     def input_per_output(self) -> float:
@@ -97,4 +98,5 @@ def offered(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -
         reuse=(whole - sample.blocks) * block_tokens / float(prompts.sum()) if whole else 0.0,
         prompts=prompts,
         answers=answers,
+        arrivals=sample.arrival_s,
     )

@@ -1,0 +1,232 @@
+"""Which share of the requests meets its SLO at a load, by formula.
+
+TTFT follows from the bulk-service queue of prefill (`model/waiting.py`) over a sample of the
+requests. TPOT follows from the time of an iteration, and from how far the iterations that one
+answer sits through may be from their mean.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+from twin.hardware.prices import nic
+from twin.model.batch import Hot, batch_line, batch_s
+from twin.model.costs import RoleCosts
+from twin.model.fetch import fetch_s
+from twin.model.offload import bytes_per_token
+from twin.model.predict import Traffic
+from twin.model.prefill import prefill_batch_s, prefill_hits_s
+from twin.model.waiting import Pool, Prompts, waits_s
+from twin.policies.batching import token_variance, tokens_per_iteration
+from twin.rng import exponential, stream_key
+from twin.scenario import Scenario
+from twin.steady import Assembly
+from twin.workload.offered import Offered
+
+CLOSE, LEAST = 0.01, 1 / 256  # of a rate; of the largest: lower ones are not tried
+SAFE = 0.97  # of the rate found for TTFT: what a sample of this size leaves open
+MET = 0.99  # of the requests have to meet their SLO
+SAMPLE, BEGINS = 2000, 200  # requests that the queue is followed over; of them, while it fills
+TRANSFERS = 2.0  # KV transfers that share a port, at most times
+UNCERTAIN = 0.03  # of the time of an iteration: how far it drifts about its mean (docs/ACCURACY.md)
+
+
+@dataclass(frozen=True)
+class Attainment:
+    """The shares of requests of a deployment that meet their SLO."""
+
+    scenario: Scenario
+    prompts: Prompts
+    answers: list[int]
+    pool: Pool | None  # None: nothing prefills by itself
+    extra_s: float  # before and after prefill
+    transfer_s: float  # for a token of the prompt
+    per_iteration: float  # tokens
+    variance: float  # of them
+    colocated: Callable[[float, float], Pool] | None = None  # of (rate, seconds of an iteration)
+
+    @cached_property
+    def lengths(self) -> list[tuple[int, int]]:
+        """Answers, in ten figures to a factor of ten, and how many there are of each."""
+        return sorted(Counter(round(a, 2 - len(str(a))) or 1 for a in self.answers).items())
+
+    @property
+    def parts(self) -> list[tuple[float, float, float]]:
+        """(share of the requests, its TTFT SLO, its TPOT SLO) by tenant, seconds."""
+        s = self.scenario
+        return [
+            (t.share, t.ttft_s or s.slo.ttft_s, 1e-3 * (t.tpot_ms or s.slo.tpot_ms))
+            for t in s.tenants
+        ] or [(1.0, s.slo.ttft_s, 1e-3 * s.slo.tpot_ms)]
+
+    def in_time(self, rate: float, took_s: float) -> float:
+        """Share of the requests whose first token comes within the SLO at a rate (requests/s);
+        took_s: seconds of an iteration."""
+        pool = self.colocated(rate, took_s) if self.colocated else self.pool
+        if pool is None:
+            return 1.0
+        first = BEGINS if len(self.answers) > 2 * BEGINS else 0
+        waits = waits_s(self.prompts, pool, rate)
+        fixed_s = self.extra_s + 0.5 * took_s * bool(self.colocated)
+        ttft_s = sorted(
+            w + fixed_s + self.transfer_s * (fresh + cached)
+            for w, fresh, cached in zip(
+                waits[first:], self.prompts.fresh[first:], self.prompts.cached[first:], strict=True
+            )
+        )
+        whole = math.fsum(share for share, _, _ in self.parts)
+        met = math.fsum(s * bisect_right(ttft_s, limit) for s, limit, _ in self.parts)
+        return met / (whole * len(ttft_s))
+
+    def fluent(self, took_s: float) -> float:
+        """Share of the requests whose time per token is within the SLO, for the mean seconds of an
+        iteration."""
+        whole = math.fsum(share for share, _, _ in self.parts)
+        met = math.fsum(
+            share * math.fsum(n * self._fluent(a, took_s, limit) for a, n in self.lengths)
+            for share, _, limit in self.parts
+        )
+        return met / (whole * len(self.answers))
+
+    def longest_iteration_s(self) -> float:
+        """The longest mean iteration with which `MET` of the requests meet their TPOT SLO."""
+        high = 2.0 * max(limit for _, _, limit in self.parts) * self.per_iteration
+        low = 0.0
+        while high - low > 1e-3 * high:
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if self.fluent(middle) >= MET else (low, middle)
+        return low
+
+    def _fluent(self, answer: int, took_s: float, limit_s: float) -> float:
+        """Chance that a request's mean time per token is within a limit.
+
+        It sits through whole iterations: renewal theory gives their mean and variance, and before
+        the first of them it waits for half of one.
+        """
+        left, m = answer - 1, self.per_iteration
+        if left < 1:
+            return 1.0
+        over = 0.5 * ((self.variance + m * m) / m - 1.0)
+        mean = ((left + over) / m + 0.5) * took_s / left
+        spread = left * self.variance / m**3 + 1.0 / 12.0
+        deviation = math.hypot(took_s / left * math.sqrt(spread), UNCERTAIN / 2.0 * mean)
+        return 0.5 * math.erfc((mean - limit_s) / max(deviation, 1e-12) / math.sqrt(2.0))
+
+    def largest_rate(self, most: float, took_s: float) -> float:
+        """The largest rate up to `most` at which `MET` of the requests have their first token in
+        time; 0: none."""
+        if self.in_time(most, took_s) >= MET:
+            return most
+        low, high = most * LEAST, most
+        if self.in_time(low, took_s) < MET:
+            return 0.0
+        while high / low > 1.0 + CLOSE:
+            middle = math.sqrt(low * high)
+            low, high = (middle, high) if self.in_time(middle, took_s) >= MET else (low, middle)
+        return SAFE * low
+
+
+def attainment(s: Scenario, parts: Assembly, traffic: Traffic, sample: Offered) -> Attainment:
+    """The attainment of a deployment; sample: of the requests that come."""
+    costs, d = parts.costs, s.deployment
+    colocated, pool = None, None
+    prompts = _prompts(s, sample, traffic.hit_tokens / traffic.input_tokens)
+    if costs.colocated_role is not None:
+        colocated = _mixed(s, parts, costs.colocated_role, traffic)
+    elif costs.prefill_role is not None:
+        pool = _pool(s, parts, costs.prefill_role, traffic)
+    transfer_s, extra_s = 0.0, 1e-3 * s.front_end.service_ms
+    if costs.prefill_role is not None and costs.decode_role is not None:
+        price = nic(parts.net, 0, d.kv_transfer_plane)
+        handed, _ = bytes_per_token(s, costs.shape, costs.kv_bytes_per_token)
+        transfer_s = TRANSFERS * handed * price.shared_by_dies / price.bytes_per_s
+        extra_s += price.latency_s
+    drafts, accepted = d.decode.mtp_draft_tokens, costs.mtp_acceptance
+    return Attainment(
+        s, prompts, [int(v) for v in sample.answers[: len(prompts.fresh)]], pool, extra_s,
+        transfer_s, tokens_per_iteration(drafts, accepted), token_variance(drafts, accepted),
+        colocated,
+    )  # fmt: skip
+
+
+def _prompts(s: Scenario, sample: Offered, share: float) -> Prompts:
+    """The first requests of a sample, at one a second; callers of a closed loop come at random."""
+    arrivals = [float(v) for v in sample.arrivals[:SAMPLE]]
+    if not arrivals or math.isinf(arrivals[-1]) or arrivals[-1] <= arrivals[0]:
+        now_s, arrivals, draw = 0.0, [], stream_key(s.seed, "arrivals")
+        for i in range(min(SAMPLE, sample.prompts.size)):
+            now_s += float(exponential(draw, i))
+            arrivals.append(now_s)
+    span_s = (arrivals[-1] - arrivals[0]) / max(len(arrivals) - 1, 1)
+    tokens = [float(v) for v in sample.prompts[: len(arrivals)]]
+    return Prompts(
+        [(at - arrivals[0]) / span_s for at in arrivals],
+        [max(1.0, (1.0 - share) * v) for v in tokens],
+        [min(share * v, v - 1.0) for v in tokens],
+    )
+
+
+def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Pool:
+    """The prefill instances."""
+    d, hot = s.deployment.prefill, parts.prefill_imbalance.table
+    budget = float(d.tokens_per_npu) * role.dies / parts.costs.chip.dies_per_npu
+    ops, dies, alone = role.operator_sink(), float(role.dies), d.attention == "dp"
+
+    def seconds(tokens: float, pairs: float, longest: float) -> float:
+        most = max(1.0 / dies, longest / tokens) if alone else 1.0 / dies
+        return float(prefill_batch_s(role.prefill, tokens, most * tokens, most * pairs, *hot, ops))
+
+    full_s, token_s, pair_s = batch_line(role, budget, traffic.input_tokens, hot)
+    each = traffic.fresh_pairs / traffic.fresh_tokens  # pairs of a token, mean
+    token_s += pair_s * each
+    if not alone:  # a batch of mean prompts from a table, what differs from them by its slope
+        sizes = [budget * 2.0**k for k in range(-7, 2)]
+        took = [seconds(size, size * each, size) for size in sizes]
+
+        def quickly(tokens: float, pairs: float, longest: float) -> float:
+            k = min(max(bisect_left(sizes, tokens), 1), len(sizes) - 1)
+            share = (tokens - sizes[k - 1]) / (sizes[k] - sizes[k - 1])
+            mean_s = took[k - 1] + max(share, 0.0) * (took[k] - took[k - 1])
+            return mean_s + pair_s * (pairs - tokens * each)
+
+        computing = quickly
+    else:
+        computing = seconds
+    read_s = 0.0
+    if traffic.hit_tokens > 0.0:
+        many = max(1.0, budget / traffic.fresh_tokens)
+        cached = many * traffic.hit_tokens
+        read_s = fetch_s(s, parts.net, role.fetch, cached, many) / cached
+        read_s += float(prefill_hits_s(role.prefill, cached, ops)) / cached
+    return Pool(d.instances, budget, float(d.chunk_tokens), computing, full_s, token_s, read_s)
+
+
+def _mixed(
+    s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic
+) -> Callable[[float, float], Pool]:
+    """Colocated instances: iterations go on, and prompts make them longer."""
+    d, hot = s.deployment.colocated, parts.decode_imbalance.table
+    budget = float(d.chunk_tokens_per_npu) * role.dies / parts.costs.chip.dies_per_npu
+    token_s = _added_s(role, budget, traffic, hot)
+
+    def at(rate: float, took_s: float) -> Pool:
+        chunk = min(rate / d.instances * took_s * traffic.fresh_tokens, budget)
+        idle_s = max(took_s - token_s * chunk, 0.1 * took_s)
+        return Pool(
+            d.instances, budget, budget, lambda tokens, _pairs, _most: idle_s + token_s * tokens,
+            idle_s, token_s, 0.0, idle_s,
+        )  # fmt: skip
+
+    return at
+
+
+def _added_s(role: RoleCosts, budget: float, traffic: Traffic, hot: Hot) -> float:
+    """Seconds that a prompt token adds to an iteration."""
+    pairs = traffic.fresh_pairs / traffic.fresh_tokens
+    most, one = (batch_s(role, tokens, tokens * pairs, hot) for tokens in (budget, 1.0))
+    return (most - one) / budget

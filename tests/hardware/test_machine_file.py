@@ -126,6 +126,9 @@ def test_uneven_nodes_and_missing_parts_are_legal():
         (json.dumps({"graph": {}, "nodes": [{"id": "die 0.0.0"}, {"id": "die 1.0.0"}], "edges": [
             {"source": "die 0.0.0", "target": "die 1.0.0", "capacity_bytes_per_s": 1,
              "latency_s": 0, "plane": {}}]}), "is on no plane"),
+        (json.dumps({"graph": {}, "nodes": [{"id": "die 0.0.0"}, {"id": "die 1.0.0"}], "edges": [
+            {"source": "die 0.0.0", "target": "die 1.0.0", "capacity_bytes_per_s": 10**4000,
+             "latency_s": 0}]}), "needs a rate of 0 to"),
         ('{"graph": {}, "nodes": [{"id": "die 0.0.0"}, {"id": "die 0.0.0"}], "edges": []}', "tw"),
         ("<graphml><graph/></graphml>", "The machine has no dies"),
         ('<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><graphml>&b;</graphml>', "DOCTYPE"),

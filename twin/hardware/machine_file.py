@@ -6,7 +6,6 @@ and the planes of its links. `write_machine` writes any fabric so that it comes 
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -154,10 +153,9 @@ SHARES = ("read_efficiency", "write_efficiency")
 
 
 def _fits(value: Any, most: float) -> bool:
-    return (
-        isinstance(value, int | float) and not isinstance(value, bool)
-        and math.isfinite(value) and 0.0 <= value <= most
-    )  # fmt: skip
+    # A comparison holds for whole numbers that no float can hold, and never for NaN.
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and 0.0 <= value <= most
 
 
 def _vertices(

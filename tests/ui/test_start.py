@@ -198,13 +198,22 @@ def test_an_edit_that_cannot_hold_leaves_no_answer_standing(app):
         assert not any("a token" in s.value for s in app.subheader)
 
 
-@pytest.mark.parametrize(
-    ("key", "preset"), [("why-not-faster", "quickstart"), ("fail-a-node", "fault-node")]
-)
-def test_a_question_is_one_click_from_its_run(app, asked, key, preset):
-    app.run().button(key=key).click().run()
+def test_why_not_faster_is_one_click_from_its_run(app, asked):
+    app.run().button(key="why-not-faster").click().run()
     assert not app.exception
-    assert asked == [p.scenario for p in presets() if p.key == preset]
+    assert asked == [presets()[0].scenario]
+
+
+def test_a_node_of_the_draft_fails_and_its_traffic_stays(app, asked):
+    mine = with_overrides(presets()[0].scenario, {"workload.rate_req_per_s": 42.0})
+    app.query_params["s"] = share.pack(mine)
+    app.run().button(key="fail-a-node").click().run()
+    assert not app.exception
+    (run,) = asked
+    assert run.workload == mine.workload and run.deployment == mine.deployment
+    (fault,) = run.faults
+    assert fault.element.startswith("node ") and mine.warmup_s < fault.at_s < mine.horizon_s
+    assert run.question != mine.question and "node" in run.question
 
 
 def test_a_live_run_plays_in_place_of_the_machine_at_rest(app, monkeypatch):

@@ -32,7 +32,7 @@ class Unfolding:
             return
         r, some = world.request, slice(self._low, int(world.record.counters[w.ARRIVED]))
         first, finish = r.transfer_end_s[some], r.finish_s[some]
-        begun = (first > before_s) & (first <= now_s)
+        begun = (first > before_s) & (first <= now_s) & (r.routed_s[some] > 0.0)  # not at the start
         ended = (finish > before_s) & (finish <= now_s) & (r.output_tokens[some] > 1)
         tpot_s = (finish[ended] - first[ended]) / (r.output_tokens[some][ended] - 1)
         book = world.record.windows[:-1]

@@ -93,6 +93,16 @@ def _outlook(key: str, _scenario: Scenario) -> load.Outlook | str:
     return _or_why(lambda: load.outlook(_scenario, session.facts(), *_files(_scenario)))
 
 
+def times(scenario: Scenario) -> tuple[float, float] | str:
+    """(horizon_s, warmup_s) that fit the lives of its requests, or why that is not known."""
+    return _times(canonical(scenario), scenario)
+
+
+@st.cache_data(show_spinner=False, max_entries=200)
+def _times(key: str, _scenario: Scenario) -> tuple[float, float] | str:
+    return _or_why(lambda: load.times(_scenario, session.facts()))
+
+
 def bound(scenario: Scenario) -> str:
     """Which batch keeps the SLO's TPOT by formula, or that none does and why."""
     return session.store().lacking(scenario) or _bound(canonical(scenario), scenario)

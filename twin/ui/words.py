@@ -15,6 +15,7 @@ from twin.ui.fields import choice_label, field_name, label, show
 WORDS = ("name", "question", "source")
 BETWEEN = " · "  # a preset's name and the change
 NAME_MOST = 80
+QUESTION_MOST = 600  # characters, as the field says
 
 
 def machine(s: Scenario) -> str:
@@ -129,7 +130,8 @@ def ago(seconds: float) -> str:
 
 
 def named(draft: Scenario, origin: Scenario) -> Scenario:
-    """The draft under a name that says its first change, where it still has its origin's name."""
+    """The draft under a name and a question that say its first change, where it still has its
+    origin's name: with it, it asks something else."""
     counted = {path: value for path, value in changed(origin, draft).items() if path not in WORDS}
     if draft.name != origin.name or not counted:
         return draft
@@ -144,15 +146,16 @@ def named(draft: Scenario, origin: Scenario) -> Scenario:
         change = f"{field_name(path)} {show(new, path)}{unit}"
     more = f" +{len(counted) - 1}" if len(counted) > 1 else ""
     new_name = f"{draft.name}{BETWEEN}{change}"[: NAME_MOST - len(more)] + more
-    return draft.model_copy(update={"name": new_name})
+    question = f"What comes of {draft.name} with {change}{more}?"
+    return draft.model_copy(update={"name": new_name, "question": question[:QUESTION_MOST]})
 
 
 def taken_apart(scenario: Scenario, presets: Iterable[Scenario]) -> tuple[Scenario, Scenario]:
     """A scenario as a draft, and what its difference is told against: a preset, else itself."""
     for preset in presets:
         if scenario.name.startswith(preset.name + BETWEEN):
-            draft = scenario.model_copy(update={"name": preset.name})
-            if named(draft, preset) == scenario:
+            draft = scenario.model_copy(update={"name": preset.name, "question": preset.question})
+            if named(draft, preset).name == scenario.name:
                 return draft, preset
     return scenario, scenario
 

@@ -36,7 +36,7 @@ def header(row: RunRow, scenario: Scenario) -> None:
         if not playback.missing(row.id):
             page_link("playback", "Play back", {share.RUN: row.id})
         with st.popover("Compare with", icon=":material/compare_arrows:"):
-            _compare(row)
+            _compare(row, scenario)
         with st.popover("Download", icon=":material/download:"):
             download.downloads(row, scenario)
         copy_link(
@@ -49,10 +49,14 @@ def header(row: RunRow, scenario: Scenario) -> None:
         st.warning(sentence(row.message), icon=":material/warning:")
 
 
-def _compare(row: RunRow) -> None:
+def _compare(row: RunRow, scenario: Scenario) -> None:
+    """Runs to compare with: first what this one was edited from, then other edits of it."""
     finished = session.store().runs.search(states=["done"], limit=OFFERED + 1).rows
     others = {other.id: other for other in finished if other.id != row.id}
     titles = dict(zip(others, session.titles([*others.values()]), strict=True))
+    origin = scenario.name.partition(words.BETWEEN)[0]
+    near = {run: (title != origin, not title.startswith(origin)) for run, title in titles.items()}
+    others = dict(sorted(others.items(), key=lambda item: near[item[0]]))
     if not others:
         st.markdown("There is no other finished run yet: edit a copy and run it.")
         return

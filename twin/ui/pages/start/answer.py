@@ -19,6 +19,7 @@ from twin.ui import forms, formulas, live, session, words
 from twin.ui.fabric_message import built, machine_text
 from twin.ui.fabric_view import fabric_picture
 from twin.ui.fields import label, sentence, why_idle
+from twin.ui.forms.typical import typical
 from twin.ui.formulas import seated
 from twin.ui.link import page_link
 from twin.ui.pages.playback import player
@@ -82,6 +83,23 @@ def get_ready() -> None:
             player.shipped_film(draft, came, came.scenario)
     except (FactError, ValueError, OSError, BadZipFile) as error:
         log.warning("the first page was not made ready: %s", error)
+
+
+def fail_a_node(draft: Scenario) -> str:
+    """Let a node of the last decode instance fail while the draft is served, next to what fails
+    already; returns '' or the one sentence why it cannot be."""
+    try:
+        fabric = fabric_of(draft.supernode)
+    except HardwareError as error:
+        return sentence(str(error))
+    placed, no_place = seated(draft, fabric)
+    if no_place:
+        return no_place
+    rows = typical(draft, fabric, placed.instances).get("A node")
+    if not rows:
+        return "This machine has no node that could fail."
+    there = [fault.model_dump() for fault in draft.faults]
+    return session.propose({"faults": [*there, *(row for row in rows if row not in there)]})
 
 
 def _played(draft: Scenario, fabric: Fabric) -> bool:

@@ -59,9 +59,14 @@ with st.container(border=True):
                 disabled=refused, help="Simulates this and names what takes time.",
             ):  # fmt: skip
                 open_run(session.named_draft())
-            if st.button("Fail a node", icon=":material/bolt:", type="tertiary", key="fail-a-node"):
-                session.start_from(dict(presets)["fault-node"])
-                open_run(session.named_draft())
+            if st.button(
+                "Fail a node", icon=":material/bolt:", type="tertiary", key="fail-a-node",
+                disabled=refused, help="Simulates this with a node that fails while it serves.",
+            ):  # fmt: skip
+                if why := answer.fail_a_node(draft):
+                    st.toast(plain(why), icon=":material/error:")
+                else:
+                    open_run(session.named_draft())
             page_link("workload", "Edit everything", icon=":material/tune:")
     with machine, st.container(key="tour-machine"):
         played = st.empty()

@@ -3,6 +3,7 @@
 import streamlit as st
 
 from twin.metrics.measures import amount
+from twin.metrics.steadiness import stationary
 from twin.scenario import npus_used
 from twin.ui import formulas, imports, live, session, words
 from twin.ui.charts import memory as charts_memory
@@ -81,6 +82,20 @@ with facts, st.container(border=True):
             f"{asked.input_tokens_p95:,.0f}. Outputs: half under {asked.output_tokens_p50:,.0f}, "
             f"95\u00a0% under {asked.output_tokens_p95:,.0f}. From {asked.requests:,} requests."
         )
+
+    if stationary(session.draft()):
+        fitting = formulas.times(session.draft())
+        now = session.draft().horizon_s, session.draft().warmup_s
+        if not isinstance(fitting, str) and fitting != now:
+            horizon_s, warmup_s = fitting
+            if st.button(
+                f"Simulate {words.duration(horizon_s)}, {words.duration(warmup_s)} of it warm-up",
+                icon=":material/timer:", key="fit-times", type="tertiary",
+                help="A warm-up of one life of a request, so that nearly all that were under way "
+                "at the start have left, then two lives and 3,000 requests.",
+            ):  # fmt: skip
+                session.propose({"horizon_s": horizon_s, "warmup_s": warmup_s})
+                st.rerun()
 
 # 3) The second answer: the draft simulated.
 live.answer(simulated, session.draft())

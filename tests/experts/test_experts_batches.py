@@ -47,9 +47,9 @@ def said_over_simulated(shape, dies, batch, rounds, distinct, seeds=(1,)):
 @pytest.mark.parametrize(
     ("dies", "batch"),
     [
-        (8, 1), (40, 4), (320, 4),
+        (40, 4),
         *(pytest.param(*more, marks=pytest.mark.long)
-          for more in ((8, 16), (32, 4), (144, 1), (320, 128))),
+          for more in ((8, 1), (320, 4), (8, 16), (32, 4), (144, 1), (320, 128))),
     ],
 )  # fmt: skip
 def test_mean_of_the_hottest_die_within_2_percent(dies, batch):
@@ -59,7 +59,7 @@ def test_mean_of_the_hottest_die_within_2_percent(dies, batch):
 
 
 @pytest.mark.parametrize("shape", ["power_law", "uniform"])
-@pytest.mark.parametrize("dies", some([8, 64, 320], 16, 32, 128, 256, 288))
+@pytest.mark.parametrize("dies", some([64], 8, 16, 32, 128, 256, 288, 320))
 @pytest.mark.parametrize(("batch", "rounds"), [(1, 12_000), (4, 12_000), (128, 1500)])
 def test_multinomial_draws_within_1_percent(shape, dies, batch, rounds):
     ratio = said_over_simulated(shape, dies, batch, rounds, False)

@@ -24,7 +24,7 @@ def template(tmp_path_factory):
     return new_template(tmp_path_factory.mktemp("template"))
 
 
-@pytest.mark.parametrize("first", some([*range(5)], *range(5, 100)))
+@pytest.mark.parametrize("first", some([0], *range(1, 100)))
 def test_no_history_ends_badly(template, first):
     for seed in range(first * TOGETHER, (first + 1) * TOGETHER):
         assert history(seed, template).wrong == [], f"python -m tests.lab.histories {seed}"

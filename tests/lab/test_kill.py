@@ -96,7 +96,7 @@ def kill_at_random(server: BusyServer, kills: int) -> None:
     server.process.wait()
 
 
-@pytest.mark.parametrize("kills", some([8], 200))
+@pytest.mark.parametrize("kills", some([3], 200))
 def test_kills_break_nothing_and_lose_no_finished_run(store, tmp_path, kills):
     server = BusyServer(store, tmp_path)
     kill_at_random(server, kills)

@@ -87,7 +87,7 @@ def only_lives(found):
     assert (kept["retries"] <= found.scenario.recovery.retries).all()
 
 
-@pytest.mark.parametrize("batch", seeds(8))
+@pytest.mark.parametrize("batch", seeds(2))
 def test_random_faults_forget_nobody(batch):
     for number in range(BATCH * batch, BATCH * (batch + 1)):
         found = simulate(small(schedule(number)), load_facts())

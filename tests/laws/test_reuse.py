@@ -27,7 +27,7 @@ def rate(fields):
     return steady(with_overrides(Scenario(), fields), load_facts()).prefill.requests_per_s
 
 
-@pytest.mark.parametrize("seed", seeds(8))
+@pytest.mark.parametrize("seed", seeds(2))
 def test_reuse_never_slows_and_larger_blocks_never_slow_a_read(seed):
     draw = random.Random(seed)
     asked = {path: draw.choice(values) for path, values in CHOICES.items()}

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.browser
 
 # Seed, clicks, width in pixels.
 @pytest.mark.parametrize(
-    "way", some([(1, 30, 1280)], (2, 700, 1280), (3, 700, 1280), (4, 600, 390)), ids=str
+    "way", some([(1, 10, 1280)], (2, 700, 1280), (3, 700, 1280), (4, 600, 390)), ids=str
 )
 def test_a_walk_comes_to_no_exception_and_no_dead_end(browser, app_url, served_db, way):
     seed, clicks, width = way

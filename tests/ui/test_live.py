@@ -96,12 +96,15 @@ def test_a_fault_beyond_the_simulated_part_is_said_beside_its_figures(app, runni
     assert not any("what fails later is not in it" in m.value for m in app.markdown)
 
 
-def test_a_part_that_ends_before_answers_do_leaves_the_formula_s_figure(app, running):
-    part = {"horizon_s": 3600.0, "warmup_s": 30.0}
-    drafted(app, part)
+@pytest.mark.parametrize(
+    ("state", "figure", "said"),
+    [("steady", True, ""), ("filling", False, "still filling"), ("overloaded", True, "overloaded")],
+)
+def test_figures_that_are_no_steady_state_s_are_not_shown_as_such(
+    app, running, monkeypatch, state, figure, said
+):
+    monkeypatch.setitem(SUMMARY, "steady_state", state)
+    drafted(app, {"seed": 5})
     assert not app.exception
-    assert running.asked[-1].horizon_s < 3600.0
-    assert any("so decode still fills: press Run" in m.value for m in app.markdown)
-    assert not any("**24.0 ms a token**" in s.value for s in app.subheader)
-    drafted(app, part | {"horizon_s": 120.0})
-    assert not any("so decode still fills" in m.value for m in app.markdown)
+    assert any("**24.0 ms a token**" in s.value for s in app.subheader) == figure
+    assert any(said in m.value for m in (*app.markdown, *app.subheader))

@@ -126,3 +126,13 @@ def test_no_namespace_reads_another_s_block():
         misses = own.filter(pl.col("hit_tokens") == 0)
         assert misses["tenant"].n_unique() == first_hits
         assert own.height - misses.height > 20
+
+
+@pytest.mark.parametrize("rate", [180.0, 220.0, 300.0])
+def test_a_prediction_counts_the_batch_that_a_request_joins(rate):
+    """The quick start sustains some 150 requests/s, and a full batch takes half of the SLO."""
+    asked = {"workload.rate_req_per_s": rate, "admission.shed_at": 1.0, "horizon_s": 100.0}
+    run = simulate(with_overrides(preset("quickstart"), asked), load_facts())
+    assert run.summary["rejected"] > 500
+    assert run.summary["ttft_s_p99"] < 1.03 * run.scenario.slo.ttft_s
+    assert run.summary["goodput_req_per_s"] > 0.9 * run.summary["throughput_req_per_s"]

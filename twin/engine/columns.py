@@ -72,6 +72,7 @@ class Requests(Columns):
         by="faults, prefill, router",
     )  # fmt: skip
     work_s = column("f4", "requests", "Its part of a batch, predicted.", unit="s", by="router")
+    fresh_tokens = column("i4", "requests", "Not cached, predicted.", unit="tokens", by="router")
     emitted = column(
         "i4", "requests", "Output tokens out so far.", unit="tokens", by="decode, drain"
     )

@@ -11,9 +11,10 @@ import numpy as np
 from twin.compiled import kernel
 from twin.engine import codes as w
 from twin.engine.columns import World
-from twin.engine.fair import bring_forward, charge_prompt, line_up, note_handed_on
+from twin.engine.fair import bring_forward, charge_prompt, note_handed_on
 from twin.engine.lists import any_of, append, insert, pop, total
 from twin.engine.phases.admission import refuse, take_in
+from twin.engine.phases.shedding import handed_over_in_s, prefilled_in_s
 from twin.engine.pool import pool_row
 from twin.engine.returns import come_back, tenant_of, turn_of
 from twin.policies.memory_pool import matched_blocks
@@ -225,37 +226,19 @@ def cached_at(world: World, p: int, i: int) -> int:
 
 @kernel
 def too_late(world: World, i: int, now_s: float) -> bool:
-    """Whether a request's first token would come too late, as far as prefill can tell."""
-    settings, request, prefill = world.settings, world.request, world.prefill
+    """Whether a request's first token would come too late at the instance that it would get."""
+    settings, request = world.settings, world.request
     if request.emitted[i] > 0 or not np.isnan(request.routed_s[i]):
         return False  # it has been let in
-    soonest_s = 0.0
+    ahead_s = 0.0
     if settings.has_prefill:
-        soonest_s = np.inf
-        see_queues(world, now_s)
-        for p in range(prefill.open.size):
-            if prefill.open[p]:
-                own_s = prefill.pass_s[p] + work_s(world, p, i, cached_at(world, p, i))
-                waits_s = max(0.0, prefill.wait_s[p] - passed_s(world, p, i))
-                soonest_s = min(soonest_s, waits_s + own_s)
+        p = choose_prefill(world, i, now_s)
+        if p != w.NONE:  # else it waits, as `place` says
+            hit = cached_at(world, p, i)
+            ahead_s = prefilled_in_s(world, p, i, hit, work_s(world, p, i, hit), now_s)
+            ahead_s += handed_over_in_s(world, p, i)
     limit_s = settings.shed_at * world.gate.ttft_s[tenant_of(world, i)]
-    return now_s - request.arrival_s[i] + soonest_s > limit_s
-
-
-@kernel
-def passed_s(world: World, p: int, i: int) -> float:
-    """Seconds of what waits at instance p and would come behind a request."""
-    settings, request, prefill = world.settings, world.request, world.prefill
-    behind_s, tokens = 0.0, 0
-    if settings.order == w.FAIR:
-        line_up(world, p, i)
-    at = prefill.queue[p, w.HEAD] if settings.order != w.FIFO else w.NONE
-    while at != w.NONE:
-        if request.progress[at] == w.NONE and request.place[at] > request.place[i]:
-            behind_s += request.work_s[at]
-            tokens += request.input_tokens[at] + request.emitted[at]
-        at = request.following[at]
-    return behind_s + tokens // settings.prefill_budget * prefill.pass_s[p]
+    return now_s - request.arrival_s[i] + ahead_s > limit_s
 
 
 @kernel
@@ -294,6 +277,8 @@ def join_queue(world: World, p: int, i: int) -> None:
     if policy in SEES_WAITS or world.settings.shed_at > 0.0:
         hit = prefill.hit_view[p] if policy in SEES_HITS else cached_at(world, p, i)
         request.work_s[i] = work_s(world, p, i, hit)
+        length = request.input_tokens[i] + request.emitted[i]
+        request.fresh_tokens[i] = max(length - hit, 1)
         prefill.queued_s[p] += request.work_s[i]
     if world.settings.order != w.PRIORITY:
         append(prefill.queue, p, request.following, i)
@@ -326,8 +311,11 @@ def choose_prefill(world: World, i: int, now_s: float) -> int:
         see_hits(world, i)
         see_kv(world)
     draws = policy == 2
+    turn = world.record.counters[w.ROUTED]
+    if settings.shed_at > 0.0:  # a turn that was refused is over: else it would refuse all
+        turn += world.record.counters[w.REJECTED_ROUTER]
     return choose_instance(
-        policy, world.record.counters[w.ROUTED], prefill.open, prefill.wait_s, prefill.serve_s,
+        policy, turn, prefill.open, prefill.wait_s, prefill.serve_s,
         prefill.queue_view, prefill.hit_view, prefill.hit_share, prefill.kv_used,
         (settings.queue_weight, settings.prefix_weight, settings.kv_weight),
         world.request.session[i], uniform(settings.key_route_a, i) if draws else 0.5,

@@ -1,0 +1,79 @@
+"""Load shedding: what the router predicts of a request's TTFT before it lets it in."""
+
+from __future__ import annotations
+
+from twin.compiled import kernel
+from twin.engine import codes as w
+from twin.engine.columns import World
+from twin.engine.fair import line_up
+from twin.engine.phases.kv_transfer import kv_bytes
+
+
+@kernel
+def prefilled_in_s(world: World, p: int, i: int, hit: int, own_s: float, now_s: float) -> float:
+    """Seconds until the batch of instance p ends that a request joins last: the batch under way,
+    those ahead, and its own, which those who come later fill up as they did the one before."""
+    settings, request, prefill = world.settings, world.request, world.prefill
+    budget, pass_s = settings.prefill_budget, prefill.pass_s[p]
+    batch_tokens, left_s = int(prefill.batch_tokens[p]), 0.0
+    under_way_s = (
+        batch_tokens * prefill.s_per_token[p] + prefill.batch_pairs[p] * prefill.s_per_pair[p]
+    )
+    if prefill.reading[p]:
+        left_s = max(0.0, prefill.read_end_s[p] - now_s) + pass_s + under_way_s
+    elif prefill.running[p]:
+        left_s = prefill.ends_s[p] - now_s
+    elif settings.colocated and world.decode.running[p]:
+        left_s = world.decode.ends_s[p] - now_s
+        # The next iterations decode as this one does.
+        pass_s = max(pass_s, world.decode.ends_s[p] - prefill.begin_s[p] - under_way_s)
+    else:
+        batch_tokens = 0
+    own_tokens = max(request.input_tokens[i] + request.emitted[i] - hit, 1)
+    ahead, held, ahead_s = waiting_before(world, p, i)
+    tokens, held = ahead + own_tokens, held + hit + own_tokens
+    # A batch is full by what it computes, or by the KV that it holds.
+    budget = max(1, min(budget, settings.batch_kv_tokens * tokens // held))
+    last = -(-tokens // budget)  # batches, its own the last
+    if last > 1:
+        batch_tokens = budget
+    elif left_s <= 0.0 and ahead > 0:  # the batch of those ahead has begun within this step
+        last, batch_tokens = 2, ahead
+    ahead_s += own_s
+    later = max(0, min(budget, batch_tokens) - (tokens - (last - 1) * budget))
+    return max(0.0, left_s + last * pass_s + ahead_s * (1.0 + later / tokens))
+
+
+@kernel
+def waiting_before(world: World, p: int, i: int) -> tuple[int, int, float]:
+    """What waits at instance p and comes before a request: fresh tokens, all tokens, seconds."""
+    settings, request = world.settings, world.request
+    if settings.order == w.FAIR:
+        line_up(world, p, i)
+    tokens, held, seconds = 0, 0, 0.0
+    at = world.prefill.queue[p, w.HEAD]
+    while at != w.NONE:
+        length = request.input_tokens[at] + request.emitted[at]
+        if request.progress[at] != w.NONE:  # a part of it is computed
+            left = length - request.progress[at]
+            tokens += left
+            held += length
+            seconds += request.work_s[at] * left / request.fresh_tokens[at]
+        elif settings.order == w.FIFO or request.place[at] <= request.place[i]:
+            tokens += request.fresh_tokens[at]
+            held += length
+            seconds += request.work_s[at]
+        at = request.following[at]
+    return tokens, held, seconds
+
+
+@kernel
+def handed_over_in_s(world: World, p: int, i: int) -> float:
+    """Seconds that a request's KV takes to decode over ports of its own."""
+    settings, state = world.settings, world.transfer
+    if settings.colocated or not settings.has_decode:
+        return 0.0
+    pace = state.capacity[state.port_of_prefill[p, 0]]
+    if pace <= 0.0:
+        return 0.0
+    return settings.transfer_latency_s + kv_bytes(world, i) / pace

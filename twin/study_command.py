@@ -90,7 +90,7 @@ def hit_curve(
 
     asked, stream = question(scenario, settings or [], trace)
     curve, cached = curve_of(asked, load_facts(), stream), reads(asked, load_facts(), stream)
-    sizes = {"DRAM": curve.dram_bytes, "DRAM and SSD": curve.dram_bytes + curve.ssd_bytes}
+    sizes = {"DRAM": curve.dram_bytes, "DRAM and SSD": curve.pool_bytes}
     if as_json:
         print_json({
             "requests": curve.requests, "blocks": curve.curve.blocks,

@@ -17,7 +17,7 @@ TINY = REUSE | {"memory_pool.gb_per_node": 0.01, "memory_pool.ssd_gb_per_node": 
 def test_a_run_hits_no_more_than_the_curve_says(settings):
     scenario = small(settings)
     curve = hit_curve(scenario, load_facts())
-    most = curve.hit_ratio(curve.dram_bytes + curve.ssd_bytes)
+    most = curve.hit_ratio(curve.pool_bytes)
     hits = run(settings).summary["hit_token_ratio"]
     assert 0.0 < hits <= most <= curve.curve.ideal
     ratios = [ratio for _, ratio in curve.points()]
@@ -36,3 +36,8 @@ def test_the_command_says_the_curve_as_one_object(twin):
 
 def hit_points():
     return hit_curve(small(REUSE), load_facts()).points()
+
+
+def test_inclusive_tiers_hold_as_much_as_the_larger():
+    curve = hit_curve(small(REUSE), load_facts())
+    assert curve.pool_bytes == max(curve.dram_bytes, curve.ssd_bytes)

@@ -37,6 +37,11 @@ class HitCurve:
         return self.curve.hit_ratio(math.floor(size_bytes / self.block_bytes))
 
     @property
+    def pool_bytes(self) -> float:
+        """What the pool holds: SSD has a copy of all that DRAM has, so the larger tier counts."""
+        return max(self.dram_bytes, self.ssd_bytes)
+
+    @property
     def knee_bytes(self) -> float:
         """The least size that hits 95 % of what an endless one does."""
         return self.curve.knee_blocks() * self.block_bytes

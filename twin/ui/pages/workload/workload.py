@@ -64,7 +64,7 @@ with facts, st.container(border=True):
         if isinstance(curve, str):
             st.caption(sentence(curve))
         else:
-            sizes = {"DRAM": curve.dram_bytes, "with SSD": curve.dram_bytes + curve.ssd_bytes}
+            sizes = {"DRAM": curve.dram_bytes, "with SSD": curve.pool_bytes}
             tiers = {name: (size, curve.hit_ratio(size)) for name, size in sizes.items()}
             plot(charts_memory.hit_curve(curve.points(), tiers), "hit-curve-chart")
             st.caption(

@@ -61,3 +61,24 @@ def test_what_has_no_steady_state_begins_empty(changing):
 def test_the_same_question_begins_with_the_same_population():
     first, again = (simulate(small(STEADY), FACTS).digest for _ in range(2))
     assert first == again != simulate(small(STEADY | {"seed": 2}), FACTS).digest
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"workload.prefix": "sessions", "workload.turns": "wait", "workload.turn_gap_s": 0.3},
+        {"clients.timeout_s": 0.5, "clients.retries": 2},
+        {"tenants": [{"name": "a"}, {"name": "b"}], "admission.order": "fair"},
+        {"workload.arrivals": "closed_loop", "clients.timeout_s": 0.5, "clients.retries": 1},
+    ],
+    ids=[
+        "turns that wait",
+        "clients that ask again",
+        "fair queues",
+        "a closed loop that asks again",
+    ],
+)
+def test_laws_hold_where_rows_are_made_as_clients_come(asked):
+    run = simulate(small(STEADY | {"workload.output_tokens": 200} | asked), FACTS)
+    assert run.valid, [check for check in run.checks if not check["ok"]]
+    assert float(run.tables["windows"]["decode_running"][2]) > 0

@@ -110,7 +110,7 @@ def clients_due(setup: Setup, sizes: dict[str, int], settings: Settings) -> Loop
     elif settings.dynamic:
         turns = np.arange(setup.at_start, requests.arrival_s.size)
         if requests.waits_for is not None:
-            turns = turns[requests.waits_for < 0]
+            turns = turns[requests.waits_for[turns] < 0]
         begins, turns = requests.arrival_s[turns], turns * ATTEMPTS
     loop.due_s[: begins.size] = begins
     loop.turn[: begins.size] = turns

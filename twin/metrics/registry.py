@@ -299,6 +299,9 @@ _COUNTS = [
     _count("sessions_finished", "Sessions finished", "Sessions whose last turn was answered, where "
            "turns wait for answers.", lambda o: session_times_s(o).size or None,
            unit="sessions", places=TABLE),
+    Metric("steady_state", "Steady state", "count", "state", "", "Whether queues and requests "
+           "inside stay level after the warm-up: steady, filling or overloaded; nothing where load "
+           "or machine change by themselves.", "counts", places=TABLE),
     _count("running", "Unfinished", "Still in the machine at the end.",
            lambda o: o.requests.height - o.ended, places=TABLE),
     _count("lost", "Lost", "Requests given up after faults: their last retry failed, or nobody "

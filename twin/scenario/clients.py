@@ -46,8 +46,8 @@ class Admission(Section):
     shed_at: float = quantity(
         0.0, "x TTFT SLO", "Refuse above a predicted TTFT of", (0, 100), step=0.1
     )
-    """Load shedding: a request is refused when waiting so far and the predicted prefill exceed the
-    TTFT SLO by this factor; 0: nobody is refused."""
+    """Load shedding: a request is refused when its predicted TTFT, with the batch that it would
+    join and its hand-off, exceeds the SLO by this factor; 0: none is refused."""
     rate_req_per_s: float = quantity(0.0, "req/s", "Rate limit", (0, 200_000), step=1)
     """Requests above this rate are refused (a token bucket that holds a second); 0: no limit."""
     in_flight: int = quantity(0, "requests", "Concurrency limit", (0, 2_000_000), step=10)

@@ -89,7 +89,7 @@ with facts, st.container(border=True):
         if not isinstance(fitting, str) and fitting != now:
             horizon_s, warmup_s = fitting
             if st.button(
-                f"Simulate {words.duration(horizon_s)}, {words.duration(warmup_s)} of it warm-up",
+                f"Simulate {horizon_s:g} s, {warmup_s:g} s of it warm-up",
                 icon=":material/timer:", key="fit-times", type="tertiary",
                 help="A warm-up of one life of a request, so that nearly all that were under way "
                 "at the start have left, then two lives and 3,000 requests.",

@@ -45,7 +45,11 @@ def filled(store, add_run):
     workload = {"arrivals": "trace", "trace": {"digest": store.traces.save(trace())}}
     store.counts.save(counts())
     store.machines.save(read_machine(ROOT / "data" / "examples" / "two-boards.csv"))
-    for scenario in (asked(name="plain"), asked(workload=workload), asked(question="broken")):
+    for scenario in (
+        asked(name="plain", start="empty"),
+        asked(workload=workload),
+        asked(question="broken"),
+    ):
         run = add_run(scenario, owner=ME)
         assert store.runs.finish(run, ME, fake_engine.answer(scenario), wall_s=1.5)
         if scenario.name == "plain":
@@ -72,7 +76,7 @@ def test_everything_comes_back_and_a_second_time_nothing_is_new(filled, new_stor
     run = next(row for row in other.runs.search().rows if row.published_s)
     assert filled.runs.get(run.id).summary == other.runs.get(run.id).summary
     assert other.runs.table(run.id, "requests").equals(filled.runs.table(run.id, "requests"))
-    old = legacy_digests(asked(name="plain"))[0]
+    old = legacy_digests(asked(name="plain", start="empty"))[0]
     assert other.scenarios.get(old).digest == filled.scenarios.get(old).digest
     with other._database.read() as session:
         assert session.scalars(select(HoldingRow.visitor)).all() == ["ann"]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ATTAINED = 0.9  # share of requests that must keep the SLO: what "sustains" means here
 PROBES = 7  # halvings between nothing and the formulas' rate: to 1/128 of it
 WORDS = ("name", "question", "source")
-CLOCK = ("seed", "horizon_s", "warmup_s", "step_s")
+CLOCK = ("seed", "horizon_s", "warmup_s", "start", "step_s")
 UNIT = "tokens/s per decode NPU"
 BENCHMARK, BALANCED = "canary-benchmark", "canary-balanced"  # presets that any ladder borrows from
 

@@ -180,7 +180,8 @@ def _room(draft: Scenario, told: Outlook, kept: bool | None) -> str:
         return f":red[**no batch keeps its SLO of {draft.slo.tpot_ms:g} ms**]"
     rate, most = told.rate_req_per_s, _rate(told.slo_req_per_s)
     if rate is not None and rate > told.slo_req_per_s:
-        return f":red[**too much load**]: by formula its SLO holds up to **{most}** ({told.limit} is full)"
+        full = f"{told.limit} is full"
+        return f":red[**too much load**]: by formula its SLO holds up to **{most}** ({full})"
     if kept is False:
         return f":red[**misses its SLO**], which by formula it holds up to **{most}**"
     return f"by formula holds its SLO up to **{most}**"

@@ -36,6 +36,7 @@ def question(row: Row, *, against: bool = False) -> Scenario | None:
         "question": "Does the full simulation reproduce what was published of this configuration?",
         "source": row.source[:600],
         "workload.arrivals": "closed_loop",
+        "start": "empty",  # all clients of a benchmark begin at once
         **(_decode_loop(s) if pool == "decode" else _prefill_loop(s, share)),
     }
     return scenario_of({**overrides, **changes})

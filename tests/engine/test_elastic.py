@@ -144,7 +144,8 @@ def test_nobody_moves_where_nothing_is_to_be_done():
         {"at_s": 0.0, "prefill": 2, "decode": 2}]}  # fmt: skip
     moved, fixed = run(BUSY | still), simulate(small(BUSY), QUICK)
     assert moved.tables["requests"].equals(fixed.tables["requests"])
-    assert moved.summary == fixed.summary
+    # Where instances may come and go, no steady state is expected.
+    assert moved.summary == fixed.summary | {"steady_state": None}
     assert "lives" not in fixed.tables
 
 

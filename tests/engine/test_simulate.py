@@ -80,8 +80,8 @@ def test_clients_that_are_turned_away_come_back():
 
 def test_overload_is_said_and_ends():
     notes = run({"workload.rate_req_per_s": 3000.0}).notes
-    assert any("overloaded" in n for n in notes)
-    assert not any("overloaded" in n for n in run().notes)
+    assert any("Overloaded" in n for n in notes)
+    assert not any("Overloaded" in n for n in run().notes)
 
 
 def test_what_a_trace_leaves_out_is_among_the_notes():

@@ -199,7 +199,14 @@ def carried_out(executor: Executor, asked: Sequence[Point]) -> Iterator[RunRow |
 
 def broken(scenario: Scenario, summary: dict[str, Any]) -> list[tuple[Metric, float]]:
     """Which figures of a run are beyond its SLO, each with the limit (SI). Where tenants have SLOs
-    of their own, it is whether enough requests (MET) kept theirs."""
+    of their own, it is whether enough requests (MET) kept theirs. An overloaded run meets no SLO
+    for long, whatever its figures so far: then it is the share of requests at least."""
+    beyond = _beyond(scenario, summary)
+    overloaded = summary.get("steady_state") == "overloaded"
+    return beyond or ([(METRICS[ATTAINED], MET)] if overloaded else [])
+
+
+def _beyond(scenario: Scenario, summary: dict[str, Any]) -> list[tuple[Metric, float]]:
     if not one_slo(scenario):
         kept = summary.get(ATTAINED)
         return [] if kept is None or kept >= MET else [(METRICS[ATTAINED], MET)]

@@ -38,18 +38,19 @@ def steadiness(s: Scenario, windows: pl.DataFrame) -> Steadiness | None:
     counted = windows.filter(pl.col("t_s") >= s.warmup_s)
     if not stationary(s) or counted.height < FEWEST:
         return None
+    closed = (
+        s.workload.arrivals == "closed_loop"
+    )  # its clients wait, so that no queue outgrows them
     t_s = counted["t_s"].to_numpy()
     lasts_s = float(t_s[-1] - t_s[0])
     queued, running = (
         np.sum([counted[name].to_numpy() for name in names], axis=0) for names in (QUEUES, RUNNING)
     )
-    came_per_s = float(counted["arrived"].sum()) / (lasts_s + float(counted["window_s"][0]))
+    came = float(counted["arrived"].sum())
+    came_per_s = came / (lasts_s + float(counted["window_s"][0]))
     growth, error = slope(t_s, queued)
-    if (
-        growth > CERTAIN * error
-        and growth > EXCESS * came_per_s
-        and s.workload.arrivals != "closed_loop"
-    ):
+    chance = math.sqrt(2.0 * came) / lasts_s  # of arrivals and of answers, both as of Poisson
+    if growth > max(EXCESS * came_per_s, CERTAIN * min(error, chance)) and not closed:
         return "overloaded"
     drift, error = slope(t_s, running)
     mean = float(np.cumsum(running)[-1]) / running.size

@@ -30,10 +30,8 @@ from twin.workload.offered import Offered
 
 CLOSE, LEAST = 0.01, 1 / 256  # of a rate; of the largest: lower ones are not tried
 SAFE = 0.97  # of the rate found for TTFT: what a sample of this size leaves open
-MET = 0.99  # of the requests have to meet their SLO
 SAMPLE, BEGINS = 2000, 200  # requests that the queue is followed over; of them, while it fills
 TRANSFERS = 2.0  # KV transfers that share a port, at most times
-UNCERTAIN = 0.03  # of the time of an iteration: how far it drifts about its mean (docs/ACCURACY.md)
 
 
 @dataclass(frozen=True)
@@ -54,6 +52,11 @@ class Attainment:
     def lengths(self) -> list[tuple[int, int]]:
         """Answers, in ten figures to a factor of ten, and how many there are of each."""
         return sorted(Counter(round(a, 2 - len(str(a))) or 1 for a in self.answers).items())
+
+    @property
+    def share(self) -> float:
+        """Of the requests, those that have to meet the SLO."""
+        return self.scenario.slo.share
 
     @property
     def parts(self) -> list[tuple[float, float, float]]:
@@ -83,27 +86,62 @@ class Attainment:
         met = math.fsum(s * bisect_right(ttft_s, limit) for s, limit, _ in self.parts)
         return met / (whole * len(ttft_s))
 
-    def fluent(self, took_s: float) -> float:
+    def mean_wait_s(self, rate: float) -> float:
+        """Mean seconds from the router to the end of prefill at a rate (requests/s)."""
+        assert self.pool is not None
+        waits = waits_s(self.prompts, self.pool, rate)
+        return math.fsum(waits) / len(waits)
+
+    def fluent(self, took_s: float, swing: float) -> float:
         """Share of the requests whose time per token is within the SLO, for the mean seconds of an
-        iteration."""
+        iteration and their relative standard deviation over time."""
         whole = math.fsum(share for share, _, _ in self.parts)
         met = math.fsum(
-            share * math.fsum(n * self._fluent(a, took_s, limit) for a, n in self.lengths)
+            share
+            * math.fsum(
+                n * self._fluent(a, took_s, swing * lasting, limit)
+                for (a, n), lasting in zip(self.lengths, self.lasting, strict=True)
+            )
             for share, _, limit in self.parts
         )
         return met / (whole * len(self.answers))
 
-    def longest_iteration_s(self) -> float:
-        """The longest mean iteration with which `MET` of the requests meet their TPOT SLO."""
+    def longest_iteration_s(self, swing: float) -> float:
+        """The longest mean iteration with which `slo.share` of the requests meet their TPOT SLO;
+        swing: relative standard deviation of iterations over time."""
         high = 2.0 * max(limit for _, _, limit in self.parts) * self.per_iteration
         low = 0.0
         while high - low > 1e-3 * high:
             middle = 0.5 * (low + high)
-            low, high = (middle, high) if self.fluent(middle) >= MET else (low, middle)
+            low, high = (
+                (middle, high) if self.fluent(middle, swing) >= self.share else (low, middle)
+            )
         return low
 
-    def _fluent(self, answer: int, took_s: float, limit_s: float) -> float:
-        """Chance that a request's mean time per token is within a limit.
+    @cached_property
+    def lasting(self) -> list[float]:
+        """Of `lengths`, what is left of the iterations' swing in the mean over such an answer.
+
+        Requests under way are an M/G/infinity queue. Its autocorrelation at a distance d is
+        E[(life - d)+] / E[life], and the variance of the mean over n iterations follows from it
+        (Cox & Miller, The Theory of Stochastic Processes, 1965).
+        """
+        m, whole = self.per_iteration, len(self.answers)
+        lives = [(max(a - 1, 1) / m, n / whole) for a, n in self.lengths]
+        mean = math.fsum(x * share for x, share in lives)
+
+        def variance(n: float) -> float:
+            parts = []
+            for x, share in lives:
+                k = min(n, x)
+                parts.append(share * (n * x * k - 0.5 * (n + x) * k * k + k**3 / 3.0))
+            return 2.0 * math.fsum(parts) / (n * n * mean)
+
+        return [math.sqrt(variance(n)) for n, _ in lives]
+
+    def _fluent(self, answer: int, took_s: float, swing: float, limit_s: float) -> float:
+        """Chance that a request's mean time per token is within a limit; swing: relative standard
+        deviation of the mean iteration that it sits through.
 
         It sits through whole iterations: renewal theory gives their mean and variance, and before
         the first of them it waits for half of one.
@@ -114,20 +152,22 @@ class Attainment:
         over = 0.5 * ((self.variance + m * m) / m - 1.0)
         mean = ((left + over) / m + 0.5) * took_s / left
         spread = left * self.variance / m**3 + 1.0 / 12.0
-        deviation = math.hypot(took_s / left * math.sqrt(spread), UNCERTAIN / 2.0 * mean)
+        deviation = math.hypot(took_s / left * math.sqrt(spread), swing * mean)
         return 0.5 * math.erfc((mean - limit_s) / max(deviation, 1e-12) / math.sqrt(2.0))
 
     def largest_rate(self, most: float, took_s: float) -> float:
-        """The largest rate up to `most` at which `MET` of the requests have their first token in
-        time; 0: none."""
-        if self.in_time(most, took_s) >= MET:
+        """The largest rate up to `most` at which `slo.share` of the requests have their first
+        token in time; 0: none."""
+        if self.in_time(most, took_s) >= self.share:
             return most
         low, high = most * LEAST, most
-        if self.in_time(low, took_s) < MET:
+        if self.in_time(low, took_s) < self.share:
             return 0.0
         while high / low > 1.0 + CLOSE:
             middle = math.sqrt(low * high)
-            low, high = (middle, high) if self.in_time(middle, took_s) >= MET else (low, middle)
+            low, high = (
+                (middle, high) if self.in_time(middle, took_s) >= self.share else (low, middle)
+            )
         return SAFE * low
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.attainment import attainment
+from twin.attainment import Attainment, attainment
 from twin.facts import Facts
 from twin.model.batch import batch_line
 from twin.model.costs import RoleCosts
@@ -31,6 +31,8 @@ from twin.workload.offered import Offered
 from twin.workload.requests import TraceTable
 
 MISSED = 1.02  # of the SLO: no load meets it
+ROUNDS = 3  # between the longest iteration that the SLO allows and what iterations swing there
+LESS, TRIES = 0.97, 8  # of a load at which requests wait for a place too long
 FULL = 0.99  # of what is sustained: beyond it queues have no mean
 ENOUGH = 3000  # requests: thirty beyond the 99th percentile
 LEAST_S, MOST_S = 20.0, 7200.0  # of a warm-up; of what counts
@@ -44,7 +46,7 @@ class Outlook:
     tpot_s: float | None  # at the load, or with every slot full where it is beyond; None: no decode
     rate_req_per_s: float | None  # what is offered; None in a closed loop
     sustained_req_per_s: float  # what all pools sustain
-    slo_req_per_s: float  # at which 99 % of the requests meet the whole SLO; 0: none
+    slo_req_per_s: float  # at which `slo.share` of the requests meet the SLO; 0: none
     limit: str  # the pool that is full first at the latter
 
 
@@ -59,9 +61,13 @@ class Lengths:
 def at_load(
     s: Scenario, facts: Facts, parts: Assembly, full: Prediction, traffic: Traffic,
     lengths: Lengths, rate: float, most_iteration_s: float = math.inf,
+    reserved_s: float | None = None, patience_s: float = math.inf,
 ) -> Stationary | None:  # fmt: skip
     """A decode or colocated instance while `rate` requests/s (infinite: a closed loop) reach the
-    deployment, of which prefill and front end pass on what they can. None: nothing decodes."""
+    deployment, of which prefill and front end pass on what they can. None: nothing decodes.
+
+    reserved_s: between a request's place and its first iteration, where it is known better than
+    from the load; patience_s: that a request may wait for its place."""
     costs = parts.costs
     role = costs.colocated_role or costs.decode_role
     if role is None:
@@ -71,7 +77,10 @@ def at_load(
     passed = min(rate, full.front_end_requests_per_s)
     if costs.prefill_role is not None and full.prefill is not None:
         passed = min(passed, full.prefill.requests_per_s)
-    reserved_s = _prefill_s(s, parts, traffic, passed) if costs.prefill_role else 0.0
+        if full.decode is not None:  # even slots answer no more, and prefill waits for them
+            passed = min(passed, full.decode.requests_per_s)
+    if reserved_s is None:
+        reserved_s = _prefill_s(s, parts, traffic, passed) if costs.prefill_role else 0.0
     clients = math.inf
     if s.workload.arrivals == "closed_loop" and not math.isfinite(most_iteration_s):
         clients = s.workload.concurrency / instances
@@ -85,6 +94,7 @@ def at_load(
         away_s,
         _burstiness(s) / math.sqrt(instances),  # the router takes turns: gaps of an instance add up
         most_iteration_s,
+        patience_s,
     )
     chunk = None
     if costs.colocated_role is not None:
@@ -152,13 +162,19 @@ def outlook(
     assert standing is not None
     tpot_s = standing.iteration_s / full.decode.tokens_per_iteration
     found, limit = _slo_rate(scenario, facts, parts, full, traffic, offered)
-    return Outlook(tpot_s, rate, full.requests_per_s, found, limit)
+    sustained = full.requests_per_s
+    if rate is None or rate > found:  # else nobody asks: uneven ranks lower it
+        if not standing.overloaded:
+            standing = at_load(scenario, facts, parts, full, traffic, lengths, math.inf)
+            assert standing is not None
+        sustained = min(sustained, standing.rate_req_per_s * _instances(scenario))
+    return Outlook(tpot_s, rate, sustained, found, limit)
 
 
 def _slo_rate(
     s: Scenario, facts: Facts, parts: Assembly, full: Prediction, traffic: Traffic, sample: Offered
 ) -> tuple[float, str]:
-    """(the largest rate at which `MET` of the requests meet their SLO, the pool in the way of
+    """(the largest rate at which `slo.share` of the requests meet their SLO, the pool in the way of
     more). TPOT bounds the time of an iteration and so decode's rate, TTFT that of prefill."""
     opened = s
     if s.workload.arrivals == "closed_loop":  # as many callers as the rate takes
@@ -166,17 +182,10 @@ def _slo_rate(
     judged = attainment(opened, parts, traffic, sample)
     most, took_s, limit = full.requests_per_s, 0.0, full.limit
     if full.decode is not None:
-        longest_s = judged.longest_iteration_s()
-        lengths = Lengths(sample.prompts, sample.answers)
-        standing = at_load(
-            opened, facts, parts, full, traffic, lengths, math.inf, most_iteration_s=longest_s
-        )
-        assert standing is not None
-        if standing.iteration_s > MISSED * longest_s:
+        standing = _within(opened, facts, parts, full, traffic, sample, judged)
+        if standing is None:
             return 0.0, _decoding(s)
-        d, took_s = s.deployment, standing.iteration_s
-        instances = d.colocated.instances if d.mode == "colocated" else d.decode.instances
-        by_decode = standing.rate_req_per_s * instances
+        took_s, by_decode = standing.iteration_s, standing.rate_req_per_s * _instances(s)
         if by_decode < most:
             most, limit = by_decode, _decoding(s)
     if s.deployment.mode == "decode_only":
@@ -185,6 +194,44 @@ def _slo_rate(
     if in_time < FULL * most:
         return in_time, "prefill" if s.deployment.mode != "colocated" else "colocated"
     return in_time, limit
+
+
+def _within(
+    s: Scenario, facts: Facts, parts: Assembly, full: Prediction, traffic: Traffic,
+    sample: Offered, judged: Attainment,
+) -> Stationary | None:  # fmt: skip
+    """Decode at the largest load at which `slo.share` of the requests meet TPOT and find a place in
+    time for TTFT; None: at none."""
+    lengths = Lengths(sample.prompts, sample.answers)
+    patience_s = min(limit_s for _, limit_s, _ in judged.parts)
+    reserved_s, swing = None, 0.0
+
+    def standing(rate: float, longest_s: float) -> Stationary:
+        found = at_load(
+            s, facts, parts, full, traffic, lengths, rate, longest_s, reserved_s, patience_s
+        )
+        assert found is not None
+        return found
+
+    for _ in range(ROUNDS):  # how iterations swing is known once the load is
+        longest_s = judged.longest_iteration_s(swing)
+        found = standing(math.inf, longest_s)
+        swing, rate = found.swing, found.rate_req_per_s * _instances(s)
+        reserved_s = judged.mean_wait_s(rate) if judged.pool else None
+    if found.iteration_s > MISSED * longest_s:
+        return None
+    for _ in range(TRIES if found.overloaded else 0):  # places are full before TPOT is too long
+        rate *= LESS
+        found = standing(rate, longest_s)
+        if found.late <= 1.0 - s.slo.share:
+            break
+    return found
+
+
+def _instances(s: Scenario) -> int:
+    """How many instances decode."""
+    d = s.deployment
+    return d.colocated.instances if d.mode == "colocated" else d.decode.instances
 
 
 def times(scenario: Scenario, facts: Facts) -> tuple[float, float]:

@@ -44,8 +44,8 @@ class Population(Columns):
 
     prices = column(dtype_of(Decode), "1", "Prices of an iteration.", fill=None)
     colocated = number(int, "Whether prompts are computed in the same iterations.")
-    chunk_tokens = number(float, "Prompt tokens per request that joins.", unit="tokens")
-    chunk_pairs = number(float, "Query-key pairs per request that joins.")
+    pair = number(float, "Query-key pairs of a prompt, for the square of its tokens.")
+    fresh = number(float, "Share of a prompt that is computed.")
     chunk_most = number(float, "Prompt tokens of an iteration, at most.", unit="tokens")
     hot_tokens = column("f8", "points", "Tokens of the table below.", fill=None)
     hot_factor = column("f8", "points", "Imbalance of experts.", fill=None)
@@ -83,7 +83,12 @@ class Population(Columns):
     due = column("i8", "places", "Iteration at which it joins or ends.")
     at = column("i8", "6", "Iteration, places taken, draws, first free place, decoding, waiting.")
     ahead = column("f8", "1", "Iterations until the next arrival.")
-    seen = column("f8", "4", "Sums: iterations looked at, their seconds, decoding, context.")
+    backlog = column("f8", "2", "Prompts that wait for their computing: tokens, pairs.")
+    most_waiting = number(
+        float, "Requests without a place that still get their first token in time."
+    )
+    last = column("f8", "1", "The iteration that was looked at before.", unit="s")
+    seen = column("f8", "6", "Sums: looks, seconds, these by the last's, decoding, context, late.")
 
 
 ITERATION, TAKEN, DRAWS, FIRST_FREE, DECODES, WAITS = range(6)
@@ -189,6 +194,9 @@ def arrive(p: Population, per_iteration: float, reserved_for: float) -> None:
         p.at[DRAWS] += 1
         if i == NONE:
             break
+        tokens = float(p.inputs[k])
+        p.backlog[0] += p.fresh * tokens
+        p.backlog[1] += p.pair * tokens * tokens
         p.at[WAITS] -= 1
         wait = int(reserved_for + uniform(p.offset, p.at[DRAWS]))
         p.due[i] = p.at[ITERATION] + max(wait, 1)
@@ -215,17 +223,19 @@ def iterate(p: Population, iterations: int, per_iteration: float, reserved_for: 
                 leave(p, i)
             i = after
         arrive(p, per_iteration, reserved_for)
+        share = min(1.0, p.chunk_most / max(p.backlog[0], 1.0))
+        chunk, pairs = share * p.backlog[0], share * p.backlog[1]
+        p.backlog[0] -= chunk
+        p.backlog[1] -= pairs
         if p.at[ITERATION] % LOOK_EVERY == 0 and p.at[DECODES] > 0:
-            look(p, per_iteration)
+            look(p, chunk, pairs)
 
 
 @kernel
-def look(p: Population, per_iteration: float) -> None:
-    """Add the iteration of now to what was seen."""
+def look(p: Population, chunk: float, pairs: float) -> None:
+    """Add the iteration of now to what was seen; of prompts it computes a chunk (tokens, pairs)."""
     ranks = p.requests.size
     if p.colocated:
-        chunk = min(per_iteration * p.chunk_tokens, p.chunk_most)
-        pairs = p.chunk_pairs * chunk / max(p.chunk_tokens, 1.0)
         took_s = mixed_iteration_s(
             p.prices[0], p.requests, p.context, 0, ranks, chunk, pairs, p.hot_tokens,
             p.hot_factor, p.operators,
@@ -239,8 +249,11 @@ def look(p: Population, per_iteration: float) -> None:
         context += p.context[r]
     p.seen[0] += 1.0
     p.seen[1] += took_s
-    p.seen[2] += p.at[DECODES]
-    p.seen[3] += context
+    p.seen[2] += took_s * (p.last[0] if p.last[0] > 0.0 else took_s)
+    p.last[0] = took_s
+    p.seen[3] += p.at[DECODES]
+    p.seen[4] += context
+    p.seen[5] += p.at[WAITS] > p.most_waiting
 
 
 @kernel
@@ -288,7 +301,8 @@ stage("population")(lambda: prepare(live_through, Population, int, int, float, f
 
 
 BURN, MEASURED = 1.5, 2.5  # lives of a request before and while times are taken, each pass
-FEWEST, MOST = 3, 7  # passes
+FEWEST, MOST = 3, 24  # passes
+SCATTER = 7e-3  # relative standard error of what uneven ranks add: passes end below it
 HALVINGS = 40
 CLOSE = 1e-2  # of the arrivals of an iteration: passes end when they change by less
 LEAST_CV = 0.1  # of gaps: evener ones change nothing
@@ -301,6 +315,8 @@ class Stationary:
 
     population: Population
     iteration_s: float  # mean
+    swing: float  # relative standard deviation of iterations over time, of what lasts
+    late: float  # share of the time in which too many wait for a place
     rate_req_per_s: float  # what it answers
     decoding: float  # requests that decode, mean, all ranks
     life: float  # iterations that an answer needs, mean
@@ -320,6 +336,7 @@ class Arriving:
     away_s: float = 0.0  # between an answer of theirs and the next one's first iteration
     cv: float = 1.0  # coefficient of variation of the gaps between arrivals
     most_iteration_s: float = math.inf  # of the load that is looked for
+    patience_s: float = math.inf  # that a request may wait for its place
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,8 +366,9 @@ def population_of(
              "operators": ops.size, "ring": 1 << (longest + wait + 4).bit_length()}  # fmt: skip
     return Population(
         sizes, prices=prices, colocated=int(chunk is not None),
-        chunk_tokens=chunk.tokens if chunk else 0.0, chunk_pairs=chunk.pairs if chunk else 0.0,
-        chunk_most=chunk.most_tokens if chunk else 0.0,
+        fresh=chunk.tokens / float(arriving.inputs.mean()) if chunk else 0.0,
+        pair=chunk.pairs / mean_square(arriving.inputs) if chunk else 0.0,
+        chunk_most=chunk.most_tokens if chunk else 0.0, most_waiting=math.inf,
         hot_tokens=hot.tokens, hot_factor=hot.factor,
         inputs=arriving.inputs, outputs=arriving.outputs,
         room_tokens=float(role.kv_tokens_per_die), page_tokens=0.5 * page_tokens,
@@ -370,8 +388,7 @@ def iterations_of(outputs: NDArray[np.int32], drafts: int, acceptance: float) ->
 
 
 def stationary(population: Population, prices: Decode, arriving: Arriving) -> Stationary:
-    """The steady state of an instance that so many requests a second reach; prices: those of the
-    population, as plain Python reads them fastest.
+    """The steady state of an instance under a load; prices: the population's, as plain numbers.
 
     The time of an iteration with even ranks says how time grows with the load. What uneven ranks
     add to it is measured on the population itself, in passes that begin where the last ended.
@@ -381,7 +398,7 @@ def stationary(population: Population, prices: Decode, arriving: Arriving) -> St
     held = float(arriving.inputs.mean()) + elapsed_tokens(arriving.outputs)
     room = math.floor(p.room_tokens / (held + p.page_tokens))
     places = float(np.minimum(p.slots, room).sum())
-    uneven, times, even_times = 1.0, 0.0, 0.0
+    uneven, factors, squares, waited = 1.0, list[float](), list[float](), list[float]()
 
     def took_s(each: float) -> float:
         return uneven * _even_s(p, prices, min(each * life, places), held, each)
@@ -390,31 +407,50 @@ def stationary(population: Population, prices: Decode, arriving: Arriving) -> St
     for n in range(MOST):
         last = each
         each, full = _arrivals(p, took_s, arriving, life, places)
-        if n >= FEWEST and abs(each / last - 1.0) < CLOSE:
+        if n >= FEWEST and abs(each / last - 1.0) < CLOSE and _scatter(factors) < SCATTER:
             break
         wait = arriving.reserved_s / took_s(each)
+        p.most_waiting = arriving.patience_s / took_s(each) * each
         live_through(p, 0 if n else int(each * life), int(BURN * life) + 1, each, wait)
         p.seen[:] = 0.0
         live_through(p, 0, int(MEASURED * life) + LOOK_EVERY, each, wait)
-        count, seconds, decoding, context = (float(v) for v in p.seen)
-        held = context / decoding if decoding > 0.0 else held
-        if n == 1:  # the first pass is still near where it was begun
-            times = even_times = 0.0
-        times += seconds
-        even_times += count * _even_s(p, prices, decoding / max(count, 1.0), held, each)
-        uneven = times / even_times if even_times > 0.0 else 1.0  # nobody came: one alone is even
+        count, seconds, square, decoding, context, late = (float(v) for v in p.seen)
+        if decoding > 0.0:  # else nobody came: one alone is even
+            held = context / decoding
+            even_s = count * _even_s(p, prices, decoding / count, held, each)
+            if n == 1:  # the first pass is still near where it was begun
+                factors, squares, waited = [], [], []
+            factors.append(seconds / even_s)
+            waited.append(late / count)
+            squares.append(square * count / even_s**2)
+            uneven = math.fsum(factors) / len(factors)
+    each, full = _arrivals(p, took_s, arriving, life, places)
+    iteration_s, decoding = took_s(each), each * life
     if full:
         iteration_s, decoding = seconds / count, decoding / count
-    else:
-        iteration_s, decoding = took_s(each), each * life
     rate = decoding / life / iteration_s
-    return Stationary(p, iteration_s, rate, decoding, life, arriving.reserved_s, full)
+    square = math.fsum(squares) / max(len(squares), 1)
+    swing = math.sqrt(max(square / uneven**2 - 1.0, 0.0))
+    late = math.fsum(waited) / max(len(waited), 1)
+    return Stationary(p, iteration_s, swing, late, rate, decoding, life, arriving.reserved_s, full)
+
+
+def _scatter(factors: list[float]) -> float:
+    """Relative standard error of the mean of some passes."""
+    n, mean = len(factors), math.fsum(factors) / max(len(factors), 1)
+    if n < 2:
+        return math.inf
+    return math.sqrt(math.fsum((x / mean - 1.0) ** 2 for x in factors) / (n - 1) / n)
 
 
 def elapsed_tokens(outputs: NDArray[np.int32]) -> float:
     """Mean tokens that a request under way has emitted: E[a^2] / (2 E[a])."""
-    answers = outputs.astype(np.float64)
-    return float(np.cumsum(answers * answers)[-1] / (2.0 * np.cumsum(answers)[-1]))
+    return mean_square(outputs) / (2.0 * float(outputs.mean()))
+
+
+def mean_square(tokens: NDArray[np.int32]) -> float:
+    """Mean of the squares, added in order."""
+    return float(np.cumsum(tokens.astype(np.float64) ** 2)[-1] / tokens.size)
 
 
 def _even_s(p: Population, prices: Decode, decoding: float, held: float, each: float) -> float:
@@ -425,8 +461,9 @@ def _even_s(p: Population, prices: Decode, decoding: float, held: float, each: f
     hot = p.hot_tokens, p.hot_factor, np.zeros_like(p.operators)
     if not p.colocated:
         return float(decode_iteration_s(prices, *load, *hot))
-    chunk = min(each * p.chunk_tokens, p.chunk_most)
-    pairs = p.chunk_pairs * chunk / max(p.chunk_tokens, 1.0)
+    tokens, square = float(p.inputs.mean()), mean_square(p.inputs)
+    some = min(each, p.chunk_most / max(p.fresh * tokens, 1.0))  # requests
+    chunk, pairs = some * p.fresh * tokens, some * p.pair * square
     return float(mixed_iteration_s(prices, *load, chunk, pairs, *hot))
 
 
@@ -446,7 +483,7 @@ def _arrivals(
 
     high = places / (life + arriving.reserved_s / took_s(places / life))
     if p.colocated:
-        high = min(high, p.chunk_most / max(p.chunk_tokens, 1.0))
+        high = min(high, p.chunk_most / max(p.fresh * float(p.inputs.mean()), 1.0))
     above = beyond(high)
     if above < 0.0:
         return high * (1.0 + OVER), True

@@ -41,8 +41,8 @@ def test_the_cause_that_was_planted_comes_first_with_its_gain_and_a_change_that_
     assert json.loads(json.dumps(known)) == known
 
 
-def test_an_explanation_takes_about_a_dozen_runs(known):
-    assert known["runs"] <= 16
+def test_an_explanation_takes_a_few_dozen_runs(known):
+    assert known["runs"] <= 60
 
 
 def test_the_same_question_has_the_same_explanation(known, short_of_servers):
@@ -52,23 +52,15 @@ def test_the_same_question_has_the_same_explanation(known, short_of_servers):
 
 def test_less_traffic_than_the_headroom_says_keeps_the_slo(known, short_of_servers):
     from twin.engine.simulate import simulate
-    from twin.lab.explain.view import at_load, holds
-
-    assert 0 < known["headroom_factor"] < 1 and known["headroom_bounded"]
-    kept = at_load(short_of_servers, known["headroom_factor"])
-    assert holds(simulate(kept, load_facts()).summary, kept)
-    broken = at_load(short_of_servers, known["headroom_factor"] * 1.2)
-    assert not holds(simulate(broken, load_facts()).summary, broken)
-
-
-def test_tenants_with_slos_of_their_own_are_held_against_those():
+    from twin.lab.explain.capacity import at_steady, with_load
     from twin.lab.explain.view import holds
 
-    tenants = [{"name": "chat"}, {"name": "batch", "ttft_s": 30.0}]
-    slow = {"ttft_s_p99": 20.0, "tpot_s_p99": 0.02, "slo_attainment": 0.999, "requests": 100}
-    several = with_overrides(Scenario(), {"tenants": tenants})
-    assert holds(slow, several) and not holds(slow, Scenario())
-    assert not holds(slow | {"slo_attainment": 0.9}, several)
+    assert 0 < known["headroom_factor"] < 1 and known["headroom_bounded"]
+    assert known["capacity_low"] < known["capacity"] < known["capacity_high"]
+    facts, most = load_facts(), known["capacity"]
+    for factor, held in ((0.95, True), (1.05, False)):
+        asked = with_load(at_steady(short_of_servers, facts, most), most * factor)
+        assert holds(simulate(asked, facts).summary, asked) is held
 
 
 def test_an_explanation_is_stored_found_again_and_stands_in_no_list_of_runs(

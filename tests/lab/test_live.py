@@ -1,6 +1,7 @@
 """Live runs: answered by a process of their own, superseded ones stopped."""
 
 import json
+import time
 
 import pytest
 
@@ -74,3 +75,24 @@ def test_a_question_is_cut_to_a_horizon_that_is_simulated_at_once():
     assert question_of(with_overrides(preset("quickstart"), traced), facts) is None
     own = {"elastic.controller": "own", "elastic.own.digest": "0" * 64}
     assert question_of(with_overrides(preset("quickstart"), own), facts) is None
+
+
+def test_the_capacity_follows_the_answer_and_a_question_comes_before_it(running):
+    first = running.ask(quick())
+    assert running.look(first, 120.0).searching
+    other = running.ask(quick(seed=2))
+    assert running.look(other, 120.0).ended
+    assert found(running, first)["load"] > 0.0
+    assert found(running, other)["unit"] == "req/s"
+    fault = {"at_s": 5.0, "element": "die 1.1.0"}
+    failing = running.ask(quick(faults=[fault]))
+    assert not running.look(failing, 120.0).searching
+
+
+def found(running, run):
+    """The capacity of a run, once its search has ended."""
+    for _ in range(600):
+        if not (seen := running.look(run)).searching:
+            return seen.capacity
+        time.sleep(0.2)
+    raise AssertionError("the search never ended")

@@ -19,7 +19,9 @@ GAIN = Gain({"deployment.prefill.instances": 10}, "ttft_s_p99", 31.2, 0.82, 25.0
 CAUSE = Measured(CAUSES["prefill"], "", 6.0, GAIN, GAIN)
 ONLY_SEEN = Measured(CAUSES["imbalance"], "", 0.4, GAIN, None)
 VERDICT = "Only 12.0 % of requests keep the SLO; it is kept up to 156 req/s."
-SUMMARY = {"verdict": VERDICT, "headroom_factor": 0.71, "headroom_bounded": 1, "runs": 40}
+SUMMARY = {"verdict": VERDICT, "headroom_factor": 0.71, "headroom_bounded": 1, "runs": 40,
+           "capacity": 71.0, "capacity_low": 69.5, "capacity_high": 72.5,
+           "capacity_unit": "req/s"}  # fmt: skip
 
 
 def explain(store, s, causes=(CAUSE, ONLY_SEEN)):

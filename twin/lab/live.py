@@ -2,7 +2,8 @@
 
 One warm process (`python -m twin.lab.live`) answers them in turn over its standard input and
 output; nothing is left behind. A question is cut to a horizon that takes about `SECONDS`; one that
-needs a file of the library (a trace, counts, an imported machine) is not asked.
+needs a file of the library (a trace, counts, an imported machine) is not asked. While no question
+waits, the process searches the capacities of those that were answered, one short run at a time.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import math
 import os
 import secrets
 import subprocess
@@ -18,8 +20,8 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from queue import SimpleQueue
+from dataclasses import asdict, dataclass, field, replace
+from queue import Empty, SimpleQueue
 from typing import Any, BinaryIO
 
 import polars as pl
@@ -28,6 +30,7 @@ from twin.facts import Facts
 from twin.lab import warm
 from twin.lab.budget import estimate
 from twin.lab.executor import ONE_THREAD
+from twin.lab.explain.capacity import Search, searching, steady_by_itself
 from twin.lab.job import ENGINE, LATER, load_engine, stages_of
 from twin.lab.kinds import COUNTS, TRACE
 from twin.lab.library import ROOT, facts_environment, load_facts
@@ -57,6 +60,8 @@ class Look:
     live: Mapping[str, Any] = field(default_factory=dict)
     summary: Mapping[str, Any] = field(default_factory=dict)
     tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    searching: bool = False  # whether its capacity is still to come
+    capacity: Mapping[str, Any] = field(default_factory=dict)  # fields of `Capacity`, once known
 
     @property
     def ended(self) -> bool:
@@ -111,7 +116,7 @@ class Live:
 
     def _forget(self, run: str) -> None:
         seen = self._runs.pop(run, None)
-        if seen is not None and not seen.ended:
+        if seen is not None and (seen.searching or not seen.ended):
             self._tell({"drop": run})
 
     def _tell(self, message: Mapping[str, str]) -> None:
@@ -146,15 +151,26 @@ class Live:
             with self._changed:
                 if "failed" in news:
                     self._runs.pop(news["run"], None)
-                elif news["run"] in self._runs:
+                elif (seen := self._runs.get(news["run"])) is None:
+                    pass
+                elif "capacity" in news:
+                    found = replace(seen, searching=False, capacity=news["capacity"])
+                    self._runs[news["run"]] = found
+                else:
                     self._deaths = 0
                     told = {name: news.get(name, {}) for name in ("live", "summary")}
-                    self._runs[news["run"]] = Look(news["progress"], tables=tables, **told)
+                    searching = news.get("searching", False)
+                    self._runs[news["run"]] = Look(
+                        news["progress"], tables=tables, searching=searching, **told
+                    )
                 self._changed.notify_all()
         with self._changed:  # what it was at, and what waited, has no answer
             self._deaths += 1
-            for run in [run for run, seen in self._runs.items() if not seen.ended]:
-                del self._runs[run]
+            for run, seen in list(self._runs.items()):
+                if seen.ended:
+                    self._runs[run] = replace(seen, searching=False)
+                else:
+                    del self._runs[run]
             self._changed.notify_all()
 
 
@@ -191,6 +207,7 @@ class Answering:
         self._answers = answers
         self._asked: SimpleQueue[tuple[str, str] | None] = SimpleQueue()
         self._dropped: set[str] = set()
+        self._searches: dict[str, tuple[Search, Scenario]] = {}
         threading.Thread(target=self._listen, args=(questions,), daemon=True).start()
 
     def _listen(self, questions: BinaryIO) -> None:
@@ -203,38 +220,79 @@ class Answering:
         self._asked.put(None)
 
     def serve(self) -> None:
-        """Answer one question after the other, until there will be no more."""
-        engine, facts = load_engine(), load_facts()
-        told_s = 0.0
-        while (asked := self._asked.get()) is not None:
-            run, text = asked
-            if run in self._dropped:
-                continue
-
-            def progress(fraction: float, live: Mapping[str, Any], run: str = run) -> bool:
-                nonlocal told_s
-                if time.monotonic() - told_s > TOLD_S:
-                    told_s = time.monotonic()
-                    counted = {"finished": live.get("finished", 0.0)}
-                    self._tell({"run": run, "progress": fraction, "live": counted})
-                return run not in self._dropped
-
+        """Answer one question after the other, and search in between, until there will be no
+        more."""
+        self._engine, self._facts = load_engine(), load_facts()
+        while True:
             try:
-                result = engine.simulate(scenario_from_canonical(text), facts, progress=progress)
-            except engine.cancelled:
+                asked = self._asked.get(block=not self._searches)
+            except Empty:
+                self._search_on()
                 continue
-            except Exception as error:
-                # The formula's answer stands; the run of the draft itself will say why.
-                log.warning("a live run failed: %s", error)
-                self._tell({"run": run, "failed": str(error)})
-                continue
-            files = {name: _ipc(result.tables[name]) for name in TABLES if name in result.tables}
-            sizes = {name: len(file) for name, file in files.items()}
-            if not result.valid:
-                self._tell({"run": run, "failed": "a law of the engine is broken"})
-                continue
-            answer = {"run": run, "progress": 1.0, "summary": dict(result.summary)}
-            self._tell(answer | {"tables": sizes}, *files.values())
+            if asked is None:
+                return
+            run, text = asked
+            if run not in self._dropped:
+                self._answer(run, scenario_from_canonical(text))
+
+    def _answer(self, run: str, question: Scenario) -> None:
+        told_s = 0.0
+
+        def progress(fraction: float, live: Mapping[str, Any]) -> bool:
+            nonlocal told_s
+            if time.monotonic() - told_s > TOLD_S:
+                told_s = time.monotonic()
+                counted = {"finished": live.get("finished", 0.0)}
+                self._tell({"run": run, "progress": fraction, "live": counted})
+            return run not in self._dropped
+
+        try:
+            result = self._engine.simulate(question, self._facts, progress=progress)
+        except self._engine.cancelled:
+            return
+        except Exception as error:
+            # The formula's answer stands; the run of the draft itself will say why.
+            log.warning("a live run failed: %s", error)
+            self._tell({"run": run, "failed": str(error)})
+            return
+        files = {name: _ipc(result.tables[name]) for name in TABLES if name in result.tables}
+        sizes = {name: len(file) for name, file in files.items()}
+        if not result.valid:
+            self._tell({"run": run, "failed": "a law of the engine is broken"})
+            return
+        wanted = steady_by_itself(question)
+        answer = {"run": run, "progress": 1.0, "summary": dict(result.summary)}
+        self._tell(answer | {"searching": wanted, "tables": sizes}, *files.values())
+        if wanted:
+            search = searching(question, self._facts)
+            self._searches[run] = search, next(search)
+
+    def _search_on(self) -> None:
+        """Make the next run of the search that was begun last; a question that comes stops it, and
+        it is made again later."""
+        run = next(reversed(self._searches))
+        search, asked = self._searches[run]
+
+        def progress(_fraction: float, _live: Mapping[str, Any]) -> bool:
+            return self._asked.empty() and run not in self._dropped
+
+        summary = None
+        try:
+            summary = self._engine.simulate(asked, self._facts, progress=progress).summary
+        except self._engine.cancelled:
+            if run in self._dropped:
+                del self._searches[run]
+            return
+        except ValueError as error:
+            log.info("a load cannot run: %s", error)
+        try:
+            self._searches[run] = search, search.send(summary)
+        except StopIteration as ended:
+            del self._searches[run]
+            found = asdict(ended.value) | {"unit": ended.value.unit}
+            if found["high"] == math.inf:
+                found["high"] = None
+            self._tell({"run": run, "capacity": found})
 
     def _tell(self, message: Mapping[str, Any], *files: bytes) -> None:
         self._answers.write(json.dumps(message).encode() + b"\n" + b"".join(files))

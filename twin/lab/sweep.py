@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twin.lab.explain.view import MET, one_slo
+from twin.lab.explain import view
+from twin.lab.explain.view import one_slo
 from twin.metrics.registry import METRICS, Metric, placed, shown
 from twin.scenario import Scenario, SpecError, field_info, read, with_overrides
 from twin.scenario.words import choice_label, no_field
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 AXES_MAX, POINTS_MAX = 2, 64
 FIGURES = 3  # of a value between two ends: nobody asks for 116.66667 requests per second
 ATTAINED = "slo_attainment"  # what keeps its SLO where requests differ in it
+P99 = 0.99  # of the requests are within a p99
 SLOS = [metric for metric in METRICS.values() if metric.slo is not None]
 
 
@@ -198,35 +200,26 @@ def carried_out(executor: Executor, asked: Sequence[Point]) -> Iterator[RunRow |
 
 
 def broken(scenario: Scenario, summary: dict[str, Any]) -> list[tuple[Metric, float]]:
-    """Which figures of a run are beyond its SLO, each with the limit (SI). Where tenants have SLOs
-    of their own, it is whether enough requests (MET) kept theirs. An overloaded run meets no SLO
-    for long, whatever its figures so far: then it is the share of requests at least."""
-    beyond = _beyond(scenario, summary)
-    overloaded = summary.get("steady_state") == "overloaded"
-    return beyond or ([(METRICS[ATTAINED], MET)] if overloaded else [])
-
-
-def _beyond(scenario: Scenario, summary: dict[str, Any]) -> list[tuple[Metric, float]]:
-    if not one_slo(scenario):
-        kept = summary.get(ATTAINED)
-        return [] if kept is None or kept >= MET else [(METRICS[ATTAINED], MET)]
+    """Figures of a run that misses its SLO, each with its limit (SI): the p99 beyond it, or the
+    share of requests that met it where no p99 says it."""
+    if holds(scenario, summary) is not False:
+        return []
+    share = scenario.slo.share
     limits = [(metric, metric.slo(scenario) if metric.slo else math.inf) for metric in SLOS]
-    return [
+    beyond = [
         (metric, limit)
         for metric, limit in limits
         if (value := summary.get(metric.key)) is not None and value > limit
     ]
+    of_all = one_slo(scenario) and share >= P99
+    return beyond if of_all and beyond else [(METRICS[ATTAINED], share)]
 
 
 def holds(scenario: Scenario, summary: dict[str, Any]) -> bool | None:
     """Whether a run keeps its whole SLO; None where it has no figure to say so."""
-    if broken(scenario, summary):
-        return False
-    if not one_slo(scenario):
-        return None if summary.get(ATTAINED) is None else True
-    prompts_only = scenario.deployment.mode == "prefill_only"  # they have no time per token
-    asked = SLOS[:1] if prompts_only else SLOS
-    return True if all(summary.get(metric.key) is not None for metric in asked) else None
+    if summary.get("steady_state") != "overloaded" and summary.get(ATTAINED) is None:
+        return None
+    return view.holds(summary, scenario)
 
 
 def knees(kept: Sequence[bool | None]) -> list[int]:

@@ -1,6 +1,7 @@
-"""The two answers of every edit: by formula at once (`strip`, at the head of every page that edits
-the draft), then the draft simulated in place (`answer`, called last); the next edit interrupts it
-and takes its place. A chip says which of the two is on screen."""
+"""The answers of every edit: by formula at once (`strip`, at the head of every page that edits the
+draft), then the draft simulated in place (`answer`, called last), then its capacity, searched by
+short simulations. The next edit interrupts them and takes their place. A chip says which of them
+is on screen."""
 
 import time
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from twin.lab import sweep
-from twin.lab.explain.view import one_slo
+from twin.lab.explain.view import load_of, one_slo
 from twin.lab.live import Live, Look, question_of, ready
 from twin.metrics.measures import amount, seconds
 from twin.metrics.registry import shown
@@ -71,8 +72,10 @@ def answer(strip: Strip, draft: Scenario) -> str:
         state = seen.summary.get("steady_state")
         early = " · still filling: press Run for a longer one" if state == "filling" else ""
         st.markdown(_said(seen.summary, draft) + later + early, width="content")
-    if state != "filling":
-        _verdict(strip.verdict, draft, seen.summary)
+        if seen.searching:
+            _look_again(run, until_found=True)
+    figures = {} if state == "filling" else seen.summary
+    _verdict(strip.verdict, draft, figures, seen.capacity)
     return run
 
 
@@ -111,13 +114,18 @@ def _awaited(place: DeltaGenerator, run: str) -> Look | None:
 
 
 @st.fragment(run_every=AGAIN_S)
-def _look_again(run: str) -> None:
-    """Say how a run goes that takes longer than the script waits; it ended: draw the page anew.
-    Drawn in a place of its own: an interrupted script may have made something else of another."""
+def _look_again(run: str, *, until_found: bool = False) -> None:
+    """Say how a run goes that takes longer than the script waits, or (until_found) that its
+    capacity is searched; it ended: draw the page anew. Drawn in a place of its own: an interrupted
+    script may have made something else of another."""
     seen = _live().look(run)
-    if seen is None or seen.ended:
+    if seen is None or (not seen.searching if until_found else seen.ended):
         st.rerun()
-    _going(st.container(), seen)
+    place = st.container()
+    if until_found:
+        place.caption("Searching the largest load that keeps the SLO …")
+    else:
+        _going(place, seen)
 
 
 def _going(place: DeltaGenerator, seen: Look) -> None:
@@ -149,16 +157,18 @@ def _said(summary: Mapping[str, Any], draft: Scenario) -> str:
 
 
 def _verdict(
-    place: DeltaGenerator, draft: Scenario, summary: Mapping[str, Any] = {}
-) -> DeltaGenerator:
+    place: DeltaGenerator, draft: Scenario, summary: Mapping[str, Any] = {},
+    capacity: Mapping[str, Any] = {},
+) -> DeltaGenerator:  # fmt: skip
     """One sentence with three numbers: how fast, how much more, what is idle; returns its place.
-    summary: of its simulation, whose figures count where there are any."""
+    summary, capacity: of its simulations, whose figures count where there are any."""
     if forms.refused():
         return place.empty()
     told = formulas.outlook(formulas.whole(draft))
     if isinstance(told, str):
         return place.markdown(f":red[:material/error: {sentence(told)}]")
-    room = _room(draft, told, sweep.holds(draft, dict(summary)))
+    kept = sweep.holds(draft, dict(summary))
+    room = _simulated(draft, capacity, kept) if capacity else _room(draft, told, kept)
     if summary.get("steady_state") == "overloaded":
         room = f":red[**overloaded**]: queues grow above {_rate(told.sustained_req_per_s)}"
     npus = draft.supernode.npus - npus_used(draft)
@@ -185,6 +195,23 @@ def _room(draft: Scenario, told: Outlook, kept: bool | None) -> str:
     if kept is False:
         return f":red[**misses its SLO**], which by formula it holds up to **{most}**"
     return f"by formula holds its SLO up to **{most}**"
+
+
+def _simulated(draft: Scenario, capacity: Mapping[str, Any], kept: bool | None) -> str:
+    """How much load keeps its SLO, found by simulation, with its interval."""
+    unit, load = capacity["unit"], load_of(draft)[1]
+    if not capacity["load"]:
+        return ":red[**no load keeps its SLO**]"
+    most = f"**{amount(capacity['load'], 'rate', unit)}**"
+    if capacity["high"] is None:
+        return f"holds its SLO up to {most} at least"
+    low, high = (amount(capacity[end], "rate", "").strip() for end in ("low", "high"))
+    most = f"{most} ({low} to {high}, simulated)"
+    if load >= capacity["high"]:
+        return f":red[**too much load**]: it holds its SLO up to {most}"
+    if kept is False:
+        return f":red[**misses its SLO**], which it holds up to {most}"
+    return f"holds its SLO up to {most}"
 
 
 def _rate(value: float) -> str:

@@ -50,12 +50,15 @@ def generate(
     trace: TraceTable | None = None,
     count: int | None = None,
     answers: bool = False,
+    *,
+    even: bool = False,
 ) -> Requests:
     """The requests that arrive in [0, horizon_s) seconds, at most `count`.
 
     block_tokens: size of the pool's KV blocks; a trace of coarser blocks keeps its own (see
     `Requests.block_tokens`). answers: chains go on with the blocks of the answers. A closed loop
-    needs `count`: its later requests have arrival +inf.
+    needs `count`: its later requests have arrival +inf. even: lengths have the shares of their
+    distribution exactly, as a sample of few requests should.
     Raises WorkloadError, and FactError when `workload.lengths` names no fitted distribution.
     """
     if workload.arrivals == "trace":
@@ -66,7 +69,7 @@ def generate(
     if workload.prompts:
         count = workload.prompts if count is None else min(count, workload.prompts)
     arrival_s = _arrivals(workload, horizon_s, seed, facts, count)
-    input_tokens, output_tokens = _lengths(workload, arrival_s.size, seed, facts)
+    input_tokens, output_tokens = _lengths(workload, arrival_s.size, seed, facts, even)
     if workload.arrivals != "closed_loop":
         input_tokens = follow_day(workload, arrival_s, input_tokens, "input", facts)
         output_tokens = follow_day(workload, arrival_s, output_tokens, "output", facts)
@@ -111,7 +114,9 @@ def _refuse_floods(expected: float) -> None:
         )
 
 
-def _lengths(workload: Workload, n: int, seed: int, facts: Facts) -> tuple[np.ndarray, np.ndarray]:
+def _lengths(
+    workload: Workload, n: int, seed: int, facts: Facts, even: bool
+) -> tuple[np.ndarray, np.ndarray]:
     """Input and output tokens i4[n]; fixed, or each side from its own stream."""
     if workload.lengths == "fixed":
         return (
@@ -120,8 +125,8 @@ def _lengths(workload: Workload, n: int, seed: int, facts: Facts) -> tuple[np.nd
         )
     inputs, outputs = fitted_lengths(facts, workload.lengths)
     return (
-        draw_lengths(inputs, stream_key(seed, "input"), n),
-        draw_lengths(outputs, stream_key(seed, "output"), n),
+        draw_lengths(inputs, stream_key(seed, "input"), n, even=even),
+        draw_lengths(outputs, stream_key(seed, "output"), n, even=even),
     )
 
 

@@ -55,10 +55,15 @@ def fitted_lengths(facts: Facts, name: str) -> tuple[Quantiles, Quantiles]:
     return tables[0], tables[1]
 
 
-def draw_lengths(table: Quantiles, key: np.uint64, count: int) -> np.ndarray:
-    """`count` token counts i4[count] of the stream `key`, at least 1 each: its inverted table."""
+def draw_lengths(table: Quantiles, key: np.uint64, count: int, *, even: bool = False) -> np.ndarray:
+    """`count` token counts i4[count] of the stream `key`, at least 1 each: its inverted table.
+
+    even: one of each of `count` equal parts of the distribution, in random order (stratified).
+    """
     levels, tokens = table.levels, table.tokens
     u = uniforms(key, np.arange(count))
+    if even:
+        u[np.argsort(u, kind="stable")] = (np.arange(count) + 0.5) / max(count, 1)
     low = np.minimum(np.searchsorted(levels, u, "right") - 1, levels.size - 2)
     share = (u - levels[low]) / (levels[low + 1] - levels[low])
     lengths = tokens[low] + share * (tokens[low + 1] - tokens[low])

@@ -80,7 +80,9 @@ def offered(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -
         workload = workload.model_copy(update={"trace": once})
     block_tokens = scenario.memory_pool.block_tokens
     with plainly():
-        sample = generate(workload, horizon_s, scenario.seed, block_tokens, facts, trace, count)
+        sample = generate(
+            workload, horizon_s, scenario.seed, block_tokens, facts, trace, count, even=True
+        )
     prompts, answers = sample.input_tokens, sample.output_tokens
     whole = int(sample.segment_blocks.sum())
     p50_in, p95_in = np.quantile(prompts, (0.5, 0.95))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from twin.engine.simulate import Cancelled, Progress, Run, result_digest
 from twin.facts import Facts
 from twin.lab.explain.explain import EXPECTED_RUNS, Explanation, Measured, explain
 from twin.lab.explain.runs import Gain
+from twin.lab.explain.view import load_of
 from twin.lab.store.models import EXPLAINED
 from twin.metrics.summary import Summary
 from twin.scenario import Scenario
@@ -93,8 +95,12 @@ def _summary(known: Explanation) -> Summary:
     return figures | {
         "verdict": known.verdict,
         "holds": int(known.holds),
-        "headroom_factor": known.headroom.factor,
-        "headroom_bounded": int(known.headroom.bounded),
+        "headroom_factor": known.capacity.load / load_of(known.scenario)[1],
+        "headroom_bounded": int(math.isfinite(known.capacity.high)),
+        "capacity": known.capacity.load,
+        "capacity_unit": known.capacity.unit,
+        "capacity_low": known.capacity.low,
+        "capacity_high": known.capacity.high if math.isfinite(known.capacity.high) else None,
         "runs": known.runs,
     }
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from twin.facts import Facts
 from twin.lab.explain import causes, pools  # noqa: F401  their entries are registered
+from twin.lab.explain.capacity import RUNS, Capacity, capacity, with_load
 from twin.lab.explain.cause import (
     CAUSE,
     CAUSES,
@@ -27,11 +28,10 @@ from twin.lab.explain.cause import (
     possible,
     promised,
 )
-from twin.lab.explain.runs import FAR, Gain, Headroom, Runs, gained, headroom, score, shortened
+from twin.lab.explain.runs import Gain, Runs, gained, score, shortened
 from twin.lab.explain.view import (
     Summary,
     View,
-    at_load,
     attained,
     load_of,
     waiting_s,
@@ -55,7 +55,7 @@ NEARLY = 0.9  # of the best: then the less intrusive change is advised
 FELT = 0.05  # of a score
 IDEAL = 0.5  # of its score, where nobody can make a change: it shows what is there to gain
 OUTRANKS = 0.3  # of what the best other change brings: a fault that brings as much comes first
-EXPECTED_RUNS = 14  # for a bar of progress
+EXPECTED_RUNS = 12 + RUNS  # for a bar of progress
 LOAD = Cause("load", "More traffic than it takes", "Admit less traffic, or add NPUs.",
              lambda _: iter(()), DEMAND)  # fmt: skip
 
@@ -88,7 +88,7 @@ class Explanation:
     summary: Summary
     verdict: str
     holds: bool
-    headroom: Headroom
+    capacity: Capacity
     causes: tuple[Measured, ...]
     waterfall: dict[str, float]  # seconds of a mean request by piece
     runs: int
@@ -117,7 +117,7 @@ def explain(
     pieces = waterfall(runs, view)  # first: its re-runs are looks, too
     even = runs.summaries.get(with_overrides(asked, EVEN))
     view = replace(view, uneven=score(base, even, asked) if even else 0.0)
-    room = headroom(runs, asked, view.held)
+    room = capacity(asked, facts, runs.of)
     weighed = ranked(_measured(runs, view, room))
     whole = View(scenario, facts, summary, view.full, view.operators)
     text = verdict(whole, room, weighed)
@@ -133,13 +133,13 @@ def _shares(runs: Runs, s: Scenario) -> dict[str, float]:
     return {row["operator"]: row["total_s"] / total for row in rows} if total else {}
 
 
-def _measured(runs: Runs, view: View, room: Headroom) -> list[Measured]:
+def _measured(runs: Runs, view: View, room: Capacity) -> list[Measured]:
     """Every cause that holds on all seeds."""
     s = view.scenario
     candidates = _candidates(view)
-    if not view.held and 0 < room.factor < 1:
-        path, _ = load_of(s)
-        lower = Change({path: load_of(at_load(s, room.factor))[1]})
+    path, load = load_of(s)
+    if not view.held and 0.0 < room.low < load:
+        lower = Change({path: load_of(with_load(s, room.low))[1]})
         candidates.append(Look(math.inf, LOAD, lower))
     tried: dict[str, list[Look]] = {}
     for look in _looked(runs, view, candidates):
@@ -254,9 +254,9 @@ def ranked(measured: list[Measured]) -> tuple[Measured, ...]:
     return tuple(sorted(measured, key=order))
 
 
-def verdict(view: View, room: Headroom, ranks: Sequence[Measured]) -> str:
+def verdict(view: View, room: Capacity, ranks: Sequence[Measured]) -> str:
     """Whether the SLO is kept, how much traffic would keep it, what is first to mend."""
-    limit = _limit(view, room) if room.bounded or room.factor >= FAR else ""
+    limit = _limit(view.held, room)
     if view.held:
         sentences = [f"It keeps its SLO{limit}."]
     else:
@@ -273,13 +273,10 @@ def verdict(view: View, room: Headroom, ranks: Sequence[Measured]) -> str:
     return " ".join(sentences)
 
 
-def _limit(view: View, room: Headroom) -> str:
-    path, load = load_of(view.scenario)
-    if not room.factor:
+def _limit(held: bool, room: Capacity) -> str:
+    if not room.load:
         return "; less traffic alone does not bring it back"
-    if room.factor >= FAR:
-        return f", and would at {three_figures(room.factor)} times the traffic"
-    most = three_figures(load * room.factor)
-    units = {"workload.rate_req_per_s": "req/s", "workload.concurrency": "requests in flight"}
-    limit = f"{most} " + units.get(path, "times the trace's speed")
-    return f", up to {limit}" if view.held else f"; it is kept up to {limit}"
+    most = f"{three_figures(room.load)} {room.unit}"
+    if math.isinf(room.high):
+        return f", and would at {most}"
+    return f", up to {most}" if held else f"; it is kept up to {most}"

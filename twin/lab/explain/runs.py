@@ -1,6 +1,4 @@
-"""The re-runs of an explanation: short, each once; what a change brings on several seeds, and how
-much traffic keeps the SLO (bisection over runs).
-"""
+"""The re-runs of an explanation: short, each once, and what a change brings on several seeds."""
 
 from __future__ import annotations
 
@@ -15,20 +13,16 @@ import polars as pl
 from twin.engine.simulate import Run, simulate
 from twin.facts import Facts
 from twin.lab.explain.view import (
-    MET,
     Settings,
     Summary,
-    at_load,
     attained,
     catches_up,
-    holds,
     kept_up,
     served_well,
     tpot_share,
     ttft_share,
 )
 from twin.metrics.registry import METRICS
-from twin.outlook import outlook
 from twin.scenario import Scenario, SpecError, with_overrides
 
 if TYPE_CHECKING:
@@ -184,7 +178,7 @@ def _gain(pairs: list[tuple[Summary, Summary]], s: Scenario, settings: Settings)
     named = NAMED if behind else NAMED[:-1]  # else as many finish as arrive, whatever is changed
     known = [gain for metric in named if (gain := _gain_in(metric, pairs, s)) is not None]
     at = [float(np.mean([attained(pair[k]) for pair in pairs])) for k in (0, 1)]
-    if CLEAR < at[0] < MET:  # where some requests keep the SLO and others do not, that counts
+    if CLEAR < at[0] < s.slo.share:  # some requests keep the SLO and others do not: that counts
         known = [gain for gain in known if gain[1] == "slo_attainment"]
     if not known:
         return None
@@ -240,60 +234,3 @@ def figure_of(metric: str, summary: Summary, s: Scenario) -> float | None:
     if metric == "slo_attainment":
         return 0.0
     return s.horizon_s if metric.startswith("ttft") else None
-
-
-PROBES = 4
-CLOSE = 1.12  # between what holds and what does not: near enough
-STEP = 0.9  # the square root of the first step down
-FAR = 32.0  # times the traffic: beyond it nobody asks
-LEAST = 1 / 64
-
-
-@dataclass(frozen=True)
-class Headroom:
-    """The most traffic that was seen to keep the SLO, as a factor of what is asked; 0: none."""
-
-    factor: float
-    bounded: bool  # whether a little more was seen to break it
-
-
-def headroom(runs: Runs, scenario: Scenario, held: bool) -> Headroom:
-    """The largest factor that holds, to within some per cent; every end of it is a run."""
-    low, high = (1.0, math.inf) if held else (0.0, 1.0)
-    guess, step = _formula(scenario, runs.facts), STEP
-    for _ in range(PROBES):
-        if low >= FAR or (low > 0 and high / low < CLOSE):
-            break
-        if not low < guess < high:
-            guess = 2 * low if math.isinf(high) else math.sqrt(max(low, LEAST) * high)
-        if guess <= LEAST:
-            break
-        guess = float(f"{min(guess, FAR):.3g}")
-        if _holds(runs, scenario, guess):
-            low = guess
-            guess = 1.1 * low if math.isinf(high) else math.sqrt(low * high)
-        else:
-            high = guess
-            step *= step  # the further what holds is, the longer the steps
-            guess = step * high if step * high > low else math.sqrt(low * high)
-    return Headroom(low, not math.isinf(high))
-
-
-def _holds(runs: Runs, scenario: Scenario, factor: float) -> bool:
-    try:
-        asked = at_load(scenario, factor)
-    except SpecError:
-        return False
-    summary = runs.of(asked)
-    return summary is not None and holds(summary, asked)
-
-
-def _formula(s: Scenario, facts: Facts) -> float:
-    """Where to look first: the rate that keeps the SLO's TPOT by formula, over what is offered."""
-    if s.workload.arrivals in ("closed_loop", "trace"):
-        return 1.0
-    try:
-        known = outlook(s, facts)
-    except ValueError:
-        return 1.0
-    return 0.9 * known.slo_req_per_s / s.workload.rate_req_per_s

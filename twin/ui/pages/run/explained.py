@@ -25,6 +25,10 @@ COMPARED = ("slo_attainment", "ttft_s_p99", "tpot_s_p99", "goodput_req_per_s",
             "tokens_per_s_per_npu")  # fmt: skip
 AT_ONCE_S = 3.0  # wall time of a run up to which it is explained unasked
 FIRST = 3  # causes that are open
+HEADROOM = (
+    "How many times this traffic keeps the SLO in steady state, found by short simulations at "
+    "other loads; below 1 the traffic has to shrink so far."
+)
 COLOURS: dict[str, Literal["red", "green"]] = {"worse": "red", "better": "green"}
 
 
@@ -100,11 +104,22 @@ def _tiles(row: RunRow, scenario: Scenario, known: RunRow | None) -> None:
     with st.grid(4, min_column_width=135):
         for tile in results.headline(row.summary, scenario, TILES):
             st.metric(**tile)
-        factor = known.summary["headroom_factor"] if known else None
-        room = f"{three_figures(factor)} x traffic" if factor else "none"
-        help_ = ("How many times this traffic keeps both p99 within the SLO, found by simulating "
-                 "other rates; below 1 it has to shrink so far.")  # fmt: skip
-        st.metric("Headroom", room if known else "…", help=glossed("SLO", help_))
+        st.metric("Headroom", **_headroom(known), help=glossed("SLO", HEADROOM))
+
+
+def _headroom(known: RunRow | None) -> dict[str, Any]:
+    """How many times its traffic the deployment takes, and up to which load."""
+    if known is None:
+        return {"value": "not known yet"}
+    summary = known.summary
+    if not summary["headroom_factor"]:
+        return {"value": "none"}
+    load = f"up to {three_figures(summary['capacity'])} {summary['capacity_unit']}"
+    if summary["capacity_high"] is not None:
+        ends = (three_figures(summary[end]) for end in ("capacity_low", "capacity_high"))
+        load += f" ({' to '.join(ends)})"
+    return {"value": f"{three_figures(summary['headroom_factor'])} x traffic",
+            "delta": load, "delta_color": "off", "delta_arrow": "off"}  # fmt: skip
 
 
 def _causes(row: RunRow, scenario: Scenario, known: RunRow) -> None:

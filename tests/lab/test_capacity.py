@@ -1,0 +1,82 @@
+"""Capacity: what the search finds of loads whose answers are known, and what Live tells of it."""
+
+import math
+import random
+
+import pytest
+
+from twin.lab.explain.capacity import at_steady, capacity, with_load
+from twin.lab.explain.view import holds, load_of
+from twin.lab.library import load_facts, preset
+from twin.scenario import with_overrides
+
+QUICK = preset("quickstart")
+
+
+def known(most, noise=0.0, requests=10_000):
+    """Answers of a deployment that meets the SLO for 99 % of the requests at `most`; noise:
+    standard deviation of the share between seeds."""
+
+    def simulated(s):
+        load = load_of(s)[1]
+        missed = 0.01 * math.exp(30.0 * (load / most - 1.0))
+        missed += random.Random(s.seed).gauss(0.0, noise)
+        share = min(max(1.0 - missed, 0.0), 1.0)
+        return {"slo_attainment": share, "requests": requests, "requests_steady": requests}
+
+    return simulated
+
+
+@pytest.mark.parametrize("factor", [0.4, 0.97, 1.0, 1.2, 3.0])
+def test_the_capacity_is_found_wherever_the_formula_begins(factor):
+    from twin.lab.explain.capacity import first_load
+
+    most = factor * first_load(QUICK, load_facts())
+    found = capacity(QUICK, load_facts(), known(most))
+    assert found.load == pytest.approx(most, rel=0.01)
+    assert found.low <= most <= found.high
+    assert found.unit == "req/s"
+
+
+@pytest.mark.parametrize("case", range(2))
+def test_the_interval_holds_it_where_seeds_differ(case):
+    rng = random.Random(case)
+    most, noise = rng.uniform(60, 250), rng.uniform(0.002, 0.006)
+    found = capacity(QUICK, load_facts(), known(most, noise))
+    assert found.low <= most * 1.02 and most * 0.98 <= found.high
+    assert found.load == pytest.approx(most, rel=0.06)
+
+
+def test_there_may_be_none_or_no_end():
+    never = {"slo_attainment": 0.5, "requests": 100, "requests_steady": 100}
+    assert capacity(QUICK, load_facts(), lambda _: never).load == 0.0
+    assert capacity(QUICK, load_facts(), lambda _: None).load == 0.0
+    always = never | {"slo_attainment": 1.0}
+    assert capacity(QUICK, load_facts(), lambda _: always).high == math.inf
+
+
+def test_callers_and_haste_are_loads_too():
+    closed = with_overrides(
+        QUICK, {"workload.arrivals": "closed_loop", "workload.concurrency": 500}
+    )
+    found = capacity(closed, load_facts(), known(333.0))
+    assert found.unit == "clients" and 331 <= found.load <= 334
+    assert with_load(closed, 12.4).workload.concurrency == 12
+
+
+def test_an_overloaded_run_keeps_no_slo_and_tenants_count_their_own():
+    kept = {"slo_attainment": 1.0, "requests": 100}
+    assert holds(kept, QUICK)
+    assert not holds(kept | {"steady_state": "overloaded"}, QUICK)
+    assert not holds(kept | {"lost": 2}, QUICK)
+    looser = with_overrides(QUICK, {"slo.share": 0.9})
+    late = {"slo_attainment": 0.95, "requests": 100}
+    assert holds(late, looser) and not holds(late, QUICK)
+
+
+def test_a_search_is_long_enough_for_a_life_unless_something_is_to_happen():
+    judged = at_steady(QUICK, load_facts(), 100.0)
+    assert judged.warmup_s >= 20.0 and judged.horizon_s > judged.warmup_s
+    fault = {"at_s": 60.0, "element": "die 1.1.0"}
+    failing = with_overrides(QUICK, {"faults": [fault]})
+    assert at_steady(failing, load_facts(), 100.0) is failing

@@ -425,9 +425,8 @@ def stationary(population: Population, prices: Decode, arriving: Arriving) -> St
             squares.append(square * count / even_s**2)
             uneven = math.fsum(factors) / len(factors)
     each, full = _arrivals(p, took_s, arriving, life, places)
-    iteration_s, decoding = took_s(each), each * life
-    if full:
-        iteration_s, decoding = seconds / count, decoding / count
+    pace = (seconds / count, decoding / count) if full else (took_s(each), each * life)
+    iteration_s, decoding = pace
     rate = decoding / life / iteration_s
     square = math.fsum(squares) / max(len(squares), 1)
     swing = math.sqrt(max(square / uneven**2 - 1.0, 0.0))

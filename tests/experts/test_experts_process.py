@@ -181,3 +181,15 @@ def test_questions_outside_time_or_topics_are_refused():
         now(process(), -1.0)
     with pytest.raises(ExpertsError, match="give 2 weights"):
         now(process(topics=2), 0.0, np.ones(3))
+
+
+def test_imported_counts_without_drift_are_the_popularity_to_the_digit():
+    counts = np.random.default_rng(1).integers(1, 1000, (58, 256)).astype(float)
+    imported = Experts.model_validate(
+        {"popularity": "imported", "counts": {"name": "mine", "digest": "0" * 64}}
+    )
+    found = start(imported, 256, 58, 8, FACTS, 1, counts)
+    for t_s in (0.0, 500.0):
+        assert now(found, t_s).tobytes() == long_run(found).tobytes()
+    moving = imported.model_copy(update={"drift_s": 100.0})
+    assert (now(start(moving, 256, 58, 8, FACTS, 1, counts), 0.0) != long_run(found)).any()

@@ -8,7 +8,7 @@ import pytest
 from tests.engine.small import small
 from tests.engine.test_elastic import QUICK, RULED
 from twin.engine.simulate import simulate
-from twin.lab import controllers
+from twin.lab import answer, controllers
 from twin.policies.controllers import ControllerError, look_in
 
 EXAMPLE = Path(__file__).parents[2] / "data" / "examples" / "one_by_one.py"
@@ -69,3 +69,14 @@ def test_one_that_is_none_is_told_in_a_sentence(folder, text, sentence):
 def test_without_a_folder_there_is_none(monkeypatch):
     monkeypatch.delenv(controllers.VARIABLE, raising=False)
     assert controllers.controllers() == {}
+
+
+def test_an_answer_that_is_not_kept_finds_the_folder_too(folder, monkeypatch):
+    def nowhere(_digest):
+        raise ControllerError("set TWIN_CONTROLLERS")
+
+    look_in(nowhere)
+    monkeypatch.setattr(answer, "load_facts", lambda: QUICK)
+    digest = kept(folder, "one_by_one", EXAMPLE.read_text())
+    told = answer.answer(asked(digest), None, lambda _share, _live: None, keep=False)
+    assert told["valid"] and told["summary"]["starts"] > 0

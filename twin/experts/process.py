@@ -84,6 +84,8 @@ def start(
     """
     refuse_picks(top_k, routed_experts)
     skew = strength(experts)
+    # Counts are of the very time that is simulated: without drift they are the popularity.
+    stays = experts.popularity == "imported" and experts.drift_s == 0.0
     base = log_loads(experts, routed_experts, layers, facts, seed, counts)
     offset = np.zeros((experts.topics, layers, routed_experts))
     if experts.topics > 1:
@@ -96,7 +98,7 @@ def start(
         offset=offset,
         top_k=top_k,
         correlation=topic_correlation(experts, facts),
-        drift_sd=skew * facts.si("experts.drift.log_sd"),
+        drift_sd=0.0 if stays else skew * facts.si("experts.drift.log_sd"),
         drift_s=experts.drift_s,
         shift_every_s=experts.shift_every_s,
         shift_share=facts.si("experts.shift.share") if skew > 0.0 else 0.0,

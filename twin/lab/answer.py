@@ -17,6 +17,8 @@ from twin.scenario import Scenario, SpecError, scenario_digest
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import numpy as np
+
     from twin.lab.compare import Comparison
     from twin.lab.job import Watch
     from twin.lab.store import RunRow, Store
@@ -44,9 +46,9 @@ def answer(
             finished = run_now(store, scenario, trace=trace, watch=watch)
         run_id, result = finished.id, finished.result
     else:
-        facts = load_facts()
+        facts, counts = load_facts(), _found(scenario)
         require_fits(estimate(scenario, facts, len(trace) if trace is not None else 0))
-        result = simulate(scenario, facts, trace, progress)
+        result = simulate(scenario, facts, trace, progress, counts)
     return {
         "run": run_id,
         "scenario": scenario_digest(scenario),
@@ -59,6 +61,25 @@ def answer(
         "notes": list(result.notes),
         "summary": dict(result.summary),
     }
+
+
+def _found(scenario: Scenario) -> np.ndarray | None:
+    """What a scenario names besides facts, made ready without keeping anything: own controllers,
+    an imported machine; returns its expert counts. Raises StoreError for what is not stored."""
+    from twin.lab import controllers
+    from twin.lab.kinds import COUNTS, MACHINE
+    from twin.policies.controllers import look_in as ask_controllers
+
+    ask_controllers(controllers.own)
+    if not (COUNTS.named(scenario) or MACHINE.named(scenario)):
+        return None
+    from twin.lab.store import open_store
+
+    with closing(open_store()) as store:
+        if scenario.supernode.imported:
+            store.machines.load(scenario.supernode.machine)
+        table = store.counts.of(scenario)
+    return None if table is None else table.counts
 
 
 def predicted(scenario: Scenario) -> dict[str, Any]:

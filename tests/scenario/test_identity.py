@@ -1,6 +1,7 @@
 """A scenario's id: what differs from the defaults, and every older text still opens."""
 
 import gzip
+import hashlib
 import json
 from pathlib import Path
 
@@ -63,8 +64,9 @@ def test_a_text_of_schema_1_opens_and_its_id_is_an_alias(old):
 
 
 def test_the_presets_ask_what_they_asked():
-    """But for where they begin, which is in the steady state since schema 3."""
-    as_before = {p.key: with_overrides(p.scenario, {"start": "empty"}) for p in presets()}
+    """But for where they begin, steady since schema 3, and when turns come, since schema 4."""
+    then = {"start": "empty", "workload.turns": "timed"}
+    as_before = {p.key: with_overrides(p.scenario, then) for p in presets()}
     now = {key: legacy_digests(scenario) for key, scenario in as_before.items()}
     changed = {"kv-over-ub-contrast"}  # its blocks lie in one piece since copies have a start
     for key, old in OLD["presets"].items():
@@ -74,6 +76,16 @@ def test_the_presets_ask_what_they_asked():
 @pytest.mark.parametrize("link", LINKS, ids=[link["what"] for link in LINKS])
 def test_a_link_of_schema_1_opens_the_same_scenario(link):
     assert link["digest"] in legacy_digests(unpack(link["query"]["s"]))
+
+
+@pytest.mark.parametrize("turns", [{}, {"turns": "wait"}], ids=["unsaid", "said"])
+@pytest.mark.parametrize("schema", [2, 3])
+def test_a_text_of_before_a_default_changed_means_what_it_meant(schema, turns):
+    fields = {"workload": {"prefix": "sessions"} | turns}
+    text = json.dumps({"scenario": fields, "schema": schema}, sort_keys=True, separators=(",", ":"))
+    scenario = scenario_from_canonical(text)
+    assert scenario.workload.turns == turns.get("turns", "timed")
+    assert hashlib.sha256(text.encode()).hexdigest() in legacy_digests(scenario)
 
 
 def test_every_older_schema_has_its_migration():

@@ -12,17 +12,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from twin.scenario.declaration import SpecError
-from twin.scenario.fields import fields
+from twin.scenario.fields import fields, read
 from twin.scenario.parsing import parse_scenario
 from twin.scenario.scenario import Scenario
 from twin.scenario.words import quoted
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 # What a text of an older schema means where it says nothing, by the schema that changed it.
-BEFORE: dict[int, dict[str, Any]] = {3: {"start": "empty"}}
+BEFORE: dict[int, dict[str, Any]] = {3: {"start": "empty"}, 4: {"workload.turns": "timed"}}
 
 Fields = dict[str, Any]
 
@@ -32,21 +33,18 @@ def from_full_form(full: Fields) -> Fields:
     return full
 
 
-def with_old_defaults(plain: Fields) -> Fields:
-    """Schema 2 with the defaults of that time written out."""
+def with_old_defaults(schema: int, plain: Fields) -> Fields:
+    """Fields of the schema before this one, with the defaults of that time written out."""
     whole: Fields = json.loads(json.dumps(plain))
-    for path, value in BEFORE[3].items():
-        *parents, leaf = path.split(".")
-        table = whole
-        for part in parents:
-            table = table.setdefault(part, {})
-        table.setdefault(leaf, value)
+    for path, value in BEFORE[schema].items():
+        _state(whole, path, value)
     return whole
 
 
 MIGRATIONS: dict[int, Callable[[Fields], Fields]] = {  # from schema: how
     1: from_full_form,
-    2: with_old_defaults,
+    2: partial(with_old_defaults, 3),
+    3: partial(with_old_defaults, 4),
 }
 
 
@@ -73,6 +71,10 @@ def legacy_digests(s: Scenario) -> tuple[str, ...]:
         plain = s.model_dump(mode="json", exclude_defaults=schema > 1)
         for path in newer:
             _drop(plain, path.split("."))
+        for path in before.keys() - newer if schema > 1 else ():
+            _drop(plain, path.split("."))
+            if read(s, path) != before[path]:
+                _state(plain, path, read(s, path))
         digests.append(hashlib.sha256(_text(schema, plain).encode()).hexdigest())
     return tuple(digests)
 
@@ -119,6 +121,14 @@ def _is_set(s: Scenario, path: str, before: Mapping[str, Any]) -> bool:
     return any(
         getattr(t, leaf) != before.get(path, type(t).model_fields[leaf].default) for t in tables
     )
+
+
+def _state(values: Fields, path: str, value: Any) -> None:
+    """Write a field into plain values where it is not written yet."""
+    *parents, leaf = path.split(".")
+    for part in parents:
+        values = values.setdefault(part, {})
+    values.setdefault(leaf, value)
 
 
 def _drop(values: Any, parts: list[str]) -> None:

@@ -176,5 +176,5 @@ class Slo(Section):
         50.0, "ms", "TPOT SLO", (0.1, 10_000), applies=unless("deployment.mode", "prefill_only")
     )
     """Longest mean time per output token. [arXiv 2506.12708v2 Table 5]"""
-    share: float = quantity(0.99, "", "Share within the SLO", (0.5, 1))
+    share: float = quantity(0.99, "", "Share within the SLO", (0.5, 1), since=4)
     """Share of the requests that has to meet both for the SLO to be kept."""

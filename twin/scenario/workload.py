@@ -174,7 +174,7 @@ class Workload(Section):
     """Median gap between the turns of a session; where turns wait, after the answer. [workloads.md
     2.1]"""
     turns: Literal["timed", "wait"] = choice(
-        "timed",
+        "wait",
         "Next turn of a session",
         options={"timed": "At its time", "wait": "Waits for the answer"},
         group="Shared prefixes",

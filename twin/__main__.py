@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -257,13 +257,21 @@ def import_trace(
         int | None,
         typer.Option(min=1, help="Tokens of a hashed block, where the file does not say."),
     ] = None,
+    prompt_tokens: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Leave longer prompts out; 0: than any model of data/models takes."
+        ),
+    ] = 0,
     as_json: AsJson = False,
     no_store: Annotated[bool, typer.Option("--no-store", help="Only show what is in it.")] = False,
 ) -> None:
     """Read a recorded request stream, show what is in it, and keep it."""
     from twin.lab.traces.reader import preview, read_trace
+    from twin.lab.traces.source import LOCAL
 
-    table = read_trace(trace, block_tokens=block_tokens)
+    limits = replace(LOCAL, prompt_tokens=prompt_tokens)
+    table = read_trace(trace, block_tokens=block_tokens, limits=limits)
     if not no_store:
         from twin.lab.store import open_store
 

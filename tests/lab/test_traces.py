@@ -245,12 +245,13 @@ def test_sessions_of_a_folder_share_no_local_hash(tmp_path):
     assert read_trace(by_line.encode()).digest == t.digest
 
 
-def test_sessions_beyond_the_context_are_left_out():
+def test_prompts_beyond_the_limit_are_left_out_and_the_rest_of_a_session_stays():
     both = [session("a"), session("b", blocks=(3, 40))]
     t = read_trace(lines(*both), limits=replace(UPLOAD, prompt_tokens=1000))
-    assert len(t) == 2
-    assert t.counts == {"dropped: sessions with a prompt beyond 1,000 tokens (requests)": 2}
-    with pytest.raises(TraceError, match="dropped: sessions with a prompt beyond 10 tokens"):
+    assert len(t) == 3
+    assert t.counts == {"dropped: prompts beyond 1,000 tokens": 1}
+    assert len(read_trace(lines(*both))) == 4
+    with pytest.raises(TraceError, match="dropped: prompts beyond 10 tokens"):
         read_trace(lines(*both), limits=replace(UPLOAD, prompt_tokens=10))
 
 

@@ -1,8 +1,8 @@
 """Recorded agent sessions: WEKA / kv-cache-tester JSON, and the same as one parquet table.
 
 Seconds count from the session's own start, and hashes of whole blocks mean the same within it only.
-There is no common clock: starts are drawn evenly over a day from a seed. Sessions with a prompt
-beyond `max_prompt_tokens` are left out, for a model with a shorter context never saw them.
+There is no common clock: starts are drawn evenly over a day from a seed. Prompts that no model
+takes are left out; the other turns of their sessions stay.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from twin.lab.library import load_facts
 from twin.lab.traces.cells import (
     Cells,
     cells_of_frame,
@@ -43,7 +44,7 @@ CHECKS = {  # of the parquet's columns of numbers
 SMALL_INTEGERS = (
     pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64, pl.Null,
 )  # fmt: skip
-LIMIT_REASON = "dropped: sessions with a prompt beyond {most:,} tokens (requests)"
+LIMIT_REASON = "dropped: prompts beyond {most:,} tokens"
 NO_CLOCK = (
     "sessions carry no common clock: their starts are drawn evenly over 24 hours, and the times "
     "within a session include the recorded server's latency"
@@ -65,7 +66,7 @@ class _Sessions:
 def read_weka(reading: Reading) -> Columns:
     """Sessions of one or more JSON files, each one object or one object a line."""
     kept = _Sessions()
-    size = reading.block_tokens or 0
+    size, most = reading.block_tokens or 0, _most_tokens(reading.limits)
     for piece in reading.every():
         for where, body in _objects(piece):
             own = body.get("block_size")
@@ -74,7 +75,7 @@ def read_weka(reading: Reading) -> Columns:
             if size not in {0, own} and reading.block_tokens is None:
                 raise TraceError(f"{where} has blocks of {own} tokens where others have {size}")
             size = reading.block_tokens or own
-            _read_session(where, body, reading.limits.prompt_tokens, kept)
+            _read_session(where, body, most, kept)
     cells = cells_of_rows(kept.bodies, kept.places.__getitem__)
     session = np.repeat(np.arange(len(kept.lengths)), kept.lengths)
     offset, hashes = hash_array(hash_lists(cells), cells.where)
@@ -92,7 +93,15 @@ def read_weka(reading: Reading) -> Columns:
         think_s=cells.times_if_known("think_time"),
         in_order=False,
     )
-    return _finished(columns, kept.left_out, len(kept.lengths), reading.limits.prompt_tokens)
+    return _finished(columns, kept.left_out, len(kept.lengths), most)
+
+
+def _most_tokens(limits: Limits) -> int:
+    """The longest prompt that is taken: the limit's, else the longest context of any model."""
+    if limits.prompt_tokens:
+        return limits.prompt_tokens
+    facts = load_facts()
+    return max(int(facts.si(f"models.{name}.max_context")) for name in facts.names("models"))
 
 
 def _finished(columns: Columns, left_out: int, sessions: int, most: int) -> Columns:
@@ -119,15 +128,15 @@ def _read_session(where: str, body: dict[str, Any], most: int, kept: _Sessions) 
     rows = list(_requests(where, body["requests"], 0.0, 0))
     times_s, bodies, places = zip(*rows, strict=True) if rows else ((), (), ())
     sizes = cells_of_rows(bodies, places.__getitem__).tokens("in")
-    if sizes.max(initial=0) > most:
-        kept.left_out += len(rows)
+    taken = np.flatnonzero(sizes <= most)
+    kept.left_out += len(rows) - taken.size
+    if not taken.size:
         return
     of_all = body.get("hash_id_scope") == "global"
     kept.scopes.append(-1 if of_all else len(kept.scopes))
-    kept.lengths.append(len(rows))
-    kept.times_s += times_s
-    kept.bodies += bodies
-    kept.places += places
+    kept.lengths.append(taken.size)
+    for values, column in ((times_s, kept.times_s), (bodies, kept.bodies), (places, kept.places)):
+        column.extend(values[i] for i in taken)
 
 
 def _requests(
@@ -158,11 +167,11 @@ def _clock(t: np.ndarray, session: np.ndarray) -> np.ndarray:
 def read_session_table(reading: Reading) -> Columns:
     """The parquet of kv-cache-tester requests, from disk only: one row a request. A called agent's
     times count from the session's last own request before it. Raises TraceError with the row."""
-    piece, most = reading.first, reading.limits.prompt_tokens
+    piece, most = reading.first, _most_tokens(reading.limits)
     if piece.path is None:
         raise TraceError(f"{piece.name}: parquet is read from disk only, not from an upload")
     try:
-        kept, hash_lists, rows = _session_rows(piece.name, piece.path, reading.limits)
+        kept, hash_lists, rows = _session_rows(piece.name, piece.path, reading.limits, most)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
         raise TraceError(f"{piece.name} is not a sound parquet file: copy it again") from None
     session = kept["trace"].rank("dense").cast(pl.Int64).to_numpy() - 1
@@ -190,8 +199,10 @@ def read_session_table(reading: Reading) -> Columns:
     return _finished(columns, rows - kept.height, int(session.max(initial=-1)) + 1, most)
 
 
-def _session_rows(name: str, path: Path, limits: Limits) -> tuple[pl.DataFrame, pl.Series, int]:
-    """(checked rows of the sessions to keep, their lists of hashes, rows of the whole file)."""
+def _session_rows(
+    name: str, path: Path, limits: Limits, most: int
+) -> tuple[pl.DataFrame, pl.Series, int]:
+    """(checked rows whose prompts are short enough, their lists of hashes, rows of the file)."""
     scan = pl.scan_parquet(path)
     rows = scan.select(pl.len()).collect().item()
     if rows > limits.rows:
@@ -208,9 +219,8 @@ def _session_rows(name: str, path: Path, limits: Limits) -> tuple[pl.DataFrame, 
     own_t = pl.when(pl.col("subagent") == 0).then(pl.col("t"))
     called_t = own_t.forward_fill().over("trace").fill_null(0.0) + pl.col("t")
     kept = plain.with_columns(t=pl.when(pl.col("subagent") == 0).then("t").otherwise(called_t))
-    kept = kept.filter(pl.col("input_length").max().over("trace") <= limits.prompt_tokens)
-    wanted_rows = pl.col("trace").is_in(kept["trace"].unique().to_list())
-    lists = scan.filter(wanted_rows).select("hash_ids").collect()["hash_ids"]
+    kept = kept.filter(pl.col("input_length") <= most)
+    lists = scan.filter(pl.col("input_length") <= most).select("hash_ids").collect()["hash_ids"]
     if lists.null_count():
         raise TraceError(f"{name}: every row must have a list of hash_ids, if an empty one")
     return kept, lists, rows

@@ -37,7 +37,7 @@ class Limits:
     unpacked_bytes: int
     rows: int
     ratio: int = 200  # unpacked bytes for each packed one
-    prompt_tokens: int = 131_072  # the context of the models served: longer sessions are left out
+    prompt_tokens: int = 0  # longer prompts are left out; 0: than any model of data/models takes
 
 
 UPLOAD = Limits(packed_bytes=16 << 20, unpacked_bytes=128 << 20, rows=2_000_000)

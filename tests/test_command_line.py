@@ -172,3 +172,14 @@ def test_every_ceiling_of_requests_is_the_same_number(twin, monkeypatch, words):
     assert done.returncode != 0
     assert f" {MOST_REQUESTS:,}: " in done.stderr.decode()
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_tenants_and_tables_are_in_the_object(twin):
+    words = ("run", "two-tenants", *SHORT, "--no-store", "--json")
+    told = json.loads(twin(*words, "--table", "traffic", "--table", "ranks").stdout)
+    names = {row["tenant"] for row in told["tenants"]}
+    assert len(names) == 2 and all(row["goodput_req_per_s"] > 0 for row in told["tenants"])
+    assert "experts" in {row["traffic"] for row in told["tables"]["traffic"]}
+    assert told["tables"]["ranks"]
+    refused = twin(*words, "--table", "nope")
+    assert refused.returncode == 2 and b"has no table nope; it has" in refused.stderr

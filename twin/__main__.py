@@ -65,15 +65,18 @@ def run(
     tree_copies: Copies = 1,
     as_json: AsJson = False,
     no_store: NoStore = False,
+    table: Annotated[
+        list[str] | None, typer.Option(help="With --json: a table of the run too, as rows.")
+    ] = None,
 ) -> None:
     """Simulate a scenario and keep the run."""
     from twin.lab.answer import answer
     from twin.lab.ask import question
 
-    asked, table = question(scenario, settings or [], trace, rate_multiplier, tree_copies)
+    asked, recorded = question(scenario, settings or [], trace, rate_multiplier, tree_copies)
     terminal.print_remarks(asked)
     with progress(asked.name) as watch:
-        finished = answer(asked, table, watch, keep=not no_store)
+        finished = answer(asked, recorded, watch, keep=not no_store, tables=table or ())
     if as_json:
         print_json(finished)
     else:

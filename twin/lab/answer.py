@@ -26,12 +26,17 @@ if TYPE_CHECKING:
 
 
 def answer(
-    scenario: Scenario, trace: TraceTable | None, watch: Watch, *, keep: bool = True
-) -> dict[str, Any]:
+    scenario: Scenario, trace: TraceTable | None, watch: Watch, *, keep: bool = True,
+    tables: Sequence[str] = (),
+) -> dict[str, Any]:  # fmt: skip
     """Simulate a scenario in this process, as one object; with `keep` the run is in the store.
-    `summary` is flat, its names carry their units. Raises the rooms' own ValueErrors."""
+
+    `summary` is flat, its names carry their units; `tenants` has a row a tenant, `tables` the named
+    tables of the run as rows. Raises the rooms' own ValueErrors, SpecError for no such table."""
     from twin.engine.simulate import simulate
     from twin.lab.budget import estimate, require_fits
+    from twin.metrics.clients import by_tenant
+    from twin.metrics.observed import Observed
 
     def progress(fraction: float, live: Mapping[str, Any]) -> bool:
         watch(fraction, live)
@@ -49,6 +54,11 @@ def answer(
         facts, counts = load_facts(), _found(scenario)
         require_fits(estimate(scenario, facts, len(trace) if trace is not None else 0))
         result = simulate(scenario, facts, trace, progress, counts)
+    if absent := [name for name in tables if name not in result.tables]:
+        known = ", ".join(sorted(result.tables))
+        raise SpecError(f"this run has no table {absent[0]}; it has {known}")
+    requests = result.tables.get("requests")
+    whole = Observed(scenario, requests, {}) if scenario.tenants and requests is not None else None
     return {
         "run": run_id,
         "scenario": scenario_digest(scenario),
@@ -60,6 +70,8 @@ def answer(
         "broken_checks": [c for c in result.checks if not c["ok"]],
         "notes": list(result.notes),
         "summary": dict(result.summary),
+        **({"tenants": by_tenant(whole)} if whole else {}),
+        **({"tables": {name: result.tables[name].to_dicts() for name in tables}} if tables else {}),
     }
 
 

@@ -171,6 +171,38 @@ def outlook(
     return Outlook(tpot_s, rate, sustained, found, limit)
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How requests fare at a load, by formula."""
+
+    tpot_s: float  # mean; 0: no decode
+    prefill_s: float  # from the router to the end of prefill, mean; 0: no prefill by itself
+    attained: float  # share of the requests that meet the SLO
+
+
+def standing_at(
+    scenario: Scenario, facts: Facts, rate: float, trace: TraceTable | None = None,
+    counts: Counts | None = None,
+) -> Standing:  # fmt: skip
+    """How requests fare while `rate` requests/s come, or as many as its callers make of a closed
+    loop. Raises as `steady`."""
+    full = steady(scenario, facts, trace, counts)
+    sample = asked_for(scenario, facts, trace)
+    parts, traffic = assemble(scenario, facts, trace, counts), traffic_of(scenario, facts, trace)
+    judged = attainment(scenario, parts, traffic, sample)
+    tpot_s, iteration_s, fluent = 0.0, 0.0, 1.0
+    if full.decode is not None:
+        lengths = Lengths(sample.prompts, sample.answers)
+        offered = math.inf if sample.rate_req_per_s is None else rate
+        standing = at_load(scenario, facts, parts, full, traffic, lengths, offered)
+        assert standing is not None
+        iteration_s = standing.iteration_s
+        tpot_s = iteration_s / full.decode.tokens_per_iteration
+        fluent = judged.fluent(iteration_s, standing.swing)
+    prefill_s = judged.mean_wait_s(rate) if judged.pool else 0.0
+    return Standing(tpot_s, prefill_s, judged.in_time(rate, iteration_s) * fluent)
+
+
 def _slo_rate(
     s: Scenario, facts: Facts, parts: Assembly, full: Prediction, traffic: Traffic, sample: Offered
 ) -> tuple[float, str]:

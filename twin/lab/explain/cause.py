@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from twin.lab.explain.view import BEHIND, Settings, View, kept_up, served_well
-from twin.outlook import outlook
+from twin.outlook import Standing, standing_at
 from twin.scenario import Scenario, SpecError, field_info, read, with_overrides
 from twin.steady import steady
 
@@ -82,8 +82,7 @@ STEEP = 0.95  # utilisation from which on a queue grows with the time rather tha
 class Expected:
     """What closed forms say of a scenario at the load that the run had."""
 
-    tpot_s: float
-    prefill_s: float  # of a batch
+    standing: Standing
     requests_per_s: float
     waits_s: dict[str, float]  # by part of the TTFT; only their ratios to another one's count
 
@@ -100,21 +99,21 @@ def expected(view: View, s: Scenario) -> Expected | None:
     """The closed forms of a scenario under the view's load; None where they have no answer."""
     try:
         full = steady(s, view.facts, view.trace, view.counts)
-        tpot_s = full.serving.tpot_s if full.serving is not None else 0.0
-        if view.trace is None and view.counts is None:  # else it prices the machine three times
-            tpot_s = outlook(s, view.facts).tpot_s or 0.0
+        rate = view.arrived_per_s or full.requests_per_s
+        standing = standing_at(s, view.facts, rate, view.trace, view.counts)
     except ValueError as error:
         if not type(error).__module__.startswith("twin."):
             raise
         return None
     rates = {"front_end": (full.front_end_requests_per_s, 1e-3 * s.front_end.service_ms)}
     if full.prefill is not None:
-        rates["prefill_queue"] = (full.prefill.requests_per_s, 0.5 * full.prefill.batch_s)
+        rates["prefill_queue"] = (full.prefill.requests_per_s, standing.prefill_s)
     if full.decode is not None:
-        rates["router"] = (full.decode.requests_per_s, tpot_s)
+        rates["router"] = (full.decode.requests_per_s, standing.tpot_s)
     waits_s = {part: _wait_s(view, *known) for part, known in rates.items()}
-    prefill_s = full.prefill.batch_s if full.prefill is not None else 0.0
-    return Expected(tpot_s, prefill_s, full.requests_per_s, waits_s)
+    if standing.prefill_s:
+        waits_s |= {"prefill_queue": standing.prefill_s, "prefill": standing.prefill_s}
+    return Expected(standing, full.requests_per_s, waits_s)
 
 
 def _wait_s(view: View, rate: float, service_s: float) -> float:
@@ -129,15 +128,20 @@ def _wait_s(view: View, rate: float, service_s: float) -> float:
 
 def _score(view: View, base: Expected, after: Expected) -> float:
     """`explain.score` of the run and of what the ratios of two closed forms make of it."""
-    before_s, after_s = ({**x.waits_s, "prefill": x.prefill_s} for x in (base, after))
+    before_s, after_s = base.waits_s, after.waits_s
     late = view.late
     for part, share in view.parts.items():
         if before_s.get(part):
             late += view.late * share * (after_s.get(part, 0.0) / before_s[part] - 1.0)
-    slow = view.slow * (after.tpot_s / base.tpot_s if base.tpot_s else 1.0)
+    tpot_s = base.standing.tpot_s
+    slow = view.slow * (after.standing.tpot_s / tpot_s if tpot_s else 1.0)
     better = math.log((view.late + view.slow + 1e-3) / (max(late, 0.0) + slow + 1e-3))
-    if not view.held and late <= 1.0 and slow <= 1.0:
-        better += 10.0 * (1.0 - served_well(view.summary))
+    if not view.held:
+        lacking = 1.0 - served_well(view.summary)
+        gained = after.standing.attained - base.standing.attained
+        better += 10.0 * (
+            lacking if late <= 1.0 and slow <= 1.0 else min(max(gained, 0.0), lacking)
+        )
     if kept_up(view.summary, view.scenario) < BEHIND and view.arrived_per_s:
         rates = [min(view.arrived_per_s, known.requests_per_s) for known in (base, after)]
         better += math.log(max(rates[1], 1e-9) / max(rates[0], 1e-9))

@@ -228,6 +228,21 @@ def seats(v: View) -> Found:
     yield Change({"deployment.placement": "packed"})
 
 
+@cause("supernodes", "An instance across supernodes", "Keep each instance within one supernode.")
+def supernodes(v: View) -> Found:
+    """Instances small enough for what a supernode has left; and one supernode of all nodes."""
+    node = v.scenario.supernode
+    if node.imported or node.supernodes == 1:
+        return
+    for role, (count, npus) in v.role_npus.items():
+        for parts in (2, 4):
+            if role != "prefill" and npus % parts == 0:
+                yield Change({f"deployment.{role}.instances": count * parts,
+                              f"deployment.{role}.npus_per_instance": npus // parts})  # fmt: skip
+    whole = {"supernode.supernodes": 1, "supernode.nodes": node.nodes * node.supernodes}
+    yield Change(whole, doable=False, named=f"{node.supernodes} supernodes")
+
+
 @cause("afd", "NPUs that hold experts alone", "Change how many NPUs hold experts alone.")
 def afd(v: View) -> Found:
     """None, half or twice as many."""

@@ -33,6 +33,7 @@ from twin.lab.explain.view import (
     Summary,
     View,
     attained,
+    holds,
     load_of,
     waiting_s,
 )
@@ -66,7 +67,7 @@ class Measured:
 
     cause: Cause
     named: str  # what of it, where it is of several things
-    score: float
+    score: float  # what the suggestion brings, else what an ideal would
     removal: Gain
     suggestion: Gain | None  # None: nothing that was tried helps on every seed
 
@@ -147,7 +148,7 @@ def _measured(runs: Runs, view: View, room: Capacity) -> list[Measured]:
     best = sorted(tried.values(), key=lambda group: (group[0].cause.kind != FAULT, -_best(group)))
     measured: list[Measured] = []
     for group in best[:LOOKED_INTO]:
-        row = _confirmed(runs, s, group) if len(measured) < CONFIRMED else None
+        row = _confirmed(runs, view, group) if len(measured) < CONFIRMED else None
         if row and all(row.removal.settings != other.removal.settings for other in measured):
             measured.append(row)
     return measured
@@ -209,14 +210,47 @@ def _looked(runs: Runs, view: View, candidates: list[Look]) -> list[Look]:
             if look.change.doable:
                 brought[look.cause.key] = max(worth, brought.get(look.cause.key, 0.0))
             helped.append((k, Look(worth, look.cause, look.change)))
+    if not view.held:
+        helped += _smaller(runs, view, candidates, helped)
     return [look for _, look in sorted(helped, key=lambda pair: pair[0])]
 
 
-def _confirmed(runs: Runs, s: Scenario, group: list[Look]) -> Measured | None:
+def _smaller(
+    runs: Runs, view: View, candidates: list[Look], helped: list[tuple[int, Look]]
+) -> list[tuple[int, Look]]:
+    """Smaller steps of what meets the SLO that meet it too: nobody is to add more than it takes."""
+    found, known = [], {k for k, _ in helped}
+    for k, look in helped:
+        if not (look.change.doable and _meets(runs, view, look.change)):
+            continue
+        for j in range(k):
+            less = candidates[j]
+            same = (
+                less.cause is look.cause
+                and less.change.settings.keys() == look.change.settings.keys()
+            )
+            if j in known or not same or not _meets(runs, view, less.change):
+                continue
+            after = runs.changed(view.scenario, less.change.settings) or {}
+            worth = _counted(view, less.change, score(view.summary, after, view.scenario))
+            found.append((j, Look(worth, less.cause, less.change)))
+            break
+    return found
+
+
+def _meets(runs: Runs, view: View, change: Change) -> bool:
+    """Whether a run with a change keeps the SLO."""
+    after = runs.changed(view.scenario, change.settings)
+    return after is not None and holds(after, with_overrides(view.scenario, change.settings))
+
+
+def _confirmed(runs: Runs, view: View, group: list[Look]) -> Measured | None:
     """What of a cause holds on every seed; None where nothing does. Of what can be done, the least
-    intrusive that brings nearly as much as the best."""
+    intrusive that meets the SLO, else that brings nearly as much as the best."""
+    s = view.scenario
     doable = [k for k in group if k.change.doable]
-    near = [k for k in doable if k.worth >= NEARLY * _best(doable)]
+    near = [k for k in doable if not view.held and _meets(runs, view, k.change)]
+    near = near or [k for k in doable if k.worth >= NEARLY * _best(doable)]
     others = sorted((k for k in doable if k not in near), key=lambda k: -k.worth)
     able = _first_that_holds(runs, s, [*near, *others][:TRIED])
     ideals = [k for k in group if not k.change.doable]
@@ -227,10 +261,11 @@ def _confirmed(runs: Runs, s: Scenario, group: list[Look]) -> Measured | None:
     if not (able or whole):
         return None
     top, removal = max(filter(None, (able, whole)), key=lambda row: row[0].worth)
+    brings = able[0].worth if able else top.worth
     suggestion = able[1] if able else None
     if ideal is None and suggestion is not None:
         removal = suggestion
-    return Measured(top.cause, top.change.named, top.worth, removal, suggestion)
+    return Measured(top.cause, top.change.named, brings, removal, suggestion)
 
 
 def _first_that_holds(runs: Runs, s: Scenario, looks: Sequence[Look]) -> tuple[Look, Gain] | None:
@@ -241,10 +276,13 @@ def _first_that_holds(runs: Runs, s: Scenario, looks: Sequence[Look]) -> tuple[L
 
 
 def ranked(measured: list[Measured]) -> tuple[Measured, ...]:
-    """Faults first where they weigh, what is asked for last unless nothing else mends it."""
+    """By what the advised change brings; what nobody can change after that. Faults first where they
+    weigh, what is asked for last unless nothing else mends it."""
     best = max((m.score for m in measured if m.cause.kind == CAUSE), default=0.0)
 
     def order(m: Measured) -> tuple[int, float]:
+        if m.cause.kind == CAUSE and m.suggestion is None:
+            return (4, -m.score)
         if m.cause.kind == FAULT:
             return (0 if m.score >= OUTRANKS * best else 2, -m.score)
         if m.cause.kind == DEMAND:

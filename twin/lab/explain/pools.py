@@ -30,7 +30,7 @@ def prefill(v: View) -> Found:
     if rate := v.sustained.get("prefill"):
         needed = max(needed, math.ceil(1.15 * v.arrived_per_s / (rate / count)))
     most = count + v.free_npus // npus
-    for instances in sorted({min(needed, most), most} - {count}):
+    for instances in sorted({min(count + 1, most), min(needed, most), most} - {count}):
         yield Change({"deployment.prefill.instances": instances})
     if v.mode == "disaggregated":  # what prefill hands on is to be decoded
         yield from _both(v, range(min(needed, most), min(needed + 1, most) + 1))

@@ -208,8 +208,8 @@ def test_what_a_run_has_not_is_left_out():
 
 def test_the_promise_is_told_beside_the_tails():
     tiles = {t["label"]: t for t in headline({"ttft_s_p99": 7.5}, scenario(slo__ttft_s=5.0))}
-    assert tiles["TTFT p99"]["delta"] == "+2.50 s"
-    assert tiles["TTFT p99"]["delta_description"] == "over SLO"
+    assert tiles["TTFT p99"]["delta"] == "2.50 s over the SLO of 5.00 s"
+    assert tiles["TTFT p99"]["delta_color"] == "inverse"  # red, for a figure without a sign
 
 
 def test_what_was_left_out_is_said(app, store):

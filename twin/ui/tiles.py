@@ -69,11 +69,9 @@ def _decode(s: Scenario, part: DecodePrediction) -> list[Tile]:
 def against_slo(value_s: float, limit_s: float) -> dict[str, Any]:
     """Arguments of a metric that say how far a time is from its SLO."""
     gap_s = value_s - limit_s
-    return {
-        "delta": f"{'+' if gap_s > 0 else '-'}{seconds(abs(gap_s))}",
-        "delta_color": "inverse",
-        "delta_description": f"{'over' if gap_s > 0 else 'under'} SLO",
-    }
+    side, colour = ("over", "inverse") if gap_s > 0 else ("under", "normal")
+    text = f"{seconds(abs(gap_s))} {side} the SLO of {seconds(limit_s)}"
+    return {"delta": text, "delta_color": colour, "delta_arrow": "off"}
 
 
 def _tile(label: str, value: str, help_: str, **more: Any) -> Tile:

@@ -67,27 +67,40 @@ def _lasts(fault: Fault) -> str:
     return f"{lasts}: {KINDS[fault.kind].says(fault)}"
 
 
-# Columns of the windows that are drawn around faults: label, role whose colour it bears, axis.
+# Columns of the windows that are drawn around faults: label, role whose colour it bears, axis,
+# factor from SI to its unit.
 AROUND = {
-    "output_tokens_per_s": ("output", "decode", "output tokens/s"),
-    "input_tokens_per_s": ("input", "prefill", "input tokens/s"),
-    "ttft_s_mean": ("TTFT", "prefill", "TTFT, mean (s)"),
+    "output_tokens_per_s": ("output", "decode", "output tokens/s", 1.0),
+    "input_tokens_per_s": ("input", "prefill", "input tokens/s", 1.0),
+    "ttft_s_mean": ("TTFT", "prefill", "TTFT, mean (s)", 1.0),
+    "tpot_s_mean": ("TPOT", "decode", "TPOT, mean (ms)", 1e3),
 }
+SHADES = 0.06, 0.12  # while a fault is in force; while an instance was out of service
 
 
-def around(windows: pl.DataFrame, events: pl.DataFrame, warmup_s: float, column: str) -> Chart:
-    """One of AROUND over time, with lines at what happened and a shade while an instance was out
-    of service."""
-    label, role, axis = AROUND[column]
-    drawn = timeline(windows, {column: (label, theme.ROLE[role])}, axis, warmup_s=warmup_s)
+def around(
+    windows: pl.DataFrame, events: pl.DataFrame, faults: Sequence[Fault], warmup_s: float,
+    column: str,
+) -> Chart:  # fmt: skip
+    """One of AROUND over time, with lines at what happened, and shaded while a fault was in force,
+    darker while an instance was out of service."""
+    label, role, axis, scale = AROUND[column]
+    colours = {column: (label, theme.ROLE[role])}
+    drawn = timeline(windows, colours, axis, scale=scale, warmup_s=warmup_s)
     end_s = float(windows["t_s"].max() or 0.0)  # type: ignore[arg-type]
     factor, _ = time_axis(end_s)
     free = -1.0
+    for fault in [f for f in faults if f.at_s < end_s][:MOST]:
+        for begin_s, stop_s in _spans(fault, end_s):
+            drawn.figure.add_vrect(
+                x0=begin_s * factor, x1=stop_s * factor, fillcolor=LOOKS[KINDS[fault.kind].look],
+                opacity=SHADES[0], line_width=0, layer="below",
+            )  # fmt: skip
     for row in events.sort("t_s").head(10 * MOST).iter_rows(named=True):
         if row["kind"] == "instance_down":
             until = end_s if row["end_s"] is None else row["end_s"]
             drawn.figure.add_vrect(
-                x0=row["t_s"] * factor, x1=until * factor, fillcolor=FAULT, opacity=0.1,
+                x0=row["t_s"] * factor, x1=until * factor, fillcolor=FAULT, opacity=SHADES[1],
                 line_width=0, layer="below",
             )  # fmt: skip
         elif row["kind"] in MARKS:

@@ -39,23 +39,31 @@ def applies(row: RunRow) -> bool:
 
 
 def card(row: RunRow, scenario: Scenario) -> None:
-    """Verdict, tiles and causes; while they are looked for, how far that is."""
+    """Verdict and tiles; what is below them keeps its place when the explanation comes."""
     known = _known(row, scenario)
+    told = known is not None and known.state == "done"
     with st.container(border=True, key="explained"):
-        place = st.empty()
-        told = known is not None and known.state == "done"
         if known is not None and told:
-            place.subheader(plain(str(known.summary["verdict"])), anchor=False)
-        _tiles(row, scenario, known if told else None)
-        if known is None:
-            _offer(row, scenario, "What limits this run, and what would help?")
-        elif not known.ended:
-            _watch(known.id, "Looking for causes by removing one at a time.")
-        elif told:
-            _causes(row, scenario, known)
+            st.subheader(plain(str(known.summary["verdict"])), anchor=False)
+        elif known is not None and not known.ended:
+            st.subheader("Looking for what limits this run …", anchor=False)
         else:
-            why = sentence(known.message) if known.state == "failed" else "It made way for a run."
-            _offer(row, scenario, f"This run is not explained yet. {why}")
+            st.subheader("This run is not explained yet.", anchor=False)
+        _tiles(row, scenario, known if told else None)
+
+
+def causes(row: RunRow, scenario: Scenario) -> None:
+    """What limits a run and what would help; while it is looked for, how far that is."""
+    known = _known(row, scenario)
+    if known is None:
+        _offer(row, scenario, "What limits this run, and what would help?")
+    elif not known.ended:
+        _watch(known.id, "Looking for causes by removing one at a time.")
+    elif known.state == "done":
+        _causes(row, scenario, known)
+    else:
+        why = sentence(known.message) if known.state == "failed" else "It made way for a run."
+        _offer(row, scenario, f"This run is not explained yet. {why}")
 
 
 def _known(row: RunRow, scenario: Scenario) -> RunRow | None:

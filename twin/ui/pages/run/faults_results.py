@@ -36,11 +36,13 @@ def section(row: RunRow, scenario: Scenario) -> None:
             for dip in fallen[SHOWN:]:
                 st.markdown(f"- {dip.what}")
     tokens = (f"{fallen[0].phase.capitalize()} tokens", f"{fallen[0].phase}_tokens_per_s")
-    beside((title, around(windows, events, scenario.warmup_s, column), f"fault-{column}")
-           for title, column in (tokens, ("Time to first token", "ttft_s_mean")))  # fmt: skip
+    times = ("Time to first token", "ttft_s_mean"), ("Time per output token", "tpot_s_mean")
+    beside((title, around(windows, events, scenario.faults, scenario.warmup_s, column),
+            f"fault-{column}") for title, column in (tokens, *times))  # fmt: skip
     st.caption(
-        "✕ something breaks · ⇄ experts rebalanced · ≈ popularity shifts; shaded while an instance "
-        "was out of service. Before: the minute before the fault, or 20 windows if shorter. Back: "
+        "✕ something breaks · ⇄ experts rebalanced · ≈ popularity shifts; shaded while a fault is "
+        "in force, darker while an instance was out of service. Before: the minute before the "
+        "fault, or 20 windows if shorter. Back: "
         "within 5 % of that and staying there."
     )
 
@@ -80,7 +82,7 @@ def _tiles(dip: Dip) -> None:
     if dip.before_tokens_per_s and dip.lowest_tokens_per_s is not None:
         lower = 1 - dip.lowest_tokens_per_s / dip.before_tokens_per_s
         fall = f"-{amount(lower, 'share')}" if lower > 0 else None
-    back = "no dip" if dip.recovery_s == 0.0 else seconds(dip.recovery_s or 0.0)
+    back = "did not fall" if dip.recovery_s == 0.0 else seconds(dip.recovery_s or 0.0)
     if dip.recovery_s is None:
         back = f"not in {seconds(dip.until_s - dip.at_s)}"
     before, during = dip.goodput_before_req_per_s, dip.goodput_during_req_per_s

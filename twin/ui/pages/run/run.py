@@ -28,6 +28,8 @@ results.validity(row, scenario)
 
 # 3) One section at a time: only the chosen one reads its tables.
 shown = sections.of(row, scenario)
+if explained.applies(row):
+    shown = {"Causes": explained.causes} | shown
 section = st.segmented_control(
     "Section", list(shown), default=next(iter(shown)), required=True,
     label_visibility="collapsed", key="section", bind="query-params", wrap=True,

@@ -12,7 +12,7 @@ from twin.metrics.latency import ttft_parts
 from twin.metrics.measures import NOTHING, amount, seconds
 from twin.metrics.registry import METRICS, shown
 from twin.scenario import FORMS, Scenario, field_unit, form_groups, read
-from twin.ui import charts, record, theme, words
+from twin.ui import charts, formulas, record, theme, words
 from twin.ui.charts import waterfall
 from twin.ui.fabric_message import spread
 from twin.ui.fabric_view import cells_of_links, fabric_picture
@@ -105,6 +105,8 @@ def iteration(row: RunRow, scenario: Scenario) -> None:
         took_s = float(table.filter(table["phase"] == phase)["per_iteration_s"].sum())
         name_of = "iteration" if phase == "decode" else "batch"
         st.subheader(f"A mean {phase} {name_of} takes {seconds(took_s)}", anchor=False)
+        if phase == "decode":
+            _per_token(row, scenario, took_s)
         passes(plan, rows, took_s, name_of, f"-{phase}", columns=2)
     if "decode" in phases:
         st.subheader("The decode iteration over time", anchor=False)
@@ -112,6 +114,19 @@ def iteration(row: RunRow, scenario: Scenario) -> None:
         picture = charts.iteration_over_time(windows, scenario.warmup_s, "decode" not in plans)
         plot(picture, "iteration")
     st.caption("Mean over all iterations of all instances; layers at the run's mean load.")
+
+
+def _per_token(row: RunRow, scenario: Scenario, took_s: float) -> None:
+    """How the time of an iteration and that of a token hang together."""
+    known, tpot_s = formulas.capacity(scenario), row.summary.get("tpot_s_mean")
+    if isinstance(known, str) or known.decode is None or tpot_s is None:
+        return
+    tokens = known.decode.tokens_per_iteration
+    st.markdown(
+        f"{seconds(took_s)} an iteration / {tokens:.2f} tokens of a request an iteration = "
+        f"**{seconds(took_s / tokens)} a token**. TPOT's mean over requests is {seconds(tpot_s)}: "
+        "each counts alike, and waits for its first iteration."
+    )
 
 
 # The colour of a share of use by the first word of its key.
@@ -125,10 +140,10 @@ USE_COLOURS = {
     **theme.PLANE,
 }
 DIE_FIGURES = {
-    "Busy, of the time": ("busy_fraction", True),
-    "KV space used": ("kv_used_fraction_mean", True),
     "Requests held": ("requests_mean", False),
+    "KV space used": ("kv_used_fraction_mean", True),
     "Expert load, of the mean": ("expert_load", False),
+    "Busy, of the time": ("busy_fraction", True),
 }
 
 
@@ -147,13 +162,17 @@ def load(row: RunRow, scenario: Scenario) -> None:
             plot(charts.over_time("power", windows, scenario.warmup_s), "power")
     st.subheader("Die by die", anchor=False)
     figure = st.segmented_control(
-        "Figure", list(DIE_FIGURES), default="Busy, of the time", required=True,
+        "Figure", list(DIE_FIGURES), default=next(iter(DIE_FIGURES)), required=True,
         label_visibility="collapsed", key="die-figure", wrap=True,
     )  # fmt: skip
     column, percent = DIE_FIGURES[figure]
     ranks = record.table(row.id, "ranks")
     plot(charts.dies(ranks, column, figure, percent=percent, dark=dark()), "dies")
-    st.caption("Every cell is one die; nodes from left to right, a node's dies from top to bottom.")
+    st.caption(
+        "Every cell is one die; nodes from left to right, a node's dies from top to bottom. A die "
+        "is busy while it computes, however few requests it holds; how full it is, requests held "
+        "and KV space say."
+    )
 
 
 def used(summary: Mapping[str, Any]) -> list[tuple[str, float, str]]:

@@ -53,8 +53,13 @@ with facts, st.container(border=True):
             st.metric("Prompt tokens", amount(asked.input_tokens_per_s, "rate", "tokens/s"))
             st.metric("Output tokens", amount(answers, "rate", "tokens/s"))
             st.metric("Output tokens per NPU", per_npu, help=says)
-        says = "Share of prompt tokens that an endless memory pool would have seen before."
-        st.metric("Reusable prompt tokens", amount(asked.reuse, "share"), help=says)
+        says = (
+            f"Share of the prompt tokens of the first {asked.requests:,} requests that an endless "
+            "memory pool has seen before. It rises with time where sessions come back: a long run "
+            "can hit more."
+        )
+        of_first = f"Reusable, first {asked.requests:,} requests"
+        st.metric(of_first, amount(asked.reuse, "share"), help=says)
     if asked.reuse > 0.0 and st.toggle(
         "Hit ratio by size of the memory pool", key="hit-curve",
         help="One pass over the prompts of the run, an LRU of every size at once. A run hits less: "

@@ -262,4 +262,4 @@ def test_the_page_opens_with_the_sentence_and_the_picture(app, runs):
     assert app.subheader[0].value.startswith("With Request rate")
     assert len(app.get("plotly_chart")) == 6
     headings = [m.value for m in app.markdown]
-    assert headings.index("**Came out otherwise**") < headings.index("**Time to first token**")
+    assert headings.index("**Results that differ**") < headings.index("**Time to first token**")

@@ -144,11 +144,13 @@ def _about(
     files: str = "",
     step: float = 0,
     since: int = 1,
+    also: str = "",
 ) -> dict[str, Any]:
     """What is declared beside type, default, bounds and help.
 
     group: None takes the section's, '' stands in no form. applies: one condition, or several that
-    must all hold. since: the schema that brought the field (`twin.scenario.identity`).
+    must all hold. since: the schema that brought the field (`twin.scenario.identity`). also: other
+    words by which people look for it.
     """
     return {
         "label": label,
@@ -160,6 +162,7 @@ def _about(
         "files": files,
         "step": step,
         "since": since,
+        "also": also,
     }
 
 

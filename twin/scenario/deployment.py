@@ -157,7 +157,9 @@ class Decode(Section):
     """Share of the requests that decode whose KV stays on prefill NPUs, with the attention core
     over it: queries go there in every layer and values come back, over the plane of the KV
     transfer. [Adrenaline, arXiv 2503.20552; arXiv 2506.12708v2 6.2.1]"""
-    batch_per_npu: int = quantity(96, "requests/NPU", "Decode batch", (1, 4096), applies=DECODES)
+    batch_per_npu: int = quantity(
+        96, "requests/NPU", "Decode batch", (1, 4096), applies=DECODES, also="slots, max_num_seqs"
+    )
     """Most requests one NPU decodes at once; a die holds its share. [arXiv 2506.12708v2 Table 4]"""
     rank_choice: Literal["kv_and_requests", "kv_tokens", "requests", "round_robin"] = choice(
         "kv_and_requests",
@@ -178,7 +180,9 @@ class Decode(Section):
     )
     """Two microbatches alternate between an attention and an MoE stream; auto does what is faster
     for the batch at hand. [arXiv 2506.12708v2 4.2.3]"""
-    mtp_draft_tokens: int = quantity(1, "tokens", "MTP draft tokens", (0, 4))
+    mtp_draft_tokens: int = quantity(
+        1, "tokens", "MTP draft tokens", (0, 4), also="speculative decoding"
+    )
     """Draft tokens a multi-token-prediction pass proposes; 0 switches MTP off, in prefill too.
     [arXiv 2506.12708v2 4.2.4]"""
     mtp_dataset: Literal["as_stated", "c_eval", "gsm8k", "mmlu"] = choice(
@@ -216,7 +220,9 @@ class Colocated(Section):
 class Precision(Section):
     """Number formats."""
 
-    weights: Literal["int8", "bf16", "fp8", "fp4"] = choice("int8", "Weights")
+    weights: Literal["int8", "bf16", "fp8", "fp4"] = choice(
+        "int8", "Weights", also="quantisation, precision"
+    )
     """Weights and matrix products. [arXiv 2506.12708v2 4.5]"""
     attention: Literal["as_weights", "bf16"] = choice("as_weights", "Attention")
     """Attention projections and dense FFN: in the format of the weights, or BF16 beside quantised

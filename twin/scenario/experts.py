@@ -109,7 +109,7 @@ class Experts(Section):
     """Logical experts to dies: in order; load balanced over all dies (EPLB, global) or group by
     group over nodes (EPLB, hierarchical); hottest copied and packed greedily; copies spread over
     nodes; or the ideal even load. [arXiv 2506.12708v2 4.1]"""
-    redundant: int = quantity(32, "experts", "Redundant experts", (0, 1024), step=8)
+    redundant: int = quantity(32, "experts", "Redundant experts", (0, 1024), step=8, also="EPLB")
     """Redundant routed experts of an instance. [arXiv 2506.12708v2 4.1]"""
     group_limited: bool = choice(False, "Group-limited routing")
     """Routing limited to groups: a token's experts lie in at most as many groups (nodes) as the

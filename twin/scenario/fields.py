@@ -44,6 +44,7 @@ class ScenarioField:
     chars_max: int | None  # of a text; rows of a list
     step: float  # of its widget's buttons, 0: by its size
     since: int
+    also: str  # other words by which people look for it
 
     @property
     def form(self) -> str:
@@ -183,6 +184,7 @@ def _field(
         chars_max=limits["MaxLen"].max_length if "MaxLen" in limits else None,
         step=about["step"],
         since=since,
+        also=about["also"],
     )
 
 

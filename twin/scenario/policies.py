@@ -64,7 +64,7 @@ class Router(Section):
 class MemoryPool(Section):
     """Context caching: KV blocks kept in the nodes' DRAM."""
 
-    enabled: bool = choice(True, "Keep KV blocks for reuse")
+    enabled: bool = choice(True, "Keep KV blocks for reuse", also="prefix cache, KV cache")
     """Keep KV blocks of prompts for reuse. [arXiv 2506.12708v2 4.4]"""
     scope: Literal["shared", "local"] = choice("shared", "Memory pool scope", applies=POOL_ON)
     """One pool for all, or one cache for each prefill instance in its own nodes' DRAM. [arXiv

@@ -53,7 +53,12 @@ class Edit(Section):
 class Supernode(Section):
     """The machine: nodes, chips and the three network planes."""
 
-    machine: str = choice("cloudmatrix384", "Wiring", files="machines", group="Machine", since=2)
+    machine: str = choice(
+        "cloudmatrix384", "Wiring", files="machines", group="Machine", since=2,
+        also="topology, torus, mesh, dragonfly, fat tree",
+        options={"ub-mesh": "UB-Mesh", "torus-3d": "3-D torus", "full-mesh": "Full mesh",
+                 "dragonfly": "Dragonfly", "atlas-800-a2": "Atlas 800 A2"},
+    )  # fmt: skip
     """How the machine is wired: a recipe in data/machines, or the digest of an imported machine.
     [arXiv 2506.12708v2 3.3.3]"""
     chip: str = choice("ascend-910c", "Chip", files="chips", group="Machine")
@@ -78,7 +83,14 @@ class Supernode(Section):
     3.3.3]"""
     ub_link_gb_per_s: float = quantity(28.0, "GB/s", "UB link", (0.1, 1000))
     """Capacity of one UB link, one direction (224 Gbps). [arXiv 2506.12708v2 3.3.1]"""
-    l1_uplinks: int = quantity(16, "links", "Uplinks of an L1 switch", (1, 144), applies=UPLINKED)
+    l1_uplinks: int = quantity(
+        16,
+        "links",
+        "Uplinks of an L1 switch",
+        (1, 144),
+        applies=UPLINKED,
+        also="oversubscription, taper",
+    )
     """Links from an L1 switch chip up to the L2 chips of its sub-plane, or to its neighbours; 16
     match the 16 dies of a node, fewer oversubscribe. [arXiv 2506.12708v2 3.3.3]"""
     l2_ports_per_chip: int = quantity(

@@ -99,7 +99,12 @@ class Workload(Section):
     )
     """Coefficient of variation of Gamma inter-arrival times; 1 is Poisson, above is bursty."""
     concurrency: int = quantity(
-        832, "requests", "Requests in flight", (1, 2_000_000), applies=CLOSED_LOOP
+        832,
+        "requests",
+        "Requests in flight",
+        (1, 2_000_000),
+        applies=CLOSED_LOOP,
+        also="clients, concurrency",
     )
     """Requests in flight in a closed loop."""
     think_s: float = quantity(0.0, "s", "Think time", (0, 3600), step=1, applies=CLOSED_LOOP)

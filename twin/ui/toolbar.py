@@ -63,7 +63,7 @@ def _parts(page: str) -> None:
         times = st.session_state.setdefault(FOUND, 0)
         path = st.selectbox(
             "Find a field", [p for p in formed() if not why_idle(p, draft)], index=None,
-            placeholder="Find a field", format_func=label, label_visibility="collapsed",
+            placeholder="Find a field", format_func=_findable, label_visibility="collapsed",
             key=f"find-field:{times}", width=260,
         )  # fmt: skip
     if path is None:
@@ -76,6 +76,12 @@ def _parts(page: str) -> None:
     if known.form == page:
         st.rerun()
     go_to(known.form)
+
+
+def _findable(path: str) -> str:
+    """A field's label, with the other words by which people look for it."""
+    also = declared(path).also
+    return f"{label(path)} · {also}" if also else label(path)
 
 
 def draft_link(page: str) -> None:

@@ -126,6 +126,7 @@ def _choice(known: ScenarioField, value: str, names: Sequence[str], common: dict
 def _number(known: ScenarioField, value: float, common: dict[str, Any]) -> None:
     whole = known.kind is int
     step = known.step or 10.0 ** (math.floor(math.log10(known.default or 1)) - 1)
-    ends = known.kind(known.low), known.kind(known.high)
     common |= {"format": "%d", "step": max(1, int(step))} if whole else {"format": "%.6g"}
-    st.number_input(label(known.path), *ends, known.kind(value), **{"step": float(step)} | common)
+    # Without ends of its own: a number beyond them is refused in a sentence that says them.
+    shown = {"value": known.kind(value), "step": float(step)}
+    st.number_input(label(known.path), **shown | common)

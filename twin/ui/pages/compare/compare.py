@@ -59,18 +59,18 @@ st.subheader(plain(comparison.conclusion(compared, scenarios)), anchor=False)
 others = [title for i, title in enumerate(titles) if i != base]
 left, right = st.columns([2, 3], gap="large")
 with left:
-    st.markdown("**Asked otherwise**")
+    st.markdown("**Settings that differ**")
     asked = comparison.asked_otherwise(compared, scenarios)
     drawn = [row for row in asked if row.change]
     if drawn or not asked:
-        plot(differences(drawn, others, "was asked otherwise"), "asked")
+        plot(differences(drawn, others, "differs in settings"), "asked")
     for row in asked:
         if not row.change:
             who = f" ({plain(others[row.run])})" if others[1:] else ""
             st.markdown(f"{row.label}: **{plain(row.told)}**{who}")
 with right:
-    st.markdown("**Came out otherwise**")
-    plot(differences(comparison.came_out_otherwise(compared), others, "came out otherwise"), "came")
+    st.markdown("**Results that differ**")
+    plot(differences(comparison.came_out_otherwise(compared), others, "differs in results"), "came")
     st.caption("Green is better than the baseline, red is worse, grey only different.")
 
 # 4) The runs, every field and every figure.

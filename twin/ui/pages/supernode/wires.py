@@ -16,7 +16,7 @@ from twin.ui.pages.supernode.editor import fabric_of
 from twin.ui.show import plain
 
 # Wirings that hold as many NPUs of any chip as the paper's; each as it is sold, but for its chip.
-WIRINGS = ("cloudmatrix384", "cloudmatrix-unified", "full-mesh", "dragonfly", "torus-3d")
+WIRINGS = ("cloudmatrix384", "cloudmatrix-unified", "full-mesh", "dragonfly", "torus-3d", "ub-mesh")
 
 
 TPOT, RATE = "TPOT, slots full", "All-to-all, decode die"

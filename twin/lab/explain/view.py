@@ -20,6 +20,7 @@ from twin.workload.requests import TraceTable
 Summary = Mapping[str, float | int | str | None]
 Settings = dict[str, Any]
 UNSERVED = 20.0  # times the SLO, at least: what nobody was served in counts as
+SERVED = 10.0  # of a score: all requests within the SLO instead of none, before any time counts
 BEHIND = 0.8  # of what arrives: whoever finishes less falls behind
 CLEARLY = 1.2  # times as many served: less is chance in a short run that falls behind
 

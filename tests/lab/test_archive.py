@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import select
+from sqlalchemy import select, text
 
 from tests.draws import draws
 from tests.lab import fake_engine
@@ -19,9 +19,10 @@ from tests.lab.test_store import ME, counts, trace
 from twin.lab.library import ROOT
 from twin.lab.machines import read_machine
 from twin.lab.store import StoreError, open_store
-from twin.lab.store.archive import KINDS, MEMBER, export_runs, write_archive
+from twin.lab.store.archive import FILES, KINDS, MEMBER, RUN, export_runs, write_archive
 from twin.lab.store.models import HoldingRow, ScenarioRow
 from twin.lab.store.restore import read_archive
+from twin.lab.store.result import ANSWER, seal
 from twin.scenario import Scenario, legacy_digests
 
 
@@ -249,7 +250,7 @@ def test_any_value_in_any_column_is_stored_soundly_or_refused(file_store, filled
     anything = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=300)
     anything |= st.lists(anything, max_size=2) | st.dictionaries(st.text(), anything, max_size=2)
 
-    @draws(19)  # fewer leave no run that is whole
+    @draws(19)
     @given(st.sampled_from(rows), st.data())
     def change(row, data):
         kind, told = row
@@ -259,6 +260,7 @@ def test_any_value_in_any_column_is_stored_soundly_or_refused(file_store, filled
         taken(other, packed(row_of(kind, told | {column: data.draw(anything)})))
 
     change()
+    taken(other, exported(filled))  # so that a run is whole, whatever was drawn
     assert other.damage() == []
     assert other.runs.search().rows and other.scenarios.search().rows
 
@@ -307,3 +309,53 @@ def test_the_command_line_moves_a_library(twin, tmp_path, monkeypatch):
     assert told.returncode == 1 and b"cut off" in told.stdout and b"were here" in told.stdout
     told = twin("library", "import", str(tmp_path / "nowhere"))
     assert told.returncode == 2 and b"cannot be read" in told.stderr
+
+
+FORGED = [
+    {"summary": {"ttft_s_p99": {"a": 1}}},
+    {"summary": {"ttft_s_p99": [1.0]}},
+    {"queued_s": 1e14},
+    {"finished_s": -5.0},
+    {"checks": [{"id": "L1"}]},
+    {"notes": [{"not": "words"}]},
+]
+
+
+@pytest.mark.parametrize("forged", FORGED, ids=[next(iter(f)) for f in FORGED])
+def test_a_row_with_a_sound_seal_over_what_cannot_be_stays_outside(filled, tmp_path, forged):
+    """Whoever forges a row can seal it too: values are judged for themselves."""
+    parts, out = [], io.BytesIO()
+    with tarfile.open(fileobj=io.BytesIO(exported(filled))) as tar:
+        for info in tar:
+            data = tar.extractfile(info).read()
+            if MEMBER.fullmatch(info.name)[2] == RUN and (told := json.loads(data))["summary"]:
+                told |= forged
+                told["seal"] = seal({key: told[key] for key in ANSWER}, told.get(FILES, {}))
+                data = json.dumps(told).encode()
+                name = hashlib.sha256(data).hexdigest()
+                info.name = info.name.replace(MEMBER.fullmatch(info.name)[3], name)
+                info.size = len(data)
+            parts.append((info, data))
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for info, data in parts:
+            tar.addfile(info, io.BytesIO(data))
+    other = open_store(f"sqlite:///{tmp_path / 'other' / 'twin.db'}")
+    moved = taken(other, out.getvalue())
+    assert any(next(iter(forged)) in said for said in moved.left_out)
+    assert all(row.state != "done" for row in other.runs.search().rows)
+
+
+def test_a_forged_row_in_the_database_is_listed_as_damaged_and_deleted(filled):
+    row = next(r for r in filled.runs.search(states=["done"]).rows)
+    on = " ON runs" if filled._database.path is None else ""
+    with filled._database.write() as session:
+        for guard in ("ended_run_is_a_value", "question_of_a_run_is_fixed"):
+            session.connection().exec_driver_sql(f"DROP TRIGGER {guard}{on}")
+        session.execute(
+            text("UPDATE runs SET summary = :figures, queued_s = 1e14 WHERE id = :run"),
+            {"figures": json.dumps({"ttft_s_p99": {"a": 1}}), "run": row.id},
+        )
+    seen = next(r for r in filled.runs.search().rows if r.id == row.id)
+    assert seen.damaged and seen.queued_s == 0.0
+    with pytest.raises(StoreError, match="is damaged"):
+        filled.runs.get(row.id)

@@ -38,6 +38,7 @@ from twin.lab.store.models import (
     FactsRow,
     HoldingRow,
     ImportRow,
+    Moment,
     NoteRow,
     Row,
     RunRow,
@@ -161,7 +162,9 @@ def _can_hold(column: Column[Any], value: Any) -> bool:
     """Whether a value from JSON is one of a column."""
     if value is None:
         return bool(column.nullable)
-    type_: Any = column.type.empty if isinstance(column.type, Cell) else column.type.python_type
+    if isinstance(column.type, Cell | Moment):
+        return column.type.sound(value)
+    type_: Any = column.type.python_type
     if isinstance(value, bool) or type_ is bool:
         return isinstance(value, bool) and type_ is bool
     if type_ is float:

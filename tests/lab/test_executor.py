@@ -157,3 +157,16 @@ def test_processes_are_as_many_as_cores_and_memory_allow(monkeypatch):
     for available, processes in ((float("inf"), 8), (7e9, 3), (1e9, 1)):
         monkeypatch.setattr(executor, "available_bytes", lambda a=available: a)
         assert executor._size() == processes
+
+
+def test_a_process_that_hangs_is_replaced_and_the_queue_goes_on(store, runner, monkeypatch):
+    hung = runner.submit(LONG)
+    wait(lambda: store.runs.get(hung).state == "running")
+    behind = runner.submit(QUICK)
+    for pid in runner.pids:
+        os.kill(pid, signal.SIGSTOP)
+    monkeypatch.setattr(executor, "HUNG_S", 2.0)
+    row = wait(lambda: (row := store.runs.get(hung)).ended and row)
+    assert "no sign of life for 2 s" in row.message
+    monkeypatch.undo()  # the next one may be slow, where the machine is busy
+    wait(lambda: store.runs.get(behind).state == "done")

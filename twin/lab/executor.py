@@ -2,7 +2,8 @@
 
 `Executor` is what a page asks of whatever carries out runs: here `Runner`, whose processes (`job`)
 take runs from the store's queue, so that neither a closed tab nor a stopped server ends one. A
-process that dies is noticed and its run marked; one that does not hear a request to stop is killed.
+process that dies is noticed and its run marked; one that does not hear a request to stop, or that
+gives no heartbeat for `HUNG_S`, is killed.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 WAITING_MAX = 200  # queued runs; more are refused
 EACH_MAX = 100  # of them and of running ones, of one visitor: a whole sweep, not the whole queue
 DEAF_S = 1.0  # a run that was asked to stop may take so long to obey
+HUNG_S = 60.0  # without a heartbeat (`job.PULSE_S`): compiling on a busy machine stays below it
 BUSY_TICK_S, QUIET_TICK_S = 0.2, 1.0
 LOOK_S = 0.02  # between two looks of one who waits for a result
 RECOVER_S = 5.0  # between two looks for runs whose process, of whatever server, died
@@ -97,6 +99,9 @@ class Runner:
         self._explaining = ""  # the explanation that was asked for last
         self._asked: dict[str, Budget] = {}  # of runs that were queued here and may still wait
         self._deaf: dict[str, float] = {}  # when runs were first seen to be stopped (monotonic s)
+        # Of running runs: the last heartbeat, and when it was first seen here (monotonic s).
+        self._heard: dict[str, tuple[float | None, float]] = {}
+        self._hung: set[str] = set()  # processes that were killed because none came
         self._recover_at_s = self._sweep_at_s = 0.0
         self._thread = threading.Thread(target=self._watch, name="runner", daemon=True)
         self.stages: dict[str, Stage] = {}  # of getting ready, by name
@@ -220,6 +225,7 @@ class Runner:
         with self._lock:
             running = self._store.runs.running(list(self._processes))
             self._silence(running)
+            self._watch_over(running)
             if running:
                 self._stillborn, self.trouble = 0, ""
             waiting = len(self._store.runs.queued())
@@ -235,7 +241,11 @@ class Runner:
                 continue
             del self._processes[name]
             _tell(process)
-            left = self._store.runs.disown(name, f"its process ended unexpectedly ({_how(code)})")
+            why = f"its process ended unexpectedly ({_how(code)})"
+            if name in self._hung:
+                why = f"its process gave no sign of life for {HUNG_S:g} s and was stopped"
+            self._hung.discard(name)
+            left = self._store.runs.disown(name, why)
             self._stillborn = 0 if left or code == 0 else self._stillborn + 1
             if self._stillborn >= STILLBORN_MAX:
                 self._rested_at_s = time.monotonic() + REST_S
@@ -250,6 +260,20 @@ class Runner:
         self._deaf = {row.id: self._deaf.get(row.id, now) for row in asked}
         for row in asked:
             if now - self._deaf[row.id] > DEAF_S:
+                self._processes[row.owner.name].kill()
+
+    def _watch_over(self, running: Sequence[RunRow]) -> None:
+        """Kill processes that hang: no new heartbeat of their run was seen for long."""
+        now, last = time.monotonic(), self._heard
+        self._heard = {
+            row.id: last[row.id]
+            if row.id in last and last[row.id][0] == row.beat_s
+            else (row.beat_s, now)
+            for row in running
+        }
+        for row in running:
+            if now - self._heard[row.id][1] > HUNG_S:
+                self._hung.add(row.owner.name)
                 self._processes[row.owner.name].kill()
 
     def _hire(self, waiting: int, running: int) -> None:

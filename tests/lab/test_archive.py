@@ -359,3 +359,25 @@ def test_a_forged_row_in_the_database_is_listed_as_damaged_and_deleted(filled):
     assert seen.damaged and seen.queued_s == 0.0
     with pytest.raises(StoreError, match="is damaged"):
         filled.runs.get(row.id)
+
+
+def test_a_member_that_is_no_table_is_passed_over_unread(filled, new_store):
+    """Two gigabytes of holes in a file are nothing to read."""
+
+    class Counting(io.BytesIO):
+        seen = 0
+
+        def read(self, size=-1):
+            piece = super().read(size)
+            self.seen += len(piece)
+            return piece
+
+    info = tarfile.TarInfo(
+        next(n for n in members(exported(filled)) if "/table/" in n).rpartition("/")[0]
+        + f"/{'0' * 64}.parquet"
+    )
+    info.size = 50 << 20
+    file = Counting(info.tobuf(tarfile.USTAR_FORMAT) + bytes(info.size) + bytes(1024))
+    with pytest.raises(StoreError, match="is no library"):
+        read_archive(new_store(), file, "library.tar")
+    assert file.seen < 1 << 20

@@ -1,6 +1,9 @@
 """What the server answers with, whatever is asked."""
 
+import asyncio
 import re
+
+import pytest
 
 from tests.ui.conftest import patient
 from twin.ui import door
@@ -24,3 +27,27 @@ def test_the_server_asks_for_it():
     import app
 
     assert app.app._on_script_error is door.unforeseen
+
+
+@pytest.mark.parametrize(
+    ("path", "site", "status"),
+    [
+        ("/auth/logout", b"cross-site", 403),
+        ("/auth/logout", b"same-site", 403),
+        ("/auth/logout", b"same-origin", 200),
+        ("/auth/logout", b"none", 200),  # typed into the address bar
+        ("/", b"cross-site", 200),  # a link from elsewhere
+    ],
+)
+def test_no_other_site_logs_a_visitor_out(path, site, status):
+    async def behind(_scope, _receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": "http", "path": path, "headers": [(b"Sec-Fetch-Site", site)]}
+    asyncio.run(door.Door(behind)(scope, None, send))
+    assert sent[0]["status"] == status

@@ -128,7 +128,7 @@ def open_scenario(query: Mapping[str, str], store: Store) -> Scenario:
     if not DIGEST.fullmatch(digest):
         raise ShareError("this link names no scenario: its id must be 64 characters of 0-9 and a-f")
     try:
-        return store.scenarios.load(digest)
+        return store.scenarios.open(digest)
     except UnknownId:
         raise ShareError(_absent(SCENARIO, digest)) from None
     except StoreError as error:
@@ -197,6 +197,7 @@ def _with_machine(text: str, store: Store) -> Scenario:
     """The scenario inside a link; a machine that it brings along is kept."""
     from twin.hardware.chip import HardwareError
     from twin.lab.machines import read_machine
+    from twin.lab.store import StoreError
 
     body = _unpacked(text)
     scenario, (_, _, brought) = _scenario_in(body), body.partition("\n")
@@ -206,7 +207,10 @@ def _with_machine(text: str, store: Store) -> Scenario:
         except HardwareError as error:
             raise ShareError(f"the machine inside this link cannot be read: {error}") from None
         if machine.digest == scenario.supernode.machine:
-            store.machines.save(machine)
+            try:
+                store.machines.save(machine)
+            except StoreError as error:
+                raise ShareError(f"this link brings a machine along: {error}") from None
     return scenario
 
 

@@ -16,6 +16,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 METRICS = "/_stcore/metrics"
+LOG_OUT = "/auth/logout"
 METRICS_WANTED = "TWIN_METRICS"  # set: the server's counters may be read by who reaches it
 
 # Streamlit's own page holds a script and styles inline; components are modules made in the page
@@ -74,6 +75,11 @@ class Door:
             await send({"type": "http.response.body", "body": b""})
             return
 
+        if scope["path"].rstrip("/").endswith(LOG_OUT) and _from_elsewhere(scope):
+            await send({"type": "http.response.start", "status": 403, "headers": _headers()})
+            await send({"type": "http.response.body", "body": b""})
+            return
+
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
                 own = {name for name, _ in _headers()}
@@ -82,6 +88,12 @@ class Door:
             await send(message)
 
         await self._app(scope, receive, answer)
+
+
+def _from_elsewhere(scope: Message) -> bool:
+    """Whether another site's page made the browser ask: it says so, and no page can hide it."""
+    sent = {name.lower(): value for name, value in scope.get("headers", ())}
+    return sent.get(b"sec-fetch-site", b"none") in (b"cross-site", b"same-site")
 
 
 def _headers() -> list[tuple[bytes, bytes]]:

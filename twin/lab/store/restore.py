@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import tarfile
 from collections.abc import Iterator, Mapping
@@ -52,6 +53,7 @@ from twin.scenario import scenario_from_canonical
 if TYPE_CHECKING:
     from twin.lab.store.handle import Store
 
+PARQUET = b"PAR1"  # how a file of it begins
 ROW_BYTES_MAX, TABLE_BYTES_MAX = 16 << 20, 2 << 30
 INTEGER_MAX, LONG_MAX, FLOAT_MAX = (1 << 31) - 1, (1 << 63) - 1, 1e15
 
@@ -97,13 +99,30 @@ class _Part:
     """The bytes of one member."""
 
     def __init__(self, file: IO[bytes], size: int):
-        self._file, self.left = file, size
+        self._file, self.left, self._ahead = file, size, b""
 
     def read(self, most: int) -> bytes:
         """At most so many bytes; none at the end."""
-        piece = self._file.read(min(most, self.left))
-        self.left = self.left - len(piece) if piece else 0
+        piece, self._ahead = self._ahead[:most], self._ahead[most:]
+        if len(piece) < most:
+            more = self._file.read(min(most - len(piece), self.left))
+            self.left = self.left - len(more) if more else 0
+            piece += more
         return piece
+
+    def begins(self, magic: bytes) -> bool:
+        """Whether these are the first bytes; they are still to be read."""
+        self._ahead = self.read(len(magic))
+        return self._ahead == magic
+
+    def skip(self) -> None:
+        """Pass over the rest, unread where that can be."""
+        self._ahead = b""
+        if self._file.seekable():
+            self._file.seek(self.left, io.SEEK_CUR)
+            self.left = 0
+        while self.read(1 << 20):
+            pass
 
 
 def _members(file: IO[bytes], name: str, moved: Moved) -> Iterator[tuple[str, str, _Part]]:
@@ -127,12 +146,13 @@ def _members(file: IO[bytes], name: str, moved: Moved) -> Iterator[tuple[str, st
             raise StoreError(f"{name} was written by a newer twin: update this one")
         if not member or not info.isreg():
             moved.leave_out(f"{printable(info.name)} in {name} is no part of a library")
+        elif member[2] == TABLE and not part.begins(PARQUET):
+            moved.leave_out(f"{info.name} in {name} is no table")
         elif info.size > (TABLE_BYTES_MAX if member[2] == TABLE else ROW_BYTES_MAX):
             moved.leave_out(f"{info.name} in {name} is larger than any part of a library")
         else:
             yield member[2], member[3], part
-        while part.read(1 << 20):  # what nobody wanted
-            pass
+        part.skip()  # what nobody wanted
         file.read(-max(info.size, 0) % tarfile.BLOCKSIZE)
     if not ended:
         moved.leave_out(f"{name} is cut off: what came before is taken, the rest is missing")

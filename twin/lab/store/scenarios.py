@@ -101,6 +101,15 @@ class Scenarios:
             raise StoreError(f"scenario {digest} is damaged on disk: restore a backup")
         return scenario_from_canonical(body)
 
+    def open(self, digest: str) -> Scenario:
+        """The scenario of a digest where this visitor may see it: theirs, a preset, or shared.
+        Raises as `load`."""
+        row = require(self.get(digest), "scenario", digest)
+        with self._database.read() as session:
+            if not (row.preset or row.published or self._visitor.sees(session, row.digest)):
+                require(None, "scenario", digest)
+        return self.load(digest)
+
     def get(self, digest: str) -> ScenarioRow | None:
         """What is known about a scenario, None when it is not here."""
         with self._database.read() as session:

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from twin.facts import Facts
+from twin.hardware.imported import npus_of
 from twin.metrics.latency import TTFT_PARTS
 from twin.model.predict import Prediction
 from twin.scenario import Scenario, npus_used, pools
@@ -66,9 +67,9 @@ class View:
 
     @property
     def free_npus(self) -> int:
-        """NPUs of the machine that no instance uses; an imported machine counts its own."""
+        """NPUs of the machine that no instance uses."""
         s = self.scenario
-        return 0 if s.supernode.imported else s.supernode.npus - npus_used(s)
+        return max(npus_of(s.supernode) - npus_used(s), 0)
 
     @property
     def arrived_per_s(self) -> float:

@@ -12,6 +12,7 @@ from twin import outlook as load
 from twin.facts import FactError
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import Fabric
+from twin.hardware.imported import npus_of
 from twin.lab import sweep
 from twin.lab.shipped import Shipped, shipped
 from twin.scenario import Scenario, scenario_digest
@@ -142,6 +143,7 @@ def picture(draft: Scenario) -> bool:
     placed, no_place = seated(draft, fabric)
     if no_place:
         st.error(no_place, icon=":material/event_seat:")
-    title = f"{words.npus(draft.supernode.npus)} in {draft.supernode.all_nodes:,} nodes"
+    nodes = "" if draft.supernode.imported else f" in {draft.supernode.all_nodes:,} nodes"
+    title = f"{words.npus(npus_of(draft.supernode))}{nodes}"
     fabric_picture(fabric, title=title, instances=placed.instances, key="start-picture")
     return False

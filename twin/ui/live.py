@@ -188,7 +188,9 @@ def _speed(told: Outlook, summary: Mapping[str, Any]) -> str:
 def _room(draft: Scenario, told: Outlook, kept: bool | None) -> str:
     """How much load its SLO takes by formula, and whether the simulation (None: none) kept it."""
     if not told.slo_req_per_s:
-        return f":red[**no batch keeps its SLO of {draft.slo.tpot_ms:g} ms**]"
+        slow = f"no batch keeps its SLO of {draft.slo.tpot_ms:g} ms"
+        late = f"by formula no load keeps its TTFT SLO of {draft.slo.ttft_s:g} s"
+        return f":red[**{late if told.limit == 'prefill' else slow}**]"
     rate, most = told.rate_req_per_s, _rate(told.slo_req_per_s)
     if rate is not None and rate > told.slo_req_per_s:
         full = f"{told.limit} is full"

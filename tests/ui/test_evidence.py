@@ -192,6 +192,7 @@ def test_what_is_missing_is_told_without_names_of_fields():
 
 def test_another_process_works_the_rows_out_or_the_page_does(monkeypatch, found):
     """What a thread of the server worked out, every page would wait for."""
+    monkeypatch.setattr(judged, "shipped_evidence", lambda _facts: None)
     monkeypatch.setattr(judged, "evidence", lambda _facts: [row(id="by the page")])
     answered = {
         "elsewhere": f"print({json.dumps(json.dumps(found))})",
@@ -213,6 +214,7 @@ def test_a_server_that_stops_takes_the_process_of_the_rows_with_it(monkeypatch, 
     begun = tmp_path / "begun"
     os.mkfifo(begun)
     program = f"open({str(begun)!r}, 'w').close(); import signal; signal.pause()"
+    monkeypatch.setattr(judged, "shipped_evidence", lambda _facts: None)
     monkeypatch.setattr(judged, "_KNOWN", {})
     monkeypatch.setattr(judged, "COMMAND", (sys.executable, "-c", program))
     for at, name in ((dashboard, "load_pages"), (session, "get_ready"), (answer, "get_ready"),
@@ -243,6 +245,7 @@ def test_a_process_of_the_rows_that_begins_while_the_server_stops_is_stopped_too
         judged.stop()
         return begun[0]
 
+    monkeypatch.setattr(judged, "shipped_evidence", lambda _facts: None)
     monkeypatch.setattr(judged, "_KNOWN", {})
     monkeypatch.setattr(judged, "_STOPS", [stopped.set])
     monkeypatch.setattr(judged, "COMMAND", (sys.executable, "-c", "import signal; signal.pause()"))

@@ -163,7 +163,7 @@ def test_dies_chosen_by_what_they_hold_keep_each_other_waiting_for_less():
     for choice in ("kv_tokens", "kv_and_requests", "requests"):
         question = with_overrides(Scenario(), asked | {"deployment.decode.rank_choice": choice})
         took_s[choice] = simulate(question, load_facts()).summary["decode_iteration_s_mean"]
-    assert took_s["kv_tokens"] < 0.95 * took_s["requests"]
+    assert took_s["kv_tokens"] < 0.97 * took_s["requests"]
     assert took_s["kv_and_requests"] < 0.97 * took_s["requests"]
 
 

@@ -156,15 +156,15 @@ def test_dies_chosen_by_what_they_hold_keep_each_other_waiting_for_less():
         "deployment.decode.npus_per_instance": 32,
         "deployment.decode.batch_per_npu": 48,
         "experts.placement": "perfect",
-        "horizon_s": 240.0,
-        "warmup_s": 120.0,
+        "horizon_s": 1500.0,
+        "warmup_s": 300.0,
     }
     took_s = {}
     for choice in ("kv_tokens", "kv_and_requests", "requests"):
         question = with_overrides(Scenario(), asked | {"deployment.decode.rank_choice": choice})
         took_s[choice] = simulate(question, load_facts()).summary["decode_iteration_s_mean"]
-    assert took_s["kv_tokens"] < 0.97 * took_s["requests"]
-    assert took_s["kv_and_requests"] < 0.97 * took_s["requests"]
+    assert took_s["kv_tokens"] < 0.95 * took_s["requests"]
+    assert took_s["kv_and_requests"] < 0.95 * took_s["requests"]
 
 
 def test_what_dram_evicts_comes_back_as_fast_as_the_vpc_plane_is():

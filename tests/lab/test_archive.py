@@ -20,8 +20,9 @@ from twin.lab.library import ROOT
 from twin.lab.machines import read_machine
 from twin.lab.store import StoreError, open_store
 from twin.lab.store.archive import KINDS, MEMBER, export_runs, write_archive
-from twin.lab.store.models import HoldingRow, ScenarioRow
+from twin.lab.store.models import DONE, HoldingRow, ImportRow, ScenarioRow
 from twin.lab.store.restore import read_archive
+from twin.lab.store.result import ANSWER, seal
 from twin.scenario import Scenario, legacy_digests
 
 
@@ -249,7 +250,7 @@ def test_any_value_in_any_column_is_stored_soundly_or_refused(file_store, filled
     anything = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=300)
     anything |= st.lists(anything, max_size=2) | st.dictionaries(st.text(), anything, max_size=2)
 
-    @draws(19)  # fewer leave no run that is whole
+    @draws(19)
     @given(st.sampled_from(rows), st.data())
     def change(row, data):
         kind, told = row
@@ -260,7 +261,48 @@ def test_any_value_in_any_column_is_stored_soundly_or_refused(file_store, filled
 
     change()
     assert other.damage() == []
+    assert len(taken(other, packed(*whole.items())).left_out) == 0
     assert other.runs.search().rows and other.scenarios.search().rows
+
+
+FORGED = {
+    "figure": ({"summary": {"ttft_s_p50": {"a": 1}}}, "its summary has no figure for ttft_s_p50"),
+    "text": ({"summary": {"ttft_s_p50": "<b>"}}, "its summary has no figure for ttft_s_p50"),
+    "huge": ({"summary": {"requests": 10**300}}, "its summary has no figure for requests"),
+    "nan": ({"summary": {"x": float("nan")}}, "its summary has no figure for x"),
+    "check": ({"checks": [{"id": 7}]}, "its checks has a check without id, statement"),
+    "note": ({"notes": [{}]}, "its notes has a note that is no text"),
+    "year 3170843": ({"queued_s": 1e14}, "its queued_s is no time from 0 to 9e+09 s"),
+}
+
+
+@pytest.mark.parametrize("case", FORGED)
+def test_a_forged_run_with_a_sound_seal_is_refused_by_what_is_wrong(filled, new_store, case):
+    changes, said = FORGED[case]
+    whole, other = members(exported(filled)), new_store()
+    rows = [json.loads(data) for name, data in whole.items() if "/run/" in name]
+    forged = next(row for row in rows if row["state"] == DONE) | changes
+    if case != "nan":  # no seal covers what is no number
+        forged["seal"] = seal({key: forged[key] for key in ANSWER}, forged["files"])
+    kept = [(name, data) for name, data in whole.items() if "/run/" not in name]
+    told = taken(other, packed(*kept, row_of("run", forged)))
+    assert len(told.left_out) == 1
+    assert told.left_out[0].startswith(f"the run {forged['id']} is left out: {said}")
+    assert other.runs.search().total == 0 and other.damage() == []
+
+
+@pytest.mark.parametrize("about", [{}, {"npus": {}}, {"npus": "64"}])
+def test_a_forged_import_with_a_sound_seal_is_refused(filled, new_store, about):
+    whole, other = members(exported(filled)), new_store()
+    rows = [json.loads(data) for name, data in whole.items() if "/import/" in name]
+    told = next(row for row in rows if row["kind"] == "machine")
+    told["about"] = about and {**told["about"], **about}
+    sealed = {key: told[key] for key in ImportRow.SEALED}
+    told["seal"] = seal(sealed, told["files"])
+    kept = [(name, data) for name, data in whole.items() if "/table/" in name]
+    left_out = taken(other, packed(*kept, row_of("import", told))).left_out
+    assert len(left_out) == 1 and "the machine" in left_out[0]
+    assert other.machines.search().total == 0
 
 
 def test_a_file_of_something_else_is_one_sentence(file_store):

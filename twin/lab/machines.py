@@ -87,7 +87,7 @@ def machine_rows(facts: Facts, store: Store) -> list[dict[str, Any]]:
         rows.append({"machine": name, "npus": supernode_of(name, facts).npus, "title": title})
     for row in store.machines.search().rows:
         title = f"imported: {row.name}"
-        rows.append({"machine": row.digest, "npus": row.about["npus"], "title": title})
+        rows.append({"machine": row.digest, "npus": row.about.get("npus"), "title": title})
     return rows
 
 

@@ -9,15 +9,12 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from sqlalchemy import (
-    JSON,
     BigInteger,
-    Double,
     ForeignKey,
     Index,
     MetaData,
     String,
     Text,
-    TypeDecorator,
     column,
     func,
     select,
@@ -31,6 +28,7 @@ from sqlalchemy.orm import (
     mapped_column,
 )
 
+from twin.lab.store.cells import Cell, Seconds, wrong_checks, wrong_figures, wrong_notes
 from twin.lab.store.owner import Owner
 
 QUEUED, RUNNING = "queued", "running"
@@ -52,20 +50,6 @@ _RUNS = table("runs", column("scenario"))
 _IMPORT_TABLES = table("import_tables", column("digest"), column("sha256"))
 
 
-class Cell(TypeDecorator[Any]):
-    """A cell of JSON of one type: where it was damaged it reads as empty, and the seal says so."""
-
-    impl, cache_ok = JSON, True
-
-    def __init__(self, empty: type[dict[str, Any]] | type[list[Any]]) -> None:
-        super().__init__()
-        self.empty = empty
-
-    def process_result_value(self, value: Any, _dialect: Any) -> Any:
-        """The value, or an empty one of the right type."""
-        return value if isinstance(value, self.empty) else self.empty()
-
-
 class Row(DeclarativeBase):
     """A row of any table."""
 
@@ -78,11 +62,9 @@ class Row(DeclarativeBase):
         }
     )
     type_annotation_map: ClassVar[dict[Any, Any]] = {
-        float: Double,
+        float: Seconds,  # there is no other
         str: Text,
         dict[str, Any]: Cell(dict),
-        list[dict[str, Any]]: Cell(list),
-        list[str]: Cell(list),
     }
 
 
@@ -178,9 +160,9 @@ class RunRow(Row):
     message: Mapped[str] = mapped_column(default="")
     valid: Mapped[bool] = mapped_column(default=False)
     result_digest: Mapped[str] = mapped_column(DIGEST, default="")
-    summary: Mapped[dict[str, Any]] = mapped_column(default=dict)
-    checks: Mapped[list[dict[str, Any]]] = mapped_column(default=list)
-    notes: Mapped[list[str]] = mapped_column(default=list)
+    summary: Mapped[dict[str, Any]] = mapped_column(Cell(dict, wrong_figures), default=dict)
+    checks: Mapped[list[dict[str, Any]]] = mapped_column(Cell(list, wrong_checks), default=list)
+    notes: Mapped[list[str]] = mapped_column(Cell(list, wrong_notes), default=list)
     seal: Mapped[str] = mapped_column(DIGEST, default="")  # SHA-256 over the answer and its tables
     published_s: Mapped[float | None]
 

@@ -29,12 +29,13 @@ from twin.lab.store.archive import (
     Moved,
     columns_of,
 )
+from twin.lab.store.cells import Cell, Seconds
+from twin.lab.store.engines import json_text
 from twin.lab.store.errors import StoreError, StoreFull
 from twin.lab.store.models import (
     DONE,
     ENDED_STATES,
     ArtefactRow,
-    Cell,
     FactsRow,
     HoldingRow,
     ImportRow,
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from twin.lab.store.handle import Store
 
 ROW_BYTES_MAX, TABLE_BYTES_MAX = 16 << 20, 2 << 30
-INTEGER_MAX, LONG_MAX, FLOAT_MAX = (1 << 31) - 1, (1 << 63) - 1, 1e15
+INTEGER_MAX, LONG_MAX = (1 << 31) - 1, (1 << 63) - 1
 
 
 def read_archive(store: Store, file: IO[bytes], name: str) -> Moved:
@@ -151,26 +152,29 @@ def _told(part: _Part, sha256: str) -> dict[str, Any]:
 def _values(kind: str, model: type[Row], told: Mapping[str, Any]) -> dict[str, Any]:
     """The columns of a row, each of its type; raises StoreError."""
     columns = columns_of(model)
+    name = printable(str(told.get(str(inspect(model).primary_key[0].key), "")))
     for key, column in columns.items():
-        if not _can_hold(column, told.get(key)):
-            raise StoreError(f"a {kind} in this archive has no {key} that can be")
+        if wrong := _wrong(column, told.get(key)):
+            raise StoreError(f"the {kind} {name} is left out: its {key} {wrong}")
     return {key: told.get(key) for key in columns}
 
 
-def _can_hold(column: Column[Any], value: Any) -> bool:
-    """Whether a value from JSON is one of a column."""
+def _wrong(column: Column[Any], value: Any) -> str:
+    """Why a value from JSON is none of a column, '' where it is one."""
+    type_: Any = column.type
     if value is None:
-        return bool(column.nullable)
-    type_: Any = column.type.empty if isinstance(column.type, Cell) else column.type.python_type
-    if isinstance(value, bool) or type_ is bool:
-        return isinstance(value, bool) and type_ is bool
-    if type_ is float:
-        return isinstance(value, (int, float)) and abs(value) < FLOAT_MAX  # nor NaN
-    if type_ is int:
-        most = LONG_MAX if isinstance(column.type, BigInteger) else INTEGER_MAX
-        return isinstance(value, int) and 0 <= value <= most
-    length = getattr(column.type, "length", None)
-    return isinstance(value, type_) and not (length and len(value) > length)
+        return "" if column.nullable else "is missing"
+    if isinstance(type_, (Cell, Seconds)):
+        return type_.wrong(value)
+    if isinstance(value, bool) != (type_.python_type is bool):
+        return "is of another type"
+    if type_.python_type is int:
+        most = LONG_MAX if isinstance(type_, BigInteger) else INTEGER_MAX
+        return "" if isinstance(value, int) and 0 <= value <= most else f"is none of 0 to {most}"
+    length = getattr(type_, "length", None)
+    if not isinstance(value, type_.python_type):
+        return "is of another type"
+    return f"is longer than {length} characters" if length and len(value) > length else ""
 
 
 def _take(store: Store, kind: str, told: Mapping[str, Any]) -> bool:
@@ -225,8 +229,14 @@ def _imported(store: Store, values: Mapping[str, Any], files: Mapping[str, str])
     row = ImportRow(**values)
     if row.kind not in {part.kind.key for part in store.imports}:
         raise StoreError(f"{printable(row.name)} is of a kind that this twin does not know")
+    name = printable(row.name)
     if sealed(row, dict(files)) != row.seal:
-        raise StoreError(f"the {row.kind} {printable(row.name)} is damaged: its seal is broken")
+        raise StoreError(f"the {row.kind} {name} is damaged: its seal is broken")
+    part = next(part for part in store.imports if part.kind.key == row.kind)
+    about = part.kind.split(part.joined(row, files)).about
+    wrong = [k for k, value in row.about.items() if json_text(about.get(k)) != json_text(value)]
+    if wrong:
+        raise StoreError(f"the {row.kind} {name} is left out: its tables have another {wrong[0]}")
     return row
 
 

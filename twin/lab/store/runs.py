@@ -88,7 +88,10 @@ class Runs:
             if row and row.seal:
                 names = {name: a.sha256 for name, a in tables_of(session, run).items()}
                 if seal({key: getattr(row, key) for key in ANSWER}, names) != row.seal:
-                    raise StoreError(f"the result of run {run} is damaged: restore a backup")
+                    raise StoreError(
+                        f"the result of run {run} is damaged: restore a backup, or "
+                        "delete it in the library"
+                    )
         return row
 
     def _seen(self, session: Session, run: str) -> RunRow | None:

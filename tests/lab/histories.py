@@ -421,8 +421,6 @@ class History:
                 if value is not UNSURE and name in rows:
                     if (rows[name].published_s is not None) != value:
                         fault(f"the link of run {name} should be {value}")
-                    if value and scenarios[rows[name].scenario] is None:
-                        fault(f"the scenario of shared run {name} is not shared")
                 elif value is True:
                     fault(f"run {name} was shared and is gone")
             elif value is True and name not in there and not self.let_go(name):

@@ -97,6 +97,9 @@ def test_a_draft_can_be_deleted_until_it_is_shared_or_run(store, add_run):
     for digest in (shared, scenario_digest(Scenario(name="run")), preset):
         with pytest.raises(StoreError, match="shared|runs|preset"):
             store.scenarios.delete(digest)
+    store.scenarios.unpublish(shared)
+    store.scenarios.delete(shared)
+    assert store.scenarios.get(shared) is None
 
 
 def test_an_unknown_id_is_none_or_a_sentence(store):
@@ -146,7 +149,7 @@ def test_a_scenario_stored_under_an_older_schema_keeps_its_digest(store, monkeyp
     "statement",
     [
         "UPDATE scenarios SET body = '{}'",
-        "UPDATE scenarios SET published_s = NULL",
+        "UPDATE scenarios SET published_s = 1",
         "DELETE FROM scenarios",
         "UPDATE runs SET seed = 2",
         "UPDATE runs SET state = 'running'",
@@ -160,6 +163,7 @@ def test_the_database_refuses_to_change_what_was_shared(store, add_run, statemen
     run = add_run(owner=ME)
     finish(store, run)
     store.runs.publish(run)
+    store.scenarios.publish(store.runs.get(run).scenario)
     with (
         pytest.raises(StoreError, match="value|shared|state|fixed"),
         store._database.write() as session,
@@ -346,7 +350,8 @@ def test_an_ended_run_can_be_deleted_until_it_is_shared(store, add_run):
         with pytest.raises(StoreError, match="stop it first|shared"):
             store.runs.delete(run)
     assert store.runs.get(done) is None
-    assert store.scenarios.get(store.runs.get(shared).scenario).published
+    with pytest.raises(StoreError, match="has 2 runs"):
+        store.scenarios.delete(store.runs.get(shared).scenario)
 
 
 # Traces.

@@ -129,9 +129,9 @@ def _fixed(name: str, table: str, message: str, columns: str = "") -> Guard:
 
 
 def _stays(one: str) -> tuple[Guard, Guard]:
-    """What was published is not deleted; when that was is fixed, until a run's link is revoked."""
+    """What was published is not deleted; when that was is fixed, until its link is revoked."""
     table, shared, message = f"{one}s", "OLD.published_s IS NOT NULL", SHARED.format(one=one)
-    again = f"{shared} AND NEW.published_s IS NOT NULL" if one == "run" else shared
+    again = f"{shared} AND NEW.published_s IS NOT NULL"
     return (
         Guard(f"published_{one}_stays", table, "DELETE", shared, message),
         Guard(f"published_{one}_stays_published", table, "UPDATE OF published_s", again, message),

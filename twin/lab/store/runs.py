@@ -364,14 +364,13 @@ class Runs:
             return require(session.scalar(select(r.state).where(r.id == run)), "run", run)
 
     def publish(self, run: str) -> None:
-        """From now on the run and its scenario stay: someone was given the link."""
+        """From now on the run and so its scenario stay: someone was given the link."""
         self._visitor.require_writes()
         row = require(self.get(run), "run", run)
         if not row.ended:
             raise StoreError(f"run {run} is {row.state}: share it when it has ended")
         with self._database.write(durable=True) as session:
             publish(session, "run", RunRow.id, run)
-            publish(session, "scenario", ScenarioRow.digest, row.scenario)
 
     def unpublish(self, run: str) -> None:
         """Take a link back: the run may be deleted again, and then the link finds nothing."""

@@ -71,7 +71,7 @@ def test_a_scenario_is_private_until_it_or_a_run_of_it_is_shared_and_again_when_
 
     def opens():
         try:
-            return share.open_scenario({"scenario": digest}, ben).name == "asked"
+            return share.open_scenario({"scenario": digest}, ben, id).name == "asked"
         except share.ShareError as error:
             assert "no scenario here has the id" in str(error)
             return ben.scenarios.get(digest) is not None

@@ -134,9 +134,9 @@ class Values(Generic[T]):
         return self.load(used.digest) if used else None
 
     def lacking(self, scenario: Scenario) -> str:
-        """That what a scenario uses is not stored here; '' when it is, or it uses none."""
+        """That what a scenario uses is not here; '' when it is, or it uses none."""
         used = self.kind.named(scenario)
-        if used is None or self.get(used.digest) is not None:
+        if used is None or self.kind.at_hand(used.digest) or self.get(used.digest) is not None:
             return ""
         return self.kind.absent.format(used.name or used.digest)
 

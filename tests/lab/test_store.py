@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import fields, replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import polars as pl
@@ -30,6 +31,7 @@ from twin.lab.store import (
     open_store,
     scenarios,
 )
+from twin.lab.store.errors import StoreFull
 from twin.lab.store.models import FactsRow, ImportTableRow
 from twin.lab.store.result import facts_of_text
 from twin.lab.store.runs import new_id
@@ -624,6 +626,12 @@ def test_a_full_disk_is_named(store, monkeypatch):
         with pytest.raises(StoreError, match="full"):
             store.artefacts.put(pl.DataFrame({"a": [1]}))
         assert not list(store.artefacts.folder.iterdir())
+    for number, said in ((122, "has reached a quota or limit"), (5, "written: Input/output error")):
+        polars = pl.exceptions.ComputeError(f"parquet: underlying IO error (os error {number})")
+        monkeypatch.setattr(pl.DataFrame, "write_parquet", Mock(side_effect=polars))
+        with pytest.raises(StoreFull, match=said) as refusal:
+            store.artefacts.put(pl.DataFrame({"a": [1]}))
+        assert "parquet:" not in str(refusal.value)
     with pytest.raises(StoreError, match="MB are free"):
         store.artefacts.require_space(free_bytes=1e18)
 

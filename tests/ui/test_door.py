@@ -1,5 +1,6 @@
 """What the server answers with, whatever is asked."""
 
+import asyncio
 import re
 
 from tests.ui.conftest import patient
@@ -24,3 +25,32 @@ def test_the_server_asks_for_it():
     import app
 
     assert app.app._on_script_error is door.unforeseen
+
+
+def test_only_a_page_of_this_server_logs_out():
+    told = []
+
+    async def app(scope, receive, send):
+        told.append(scope["path"])
+
+    def ask(path, **headers):
+        told.clear()
+        pairs = [(k.replace("_", "-").encode(), v.encode()) for k, v in headers.items()]
+        scope = {"type": "http", "path": path, "headers": [(b"host", b"twin.example:8443"), *pairs]}
+
+        async def send(message):
+            told.append(message.get("status"))
+
+        asyncio.run(door.Door(app)(scope, None, send))
+        return told[0] == path
+
+    for path in ("/auth/logout", "/twin/auth/logout/"):
+        assert ask(path, sec_fetch_site="same-origin")
+        assert ask(path, referer="https://twin.example/library")
+        for foreign in (
+            {}, {"sec_fetch_site": "cross-site"}, {"sec_fetch_site": "none"},
+            {"referer": "https://evil.example/twin.example"}, {"referer": "http://[::1"},
+            {"sec_fetch_site": "same-site", "referer": "https://twin.example/"},
+        ):  # fmt: skip
+            assert not ask(path, **foreign)
+    assert ask("/library", sec_fetch_site="cross-site")

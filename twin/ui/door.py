@@ -3,6 +3,7 @@ they were typed (`show.plain`); should one slip through, nothing is loaded from 
 
 import logging
 import os
+import re
 import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -16,6 +17,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 METRICS = "/_stcore/metrics"
+PAGE, PORT = re.compile(r"https?://(\[[^]]*\]|[^][/:?#@]+)(?::\d+)?(?:/|$)"), re.compile(r":\d+$")
+LOGOUT = "/auth/logout"  # Streamlit's: ends a login, whoever made the browser ask for it
 METRICS_WANTED = "TWIN_METRICS"  # set: the server's counters may be read by who reaches it
 
 # Streamlit's own page holds a script and styles inline; components are modules made in the page
@@ -58,7 +61,8 @@ def unforeseen(error: Exception) -> bool:
 
 
 class Door:
-    """ASGI middleware: the headers on every answer, and no counters for everybody."""
+    """ASGI middleware: the headers on every answer, no counters for everybody, and no foreign page
+    logs a visitor out."""
 
     def __init__(self, app: Callable[[Message, Receive, Send], Awaitable[None]]) -> None:
         """Stand before `app`."""
@@ -70,8 +74,10 @@ class Door:
             await self._app(scope, receive, send)
             return
         if scope["path"].rstrip("/") == METRICS and not os.environ.get(METRICS_WANTED):
-            await send({"type": "http.response.start", "status": 404, "headers": _headers()})
-            await send({"type": "http.response.body", "body": b""})
+            await _refuse(send, 404)
+            return
+        if scope["path"].rstrip("/").endswith(LOGOUT) and not _from_our_page(scope):
+            await _refuse(send, 403)
             return
 
         async def answer(message: Message) -> None:
@@ -82,6 +88,22 @@ class Door:
             await send(message)
 
         await self._app(scope, receive, answer)
+
+
+async def _refuse(send: Send, status: int) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": _headers()})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _from_our_page(scope: Message) -> bool:
+    """Whether a page of this server made the browser ask: the browser says so, or, where it does
+    not (plain HTTP), names the page, as our own policy lets it."""
+    said = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
+    if site := said.get(b"sec-fetch-site"):
+        return site == "same-origin"
+    page = PAGE.match(said.get(b"referer", ""))
+    # Some proxies name the host without its port.
+    return page is not None and page[1] == PORT.sub("", said.get(b"host", ""))
 
 
 def _headers() -> list[tuple[bytes, bytes]]:

@@ -18,10 +18,10 @@ from tests.lab import fake_engine
 from tests.lab.test_store import ME, counts, trace
 from twin.lab.library import ROOT
 from twin.lab.machines import read_machine
-from twin.lab.store import StoreError, open_store
+from twin.lab.store import StoreError, open_store, restore
 from twin.lab.store.archive import KINDS, MEMBER, export_runs, write_archive
 from twin.lab.store.models import DONE, HoldingRow, ImportRow, ScenarioRow
-from twin.lab.store.restore import read_archive
+from twin.lab.store.restore import read_archive, read_archive_file
 from twin.lab.store.result import ANSWER, seal
 from twin.scenario import Scenario, legacy_digests
 
@@ -303,6 +303,38 @@ def test_a_forged_import_with_a_sound_seal_is_refused(filled, new_store, about):
     left_out = taken(other, packed(*kept, row_of("import", told))).left_out
     assert len(left_out) == 1 and "the machine" in left_out[0]
     assert other.machines.search().total == 0
+
+
+def test_a_file_with_holes_is_refused_before_they_are_read(file_store, tmp_path, monkeypatch):
+    path, info = tmp_path / "holes.tar", tarfile.TarInfo(f"twin-1/table/{'0' * 64}.parquet")
+    info.size = 1 << 30
+    with path.open("wb") as file:
+        file.write(info.tobuf(tarfile.USTAR_FORMAT) + b"PAR1")
+        file.truncate(512 + info.size + 1024)
+    if path.stat().st_blocks * 512 > 1 << 20:
+        pytest.skip("no holes on this file system")
+    monkeypatch.setattr(file_store.artefacts, "take", None)
+    with pytest.raises(StoreError, match="says 1,074 MB and takes 0.00 MB on the disk"):
+        read_archive_file(file_store, path)
+
+
+def test_what_is_no_table_and_what_is_too_large_is_not_read(file_store, monkeypatch):
+    """Of a large member the first piece at most is read."""
+
+    class Counted(io.BytesIO):
+        read_bytes = 0
+
+        def read(self, most=-1):
+            piece = super().read(most)
+            self.read_bytes += len(piece)
+            return piece
+
+    monkeypatch.setattr(restore, "TABLE_BYTES_MAX", 20 << 20)
+    name = f"twin-1/table/{'0' * 64}.parquet"
+    file = Counted(packed((name, bytes(19 << 20)), (name, b"PAR1" + bytes(20 << 20))))
+    left_out = read_archive(file_store, file, "large.tar").left_out
+    assert "is no table in Parquet" in left_out[0] and "larger than any part" in left_out[1]
+    assert file.read_bytes < 2 << 20
 
 
 def test_a_file_of_something_else_is_one_sentence(file_store):

@@ -27,6 +27,7 @@ import polars as pl
 from twin.lab.store.errors import StoreError, StoreFull
 
 SUFFIX = ".parquet"
+MAGIC = b"PAR1"  # of a Parquet file
 UNFINISHED = ".tmp-"
 SWEEP_AGE_S = 3600.0  # a file younger than this may belong to a row about to be written
 FREE_BYTES_MIN = 512e6
@@ -89,6 +90,8 @@ class Artefacts:
             self._keep(self.folder)
             with draft.open("wb") as file:
                 while piece := source.read(1 << 20):
+                    if not file.tell() and not piece.startswith(MAGIC):
+                        raise StoreError(f"the file {sha256} is no table in Parquet")
                     file.write(piece)
             read, size = _hash_file(draft)
             if read != sha256:

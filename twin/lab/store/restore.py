@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -52,13 +53,16 @@ from twin.scenario import scenario_from_canonical
 if TYPE_CHECKING:
     from twin.lab.store.handle import Store
 
-ROW_BYTES_MAX, TABLE_BYTES_MAX = 16 << 20, 2 << 30
+ROW_BYTES_MAX, TABLE_BYTES_MAX = 16 << 20, 1 << 30
+# A file that says so many times what it takes on the disk has holes: tables are compressed already.
+HOLES_MIN, WHOLE_BYTES = 10, 1 << 20
 INTEGER_MAX, LONG_MAX = (1 << 31) - 1, (1 << 63) - 1
 
 
 def read_archive(store: Store, file: IO[bytes], name: str) -> Moved:
     """Take into a store what an archive holds and it lacks; what is damaged is left out. name: of
     the file, for sentences. Raises StoreError for a file that is no library at all."""
+    _require_whole(file, name)
     moved, recognised = Moved(), False
     for kind, sha256, part in _members(file, name, moved):
         recognised = True
@@ -93,6 +97,20 @@ def read_archive_file(store: Store, path: Path) -> Moved:
         raise StoreError(f"{name} cannot be read: {getattr(error, 'strerror', error)}") from None
 
 
+def _require_whole(file: IO[bytes], name: str) -> None:
+    """Raise StoreError for a sparse file, whose holes would be read and stored as zeros."""
+    try:
+        known = os.fstat(file.fileno())
+    except OSError:  # no file on a disk
+        return
+    taken = getattr(known, "st_blocks", known.st_size) * 512
+    if known.st_size > max(WHOLE_BYTES, HOLES_MIN * taken):
+        raise StoreError(
+            f"{name} says {known.st_size / 1e6:,.0f} MB and takes {taken / 1e6:,.2f} MB on the "
+            "disk: a library has no such holes, copy it again"
+        )
+
+
 class _Part:
     """The bytes of one member."""
 
@@ -104,6 +122,14 @@ class _Part:
         piece = self._file.read(min(most, self.left))
         self.left = self.left - len(piece) if piece else 0
         return piece
+
+    def skip(self) -> None:
+        """Go to the end: without reading, where the file can."""
+        if self._file.seekable():
+            self._file.seek(self.left, os.SEEK_CUR)
+            self.left = 0
+        while self.read(1 << 20):
+            pass
 
 
 def _members(file: IO[bytes], name: str, moved: Moved) -> Iterator[tuple[str, str, _Part]]:
@@ -131,8 +157,7 @@ def _members(file: IO[bytes], name: str, moved: Moved) -> Iterator[tuple[str, st
             moved.leave_out(f"{info.name} in {name} is larger than any part of a library")
         else:
             yield member[2], member[3], part
-        while part.read(1 << 20):  # what nobody wanted
-            pass
+        part.skip()
         file.read(-max(info.size, 0) % tarfile.BLOCKSIZE)
     if not ended:
         moved.leave_out(f"{name} is cut off: what came before is taken, the rest is missing")

@@ -12,7 +12,8 @@ from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Select, delete, or_, select, update
-from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy.orm import InstrumentedAttribute, Session, undefer
+from sqlalchemy.orm.interfaces import LoaderOption
 
 from twin.lab.store.engines import Database
 from twin.lab.store.errors import StoreError
@@ -94,11 +95,20 @@ class Scenarios:
         """The scenario of a digest, its stored text checked against it. Raises UnknownId, or
         StoreError when the text was changed on disk."""
         with self._database.read() as session:
-            row = require(self._seen(session, digest), "scenario", digest)
+            whole = undefer(ScenarioRow.body)
+            row = require(self._seen(session, digest, whole), "scenario", digest)
             stored, body = row.digest, row.body
         if hashlib.sha256(body.encode()).hexdigest() != stored:
             raise StoreError(f"scenario {digest} is damaged on disk: restore a backup")
         return scenario_from_canonical(body)
+
+    def require_sound(self, digest: str) -> None:
+        """Raise StoreError where a scenario's text was changed on disk, or a column beside it."""
+        scenario, row = self.load(digest), self.get(digest)
+        told = {"name": scenario.name, "question": scenario.question, "source": scenario.source,
+                "trace_digest": scenario.workload.trace.digest}  # fmt: skip
+        if wrong := [key for key, value in told.items() if getattr(row, key) != value]:
+            raise StoreError(f"the {wrong[0]} of scenario {digest} is damaged: restore a backup")
 
     def get(self, digest: str) -> ScenarioRow | None:
         """What is known about a scenario, None when it is not here or somebody else's and neither
@@ -106,8 +116,9 @@ class Scenarios:
         with self._database.read() as session:
             return self._seen(session, digest)
 
-    def _seen(self, session: Session, digest: str) -> ScenarioRow | None:
-        row = session.scalar(select(ScenarioRow).where(called(ScenarioRow.digest, digest)))
+    def _seen(self, session: Session, digest: str, *options: LoaderOption) -> ScenarioRow | None:
+        named = select(ScenarioRow).where(called(ScenarioRow.digest, digest))
+        row = session.scalar(named.options(*options))
         if row is None or row.preset or row.published or self._visitor.sees(session, row.digest):
             return row
         runs = select(RunRow.id).where(RunRow.scenario == row.digest).limit(1)

@@ -45,7 +45,7 @@ UNSURE = "unsure"
 DIGEST = 64  # letters; the id of a run has fewer
 # What may be said to a visitor, or of a run that failed: anything else is a fault.
 SENTENCES = re.compile(
-    r"is full|MB are free|was busy for|cannot be written: Input|disk I/O error"
+    r"is full|MB are free|was busy for|cannot be written: Input|its disk fails"
     r"|somebody else's|others' too|was shared|stop it first|share it when it has ended"
     r"|no [a-z ]+ here has the id|has \d+ runs: delete them"
     r"|deleted meanwhile|this cannot be|checks do not hold"

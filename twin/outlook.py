@@ -164,10 +164,14 @@ def outlook(
     found, limit = _slo_rate(scenario, facts, parts, full, traffic, offered)
     sustained = full.requests_per_s
     if rate is None or rate > found:  # else nobody asks: uneven ranks lower it
-        if not standing.overloaded:
-            standing = at_load(scenario, facts, parts, full, traffic, lengths, math.inf)
-            assert standing is not None
-        sustained = min(sustained, standing.rate_req_per_s * _instances(scenario))
+        reserved_s = (
+            _prefill_s(scenario, parts, traffic, found) if parts.costs.prefill_role else 0.0
+        )
+        standing = at_load(
+            scenario, facts, parts, full, traffic, lengths, math.inf, reserved_s=reserved_s
+        )
+        assert standing is not None
+        sustained = max(found, min(sustained, standing.rate_req_per_s * _instances(scenario)))
     return Outlook(tpot_s, rate, sustained, found, limit)
 
 

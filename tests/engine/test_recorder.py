@@ -73,6 +73,7 @@ def test_links_carry_what_the_planes_carried(answer):
         out = mine.filter(pl.col("direction") == "out")  # reads of the SSD tier come from outside
         assert mine["node"].n_unique() == answer.scenario.supernode.nodes
         assert (mine["utilisation_peak"] >= mine["utilisation_mean"] - 1e-12).all()
+        assert (mine["utilisation_peak"] <= np.maximum(1.0, mine["utilisation_mean"])).all()
         capacity = out["capacity_bytes_per_s"].sum()
         used = windows[f"{plane}_utilisation"].mean()
         assert out["bytes"].sum() == pytest.approx(

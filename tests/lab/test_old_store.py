@@ -81,9 +81,9 @@ def test_what_is_saved_again_keeps_its_row_and_is_found_by_either_digest(old, fr
     # Presets that begin in the steady state ask anew, and one since copies have a start; what they
     # asked stays and opens.
     asked_anew = set(frozen["presets"]) - set(seeded)
-    steady = {p.scenario.name for p in presets() if p.scenario.start == "steady"}
+    anew = {p.scenario.name for p in presets() if p.scenario.workload.turns == "wait"}
     names = {old.scenarios.load(digest).name for digest in asked_anew}
-    assert names <= steady | {"KV hand-off over UB"}
+    assert names <= anew | {"KV hand-off over UB"}
     assert {old.scenarios.load(digest).start for digest in asked_anew} == {"empty"}
     for said in frozen["scenarios"]:
         scenario = old.scenarios.load(said["digest"])

@@ -158,3 +158,15 @@ def test_a_link_of_runs_says_what_they_asked_and_a_long_one_only_which(store):
     assert query_of(share.run_url("r" * 24, long)) == {"run": "r" * 24}
     with pytest.raises(ShareError):
         share.asked({"asked": "!"}, id)
+
+
+def test_a_scenario_opens_to_who_holds_it_until_its_link_is_given_away(store):
+    ann, ben = store.of("ann"), store.of("ben")
+    own = with_overrides(presets()[0].scenario, {"name": "hers", "seed": 77})
+    digest = ann.scenarios.save(own)
+    link = {"scenario": digest}
+    assert share.open_scenario(link, ann, id) == own
+    with pytest.raises(ShareError, match="no scenario here has the id"):
+        share.open_scenario(link, ben, id)
+    share.share_scenario(ann, own)
+    assert share.open_scenario(link, ben, id) == own

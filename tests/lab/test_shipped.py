@@ -3,7 +3,10 @@
 import pytest
 
 from twin.engine.simulate import simulate
+from twin.facts import facts_from_tables
 from twin.lab import shipped
+from twin.lab.evidence.measures import answer_row
+from twin.lab.evidence.rows import load_published
 from twin.lab.library import load_facts, preset
 from twin.lab.shipped import PRESETS, TABLES
 
@@ -40,3 +43,24 @@ def test_a_run_of_today_is_within_tolerance_and_is_written_the_same_twice(tmp_pa
     two = shipped.write("quickstart", scenario, run, "engine", tmp_path / "b")
     assert one.read_bytes() == two.read_bytes()
     assert shipped.shipped(scenario, tmp_path / "a").stale
+
+
+def test_the_judged_rows_that_come_along_are_those_of_today():
+    facts = load_facts()
+    rows = shipped.shipped_evidence(facts)
+    assert rows is not None, "sources or published figures have changed: make shipped"
+    published = {row.id: row for row in load_published()}
+    assert [row["id"] for row in rows] == list(published)
+    for row in rows[:: len(rows) // 6]:
+        assert answer_row(published[row["id"]], facts) == row["twin"]
+
+
+def test_judged_rows_of_other_figures_do_not_count(tmp_path):
+    facts = load_facts()
+    (tmp_path / shipped.EVIDENCE).write_bytes((shipped.FOLDER / shipped.EVIDENCE).read_bytes())
+    other = facts_from_tables(
+        {"other": {"one": {"value": 1.0, "unit": "", "source": "a", "mark": "e"}}}
+    )
+    assert shipped.shipped_evidence(other, tmp_path) is None
+    (tmp_path / shipped.EVIDENCE).write_bytes(b"damaged")
+    assert shipped.shipped_evidence(facts, tmp_path) is None

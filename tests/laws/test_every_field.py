@@ -21,6 +21,7 @@ from twin.scenario import Scenario, canonical, fields, with_overrides
 
 DESCRIPTIVE = {
     "name",
+    "slo.share",  # how a run is judged, no figure of it: tests/lab/test_capacity.py
     "question",
     "source",
     "workload.trace.name",
@@ -479,7 +480,7 @@ CONDITIONS = [(path, fields()[path].conditions[-1]) for path in FIELDS if fields
 def test_a_field_changes_nothing_where_its_condition_does_not_hold(path, condition):
     on = fields()[condition.path]
     recipes = ["cloudmatrix384"] if on.files == "machines" else []
-    others = list(on.options) or recipes or [True, False, "", "sharegpt"]
+    others = recipes or list(on.options) or [True, False, "", "sharegpt"]
     unmet = next(v for v in others if v not in condition.values)
     context = FIELDS[path][0] | {
         "workload.trace.digest": DIGEST,

@@ -68,6 +68,7 @@ def test_copies_and_squeezing_ask_more_of_the_same_machine():
     asked = {
         "workload.arrivals": "trace",
         "workload.trace.digest": table.digest,
+        "workload.turns": "timed",  # pauses keep their length
         "horizon_s": 10.0,
     }
     once, thrice, fast = (

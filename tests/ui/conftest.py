@@ -14,7 +14,6 @@ from tests.conftest import PATIENCE_S, ROOT
 from twin.lab import library
 from twin.lab.store import Store, open_store
 from twin.ui import live, session
-from twin.ui.pages.evidence import judged
 
 # Every app of a test would read the metadata of all that is installed anew: a tenth of a second.
 manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
@@ -41,7 +40,6 @@ def store(seeded, tmp_path, monkeypatch) -> Iterator[Store]:
         kept.clear()
     monkeypatch.setattr(session, "runner", lambda: None)  # no process waits for work
     monkeypatch.setattr(live, "ready", lambda: False)
-    monkeypatch.setattr(judged, "at_once", lambda: (judged.answers(), True))
     yield session.store()
     session.store().close()
     for kept in of_a_server:

@@ -10,11 +10,10 @@ import sys
 import threading
 
 import pytest
-import tomli
 
 from tests.conftest import PATIENCE_S
 from twin.lab.evidence.choices import one_skew
-from twin.lab.evidence.judge import HONEST, evidence, headlines, recorded, write_errors
+from twin.lab.evidence.judge import HONEST, evidence, headlines
 from twin.lab.evidence.made import load_made
 from twin.lab.evidence.reproduce import Part
 from twin.lab.evidence.rows import load_beyond, load_published
@@ -24,8 +23,6 @@ from twin.ui.charts import evidence as parity
 from twin.ui.pages import PAGES
 from twin.ui.pages.evidence import judged, proof
 from twin.ui.pages.start import answer
-
-AT_ONCE = judged.at_once  # before the tests' store makes every page wait
 
 
 @pytest.fixture(scope="module")
@@ -195,13 +192,13 @@ def test_what_is_missing_is_told_without_names_of_fields():
 
 def test_another_process_works_the_rows_out_or_the_page_does(monkeypatch, found):
     """What a thread of the server worked out, every page would wait for."""
+    monkeypatch.setattr(judged, "shipped_evidence", lambda _facts: None)
     monkeypatch.setattr(judged, "evidence", lambda _facts: [row(id="by the page")])
     answered = {
         "elsewhere": f"print({json.dumps(json.dumps(found))})",
         "fails": "raise SystemExit(1)",
     }
     told = {}
-    monkeypatch.setattr(judged, "_FAILED", set())
     for name, program in answered.items():
         monkeypatch.setattr(judged, "_KNOWN", {})
         monkeypatch.setattr(judged, "COMMAND", (sys.executable, "-c", program))
@@ -211,41 +208,13 @@ def test_another_process_works_the_rows_out_or_the_page_does(monkeypatch, found)
     assert [each["id"] for each in told["fails"]] == ["by the page"]
 
 
-def test_the_first_page_shows_the_record_and_then_what_was_worked_out(app, monkeypatch, found):
-    monkeypatch.setattr(judged, "at_once", AT_ONCE)
-    monkeypatch.setattr(judged, "_KNOWN", {})
-    monkeypatch.setattr(judged, "_FAILED", set())
-    working = threading.Event()
-    monkeypatch.setattr(judged, "_elsewhere", lambda _stopped: working.set())
-    monkeypatch.setattr(judged, "evidence", lambda _facts: pytest.fail("the page worked them out"))
-    page = app.switch_page(PAGES["evidence"].script).run()
-    assert not page.exception and working.wait(PATIENCE_S)
-    assert any("Answers of the record" in caption.value for caption in page.caption)
-    said = " ".join(markdown.value for markdown in page.markdown)
-    assert all(headline in said for headline in headlines(recorded(load_facts())))
-    monkeypatch.setattr(judged, "_KNOWN", {load_facts().digest: found})
-    assert judged.ready()
-    page.run()
-    assert not any("Answers of the record" in caption.value for caption in page.caption)
-
-
-def test_the_record_says_of_every_row_what_it_said_when_it_was_made(facts, found, tmp_path):
-    write_errors(facts, found, tmp_path / "errors.toml")
-    every = tomli.loads((tmp_path / "errors.toml").read_text("utf-8"))["every"]
-    kept = {each["id"]: each for each in evidence(facts, errors=every)}
-    assert len(kept) == len(found)
-    for each in found:
-        told = kept[each["id"]]
-        assert told["twin"] == pytest.approx(each["twin"], rel=1e-5, abs=1e-5 * each["published"])
-        assert told["outside"] == each["outside"]
-
-
 def test_a_server_that_stops_takes_the_process_of_the_rows_with_it(monkeypatch, tmp_path):
     import app as dashboard
 
     begun = tmp_path / "begun"
     os.mkfifo(begun)
     program = f"open({str(begun)!r}, 'w').close(); import signal; signal.pause()"
+    monkeypatch.setattr(judged, "shipped_evidence", lambda _facts: None)
     monkeypatch.setattr(judged, "_KNOWN", {})
     monkeypatch.setattr(judged, "COMMAND", (sys.executable, "-c", program))
     for at, name in ((dashboard, "load_pages"), (session, "get_ready"), (answer, "get_ready"),
@@ -276,6 +245,7 @@ def test_a_process_of_the_rows_that_begins_while_the_server_stops_is_stopped_too
         judged.stop()
         return begun[0]
 
+    monkeypatch.setattr(judged, "shipped_evidence", lambda _facts: None)
     monkeypatch.setattr(judged, "_KNOWN", {})
     monkeypatch.setattr(judged, "_STOPS", [stopped.set])
     monkeypatch.setattr(judged, "COMMAND", (sys.executable, "-c", "import signal; signal.pause()"))

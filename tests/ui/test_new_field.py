@@ -10,6 +10,7 @@ from twin.lab.compare import input_rows
 from twin.lab.library import presets, scenario_from_toml, scenario_to_toml
 from twin.lab.share import pack, unpack
 from twin.scenario import (
+    SCHEMA_VERSION,
     Scenario,
     SpecError,
     canonical,
@@ -32,7 +33,7 @@ def new_field():
         "Grace period",
         (0, 10),
         group="Routing",
-        since=2,
+        since=SCHEMA_VERSION,
         applies=(when("deployment.mode", "colocated"),),
     )
     before = canonical(Scenario()), legacy_digests(Scenario())

@@ -151,7 +151,7 @@ def test_each_tenant_has_its_row_with_units_and_the_reasons_a_picture(app, store
     assert all(text.endswith(("s", "ms")) for text in table["TTFT p99"])
     assert {m.label: m.value for m in at.metric}["Asked again"].startswith("17")
     assert not {m.label: m.delta for m in at.metric}["TTFT p99"]  # no one SLO to be held against
-    assert len(at.get("plotly_chart")) == 2  # tenants, reasons; their sessions do not wait
+    assert len(at.get("plotly_chart")) == 3  # tenants, reasons, and sessions that wait
 
 
 def test_sessions_that_wait_have_their_times(app, store):

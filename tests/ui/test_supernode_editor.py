@@ -263,7 +263,7 @@ def file_taken(text: str, kind: str) -> None:
     from twin.ui.pages.supernode.files import take_text
 
     session.draft()
-    for fault in take_text(text.encode(), kind):
+    for fault in take_text(text.encode(), f"mine.{kind}"):
         st.markdown(fault)
 
 

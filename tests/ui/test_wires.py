@@ -51,4 +51,5 @@ def test_a_deployment_that_does_not_fit_says_so(store):
     large = with_overrides(QUICK, {"supernode.supernodes": 2, "deployment.prefill.instances": 30})
     app = shown(large)
     assert not app.exception
-    assert len([c for c in app.caption if "NPUs" in c.value]) >= len(wires.WIRINGS)
+    # UB-Mesh as it is sold is the only one that is large enough.
+    assert len([c for c in app.caption if "NPUs" in c.value]) >= len(wires.WIRINGS) - 1

@@ -138,11 +138,14 @@ def links_table(setup: Setup, world: World, where: pl.DataFrame) -> pl.DataFrame
                 used = np.divide(
                     bytes_, most * horizon_s, out=np.zeros_like(bytes_), where=most > 0.0
                 )
+                # A batch that lasts for several windows is booked in one: no link carries more
+                # than its capacity, so no window is fuller than full.
+                busiest = np.minimum(used * peak, np.maximum(used, 1.0))
                 pieces.append(
                     {"plane": plane, "node": np.arange(most.size), "direction": way,
                      "sub_plane": k if plane == "ub" else None, "bytes": bytes_,
                      "capacity_bytes_per_s": most, "utilisation_mean": used,
-                     "utilisation_peak": used * peak}
+                     "utilisation_peak": busiest}
                 )  # fmt: skip
     return stacked(LINKS, pieces)
 

@@ -26,6 +26,7 @@ MOST_PARTS = {  # what opens them, how many
 }  # fmt: skip
 SHOWN = 20  # faults listed in full
 MOST_FAULTS = 10_000  # after which nobody reads on
+MOST_CABLES = 500_000  # each is a link of two directions (`machine_file.MOST_LINKS`)
 LONGEST_LINE = 64 << 10  # characters of a row of a table
 NAMESPACE = "http://graphml.graphdrawing.org/xmlns"
 WORDS = {bool: "boolean", int: "long", float: "double", str: "string"}  # types in GraphML
@@ -226,6 +227,10 @@ def _cables(lines: Any) -> tuple[LinkRows, list[str]]:
             continue
         data = alike.setdefault((*rest,), data)
         links.append((ends.setdefault(a, a), ends.setdefault(b, b), data))
+        if len(links) > MOST_CABLES:
+            raise FabricFileError(
+                [f"A cable list of more than {MOST_CABLES:,} cables is more than a machine has."]
+            )
     return links, faults
 
 

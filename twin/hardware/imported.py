@@ -92,6 +92,14 @@ def find(digest: str) -> ImportedMachine | None:
         return None
 
 
+def npus_of(s: Supernode) -> int:
+    """NPUs of a supernode: of an imported one as many as its file has, 0 where it is not here."""
+    if not s.imported:
+        return s.npus
+    machine = find(s.machine)
+    return machine.npus if machine else 0
+
+
 def plan_of(s: Supernode, facts: Facts) -> tuple[Plan, int]:
     """The machine that a supernode names by digest, and dies of each of its NPUs.
 

@@ -15,6 +15,7 @@ import sys
 
 import polars as pl
 
+from twin.lab.fabric_file import FABRIC
 from twin.lab.files import printable
 from twin.lab.kinds import KINDS, Kind, Parts, T
 
@@ -99,7 +100,7 @@ def _limit(memory_bytes: int, seconds: float) -> None:
 def main() -> None:
     """Read standard input as a value of the kind that the command names; its parts are output."""
     key, name, memory_bytes, seconds = sys.argv[1:]
-    kind = next(kind for kind in KINDS if kind.key == key)
+    kind = next(kind for kind in (*KINDS, FABRIC) if kind.key == key)
     module, _, function = kind.reader.partition(":")
     read = getattr(importlib.import_module(module), function)
     data = sys.stdin.buffer.read()

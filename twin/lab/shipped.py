@@ -6,6 +6,8 @@ question, engine and facts it is: `make shipped` writes them. A stale one is sho
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import io
 import json
 import sys
@@ -22,6 +24,7 @@ from twin.scenario import Scenario, scenario_digest
 
 if TYPE_CHECKING:
     from twin.engine.simulate import Run
+    from twin.facts import Facts
     from twin.lab.executor import Executor
     from twin.lab.store import Store
 
@@ -29,6 +32,7 @@ FOLDER = ROOT / "data" / "shipped"
 PRESETS = ("quickstart", "deepseek-service", "fault-node", "r1-reasoning", "colocated-contrast")
 TABLES = ("windows", "instances", "traffic", "shares", "events", "links", "seats")
 ABOUT = "about.json"
+EVIDENCE = "evidence.json.gz"  # the published rows, judged
 ANSWERS = "answers.json"  # figures of every preset's run, by the digest of its question
 MADE = (2020, 1, 1, 0, 0, 0)  # of every entry: the same result is the same bytes
 
@@ -107,6 +111,36 @@ def write_answers(figures: Mapping[str, Mapping[str, float]], folder: Path = FOL
     (folder / ANSWERS).write_text(json.dumps(by_digest, indent=1) + "\n", "utf-8")
 
 
+def shipped_evidence(facts: Facts, folder: Path = FOLDER) -> list[dict[str, Any]] | None:
+    """The published rows with the twin's answers as they came with the project; None where other
+    sources or figures made them."""
+    try:
+        told = json.loads(gzip.decompress((folder / EVIDENCE).read_bytes()))
+    except (OSError, ValueError):
+        return None
+    return told["rows"] if told["of"] == _evidence_of(facts) else None
+
+
+def write_evidence(facts: Facts, folder: Path = FOLDER) -> Path:
+    """Judge every published row, and write the answers."""
+    from twin.lab.evidence.judge import evidence
+
+    told = json.dumps({"of": _evidence_of(facts), "rows": evidence(facts)}, sort_keys=True)
+    (folder / EVIDENCE).write_bytes(gzip.compress(told.encode(), mtime=0))
+    return folder / EVIDENCE
+
+
+def _evidence_of(facts: Facts) -> str:
+    """SHA-256 over all that the answers to the published rows follow from."""
+    from twin.compiled import ANSWERS as ROOMS
+    from twin.compiled import source_digest
+
+    content = hashlib.sha256(f"{facts.digest} {source_digest((*ROOMS, 'lab/evidence'))}".encode())
+    for path in (ROOT / "data" / "published.toml", *sorted((ROOT / "data" / "record").iterdir())):
+        content.update(path.read_bytes())
+    return content.hexdigest()
+
+
 def _small(table: pl.DataFrame) -> pl.DataFrame:
     """The table in single precision, but for the moments that other tables are joined by."""
     wide = [name for name, kind in table.schema.items() if kind == pl.Float64]
@@ -134,6 +168,7 @@ def main() -> None:
             raise ValueError(f"no preset is called {key}: PRESETS of this module names one")
         path = write(key, scenario, simulate(scenario, load_facts()), ENGINE_VERSION)
         sys.stdout.write(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1e3:.0f} kB\n")
+    write_evidence(load_facts())
 
 
 if __name__ == "__main__":

@@ -37,13 +37,19 @@ def limits(scenario: Scenario, requests: pl.DataFrame) -> tuple[np.ndarray, np.n
     return ttft_s[whose], tpot_s[whose]
 
 
+def turns_wait(s: Scenario) -> bool:
+    """Whether there are sessions whose next turn waits for the answer."""
+    w = s.workload
+    return w.turns == "wait" and (w.prefix == "sessions" or w.arrivals == "trace")
+
+
 def session_times_s(o: Observed) -> np.ndarray:
     """First question to last answer of the sessions whose last turn finished in the steady state.
 
     Empty where turns do not wait.
     """
     requests = o.requests
-    if "turns_left" not in requests.columns or o.scenario.workload.turns != "wait":
+    if "turns_left" not in requests.columns or not turns_wait(o.scenario):
         return np.zeros(0)
     session = requests["session"].to_numpy()
     begun_s = np.full(session.max(initial=0) + 1, np.inf)

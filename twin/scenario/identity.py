@@ -124,10 +124,13 @@ def _is_set(s: Scenario, path: str, before: Mapping[str, Any]) -> bool:
 
 
 def _state(values: Fields, path: str, value: Any) -> None:
-    """Write a field into plain values where it is not written yet."""
+    """Write a field into plain values where it is not written yet. What is no table where one
+    belongs is left: it is refused when it is parsed."""
     *parents, leaf = path.split(".")
     for part in parents:
         values = values.setdefault(part, {})
+        if not isinstance(values, dict):
+            return
     values.setdefault(leaf, value)
 
 

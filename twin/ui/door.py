@@ -96,11 +96,11 @@ async def _refuse(send: Send, status: int) -> None:
 
 
 def _from_our_page(scope: Message) -> bool:
-    """Whether a page of this server made the browser ask: the browser says so, or, where it does
+    """Whether no foreign page made the browser ask: the browser says so, or, where it does
     not (plain HTTP), names the page, as our own policy lets it."""
     said = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
     if site := said.get(b"sec-fetch-site"):
-        return site == "same-origin"
+        return site in ("same-origin", "none")  # none: typed into the address bar
     page = PAGE.match(said.get(b"referer", ""))
     # Some proxies name the host without its port.
     return page is not None and page[1] == PORT.sub("", said.get(b"host", ""))

@@ -53,7 +53,7 @@ def label(path: str) -> str:
 def choice_label(path: str, option: str, facts: Facts | None = None) -> str:
     """One option of a field: 'sp_tp_sp' -> 'SP-TP-SP'; a file by its own title."""
     if path == "supernode.machine" and IMPORTED.fullmatch(option):
-        return f"Imported: {option[:12]}"
+        return f"Imported: {option[:8]}"
     title = f"{declared(path).files}.{option}.title"
     if facts is not None and title in facts:
         return str(facts[title].value)
@@ -83,6 +83,8 @@ def show(value: Any, path: str = "") -> str:
         return f"{value:,.6g}" if isinstance(value, float) else f"{value:,}"
     if path in listed.LISTS:
         return listed.told(path, value)
+    if path == "supernode.machine":
+        return choice_label(path, str(value))
     return scenario_words.choice_label(path, value) if value else "none"
 
 

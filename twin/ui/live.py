@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from twin.hardware.imported import npus_of
 from twin.lab import sweep
 from twin.lab.explain.view import load_of, one_slo
 from twin.lab.live import Live, Look, question_of, ready
@@ -171,7 +172,7 @@ def _verdict(
     room = _simulated(draft, capacity, kept) if capacity else _room(draft, told, kept)
     if summary.get("steady_state") == "overloaded":
         room = f":red[**overloaded**]: queues grow above {_rate(told.sustained_req_per_s)}"
-    npus = draft.supernode.npus - npus_used(draft)
+    npus = max(npus_of(draft.supernode) - npus_used(draft), 0)
     idle = f"**{words.npus(npus)} idle**" if npus else "no NPU idle"
     return place.subheader(f"{_speed(told, summary)}; {room}; {idle}.", anchor=False)
 
@@ -187,7 +188,9 @@ def _speed(told: Outlook, summary: Mapping[str, Any]) -> str:
 def _room(draft: Scenario, told: Outlook, kept: bool | None) -> str:
     """How much load its SLO takes by formula, and whether the simulation (None: none) kept it."""
     if not told.slo_req_per_s:
-        return f":red[**no batch keeps its SLO of {draft.slo.tpot_ms:g} ms**]"
+        slow = f"no batch keeps its SLO of {draft.slo.tpot_ms:g} ms"
+        late = f"by formula no load keeps its TTFT SLO of {draft.slo.ttft_s:g} s"
+        return f":red[**{late if told.limit == 'prefill' else slow}**]"
     rate, most = told.rate_req_per_s, _rate(told.slo_req_per_s)
     if rate is not None and rate > told.slo_req_per_s:
         full = f"{told.limit} is full"

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from twin.hardware.imported import npus_of
 from twin.lab.compare import changed
 from twin.lab.store import RunRow
 from twin.metrics.registry import placed, shown
@@ -20,9 +21,8 @@ QUESTION_MOST = 600  # characters, as the field says
 
 def machine(s: Scenario) -> str:
     """How much of the supernode serves: '256 of 384 NPUs'."""
-    if s.supernode.imported:  # only its graph knows how many it has
-        return npus(npus_used(s))
-    return f"{npus_used(s):,} of {npus(s.supernode.npus)}"
+    there = npus_of(s.supernode)
+    return f"{npus_used(s):,} of {npus(there)}" if there else npus(npus_used(s))
 
 
 def npus(count: int) -> str:

@@ -79,7 +79,7 @@ def replay(
     times = clock.seconds(times)
     order = np.argsort(times, kind="stable")
     before = earlier_turn(table.session)
-    waits = workload.turns == "wait"
+    waits = workload.turns == "wait" and bool((before >= 0).any())
     inside = order[: int(np.searchsorted(times[order], horizon_s))]
     if waits:
         begun_s = times.reshape(-1, n)[:, first_turn(before)].reshape(-1)
@@ -172,7 +172,7 @@ def _replay_notes(
             f"{table.name} holds lengths only: arrivals are Poisson at "
             f"workload.rate_req_per_s = {workload.rate_req_per_s:g} req/s"
         )
-    if workload.turns == "wait":
+    if workload.turns == "wait" and (earlier_turn(table.session) >= 0).any():
         known = 1.0 - np.isnan(table.think_s).mean()
         notes.append(
             f"sessions of {table.name} wait for their answers; pauses are its think times for "

@@ -45,22 +45,17 @@ GROUPS = (SUPERNODE, OTHER)
 Judged = Sequence[Mapping[str, Any]]
 
 
-def evidence(
-    facts: Facts, rows: Sequence[Row] | None = None, errors: Mapping[str, float] | None = None
-) -> list[dict[str, Any]]:
+def evidence(facts: Facts, rows: Sequence[Row] | None = None) -> list[dict[str, Any]]:
     """Each published row with `twin` in the row's unit and `error` = twin / published - 1.
     `judged_error` is the error that counts: of an unseen row the first one, of a row that is
-    circular or unstated, or of a bound that is kept, none. `outside`: beyond the row's `bar`.
-    errors: by row, from which the answers follow; rows without one are left out."""
+    circular or unstated, or of a bound that is kept, none. `outside`: beyond the row's `bar`."""
     first = load_first()
     others: dict[str, list[list[Any]]] = {}
     for other in load_others():
         others.setdefault(other.row, []).append([other.simulator, other.error])
     answers = []
     for row in load_published() if rows is None else rows:
-        if errors is not None and row.id not in errors:
-            continue
-        twin = answer_row(row, facts) if errors is None else row.value * (1.0 + errors[row.id])
+        twin = answer_row(row, facts)
         error = twin / row.value - 1.0
         begun = first.get(row.id)
         counts = begun.error if begun is not None and row.kind == "unseen" else error
@@ -235,16 +230,8 @@ def kept_errors() -> dict[str, Any]:
     return published_table(ERRORS)
 
 
-def recorded(facts: Facts) -> list[dict[str, Any]]:
-    """Published rows as they were answered when the record was made: at once, and perhaps by other
-    sources, facts or rows than these."""
-    kept = kept_errors()
-    return evidence(facts, errors=kept.get("every", kept["error"]))
-
-
 def write_errors(facts: Facts, answers: Judged, path: Path = ERRORS) -> None:
-    """Keep the errors that count of unseen and seen rows, and today's of every row; raises
-    NotWritten."""
+    """Keep the errors of unseen and seen rows; raises NotWritten."""
     table = {
         "facts": facts.digest,
         "rows": rows_digest(load_published()),
@@ -253,9 +240,8 @@ def write_errors(facts: Facts, answers: Judged, path: Path = ERRORS) -> None:
             for row in answers
             if row["kind"] in HONEST and row["judged_error"] is not None
         },
-        "every": {row["id"]: round(row["error"], 6) for row in answers},
     }
-    head = "# Errors that count, and of every row: made by `python -m twin evidence --write`.\n\n"
+    head = "# Errors of rows that no fit helped: made by `python -m twin evidence --write`.\n\n"
     write_text(path, head + tomli_w.dumps(table))
 
 

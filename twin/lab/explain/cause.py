@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from twin.lab.explain.view import BEHIND, Settings, View, kept_up, served_well
+from twin.lab.explain.view import BEHIND, SERVED, Settings, View, kept_up, served_well
 from twin.outlook import Standing, standing_at
 from twin.scenario import Scenario, SpecError, field_info, read, with_overrides
 from twin.steady import steady
@@ -139,7 +139,7 @@ def _score(view: View, base: Expected, after: Expected) -> float:
     if not view.held:
         lacking = 1.0 - served_well(view.summary)
         gained = after.standing.attained - base.standing.attained
-        better += 10.0 * (
+        better += SERVED * (
             lacking if late <= 1.0 and slow <= 1.0 else min(max(gained, 0.0), lacking)
         )
     if kept_up(view.summary, view.scenario) < BEHIND and view.arrived_per_s:

@@ -39,6 +39,7 @@ from twin.lab.explain.view import (
 )
 from twin.lab.explain.waterfall import EVEN, waterfall
 from twin.metrics.measures import amount, three_figures
+from twin.metrics.summary import UNSTEADY
 from twin.model.shape import ModelError
 from twin.scenario import Scenario, npus_used, with_overrides
 from twin.steady import steady
@@ -54,6 +55,7 @@ CONFIRMED = 3  # until so many are
 TRIED = 2  # changes of a cause that may be
 NEARLY = 0.9  # of the best: then the less intrusive change is advised
 FELT = 0.05  # of a score
+WORTH_SAYING = 0.1  # of a score: what a first cause has to bring where the SLO is kept
 IDEAL = 0.5  # of its score, where nobody can make a change: it shows what is there to gain
 OUTRANKS = 0.3  # of what the best other change brings: a fault that brings as much comes first
 EXPECTED_RUNS = 12 + RUNS  # for a bar of progress
@@ -278,7 +280,8 @@ def _first_that_holds(runs: Runs, s: Scenario, looks: Sequence[Look]) -> tuple[L
 def ranked(measured: list[Measured]) -> tuple[Measured, ...]:
     """By what the advised change brings; what nobody can change after that. Faults first where they
     weigh, what is asked for last unless nothing else mends it."""
-    best = max((m.score for m in measured if m.cause.kind == CAUSE), default=0.0)
+    done = [m for m in measured if m.cause.kind == CAUSE and m.suggestion is not None]
+    best = max((m.score for m in done), default=0.0)
 
     def order(m: Measured) -> tuple[int, float]:
         if m.cause.kind == CAUSE and m.suggestion is None:
@@ -301,10 +304,12 @@ def verdict(view: View, room: Capacity, ranks: Sequence[Measured]) -> str:
         met = attained(view.summary)
         whose = f"Only {amount(met, 'share')} of requests keep" if met else "No request keeps"
         sentences = [f"{whose} the SLO{limit}."]
-    if ranks and (not view.held or ranks[0].score > 0.1):
+    if ranks and (not view.held or ranks[0].score > WORTH_SAYING):
         label, named = ranks[0].cause.label, ranks[0].named
         label = label if label[:2].isupper() else label[0].lower() + label[1:]
         sentences.append(f"First cause: {label}{f' ({named})' if named else ''}.")
+    if note := UNSTEADY.get(str(view.summary.get("steady_state"))):
+        sentences.insert(1, note)
     if view.free_npus:
         idle = "1 NPU is" if view.free_npus == 1 else f"{view.free_npus} NPUs are"
         sentences.append(f"{idle} idle.")

@@ -13,6 +13,7 @@ from twin.steady import largest_batch
 
 BUSY = 0.95  # of the time: a pool that computes as much is at its cap
 CLOSE = 0.8  # of the SLO: from here on more room is looked for
+SPARE = 1.15  # of what arrives: a pool that computes just as much has queues without end
 
 
 @cause("prefill", "Prefill capacity", "Give prefill more instances or cores.")
@@ -28,7 +29,7 @@ def prefill(v: View) -> Found:
     count, npus = v.role_npus["prefill"]
     needed = count + 1
     if rate := v.sustained.get("prefill"):
-        needed = max(needed, math.ceil(1.15 * v.arrived_per_s / (rate / count)))
+        needed = max(needed, math.ceil(SPARE * v.arrived_per_s / (rate / count)))
     most = count + v.free_npus // npus
     for instances in sorted({min(count + 1, most), min(needed, most), most} - {count}):
         yield Change({"deployment.prefill.instances": instances})
@@ -61,15 +62,21 @@ def _cores(v: View, *factors: float) -> Found:
 
 def _more_decode(v: View) -> Found:
     count, npus = v.role_npus["decode"]
-    if v.free_npus >= npus:
-        yield Change({"deployment.decode.instances": count + v.free_npus // npus})
-    if v.free_npus >= count:
-        yield Change({"deployment.decode.npus_per_instance": npus + v.free_npus // count})
+    for more in _steps(v.free_npus // npus):
+        yield Change({"deployment.decode.instances": count + more})
+    node = v.scenario.supernode.npus_per_node
+    for nodes in _steps(v.free_npus // count // node):
+        yield Change({"deployment.decode.npus_per_instance": npus + nodes * node})
     if v.mode == "disaggregated":
         prefills, _ = v.role_npus["prefill"]
         rate = v.sustained.get("prefill", 0.0) / prefills
-        needed = math.ceil(1.15 * v.arrived_per_s / rate) if rate else prefills
+        needed = math.ceil(SPARE * v.arrived_per_s / rate) if rate else prefills
         yield from _both(v, {max(1, prefills - 2), max(1, prefills - 1), needed})
+
+
+def _steps(most: int) -> list[int]:
+    """One, twice as many each time, and all: the smallest that is enough counts."""
+    return sorted({*(1 << k for k in range(most.bit_length())), most} - {0})
 
 
 def _both(v: View, prefills: Iterable[int]) -> Found:
@@ -99,8 +106,8 @@ def colocated(v: View) -> Found:
     if "colocated" not in v.role_npus or (v.held and max(v.late, v.slow) < CLOSE):
         return
     count, npus = v.role_npus["colocated"]
-    if v.free_npus >= npus:
-        yield Change({"deployment.colocated.instances": count + v.free_npus // npus})
+    for more in _steps(v.free_npus // npus):
+        yield Change({"deployment.colocated.instances": count + more})
 
 
 @cause("chunk", "Prefill beside decode", "Change how many prompt tokens an iteration may prefill.")

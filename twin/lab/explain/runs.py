@@ -13,6 +13,7 @@ import polars as pl
 from twin.engine.simulate import Run, simulate
 from twin.facts import Facts
 from twin.lab.explain.view import (
+    SERVED,
     Settings,
     Summary,
     attained,
@@ -139,7 +140,7 @@ def score(before: Summary, after: Summary, s: Scenario) -> float:
     where it falls behind, how many more it serves."""
     # Without an upper end: far off, too, what comes nearer to the SLO is better.
     used = [ttft_share(x, s) + tpot_share(x, s) + 1e-3 for x in (before, after)]
-    better = 10 * (served_well(after) - served_well(before)) + math.log(used[0] / used[1])
+    better = SERVED * (served_well(after) - served_well(before)) + math.log(used[0] / used[1])
     if catches_up(before, after, s):
         better += math.log(kept_up(after, s) / max(kept_up(before, s), LEAST_KEPT_UP))
     return better
@@ -213,7 +214,7 @@ def _gain_in(
     if least <= 0 or least < 0.5 * mean or least < SAID * whole:
         return None
     if metric == "slo_attainment":
-        weight = 10 * least
+        weight = SERVED * least
         if least < min(NOTABLE, 0.5 * (1.0 - float(rows[:, 0].mean()))):
             return None
     elif metric == "throughput_req_per_s":

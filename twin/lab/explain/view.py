@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from twin.facts import Facts
+from twin.hardware.imported import npus_of
 from twin.metrics.latency import TTFT_PARTS
 from twin.model.predict import Prediction
 from twin.scenario import Scenario, npus_used, pools
@@ -20,6 +21,7 @@ from twin.workload.requests import TraceTable
 Summary = Mapping[str, float | int | str | None]
 Settings = dict[str, Any]
 UNSERVED = 20.0  # times the SLO, at least: what nobody was served in counts as
+SERVED = 10.0  # of a score: all requests within the SLO instead of none, before any time counts
 BEHIND = 0.8  # of what arrives: whoever finishes less falls behind
 CLEARLY = 1.2  # times as many served: less is chance in a short run that falls behind
 
@@ -65,9 +67,9 @@ class View:
 
     @property
     def free_npus(self) -> int:
-        """NPUs of the machine that no instance uses; an imported machine counts its own."""
+        """NPUs of the machine that no instance uses."""
         s = self.scenario
-        return 0 if s.supernode.imported else s.supernode.npus - npus_used(s)
+        return max(npus_of(s.supernode) - npus_used(s), 0)
 
     @property
     def arrived_per_s(self) -> float:

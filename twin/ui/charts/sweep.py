@@ -7,12 +7,13 @@ import plotly.graph_objects as go
 
 from twin.lab.sweep import Axis, Published, knees
 from twin.metrics.registry import METRICS, shown
+from twin.metrics.summary import UNSTEADY as NOTES
 from twin.ui import theme
 from twin.ui.charts.base import Chart, chart, empty, figure, line, line_at, time_unit
 
 PANELS = ("ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu", "joules_per_token")
 FOR_USER, PER_NPU = "tpot_s_mean", "decode_tokens_per_s_per_npu"
-KEPT, BROKEN = "circle", "circle-open"
+KEPT, BROKEN, UNSTEADY = "circle", "circle-open", "x"
 PUBLISHED = theme.PLANE["rdma"]
 _AIR = 0.04  # of an axis, beside its first and last point
 
@@ -30,8 +31,8 @@ Series = Mapping[str, Sequence[Ran]]  # by the value of the second field; '' whe
 
 
 def over(axis: Axis, key: str, series: Series) -> Chart:
-    """One of PANELS over the swept field; hollow: the SLO is broken; dashed: knee and SLO. The axes
-    stand before the first point, with the SLO."""
+    """One of PANELS over the swept field; hollow: the SLO is broken; x: no steady state, so no
+    figure of one; dashed: knee and SLO. The axes stand before the first point, with the SLO."""
     ran = [p for points in series.values() for p in points]
     values = [p.summary[key] for p in ran if p.summary.get(key)]
     if not values and all(p.summary for p in ran):
@@ -120,8 +121,15 @@ def _points(
 ) -> None:  # fmt: skip
     line(
         fig, list(x), list(y), colour, "%{text}<extra></extra>", mode="lines+markers", name=name,
-        text=list(told), marker={"size": 9, "symbol": [KEPT if p.kept else BROKEN for p in points]},
+        text=list(told), marker={"size": 9, "symbol": [_symbol(p) for p in points]},
     )  # fmt: skip
+
+
+def _symbol(point: Ran) -> str:
+    """How a point is drawn."""
+    if point.summary.get("steady_state") in NOTES:
+        return UNSTEADY
+    return KEPT if point.kept else BROKEN
 
 
 def _colours(series: Series) -> list[str]:

@@ -47,6 +47,7 @@ _ENTRIES = (
     ),
     Page("evidence", "Evidence", "fact_check", "How far the twin is from what was measured."),
     Page("library", "Library", "folder_open", "Every scenario and run that is kept here."),
+    Page("glossary", "Glossary", "dictionary", "What the terms of these pages mean, one by one."),
 )  # fmt: skip
 PAGES = {page.name: page for page in _ENTRIES}
 FIRST, BUILD = "start", "Build"
@@ -56,7 +57,7 @@ SECTIONS = {
     BUILD: ("supernode", "workload", "deployment"),
     "Results": (share.RUN_PAGE, "playback", "experts"),
     "Compare and sweep": (share.COMPARE_PAGE, "sweep"),
-    "Evidence and library": ("evidence", "library"),
+    "Evidence and library": ("evidence", "library", "glossary"),
 }
 
 

@@ -27,7 +27,6 @@ from twin.ui.pages.evidence import judged, proof
 from twin.ui.show import download, plain, plot
 from twin.ui.toolbar import open_run
 
-LOOK_S = 1.0  # between two looks whether the answers are worked out
 SEARCHED = ("quantity", "system", "kind", "regime", "source", "note")  # of a row
 
 
@@ -68,17 +67,6 @@ def widths(**columns: int):
     return {name.replace("_", " "): column(width=width) for name, width in columns.items()}
 
 
-@st.fragment(run_every=LOOK_S)
-def wait_for_answers() -> None:
-    """Say whose answers these are, and draw the page again when this twin has its own."""
-    if judged.ready():
-        st.rerun()
-    st.caption(
-        ":material/hourglass_top: Answers of the record, made with the project. This twin works "
-        "out its own; the page then shows those."
-    )
-
-
 # 1) Gather.
 session.open_link()
 facts = session.facts()
@@ -87,10 +75,7 @@ st.caption("How far the twin is from what was measured and published, and where 
 try:
     published = {row.id: row for row in load_published()}
     with st.spinner("Working out every published row"):
-        answers, worked_out = judged.at_once()
-        linked = st.query_params.get("row", "")
-        if linked in published and linked not in {row["id"] for row in answers}:
-            answers, worked_out = judged.answers(), True
+        answers = judged.answers()
 except EvidenceError as error:
     st.error(sentence(str(error)), icon=":material/fact_check:")
     st.stop()
@@ -108,8 +93,6 @@ def name_row(row: str = "") -> None:
 
 
 # 2) In a few numbers, one picture, and what is worst.
-if not worked_out:
-    wait_for_answers()
 for sentence_of_group in headlines(answers):
     st.markdown(f"**{sentence_of_group}**")
 picture, worst = st.columns([3, 2], gap="large")

@@ -9,7 +9,7 @@ import polars as pl
 import streamlit as st
 
 from twin.lab.store import RunRow
-from twin.metrics.clients import by_tenant, session_times_s
+from twin.metrics.clients import by_tenant, session_times_s, turns_wait
 from twin.metrics.hours import DAILY, by_hour, hits_over_time, hour_s
 from twin.metrics.measures import NOTHING, amount, seconds
 from twin.metrics.observed import Observed
@@ -136,7 +136,7 @@ def _has_clients(scenario: Scenario) -> bool:
     """Whether there is anything to tell: tenants, clients that leave or are refused, sessions."""
     c, a = scenario.clients, scenario.admission
     leave = c.timeout_s or c.answer_timeout_s or a.shed_at or a.rate_req_per_s or a.in_flight
-    return bool(scenario.tenants or leave or scenario.workload.turns == "wait")
+    return bool(scenario.tenants or leave or turns_wait(scenario))
 
 
 def clients(row: RunRow, scenario: Scenario) -> None:

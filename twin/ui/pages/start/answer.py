@@ -12,9 +12,10 @@ from twin import outlook as load
 from twin.facts import FactError
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import Fabric
+from twin.hardware.imported import npus_of
 from twin.lab import sweep
 from twin.lab.shipped import Shipped, shipped
-from twin.scenario import Scenario, scenario_digest
+from twin.scenario import Scenario, npus_used, pools, scenario_digest
 from twin.ui import forms, formulas, live, session, words
 from twin.ui.fabric_message import built, machine_text
 from twin.ui.fabric_view import fabric_picture
@@ -104,6 +105,28 @@ def fail_a_node(draft: Scenario) -> str:
     return session.propose({"faults": [*there, *(row for row in rows if row not in there)]})
 
 
+def idle_npus(draft: Scenario) -> int:
+    """NPUs of the machine that no instance uses."""
+    return max(npus_of(draft.supernode) - npus_used(draft), 0)
+
+
+def use_idle(draft: Scenario) -> str:
+    """Give the idle NPUs to the pool that is full first by formula; returns '' or the one sentence
+    why it cannot be."""
+    expected = formulas.outlook(formulas.whole(draft))
+    if isinstance(expected, str):
+        return sentence(expected)
+    known = {role: (count, npus) for role, count, npus in pools(draft)}
+    role = expected.limit if expected.limit in known else next(reversed(known))
+    (count, npus), idle = known[role], idle_npus(draft)
+    node = draft.supernode.npus_per_node
+    if role == "decode" and (more := idle // count // node * node):
+        return session.propose({"deployment.decode.npus_per_instance": npus + more})
+    if idle < npus:
+        return f"No {role} instance of {npus} NPUs fits into {words.npus(idle)}."
+    return session.propose({f"deployment.{role}.instances": count + idle // npus})
+
+
 def _played(draft: Scenario, fabric: Fabric) -> bool:
     """A stored run of exactly this question playing on the machine; False where there is none."""
     digest = scenario_digest(draft)
@@ -142,6 +165,7 @@ def picture(draft: Scenario) -> bool:
     placed, no_place = seated(draft, fabric)
     if no_place:
         st.error(no_place, icon=":material/event_seat:")
-    title = f"{words.npus(draft.supernode.npus)} in {draft.supernode.all_nodes:,} nodes"
+    nodes = "" if draft.supernode.imported else f" in {draft.supernode.all_nodes:,} nodes"
+    title = f"{words.npus(npus_of(draft.supernode))}{nodes}"
     fabric_picture(fabric, title=title, instances=placed.instances, key="start-picture")
     return False

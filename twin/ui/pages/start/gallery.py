@@ -8,6 +8,7 @@ from typing import Any
 
 import streamlit as st
 
+from twin.hardware.imported import npus_of
 from twin.lab import shipped
 from twin.metrics.registry import shown
 from twin.scenario import Scenario, pools, scenario_digest, shares_npus
@@ -85,7 +86,7 @@ def picture(s: Scenario) -> str:
         (_, over), (_, npus) = parts
         parts = [("colocated", over), ("decode", npus - over)]
     used = sum(npus for _, npus in parts)
-    idle = 0 if s.supernode.imported else max(s.supernode.npus - used, 0)
+    idle = max(npus_of(s.supernode) - used, 0)
     parts.append(("idle", idle))
     count = min(CELLS, -(-(used + idle) // s.supernode.npus_per_node))
     ends = list(accumulate(npus for _, npus in parts))

@@ -6,10 +6,10 @@ from typing import Literal
 
 import streamlit as st
 
-from twin.hardware.chip import HardwareError
-from twin.hardware.exchange_format import read_fabric, write_fabric
+from twin.hardware.exchange_format import write_fabric
 from twin.hardware.fabric import Fabric
-from twin.hardware.graph_text import FabricFileError
+from twin.lab.apart import Refused, apart
+from twin.lab.fabric_file import FABRIC
 from twin.ui import session, words
 from twin.ui.fields import sentence
 from twin.ui.imports import MACHINES, upload
@@ -42,6 +42,10 @@ def files(fabric: Fabric) -> None:
     for fault in st.session_state.get("fabric-file-faults", []):
         st.markdown(f":small[:red[:material/error: {plain(fault)}]]")
     st.markdown("**Another machine**")
+    st.caption(
+        "A cable list begins with the line from,to,GB/s,ns,plane and has a line a cable, as in "
+        "die 0.0.0,switch 0,28,200,ub. Node-link JSON and GraphML as networkx writes them."
+    )
     upload(MACHINES)
 
 
@@ -51,20 +55,16 @@ def take_file() -> None:
     st.session_state["fabric-file-faults"] = []
     if uploaded is None:
         return
-    kind: Kind = "json" if uploaded.name.lower().endswith(".json") else "graphml"
-    st.session_state["fabric-file-faults"] = take_text(uploaded.getvalue(), kind)
+    st.session_state["fabric-file-faults"] = take_text(uploaded.getvalue(), uploaded.name)
 
 
-def take_text(raw: bytes, kind: Kind) -> list[str]:
-    """Read a fabric into the draft; returns a sentence for every fault, none when it was taken."""
+def take_text(raw: bytes, name: str) -> list[str]:
+    """Read a fabric into the draft, in a process of its own; returns a sentence for every fault,
+    none when it was taken."""
     try:
-        supernode = read_fabric(raw.decode("utf-8"), kind, session.facts())
-    except UnicodeDecodeError:
-        return ["The file is not text in UTF-8."]
-    except FabricFileError as error:
-        return error.faults
-    except (HardwareError, ValueError) as error:
-        return [sentence(str(error))]
+        supernode = apart(FABRIC, raw, name).supernode
+    except Refused as error:
+        return [sentence(fault) for fault in str(error).split("\n")]
     if not editor.replace_machine(supernode):
         return [editor.outcome()[0]]
     count = len(supernode.edits)

@@ -83,7 +83,8 @@ def results() -> None:
             plot(charts.over(axes[0], key, series), f"sweep-{key}")
     plot(charts.frontier(axes[0], series, sweep.published()), "sweep-frontier")
     st.caption(
-        "Filled: the SLO is kept. Hollow: it is broken. Crosses: published operating points."
+        "Filled: the SLO is kept. Hollow: it is broken. x: overloaded or still filling, so the "
+        "figure depends on the horizon. Thin crosses: published operating points."
     )
     with st.expander("Points as a table, each with its run"):
         st.dataframe(

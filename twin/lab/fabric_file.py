@@ -1,0 +1,59 @@
+"""A fabric file as a value that a process apart can read: the supernode it describes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from twin.lab.kinds import Kind, Parts
+
+if TYPE_CHECKING:
+    from twin.scenario import Supernode
+
+
+@dataclass(frozen=True, slots=True)
+class FabricFile:
+    """The supernode of a file, its edits what the file's links differ in from those as built."""
+
+    supernode: Supernode
+    digest: str = ""  # it is never stored: it becomes fields of the draft
+
+
+def read_fabric_file(data: bytes, name: str) -> FabricFile:
+    """Read node-link JSON or GraphML, by the ending of the name. Raises ValueError with a sentence
+    a line, one for every fault."""
+    from twin.hardware.exchange_format import read_fabric
+    from twin.hardware.graph_text import FabricFileError
+    from twin.lab.library import load_facts
+
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ValueError("The file is not text in UTF-8.") from None
+    try:
+        facts = load_facts()
+        if name.lower().endswith(".json"):
+            return FabricFile(read_fabric(text, "json", facts))
+        return FabricFile(read_fabric(text, "graphml", facts))
+    except FabricFileError as error:
+        raise ValueError("\n".join(error.faults)) from None
+
+
+def _join(parts: Parts) -> FabricFile:
+    from twin.scenario import Supernode
+
+    return FabricFile(Supernode.model_validate(parts.about["supernode"]))
+
+
+FABRIC = Kind(
+    key="fabric",
+    absent="",
+    in_use="",
+    smaller="",
+    named=lambda _: None,
+    reader="twin.lab.fabric_file:read_fabric_file",
+    split=lambda file: Parts(
+        "", "fabric", {"supernode": file.supernode.model_dump(mode="json")}, {}
+    ),
+    join=_join,
+)

@@ -15,7 +15,7 @@ from twin.lab import share
 from twin.lab.library import presets
 from twin.lab.share import NotHere, ShareError
 from twin.lab.store import Owner, StoreError
-from twin.scenario import Edit, Scenario, Supernode
+from twin.scenario import Edit, Scenario, Supernode, with_overrides
 
 ME = Owner.here("me")
 

@@ -120,6 +120,22 @@ def test_an_answer_that_cannot_be_written_is_one_sentence(words):
     assert done.stderr.strip() == "the answer cannot be written: No space left on device"
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="no limits of a process on this system")
+def test_a_run_that_the_disk_does_not_take_is_one_sentence(tmp_path):
+    """A limit on the size of files stands for a quota."""
+    import resource
+
+    done = subprocess.run(
+        [sys.executable, "-m", "twin", "run", "quickstart"],
+        check=False, cwd=ROOT, capture_output=True, text=True,
+        env={**os.environ, "TWIN_DB_URL": f"sqlite:///{tmp_path / 'twin.db'}"},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000)),
+    )  # fmt: skip
+    assert done.returncode == 3
+    *_, said = done.stderr.strip().splitlines()
+    assert "quota or limit" in said and "parquet:" not in said and "refused" not in said
+
+
 @pytest.mark.parametrize("words", ["presets", "presets --json"])
 def test_without_a_standard_output_nothing_breaks(words):
     done = subprocess.run(

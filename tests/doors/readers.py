@@ -91,7 +91,7 @@ def _chip(data: bytes) -> object:
 
 
 def _link(data: bytes) -> object:
-    return share.open_scenario({share.PORTABLE: data.decode("latin-1")}, NO_STORE)
+    return share.open_scenario({share.PORTABLE: data.decode("latin-1")}, NO_STORE, id)
 
 
 def _query(data: bytes) -> object:

@@ -45,7 +45,7 @@ UNSURE = "unsure"
 DIGEST = 64  # letters; the id of a run has fewer
 # What may be said to a visitor, or of a run that failed: anything else is a fault.
 SENTENCES = re.compile(
-    r"is full|MB are free|was busy for|cannot be written: Input|disk I/O error"
+    r"is full|MB are free|was busy for|cannot be written: Input|its disk fails"
     r"|somebody else's|others' too|was shared|stop it first|share it when it has ended"
     r"|no [a-z ]+ here has the id|has \d+ runs: delete them"
     r"|deleted meanwhile|this cannot be|checks do not hold"
@@ -421,8 +421,6 @@ class History:
                 if value is not UNSURE and name in rows:
                     if (rows[name].published_s is not None) != value:
                         fault(f"the link of run {name} should be {value}")
-                    if value and scenarios[rows[name].scenario] is None:
-                        fault(f"the scenario of shared run {name} is not shared")
                 elif value is True:
                     fault(f"run {name} was shared and is gone")
             elif value is True and name not in there and not self.let_go(name):

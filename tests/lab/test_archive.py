@@ -11,17 +11,17 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import select, text
+from sqlalchemy import select
 
 from tests.draws import draws
 from tests.lab import fake_engine
 from tests.lab.test_store import ME, counts, trace
 from twin.lab.library import ROOT
 from twin.lab.machines import read_machine
-from twin.lab.store import StoreError, open_store
-from twin.lab.store.archive import FILES, KINDS, MEMBER, RUN, export_runs, write_archive
-from twin.lab.store.models import HoldingRow, ScenarioRow
-from twin.lab.store.restore import read_archive
+from twin.lab.store import StoreError, open_store, restore
+from twin.lab.store.archive import KINDS, MEMBER, export_runs, write_archive
+from twin.lab.store.models import DONE, HoldingRow, ImportRow, ScenarioRow
+from twin.lab.store.restore import read_archive, read_archive_file
 from twin.lab.store.result import ANSWER, seal
 from twin.scenario import Scenario, legacy_digests
 
@@ -260,9 +260,81 @@ def test_any_value_in_any_column_is_stored_soundly_or_refused(file_store, filled
         taken(other, packed(row_of(kind, told | {column: data.draw(anything)})))
 
     change()
-    taken(other, exported(filled))  # so that a run is whole, whatever was drawn
     assert other.damage() == []
+    assert len(taken(other, packed(*whole.items())).left_out) == 0
     assert other.runs.search().rows and other.scenarios.search().rows
+
+
+FORGED = {
+    "figure": ({"summary": {"ttft_s_p50": {"a": 1}}}, "its summary has no figure for ttft_s_p50"),
+    "text": ({"summary": {"ttft_s_p50": "<b>"}}, "its summary has no figure for ttft_s_p50"),
+    "huge": ({"summary": {"requests": 10**300}}, "its summary has no figure for requests"),
+    "nan": ({"summary": {"x": float("nan")}}, "its summary has no figure for x"),
+    "check": ({"checks": [{"id": 7}]}, "its checks has a check without id, statement"),
+    "note": ({"notes": [{}]}, "its notes has a note that is no text"),
+    "year 3170843": ({"queued_s": 1e14}, "its queued_s is no time from 0 to 9e+09 s"),
+}
+
+
+@pytest.mark.parametrize("case", FORGED)
+def test_a_forged_run_with_a_sound_seal_is_refused_by_what_is_wrong(filled, new_store, case):
+    changes, said = FORGED[case]
+    whole, other = members(exported(filled)), new_store()
+    rows = [json.loads(data) for name, data in whole.items() if "/run/" in name]
+    forged = next(row for row in rows if row["state"] == DONE) | changes
+    if case != "nan":  # no seal covers what is no number
+        forged["seal"] = seal({key: forged[key] for key in ANSWER}, forged["files"])
+    kept = [(name, data) for name, data in whole.items() if "/run/" not in name]
+    told = taken(other, packed(*kept, row_of("run", forged)))
+    assert len(told.left_out) == 1
+    assert told.left_out[0].startswith(f"the run {forged['id']} is left out: {said}")
+    assert other.runs.search().total == 0 and other.damage() == []
+
+
+@pytest.mark.parametrize("about", [{}, {"npus": {}}, {"npus": "64"}])
+def test_a_forged_import_with_a_sound_seal_is_refused(filled, new_store, about):
+    whole, other = members(exported(filled)), new_store()
+    rows = [json.loads(data) for name, data in whole.items() if "/import/" in name]
+    told = next(row for row in rows if row["kind"] == "machine")
+    told["about"] = about and {**told["about"], **about}
+    sealed = {key: told[key] for key in ImportRow.SEALED}
+    told["seal"] = seal(sealed, told["files"])
+    kept = [(name, data) for name, data in whole.items() if "/table/" in name]
+    left_out = taken(other, packed(*kept, row_of("import", told))).left_out
+    assert len(left_out) == 1 and "the machine" in left_out[0]
+    assert other.machines.search().total == 0
+
+
+def test_a_file_with_holes_is_refused_before_they_are_read(file_store, tmp_path, monkeypatch):
+    path, info = tmp_path / "holes.tar", tarfile.TarInfo(f"twin-1/table/{'0' * 64}.parquet")
+    info.size = 1 << 30
+    with path.open("wb") as file:
+        file.write(info.tobuf(tarfile.USTAR_FORMAT) + b"PAR1")
+        file.truncate(512 + info.size + 1024)
+    if path.stat().st_blocks * 512 > 1 << 20:
+        pytest.skip("no holes on this file system")
+    monkeypatch.setattr(file_store.artefacts, "take", None)
+    with pytest.raises(StoreError, match="says 1,074 MB and takes 0.00 MB on the disk"):
+        read_archive_file(file_store, path)
+
+
+def test_what_is_no_table_and_what_is_too_large_is_not_read(file_store, monkeypatch):
+    """Of a large member the first piece at most is read."""
+
+    class Counted(io.BytesIO):
+        read_bytes = 0
+
+        def read(self, most=-1):
+            piece = super().read(most)
+            self.read_bytes += len(piece)
+            return piece
+
+    monkeypatch.setattr(restore, "TABLE_BYTES_MAX", 20 << 20)
+    name = f"twin-1/table/{'0' * 64}.parquet"
+    file = Counted(packed((name, bytes(19 << 20)), (name, b"PAR1" + bytes(20 << 20))))
+    left_out = read_archive(file_store, file, "large.tar").left_out
+    assert "is no table in Parquet" in left_out[0] and "larger than any part" in left_out[1]
+    assert file.read_bytes < 2 << 20
 
 
 def test_a_file_of_something_else_is_one_sentence(file_store):
@@ -309,75 +381,3 @@ def test_the_command_line_moves_a_library(twin, tmp_path, monkeypatch):
     assert told.returncode == 1 and b"cut off" in told.stdout and b"were here" in told.stdout
     told = twin("library", "import", str(tmp_path / "nowhere"))
     assert told.returncode == 2 and b"cannot be read" in told.stderr
-
-
-FORGED = [
-    {"summary": {"ttft_s_p99": {"a": 1}}},
-    {"summary": {"ttft_s_p99": [1.0]}},
-    {"queued_s": 1e14},
-    {"finished_s": -5.0},
-    {"checks": [{"id": "L1"}]},
-    {"notes": [{"not": "words"}]},
-]
-
-
-@pytest.mark.parametrize("forged", FORGED, ids=[next(iter(f)) for f in FORGED])
-def test_a_row_with_a_sound_seal_over_what_cannot_be_stays_outside(filled, tmp_path, forged):
-    """Whoever forges a row can seal it too: values are judged for themselves."""
-    parts, out = [], io.BytesIO()
-    with tarfile.open(fileobj=io.BytesIO(exported(filled))) as tar:
-        for info in tar:
-            data = tar.extractfile(info).read()
-            if MEMBER.fullmatch(info.name)[2] == RUN and (told := json.loads(data))["summary"]:
-                told |= forged
-                told["seal"] = seal({key: told[key] for key in ANSWER}, told.get(FILES, {}))
-                data = json.dumps(told).encode()
-                name = hashlib.sha256(data).hexdigest()
-                info.name = info.name.replace(MEMBER.fullmatch(info.name)[3], name)
-                info.size = len(data)
-            parts.append((info, data))
-    with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as tar:
-        for info, data in parts:
-            tar.addfile(info, io.BytesIO(data))
-    other = open_store(f"sqlite:///{tmp_path / 'other' / 'twin.db'}")
-    moved = taken(other, out.getvalue())
-    assert any(next(iter(forged)) in said for said in moved.left_out)
-    assert all(row.state != "done" for row in other.runs.search().rows)
-
-
-def test_a_forged_row_in_the_database_is_listed_as_damaged_and_deleted(filled):
-    row = next(r for r in filled.runs.search(states=["done"]).rows)
-    on = " ON runs" if filled._database.path is None else ""
-    with filled._database.write() as session:
-        for guard in ("ended_run_is_a_value", "question_of_a_run_is_fixed"):
-            session.connection().exec_driver_sql(f"DROP TRIGGER {guard}{on}")
-        session.execute(
-            text("UPDATE runs SET summary = :figures, queued_s = 1e14 WHERE id = :run"),
-            {"figures": json.dumps({"ttft_s_p99": {"a": 1}}), "run": row.id},
-        )
-    seen = next(r for r in filled.runs.search().rows if r.id == row.id)
-    assert seen.damaged and seen.queued_s == 0.0
-    with pytest.raises(StoreError, match="is damaged"):
-        filled.runs.get(row.id)
-
-
-def test_a_member_that_is_no_table_is_passed_over_unread(filled, new_store):
-    """Two gigabytes of holes in a file are nothing to read."""
-
-    class Counting(io.BytesIO):
-        seen = 0
-
-        def read(self, size=-1):
-            piece = super().read(size)
-            self.seen += len(piece)
-            return piece
-
-    info = tarfile.TarInfo(
-        next(n for n in members(exported(filled)) if "/table/" in n).rpartition("/")[0]
-        + f"/{'0' * 64}.parquet"
-    )
-    info.size = 50 << 20
-    file = Counting(info.tobuf(tarfile.USTAR_FORMAT) + bytes(info.size) + bytes(1024))
-    with pytest.raises(StoreError, match="is no library"):
-        read_archive(new_store(), file, "library.tar")
-    assert file.seen < 1 << 20

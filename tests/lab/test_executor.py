@@ -101,6 +101,36 @@ def test_the_life_of_runs_in_the_background(store, runner):
     assert runner.trouble == ""
 
 
+def test_a_process_that_hangs_is_killed_and_its_run_is_run_once_more_then_failed(
+    store, monkeypatch
+):
+    monkeypatch.setattr(executor, "HUNG_S", 2.0)
+    runner = Runner(store, processes=1, engine=ENGINE).start()
+    once = runner.submit(Scenario(horizon_s=200.0))
+    twice = runner.submit(Scenario(horizon_s=200.0, seed=2))
+    after = runner.submit(QUICK)
+
+    def hang(run, but=()):
+        """Stop the process that runs it, as one that hangs, once it is another than those."""
+        row = wait(lambda: (row := store.runs.get(run)).owner.pid not in (0, *but) and row)
+        wait(lambda: store.runs.get(run).live)
+        os.kill(row.owner.pid, signal.SIGSTOP)
+        return row.owner.pid
+
+    hang(once)
+    wait(lambda: store.runs.get(once).state == "done")  # by another process
+    hang(twice, but=[hang(twice)])
+    row = wait(lambda: (row := store.runs.get(twice)).ended and row)
+    assert row.state == "failed"
+    assert row.message == "the run hung twice (no sign of life for 2 s) and was ended"
+    wait(lambda: store.runs.get(after).state == "done")
+    # One that hangs while it has nothing to do does not let the next run wait either.
+    os.kill(store.runs.get(after).owner.pid, signal.SIGSTOP)
+    last = runner.submit(Scenario(seed=3, horizon_s=31.0))
+    wait(lambda: store.runs.get(last).state == "done")
+    runner.close(kill=True)
+
+
 def test_a_run_that_takes_far_too_much_memory_is_ended_and_its_neighbour_lives(store):
     runner = Runner(store, processes=2, engine=ENGINE).start()
     neighbour = runner.submit(LONG)
@@ -157,16 +187,3 @@ def test_processes_are_as_many_as_cores_and_memory_allow(monkeypatch):
     for available, processes in ((float("inf"), 8), (7e9, 3), (1e9, 1)):
         monkeypatch.setattr(executor, "available_bytes", lambda a=available: a)
         assert executor._size() == processes
-
-
-def test_a_process_that_hangs_is_replaced_and_the_queue_goes_on(store, runner, monkeypatch):
-    hung = runner.submit(LONG)
-    wait(lambda: store.runs.get(hung).state == "running")
-    behind = runner.submit(QUICK)
-    for pid in runner.pids:
-        os.kill(pid, signal.SIGSTOP)
-    monkeypatch.setattr(executor, "HUNG_S", 2.0)
-    row = wait(lambda: (row := store.runs.get(hung)).ended and row)
-    assert "no sign of life for 2 s" in row.message
-    monkeypatch.undo()  # the next one may be slow, where the machine is busy
-    wait(lambda: store.runs.get(behind).state == "done")

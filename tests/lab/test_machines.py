@@ -71,7 +71,12 @@ def test_a_link_carries_a_machine_that_fits_and_names_one_that_does_not(store, t
     asked, _ = question("gb200-nvl72-decode", ["supernode.machine=ring.csv"])
     link = {"s": share.pack(asked)}
     elsewhere = open_store(f"sqlite:///{tmp_path / 'elsewhere.db'}")
-    assert share.open_scenario(link, elsewhere) == asked
+    held = []
+    for store_ in (elsewhere, elsewhere.of("", writes=False)):
+        assert share.open_scenario(link, store_, held.append) == asked
+        assert store_.machines.search().total == 0
+        assert store_.lacking(asked) == ""  # for as long as the session holds it
+    add_run(elsewhere, asked, engine="tests.lab.fake_engine")
     assert elsewhere.machines.load(machine.digest).digest == machine.digest
     rng = random.Random(1)
     wide = "from,to,GB/s,ns,plane\n" + "\n".join(
@@ -81,7 +86,7 @@ def test_a_link_carries_a_machine_that_fits_and_names_one_that_does_not(store, t
     store.machines.save(large)
     look_in(store.machines.load)
     named = with_overrides(asked, {"supernode.machine": large.digest})
-    opened = share.open_scenario({"s": share.pack(named)}, elsewhere)
+    opened = share.open_scenario({"s": share.pack(named)}, elsewhere, held.append)
     assert opened == named
     assert elsewhere.lacking(opened) == (
         f"the machine {large.digest} is not stored here: ask for its file and import that first"

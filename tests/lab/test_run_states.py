@@ -39,7 +39,9 @@ class RunStates(RuleBasedStateMachine):
 
     @rule(owner=OWNERS)
     def claim(self, owner):
-        waiting = [run for run, (state, *_) in self.model.items() if state == "queued"]
+        given_back = [run for run, m in self.model.items() if m[:2] == ["running", None]]
+        queued = [run for run, (state, *_) in self.model.items() if state == "queued"]
+        waiting = given_back + queued
         row = self.store.runs.claim(owner)
         assert (row.id if row else None) == (waiting[0] if waiting else None)
         if row:
@@ -51,6 +53,14 @@ class RunStates(RuleBasedStateMachine):
         held = state == "running" and mine == owner
         order = self.store.runs.beat(run, owner, 0.5, {"t_s": 1.0})
         assert order == ("lost" if not held else "cancel" if asked else "go")
+
+    @rule(run=runs, owner=OWNERS)
+    def release(self, run, owner):
+        state, mine, asked, _ = self.expected(run)
+        held = state == "running" and mine == owner
+        assert self.store.runs.release(run, owner) == held
+        if held:
+            self.model[run][:2] = ["cancelled", owner] if asked else ["running", None]
 
     @rule(run=runs)
     def ask_cancel(self, run):

@@ -33,7 +33,7 @@ def test_a_preset_travels_inside_a_link(store, preset):
     url = share.scenario_link(preset.scenario)
     assert url.startswith("/?s=")
     assert len(url) < 2000
-    assert share.open_scenario(query_of(url), store) == preset.scenario
+    assert share.open_scenario(query_of(url), store, id) == preset.scenario
 
 
 @draws(40)
@@ -83,15 +83,15 @@ def test_a_draft_too_long_for_an_address_is_named_but_not_stored(store):
     url = share.draft_url(long)
     assert not share.carries(url)
     with pytest.raises(ShareError, match="no scenario here"):
-        share.open_scenario(query_of(url), store)
+        share.open_scenario(query_of(url), store, id)
     share.share_scenario(store, long)
-    assert share.open_scenario(query_of(url), store) == long
+    assert share.open_scenario(query_of(url), store, id) == long
 
 
 def test_a_stored_scenario_opens_by_its_digest_and_stays(store):
     scenario = Scenario(name="shared")
     url = share.share_scenario(store, scenario)
-    assert share.open_scenario(query_of(url), store) == scenario
+    assert share.open_scenario(query_of(url), store, id) == scenario
     with pytest.raises(StoreError, match="shared"):
         store.scenarios.delete(query_of(url)["scenario"])
 
@@ -99,7 +99,7 @@ def test_a_stored_scenario_opens_by_its_digest_and_stays(store):
 @pytest.mark.parametrize("digest", ["0" * 64, "../../etc/passwd", "", "A" * 64])
 def test_an_unknown_scenario_is_a_sentence(store, digest):
     with pytest.raises(ShareError, match="id"):
-        share.open_scenario({"scenario": digest}, store)
+        share.open_scenario({"scenario": digest}, store, id)
 
 
 def test_a_run_opens_as_stored_and_sharing_keeps_it(store, add_run):
@@ -148,16 +148,16 @@ def test_the_part_of_an_address_that_names_a_scenario():
 
 def test_a_link_of_runs_says_what_they_asked_and_a_long_one_only_which(store):
     asked = [Scenario(seed=1), Scenario(seed=2)]
-    assert share.asked(query_of(share.run_url("r" * 24, asked[0])), store) == asked[:1]
+    assert share.asked(query_of(share.run_url("r" * 24, asked[0])), id) == asked[:1]
     url = share.compare_url(["a" * 24, "b" * 24], "", asked)
-    assert share.asked(query_of(url), store) == asked
+    assert share.asked(query_of(url), id) == asked
     assert share.RUNS in query_of(url)
     noise = Random(1)
     edits = tuple(Edit(element=f"node {i}", capacity_factor=noise.random()) for i in range(40 * 48))
     long = Scenario(supernode=Supernode(edits=edits))
     assert query_of(share.run_url("r" * 24, long)) == {"run": "r" * 24}
     with pytest.raises(ShareError):
-        share.asked({"asked": "!"}, store)
+        share.asked({"asked": "!"}, id)
 
 
 def test_a_scenario_opens_to_who_holds_it_until_its_link_is_given_away(store):
@@ -165,8 +165,8 @@ def test_a_scenario_opens_to_who_holds_it_until_its_link_is_given_away(store):
     own = with_overrides(presets()[0].scenario, {"name": "hers", "seed": 77})
     digest = ann.scenarios.save(own)
     link = {"scenario": digest}
-    assert share.open_scenario(link, ann) == own
+    assert share.open_scenario(link, ann, id) == own
     with pytest.raises(ShareError, match="no scenario here has the id"):
-        share.open_scenario(link, ben)
+        share.open_scenario(link, ben, id)
     share.share_scenario(ann, own)
-    assert share.open_scenario(link, ben) == own
+    assert share.open_scenario(link, ben, id) == own

@@ -28,26 +28,32 @@ def test_the_server_asks_for_it():
     assert app.app._on_script_error is door.unforeseen
 
 
-@pytest.mark.parametrize(
-    ("path", "site", "status"),
-    [
-        ("/auth/logout", b"cross-site", 403),
-        ("/auth/logout", b"same-site", 403),
-        ("/auth/logout", b"same-origin", 200),
-        ("/auth/logout", b"none", 200),  # typed into the address bar
-        ("/", b"cross-site", 200),  # a link from elsewhere
-    ],
-)
-def test_no_other_site_logs_a_visitor_out(path, site, status):
-    async def behind(_scope, _receive, send):
-        await send({"type": "http.response.start", "status": 200, "headers": []})
+def test_only_a_page_of_this_server_logs_out():
+    told = []
 
-    sent = []
+    async def app(scope, receive, send):
+        told.append(scope["path"])
 
-    async def send(message):
-        sent.append(message)
+    def ask(path, **headers):
+        told.clear()
+        pairs = [(k.replace("_", "-").encode(), v.encode()) for k, v in headers.items()]
+        scope = {"type": "http", "path": path, "headers": [(b"host", b"twin.example:8443"), *pairs]}
 
-    scope = {"type": "http", "path": path, "headers": [(b"Sec-Fetch-Site", site)]}
-    with pytest.raises(StopIteration):  # nothing waits: the first step is the whole
-        door.Door(behind)(scope, None, send).send(None)
-    assert sent[0]["status"] == status
+        async def send(message):
+            told.append(message.get("status"))
+
+        with pytest.raises(StopIteration):  # nothing waits: the first step is the whole
+            door.Door(app)(scope, None, send).send(None)
+        return told[0] == path
+
+    for path in ("/auth/logout", "/twin/auth/logout/"):
+        assert ask(path, sec_fetch_site="same-origin")
+        assert ask(path, sec_fetch_site="none")  # typed into the address bar
+        assert ask(path, referer="https://twin.example/library")
+        for foreign in (
+            {}, {"sec_fetch_site": "cross-site"},
+            {"referer": "https://evil.example/twin.example"}, {"referer": "http://[::1"},
+            {"sec_fetch_site": "same-site", "referer": "https://twin.example/"},
+        ):  # fmt: skip
+            assert not ask(path, **foreign)
+    assert ask("/library", sec_fetch_site="cross-site")

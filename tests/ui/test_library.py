@@ -66,6 +66,41 @@ def test_a_run_whose_figures_rotted_is_named_and_the_others_are_listed(library, 
     assert f"run {bad} is damaged" in run(library).error[0].value.replace("\\", "")
 
 
+FORGED = {
+    "figures that are tables": {"summary": '{"ttft_s_p50": {"a": 1}, "requests": []}'},
+    "a figure that is text": {"summary": '{"ttft_s_p50": "fast"}'},
+    "checks of nothing": {"checks": '[7, {"id": []}]', "notes": "[{}]"},
+    "times of the year 3170843": {"queued_s": 1e14, "finished_s": 1e14, "wall_s": -1e300},
+    "times that are words": {"queued_s": "soon", "finished_s": "later", "wall_s": "long"},
+}
+
+
+@pytest.mark.parametrize("case", FORGED)
+def test_a_forged_row_takes_no_page_down_and_can_be_deleted(library, store, case):
+    good, bad = done(store, scenario("Good")), done(store, scenario("Bad", seed=2))
+    with store._database.write() as session:
+        connection = session.connection()
+        for guard in ("ended_run_is_a_value", "question_of_a_run_is_fixed"):
+            connection.exec_driver_sql(f"DROP TRIGGER {guard}")
+        for column, value in FORGED[case].items():
+            connection.exec_driver_sql(f"UPDATE runs SET {column} = ? WHERE id = ?", (value, bad))
+    assert set(names(run(library))) == {"Good", "Bad"}
+    for page, query in (
+        ("start", {}), ("compare", {}), ("compare", {"runs": f"{good},{bad}"}),
+        ("run", {"run": bad}), ("playback", {"run": bad}), ("run", {"run": good}),
+    ):  # fmt: skip
+        library.switch_page(PAGES[page].script)
+        library.query_params.clear()
+        for name, value in query.items():
+            library.query_params[name] = value
+        run(library)
+    library.query_params.clear()
+    run(library.switch_page(PAGES["library"].script))
+    pick(library, names(library).index("Bad"))
+    library.button(key="delete-picked").click()
+    assert names(run(library)) == ["Good"]
+
+
 def test_a_long_list_is_shown_page_by_page(library, store):
     for seed in range(kept.ROWS + 3):
         queued(store, scenario("Many", seed=seed))

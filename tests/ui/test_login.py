@@ -203,7 +203,15 @@ def test_who_logs_out_is_a_stranger_again(server):
     cookies = enter(server, "ann")
     with Tab(server.url, cookies) as tab:
         way = tab.press("Log out").redirect
-    cookies.get(server.url + way, timeout=PATIENCE_S)
+    sites = [{"Sec-Fetch-Site": site} for site in ("cross-site", "same-site")]
+    foreign = [{}, {"Referer": "https://elsewhere.example/"}, *sites]
+    for headers in foreign:
+        answer = cookies.get(server.url + way, timeout=PATIENCE_S, headers=headers)
+        assert answer.status_code == 403
+    with Tab(server.url, cookies) as tab:
+        assert tab.button("Log out")
+    own = {"Sec-Fetch-Site": "same-origin", "Referer": f"{server.url}/library"}
+    cookies.get(server.url + way, timeout=PATIENCE_S, headers=own)
     with Tab(server.url, cookies) as tab:
         assert tab.button("Log in")
 

@@ -1,12 +1,17 @@
 """The machine's page shows machines that are not CloudMatrix384: recipes and imported ones."""
 
+import gc
+
 import pytest
 
+from twin.hardware.imported import bring, look_in
 from twin.hardware.recipes import as_sold
+from twin.lab import share
 from twin.lab.library import load_facts
 from twin.lab.machines import read_machine
+from twin.lab.runner import add_run
 from twin.scenario import Scenario, with_overrides
-from twin.ui import session
+from twin.ui import access, session
 from twin.ui.pages import PAGES
 
 RING = "from,to,GB/s,ns,plane\n" + "\n".join(
@@ -48,3 +53,27 @@ def test_an_imported_machine_has_a_page(app):
     digest = session.store().machines.save(read_machine(RING.encode(), "ring.csv"))
     tiles = shown(app, {"supernode.machine": digest, "supernode.chip": "h800"})
     assert tiles["NPUs"] == "8"
+
+
+@pytest.mark.parametrize("mode", ["", access.READ_ONLY])
+def test_a_link_with_a_machine_opens_and_stores_nothing(app, store, monkeypatch, mode):
+    monkeypatch.setenv(access.VARIABLE, mode)
+    machine = read_machine(RING.encode(), "ring.csv")
+    bring(machine)
+    named = {"supernode.machine": machine.digest, "supernode.chip": "h800"}
+    packed = share.pack(with_overrides(Scenario(), SMALL | named))
+    del machine  # it is in the link alone
+    gc.collect()
+    look_in(store.machines.load)
+    for page in ("start", "supernode"):
+        app.switch_page(PAGES[page].script)
+        app.query_params["s"] = packed
+        app.run()
+        assert not app.exception and not app.error
+        gc.collect()
+    assert next(m.value for m in app.metric if m.label == "NPUs") == "8"
+    assert store.machines.search().total == 0
+    draft = app.session_state["history"][-1]
+    if not mode:
+        add_run(store, draft)
+        assert store.machines.search().total == 1

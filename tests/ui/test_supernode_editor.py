@@ -231,7 +231,7 @@ def test_an_edit_travels_in_the_drafts_link(page):
     edit(page, HALF)
     draft = page.session_state["history"][-1]
     query = dict(parse_qsl(urlsplit(share.scenario_link(draft, "supernode")).query))
-    assert share.open_scenario(query, session.store()).supernode.edits == (HALF,)
+    assert share.open_scenario(query, session.store(), session.hold).supernode.edits == (HALF,)
 
 
 def test_several_supernodes_can_be_edited(page):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from twin.facts import Facts
 from twin.hardware.chip import HardwareError, load_chip
@@ -55,6 +56,7 @@ class ImportedMachine:
 
 Source = Callable[[str], ImportedMachine]  # by digest; ValueError: one sentence
 _sources: list[Source] = []
+_brought: WeakValueDictionary[str, ImportedMachine] = WeakValueDictionary()
 
 
 def look_in(source: Source) -> None:
@@ -63,8 +65,20 @@ def look_in(source: Source) -> None:
     _known.cache_clear()
 
 
+def bring(machine: ImportedMachine) -> None:
+    """Find this machine too, stored or not, for as long as whoever calls keeps it."""
+    _brought[machine.digest] = machine
+
+
+def brought(digest: str) -> ImportedMachine | None:
+    """A machine that somebody brought and still keeps."""
+    return _brought.get(digest)
+
+
 @lru_cache(maxsize=8)
 def _known(digest: str) -> ImportedMachine:
+    if (machine := brought(digest)) is not None:
+        return machine
     for source in _sources:
         return source(digest)
     raise HardwareError(f"the machine {digest[:12]} is not here: import its file first")

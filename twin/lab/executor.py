@@ -2,8 +2,8 @@
 
 `Executor` is what a page asks of whatever carries out runs: here `Runner`, whose processes (`job`)
 take runs from the store's queue, so that neither a closed tab nor a stopped server ends one. A
-process that dies is noticed and its run marked; one that does not hear a request to stop, or that
-gives no heartbeat for `HUNG_S`, is killed.
+process that dies is noticed and its run marked; one that does not hear a request to stop is killed,
+and so is one that hangs: its run is run once more, then failed.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from twin.lab.library import ROOT, facts_environment, load_facts
 from twin.lab.runner import add_run
 from twin.lab.store import RunRow, Store, StoreError
 from twin.lab.store.models import QUEUED, RUNNING
+from twin.lab.store.owner import processor_time
 from twin.lab.store.statements import require
 from twin.scenario import Scenario
 
@@ -36,7 +37,8 @@ log = logging.getLogger(__name__)
 WAITING_MAX = 200  # queued runs; more are refused
 EACH_MAX = 100  # of them and of running ones, of one visitor: a whole sweep, not the whole queue
 DEAF_S = 1.0  # a run that was asked to stop may take so long to obey
-HUNG_S = 60.0  # without a heartbeat (`job.PULSE_S`): compiling on a busy machine stays below it
+# A process that for so long neither says that it lives nor takes processor time hangs.
+HUNG_S = 30.0
 BUSY_TICK_S, QUIET_TICK_S = 0.2, 1.0
 LOOK_S = 0.02  # between two looks of one who waits for a result
 RECOVER_S = 5.0  # between two looks for runs whose process, of whatever server, died
@@ -81,6 +83,15 @@ class Stage:
     took_s: float | None = None
 
 
+@dataclass(slots=True)
+class Life:
+    """What was last seen of a process, and for how long (s) it has not changed."""
+
+    words: int = 0  # lines that it wrote
+    seen: tuple[int, str] = (0, "")
+    silent_s: float = 0.0
+
+
 class Runner:
     """The Executor of one server: its processes, and the thread that watches them."""
 
@@ -99,9 +110,10 @@ class Runner:
         self._explaining = ""  # the explanation that was asked for last
         self._asked: dict[str, Budget] = {}  # of runs that were queued here and may still wait
         self._deaf: dict[str, float] = {}  # when runs were first seen to be stopped (monotonic s)
-        # Of running runs: the last heartbeat, and when it was first seen here (monotonic s).
-        self._heard: dict[str, tuple[float | None, float]] = {}
-        self._hung: set[str] = set()  # processes that were killed because none came
+        self._lives: dict[int, Life] = {}  # of processes and helpers, by process id
+        self._hung: set[str] = set()  # names of processes that were killed because they hung
+        self._rerun: set[str] = set()  # runs whose process hung once
+        self._looked_s = time.monotonic()
         self._recover_at_s = self._sweep_at_s = 0.0
         self._thread = threading.Thread(target=self._watch, name="runner", daemon=True)
         self.stages: dict[str, Stage] = {}  # of getting ready, by name
@@ -225,7 +237,7 @@ class Runner:
         with self._lock:
             running = self._store.runs.running(list(self._processes))
             self._silence(running)
-            self._watch_over(running)
+            self._kill_hung(now)
             if running:
                 self._stillborn, self.trouble = 0, ""
             waiting = len(self._store.runs.queued())
@@ -239,13 +251,11 @@ class Runner:
             code = process.poll()
             if code is None:
                 continue
+            if name in self._hung:
+                self._run_again(name)
             del self._processes[name]
             _tell(process)
-            why = f"its process ended unexpectedly ({_how(code)})"
-            if name in self._hung:
-                why = f"its process gave no sign of life for {HUNG_S:g} s and was stopped"
-            self._hung.discard(name)
-            left = self._store.runs.disown(name, why)
+            left = self._store.runs.disown(name, f"its process ended unexpectedly ({_how(code)})")
             self._stillborn = 0 if left or code == 0 else self._stillborn + 1
             if self._stillborn >= STILLBORN_MAX:
                 self._rested_at_s = time.monotonic() + REST_S
@@ -262,19 +272,33 @@ class Runner:
             if now - self._deaf[row.id] > DEAF_S:
                 self._processes[row.owner.name].kill()
 
-    def _watch_over(self, running: Sequence[RunRow]) -> None:
-        """Kill processes that hang: no new heartbeat of their run was seen for long."""
-        now, last = time.monotonic(), self._heard
-        self._heard = {
-            row.id: last[row.id]
-            if row.id in last and last[row.id][0] == row.beat_s
-            else (row.beat_s, now)
-            for row in running
-        }
-        for row in running:
-            if now - self._heard[row.id][1] > HUNG_S:
-                self._hung.add(row.owner.name)
-                self._processes[row.owner.name].kill()
+    def _kill_hung(self, now_s: float) -> None:
+        """Kill processes that hang. A look counts for the time of one tick at most: where this
+        process or the whole machine slept, all were silent."""
+        look_s, self._looked_s = min(now_s - self._looked_s, QUIET_TICK_S), now_s
+        watched = [*self._processes.items(), *(("", helper) for helper in self._helpers)]
+        pids = {process.pid for _, process in watched}
+        self._lives = {pid: life for pid, life in self._lives.items() if pid in pids}
+        for name, process in watched:
+            life = self._lives[process.pid]
+            seen = (life.words, processor_time(process.pid))
+            life.silent_s = life.silent_s + look_s if seen == life.seen else 0.0
+            life.seen = seen
+            if life.silent_s > HUNG_S:
+                log.error("process %d hung for %.0f s and was killed", process.pid, HUNG_S)
+                process.kill()
+                self._hung.add(name)
+
+    def _run_again(self, name: str) -> None:
+        """Give back what a process ran that hung: once; a run that hangs again has failed."""
+        self._hung.discard(name)
+        for row in self._store.runs.running([name]):
+            if row.id in self._rerun:
+                said = f"the run hung twice (no sign of life for {HUNG_S:g} s) and was ended"
+                self._store.runs.fail(row.id, row.owner, said)
+            else:
+                self._rerun.add(row.id)
+                self._store.runs.release(row.id, row.owner)
 
     def _hire(self, waiting: int, running: int) -> None:
         """Start as many processes as there is work for, and keep one warm."""
@@ -299,14 +323,18 @@ class Runner:
             stdout=subprocess.PIPE,
             start_new_session=True,  # a Ctrl-C meant for the server does not tear a run
         )
-        threading.Thread(target=self._listen, args=(process,), daemon=True).start()
+        life = self._lives[process.pid] = Life()
+        threading.Thread(target=self._listen, args=(process, life), daemon=True).start()
         return process
 
-    def _listen(self, process: subprocess.Popen[bytes]) -> None:
-        """Hear how a process gets ready, until it ends."""
+    def _listen(self, process: subprocess.Popen[bytes], life: Life) -> None:
+        """Hear that a process lives and how it gets ready, until it ends."""
         assert process.stdout is not None
         with process.stdout:
             for line in process.stdout:
+                life.words += 1
+                if not line.strip():
+                    continue
                 news = json.loads(line)
                 began = self.stages.get(news["stage"], Stage(time.monotonic())).began_s
                 self.stages[news["stage"]] = Stage(began, news["took_s"])

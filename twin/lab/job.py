@@ -212,6 +212,12 @@ class Parent:
         self.gone = False
         self.ready = False  # before, nothing has begun that must be ended in order
         threading.Thread(target=self._listen, daemon=True).start()
+        threading.Thread(target=self._live, daemon=True).start()
+
+    def _live(self) -> None:
+        """Say every second, by an empty line, that this process does not hang."""
+        while self._say(""):
+            time.sleep(POLL_S)
 
     def _listen(self) -> None:
         for _line in sys.stdin:
@@ -228,11 +234,16 @@ class Parent:
 
     def tell(self, stage: str, took_s: float | None) -> None:
         """Say which stage of getting ready has begun, or how long it took."""
-        try:
-            sys.stdout.write(json.dumps({"stage": stage, "took_s": took_s}) + "\n")
-            sys.stdout.flush()
-        except BrokenPipeError:
+        if not self._say(json.dumps({"stage": stage, "took_s": took_s})):
             log.info("nobody listens any more")
+
+    def _say(self, line: str) -> bool:
+        """Write a line at once and whole, whichever thread calls; False when nobody listens."""
+        try:
+            os.write(1, f"{line}\n".encode())
+        except BrokenPipeError:
+            return False
+        return True
 
 
 def set_up_once() -> None:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import numpy as np
 import polars as pl
 
+from twin.hardware.imported import ImportedMachine, brought
+
 if TYPE_CHECKING:
-    from twin.hardware.imported import ImportedMachine
     from twin.lab.counts import CountsTable
     from twin.scenario import Scenario
     from twin.workload.requests import TraceTable
@@ -66,6 +67,7 @@ class Kind(Generic[T]):
     reader: str  # "module:function" that makes one of (bytes, name); ValueError: one sentence
     split: Callable[[T], Parts]
     join: Callable[[Parts], T]  # KeyError, TypeError, ValueError: another version made the parts
+    at_hand: Callable[[str], bool] = lambda _: False  # of a digest: here though nothing stores it
 
 
 OFFSET, SEGMENTS = "segment_offset", ("segment_first", "segment_blocks")
@@ -132,8 +134,6 @@ def _machine_parts(machine: ImportedMachine) -> Parts:
 
 
 def _machine(parts: Parts) -> ImportedMachine:
-    from twin.hardware.imported import ImportedMachine
-
     vertices, links = parts.tables["vertices"], parts.tables["links"]
     return ImportedMachine(
         parts.name,
@@ -172,5 +172,6 @@ MACHINE = Kind(
     reader="twin.lab.machines:read_machine",
     split=_machine_parts,
     join=_machine,
+    at_hand=lambda digest: brought(digest) is not None,
 )
 KINDS: tuple[Kind[Any], ...] = (TRACE, COUNTS, MACHINE)

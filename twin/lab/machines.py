@@ -13,13 +13,13 @@ from twin.facts import Facts
 from twin.hardware.chip import HardwareError, load_chip
 from twin.hardware.fabric import Fabric, build_fabric
 from twin.hardware.graph_text import LONGEST, FabricFileError
-from twin.hardware.imported import ImportedMachine
+from twin.hardware.imported import ImportedMachine, brought
 from twin.hardware.machine_file import read_machine as machine_of
 from twin.hardware.prices import summary
 from twin.hardware.recipes import as_sold, recipe_names
 from twin.lab.files import decoded, printable, read_bytes
 from twin.lab.library import RECORD, published_table
-from twin.scenario import Supernode
+from twin.scenario import Scenario, Supernode
 
 if TYPE_CHECKING:
     from twin.lab.store import Store
@@ -42,6 +42,12 @@ def read_machine(source: Path | bytes, name: str | None = None) -> ImportedMachi
         return machine_of(text, name)
     except FabricFileError as error:
         raise FabricFileError([f"{name}: {error.faults[0]}", *error.faults[1:]]) from None
+
+
+def keep_brought(store: Store, scenario: Scenario) -> None:
+    """Store the machine of a scenario that came along with a link, where it did."""
+    if scenario.supernode.imported and (machine := brought(scenario.supernode.machine)):
+        store.machines.save(machine)
 
 
 def supernode_of(name: str, facts: Facts, store: Store | None = None, chip: str = "") -> Supernode:
@@ -87,7 +93,7 @@ def machine_rows(facts: Facts, store: Store) -> list[dict[str, Any]]:
         rows.append({"machine": name, "npus": supernode_of(name, facts).npus, "title": title})
     for row in store.machines.search().rows:
         title = f"imported: {row.name}"
-        rows.append({"machine": row.digest, "npus": row.about["npus"], "title": title})
+        rows.append({"machine": row.digest, "npus": row.about.get("npus"), "title": title})
     return rows
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from twin.lab.budget import Budget, budget_of, require_fits
 from twin.lab.job import ENGINE, Watch, execute, load_engine
 from twin.lab.library import load_facts
+from twin.lab.machines import keep_brought
 from twin.lab.store import Owner, RunRow, Store, StoreError
 from twin.lab.store.statements import require
 from twin.scenario import Scenario, scenario_digest
@@ -42,6 +43,7 @@ def add_run(
     used = store.traces.kind.named(scenario)
     if trace is not None and used is not None and trace.digest == used.digest:
         store.traces.save(trace)
+    keep_brought(store, scenario)
     if lacks := store.lacking(scenario):
         raise StoreError(lacks)
     facts = load_facts()

@@ -10,9 +10,9 @@ import base64
 import binascii
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlencode
 
 from twin.lab.compare import RUNS_MAX, RUNS_MIN
@@ -26,6 +26,7 @@ from twin.scenario import (
 )
 
 if TYPE_CHECKING:
+    from twin.hardware.imported import ImportedMachine
     from twin.lab.store import RunRow, Store
 
 RUN, RUNS, BASELINE = "run", "runs", "baseline"  # names of query parameters
@@ -34,6 +35,8 @@ ASKED = "asked"  # what the runs of a link asked, for a twin that does not have 
 RUN_PAGE, COMPARE_PAGE = "run", "compare"
 LINK_CHARS_MAX = 8000  # of a scenario inside a link
 COMPARED_MIN, COMPARED_MAX = RUNS_MIN, RUNS_MAX
+
+Hold: TypeAlias = "Callable[[ImportedMachine], object]"  # keeps a machine for a session
 
 RUN_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{21,63}")
 DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -74,11 +77,11 @@ def _asking(scenarios: Sequence[Scenario]) -> dict[str, str]:
     return {ASKED: text} if 0 < len(text) <= LINK_CHARS_MAX else {}
 
 
-def asked(query: Mapping[str, str], store: Store) -> list[Scenario]:
-    """The scenarios inside a run's or a comparison's link, in the order of its runs. Raises
-    ShareError where one cannot be read."""
+def asked(query: Mapping[str, str], hold: Hold) -> list[Scenario]:
+    """The scenarios inside a run's or a comparison's link, in the order of its runs; `hold` gets
+    the machines that they bring along. Raises ShareError where one cannot be read."""
     texts = [text for text in query.get(ASKED, "")[:LINK_CHARS_MAX].split(",") if text]
-    return [_with_machine(text, store) for text in texts[:COMPARED_MAX]]
+    return [_with_machine(text, hold) for text in texts[:COMPARED_MAX]]
 
 
 def scenario_link(scenario: Scenario, page: str = "") -> str:
@@ -102,6 +105,9 @@ def carries(url: str) -> bool:
 
 def share_scenario(store: Store, scenario: Scenario) -> str:
     """The short address of a scenario to hand out, in this twin; it is stored, and stays."""
+    from twin.lab.machines import keep_brought
+
+    keep_brought(store, scenario)
     digest = store.scenarios.save(scenario)
     store.scenarios.publish(digest)
     return _url("", {SCENARIO: digest})
@@ -118,17 +124,18 @@ def scenario_query(query: Mapping[str, str]) -> str:
     return ""
 
 
-def open_scenario(query: Mapping[str, str], store: Store) -> Scenario:
-    """The scenario an address names; raises ShareError with a sentence for the visitor."""
+def open_scenario(query: Mapping[str, str], store: Store, hold: Hold) -> Scenario:
+    """The scenario an address names; `hold` gets a machine that it brings along. Raises ShareError
+    with a sentence for the visitor."""
     from twin.lab.store import StoreError, UnknownId
 
     if query.get(PORTABLE):
-        return _with_machine(query[PORTABLE], store)
+        return _with_machine(query[PORTABLE], hold)
     digest = query.get(SCENARIO, "")
     if not DIGEST.fullmatch(digest):
         raise ShareError("this link names no scenario: its id must be 64 characters of 0-9 and a-f")
     try:
-        return store.scenarios.open(digest)
+        return store.scenarios.load(digest)
     except UnknownId:
         raise ShareError(_absent(SCENARIO, digest)) from None
     except StoreError as error:
@@ -193,11 +200,11 @@ def _scenario_in(body: str) -> Scenario:
         raise ShareError(f"this link holds no scenario this twin can run: {error}") from None
 
 
-def _with_machine(text: str, store: Store) -> Scenario:
-    """The scenario inside a link; a machine that it brings along is kept."""
+def _with_machine(text: str, hold: Hold) -> Scenario:
+    """The scenario inside a link; a machine that it brings along is found while it is held."""
     from twin.hardware.chip import HardwareError
+    from twin.hardware.imported import bring
     from twin.lab.machines import read_machine
-    from twin.lab.store import StoreError
 
     body = _unpacked(text)
     scenario, (_, _, brought) = _scenario_in(body), body.partition("\n")
@@ -207,10 +214,8 @@ def _with_machine(text: str, store: Store) -> Scenario:
         except HardwareError as error:
             raise ShareError(f"the machine inside this link cannot be read: {error}") from None
         if machine.digest == scenario.supernode.machine:
-            try:
-                store.machines.save(machine)
-            except StoreError as error:
-                raise ShareError(f"this link brings a machine along: {error}") from None
+            hold(machine)
+            bring(machine)
     return scenario
 
 

@@ -3,6 +3,7 @@ they were typed (`show.plain`); should one slip through, nothing is loaded from 
 
 import logging
 import os
+import re
 import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -16,7 +17,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 METRICS = "/_stcore/metrics"
-LOG_OUT = "/auth/logout"
+PAGE, PORT = re.compile(r"https?://(\[[^]]*\]|[^][/:?#@]+)(?::\d+)?(?:/|$)"), re.compile(r":\d+$")
+LOGOUT = "/auth/logout"  # Streamlit's: ends a login, whoever made the browser ask for it
 METRICS_WANTED = "TWIN_METRICS"  # set: the server's counters may be read by who reaches it
 
 # Streamlit's own page holds a script and styles inline; components are modules made in the page
@@ -59,7 +61,8 @@ def unforeseen(error: Exception) -> bool:
 
 
 class Door:
-    """ASGI middleware: the headers on every answer, and no counters for everybody."""
+    """ASGI middleware: the headers on every answer, no counters for everybody, and no foreign page
+    logs a visitor out."""
 
     def __init__(self, app: Callable[[Message, Receive, Send], Awaitable[None]]) -> None:
         """Stand before `app`."""
@@ -71,13 +74,10 @@ class Door:
             await self._app(scope, receive, send)
             return
         if scope["path"].rstrip("/") == METRICS and not os.environ.get(METRICS_WANTED):
-            await send({"type": "http.response.start", "status": 404, "headers": _headers()})
-            await send({"type": "http.response.body", "body": b""})
+            await _refuse(send, 404)
             return
-
-        if scope["path"].rstrip("/").endswith(LOG_OUT) and _from_elsewhere(scope):
-            await send({"type": "http.response.start", "status": 403, "headers": _headers()})
-            await send({"type": "http.response.body", "body": b""})
+        if scope["path"].rstrip("/").endswith(LOGOUT) and not _from_our_page(scope):
+            await _refuse(send, 403)
             return
 
         async def answer(message: Message) -> None:
@@ -90,10 +90,20 @@ class Door:
         await self._app(scope, receive, answer)
 
 
-def _from_elsewhere(scope: Message) -> bool:
-    """Whether another site's page made the browser ask: it says so, and no page can hide it."""
-    sent = {name.lower(): value for name, value in scope.get("headers", ())}
-    return sent.get(b"sec-fetch-site", b"none") in (b"cross-site", b"same-site")
+async def _refuse(send: Send, status: int) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": _headers()})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _from_our_page(scope: Message) -> bool:
+    """Whether no foreign page made the browser ask: the browser says so, or, where it does
+    not (plain HTTP), names the page, as our own policy lets it."""
+    said = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
+    if site := said.get(b"sec-fetch-site"):
+        return site in ("same-origin", "none")  # none: typed into the address bar
+    page = PAGE.match(said.get(b"referer", ""))
+    # Some proxies name the host without its port.
+    return page is not None and page[1] == PORT.sub("", said.get(b"host", ""))
 
 
 def _headers() -> list[tuple[bytes, bytes]]:

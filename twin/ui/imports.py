@@ -267,7 +267,7 @@ MACHINES = Import(
     label="File of a machine",
     help="A cable list (CSV of from, to, GB/s, ns, plane), node-link JSON or GraphML. Dies are "
     "called die NODE.NPU.DIE. Found by content.",
-    called=lambda row: f"{row.name} ({row.about.get('npus'):,} NPUs)",
+    called=lambda row: f"{row.name} ({row.about.get('npus')} NPUs)",
     look=_look_at_machine,
     take=_with_machine,
 )

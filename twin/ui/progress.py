@@ -85,7 +85,7 @@ def absent(missing: share.NotHere) -> None:
 def asked_in_link() -> list[Scenario]:
     """What the runs of the address asked, where it says so; a damaged one is told."""
     try:
-        return share.asked(st.query_params.to_dict(), session.store())
+        return share.asked(st.query_params.to_dict(), session.hold)
     except share.ShareError as error:
         st.error(sentence(str(error)), icon=":material/link_off:")
         return []

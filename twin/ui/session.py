@@ -12,6 +12,7 @@ from typing import Any
 import streamlit as st
 
 from twin.facts import FactError, Facts
+from twin.hardware.imported import ImportedMachine
 from twin.hardware.recipes import as_sold, recipe_names
 from twin.lab import library, share, shipped
 from twin.lab.budget import Budget, budget_of
@@ -28,6 +29,7 @@ from twin.ui.show import plain
 log = logging.getLogger(__name__)
 
 HISTORY_LENGTH = 100  # scenarios a visitor can step back through
+HELD_MAX = 8  # machines that links brought along
 
 
 def facts() -> Facts:
@@ -262,9 +264,16 @@ def open_link() -> None:
     state.addresses.append(named)
     state.link_problem = ""
     try:
-        start_from(share.open_scenario(query, store()))
+        start_from(share.open_scenario(query, store(), hold))
     except share.ShareError as error:
         state.link_problem = str(error)
+
+
+def hold(machine: ImportedMachine) -> None:
+    """Keep a machine that a link brought along while this session lasts: it is stored when it is
+    run or its link is copied."""
+    held = {**st.session_state.get("held", {}), machine.digest: machine}
+    st.session_state["held"] = dict(list(held.items())[-HELD_MAX:])
 
 
 def resume() -> None:

@@ -11,6 +11,7 @@ import errno
 import hashlib
 import io
 import os
+import re
 import secrets
 import shutil
 import time
@@ -26,9 +27,12 @@ import polars as pl
 from twin.lab.store.errors import StoreError, StoreFull
 
 SUFFIX = ".parquet"
+MAGIC = b"PAR1"  # of a Parquet file
 UNFINISHED = ".tmp-"
 SWEEP_AGE_S = 3600.0  # a file younger than this may belong to a row about to be written
 FREE_BYTES_MIN = 512e6
+FULL, BOUNDED = (errno.ENOSPC,), (errno.EDQUOT, errno.EFBIG)
+OS_ERROR = re.compile(r"os error ([0-9]+)")
 WRITERS = 8  # files on their way to the disk at once
 
 
@@ -86,6 +90,8 @@ class Artefacts:
             self._keep(self.folder)
             with draft.open("wb") as file:
                 while piece := source.read(1 << 20):
+                    if not file.tell() and not piece.startswith(MAGIC):
+                        raise StoreError(f"the file {sha256} is no table in Parquet")
                     file.write(piece)
             read, size = _hash_file(draft)
             if read != sha256:
@@ -180,9 +186,14 @@ class Artefacts:
             )
 
     def _explain(self, error: Exception) -> str:
-        why = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in why:
+        # What polars says of the system's error ends with its number.
+        told = OS_ERROR.search(str(error))
+        number = getattr(error, "errno", None) or (told and int(told[1]))
+        if number in FULL:
             return f"the disk of {self.folder} is full: free some space and try again"
+        if number in BOUNDED:
+            return f"{self.folder} has reached a quota or limit: free some space or raise it"
+        why = os.strerror(number) if number else str(error).splitlines()[0]
         return f"{self.folder} cannot be written: {why}"
 
 

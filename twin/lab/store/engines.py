@@ -32,13 +32,15 @@ REFUSALS = {  # what a driver says: what a person is told
     "lock timeout": BUSY,
     "read-only": "{where} cannot be written by one who only reads",
     "is full": "the disk of {where} is full: free some space and try again",
+    "disk I/O error": "{where} cannot be written or read: its disk fails, or a quota or limit is "
+    "reached; free some space and try again",
     "not a database": "{where} is not a database: move it away or restore a backup",
     "malformed": "{where} is damaged: restore a backup of it",
     "readonly": "{where} cannot be written: give this user the right to write it and in its folder",
     "unable to open": "{where} cannot be opened: give this user the right to read and write it "
     "and in its folder",
 }
-UNWRITTEN = ("is full", "readonly")
+UNWRITTEN = ("is full", "readonly", "disk I/O error")
 SOUND_SQLITE = (3, 51, 3)  # the first release without the WAL-reset corruption bug
 
 

@@ -21,7 +21,7 @@ from twin.lab.library import KEPT
 from twin.lab.store.artefacts import SWEEP_AGE_S, Artefacts
 from twin.lab.store.engines import Database, check_integrity, open_database, prepare_file
 from twin.lab.store.errors import StoreError, StoreFull
-from twin.lab.store.migrate import upgrade
+from twin.lab.store.migrate import check_guards, upgrade
 from twin.lab.store.models import (
     ArtefactRow,
     FactsRow,
@@ -107,11 +107,11 @@ class Store:
 
     def damage(self) -> list[str]:
         """Everything that is wrong with the stored bytes: database, files, results."""
-        wrong = check_integrity(self._database)
+        wrong = check_integrity(self._database) + check_guards(self._database)
         checks: list[tuple[Callable[[str], object], InstrumentedAttribute[str]]] = [
             (self.artefacts.read, ArtefactRow.sha256),
             (self.facts, FactsRow.digest),
-            (self.scenarios.load, ScenarioRow.digest),
+            (self.scenarios.require_sound, ScenarioRow.digest),
             (self.runs.get, RunRow.id),
             (self._imported, ImportRow.digest),
         ]

@@ -129,9 +129,9 @@ def _fixed(name: str, table: str, message: str, columns: str = "") -> Guard:
 
 
 def _stays(one: str) -> tuple[Guard, Guard]:
-    """What was published is not deleted; when that was is fixed, until a run's link is revoked."""
+    """What was published is not deleted; when that was is fixed, until its link is revoked."""
     table, shared, message = f"{one}s", "OLD.published_s IS NOT NULL", SHARED.format(one=one)
-    again = f"{shared} AND NEW.published_s IS NOT NULL" if one == "run" else shared
+    again = f"{shared} AND NEW.published_s IS NOT NULL"
     return (
         Guard(f"published_{one}_stays", table, "DELETE", shared, message),
         Guard(f"published_{one}_stays_published", table, "UPDATE OF published_s", again, message),
@@ -181,10 +181,22 @@ def make_guards(connection: Connection) -> None:
     for guard in GUARDS:
         on = "" if sqlite else f" ON {guard.table}"
         connection.exec_driver_sql(f"DROP TRIGGER IF EXISTS {guard.name}{on}")
-        head = f"CREATE TRIGGER {guard.name} BEFORE {guard.event} ON {guard.table} FOR EACH ROW"
-        action = (
-            f"BEGIN SELECT RAISE(ABORT, '{guard.message}'); END"
-            if sqlite
-            else f"EXECUTE FUNCTION twin_refuse('{guard.message}')"
-        )
-        connection.exec_driver_sql(f"{head} WHEN ({guard.condition}) {action}")
+        connection.exec_driver_sql(_statement(guard, sqlite=sqlite))
+
+
+def _statement(guard: Guard, *, sqlite: bool) -> str:
+    head = f"CREATE TRIGGER {guard.name} BEFORE {guard.event} ON {guard.table} FOR EACH ROW"
+    refuse = f"BEGIN SELECT RAISE(ABORT, '{guard.message}'); END"
+    action = refuse if sqlite else f"EXECUTE FUNCTION twin_refuse('{guard.message}')"
+    return f"{head} WHEN ({guard.condition}) {action}"
+
+
+def check_guards(database: Database) -> list[str]:
+    """Guards of a SQLite file that are gone or say something else, each as a sentence."""
+    if database.path is None:
+        return []
+    query = text("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
+    with database.read() as session:
+        there = {str(name): sql for name, sql in session.execute(query)}
+    wrong = [g.name for g in GUARDS if there.get(g.name) != _statement(g, sqlite=True)]
+    return [f"the guard {name} of {database.path} is damaged: restore a backup" for name in wrong]

@@ -6,19 +6,15 @@ What is JSON here is at most a few kilobytes; anything longer is an artefact bes
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 from sqlalchemy import (
-    JSON,
     BigInteger,
-    Double,
     ForeignKey,
     Index,
     MetaData,
     String,
     Text,
-    TypeDecorator,
     column,
     func,
     select,
@@ -32,6 +28,7 @@ from sqlalchemy.orm import (
     mapped_column,
 )
 
+from twin.lab.store.cells import Cell, Seconds, wrong_checks, wrong_figures, wrong_notes
 from twin.lab.store.owner import Owner
 
 QUEUED, RUNNING = "queued", "running"
@@ -53,71 +50,6 @@ _RUNS = table("runs", column("scenario"))
 _IMPORT_TABLES = table("import_tables", column("digest"), column("sha256"))
 
 
-LATEST_S = 1e11  # the year 5138: what is later was never written by a clock
-
-
-def anything(_value: Any) -> bool:
-    """Whatever JSON holds."""
-    return True
-
-
-def is_figure(value: Any) -> bool:
-    """A number, a word, or that there is none."""
-    return value is None or isinstance(value, bool | int | float | str)
-
-
-def is_check(value: Any) -> bool:
-    """What became of one law of a run."""
-    return (
-        isinstance(value, dict)
-        and isinstance(value.get("ok"), bool)
-        and all(isinstance(value.get(key), str) for key in ("id", "statement"))
-        and all(is_figure(each) for each in value.values())
-    )
-
-
-class Cell(TypeDecorator[Any]):
-    """A cell of JSON of one type, with values of one kind: where it was damaged or forged it reads
-    as empty, and the seal says so."""
-
-    impl, cache_ok = JSON, True
-
-    def __init__(
-        self, empty: type[dict[str, Any]] | type[list[Any]], holds: Callable[[Any], bool] = anything
-    ) -> None:
-        super().__init__()
-        self.empty, self.holds = empty, holds
-
-    def sound(self, value: Any) -> bool:
-        """Whether a value is one of this cell."""
-        if not isinstance(value, self.empty):
-            return False
-        return all(map(self.holds, value.values() if isinstance(value, dict) else value))
-
-    def process_result_value(self, value: Any, _dialect: Any) -> Any:
-        """The value, or an empty one of the right type."""
-        return value if self.sound(value) else self.empty()
-
-
-class Moment(TypeDecorator[float]):
-    """Unix seconds of a date that can be: where it was damaged or forged it reads as 0."""
-
-    impl, cache_ok = Double, True
-
-    @staticmethod
-    def sound(value: Any) -> bool:
-        """Whether a value is such a moment."""
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        return number and 0.0 <= value <= LATEST_S
-
-    def process_result_value(self, value: Any, _dialect: Any) -> Any:
-        """The value, or 0."""
-        return value if value is None or self.sound(value) else 0.0
-
-
-FIGURES = Cell(dict, is_figure)
-
-
 class Row(DeclarativeBase):
     """A row of any table."""
 
@@ -130,11 +62,9 @@ class Row(DeclarativeBase):
         }
     )
     type_annotation_map: ClassVar[dict[Any, Any]] = {
-        float: Double,
+        float: Seconds,  # there is no other
         str: Text,
         dict[str, Any]: Cell(dict),
-        list[dict[str, Any]]: Cell(list, is_check),
-        list[str]: Cell(list, lambda value: isinstance(value, str)),
     }
 
 
@@ -154,8 +84,8 @@ class ScenarioRow(Row):
     trace_digest: Mapped[str] = mapped_column(DIGEST)  # "" without a trace; may not be stored here
     parent: Mapped[str | None] = mapped_column(DIGEST)  # what it was forked from: of older twins
     preset: Mapped[str] = mapped_column(String(120))  # key of the preset it is, or ""
-    created_s: Mapped[float] = mapped_column(Moment)
-    published_s: Mapped[float | None] = mapped_column(Moment)
+    created_s: Mapped[float]
+    published_s: Mapped[float | None]
 
     runs: Mapped[int] = column_property(  # how many were asked of it
         select(func.count())
@@ -189,7 +119,7 @@ class FactsRow(Row):
 
     digest: Mapped[str] = mapped_column(DIGEST, primary_key=True)
     body: Mapped[str]
-    created_s: Mapped[float] = mapped_column(Moment)
+    created_s: Mapped[float]
 
 
 EXPLAINED = "explain."  # an engine version that begins so is of an explanation, not of a run
@@ -211,30 +141,30 @@ class RunRow(Row):
     facts_digest: Mapped[str] = mapped_column(DIGEST, ForeignKey("facts.digest"))
     engine_version: Mapped[str] = mapped_column(String(64))
     seed: Mapped[int] = mapped_column(BigInteger)
-    queued_s: Mapped[float] = mapped_column(Moment)
+    queued_s: Mapped[float]
     # The attempt.
     state: Mapped[str] = mapped_column(String(16))
-    cancel_s: Mapped[float | None] = mapped_column(Moment)  # when someone asked to stop it
+    cancel_s: Mapped[float | None]  # when someone asked to stop it
     progress: Mapped[float] = mapped_column(default=0.0)  # 0..1
     live: Mapped[dict[str, Any]] = mapped_column(default=dict)
-    started_s: Mapped[float | None] = mapped_column(Moment)
-    beat_s: Mapped[float | None] = mapped_column(Moment)
+    started_s: Mapped[float | None]
+    beat_s: Mapped[float | None]
     owner_name: Mapped[str] = mapped_column("owner", String(64))  # "" until claimed
     owner_host: Mapped[str] = mapped_column(String(255))
     owner_pid: Mapped[int] = mapped_column(BigInteger)
     owner_started: Mapped[str] = mapped_column(String(64))
     owner: Mapped[Owner] = composite(owner_name, owner_host, owner_pid, owner_started)
     # The answer: written once, with the change to a final state.
-    finished_s: Mapped[float | None] = mapped_column(Moment)
+    finished_s: Mapped[float | None]
     wall_s: Mapped[float | None]
     message: Mapped[str] = mapped_column(default="")
     valid: Mapped[bool] = mapped_column(default=False)
     result_digest: Mapped[str] = mapped_column(DIGEST, default="")
-    summary: Mapped[dict[str, Any]] = mapped_column(FIGURES, default=dict)
-    checks: Mapped[list[dict[str, Any]]] = mapped_column(default=list)
-    notes: Mapped[list[str]] = mapped_column(default=list)
+    summary: Mapped[dict[str, Any]] = mapped_column(Cell(dict, wrong_figures), default=dict)
+    checks: Mapped[list[dict[str, Any]]] = mapped_column(Cell(list, wrong_checks), default=list)
+    notes: Mapped[list[str]] = mapped_column(Cell(list, wrong_notes), default=list)
     seal: Mapped[str] = mapped_column(DIGEST, default="")  # SHA-256 over the answer and its tables
-    published_s: Mapped[float | None] = mapped_column(Moment)
+    published_s: Mapped[float | None]
 
     name: Mapped[str] = column_property(
         select(ScenarioRow.name)
@@ -283,7 +213,7 @@ class ArtefactRow(Row):
     sha256: Mapped[str] = mapped_column(DIGEST, primary_key=True)
     bytes: Mapped[int] = mapped_column(BigInteger)
     rows: Mapped[int] = mapped_column(BigInteger)
-    created_s: Mapped[float] = mapped_column(Moment)
+    created_s: Mapped[float]
 
 
 class RunTableRow(Row):
@@ -311,7 +241,7 @@ class ImportRow(Row):
     about: Mapped[dict[str, Any]]  # scalars, and the counts of rows left out
     rows: Mapped[int] = mapped_column(BigInteger)  # of its first table: requests of a trace
     seal: Mapped[str] = mapped_column(DIGEST)  # SHA-256 over all this and its tables
-    created_s: Mapped[float] = mapped_column(Moment)
+    created_s: Mapped[float]
 
     SEALED: ClassVar = ("digest", "kind", "name", "format", "about", "rows")
 

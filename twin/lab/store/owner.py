@@ -42,6 +42,15 @@ class Owner:
         return started in ("", self.started) and awake
 
 
+def processor_time(pid: int) -> str:
+    """Clock ticks that a process has spent so far, by itself and for it; '' where unknown."""
+    try:
+        text = PROC.joinpath(str(pid), "stat").read_text("utf-8", "replace")
+    except OSError:
+        return ""
+    return " ".join(text.rpartition(")")[2].split()[11:13])
+
+
 @lru_cache(maxsize=1)
 def this_host() -> str:
     """Name of this machine's process table: host, boot and, in a container, its namespace."""

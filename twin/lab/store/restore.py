@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
+import os
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -30,16 +30,16 @@ from twin.lab.store.archive import (
     Moved,
     columns_of,
 )
+from twin.lab.store.cells import Cell, Seconds
+from twin.lab.store.engines import json_text
 from twin.lab.store.errors import StoreError, StoreFull
 from twin.lab.store.models import (
     DONE,
     ENDED_STATES,
     ArtefactRow,
-    Cell,
     FactsRow,
     HoldingRow,
     ImportRow,
-    Moment,
     NoteRow,
     Row,
     RunRow,
@@ -53,14 +53,16 @@ from twin.scenario import scenario_from_canonical
 if TYPE_CHECKING:
     from twin.lab.store.handle import Store
 
-PARQUET = b"PAR1"  # how a file of it begins
-ROW_BYTES_MAX, TABLE_BYTES_MAX = 16 << 20, 2 << 30
-INTEGER_MAX, LONG_MAX, FLOAT_MAX = (1 << 31) - 1, (1 << 63) - 1, 1e15
+ROW_BYTES_MAX, TABLE_BYTES_MAX = 16 << 20, 1 << 30
+# A file that says so many times what it takes on the disk has holes: tables are compressed already.
+HOLES_MIN, WHOLE_BYTES = 10, 1 << 20
+INTEGER_MAX, LONG_MAX = (1 << 31) - 1, (1 << 63) - 1
 
 
 def read_archive(store: Store, file: IO[bytes], name: str) -> Moved:
     """Take into a store what an archive holds and it lacks; what is damaged is left out. name: of
     the file, for sentences. Raises StoreError for a file that is no library at all."""
+    _require_whole(file, name)
     moved, recognised = Moved(), False
     for kind, sha256, part in _members(file, name, moved):
         recognised = True
@@ -95,31 +97,36 @@ def read_archive_file(store: Store, path: Path) -> Moved:
         raise StoreError(f"{name} cannot be read: {getattr(error, 'strerror', error)}") from None
 
 
+def _require_whole(file: IO[bytes], name: str) -> None:
+    """Raise StoreError for a sparse file, whose holes would be read and stored as zeros."""
+    try:
+        known = os.fstat(file.fileno())
+    except OSError:  # no file on a disk
+        return
+    taken = getattr(known, "st_blocks", known.st_size) * 512
+    if known.st_size > max(WHOLE_BYTES, HOLES_MIN * taken):
+        raise StoreError(
+            f"{name} says {known.st_size / 1e6:,.0f} MB and takes {taken / 1e6:,.2f} MB on the "
+            "disk: a library has no such holes, copy it again"
+        )
+
+
 class _Part:
     """The bytes of one member."""
 
     def __init__(self, file: IO[bytes], size: int):
-        self._file, self.left, self._ahead = file, size, b""
+        self._file, self.left = file, size
 
     def read(self, most: int) -> bytes:
         """At most so many bytes; none at the end."""
-        piece, self._ahead = self._ahead[:most], self._ahead[most:]
-        if len(piece) < most:
-            more = self._file.read(min(most - len(piece), self.left))
-            self.left = self.left - len(more) if more else 0
-            piece += more
+        piece = self._file.read(min(most, self.left))
+        self.left = self.left - len(piece) if piece else 0
         return piece
 
-    def begins(self, magic: bytes) -> bool:
-        """Whether these are the first bytes; they are still to be read."""
-        self._ahead = self.read(len(magic))
-        return self._ahead == magic
-
     def skip(self) -> None:
-        """Pass over the rest, unread where that can be."""
-        self._ahead = b""
+        """Go to the end: without reading, where the file can."""
         if self._file.seekable():
-            self._file.seek(self.left, io.SEEK_CUR)
+            self._file.seek(self.left, os.SEEK_CUR)
             self.left = 0
         while self.read(1 << 20):
             pass
@@ -146,13 +153,11 @@ def _members(file: IO[bytes], name: str, moved: Moved) -> Iterator[tuple[str, st
             raise StoreError(f"{name} was written by a newer twin: update this one")
         if not member or not info.isreg():
             moved.leave_out(f"{printable(info.name)} in {name} is no part of a library")
-        elif member[2] == TABLE and not part.begins(PARQUET):
-            moved.leave_out(f"{info.name} in {name} is no table")
         elif info.size > (TABLE_BYTES_MAX if member[2] == TABLE else ROW_BYTES_MAX):
             moved.leave_out(f"{info.name} in {name} is larger than any part of a library")
         else:
             yield member[2], member[3], part
-        part.skip()  # what nobody wanted
+        part.skip()
         file.read(-max(info.size, 0) % tarfile.BLOCKSIZE)
     if not ended:
         moved.leave_out(f"{name} is cut off: what came before is taken, the rest is missing")
@@ -172,28 +177,29 @@ def _told(part: _Part, sha256: str) -> dict[str, Any]:
 def _values(kind: str, model: type[Row], told: Mapping[str, Any]) -> dict[str, Any]:
     """The columns of a row, each of its type; raises StoreError."""
     columns = columns_of(model)
+    name = printable(str(told.get(str(inspect(model).primary_key[0].key), "")))
     for key, column in columns.items():
-        if not _can_hold(column, told.get(key)):
-            raise StoreError(f"a {kind} in this archive has no {key} that can be")
+        if wrong := _wrong(column, told.get(key)):
+            raise StoreError(f"the {kind} {name} is left out: its {key} {wrong}")
     return {key: told.get(key) for key in columns}
 
 
-def _can_hold(column: Column[Any], value: Any) -> bool:
-    """Whether a value from JSON is one of a column."""
+def _wrong(column: Column[Any], value: Any) -> str:
+    """Why a value from JSON is none of a column, '' where it is one."""
+    type_: Any = column.type
     if value is None:
-        return bool(column.nullable)
-    if isinstance(column.type, Cell | Moment):
-        return column.type.sound(value)
-    type_: Any = column.type.python_type
-    if isinstance(value, bool) or type_ is bool:
-        return isinstance(value, bool) and type_ is bool
-    if type_ is float:
-        return isinstance(value, (int, float)) and abs(value) < FLOAT_MAX  # nor NaN
-    if type_ is int:
-        most = LONG_MAX if isinstance(column.type, BigInteger) else INTEGER_MAX
-        return isinstance(value, int) and 0 <= value <= most
-    length = getattr(column.type, "length", None)
-    return isinstance(value, type_) and not (length and len(value) > length)
+        return "" if column.nullable else "is missing"
+    if isinstance(type_, (Cell, Seconds)):
+        return type_.wrong(value)
+    if isinstance(value, bool) != (type_.python_type is bool):
+        return "is of another type"
+    if type_.python_type is int:
+        most = LONG_MAX if isinstance(type_, BigInteger) else INTEGER_MAX
+        return "" if isinstance(value, int) and 0 <= value <= most else f"is none of 0 to {most}"
+    length = getattr(type_, "length", None)
+    if not isinstance(value, type_.python_type):
+        return "is of another type"
+    return f"is longer than {length} characters" if length and len(value) > length else ""
 
 
 def _take(store: Store, kind: str, told: Mapping[str, Any]) -> bool:
@@ -248,8 +254,14 @@ def _imported(store: Store, values: Mapping[str, Any], files: Mapping[str, str])
     row = ImportRow(**values)
     if row.kind not in {part.kind.key for part in store.imports}:
         raise StoreError(f"{printable(row.name)} is of a kind that this twin does not know")
+    name = printable(row.name)
     if sealed(row, dict(files)) != row.seal:
-        raise StoreError(f"the {row.kind} {printable(row.name)} is damaged: its seal is broken")
+        raise StoreError(f"the {row.kind} {name} is damaged: its seal is broken")
+    part = next(part for part in store.imports if part.kind.key == row.kind)
+    about = part.kind.split(part.joined(row, files)).about
+    wrong = [k for k, value in row.about.items() if json_text(about.get(k)) != json_text(value)]
+    if wrong:
+        raise StoreError(f"the {row.kind} {name} is left out: its tables have another {wrong[0]}")
     return row
 
 

@@ -88,7 +88,10 @@ class Runs:
             if row and row.seal:
                 names = {name: a.sha256 for name, a in tables_of(session, run).items()}
                 if seal({key: getattr(row, key) for key in ANSWER}, names) != row.seal:
-                    raise StoreError(f"the result of run {run} is damaged: restore a backup")
+                    raise StoreError(
+                        f"the result of run {run} is damaged: restore a backup, or "
+                        "delete it in the library"
+                    )
         return row
 
     def _seen(self, session: Session, run: str) -> RunRow | None:
@@ -164,7 +167,9 @@ class Runs:
     def queued(self) -> set[str]:
         """Ids of the runs that wait."""
         with self._database.read() as session:
-            return set(session.scalars(select(RunRow.id).where(RunRow.state == QUEUED)))
+            return set(
+                session.scalars(select(RunRow.id).where((RunRow.state == QUEUED) | _given_back()))
+            )
 
     def running(self, owners: Sequence[str]) -> Sequence[RunRow]:
         """What some owners, by name, run now."""
@@ -216,17 +221,29 @@ class Runs:
     # Advancing it: only its owner does.
 
     def claim(self, owner: Owner) -> RunRow | None:
-        """Take the oldest queued run, or None; no two owners ever get the same one."""
+        """Take a run that was given back, else the oldest queued one, or None; no two owners ever
+        get the same one."""
         r, now = RunRow, time.time()
-        oldest = select(r.id).where(r.state == QUEUED).order_by(r.queued_s, r.id).limit(1)
+        taken = {r.started_s: now, r.beat_s: now, r.owner: owner}
         with self._database.write() as session:
-            run = session.scalar(
-                update(r)
-                .where(r.id == oldest.scalar_subquery(), r.state == QUEUED)
-                .values({r.state: RUNNING, r.started_s: now, r.beat_s: now, r.owner: owner})
-                .returning(r.id)
-            )
-            return session.get(r, run) if run else None
+            for where, more in ((_given_back(), {}), (r.state == QUEUED, {r.state: RUNNING})):
+                oldest = select(r.id).where(where).order_by(r.queued_s, r.id).limit(1)
+                this = (r.id == oldest.scalar_subquery()) & where
+                change = update(r).where(this).values({**taken, **more}).returning(r.id)
+                if run := session.scalar(change):
+                    return session.get(r, run)
+        return None
+
+    def release(self, run: str, owner: Owner) -> bool:
+        """Give a run back, for another owner to begin anew; False when it was lost meanwhile. One
+        that was asked to stop has done so."""
+        asked = RunRow.cancel_s.is_not(None)
+        if self._end(_held(run, owner) & asked, CANCELLED, STOPPED):
+            return True
+        values = {RunRow.owner: NOBODY, RunRow.progress: 0.0, RunRow.live: {}}
+        change = update(RunRow).where(_held(run, owner)).values(values).returning(RunRow.id)
+        with self._database.write(durable=True) as session:
+            return session.scalar(change) is not None
 
     def beat(
         self,
@@ -300,7 +317,7 @@ class Runs:
         between saves its run."""
         r = RunRow
         with self._database.read() as session:
-            rows = session.scalars(select(r).where(r.state == RUNNING)).all()
+            rows = session.scalars(select(r).where(r.state == RUNNING, ~_given_back())).all()
         # Not the heartbeat's own time: clocks of two machines differ, and a machine that slept
         # wakes to old heartbeats of processes that are well.
         now = time.monotonic()
@@ -347,14 +364,13 @@ class Runs:
             return require(session.scalar(select(r.state).where(r.id == run)), "run", run)
 
     def publish(self, run: str) -> None:
-        """From now on the run and its scenario stay: someone was given the link."""
+        """From now on the run and so its scenario stay: someone was given the link."""
         self._visitor.require_writes()
         row = require(self.get(run), "run", run)
         if not row.ended:
             raise StoreError(f"run {run} is {row.state}: share it when it has ended")
         with self._database.write(durable=True) as session:
             publish(session, "run", RunRow.id, run)
-            publish(session, "scenario", ScenarioRow.digest, row.scenario)
 
     def unpublish(self, run: str) -> None:
         """Take a link back: the run may be deleted again, and then the link finds nothing."""
@@ -392,6 +408,11 @@ def new_id() -> str:
 def _held(run: str, owner: Owner) -> ColumnElement[bool]:
     r = RunRow
     return (r.id == run) & (r.state == RUNNING) & (r.owner_name == owner.name)
+
+
+def _given_back() -> ColumnElement[bool]:
+    """Runs that began and are nobody's: they wait for another owner."""
+    return (RunRow.state == RUNNING) & (RunRow.owner_name == NOBODY.name)
 
 
 def _change(where: ColumnElement[bool], values: Mapping[str, Any]) -> Any:

@@ -12,11 +12,12 @@ from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Select, delete, or_, select, update
-from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy.orm import InstrumentedAttribute, Session, undefer
+from sqlalchemy.orm.interfaces import LoaderOption
 
 from twin.lab.store.engines import Database
 from twin.lab.store.errors import StoreError
-from twin.lab.store.models import AliasRow, ScenarioRow
+from twin.lab.store.models import AliasRow, RunRow, ScenarioRow
 from twin.lab.store.statements import (
     PAGE,
     Page,
@@ -93,27 +94,36 @@ class Scenarios:
     def load(self, digest: str) -> Scenario:
         """The scenario of a digest, its stored text checked against it. Raises UnknownId, or
         StoreError when the text was changed on disk."""
-        query = select(ScenarioRow.digest, ScenarioRow.body)
         with self._database.read() as session:
-            row = session.execute(query.where(called(ScenarioRow.digest, digest))).first()
-        stored, body = require(row, "scenario", digest)
+            whole = undefer(ScenarioRow.body)
+            row = require(self._seen(session, digest, whole), "scenario", digest)
+            stored, body = row.digest, row.body
         if hashlib.sha256(body.encode()).hexdigest() != stored:
             raise StoreError(f"scenario {digest} is damaged on disk: restore a backup")
         return scenario_from_canonical(body)
 
-    def open(self, digest: str) -> Scenario:
-        """The scenario of a digest where this visitor may see it: theirs, a preset, or shared.
-        Raises as `load`."""
-        row = require(self.get(digest), "scenario", digest)
-        with self._database.read() as session:
-            if not (row.preset or row.published or self._visitor.sees(session, row.digest)):
-                require(None, "scenario", digest)
-        return self.load(digest)
+    def require_sound(self, digest: str) -> None:
+        """Raise StoreError where a scenario's text was changed on disk, or a column beside it."""
+        scenario, row = self.load(digest), self.get(digest)
+        told = {"name": scenario.name, "question": scenario.question, "source": scenario.source,
+                "trace_digest": scenario.workload.trace.digest}  # fmt: skip
+        if wrong := [key for key, value in told.items() if getattr(row, key) != value]:
+            raise StoreError(f"the {wrong[0]} of scenario {digest} is damaged: restore a backup")
 
     def get(self, digest: str) -> ScenarioRow | None:
-        """What is known about a scenario, None when it is not here."""
+        """What is known about a scenario, None when it is not here or somebody else's and neither
+        it nor a run of it is shared."""
         with self._database.read() as session:
-            return session.scalar(select(ScenarioRow).where(called(ScenarioRow.digest, digest)))
+            return self._seen(session, digest)
+
+    def _seen(self, session: Session, digest: str, *options: LoaderOption) -> ScenarioRow | None:
+        named = select(ScenarioRow).where(called(ScenarioRow.digest, digest))
+        row = session.scalar(named.options(*options))
+        if row is None or row.preset or row.published or self._visitor.sees(session, row.digest):
+            return row
+        runs = select(RunRow.id).where(RunRow.scenario == row.digest).limit(1)
+        runs = self._visitor.shown(runs, RunRow.id, RunRow.published_s.is_not(None))
+        return row if session.scalar(runs) else None
 
     def search(
         self,
@@ -144,12 +154,23 @@ class Scenarios:
         with self._database.write(durable=True) as session:
             publish(session, "scenario", ScenarioRow.digest, row.digest)
 
+    def unpublish(self, digest: str) -> None:
+        """Take a link back: then it finds nothing, but where a run of it is shared."""
+        row = require(self.get(digest), "scenario", digest)
+        with self._database.write(durable=True) as session:
+            self._visitor.require_held(session, "scenario", row.digest)
+            session.execute(
+                update(ScenarioRow)
+                .where(ScenarioRow.digest == row.digest)
+                .values(published_s=None)
+                .execution_options(synchronize_session=False)
+            )
+
     def delete(self, digest: str) -> Undo:
         """Delete a draft, and answer what brings it back. Raises StoreError when it is a preset,
         shared, or has runs."""
-        named = select(ScenarioRow).where(called(ScenarioRow.digest, digest))
         with self._database.write(durable=True) as session:
-            row = require(session.scalar(named), "scenario", digest)
+            row = require(self._seen(session, digest), "scenario", digest)
             where, others = ScenarioRow.digest == row.digest, AliasRow.scenario == row.digest
             rows = {ScenarioRow: where, AliasRow: others}
             undo = undo_of(self._database, session, ("scenario", row.digest), rows, self._visitor)
@@ -159,7 +180,9 @@ class Scenarios:
             if row.preset:
                 raise StoreError(f"{row.name} is a preset: it stays")
             if row.published:
-                raise StoreError(f"{row.name} was shared: its link must keep working")
+                raise StoreError(
+                    f"{row.name} was shared: its link must keep working, or be revoked first"
+                )
             if row.runs:
                 raise StoreError(f"{row.name} has {row.runs} runs: delete them first")
             session.execute(delete(ScenarioRow).where(where))

@@ -7,11 +7,14 @@ digest can be run again without the file. A seal covers all of it: see `damage` 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any, Generic, TypeAlias
 
+from polars.exceptions import PolarsError
 from sqlalchemy import ColumnElement, Select, delete, select
 from sqlalchemy.orm import Session
 
+from twin.lab.files import printable
 from twin.lab.kinds import Kind, Parts, T
 from twin.lab.store.artefacts import Artefact, Artefacts
 from twin.lab.store.engines import Database
@@ -22,6 +25,7 @@ from twin.lab.store.statements import PAGE, Page, page_of, remember, require, us
 from twin.lab.store.visitors import Visitor
 from twin.scenario import Scenario
 
+AGAIN = "import its file again"
 VALUE_BYTES_MAX = 1 << 30  # of a value's tables in memory
 Made: TypeAlias = tuple[ImportRow, dict[str, Artefact]]  # a row to be, and its files by name
 
@@ -106,21 +110,22 @@ class Values(Generic[T]):
         with self._database.read() as session:
             row = require(self._row(session, digest), self.kind.key, digest)
             files = _files(session, digest)
-        again = "import its file again"
         if sealed(row, files) != row.seal:
-            raise StoreError(f"the {self.kind.key} {digest} is damaged in the database: {again}")
+            raise StoreError(f"the {self.kind.key} {digest} is damaged in the database: {AGAIN}")
+        return self.joined(row, files)
+
+    def joined(self, row: ImportRow, files: Mapping[str, str]) -> T:
+        """The value of a row and its files, held against its digest; raises StoreError."""
         tables = {name: self._artefacts.read(sha256) for name, sha256 in files.items()}
+        named = f"the {self.kind.key} {printable(row.name)}"
         try:
             value = self.kind.join(Parts(row.name, row.format, row.about, tables))
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, LookupError, TypeError, ValueError, PolarsError) as error:
             raise StoreError(
-                f"the {self.kind.key} {row.name} was stored by another version of the twin: {again}"
+                f"{named} was stored by another version of the twin: {AGAIN}"
             ) from error
-        if digest not in (value.digest, getattr(value, "plain_digest", value.digest)):
-            raise StoreError(
-                f"the {self.kind.key} {row.name} was stored by a twin that read it otherwise: "
-                f"{again}"
-            )
+        if row.digest not in (value.digest, getattr(value, "plain_digest", value.digest)):
+            raise StoreError(f"{named} was stored by a twin that read it otherwise: {AGAIN}")
         return value
 
     def of(self, scenario: Scenario) -> T | None:
@@ -129,9 +134,9 @@ class Values(Generic[T]):
         return self.load(used.digest) if used else None
 
     def lacking(self, scenario: Scenario) -> str:
-        """That what a scenario uses is not stored here; '' when it is, or it uses none."""
+        """That what a scenario uses is not here; '' when it is, or it uses none."""
         used = self.kind.named(scenario)
-        if used is None or self.get(used.digest) is not None:
+        if used is None or self.kind.at_hand(used.digest) or self.get(used.digest) is not None:
             return ""
         return self.kind.absent.format(used.name or used.digest)
 

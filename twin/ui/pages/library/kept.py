@@ -204,19 +204,20 @@ def actions(picked: Sequence[Kept], *, runs: bool) -> None:
     describe(picked)
     if runs:
         _archive([run for run in picked if isinstance(run, RunRow)])
-    if isinstance(one, RunRow) and one.published_s is not None:
+    kind, kept = ("run", store.runs) if runs else ("scenario", store.scenarios)
+    if one is not None and one.published_s is not None:
         st.button(
             "Revoke link", icon=":material/link_off:", key="revoke", on_click=_revoke,
-            args=(one.id,), help="The run may be deleted again; then its link finds nothing.",
+            args=(kept.unpublish, _name(one)),
+            help=f"The {kind} may be deleted again; then its link finds nothing.",
         )  # fmt: skip
-    _delete([*map(_name, picked)], (store.runs if runs else store.scenarios).delete,
-            "run" if runs else "scenario")  # fmt: skip
+    _delete([*map(_name, picked)], kept.delete, kind)
 
 
-def _revoke(run: str) -> None:
+def _revoke(unpublish: Callable[[str], None], name: str) -> None:
     _acted()
     with session.refusals_toasted("lock"):
-        session.store().runs.unpublish(run)
+        unpublish(name)
 
 
 def _archive(picked: list[RunRow]) -> None:

@@ -104,7 +104,7 @@ def hit_curve(
         })  # fmt: skip
         return
     rows = [(amount(size, "bytes"), amount(ratio, "share")) for size, ratio in curve.points()]
-    print_rows(f"{asked.name}: hit ratio by size", ("memory pool", "hit ratio at most"), rows)
+    print_rows(f"{asked.name}: hit ratio by size", ("memory pool", "hit ratio"), rows)
     named = {
         "requests looked at": f"{curve.requests:,}",
         "endless": amount(curve.curve.ideal, "share"),

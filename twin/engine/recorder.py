@@ -260,10 +260,20 @@ def _power_w(
 
 def by_plane(world: World) -> np.ndarray:
     """Bytes on each plane by window, f8[windows + 1, planes]; the last row is the steady state."""
-    book = world.record.traffic
-    cells = book.reshape(book.shape[0], len(w.TRAFFIC), len(w.PLANES), -1)
-    total: np.ndarray = cells.sum(axis=(1, 3))
+    total: np.ndarray = _traffic(world).sum(axis=(1, 3))
     return total
+
+
+def by_class(world: World) -> np.ndarray:
+    """Bytes of each class of traffic by window, f8[windows + 1, classes]; the last row is the
+    steady state."""
+    total: np.ndarray = _traffic(world).sum(axis=(2, 3))
+    return total
+
+
+def _traffic(world: World) -> np.ndarray:
+    book = world.record.traffic
+    return book.reshape(book.shape[0], len(w.TRAFFIC), len(w.PLANES), -1)
 
 
 def _happenings(world: World, at_start: int, arrived: int, count: int) -> dict[str, np.ndarray]:

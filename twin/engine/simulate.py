@@ -221,6 +221,10 @@ def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[
     }  # fmt: skip
     moved = recorder.by_plane(world)[-1]
     totals |= {f"{name}_amount": float(moved[k]) for k, name in enumerate(w.PLANES)}
+    of_class = recorder.by_class(world)[-1]
+    totals |= {f"{name}_moved": float(of_class[k]) for k, name in enumerate(w.TRAFFIC)}
+    totals["block_bytes"] = world.settings.block_bytes
+    totals["block_tokens"] = float(world.settings.block_tokens)
     totals["inside"] = float(steady[w.IN_FRONT_END : w.IN_DECODE + 1].sum())
     totals |= {f"{name}_capacity": limit for name, limit in limits.items()}
     if setup.power is not None:

@@ -160,6 +160,14 @@ _LATENCY = [
            lambda o: quotient(o.totals["prefill_busy_s"], o.totals["prefill_batches"])),
 ]  # fmt: skip
 
+
+def _ssd_ratio(o: Observed) -> float | None:
+    # A block is read whole; its last one may hold fewer tokens than fit.
+    blocks = quotient(o.totals.get("ssd_read_moved", 0.0), o.totals.get("block_bytes", 0.0))
+    tokens = (blocks or 0.0) * o.totals.get("block_tokens", 0.0)
+    return quotient(tokens, o.totals["prompt_tokens"])
+
+
 _RATES = [
     Metric("goodput_req_per_s", "Goodput", "rate", "req/s", "higher",
            "Requests per second that met the whole SLO; the whole machine.", "rates",
@@ -201,6 +209,10 @@ _RATES = [
            "Share of input tokens read from the memory pool instead of computed.", "rates",
            lambda o: quotient(o.totals["hit_tokens"], o.totals["prompt_tokens"]),
            "input tokens", places=TILE, term="prefix-cache hit"),
+    Metric("ssd_token_ratio", "Hits from SSD", "share", "%", "",
+           "Share of input tokens that the memory pool's DRAM had lost and its SSD tier still had.",
+           "rates", _ssd_ratio, "input tokens", places=TABLE, unless_zero=True,
+           term="prefix-cache hit"),
     Metric("fairness", "Fairness between tenants", "share", "%", "higher",
            "Jain's index of the tokens that each tenant was served over its max-min fair share by "
            "weight.", "rates", fairness, places=COMPARED),
@@ -266,6 +278,14 @@ _USE = [
           lambda o: o.instance_mean("kv_used_s", "decode")),
     _used("pool_used_fraction", "Memory pool used", "KV blocks held over what the DRAM holds.",
           lambda o: quotient(o.totals["pool_used"], o.totals["samples"])),
+    *(Metric(f"{name}_bytes_per_s", label, "bytes", "B/s", "", f"{help_}; the whole machine.",
+             "use", lambda o, name=name: o.per_second(o.totals.get(f"{name}_moved", 0.0)),  # type: ignore
+             places=TABLE, unless_zero=True)
+      for name, label, help_ in (
+          ("pool_read", "Read from the memory pool", "KV bytes of hits that DRAM answers"),
+          ("pool_write", "Written to the memory pool", "KV bytes of prompts kept"),
+          ("ssd_read", "Read from the SSD tier", "KV bytes that DRAM had lost"),
+          ("ssd_write", "Written to the SSD tier", "KV bytes of prompts kept"))),
     _count("concurrency_mean", "Requests in the machine",
            "Mean number of requests inside, from arrival to finish.",
            lambda o: quotient(o.totals["inside"], o.totals["samples"]), group="use"),

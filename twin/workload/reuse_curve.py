@@ -3,7 +3,7 @@
 An LRU of any size holds the blocks that were touched last, so a block hits wherever the capacity
 is above the number of other blocks touched since (its stack distance). A row's blocks are touched
 from the last to the first, so that no block goes before those that build on it and what a prompt
-hits has no gap. Knows no time: a run, where prompts wait and blocks are stored late, hits less.
+hits has no gap. Knows no time: in a run prompts wait, and blocks are stored when they are computed.
 """
 
 from __future__ import annotations

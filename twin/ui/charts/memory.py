@@ -117,7 +117,7 @@ def hit_curve(
         fig, "Hit ratio against the size of the memory pool, at most "
         f"{amount(ratio, 'share')} with {amount(size, 'bytes')}.", showlegend=False,
         x={"type": "log", "title_text": "memory pool (GB)", "showgrid": True},
-        y={"range": [0, 101], "ticksuffix": " %", "title_text": "hit ratio at most"},
+        y={"range": [0, 101], "ticksuffix": " %", "title_text": "hit ratio"},
     )  # fmt: skip
 
 

@@ -62,8 +62,8 @@ with facts, st.container(border=True):
         st.metric(of_first, amount(asked.reuse, "share"), help=says)
     if asked.reuse > 0.0 and st.toggle(
         "Hit ratio by size of the memory pool", key="hit-curve",
-        help="One pass over the prompts of the run, an LRU of every size at once. A run hits less: "
-        "prompts wait, and blocks are stored when they are computed.",
+        help="One pass over the prompts of the run, an LRU of every size at once. In a run "
+        "prompts wait and blocks are stored when they are computed: it mostly hits less.",
     ):  # fmt: skip
         curve = formulas.hit_curve(session.draft())
         if isinstance(curve, str):
@@ -74,7 +74,7 @@ with facts, st.container(border=True):
             plot(charts_memory.hit_curve(curve.points(), tiers), "hit-curve-chart")
             st.caption(
                 f"Of {curve.requests:,} requests. The pool's DRAM "
-                f"({amount(curve.dram_bytes, 'bytes')}) hits at most "
+                f"({amount(curve.dram_bytes, 'bytes')}) hits "
                 f"{amount(curve.hit_ratio(curve.dram_bytes), 'share')}; from "
                 f"{amount(curve.knee_bytes, 'bytes')} on it is 95\u00a0% of an endless pool's."
             )

@@ -195,7 +195,9 @@ def attainment(s: Scenario, parts: Assembly, traffic: Traffic, sample: Offered) 
 
 
 def _prompts(s: Scenario, sample: Offered, share: float) -> Prompts:
-    """The first requests of a sample, at one a second; callers of a closed loop come at random."""
+    """The first requests of a sample, at one a second; callers of a closed loop come at random.
+    share: of prompt tokens that hit, mean; each prompt hits as it shares blocks with earlier ones.
+    """
     arrivals = [float(v) for v in sample.arrivals[:SAMPLE]]
     if not arrivals or math.isinf(arrivals[-1]) or arrivals[-1] <= arrivals[0]:
         now_s, arrivals, draw = 0.0, [], stream_key(s.seed, "arrivals")
@@ -203,11 +205,14 @@ def _prompts(s: Scenario, sample: Offered, share: float) -> Prompts:
             now_s += float(exponential(draw, i))
             arrivals.append(now_s)
     span_s = (arrivals[-1] - arrivals[0]) / max(len(arrivals) - 1, 1)
-    tokens = [float(v) for v in sample.prompts[: len(arrivals)]]
+    count, seen = len(arrivals), float(sample.seen.sum())
+    part = share * float(sample.prompts.sum()) / seen if share > 0.0 and seen > 0.0 else 0.0
+    tokens = [float(v) for v in sample.prompts[:count]]
+    hits = [min(part * float(h), v - 1.0) for v, h in zip(tokens, sample.seen[:count], strict=True)]
     return Prompts(
         [(at - arrivals[0]) / span_s for at in arrivals],
-        [max(1.0, (1.0 - share) * v) for v in tokens],
-        [min(share * v, v - 1.0) for v in tokens],
+        [v - hit for v, hit in zip(tokens, hits, strict=True)],
+        hits,
     )
 
 

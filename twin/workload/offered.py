@@ -16,7 +16,7 @@ from twin.facts import Facts
 from twin.scenario import Profile, Scenario
 from twin.workload.generate import generate
 from twin.workload.profile import mean_factor
-from twin.workload.requests import TraceTable
+from twin.workload.requests import Requests, TraceTable
 
 SAMPLE = 4000  # requests a sample holds
 
@@ -37,6 +37,8 @@ class Offered:
     prompts: np.ndarray = field(compare=False, repr=False)  # i4[requests], the sample's lengths
     answers: np.ndarray = field(compare=False, repr=False)
     arrivals: np.ndarray = field(compare=False, repr=False)  # f8[requests] s
+    # f8[requests]: of each prompt, tokens that earlier ones of the sample held
+    seen: np.ndarray = field(compare=False, repr=False)
 
     @property
     def input_per_output(self) -> float:
@@ -84,7 +86,7 @@ def offered(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -
             workload, horizon_s, scenario.seed, block_tokens, facts, trace, count, even=True
         )
     prompts, answers = sample.input_tokens, sample.output_tokens
-    whole = int(sample.segment_blocks.sum())
+    seen = np.minimum(_seen_blocks(sample) * float(sample.block_tokens), prompts)
     p50_in, p95_in = np.quantile(prompts, (0.5, 0.95))
     p50_out, p95_out = np.quantile(answers, (0.5, 0.95))
     return Offered(
@@ -97,8 +99,24 @@ def offered(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -
         output_tokens_p50=float(p50_out),
         output_tokens_p95=float(p95_out),
         # Blocks are prefix-chained: a block seen twice was a hit the second time.
-        reuse=(whole - sample.blocks) * block_tokens / float(prompts.sum()) if whole else 0.0,
+        reuse=float(seen.sum()) / float(prompts.sum()),
         prompts=prompts,
         answers=answers,
         arrivals=sample.arrival_s,
+        seen=seen,
     )
+
+
+def _seen_blocks(sample: Requests) -> np.ndarray:
+    """Blocks of each prompt that stand in an earlier one, i8[requests]."""
+    requests = len(sample)
+    if not sample.segment_blocks.size:
+        return np.zeros(requests, np.int64)
+    runs = np.diff(sample.segment_offset)
+    blocks = sample.segment_blocks.astype(np.int64)
+    starts = np.cumsum(blocks) - blocks
+    block = np.arange(blocks.sum()) + np.repeat(sample.segment_first - starts, blocks)
+    owner = np.repeat(np.repeat(np.arange(requests), runs), blocks)
+    first = np.empty(sample.blocks, np.int64)
+    first[block[::-1]] = owner[::-1]  # of equal ones the last assignment stays: the earliest prompt
+    return np.bincount(owner[first[block] < owner], minlength=requests)

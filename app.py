@@ -11,7 +11,7 @@ import streamlit as st
 from starlette.middleware import Middleware
 
 from twin import ui
-from twin.ui import access, show
+from twin.ui import access, forms, show
 from twin.ui.door import Door, unforeseen
 from twin.ui.pages import FIRST, PAGES, SECTIONS, load_pages
 
@@ -37,7 +37,7 @@ if __name__ == "__main__":
     st.set_page_config(f"{shown.title} · Supernode twin")
     st.logo(MARK, size="small")
     access.gate()
-    show.frame(shown.title)
+    show.frame(shown.title, forms.sought())
     shown.run()
 
 else:

@@ -57,3 +57,21 @@ def test_undo_takes_back_an_edit_and_a_page_change_keeps_one(app_url, page):
     page.get_by_role("button", name="undo icon").click()
     expect(page.get_by_text("77.0 req/s")).to_have_count(0)
     expect(rate(page)).to_have_value(first)
+
+
+@pytest.mark.parametrize(
+    ("word", "label"), [("chunk (tok", "Prefill chunk (tokens)"), ("uplinks", None)]
+)
+def test_a_field_that_was_looked_for_is_in_view_and_has_the_keyboard(app_url, page, word, label):
+    open_page(page, f"{app_url}/deployment")
+    rest(page)
+    box = page.get_by_role("combobox", name="Find a field")
+    box.click()
+    box.press_sequentially(word)
+    page.get_by_role("option").first.wait_for()
+    box.press("Enter")
+    if label is None:  # a row of a table, on another page
+        expect(page.locator(".st-key-number-table")).to_be_in_viewport()
+        return
+    expect(page.get_by_role("spinbutton", name=label)).to_be_focused()
+    expect(page.get_by_role("spinbutton", name=label)).to_be_in_viewport()

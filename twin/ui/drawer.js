@@ -12,11 +12,34 @@ export default function ({ data }) {
     const begun = new URL(performance.getEntriesByType('navigation')[0].name)
     root.dataset.twinPage = begun.pathname === window.location.pathname ? data.page : ''
   }
+  if (data.times && root.dataset.twinSought !== String(data.times)) {
+    root.dataset.twinSought = data.times
+    lead(data.found, 40)
+  }
   const left = root.dataset.twinPage
   root.dataset.twinPage = data.page
   grouped()
   if (left === data.page || window.innerWidth >= 768) return
   document.querySelector('[data-testid="stSidebarCollapseButton"] button')?.click()
+}
+
+// A field that was looked for comes into view, has the keyboard and is outlined for a while. The
+// page may still be drawn: it is looked for again, `left` times.
+function lead(found, left) {
+  const field = document.querySelector(`.${found}, .st-key-number-table`)
+  if (!field || !field.offsetParent) {
+    if (left > 0) setTimeout(() => lead(found, left - 1), 150)
+    return
+  }
+  field.scrollIntoView({ block: 'center' })
+  field.querySelector('input, textarea, [role="radio"]')?.focus({ preventScroll: true })
+  field.animate(
+    [0, 0.8, 1].map((offset) => ({
+      offset, borderRadius: '6px', outlineOffset: '6px',
+      outline: `3px solid rgba(108, 99, 235, ${offset < 1 ? 1 : 0})`,
+    })),
+    { duration: 4000 },
+  )
 }
 
 // Streamlit's drawer is a list with headings between its items, which is no list: its sections are

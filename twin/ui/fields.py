@@ -96,7 +96,7 @@ def told_change(path: str, before: str, now: str) -> str:
 def tooltip(path: str) -> str:
     """What the field means, its bounds, its default and its source, and its label's terms."""
     known = declared(path)
-    span = f"{known.low:,g} to {known.high:,g}. " if known.low is not None else ""
+    span = f"{known.low:,.9g} to {known.high:,.9g}. " if known.low is not None else ""
     source = f" ({known.source})" if known.source else ""
     default = f"{span}Default {show(known.default, path)}{source}."
     return glossed(known.label, f"{known.help}\n\n{default}" if known.help else default)

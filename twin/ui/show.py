@@ -63,12 +63,16 @@ _drawn = st.components.v2.component(
 )
 
 
-def frame(page: str) -> None:
+def frame(page: str, sought: tuple[int, str] = (0, "")) -> None:
     """Around every page: choosing one closes the drawer that the navigation is on a phone, which
-    Streamlit leaves open, and the bar of every chart has SVG and CSV."""
+    Streamlit leaves open, and the bar of every chart has SVG and CSV. sought: the number of a
+    search and the key of the widget it leads to, which is brought into view and marked once."""
     st.html(_LOOK)
+    times, key = sought
+    # Streamlit's class of an element with a key.
+    found = f"st-key-{re.sub(r'[^a-zA-Z0-9_-]', '-', key)}"
     with st.container(key="drawer"):
-        _drawer(data={"page": page}, key="drawer-page")
+        _drawer(data={"page": page, "times": times, "found": found}, key="drawer-page")
         _modebar(key="modebar-tools")
 
 

@@ -6,12 +6,9 @@ from twin.lab import share
 from twin.scenario import Scenario
 from twin.ui import forms, live, session, words
 from twin.ui.fields import declared, formed, label, sentence, show, told_change, why_idle
-from twin.ui.forms.first import FIRST
 from twin.ui.link import copy_link, go_to, page_link
 from twin.ui.pages import BUILD, PAGES, SECTIONS
 from twin.ui.show import plain
-
-FOUND = "fields-found"  # session state: how often the search for a field led somewhere
 
 
 def header(page: str, *, run: bool = True) -> None:
@@ -60,7 +57,7 @@ def _parts(page: str) -> None:
                 page_link(name, PAGES[name].title)
         st.space("stretch")
         draft = session.draft()
-        times = st.session_state.setdefault(FOUND, 0)
+        times, _ = forms.sought()
         path = st.selectbox(
             "Find a field", [p for p in formed() if not why_idle(p, draft)], index=None,
             placeholder="Find a field", format_func=_findable, label_visibility="collapsed",
@@ -68,11 +65,8 @@ def _parts(page: str) -> None:
         )  # fmt: skip
     if path is None:
         return
-    st.session_state[FOUND] = times + 1  # the box begins anew: it leads there once
+    forms.seek(path)  # the box begins anew: it leads there once
     known = declared(path)
-    st.session_state[f"{known.form}-group"] = None if path in FIRST[known.form] else known.group
-    if known.form == "supernode":
-        st.session_state["supernode-tab"] = "More fields"
     if known.form == page:
         st.rerun()
     go_to(known.form)

@@ -22,6 +22,8 @@ from twin.ui.fields import (
 from twin.ui.link import go_to
 from twin.ui.pages.sweep import points
 
+# Session state: how often a field was looked for, the last one, and that its form has to open it.
+SEARCHES, SOUGHT, OPENS = "field-searches", "field-sought", "field-opens"
 ROW_CHARACTERS = 30  # choices up to this many letters in all stand side by side
 
 
@@ -61,6 +63,27 @@ def field(path: str) -> None:
     widget(declared(path), session.value(path), names=options(path, session.facts()), **edits(path))
     if refusal := session.refusal(path):
         problem(refusal)
+
+
+def seek(path: str) -> None:
+    """Lead to a field: its form opens it when it is drawn next, and the page goes there."""
+    st.session_state[SEARCHES] = st.session_state.get(SEARCHES, 0) + 1
+    st.session_state[SOUGHT] = st.session_state[OPENS] = path
+
+
+def sought() -> tuple[int, str]:
+    """How often a field was looked for, and the key of the last one's widget."""
+    path = st.session_state.get(SOUGHT)
+    return (st.session_state[SEARCHES], session.field_key(path)) if path else (0, "")
+
+
+def to_open(form: str) -> str | None:
+    """The field of this form that was looked for and is not open yet: told once."""
+    path = st.session_state.get(OPENS)
+    if path is None or declared(path).form != form:
+        return None
+    del st.session_state[OPENS]
+    return str(path)
 
 
 def edits(path: str) -> dict[str, Any]:

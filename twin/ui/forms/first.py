@@ -6,7 +6,7 @@ import streamlit as st
 
 from twin.scenario import form_groups
 from twin.ui import forms, session
-from twin.ui.fields import why_idle
+from twin.ui.fields import declared, why_idle
 
 # What people change, in the order in which they think of it; those that apply are shown.
 FIRST: dict[str, tuple[str, ...]] = {
@@ -48,6 +48,8 @@ def whole(form: str, own: Mapping[str, Callable[[], None]]) -> str | None:
     forms.group(path for path in FIRST[form] if not why_idle(path, draft))
     more = behind(form)
     key = f"{form}-group"
+    if path := forms.to_open(form):
+        st.session_state[key] = None if path in FIRST[form] else declared(path).group
     if st.session_state.get(key) not in more:
         st.session_state[key] = None
     st.markdown("**More fields**")

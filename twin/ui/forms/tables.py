@@ -10,6 +10,7 @@ from twin.scenario import ScenarioField, fields, read
 from twin.ui import forms, session
 from twin.ui.fields import declared, label, why_idle
 
+TABLE = "number-table"  # `drawer.js` marks it where the field that was looked for is a row
 TYPES = {int: pl.Int64, float: pl.Float64, bool: pl.Boolean, str: pl.String}
 
 
@@ -25,25 +26,28 @@ def number_table(paths: Sequence[str], key: str) -> None:
     means; names those without effect."""
     idle = {path: why_idle(path, session.draft()) for path in paths}
     shown = [path for path in paths if not idle[path]]
-    widget = f"{session.field_key(key)}:{len(shown)}"
+    searches, found = forms.sought()
+    shown.sort(key=lambda path: session.field_key(path) != found)  # what was looked for is on top
+    widget = f"{session.field_key(key)}:{len(shown)}:{searches}"
     number = st.column_config.NumberColumn
     rows = [
         {
-            "Part": label(path),
+            "Part": ("→ " if session.field_key(path) == found else "") + label(path),
             "Value": float(session.value(path)),
             "Preset": float(read(session.preset(), path)),
         }
         for path in shown
     ]
-    st.data_editor(
-        _shown(widget, rows), key=widget, hide_index=True, height="content",
-        on_change=_take_numbers, args=(widget, shown), disabled=["Part", "Preset"],
-        column_config={
-            "Part": st.column_config.TextColumn(width=190),
-            "Value": number(required=True, format="%.6g", width=75),
-            "Preset": number(format="%.6g", width=70),
-        },
-    )  # fmt: skip
+    with st.container(key=TABLE):
+        st.data_editor(
+            _shown(widget, rows), key=widget, hide_index=True, height="content",
+            on_change=_take_numbers, args=(widget, shown), disabled=["Part", "Preset"],
+            column_config={
+                "Part": st.column_config.TextColumn(width=190),
+                "Value": number(required=True, format="%.6g", width=75),
+                "Preset": number(format="%.6g", width=70),
+            },
+        )  # fmt: skip
     # A column of sentences would be cut off at any width that leaves room for the picture.
     with st.popover("What these mean", icon=":material/help:"):
         st.markdown("\n".join(f"- **{label(path)}**: {declared(path).help}" for path in shown))

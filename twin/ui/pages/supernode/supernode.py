@@ -69,6 +69,8 @@ if fabric is not None and not fault:
     panels.cannot_work(draft)
 
 # 3) The same machine as a table of elements and links, as numbers, differences and files.
+if forms.to_open("supernode") in BEHIND:
+    st.session_state["supernode-tab"] = "More fields"
 parts, numbers, changes, other, file = st.tabs(
     ["Elements and links", "More fields", "Changes", "Other wires", "File"],
     key="supernode-tab",

@@ -1,7 +1,11 @@
 """What a sample of the requests says before a run."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
+from tests.made_trace import made_trace
 from twin.lab.library import load_facts
 from twin.scenario import Scenario
 from twin.workload.generate import generate
@@ -30,3 +34,19 @@ def test_each_prompt_says_what_earlier_ones_held():
         known |= {*own}
     assert asked.reuse == pytest.approx(asked.seen.sum() / asked.prompts.sum())
     assert asked.reuse == pytest.approx(reuse_curve(stream).ideal)
+
+
+def test_reuse_of_a_trace_counts_the_blocks_that_the_trace_has():
+    tokens = np.full(40, 4096)
+    table = replace(  # each second prompt is the one before
+        made_trace(np.arange(40.0), tokens, tokens),
+        segment_offset=np.arange(41), segment_first=np.arange(40) // 2 * 8,
+        segment_blocks=np.full(40, 8, np.int32), blocks=160, block_tokens=512, has_prefix=True,
+    )  # fmt: skip
+    scenario = Scenario(
+        workload={"arrivals": "trace", "trace": {"digest": table.digest, "name": table.name}},
+        memory_pool={"block_tokens": 128},
+    )
+    asked = offered(scenario, load_facts(), table)
+    assert asked.reuse == 0.5 == pytest.approx(reuse_curve(table).ideal)
+    assert list(asked.seen) == [0.0, 4096.0] * 20

@@ -6,8 +6,10 @@ import networkx as nx
 import pytest
 
 from twin.hardware.fabric import Fabric, build_fabric
+from twin.hardware.imported import bring
 from twin.hardware.network import network
 from twin.lab.library import load_facts
+from twin.lab.machines import read_machine
 from twin.scenario import Supernode
 from twin.ui.fabric_layout import boxes
 
@@ -83,3 +85,20 @@ def test_blocks_of_a_mesh_or_a_free_graph_have_their_own_places(layout):
         assert at["node 1"][1] > at["node 0"][1]
         assert at["node 4"][0] > at["node 0"][0]
         assert at["node 4"][1] == at["node 0"][1]
+
+
+def test_a_free_graph_with_switches_stands_in_levels_and_its_nodes_in_order():
+    rows = ["from,to,GB/s,ns,plane"]
+    for node in (3, 2, 0, 1):
+        rows += [f"die {node}.{i}.0,leaf {node},98,200,ub" for i in range(4)]
+        rows += [f"leaf {node},spine {s},392,200,ub" for s in range(2)]
+    machine = read_machine("\n".join(rows).encode(), "tree.csv")
+    bring(machine)
+    sheet = boxes(build_fabric(Supernode(machine=machine.digest, nodes=4, npus_per_node=4), FACTS))
+    at = {sheet.name[box]: sheet.rect[box][:2] for box, _, _ in sheet.blocks}
+    own = {"node": 4, "leaf": 4, "spine": 2}
+    assert {*at} == {f"{kind} {k}" for kind, count in own.items() for k in range(count)}
+    for kind, count in own.items():  # one row each, from left to right
+        row = [at[f"{kind} {k}"] for k in range(count)]
+        assert row == sorted(row) and len({y for _, y in row}) == 1
+    assert at["node 0"][1] < at["leaf 0"][1] < at["spine 0"][1]

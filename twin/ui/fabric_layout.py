@@ -21,6 +21,7 @@ NPU_W, NPU_H, STEP, GUTTER = 24.0, 29.0, 26.0, 27.0
 CHIP_W, CHIP_H, HEAD = 14.0, 11.0, 25.0
 SCREEN = 1.8  # width of a screen over its height
 NPUS_IN_ROW, CHIPS_IN_ROW, STRIP, NODES_IN_COLUMN, NODES_IN_RACK = 8, 8, 16, 8, 4
+SWITCHES_APART = 40  # of a machine without a drawing of its own: each a box, links between them
 STRIP_ORDER = ("l1", "cpu", "qingtian")  # of what stands below the NPUs
 
 
@@ -36,6 +37,7 @@ class Boxes:
     blocks: list[tuple[int, int, str]] = field(default_factory=list)  # box, supernode, what it is
     rows: dict[str, tuple[str, list[int]]] = field(default_factory=dict)  # text -> plane, vertices
     fixed: bool = False  # whether the blocks have their places
+    apart: bool = False  # whether each switch outside the nodes is a block of its own
 
     def add(
         self, name: str, kind: str, parent: int, rect: Iterable[float], vertex: int = -1
@@ -73,6 +75,13 @@ def boxes(fabric: Fabric) -> Boxes:
             switches[data.get("supernode", -1), (data["kind"], apart)].append(v)
     wish = fabric.graph.get("layout", "racks")
     sheet.fixed = wish in ("grid", "free")
+    sheet.apart = wish == "free" and sum(map(len, switches.values())) <= SWITCHES_APART
+    if sheet.apart:
+        switches = {
+            (part, (kind, net.vertices[v])): [v]
+            for (part, (kind, _)), inside in switches.items()
+            for v in inside
+        }
     if sheet.fixed and not of_racks:
         for n, inside in nodes.items():
             sheet.blocks.append((_blade(sheet, net, n, inside, -1, 0.0, 0.0), -1, "rack"))
@@ -168,7 +177,7 @@ def _switches(sheet: Boxes, net: Network, inside: Sequence[int], part: int) -> i
     across = max(CHIPS_IN_ROW, min(across, len(inside)))
     w = 10.0 + across * (CHIP_W + 3.0) - 3.0
     h = HEAD + math.ceil(len(inside) / across) * (CHIP_H + 3.0) + 3.0
-    if len(inside) == 1 and "sub_plane" not in data:
+    if len(inside) == 1 and (sheet.apart or "sub_plane" not in data):
         return sheet.add(net.vertices[inside[0]], data["kind"], -1, (0, 0, w, h), inside[0])
     own = f"{part}:" if part >= 0 else ""
     name = f"sub-plane {own}{data['sub_plane']}" if "sub_plane" in data else f"{data['kind']} {own}"
@@ -182,7 +191,12 @@ def _switches(sheet: Boxes, net: Network, inside: Sequence[int], part: int) -> i
 def _fix(sheet: Boxes, net: Network, wish: str) -> None:
     """Places for blocks that are no racks: by the vertices' `grid`, else where links pull them."""
     w, h = (max(sheet.rect[box][k] for box, _, _ in sheet.blocks) + 44.0 for k in (2, 3))
-    at = _on_grid(sheet, net, w / h) if wish == "grid" else _pulled(sheet, net)
+    if wish == "grid":
+        at = _on_grid(sheet, net, w / h)
+    elif any(what == "hub" for _, _, what in sheet.blocks):
+        at = _in_levels(sheet, net)
+    else:
+        at = _pulled(sheet, net)
     low = 1.2 + max((y for _, y in at.values()), default=0.0)
     rest = [box for box, _, _ in sheet.blocks if box not in at]
     across = max(1, round(1.0 + max((x for x, _ in at.values()), default=len(rest))))
@@ -216,14 +230,47 @@ def _on_grid(sheet: Boxes, net: Network, aspect: float) -> dict[int, tuple[float
     return {box: (x, y) for box, (x, y) in zip(cells, at.tolist(), strict=True)}
 
 
-def _pulled(sheet: Boxes, net: Network) -> dict[int, tuple[float, float]]:
-    """Column and row of every block on a lattice, so that those that are linked stand near."""
+def _in_levels(sheet: Boxes, net: Network) -> dict[int, tuple[float, float]]:
+    """Column and row of every block: nodes in their order, below them switches by the number of
+    links to the nearest node, each row in the middle."""
+    home = _block_of(sheet)
+    joined = _joined(sheet, net)
+    nodes = [box for box, _, what in sheet.blocks if what == "rack"]
+    number = {home[sheet.of[v]]: d["node"] for v, d in enumerate(net.vertex_data) if "node" in d}
+    nodes.sort(key=lambda box: number.get(box, 0))
+    away = nx.multi_source_dijkstra_path_length(joined, set(nodes)) if nodes else {}
+    levels: dict[int, list[int]] = defaultdict(list)
+    for box, _, what in sheet.blocks:
+        if what != "rack":
+            levels[int(away.get(box, len(home)))].append(box)
+    across = max(NODES_IN_COLUMN, math.ceil(math.sqrt(2 * len(sheet.blocks))))
+    rows = [
+        some[first : first + across]
+        for some in (nodes, *(levels[k] for k in sorted(levels)))
+        for first in range(0, len(some), across)
+    ]
+    widest = max(map(len, rows))
+    return {
+        box: (k + (widest - len(row)) / 2.0, float(r))
+        for r, row in enumerate(rows)
+        for k, box in enumerate(row)
+    }
+
+
+def _joined(sheet: Boxes, net: Network) -> nx.Graph:
+    """The blocks as a graph, with an edge where any of their vertices are linked."""
     home = _block_of(sheet)
     joined = nx.Graph()
     joined.add_nodes_from(box for box, _, _ in sheet.blocks)
     outer = np.array([home[sheet.of[v]] for v in range(len(net.vertices))])
     ends = np.unique(np.stack([outer[net.tail], outer[net.head]], axis=1), axis=0)
     joined.add_edges_from((a, b) for a, b in ends.tolist() if a != b)
+    return joined
+
+
+def _pulled(sheet: Boxes, net: Network) -> dict[int, tuple[float, float]]:
+    """Column and row of every block on a lattice, so that those that are linked stand near."""
+    joined = _joined(sheet, net)
     places = nx.spring_layout(joined, seed=1, iterations=60)
     columns = max(1, math.ceil(math.sqrt(len(places) / 2)))
     order = sorted(places, key=lambda box: places[box][0])

@@ -90,7 +90,8 @@ def test_blocks_of_a_mesh_or_a_free_graph_have_their_own_places(layout):
 def test_a_free_graph_with_switches_stands_in_levels_and_its_nodes_in_order():
     rows = ["from,to,GB/s,ns,plane"]
     for node in (3, 2, 0, 1):
-        rows += [f"die {node}.{i}.0,leaf {node},98,200,ub" for i in range(4)]
+        dies = [f"die {node}.{i}.{d}" for i in range(4) for d in range(2)]
+        rows += [f"{die},leaf {node},98,200,ub" for die in dies]
         rows += [f"leaf {node},spine {s},392,200,ub" for s in range(2)]
     machine = read_machine("\n".join(rows).encode(), "tree.csv")
     bring(machine)

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from twin.hardware.fabric import build_fabric, built
+from twin.hardware.imported import bring
 from twin.hardware.network import network
 from twin.hardware.recipes import as_sold
 from twin.lab.library import load_facts
+from twin.lab.machines import read_machine
 from twin.scenario import Edit, Supernode
 from twin.ui.fabric_message import changes, layout, loads, machine, machine_text, spread
 
@@ -107,6 +109,18 @@ def test_values_of_a_runs_cells_reach_the_links_of_their_plane(name):
         assert each[k] == plane[counted[first[k]]]
         assert 3 in known.net.node[known.ends[k]]
     assert {10.0, 20.0, 30.0} & set(each.tolist())
+
+
+def test_a_run_colours_the_links_to_switches_that_are_of_no_sub_plane():
+    dies = [f"die {n}.{i}.{d}" for n in range(2) for i in range(2) for d in range(2)]
+    rows = ["from,to,GB/s,ns,plane", *(f"{die},leaf {die[4]},98,200,ub" for die in dies)]
+    rows += [f"leaf {n},spine 0,392,200,ub" for n in range(2)]
+    imported = read_machine("\n".join(rows).encode(), "tree.csv")
+    bring(imported)
+    fabric = build_fabric(Supernode(machine=imported.digest, nodes=2, npus_per_node=2), FACTS)
+    cells = np.zeros((2, network(fabric).sub_planes + 2))
+    cells[0, 0], cells[1, 0] = 12.0, 3.0
+    assert {12.0, 3.0} <= {*spread(fabric, cells)}
 
 
 def test_a_link_is_as_full_as_its_busier_direction():

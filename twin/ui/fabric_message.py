@@ -198,11 +198,13 @@ def spread(fabric: Fabric, cells: Array) -> list[float | None]:
     known = layout(built(fabric))
     planes = cells.shape[1] - 2
     table = np.full((len(known.nodes), len(known.boxes.rows)), np.nan)
-    for k, text in enumerate(known.boxes.rows):
+    for k, (text, (plane, _)) in enumerate(known.boxes.rows.items()):
         if text in ("RDMA", "VPC"):
             table[:, k] = cells[:, planes + (text == "VPC")]
         elif k < planes and text.startswith("UB"):
             table[:, k] = cells[:, k]
+        elif plane == "ub" and planes:  # switches of no sub-plane: an imported machine's
+            table[:, k] = np.fmax.reduce(cells[:, :planes], axis=1)
     return _rounded(np.append(table.ravel(), np.nan)[known.cell])
 
 

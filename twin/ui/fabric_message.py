@@ -198,12 +198,13 @@ def spread(fabric: Fabric, cells: Array) -> list[float | None]:
     known = layout(built(fabric))
     planes = cells.shape[1] - 2
     table = np.full((len(known.nodes), len(known.boxes.rows)), np.nan)
-    for k, (text, (plane, _)) in enumerate(known.boxes.rows.items()):
+    for k, (text, (_, inside)) in enumerate(known.boxes.rows.items()):
+        passed_on = {known.net.vertex_data[v].get("forwards") for v in inside}
         if text in ("RDMA", "VPC"):
             table[:, k] = cells[:, planes + (text == "VPC")]
         elif k < planes and text.startswith("UB"):
             table[:, k] = cells[:, k]
-        elif plane == "ub" and planes:  # switches of no sub-plane: an imported machine's
+        elif planes and passed_on == {"ub"}:  # switches of no sub-plane: an imported machine's
             table[:, k] = np.fmax.reduce(cells[:, :planes], axis=1)
     return _rounded(np.append(table.ravel(), np.nan)[known.cell])
 

@@ -38,7 +38,7 @@ def traffic(s: Scenario) -> str:
     """How fast requests come: '60 req/s', '832 in flight', or the trace's name."""
     w = s.workload
     if w.arrivals == "trace":
-        return w.trace.name or "a recorded trace"
+        return f"trace {w.trace.name}" if w.trace.name else "a recorded trace"
     if w.arrivals == "closed_loop":
         return f"{w.concurrency:,} in flight"
     return f"{w.rate_req_per_s:,.6g} req/s"

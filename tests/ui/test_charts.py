@@ -1,5 +1,8 @@
 """Charts: few points whatever the run's size, units on axes, a sentence for who cannot see."""
 
+import importlib
+import inspect
+import pkgutil
 import subprocess
 import sys
 from functools import partial
@@ -14,6 +17,7 @@ from twin.metrics.measures import amount
 from twin.model.timeline import Piece, Timeline
 from twin.ui import charts
 from twin.ui.charts import waterfall
+from twin.ui.charts.base import Chart
 
 
 @pytest.fixture(scope="module")
@@ -160,3 +164,22 @@ def test_a_request_stands_beside_the_median_part_by_part():
 def test_every_chart_has_a_crosshair():
     axes = charts.figure().layout
     assert axes.xaxis.showspikes and axes.yaxis.showspikes
+
+
+def test_every_chart_says_below_how_it_is_read():
+    silent = []
+    found = pkgutil.iter_modules(charts.__path__, charts.__name__ + ".")
+    for module in (charts, *(importlib.import_module(one.name) for one in found)):
+        for name, draw in vars(module).items():
+            own = inspect.isfunction(draw) and draw.__module__ == module.__name__
+            if not own or draw.__annotations__.get("return") not in (Chart, "Chart"):
+                continue
+            # What draws with `timeline` has its sentence.
+            if not hasattr(draw, "__wrapped__") and "timeline(" not in inspect.getsource(draw):
+                silent.append(f"{module.__name__}.{name}")
+    assert silent == ["twin.ui.charts.base.chart", "twin.ui.charts.base.empty"]
+
+
+def test_a_chart_without_anything_to_draw_does_not_say_how_it_is_read():
+    assert not charts.reasons({}).reads
+    assert charts.reasons({"refused": 3}).reads

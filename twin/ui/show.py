@@ -89,6 +89,8 @@ def plot(chart: Chart, key: str) -> None:
         config={"displayModeBar": "hover", "toImageButtonOptions": image,
                 "modeBarButtonsToRemove": ["autoScale2d"]},
     )  # fmt: skip
+    if chart.reads:
+        st.caption(chart.reads)
 
 
 def passes(
@@ -103,7 +105,6 @@ def passes(
             st.markdown(f"**One of {plan.layers} layers, on both streams**")
             layer_s = took_s * (plan.end - plan.begin) / plan.layers
             plot(waterfall.layer(plan, layer_s), f"layer{key}")
-            st.caption("Hatched: the second microbatch. Grey: the stream waits for the other one.")
     with places[-1]:
         if plan is not None:
             st.markdown(f"**At work in the whole {name_of}**")

@@ -21,6 +21,7 @@ from twin.ui.charts.base import (
     heat,
     line,
     line_at,
+    reads,
     time_axis,
     time_unit,
     warm_up,
@@ -34,6 +35,7 @@ TOP_BESIDE = 8  # operators told apart where several runs stand beside each othe
 TOP_REASONS = 8
 
 
+@reads("Each curve says which share is within a time: further to the left is faster.")
 def distribution(
     curves: Sequence[Curve], slo_s: float | None = None, of: str = "requests"
 ) -> Chart:
@@ -66,6 +68,7 @@ def distribution(
     )  # fmt: skip
 
 
+@reads("Each point is the mean of one window; a shaded warm-up counts in no figure.")
 def timeline(
     windows: pl.DataFrame,
     columns: Mapping[str, tuple[str, str]],
@@ -150,6 +153,7 @@ def over_time(name: str, windows: pl.DataFrame, warmup_s: float = 0.0) -> Chart:
     return timeline(windows, **OVER_TIME[name], warmup_s=warmup_s)
 
 
+@reads("The parts add up to the mean time to first token.")
 def stages(rows: Mapping[str, Sequence[tuple[str, float]]]) -> Chart:
     """Where the TTFT went: one stacked bar a row, parts as (stage, mean seconds)."""
     total = max((sum(value for _, value in parts) for parts in rows.values()), default=0.0)
@@ -188,6 +192,7 @@ def _stage_colour(stage: str) -> str:
     return theme.STAGE.get(stage) or (theme.ROLE["decode"] if "decode" in stage else theme.OTHER)
 
 
+@reads("An iteration gives each request 1 + accepted MTP tokens: TPOT is its time over them.")
 def iteration_over_time(
     windows: pl.DataFrame, warmup_s: float = 0.0, in_sequence: bool = True
 ) -> Chart:
@@ -212,6 +217,7 @@ def iteration_over_time(
     return timeline(windows.with_columns(rest=rest), columns, stacked=True, **axis)
 
 
+@reads("Share of what could be used, mean of the steady state.")
 def shares(rows: Sequence[tuple[str, float, str]]) -> Chart:
     """Horizontal bars of shares 0..1 as (label, share, colour), on one axis to 100 %."""
     if not rows:
@@ -230,6 +236,7 @@ def shares(rows: Sequence[tuple[str, float, str]]) -> Chart:
     )  # fmt: skip
 
 
+@reads("Each cell is a die: nodes across, the dies of a node down.")
 def dies(
     ranks: pl.DataFrame, column: str, label: str, *, percent: bool, dark: bool = False
 ) -> Chart:
@@ -261,6 +268,7 @@ def dies(
     )  # fmt: skip
 
 
+@reads("Where two streams overlap, operators add up to more than the iteration.")
 def operators_beside(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Chart:
     """Seconds by operator of several runs, a bar each: runs maps name to (colour, seconds)."""
     each = {name: times for name, (_, times) in runs.items() if sum(times.values()) > 0}
@@ -290,6 +298,7 @@ def operators_beside(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Cha
     )  # fmt: skip
 
 
+@reads("Both bars are equal where every request of a tenant meets its SLO.")
 def tenants(rows: Sequence[Mapping[str, Any]]) -> Chart:
     """A pair of bars a tenant: requests per second asked, and those that met their SLO."""
     fig, told = figure(height=110 + 44 * len(rows)), []
@@ -309,6 +318,7 @@ def tenants(rows: Sequence[Mapping[str, Any]]) -> Chart:
     )  # fmt: skip
 
 
+@reads("Requests by why they ended without an answer.")
 def reasons(counts: Mapping[str, int]) -> Chart:
     """How many requests ended without an answer, by reason."""
     if not counts:

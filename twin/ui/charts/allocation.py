@@ -4,12 +4,13 @@ from collections.abc import Sequence
 
 from twin.lab.allocation_study import Filling, by_blocks
 from twin.ui import theme
-from twin.ui.charts.base import Chart, chart, figure, line
+from twin.ui.charts.base import Chart, chart, figure, line, reads
 
 COLOURS = (*theme.PLANE.values(), *theme.ROLE.values())
 HOVER = "%{y:.1f} %"
 
 
+@reads("Each line is a mix of block sizes; the rest of the NPUs is free.")
 def by_size(fillings: Sequence[Filling]) -> Chart:
     """A line for each mix of blocks: the share of the NPUs that is allocated, by supernode size."""
     fig, told = figure(height=280), []
@@ -28,6 +29,7 @@ def by_size(fillings: Sequence[Filling]) -> Chart:
     )  # fmt: skip
 
 
+@reads("Blocks come and go: what is free may be too scattered for the next one.")
 def over_time(fillings: Sequence[Filling], npus: int) -> Chart:
     """The last mix over time, for supernodes of one size: how it goes up and down."""
     fig, names = figure(height=220), list(by_blocks(fillings))

@@ -1,8 +1,9 @@
 """What every chart is built of: the template, bars, lines, maps, and the marks on them. Text and
 grid colours are left to the page, so one figure serves the light and the dark theme."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import pandas  # noqa: F401 - plotly takes it from sys.modules, where it may be half loaded
@@ -39,10 +40,30 @@ TEMPLATE = go.layout.Template(
 
 
 class Chart(NamedTuple):
-    """A figure and the one sentence that stands for it where it cannot be seen."""
+    """A figure, the one sentence that stands for it where it cannot be seen, and the one below it
+    that says how it is read."""
 
     figure: go.Figure
     alt: str
+    reads: str = ""
+
+
+Drawing = TypeVar("Drawing", bound=Callable[..., Chart])
+
+
+def reads(sentence: str) -> Callable[[Drawing], Drawing]:
+    """Say below every chart of a function how it is read; of functions that draw with another one,
+    the outer says it. A chart without anything to draw says nothing."""
+
+    def mark(draw: Drawing) -> Drawing:
+        @wraps(draw)
+        def drawn(*args: Any, **kwargs: Any) -> Chart:
+            made = draw(*args, **kwargs)
+            return made._replace(reads=sentence) if made.figure.data else made
+
+        return cast(Drawing, drawn)
+
+    return mark
 
 
 class Curve(NamedTuple):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from twin.ui import theme
-from twin.ui.charts.base import Chart, bars, chart, empty, figure
+from twin.ui.charts.base import Chart, bars, chart, empty, figure, reads
 
 FAR = 1.0  # of the baseline's value: what changed by more is drawn so long
 COLOURS = {"better": theme.ROLE["memory_pool"], "worse": theme.ROLE["prefill"]}
@@ -22,6 +22,7 @@ class Difference(NamedTuple):
     standing: str = ""  # better, worse; all else is only different
 
 
+@reads("Bars go right where a figure is above the baseline's; green is better, red is worse.")
 def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> Chart:
     """Bars to the left and right of the baseline, of the runs in `names`; green is better, red is
     worse."""

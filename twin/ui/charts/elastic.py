@@ -8,7 +8,7 @@ import polars as pl
 from twin.metrics.measures import amount
 from twin.ui import theme
 from twin.ui.charts import timeline
-from twin.ui.charts.base import Chart, bars, chart, figure, line_at, time_axis, warm_up
+from twin.ui.charts.base import Chart, bars, chart, figure, line_at, reads, time_axis, warm_up
 
 STATES = {
     "process": ("starts", "#C9CDD8"),
@@ -45,6 +45,7 @@ DAY = {
 MOST = 60  # rows of a picture
 
 
+@reads("Each row is an instance: what it costs lasts from its start to the end of its drain.")
 def lives(table: pl.DataFrame, horizon_s: float, warmup_s: float = 0.0) -> Chart:
     """A row per instance that ever lived, sorted by its NPUs, with a bar for each state."""
     factor, unit = time_axis(horizon_s)
@@ -83,6 +84,10 @@ def npus(windows: pl.DataFrame, warmup_s: float) -> Chart:
     return timeline(windows, POOLS, "NPUs", stacked=True, warmup_s=warmup_s)
 
 
+@reads(
+    "What the controller saw; where it has marks, it acts on a pool that leaves the band "
+    "between them."
+)
 def pressures(decisions: pl.DataFrame, column: str, marks: tuple[float, float] | None) -> Chart:
     """What the controller saw of both pools over time, with its high and low mark if it has any."""
     columns = {f"{role}_{column}": (role, theme.ROLE[role]) for role in ("prefill", "decode")}
@@ -95,6 +100,7 @@ def pressures(decisions: pl.DataFrame, column: str, marks: tuple[float, float] |
     return seen
 
 
+@reads("Each bar is one hour of the day.")
 def hourly(hours: pl.DataFrame, columns: Mapping[str, tuple[str, str]], unit: str) -> Chart:
     """Stacked bars, one an hour; `columns` maps name to (label, colour)."""
     fig, told = figure(height=240), []

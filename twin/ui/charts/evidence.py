@@ -9,7 +9,7 @@ from twin.lab.evidence.judge import HONEST
 from twin.lab.evidence.reproduce import Part
 from twin.metrics.measures import seconds, three_figures
 from twin.ui import theme
-from twin.ui.charts.base import Chart, bars, chart, empty, figure, line, time_unit
+from twin.ui.charts.base import Chart, bars, chart, empty, figure, line, reads, time_unit
 
 BAND = 0.1
 HOVER = (
@@ -28,6 +28,7 @@ POINTS = {
 Rows = Sequence[Mapping[str, Any]]
 
 
+@reads("On the diagonal the twin says what was published; the band is 10 % to each side.")
 def parity(rows: Rows) -> Chart:
     """Published against twin on two log axes, each row in its own unit, with a ±10 % band."""
     if not rows:
@@ -54,6 +55,7 @@ def parity(rows: Rows) -> Chart:
     )  # fmt: skip
 
 
+@reads("Above zero the twin says more than was published; the band is 10 % to each side.")
 def errors(rows: Rows) -> Chart:
     """Signed error over the published value: what the parity plot is too coarse to show."""
     if not rows:
@@ -95,6 +97,7 @@ def _told_row(row: Mapping[str, Any]) -> list[str]:
     return [row["quantity"], row["system"], *figures, f"{100 * row['error']:+.1f} %"]
 
 
+@reads("Operators of one layer alone: published above, the twin below.")
 def parts(rows: Sequence[Part]) -> Chart:
     """One layer by operator: the published figure where there is one, and the twin's below it."""
     if not rows:

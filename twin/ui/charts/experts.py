@@ -20,6 +20,7 @@ from twin.ui.charts.base import (
     heat,
     line,
     line_at,
+    reads,
     time_axis,
 )
 
@@ -31,6 +32,10 @@ LOST, GAINED, WHOLE = theme.SERIES[1], theme.SERIES[0], theme.OTHER
 KIND = {"rebalance": ("triangle-down", theme.SERIES[2]), "shift": ("x", theme.SERIES[3])}
 
 
+@reads(
+    "A die that holds popular experts is hotter than its layer's mean, and every die waits "
+    "for the hottest; EPLB adds copies of experts (dots) to even them out."
+)
 def die_map(
     layers: np.ndarray, load: np.ndarray, replicas: np.ndarray, *, dark: bool = False
 ) -> Chart:
@@ -68,6 +73,7 @@ def die_map(
     )  # fmt: skip
 
 
+@reads("Each layer waits for its hottest die: 1 would be even.")
 def by_layer(layers: np.ndarray, before: np.ndarray, after: np.ndarray | None) -> Chart:
     """Hottest die over the mean by layer, at one moment or on the two sides of a rebalance."""
     if not layers.size:
@@ -92,6 +98,7 @@ def by_layer(layers: np.ndarray, before: np.ndarray, after: np.ndarray | None) -
     )  # fmt: skip
 
 
+@reads("Popularity drifts and ranks become uneven; EPLB moves and copies experts to even them out.")
 def hottest_over_time(hottest: pl.DataFrame, events: pl.DataFrame, horizon_s: float) -> Chart:
     """Hottest die over the mean at each measurement: mean, median and worst layer."""
     if not hottest.height:
@@ -119,6 +126,7 @@ def hottest_over_time(hottest: pl.DataFrame, events: pl.DataFrame, horizon_s: fl
     )  # fmt: skip
 
 
+@reads("A rebalance costs the time to move weights, and gives back even dies.")
 def tpot(windows: pl.DataFrame, events: pl.DataFrame, slo_s: float, warmup_s: float) -> Chart:
     """Mean TPOT (ms) by window with each rebalance and shift marked, and the SLO as a line."""
     if not windows.height or not windows["tpot_s_mean"].cast(pl.Float64).max():
@@ -163,6 +171,10 @@ def _mark(fig: go.Figure, events: pl.DataFrame, factor: float, height: float) ->
     return counts
 
 
+@reads(
+    "Dispatch sends each token to the dies of its experts, combine brings the results back; "
+    "the diagonal stays within a node."
+)
 def node_matrix(nodes: np.ndarray, moved: np.ndarray, window: str, *, dark: bool = False) -> Chart:
     """Bytes of expert exchange from node (down) to node (across)."""
     if not moved.size or not moved.max():
@@ -187,6 +199,7 @@ def node_matrix(nodes: np.ndarray, moved: np.ndarray, window: str, *, dark: bool
     )  # fmt: skip
 
 
+@reads("Each bar starts where the one before ended.")
 def waterfall(parts: Sequence[tuple[str, float, float, bool]], unit: str) -> Chart:
     """What each cause takes or gives back: (label, value after it, change, is a whole)."""
     if not parts:

@@ -8,7 +8,7 @@ import polars as pl
 from twin.scenario import KINDS, Fault
 from twin.ui import theme
 from twin.ui.charts import timeline
-from twin.ui.charts.base import Chart, bars, chart, empty, figure, time_axis, warm_up
+from twin.ui.charts.base import Chart, bars, chart, empty, figure, reads, time_axis, warm_up
 
 FAULT = "#D03B2F"  # a thing out of service; 4.5:1 on white, 3.9:1 on the dark page
 LOOKS = {"out": FAULT, "reduced": theme.PLANE["rdma"], "slow": theme.ROLE["colocated"]}
@@ -20,6 +20,7 @@ MARKS = {
 }
 
 
+@reads("A bar lasts from the fault to its repair; the warm-up is shaded.")
 def faults(events: Sequence[Fault], horizon_s: float, warmup_s: float = 0.0) -> Chart:
     """A bar a fault from when it begins to when it is repaired, over the simulated time."""
     seen = [e for e in events if e.at_s < horizon_s][:MOST]
@@ -78,6 +79,7 @@ AROUND = {
 SHADES = 0.06, 0.12  # while a fault is in force; while an instance was out of service
 
 
+@reads("Shaded while a fault is in force, darker while an instance is out of service.")
 def around(
     windows: pl.DataFrame, events: pl.DataFrame, faults: Sequence[Fault], warmup_s: float,
     column: str,

@@ -20,6 +20,7 @@ from twin.ui.charts.base import (
     heat,
     line,
     line_at,
+    reads,
     time_axis,
     warm_up,
 )
@@ -53,6 +54,10 @@ def namespaces(hits: pl.DataFrame, names: Sequence[str], warmup_s: float) -> Cha
     return timeline(hits, columns, "%", scale=100, top=101, warmup_s=warmup_s)
 
 
+@reads(
+    "Each row is the DRAM of a node: a row that is hotter than others holds blocks that many "
+    "prompts share."
+)
 def servers(read: pl.DataFrame, warmup_s: float, *, dark: bool = False) -> Chart:
     """Bytes per second read from each memory server over simulated time, a row a node."""
     nodes, times_s = read["node"].unique().sort(), read["t_s"].unique().sort()
@@ -78,6 +83,7 @@ def servers(read: pl.DataFrame, warmup_s: float, *, dark: bool = False) -> Chart
     )  # fmt: skip
 
 
+@reads("Reading pays where its bar is shorter than computing the same tokens again.")
 def break_even(reads: Sequence[Read]) -> Chart:
     """A bar a place: milliseconds of a thousand cached tokens, and a line where they break even."""
     fig, again = figure(height=110 + 34 * len(reads)), reads[0].computed_s_per_token
@@ -95,6 +101,7 @@ def break_even(reads: Sequence[Read]) -> Chart:
     )  # fmt: skip
 
 
+@reads("More room hits more until the reused blocks fit; beyond, only more reuse helps.")
 def hit_curve(
     points: Sequence[tuple[float, float]], tiers: Mapping[str, tuple[float, float]]
 ) -> Chart:
@@ -121,6 +128,7 @@ def hit_curve(
     )  # fmt: skip
 
 
+@reads("Each row is a model; its requests wait while processes start and weights load.")
 def model_waits(answer: ModelCache) -> Chart:
     """Mean waiting of requests by model, a mark for each place that keeps weights."""
     fig = figure(height=90 + 30 * len(answer.models))

@@ -9,7 +9,7 @@ from twin.lab.sweep import Axis, Published, knees
 from twin.metrics.registry import METRICS, shown
 from twin.metrics.summary import UNSTEADY as NOTES
 from twin.ui import theme
-from twin.ui.charts.base import Chart, chart, empty, figure, line, line_at, time_unit
+from twin.ui.charts.base import Chart, chart, empty, figure, line, line_at, reads, time_unit
 
 PANELS = ("ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu", "joules_per_token")
 FOR_USER, PER_NPU = "tpot_s_mean", "decode_tokens_per_s_per_npu"
@@ -30,6 +30,7 @@ class Ran(NamedTuple):
 Series = Mapping[str, Sequence[Ran]]  # by the value of the second field; '' where there is none
 
 
+@reads("Each point is simulated; points marked x were in no steady state.")
 def over(axis: Axis, key: str, series: Series) -> Chart:
     """One of PANELS over the swept field; hollow: the SLO is broken; x: no steady state, so no
     figure of one; dashed: knee and SLO. The axes stand before the first point, with the SLO."""
@@ -79,6 +80,10 @@ def _along(axis: Axis, numeric: bool) -> dict[str, Any]:
     return {"title_text": title, "range": [low - air, high + air]}
 
 
+@reads(
+    "Up is more throughput, right is more speed for a user: a point that has none above and "
+    "right of it is a best choice."
+)
 def frontier(axis: Axis, series: Series, published: Sequence[Published]) -> Chart:
     """Tokens/s of an NPU over tokens/s of one user, with published operating points."""
     fig, sentences, shown_speeds = figure(height=380), [], [0.0]

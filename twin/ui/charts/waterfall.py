@@ -6,13 +6,14 @@ from itertools import accumulate
 from twin.metrics.measures import amount, seconds
 from twin.model.timeline import Timeline
 from twin.ui import theme
-from twin.ui.charts.base import Chart, bars, chart, empty, figure, time_unit
+from twin.ui.charts.base import Chart, bars, chart, empty, figure, reads, time_unit
 
 SHOWN = 0.002  # of the whole: a smaller piece is not drawn
 HATCHED = {"fillmode": "overlay", "fgcolor": "rgba(255, 255, 255, 0.75)"}
 SLACK_COLOUR = "rgba(128, 128, 128, 0.18)"
 
 
+@reads("Stages of a mean request from arrival to its last token, in their order.")
 def waterfall(pieces: Mapping[str, float], labels: Mapping[str, str]) -> Chart:
     """The pieces of a mean time, each beginning where the one before ended; the sum last."""
     whole = sum(pieces.values())
@@ -44,6 +45,7 @@ def _begins(values: Iterable[float]) -> list[float]:
     return list(accumulate(values, initial=0.0))[:-1]
 
 
+@reads("Hatched: the second microbatch. Grey: the stream waits for the other one.")
 def layer(plan: Timeline, layer_s: float) -> Chart:
     """One layer over time: what each stream does for which microbatch; the rest is its slack. What
     runs over into the next layer stands at its begin, for every layer is like it."""
@@ -110,6 +112,7 @@ def pace(plan: Timeline | None, rows: Sequence[tuple[str, str, float]]) -> str:
     )
 
 
+@reads("Time each operator is at work; where two streams overlap, the sum exceeds the whole.")
 def at_work(rows: Sequence[tuple[str, str, float]], name_of: str) -> Chart:
     """How long each operator is at work in one iteration, on whichever stream; slack at the end."""
     if not rows:
@@ -135,6 +138,7 @@ def at_work(rows: Sequence[tuple[str, str, float]], name_of: str) -> Chart:
     )  # fmt: skip
 
 
+@reads("Stages of this request beside the median of all.")
 def beside_median(
     parts: Mapping[str, float], median: Mapping[str, float], colours: Mapping[str, str]
 ) -> Chart:

@@ -249,4 +249,4 @@ def test_the_hit_ratio_by_size_is_drawn_where_prompts_share_blocks(page):
     edit(page, "workload.prefix", "shared")
     page.toggle(key="hit-curve").set_value(True).run()
     assert not page.exception
-    assert any("hits at most" in caption.value for caption in page.caption)
+    assert any("The pool's DRAM" in caption.value for caption in page.caption)

@@ -14,7 +14,7 @@ export default function ({ data }) {
   }
   if (data.times && root.dataset.twinSought !== String(data.times)) {
     root.dataset.twinSought = data.times
-    lead(data.found, 40)
+    lead(data.found, 400)
   }
   const left = root.dataset.twinPage
   root.dataset.twinPage = data.page
@@ -24,14 +24,14 @@ export default function ({ data }) {
 }
 
 // A field that was looked for comes into view, has the keyboard and is outlined for a while. The
-// page may still be drawn: it is looked for again, `left` times.
+// page may still be drawn: it is looked for again, `left` times, and brought back into view when
+// what stands above it has grown, until the visitor moves the page.
 function lead(found, left) {
   const field = document.querySelector(`.${found}, .st-key-number-table`)
   if (!field || !field.offsetParent) {
     if (left > 0) setTimeout(() => lead(found, left - 1), 150)
     return
   }
-  field.scrollIntoView({ block: 'center' })
   field.querySelector('input, textarea, [role="radio"]')?.focus({ preventScroll: true })
   field.animate(
     [0, 0.8, 1].map((offset) => ({
@@ -40,6 +40,18 @@ function lead(found, left) {
     })),
     { duration: 4000 },
   )
+  let moved = false
+  for (const kind of ['wheel', 'touchmove', 'keydown', 'pointerdown']) {
+    window.addEventListener(kind, () => { moved = true }, { once: true, passive: true })
+  }
+  for (const after of [0, 300, 1000, 2000, 4000]) {
+    setTimeout(() => { if (!moved && field.isConnected) show(field) }, after)
+  }
+}
+
+function show(field) {
+  const { top, bottom } = field.getBoundingClientRect()
+  if (top < 80 || bottom > window.innerHeight) field.scrollIntoView({ block: 'center' })
 }
 
 // Streamlit's drawer is a list with headings between its items, which is no list: its sections are

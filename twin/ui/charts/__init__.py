@@ -68,7 +68,6 @@ def distribution(
     )  # fmt: skip
 
 
-@reads("Each point is the mean of one window; a shaded warm-up counts in no figure.")
 def timeline(
     windows: pl.DataFrame,
     columns: Mapping[str, tuple[str, str]],
@@ -148,9 +147,23 @@ OVER_TIME: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+HOW_READ = {  # of OVER_TIME
+    "waiting": "A queue that keeps growing means that more comes than is served.",
+    "running": "Decode holds a request for as long as its answer takes.",
+    "output": "Level where the machine keeps up with what comes.",
+    "input": "Tokens that hit in the memory pool are read and not computed.",
+    "busy": "A decode instance is busy whenever it holds a request, however few slots are taken: "
+    "HBM and cube cores say how hard it works.",
+    "pool": "Hits rise while the pool fills, and stay where it is full or nothing more comes back.",
+    "power": "Watts follow what cube cores and HBM do.",
+    "planes": "Mean of all links of a plane: single links may be fuller (see Fabric).",
+}
+
+
 def over_time(name: str, windows: pl.DataFrame, warmup_s: float = 0.0) -> Chart:
     """One of OVER_TIME."""
-    return timeline(windows, **OVER_TIME[name], warmup_s=warmup_s)
+    drawn = reads(HOW_READ[name])(timeline)
+    return drawn(windows, **OVER_TIME[name], warmup_s=warmup_s)
 
 
 @reads("The parts add up to the mean time to first token.")

@@ -79,6 +79,7 @@ def lives(table: pl.DataFrame, horizon_s: float, warmup_s: float = 0.0) -> Chart
     )  # fmt: skip
 
 
+@reads("NPUs of instances that start, serve or drain; the rest of the machine is free.")
 def npus(windows: pl.DataFrame, warmup_s: float) -> Chart:
     """NPUs by pool over time, stacked."""
     return timeline(windows, POOLS, "NPUs", stacked=True, warmup_s=warmup_s)

@@ -30,6 +30,7 @@ TIERS = {
 }  # fmt: skip
 
 
+@reads("What DRAM has lost comes from SSD, beside the reads from DRAM.")
 def tiers(windows: pl.DataFrame, traffic: pl.DataFrame, warmup_s: float) -> Chart:
     """Bytes per second that each tier of the memory pool was read at, over simulated time."""
     read = traffic.filter(pl.col("traffic").is_in(list(TIERS)))
@@ -47,6 +48,7 @@ def tiers_read(traffic: pl.DataFrame) -> list[str]:
     return [name for tier, (name, _) in TIERS.items() if tier in read]
 
 
+@reads("Each tenant hits only blocks of its own namespace.")
 def namespaces(hits: pl.DataFrame, names: Sequence[str], warmup_s: float) -> Chart:
     """Hit ratio of each namespace over simulated time; columns are numbers of tenants."""
     looks = zip(names, itertools.cycle(theme.SERIES), strict=False)

@@ -187,3 +187,11 @@ def test_every_chart_says_below_how_it_is_read():
 def test_a_chart_without_anything_to_draw_does_not_say_how_it_is_read():
     assert not charts.reasons({}).reads
     assert charts.reasons({"refused": 3}).reads
+
+
+def test_a_long_name_in_a_legend_keeps_both_ends():
+    name = "Quick start, 8 prefill instances and a larger memory pool"
+    known = charts.distribution([charts.Curve(name, "red", [1.0, 2.0])])
+    short = known.figure.data[0].name
+    assert len(short) < 36 and short.startswith(name[:16]) and short.endswith(name[-12:])
+    assert name in known.figure.data[0].hovertemplate and name in known.alt

@@ -19,6 +19,7 @@ from twin.ui.charts.base import (
     empty,
     figure,
     heat,
+    in_legend,
     line,
     line_at,
     reads,
@@ -55,7 +56,9 @@ def distribution(
     fig, sentences = figure(), []
     for curve, x in known:
         hover = f"%{{y:.1f}} % within %{{x:,.3~g}} {unit}<extra>{curve.name}</extra>"
-        line(fig, x * factor, 100 * share, curve.colour, hover, width=2.4, name=curve.name)
+        line(
+            fig, x * factor, 100 * share, curve.colour, hover, width=2.4, name=in_legend(curve.name)
+        )
         half, late = np.interp([0.5, 0.99], share, x)
         sentences.append(f"{curve.name}: half within {seconds(half)}, 99 % within {seconds(late)}")
     if slo_s is not None and slo_s <= right:
@@ -300,7 +303,7 @@ def operators_beside(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Cha
         values = [times.get(operator, 0.0) for operator in order]
         values += [sum(times.get(operator, 0.0) for operator in rest)] * bool(rest)
         bars(
-            fig, names, [v * factor for v in values], runs[name][0], name=name,
+            fig, names, [v * factor for v in values], runs[name][0], name=in_legend(name),
             customdata=[seconds(v) for v in values], hover="%{customdata}",
         )  # fmt: skip
     listing = "; ".join(f"{name}: {seconds(sum(times.values()))}" for name, times in each.items())

@@ -12,6 +12,7 @@ import polars as pl
 
 from twin.ui import theme
 
+LEGEND = 32  # characters of a name in a legend
 CROSSHAIR = {
     "showspikes": True, "spikemode": "across", "spikesnap": "cursor", "spikethickness": 1,
     "spikedash": "dot", "spikecolor": theme.OTHER,
@@ -72,6 +73,15 @@ class Curve(NamedTuple):
     name: str
     colour: str
     values: Sequence[float] | np.ndarray | pl.Series
+
+
+def in_legend(name: str) -> str:
+    """A name that a legend on a phone does not cut: what is long loses its middle.
+
+    >>> in_legend("Quick start, 8 prefill instances and a larger memory pool")
+    'Quick start, 8 pre…ger memory pool'
+    """
+    return name if len(name) <= LEGEND else f"{name[: LEGEND // 2 + 2]}…{name[-LEGEND // 2 + 1 :]}"
 
 
 def figure(height: int = 300) -> go.Figure:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from twin.ui import theme
-from twin.ui.charts.base import Chart, bars, chart, empty, figure, reads
+from twin.ui.charts.base import Chart, bars, chart, empty, figure, in_legend, reads
 
 FAR = 1.0  # of the baseline's value: what changed by more is drawn so long
 COLOURS = {"better": theme.ROLE["memory_pool"], "worse": theme.ROLE["prefill"]}
-HATCHES = ("", "/", ".", "x", "-")  # of the runs in their order, so that colour can tell how good
+HATCHES = ("", "/", "\\", "x", "-")  # of the runs in their order, so that colour can tell how good
 
 
 class Difference(NamedTuple):
@@ -36,7 +36,7 @@ def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> 
         reach = [max(-FAR, min(FAR, row.change)) for row in drawn]
         bars(
             fig, labels, [100 * x for x in reach],
-            [COLOURS.get(row.standing, theme.OTHER) for row in drawn], name=name,
+            [COLOURS.get(row.standing, theme.OTHER) for row in drawn], name=in_legend(name),
             text=[row.text for row in drawn], textposition="outside",
             customdata=[row.told for row in drawn],
             hover=f"%{{y}}: %{{customdata}}<extra>{name}</extra>",

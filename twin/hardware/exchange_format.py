@@ -37,6 +37,10 @@ IMPLIED = {  # by the supernode's parameters, and so left out of a file
     "domain", "rack", "grid", "forwards", "serves", "read_efficiency", "write_efficiency",
     "write_extra_s",
 }  # fmt: skip
+UNNAMED = (
+    "The file does not say of which supernode it is: write its parameters, such as nodes and "
+    "npus_per_node, as attributes of the graph."
+)
 PARAMETERS = tuple(name for name in Supernode.model_fields if name != "edits")
 
 
@@ -96,10 +100,7 @@ def read_fabric(text: str, kind: Kind, facts: Facts) -> Supernode:
 def _supernode(parameters: Mapping[str, Any]) -> Supernode:
     known = {name: parameters[name] for name in PARAMETERS if name in parameters}
     if not known:
-        raise FabricFileError(
-            ["The file does not say of which supernode it is: write its parameters, such as "
-             "nodes and npus_per_node, as attributes of the graph."]
-        )  # fmt: skip
+        raise FabricFileError([UNNAMED])
     try:
         s = Supernode.model_validate(known)
     except ValidationError as error:

@@ -49,8 +49,11 @@ class Import(NamedTuple):
     take: Callable[[Scenario, Any], Scenario]  # the draft with it
 
 
-def upload(kind: Import) -> None:
-    """The value the draft uses, and two ways to another one."""
+def upload(
+    kind: Import, on_change: Callable[[], None] | None = None, elsewhere: Callable[[], bool] = bool
+) -> None:
+    """The value the draft uses, and two ways to another one. on_change: called with a new file;
+    elsewhere: whether that took it, so that it is not read here."""
     part = kind.kept(session.store())
     used, lacks = part.kind.named(session.draft()), part.lacking(session.draft())
     digest, name = (used.digest, used.name) if used else ("", "")
@@ -59,8 +62,10 @@ def upload(kind: Import) -> None:
     elif digest:
         st.markdown(f":material/description: {kind.says.format(plain(name) or 'a recorded one')}")
     _choose(kind, digest)
-    file = st.file_uploader(kind.label, help=kind.help, key=f"{kind.many}-file")
-    if file is None:
+    file = st.file_uploader(
+        kind.label, help=kind.help, key=f"{kind.many}-file", on_change=on_change
+    )
+    if file is None or elsewhere():
         return
     try:
         value = _content(kind.one, file.getvalue(), file.name, part.kind)
@@ -264,9 +269,10 @@ MACHINES = Import(
     many="machines",
     kept=lambda store: store.machines,
     says="The machine of **{}**",
-    label="File of a machine",
-    help="A cable list (CSV of from, to, GB/s, ns, plane), node-link JSON or GraphML. Dies are "
-    "called die NODE.NPU.DIE. Found by content.",
+    label="A cable list, node-link JSON or GraphML",
+    help="Dies are called die NODE.NPU.DIE. A file written here, whose links may have been changed "
+    "or taken out elsewhere, becomes edits of the draft; any other becomes a machine of its own. "
+    "Found by content.",
     called=lambda row: f"{row.name} ({row.about.get('npus')} NPUs)",
     look=_look_at_machine,
     take=_with_machine,

@@ -1,12 +1,13 @@
 """The whole fabric as a file, node-link JSON or GraphML: out when asked for, and in again as the
-draft's machine, or refused with a sentence for every fault of the file."""
+draft's machine, or refused with a sentence for every fault of the file. Other machines come in by
+the same box."""
 
 from functools import partial
 from typing import Literal
 
 import streamlit as st
 
-from twin.hardware.exchange_format import write_fabric
+from twin.hardware.exchange_format import UNNAMED, write_fabric
 from twin.hardware.fabric import Fabric
 from twin.lab.apart import Refused, apart
 from twin.lab.fabric_file import FABRIC
@@ -16,6 +17,7 @@ from twin.ui.imports import MACHINES, upload
 from twin.ui.pages.supernode import editor
 from twin.ui.show import download, file_name, plain
 
+READ = "fabric-file-faults"  # session state: of a fabric that was written here, else None
 Kind = Literal["json", "graphml"]
 FORMATS: dict[Kind, str] = {"json": "Node-link JSON", "graphml": "GraphML"}
 
@@ -32,30 +34,25 @@ def files(fabric: Fabric) -> None:
         "networkx, Gephi and yEd read them."
     )
     st.markdown("**Bring one in**")
-    st.file_uploader(
-        "A fabric as JSON or GraphML", ["json", "graphml", "xml"], key="fabric-file",
-        max_upload_size=40,  # MB: the GraphML of four supernodes is 18
-        on_change=take_file,
-        help="A file from here, whose links may have been changed or taken out elsewhere. What "
-        "differs from the machine as built becomes edits of the draft.",
-    )  # fmt: skip
-    for fault in st.session_state.get("fabric-file-faults", []):
-        st.markdown(f":small[:red[:material/error: {plain(fault)}]]")
-    st.markdown("**Another machine**")
     st.caption(
         "A cable list begins with the line from,to,GB/s,ns,plane and has a line a cable, as in "
-        "die 0.0.0,switch 0,28,200,ub. Node-link JSON and GraphML as networkx writes them."
+        "die 0.0.0,switch 0,28,200,ub. Node-link JSON and GraphML as written here, or as networkx "
+        "writes them."
     )
-    upload(MACHINES)
+    upload(MACHINES, take_file, lambda: st.session_state.get(READ) is not None)
+    for fault in st.session_state.get(READ) or ():
+        st.markdown(f":small[:red[:material/error: {plain(fault)}]]")
 
 
 def take_file() -> None:
-    """Make the uploaded fabric the draft's machine, or keep what is wrong with it."""
-    uploaded = st.session_state.get("fabric-file")
-    st.session_state["fabric-file-faults"] = []
-    if uploaded is None:
+    """Make an uploaded fabric that was written here the draft's machine, or keep what is wrong with
+    it; any other file is left to be read as a machine."""
+    uploaded = st.session_state.get("machines-file")
+    st.session_state[READ] = None
+    if uploaded is None or uploaded.getvalue().lstrip()[:1] not in (b"{", b"<"):
         return
-    st.session_state["fabric-file-faults"] = take_text(uploaded.getvalue(), uploaded.name)
+    faults = take_text(uploaded.getvalue(), uploaded.name)
+    st.session_state[READ] = None if faults == [sentence(UNNAMED)] else faults
 
 
 def take_text(raw: bytes, name: str) -> list[str]:

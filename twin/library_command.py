@@ -107,13 +107,20 @@ def show_machine(name: Named, as_json: AsJson = False) -> None:
 @machine_app.command("import")
 def import_machine(
     file: Annotated[Path, typer.Argument(help="Cable list, node-link JSON or GraphML.")],
+    routing: Annotated[
+        str, typer.Option(help="adaptive or ecmp; as the file says, else adaptive.")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Read a machine from a file, and keep it."""
+    from twin.hardware.imported import ROUTINGS
     from twin.lab.machines import read_machine
     from twin.lab.store import open_store
 
+    if routing and routing not in ROUTINGS:
+        raise typer.BadParameter(f"take {' or '.join(ROUTINGS)}", param_hint="--routing")
     machine = read_machine(file)
+    machine = machine.routed(routing or machine.routing)
     digest = open_store().machines.save(machine)
     if as_json:
         print_json({"machine": digest, "npus": machine.npus})

@@ -184,3 +184,22 @@ def test_a_file_is_a_machine_or_refused(nodes, links):
         return
     look_in({machine.digest: machine}.__getitem__)
     network(build_fabric(Supernode(machine=machine.digest, chip="h800"), FACTS))
+
+
+def test_routing_is_the_machines_own_and_weighted_ecmp_does_not_see_other_pairs():
+    ends = [(f"die {n}.0.{d}", f"switch {n}", 500) for n in range(3) for d in (0, 1)]
+    middle = [(f"switch {n}", "switch 3", rate) for n, rate in enumerate((100, 100, 400))]
+    middle += [(f"switch {n}", "switch 4", 100) for n in range(2)]  # node 2 has one way only
+    lines = "".join(f"{a},{b},{rate},100,ub\n" for a, b, rate in ends + middle)
+    best = read_machine(HEAD + lines, "machine")
+    even = best.routed("ecmp")
+    assert best.routed("adaptive") is best and even.digest != best.digest
+    rates = []
+    for machine in (best, even):
+        look_in({machine.digest: machine}.__getitem__)
+        fabric = build_fabric(Supernode(machine=machine.digest), FACTS)
+        assert read_machine(write_machine(fabric, "json"), "again").routing == machine.routing
+        rates.append(all_to_all(fabric, range(6)).bytes_per_s)
+    # a die of node 0 sends 2/5 to node 1 and 2/5 to node 2: at best over one switch each, 0.8 r on
+    # a link of 100; else half of the first lies on the link of the second, 1.2 r
+    assert rates[0] == pytest.approx(1.5 * rates[1], rel=0.02)

@@ -112,6 +112,8 @@ def test_the_command_line_lists_shows_takes_and_gives_machines(store, tmp_path):
     command("machine", "export", "atlas-800-a2", "--format", "csv", "--out", str(file))
     digest = json.loads(command("machine", "import", str(file), "--json"))["machine"]
     assert digest in json.loads(command("machine", "list", "--json"))
+    even = json.loads(command("machine", "import", str(file), "--routing", "ecmp", "--json"))
+    assert even["machine"] != digest
     shown = json.loads(command("machine", "show", digest[:12], "--json"))
     assert shown["npus"] == 32
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -28,6 +28,12 @@ UNTOLD = {
 }  # fmt: skip
 
 
+ROUTINGS = {
+    "adaptive": "Best split, given all traffic (adaptive)",
+    "ecmp": "Split by the capacity of the paths (weighted ECMP)",
+}
+
+
 @dataclass(frozen=True, eq=False)
 class ImportedMachine:
     """Vertices and directed links with their attributes, in canonical order."""
@@ -42,6 +48,17 @@ class ImportedMachine:
         """SHA-256 (hex) of attributes, vertices and links: the same machine has the same."""
         said = [dict(sorted(self.about.items())), self.vertices, self.links]
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def routing(self) -> str:
+        """How traffic is split over its paths, a key of ROUTINGS."""
+        return str(self.about.get("routing", UNTOLD["routing"]))
+
+    def routed(self, routing: str) -> ImportedMachine:
+        """The same machine with another routing: a machine of its own, unless it is the same."""
+        if routing == self.routing:
+            return self
+        return replace(self, about={**self.about, "routing": routing})
 
     @property
     def npus(self) -> int:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import streamlit as st
 
-from twin.hardware.imported import ImportedMachine
+from twin.hardware.imported import ROUTINGS, ImportedMachine
 from twin.lab import ask, machines
 from twin.lab.apart import Refused, apart
 from twin.lab.counts import CountsTable
@@ -47,6 +47,7 @@ class Import(NamedTuple):
     called: Callable[[ImportRow], str]
     look: Callable[[Any], Look]
     take: Callable[[Scenario, Any], Scenario]  # the draft with it
+    settle: Callable[[Any], Any] = lambda value: value  # draws what the file leaves open
 
 
 def upload(
@@ -82,6 +83,7 @@ def upload(
                 st.metric(name, text, help=seen.help.get(name))
         for note in seen.notes:
             st.caption(note)
+        value = kind.settle(value)
     if st.button(
         f"Use {'these' if kind.one == kind.many else 'this'} {kind.one}",
         type="primary", icon=":material/check:", key=f"use-{kind.one}",
@@ -258,6 +260,17 @@ def _look_at_machine(machine: ImportedMachine) -> Look:
     return Look(f"**{plain(machine.name)}**", figures, help=says)
 
 
+def _routed(machine: ImportedMachine) -> ImportedMachine:
+    """The machine with the routing that the visitor chooses."""
+    chosen = st.selectbox(
+        "Routing", list(ROUTINGS), index=list(ROUTINGS).index(machine.routing),
+        format_func=lambda name: ROUTINGS[name], key=f"routing:{machine.digest}",
+        help="The best split leaves the fullest link as little as any split over the shortest "
+        "paths can. Switches that hash flows do not know what else is under way.",
+    )  # fmt: skip
+    return machine.routed(str(chosen))
+
+
 def _with_machine(draft: Scenario, machine: ImportedMachine) -> Scenario:
     chip = machines.chip_of(machine, session.facts(), draft.supernode.chip)
     fields = {"supernode.machine": machine.digest, "supernode.chip": chip, "supernode.edits": []}
@@ -276,4 +289,5 @@ MACHINES = Import(
     called=lambda row: f"{row.name} ({row.about.get('npus')} NPUs)",
     look=_look_at_machine,
     take=_with_machine,
+    settle=_routed,
 )

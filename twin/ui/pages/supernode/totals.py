@@ -12,6 +12,13 @@ from twin.metrics.measures import NOTHING
 from twin.scenario import MemoryPool
 from twin.ui import session
 
+ROUTED = {
+    "adaptive": "Rates are for the best split of traffic over its shortest paths: the fullest link "
+    "carries as little as any split can give it.",
+    "ecmp": "Rates are for traffic that splits by the capacity of its shortest paths, whatever "
+    "else is under way (weighted ECMP).",
+}
+
 
 @lru_cache(maxsize=8)
 def _summary(fabric: Fabric) -> dict[str, float]:
@@ -25,6 +32,7 @@ def in_all(fabric: Fabric, chip: Chip, pool: MemoryPool) -> None:
     with st.grid(5, min_column_width=160):
         for name, (text, says) in (_chips(total, chip, pool) | _rates(total, uneven)).items():
             st.metric(name, text, help=says)
+    st.caption(ROUTED[fabric.graph["routing"]])
 
 
 def _chips(total: dict[str, float], chip: Chip, pool: MemoryPool) -> dict[str, tuple[str, str]]:

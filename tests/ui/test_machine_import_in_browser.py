@@ -64,11 +64,9 @@ def test_one_box_takes_files_of_the_twin_and_of_others(app_url, page, tmp_path):
     other = tmp_path / "other.json"
     other.write_text(json.dumps(nx.node_link_data(graph, edges="links")))
     box.set_input_files(str(other))
-    page.get_by_role("button", name="Use this machine").first.wait_for()
-    rest(page)
-    page.get_by_role("combobox", name="Routing").click()
-    page.get_by_role("option", name="ECMP").first.click(timeout=20_000)
-    rest(page)
+    expect(page.get_by_role("combobox", name="Routing")).to_be_visible()
     page.get_by_role("button", name="Use this machine").first.click()
     expect(page.get_by_text("2 NPUs in 2 nodes").first).to_be_visible()
-    expect(page.get_by_text("splits by the capacity of its shortest paths").first).to_be_visible()
+    expect(page.get_by_text("best split of traffic over its shortest paths").first).to_be_visible()
+    run = page.get_by_role("button", name="Run").and_(page.get_by_role("button", disabled=True))
+    expect(run.first).to_be_visible()  # 256 NPUs do not fit on two

@@ -50,11 +50,9 @@ class Import(NamedTuple):
     settle: Callable[[Any], Any] = lambda value: value  # draws what the file leaves open
 
 
-def upload(
-    kind: Import, on_change: Callable[[], None] | None = None, elsewhere: Callable[[], bool] = bool
-) -> None:
-    """The value the draft uses, and two ways to another one. on_change: called with a new file;
-    elsewhere: whether that took it, so that it is not read here."""
+def upload(kind: Import, elsewhere: Callable[[Any], bool] = lambda file: False) -> None:
+    """The value the draft uses, and two ways to another one. elsewhere: takes an uploaded file that
+    is not to be read here, and says whether it did."""
     part = kind.kept(session.store())
     used, lacks = part.kind.named(session.draft()), part.lacking(session.draft())
     digest, name = (used.digest, used.name) if used else ("", "")
@@ -63,10 +61,8 @@ def upload(
     elif digest:
         st.markdown(f":material/description: {kind.says.format(plain(name) or 'a recorded one')}")
     _choose(kind, digest)
-    file = st.file_uploader(
-        kind.label, help=kind.help, key=f"{kind.many}-file", on_change=on_change
-    )
-    if file is None or elsewhere():
+    file = st.file_uploader(kind.label, help=kind.help, key=f"{kind.many}-file")
+    if file is None or elsewhere(file):
         return
     try:
         value = _content(kind.one, file.getvalue(), file.name, part.kind)

@@ -4,7 +4,7 @@ import streamlit as st
 
 from twin.lab import share
 from twin.scenario import Scenario
-from twin.ui import forms, live, session, words
+from twin.ui import forms, formulas, live, session, words
 from twin.ui.fields import declared, formed, label, sentence, show, told_change, why_idle
 from twin.ui.link import copy_link, go_to, page_link
 from twin.ui.pages import BUILD, PAGES, SECTIONS
@@ -90,9 +90,21 @@ def draft_link(page: str) -> None:
         )
 
 
+def _unfit() -> str:
+    """Why the deployment cannot run on an imported machine, whose size no field states."""
+    draft = session.draft()
+    if not draft.supernode.imported:
+        return ""
+    expected = formulas.outlook(formulas.whole(draft))
+    return expected if isinstance(expected, str) else ""
+
+
 def run_button() -> None:
     """The one primary button: runs the draft in the background and opens the run's page."""
-    refused, text = session.refusal(), f"Run {words.duration(session.draft().horizon_s)} of traffic"
+    refused, text = (
+        session.refusal() or _unfit(),
+        f"Run {words.duration(session.draft().horizon_s)} of traffic",
+    )
     if takes := "" if refused else session.budget().said:
         text = f"{text} · {takes}"
     why = f"Not yet: {sentence(refused)}" if refused else None

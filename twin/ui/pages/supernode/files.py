@@ -6,6 +6,7 @@ from functools import partial
 from typing import Literal
 
 import streamlit as st
+from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from twin.hardware.exchange_format import UNNAMED, write_fabric
 from twin.hardware.fabric import Fabric
@@ -17,7 +18,7 @@ from twin.ui.imports import MACHINES, upload
 from twin.ui.pages.supernode import editor
 from twin.ui.show import download, file_name, plain
 
-READ = "fabric-file-faults"  # session state: of a fabric that was written here, else None
+READ = "fabric-file-read"  # session state: of the file read last, and what is wrong with it
 Kind = Literal["json", "graphml"]
 FORMATS: dict[Kind, str] = {"json": "Node-link JSON", "graphml": "GraphML"}
 
@@ -39,20 +40,24 @@ def files(fabric: Fabric) -> None:
         "die 0.0.0,switch 0,28,200,ub. Node-link JSON and GraphML as written here, or as networkx "
         "writes them."
     )
-    upload(MACHINES, take_file, lambda: st.session_state.get(READ) is not None)
-    for fault in st.session_state.get(READ) or ():
+    upload(MACHINES, take_file)
+
+
+def take_file(file: UploadedFile) -> bool:
+    """Make an uploaded fabric that was written here the draft's machine, once, or say what is wrong
+    with it; False: it is any other file, to be read as a machine."""
+    read, faults = st.session_state.get(READ, ("", None))
+    if read != file.file_id:
+        faults = None
+        if file.getvalue().lstrip()[:1] in (b"{", b"<"):
+            faults = take_text(file.getvalue(), file.name)
+            faults = None if faults == [sentence(UNNAMED)] else faults
+        st.session_state[READ] = file.file_id, faults
+        if faults == []:
+            st.rerun()
+    for fault in faults or ():
         st.markdown(f":small[:red[:material/error: {plain(fault)}]]")
-
-
-def take_file() -> None:
-    """Make an uploaded fabric that was written here the draft's machine, or keep what is wrong with
-    it; any other file is left to be read as a machine."""
-    uploaded = st.session_state.get("machines-file")
-    st.session_state[READ] = None
-    if uploaded is None or uploaded.getvalue().lstrip()[:1] not in (b"{", b"<"):
-        return
-    faults = take_text(uploaded.getvalue(), uploaded.name)
-    st.session_state[READ] = None if faults == [sentence(UNNAMED)] else faults
+    return faults is not None
 
 
 def take_text(raw: bytes, name: str) -> list[str]:

@@ -67,6 +67,6 @@ def test_one_box_takes_files_of_the_twin_and_of_others(app_url, page, tmp_path):
     expect(page.get_by_role("combobox", name="Routing")).to_be_visible()
     page.get_by_role("button", name="Use this machine").first.click()
     expect(page.get_by_text("2 NPUs in 2 nodes").first).to_be_visible()
-    expect(page.get_by_text("best split of traffic over its shortest paths").first).to_be_visible()
+    expect(page.get_by_text("balanced over its paths").first).to_be_visible()
     run = page.get_by_role("button", name="Run").and_(page.get_by_role("button", disabled=True))
     expect(run.first).to_be_visible()  # 256 NPUs do not fit on two

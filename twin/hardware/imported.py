@@ -29,7 +29,7 @@ UNTOLD = {
 
 
 ROUTINGS = {
-    "adaptive": "Best split, given all traffic (adaptive)",
+    "adaptive": "Balanced over all traffic (adaptive)",
     "ecmp": "Split by the capacity of the paths (weighted ECMP)",
 }
 

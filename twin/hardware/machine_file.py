@@ -21,7 +21,7 @@ from twin.hardware.graph_text import (
     compose,
     parse,
 )
-from twin.hardware.imported import ImportedMachine
+from twin.hardware.imported import ROUTINGS, ImportedMachine
 from twin.hardware.names import Fabric
 
 MOST_VERTICES, MOST_LINKS = 100_000, 1_000_000  # links of one direction
@@ -83,8 +83,8 @@ def _check_about(about: Mapping[str, Any]) -> None:
         faults.append("Attribute beyond_node of the graph must be a share from 0.01 to 1.")
     if detour not in (0, 1) or isinstance(detour, bool):
         faults.append("Attribute detour_hops of the graph must be 0 or 1.")
-    if about.get("routing", "adaptive") not in ("adaptive", "ecmp"):
-        faults.append("Attribute routing of the graph must be adaptive or ecmp.")
+    if about.get("routing", "adaptive") not in ROUTINGS:
+        faults.append(f"Attribute routing of the graph must be {' or '.join(ROUTINGS)}.")
     if about.get("layout", "free") not in ("racks", "grid", "block", "free"):
         faults.append("Attribute layout of the graph must be racks, grid, block or free.")
     if faults:

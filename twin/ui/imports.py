@@ -261,8 +261,8 @@ def _routed(machine: ImportedMachine) -> ImportedMachine:
     chosen = st.selectbox(
         "Routing", list(ROUTINGS), index=list(ROUTINGS).index(machine.routing),
         format_func=lambda name: ROUTINGS[name], key=f"routing:{machine.digest}",
-        help="The best split leaves the fullest link as little as any split over the shortest "
-        "paths can. Switches that hash flows do not know what else is under way.",
+        help="Adaptive routing balances all traffic over its paths to keep the fullest link low. "
+        "Weighted ECMP splits each pair by the capacity of its paths, whatever else is under way.",
     )  # fmt: skip
     return machine.routed(str(chosen))
 

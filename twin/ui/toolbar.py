@@ -90,21 +90,19 @@ def draft_link(page: str) -> None:
         )
 
 
-def _unfit() -> str:
-    """Why the deployment cannot run on an imported machine, whose size no field states."""
-    draft = session.draft()
-    if not draft.supernode.imported:
-        return ""
+def refusal() -> str:
+    """Why the draft cannot run: pending edits that are refused, or an imported machine, whose size
+    no field states, that cannot hold the deployment."""
+    refused, draft = session.refusal(), session.draft()
+    if refused or not draft.supernode.imported:
+        return refused
     expected = formulas.outlook(formulas.whole(draft))
     return expected if isinstance(expected, str) else ""
 
 
 def run_button() -> None:
     """The one primary button: runs the draft in the background and opens the run's page."""
-    refused, text = (
-        session.refusal() or _unfit(),
-        f"Run {words.duration(session.draft().horizon_s)} of traffic",
-    )
+    refused, text = refusal(), f"Run {words.duration(session.draft().horizon_s)} of traffic"
     if takes := "" if refused else session.budget().said:
         text = f"{text} · {takes}"
     why = f"Not yet: {sentence(refused)}" if refused else None

@@ -7,7 +7,7 @@ from twin.ui.link import go_to, page_link
 from twin.ui.pages.start import answer, gallery
 from twin.ui.pages.sweep import points
 from twin.ui.show import plain
-from twin.ui.toolbar import draft_link, open_run, run_button
+from twin.ui.toolbar import draft_link, open_run, refusal, run_button
 
 RECENT = 5
 
@@ -47,7 +47,7 @@ with st.container(border=True):
         with st.container(
             horizontal=True, vertical_alignment="center", gap="small", key="tour-questions"
         ):
-            refused = bool(session.refusal())
+            refused = bool(refusal())
             if st.button(
                 "Where does it break?", icon=":material/ssid_chart:", type="tertiary",
                 key="where-it-breaks", disabled=refused,

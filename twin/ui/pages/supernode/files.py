@@ -49,7 +49,7 @@ def take_file(file: UploadedFile) -> bool:
     read, faults = st.session_state.get(READ, ("", None))
     if read != file.file_id:
         faults = None
-        if file.getvalue().lstrip()[:1] in (b"{", b"<"):
+        if file.getvalue()[:99].lstrip()[:1] in (b"{", b"<"):
             faults = take_text(file.getvalue(), file.name)
             faults = None if faults == [sentence(UNNAMED)] else faults
         st.session_state[READ] = file.file_id, faults

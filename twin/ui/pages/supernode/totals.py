@@ -13,9 +13,9 @@ from twin.scenario import MemoryPool
 from twin.ui import session
 
 ROUTED = {
-    "adaptive": "Rates are for the best split of traffic over its shortest paths: the fullest link "
-    "carries as little as any split can give it.",
-    "ecmp": "Rates are for traffic that splits by the capacity of its shortest paths, whatever "
+    "adaptive": "Rates are for traffic that is balanced over its paths to keep the fullest link "
+    "low (adaptive routing).",
+    "ecmp": "Rates are for traffic that splits by the capacity of its paths, whatever "
     "else is under way (weighted ECMP).",
 }
 

@@ -16,12 +16,13 @@ from twin.hardware.recipes import recipe_names
 from twin.lab import share
 from twin.lab.ask import question
 from twin.lab.library import load_facts
-from twin.lab.machines import read_machine, supernode_of
+from twin.lab.machines import fitted, read_machine, supernode_of
 from twin.lab.runner import add_run
 from twin.lab.store import StoreError, open_store
-from twin.scenario import Supernode, with_overrides
+from twin.scenario import Scenario, SpecError, Supernode, npus_used, pools, with_overrides
 
 FACTS = load_facts()
+LARGE = {"supernode.nodes": 125}  # no deployment is drawn that this machine cannot hold
 RING = "from,to,GB/s,ns,plane\n" + "\n".join(
     f"die {n}.0.0,die {(n + 1) % 8}.0.0,50,200,ub" for n in range(8)
 )
@@ -124,3 +125,31 @@ def test_bytes_that_are_no_text_are_refused():
     with pytest.raises(FabricFileError, match="has no dies"):
         text = write_machine(build_fabric(Supernode(nodes=1), FACTS), "json")
         read_machine(text.replace("die 0", "part 0").replace('"die"', '"part"').encode(), "x")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_fitted_deployment_uses_no_more_than_the_machine_has_and_keeps_its_shape(seed):
+    drawn = random.Random(seed)
+    for _ in range(50):
+        sizes = {
+            f"deployment.{role}.{what}": drawn.randint(1, most)
+            for role in ("prefill", "decode", "colocated")
+            for what, most in (("instances", 9), ("npus_per_instance", 24))
+        }
+        mode = drawn.choice(("disaggregated", "colocated", "prefill_only", "decode_only"))
+        own = with_overrides(Scenario(), {**LARGE, **sizes, "deployment.mode": mode})
+        npus = drawn.randint(2, 900)
+        fits = fitted(own, npus)
+        assert [role for role, *_ in pools(fits)] == [role for role, *_ in pools(own)]
+        smallest = min(each for _, _, each in pools(fits))
+        assert 0 < npus_used(fits) <= npus and smallest >= 1
+
+
+def test_the_paper_s_deployment_fits_a_machine_of_a_twelfth_and_one_of_twice_its_size():
+    assert pools(fitted(Scenario(), 32)) == [("prefill", 1, 12), ("decode", 1, 20)]
+    assert pools(fitted(with_overrides(Scenario(), LARGE), 768)) == [
+        ("prefill", 24, 16),
+        ("decode", 1, 384),
+    ]
+    with pytest.raises(SpecError, match="1 NPUs cannot hold 2 pools"):
+        fitted(Scenario(), 1)

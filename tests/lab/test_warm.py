@@ -95,7 +95,9 @@ def test_a_process_that_gets_ready_ends_with_the_server_that_wanted_it(tmp_path)
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(words, cwd=ROOT, env=environment, **pipes) as process:
-        process.stdout.readline()  # the first stage has begun
+        while not process.stdout.readline().strip():
+            pass  # empty lines are its heartbeat; now the first stage has begun
         process.stdin.close()
-        done = [news for news in process.stdout if json.loads(news)["took_s"] is not None]
+        news = [json.loads(line) for line in process.stdout if line.strip()]
+    done = [stage for stage in news if stage["took_s"] is not None]
     assert len(done) < len(job.stages_of(job.ENGINE))

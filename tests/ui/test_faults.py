@@ -61,6 +61,13 @@ def test_without_faults_the_form_says_so_and_hides_the_reaction(page):
     assert "field:recovery.policy:0" not in [w.key for w in page.get("button_group")]
 
 
+def test_a_field_of_recovery_that_was_looked_for_is_drawn_while_nothing_fails(page):
+    page.session_state["field-sought"] = "recovery.detection_s"
+    page.session_state["field-searches"] = 1
+    page.run()
+    assert page.number_input(key=f"field:recovery.detection_s:{page.session_state['generation']}")
+
+
 def test_a_row_is_added_edited_duplicated_and_removed_and_undone(page):
     add(page)
     widget(page, "at_s").set_value(42.0)

@@ -70,3 +70,5 @@ def test_one_box_takes_files_of_the_twin_and_of_others(app_url, page, tmp_path):
     expect(page.get_by_text("balanced over its paths").first).to_be_visible()
     run = page.get_by_role("button", name="Run").and_(page.get_by_role("button", disabled=True))
     expect(run.first).to_be_visible()  # 256 NPUs do not fit on two
+    page.get_by_role("button", name="Fit the deployment").click()
+    expect(page.get_by_role("button", name="Fit the deployment")).to_have_count(0)

@@ -19,7 +19,7 @@ from twin.hardware.prices import summary
 from twin.hardware.recipes import as_sold, recipe_names
 from twin.lab.files import decoded, printable, read_bytes
 from twin.lab.library import RECORD, published_table
-from twin.scenario import Scenario, Supernode
+from twin.scenario import Scenario, SpecError, Supernode, field_info, seated, with_overrides
 
 if TYPE_CHECKING:
     from twin.lab.store import Store
@@ -42,6 +42,36 @@ def read_machine(source: Path | bytes, name: str | None = None) -> ImportedMachi
         return machine_of(text, name)
     except FabricFileError as error:
         raise FabricFileError([f"{name}: {error.faults[0]}", *error.faults[1:]]) from None
+
+
+def fitted(scenario: Scenario, npus: int) -> Scenario:
+    """The scenario whose deployment uses as many of the NPUs as its shape allows, and no more.
+
+    Each pool has the part of the NPUs that it had. Decode keeps its number of instances and changes
+    their size; prefill and colocated instances keep their size where it fits, and change their
+    number. Raises SpecError where a pool would have no NPU, or another field forbids the result.
+    """
+    using = sorted(seated(scenario))  # decode before prefill, which takes what decode leaves
+    before, left = sum(count * each for _, count, each in using), npus
+    if npus < len(using):
+        raise SpecError(f"{npus} NPUs cannot hold {len(using)} pools")
+    changes: dict[str, Any] = {"deployment.placement": "packed"}
+    for role, count, each in using:
+        last = role == using[-1][0]
+        part = left if last else max(1, min(left - 1, round(npus * count * each / before)))
+        instances = min(count, part) if role == "decode" else max(1, part // each)
+        pool = f"deployment.{role}"
+        sizes = {f"{pool}.instances": instances, f"{pool}.npus_per_instance": part // instances}
+        if role != "decode":
+            sizes[f"{pool}.npus_per_instance"] = min(each, part)
+        elif experts := scenario.deployment.decode.expert_npus:
+            share = experts / each
+            sizes[f"{pool}.expert_npus"] = max(1, round(share * (part // instances)))
+        for path, value in sizes.items():
+            known = field_info(path)
+            changes[path] = min(value, known.high) if known and known.high else value
+        left -= changes[f"{pool}.instances"] * changes[f"{pool}.npus_per_instance"]
+    return with_overrides(scenario, changes)
 
 
 def keep_brought(store: Store, scenario: Scenario) -> None:

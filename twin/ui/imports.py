@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import streamlit as st
 
-from twin.hardware.imported import ROUTINGS, ImportedMachine
+from twin.hardware.imported import ROUTINGS, ImportedMachine, npus_of
 from twin.lab import ask, machines
 from twin.lab.apart import Refused, apart
 from twin.lab.counts import CountsTable
@@ -16,7 +16,7 @@ from twin.lab.store import ImportRow, Store, StoreError, UnknownId
 from twin.lab.store.values import Values
 from twin.lab.traces import reader
 from twin.metrics.measures import amount
-from twin.scenario import Scenario, SpecError, with_overrides
+from twin.scenario import Scenario, SpecError, npus_used, with_overrides
 from twin.ui import forms, session, words
 from twin.ui.fields import sentence
 from twin.ui.show import plain
@@ -271,6 +271,28 @@ def _with_machine(draft: Scenario, machine: ImportedMachine) -> Scenario:
     chip = machines.chip_of(machine, session.facts(), draft.supernode.chip)
     fields = {"supernode.machine": machine.digest, "supernode.chip": chip, "supernode.edits": []}
     return with_overrides(draft, fields)
+
+
+def machine_upload(elsewhere: Callable[[Any], bool]) -> None:
+    """The imported machine that the draft uses, and a deployment of its size."""
+    draft = session.draft()
+    upload(MACHINES, elsewhere)
+    if not draft.supernode.imported or not (npus := npus_of(draft.supernode)):
+        return
+    try:
+        fits = machines.fitted(draft, npus)
+    except SpecError as error:
+        st.caption(f":material/info: No deployment of this kind fits: {sentence(str(error))}")
+        return
+    used, would = npus_used(draft), npus_used(fits)
+    if used > npus or would > used:
+        st.button(
+            f"Fit the deployment: {would:,} of its {npus:,} NPUs instead of {used:,}",
+            icon=":material/fit_screen:", key="fit-deployment",
+            on_click=session.set_draft, args=(fits,),
+            help="Each pool keeps its part of the NPUs. Decode instances change their size, "
+            "prefill and colocated instances their number.",
+        )  # fmt: skip
 
 
 MACHINES = Import(

@@ -44,8 +44,10 @@ def form() -> None:
     if rows:
         picture = charts_faults.faults(draft.faults, draft.horizon_s, draft.warmup_s)
         plot(picture, "faults-over-time")
+    recovery = form_groups("deployment")[GROUP]
+    if rows or forms.sought()[1] in map(session.field_key, recovery):
         st.subheader("Recovery", anchor=False)
-        forms.group(form_groups("deployment")[GROUP])
+        forms.group(recovery)
 
 
 def _add(rows: list[Row], draft: Scenario, fabric: Fabric) -> None:

@@ -14,7 +14,7 @@ from twin.lab.apart import Refused, apart
 from twin.lab.fabric_file import FABRIC
 from twin.ui import session, words
 from twin.ui.fields import sentence
-from twin.ui.imports import MACHINES, upload
+from twin.ui.imports import machine_upload
 from twin.ui.pages.supernode import editor
 from twin.ui.show import download, file_name, plain
 
@@ -40,7 +40,7 @@ def files(fabric: Fabric) -> None:
         "die 0.0.0,switch 0,28,200,ub. Node-link JSON and GraphML as written here, or as networkx "
         "writes them."
     )
-    upload(MACHINES, take_file)
+    machine_upload(take_file)
 
 
 def take_file(file: UploadedFile) -> bool:

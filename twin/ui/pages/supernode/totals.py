@@ -33,6 +33,12 @@ def in_all(fabric: Fabric, chip: Chip, pool: MemoryPool) -> None:
         for name, (text, says) in (_chips(total, chip, pool) | _rates(total, uneven)).items():
             st.metric(name, text, help=says)
     st.caption(ROUTED[fabric.graph["routing"]])
+    if any(edit.add == "link" for edit in fabric.graph["supernode"].edits):
+        longer = ", or one more" if fabric.graph.get("detour_hops") else ""
+        st.caption(
+            f"Traffic takes the paths of fewest hops{longer}: an added link that shortens a pair's "
+            "path carries all of that pair's traffic, also where the longer paths were wider."
+        )
 
 
 def _chips(total: dict[str, float], chip: Chip, pool: MemoryPool) -> dict[str, tuple[str, str]]:

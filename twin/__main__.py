@@ -48,7 +48,6 @@ app.command()(study_command.sweep)
 app.command("hit-curve")(study_command.hit_curve)
 app.command("model-cache")(study_command.model_cache)
 app.command("controllers")(study_command.own_controllers)
-app.command()(study_command.attribute)
 app.command()(study_command.allocate)
 
 Multiplier = Annotated[float, typer.Option(help="The trace's requests come so many times faster.")]

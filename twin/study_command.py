@@ -1,4 +1,4 @@
-"""Studies beside single runs: `sweep`, `hit-curve`, `model-cache`, `attribute`, `allocate`."""
+"""Studies beside single runs: `sweep`, `hit-curve`, `model-cache`, `allocate`."""
 
 from __future__ import annotations
 
@@ -192,40 +192,6 @@ def own_controllers(as_json: AsJson = False) -> None:
         print_json(known)
         return
     print_rows(f"Controllers of {VARIABLE}", ("name", "elastic.own.digest"), list(known.items()))
-
-
-def attribute(
-    scenario: Asked,
-    settings: Settings = None,
-    as_json: AsJson = False,
-    slo: Annotated[bool, typer.Option("--slo", "--promise", help="Keep the TPOT SLO too.")] = False,
-) -> None:
-    """Find what a deployment loses against its benchmark, cause by cause, by some sixty runs."""
-    from twin.lab.ask import question
-    from twin.lab.attribution import SLO, THROUGHPUT, UNIT, parts
-    from twin.lab.attribution import attribute as climbed
-    from twin.lab.store import open_store
-
-    asked, _ = question(scenario, settings or [])
-    measure = SLO if slo else THROUGHPUT
-    with progress(asked.name) as watch:
-        steps = climbed(asked, open_store(), lambda name: watch, measure)
-    shares = parts(steps)
-    if as_json:
-        print_json({"unit": UNIT, "measure": measure, "parts": [asdict(part) for part in shares]})
-        return
-    rows = [
-        (
-            part.label,
-            f"{part.tokens_per_s_per_npu:,.0f}",
-            f"{part.change:+,.0f}",
-            f"{100 * part.share_of_benchmark:+.1f} %",
-            "" if part.alone is None else f"{100 * part.alone:+.1f} %",
-            f"{step.rate_req_per_s:,.1f} req/s" if step.rate_req_per_s else "slots full",
-        )
-        for part, step in zip(shares, steps, strict=False)  # causes alone stand behind
-    ]
-    print_rows(f"{asked.name}: {UNIT}", ("cause", "left", "change", "share", "alone", "at"), rows)
 
 
 def allocate(

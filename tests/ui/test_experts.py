@@ -16,14 +16,11 @@ from tests.ui.experts_run import (
     skewed,
 )
 from tests.ui.stored_runs import done, scenario
-from twin.lab import attribution
 from twin.lab.counts import CountsTable
 from twin.lab.library import presets
-from twin.scenario import canonical, with_overrides
-from twin.ui import formulas, record, session
+from twin.ui import record, session
 from twin.ui.charts import experts as charts_experts
 from twin.ui.pages import PAGES
-from twin.ui.pages.experts import ladder as experts_ladder
 from twin.ui.pages.experts import load as experts
 
 PRESETS = {p.key: p.scenario for p in presets()}
@@ -157,22 +154,11 @@ def test_rebalances_and_shifts_are_marked_on_the_time_axis(tables):
     assert {"worst layer", "median layer"} <= {trace.name for trace in over.figure.data}
 
 
-def test_a_waterfall_starts_each_bar_where_the_last_one_ended():
-    parts = [("Benchmark", 100.0, 100.0, True), ("Lost", 60.0, -40.0, False),
-             ("Back", 75.0, 15.0, False)]  # fmt: skip
-    bar = charts_experts.waterfall(parts, "tokens/s per NPU").figure.data[0]
-    assert [(b, b + w) for b, w in zip(bar.base, bar.x, strict=True)] == [
-        (0, 100), (60, 100), (60, 75),
-    ]  # fmt: skip
-    assert "−40 (−40 %) → 60" in bar.customdata[1]
-
-
 def test_nothing_to_draw_is_said():
     none = np.zeros((0, 0))
     for chart in (
         charts_experts.die_map(none, none, none),
         charts_experts.node_matrix(np.zeros(0), none, ""),
-        charts_experts.waterfall([], ""),
         charts_experts.hottest_over_time(pl.DataFrame(), pl.DataFrame(), 1.0),
     ):
         assert not chart.figure.data
@@ -238,77 +224,6 @@ def test_without_moves_the_page_says_there_were_none(app, store):
     app.session_state["experts-view"] = "Between nodes"
     app.run()
     assert "recorded no expert exchange" in words(app)
-
-
-# What imbalance costs.
-
-
-def test_the_ladder_of_a_run_goes_from_even_to_unplaced_to_balanced():
-    s = PRESETS["canary-balanced"]
-    rungs = experts_ladder.rungs_of(canonical(s), s, "throughput")
-    assert [r.key for r in rungs] == [
-        "benchmark", "means", "context", "lengths", "queueing", "acceptance", "experts", "static",
-        "balancing", "alone:acceptance", "alone:experts",
-    ]  # fmt: skip
-    unplaced = rungs[6].scenario.experts
-    assert (unplaced.placement, unplaced.redundant) == ("round_robin", 0)
-    assert rungs[8].scenario.experts == s.experts
-    quick = PRESETS["quickstart"]
-    balanced = next(
-        r for r in experts_ladder.rungs_of(canonical(quick), quick, "slo")
-        if r.key == "balancing"
-    )  # fmt: skip
-    assert balanced.scenario.experts.balancing == s.experts.balancing
-
-
-def test_the_ladder_is_shown_from_stored_answers(app, store, monkeypatch):
-    sustains = {"lengths": 80, "queueing": 60, "acceptance": 55, "experts": 20, "static": 45,
-                "balancing": 50}  # fmt: skip
-    s = PRESETS["canary-balanced"]
-    rungs = experts_ladder.rungs_of(canonical(s), s, "throughput")
-    limit = {r.scenario.experts: sustains.get(r.key, 100) for r in rungs}
-
-    def answer(question):
-        rate = question.workload.rate_req_per_s
-        closed = question.workload.arrivals == "closed_loop"
-        kept = closed or rate <= limit[question.experts]
-        return {"slo_attainment": float(kept), "decode_tokens_per_s_per_npu": 10.0 * rate,
-                "tpot_s_mean": 0.04, "ttft_s_p99": 0.5}  # fmt: skip
-
-    monkeypatch.setattr(experts_ladder, "answer", answer)
-    monkeypatch.setattr(formulas, "capacity", lambda scenario: _predicted(100.0))
-    monkeypatch.setattr(experts_ladder, "Prediction", _Predicted)
-    opened(app, done_skewed(store, s), "Benchmark versus deployment")
-    shown = metrics(app)
-    assert {"Benchmark", "Without balancing", "Placed once", "Balanced in the loop"} <= set(shown)
-    assert len(app.get("plotly_chart")) == 1
-    assert "climb" not in [b.key for b in app.button]
-    assert "Counts: TTFT within its SLO, so that no queue grows" in words(app)
-    next(w for w in app.segmented_control if w.key == "ladder-measure").set_value("slo").run()
-    assert "Counts: TTFT and TPOT within their SLOs" in words(app)
-    assert "climb" not in [b.key for b in app.button]  # answered by the same made-up machine
-
-
-class _Predicted:
-    def __init__(self, requests_per_s):
-        self.requests_per_s = requests_per_s
-
-
-def _predicted(rate):
-    return _Predicted(rate)
-
-
-def test_an_unanswered_ladder_asks_first(app, store, monkeypatch):
-    monkeypatch.setattr(formulas, "capacity", lambda scenario: _predicted(100.0))
-    monkeypatch.setattr(experts_ladder, "Prediction", _Predicted)
-    monkeypatch.setattr(experts_ladder, "answer", lambda question: None)
-    opened(app, done_skewed(store), "Benchmark versus deployment")
-    assert app.button(key="climb").label == "Find the parts"
-    trace = {"workload.arrivals": "trace", "workload.trace.digest": "0" * 64}
-    opened(app, done_skewed(store, with_overrides(skewed("Trace"), trace)),
-           "Benchmark versus deployment")  # fmt: skip
-    assert "no rate to look for" in words(app)
-    assert attribution.PROBES > 0
 
 
 # Counts of one's own.

@@ -1,7 +1,6 @@
 """Charts of expert load, on one fixed scale, so that moments and runs can be held against each
 other."""
 
-from collections.abc import Sequence
 
 import numpy as np
 import plotly.graph_objects as go
@@ -12,7 +11,6 @@ from twin.ui import theme
 from twin.ui.charts import timeline
 from twin.ui.charts.base import (
     Chart,
-    bars,
     bytes_unit,
     chart,
     empty,
@@ -28,7 +26,6 @@ HOVER = "%{y:.2f} × mean"
 LOAD_TOP = 4.0  # end of the load scale, times the mean; hotter dies are drawn in its last colour
 MARKS_MOST = 4000  # replicas that are marked one by one
 BEFORE, AFTER = theme.SERIES[1], theme.SERIES[0]
-LOST, GAINED, WHOLE = theme.SERIES[1], theme.SERIES[0], theme.OTHER
 KIND = {"rebalance": ("triangle-down", theme.SERIES[2]), "shift": ("x", theme.SERIES[3])}
 
 
@@ -196,42 +193,4 @@ def node_matrix(nodes: np.ndarray, moved: np.ndarray, window: str, *, dark: bool
         f"node {nodes[busiest]} receives most.", x={"title_text": "to node", "type": "category"},
         y={"title_text": "from node", "type": "category", "autorange": "reversed"},
         margin={"t": 16, "b": 40},
-    )  # fmt: skip
-
-
-@reads("Each bar starts where the one before ended.")
-def waterfall(parts: Sequence[tuple[str, float, float, bool]], unit: str) -> Chart:
-    """What each cause takes or gives back: (label, value after it, change, is a whole)."""
-    if not parts:
-        return empty("Nothing has been answered yet")
-    fig = figure(height=80 + 44 * len(parts))
-    first = parts[0][1]
-    names, base, width, colours, text = [], [], [], [], []
-    for label, value, change, whole in parts:
-        names.append(label)
-        base.append(0.0 if whole else min(value, value - change))
-        width.append(value if whole else abs(change))
-        colours.append(WHOLE if whole else (GAINED if change > 0 else LOST))
-        sign = "+" if change > 0 else "−"
-        share = f"{100 * abs(change) / first:.0f} %" if first else ""
-        text.append(
-            f"{value:,.0f}" if whole else f"{sign}{abs(change):,.0f} ({sign}{share}) → {value:,.0f}"
-        )
-    top = max(b + w for b, w in zip(base, width, strict=True))
-    inside = [b + w > 0.62 * top for b, w in zip(base, width, strict=True)]
-    bars(
-        fig, names, width, colours, base=base, customdata=text,
-        hover="%{y}: %{customdata}<extra></extra>",
-    )  # fmt: skip
-    for name, b, w, caption, left in zip(names, base, width, text, inside, strict=True):
-        wide = left and b < 0.3 * top  # a bar from the axis on: its figure stands inside
-        fig.add_annotation(
-            x=0.01 * top if wide else (b if left else b + w), y=name, text=caption, showarrow=False,
-            xanchor="left" if wide or not left else "right", xshift=0 if wide else 5 - 10 * left,
-            font={"size": 13, "color": "#FFFFFF" if wide else theme.OTHER},
-        )  # fmt: skip
-    caption = "; ".join(f"{n} {t}" for n, t in zip(names, text, strict=True))
-    return chart(
-        fig, f"{unit}: {caption}.", x={"title_text": unit, "range": [0, 1.02 * top]},
-        hovermode="closest", showlegend=False, bargap=0.3, margin={"t": 8},
     )  # fmt: skip

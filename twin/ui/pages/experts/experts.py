@@ -4,28 +4,21 @@ import streamlit as st
 
 from twin.ui import progress, session
 from twin.ui.link import page_link
-from twin.ui.pages.experts import ladder as experts_ladder
 from twin.ui.pages.experts import load as experts
 from twin.ui.pages.experts import views as experts_views
 from twin.ui.toolbar import open_run
-
-LADDER = "Benchmark versus deployment"
 
 session.open_link()
 row, scenario = progress.ended_run("experts")
 experts_views.conclusion(row, scenario)
 page_link("run", "Results of this run", {"run": row.id}, ":material/query_stats:")
 
-# 1) Which view: those of the recorded load, and the ladder, which needs none.
-views = [*experts_views.VIEWS, LADDER]
+views = [*experts_views.VIEWS]
 view = st.segmented_control(
     "View", views, default=views[0], required=True, label_visibility="collapsed",
     key="experts-view", bind="query-params", wrap=True,
 )  # fmt: skip
 with session.damage_told():
-    if view == LADDER:
-        experts_ladder.section(scenario)
-        st.stop()
     load = experts.table(row.id, "die_load")
     if load is None or not load.height:
         st.markdown("This run did not record the load of its experts: an earlier engine made it.")

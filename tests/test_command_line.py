@@ -64,8 +64,6 @@ def test_what_is_stored_is_checked(twin, tmp_path):
         (["compare", "quickstart", "nothing-like-it"], "nothing-like-it"),
         (["predict", "quickstart", "--set", "horizon_s=nan"], "horizon_s"),
         (["import-model", "nowhere/config.json"], "config.json cannot be read"),
-        (["bench", "--only", "nothing"], "nothing: no benchmark is called so"),
-        (["bench", "--trace", "absent.jsonl"], "absent.jsonl is not a file"),
         (["compare", "quickstart"], "take 2 to 6"),
         (["allocate", "--block", "500"], "have no mean of 500"),
         (["calibrate", "--points", "README.md"], "README.md, line 1: no column is called quantity"),

@@ -331,33 +331,6 @@ def import_model(
 
 
 @app.command()
-def bench(
-    only: Annotated[str, typer.Option(help="Only benchmarks whose name holds this text.")] = "",
-    trace: TraceFile = None,
-    as_json: AsJson = False,
-) -> None:
-    """Measure speed and memory, each benchmark in a process of its own."""
-    from twin.lab.bench import chosen, measure
-
-    results = []
-    for measured in measure(
-        chosen(only, trace), lambda b: err.print(f"{b.name}: {b.shows}", style="dim")
-    ):
-        results.append(measured)
-        err.print(f"  {measured.requests_per_s:,.0f} requests/s in {measured.wall_s:.1f} s")
-    if as_json:
-        print_json({m.name: m.as_json() for m in results})
-        return
-    heads = ("benchmark", "requests", "wall s", "cpu s", "requests/s", "peak MB", "bytes/request")
-    rows = [
-        (m.name, f"{m.requests:,}", f"{m.wall_s:.2f}", f"{m.cpu_s:.2f}", f"{m.requests_per_s:,.0f}",
-         f"{m.peak_rss_bytes / 1e6:,.0f}", f"{m.bytes_per_request:,.0f}")
-        for m in results
-    ]  # fmt: skip
-    print_rows("One core, after warm-up", heads, rows)
-
-
-@app.command()
 def check(as_json: AsJson = False) -> None:
     """Read everything that is stored once, and say what is damaged."""
     from twin.lab.store import open_store

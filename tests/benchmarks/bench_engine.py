@@ -1,15 +1,16 @@
 """Speed of the whole stack on one core: reported, never asserted. `make bench` runs this.
 
-`python -m twin bench` measures the same scenarios in processes of their own, with memory.
+`python -m tests.benchmarks.whole_runs` measures the same scenarios in processes of their own,
+with memory.
 """
 
 from __future__ import annotations
 
 import pytest
 
+from tests.benchmarks.whole_runs import BRIEF, COPIES, Benchmark, benchmarks
 from twin.engine.simulate import simulate
 from twin.lab.ask import replayed
-from twin.lab.bench import BRIEF, COPIES, Benchmark, benchmarks
 from twin.lab.library import load_facts
 from twin.scenario import with_overrides
 

@@ -1,7 +1,6 @@
 """Charts of expert load, on one fixed scale, so that moments and runs can be held against each
 other."""
 
-
 import numpy as np
 import plotly.graph_objects as go
 import polars as pl

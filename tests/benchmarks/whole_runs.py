@@ -2,12 +2,17 @@
 
 Each is a scenario run whole in a fresh process: first briefly, so that compilation and imports are
 paid before the clock starts, then in full. Figures are reported, never judged.
+
+`python -m tests.benchmarks.whole_runs [NAME]` prints those whose name holds NAME, a JSON object
+a line.
 """
 
 from __future__ import annotations
 
 import gc
+import json
 import multiprocessing
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -192,3 +197,8 @@ def _measure(benchmark: Benchmark) -> Measured:
         bytes_per_request=(peak - base) / max(requests, 1),
         digest=run.digest,
     )
+
+
+if __name__ == "__main__":
+    for measured in measure(chosen("".join(sys.argv[1:2]))):
+        sys.stdout.write(json.dumps(measured.as_json()) + "\n")

@@ -1,6 +1,6 @@
 import pytest
 
-from twin.lab import bench
+from tests.benchmarks import whole_runs as bench
 from twin.lab.traces.source import TraceError
 from twin.scenario import npus_used
 

@@ -165,7 +165,6 @@ def test_same_question_same_bytes_and_smaller_steps():
         ({"elastic.npus": 64}, "more than the 32 NPUs"),
         ({"elastic.least_instances": 3}, "each pool must start"),
         ({"elastic.low": 0.9}, "must be below"),
-        ({"faults": [{"element": "node 1"}]}, "faults need"),
         ({"memory_pool.scope": "local"}, "scope = local"),
         ({"elastic.controller": "schedule"}, "needs rows"),
         ({"elastic.controller": "own"}, "own needs"),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from twin.engine.agenda import Agenda
-from twin.engine.life import Life, Then
+from twin.engine.life import STARTS, Life, Restored, Then
 from twin.engine.looks import Look
 from twin.engine.machine import Machine
 from twin.policies.controllers import (
@@ -47,12 +47,12 @@ class Decision:
 class Elastic:
     """The controller of a run, and what it has decided."""
 
-    def __init__(self, machine: Machine, agenda: Agenda) -> None:
+    def __init__(self, machine: Machine, agenda: Agenda, restored: Restored) -> None:
         self.machine, self.agenda = machine, agenda
         self.setup = machine.setup
         s = self.setup.scenario
         self.rule = s.elastic
-        self.life = Life(machine, agenda)
+        self.life = Life(machine, agenda, restored)
         self.decisions: list[Decision] = []
         self.role_changes = 0
         self._npus = max(self.rule.npus, len(self.life.held()) // self.setup.dies_per_npu)
@@ -79,9 +79,9 @@ class Elastic:
         return len(self.life.of(role, *states))
 
     def _committed(self, role: str) -> int:
-        """Instances of a pool that serve, start, or will when others have drained."""
+        """Instances of a pool that serve, start, recover, or will when others have drained."""
         waits = sum(self.setup.instances[k].role == role for k in self._planned)
-        return self._count(role, "serve", "process", "fetch", "load", "graphs") + waits
+        return self._count(role, *STARTS, "serve", "down") + waits
 
     def _measure(self, t_s: float) -> None:
         self.agenda.at(t_s + self.rule.interval_s, self._measure)
@@ -204,10 +204,10 @@ class Elastic:
         free = [life.dies[j] for j in life.of(dict(PAIRS)[role], "off") if not life.dies[j] & held]
         ways = []
         for k in life.of(role, "off"):
-            if k in self._planned or life.dies[k] & claimed:
+            if k in self._planned or life.dies[k] & (claimed | self.machine.out):
                 continue
-            inside = [j for j, dies in enumerate(life.dies)
-                      if life.state[j] != "off" and dies & life.dies[k]]  # fmt: skip
+            inside = [j for j, state in enumerate(life.state)
+                      if state != "off" and life.has(j) & life.dies[k]]  # fmt: skip
             if any(life.state[j] != "serve" for j in inside) or len(inside) > spare:
                 continue
             blocked = sum(not dies.isdisjoint(life.dies[k]) for dies in free)

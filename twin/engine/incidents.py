@@ -6,6 +6,10 @@ go on with fewer dies. Links that fail or lose capacity only change prices, unti
 work over what is left: then it stands still until they are back, and the router learns of it after
 the detection time. A memory server that fails takes its blocks (engine/memory_servers.py).
 Requests are moved by engine/phases/faults.py.
+
+Where instances come and go (engine/life.py), one that fails while it starts is off at once; one
+that fails while it drains, or that cannot serve again, is off from its detection, and its NPUs are
+free for the controller.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from twin.engine import codes as w
 from twin.engine.agenda import Agenda
 from twin.engine.books import book_busy, log_pass
 from twin.engine.events import Event
+from twin.engine.life import Life
 from twin.engine.machine import Machine
 from twin.engine.memory_servers import MemoryServers
 from twin.engine.phases import faults as phase
@@ -45,6 +50,7 @@ class Incidents:
         self.log = log
         self.changed = changed
         self.missing = missing
+        self.life: Life | None = None  # where instances come and go
         self.servers = MemoryServers(machine, log)
         self.down: dict[int, Event] = {}  # instances out of service
         self.shrunk: dict[int, Event] = {}  # instances that serve with fewer dies than built
@@ -91,9 +97,12 @@ class Incidents:
         before = machine.out
         machine.change(in_force)
         self.servers.adjust(t_s)
-        lost, back = machine.out - before, before - machine.out
-        machine.spare = sorted((set(machine.spare) | (back - self._held())) - machine.out)
+        lost = machine.out - before
+        if self.life is not None:
+            self.life.lose(lost, t_s)
         for k, members in enumerate(machine.members):
+            if k in machine.absent:
+                continue
             gone = {r for r, die in enumerate(members) if die in lost}
             if gone:
                 self._hit(k, gone, t_s)
@@ -104,14 +113,6 @@ class Incidents:
             elif k not in self.pending:  # nothing else will wake it
                 self._recover_at(k, t_s + (self._wait_s(k) if self.hit[k] else 0.0))
         machine.lay_flows(t_s)
-
-    def _held(self) -> set[int]:
-        """Dies that belong to an instance, in service or as the place of a rank without one."""
-        machine = self.machine
-        held = machine.in_use()
-        for i, members in zip(machine.setup.instances, machine.members, strict=True):
-            held |= {home for home, die in zip(i.die_of_rank, members, strict=True) if die is None}
-        return held
 
     def _vacant(self, k: int) -> list[int]:
         """Ranks without a die whose own die works; one that serves elsewhere by now stays there."""
@@ -141,7 +142,7 @@ class Incidents:
         """A repaired die has its weights: it serves in its old rank, unless it is gone again."""
 
         def action(t_s: float) -> None:
-            if k not in self.down and self._go_home(k):
+            if k not in self.down and k not in self.machine.absent and self._go_home(k):
                 self._reprice(k, True, t_s)
                 self._count_dies(k, "rejoined", t_s)
                 self.machine.lay_flows(t_s)
@@ -185,6 +186,8 @@ class Incidents:
             event.end_s = math.inf
             self.down[k] = event
             self.log.append(event)
+            if self.life is not None:
+                self.life.fail(k, t_s)
         self.down[k].detail = why
         if i.role != "decode" and world.prefill.up[i.index]:
             world.prefill.up[i.index] = 0
@@ -219,7 +222,9 @@ class Incidents:
                   instance=i.index, requests=thrown)
         )  # fmt: skip
         self.down[k].requests += thrown
-        if self.hit[k]:
+        if self.life is not None and self.life.was_to_stop(k):
+            self._leave(k, t_s)
+        elif self.hit[k]:
             self._recover_at(k, t_s + self._wait_s(k))
 
     def _throw_out(self, k: int, t_s: float) -> int:
@@ -287,20 +292,39 @@ class Incidents:
         for r, die in enumerate(members):
             if die is None or die in machine.out:
                 members[r] = None
-                if rule.spares and rule.policy != "shrink" and machine.spare:
-                    came.append(machine.spare.pop(0))
+                if rule.spares and rule.policy != "shrink" and (spares := machine.spares()):
+                    came.append(spares[0])
                     members[r] = came[-1]
         self._tell_spares(k, came, t_s)
         if not machine.serving(k):
             self.down[k].detail = NO_DIES
-            return
+            return self._leave(k, t_s)
         try:
             machine.adopt(k, machine.price(k))
             self.changed(k, t_s)
         except (HardwareError, ModelError, ExpertsError) as error:
             self.down[k].detail = f"cannot serve: {error}"
-            return
+            return self._leave(k, t_s)
         self._go_on(k, t_s)
+        return None
+
+    def _leave(self, k: int, t_s: float) -> None:
+        """Where instances come and go, one that will not serve again gives its NPUs back."""
+        if self.life is None:
+            return
+        world, i = self.machine.world, self.machine.setup.instances[k]
+        if i.role == "decode":
+            phase.empty_decode(world, i.index, w.NONE, t_s)
+            phase.empty_transfers(world, w.NONE, i.index, w.NONE, t_s)
+            for rank in range(i.index * i.dies, (i.index + 1) * i.dies):
+                phase.leave_prefill(world, rank, t_s)
+        self.turn[k] += 1
+        self.pending.discard(k)
+        self.hit[k].clear()
+        self.down.pop(k).end_s = t_s
+        if k in self.shrunk:
+            self.shrunk.pop(k).end_s = t_s
+        self.life.end(k, t_s)
 
     def _tell_spares(self, k: int, came: Sequence[int], t_s: float) -> None:
         """Note of which nodes the spare dies are that the instance goes on with."""
@@ -331,6 +355,8 @@ class Incidents:
             decode = world.decode
             decode.open[i.index] = decode.up[i.index] = 1
             decode.ends_s[i.index] = t_s
+        if self.life is not None:
+            self.life.recover(k, t_s)
         self._count_dies(k, "shrunk", t_s)
         machine.lay_flows(t_s)
 

@@ -1,4 +1,4 @@
-"""The life of instances: they start, load weights, make graphs, serve, drain and stop.
+"""The life of instances: they start, load weights, make graphs, serve, drain, fail and stop.
 
 Which instances there may be is settled before time starts (`hardware.placement.further`): they
 share NPUs, and an NPU belongs to one of them at a time. What a step of a start takes is bytes over
@@ -7,7 +7,7 @@ a rate or a published figure (data/startup.toml). Who starts and stops is engine
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,15 +17,19 @@ from twin.engine.agenda import Agenda
 from twin.engine.books import book_traffic
 from twin.engine.machine import Machine
 from twin.engine.phases.drain import empty_by_moving, is_empty_decode, is_empty_prefill
+from twin.hardware.chip import HardwareError
+from twin.hardware.faults import servers_out
 from twin.hardware.prices import pool_read
 from twin.model.fetch import pool_plane
 from twin.model.memory import whole_model_bytes
 from twin.model.operators import formats
 
 LOOK_S = 0.25  # between two looks at what drains
-STATES = ("process", "fetch", "load", "graphs", "serve", "drain")  # else it is off
+STARTS = ("process", "fetch", "load", "graphs")
+STATES = (*STARTS, "serve", "drain", "down")  # else it is off
 
 Then = Callable[[float], None]
+Restored = Callable[[int, float], None]  # an instance that had failed has all its dies, at a time
 
 
 @dataclass(slots=True)
@@ -52,6 +56,13 @@ class Bucket:
         """Send `size` bytes to instance k, and tell when they are there."""
         self._move(t_s)
         self._left[k], self._then[k] = size, then
+        self._plan()
+
+    def stop(self, k: int, t_s: float) -> None:
+        """Send nothing more to instance k."""
+        self._move(t_s)
+        self._left.pop(k, None)
+        self._then.pop(k, None)
         self._plan()
 
     def _move(self, t_s: float) -> None:
@@ -84,8 +95,8 @@ class Bucket:
 class Life:
     """Where every instance is in its life, and its way from one state to the next."""
 
-    def __init__(self, machine: Machine, agenda: Agenda) -> None:
-        self.machine, self.agenda = machine, agenda
+    def __init__(self, machine: Machine, agenda: Agenda, restored: Restored) -> None:
+        self.machine, self.agenda, self.restored = machine, agenda, restored
         self.setup = machine.setup
         self.rule = self.setup.scenario.elastic
         facts = machine.facts
@@ -102,12 +113,16 @@ class Life:
         self._span: dict[int, Span] = {}
         self._then: dict[int, Then | None] = {}  # what follows a drain
         self._holding: set[int] = set()  # nodes whose DRAM has held the model
+        self._begun = [0] * len(self.dies)  # starts of each instance: what an aborted one left over
+        self._stops: set[int] = set()  # instances that failed while they drained
+        self._failed: set[int] = set()  # instances that have failed since they were built
         for k in range(len(self.dies)):
             if k < self.setup.declared:
                 self._enter(k, "serve", 0.0)
                 self._holding |= self._nodes(k)
             else:
                 self._close(k, 0)
+                self._enter(k, "off", 0.0)
                 machine.members[k] = [None] * len(self.dies[k])
         machine.lay_flows()
 
@@ -120,7 +135,50 @@ class Life:
 
     def held(self) -> set[int]:
         """Dies that belong to an instance now."""
-        return {die for k, state in enumerate(self.state) if state != "off" for die in self.dies[k]}
+        held = {die for k, state in enumerate(self.state) if state != "off" for die in self.dies[k]}
+        return held | self.machine.in_use()  # spare dies too
+
+    def has(self, k: int) -> set[int]:
+        """Dies of an instance: those it was built on, and spares that serve for some of them."""
+        return set(self.machine.serving(k)) | self.dies[k]
+
+    def lose(self, dies: Set[int], t_s: float) -> None:
+        """Dies stop working: starts on them end, and DRAM that failed holds no model any more."""
+        self._holding -= servers_out(self.machine.fabric)
+        for k, state in enumerate(self.state):
+            if state in STARTS and self.dies[k] & dies:
+                self._begun[k] += 1
+                self._bucket.stop(k, t_s)
+                self._enter(k, "off", t_s)
+
+    def fail(self, k: int, t_s: float) -> None:
+        """An instance stands still."""
+        if self.state[k] == "drain":
+            self._stops.add(k)
+        self._failed.add(k)
+        self._enter(k, "down", t_s)
+
+    def was_to_stop(self, k: int) -> bool:
+        """Whether an instance that stands still was about to stop when it failed."""
+        return k in self._stops
+
+    def recover(self, k: int, t_s: float) -> None:
+        """An instance that stood still serves again, or drains on."""
+        if k in self._stops:
+            self._stops.discard(k)
+            self.drain(k, t_s, self._then.get(k))
+        else:
+            self._enter(k, "serve", t_s)
+
+    def end(self, k: int, t_s: float) -> None:
+        """An instance holds nothing any more: its dies are free, what waits for them goes on."""
+        self._stops.discard(k)
+        self._close(k, 0)
+        self.machine.members[k] = [None] * len(self.dies[k])
+        self._enter(k, "off", t_s)
+        self.machine.lay_flows(t_s)
+        if (then := self._then.pop(k, None)) is not None:
+            then(t_s)
 
     def stays(self) -> dict[int, list[tuple[float, float]]]:
         """From when to when each instance held its dies."""
@@ -140,6 +198,10 @@ class Life:
         if k in self._span:
             self._span[k].end_s = t_s
         self.state[k] = state
+        machine = self.machine
+        machine.off = machine.off | {k} if state == "off" else machine.off - {k}
+        absent = state == "off" or state in STARTS
+        machine.absent = machine.absent | {k} if absent else machine.absent - {k}
         if state == "off":
             self._span.pop(k, None)
         else:
@@ -154,11 +216,20 @@ class Life:
         pool.up[i.index] = up
 
     def start(self, k: int, t_s: float, *, changes_role: bool) -> None:
-        """Begin the way of an instance to serving; its dies are free.
+        """Begin the way of an instance to serving; its dies are free, or it stays off: some failed,
+        or serve elsewhere as spares.
 
         One that changes role keeps its processes, and the model is in its nodes' DRAM.
         """
+        if self.dies[k] & (self.machine.out | self.machine.in_use()):
+            return
         self._enter(k, "process", t_s)
+        self._begun[k] += 1
+        begun = self._begun[k]
+
+        def unless_aborted(action: Then) -> Then:
+            return lambda now_s: action(now_s) if begun == self._begun[k] else None
+
         self._holding |= self._nodes(k) if changes_role else set()
         graphs_s = self._regroup_s if changes_role else 0.0
         after_s = 0.0 if changes_role else self._process_s
@@ -170,13 +241,16 @@ class Life:
             if not graphs_s:
                 return serve(now_s)
             self._enter(k, "graphs", now_s)
-            self.agenda.at(now_s + graphs_s, serve)
+            self.agenda.at(now_s + graphs_s, unless_aborted(serve))
             return None
 
         def load(now_s: float) -> None:
             self._holding |= self._nodes(k)
             self._enter(k, "load", now_s)
-            self.agenda.at(now_s + self._load_s(k, now_s), graphs)
+            try:
+                self.agenda.at(now_s + self._load_s(k, now_s), unless_aborted(graphs))
+            except HardwareError:  # no way to the memory that has the model
+                self._enter(k, "off", now_s)
 
         def weights(now_s: float) -> None:
             if self._is_warm(k):
@@ -186,7 +260,7 @@ class Life:
             return None
 
         if after_s:
-            self.agenda.at(t_s + after_s, weights)
+            self.agenda.at(t_s + after_s, unless_aborted(weights))
         else:
             weights(t_s)
 
@@ -219,7 +293,12 @@ class Life:
     def _serve(self, k: int, t_s: float) -> None:
         i, machine = self.setup.instances[k], self.machine
         machine.members[k] = list(i.die_of_rank)
-        machine.adopt(k, machine.price(k))
+        try:
+            machine.adopt(k, machine.price(k))
+        except HardwareError:  # links have failed since it began to start
+            machine.members[k] = [None] * i.dies
+            self._enter(k, "off", t_s)
+            return
         world = machine.world
         if i.role == "prefill":
             world.prefill.open[i.index] = world.prefill.up[i.index] = 1
@@ -228,6 +307,9 @@ class Life:
             world.decode.open[i.index] = world.decode.up[i.index] = 1
             world.decode.ends_s[i.index] = t_s
         self._enter(k, "serve", t_s)
+        if k in self._failed:  # it may have served with fewer dies
+            self._failed.discard(k)
+            self.restored(k, t_s)
         machine.lay_flows(t_s)
 
     def drain(self, k: int, t_s: float, then: Then | None = None) -> None:
@@ -258,11 +340,6 @@ class Life:
             if not empty(world, i.index):
                 self.agenda.at(t_s + LOOK_S, drained)
                 return
-            self._close(k, 0)
-            self.machine.members[k] = [None] * i.dies
-            self._enter(k, "off", t_s)
-            self.machine.lay_flows(t_s)
-            if (then := self._then.pop(k)) is not None:
-                then(t_s)
+            self.end(k, t_s)
 
         return drained

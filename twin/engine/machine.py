@@ -70,8 +70,8 @@ class Machine:
         self.change([])
         for members in self.members:  # an edit of the supernode may have cut dies off
             members[:] = [None if die in self.out else die for die in members]
-        used = self.in_use()
-        self.spare = [die for die in range(self._whole.dies.size) if die not in used | self.out]
+        self.off: set[int] = set()  # instances that hold no die: engine/life.py
+        self.absent: set[int] = set()  # these, and those that start
         self.epochs: list[Epoch] = []
         self._slots = slots_of(setup, setup.of_role("decode"))
         self.roles: list[RoleCosts] = [self._as_built(k) for k in range(len(self.members))]
@@ -94,6 +94,20 @@ class Machine:
     def in_use(self) -> set[int]:
         """Dies that are members of an instance, in service or failed."""
         return {die for members in self.members for die in members if die is not None}
+
+    def held(self) -> set[int]:
+        """Dies that belong to an instance: members, and the places of ranks without a die."""
+        held = self.in_use()
+        for k, (i, members) in enumerate(zip(self.setup.instances, self.members, strict=True)):
+            if k not in self.off:
+                places = zip(i.die_of_rank, members, strict=True)
+                held |= {home for home, die in places if die is None}
+        return held
+
+    def spares(self) -> list[int]:
+        """Dies that work and belong to no instance, in order."""
+        taken = self.held() | self.out
+        return [die for die in range(self._whole.dies.size) if die not in taken]
 
     def column(self, k: int) -> int:
         """Column of instance k (its place in setup.instances) in the record and the traffic."""

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from twin.engine.elastic import ROLES, Elastic, decision_rows
+from twin.engine.life import STATES
 from twin.engine.setup import Setup
 
 if TYPE_CHECKING:
@@ -120,4 +121,4 @@ class Present:
         return found
 
 
-NOT_SERVING = ("process", "fetch", "load", "graphs", "drain")
+NOT_SERVING = tuple(state for state in STATES if state != "serve")

@@ -253,7 +253,7 @@ def _power_w(
     of_cube = ratio(book[:, w.PREFILL_FLOPS], book[:, w.FLOPS])
     cube_of_prefill = use[0] * np.nan_to_num(of_cube)
     drawn_w: np.ndarray = npus * setup.power.drawn_w(
-        prefilling * (of_prefill / npus), *use, cube_of_prefill
+        prefilling * (of_prefill / np.maximum(npus, 1e-9)), *use, cube_of_prefill
     )
     return drawn_w
 

@@ -105,8 +105,9 @@ def pass_time(
         machine.world.log = log
     agenda, events = Agenda(s.step_s), list[Event]()
     balance = Balance(machine, agenda, events)
-    Incidents(machine, agenda, events, balance.changed, balance.missing)
-    elastic = Elastic(machine, agenda) if is_elastic(s) else None
+    incidents = Incidents(machine, agenda, events, balance.changed, balance.missing)
+    elastic = Elastic(machine, agenda, balance.changed) if is_elastic(s) else None
+    incidents.life = elastic.life if elastic else None
     steps = steps_in(s.horizon_s if until_s is None else min(until_s, s.horizon_s), s.step_s)
     stride = max(1, steps // REPORTS)
     first, report = 0, stride

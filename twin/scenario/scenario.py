@@ -147,11 +147,6 @@ def _elastic_disagreements(s: Scenario) -> list[str]:
         )
     if e.controller in ("queue", "slo", "kv", "own") and e.low >= e.high:
         problems.append(f"elastic.low = {e.low:g} must be below elastic.high = {e.high:g}")
-    if s.faults:
-        problems.append(
-            "faults need elastic.controller = fixed: what breaks an instance that comes and goes "
-            "is not modelled"
-        )
     if s.memory_pool.enabled and s.memory_pool.scope == "local":
         problems.append(
             "memory_pool.scope = local needs elastic.controller = fixed: an instance that stops "

@@ -16,6 +16,7 @@ STATES = {
     "load": ("loads weights", theme.ROLE["memory_pool"]),
     "graphs": ("makes graphs", theme.PLANE["rdma"]),
     "drain": ("drains", theme.OTHER),
+    "down": ("is down", theme.SERIES[3]),
 }
 POOLS = {
     "decode_npus": ("decode", theme.ROLE["decode"]),

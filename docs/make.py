@@ -6,10 +6,9 @@ the committed pages with what this module says now. It knows nothing about the w
 
 from __future__ import annotations
 
-import ast
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,6 @@ from twin.scenario.fields import plain
 from twin.scenario.words import condition_text
 from twin.steady import steady
 
-MAP_COLUMN = 34  # where a file's sentence starts
 FIRST = (
     "quickstart",
     "paper-decode-50ms-4k",
@@ -291,32 +289,6 @@ def _table(rows: Sequence[Mapping[str, str]]) -> str:
     return "\n".join(lines + [_row(*row.values()) for row in rows])
 
 
-def file_map(root: Path = ROOT) -> str:
-    """The files of the twin, each with the first sentence of its docstring, as a text block."""
-    lines = ["```", _map_line("app.py", 0, root / "app.py"), "twin/"]
-    lines += _folder(root / "twin", 1)
-    return "\n".join([*lines, "```"])
-
-
-def _folder(folder: Path, depth: int) -> Iterator[str]:
-    """Files first, then folders, each by name: a folder's line is that of its __init__."""
-    for path in sorted(folder.glob("*.py")):
-        if path.name != "__init__.py":
-            yield _map_line(path.name, depth, path)
-    for path in sorted(p for p in folder.iterdir() if any(p.glob("*.py")) and p.is_dir()):
-        yield _map_line(f"{path.name}/", depth, path / "__init__.py")
-        if path.name != "migrations":
-            yield from _folder(path, depth + 1)
-
-
-def _map_line(name: str, depth: int, source: Path) -> str:
-    """One line of the map, cut at the end of the docstring's first sentence."""
-    text = ast.get_docstring(ast.parse(source.read_text("utf-8"))) if source.exists() else ""
-    sentence = re.split(r"(?<=[.:])\s", " ".join((text or "").split("\n\n")[0].split()))
-    said = " ".join(sentence[:2]) if sentence[0].endswith(":") else sentence[0]
-    return f"{'  ' * depth + name:<{MAP_COLUMN}}{said}".rstrip()
-
-
 def pages(root: Path = ROOT) -> dict[Path, str]:
     """Every page that holds made parts, with those parts as they should be now."""
     rows = evidence(load_facts())
@@ -337,9 +309,8 @@ def pages(root: Path = ROOT) -> dict[Path, str]:
         "evidence": evidence_table(rows),
         "beyond": beyond_table(),
         "cross": cross_table(),
-        "files": file_map(root),
     }
-    paths = (root / "README.md", root / "scenarios" / "FIELDS.md", *(root / "docs").glob("*.md"))
+    paths = (root / "README.md", root / "scenarios" / "FIELDS.md", *(root / "docs").rglob("*.md"))
     return {path: _filled(path.read_text("utf-8"), made) for path in sorted(paths)}
 
 

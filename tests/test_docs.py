@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from docs.make import field_table, file_map, pages
+from docs.make import field_table, pages
 from twin.lab.library import ROOT
 from twin.scenario import fields, parse_scenario
 
 # What a preset answers over its whole horizon, golden figures say.
 BRIEFLY = ("--set", "horizon_s=80", "--set", "warmup_s=20")
-PAGES = sorted([ROOT / "README.md", ROOT / "scenarios/FIELDS.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "scenarios/FIELDS.md", *(ROOT / "docs").rglob("*.md")])
 
 
 def test_the_made_parts_are_not_stale():
@@ -28,10 +28,18 @@ def test_every_field_stands_in_the_table_with_its_condition():
     assert "workload.arrivals = gamma" in table
 
 
-def test_the_map_gives_every_file_a_sentence():
-    lines = file_map(ROOT).splitlines()[1:-1]
-    files = [line for line in lines if line.split()[0].endswith(".py")]
-    assert not [line for line in files if not re.search(r"\.py +\S", line)]
+def test_what_concepts_names_is_there():
+    """Files and functions of the walk of a request through the code."""
+    text = (ROOT / "docs/CONCEPTS.md").read_text("utf-8")
+    for folder in ("twin", "twin/engine"):
+        text = re.sub(rf"`{folder}/", "`", text)
+    rooms = ("", "engine", "engine/phases", "hardware", "model")
+    homes = [ROOT / "twin" / room for room in rooms]
+    for name, functions in re.findall(r"`([\w/]+\.py)(?:: ([\w, ]+))?`", text):
+        found = [home / name for home in homes if (home / name).exists()]
+        assert found, name
+        for function in filter(None, functions.split(", ")):
+            assert any(f"def {function}(" in path.read_text("utf-8") for path in found), function
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)

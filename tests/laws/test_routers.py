@@ -1,6 +1,7 @@
 """The default router is not beaten: TTFT of every router at five loads of four workloads.
 
-`python -m tests.laws.test_routers` writes the whole comparison, the table of docs/ROUTERS.md.
+`python -m tests.laws.test_routers` writes the whole comparison, the table of
+docs/studies/ROUTERS.md.
 """
 
 import sys

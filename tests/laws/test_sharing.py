@@ -1,6 +1,6 @@
 """Prefill on the NPUs of decode: what shares a die counts once, fits it, and hinders the other.
 
-`python -m tests.laws.test_sharing` writes the comparison of docs/SHARING.md.
+`python -m tests.laws.test_sharing` writes the comparison of docs/studies/SHARING.md.
 """
 
 import math
@@ -197,13 +197,13 @@ def with_cores_that_draw(factor: float) -> Facts:
     return FACTS.replaced({name: replace(fact, value=factor * fact.value)})
 
 
-# (NPUs, output tokens, TPOT): rows of docs/SHARING.md.
+# (NPUs, output tokens, TPOT): rows of docs/studies/SHARING.md.
 ROWS = ((256, 1536, 20), (256, 1536, 30), (256, 1536, 50), (256, 512, 20), (256, 512, 50),
         (32, 1536, 20), (32, 1536, 30), (32, 1536, 50))  # fmt: skip
 
 
 def test_sharing_beats_mixing_at_a_tight_tpot_and_own_pools_on_a_small_machine():
-    """What docs/SHARING.md says, of a third of the deployments there."""
+    """What docs/studies/SHARING.md says, of a third of the deployments there."""
     rates = {name: best(20.0, FACTS, few) for name, few in ways(256, 3).items()}
     assert rates["colocated"] < rates["shared"] < rates["disaggregated"]
     rates = {name: best(30.0, FACTS, few) for name, few in ways(32, 3).items()}

@@ -58,7 +58,8 @@ class Elastic(Section):
     """Who decides how many instances of each pool serve: nobody; a schedule; each pool by itself,
     by the work in hand of what it can hold, by TTFT and TPOT of the SLO, or by busy time and KV
     space; both pools together, as many as the load that is expected takes within the SLO; or
-    the operator's own function. [KPA, Dynamo and Arrow (arXiv 2505.11916): docs/ELASTICITY.md]"""
+    the operator's own function. [KPA, Dynamo and Arrow (arXiv 2505.11916):
+    docs/studies/ELASTICITY.md]"""
     npus: int = quantity(
         0, "NPUs", "NPUs that instances may take", (0, 16_384), applies=MOVES, step=8
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT, free_port, wait_until_healthy
-from twin.compiled import NUMBA_VARIABLE, OWN_VARIABLE, use_own_cache
+from twin.kernels.compiled import NUMBA_VARIABLE, OWN_VARIABLE, use_own_cache
 
 
 @pytest.fixture(scope="module")

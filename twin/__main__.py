@@ -18,8 +18,11 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from twin import evidence_command, library_command, study_command, terminal
-from twin.terminal import (
+from twin.commands import evidence as evidence_command
+from twin.commands import library as library_command
+from twin.commands import study as study_command
+from twin.commands import terminal
+from twin.commands.terminal import (
     AsJson,
     Asked,
     Settings,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from twin.hardware.prices import nic
+from twin.kernels.rng import exponential, stream_key
 from twin.model.batch import Hot, batch_line, batch_s
 from twin.model.costs import RoleCosts
 from twin.model.fetch import fetch_s
@@ -23,7 +24,6 @@ from twin.model.predict import Traffic
 from twin.model.prefill import prefill_batch_s, prefill_hits_s
 from twin.model.waiting import Pool, Prompts, waits_s
 from twin.policies.batching import token_variance, tokens_per_iteration
-from twin.rng import exponential, stream_key
 from twin.scenario import Scenario
 from twin.steady import Assembly
 from twin.workload.offered import Offered

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.borrowed import prepare
-from twin.buffers import Columns, column, key, number
-from twin.compiled import entry, kernel, stage
 from twin.experts import Imbalance
+from twin.kernels.borrowed import prepare
+from twin.kernels.buffers import Columns, column, key, number
+from twin.kernels.compiled import entry, kernel, stage
+from twin.kernels.rng import gamma, stream_key, uniform
 from twin.model.coefficients import Decode
 from twin.model.costs import RoleCosts
 from twin.model.decode import decode_iteration_s
@@ -28,7 +29,6 @@ from twin.model.mixed import mixed_iteration_s
 from twin.model.record import dtype_of, numbers
 from twin.policies.batching import iterations_needed, tokens_per_iteration
 from twin.policies.router import BLOCK, NOBODY, RANK_CHOICES, choose_rank
-from twin.rng import gamma, stream_key, uniform
 from twin.scenario.deployment import Decode as DecodePool
 
 NONE = -1

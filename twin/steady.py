@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.compiled import plainly
 from twin.experts import Imbalance, imbalance
 from twin.facts import Facts
 from twin.hardware.fabric import wired
 from twin.hardware.network import Network
+from twin.kernels.compiled import plainly
 from twin.model.batch import recompute_s_per_token
 from twin.model.causes import shares_by_cause
 from twin.model.costs import Costs, RoleCosts, build_costs

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tests.jit import compiled
-from twin import compiled as kept
-from twin.buffers import Columns, column, group, number
 from twin.engine import columns
+from twin.kernels import compiled as kept
+from twin.kernels.buffers import Columns, column, group, number
 
 # Rooms in which something is written, or handed to who writes it.
 ROOMS = ("engine", "policies", "hardware", "model")

@@ -1,8 +1,8 @@
 """The loop's entry points are compiled by name, each for itself, before anybody waits."""
 
-from twin.compiled import stages
 from twin.engine import loop
 from twin.engine.columns import World
+from twin.kernels.compiled import stages
 
 
 def test_every_entry_of_the_loop_is_a_stage_that_compiles_it_for_the_call_that_is_made():

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from tests.conftest import ROOT
-from twin import compiled
+from twin.kernels import compiled
 from twin.lab import job, warm
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from docs.make import metric_table
 from tests.ui.fake_run import fake_tables
-from twin import terminal
+from twin.commands import terminal
 from twin.lab.compare import metric_row
 from twin.lab.library import terms
 from twin.metrics.observed import Observed

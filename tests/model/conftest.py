@@ -1,7 +1,7 @@
 import pytest
 
-from twin.compiled import wake
 from twin.hardware.fabric import build_fabric
+from twin.kernels.compiled import wake
 from twin.lab.library import load_facts
 from twin.model.costs import build_costs
 from twin.model.predict import Traffic, predict

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from twin.compiled import entry
 from twin.hardware.fabric import build_fabric
+from twin.kernels.compiled import entry
 from twin.metrics.operators import DECODE_OPERATORS
 from twin.model.costs import build_costs
 from twin.model.decode import decode_iteration_s

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from twin.compiled import entry
 from twin.hardware.chip import load_chip
 from twin.hardware.fabric import build_fabric
+from twin.kernels.compiled import entry
 from twin.model.costs import build_costs
 from twin.model.record import walk
 from twin.model.roofline import interpolate, load_machine, of_stack, roof

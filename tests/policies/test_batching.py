@@ -8,7 +8,7 @@ from numba import njit
 
 from tests.draws import draws
 from tests.jit import compiled
-from twin import rng
+from twin.kernels import rng
 from twin.policies.batching import (
     iterations_needed,
     token_variance,

@@ -6,7 +6,7 @@ import pytest
 
 from docs.make import fault_table
 from tests.engine.small import run, small
-from twin import terminal
+from twin.commands import terminal
 from twin.engine.simulate import simulate
 from twin.hardware.fabric import build_fabric
 from twin.hardware.faults import broken

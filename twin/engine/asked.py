@@ -4,7 +4,7 @@ A run whose clients wait for answers or try again makes its rows of requests as 
 names a turn of the prepared stream. All other runs have their rows beforehand, and here nothing.
 """
 
-from twin.buffers import Columns, column
+from twin.kernels.buffers import Columns, column
 
 
 class Loop(Columns):

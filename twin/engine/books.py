@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from twin.compiled import kernel
 from twin.engine import codes as w
 from twin.engine.clock import spread
 from twin.engine.columns import World
+from twin.kernels.compiled import kernel
 
 
 @kernel

@@ -29,6 +29,7 @@ from twin.engine.shared_links import Streams, Traffic
 from twin.engine.start import take_seats
 from twin.hardware.placement import Instance
 from twin.hardware.prices import nic, pool_read, port_rates
+from twin.kernels.rng import stream_key
 from twin.metrics.operators import DECODE_OPERATORS, PREFILL_OPERATORS
 from twin.model.coefficients import Decode, Prefill
 from twin.model.fetch import pool_plane
@@ -36,7 +37,6 @@ from twin.model.offload import bytes_per_token
 from twin.model.record import dtype_of, numbers, places
 from twin.policies.memory_pool import BlockPool, empty_pool
 from twin.policies.router import BLOCK, RANK_CHOICES, ROUTERS
-from twin.rng import stream_key
 from twin.scenario import shares_npus
 
 LOOKS = 8  # at every instance, in each window of the record

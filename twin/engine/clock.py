@@ -11,9 +11,9 @@ import math
 
 import numpy as np
 
-from twin.compiled import kernel
 from twin.engine.record import Record
 from twin.engine.settings import Settings
+from twin.kernels.compiled import kernel
 
 WINDOWS = 240
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from math import nan
 
-from twin.buffers import Columns, column, group
 from twin.engine.asked import Gate, Loop, Turns
 from twin.engine.codes import NONE, WAITING
 from twin.engine.record import Log, Record
 from twin.engine.settings import Settings
 from twin.engine.shared_links import Streams, Traffic
+from twin.kernels.buffers import Columns, column, group
 from twin.model.coefficients import Decode as DecodePrices
 from twin.model.coefficients import Prefill as PrefillPrices
 from twin.model.record import dtype_of

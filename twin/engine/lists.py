@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from twin.compiled import kernel
 from twin.engine.codes import HEAD, NONE, TAIL
+from twin.kernels.compiled import kernel
 
 
 @kernel

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from twin.borrowed import Piece, prepare, run_piece
-from twin.compiled import entry, kernel, stage
 from twin.engine import codes as w
 from twin.engine.clock import window_of
 from twin.engine.columns import World
@@ -21,6 +19,8 @@ from twin.engine.phases.router import router
 from twin.engine.pool import book_reading
 from twin.engine.streams import settle_stream
 from twin.engine.traffic import traffic
+from twin.kernels.borrowed import Piece, prepare, run_piece
+from twin.kernels.compiled import entry, kernel, stage
 from twin.model.roofline import interpolate
 
 Serve = Callable[[World, float], None]

@@ -6,7 +6,6 @@ phases of prefill and of colocated instances; it has no clock of its own.
 
 from __future__ import annotations
 
-from twin.compiled import kernel
 from twin.engine import codes as w
 from twin.engine.books import book_one, book_traffic
 from twin.engine.clock import add_at, spread
@@ -24,6 +23,7 @@ from twin.engine.streams import (
     read_through_s,
 )
 from twin.engine.traffic import ask_servers, first_rate, hot_server
+from twin.kernels.compiled import kernel
 from twin.policies.memory_pool import (
     cold_blocks,
     count_servers,

@@ -1,7 +1,7 @@
 """What is summarised while running."""
 
-from twin.buffers import Columns, column
 from twin.engine.codes import COUNTERS
+from twin.kernels.buffers import Columns, column
 
 
 class Record(Columns):

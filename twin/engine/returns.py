@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from twin.compiled import kernel
 from twin.engine import codes as w
 from twin.engine.columns import World
 from twin.engine.lists import heap_push
-from twin.rng import uniform
+from twin.kernels.compiled import kernel
+from twin.kernels.rng import uniform
 
 ATTEMPTS = 256  # a turn and an attempt are one number: turn * ATTEMPTS + attempt
 SOON_S = 1e-9  # after a border: what comes on it was counted there

@@ -1,6 +1,6 @@
 """Numbers of a run, declared once; engine/build.py derives them from a scenario."""
 
-from twin.buffers import Columns, key, number
+from twin.kernels.buffers import Columns, key, number
 
 
 class Settings(Columns):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from twin.buffers import Columns, column, number
+from twin.kernels.buffers import Columns, column, number
 
 
 class Traffic(Columns):

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from twin.compiled import ANSWERS, source_digest
 from twin.engine import codes as w
 from twin.engine import recorder
 from twin.engine.agenda import Agenda
@@ -32,6 +31,7 @@ from twin.engine.record import Log
 from twin.engine.setup import Setup, set_up
 from twin.engine.unfolding import Unfolding
 from twin.facts import Facts
+from twin.kernels.compiled import ANSWERS, source_digest
 from twin.metrics.latency import PERCENTILES
 from twin.metrics.little import gap, stays_s
 from twin.metrics.observed import Observed

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from twin.compiled import kernel
 from twin.engine.codes import NONE
 from twin.engine.columns import World
 from twin.engine.lists import copy, fill
 from twin.engine.shared_links import Traffic
 from twin.engine.streams import end_of, room_for, steer, under_way
 from twin.hardware.sharing import max_min_levels
+from twin.kernels.compiled import kernel
 
 SLACK = 0.01  # overload of a link that is let pass: less than what its capacity is known to
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.compiled import kernel, late
+from twin.kernels.compiled import kernel, late
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

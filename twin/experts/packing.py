@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.compiled import late
+from twin.kernels.compiled import late
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -14,8 +14,8 @@ from itertools import repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.compiled import kernel, late
-from twin.rng import each
+from twin.kernels.compiled import kernel, late
+from twin.kernels.rng import each
 
 Floats = NDArray[np.float64]
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.facts import Facts
-from twin.rng import each, stream_key, uniforms
+from twin.kernels.rng import each, stream_key, uniforms
 from twin.scenario import Experts
 
 Floats = NDArray[np.float64]

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.compiled import late
 from twin.experts.popularity import (
     ExpertsError,
     log_loads,
@@ -25,7 +24,8 @@ from twin.experts.popularity import (
     topic_correlation,
 )
 from twin.facts import Facts
-from twin.rng import each, normal, normals, stream_key, uniform, uniforms
+from twin.kernels.compiled import late
+from twin.kernels.rng import each, normal, normals, stream_key, uniform, uniforms
 from twin.scenario import Experts
 
 Floats = NDArray[np.float64]

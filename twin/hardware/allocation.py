@@ -17,9 +17,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from twin import rng
 from twin.hardware.chip import HardwareError
 from twin.hardware.walks import FLOATS
+from twin.kernels import rng
 
 BLOCKS = 3000  # that come in one study
 FILLING = 0.25  # the share of them that come before anything is counted

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from twin.compiled import kernel
+from twin.kernels.compiled import kernel
 
 NO_CRUMB = 1.0 + 1e-12  # of its capacity: a link with more on it is overloaded
 WELL_BELOW = 1.0 - 1e-9  # of a level: further than rounding takes it

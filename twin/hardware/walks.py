@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.rng import each
+from twin.kernels.rng import each
 
 FLOATS = NDArray[np.float64]
 INTS = NDArray[np.int64]

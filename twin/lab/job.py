@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from twin import compiled
 from twin.facts import Facts
+from twin.kernels import compiled
 from twin.lab import warm
 from twin.lab.budget import (
     PEAK_BYTES_MAX,

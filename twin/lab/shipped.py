@@ -132,8 +132,8 @@ def write_evidence(facts: Facts, folder: Path = FOLDER) -> Path:
 
 def _evidence_of(facts: Facts) -> str:
     """SHA-256 over all that the answers to the published rows follow from."""
-    from twin.compiled import ANSWERS as ROOMS
-    from twin.compiled import source_digest
+    from twin.kernels.compiled import ANSWERS as ROOMS
+    from twin.kernels.compiled import source_digest
 
     content = hashlib.sha256(f"{facts.digest} {source_digest((*ROOMS, 'lab/evidence'))}".encode())
     for path in (ROOT / "data" / "published.toml", *sorted((ROOT / "data" / "record").iterdir())):

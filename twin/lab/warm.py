@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from twin import compiled
+from twin.kernels import compiled
 
 Stages = Mapping[str, Callable[[], None]]
 Tell = Callable[[str, float | None], None]  # a stage, and how long (s) it took once it is done

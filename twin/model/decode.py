@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from twin.compiled import kernel
+from twin.kernels.compiled import kernel
 from twin.model.coefficients import DECODE_OPERATORS, Decode, Mode
 from twin.model.layer import (
     Pass,

@@ -12,10 +12,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from twin.kernels.rng import each
 from twin.model.batch import Hot
 from twin.model.costs import Costs
 from twin.model.predict import DecodePrediction, Prediction, Traffic, decode_with
-from twin.rng import each
 from twin.scenario import Scenario
 
 STEPS, CLOSE = 12, 2e-3  # to find how many are under way, and how close they come

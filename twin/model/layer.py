@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from twin.compiled import kernel
+from twin.kernels.compiled import kernel
 from twin.model.coefficients import Decode, DecodeCore, Experts, Mode, Product
 from twin.model.roofline import roof
 

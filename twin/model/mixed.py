@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from twin.compiled import kernel
+from twin.kernels.compiled import kernel
 from twin.model.coefficients import DECODE_OPERATORS, Decode
 from twin.model.decode import decode_flops, launch_gap_s, layers_in_sequence_s, outside_s
 from twin.model.layer import Pass, attention_s, dense_s, moe_s, survey

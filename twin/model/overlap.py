@@ -6,7 +6,7 @@ while data is in flight by stages; decode with experts on dies of their own by t
 
 from __future__ import annotations
 
-from twin.compiled import kernel
+from twin.kernels.compiled import kernel
 from twin.model.coefficients import Decode, Mode
 from twin.model.layer import Pass, attention_s, core_s, moe_parts, routed_per_die
 

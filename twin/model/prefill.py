@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from twin.compiled import kernel
+from twin.kernels.compiled import kernel
 from twin.model.coefficients import PREFILL_OPERATORS, Prefill
 from twin.model.layer import grouped_tiles, product_s
 from twin.model.overlap import pipeline_s

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from twin.compiled import kernel
 from twin.facts import FactError, Facts
 from twin.hardware.chip import Chip
+from twin.kernels.compiled import kernel
 from twin.model.shape import ModelError
 
 PLAIN = "plain"  # the machine's own figures, no stack's

@@ -11,8 +11,8 @@ import math
 
 import numpy as np
 
-from twin.compiled import kernel
-from twin.rng import bits, normal, uniform
+from twin.kernels.compiled import kernel
+from twin.kernels.rng import bits, normal, uniform
 
 # Answers up to here are walked token by token: for them the normal law is off by some per cent.
 SHORT_TOKENS = 64

@@ -6,7 +6,7 @@ that was used longest ago: request k starts when it has arrived and request k - 
 
 from __future__ import annotations
 
-from twin.compiled import kernel
+from twin.kernels.compiled import kernel
 
 
 @kernel

@@ -6,7 +6,7 @@ and consecutive groups of decode ranks draw from the same prefill rank.
 
 from __future__ import annotations
 
-from twin.compiled import kernel
+from twin.kernels.compiled import kernel
 
 
 @kernel

@@ -24,9 +24,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from twin.buffers import Columns, column, number
-from twin.compiled import entry, kernel
-from twin.rng import bits
+from twin.kernels.buffers import Columns, column, number
+from twin.kernels.compiled import entry, kernel
+from twin.kernels.rng import bits
 
 POLICIES = {"lru": 0, "lfu": 1, "s3_fifo": 2, "ttl": 3, "infinite": 0}
 LEVELS = {0: 1, 1: 16, 2: 2, 3: 1}  # lists of a policy, by its code

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from twin.compiled import kernel
+from twin.kernels.compiled import kernel
 
 
 @kernel

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from twin.compiled import kernel
-from twin.rng import scattered
+from twin.kernels.compiled import kernel
+from twin.kernels.rng import scattered
 
 ROUTERS = {
     "round_robin": 0,

@@ -11,8 +11,8 @@ import math
 
 import numpy as np
 
-from twin.compiled import late
-from twin.rng import exponential, gamma
+from twin.kernels.compiled import late
+from twin.kernels.rng import exponential, gamma
 
 POISSON, GAMMA = 0, 1
 

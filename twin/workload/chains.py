@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from twin.compiled import kernel, late
-from twin.rng import bits
+from twin.kernels.compiled import kernel, late
+from twin.kernels.rng import bits
 
 EMPTY = -1
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from twin.facts import Facts
-from twin.rng import stream_key
+from twin.kernels.rng import stream_key
 from twin.scenario import Workload
 from twin.workload.arrivals import (
     GAMMA,

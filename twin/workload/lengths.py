@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from twin.facts import FactError, Facts
-from twin.rng import uniforms
+from twin.kernels.rng import uniforms
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from twin.compiled import plainly
 from twin.facts import Facts
+from twin.kernels.compiled import plainly
 from twin.scenario import Profile, Scenario
 from twin.workload.generate import generate
 from twin.workload.profile import mean_factor

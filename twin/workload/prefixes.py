@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from twin.compiled import kernel, late
-from twin.rng import lognormal, uniform, uniforms
+from twin.kernels.compiled import kernel, late
+from twin.kernels.rng import lognormal, uniform, uniforms
 
 NONE = -1
 TOOLS = np.uint64(0x7001)  # a stream beside that of the gaps

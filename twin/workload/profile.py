@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from twin.facts import Facts
-from twin.rng import each
+from twin.kernels.rng import each
 from twin.scenario import Workload
 from twin.workload.requests import WorkloadError
 

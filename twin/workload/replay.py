@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from twin.compiled import late
-from twin.rng import exponential, stream_key, uniforms
+from twin.kernels.compiled import late
+from twin.kernels.rng import exponential, stream_key, uniforms
 from twin.scenario import Workload
 from twin.workload.arrivals import POISSON, renewal_arrivals
 from twin.workload.chains import expand_runs, ranges, regroup, runs_of, with_answers

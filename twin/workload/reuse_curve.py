@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from twin.compiled import late
-from twin.rng import scattered
+from twin.kernels.compiled import late
+from twin.kernels.rng import scattered
 from twin.workload.requests import Requests, TraceTable
 
 KNEE = 0.95  # of the ideal hit ratio

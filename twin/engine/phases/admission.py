@@ -6,12 +6,12 @@ when there is room (engine/fair.py).
 
 from __future__ import annotations
 
-from twin.compiled import kernel
 from twin.engine import codes as w
 from twin.engine.columns import World
 from twin.engine.fair import begin_waiting
 from twin.engine.lists import append, insert
 from twin.engine.returns import LET_IN, ask_again, tenant_of
+from twin.kernels.compiled import kernel
 
 ORDERS = {"fifo": w.FIFO, "priority": w.PRIORITY, "fair": w.FAIR}
 BURST_S = 1.0  # a token bucket holds what comes in so long

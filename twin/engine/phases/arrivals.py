@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from twin.compiled import kernel
 from twin.engine import codes as w
 from twin.engine.columns import World
 from twin.engine.lists import heap_pop
+from twin.kernels.compiled import kernel
 
 
 @kernel

@@ -6,7 +6,6 @@ slot. A batch that computes goes on, and the request leaves at its end, as in re
 
 from __future__ import annotations
 
-from twin.compiled import kernel
 from twin.engine import codes as w
 from twin.engine.columns import World
 from twin.engine.lists import heap_pop, unlist
@@ -14,6 +13,7 @@ from twin.engine.phases.decode import give_slot_back, pull
 from twin.engine.phases.kv_transfer import take_back
 from twin.engine.phases.prefill import leave_queue
 from twin.engine.returns import ATTEMPTS, ask_again, cancel
+from twin.kernels.compiled import kernel
 
 
 @kernel

@@ -6,7 +6,6 @@ prompt delays everyone's next token: the contrast that shows what disaggregation
 
 from __future__ import annotations
 
-from twin.compiled import kernel
 from twin.engine import codes as w
 from twin.engine.books import book_one
 from twin.engine.columns import World
@@ -30,6 +29,7 @@ from twin.engine.pool import (
     store_blocks,
     write_blocks,
 )
+from twin.kernels.compiled import kernel
 from twin.model.decode import decode_hbm_bytes
 from twin.model.mixed import mixed_flops, mixed_hits_s, mixed_iteration_s
 

@@ -7,13 +7,13 @@ with the prefill instance that computed its prompt.
 
 from __future__ import annotations
 
-from twin.compiled import kernel
 from twin.engine import codes as w
 from twin.engine.books import book_busy
 from twin.engine.columns import World
 from twin.engine.phases.decode import pull, settle
 from twin.engine.phases.kv_transfer import begin_transfer
 from twin.engine.phases.router import refresh_view, reserve
+from twin.kernels.compiled import kernel
 
 
 def is_empty_prefill(world: World, p: int) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from twin.compiled import kernel
 from twin.engine import codes as w
 from twin.engine.columns import World
 from twin.engine.lists import append, length, pop
@@ -18,6 +17,7 @@ from twin.engine.phases.kv_transfer import collect, take_back
 from twin.engine.phases.prefill import leave_queue, note_ending
 from twin.engine.pool import stop_reading
 from twin.engine.returns import come_back
+from twin.kernels.compiled import kernel
 
 
 @kernel

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from twin.compiled import kernel
 from twin.engine import codes as w
 from twin.engine.columns import World
+from twin.kernels.compiled import kernel
 from twin.policies.front_end import front_end_done
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from twin.compiled import kernel
 from twin.engine import codes as w
 from twin.engine.books import book_traffic
 from twin.engine.columns import Transfers, World
 from twin.engine.lists import append, pop
+from twin.kernels.compiled import kernel
 from twin.policies.kv_transfer import sending_rank, shared_rate
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from twin.compiled import kernel
 from twin.engine import codes as w
 from twin.engine.books import book_traffic, log_pass
 from twin.engine.clock import add_at, spread
@@ -25,6 +24,7 @@ from twin.engine.pool import (
 )
 from twin.engine.returns import cancel, come_back
 from twin.engine.traffic import give_ports_back, note_duty
+from twin.kernels.compiled import kernel
 from twin.model.prefill import (
     layerwise_s,
     prefill_batch_s,

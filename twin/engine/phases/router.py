@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from twin.compiled import kernel
 from twin.engine import codes as w
 from twin.engine.columns import World
 from twin.engine.fair import bring_forward, charge_prompt, note_handed_on
@@ -17,9 +16,10 @@ from twin.engine.phases.admission import refuse, take_in
 from twin.engine.phases.shedding import handed_over_in_s, prefilled_in_s
 from twin.engine.pool import pool_row
 from twin.engine.returns import come_back, tenant_of, turn_of
+from twin.kernels.compiled import kernel
+from twin.kernels.rng import uniform
 from twin.policies.memory_pool import matched_blocks
 from twin.policies.router import SEES_HITS, SEES_WAITS, choose_instance, choose_rank
-from twin.rng import uniform
 
 ROUNDING = 1.0 - 1e-9  # more than sums of loads can be off
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from twin.compiled import kernel
 from twin.engine import codes as w
 from twin.engine.columns import World
 from twin.engine.fair import line_up
 from twin.engine.phases.kv_transfer import kv_bytes
+from twin.kernels.compiled import kernel
 
 
 @kernel

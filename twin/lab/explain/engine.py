@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from twin.compiled import source_digest
 from twin.engine.simulate import ENGINE_VERSION as ENGINE
 from twin.engine.simulate import Cancelled, Progress, Run, result_digest
 from twin.facts import Facts
+from twin.kernels.compiled import source_digest
 from twin.lab.explain.explain import EXPECTED_RUNS, Explanation, Measured, explain
 from twin.lab.explain.runs import Gain
 from twin.lab.explain.view import load_of

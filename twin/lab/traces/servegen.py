@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from twin.compiled import late
+from twin.kernels.compiled import late
+from twin.kernels.rng import exponential, gamma, stream_key, uniform, weibull
 from twin.lab.traces.cells import MOST_TOKENS, decode, text_of
 from twin.lab.traces.formats import SEED, Columns, Format, Reading
 from twin.lab.traces.source import Piece, TraceError
-from twin.rng import exponential, gamma, stream_key, uniform, weibull
 
 PIECE_NAME = re.compile(r"(?:^|/)chunk-(\d{1,6})-(trace\.csv|dataset\.json)$")
 PATTERNS = {"": 0, "exponential": 0, "poisson": 0, "gamma": 1, "weibull": 2}

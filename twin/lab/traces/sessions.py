@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from twin.kernels.rng import stream_key, uniform
 from twin.lab.library import load_facts
 from twin.lab.traces.cells import (
     Cells,
@@ -27,7 +28,6 @@ from twin.lab.traces.cells import (
 )
 from twin.lab.traces.formats import MOST_BLOCK_TOKENS, SEED, Columns, Format, Reading
 from twin.lab.traces.source import Limits, Piece, TraceError
-from twin.rng import stream_key, uniform
 
 DAY_S = 86_400.0
 MOST_DEPTH = 8  # of agents that call agents

@@ -1,4 +1,4 @@
-"""How compiled code reads state that it borrows: numba's side of `twin.buffers`.
+"""How compiled code reads state that it borrows: numba's side of `twin.kernels.buffers`.
 
 A group is the address of its block; a column is an array made on the spot of the address and the
 shape that stand there, without a counted owner. Two things that hold of columns and not of any
@@ -37,8 +37,8 @@ from numba.np.arrayobj import (
 )
 from numba.np.numpy_support import from_dtype
 
-from twin.buffers import Column, Columns
-from twin.compiled import entry
+from twin.kernels.buffers import Column, Columns
+from twin.kernels.compiled import entry
 
 BLOCK = cgutils.intp_t.as_pointer()
 SEVERAL: Any = types.BaseTuple  # indices

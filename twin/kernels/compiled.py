@@ -30,14 +30,14 @@ from typing import Any, ParamSpec, TypeVar, overload
 P = ParamSpec("P")
 R = TypeVar("R")
 
-SOURCES = Path(__file__).resolve().parent
+SOURCES = Path(__file__).resolve().parents[1]
 NUMBA_VARIABLE = "NUMBA_CACHE_DIR"
 OWN_VARIABLE = "TWIN_NUMBA_CACHE_DIR"  # what NUMBA_CACHE_DIR is when the twin has set it
 KEPT = 4  # meanings of the sources whose compiled kernels stay on disk
 # Rooms that hold compiled code, and what its constants come from.
 KERNELS = (
-    "compiled.py", "kernels.py", "buffers.py", "borrowed.py", "scenario", "rng.py", "hardware",
-    "model", "workload", "experts", "policies", "population.py", "engine",
+    "kernels", "scenario", "hardware", "model", "workload", "experts", "policies",
+    "population.py", "engine",
 )  # fmt: skip
 # A division by zero gives what IEEE says and no exception: one that could leave at every division
 # keeps a loop from being vectorised. What is not finite fails a run's checks.
@@ -250,7 +250,7 @@ def kernel(function: Any = None, *, allocates: bool = False) -> Any:
         def register() -> None:
             from numba.extending import register_jitable
 
-            from twin.kernels import KernelCompiler
+            from twin.kernels.passes import KernelCompiler
 
             # Whether references are counted: what is not said is taken from the caller.
             register_jitable(_nrt=allocates, pipeline_class=KernelCompiler, **ARITHMETIC)(function)
@@ -289,7 +289,7 @@ def compiled_form(plain: Callable[..., Any]) -> Callable[[Callable[P, R]], Calla
         def register() -> None:
             from numba.extending import overload as numba_overload
 
-            from twin.kernels import KernelCompiler
+            from twin.kernels.passes import KernelCompiler
 
             options: Any = {"_nrt": False, "pipeline_class": KernelCompiler, **ARITHMETIC}
             numba_overload(plain, jit_options=options, strict=False)(lambda *_: function)
@@ -304,7 +304,7 @@ def entry(function: Callable[P, R]) -> Callable[P, R]:
     """A function through which Python enters compiled code; kept on disk."""
     from numba import njit
 
-    from twin.kernels import EntryCompiler
+    from twin.kernels.passes import EntryCompiler
 
     wake()
     compiled: Callable[P, R] = njit(cache=True, pipeline_class=EntryCompiler, **ARITHMETIC)(

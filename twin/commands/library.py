@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from twin.terminal import AsJson, out, print_json, print_rows
+from twin.commands.terminal import AsJson, out, print_json, print_rows
 
 if TYPE_CHECKING:
     from twin.lab.store.archive import Moved

@@ -7,8 +7,17 @@ from typing import Annotated
 
 import typer
 
+from twin.commands.terminal import (
+    AsJson,
+    Asked,
+    Settings,
+    TraceFile,
+    out,
+    print_json,
+    print_rows,
+    progress,
+)
 from twin.metrics.measures import amount
-from twin.terminal import AsJson, Asked, Settings, TraceFile, out, print_json, print_rows, progress
 
 Over = Annotated[
     list[str],

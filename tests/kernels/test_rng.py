@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from twin import rng
+from twin.kernels import rng
 
 MASK = 2**64 - 1
 N = 200_000

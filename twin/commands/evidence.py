@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from twin.terminal import AsJson, err, out, print_json, print_rows
+from twin.commands.terminal import AsJson, err, out, print_json, print_rows
 
 if TYPE_CHECKING:
     from twin.lab.evidence.made import Made

@@ -96,7 +96,7 @@ class Columns:
                 place += 1 + len(value.shape)
                 delattr(cls, name)
         cls.declared = declared
-        import_module("twin.borrowed")  # tells numba
+        import_module("twin.kernels.borrowed")  # tells numba
 
     def __init__(self, sizes: Mapping[str, int] | None = None, /, **given: Any) -> None:
         places = sum(1 + len(c.shape) for c in self.declared.values())

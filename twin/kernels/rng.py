@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from twin.compiled import compiled_form, kernel
+from twin.kernels.compiled import compiled_form, kernel
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 MIX_1 = np.uint64(0xBF58476D1CE4E5B9)

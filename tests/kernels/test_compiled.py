@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from twin import compiled
+from twin.kernels import compiled
 
-SAY = "from twin.compiled import use_own_cache; print(use_own_cache())"
+SAY = "from twin.kernels.compiled import use_own_cache; print(use_own_cache())"
 # A kernel called by an entry, in two files; says what came out, and whether it was on disk.
 RUN = """
 from twin.model.kernel import area
 print(area(3.0), sum(area.stats.cache_hits.values()))
 """
 KERNEL = '''"""A room."""
-from twin.compiled import entry
+from twin.kernels.compiled import entry
 from twin.model.constants import square
 
 
@@ -27,7 +27,7 @@ def area(side):
     return 2.0 * square(side)
 '''
 CONSTANTS = '''"""Constants."""
-from twin.compiled import kernel
+from twin.kernels.compiled import kernel
 
 ONE = 1.0
 
@@ -62,8 +62,8 @@ def sources(tmp_path):
     """A copy of what decides which kernels there are."""
     rooms = tmp_path / "twin"
     rooms.mkdir()
-    for name in ("__init__.py", "compiled.py", "kernels.py"):
-        shutil.copy(compiled.SOURCES / name, rooms)
+    shutil.copy(compiled.SOURCES / "__init__.py", rooms)
+    shutil.copytree(compiled.SOURCES / "kernels", rooms / "kernels")
     (rooms / "model").mkdir()
     (rooms / "model" / "kernel.py").write_text(KERNEL, "utf-8")
     (rooms / "model" / "constants.py").write_text(CONSTANTS, "utf-8")

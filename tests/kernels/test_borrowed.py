@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from numba import config, njit
 
-from twin.borrowed import Piece, prepare, run_piece
-from twin.buffers import Columns, column
-from twin.compiled import entry
+from twin.kernels.borrowed import Piece, prepare, run_piece
+from twin.kernels.buffers import Columns, column
+from twin.kernels.compiled import entry
 
 
 class Tally(Columns):

@@ -1,0 +1,1 @@
+"""Compiled code: how it is made, found again and handed its memory; and streams of randomness."""

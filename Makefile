@@ -19,7 +19,7 @@ JOBS ?= 2
 DRAWS ?= 50
 UV := 0.13.9
 # Rooms whose tests need neither a compiler nor a browser, but for those that say `compiled`.
-FAST := tests/test_house.py tests/test_facts.py tests/test_rng.py tests/scenario tests/metrics \
+FAST := tests/test_house.py tests/test_facts.py tests/kernels/test_rng.py tests/scenario tests/metrics \
 	tests/model tests/policies tests/workload
 PIP = $(BIN)/python -m pip install -qq --disable-pip-version-check
 # The first interpreter that is new enough.

@@ -30,7 +30,7 @@ SHELVES = {
     "Other machines": (
         "wires", "supernode", "two-l2", "unified", "scale-up", "ub-mesh", "rack", "kv-over",
     ),
-    "What breaks it?": ("fault", "half-sub-plane", "bottleneck"),
+    "What breaks it?": ("fault", "fails", "half-sub-plane", "bottleneck"),
     "Real traffic": (
         "service", "-day", "mooncake", "r1-reasoning", "xdeepserve-production", "agentic",
         "tenants",

@@ -68,7 +68,7 @@ golden: $(VENV)/.dev
 	$(BIN)/python -m tests.golden.test_presets
 
 shipped: $(VENV)/.runtime
-	$(BIN)/python -m twin.lab.shipped
+	$(BIN)/python -m twin.lab.share.shipped
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/benchmarks --benchmark-only \

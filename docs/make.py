@@ -22,7 +22,7 @@ from twin.lab.evidence.judge import evidence, headlines, score_table, write_erro
 from twin.lab.evidence.made import load_made
 from twin.lab.evidence.rows import load_beyond
 from twin.lab.library import ROOT, load_facts, preset, presets
-from twin.lab.shipped import summaries
+from twin.lab.share.shipped import summaries
 from twin.lab.traces.reader import FORMATS
 from twin.metrics.operators import OPERATORS
 from twin.metrics.registry import METRICS

@@ -17,9 +17,9 @@ from playwright.sync_api import sync_playwright
 
 from tests.chromium import FLAGS, find
 from tests.conftest import free_port, wait_until_healthy
-from twin.lab.answer import answer
 from twin.lab.ask import scenario_named
 from twin.lab.library import ROOT
+from twin.lab.runs.answer import answer
 
 PICTURE = ROOT / "docs" / "dashboard.png"
 COLOURS = 128  # of the palette: the file stays below 300 KB

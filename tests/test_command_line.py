@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from twin.lab import budget
+from twin.lab.runs import budget
 from twin.workload.requests import MOST_REQUESTS
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -19,7 +19,7 @@ from streamlit.proto.WidgetStates_pb2 import WidgetState
 from tests.conftest import PATIENCE_S, ROOT, free_port, wait_until_healthy
 from tests.protocol import Tab
 from twin.lab.library import preset
-from twin.lab.share import pack
+from twin.lab.share.links import pack
 from twin.lab.store import open_store
 from twin.scenario import with_overrides
 

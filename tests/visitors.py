@@ -33,8 +33,8 @@ from streamlit.proto.WidgetStates_pb2 import WidgetState
 from tests import chromium
 from tests.conftest import ROOT, free_port, wait_until_healthy
 from twin.lab.library import load_facts, preset
-from twin.lab.runner import add_run
-from twin.lab.share import pack
+from twin.lab.runs.runner import add_run
+from twin.lab.share.links import pack
 from twin.lab.store import Store, open_store
 from twin.scenario import Scenario, with_overrides
 

@@ -72,8 +72,8 @@ def run(
     ] = None,
 ) -> None:
     """Simulate a scenario and keep the run."""
-    from twin.lab.answer import answer
     from twin.lab.ask import question
+    from twin.lab.runs.answer import answer
 
     asked, recorded = question(scenario, settings or [], trace, rate_multiplier, tree_copies)
     terminal.print_remarks(asked)
@@ -97,7 +97,7 @@ def serve(
 @app.command()
 def warm() -> None:
     """Compile what runs need, once; the first run on a machine then waits for nothing."""
-    from twin.lab.job import compile_once
+    from twin.lab.runs.job import compile_once
 
     def tell(stage: str, took_s: float | None) -> None:
         if took_s is not None:
@@ -136,8 +136,8 @@ def fields(
 @app.command()
 def predict(scenario: Asked, settings: Settings = None, as_json: AsJson = False) -> None:
     """The steady state by formula alone: no arrivals, no queues, milliseconds of wall time."""
-    from twin.lab.answer import predicted
     from twin.lab.ask import question
+    from twin.lab.runs.answer import predicted
 
     asked, _ = question(scenario, settings or [])
     prediction = predicted(asked)
@@ -165,7 +165,7 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Put runs side by side, the first one the baseline; what was never run is run first."""
-    from twin.lab.answer import compared
+    from twin.lab.runs.answer import compared
 
     with progress("compare") as watch:
         comparison = compared(runs, lambda name: watch)
@@ -190,8 +190,8 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Say why a run is as fast as it is and what would help, each measured by re-runs."""
-    from twin.lab.answer import explained
     from twin.lab.explain.words import change, effect
+    from twin.lab.runs.answer import explained
 
     with progress(scenario) as watch:
         known = explained(scenario, settings or [], trace, lambda name: watch)

@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from twin.lab.budget import peak_bytes
 from twin.lab.library import ROOT
+from twin.lab.runs.budget import peak_bytes
 from twin.lab.traces.source import TraceError
 from twin.scenario import Scenario, SpecError, parse_scenario, with_overrides
 

@@ -27,7 +27,6 @@ from twin.hardware.chip import HardwareError, load_chip
 from twin.hardware.exchange_format import read_fabric, write_fabric
 from twin.hardware.fabric import Fabric
 from twin.hardware.machine_file import write_machine
-from twin.lab import share
 from twin.lab.ask import settings_from
 from twin.lab.counts import CountsError, read_counts
 from twin.lab.evidence.points import PointsError, read_points
@@ -42,6 +41,7 @@ from twin.lab.library import (
 )
 from twin.lab.machines import built_machine, read_machine
 from twin.lab.model_import import ConfigError, import_model
+from twin.lab.share import links
 from twin.lab.store import Store, StoreError, open_store
 from twin.lab.store.archive import write_archive
 from twin.lab.store.restore import read_archive
@@ -91,16 +91,16 @@ def _chip(data: bytes) -> object:
 
 
 def _link(data: bytes) -> object:
-    return share.open_scenario({share.PORTABLE: data.decode("latin-1")}, NO_STORE, id)
+    return links.open_scenario({links.PORTABLE: data.decode("latin-1")}, NO_STORE, id)
 
 
 def _query(data: bytes) -> object:
     name = data.decode("utf-8", "replace")
     with _empty_store() as store:
-        found = share.open_run({share.RUN: name}, store)
-        if not isinstance(found, share.NotHere):
+        found = links.open_run({links.RUN: name}, store)
+        if not isinstance(found, links.NotHere):
             assert found is None and not name
-        return share.open_runs({share.RUNS: name}, store)
+        return links.open_runs({links.RUNS: name}, store)
 
 
 def _settings(data: bytes) -> object:
@@ -135,8 +135,8 @@ READERS: dict[str, tuple[Callable[[bytes], object], tuple[type[Exception], ...]]
     "canonical": (lambda data: scenario_from_canonical(data.decode("utf-8", "replace")),
                   (SpecError,)),
     "settings": (_settings, (SpecError,)),
-    "link": (_link, (share.ShareError,)),
-    "query": (_query, (share.ShareError,)),
+    "link": (_link, (links.ShareError,)),
+    "query": (_query, (links.ShareError,)),
     "trace": (_trace, (TraceError,)),
     "trace file": (_on_disk(read_trace, "trace"), (TraceError,)),
     "counts": (lambda data: read_counts(data, "counts"), (CountsError,)),
@@ -187,7 +187,7 @@ def sound() -> dict[str, list[tuple[str, bytes]]]:
                for name, data in traces.FILES.items()]  # fmt: skip
     canonical = b'{"scenario":{"seed":3,"workload":{"rate_req_per_s":5.0}},"schema":2}'
     fabric = built_machine("hgx-h20", load_facts())
-    link = share.pack(scenario_from_toml(tomls[1])).encode()
+    link = links.pack(scenario_from_toml(tomls[1])).encode()
     return {
         "scenario": [("toml", text) for text in tomls],
         "canonical": [("json", canonical)],

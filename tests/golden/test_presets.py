@@ -14,8 +14,8 @@ import pytest
 from tests.draws import some
 from tests.laws.lawful import lawful
 from twin.engine.simulate import Run, simulate
-from twin.lab import shipped
 from twin.lab.library import load_facts, presets
+from twin.lab.share import shipped
 from twin.scenario import scenario_digest
 
 GOLDEN = Path(__file__).with_name("presets.json")

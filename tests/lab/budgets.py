@@ -1,4 +1,4 @@
-"""What runs take beside what `twin.lab.budget` said: `python -m tests.lab.budgets`.
+"""What runs take beside what `twin.lab.runs.budget` said: `python -m tests.lab.budgets`.
 
 Each of ten varied runs has a process of its own; memory is its peak, time its processor's, kernels
 and facts loaded before. The estimate decides who is turned away, so it must be of the right size.
@@ -13,8 +13,8 @@ import time
 from typing import Any
 
 from tests.conftest import ROOT
-from twin.lab.budget import estimate
 from twin.lab.library import load_facts, preset
+from twin.lab.runs.budget import estimate
 from twin.scenario import Scenario, with_overrides
 
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -54,7 +54,7 @@ def ratios(name: str) -> tuple[float, float]:
 
 def _measure(name: str) -> None:
     from twin.engine.simulate import simulate
-    from twin.lab.budget import peak_bytes
+    from twin.lab.runs.budget import peak_bytes
 
     facts = load_facts()
     short = {"horizon_s": 1.0, "warmup_s": 0.0}

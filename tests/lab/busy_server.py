@@ -5,8 +5,8 @@ import sys
 import time
 from pathlib import Path
 
-from twin.lab.executor import Runner
-from twin.lab.runner import run_now
+from twin.lab.runs.executor import Runner
+from twin.lab.runs.runner import run_now
 from twin.lab.store import open_store
 from twin.scenario import Scenario
 

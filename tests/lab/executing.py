@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from twin.lab import executor
-from twin.lab.executor import Runner
-from twin.lab.job import ENGINE
 from twin.lab.library import preset
+from twin.lab.runs import executor
+from twin.lab.runs.executor import Runner
+from twin.lab.runs.job import ENGINE
 from twin.lab.store import Store, open_store
 from twin.scenario import Scenario, with_overrides
 

@@ -22,8 +22,8 @@ from typing import Any
 from tests.lab import fake_engine, simulated
 from tests.lab.simulated import World
 from twin.lab.counts import CountsTable, read_counts
-from twin.lab.executor import Runner
-from twin.lab.runner import run_now
+from twin.lab.runs.executor import Runner
+from twin.lab.runs.runner import run_now
 from twin.lab.store import RunRow, Store, StoreError, handle, open_store
 from twin.lab.store.migrate import GUARDS
 from twin.lab.store.models import ENDED_STATES, QUEUED, RUNNING, TRANSITIONS

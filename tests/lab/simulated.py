@@ -29,8 +29,8 @@ from greenlet import getcurrent, greenlet
 from tests.lab import fake_engine
 from tests.lab.simulated_disk import Disk, Wal
 from twin.facts import facts_from_tables
-from twin.lab import executor, job, runner
-from twin.lab.budget import Budget
+from twin.lab.runs import executor, job, runner
+from twin.lab.runs.budget import Budget
 from twin.lab.store import artefacts, engines, handle, owner, runs, scenarios, statements, values
 from twin.lab.store.errors import StoreError
 from twin.lab.store.handle import Store

@@ -6,10 +6,10 @@ import json
 import numpy as np
 import pytest
 
-from twin.lab.apart import Refused, apart
-from twin.lab.budget import peak_bytes
 from twin.lab.counts import read_counts
 from twin.lab.kinds import COUNTS, KINDS, TRACE
+from twin.lab.runs.apart import Refused, apart
+from twin.lab.runs.budget import peak_bytes
 from twin.lab.traces.reader import read_trace
 
 ROW = '{"timestamp": %d, "input_length": 100, "output_length": 10, "hash_ids": [%d, %d]}\n'

@@ -3,9 +3,9 @@
 import pytest
 
 from tests.lab import budgets
-from twin.lab import budget
-from twin.lab.budget import Budget, TooLarge, estimate, require_fits
 from twin.lab.library import load_facts, presets
+from twin.lab.runs import budget
+from twin.lab.runs.budget import Budget, TooLarge, estimate, require_fits
 from twin.scenario import with_overrides
 
 QUICK = presets()[0].scenario

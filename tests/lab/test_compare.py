@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.draws import draws
-from twin.lab.compare import (
+from twin.lab.library import presets
+from twin.lab.sweep.compare import (
     CompareError,
     changed,
     compare,
     input_rows,
     metric_row,
 )
-from twin.lab.library import presets
 from twin.metrics.registry import verdict
 from twin.scenario import Scenario, leaves, with_overrides
 

@@ -8,7 +8,8 @@ import pytest
 from tests.engine.small import small
 from tests.engine.test_elastic import QUICK, RULED
 from twin.engine.simulate import simulate
-from twin.lab import answer, controllers
+from twin.lab import controllers
+from twin.lab.runs import answer
 from twin.policies.controllers import ControllerError, look_in
 
 EXAMPLE = Path(__file__).parents[2] / "data" / "examples" / "one_by_one.py"

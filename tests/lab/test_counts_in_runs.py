@@ -7,10 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 from twin.__main__ import app
-from twin.lab.answer import answer
 from twin.lab.counts import CountsTable
 from twin.lab.library import load_facts, presets
-from twin.lab.runner import add_run
+from twin.lab.runs.answer import answer
+from twin.lab.runs.runner import add_run
 from twin.lab.store import StoreError, open_store
 from twin.scenario import with_overrides
 from twin.steady import capacity

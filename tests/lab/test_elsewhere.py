@@ -9,15 +9,15 @@ import polars as pl
 import pytest
 
 from tests.lab import fake_engine
-from twin.lab import answer, job
-from twin.lab.compare import CompareError
-from twin.lab.executor import Runner
-from twin.lab.job import load_engine
 from twin.lab.library import CALIBRATION_VARIABLE, DATA, load_facts
-from twin.lab.runner import add_run
+from twin.lab.runs import answer, job
+from twin.lab.runs.executor import Runner
+from twin.lab.runs.job import load_engine
+from twin.lab.runs.runner import add_run
 from twin.lab.store import Owner, StoreError, handle, open_store
 from twin.lab.store import owner as owners
 from twin.lab.store import runs as run_module
+from twin.lab.sweep.compare import CompareError
 from twin.scenario import Scenario, SpecError
 
 ENGINE = "tests.lab.fake_engine"
@@ -194,7 +194,7 @@ def test_the_watch_goes_on_after_whatever_it_met(store, monkeypatch):
         return False
 
     monkeypatch.setattr(runner, "_tick", look)
-    monkeypatch.setattr("twin.lab.executor.QUIET_TICK_S", 0.01)
+    monkeypatch.setattr("twin.lab.runs.executor.QUIET_TICK_S", 0.01)
     runner._watch()
     assert len(looks) == 2
 
@@ -234,7 +234,7 @@ def test_a_run_whose_end_was_not_stored_is_ended_before_the_next_begins(store, m
 def test_a_process_that_does_not_stop_is_killed_whatever_the_time_of_day_is(store, monkeypatch):
     """Whoever asked may have another clock, and one may be set back."""
     now = SimpleNamespace(time=lambda: 0.0, monotonic=lambda: now.s, s=100.0)
-    monkeypatch.setattr("twin.lab.executor.time", now)
+    monkeypatch.setattr("twin.lab.runs.executor.time", now)
     killed = []
     runner = Runner(store, processes=1, engine=ENGINE)
     runner._processes["one"] = SimpleNamespace(kill=lambda: killed.append(now.s))
@@ -266,6 +266,6 @@ def test_a_comparison_that_cannot_be_is_refused_before_it_is_run(
     store, monkeypatch, names, error, said
 ):
     monkeypatch.setenv("TWIN_DB_URL", str(store._database.url))
-    monkeypatch.setattr("twin.lab.runner.run_now", lambda *a, **k: pytest.fail("it was run"))
+    monkeypatch.setattr("twin.lab.runs.runner.run_now", lambda *a, **k: pytest.fail("it was run"))
     with pytest.raises(error, match=said):
         answer.compared(names, lambda name: lambda fraction, live: None)

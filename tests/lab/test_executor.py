@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.lab.fake_engine import answer
-from twin.lab import executor
-from twin.lab.executor import Runner
-from twin.lab.runner import add_run
+from twin.lab.runs import executor
+from twin.lab.runs.executor import Runner
+from twin.lab.runs.runner import add_run
 from twin.lab.store import Owner, UnknownId
 from twin.lab.store.owner import _started, this_host
 from twin.scenario import Scenario
@@ -156,7 +156,7 @@ def test_an_engine_that_cannot_start_is_said_and_tried_again_later(store, monkey
 
 
 def test_the_code_of_a_job_never_imports_the_screen():
-    code = "import sys, twin.lab.job, twin.lab.runner; print('streamlit' in sys.modules)"
+    code = "import sys, twin.lab.runs.job, twin.lab.runs.runner; print('streamlit' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)
     assert said.stdout.strip() == b"False"
 

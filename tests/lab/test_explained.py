@@ -8,9 +8,9 @@ from twin.lab.explain.engine import as_json
 from twin.lab.explain.engine import simulate as explained
 from twin.lab.explain.runs import harms, score, shortened
 from twin.lab.explain.words import change, effect
-from twin.lab.job import EXPLAIN
 from twin.lab.library import load_facts
-from twin.lab.runner import find_run, run_now
+from twin.lab.runs.job import EXPLAIN
+from twin.lab.runs.runner import find_run, run_now
 from twin.scenario import Scenario, parse_scenario, with_overrides
 
 GOOD = {"slo_attainment": 1.0, "ttft_s_p99": 0.5, "tpot_s_p99": 0.02, "requests": 100,

@@ -12,7 +12,7 @@ import pytest
 
 from tests.draws import some
 from tests.lab.fake_engine import answer
-from twin.lab.executor import Runner
+from twin.lab.runs.executor import Runner
 from twin.lab.store import Owner, open_store
 from twin.scenario import Scenario
 

@@ -6,9 +6,9 @@ import time
 import pytest
 
 from twin.engine.simulate import simulate
-from twin.lab import live
 from twin.lab.library import load_facts, preset
-from twin.lab.live import Live, question_of
+from twin.lab.runs import live
+from twin.lab.runs.live import Live, question_of
 from twin.scenario import with_overrides
 
 

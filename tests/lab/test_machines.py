@@ -13,11 +13,11 @@ from twin.hardware.imported import look_in
 from twin.hardware.machine_file import write_machine
 from twin.hardware.prices import summary
 from twin.hardware.recipes import recipe_names
-from twin.lab import share
 from twin.lab.ask import question
 from twin.lab.library import load_facts
 from twin.lab.machines import fitted, read_machine, supernode_of
-from twin.lab.runner import add_run
+from twin.lab.runs.runner import add_run
+from twin.lab.share import links
 from twin.lab.store import StoreError, open_store
 from twin.scenario import Scenario, SpecError, Supernode, npus_used, pools, with_overrides
 
@@ -70,11 +70,11 @@ def test_a_link_carries_a_machine_that_fits_and_names_one_that_does_not(store, t
     machine = read_machine(RING.encode(), "ring.csv")
     store.machines.save(machine)
     asked, _ = question("gb200-nvl72-decode", ["supernode.machine=ring.csv"])
-    link = {"s": share.pack(asked)}
+    link = {"s": links.pack(asked)}
     elsewhere = open_store(f"sqlite:///{tmp_path / 'elsewhere.db'}")
     held = []
     for store_ in (elsewhere, elsewhere.of("", writes=False)):
-        assert share.open_scenario(link, store_, held.append) == asked
+        assert links.open_scenario(link, store_, held.append) == asked
         assert store_.machines.search().total == 0
         assert store_.lacking(asked) == ""  # for as long as the session holds it
     add_run(elsewhere, asked, engine="tests.lab.fake_engine")
@@ -87,7 +87,7 @@ def test_a_link_carries_a_machine_that_fits_and_names_one_that_does_not(store, t
     store.machines.save(large)
     look_in(store.machines.load)
     named = with_overrides(asked, {"supernode.machine": large.digest})
-    opened = share.open_scenario({"s": share.pack(named)}, elsewhere, held.append)
+    opened = links.open_scenario({"s": links.pack(named)}, elsewhere, held.append)
     assert opened == named
     assert elsewhere.lacking(opened) == (
         f"the machine {large.digest} is not stored here: ask for its file and import that first"

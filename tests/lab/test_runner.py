@@ -8,10 +8,10 @@ import pytest
 from tests.lab import fake_engine
 from tests.lab.fake_engine import answer
 from tests.lab.test_store import trace
-from twin.lab import job, runner
-from twin.lab.job import execute, load_engine
 from twin.lab.library import load_facts
-from twin.lab.runner import add_run, find_run, run_now
+from twin.lab.runs import job, runner
+from twin.lab.runs.job import execute, load_engine
+from twin.lab.runs.runner import add_run, find_run, run_now
 from twin.lab.store import Owner, StoreError
 from twin.scenario import Scenario, SpecError
 

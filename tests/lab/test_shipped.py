@@ -4,11 +4,11 @@ import pytest
 
 from twin.engine.simulate import simulate
 from twin.facts import facts_from_tables
-from twin.lab import shipped
 from twin.lab.evidence.measures import answer_row
 from twin.lab.evidence.rows import load_published
 from twin.lab.library import load_facts, preset
-from twin.lab.shipped import PRESETS, TABLES
+from twin.lab.share import shipped
+from twin.lab.share.shipped import PRESETS, TABLES
 
 TOLERANCE = 0.05  # of the headline: an engine may have moved since, a preset may not have changed
 HEADLINE = ("tpot_s_mean", "ttft_s_p50", "decode_tokens_per_s_per_npu", "goodput_req_per_s")

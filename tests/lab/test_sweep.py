@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from twin.lab import sweep
 from twin.lab.library import presets
-from twin.lab.sweep import SweepError
+from twin.lab.sweep import sweep
+from twin.lab.sweep.sweep import SweepError
 from twin.scenario import read
 
 RATE, INSTANCES = "workload.rate_req_per_s", "deployment.prefill.instances"

@@ -4,7 +4,7 @@ import time
 
 from tests.lab.fake_engine import answer
 from tests.lab.test_kill import BusyServer
-from twin.lab.executor import Runner
+from twin.lab.runs.executor import Runner
 
 ENOUGH = 12  # runs that ended, of each server
 

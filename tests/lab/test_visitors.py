@@ -3,9 +3,10 @@
 import pytest
 
 from tests.lab import fake_engine
-from twin.lab import executor, share
 from twin.lab.counts import read_counts
 from twin.lab.library import load_facts
+from twin.lab.runs import executor
+from twin.lab.share import links
 from twin.lab.store import Owner, StoreError
 from twin.lab.store.errors import UnknownId
 from twin.lab.store.visitors import Visitor
@@ -71,8 +72,8 @@ def test_a_scenario_is_private_until_it_or_a_run_of_it_is_shared_and_again_when_
 
     def opens():
         try:
-            return share.open_scenario({"scenario": digest}, ben, id).name == "asked"
-        except share.ShareError as error:
+            return links.open_scenario({"scenario": digest}, ben, id).name == "asked"
+        except links.ShareError as error:
             assert "no scenario here has the id" in str(error)
             return ben.scenarios.get(digest) is not None
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import ROOT
 from twin.kernels import compiled
-from twin.lab import job, warm
+from twin.lab.runs import job, warm
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +91,7 @@ def test_a_set_up_compiles_once(monkeypatch):
 
 
 def test_a_process_that_gets_ready_ends_with_the_server_that_wanted_it(tmp_path):
-    words = [sys.executable, "-m", "twin.lab.job", "--owner=one", "--prepare-only"]
+    words = [sys.executable, "-m", "twin.lab.runs.job", "--owner=one", "--prepare-only"]
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(words, cwd=ROOT, env=environment, **pipes) as process:

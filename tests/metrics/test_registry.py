@@ -8,8 +8,8 @@ import pytest
 from docs.make import metric_table
 from tests.ui.fake_run import fake_tables
 from twin.commands import terminal
-from twin.lab.compare import metric_row
 from twin.lab.library import terms
+from twin.lab.sweep.compare import metric_row
 from twin.metrics.observed import Observed
 from twin.metrics.registry import LINE, METRICS, Metric, metric_of, shown, verdict
 from twin.metrics.summary import summarise

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from twin.lab.library import presets
-from twin.lab.share import unpack
+from twin.lab.share.links import unpack
 from twin.scenario import (
     SCHEMA_VERSION,
     Scenario,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from twin.lab.executor import Runner
+from twin.lab.runs.executor import Runner
 from twin.ui import access, session
 
 

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from tests.ui.stored_runs import done, queued, scenario
-from twin.lab import share
-from twin.lab.compare import compare
+from twin.lab.share import links
+from twin.lab.sweep.compare import compare
 from twin.metrics.registry import METRICS
 from twin.ui import session
 from twin.ui.charts.compare import COLOURS, differences
@@ -170,7 +170,7 @@ def test_a_comparison_from_elsewhere_offers_its_questions_here(app, store, monke
     there = scenario("There", seed=5)
     app.switch_page(PAGES["compare"].script)
     app.query_params["runs"] = f"{here},{'r' * 24}"
-    app.query_params["asked"] = f"{share.pack(scenario('Here'))},{share.pack(there)}"
+    app.query_params["asked"] = f"{links.pack(scenario('Here'))},{links.pack(there)}"
     app.run()
     assert not app.exception
     app.button(key="run-here").click().run()

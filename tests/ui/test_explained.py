@@ -10,7 +10,7 @@ from twin.lab.explain.cause import CAUSES
 from twin.lab.explain.engine import causes_table, waterfall_table
 from twin.lab.explain.explain import Measured
 from twin.lab.explain.runs import Gain
-from twin.lab.job import EXPLAIN, load_engine
+from twin.lab.runs.job import EXPLAIN, load_engine
 from twin.lab.store import Owner
 from twin.ui import session
 from twin.ui.pages.run import explained

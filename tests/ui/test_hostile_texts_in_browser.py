@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 from tests.browsing import rest
 from tests.draws import some
 from tests.ui import stored_runs
-from twin.lab.share import RUN, pack
+from twin.lab.share.links import RUN, pack
 from twin.lab.store import Owner, open_store
 from twin.scenario import SCHEMA_VERSION, scenario_digest
 from twin.ui.pages import PAGES

@@ -2,7 +2,7 @@
 
 import pytest
 
-from twin.lab.live import Look
+from twin.lab.runs.live import Look
 from twin.scenario import with_overrides
 from twin.ui import live, session
 from twin.ui.pages import PAGES

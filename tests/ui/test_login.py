@@ -21,7 +21,7 @@ from tests.protocol import Tab
 from tests.ui import oidc
 from tests.ui.stored_runs import done, scenario
 from twin.lab.library import preset
-from twin.lab.share import pack
+from twin.lab.share.links import pack
 from twin.lab.store import Store, open_store
 from twin.scenario import with_overrides
 from twin.ui import access

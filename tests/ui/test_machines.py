@@ -6,10 +6,10 @@ import pytest
 
 from twin.hardware.imported import bring, look_in
 from twin.hardware.recipes import as_sold
-from twin.lab import share
 from twin.lab.library import load_facts
 from twin.lab.machines import read_machine
-from twin.lab.runner import add_run
+from twin.lab.runs.runner import add_run
+from twin.lab.share import links
 from twin.scenario import Scenario, with_overrides
 from twin.ui import access, session
 from twin.ui.pages import PAGES
@@ -61,7 +61,7 @@ def test_a_link_with_a_machine_opens_and_stores_nothing(app, store, monkeypatch,
     machine = read_machine(RING.encode(), "ring.csv")
     bring(machine)
     named = {"supernode.machine": machine.digest, "supernode.chip": "h800"}
-    packed = share.pack(with_overrides(Scenario(), SMALL | named))
+    packed = links.pack(with_overrides(Scenario(), SMALL | named))
     del machine  # it is in the link alone
     gc.collect()
     look_in(store.machines.load)

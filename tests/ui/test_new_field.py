@@ -6,9 +6,9 @@ from pydantic.fields import FieldInfo
 from docs.make import field_table
 from tests.ui.conftest import patient
 from twin.lab import ask
-from twin.lab.compare import input_rows
 from twin.lab.library import presets, scenario_from_toml, scenario_to_toml
-from twin.lab.share import pack, unpack
+from twin.lab.share.links import pack, unpack
+from twin.lab.sweep.compare import input_rows
 from twin.scenario import (
     SCHEMA_VERSION,
     Scenario,

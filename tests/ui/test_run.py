@@ -10,8 +10,8 @@ import pytest
 from tests.ui.fake_run import fake_checks, fake_tables
 from tests.ui.stored_runs import done, queued, scenario
 from twin.facts import Facts
-from twin.lab import share
-from twin.lab.executor import Stage
+from twin.lab.runs.executor import Stage
+from twin.lab.share import links
 from twin.lab.store import Owner
 from twin.metrics.observed import Observed
 from twin.metrics.registry import METRICS
@@ -332,7 +332,7 @@ def test_a_link_of_a_run_that_is_elsewhere_offers_its_question_here(app, store, 
     asked = []
     monkeypatch.setattr(session, "run", lambda s: asked.append(s) or done(store, s))
     elsewhere = scenario("Elsewhere", workload__rate_req_per_s=77.0)
-    app.query_params["asked"] = share.pack(elsewhere)
+    app.query_params["asked"] = links.pack(elsewhere)
     opened(app, "r" * 24)
     assert "run here has the id" in app.error[0].value
     assert "Elsewhere" in words(app)

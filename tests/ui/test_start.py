@@ -6,8 +6,8 @@ import pytest
 
 from tests.ui.stored_runs import done, scenario
 from twin import steady
-from twin.lab import share, shipped
 from twin.lab.library import presets
+from twin.lab.share import links, shipped
 from twin.lab.store import StoreError
 from twin.scenario import legacy_digests, read, scenario_digest, with_overrides
 from twin.ui import fabric_message, formulas, live, session, words
@@ -139,7 +139,7 @@ def test_a_store_that_cannot_be_opened_is_said_in_a_sentence(app, monkeypatch):
 def test_words_that_came_in_a_link_are_shown_as_typed(app, page):
     image = "![x](http://elsewhere.example/seen.png)"
     words = dict.fromkeys(("name", "question", "source"), image)
-    app.query_params["s"] = share.pack(presets()[0].scenario.model_copy(update=words))
+    app.query_params["s"] = links.pack(presets()[0].scenario.model_copy(update=words))
     if page == "workload":
         app.switch_page(PAGES["workload"].script)
     app.run()
@@ -176,7 +176,7 @@ def test_a_linked_scenario_keeps_its_difference_and_its_name(app):
     first = presets()[0].scenario
     varied = with_overrides(first, {"deployment.prefill.instances": 8})
     app.run()
-    link = share.draft_url(words.named(varied, first))
+    link = links.draft_url(words.named(varied, first))
     app.query_params["s"] = link.partition("?s=")[2]
     app.run()
     assert not app.exception
@@ -208,7 +208,7 @@ def test_why_not_faster_is_one_click_from_its_run(app, asked):
 
 def test_a_node_of_the_draft_fails_and_its_traffic_stays(app, asked):
     mine = with_overrides(presets()[0].scenario, {"workload.rate_req_per_s": 42.0})
-    app.query_params["s"] = share.pack(mine)
+    app.query_params["s"] = links.pack(mine)
     app.run().button(key="fail-a-node").click().run()
     assert not app.exception
     (run,) = asked
@@ -222,7 +222,7 @@ def test_a_live_run_plays_in_place_of_the_machine_at_rest(app, monkeypatch):
     monkeypatch.setattr(live, "answer", lambda place, draft: "a live run")
     monkeypatch.setattr(live, "tables", lambda run: {"windows": None})
     monkeypatch.setattr(player, "shipped_film", lambda draft, came, run: {})
-    app.query_params["s"] = share.pack(with_overrides(presets()[0].scenario, {"seed": 4711}))
+    app.query_params["s"] = links.pack(with_overrides(presets()[0].scenario, {"seed": 4711}))
     app.run()
     assert not app.exception  # both pictures of one machine stood in one run of the script
 

@@ -7,8 +7,8 @@ import pytest
 from tests.ui.conftest import patient
 from twin.hardware.exchange_format import write_fabric
 from twin.hardware.fabric import build_fabric
-from twin.lab import share
 from twin.lab.library import load_facts
+from twin.lab.share import links
 from twin.scenario import Edit, Supernode, with_overrides
 from twin.ui import session
 from twin.ui.pages import PAGES
@@ -230,8 +230,8 @@ def test_what_is_selected_is_shown_with_the_links_of_a_single_chip():
 def test_an_edit_travels_in_the_drafts_link(page):
     edit(page, HALF)
     draft = page.session_state["history"][-1]
-    query = dict(parse_qsl(urlsplit(share.scenario_link(draft, "supernode")).query))
-    assert share.open_scenario(query, session.store(), session.hold).supernode.edits == (HALF,)
+    query = dict(parse_qsl(urlsplit(links.scenario_link(draft, "supernode")).query))
+    assert links.open_scenario(query, session.store(), session.hold).supernode.edits == (HALF,)
 
 
 def test_several_supernodes_can_be_edited(page):

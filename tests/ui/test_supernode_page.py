@@ -7,7 +7,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browsing import place_of, rest
 from twin.lab.library import preset
-from twin.lab.share import draft_url
+from twin.lab.share.links import draft_url
 
 pytestmark = pytest.mark.browser
 

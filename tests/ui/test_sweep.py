@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.ui.stored_runs import done
-from twin.lab import sweep
+from twin.lab.sweep import sweep
 from twin.ui import session
 from twin.ui.charts import sweep as charts
 from twin.ui.pages import PAGES

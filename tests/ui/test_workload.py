@@ -229,11 +229,11 @@ def test_a_malformed_trace_gets_one_sentence_with_its_line_and_changes_nothing(p
 
 def test_a_link_opens_its_scenario_and_says_when_it_cannot(app):
     app.run()
-    from twin.lab import share
+    from twin.lab.share import links
     from twin.scenario import Scenario, with_overrides
 
     sent = with_overrides(Scenario(), {"name": "Sent", "workload.rate_req_per_s": 7.0})
-    app.query_params["s"] = share.pack(sent)
+    app.query_params["s"] = links.pack(sent)
     app.run()
     assert app.session_state["history"][-1] == sent
     app.query_params["s"] = "nonsense"

@@ -38,10 +38,10 @@ def sweep(
     ] = False,
 ) -> None:
     """Simulate a scenario over a range of one or two fields, and say where its SLO breaks."""
-    from twin.lab import sweep as lab
     from twin.lab.ask import question
-    from twin.lab.executor import Runner
+    from twin.lab.runs.executor import Runner
     from twin.lab.store import open_store
+    from twin.lab.sweep import sweep as lab
     from twin.metrics.registry import shown
 
     asked, _ = question(scenario, settings or [])
@@ -93,9 +93,9 @@ def hit_curve(
 ) -> None:
     """Hit ratio against the size of the memory pool, in one pass over the prompts, before a run."""
     from twin.lab.ask import question
-    from twin.lab.break_even import reads
-    from twin.lab.hit_curve import hit_curve as curve_of
     from twin.lab.library import load_facts
+    from twin.lab.sweep.break_even import reads
+    from twin.lab.sweep.hit_curve import hit_curve as curve_of
 
     asked, stream = question(scenario, settings or [], trace)
     curve, cached = curve_of(asked, load_facts(), stream), reads(asked, load_facts(), stream)

@@ -13,10 +13,10 @@ from twin.facts import FactError
 from twin.hardware.chip import HardwareError
 from twin.hardware.network import Wiring
 from twin.hardware.placement import Placement, place
-from twin.lab import break_even
-from twin.lab.hit_curve import HitCurve
-from twin.lab.hit_curve import hit_curve as lab_hit_curve
 from twin.lab.kinds import TRACE
+from twin.lab.sweep import break_even
+from twin.lab.sweep.hit_curve import HitCurve
+from twin.lab.sweep.hit_curve import hit_curve as lab_hit_curve
 from twin.model.predict import Prediction
 from twin.model.timeline import Timeline
 from twin.scenario import Recovery, Scenario, canonical

@@ -11,9 +11,9 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from twin.hardware.imported import npus_of
-from twin.lab import sweep
 from twin.lab.explain.view import load_of, one_slo
-from twin.lab.live import Live, Look, question_of, ready
+from twin.lab.runs.live import Live, Look, question_of, ready
+from twin.lab.sweep import sweep
 from twin.metrics.measures import amount, seconds
 from twin.metrics.registry import shown
 from twin.outlook import Outlook

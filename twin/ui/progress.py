@@ -7,7 +7,7 @@ from typing import Literal
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from twin.lab import share
+from twin.lab.share import links as addresses
 from twin.lab.store import RunRow, StoreError
 from twin.lab.store.visitors import split_tags
 from twin.metrics.measures import three_figures
@@ -70,7 +70,7 @@ def heading(row: RunRow, question: str = "") -> None:
         st.markdown("  \n".join([_badges(note.tags), *map(plain, note.text.splitlines())]).strip())
 
 
-def absent(missing: share.NotHere) -> None:
+def absent(missing: addresses.NotHere) -> None:
     """The address names a run that is not here."""
     st.title("Run", anchor=False)
     st.error(sentence(missing.message), icon=":material/link_off:")
@@ -85,8 +85,8 @@ def absent(missing: share.NotHere) -> None:
 def asked_in_link() -> list[Scenario]:
     """What the runs of the address asked, where it says so; a damaged one is told."""
     try:
-        return share.asked(st.query_params.to_dict(), session.hold)
-    except share.ShareError as error:
+        return addresses.asked(st.query_params.to_dict(), session.hold)
+    except addresses.ShareError as error:
         st.error(sentence(str(error)), icon=":material/link_off:")
         return []
 
@@ -99,11 +99,11 @@ def offered(scenario: Scenario) -> None:
 
 def named_run(page: str) -> tuple[RunRow, Scenario]:
     """The run in the address and its question; where there is none, the page says why and stops."""
-    row = share.open_run(st.query_params.to_dict(), session.store())
+    row = addresses.open_run(st.query_params.to_dict(), session.store())
     if row is None:
         nothing_chosen(page)
         st.stop()
-    if isinstance(row, share.NotHere):
+    if isinstance(row, addresses.NotHere):
         absent(row)
         st.stop()
     st.set_page_config(page_title=f"{session.titles([row])[0]} · {PAGES[page].title}")
@@ -157,7 +157,7 @@ def live(place: DeltaGenerator, row: RunRow, scenario: Scenario) -> RunRow | Non
         every_s = _pace_s(row)
         st.fragment(_watch, run_every=every_s)(row.id, every_s)
         with st.container(horizontal=True, vertical_alignment="center"):
-            copy_link(share.run_url(row.id, scenario))
+            copy_link(addresses.run_url(row.id, scenario))
             st.caption("This page can be closed: the run goes on, and its link opens the results.")
     return None
 

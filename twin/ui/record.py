@@ -11,8 +11,8 @@ import streamlit as st
 
 from twin.facts import Facts
 from twin.hardware.fabric import Fabric, build_fabric
-from twin.lab.job import EXPLAIN, load_engine
-from twin.lab.runner import find_run
+from twin.lab.runs.job import EXPLAIN, load_engine
+from twin.lab.runs.runner import find_run
 from twin.lab.store import RunRow
 from twin.metrics import latency
 from twin.scenario import Scenario

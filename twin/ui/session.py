@@ -14,12 +14,13 @@ import streamlit as st
 from twin.facts import FactError, Facts
 from twin.hardware.imported import ImportedMachine
 from twin.hardware.recipes import as_sold, recipe_names
-from twin.lab import library, share, shipped
-from twin.lab.budget import Budget, budget_of
-from twin.lab.compare import input_rows
-from twin.lab.executor import Runner
-from twin.lab.job import EXPLAIN
+from twin.lab import library
+from twin.lab.runs.budget import Budget, budget_of
+from twin.lab.runs.executor import Runner
+from twin.lab.runs.job import EXPLAIN
+from twin.lab.share import links, shipped
 from twin.lab.store import RunRow, Store, StoreError, open_store
+from twin.lab.sweep.compare import input_rows
 from twin.scenario import Scenario, SpecError, read, with_overrides
 from twin.ui import access, words
 from twin.ui.fields import sentence
@@ -258,14 +259,14 @@ def open_link() -> None:
         st.error(why, title="Nothing can be stored here", icon=":material/database_off:")
         st.stop()
     state, query = _state(), st.query_params.to_dict()
-    named = share.scenario_query(query)
+    named = links.scenario_query(query)
     if not named or named in state.addresses:
         return
     state.addresses.append(named)
     state.link_problem = ""
     try:
-        start_from(share.open_scenario(query, store(), hold))
-    except share.ShareError as error:
+        start_from(links.open_scenario(query, store(), hold))
+    except links.ShareError as error:
         state.link_problem = str(error)
 
 
@@ -280,9 +281,9 @@ def resume() -> None:
     """Take the scenario of the run that the address names, where there is no draft of one's own:
     Back from a run that was reloaded comes to a form whose address names that run."""
     query = st.query_params.to_dict()
-    if edited() or share.scenario_query(query):
+    if edited() or links.scenario_query(query):
         return
-    row = share.open_run(query, store())
+    row = links.open_run(query, store())
     if isinstance(row, RunRow):
         try:
             start_from(store().scenarios.load(row.scenario))
@@ -302,7 +303,7 @@ def named_draft() -> Scenario:
 
 def link(page: str) -> str:
     """Address of a page with the draft, from the host on."""
-    path = share.draft_url(named_draft(), page)
+    path = links.draft_url(named_draft(), page)
     named = path.partition("?")[2]
     if named not in _state().addresses:
         _state().addresses = [*_state().addresses[-HISTORY_LENGTH:], named]

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from twin.lab import share
+from twin.lab.share import links
 from twin.scenario import Scenario
 from twin.ui import forms, formulas, live, session, words
 from twin.ui.fields import declared, formed, label, sentence, show, told_change, why_idle
@@ -82,11 +82,11 @@ def draft_link(page: str) -> None:
     """Copy the draft's address, which the address bar takes too when the draft is one's own. What
     is too long for an address is stored when its link is copied, and not before."""
     path = session.link(page)
-    if share.carries(path):
+    if links.carries(path):
         copy_link(path, save=session.edited())
     else:
         copy_link(
-            path, on_copy=lambda: share.share_scenario(session.store(), session.named_draft())
+            path, on_copy=lambda: links.share_scenario(session.store(), session.named_draft())
         )
 
 

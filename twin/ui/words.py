@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from twin.hardware.imported import npus_of
-from twin.lab.compare import changed
 from twin.lab.store import RunRow
+from twin.lab.sweep.compare import changed
 from twin.metrics.registry import placed, shown
 from twin.scenario import Scenario, field_unit, npus_used, pools, shares_npus
 from twin.ui import listed

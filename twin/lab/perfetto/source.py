@@ -14,9 +14,9 @@ from twin.engine.simulate import ENGINE_VERSION
 from twin.engine.window import Window, watch
 from twin.facts import Facts
 from twin.lab import ask
-from twin.lab.job import Watch
 from twin.lab.library import load_facts
 from twin.lab.perfetto.streams import stream_plans
+from twin.lab.runs.job import Watch
 from twin.lab.store.statements import require
 from twin.model.timeline import Timeline
 from twin.scenario import Scenario, SpecError, with_overrides
@@ -51,7 +51,7 @@ class Source:
 def traced(name: str, settings: Sequence[str], progress: Watch) -> Source:
     """A stored run by id, else the scenario of that name, run now unless it is kept already. A run
     of another version of the engine is made anew. Raises the rooms' own ValueErrors."""
-    from twin.lab.runner import found_or_made
+    from twin.lab.runs.runner import found_or_made
     from twin.lab.store import open_store
 
     with closing(open_store()) as store:

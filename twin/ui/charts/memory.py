@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from twin.lab.break_even import Read
 from twin.lab.model_cache import ModelCache
+from twin.lab.sweep.break_even import Read
 from twin.metrics.measures import amount, seconds
 from twin.ui import theme
 from twin.ui.charts import timeline

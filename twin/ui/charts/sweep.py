@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
-from twin.lab.sweep import Axis, Published, knees
+from twin.lab.sweep.sweep import Axis, Published, knees
 from twin.metrics.registry import METRICS, shown
 from twin.metrics.summary import UNSTEADY as NOTES
 from twin.ui import theme

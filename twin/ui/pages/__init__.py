@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-from twin.lab import share
+from twin.lab.share import links
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,10 @@ _ENTRIES = (
         "deployment", "Deployment", "dns",
         "Which instances serve, how they batch, and who decides what goes where.",
     ),
-    Page(share.RUN_PAGE, "Run", "play_circle", "A run while it runs, and its results."),
+    Page(links.RUN_PAGE, "Run", "play_circle", "A run while it runs, and its results."),
     Page("playback", "Playback", "movie", "A finished run over time: links, instances, faults."),
     Page("experts", "Experts", "balance", "Expert load of a run, balancing, and what it costs."),
-    Page(share.COMPARE_PAGE, "Compare", "compare_arrows", "Two to six runs side by side."),
+    Page(links.COMPARE_PAGE, "Compare", "compare_arrows", "Two to six runs side by side."),
     Page(
         "sweep", "Sweep", "ssid_chart",
         "One or two fields over a range: where the SLO breaks, throughput against latency.",
@@ -55,8 +55,8 @@ FIRST, BUILD = "start", "Build"
 SECTIONS = {
     "": ("start",),
     BUILD: ("supernode", "workload", "deployment"),
-    "Results": (share.RUN_PAGE, "playback", "experts"),
-    "Compare and sweep": (share.COMPARE_PAGE, "sweep"),
+    "Results": (links.RUN_PAGE, "playback", "experts"),
+    "Compare and sweep": (links.COMPARE_PAGE, "sweep"),
     "Evidence and library": ("evidence", "library", "glossary"),
 }
 

@@ -6,8 +6,8 @@ import time
 
 import streamlit as st
 
-from twin.lab import share
 from twin.lab.explain.waterfall import SLACK
+from twin.lab.share import links
 from twin.lab.store import RunRow, StoreError
 from twin.scenario import Scenario
 from twin.ui import progress, record, session, theme, words
@@ -23,19 +23,19 @@ CARDS_A_ROW = {2: 2, 4: 4}  # else three: no card alone in its row
 def open_runs() -> tuple[list[RunRow], list[str]]:
     """The runs that the address names, and a sentence for each that cannot be shown."""
     # Without the baseline's name: it would move that run, and its colour, to the front.
-    query = {share.RUNS: st.query_params.get(share.RUNS, "")}
+    query = {links.RUNS: st.query_params.get(links.RUNS, "")}
     try:
-        rows = share.open_runs(query, session.store())
-    except (share.ShareError, StoreError) as error:
+        rows = links.open_runs(query, session.store())
+    except (links.ShareError, StoreError) as error:
         return [], [sentence(str(error))]
-    absent = [sentence(row.message) for row in rows if isinstance(row, share.NotHere)]
+    absent = [sentence(row.message) for row in rows if isinstance(row, links.NotHere)]
     return [row for row in rows if isinstance(row, RunRow)], absent
 
 
 def offer_missing(runs: list[RunRow]) -> None:
     """Where the link says what its runs asked: a button that runs here what is not here."""
     asked = progress.asked_in_link()
-    ids = [run for run in st.query_params.get(share.RUNS, "").split(",") if run]
+    ids = [run for run in st.query_params.get(links.RUNS, "").split(",") if run]
     if len(asked) != len(ids):
         return
     known = {run.id for run in runs}
@@ -49,22 +49,22 @@ def offer_missing(runs: list[RunRow]) -> None:
                 run if run in known else session.run(scenario)
                 for run, scenario in zip(ids, asked, strict=True)
             ]
-            go_to("compare", {share.RUNS: ",".join(dict.fromkeys(made))})
+            go_to("compare", {links.RUNS: ",".join(dict.fromkeys(made))})
 
 
 def baseline(runs: list[RunRow]) -> int:
     """Which run the others are held against: the one named, else the first with a result."""
     usable = [i for i, run in enumerate(runs) if run.state == "done"]
-    named = [i for i in usable if runs[i].id == st.query_params.get(share.BASELINE)]
+    named = [i for i in usable if runs[i].id == st.query_params.get(links.BASELINE)]
     return (named + usable + [0])[0]
 
 
 def show(ids: list[str], base: str = "") -> None:
     """Compare these runs: a callback that only writes the address."""
-    st.query_params[share.RUNS] = ",".join(ids)
-    st.query_params.pop(share.BASELINE, None)
+    st.query_params[links.RUNS] = ",".join(ids)
+    st.query_params.pop(links.BASELINE, None)
     if base in ids:
-        st.query_params[share.BASELINE] = base
+        st.query_params[links.BASELINE] = base
 
 
 @st.fragment(run_every=LOOK_S)
@@ -87,21 +87,21 @@ def choose(runs: list[RunRow]) -> None:
     latest = session.store().runs.search(states=["done"], limit=OFFERED).rows
     offered = {run.id: run for run in [*runs, *latest]}
     titles = dict(zip(offered, session.titles([*offered.values()]), strict=True))
-    if len(offered) < share.COMPARED_MIN:
+    if len(offered) < links.COMPARED_MIN:
         st.markdown("A comparison needs two finished runs, and there are not two here yet.")
         page_link("start", "Run a preset", icon=":material/play_arrow:")
         return
     ids = [run.id for run in runs]
     picked = st.multiselect(
-        "Two to six runs", list(offered), default=ids or list(offered)[: share.COMPARED_MIN],
+        "Two to six runs", list(offered), default=ids or list(offered)[: links.COMPARED_MIN],
         format_func=lambda run: _line(titles[run], offered[run]),
-        max_selections=share.COMPARED_MAX, key=f"picked:{','.join(ids)}",
+        max_selections=links.COMPARED_MAX, key=f"picked:{','.join(ids)}",
         placeholder="Choose among the latest finished runs",
     )  # fmt: skip
     with st.container(horizontal=True, vertical_alignment="center"):
         st.button(
             "Compare", type="primary", icon=":material/compare_arrows:", key="compare",
-            disabled=len(picked) < share.COMPARED_MIN, on_click=show, args=(picked,),
+            disabled=len(picked) < links.COMPARED_MIN, on_click=show, args=(picked,),
         )  # fmt: skip
         page_link("library", "Choose in the library")
 

@@ -4,10 +4,10 @@ from functools import partial
 
 import streamlit as st
 
-from twin.lab import share
-from twin.lab.compare import compare
 from twin.lab.evidence.judge import near_each
+from twin.lab.share import links
 from twin.lab.store import StoreError
+from twin.lab.sweep.compare import compare
 from twin.metrics.latency import ttft_parts
 from twin.ui import charts, record, session, theme
 from twin.ui.charts.compare import differences
@@ -26,7 +26,7 @@ for problem in absent:
     st.error(problem, icon=":material/link_off:")
 if absent:
     beside.offer_missing(runs)
-if len(runs) < share.COMPARED_MIN:
+if len(runs) < links.COMPARED_MIN:
     st.caption("What was asked differently, and what came out differently. " + (
         "Add another run to the one in the address." if runs else "Choose two to six runs."
     ))  # fmt: skip
@@ -49,7 +49,7 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         for form, make in (("csv", comparison.as_csv), ("json", comparison.as_json)):
             file = f"comparison.{form}"
             download(form.upper(), partial(make, compared), file, file, width="stretch")
-    link = share.compare_url(compared.runs, compared.runs[base], scenarios)
+    link = links.compare_url(compared.runs, compared.runs[base], scenarios)
     copy_link(link, on_copy=partial(beside.publish, runs))
 for note in compared.notes:
     st.warning(plain(note), icon=":material/info:")

@@ -5,8 +5,8 @@ nothing."""
 from collections.abc import Sequence
 from typing import TypeGuard
 
-from twin.lab.compare import Comparison, MetricRow
-from twin.lab.compare import change as changed
+from twin.lab.sweep.compare import Comparison, MetricRow
+from twin.lab.sweep.compare import change as changed
 from twin.metrics.measures import NOTHING
 from twin.metrics.registry import METRICS, metric_of, shown
 from twin.scenario import Scenario

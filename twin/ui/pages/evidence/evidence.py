@@ -4,7 +4,6 @@ from functools import partial
 
 import streamlit as st
 
-from twin.lab import share
 from twin.lab.evidence import reproduce
 from twin.lab.evidence.choices import one_skew
 from twin.lab.evidence.envelope import outside_evidence, reach
@@ -19,7 +18,8 @@ from twin.lab.evidence.rows import (
     load_published,
 )
 from twin.lab.machines import slide_table
-from twin.lab.runner import find_run
+from twin.lab.runs.runner import find_run
+from twin.lab.share import links
 from twin.ui import session
 from twin.ui.charts import evidence as parity
 from twin.ui.fields import sentence
@@ -34,7 +34,7 @@ SEARCHED = ("quantity", "system", "kind", "regime", "source", "note")  # of a ro
 def scenario_links(digest: str) -> dict[str, str]:
     """The address of each row's scenario, where it has one that can run."""
     asked = {row.id: runnable(row) for row in load_published()}
-    return {name: share.scenario_link(s, "") for name, s in asked.items() if s is not None}
+    return {name: links.scenario_link(s, "") for name, s in asked.items() if s is not None}
 
 
 @st.cache_data(show_spinner="Working out the operators", max_entries=64)

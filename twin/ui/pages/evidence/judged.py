@@ -13,7 +13,7 @@ from typing import Any
 
 from twin.lab import library
 from twin.lab.evidence.judge import evidence
-from twin.lab.shipped import shipped_evidence
+from twin.lab.share.shipped import shipped_evidence
 from twin.ui.pages.evidence import proof
 
 log = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ from typing import Any
 
 import streamlit as st
 
-from twin.lab import share
 from twin.lab.library import scenario_from_toml, scenario_to_toml
+from twin.lab.share import links
 from twin.lab.store import RunRow, ScenarioRow, StoreError
 from twin.lab.store.archive import export_runs
 from twin.lab.store.scenarios import Kind
@@ -188,12 +188,12 @@ def actions(picked: Sequence[Kept], *, runs: bool) -> None:
     if runs:
         if st.button("Open", icon=":material/open_in_new:", disabled=not one, key="open") and one:
             go_to("run", {"run": _name(one)})
-        comparable = 1 <= len(picked) <= share.COMPARED_MAX  # a second one can be chosen there
+        comparable = 1 <= len(picked) <= links.COMPARED_MAX  # a second one can be chosen there
         if st.button(
             "Compare", icon=":material/compare_arrows:", disabled=not comparable,
             key="compare-picked", help=None if comparable else "Pick up to six runs.",
         ):  # fmt: skip
-            go_to("compare", {share.RUNS: ",".join(map(_name, picked))})
+            go_to("compare", {links.RUNS: ",".join(map(_name, picked))})
     elif (
         st.button("Run", icon=":material/play_arrow:", disabled=not one, key="run-picked")
         and one

@@ -8,7 +8,7 @@ import polars as pl
 import streamlit as st
 
 from twin.hardware.fabric import Fabric, build_fabric
-from twin.lab.shipped import Shipped
+from twin.lab.share.shipped import Shipped
 from twin.lab.store import RunRow
 from twin.metrics.measures import amount
 from twin.scenario import Scenario

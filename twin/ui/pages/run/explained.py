@@ -5,12 +5,12 @@ from typing import Any, Literal
 
 import streamlit as st
 
-from twin.lab import share
-from twin.lab.compare import change as changed_by
 from twin.lab.explain.words import change, effect
-from twin.lab.job import EXPLAIN, load_engine
-from twin.lab.runner import find_run
+from twin.lab.runs.job import EXPLAIN, load_engine
+from twin.lab.runs.runner import find_run
+from twin.lab.share import links
 from twin.lab.store import RunRow
+from twin.lab.sweep.compare import change as changed_by
 from twin.metrics.measures import three_figures
 from twin.metrics.registry import metric_of, shown
 from twin.scenario import Scenario, with_overrides
@@ -196,5 +196,5 @@ def _compared(row: RunRow, applied: RunRow) -> None:
                 delta_color=COLOURS.get(standing, "off"), delta_arrow="off",
             )  # fmt: skip
     with st.container(horizontal=True):
-        page_link("run", "Open that run", {share.RUN: applied.id})
-        page_link("compare", "Side by side", {share.RUNS: f"{row.id},{applied.id}"})
+        page_link("run", "Open that run", {links.RUN: applied.id})
+        page_link("compare", "Side by side", {links.RUNS: f"{row.id},{applied.id}"})

@@ -5,10 +5,10 @@ from typing import Any
 
 import streamlit as st
 
-from twin.lab import share
 from twin.lab.evidence.envelope import outside_evidence
 from twin.lab.evidence.judge import near
 from twin.lab.explain.view import one_slo
+from twin.lab.share import links
 from twin.lab.store import RunRow
 from twin.metrics.registry import placed, shown
 from twin.metrics.summary import UNSTEADY
@@ -34,13 +34,13 @@ def header(row: RunRow, scenario: Scenario) -> None:
             session.start_from(scenario)
             go_to("workload")
         if not playback.missing(row.id):
-            page_link("playback", "Play back", {share.RUN: row.id})
+            page_link("playback", "Play back", {links.RUN: row.id})
         with st.popover("Compare with", icon=":material/compare_arrows:"):
             _compare(row, scenario)
         with st.popover("Download", icon=":material/download:"):
             download.downloads(row, scenario)
         copy_link(
-            share.run_url(row.id, scenario), on_copy=lambda: session.store().runs.publish(row.id)
+            links.run_url(row.id, scenario), on_copy=lambda: session.store().runs.publish(row.id)
         )
     if row.state == "failed":
         why = "The engine's own laws do not hold in this run, so do not rely on its figures."
@@ -65,7 +65,7 @@ def _compare(row: RunRow, scenario: Scenario) -> None:
         format_func=lambda run: f"{titles[run]} · {words.run_line(others[run])[1]}",
     )  # fmt: skip
     if st.button("Compare", type="primary", key="compare"):
-        go_to("compare", {share.RUNS: f"{chosen},{row.id}"})
+        go_to("compare", {links.RUNS: f"{chosen},{row.id}"})
 
 
 def tiles(row: RunRow, scenario: Scenario, besides: Sequence[str] = ()) -> None:

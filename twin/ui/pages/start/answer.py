@@ -13,8 +13,8 @@ from twin.facts import FactError
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import Fabric
 from twin.hardware.imported import npus_of
-from twin.lab import sweep
-from twin.lab.shipped import Shipped, shipped
+from twin.lab.share.shipped import Shipped, shipped
+from twin.lab.sweep import sweep
 from twin.scenario import Scenario, npus_used, pools, scenario_digest
 from twin.ui import forms, formulas, live, session, words
 from twin.ui.fabric_message import built, machine_text

@@ -9,7 +9,7 @@ from typing import Any
 import streamlit as st
 
 from twin.hardware.imported import npus_of
-from twin.lab import shipped
+from twin.lab.share import shipped
 from twin.metrics.registry import shown
 from twin.scenario import Scenario, pools, scenario_digest, shares_npus
 from twin.ui import session, theme, words

@@ -10,8 +10,8 @@ from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from twin.hardware.exchange_format import UNNAMED, write_fabric
 from twin.hardware.fabric import Fabric
-from twin.lab.apart import Refused, apart
 from twin.lab.fabric_file import FABRIC
+from twin.lab.runs.apart import Refused, apart
 from twin.ui import session, words
 from twin.ui.fields import sentence
 from twin.ui.imports import machine_upload

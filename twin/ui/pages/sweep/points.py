@@ -5,11 +5,11 @@ from typing import Any
 
 import streamlit as st
 
-from twin.lab import sweep
 from twin.lab.explain.view import one_slo
-from twin.lab.runner import find_run
+from twin.lab.runs.runner import find_run
 from twin.lab.store import RunRow
-from twin.lab.sweep import Axis, Point
+from twin.lab.sweep import sweep
+from twin.lab.sweep.sweep import Axis, Point
 from twin.scenario import fields, read, scenario_digest
 from twin.ui import session, words
 from twin.ui.charts.sweep import PANELS, Ran

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from twin.lab import sweep
+from twin.lab.sweep import sweep
 from twin.ui import session
 from twin.ui.charts import sweep as charts
 from twin.ui.fields import sentence

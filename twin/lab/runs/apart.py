@@ -39,7 +39,7 @@ def apart(
     """The value of a kind that `data` holds, read by a process of its own. Raises Refused with one
     sentence, also where that needs more than `memory_bytes` or `seconds`."""
     name = printable(name)
-    command = [sys.executable, "-m", "twin.lab.apart", kind.key, name]
+    command = [sys.executable, "-m", "twin.lab.runs.apart", kind.key, name]
     process = subprocess.Popen(
         [*command, str(memory_bytes), str(seconds)],
         stdin=subprocess.PIPE,

@@ -1,7 +1,7 @@
 """A job: one stored run carried out, in whatever process calls.
 
-As a program (`python -m twin.lab.job`) it is the process that an executor starts: it takes queued
-runs one after the other, until its parent is gone or there has been nothing to do for long.
+As a program (`python -m twin.lab.runs.job`) it is the process that an executor starts: it takes
+queued runs one after the other, until its parent is gone or there has been nothing to do for long.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 from twin.facts import Facts
 from twin.kernels import compiled
-from twin.lab import warm
-from twin.lab.budget import (
+from twin.lab.library import load_facts
+from twin.lab.runs import warm
+from twin.lab.runs.budget import (
     PEAK_BYTES_MAX,
     Budget,
     budget_of,
@@ -31,7 +32,6 @@ from twin.lab.budget import (
     peak_bytes,
     resident_bytes,
 )
-from twin.lab.library import load_facts
 from twin.lab.store import Owner, RunRow, Store, StoreError, open_store
 from twin.lab.store.models import EXPLAINED
 from twin.lab.store.runs import Beat

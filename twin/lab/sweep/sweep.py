@@ -23,7 +23,7 @@ from twin.scenario import Scenario, SpecError, field_info, read, with_overrides
 from twin.scenario.words import choice_label, no_field
 
 if TYPE_CHECKING:
-    from twin.lab.executor import Executor
+    from twin.lab.runs.executor import Executor
     from twin.lab.store import RunRow
 
 AXES_MAX, POINTS_MAX = 2, 64

@@ -1,6 +1,6 @@
 """Live runs: a draft simulated while it is edited, beside the library and never in it.
 
-One warm process (`python -m twin.lab.live`) answers them in turn over its standard input and
+One warm process (`python -m twin.lab.runs.live`) answers them in turn over its standard input and
 output; nothing is left behind. A question is cut to a horizon that takes about `SECONDS`; one that
 needs a file of the library (a trace, counts, an imported machine) is not asked. While no question
 waits, the process searches the capacities of those that were answered, one short run at a time.
@@ -27,14 +27,14 @@ from typing import Any, BinaryIO
 import polars as pl
 
 from twin.facts import Facts
-from twin.lab import warm
-from twin.lab.budget import estimate
-from twin.lab.executor import ONE_THREAD
 from twin.lab.explain.capacity import Search, searching, steady_by_itself
-from twin.lab.job import ENGINE, LATER, load_engine, stages_of
 from twin.lab.kinds import COUNTS, TRACE
 from twin.lab.library import ROOT, facts_environment, load_facts
-from twin.lab.shipped import TABLES
+from twin.lab.runs import warm
+from twin.lab.runs.budget import estimate
+from twin.lab.runs.executor import ONE_THREAD
+from twin.lab.runs.job import ENGINE, LATER, load_engine, stages_of
+from twin.lab.share.shipped import TABLES
 from twin.scenario import (
     Scenario,
     SpecError,
@@ -129,7 +129,7 @@ class Live:
 
     def _start(self) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
-            [sys.executable, "-X", "faulthandler", "-m", "twin.lab.live"],
+            [sys.executable, "-X", "faulthandler", "-m", "twin.lab.runs.live"],
             cwd=ROOT,
             env={**os.environ, **ONE_THREAD, **facts_environment()},
             stdin=subprocess.PIPE,

@@ -21,11 +21,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from twin.lab import warm
-from twin.lab.budget import PEAK_BYTES_MAX, Budget, available_bytes, budget_of
-from twin.lab.job import ENGINE
 from twin.lab.library import ROOT, facts_environment, load_facts
-from twin.lab.runner import add_run
+from twin.lab.runs import warm
+from twin.lab.runs.budget import PEAK_BYTES_MAX, Budget, available_bytes, budget_of
+from twin.lab.runs.job import ENGINE
+from twin.lab.runs.runner import add_run
 from twin.lab.store import RunRow, Store, StoreError
 from twin.lab.store.models import QUEUED, RUNNING
 from twin.lab.store.owner import processor_time
@@ -312,7 +312,7 @@ class Runner:
             self._processes[name] = self._start_process(name, idle_s)
 
     def _start_process(self, name: str, idle_s: float, *more: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-X", "faulthandler", "-m", "twin.lab.job"]
+        command = [sys.executable, "-X", "faulthandler", "-m", "twin.lab.runs.job"]
         command += [f"--owner={name}", f"--engine={self._engine}", f"--idle-s={idle_s}", *more]
         process = subprocess.Popen(
             command,

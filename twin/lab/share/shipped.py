@@ -25,7 +25,7 @@ from twin.scenario import Scenario, scenario_digest
 if TYPE_CHECKING:
     from twin.engine.simulate import Run
     from twin.facts import Facts
-    from twin.lab.executor import Executor
+    from twin.lab.runs.executor import Executor
     from twin.lab.store import Store
 
 FOLDER = ROOT / "data" / "shipped"

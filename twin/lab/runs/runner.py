@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from twin.lab.budget import Budget, budget_of, require_fits
-from twin.lab.job import ENGINE, Watch, execute, load_engine
 from twin.lab.library import load_facts
 from twin.lab.machines import keep_brought
+from twin.lab.runs.budget import Budget, budget_of, require_fits
+from twin.lab.runs.job import ENGINE, Watch, execute, load_engine
 from twin.lab.store import Owner, RunRow, Store, StoreError
 from twin.lab.store.statements import require
 from twin.scenario import Scenario, scenario_digest

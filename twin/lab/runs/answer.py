@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from twin.lab.compare import Comparison
-    from twin.lab.job import Watch
+    from twin.lab.runs.job import Watch
     from twin.lab.store import RunRow, Store
+    from twin.lab.sweep.compare import Comparison
     from twin.workload.generate import TraceTable
 
 
@@ -34,7 +34,7 @@ def answer(
     `summary` is flat, its names carry their units; `tenants` has a row a tenant, `tables` the named
     tables of the run as rows. Raises the rooms' own ValueErrors, SpecError for no such table."""
     from twin.engine.simulate import simulate
-    from twin.lab.budget import estimate, require_fits
+    from twin.lab.runs.budget import estimate, require_fits
     from twin.metrics.clients import by_tenant
     from twin.metrics.observed import Observed
 
@@ -44,7 +44,7 @@ def answer(
 
     begun, run_id = time.perf_counter(), None
     if keep:
-        from twin.lab.runner import run_now
+        from twin.lab.runs.runner import run_now
         from twin.lab.store import open_store
 
         with closing(open_store()) as store:
@@ -148,9 +148,9 @@ def predicted(scenario: Scenario) -> dict[str, Any]:
 def compared(names: Sequence[str], watching: Callable[[str], Watch]) -> Comparison:
     """Runs side by side, the first one the baseline; what was never run is run first. A name is a
     preset's key, a scenario file, or the id of a stored run."""
-    from twin.lab.compare import check_number, compare
-    from twin.lab.runner import found_or_made
+    from twin.lab.runs.runner import found_or_made
     from twin.lab.store import RunRow, open_store
+    from twin.lab.sweep.compare import check_number, compare
 
     check_number(len(names))
     with closing(open_store()) as store:
@@ -168,8 +168,8 @@ def explained(
     """What a run, or the run of a scenario, means: as one object, stored and found again. Raises
     the rooms' own ValueErrors, each one sentence."""
     from twin.lab.explain.engine import as_json
-    from twin.lab.job import EXPLAIN
-    from twin.lab.runner import found_or_made
+    from twin.lab.runs.job import EXPLAIN
+    from twin.lab.runs.runner import found_or_made
     from twin.lab.store import open_store
 
     with closing(open_store()) as store:

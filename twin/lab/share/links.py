@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlencode
 
-from twin.lab.compare import RUNS_MAX, RUNS_MIN
 from twin.lab.library import SCENARIO_BYTES_MAX
+from twin.lab.sweep.compare import RUNS_MAX, RUNS_MIN
 from twin.scenario import (
     Scenario,
     SpecError,

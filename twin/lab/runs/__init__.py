@@ -1,0 +1,1 @@
+"""How a stored question is carried out: by this process, or in the background."""

@@ -1,0 +1,1 @@
+"""What leaves this twin and comes with it: links, and results that are shipped."""

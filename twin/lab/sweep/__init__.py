@@ -1,0 +1,1 @@
+"""Questions with each other: sweeps of fields, comparisons, and curves by formula."""

@@ -214,7 +214,7 @@ def command_list() -> str:
             continue
         given = [p.name.upper() for p in command.params if p.param_type_name == "argument"]
         options = [p for p in command.params if p.param_type_name == "option"]
-        text += [f"## {' '.join([name, *given])}", "", command.help, ""]
+        text += [f"### {' '.join([name, *given])}", "", command.help, ""]
         rows = [
             _row(f"`{' '.join([p.opts[0], p.metavar or '']).strip()}`", p.help) for p in options
         ]

@@ -49,7 +49,7 @@ def test_every_link_to_a_file_leads_somewhere(page: Path):
 
 
 def test_the_scenario_of_the_faults_page_is_one():
-    (text,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/FAULTS.md").read_text(), re.DOTALL)
+    (text,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/MACHINE.md").read_text(), re.DOTALL)
     found = parse_scenario(tomllib.loads(text))
     assert found.faults[0].element == "node 20"
 

@@ -11,7 +11,7 @@ from twin.steady import capacity
 
 
 def test_the_chip_of_the_example_serves_faster_where_memory_binds(tmp_path):
-    text = (ROOT / "docs/YOUR_OWN.md").read_text("utf-8")
+    text = (ROOT / "docs/EXTEND.md").read_text("utf-8")
     example = [e for e in re.findall(r"```toml\n(.*?)```", text, re.DOTALL) if "data/chips" in e]
     (bandwidth,) = tomllib.loads(example[0]).values()
     folder = shutil.copytree(

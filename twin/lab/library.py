@@ -1,6 +1,6 @@
 """The library: facts, presets, scenario files and the glossary, read from disk; scenarios as TOML.
 
-The only module that opens `data/*.toml`, `scenarios/*.toml` and `docs/GLOSSARY.md`, from which
+The only module that opens `data/*.toml`, `scenarios/*.toml` and `docs/CONCEPTS.md`, from which
 tooltips and the house test of words come. `seed_library` hands the database the presets.
 """
 
@@ -175,7 +175,7 @@ def terms() -> dict[str, Term]:
     """Every term by name, in the order of the page."""
     rows = re.findall(
         r"^\|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|$",
-        (ROOT / "docs" / "GLOSSARY.md").read_text("utf-8"),
+        (ROOT / "docs" / "CONCEPTS.md").read_text("utf-8").partition("## Glossary")[2],
         re.MULTILINE,
     )
     cells = [[cell.strip() for cell in row] for row in rows[2:]]  # after the head and its line

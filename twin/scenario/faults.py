@@ -130,7 +130,7 @@ class Fault(Section):
     to: str = element_name("Other end of a single link", needed=False)
     """Other end, when a single link is meant, or a bundle of parallel ones."""
     kind: str = choice("fail", "Kind", options=kind_labels, closed=True)
-    """What happens to it; docs/FAULTS.md says what each kind does."""
+    """What happens to it; docs/MACHINE.md says what each kind does."""
     factor: float = quantity(0.5, "x", "Left", (0.01, 1), step=0.05)
     """Share that is left: of link capacity (derate) or of computing speed (slow)."""
     links: int = quantity(4, "links", "Links of the module", (1, 10_000), since=2)

@@ -164,7 +164,7 @@ class Cost(Section):
     )  # fmt: skip
     """Most that a package may draw; where a pool at full load would draw more, the clock of its
     cores is lowered until it does not, and computing takes longer; HBM and links keep their rates.
-    0: no cap. [mechanism: docs/COSTS.md]"""
+    0: no cap. [mechanism: docs/SERVING.md]"""
 
 
 class Slo(Section):

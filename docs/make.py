@@ -17,6 +17,7 @@ import typer
 
 from twin.__main__ import app
 from twin.hardware.chip import load_chip
+from twin.hooks import Command, extras, found
 from twin.lab.evidence.choices import one_skew
 from twin.lab.evidence.judge import evidence, headlines, score_table, write_errors
 from twin.lab.evidence.made import load_made
@@ -202,11 +203,12 @@ def preset_table(keys: Sequence[str] = ()) -> str:
     return "\n".join(rows + [_row(f"`{key}`", asked[key]) for key in keys or asked])
 
 
-def command_list() -> str:
-    """Every command with its help, its arguments and its options."""
+def command_list(extra: str = "") -> str:
+    """The commands of the core or of an extra, with their help, arguments and options."""
     group: Any = typer.main.get_command(app)
     text = []
-    commands = list(group.commands.items())
+    brought = found(Command) if not extra else {h.name: h for h in extras()[extra]}
+    commands = [it for it in group.commands.items() if (it[0] in brought) == bool(extra)]
     while commands:
         name, command = commands.pop(0)
         if inner := getattr(command, "commands", None):
@@ -311,7 +313,12 @@ def pages(root: Path = ROOT) -> dict[Path, str]:
         "cross": cross_table(),
     }
     paths = (root / "README.md", root / "scenarios" / "FIELDS.md", *(root / "docs").rglob("*.md"))
-    return {path: _filled(path.read_text("utf-8"), made) for path in sorted(paths)}
+    filled = {path: _filled(path.read_text("utf-8"), made) for path in sorted(paths)}
+    for extra in extras():
+        path = root / "twin" / "extras" / extra / "README.md"
+        own = {"commands": command_list(extra)}
+        filled[path] = _filled(path.read_text("utf-8"), made | own)
+    return filled
 
 
 def _filled(text: str, made: Mapping[str, str]) -> str:

@@ -18,6 +18,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from twin import hooks
 from twin.commands import evidence as evidence_command
 from twin.commands import library as library_command
 from twin.commands import study as study_command
@@ -27,7 +28,6 @@ from twin.commands.terminal import (
     Asked,
     Settings,
     TraceFile,
-    bytes_out,
     err,
     out,
     pairs,
@@ -52,6 +52,8 @@ app.command("hit-curve")(study_command.hit_curve)
 app.command("model-cache")(study_command.model_cache)
 app.command("controllers")(study_command.own_controllers)
 app.command()(study_command.allocate)
+for name, hook in hooks.found(hooks.Command).items():
+    app.command(name)(hook.load())
 
 Multiplier = Annotated[float, typer.Option(help="The trace's requests come so many times faster.")]
 Copies = Annotated[int, typer.Option(help="Copies of the trace, each under block ids of its own.")]
@@ -211,48 +213,6 @@ def explain(
     else:
         out.print("No cause was found that a re-run confirms.")
     out.print(f"{known['runs']} runs", style="dim")
-
-
-@app.command("trace")
-def trace_run(
-    run: Annotated[str, typer.Argument(help="A preset, a scenario file or a run's id.")],
-    begin_s: Annotated[
-        float | None, typer.Option("--from", metavar="S", help="Second of the run to begin at.")
-    ] = None,
-    end_s: Annotated[
-        float | None, typer.Option("--to", metavar="S", help="Second of the run to end at.")
-    ] = None,
-    request: Annotated[
-        int | None,
-        typer.Option(min=0, help="From a request's arrival to its end, by its number."),
-    ] = None,
-    to: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE", help="Write it here; .gz compresses it."),
-    ] = None,
-    settings: Settings = None,
-    most_events: Annotated[int, typer.Option(min=1000, help="At most so many events.")] = 200_000,
-) -> None:
-    """Write a span of a run as a trace that ui.perfetto.dev opens."""
-    from twin.lab.files import check_writable, printable
-    from twin.lab.perfetto.request import told
-    from twin.lab.perfetto.source import traced
-    from twin.lab.perfetto.writer import check_span, span_of_request, write_trace
-
-    check_span(begin_s, end_s)
-    if to is not None:
-        check_writable(to)
-
-    with progress(run) as watch:
-        source = traced(run, settings or [], watch)
-    if request is not None:
-        begin_s, end_s = span_of_request(source, request)
-        err.print(escape(told(source, request)))
-    target = to if to is not None else bytes_out()
-    written = write_trace(source, target, begin_s, end_s, most_events)
-    err.print(escape(written.sentence))
-    if to is not None:
-        out.print(escape(f"{printable(str(to))} is written: open it in ui.perfetto.dev"))
 
 
 @app.command("import")

@@ -5,16 +5,12 @@ import io
 import json
 
 import polars as pl
-import pytest
 
-from tests.lab.trace_format import check, parsed
 from tests.ui.stored_runs import done, scenario
 from twin.engine.recorder import STATUS
 from twin.lab.library import scenario_from_toml
-from twin.lab.perfetto import source
 from twin.lab.store import open_store
 from twin.lab.store.restore import read_archive_file
-from twin.ui.pages import PAGES
 from twin.ui.pages.run import download
 
 
@@ -75,47 +71,9 @@ def test_the_summary_names_units_and_pins_the_run(store):
 
 def test_a_file_name_is_plain_whatever_the_run_is_called(store):
     row = store.runs.get(done(store, scenario("../é = <b> Köln")))
-    assert set(download._stem(row)) <= set(
+    assert set(download.stem(row)) <= set(
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
     )
-
-
-@pytest.fixture
-def same_engine(store, monkeypatch):
-    """The engine here is the one that stored runs say they were made by."""
-    version = store.runs.get(done(store, scenario("Any"))).engine_version
-    monkeypatch.setattr(source, "ENGINE_VERSION", version)
-
-
-def test_a_trace_of_a_stored_run_keeps_the_format_even_when_nobody_is_there(store, same_engine):
-    run = done(store, scenario())
-    for begin_s, end_s in ((60.0, 61.0), (0.0, 0.0001)):
-        made = download.trace_bytes(store, run, begin_s, end_s)
-        found = parsed(gzip.decompress(made))
-        check(found)
-        assert {e["ph"] for e in found} >= {"M", "C"}
-        assert made == download.trace_bytes(store, run, begin_s, end_s)
-
-
-def test_a_run_of_another_engine_is_offered_as_a_new_run(store, app):
-    app.switch_page(PAGES["run"].script)
-    app.query_params["run"] = done(store, scenario())
-    app.run()
-    app.selectbox(key="download-what").select(download.TRACE).run()
-    assert not app.exception
-    assert app.button(key="trace-run-again").label == "Run it again"
-
-
-def test_the_page_asks_which_span_and_stays_within_the_run(store, app, same_engine):
-    run = done(store, scenario(horizon_s=30.0, warmup_s=10.0))
-    app.switch_page(PAGES["run"].script)
-    app.query_params["run"] = run
-    app.run()
-    app.selectbox(key="download-what").select(download.TRACE).run()
-    assert not app.exception
-    begin, length = app.number_input(key="trace-from"), app.number_input(key="trace-length")
-    assert (begin.value, length.value) == (10.0, 2.0)
-    assert begin.max < 30.0 and length.max <= download.LONGEST_TRACE_S
 
 
 def test_the_whole_run_opens_in_another_twin(store, tmp_path):

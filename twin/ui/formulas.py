@@ -73,7 +73,7 @@ def _capacity(key: str, _scenario: Scenario) -> Prediction | str:
 @st.cache_resource(show_spinner=False, max_entries=200)
 def layers(key: str, _scenario: Scenario) -> dict[str, Timeline]:
     """By phase: one layer on its two streams, of a scenario whose `capacity` is known."""
-    from twin.lab.perfetto.streams import full_plans
+    from twin.lab.explain.streams import full_plans
 
     return full_plans(_scenario, session.facts(), *_files(_scenario))
 

@@ -19,7 +19,7 @@ from twin.scenario import Scenario
 from twin.ui import session
 
 if TYPE_CHECKING:
-    from twin.lab.perfetto.request import Inside
+    from twin.lab.runs.watched import Inside
     from twin.model.timeline import Timeline
 
 LARGE = "requests"  # the table that may have millions of rows
@@ -102,7 +102,7 @@ def time_of(row: RunRow, scenario: Scenario) -> dict[str, float]:
 @st.cache_resource(show_spinner=False, max_entries=100)
 def layers(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, Timeline]:
     """By phase: one layer on its two streams, of the phases that run in microbatches."""
-    from twin.lab.perfetto.streams import stream_plans
+    from twin.lab.explain.streams import stream_plans
 
     tables = {name: table(run, name) for name in ("windows", "operators", "ranks")}
     tables["requests"] = session.store().runs.table(run, "requests", ["input_tokens"])
@@ -147,12 +147,11 @@ def request(run: str, number: int) -> dict[str, Any] | None:
 @st.cache_data(show_spinner="Running its span again, watched", max_entries=200)
 def inside(run: str, number: int) -> Inside:
     """What the instances did while they had a request. Raises SpecError and the engine's own."""
-    from twin.lab.perfetto.request import inside as watched
-    from twin.lab.perfetto.source import stored
+    from twin.lab.runs import watched
 
     row = request(run, number)
     assert row is not None
-    return watched(stored(session.store(), run), row)
+    return watched.inside(watched.stored(session.store(), run), row)
 
 
 def fabric(row: RunRow, scenario: Scenario) -> Fabric:

@@ -13,9 +13,9 @@ import numpy as np
 import polars as pl
 
 from twin.lab.explain.runs import Runs
+from twin.lab.explain.streams import stream_plans
 from twin.lab.explain.view import Settings, View
 from twin.lab.explain.words import PIECES
-from twin.lab.perfetto.streams import stream_plans
 from twin.metrics.operators import OPERATORS
 from twin.model.decode import decode_hbm_bytes
 from twin.model.timeline import Timeline

@@ -1,7 +1,6 @@
 """A run's results as files, made only when clicked. Text that a spreadsheet would take for a
 formula gets a leading apostrophe; a long table is compressed as it is written."""
 
-import gzip
 import io
 import re
 from collections.abc import Callable
@@ -10,22 +9,19 @@ from typing import Any
 import polars as pl
 import streamlit as st
 
+from twin.hooks import Section, found
 from twin.lab.library import scenario_to_toml
-from twin.lab.perfetto.source import repeatable, stored
-from twin.lab.perfetto.writer import SPAN_S, write_trace
 from twin.lab.store import RunRow, Store
 from twin.lab.store.archive import export_runs
 from twin.metrics.registry import metric_of
 from twin.scenario import Scenario
 from twin.ui import session
 from twin.ui.show import download, json_text
-from twin.ui.toolbar import open_run
 
 FORMULA = r"^[=+\-@\t\r\x00]"  # what a spreadsheet takes for a formula, or may after trimming
 LONG_ROWS = 200_000  # from here on a CSV is compressed, and no JSON is offered
-SUMMARY, QUESTION, TRACE = "Summary", "Scenario", "Trace (Perfetto)"
+SUMMARY, QUESTION = "Summary", "Scenario"
 WHOLE = "Whole run"  # as an archive
-LONGEST_TRACE_S = 60.0  # what a viewer still turns over at ease
 ENDINGS = {  # of the name of a file
     "CSV": "csv", "CSV, gzip": "csv.gz", "JSON": "json", "Parquet": "parquet", "TOML": "toml",
     "Archive": "twin.tar",
@@ -36,10 +32,11 @@ def downloads(row: RunRow, scenario: Scenario) -> None:
     """What to download, and a button for every format of it."""
     store = session.store()
     counts = {name.capitalize(): each.rows for name, each in store.runs.tables(row.id).items()}
-    what = [SUMMARY, WHOLE, *counts, QUESTION, TRACE]
+    extras = found(Section, "run.download")
+    what = [SUMMARY, WHOLE, *counts, QUESTION, *extras]
     chosen = st.selectbox("What", what, key="download-what")
-    if chosen == TRACE:
-        _trace(store, row, scenario)
+    if chosen in extras:
+        extras[chosen].load()(store, row, scenario)
         return
     if chosen == WHOLE:
         st.caption("Scenario, facts, engine version and tables: `twin library import` takes it in.")
@@ -48,41 +45,8 @@ def downloads(row: RunRow, scenario: Scenario) -> None:
         st.caption(f"{rows:,} rows; times in seconds, sizes in bytes.")
     with st.container(horizontal=True):
         for kind, make in _formats(store, row, scenario, chosen, rows).items():
-            file = f"{_stem(row)}-{chosen.lower()}.{ENDINGS[kind]}"
+            file = f"{stem(row)}-{chosen.lower()}.{ENDINGS[kind]}"
             download(kind, make, file, f"download-{chosen}-{kind}")
-
-
-def _trace(store: Store, row: RunRow, scenario: Scenario) -> None:
-    """Which span of the run, and a button for it as a trace."""
-    if not repeatable(row):
-        st.caption(
-            "A trace repeats the run, and another version of the engine made this one: its "
-            "scenario can be run again and that run traced."
-        )
-        if st.button("Run it again", icon=":material/replay:", key="trace-run-again"):
-            open_run(scenario)
-        return
-    st.caption(
-        "Iterations, operators, requests, faults and loads of a span, to open in "
-        "ui.perfetto.dev or chrome://tracing. The run is repeated up to the span's end."
-    )
-    last_s = scenario.horizon_s
-    first_s, span_s = min(scenario.warmup_s, 0.9 * last_s), min(SPAN_S, 0.1 * last_s)
-    with st.container(horizontal=True):
-        begin_s = st.number_input("From, s", 0.0, 0.99 * last_s, first_s, key="trace-from")
-        length_s = st.number_input("Length, s", 0.01, LONGEST_TRACE_S, span_s, key="trace-length")
-    download(
-        "JSON, gzip", lambda: trace_bytes(store, row.id, begin_s, begin_s + length_s),
-        f"{_stem(row)}-{begin_s:g}s.json.gz", "download-trace",
-    )  # fmt: skip
-
-
-def trace_bytes(store: Store, run: str, begin_s: float, end_s: float) -> bytes:
-    """A span of a stored run as trace-event JSON, compressed; the same bytes each time."""
-    source, file = stored(store, run), io.BytesIO()
-    with gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as packed:
-        write_trace(source, packed, begin_s, end_s, may_be_empty=True)
-    return file.getvalue()
 
 
 def _formats(
@@ -119,7 +83,7 @@ def _formats(
     }
 
 
-def _stem(row: RunRow) -> str:
+def stem(row: RunRow) -> str:
     """The start of a file's name: the scenario's name and enough of the run's id."""
     return f"{re.sub(r'[^a-z0-9]+', '-', row.name.lower()).strip('-')[:60] or 'run'}-{row.id[:8]}"
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import streamlit as st
 
-from twin.lab.perfetto.request import DECODE, Inside, stages
+from twin.hooks import Section, found
+from twin.lab.runs.watched import DECODE, Inside, stages
 from twin.lab.store import RunRow
 from twin.metrics.measures import seconds, three_figures
 from twin.scenario import Scenario
@@ -47,10 +48,9 @@ def section(row: RunRow, scenario: Scenario) -> None:
     known = COLOURS | {_prefill(name): colour for name, colour in theme.OPERATOR.items()}
     colours = {n: known.get(n, theme.STAGE["prefill_queue"]) for n in {**parts, **usual}}
     plot(waterfall.beside_median(parts, usual, colours), "request")
-    st.caption(
-        f"To the first token. Grey: request {picks[by][1]:,}, the median by {by}. The same stages "
-        f"as `python -m twin trace {row.id} --request {number}` draws."
-    )
+    st.caption(f"To the first token. Grey: request {picks[by][1]:,}, the median by {by}.")
+    for extra in found(Section, "run.request").values():
+        extra.load()(row, number)
     _decoded((here, median), both)
 
 

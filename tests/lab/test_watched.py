@@ -1,15 +1,10 @@
-"""One request's stages and what ran inside them, against its stamps and the trace of it."""
-
-import io
+"""One request's stages and what ran inside them, against its stamps."""
 
 import pytest
 
 from tests.engine.small import run
-from tests.lab.trace_format import parsed
 from twin.lab.library import load_facts
-from twin.lab.perfetto.request import inside, stages, told
-from twin.lab.perfetto.source import Source
-from twin.lab.perfetto.writer import span_of_request, write_trace
+from twin.lab.runs.watched import Source, inside, stages
 
 
 @pytest.fixture(scope="module", params=["disaggregated", "colocated"])
@@ -43,15 +38,3 @@ def test_what_ran_inside_fills_prefill_and_gives_every_token(source, row):
     assert 0 <= seen.decode_wait_s < decode_s
     assert seen.iterations * seen.iteration_s == pytest.approx(decode_s - seen.decode_wait_s)
     assert 1 <= seen.iterations <= row["output_tokens"]
-
-
-def test_the_trace_of_a_request_draws_the_same_stages(source, row):
-    number, file = row["request_id"], io.BytesIO()
-    write_trace(source, file, *span_of_request(source, number))
-    drawn = {e["name"]: e for e in parsed(file.getvalue())
-             if e["ph"] == "b" and e.get("args", {}).get("request") == number}  # fmt: skip
-    for name, took in stages(row).items():
-        if took > 1e-6:
-            args = drawn[name]["args"]
-            assert args["to_s"] - args["from_s"] == pytest.approx(took)
-            assert name in told(source, number)

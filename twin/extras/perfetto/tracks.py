@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from twin.engine.window import Pass
+from twin.lab.runs.watched import PHASES
 from twin.metrics.resilience import instance_name
 
 RUN, REQUESTS, FIRST_INSTANCE = 1, 2, 10  # process ids
@@ -103,14 +104,6 @@ Tables = Mapping[str, pl.DataFrame]
 MARK_NS = 1_000  # a moment needs some length to be seen and to hold an arrow,
 LEAST_NS = 10  # less where many fall together
 # Phases of a request: name, stamp it begins with, stamp it ends with.
-PHASES = (
-    ("front end", "arrival_s", "frontend_s"),
-    ("waiting for admission", "frontend_s", "routed_s"),
-    ("prefill queue", "routed_s", "prefill_start_s"),
-    ("prefill", "prefill_start_s", "prefill_end_s"),
-    ("KV transfer", "prefill_end_s", "transfer_end_s"),
-    ("decode", "transfer_end_s", "finish_s"),
-)
 STAMPS = ("arrival_s", "frontend_s", "routed_s", "prefill_start_s", "prefill_end_s",
           "transfer_end_s", "finish_s")  # fmt: skip
 

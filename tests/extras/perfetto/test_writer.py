@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from tests.engine.small import run, small
-from tests.lab.trace_format import check, parsed
+from tests.extras.perfetto.trace_format import check, parsed
 from tests.metrics.test_resilience import events
 from twin.engine.build import build_world
 from twin.engine.clock import steps_in
@@ -19,11 +19,12 @@ from twin.engine.loop import advance
 from twin.engine.machine import Machine
 from twin.engine.setup import set_up
 from twin.engine.simulate import Run
+from twin.extras.perfetto.command import stages_of
+from twin.extras.perfetto.writer import TraceError, write_trace
+from twin.lab.explain.streams import stream_plans
 from twin.lab.files import NotWritten
 from twin.lab.library import load_facts
-from twin.lab.perfetto.source import Source
-from twin.lab.perfetto.streams import stream_plans
-from twin.lab.perfetto.writer import TraceError, write_trace
+from twin.lab.runs.watched import Source, span_of_request, stages
 
 MODES = ("disaggregated", "colocated", "prefill_only", "decode_only")
 
@@ -258,3 +259,19 @@ def test_streams_of_both_roles_are_drawn_layer_by_layer():
 def test_in_sequence_there_are_no_streams():
     answer = run({"deployment.decode.microbatch": "off", "deployment.prefill.microbatch": False})
     assert stream_plans(answer.scenario, load_facts(), answer.tables) == {}
+
+
+@pytest.mark.parametrize("mode", ["disaggregated", "colocated"])
+def test_the_trace_of_a_request_draws_the_same_stages(mode):
+    answer = source(run({"deployment.mode": mode}))
+    done = answer.tables["requests"].drop_nulls("finish_s")
+    row = done.row(done.height // 2, named=True)
+    number, file = row["request_id"], io.BytesIO()
+    write_trace(answer, file, *span_of_request(answer, number))
+    drawn = {e["name"]: e for e in parsed(file.getvalue())
+             if e["ph"] == "b" and e.get("args", {}).get("request") == number}  # fmt: skip
+    for name, took in stages(row).items():
+        if took > 1e-6:
+            args = drawn[name]["args"]
+            assert args["to_s"] - args["from_s"] == pytest.approx(took)
+            assert name in stages_of(answer, number)

@@ -20,8 +20,7 @@ from typing import IO, TYPE_CHECKING
 import polars as pl
 
 from twin.engine.window import Pass, Window
-from twin.lab.files import whole_file
-from twin.lab.perfetto.tracks import (
+from twin.extras.perfetto.tracks import (
     FIRST_INSTANCE,
     FIRST_STREAM,
     ITERATIONS,
@@ -38,10 +37,11 @@ from twin.lab.perfetto.tracks import (
     named,
     ns,
 )
+from twin.lab.files import whole_file
 from twin.model.timeline import Timeline
 
 if TYPE_CHECKING:
-    from twin.lab.perfetto.source import Source
+    from twin.lab.runs.watched import Source
 
 Sink = IO[bytes] | gzip.GzipFile  # where bytes go: a file, a pipe, a compressor
 
@@ -123,18 +123,6 @@ def check_span(begin_s: float | None, end_s: float | None) -> None:
         raise TraceError(f"a trace cannot start at {begin_s:g} s: give it seconds from 0 on")
     if end_s is not None and not max(0.0, begin_s or 0.0) < end_s:
         raise TraceError(f"a trace cannot end at {end_s:g} s, for it starts at {begin_s or 0:g} s")
-
-
-def span_of_request(run: Source, request: int) -> tuple[float, float]:
-    """From the arrival of a request to its last stamp; raises TraceError where it never came."""
-    rows = run.tables["requests"].filter(pl.col("request_id") == request)
-    if not rows.height:
-        known = run.tables["requests"].height
-        raise TraceError(f"request {request} is not in the run: it has {known:,} requests from 0")
-    row = rows.row(0, named=True)
-    stamps = [v for k, v in row.items() if k.endswith("_s") and v is not None]
-    begin_s = float(row["arrival_s"])
-    return begin_s, max(begin_s + 1e-3, *(float(v) for v in stamps))
 
 
 def span_of(run: Source, begin_s: float | None, end_s: float | None) -> tuple[float, float]:

@@ -1,0 +1,95 @@
+"""With the folder of any extra deleted, everything else works: rooms, pages, commands, tests."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.test_house import sources, tracked
+from twin import hooks
+
+EXTRAS = sorted(hooks.extras())
+DRAWN = random.Random(24).sample(EXTRAS, min(1, len(EXTRAS)))
+IMPORT_ALL = """
+import importlib, pkgutil, twin
+from pathlib import Path
+from twin.ui.pages import PAGES, load_pages
+load_pages()
+scripts = {page.name for page in PAGES.values()}
+for module in pkgutil.walk_packages(twin.__path__, "twin."):
+    name = module.name.rpartition(".")[2]
+    if not (name in scripts and not module.ispkg or ".migrations" in module.name):
+        importlib.import_module(module.name)
+assert all(Path(page.script).exists() for page in PAGES.values())
+"""
+
+
+def without(extra: str, folder: Path) -> Path:
+    """A copy of the project, under git, in which an extra's folder was never there."""
+    gone = ROOT / "twin" / "extras" / extra
+    for path in tracked():
+        if gone not in path.parents:
+            to = folder / path.relative_to(ROOT)
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, to)
+    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+    subprocess.run(["git", "add", "-A"], cwd=folder, check=True)
+    return folder
+
+
+def does(folder: Path, *command: str) -> str:
+    """What a module of Python prints there; fails where its exit status is not 0."""
+    env = os.environ | {"TWIN_DB_URL": f"sqlite:///{folder / 'twin.db'}"}
+    done = subprocess.run(
+        [sys.executable, *command], check=False, cwd=folder, env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+    return done.stdout
+
+
+def fast_tests() -> list[str]:
+    """The tests of `make check`."""
+    text = (ROOT / "Makefile").read_text("utf-8").replace("\\\n", " ")
+    (line,) = [line for line in text.splitlines() if line.startswith("FAST :=")]
+    return line.split()[2:]
+
+
+def holds(extra: str, folder: Path, tests: list[str]) -> None:
+    without(extra, folder)
+    does(folder, "-c", "import sys; from importlinter.cli import *; sys.exit(lint_imports())")
+    does(folder, "-c", IMPORT_ALL)
+    said = does(folder, "-m", "twin", "--help")
+    brought = [hook for hook in hooks.extras()[extra] if isinstance(hook, hooks.Command)]
+    assert not [hook.name for hook in brought if f" {hook.name} " in said]
+    does(folder, "-m", "pytest", "-q", "--collect-only", "tests")
+    does(folder, "-m", "pytest", "-q", "-x", *tests, "-k", "not compiled")
+
+
+def test_the_hook_table_alone_knows_extras():
+    know = [p for p in sources("") if "twin.extras" in p.read_text("utf-8")]
+    others = [p for p in know if ROOT / "twin/extras" not in p.parents]
+    assert [str(p.relative_to(ROOT)) for p in others] == ["twin/hooks.py"]
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_an_extra_says_what_it_is_and_its_hooks_lead_somewhere(extra):
+    assert (ROOT / "twin/extras" / extra / "README.md").exists()
+    assert all(hook.load() is not None for hook in hooks.extras()[extra])
+
+
+@pytest.mark.parametrize("extra", DRAWN)
+def test_without_an_extra_everything_else_works(extra, tmp_path):
+    holds(extra, tmp_path, ["tests/test_house.py", "tests/test_words.py"])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_without_any_extra_the_fast_tests_pass(extra, tmp_path):
+    holds(extra, tmp_path, fast_tests())

@@ -1,0 +1,9 @@
+"""A span of a run as a trace for ui.perfetto.dev: a command and a download of the Run page."""
+
+from twin.hooks import Command, Section
+
+HOOKS = (
+    Command("trace", "twin.extras.perfetto.command:trace_run"),
+    Section("Trace (Perfetto)", "twin.extras.perfetto.section:download_trace", "run.download"),
+    Section("Trace", "twin.extras.perfetto.section:how_to_trace", "run.request"),
+)

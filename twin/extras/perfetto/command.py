@@ -1,0 +1,66 @@
+"""The command `trace`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from twin.commands.terminal import Settings, bytes_out, err, out, progress
+
+if TYPE_CHECKING:
+    from twin.lab.runs.watched import Source
+
+
+def trace_run(
+    run: Annotated[str, typer.Argument(help="A preset, a scenario file or a run's id.")],
+    begin_s: Annotated[
+        float | None, typer.Option("--from", metavar="S", help="Second of the run to begin at.")
+    ] = None,
+    end_s: Annotated[
+        float | None, typer.Option("--to", metavar="S", help="Second of the run to end at.")
+    ] = None,
+    request: Annotated[
+        int | None,
+        typer.Option(min=0, help="From a request's arrival to its end, by its number."),
+    ] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Write it here; .gz compresses it."),
+    ] = None,
+    settings: Settings = None,
+    most_events: Annotated[int, typer.Option(min=1000, help="At most so many events.")] = 200_000,
+) -> None:
+    """Write a span of a run as a trace that ui.perfetto.dev opens."""
+    from twin.extras.perfetto.writer import check_span, write_trace
+    from twin.lab.files import check_writable, printable
+    from twin.lab.runs import watched
+
+    check_span(begin_s, end_s)
+    if to is not None:
+        check_writable(to)
+
+    with progress(run) as watch:
+        source = watched.traced(run, settings or [], watch)
+    if request is not None:
+        begin_s, end_s = watched.span_of_request(source, request)
+        err.print(escape(stages_of(source, request)))
+    target = to if to is not None else bytes_out()
+    written = write_trace(source, target, begin_s, end_s, most_events)
+    err.print(escape(written.sentence))
+    if to is not None:
+        out.print(escape(f"{printable(str(to))} is written: open it in ui.perfetto.dev"))
+
+
+def stages_of(run: Source, request: int) -> str:
+    """The stages of a request that is in the run, as a sentence."""
+    import polars as pl
+
+    from twin.lab.runs.watched import stages
+    from twin.metrics.measures import seconds
+
+    row = run.tables["requests"].row(by_predicate=pl.col("request_id") == request, named=True)
+    parts = ", ".join(f"{name} {seconds(took)}" for name, took in stages(row).items())
+    return f"Request {request}: {parts or 'still at the front end'}."

@@ -1,0 +1,54 @@
+"""Traces on the Run page: a span of the run as a download, and the command for a request."""
+
+import gzip
+import io
+
+import streamlit as st
+
+from twin.extras.perfetto.writer import SPAN_S, write_trace
+from twin.lab.runs.watched import repeatable, stored
+from twin.lab.store import RunRow, Store
+from twin.scenario import Scenario
+from twin.ui.pages.run.download import stem
+from twin.ui.show import download
+from twin.ui.toolbar import open_run
+
+LONGEST_TRACE_S = 60.0  # what a viewer still turns over at ease
+
+
+def download_trace(store: Store, row: RunRow, scenario: Scenario) -> None:
+    """Which span of the run, and a button for it as a trace."""
+    if not repeatable(row):
+        st.caption(
+            "A trace repeats the run, and another version of the engine made this one: its "
+            "scenario can be run again and that run traced."
+        )
+        if st.button("Run it again", icon=":material/replay:", key="trace-run-again"):
+            open_run(scenario)
+        return
+    st.caption(
+        "Iterations, operators, requests, faults and loads of a span, to open in "
+        "ui.perfetto.dev or chrome://tracing. The run is repeated up to the span's end."
+    )
+    last_s = scenario.horizon_s
+    first_s, span_s = min(scenario.warmup_s, 0.9 * last_s), min(SPAN_S, 0.1 * last_s)
+    with st.container(horizontal=True):
+        begin_s = st.number_input("From, s", 0.0, 0.99 * last_s, first_s, key="trace-from")
+        length_s = st.number_input("Length, s", 0.01, LONGEST_TRACE_S, span_s, key="trace-length")
+    download(
+        "JSON, gzip", lambda: trace_bytes(store, row.id, begin_s, begin_s + length_s),
+        f"{stem(row)}-{begin_s:g}s.json.gz", "download-trace",
+    )  # fmt: skip
+
+
+def trace_bytes(store: Store, run: str, begin_s: float, end_s: float) -> bytes:
+    """A span of a stored run as trace-event JSON, compressed; the same bytes each time."""
+    source, file = stored(store, run), io.BytesIO()
+    with gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as packed:
+        write_trace(source, packed, begin_s, end_s, may_be_empty=True)
+    return file.getvalue()
+
+
+def how_to_trace(row: RunRow, number: int) -> None:
+    """The command that writes a trace of the request which the page explains."""
+    st.caption(f"`python -m twin trace {row.id} --request {number}` draws the same stages.")

@@ -1,0 +1,60 @@
+"""The hook table: what extras bring, found by looking which folders `twin/extras` has.
+
+An extra is a package of `twin/extras` whose `HOOKS` declare what it adds to which place. A hook
+names its code as "module:attribute", imported when the hook is loaded. No other module knows an
+extra: with its folder deleted the twin lacks only what it brought.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeVar
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """Something that an extra adds."""
+
+    name: str  # what people call it
+    code: str  # "module:attribute"
+
+    def load(self) -> Any:
+        """Import the code and return the attribute."""
+        module, _, attribute = self.code.partition(":")
+        return getattr(import_module(module), attribute)
+
+
+class Command(Hook):
+    """A command of the command line: a function as typer takes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section(Hook):
+    """A part of a page that exists, drawn by a function of what the page shows there."""
+
+    place: str  # the pages call `found(Section)` with these: "run.download", "run.request"
+
+
+H = TypeVar("H", bound=Hook)
+
+
+def found(kind: type[H], place: str = "") -> dict[str, H]:
+    """Hooks of a kind by name, of all extras or only those of a place, in the order of extras."""
+    return {
+        hook.name: hook
+        for hooks in extras().values()
+        for hook in hooks
+        if isinstance(hook, kind) and getattr(hook, "place", "") == place
+    }
+
+
+@cache
+def extras() -> dict[str, tuple[Hook, ...]]:
+    """The hooks of each extra whose folder is there."""
+    folder = Path(__file__).with_name("extras")
+    names = sorted(module.name for module in pkgutil.iter_modules([str(folder)]))
+    return {name: import_module(f"twin.extras.{name}").HOOKS for name in names}

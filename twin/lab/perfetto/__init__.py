@@ -1,1 +1,0 @@
-"""A run as a trace for ui.perfetto.dev: iterations, requests, faults and loads over time."""

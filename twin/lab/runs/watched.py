@@ -1,0 +1,170 @@
+"""A run made again up to the end of a span, and watched: what its instances did, and what they did
+while they had one request. The repetition is exact to the byte, so it holds for the stored run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from twin.engine.simulate import ENGINE_VERSION
+from twin.engine.window import Pass, Window, watch
+from twin.facts import Facts
+from twin.lab import ask
+from twin.lab.explain.streams import stream_plans
+from twin.lab.library import load_facts
+from twin.lab.runs.job import Watch
+from twin.lab.store.statements import require
+from twin.model.timeline import Timeline
+from twin.scenario import Scenario, SpecError, with_overrides
+
+if TYPE_CHECKING:
+    from twin.lab.store import RunRow, Store
+    from twin.workload.requests import TraceTable
+
+PHASES = (
+    ("front end", "arrival_s", "frontend_s"),
+    ("waiting for admission", "frontend_s", "routed_s"),
+    ("prefill queue", "routed_s", "prefill_start_s"),
+    ("prefill", "prefill_start_s", "prefill_end_s"),
+    ("KV transfer", "prefill_end_s", "transfer_end_s"),
+    ("decode", "transfer_end_s", "finish_s"),
+)
+DECODE = PHASES[-1][0]
+MOST_PASSES = 200_000
+TABLES = ("requests", "windows", "operators", "ranks", "events", "instances")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A run's question and the tables that a trace reads."""
+
+    scenario: Scenario
+    tables: Mapping[str, pl.DataFrame]
+    facts: Facts
+    trace: TraceTable | None = None
+    counts: np.ndarray | None = None
+
+    def window(self, begin_s: float, end_s: float, most: int) -> Window:
+        """What the instances did in a span: the run is made again up to its end, and watched."""
+        span_s = begin_s, end_s
+        return watch(self.scenario, self.facts, span_s, most, self.trace, self.counts)
+
+    def streams(self) -> dict[str, Timeline]:
+        """How its instances run in microbatches."""
+        return stream_plans(self.scenario, self.facts, self.tables)
+
+
+def traced(name: str, settings: Sequence[str], progress: Watch) -> Source:
+    """A stored run by id, else the scenario of that name, run now unless it is kept already. A run
+    of another version of the engine is made anew. Raises the rooms' own ValueErrors."""
+    from twin.lab.runs.runner import found_or_made
+    from twin.lab.store import open_store
+
+    with closing(open_store()) as store:
+        row = store.runs.get(name)
+        if row is not None and settings:
+            raise SpecError(f"{name} is a run that was made: settings change a scenario")
+        if row is not None and (repeatable(row) or row.state != "done"):
+            return stored(store, name)
+        if row is not None:
+            scenario = store.scenarios.load(row.scenario)
+        else:
+            scenario = with_overrides(ask.scenario_named(name), ask.settings_from(settings))
+        return stored(store, found_or_made(store, scenario, progress).id)
+
+
+def repeatable(row: RunRow) -> bool:
+    """Whether this engine makes the run again, to the byte."""
+    return row.engine_version == ENGINE_VERSION
+
+
+def stored(store: Store, run: str) -> Source:
+    """A stored run that is done; raises SpecError while it has no tables."""
+    row = require(store.runs.get(run), "run", run)
+    have: Mapping[str, Any] = store.runs.tables(run)
+    if "requests" not in have:
+        raise SpecError(f"run {run} has no results to trace: it is {row.state}")
+    if not repeatable(row):
+        raise SpecError(
+            f"run {run} was made by another version of the engine, which alone repeats it: run "
+            "its scenario again"
+        )
+    scenario, facts = store.scenarios.load(row.scenario), load_facts()
+    table = store.counts.of(scenario)
+    return Source(
+        scenario,
+        {name: store.runs.table(run, name) for name in TABLES if name in have},
+        facts if facts.digest == row.facts_digest else store.facts(row.facts_digest),
+        store.traces.of(scenario),
+        table.counts if table else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """What the instances that served a request did while they had it."""
+
+    prefill: tuple[tuple[str, float], ...]  # seconds by operator of its batches; '' is what waits
+    decode_wait_s: float  # from its KV in place to the next iteration
+    iterations: int  # that it sat through
+    iteration_s: float  # mean
+    hot_reads: tuple[
+        tuple[int, float], ...
+    ] = ()  # nodes whose memory servers held it back, seconds
+
+
+def stages(row: Mapping[str, Any]) -> dict[str, float]:
+    """Seconds of a request by stage, in their order; only stages that it left."""
+    return {
+        name: row[end] - row[begin]
+        for name, begin, end in PHASES
+        if row[begin] is not None and row[end] is not None
+    }
+
+
+def inside(run: Source, row: Mapping[str, Any]) -> Inside:
+    """The same run again up to the request's end, watched. Raises what `simulate` raises."""
+    window = run.window(*span_of_request(run, row["request_id"]), MOST_PASSES)
+
+    def passes(role: str, begin: str, end: str) -> list[Pass]:
+        low, high = row[begin], row[end]
+        if low is None:
+            return []
+        number = row[f"{role}_instance"]
+        own = window.passes.get((role, number)) or window.passes.get(("colocated", number), [])
+        return [p for p in own if p.begin_s >= low and (high is None or p.end_s <= high)]
+
+    batches = passes("prefill", "prefill_start_s", "prefill_end_s")
+    spent: dict[str, float] = {}
+    for known in batches:
+        for name, took_s in known.operators:
+            spent[name] = spent.get(name, 0.0) + took_s
+    if batches:  # reads of the memory pool, and batches between its own
+        rest = row["prefill_end_s"] - row["prefill_start_s"] if row["prefill_end_s"] else 0.0
+        spent[""] = max(0.0, rest - sum(spent.values()))
+    decoded = passes("decode", "transfer_end_s", "finish_s")
+    wait_s = decoded[0].begin_s - row["transfer_end_s"] if decoded else 0.0
+    mean_s = sum(p.end_s - p.begin_s for p in decoded) / max(1, len(decoded))
+    held_s: dict[int, float] = {}
+    for known in batches:
+        if known.held_s > 0.0:
+            held_s[known.hot_node] = held_s.get(known.hot_node, 0.0) + known.held_s
+    return Inside(tuple(spent.items()), wait_s, len(decoded), mean_s, tuple(held_s.items()))
+
+
+def span_of_request(run: Source, request: int) -> tuple[float, float]:
+    """Arrival and last stamp of a request, in seconds of the run. Raises SpecError where the run
+    has no request of that number."""
+    rows = run.tables["requests"].filter(pl.col("request_id") == request)
+    if not rows.height:
+        known = run.tables["requests"].height
+        raise SpecError(f"request {request} is not in the run: it has {known:,} requests from 0")
+    row = rows.row(0, named=True)
+    stamps = [v for k, v in row.items() if k.endswith("_s") and v is not None]
+    begin_s = float(row["arrival_s"])
+    return begin_s, max(begin_s + 1e-3, *(float(v) for v in stamps))

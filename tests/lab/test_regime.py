@@ -2,7 +2,15 @@
 
 import pytest
 
-from twin.lab.evidence.judge import QUANTITIES, evidence, kept_errors, near, near_each, write_errors
+from twin.lab.evidence.judge import (
+    HONEST,
+    QUANTITIES,
+    evidence,
+    kept_errors,
+    near,
+    near_each,
+    write_errors,
+)
 from twin.lab.evidence.rows import load_published, scenario_of
 from twin.lab.library import load_facts, published_table
 from twin.lab.machines import slide_table
@@ -17,7 +25,7 @@ def test_the_error_near_a_figure_is_that_of_unseen_and_seen_rows_on_its_chip(fac
     told = {each.quantity: each for each in near(scenario_of({}), facts)}
     rows = [
         row for row in load_published()
-        if row.kind in ("unseen", "seen") and row.measure in QUANTITIES["TPOT"]
+        if row.kind in HONEST and row.measure in QUANTITIES["TPOT"]
         and row.against is None
         and row.scenario.get("supernode.chip", "ascend-910c") == "ascend-910c"
     ]  # fmt: skip
@@ -42,7 +50,7 @@ def test_errors_are_kept_of_every_row_that_no_fit_helped_and_earlier_facts_are_s
     assert set(kept_errors()["error"]) == {
         row.id
         for row in load_published()
-        if row.kind in ("unseen", "seen") and not row.at_most  # a bound that is kept says nothing
+        if row.kind in HONEST and not row.at_most  # a bound that is kept says nothing
     }
     other = facts.replaced({"calibration.jitter": 0.02})
     assert "with earlier facts" in near(scenario_of({}), other)[0].sentence

@@ -23,6 +23,7 @@ from twin.lab.evidence.rows import (
     OTHER,
     SUPERNODE,
     UNJUDGED,
+    UNSEEN,
     Row,
     bars,
     load_first,
@@ -39,7 +40,7 @@ JUDGED = tuple(kind for kind in KINDS if kind not in UNJUDGED)
 # What of a row stands beside its answer.
 SAID = ("id", "system", "group", "regime", "quantity", "unit", "basis", "kind", "because",
         "source", "mark", "note")  # fmt: skip
-HONEST = ("unseen", "seen")  # kinds of row that no fit and no arithmetic helped
+HONEST = (*UNSEEN, "seen")  # kinds of row that no fit and no arithmetic helped
 GROUPS = (SUPERNODE, OTHER)
 
 Judged = Sequence[Mapping[str, Any]]
@@ -58,7 +59,7 @@ def evidence(facts: Facts, rows: Sequence[Row] | None = None) -> list[dict[str, 
         twin = answer_row(row, facts)
         error = twin / row.value - 1.0
         begun = first.get(row.id)
-        counts = begun.error if begun is not None and row.kind == "unseen" else error
+        counts = begun.error if begun is not None and row.kind in UNSEEN else error
         kept = row.at_most and counts <= 0.0
         judged = None if row.kind in UNJUDGED or kept else counts
         bar = bars().of(row)

@@ -22,6 +22,7 @@ from twin.lab.evidence.measures import answer_row
 from twin.lab.evidence.rows import (
     FIRST,
     SUPERNODE,
+    UNSEEN,
     EvidenceError,
     First,
     Row,
@@ -113,7 +114,7 @@ FIRST_HEAD = (
 
 def unasked(rows: Sequence[Row], first: dict[str, First]) -> list[Row]:
     """Unseen rows without a first error."""
-    return [row for row in rows if row.kind == "unseen" and row.id not in first]
+    return [row for row in rows if row.kind in UNSEEN and row.id not in first]
 
 
 def keep_first(facts: Facts, path: Path = FIRST, root: Path = ROOT) -> list[dict[str, Any]]:

@@ -21,12 +21,14 @@ SUPERNODE, OTHER = "CloudMatrix384", "other systems"  # groups of rows, as the b
 # What a row of each kind can say, the strictest judge first.
 KINDS = {
     "unseen": "entered before the twin was asked; judged by that first error, for ever",
+    "unseen, known family": "as unseen, of a system that has other rows here",
     "seen": "a choice of the model or of the row was made with the figure in sight",
     "derived": "follows from another row: half of a sum, the same run twice",
     "calibrating": "sets a fitted constant, so its error says how well the model's form fits",
     "circular": "a figure in data/ is made from it; judged by nothing",
     "unstated": "settings that decide it are not published but chosen; judged by nothing",
 }
+UNSEEN = ("unseen", "unseen, known family")
 UNJUDGED = ("circular", "unstated")
 FIRST = RECORD / "first_errors.toml"
 

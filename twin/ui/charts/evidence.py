@@ -20,7 +20,7 @@ HOVER = (
 PUBLISHED = "published, in each row's unit"
 # What the points are called, the kinds of row among them, and their symbol.
 POINTS = {
-    "unseen": (("unseen",), "diamond"),
+    "unseen": (("unseen", "unseen, known family"), "diamond"),
     "seen": (("seen",), "circle"),
     "helped": (("derived", "calibrating", "circular", "unstated"), "circle-open"),
 }

@@ -63,7 +63,6 @@ def test_what_is_stored_is_checked(twin, tmp_path):
         (["run", "quickstart", "--trace", "absent.jsonl"], "absent.jsonl"),
         (["compare", "quickstart", "nothing-like-it"], "nothing-like-it"),
         (["predict", "quickstart", "--set", "horizon_s=nan"], "horizon_s"),
-        (["import-model", "nowhere/config.json"], "config.json cannot be read"),
         (["compare", "quickstart"], "take 2 to 6"),
         (["allocate", "--block", "500"], "have no mean of 500"),
         (["calibrate", "--points", "README.md"], "README.md, line 1: no column is called quantity"),

@@ -250,49 +250,6 @@ def import_trace(
     print_rows(table.name, ("what", "figure"), [row for row in rows if row[1] != "None"])
 
 
-@app.command("import-counts")
-def import_counts(
-    counts: Annotated[Path, typer.Argument(help="Expert counts: .npy, .npz, JSON or CSV.")],
-    as_json: AsJson = False,
-) -> None:
-    """Read how often each expert was picked, and keep it for runs."""
-    from twin.lab.counts import read_counts
-    from twin.lab.store import open_store
-
-    table = read_counts(counts)
-    digest = open_store().counts.save(table)
-    layers, experts = table.counts.shape
-    if as_json:
-        print_json({"counts": digest, "layers": layers, "experts": experts, "note": table.note})
-        return
-    of = f"{table.name}: {experts:,} experts of {layers} layers. {table.note}".rstrip()
-    how = f"--set experts.popularity=imported --set experts.counts.digest={digest}"
-    out.print(escape(f"{of}\nAsk for it with {how}"), soft_wrap=True)
-
-
-@app.command("import-model")
-def import_model(
-    config: Annotated[Path, typer.Argument(help="A config.json of Hugging Face.")],
-    name: Annotated[str | None, typer.Option(help="What deployment.model will call it.")] = None,
-    write: Annotated[bool, typer.Option("--write", help="Add it to data/models.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Read a model's config.json and show it as a file of data/models."""
-    from twin.lab.model_import import import_model as read
-    from twin.lab.model_import import write_model
-
-    model = read(config, name)
-    path = write_model(model) if write else None
-    if as_json:
-        figures = {k: asdict(fact) for k, fact in model.figures.items()}
-        written = str(path) if path else None
-        print_json({"name": model.name, "figures": figures, "written": written})
-    elif path:
-        out.print(escape(f"{path.name} is written: ask for it as deployment.model={model.name}"))
-    else:
-        out.file.write(model.toml)
-
-
 @app.command()
 def check(as_json: AsJson = False) -> None:
     """Read everything that is stored once, and say what is damaged."""

@@ -32,6 +32,11 @@ class Command(Hook):
     """A command of the command line: a function as typer takes it."""
 
 
+class Reader(Hook):
+    """A reader of files: a function of (bytes, name) that raises a ValueError of one sentence. Its
+    name is the key of what it reads, of `lab/kinds.py`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Section(Hook):
     """A part of a page that exists, drawn by a function of what the page shows there."""

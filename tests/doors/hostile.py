@@ -255,7 +255,8 @@ OWN: dict[str, dict[str, Callable[[], bytes]]] = {
 def every() -> Iterator[Hostile]:
     """All of them, those made for one reader first."""
     for reader, cases in OWN.items():
-        yield from (Hostile(reader, what, make) for what, make in cases.items())
+        if reader in READERS:  # the readers of an extra go with its folder
+            yield from (Hostile(reader, what, make) for what, make in cases.items())
     for reader in READERS:
         yield from (Hostile(reader, what, make) for what, make in EVERY.items())
 

@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import gzip
 import io
-import json
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,19 +14,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import polars as pl
 
+from tests.doors.on_disk import brought, on_disk
 from tests.hardware.test_machine_file import HEAD
 from tests.lab import test_traces as traces
-from tests.lab.test_counts import AS_JSON, COUNTS, CSV, npy, npz
-from tests.lab.test_model_import import QWEN3, V3
 from twin.facts import FactError
 from twin.hardware.chip import HardwareError, load_chip
 from twin.hardware.exchange_format import read_fabric, write_fabric
 from twin.hardware.fabric import Fabric
 from twin.hardware.machine_file import write_machine
 from twin.lab.ask import settings_from
-from twin.lab.counts import CountsError, read_counts
+from twin.lab.counts import CountsTable
 from twin.lab.evidence.points import PointsError, read_points
 from twin.lab.library import (
     CALIBRATION,
@@ -40,7 +38,6 @@ from twin.lab.library import (
     scenario_from_toml,
 )
 from twin.lab.machines import built_machine, read_machine
-from twin.lab.model_import import ConfigError, import_model
 from twin.lab.share import links
 from twin.lab.store import Store, StoreError, open_store
 from twin.lab.store.archive import write_archive
@@ -51,18 +48,6 @@ from twin.scenario import Scenario, SpecError, scenario_from_canonical, with_ove
 
 POINTS = DATA / "examples" / "measured-points.csv"
 NO_STORE: Any = SimpleNamespace(machines=SimpleNamespace(save=lambda machine: None))
-
-
-def _on_disk(read: Callable[[Path], object], name: str) -> Callable[[bytes], object]:
-    """A reader of paths as one of bytes."""
-
-    def reader(data: bytes) -> object:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / name
-            path.write_bytes(data)
-            return read(path)
-
-    return reader
 
 
 @cache
@@ -109,7 +94,7 @@ def _settings(data: bytes) -> object:
 
 def _calibration(data: bytes) -> object:
     known = published_table(CALIBRATION)
-    return _on_disk(lambda path: _private(path, known), "mine.toml")(data)
+    return on_disk(lambda path: _private(path, known), "mine.toml")(data)
 
 
 def _fabric(kind: Any) -> Callable[[bytes], object]:
@@ -138,11 +123,9 @@ READERS: dict[str, tuple[Callable[[bytes], object], tuple[type[Exception], ...]]
     "link": (_link, (links.ShareError,)),
     "query": (_query, (links.ShareError,)),
     "trace": (_trace, (TraceError,)),
-    "trace file": (_on_disk(read_trace, "trace"), (TraceError,)),
-    "counts": (lambda data: read_counts(data, "counts"), (CountsError,)),
+    "trace file": (on_disk(read_trace, "trace"), (TraceError,)),
     "machine": (lambda data: read_machine(data, "machine"), (HardwareError,)),
-    "config": (_on_disk(lambda path: import_model(path, "mine"), "config.json"), (ConfigError,)),
-    "points": (_on_disk(lambda path: read_points(path, load_facts()), "points.csv"),
+    "points": (on_disk(lambda path: read_points(path, load_facts()), "points.csv"),
                (PointsError,)),
     "chip": (_chip, (FactError, HardwareError)),
     "calibration": (_calibration, (FactError,)),
@@ -150,6 +133,8 @@ READERS: dict[str, tuple[Callable[[bytes], object], tuple[type[Exception], ...]]
     "fabric graph": (_fabric("graphml"), (HardwareError,)),
     "library": (_archive, (StoreError,)),
 }  # fmt: skip
+for extra in brought():
+    READERS |= extra.READERS
 
 
 def _machines(fabric: Fabric) -> list[tuple[str, bytes]]:
@@ -162,7 +147,7 @@ def _machines(fabric: Fabric) -> list[tuple[str, bytes]]:
 
 def _library() -> bytes:
     with _empty_store() as store:
-        store.counts.save(read_counts(CSV, "a.csv"))
+        store.counts.save(CountsTable("a.csv", "csv", np.array([[1.0, 2.0], [3.0, 4.0]])))
         store.scenarios.save(Scenario(name="a"))
         file = io.BytesIO()
         write_archive(store, file)
@@ -188,7 +173,8 @@ def sound() -> dict[str, list[tuple[str, bytes]]]:
     canonical = b'{"scenario":{"seed":3,"workload":{"rate_req_per_s":5.0}},"schema":2}'
     fabric = built_machine("hgx-h20", load_facts())
     link = links.pack(scenario_from_toml(tomls[1])).encode()
-    return {
+    own = {name: data for extra in brought() for name, data in extra.sound().items()}
+    return own | {
         "scenario": [("toml", text) for text in tomls],
         "canonical": [("json", canonical)],
         "settings": [("binary", b'workload.arrivals="gamma"'), ("binary", b"seed=3")],
@@ -197,11 +183,7 @@ def sound() -> dict[str, list[tuple[str, bytes]]]:
                   ("binary", b"a" * 22 + b"," + b"b" * 22)],
         "trace": streams,
         "trace file": [("binary", _parquet()), *streams[:2]],
-        "counts": [("json", AS_JSON), ("csv", CSV), ("binary", npy(COUNTS)),
-                   ("binary", npz(logical_count=COUNTS)), ("binary", gzip.compress(npy(COUNTS))),
-                   ("json", json.dumps(COUNTS.tolist()).encode())],
         "machine": _machines(fabric),
-        "config": [("json", json.dumps(table).encode()) for table in (V3, QWEN3)],
         "points": [("csv", POINTS.read_bytes())],
         "chip": [("toml", (DATA / "chips" / "h800.toml").read_bytes())],
         "calibration": [("toml", CALIBRATION.read_bytes())],

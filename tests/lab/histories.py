@@ -19,9 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tests.lab import fake_engine, simulated
 from tests.lab.simulated import World
-from twin.lab.counts import CountsTable, read_counts
+from twin.lab.counts import CountsTable
 from twin.lab.runs.executor import Runner
 from twin.lab.runs.runner import run_now
 from twin.lab.store import RunRow, Store, StoreError, handle, open_store
@@ -38,9 +40,7 @@ SCENARIOS = [
     for seed, question in enumerate(QUESTIONS)
 ]
 EXPECTED = [fake_engine.answer(scenario, requests=10) for scenario in SCENARIOS]
-COUNTS: list[CountsTable] = [
-    read_counts(b'{"logical_count": [[1, 2, 3, %d]]}' % n, "c.json") for n in (4, 5)
-]
+COUNTS = [CountsTable("c.json", "json", np.array([[1.0, 2.0, 3.0, n]])) for n in (4.0, 5.0)]
 UNSURE = "unsure"
 DIGEST = 64  # letters; the id of a run has fewer
 # What may be said to a visitor, or of a run that failed: anything else is a fault.

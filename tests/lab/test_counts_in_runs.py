@@ -1,15 +1,10 @@
 """Imported routing counts reach the formulas and a run, and are missed in a sentence."""
 
-import json
-
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from twin.__main__ import app
 from twin.lab.counts import CountsTable
 from twin.lab.library import load_facts, presets
-from twin.lab.runs.answer import answer
 from twin.lab.runs.runner import add_run
 from twin.lab.store import StoreError, open_store
 from twin.scenario import with_overrides
@@ -53,18 +48,3 @@ def test_a_run_of_counts_that_are_not_here_is_refused_in_a_sentence(store):
         add_run(store, imported(table), engine="tests.lab.fake_engine")
     store.counts.save(table)
     assert add_run(store, imported(table), engine="tests.lab.fake_engine")
-
-
-def test_counts_are_imported_by_command_and_asked_for_as_it_says(store, tmp_path):
-    file = tmp_path / "mine.npy"
-    np.save(file, np.tile(np.arange(1.0, 257.0), (58, 1)))
-    told = CliRunner().invoke(app, ["import-counts", str(file), "--json"])
-    digest = json.loads(told.output)["counts"]
-    asked = with_overrides(
-        presets()[0].scenario,
-        {"experts.popularity": "imported", "experts.counts.digest": digest, "horizon_s": 4.0,
-         "warmup_s": 1.0},
-    )  # fmt: skip
-    kept = answer(asked, None, lambda _share, _live: None)
-    unkept = answer(asked, None, lambda _share, _live: None, keep=False)
-    assert kept["digest"] == unkept["digest"]

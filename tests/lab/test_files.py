@@ -12,10 +12,10 @@ import tracemalloc
 
 import pytest
 
+from tests.doors.on_disk import brought
 from twin.facts import FactError
 from twin.hardware.chip import load_chip
 from twin.lab.ask import settings_from
-from twin.lab.counts import CountsError, read_counts
 from twin.lab.evidence import calibrate
 from twin.lab.evidence.points import PointsError, read_points
 from twin.lab.files import NotWritten, whole_file, write_text
@@ -26,7 +26,6 @@ from twin.lab.library import (
     load_scenario_file,
     scenario_from_toml,
 )
-from twin.lab.model_import import ConfigError, import_model
 from twin.lab.traces.reader import read_trace
 from twin.lab.traces.source import Limits, TraceError
 from twin.scenario import Scenario, SpecError, with_overrides
@@ -34,10 +33,10 @@ from twin.scenario import Scenario, SpecError, with_overrides
 READERS = {
     "scenario": (load_scenario_file, SpecError),
     "trace": (read_trace, TraceError),
-    "counts": (read_counts, CountsError),
-    "config": (import_model, ConfigError),
     "points": (lambda path: read_points(path, load_facts()), PointsError),
 }
+for extra in brought():
+    READERS |= extra.FILES
 ODD_NAMES = ["nowhere", "nul\0byte", "two\nlines"]
 
 

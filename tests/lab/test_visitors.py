@@ -1,9 +1,10 @@
 """What one visitor may see and change, where a server knows its visitors by name."""
 
+import numpy as np
 import pytest
 
 from tests.lab import fake_engine
-from twin.lab.counts import read_counts
+from twin.lab.counts import CountsTable
 from twin.lab.library import load_facts
 from twin.lab.runs import executor
 from twin.lab.share import links
@@ -155,7 +156,7 @@ def test_what_cannot_be_held_is_not_stored_at_all(store, both, asked, monkeypatc
 
 
 def counts(name="c.json"):
-    return read_counts(b'{"logical_count": [[1, 2, 3, 4], [4, 3, 2, 1]]}', name)
+    return CountsTable(name, "json", np.array([[1.0, 2.0, 3.0, 4.0], [4.0, 3.0, 2.0, 1.0]]))
 
 
 def test_a_file_is_private_and_deleted_by_who_holds_it(store, both):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from twin.hooks import Hook
 from twin.lab.kinds import Kind, Parts
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ FABRIC = Kind(
     in_use="",
     smaller="",
     named=lambda _: None,
-    reader="twin.lab.fabric_file:read_fabric_file",
+    reader=Hook("fabric", "twin.lab.fabric_file:read_fabric_file"),
     split=lambda file: Parts(
         "", "fabric", {"supernode": file.supernode.model_dump(mode="json")}, {}
     ),

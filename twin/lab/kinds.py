@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from twin.hardware.imported import ImportedMachine, brought
+from twin.hooks import Hook, Reader, found
 
 if TYPE_CHECKING:
     from twin.lab.counts import CountsTable
@@ -64,7 +65,7 @@ class Kind(Generic[T]):
     in_use: str  # "this trace is": begins the sentence that says who uses it
     smaller: str  # what to do with one that is too large
     named: Callable[[Scenario], Reference | None]  # the one that a scenario uses
-    reader: str  # "module:function" that makes one of (bytes, name); ValueError: one sentence
+    reader: Hook | None  # makes one of (bytes, name); ValueError: one sentence; None: none is here
     split: Callable[[T], Parts]
     join: Callable[[Parts], T]  # KeyError, TypeError, ValueError: another version made the parts
     at_hand: Callable[[str], bool] = lambda _: False  # of a digest: here though nothing stores it
@@ -149,7 +150,7 @@ TRACE = Kind(
     in_use="this trace is",
     smaller="keep only its first requests",
     named=lambda s: s.workload.trace if s.workload.arrivals == "trace" else None,
-    reader="twin.lab.traces.reader:read_trace",
+    reader=Hook("trace", "twin.lab.traces.reader:read_trace"),
     split=_trace_parts,
     join=_trace,
 )
@@ -159,7 +160,7 @@ COUNTS = Kind(
     in_use="these counts are",
     smaller="sum its steps first",
     named=lambda s: s.experts.counts if s.experts.popularity == "imported" else None,
-    reader="twin.lab.counts:read_counts",
+    reader=found(Reader).get("table of expert counts"),
     split=_counts_parts,
     join=_counts,
 )
@@ -169,7 +170,7 @@ MACHINE = Kind(
     in_use="this machine is",
     smaller="leave out what serves nobody",
     named=lambda s: MachineNamed(s.supernode.machine) if s.supernode.imported else None,
-    reader="twin.lab.machines:read_machine",
+    reader=Hook("machine", "twin.lab.machines:read_machine"),
     split=_machine_parts,
     join=_machine,
     at_hand=lambda digest: brought(digest) is not None,

@@ -61,6 +61,8 @@ def upload(kind: Import, elsewhere: Callable[[Any], bool] = lambda file: False) 
     elif digest:
         st.markdown(f":material/description: {kind.says.format(plain(name) or 'a recorded one')}")
     _choose(kind, digest)
+    if part.kind.reader is None:
+        return
     file = st.file_uploader(kind.label, help=kind.help, key=f"{kind.many}-file")
     if file is None or elsewhere(file):
         return

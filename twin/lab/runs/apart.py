@@ -6,7 +6,6 @@ Nothing that comes back is executed.
 
 from __future__ import annotations
 
-import importlib
 import io
 import json
 import os
@@ -101,8 +100,8 @@ def main() -> None:
     """Read standard input as a value of the kind that the command names; its parts are output."""
     key, name, memory_bytes, seconds = sys.argv[1:]
     kind = next(kind for kind in (*KINDS, FABRIC) if kind.key == key)
-    module, _, function = kind.reader.partition(":")
-    read = getattr(importlib.import_module(module), function)
+    assert kind.reader is not None
+    read = kind.reader.load()
     data = sys.stdin.buffer.read()
     _limit(int(memory_bytes), float(seconds))
     try:

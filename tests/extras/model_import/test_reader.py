@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from twin.extras.model_import.reader import ConfigError, import_model, write_model
 from twin.lab.library import DATA, load_facts
-from twin.lab.model_import import ConfigError, import_model, write_model
 from twin.model.shape import load_shape
 from twin.scenario import Scenario, with_overrides
 from twin.steady import capacity
@@ -150,3 +150,9 @@ def test_a_missing_file_and_a_name_out_of_bounds_are_sentences(config, tmp_path)
         import_model(tmp_path / "nowhere.json", "mine")
     with pytest.raises(ConfigError, match="lower-case letters"):
         import_model(config(V3), "../mine")
+
+
+def test_the_command_says_one_sentence_of_a_file_that_is_not_there(twin):
+    done = twin("import-model", "nowhere/config.json")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"config.json cannot be read" in done.stderr

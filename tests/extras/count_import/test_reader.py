@@ -1,0 +1,187 @@
+"""Imported expert counts: read as they are, or refused with a sentence; stored by digest."""
+
+import gzip
+import io
+import json
+import pickle
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from twin.__main__ import app
+from twin.extras.count_import.reader import CountsError, read_counts
+from twin.lab.counts import digest_of
+from twin.lab.kinds import COUNTS as KIND
+from twin.lab.library import ROOT, presets
+from twin.lab.runs.answer import answer
+from twin.lab.runs.apart import apart
+from twin.lab.traces.source import Limits
+from twin.scenario import with_overrides
+
+PATTERNS = ROOT.parent / "shared" / "traces" / "omni-placement"
+JULY = PATTERNS / (
+    "placement_pattern_20250724_142738_58_redundant_layers_58_layers_16_ranks_"
+    "epmaxdeploy_200_prefill.npy.gz"
+)
+COUNTS = np.array([[5, 0, 3, 2], [1, 1, 1, 9]], np.int64)
+
+
+def npy(array, **options):
+    file = io.BytesIO()
+    np.save(file, array, **options)
+    return file.getvalue()
+
+
+def npz(**arrays):
+    file = io.BytesIO()
+    np.savez_compressed(file, **arrays)
+    return file.getvalue()
+
+
+STEPS = np.stack([COUNTS - 1 * (COUNTS > 0), 1 * (COUNTS > 0)])
+AS_JSON = json.dumps({"rank": 0, "logical_count": STEPS.tolist()}).encode()
+CSV = b"Layer,expert,tokens\n3,0,5\n3,2,3\n3,3,2\n\n4,0,1\n4,1,1\n4,2,1\n4,3,4\n4,3,5\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (npy(COUNTS), "npy"),
+        (npy(np.asfortranarray(COUNTS.astype(np.float32))), "npy"),
+        (gzip.compress(npy(STEPS), mtime=0), "npy"),
+        (npz(logical_count=STEPS, other=np.ones(3)), "npz"),
+        (AS_JSON, "json"),
+        (gzip.compress(json.dumps(COUNTS.tolist()).encode(), mtime=0), "json"),
+        (b"\xef\xbb\xbf" + CSV, "csv"),
+        (gzip.compress(CSV, mtime=0), "csv"),
+    ],
+)
+def test_every_format_gives_the_same_counts(data, kind, tmp_path):
+    got = read_counts(data, "a")
+    assert got.format == kind and got.counts.dtype == np.float64
+    assert got.counts.tolist() == COUNTS.tolist()
+    assert got.digest == digest_of(COUNTS.astype(np.float64))
+    (tmp_path / "a.bin").write_bytes(data)
+    assert read_counts(tmp_path / "a.bin").digest == got.digest
+
+
+def test_dense_layers_at_the_beginning_are_left_out_and_said():
+    got = read_counts(npy(np.concatenate((np.zeros((3, 4), np.int64), COUNTS))))
+    assert got.counts.tolist() == COUNTS.tolist() and "first 3 layers" in got.note
+
+
+def test_a_placement_becomes_the_least_loads_that_explain_it():
+    ranks = np.zeros((4, 1, 8), np.int32)
+    ranks[np.arange(8) // 2, 0, np.arange(8)] = 1
+    ranks[:, 0, 0] = 1  # 4 copies of expert 0 in 11 slots
+    got = read_counts(npy(ranks), "pattern.npy")
+    assert got.format == "omni placement" and "least loads" in got.note
+    assert got.counts[0, 0] == pytest.approx(3 * 8 / 11)
+    assert got.counts.mean() == pytest.approx(1.0) and np.ptp(got.counts[0, 1:]) == 0
+
+
+def evil():
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps({}))
+    return file.getvalue()
+
+
+def lying():
+    good = npy(np.ones((2, 4)))
+    return good.replace(b"(2, 4)", b"(9, 9)")
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (
+            pickle.dumps({"logical_count": [1]}),
+            "PyTorch file.*can run code.*save its logical_count",
+        ),
+        (evil(), "PyTorch file"),
+        (npy(np.array([{}], object), allow_pickle=True), "holds object and not numbers"),
+        (npy(np.array([["a"]])), "holds <U1 and not numbers"),
+        (lying(), "should hold 648 bytes of .9, 9. numbers but holds 64"),
+        (npy(np.ones((2, 4)))[:-8], "holds 56: copy it again"),
+        (b"\x93NUMPY\x01\x00\x05\x00{abc\n", "broken header"),
+        (npy(np.ones(4)), "an array of 4: give .layers, experts. or"),
+        (npy(np.ones((600, 4))), "600 layers x 4 experts: at most 512 x 4096"),
+        (npy(-COUNTS), "holds -5 at .0, 0.: counts are 0 or more"),
+        (npy(np.array([[1.0, np.nan]])), "holds nan at .0, 1."),
+        (npy(np.zeros((2, 4))), "counts nothing: every number is 0"),
+        (npy(np.array([[1, 2], [0, 0], [1, 1]])), "counts nothing in layer 1"),
+        (npy(np.stack([COUNTS > 0 for _ in range(1)]) | True), "places every expert once"),
+        (npz(a=COUNTS, b=COUNTS), "2 arrays, none named logical_count"),
+        (b"PK\x03\x04 what", "not a sound .npz file"),
+        (b'{"physical_count": []}', "no logical_count: give it"),
+        (b"[[1, 2], [3]]", "rows of different lengths"),
+        (b"[" * 100_000, "not sound JSON"),
+        (b"[[1, 2]", "not sound JSON at line 1"),
+        (b"layer,count\n0,1\n", "line 1: no column expert in 'layer, count'"),
+        (b"layer,expert,count\n0,1,2\n0,x,2\n", "line 3: '0,x,2' is not layer, expert, count"),
+        (b"layer,expert,count\n0,-1,2\n", "line 2: layer 0, expert -1 must be from 0"),
+        (b"layer,expert,count\n0,1,nan\n", "line 2: the count nan must be 0 or more"),
+        (b"layer,expert,count\n0,1,2\n2,1,2\n", "no row of layer 1"),
+        (b"layer,expert,count\n", "has no rows"),
+        (b"", "no column layer"),
+        (b"\xff\xfe\x00", "no array, JSON or CSV .byte 0 is not text."),
+        (gzip.compress(npy(COUNTS), mtime=0)[:-9], "gzip"),
+    ],
+)
+def test_faulty_files_are_refused_with_one_sentence(data, words):
+    with pytest.raises(CountsError, match=words) as caught:
+        read_counts(data, "it")
+    assert str(caught.value).startswith("it") and "\n" not in str(caught.value)
+
+
+def test_limits_hold_before_anything_is_unpacked():
+    small = Limits(packed_bytes=4096, unpacked_bytes=4096, rows=10)
+    packed = gzip.compress(b"1" * 10_000)
+    for data in (npy(np.ones((50, 50))), npz(a=np.ones((50, 50))), packed):
+        with pytest.raises(CountsError, match="4096|0 MB"):
+            read_counts(data, "it", small)
+
+
+@given(st.binary(max_size=200), st.sampled_from([b"", b"\x93NUMPY\x01\x00", b"PK\x03\x04", b"["]))
+def test_no_bytes_crash_the_reader(data, head):
+    try:
+        read_counts(head + data, "it")
+    except CountsError as error:
+        assert "\n" not in str(error)
+
+
+@pytest.mark.skipif(not JULY.exists(), reason="NO PLACEMENT PATTERNS beside the project")
+def test_real_patterns():
+    got = read_counts(JULY)
+    hottest = got.counts.max(axis=1) / got.counts.mean(axis=1)
+    assert got.counts.shape == (58, 256)
+    assert np.median(hottest) == pytest.approx(1.88, abs=0.03)  # 3 copies in 272 slots
+    assert hottest.max() == pytest.approx(6.59, abs=0.03) and hottest[:5].max() < 2.0
+    once = next(PATTERNS.glob("*rearrange*16_ranks*"))
+    with pytest.raises(CountsError, match="places every expert once"):
+        read_counts(once)
+
+
+def test_a_process_apart_reads_the_same():
+    assert apart(KIND, AS_JSON, "c.json").digest == read_counts(AS_JSON, "c.json").digest
+
+
+def test_counts_are_imported_by_command_and_asked_for_as_it_says(tmp_path, monkeypatch):
+    monkeypatch.setenv("TWIN_DB_URL", f"sqlite:///{tmp_path / 'twin.db'}")
+    file = tmp_path / "mine.npy"
+    np.save(file, np.tile(np.arange(1.0, 257.0), (58, 1)))
+    told = CliRunner().invoke(app, ["import-counts", str(file), "--json"])
+    digest = json.loads(told.output)["counts"]
+    asked = with_overrides(
+        presets()[0].scenario,
+        {"experts.popularity": "imported", "experts.counts.digest": digest, "horizon_s": 4.0,
+         "warmup_s": 1.0},
+    )  # fmt: skip
+    kept = answer(asked, None, lambda _share, _live: None)
+    unkept = answer(asked, None, lambda _share, _live: None, keep=False)
+    assert kept["digest"] == unkept["digest"]

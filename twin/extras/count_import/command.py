@@ -1,0 +1,30 @@
+"""The command `import-counts`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from twin.commands.terminal import AsJson, out, print_json
+
+
+def import_counts(
+    counts: Annotated[Path, typer.Argument(help="Expert counts: .npy, .npz, JSON or CSV.")],
+    as_json: AsJson = False,
+) -> None:
+    """Read how often each expert was picked, and keep it for runs."""
+    from twin.extras.count_import.reader import read_counts
+    from twin.lab.store import open_store
+
+    table = read_counts(counts)
+    digest = open_store().counts.save(table)
+    layers, experts = table.counts.shape
+    if as_json:
+        print_json({"counts": digest, "layers": layers, "experts": experts, "note": table.note})
+        return
+    of = f"{table.name}: {experts:,} experts of {layers} layers. {table.note}".rstrip()
+    how = f"--set experts.popularity=imported --set experts.counts.digest={digest}"
+    out.print(escape(f"{of}\nAsk for it with {how}"), soft_wrap=True)

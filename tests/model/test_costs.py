@@ -1,4 +1,4 @@
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
@@ -7,7 +7,7 @@ from twin.hardware.placement import place_instances
 from twin.model.costs import build_costs, role_costs
 from twin.model.record import walk
 from twin.model.shape import ModelError
-from twin.scenario import Scenario, with_overrides
+from twin.scenario import Scenario, serving, with_overrides
 
 
 def test_a_role_that_is_not_deployed_is_refused(facts):
@@ -42,8 +42,11 @@ def test_on_a_share_of_the_cores_what_computes_is_slower_and_what_travels_is_not
     s = Scenario()
     net = wired(s.supernode, facts)
     first = next(i for i in place_instances(s, net) if i.role == role)
-    seat = s, facts, net, role, first.die_of_rank, first.name
-    whole, part = (role_costs(*seat, cores=x) for x in (1.0, 0.7))
+    pool = serving(s)[role]
+    some = replace(pool, groups=(replace(pool.own, cores=0.7),), cores=0.7)
+    whole, part = (
+        role_costs(s, facts, net, p, first.die_of_rank, first.name) for p in (pool, some)
+    )
     assert part.memory == whole.memory
     for (c, a), (_, b) in zip(walk(whole.coefficients), walk(part.coefficients), strict=True):
         if c.scale == "computed":

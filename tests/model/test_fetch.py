@@ -36,12 +36,12 @@ def test_segments_are_whole_and_stores_evict_before_they_are_full():
 @pytest.mark.parametrize(("store", "pieces"), [("ems", 61), ("mooncake", 61), ("memcache", 122)])
 def test_a_block_of_r1_is_read_in_as_many_pieces_as_were_published(store, pieces):
     asked = with_overrides(Scenario(), {"memory_pool.store": store})
-    read = fetch(asked, FACTS, "prefill", 32, 16, 70_272.0, 61)
+    read = fetch(asked, FACTS, 32, 32, 16, 70_272.0, 61)
     size = asked.memory_pool.block_tokens * 70_272.0 / pieces
     start_s, in_flight = FACTS.si("operators.pool_copy.start"), 4
     assert read.copies_bytes_per_s == pytest.approx(32 * in_flight * size / start_s)
     whole = with_overrides(asked, {"memory_pool.layout": "block"})
-    assert fetch(whole, FACTS, "prefill", 32, 16, 70_272.0, 61).copies_bytes_per_s == (
+    assert fetch(whole, FACTS, 32, 32, 16, 70_272.0, 61).copies_bytes_per_s == (
         pytest.approx(pieces * read.copies_bytes_per_s)
     )
 

@@ -61,7 +61,7 @@ def test_the_way_has_the_ports_of_the_busier_side(facts):
     ways = []
     for prefills in (1, 2):
         s = small({SHARE: 0.3, "deployment.prefill.instances": prefills})
-        ways.append(offload(s, wired(s.supernode, facts)))
+        ways.append(offload(s, wired(s.supernode, facts), {}))
     assert [way.served for way in ways] == [2.0, 1.0]
     assert ways[0].out_bytes_per_s == pytest.approx(0.5 * ways[1].out_bytes_per_s)
     cores = [offloading(facts, 0.3, **{"deployment.prefill.instances": n}).decode.sequence.core

@@ -26,7 +26,7 @@ from twin.hardware.prices import nic, port_rates
 from twin.model.batch import attention_s_per_token, batch_line, recompute_s_per_token
 from twin.model.costs import RoleCosts, role_costs
 from twin.model.record import numbers, slowed
-from twin.scenario import Fault, core_share
+from twin.scenario import Fault, serving
 
 T = TypeVar("T")
 
@@ -151,9 +151,8 @@ class Machine:
 
     def _price(self, i: Instance, dies: tuple[int, ...]) -> RoleCosts:
         s = self.setup.scenario
-        clock = self.setup.costs.clocks.get(i.role, 1.0)
-        cores = core_share(s, i.role)
-        costs = role_costs(s, self.facts, self.fabric, i.role, dies, i.name, clock, cores)
+        pool, clocks = serving(s)[i.role], self.setup.costs.clocks
+        costs = role_costs(s, self.facts, self.fabric, pool, dies, i.name, clocks)
         speeds = slow_dies(self.fabric, self.in_force)
         slowest = min((speeds.get(die, 1.0) for die in dies), default=1.0)
         if slowest < 1.0:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from twin.scenario import Scenario, core_share, pools, seated
+from twin.scenario import Scenario, serving
 
 DAILY = ("day", "servegen_r1_day")
 MOST = 168  # hours of a week: each still has a window of its own
@@ -30,16 +30,15 @@ def by_hour(windows: pl.DataFrame, s: Scenario, length_s: float) -> pl.DataFrame
     """
     width_h = pl.col("window_s") / 3600.0
     held, at_work = pl.lit(0.0), pl.lit(0.0)
-    serving, own = {}, {role for role, _, _ in seated(s)}
-    for role, count, npus in pools(s):
+    npus: dict[str, pl.Expr] = {}
+    for role, pool in serving(s).items():
         name = f"{role}_npus"
         moves = name in windows.columns
-        serving[name] = pl.col(name) if moves else pl.lit(float(count * npus))
-        if role in own:
-            held = held + serving[name]
-        busy = pl.col("prefill_busy" if role == "prefill" else "decode_busy").fill_nan(0.0)
-        busy = busy.fill_null(0.0).clip(0.0, 1.0) * core_share(s, role)
-        at_work = at_work + serving[name] * busy
+        npus[name] = pl.col(name) if moves else pl.lit(float(pool.instances * pool.npus))
+        if not pool.over:
+            held = held + npus[name]
+        busy = pl.col(f"{pool.phase}_busy").fill_nan(0.0).fill_null(0.0).clip(0.0, 1.0)
+        at_work = at_work + npus[name] * (busy * pool.cores)
     changing = pl.col("changing_npus") if "changing_npus" in windows.columns else pl.lit(0.0)
     hit = pl.col("hit_token_ratio").fill_nan(None)
     # Of prompt tokens those that were computed are known: the rest of 1 - hit ratio.
@@ -50,7 +49,7 @@ def by_hour(windows: pl.DataFrame, s: Scenario, length_s: float) -> pl.DataFrame
     return (
         windows.group_by(hour=(middle_s / length_s).cast(pl.Int32))
         .agg(
-            **{name: (npus * pl.col("window_s")).sum() / length for name, npus in serving.items()},
+            **{name: (n * pl.col("window_s")).sum() / length for name, n in npus.items()},
             changing_npus=(changing * pl.col("window_s")).sum() / length,
             npu_hours=((held + changing) * width_h).sum(),
             npu_hours_idle=((held + changing - at_work) * width_h).sum(),

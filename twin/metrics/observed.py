@@ -16,7 +16,7 @@ import numpy as np
 from twin.metrics.clients import limits, session_times_s, waited_s
 from twin.metrics.goodput import met_slo, per_second
 from twin.metrics.latency import TTFT_PARTS, gap_spread, per_token_s, spread_of
-from twin.scenario import Scenario, core_share, shares_npus
+from twin.scenario import Scenario, serving
 
 if TYPE_CHECKING:
     import polars as pl
@@ -188,8 +188,8 @@ class Observed:
     @property
     def npus_held(self) -> float:
         """NPUs that belong to an instance, each counted once."""
-        shared = self.npus["prefill"] if shares_npus(self.scenario) else 0
-        return sum(self.npus.values()) - shared
+        pools = serving(self.scenario)
+        return sum(npus for role, npus in self.npus.items() if not pools[role].over)
 
     def per_second(self, amount: float, npus: float = 1) -> float | None:
         """An amount per second of the steady state and NPU; None without NPUs."""
@@ -205,7 +205,8 @@ class Observed:
         if "colocated" in self.npus:  # the share of iterations that compute prompts too
             prefilling = self.instance_mean("decode_busy_s", "decode") or 0.0
             prefilling *= min(1.0, t["prefill_batches"] / max(t["iterations"], 1.0))
-        prefilling *= core_share(self.scenario, "prefill")
+        elif "prefill" in self.npus:
+            prefilling *= serving(self.scenario)["prefill"].cores
         drawn_w = t["prefill_w"] * prefilling * self.pool_npus("prefill")
         for unit in ("cube", "hbm"):
             amount = t[f"{unit}_amount"]

@@ -15,7 +15,7 @@ from twin.metrics.clients import fairness, session_times_s
 from twin.metrics.goodput import quotient
 from twin.metrics.measures import NOTHING, Kind, amount
 from twin.metrics.observed import Observed
-from twin.scenario import Scenario, core_share
+from twin.scenario import Scenario, serving
 
 Better = Literal["lower", "higher", ""]
 Group = Literal["times", "ttft parts", "rates", "use", "counts", "run"]
@@ -114,13 +114,9 @@ def _npu_hours(o: Observed) -> float:
 def _idle_npu_hours(o: Observed) -> float:
     """NPU-hours of the steady state in which nothing is computed."""
     idle_s = o.npus_held * o.steady_s
-    for role in ("prefill", "decode"):
-        instances = o.totals[f"{role}_instances"]
-        if instances > 0 and not (role == "prefill" and "colocated" in o.npus):
-            of_one = o.scenario.deployment
-            pool = of_one.colocated if "colocated" in o.npus else getattr(of_one, role)
-            at_work = core_share(o.scenario, role) * pool.npus_per_instance
-            idle_s -= o.totals[f"{role}_busy_s"] * at_work
+    for pool in serving(o.scenario).values():
+        if o.totals[f"{pool.phase}_instances"] > 0:
+            idle_s -= o.totals[f"{pool.phase}_busy_s"] * (pool.cores * pool.npus)
     return max(0.0, idle_s) / 3600.0
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,26 +22,17 @@ from twin.model.coefficients import DECODE_OPERATORS, PREFILL_OPERATORS, Decode,
 from twin.model.collectives import exchange
 from twin.model.decode_costs import colocated_costs, decode_costs
 from twin.model.fetch import Fetch, fetch
-from twin.model.memory import (
-    Budget,
-    ExpertLayout,
-    budget,
-    exchange_buffer_bytes,
-    expert_bytes,
-    expert_layout,
-    idle_dies,
-    layer_stack_bytes,
-)
-from twin.model.offload import Offload, kept_tokens, offload
+from twin.model.memory import Budget, ExpertLayout, expert_layout, idle_dies
+from twin.model.offload import Offload, offload
 from twin.model.operators import combine_bytes, dispatch_bytes, formats
 from twin.model.prefill_costs import prefill_costs
 from twin.model.record import changed
 from twin.model.roofline import family_of, load_machine, of_stack
-from twin.model.setting import Cores, Setting
+from twin.model.setting import Setting
 from twin.model.shape import ModelError, Shape, load_shape
-from twin.model.sharing import bandwidth_for_decode, bandwidth_for_prefill, beside_the_other
-from twin.scenario import Deployment, Scenario, core_share, shares_npus
-from twin.scenario import deployment as asked
+from twin.model.sharing import bandwidth_for_decode, bandwidth_for_prefill
+from twin.model.space import kv_bytes, kv_layers, space
+from twin.scenario import Deployment, Pool, Scenario, serving, sharing
 
 __all__ = ["DECODE_OPERATORS", "PREFILL_OPERATORS", "Costs", "ModelError", "RoleCosts",
            "build_costs", "role_costs"]  # fmt: skip
@@ -51,6 +42,7 @@ __all__ = ["DECODE_OPERATORS", "PREFILL_OPERATORS", "Costs", "ModelError", "Role
 class RoleCosts:
     """Costs of one kind of instance."""
 
+    pool: Pool
     dies: int
     coefficients: Decode | Prefill  # a colocated instance's are decode's too
     operators: tuple[str, ...]  # what an iteration's or a batch's time is booked to
@@ -153,17 +145,10 @@ def build_costs(
     for instance in place_instances(scenario, fabric):
         first.setdefault(instance.role, instance)
     roles = {
-        name: role_costs(
-            scenario,
-            facts,
-            fabric,
-            name,
-            i.die_of_rank,
-            i.name,
-            clocks.get(name, 1.0),
-            core_share(scenario, name),
+        role: role_costs(
+            scenario, facts, fabric, serving(scenario)[role], i.die_of_rank, i.name, clocks
         )
-        for name, i in first.items()
+        for role, i in first.items()
     }
     quantised = d.communication.early_quantisation
     away = shape.top_k * shape.moe_layers
@@ -174,7 +159,7 @@ def build_costs(
         decode_role=roles.get("decode"),
         prefill_role=roles.get("prefill"),
         colocated_role=roles.get("colocated"),
-        kv_bytes_per_token=_kv_bytes(shape, d),
+        kv_bytes_per_token=kv_bytes(shape, d),
         dispatch_bytes_per_token=dispatch_bytes(shape, quantised, scale) * away,
         combine_bytes_per_token=combine_bytes(shape) * away,
         prefill_instances=d.prefill.instances,
@@ -187,88 +172,71 @@ def build_costs(
 
 
 def role_costs(
-    scenario: Scenario, facts: Facts, fabric: Wiring, role: str, dies: tuple[int, ...], name: str,
-    clock: float = 1.0, cores: float = 1.0,
+    scenario: Scenario, facts: Facts, fabric: Wiring, pool: Pool, dies: tuple[int, ...], name: str,
+    clocks: Mapping[str, float] | None = None,
 ) -> RoleCosts:  # fmt: skip
-    """Costs of one instance of a role on these dies of a fabric, as it is at some moment.
+    """Costs of one instance of a pool on these dies of a fabric, as it is at some moment.
 
-    cores: share of each die's cores that it computes on. Raises ModelError when the model does not
-    fit them, HardwareError when links are missing.
+    Raises ModelError when the model does not fit them, HardwareError when links are missing.
     """
     d, net = scenario.deployment, network(fabric)
     facts = of_stack(facts, d.stack, scenario.supernode.chip)
-    chip = load_chip(facts, scenario.supernode.chip)
-    away = offload(scenario, net)
-    setting, coefficients = _shared_out(scenario, facts, net, role, dies, clock, cores, away)
-    shape, f, layout, sending = setting.shape, setting.formats, setting.layout, setting.exchange
-    apart, shards = setting.expert_dies, setting.group.peers if setting.group else 1
-    staged = role == "prefill" and d.prefill.attention == "sp_tp_sp"
-    drafts = d.decode.mtp_draft_tokens
-    what = f"{shape.title} on {len(dies)} dies ({len(dies) // chip.dies_per_npu} NPUs) of {name}"
-    weights = layer_stack_bytes(
-        shape, f, None if apart else layout, drafts > 0, len(dies) if staged else shards, shards > 1
-    )
-    space = budget(chip, facts, weights, _buffers(setting, scenario, chip), what)
-    if shares_npus(scenario):
-        buffers_of = partial(_buffers, scenario=scenario, chip=chip)
-        space = beside_the_other(space, setting, scenario, _kv_bytes(shape, d), buffers_of)
-    if apart:
-        passes = shape.moe_layers + (1 if drafts else 0)
-        held = expert_bytes(shape, f, layout) * passes
-        budget(chip, facts, held, 0.0, f"The experts of {what}")
-    # A rank stands for its share of the instance: with expert dies less than a die's KV.
-    tokens, lent = int(space.kv / _kv_bytes(shape, d) * (1.0 - apart / len(dies))), 0
-    if away is not None and role == "prefill":
-        kept = min(tokens, kept_tokens(d, shape, len(dies)))
-        tokens, lent = kept, tokens - kept
-    elif away is not None:
-        i = next(i for i in place_instances(scenario, fabric) if i.role == "prefill")
-        lender = role_costs(scenario, facts, fabric, i.role, i.die_of_rank, i.name)
+    away = offload(scenario, net, clocks or {}) if pool.away else None
+    setting, coefficients = _coefficients_of(scenario, facts, net, pool, dies, clocks or {}, away)
+    room = space(setting, scenario, name)
+    tokens = room.kv_tokens
+    if away is not None:
+        i = next(i for i in place_instances(scenario, fabric) if i.role == away.lender)
+        lends = serving(scenario)[i.role]
+        lender = role_costs(scenario, facts, fabric, lends, i.die_of_rank, i.name)
         tokens = away.kv_tokens(tokens, lender.kv_tokens_lent)
-    way, gather = setting.route, setting.group or setting.gather
+    shape, sending, way = setting.shape, setting.exchange, setting.route
+    gather = setting.tp_exchange or setting.gather
     per_node = _dies_per_node(net, dies)
-    one_npu = len({die // chip.dies_per_npu for die in dies}) == 1
+    one_npu = len({die // setting.machine.chip.dies_per_npu for die in dies}) == 1
+    per_token, layers = kv_bytes(shape, d), kv_layers(shape, d)
     return RoleCosts(
+        pool=pool,
         dies=len(dies),
         coefficients=coefficients,
-        operators=names_of("prefill" if role == "prefill" else "decode"),
-        layout=layout,
-        memory=space,
+        operators=names_of(pool.phase),
+        layout=setting.layout,
+        memory=room.memory,
         kv_tokens_per_die=tokens,
-        kv_tokens_lent=lent,
+        kv_tokens_lent=room.lent_tokens,
         exchange_bytes_per_s=sending.rate_bytes_per_s,
         gather_bytes_per_s=gather.rate_bytes_per_s,
         leaving=0.0 if one_npu else sending.remote * setting.messages,
         off_node_fraction=way.off_node if way.slow_between else 0.0,
         gather_off_node=gather.off_node if gather.slow_between else 0.0,
         dies_per_node=per_node,
-        fetch=fetch(
-            scenario, facts, role, len(dies), per_node, _kv_bytes(shape, d), _kv_layers(shape, d)
-        ),
+        fetch=fetch(scenario, facts, setting.head_dies, len(dies), per_node, per_token, layers),
     )
 
 
-def _shared_out(
-    s: Scenario, facts: Facts, net: Network, role: str, dies: tuple[int, ...], clock: float,
-    cores: float, away: Offload | None,
+def _coefficients_of(
+    s: Scenario, facts: Facts, net: Network, pool: Pool, dies: tuple[int, ...],
+    clocks: Mapping[str, float], away: Offload | None,
 ) -> tuple[Setting, Decode | Prefill]:  # fmt: skip
-    """`_priced` where dies lend cores to attention of decode, or share them with the other pool."""
-    d, chip = s.deployment, load_chip(facts, s.supernode.chip)
-    one_slot = d.model_copy(update={"decode": d.decode.model_copy(update={"batch_per_npu": 1})})
-    priced = partial(_priced, one_slot, s.experts.redundant, chip.name, facts, net)
-    if away is not None and role == "prefill":
-        return priced(role, dies, clock, cores * (1.0 - away.cores))
-    hbm = 1.0
-    if shares_npus(s):
-        lent = core_share(s, "prefill")
-        machine = load_machine(facts, replace(chip, clock=clock), cores=lent)
-        hbm = bandwidth_for_prefill(machine, replace(machine, cores=1.0 - lent))
-        if role == "decode":
-            over = dies[: d.prefill.npus_per_instance * chip.dies_per_npu]
-            prefill, batch = priced("prefill", over, clock, lent, hbm)[1], d.prefill.tokens_per_npu
-            assert isinstance(prefill, Prefill)
-            hbm = bandwidth_for_decode(prefill, batch * len(over) / chip.dies_per_npu, machine)
-    return priced(role, dies, clock, cores, hbm, away)
+    """`_priced` with the HBM bandwidth that a pool on the same dies leaves."""
+    chip = load_chip(facts, s.supernode.chip)
+    # The batch decides no coefficient, so all batches have the same ones.
+    d = s.deployment.model_copy(
+        update={"decode": s.deployment.decode.model_copy(update={"batch_per_npu": 1})}
+    )
+    clock = clocks.get(pool.role, 1.0)
+    of_seat = d, s.experts.redundant, chip.name, facts, net
+    if (guest := sharing(s)) is None:
+        return _priced(*of_seat, pool, dies, clock, 1.0, away)
+    machine = load_machine(facts, replace(chip, clock=clock), cores=guest.cores)
+    hbm = bandwidth_for_prefill(machine, replace(machine, cores=1.0 - guest.cores))
+    if not pool.over:
+        over = dies[: guest.npus * chip.dies_per_npu]
+        prefill = _priced(*of_seat, guest, over, clock, hbm)[1]
+        assert isinstance(prefill, Prefill)
+        batch = d.prefill.tokens_per_npu * len(over) / chip.dies_per_npu
+        hbm = bandwidth_for_decode(prefill, batch, machine)
+    return _priced(*of_seat, pool, dies, clock, hbm, away)
 
 
 @lru_cache(maxsize=16)
@@ -278,23 +246,26 @@ def _priced(
     chip_name: str,
     facts: Facts,
     net: Network,
-    role: str,
+    pool: Pool,
     dies: tuple[int, ...],
     clock: float,
-    cores: float,
-    hbm: float = 1.0,
+    hbm: float,
     away: Offload | None = None,
 ) -> tuple[Setting, Decode | Prefill]:
-    """What coefficients follow from, and these: the same for every batch, load and seed."""
+    """What coefficients follow from, and these: the same for every batch, load and seed.
+
+    hbm: share of the sustained HBM bandwidth that the pool has. Raises ModelError.
+    """
     shape, chip = load_shape(facts, d.model), replace(load_chip(facts, chip_name), clock=clock)
-    apart = _expert_dies(d.decode, chip, len(dies)) if role == "decode" else 0
-    machine = load_machine(facts, chip, d.optimisations.attention_kernel, cores, hbm)
+    apart = _expert_dies(pool, chip, len(dies))
+    kernel = d.optimisations.attention_kernel
+    machine = load_machine(facts, chip, kernel, pool.own.cores, hbm)
     sending = exchange(net, dies)
     if apart:
         sending = replace(sending, remote=1.0)  # no expert is at home
-    shards = _shards(d.prefill, shape, len(dies)) if role == "prefill" else 1
+    group = _tp_group(pool, shape, len(dies))
     setting = Setting(
-        role=role,
+        pool=pool,
         shape=shape,
         formats=formats(d.precision, machine.sum_bytes),
         machine=machine,
@@ -303,13 +274,22 @@ def _priced(
         optimisations=d.optimisations,
         layout=expert_layout(shape, redundant, apart or len(dies)),
         exchange=sending,
-        gather=exchange(net, dies, "read") if role == "prefill" else sending,
-        group=exchange(net, dies[:shards], "read") if shards > 1 else None,
+        gather=exchange(net, dies, "read") if pool.phase == "prefill" else sending,
+        tp_exchange=exchange(net, dies[:group], "read") if group > 1 else None,
         expert_dies=apart,
-        domains=d.decode.domains if apart else 1,
         offload=away,
+        lender=load_machine(facts, replace(chip, clock=away.clock), kernel) if away else None,
     )
-    return setting, _coefficients(setting, d)
+    drafts = d.decode.mtp_draft_tokens
+    costs: Decode | Prefill
+    if pool.role == "prefill":
+        costs = prefill_costs(setting, d.prefill.microbatch, drafts > 0)
+    elif pool.role == "decode":
+        costs = decode_costs(setting, drafts, d.decode.microbatch)
+    else:
+        costs = colocated_costs(setting, drafts)
+    # Plain Python computes faster with these.
+    return setting, changed(costs, lambda _, value: float(value))
 
 
 def _dies_per_node(net: Network, dies: tuple[int, ...]) -> int:
@@ -319,82 +299,23 @@ def _dies_per_node(net: Network, dies: tuple[int, ...]) -> int:
     return int(np.bincount(net.node[net.dies[list(dies)]]).max())
 
 
-def _kv_bytes(shape: Shape, d: Deployment) -> float:
-    return shape.kv_bytes_per_token_layer(d.precision.kv) * _kv_layers(shape, d)
-
-
-def _kv_layers(shape: Shape, d: Deployment) -> int:
-    """Layers that keep KV; the MTP module attends to the whole context too, so it has its own."""
-    return shape.layers + (1 if d.decode.mtp_draft_tokens else 0)
-
-
-def _coefficients(x: Setting, d: Deployment) -> Decode | Prefill:
-    costs: Decode | Prefill
-    drafts = d.decode.mtp_draft_tokens
-    if x.role == "prefill":
-        costs = prefill_costs(x, d.prefill.attention, d.prefill.microbatch, drafts > 0)
-    elif x.role == "decode":
-        ways = [] if x.expert_dies else _ways(x.facts, x.machine.family)
-        costs = decode_costs(x, drafts, d.decode.microbatch, ways)
-    else:
-        costs = colocated_costs(x, drafts)
-    return changed(costs, lambda _, value: float(value))  # plain Python computes faster with these
-
-
-def _buffers(x: Setting, scenario: Scenario, chip: Chip) -> float:
-    """Static exchange buffers of a die, bytes; prefill's are dynamic, for one batch."""
-    comm, scale = x.communication, x.machine.message_scale_bytes
-    tokens = _tokens_per_die(scenario, chip, x.role)
-    if x.role == "prefill":
-        whole = exchange_buffer_bytes(x.shape, x.layout, tokens, comm.early_quantisation, scale)
-        return whole / x.layout.dies
-    if x.expert_dies:
-        tokens *= x.exchange.peers / (x.exchange.peers - x.expert_dies)
-    if comm.buffer_tokens_per_die:
-        tokens = min(tokens, float(comm.buffer_tokens_per_die))
-    return exchange_buffer_bytes(x.shape, x.layout, tokens, comm.early_quantisation, scale)
-
-
-def _expert_dies(d: asked.Decode, chip: Chip, dies: int) -> int:
+def _expert_dies(pool: Pool, chip: Chip, dies: int) -> int:
     """Dies that hold experts alone (AFD); raises ModelError when none is left for attention."""
-    apart = d.expert_npus * chip.dies_per_npu
+    apart = pool.experts.npus * chip.dies_per_npu if pool.experts else 0
     if apart >= dies:
         raise ModelError(
-            f"deployment.decode.expert_npus = {d.expert_npus} leaves no NPU for attention: take "
-            f"at most {dies // chip.dies_per_npu - 1}"
+            f"deployment.decode.expert_npus = {apart // chip.dies_per_npu} leaves no NPU for "
+            f"attention: take at most {dies // chip.dies_per_npu - 1}"
         )
     return apart
 
 
-def _shards(d: asked.Prefill, shape: Shape, dies: int) -> int:
+def _tp_group(pool: Pool, shape: Shape, dies: int) -> int:
     """Dies that share attention by heads (1: none); raises ModelError when they cannot."""
-    if d.attention != "tp":
-        return 1
-    if dies % d.tp_dies or shape.heads % d.tp_dies:
+    group = pool.own.tp_dies
+    if dies % group or shape.heads % group:
         raise ModelError(
-            f"deployment.prefill.tp_dies = {d.tp_dies} must divide the {dies} dies of a prefill "
+            f"deployment.prefill.tp_dies = {group} must divide the {dies} dies of a prefill "
             f"instance and the {shape.heads} heads of {shape.title}"
         )
-    return d.tp_dies
-
-
-def _ways(facts: Facts, family: str) -> list[tuple[Cores, Cores]]:
-    """Core shares that the attention and the MoE stream can have; none when cores are not split.
-
-    arXiv 2506.12708v2 section 4.2.3 gives 16 of 24 to attention at its 4K point and says that
-    the allocation may be adjusted.
-    """
-    name = f"operators.{family}.attention_core_shares"
-    shares = facts[name].value if name in facts else []
-    return [(Cores(a, a), Cores(1.0 - a, 1.0 - a)) for a in shares]
-
-
-def _tokens_per_die(scenario: Scenario, chip: Chip, role: str) -> float:
-    """Most tokens of a die in one pass, for the static exchange buffers."""
-    d = scenario.deployment
-    decoding = (1 + d.decode.mtp_draft_tokens) * d.decode.batch_per_npu / chip.dies_per_npu
-    if role == "decode":
-        return decoding
-    if role == "prefill":
-        return d.prefill.tokens_per_npu / chip.dies_per_npu
-    return decoding + d.colocated.chunk_tokens_per_npu / chip.dies_per_npu
+    return group

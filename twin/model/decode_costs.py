@@ -5,7 +5,6 @@ This module does not know who sits where (costs.py), nor how a layer is composed
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from twin.model import operators as o
@@ -27,18 +26,15 @@ from twin.model.coefficients import (
 from twin.model.collectives import MoeTraffic, launch_and_round_s
 from twin.model.offload import token_bytes
 from twin.model.record import scaled
+from twin.model.roofline import Machine
 from twin.model.setting import WHOLE, Cores, Setting
 from twin.model.switches import switch_decode, switch_mode
 
 
-def decode_costs(
-    x: Setting, drafts: int, microbatch: str, ways: Sequence[tuple[Cores, Cores]]
-) -> Decode:
-    """Coefficients of a decode instance.
-
-    ways: the cores of the attention and of the MoE stream, at most SPLITS pairs; none means that
-    all cores compute while others' data moves.
-    """
+def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = False) -> Decode:
+    """Coefficients of a decode instance; where cores are not split between two streams, all of them
+    compute while others' data moves."""
+    ways = [] if colocated else x.core_splits
     m, s, query = x.machine, x.shape, 1 + drafts
     in_turn = not ways or x.expert_dies > 0
     splits = [_mode(x, query, *cores, in_turn=in_turn) for cores in ways or [(WHOLE, WHOLE)]]
@@ -61,7 +57,7 @@ def decode_costs(
         moe_layers=float(s.moe_layers),
         dense_layers=float(s.dense_layers),
         buffer_tokens=float(x.communication.buffer_tokens_per_die),
-        concentration=x.exchange.peers / (x.exchange.peers - x.expert_dies),
+        concentration=x.concentration,
     )
     return switch_decode(costs, x)
 
@@ -74,7 +70,7 @@ def colocated_costs(x: Setting, drafts: int) -> Decode:
         pair_flops=x.shape.prefill_core_flops * x.shape.layers,
         hit=cached * x.shape.layers,
     )
-    return replace(decode_costs(x, drafts, "off", ()), chunk=chunk)
+    return replace(decode_costs(x, drafts, "off", colocated=True), chunk=chunk)
 
 
 def layout(x: Setting) -> Layout:
@@ -87,7 +83,7 @@ def layout(x: Setting) -> Layout:
         shared_experts=float(x.shape.shared_experts),
         shared_dies=float(x.layout.shared_dies),
         expert_dies=float(x.expert_dies),
-        domains=float(x.domains),
+        domains=float(x.pool.own.domains),
     )
 
 
@@ -162,28 +158,28 @@ def _whole_die(mode: Mode, x: Setting) -> Mode:
 
 def _core(x: Setting, query: int, cores: Cores) -> DecodeCore:
     """The attention core on cores of a decode die, and what prefill dies take of it."""
-    many, one = _context_s(x, query, cores), _context_s(x, 1, cores)
+    many, one = (_context_s(x, x.machine, q, cores) for q in (query, 1))
     core = DecodeCore(x.gap + x.machine.attention_fixed_s, many, one)
-    if (away := x.offload) is None:
+    if (away := x.offload) is None or x.lender is None:
         return core
     launch, a_round = launch_and_round_s(x.machine, x.facts)
     out, back = token_bytes(x.shape, x.formats.kv)
     way = out / away.out_bytes_per_s + back / away.back_bytes_per_s
     lent = Cores(away.cores, away.cores)
+    far, far_one = (_context_s(x, x.lender, q, lent) for q in (query, 1))
     return replace(
         core,
         context=(1.0 - away.share) * many,
         context_one=(1.0 - away.share) * one,
         away_start=2.0 * (launch + a_round) + away.latency_s,  # each way has two ends
         away_token=away.share * way,
-        away_context=away.share * away.served * _context_s(x, query, lent),
-        away_context_one=away.share * away.served * _context_s(x, 1, lent),
+        away_context=away.share * away.served * far,
+        away_context_one=away.share * away.served * far_one,
     )
 
 
-def _context_s(x: Setting, query_tokens: float, cores: Cores) -> float:
+def _context_s(x: Setting, m: Machine, query_tokens: float, cores: Cores) -> float:
     """Decode attention core: seconds per context token of a request (roofline)."""
-    m = x.machine
     compute = query_tokens * x.shape.decode_core_flops
     compute /= m.attention_peak * m.attention_utilisation * cores.cube
     read = x.shape.kv_bytes_per_token_layer(x.formats.kv)

@@ -49,17 +49,15 @@ class Fetch:
 def fetch(
     s: Scenario,
     facts: Facts,
-    role: str,
+    readers: int,
     dies: int,
     dies_per_node: int,
     kv_bytes: float,
     layers: int,
 ) -> Fetch:
-    """Reads of an instance of a role; kv_bytes: of a token, all `layers`."""
-    pool, prefill = s.memory_pool, s.deployment.prefill
-    readers = 1  # dies that need the same prompt's latents
-    if role == "prefill":
-        readers = {"dp": 1, "tp": prefill.tp_dies, "sp_tp_sp": dies}[prefill.attention]
+    """Reads of an instance; readers: dies that need the same prompt's latents; kv_bytes: of a
+    token, all `layers`."""
+    pool = s.memory_pool
     pieces = layers * int(facts.si(f"stores.{pool.store}.pieces")) if pool.layout == "layer" else 1
     in_flight = facts.si("operators.pool_copy.in_flight")
     size = pool.block_tokens * kv_bytes / pieces

@@ -6,14 +6,14 @@ from twin.facts import Facts
 from twin.hardware.power import Use, clock
 from twin.model.predict import Prediction
 from twin.model.prefill import prefill_hbm_bytes
-from twin.scenario import Scenario, core_share, shares_npus
+from twin.scenario import Scenario, sharing
 
 
 def clocks(scenario: Scenario, facts: Facts, full: Prediction) -> dict[str, float]:
     """Share of the rated clock of each role; raises HardwareError where none keeps the cap."""
     uses = full_load(full)
-    if shares_npus(scenario):
-        uses = on_one_die(uses, core_share(scenario, "prefill"))
+    if (guest := sharing(scenario)) is not None:
+        uses = on_one_die(uses, guest.cores)
     return {role: clock(scenario, facts, role, use) for role, use in uses.items()}
 
 

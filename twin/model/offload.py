@@ -7,6 +7,7 @@ dies set aside, and values come back, while decode dies attend for the other req
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from twin.hardware import demands
@@ -16,7 +17,7 @@ from twin.hardware.network import Network
 from twin.hardware.placement import place_instances
 from twin.model.operators import ACTIVATION_BYTES
 from twin.model.shape import ModelError, Shape
-from twin.scenario import Deployment, Scenario, offloaded_share
+from twin.scenario import Scenario, serving
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,9 @@ class Offload:
     """What decode dies share out, and the way that it takes."""
 
     share: float  # of the requests that decode, alike on every die
-    cores: float  # of a prefill die's, that are set aside
+    lender: str  # role of the pool on whose dies it is computed
+    cores: float  # of a lender's die, that are set aside
+    clock: float  # of these cores, over the rated one
     served: float  # decode dies per prefill die: these ask all at once
     out_bytes_per_s: float  # from each decode die, when all send
     back_bytes_per_s: float
@@ -44,14 +47,13 @@ class Offload:
         return int(min(own / (1.0 - self.share), lent / (self.share * self.served)))
 
 
-def offload(s: Scenario, net: Network) -> Offload | None:
-    """What is offloaded on this machine, over the plane of the KV hand-off; None: nothing.
+def offload(s: Scenario, net: Network, clocks: Mapping[str, float]) -> Offload:
+    """What decode offloads on this machine, over the plane of the KV hand-off; clocks: by role.
 
     Raises HardwareError when no way of links is left.
     """
-    d = s.deployment
-    if (share := offloaded_share(s)) == 0.0:
-        return None
+    d, pool = s.deployment, serving(s)["decode"]
+    assert pool.away is not None
     cut = dies_without(net, d.kv_transfer_plane)
     dies: dict[str, list[int]] = {"decode": [], "prefill": []}
     for i in place_instances(s, net):
@@ -65,8 +67,10 @@ def offload(s: Scenario, net: Network) -> Offload | None:
     back = demands.hand_off(net, dies["prefill"], dies["decode"], d.kv_transfer_plane)
     count = len(dies["decode"])
     return Offload(
-        share=share,
-        cores=d.prefill.lent_cores,
+        share=pool.away.requests,
+        lender=pool.away.over,
+        cores=pool.away.cores,
+        clock=clocks.get(pool.away.over, 1.0),
         served=count / len(dies["prefill"]),
         out_bytes_per_s=there.alone(net)[0] / count,
         back_bytes_per_s=back.alone(net)[0] / count,
@@ -83,13 +87,7 @@ def token_bytes(s: Shape, kv: str) -> tuple[float, float]:
 def bytes_per_token(s: Scenario, shape: Shape, kv_bytes: float) -> tuple[float, float]:
     """Of a token's KV what is handed to decode, and what its offloaded attention moves in an
     iteration: means over requests, all layers; kv_bytes: of a token."""
-    share, kv = offloaded_share(s), s.deployment.precision.kv
+    decode, kv = serving(s).get("decode"), s.deployment.precision.kv
+    share = decode.away.requests if decode and decode.away else 0.0
     moved = sum(token_bytes(shape, kv)) * (kv_bytes / shape.kv_bytes_per_token_layer(kv))
     return (1.0 - share) * kv_bytes, share * moved
-
-
-def kept_tokens(d: Deployment, shape: Shape, dies: int) -> int:
-    """KV tokens for which a prefill die that lends space keeps some: a batch, and the longest
-    prompt. Of data parallel attention each die has its own prompts, else all of them."""
-    batch = d.prefill.tokens_per_npu * d.prefill.npus_per_instance
-    return max(batch // dies if d.prefill.attention == "dp" else batch, shape.max_context)

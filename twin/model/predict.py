@@ -23,7 +23,7 @@ from twin.model.mixed import mixed_flops, mixed_hits_s, mixed_iteration_s
 from twin.model.prefill import layerwise_s, prefill_batch_s, prefill_flops, prefill_hits_s
 from twin.model.roofline import largest_of
 from twin.model.shape import ModelError
-from twin.scenario import Scenario, offloaded_share, shares_npus
+from twin.scenario import Scenario, sharing
 
 EVEN: Hot = (np.array([1.0]), np.array([1.0]))
 LEVEL = 1.1  # prefill and decode that sustain rates this close are in balance
@@ -225,7 +225,7 @@ def decode_with(
         requests, context = _piled(requests, context, most)
     ops = role.operator_sink()
     took = float(decode_iteration_s(role.decode, requests, context, 0, role.dies, *hot, ops))
-    under_way = float(requests.sum()), (1.0 - offloaded_share(s)) * float(context.sum())
+    under_way = float(requests.sum()), role.pool.own.requests * float(context.sum())
     return _decode_figures(
         s, costs, role, took, ops, count * per_npu, limited, traffic.output_tokens, under_way,
         decode_flops(role.decode, *under_way), costs.decode_instances,
@@ -271,23 +271,23 @@ def _prefill(
 ) -> PrefillPrediction:
     role = costs.prefill_role
     assert role is not None
-    d = s.deployment.prefill
+    d, data_parallel = s.deployment.prefill, role.pool.own.attention == "dp"
     npus = role.dies / costs.chip.dies_per_npu
     if traffic.input_tokens > role.kv_tokens_per_die:
         # On NPUs of decode there is room for one batch, however many they are.
-        more = "raise deployment.prefill.tokens_per_npu" if shares_npus(s) else "add NPUs"
+        more = "raise deployment.prefill.tokens_per_npu" if role.pool.over else "add NPUs"
         raise ModelError(
             f"a prompt of {traffic.input_tokens:,.0f} tokens does not fit: a die of a prefill "
             f"instance has KV space for {role.kv_tokens_per_die:,} tokens; shorten it or {more}"
         )
     # Every die holds the whole latent KV of a batch, hits included (arXiv 2506.12708v2 section
     # 4.3.3); data parallel attention spreads prompts over the dies.
-    space = float(role.kv_tokens_per_die) * (role.dies if d.attention == "dp" else 1)
+    space = float(role.kv_tokens_per_die) * (role.dies if data_parallel else 1)
     budget = float(d.tokens_per_npu) * npus
     prompts = max(1.0, min(budget / traffic.fresh_tokens, space / traffic.input_tokens))
     tokens, pairs = prompts * traffic.fresh_tokens, prompts * traffic.fresh_pairs
     most = 1.0 / role.dies
-    if d.attention == "dp":  # whole prompts on a die: some dies have one more, or the only one
+    if data_parallel:  # whole prompts on a die: some dies have one more, or the only one
         most = math.ceil(prompts / role.dies) / prompts
     ops = role.operator_sink()
     cached = prompts * traffic.hit_tokens
@@ -381,7 +381,7 @@ def _advice(s: Scenario, rates: dict[str, float]) -> str:
     if max(prefill, decode) <= LEVEL * min(prefill, decode):
         return "Prefill and decode are in balance within 10 %."
     short = "prefill" if prefill < decode else "decode"
-    if shares_npus(s):
+    if sharing(s):
         other = "decode" if short == "prefill" else "prefill"
         return (
             f"With every slot taken the {short} pool limits. Cores for it "

@@ -35,13 +35,13 @@ class _Attention:
     exchange: Collective = Collective()
 
 
-def prefill_costs(x: Setting, attention: str, microbatch: bool, mtp: bool) -> Prefill:
+def prefill_costs(x: Setting, microbatch: bool, mtp: bool) -> Prefill:
     """Coefficients of a prefill instance."""
     m, s, f = x.machine, x.shape, x.formats
     form = _Attention()
-    if attention == "tp":
+    if x.pool.own.attention == "tp":
         form = _tensor_parallel(x)
-    elif attention == "sp_tp_sp" and x.layout.dies > 1:
+    elif x.pool.own.attention == "sp_tp_sp" and x.layout.dies > 1:
         form = _staged(x)
     down, up, output = o.prefill_down(s, f), o.prefill_up(s, f), o.prefill_output(s, f)
     head = o.lm_head(s)
@@ -138,7 +138,7 @@ def _tensor_parallel(x: Setting) -> _Attention:
     scattered after it. Every die computes the down-projections of all tokens: latents are not
     split.
     """
-    s, group = x.shape, x.group
+    s, group = x.shape, x.tp_exchange
     assert group is not None
     per_byte = _gathered_s(group) / x.layout.dies
     partial = o.ACTIVATION_BYTES * s.hidden * group.peers  # a die's sums for all of the group

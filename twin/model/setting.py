@@ -18,7 +18,7 @@ from twin.model.offload import Offload
 from twin.model.operators import Formats, Plain, Work
 from twin.model.roofline import Machine
 from twin.model.shape import Shape
-from twin.scenario import Communication, Optimisations
+from twin.scenario import Communication, Optimisations, Pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ WHOLE = Cores()
 class Setting:
     """Everything coefficients follow from."""
 
-    role: str
+    pool: Pool
     shape: Shape
     formats: Formats
     machine: Machine
@@ -46,10 +46,12 @@ class Setting:
     layout: ExpertLayout
     exchange: Exchange
     gather: Exchange  # the same dies, data pulled by reads
-    group: Exchange | None = None  # a tensor-parallel group of prefill's attention, by reads
-    expert_dies: int = 0  # that hold experts alone (decode); 0: every die does both
-    domains: int = 1  # of attention dies that take turns at the experts
-    offload: Offload | None = None  # attention that prefill dies take over (decode)
+    tp_exchange: Exchange | None = (
+        None  # of a group of dies with tensor-parallel attention, by reads
+    )
+    expert_dies: int = 0  # that hold experts alone (AFD); 0: every die does both
+    offload: Offload | None = None  # attention that dies of another pool take over
+    lender: Machine | None = None  # these dies
 
     @property
     def gap(self) -> float:
@@ -57,12 +59,35 @@ class Setting:
         return self.machine.fitted["kernel_gap"]
 
     @property
+    def head_dies(self) -> int:
+        """Dies that split the heads of one prompt: each has weights of its heads, and reads all of
+        the prompt's KV."""
+        own = self.pool.own
+        return {"dp": 1, "tp": own.tp_dies, "sp_tp_sp": self.exchange.peers}[own.attention]
+
+    @property
+    def concentration(self) -> float:
+        """Requests of a die that does attention, per request of a die of the instance."""
+        return self.exchange.peers / (self.exchange.peers - self.expert_dies)
+
+    @property
+    def core_splits(self) -> list[tuple[Cores, Cores]]:
+        """Cores that the attention and the MoE stream of decode can have; none: not split.
+
+        arXiv 2506.12708v2 section 4.2.3 gives 16 of 24 to attention at its 4K point and says that
+        the allocation may be adjusted.
+        """
+        name = f"operators.{self.machine.family}.attention_core_shares"
+        shares = [] if self.expert_dies or name not in self.facts else self.facts[name].value
+        return [(Cores(a, a), Cores(1.0 - a, 1.0 - a)) for a in shares]
+
+    @property
     def route(self) -> Exchange:
         """How tokens get to experts on other nodes: once to each node, or straight to each die.
 
         The latter in decode of one chip family (low-latency kernels over RDMA).
         """
-        if self.role != "prefill" and self.machine.family == "nvidia":
+        if self.pool.phase == "decode" and self.machine.family == "nvidia":
             return direct(self.exchange, self.facts)
         return two_level(self.exchange, self.shape.top_k, self.shape.most_nodes)
 
@@ -100,8 +125,7 @@ class Setting:
 
     def place(self, name: str) -> float:
         """Where a phase's operator is booked."""
-        names = names_of("prefill" if self.role == "prefill" else "decode")
-        return float(names.index(name)) if name else 0.0
+        return float(names_of(self.pool.phase).index(name)) if name else 0.0
 
     def plain(self, entries: Sequence[Plain], cores: Cores = WHOLE) -> tuple[Product, ...]:
         """Plain operators as products."""

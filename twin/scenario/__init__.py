@@ -21,6 +21,7 @@ from twin.scenario.fields import (
     read,
     unmet,
 )
+from twin.scenario.groups import Group, Pool, serving, sharing
 from twin.scenario.identity import (
     SCHEMA_VERSION,
     canonical,
@@ -55,8 +56,10 @@ __all__ = [
     "Experts",
     "Fault",
     "FaultKind",
+    "Group",
     "MemoryPool",
     "Optimisations",
+    "Pool",
     "Precision",
     "Recovery",
     "Scenario",
@@ -85,6 +88,8 @@ __all__ = [
     "scenario_digest",
     "scenario_from_canonical",
     "seated",
+    "serving",
+    "sharing",
     "shares_npus",
     "unmet",
     "with_overrides",

@@ -13,6 +13,7 @@ from twin.scenario.deployment import Deployment
 from twin.scenario.elastic import Elastic
 from twin.scenario.experts import Experts
 from twin.scenario.faults import MOST_FLAPS, Fault, Recovery
+from twin.scenario.groups import serving, sharing
 from twin.scenario.policies import Cost, FrontEnd, MemoryPool, Router, Slo
 from twin.scenario.supernode import Supernode
 from twin.scenario.workload import Workload
@@ -163,19 +164,18 @@ def _elastic_disagreements(s: Scenario) -> list[str]:
 
 def shares_npus(s: Scenario) -> bool:
     """Whether prefill instances lie over the NPUs of decode instances."""
-    return s.deployment.mode == "disaggregated" and s.deployment.prefill.on == "decode_npus"
+    return sharing(s) is not None
 
 
 def core_share(s: Scenario, role: str) -> float:
     """Share of a die's cores that an instance of a role computes on."""
-    share = s.deployment.prefill.core_share
-    return (share if role == "prefill" else 1.0 - share) if shares_npus(s) else 1.0
+    return serving(s)[role].cores if role in serving(s) else 1.0
 
 
 def offloaded_share(s: Scenario) -> float:
     """Share of the requests that decode whose attention is offloaded to prefill NPUs; 0: none."""
-    d = s.deployment
-    return d.decode.attention_offload if d.mode == "disaggregated" else 0.0
+    decode = serving(s).get("decode")
+    return decode.away.requests if decode and decode.away else 0.0
 
 
 def _sharing_disagreements(s: Scenario) -> list[str]:
@@ -225,14 +225,9 @@ def npus_used(s: Scenario) -> int:
 
 def pools(s: Scenario) -> list[tuple[str, int, int]]:
     """The pools that the deployment's mode uses: (role, instances, NPUs of an instance)."""
-    d = s.deployment
-    if d.mode == "colocated":
-        return [("colocated", d.colocated.instances, d.colocated.npus_per_instance)]
-    prefill = ("prefill", d.prefill.instances, d.prefill.npus_per_instance)
-    decode = ("decode", d.decode.instances, d.decode.npus_per_instance)
-    return {"prefill_only": [prefill], "decode_only": [decode]}.get(d.mode, [prefill, decode])
+    return [(pool.role, pool.instances, pool.npus) for pool in serving(s).values()]
 
 
 def seated(s: Scenario) -> list[tuple[str, int, int]]:
     """The pools that take NPUs of their own, as `pools` has them."""
-    return [pool for pool in pools(s) if not (pool[0] == "prefill" and shares_npus(s))]
+    return [(pool.role, pool.instances, pool.npus) for pool in serving(s).values() if not pool.over]

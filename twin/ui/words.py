@@ -9,7 +9,7 @@ from twin.hardware.imported import npus_of
 from twin.lab.store import RunRow
 from twin.lab.sweep.compare import changed
 from twin.metrics.registry import placed, shown
-from twin.scenario import Scenario, field_unit, npus_used, pools, shares_npus
+from twin.scenario import Scenario, field_unit, npus_used, pools, sharing
 from twin.ui import listed
 from twin.ui.fields import choice_label, field_name, label, show
 
@@ -57,7 +57,7 @@ def lengths(s: Scenario) -> str:
 def split(s: Scenario) -> tuple[str, str]:
     """The pools' NPUs as a tile's label and value: 'Prefill : decode NPUs', '96 : 160'; where
     prefill shares those of decode: 'Prefill on decode NPUs', '96 on 160'."""
-    between = " on " if shares_npus(s) else " : "
+    between = " on " if sharing(s) else " : "
     roles = between.join(role for role, _, _ in pools(s))
     return f"{roles.capitalize()} NPUs", between.join(f"{n * npus:,}" for _, n, npus in pools(s))
 

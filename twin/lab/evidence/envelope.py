@@ -18,9 +18,9 @@ from twin.scenario import (
     Deployment,
     Scenario,
     field_unit,
-    offloaded_share,
     pools,
-    shares_npus,
+    serving,
+    sharing,
 )
 from twin.workload.generate import mean_lengths
 
@@ -250,8 +250,11 @@ def outside_evidence(
 def _lent(s: Scenario, known: Sequence[Configuration]) -> Iterator[str]:
     """What one pool has of the other's NPUs, and in no published row."""
     for lends, what in (
-        (shares_npus, "splits the cores of a die between prefill and decode"),
-        (offloaded_share, "offloads attention of decode to prefill NPUs"),
+        (sharing, "splits the cores of a die between prefill and decode"),
+        (
+            lambda s: any(pool.away for pool in serving(s).values()),
+            "offloads attention of decode to prefill NPUs",
+        ),
     ):
         if lends(s) and not any(lends(c.scenario) for c in known):
             yield f"No published row {what}."

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from twin.lab.explain.cause import WAITS, Change, Found, cause
 from twin.lab.explain.view import Settings, View
 from twin.model.memory import idle_dies
-from twin.scenario import Scenario, offloaded_share, shares_npus
+from twin.scenario import Scenario, serving, sharing
 from twin.steady import largest_batch
 
 BUSY = 0.95  # of the time: a pool that computes as much is at its cap
@@ -23,7 +23,7 @@ def prefill(v: View) -> Found:
     busy = v.late > 0.5 or not v.held or v.figure("prefill_utilisation") > BUSY
     if "prefill" not in v.role_npus or v.parts["prefill_queue"] < WAITS or not busy:
         return
-    if shares_npus(v.scenario):
+    if sharing(v.scenario):
         yield from _cores(v, 1.25, 1.5)
         return
     count, npus = v.role_npus["prefill"]
@@ -50,7 +50,7 @@ def decode(v: View) -> Found:
     """More decode NPUs: idle ones, else some of prefill's; not where their KV space is short."""
     short = v.parts["router"] >= WAITS or v.slow > CLOSE
     if "decode" in v.role_npus and short and not _out_of_space(v):
-        yield from _cores(v, 0.8, 0.6) if shares_npus(v.scenario) else _more_decode(v)
+        yield from _cores(v, 0.8, 0.6) if sharing(v.scenario) else _more_decode(v)
 
 
 def _cores(v: View, *factors: float) -> Found:
@@ -191,9 +191,10 @@ def kv_space(v: View) -> Found:
 @cause("offload", "Attention offloaded to prefill NPUs", "Offload less, or to other cores.")
 def offload(v: View) -> Found:
     """Less offloaded or more cores lent where decode waits for it, fewer where prompts wait."""
-    if not (share := offloaded_share(v.scenario)):
+    pool = serving(v.scenario).get("decode")
+    if pool is None or pool.away is None:
         return
-    lent = v.scenario.deployment.prefill.lent_cores
+    share, lent = pool.away.requests, pool.away.cores
     if v.operators.get("offloaded_core", 0.0) > 0.0:
         for less in (round(0.7 * share, 2), round(0.4 * share, 2), 0.0):
             yield Change({"deployment.decode.attention_offload": less})

@@ -11,7 +11,7 @@ import streamlit as st
 from twin.hardware.imported import npus_of
 from twin.lab.share import shipped
 from twin.metrics.registry import shown
-from twin.scenario import Scenario, pools, scenario_digest, shares_npus
+from twin.scenario import Scenario, pools, scenario_digest, sharing
 from twin.ui import session, theme, words
 from twin.ui.link import go_to
 from twin.ui.show import drawn, plain
@@ -82,7 +82,7 @@ def card(key: str, scenario: Scenario, summary: Mapping[str, Any]) -> None:
 def picture(s: Scenario) -> str:
     """How much of the machine does what, as rows of nodes: prefill, decode, idle."""
     parts = [(role, count * npus) for role, count, npus in pools(s)]
-    if shares_npus(s):
+    if sharing(s):
         (_, over), (_, npus) = parts
         parts = [("colocated", over), ("decode", npus - over)]
     used = sum(npus for _, npus in parts)

@@ -1,0 +1,145 @@
+"""What fits on the dies of an instance: its weights, its exchange buffers, and the KV of a die.
+
+Groups of two pools on one die share its HBM, and a group lends KV space to another pool's
+attention. memory.py has the bytes of each part; this module knows no time.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from twin.model.memory import (
+    Budget,
+    ExpertLayout,
+    budget,
+    exchange_buffer_bytes,
+    expert_bytes,
+    expert_layout,
+    layer_stack_bytes,
+)
+from twin.model.setting import Setting
+from twin.model.shape import ModelError, Shape
+from twin.scenario import Deployment, Pool, Scenario, serving, sharing
+
+FEWEST_TOKENS = 64  # of an NPU's batch of prompts
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """One die of an instance."""
+
+    memory: Budget
+    kv_tokens: int  # that it has room for, all layers
+    lent_tokens: int = 0  # room beyond that for requests of a pool whose attention it runs
+
+
+def kv_layers(shape: Shape, d: Deployment) -> int:
+    """Layers that store KV; the MTP module attends to the whole context too, so it has its own."""
+    return shape.layers + (1 if d.decode.mtp_draft_tokens else 0)
+
+
+def kv_bytes(shape: Shape, d: Deployment) -> float:
+    """KV bytes of a token, all layers."""
+    return shape.kv_bytes_per_token_layer(d.precision.kv) * kv_layers(shape, d)
+
+
+def space(x: Setting, s: Scenario, name: str) -> Space:
+    """HBM of a die of an instance; name: of the instance, for people.
+
+    Raises ModelError when the model does not fit.
+    """
+    d, chip, dies = s.deployment, x.machine.chip, x.exchange.peers
+    what = f"{x.shape.title} on {dies} dies ({dies // chip.dies_per_npu} NPUs) of {name}"
+    passes = x.shape.moe_layers + (d.decode.mtp_draft_tokens > 0)
+    apart = x.expert_dies > 0
+    weights = layer_stack_bytes(
+        x.shape,
+        x.formats,
+        None if apart else x.layout,
+        d.decode.mtp_draft_tokens > 0,
+        x.head_dies,
+        x.pool.own.tp_dies > 1,
+    )
+    memory = budget(chip, x.facts, weights, _buffers(x, s), what)
+    if (guest := sharing(s)) is not None:
+        memory = _with_others(memory, x, s, guest)
+    if apart:
+        held = expert_bytes(x.shape, x.formats, x.layout) * passes
+        budget(chip, x.facts, held, 0.0, f"The experts of {what}")
+    # A rank stands for its share of the instance: with expert dies less than a die's KV.
+    tokens = int(memory.kv / kv_bytes(x.shape, d) * (1.0 - x.expert_dies / dies))
+    if x.pool.own.cores < x.pool.cores:  # it lends the rest, and KV space with them
+        own = min(tokens, _own_tokens(x, d))
+        return Space(memory, own, tokens - own)
+    return Space(memory, tokens)
+
+
+def _buffers(x: Setting, s: Scenario) -> float:
+    """Static exchange buffers of a die, bytes; prefill's are dynamic, for one batch."""
+    d, per_npu, comm = s.deployment, x.machine.chip.dies_per_npu, x.communication
+
+    def buffers_for(tokens: float) -> float:
+        scale = x.machine.message_scale_bytes
+        return exchange_buffer_bytes(x.shape, x.layout, tokens, comm.early_quantisation, scale)
+
+    if x.pool.phase == "prefill":
+        return buffers_for(d.prefill.tokens_per_npu / per_npu) / x.layout.dies
+    tokens = (1 + d.decode.mtp_draft_tokens) * d.decode.batch_per_npu / per_npu
+    if x.pool.role == "colocated":
+        tokens += d.colocated.chunk_tokens_per_npu / per_npu
+    tokens *= x.concentration
+    most = float(comm.buffer_tokens_per_die)
+    return buffers_for(min(tokens, most) if most else tokens)
+
+
+def _own_tokens(x: Setting, d: Deployment) -> int:
+    """KV tokens for which a prefill die that lends space needs some: a batch, and the longest
+    prompt. With data parallel attention each die has its own prompts, else all of them."""
+    batch = d.prefill.tokens_per_npu * d.prefill.npus_per_instance
+    here = batch // x.exchange.peers if x.pool.own.attention == "dp" else batch
+    return max(here, x.shape.max_context)
+
+
+def _with_others(own: Budget, x: Setting, s: Scenario, guest: Pool) -> Budget:
+    """The budget of a pool on a die where prefill, the guest, lies over decode.
+
+    What both hold alike is there once (semi-PD's unified storage, arXiv 2504.19867): all but the
+    experts, and these too where an instance of each has the same dies. Prefill has room for the KV
+    of one batch, decode has the rest. Raises ModelError when that holds no request.
+    """
+    p, host, per_token = (
+        s.deployment.prefill,
+        serving(s)[guest.over],
+        kv_bytes(x.shape, s.deployment),
+    )
+    passes = x.shape.moe_layers + (s.deployment.decode.mtp_draft_tokens > 0)
+
+    def experts(npus: int) -> tuple[ExpertLayout, float]:
+        held = expert_layout(x.shape, s.experts.redundant, npus * x.machine.chip.dies_per_npu)
+        apart = npus != host.npus
+        return held, apart * expert_bytes(x.shape, x.formats, held) * passes
+
+    layout, weights = experts(guest.npus)
+    buffers = _buffers(replace(x, pool=guest, layout=layout), s)
+    holders = layout.dies if p.attention == "dp" else 1  # else every die holds KV of all prompts
+    kv = p.tokens_per_npu * guest.npus / holders * per_token
+    if x.pool.over:
+        return replace(own, others=own.kv - kv)
+    request = (s.workload.input_tokens + s.workload.output_tokens) * per_token
+    room = own.kv - weights - request  # decode holds one request at least
+    if room > buffers + kv:
+        return replace(own, others=weights + buffers + kv)
+    most = math.ceil(p.tokens_per_npu * room / (buffers + kv)) - 1
+    sizes = range(guest.npus, host.npus + 1)
+    if most >= FEWEST_TOKENS:
+        remedy = f"take deployment.prefill.tokens_per_npu = {most} or less"
+    elif enough := next((n for n in sizes if own.kv > experts(n)[1]), 0):
+        remedy = f"take {enough} NPUs per prefill instance or more"
+    else:
+        remedy = "take more NPUs per decode instance or a smaller number format"
+    raise ModelError(
+        f"deployment.prefill.on = decode_npus does not fit: beside decode a die has "
+        f"{own.kv / 1e9:.1f} GB, prefill's experts take {weights / 1e9:.1f} GB, its exchange "
+        f"buffers {buffers / 1e9:.1f} GB and the KV of a batch {kv / 1e9:.1f} GB: {remedy}"
+    )

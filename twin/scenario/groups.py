@@ -1,0 +1,171 @@
+"""Who computes what, where: a deployment translated once into pools of instances and their groups.
+
+An *instance* iterates and lives together: it has one batch former and one or more *groups*. A group
+is NPUs, a share of their cores, and the stages of a layer that it runs, with their layout over the
+dies. A *pool* is the instances of one kind. The placements differ in their groups alone:
+
+| deployment | pools | groups of an instance |
+|---|---|---|
+| disaggregated | prefill, which hands over to decode | one each, with all stages |
+| colocated | colocated | one with all stages; its batches are mixed |
+| attention/FFN disaggregation (`decode.expert_npus`) | decode | one with attention, in `domains`; \
+one with the experts, which serves the domains in turn |
+| prefill on decode NPUs (`prefill.on`) | prefill, over decode | one each, on cores c and 1 - c |
+| offloaded attention (`decode.attention_offload`) | decode | the own one; one with the attention \
+core of a share of the requests, over prefill NPUs, on cores that prefill sets aside |
+
+Formula, engine, memory, watts and screens read pools and groups; only this module reads the fields.
+Dies of an instance are chosen by `hardware.placement`; a failed die concerns every group on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal
+
+from twin.scenario.deployment import Deployment
+
+if TYPE_CHECKING:
+    from twin.scenario.scenario import Scenario
+
+Role = Literal["prefill", "decode", "colocated"]
+Phase = Literal["prefill", "decode"]
+Stage = Literal["attention", "attention_core", "experts"]
+Coupling = Literal["own", "iteration", "turns"]
+
+LAYER: tuple[Stage, ...] = ("attention", "experts")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """NPUs of an instance that run the same stages of every layer.
+
+    Experts are spread over all dies of their group (EP). `coupling`: "own" is the group that the
+    batch former feeds; "iteration" exchanges with it in every layer; "turns" serves its domains one
+    after another.
+    """
+
+    stages: tuple[Stage, ...]
+    npus: int  # that one instance uses
+    cores: float = 1.0  # share of each die's cores that it computes on
+    over: str = ""  # role of the pool on whose NPUs it lies; "": they are its instance's own
+    requests: float = 1.0  # share of the instance's requests whose attention core it runs
+    domains: int = 1  # parts of an attention group that take turns at the experts
+    attention: Literal["dp", "tp", "sp_tp_sp"] = "dp"
+    tp_dies: int = 1  # dies that split the heads of one prompt ("tp")
+    coupling: Coupling = "own"
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Instances of one kind: the group that the batch former feeds first, then those it needs."""
+
+    role: Role
+    instances: int
+    groups: tuple[Group, ...]
+    cores: float = 1.0  # share of each die's cores that is the instance's, what it lends included
+    hands_to: str = ""  # role of the pool that goes on with its requests
+
+    @property
+    def own(self) -> Group:
+        """The group that the batch former feeds."""
+        return self.groups[0]
+
+    @property
+    def phase(self) -> Phase:
+        """What its iterations are priced as: batches of prompts alone, or decode, mixed or not."""
+        return "prefill" if self.role == "prefill" else "decode"
+
+    @property
+    def over(self) -> str:
+        """Role of the pool on whose first NPUs its instances lie, as many on each; "": none."""
+        return self.own.over
+
+    @property
+    def npus(self) -> int:
+        """NPUs under one instance, its own or those of the pool `over`."""
+        return sum(g.npus for g in self.groups if g.over == self.over)
+
+    @property
+    def experts(self) -> Group | None:
+        """The group that holds experts and nothing else (AFD); None: experts are on all NPUs."""
+        return next((g for g in self.groups if g.coupling == "turns"), None)
+
+    @property
+    def away(self) -> Group | None:
+        """The group that runs attention cores on NPUs of another pool; None: there is none."""
+        return next((g for g in self.groups if g.coupling == "iteration"), None)
+
+
+def serving(s: Scenario) -> Mapping[str, Pool]:
+    """The pools that serve a scenario by role, in the order of a request: prefill, decode; or
+    colocated."""
+    return _serving(s.deployment)
+
+
+def sharing(s: Scenario) -> Pool | None:
+    """The pool that lies over the NPUs of another; None: each has NPUs of its own."""
+    return next((pool for pool in serving(s).values() if pool.over), None)
+
+
+@lru_cache(maxsize=64)
+def _serving(deployment: Deployment) -> Mapping[str, Pool]:
+    if deployment.mode == "colocated":
+        c = deployment.colocated
+        return {"colocated": Pool("colocated", c.instances, (Group(LAYER, c.npus_per_instance),))}
+    pools = {"prefill": _prefill(deployment), "decode": _decode(deployment)}
+    if deployment.mode == "disaggregated":
+        return pools
+    only = deployment.mode.removesuffix("_only")
+    return {only: pools[only]}
+
+
+def _prefill(deployment: Deployment) -> Pool:
+    p, both = deployment.prefill, deployment.mode == "disaggregated"
+    over = "decode" if both and p.on == "decode_npus" else ""
+    cores = p.core_share if over else 1.0
+    own = Group(
+        stages=LAYER,
+        npus=p.npus_per_instance,
+        cores=cores * (1.0 - _lent_cores(deployment)),
+        over=over,
+        attention=p.attention,
+        tp_dies=p.tp_dies if p.attention == "tp" else 1,
+    )
+    return Pool("prefill", p.instances, (own,), cores, hands_to="decode" if both else "")
+
+
+def _decode(deployment: Deployment) -> Pool:
+    p, d, both = deployment.prefill, deployment.decode, deployment.mode == "disaggregated"
+    cores = 1.0 - p.core_share if both and p.on == "decode_npus" else 1.0
+    away, apart = d.attention_offload if both else 0.0, d.expert_npus
+    own = Group(
+        stages=("attention",) if apart else LAYER,
+        npus=d.npus_per_instance - apart,
+        cores=cores,
+        requests=1.0 - away,
+        domains=d.domains if apart else 1,
+    )
+    groups = [own]
+    if apart:
+        groups.append(Group(("experts",), apart, cores, coupling="turns"))
+    if away:
+        groups.append(
+            Group(
+                stages=("attention_core",),
+                npus=p.instances * p.npus_per_instance,
+                cores=_lent_cores(deployment),
+                over="prefill",
+                requests=away,
+                coupling="iteration",
+            )
+        )
+    return Pool("decode", d.instances, tuple(groups), cores)
+
+
+def _lent_cores(deployment: Deployment) -> float:
+    """Share of the cores of prefill's dies that is set aside for attention of decode."""
+    lends = deployment.mode == "disaggregated" and deployment.decode.attention_offload > 0.0
+    return deployment.prefill.lent_cores if lends else 0.0

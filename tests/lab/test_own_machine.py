@@ -18,7 +18,7 @@ def test_the_chip_of_the_example_serves_faster_where_memory_binds(tmp_path):
         DATA, tmp_path / "data", ignore=shutil.ignore_patterns("*.db*", "artifacts*")
     )
     old = (folder / "chips" / "ascend-910c.toml").read_text("utf-8")
-    named = re.search(r"beside (.*)", example[0])[1].split(", ")
+    named = re.search(r"mine.toml, with (.*)", example[0])[1].split(", ")
     assert set(named) <= set(_dotted(tomllib.loads(old)))
     _, table, rest = old.partition("[hbm_bandwidth]")
     mine = old.replace(table + rest.partition("\n[")[0], "[hbm_bandwidth]\n" + "\n".join(

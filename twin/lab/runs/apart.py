@@ -11,6 +11,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
+from typing import IO, Any
 
 import polars as pl
 
@@ -53,37 +55,36 @@ def apart(
     finally:
         process.kill()
         process.communicate()
-    head, _, tables = answer.partition(b"\n")
-    if not head:  # killed, or out of memory where it could not be told
+    message = unpacked(io.BytesIO(answer))
+    if message is None:  # killed, or out of memory where it could not say so
         raise Refused(
             f"{name} takes more than {memory_bytes >> 20:,} MB of memory or {seconds:g} s to be "
             "read: cut it into parts"
         )
-    told = json.loads(head)
-    if "refused" in told:
-        raise Refused(told["refused"])
-    return kind.join(Parts(told["name"], told["format"], told["about"], _frames(told, tables)))
+    head, tables = message
+    if "refused" in head:
+        raise Refused(head["refused"])
+    return kind.join(Parts(**head, tables=tables))
 
 
-def _frames(told: dict[str, dict[str, int]], data: bytes) -> dict[str, pl.DataFrame]:
-    """The tables behind the head, whose lengths it tells."""
-    frames, begin = {}, 0
-    for name, size in told["tables"].items():
-        frames[name] = pl.read_ipc(io.BytesIO(data[begin : begin + size]))
-        begin += size
-    return frames
-
-
-def _packed(parts: Parts) -> bytes:
-    """A line of JSON with the lengths of the tables, then these one after the other."""
-    tables = {}
-    for name, frame in parts.tables.items():
+def packed(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> bytes:
+    """A message: a line of JSON that ends with the sizes of the tables, then these as Arrow."""
+    files = {}
+    for name, frame in tables.items():
         buffer = io.BytesIO()
         frame.write_ipc(buffer)
-        tables[name] = buffer.getvalue()
-    head = {"name": parts.name, "format": parts.format, "about": dict(parts.about)}
-    sizes = {name: len(packed) for name, packed in tables.items()}
-    return json.dumps(head | {"tables": sizes}).encode() + b"\n" + b"".join(tables.values())
+        files[name] = buffer.getvalue()
+    sizes = {name: len(file) for name, file in files.items()}
+    return json.dumps({**head, "tables": sizes}).encode() + b"\n" + b"".join(files.values())
+
+
+def unpacked(stream: IO[bytes]) -> tuple[dict[str, Any], dict[str, pl.DataFrame]] | None:
+    """The next message of a stream, None at its end."""
+    if not (line := stream.readline()):
+        return None
+    head = json.loads(line)
+    sizes = head.pop("tables")
+    return head, {name: pl.read_ipc(io.BytesIO(stream.read(n))) for name, n in sizes.items()}
 
 
 def _limit(memory_bytes: int, seconds: float) -> None:
@@ -105,11 +106,13 @@ def main() -> None:
     data = sys.stdin.buffer.read()
     _limit(int(memory_bytes), float(seconds))
     try:
-        answer = _packed(kind.split(read(data, name)))
+        parts = kind.split(read(data, name))
+        head = {"name": parts.name, "format": parts.format, "about": dict(parts.about)}
+        answer = packed(head, parts.tables)
     except ValueError as error:
-        answer = json.dumps({"refused": str(error)}).encode()
+        answer = packed({"refused": str(error)}, {})
     except MemoryError:
-        return  # whoever asked knows what it means that nothing was said
+        return  # the other end knows what an empty answer means
     sys.stdout.buffer.write(answer)
 
 

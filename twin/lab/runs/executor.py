@@ -1,9 +1,9 @@
-"""Executors: runs in the background, in a few warm processes that outlive every page.
+"""Runs in the background, in a few warm processes that outlive every page.
 
-`Executor` is what a page asks of whatever carries out runs: here `Runner`, whose processes (`job`)
-take runs from the store's queue, so that neither a closed tab nor a stopped server ends one. A
-process that dies is noticed and its run marked; one that does not hear a request to stop is killed,
-and so is one that hangs: its run is run once more, then failed.
+The processes of a `Runner` (`job`) take runs from the store's queue, so neither a closed tab nor a
+stopped server ends one. A process that dies is noticed and its run marked; one that does not obey a
+request to stop is killed, and so is one that hangs: its run is run once more, then failed. Every
+answer is a row of the store.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from twin.lab.library import ROOT, facts_environment, load_facts
 from twin.lab.runs import warm
@@ -55,26 +54,6 @@ ONE_THREAD = {
 }
 
 
-class Executor(Protocol):
-    """Carries out stored questions somewhere else; every answer is a row of the store."""
-
-    def submit(self, scenario: Scenario, seen: Store | None = None, engine: str = "") -> str:
-        """Ask for a run, as whoever sees that store, or for what another engine answers; returns
-        its id. Raises StoreError."""
-
-    def progress(self, run: str) -> RunRow:
-        """The run as it stands; raises UnknownId."""
-
-    def cancel(self, run: str, seen: Store | None = None) -> str:
-        """Stop a run, by force where it does not obey; returns its state now."""
-
-    def result(self, run: str, timeout_s: float) -> RunRow | None:
-        """The run once it has ended, None when it goes on after so long."""
-
-    def close(self, *, kill: bool = False) -> None:
-        """Let go of the processes; what runs goes on to its end, unless killed."""
-
-
 @dataclass(frozen=True, slots=True)
 class Stage:
     """A stage of getting ready: when it began (monotonic s), and how long it took once done."""
@@ -93,7 +72,7 @@ class Life:
 
 
 class Runner:
-    """The Executor of one server: its processes, and the thread that watches them."""
+    """The processes of one server, and the thread that watches them."""
 
     def __init__(self, store: Store, *, processes: int | None = None, engine: str = ENGINE):
         self._store = store
@@ -312,17 +291,8 @@ class Runner:
             self._processes[name] = self._start_process(name, idle_s)
 
     def _start_process(self, name: str, idle_s: float, *more: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-X", "faulthandler", "-m", "twin.lab.runs.job"]
-        command += [f"--owner={name}", f"--engine={self._engine}", f"--idle-s={idle_s}", *more]
-        process = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            # Its folder is another one, so what names files names them in full.
-            env={**os.environ, **ONE_THREAD, **facts_environment(), **self._store.environment},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,  # a Ctrl-C meant for the server does not tear a run
-        )
+        words = (f"--owner={name}", f"--engine={self._engine}", f"--idle-s={idle_s}", *more)
+        process = start_process("twin.lab.runs.job", *words, **self._store.environment)
         life = self._lives[process.pid] = Life()
         threading.Thread(target=self._listen, args=(process, life), daemon=True).start()
         return process
@@ -338,6 +308,19 @@ class Runner:
                 news = json.loads(line)
                 began = self.stages.get(news["stage"], Stage(time.monotonic())).began_s
                 self.stages[news["stage"]] = Stage(began, news["took_s"])
+
+
+def start_process(module: str, *words: str, **environment: str) -> subprocess.Popen[bytes]:
+    """A process of a module of the twin, with pipes to its standard input and output."""
+    return subprocess.Popen(
+        [sys.executable, "-X", "faulthandler", "-m", module, *words],
+        cwd=ROOT,
+        # Its folder is another one, so files are named by absolute paths.
+        env={**os.environ, **ONE_THREAD, **facts_environment(), **environment},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,  # a Ctrl-C meant for the server does not end a run
+    )
 
 
 def _size() -> int:

@@ -1,14 +1,14 @@
-"""Live runs: a draft simulated while it is edited, beside the library and never in it.
+"""Live runs: a draft simulated while it is edited, next to the library and never in it.
 
 One warm process (`python -m twin.lab.runs.live`) answers them in turn over its standard input and
-output; nothing is left behind. A question is cut to a horizon that takes about `SECONDS`; one that
-needs a file of the library (a trace, counts, an imported machine) is not asked. While no question
-waits, the process searches the capacities of those that were answered, one short run at a time.
+output, and nothing is stored. A question is cut to a horizon that takes about `SECONDS`; one that
+needs a file of the library (a trace, counts, an imported machine) is not accepted. While no
+question waits, the process searches the capacities of those that were answered, one short run at a
+time.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import math
@@ -29,26 +29,21 @@ import polars as pl
 from twin.facts import Facts
 from twin.lab.explain.capacity import Search, searching, steady_by_itself
 from twin.lab.kinds import COUNTS, TRACE
-from twin.lab.library import ROOT, facts_environment, load_facts
+from twin.lab.library import load_facts
 from twin.lab.runs import warm
+from twin.lab.runs.apart import packed, unpacked
 from twin.lab.runs.budget import estimate
-from twin.lab.runs.executor import ONE_THREAD
+from twin.lab.runs.executor import start_process
 from twin.lab.runs.job import ENGINE, LATER, load_engine, stages_of
 from twin.lab.share.shipped import TABLES
-from twin.scenario import (
-    Scenario,
-    SpecError,
-    canonical,
-    scenario_from_canonical,
-    with_overrides,
-)
+from twin.scenario import Scenario, SpecError, canonical, scenario_from_canonical, with_overrides
 
 log = logging.getLogger(__name__)
 
 SECONDS = 0.6  # that a live run may be estimated to take
 SHORTEST_S = 20.0  # of simulated time: below, next to nothing would finish
 KEPT = 40  # live runs whose visitors may still be looking
-TOLD_S = 0.04  # between two words of how far a run is
+REPORT_S = 0.04  # between two reports of how far a run is
 DEATHS_MAX = 3  # processes that end without an answer, before no more is started
 
 
@@ -90,17 +85,17 @@ class Live:
             self._runs[run] = Look()
             while len(self._runs) > KEPT:
                 self._forget(next(iter(self._runs)))
-            self._tell({"ask": run, "scenario": canonical(question)})
+            self._send(run, question)
         return run
 
     def drop(self, run: str) -> None:
-        """Stop a run that nobody waits for any more, and forget it."""
+        """Stop a run that no visitor waits for any more, and forget it."""
         with self._lock:
             self._forget(run)
 
     def look(self, run: str, patience_s: float = 0.0) -> Look | None:
         """How a run stands, once it has ended or after so long. None where it was stopped, failed
-        or dropped by somebody else."""
+        or dropped by another visitor."""
         with self._changed:
             self._changed.wait_for(
                 lambda: (seen := self._runs.get(run)) is None or seen.ended, patience_s
@@ -108,7 +103,7 @@ class Live:
             return self._runs.get(run)
 
     def close(self) -> None:
-        """End the process, and all that it was asked."""
+        """End the process and all its runs."""
         with self._lock:
             self._runs.clear()
         self._process.kill()
@@ -117,60 +112,40 @@ class Live:
     def _forget(self, run: str) -> None:
         seen = self._runs.pop(run, None)
         if seen is not None and (seen.searching or not seen.ended):
-            self._tell({"drop": run})
+            self._send(run, None)
 
-    def _tell(self, message: Mapping[str, str]) -> None:
+    def _send(self, run: str, question: Scenario | None) -> None:
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            text = canonical(question) if question else None  # None: stop it
+            self._process.stdin.write(json.dumps([run, text]).encode() + b"\n")
             self._process.stdin.flush()
         except OSError:
             log.info("the process of live runs is gone")
 
     def _start(self) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
-            [sys.executable, "-X", "faulthandler", "-m", "twin.lab.runs.live"],
-            cwd=ROOT,
-            env={**os.environ, **ONE_THREAD, **facts_environment()},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,  # a Ctrl-C meant for the server is not meant for it
-        )
+        process = start_process("twin.lab.runs.live")
         threading.Thread(target=self._listen, args=(process,), daemon=True).start()
         return process
 
     def _listen(self, process: subprocess.Popen[bytes]) -> None:
-        """Hear of every run, until the process ends."""
+        """Take note of every report, until the process ends."""
         assert process.stdout is not None
-        while line := process.stdout.readline():
-            news = json.loads(line)
-            tables = {
-                name: pl.read_ipc(io.BytesIO(process.stdout.read(size)))
-                for name, size in news.get("tables", {}).items()
-            }
+        while message := unpacked(process.stdout):
+            head, tables = message
             with self._changed:
-                if "failed" in news:
-                    self._runs.pop(news["run"], None)
-                elif (seen := self._runs.get(news["run"])) is None:
-                    pass
-                elif "capacity" in news:
-                    found = replace(seen, searching=False, capacity=news["capacity"])
-                    self._runs[news["run"]] = found
-                else:
-                    self._deaths = 0
-                    told = {name: news.get(name, {}) for name in ("live", "summary")}
-                    searching = news.get("searching", False)
-                    self._runs[news["run"]] = Look(
-                        news["progress"], tables=tables, searching=searching, **told
-                    )
+                self._deaths = 0
+                run, before = head["run"], self._runs.get(head["run"])
+                if head["seen"] is None:
+                    self._runs.pop(run, None)
+                elif before is not None:
+                    self._runs[run] = Look(**head["seen"], tables=tables or before.tables)
                 self._changed.notify_all()
-        with self._changed:  # what it was at, and what waited, has no answer
+        with self._changed:  # the run under way and those that waited have no answer
             self._deaths += 1
-            for run, seen in list(self._runs.items()):
-                if seen.ended:
-                    self._runs[run] = replace(seen, searching=False)
-                else:
-                    del self._runs[run]
+            ended = {run: seen for run, seen in self._runs.items() if seen.ended}
+            self._runs.clear()
+            self._runs.update({run: replace(seen, searching=False) for run, seen in ended.items()})
             self._changed.notify_all()
 
 
@@ -181,7 +156,7 @@ def ready() -> bool:
 
 def question_of(draft: Scenario, facts: Facts) -> Scenario | None:
     """The draft over a horizon that is simulated at once; None where it cannot be live: with files,
-    or with a function of the operator's own, which may never answer and all would wait for."""
+    or with a function of the operator's own, which may never answer while all others wait."""
     if TRACE.named(draft) or COUNTS.named(draft) or draft.supernode.imported:
         return None
     if draft.elastic.controller == "own":
@@ -205,19 +180,19 @@ class Answering:
     def __init__(self, questions: BinaryIO, answers: BinaryIO) -> None:
         """Listen at once: a run that is dropped is stopped, also the one under way."""
         self._answers = answers
-        self._asked: SimpleQueue[tuple[str, str] | None] = SimpleQueue()
+        self._waiting: SimpleQueue[tuple[str, Scenario] | None] = SimpleQueue()
         self._dropped: set[str] = set()
-        self._searches: dict[str, tuple[Search, Scenario]] = {}
+        self._searches: dict[str, tuple[Search, Scenario, Look]] = {}
         threading.Thread(target=self._listen, args=(questions,), daemon=True).start()
 
     def _listen(self, questions: BinaryIO) -> None:
         for line in questions:
-            message = json.loads(line)
-            if "drop" in message:
-                self._dropped.add(message["drop"])
+            run, text = json.loads(line)
+            if text is None:
+                self._dropped.add(run)
             else:
-                self._asked.put((message["ask"], message["scenario"]))
-        self._asked.put(None)
+                self._waiting.put((run, scenario_from_canonical(text)))
+        self._waiting.put(None)
 
     def serve(self) -> None:
         """Answer one question after the other, and search in between, until there will be no
@@ -225,25 +200,23 @@ class Answering:
         self._engine, self._facts = load_engine(), load_facts()
         while True:
             try:
-                asked = self._asked.get(block=not self._searches)
+                message = self._waiting.get(block=not self._searches)
             except Empty:
                 self._search_on()
                 continue
-            if asked is None:
+            if message is None:
                 return
-            run, text = asked
-            if run not in self._dropped:
-                self._answer(run, scenario_from_canonical(text))
+            if message[0] not in self._dropped:
+                self._answer(*message)
 
     def _answer(self, run: str, question: Scenario) -> None:
-        told_s = 0.0
+        reported_s = 0.0
 
         def progress(fraction: float, live: Mapping[str, Any]) -> bool:
-            nonlocal told_s
-            if time.monotonic() - told_s > TOLD_S:
-                told_s = time.monotonic()
-                counted = {"finished": live.get("finished", 0.0)}
-                self._tell({"run": run, "progress": fraction, "live": counted})
+            nonlocal reported_s
+            if time.monotonic() - reported_s > REPORT_S:
+                reported_s = time.monotonic()
+                self._report(run, Look(fraction, {"finished": live.get("finished", 0.0)}))
             return run not in self._dropped
 
         try:
@@ -253,32 +226,31 @@ class Answering:
         except Exception as error:
             # The formula's answer stands; the run of the draft itself will say why.
             log.warning("a live run failed: %s", error)
-            self._tell({"run": run, "failed": str(error)})
+            self._report(run, None)
             return
-        files = {name: _ipc(result.tables[name]) for name in TABLES if name in result.tables}
-        sizes = {name: len(file) for name, file in files.items()}
         if not result.valid:
-            self._tell({"run": run, "failed": "a law of the engine is broken"})
+            self._report(run, None)
             return
+        tables = {name: result.tables[name] for name in TABLES if name in result.tables}
         wanted = steady_by_itself(question)
-        answer = {"run": run, "progress": 1.0, "summary": dict(result.summary)}
-        self._tell(answer | {"searching": wanted, "tables": sizes}, *files.values())
+        seen = Look(1.0, summary=dict(result.summary), searching=wanted)
+        self._report(run, seen, tables)
         if wanted:
             search = searching(question, self._facts)
-            self._searches[run] = search, next(search)
+            self._searches[run] = search, next(search), seen
 
     def _search_on(self) -> None:
         """Make the next run of the search that was begun last; a question that comes stops it, and
         it is made again later."""
         run = next(reversed(self._searches))
-        search, asked = self._searches[run]
+        search, trial, seen = self._searches[run]
 
         def progress(_fraction: float, _live: Mapping[str, Any]) -> bool:
-            return self._asked.empty() and run not in self._dropped
+            return self._waiting.empty() and run not in self._dropped
 
         summary = None
         try:
-            summary = self._engine.simulate(asked, self._facts, progress=progress).summary
+            summary = self._engine.simulate(trial, self._facts, progress=progress).summary
         except self._engine.cancelled:
             if run in self._dropped:
                 del self._searches[run]
@@ -286,23 +258,19 @@ class Answering:
         except ValueError as error:
             log.info("a load cannot run: %s", error)
         try:
-            self._searches[run] = search, search.send(summary)
+            self._searches[run] = search, search.send(summary), seen
         except StopIteration as ended:
             del self._searches[run]
             found = asdict(ended.value) | {"unit": ended.value.unit}
             if found["high"] == math.inf:
                 found["high"] = None
-            self._tell({"run": run, "capacity": found})
+            self._report(run, replace(seen, searching=False, capacity=found))
 
-    def _tell(self, message: Mapping[str, Any], *files: bytes) -> None:
-        self._answers.write(json.dumps(message).encode() + b"\n" + b"".join(files))
+    def _report(self, run: str, seen: Look | None, tables: Mapping[str, pl.DataFrame] = {}) -> None:
+        """Say how a run stands, None: it failed. Tables are sent once."""
+        said = {k: v for k, v in asdict(seen).items() if k != "tables"} if seen else None
+        self._answers.write(packed({"run": run, "seen": said}, tables))
         self._answers.flush()
-
-
-def _ipc(table: pl.DataFrame) -> bytes:
-    file = io.BytesIO()
-    table.write_ipc(file)
-    return file.getvalue()
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ from twin.scenario import Scenario, scenario_digest
 if TYPE_CHECKING:
     from twin.engine.simulate import Run
     from twin.facts import Facts
-    from twin.lab.runs.executor import Executor
+    from twin.lab.runs.executor import Runner
     from twin.lab.store import Store
 
 FOLDER = ROOT / "data" / "shipped"
@@ -149,13 +149,13 @@ def _small(table: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def refresh(store: Store, executor: Executor) -> None:
+def refresh(store: Store, runner: Runner) -> None:
     """Ask for the first preset's run in the background where what was shipped is stale."""
     scenario = preset(PRESETS[0])
     if scenario is None or (found := shipped(scenario)) is None or not found.stale:
         return
     store.scenarios.save(scenario)
-    executor.submit(scenario)
+    runner.submit(scenario)
 
 
 def main() -> None:

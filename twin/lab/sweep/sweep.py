@@ -23,7 +23,7 @@ from twin.scenario import Scenario, SpecError, field_info, read, with_overrides
 from twin.scenario.words import choice_label, no_field
 
 if TYPE_CHECKING:
-    from twin.lab.runs.executor import Executor
+    from twin.lab.runs.executor import Runner
     from twin.lab.store import RunRow
 
 AXES_MAX, POINTS_MAX = 2, 64
@@ -188,14 +188,14 @@ def _named(asked: Scenario, origin: Scenario, axes: Sequence[Axis]) -> Scenario:
     return asked.model_copy(update={"name": name})
 
 
-def carried_out(executor: Executor, asked: Sequence[Point]) -> Iterator[RunRow | None]:
+def carried_out(runner: Runner, asked: Sequence[Point]) -> Iterator[RunRow | None]:
     """The run of every point in order, as each ends; None for a point that cannot be asked. All are
-    queued first, so that the executor's processes share them. Raises StoreError."""
-    runs = [executor.submit(point.scenario) if point.scenario else None for point in asked]
+    queued first, so that the runner's processes share them. Raises StoreError."""
+    runs = [runner.submit(point.scenario) if point.scenario else None for point in asked]
     for run in runs:
         row = None
         while run is not None and row is None:
-            row = executor.result(run, 5.0)
+            row = runner.result(run, 5.0)
         yield row
 
 

@@ -17,7 +17,7 @@ import typer
 
 from twin.__main__ import app
 from twin.hardware.chip import load_chip
-from twin.hooks import Command, extras, found
+from twin.hooks import Command, Hook, TraceFormat, extras, found
 from twin.lab.evidence.choices import one_skew
 from twin.lab.evidence.judge import evidence, headlines, score_table, write_errors
 from twin.lab.evidence.made import load_made
@@ -190,10 +190,17 @@ def offload_runs() -> str:
     return "\n".join(rows)
 
 
-def trace_table() -> str:
-    """The formats of recorded request streams that are read."""
-    rows = ["| format | written as | tells, beside lengths |", "|---|---|---|"]
-    return "\n".join(rows + [_row(f.title, f.shape, f.tells) for f in FORMATS.values()])
+def trace_table(extra: str = "") -> str:
+    """The formats of recorded request streams that the core or an extra reads."""
+    rows = ["| format | written as | tells, apart from lengths |", "|---|---|---|"]
+    own = _of(extra, TraceFormat, FORMATS)
+    return "\n".join(rows + [_row(f.title, f.shape, f.tells) for f in own.values()])
+
+
+def _of(extra: str, kind: type[Hook], named: Mapping[str, Any]) -> dict[str, Any]:
+    """What an extra brings of all that is named; without an extra, what none brings."""
+    brought = {hook.name for hook in extras()[extra]} if extra else set(found(kind))
+    return {name: it for name, it in named.items() if (name in brought) == bool(extra)}
 
 
 def preset_table(keys: Sequence[str] = ()) -> str:
@@ -207,8 +214,7 @@ def command_list(extra: str = "") -> str:
     """The commands of the core or of an extra, with their help, arguments and options."""
     group: Any = typer.main.get_command(app)
     text = []
-    brought = found(Command) if not extra else {h.name: h for h in extras()[extra]}
-    commands = [it for it in group.commands.items() if (it[0] in brought) == bool(extra)]
+    commands = list(_of(extra, Command, group.commands).items())
     while commands:
         name, command = commands.pop(0)
         if inner := getattr(command, "commands", None):
@@ -316,7 +322,7 @@ def pages(root: Path = ROOT) -> dict[Path, str]:
     filled = {path: _filled(path.read_text("utf-8"), made) for path in sorted(paths)}
     for extra in extras():
         path = root / "twin" / "extras" / extra / "README.md"
-        own = {"commands": command_list(extra)}
+        own = {"commands": command_list(extra), "traces": trace_table(extra)}
         filled[path] = _filled(path.read_text("utf-8"), made | own)
     return filled
 

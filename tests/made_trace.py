@@ -1,6 +1,11 @@
-"""A recorded stream of requests as a reader of traces would make it, of given columns."""
+"""Recorded streams of requests: tables as a reader would make them, and packed files."""
 
 from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -37,3 +42,19 @@ def made_trace(
         name=name,
         format="made",
     )
+
+
+def lines(*rows: object) -> bytes:
+    """Rows as JSON lines."""
+    return "\n".join(json.dumps(row) for row in rows).encode()
+
+
+def archive(files: Mapping[str, bytes], kind: str = "w") -> bytes:
+    """Files by name as a tar; kind "w:gz": compressed."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode=kind) as tar:
+        for name, data in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return out.getvalue()

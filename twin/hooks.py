@@ -37,6 +37,10 @@ class Reader(Hook):
     name is the key of what it reads, of `lab/kinds.py`."""
 
 
+class TraceFormat(Hook):
+    """A format of recorded request streams: a `Format` of `lab/traces/formats.py`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Section(Hook):
     """A part of a page that exists, drawn by a function of what the page shows there."""

@@ -15,7 +15,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import polars as pl
 
 from tests.doors.on_disk import brought, on_disk
 from tests.hardware.test_machine_file import HEAD
@@ -134,7 +133,7 @@ READERS: dict[str, tuple[Callable[[bytes], object], tuple[type[Exception], ...]]
     "library": (_archive, (StoreError,)),
 }  # fmt: skip
 for extra in brought():
-    READERS |= extra.READERS
+    READERS |= getattr(extra, "READERS", {})
 
 
 def _machines(fabric: Fabric) -> list[tuple[str, bytes]]:
@@ -154,16 +153,6 @@ def _library() -> bytes:
         return file.getvalue()
 
 
-def _parquet() -> bytes:
-    file = io.BytesIO()
-    blocks = [[1, 2, 3], [1, 2, 3, 4, 5]]
-    pl.DataFrame(
-        {"trace": ["a", "a"], "subagent": [0, 1], "t": [0.0, 4.0], "input_length": [199, 327],
-         "output_length": [1, 2], "think_time": [0.0, None], "hash_ids": blocks}
-    ).write_parquet(file)  # fmt: skip
-    return file.getvalue()
-
-
 def sound() -> dict[str, list[tuple[str, bytes]]]:
     """Of every reader some sound inputs: (form, bytes)."""
     tomls = [path.read_bytes() for path in sorted(SCENARIOS.glob("*.toml"))[::8]]
@@ -173,8 +162,7 @@ def sound() -> dict[str, list[tuple[str, bytes]]]:
     canonical = b'{"scenario":{"seed":3,"workload":{"rate_req_per_s":5.0}},"schema":2}'
     fabric = built_machine("hgx-h20", load_facts())
     link = links.pack(scenario_from_toml(tomls[1])).encode()
-    own = {name: data for extra in brought() for name, data in extra.sound().items()}
-    return own | {
+    files = {
         "scenario": [("toml", text) for text in tomls],
         "canonical": [("json", canonical)],
         "settings": [("binary", b'workload.arrivals="gamma"'), ("binary", b"seed=3")],
@@ -182,7 +170,7 @@ def sound() -> dict[str, list[tuple[str, bytes]]]:
         "query": [("binary", b"AbCdEfGhIjKlMnOpQrStUvWx"),
                   ("binary", b"a" * 22 + b"," + b"b" * 22)],
         "trace": streams,
-        "trace file": [("binary", _parquet()), *streams[:2]],
+        "trace file": streams[:2],
         "machine": _machines(fabric),
         "points": [("csv", POINTS.read_bytes())],
         "chip": [("toml", (DATA / "chips" / "h800.toml").read_bytes())],
@@ -191,6 +179,10 @@ def sound() -> dict[str, list[tuple[str, bytes]]]:
         "fabric graph": [("xml", write_fabric(fabric, "graphml").encode())],
         "library": [("binary", _library())],
     }  # fmt: skip
+    for extra in brought():
+        for name, own in extra.sound().items() if hasattr(extra, "sound") else ():
+            files[name] = own + files.get(name, [])
+    return files
 
 
 def warm() -> None:

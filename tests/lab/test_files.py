@@ -36,7 +36,7 @@ READERS = {
     "points": (lambda path: read_points(path, load_facts()), PointsError),
 }
 for extra in brought():
-    READERS |= extra.FILES
+    READERS |= getattr(extra, "FILES", {})
 ODD_NAMES = ["nowhere", "nul\0byte", "two\nlines"]
 
 

@@ -19,8 +19,6 @@ TRACES = ROOT.parent / "shared" / "traces"
 MOONCAKE = TRACES / "mooncake" / "conversation_trace.jsonl.gz"
 AZURE = TRACES / "azure2023" / "AzureLLMInferenceTrace_conv.csv.gz"
 LENGTHS = TRACES / "lengths"
-AGENTIC = TRACES / "agentic-kv-cache-tester"
-SERVEGEN = TRACES / "servegen-deepseek-r1" / "servegen_data_reason_deepseek-r1.tar.gz"
 
 needs_traces = pytest.mark.skipif(
     not MOONCAKE.exists(), reason="NO REAL TRACES beside the project: golden figures not checked"
@@ -87,26 +85,6 @@ def test_azure_statistics():
     assert_lengths(seen, expected, rel=1e-12)
     assert seen["duration_s"] == pytest.approx(expected["arrivals"]["duration_s"], abs=1e-6)
     assert seen["interarrival_cv"] == pytest.approx(expected["arrivals"]["cv_interarrival"])
-
-
-@needs_traces
-def test_servegen_day():
-    table = read_trace(SERVEGEN)
-    seen, expected = preview(table), golden("servegen/deepseek-r1")
-    assert len(table) == round(expected["implied_requests"])
-    assert_lengths(
-        seen, {side: expected[f"{side}_tokens"] for side in ("input", "output")}, rel=0.01
-    )
-    assert seen["interarrival_cv"] == pytest.approx(1.56, abs=0.03)
-    assert_fitted("servegen-deepseek-r1", table)
-
-
-@needs_traces
-def test_agent_session_files():
-    table = read_trace(AGENTIC / "trace_0274.json.gz")
-    seen = preview(table)
-    assert len(table) == 105 and seen["sessions"] == 1 and seen["block_tokens"] == 64
-    assert not table.counts and seen["ideal_hit_token_ratio"] > 0.9
 
 
 @needs_traces

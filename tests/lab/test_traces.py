@@ -1,33 +1,27 @@
 """Trace files in every format, small and made here: read as they are, or refused clearly."""
 
 import gzip
-import io
 import json
 import subprocess
 import sys
 import tarfile
-from dataclasses import replace
 
-import numpy as np
-import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from docs.make import trace_table
 from tests.conftest import ROOT
+from tests.doors.on_disk import brought
 from tests.draws import draws
+from tests.made_trace import archive, lines
 from twin.lab.traces import cells, requests
 from twin.lab.traces.formats import Format
 from twin.lab.traces.reader import FORMATS, lru_bound, preview, read_trace
-from twin.lab.traces.source import UPLOAD, Limits, TraceError
+from twin.lab.traces.source import Limits, TraceError
 from twin.workload.chains import expand_runs
 
 SMALL = Limits(packed_bytes=1 << 20, unpacked_bytes=8 << 20, rows=1000)
-
-
-def lines(*rows):
-    return "\n".join(json.dumps(row) for row in rows).encode()
 
 
 def mooncake(t, tokens, hashes, out=5, **other):
@@ -77,40 +71,6 @@ RAGPULSE = lines(
 )
 
 
-def session(name="s", blocks=(3, 5), size=64, **other):
-    requests = [
-        {"t": 10.0 * i, "type": "s", "in": n * size + 7, "out": 20, "think_time": 3.0}
-        | {"hash_ids": list(range(1, n + 1))}
-        for i, n in enumerate(blocks)
-    ]
-    body = {"id": name, "block_size": size, "hash_id_scope": "local", "requests": requests}
-    return body | other
-
-
-def called(body, at=5.0):
-    inner = {"t": at, "type": "subagent", "requests": session(blocks=(2,))["requests"]}
-    return {**body, "requests": [*body["requests"], inner]}
-
-
-def archive(files, kind="w"):
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode=kind) as tar:
-        for name, data in files.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-    return out.getvalue()
-
-
-def servegen(rates=(0.0, 0.5, 2.0)):
-    windows = "".join(f"{600 * i},{r},1.5,Gamma,0.44,1\r\n" for i, r in enumerate(rates))
-    table = {"input_tokens": "{100: 0.25, 300: 0.75}", "output_tokens": "{10: 1.0}"}
-    return {
-        "data/chunk-0-trace.csv": windows.encode(),
-        "data/chunk-0-dataset.json": json.dumps({"0": {**table, "reason_ratio": "{}"}}).encode(),
-    }
-
-
 FILES = {
     "mooncake": MOONCAKE,
     "azure": AZURE,
@@ -122,9 +82,9 @@ FILES = {
     "guidellm": b"timestamp,input_length,output_length\n0,30,3\n",
     "bailian": BAILIAN,
     "ragpulse": RAGPULSE,
-    "weka": json.dumps(session(), indent=1).encode(),
-    "servegen": archive(servegen()),
 }
+for extra in brought():
+    FILES |= getattr(extra, "TRACES", {})
 
 
 def chains(table):
@@ -223,86 +183,6 @@ def test_ragpulse_has_sessions_and_no_chains():
     assert t.arrival_s.tolist() == [0, 11, 43]
 
 
-def test_a_session_keeps_think_time_and_its_blocks():
-    t = read_trace(json.dumps(session()).encode())
-    assert t.block_tokens == 64 and t.arrival_s.tolist() == [0, 10]
-    assert chains(t) == [[0, 1, 2], [0, 1, 2, 3, 4]]
-    assert t.think_s.tolist() == [3, 3]
-
-
-def test_called_agents_belong_to_the_session():
-    t = read_trace(json.dumps(called(session())).encode())
-    assert t.arrival_s.tolist() == [0, 5, 10] and set(t.session) == {0}
-
-
-def test_sessions_of_a_folder_share_no_local_hash(tmp_path):
-    (tmp_path / "a.json").write_text(json.dumps(session("a")))
-    (tmp_path / "b.json.gz").write_bytes(gzip.compress(json.dumps(session("b")).encode()))
-    t = read_trace(tmp_path)
-    assert sorted(t.session) == [0, 0, 1, 1] and t.blocks == 10
-    assert read_trace(tmp_path).digest == t.digest
-    by_line = json.dumps(session("a")) + "\n" + json.dumps(session("b"))
-    assert read_trace(by_line.encode()).digest == t.digest
-
-
-def test_prompts_beyond_the_limit_are_left_out_and_the_rest_of_a_session_stays():
-    both = [session("a"), session("b", blocks=(3, 40))]
-    t = read_trace(lines(*both), limits=replace(UPLOAD, prompt_tokens=1000))
-    assert len(t) == 3
-    assert t.counts == {"dropped: prompts beyond 1,000 tokens": 1}
-    assert len(read_trace(lines(*both))) == 4
-    with pytest.raises(TraceError, match="dropped: prompts beyond 10 tokens"):
-        read_trace(lines(*both), limits=replace(UPLOAD, prompt_tokens=10))
-
-
-def test_session_parquet(tmp_path):
-    rows = session()["requests"]
-    frame = pl.DataFrame(
-        {
-            "trace": ["a", "a", "b"],
-            "subagent": [0, 1, 0],
-            "t": [0.0, 4.0, 0.0],
-            "input_length": [rows[0]["in"], rows[1]["in"], rows[0]["in"]],
-            "output_length": [1, 2, 3],
-            "think_time": [0.0, 1.0, None],
-            "hash_ids": [rows[0]["hash_ids"], rows[1]["hash_ids"], rows[0]["hash_ids"]],
-        }
-    )
-    frame.write_parquet(tmp_path / "t.parquet")
-    t = read_trace(tmp_path / "t.parquet")
-    assert len(t) == 3 and t.blocks == 5 + 3 and t.block_tokens == 64
-    with pytest.raises(TraceError, match="from disk only"):
-        read_trace((tmp_path / "t.parquet").read_bytes())
-
-
-def test_servegen_keeps_rates_and_marginals(tmp_path):
-    t = read_trace(archive(servegen(), "w:gz"))
-    assert len(t) == 1500 and t.arrival_s[-1] < 1200
-    assert (t.arrival_s + 0 < 600).sum() == pytest.approx(300, abs=40)
-    assert set(t.input_tokens) == {100, 300} and set(t.output_tokens) == {10}
-    assert (t.input_tokens == 300).mean() == pytest.approx(0.75, abs=0.05)
-    for name, data in servegen().items():
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(data)
-    assert read_trace(tmp_path).digest == t.digest
-
-
-def test_servegen_marginals_are_independent():
-    files = servegen(rates=(5.0,))
-    both = "{100: 0.5, 300: 0.5}"
-    body = json.dumps({"0": {"input_tokens": both, "output_tokens": both}}).encode()
-    t = read_trace(archive(files | {"data/chunk-0-dataset.json": body}))
-    assert abs(np.corrcoef(t.input_tokens, t.output_tokens)[0, 1]) < 4 / len(t) ** 0.5
-
-
-def test_an_incomplete_servegen_set_is_refused():
-    files = servegen()
-    del files["data/chunk-0-dataset.json"]
-    with pytest.raises(TraceError, match="no chunk-0-dataset.json"):
-        read_trace(archive(files))
-
-
 def test_rows_out_of_order_are_sorted_and_said():
     t = read_trace(lines(mooncake(3000, 512, [1]), mooncake(0, 512, [2])))
     assert t.arrival_s.tolist() == [0, 3] and t.source_row.tolist() == [2, 1]
@@ -346,11 +226,6 @@ BAD = {
     "not a sound gzip": b"\x1f\x8b" + b"x" * 50,
     "middle of its gzip": gzip.compress(MOONCAKE)[:-9],
     "compressed twice": gzip.compress(gzip.compress(MOONCAKE)),
-    "is not a session": b'{"block_size": 64, "requests": []}\n{"x": [3]}',
-    "has no block_size": json.dumps({"requests": []}).encode(),
-    "request 1 has no out": json.dumps(
-        {"block_size": 64, "requests": [{"t": 0, "in": 64, "hash_ids": [1]}]}
-    ).encode(),
 }
 
 
@@ -400,14 +275,6 @@ def test_a_name_cannot_break_the_sentence():
     with pytest.raises(TraceError) as refused:
         read_trace(archive({"bad\nname\x1b": b"hello"}), "up\nload")
     assert str(refused.value).startswith("up?load is in no format")
-
-
-def test_a_nest_of_agents_is_refused():
-    body = session()
-    for _ in range(20):
-        body = {**body, "requests": [{"t": 0.0, "requests": body["requests"]}]}
-    with pytest.raises(TraceError, match="agents deep"):
-        read_trace(json.dumps(body).encode())
 
 
 def test_too_large_or_too_many_is_refused():

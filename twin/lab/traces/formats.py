@@ -1,6 +1,6 @@
 """What a trace format is: how it is recognised and read, and what becomes of its columns.
 
-A format is recognised by what stands in a file, never by its name. The entries stand beside their
+A format is recognised by what stands in a file, never by its name. The entries stand with their
 readers; `reader` lists them. Columns of any format are checked, sorted, chained and counted here.
 """
 

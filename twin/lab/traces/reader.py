@@ -1,7 +1,6 @@
 """Every trace format: found by content, read and checked; and a trace in figures for people.
 
-To add a format, write its entry beside its reader and name it in FORMATS; one more CSV is a line in
-`requests`.
+One more CSV or JSON lines is an entry of `requests`; a format with a reader of its own is an extra.
 """
 
 from __future__ import annotations
@@ -11,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from twin.lab.traces import requests, servegen, sessions
+from twin.hooks import TraceFormat, found
+from twin.lab.traces import requests
 from twin.lab.traces.formats import (
     MOST_BLOCK_TOKENS,
     Format,
@@ -26,9 +26,8 @@ from twin.workload.requests import TraceTable
 from twin.workload.reuse_curve import reuse_curve
 
 # The first one that fits is taken, so the most telling stand first.
-FORMATS: dict[str, Format] = {
-    entry.name: entry for entry in (servegen.FORMAT, *sessions.FORMATS, *requests.FORMATS)
-}
+FORMATS: dict[str, Format] = {name: hook.load() for name, hook in found(TraceFormat).items()}
+FORMATS |= {entry.name: entry for entry in requests.FORMATS}
 
 
 def read_trace(
@@ -60,11 +59,6 @@ def recognise(label: str, head: Head) -> Format:
     for entry in FORMATS.values():
         if entry.fits(head):
             return entry
-    if head.parquet:
-        raise TraceError(
-            f"{label} is a parquet file of other columns: {', '.join(sessions.PARQUET_COLUMNS)} "
-            "must be there"
-        )
     raise TraceError(f"{label} is in no format known here: {known()} are read")
 
 

@@ -239,11 +239,13 @@ def _check_types(name: str, schema: pl.Schema) -> None:
             raise TraceError(f"{name}: {column} is of type {schema[column]}, it must be numbers")
 
 
-FORMATS = (
-    Format("weka", "WEKA / kv-cache-tester", "JSON",
-           "sessions with think times, hashes of blocks, called agents",
-           lambda head: '"requests":[' in head.keys, read_weka),
-    Format("kv-cache-tester parquet", "kv-cache-tester", "parquet",
-           "the same as one table, read from disk only",
-           lambda head: set(PARQUET_COLUMNS) <= head.parquet, read_session_table),
+WEKA = Format(
+    "weka", "WEKA / kv-cache-tester", "JSON",
+    "sessions with think times, hashes of blocks, called agents",
+    lambda head: '"requests":[' in head.keys, read_weka,
+)  # fmt: skip
+PARQUET = Format(
+    "kv-cache-tester parquet", "kv-cache-tester", "parquet",
+    f"the same as one table, read from disk only: {', '.join(PARQUET_COLUMNS)}",
+    lambda head: set(PARQUET_COLUMNS) <= head.parquet, read_session_table,
 )  # fmt: skip

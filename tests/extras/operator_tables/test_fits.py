@@ -1,0 +1,79 @@
+"""A table made by the formula gives its parameters back, and held-back rows are met."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+
+from twin.extras.operator_tables.fits import Peaks, fit, whole
+from twin.extras.operator_tables.tables import Table
+
+PEAKS = Peaks({"bf16": 1e15, "fp8": 2e15}, 4e12, 8)
+START, COMPUTE, BANDWIDTH = 6e-6, 0.6, 0.85
+
+
+def gemm_table(noise: float = 0.0) -> Table:
+    shapes = [
+        (m, n, k)
+        for m in (1, 16, 64, 96, 256, 1024, 4096, 16384)
+        for n in (2048, 4096, 7168)
+        for k in (2048, 7168, 16384)
+    ]
+    m, n, k = (np.array(side, dtype=float) for side in zip(*shapes, strict=True))
+    computing = 2 * whole(m, (64, 128)) * n * k / 2e15 / COMPUTE
+    moving = (n * k + m * (k + 2 * n)) / 4e12 / BANDWIDTH
+    seconds = START + np.hypot(computing, moving)
+    seconds *= np.exp(noise * np.random.default_rng(3).standard_normal(m.size))
+    rows = pl.DataFrame({"m": m, "n": n, "k": k, "latency": 1e3 * seconds})
+    return Table("gemm", "fp8", "made", rows)
+
+
+def test_parameters_and_tiles_are_found_again():
+    (found,) = fit(gemm_table(), PEAKS)
+    facts = found.facts
+    assert facts["start"] == pytest.approx(START, rel=0.05)
+    assert facts["compute"] == pytest.approx(COMPUTE, rel=0.02)
+    assert facts["bandwidth"] == pytest.approx(BANDWIDTH, rel=0.02)
+    assert (facts["tile_small"], facts["tile_large"]) == (64, 128)
+    assert found.mean < 0.01
+
+
+def test_the_error_said_is_that_of_rows_held_back():
+    (found,) = fit(gemm_table(noise=0.1), PEAKS)
+    # The mean absolute value of a normal deviation is sqrt(2 / pi) of its scale.
+    assert found.mean == pytest.approx(0.1 * np.sqrt(2 / np.pi), rel=0.6)
+
+
+def test_a_format_without_a_peak_here_has_no_facts():
+    assert fit(gemm_table(), Peaks({"bf16": 1e15}, 4e12, 8)) == []
+
+
+@pytest.mark.parametrize(("nodes", "share"), [(1, 7 / 8), (4, 3 / 4)])
+def test_bytes_to_other_dies_or_to_other_nodes_alone_count(nodes, share):
+    tokens = np.array([2.0**power for power in range(12)] * 2)
+    sent = {"dispatch": tokens * 8 * share * 7392, "combine": tokens * 8 * share * 14336}
+    rows = pl.DataFrame(
+        {"num_token": tokens, "node_num": nodes, "hidden_size": 7168, "num_topk": 8}
+        | {f"{phase}_avg_t_us": 1e6 * (2e-5 + size / 4e10) for phase, size in sent.items()}
+    )
+    found = fit(Table("exchange", "fp8", "made", rows), PEAKS)
+    assert len(found) == 2
+    for each in found:
+        assert each.facts["rate"] == pytest.approx(4e10, rel=0.02)
+        assert each.facts["start"] == pytest.approx(2e-5, rel=0.02)
+
+
+def test_latent_attention_with_8_bit_kv_is_fitted_in_both_ways_to_compute():
+    cases = [(b, c, h) for b in (1, 8, 64, 256) for c in (1024, 4096, 16384) for h in (64, 128)]
+    batch, context, heads = (np.array(side, dtype=float) for side in zip(*cases, strict=True))
+    cached = batch * context
+    moving = cached * 576 / 4e12 / 0.9
+    computing = cached * heads * 2 * 1088 / 1e15 / 0.7
+    rows = pl.DataFrame(
+        {"num_heads": heads, "batch_size": batch, "isl": context, "step": 0.0}
+        | {"latency": 1e3 * (2e-5 + np.hypot(computing, moving))}
+    )
+    bf16, fp8 = fit(Table("mla", "fp8", "made", rows), PEAKS)
+    assert bf16.facts["compute"] == pytest.approx(0.7, rel=0.05)
+    assert fp8.facts["compute"] == pytest.approx(0.35, rel=0.05)  # of twice the peak

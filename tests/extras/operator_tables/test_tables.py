@@ -1,0 +1,39 @@
+"""Which operators a file holds is read from its columns."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from twin.extras.operator_tables.tables import NoTable, read_tables
+
+
+def test_a_profile_of_ascend_is_a_table_of_its_matrix_products(tmp_path):
+    pl.DataFrame(
+        {
+            "Type": ["MatMulV2", "Add", "MatMulV2"],
+            "Input Shapes": ['"8,7168;7168,4096"', '"8,7168;8,7168"', '"8,7168;512,7168"'],
+            "Input Data Types": ["DT_BF16;DT_BF16"] * 3,
+            "Duration(us)": [40.0, 3.0, 9.0],
+        }
+    ).write_csv(tmp_path / "kernel_details.csv")
+    (table,) = read_tables(tmp_path)
+    assert (table.operator, table.format) == ("gemm", "bf16")
+    assert table.rows.select("m", "n", "k").rows() == [(8, 4096, 7168), (8, 512, 7168)]
+    assert table.rows["latency"].to_list() == pytest.approx([0.040, 0.009])  # ms
+
+
+def test_per_tensor_fp8_stands_back_where_blocks_were_measured(tmp_path):
+    kinds = ["fp8", "fp8_block", "int4_wo"]
+    pl.DataFrame(
+        {"gemm_dtype": kinds, "m": [1] * 3, "n": [2] * 3, "k": [3] * 3, "latency": [4.0] * 3}
+    ).write_parquet(tmp_path / "gemm_perf.parquet")
+    (table,) = read_tables(tmp_path / "gemm_perf.parquet")
+    assert table.format == "fp8"
+    assert table.rows["gemm_dtype"].to_list() == ["fp8_block"]
+
+
+def test_end_results_of_systems_are_never_opened(tmp_path):
+    (tmp_path / "silicon_sample.csv").write_text("not even a table")
+    with pytest.raises(NoTable, match="no table of operators"):
+        read_tables(tmp_path)

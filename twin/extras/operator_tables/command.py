@@ -1,0 +1,72 @@
+"""The command `operator-facts`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from twin.commands.terminal import AsJson, err, print_json, print_rows
+
+if TYPE_CHECKING:
+    from twin.extras.operator_tables.fits import Fitted, Peaks
+
+
+def operator_facts(
+    path: Annotated[Path, typer.Argument(help="A table, or a folder with the tables of a chip.")],
+    chip: Annotated[str, typer.Option(help="The chip in data/chips that was measured.")],
+    held: Annotated[
+        float, typer.Option(min=0.05, max=0.5, help="Share of a table's rows that is held back.")
+    ] = 0.2,
+    seed: Annotated[int, typer.Option(help="Draws the rows that are held back.")] = 26,
+    node: Annotated[int, typer.Option(min=1, help="Dies of a node.")] = 8,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a chip's operators reach by a measured table, and the error on rows held back."""
+    from dataclasses import asdict
+
+    from twin.extras.operator_tables.fits import fit
+    from twin.extras.operator_tables.tables import NoTable, read_tables
+
+    peaks = peaks_of(chip, node)
+    found: list[Fitted] = []
+    try:
+        with err.status("fitting"):
+            for table in read_tables(path):
+                found += fit(table, peaks, held, seed)
+    except NoTable as refusal:
+        raise typer.BadParameter(str(refusal)) from refusal
+    if as_json:
+        print_json([asdict(each) for each in found])
+        return
+    heads = ("table", "start", "peak or rate", "memory", "tile or power", "rows", "held", "worst")
+    print_rows("Facts", heads, [_row(each) for each in found])
+
+
+def _row(each: Fitted) -> tuple[str, ...]:
+    facts = each.facts
+    rate = f"{facts['rate'] / 1e9:.0f} GB/s" if "rate" in facts else f"{facts['compute']:.3f}"
+    how = [f"{facts[name]:.0f}" for name in ("tile_small", "tile_large", "power") if name in facts]
+    return (
+        each.table.replace(", ", "\n", 1),
+        f"{1e6 * facts['start']:.1f} us",
+        rate,
+        f"{facts['bandwidth']:.3f}" if "bandwidth" in facts else "",
+        "/".join(how),
+        str(each.rows),
+        f"{100 * each.mean:.1f} %",
+        f"{100 * each.worst:.0f} %",
+    )
+
+
+def peaks_of(chip: str, node: int = 8) -> Peaks:
+    """The published peaks of a chip of data/chips, so many dies to a node."""
+    from twin.extras.operator_tables.fits import Peaks
+    from twin.hardware.chip import load_chip
+    from twin.lab.library import load_facts
+
+    facts = load_facts()
+    loaded = load_chip(facts, chip)
+    formats = facts.names(f"chips.{chip}.flops")
+    return Peaks({name: loaded.peak(name) for name in formats}, loaded.hbm_bytes_per_s, node)

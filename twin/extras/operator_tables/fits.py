@@ -1,0 +1,221 @@
+"""What a chip's operators reach, fitted to a table by the twin's own formulas.
+
+A fifth of the rows, drawn by seed, is held back: the error is that of rows no fact was made from.
+Times are seconds, rates bytes/s and FLOP/s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from twin.extras.operator_tables.tables import Table
+from twin.model.operators import ACTIVATION_BYTES, FORMAT_BYTES
+
+Floats = NDArray[np.float64]
+HELD, SEED = 0.2, 26
+HIDDEN, TOP_K = 7168.0, 8.0  # of the exchanges that are fitted
+FEWEST = 12  # rows of a table that are worth a fit
+TILES = ((1, 1), (16, 16), (32, 32), (64, 128), (128, 128))  # rows of one that fits, of more
+POWERS = (2.0, 3.0, 4.0, 6.0)  # by which computing and reading KV add up
+VECTOR = 0.8  # of the memory's rate, kernels that only move data
+
+
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """A chip's published peaks: FLOP/s by format and memory bytes/s; the dies of a node."""
+
+    flops: Mapping[str, float]
+    memory: float
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """Facts of one table: shares of peaks, seconds, and how far held-back rows are off."""
+
+    table: str
+    facts: Mapping[str, float]
+    rows: int
+    mean: float  # absolute error of held-back rows
+    worst: float
+
+
+def fit(table: Table, peaks: Peaks, held: float = HELD, seed: int = SEED) -> list[Fitted]:
+    """The facts of a table; none where its rows are too few or its format has no peak here."""
+    if table.operator != "exchange" and table.format not in peaks.flops:
+        return []
+    found = {"gemm": _gemm, "grouped": _grouped, "mla": _mla, "exchange": _exchange}[table.operator]
+    fitted = []
+    for name, seconds, predict, begin in found(table.rows, peaks, table.format):
+        if seconds.size >= FEWEST:
+            fitted.append(_fit(f"{table.name}{name}", seconds, predict, begin, held, seed))
+    return fitted
+
+
+# A way to predict: from the parameters by name to the seconds of every row.
+Predict = Callable[[Mapping[str, float]], Floats]
+Candidates = list[tuple[Predict, Mapping[str, float]]]
+Part = tuple[str, Floats, Candidates, Mapping[str, float]]
+
+
+def _fit(
+    name: str, seconds: Floats, ways: Candidates, begin: Mapping[str, float], held: float, seed: int
+) -> Fitted:
+    """The way and parameters with the least mean absolute log error on the rows used."""
+    back = np.random.default_rng(seed).random(seconds.size) < held
+    names = list(begin)
+    best: tuple[float, Mapping[str, float], Floats] | None = None
+    for predict, choice in ways:
+
+        def off(x: Floats, predict: Predict = predict) -> float:
+            at = dict(zip(names, np.exp(x), strict=True))
+            beyond = sum(max(0.0, v - 1.0) for k, v in at.items() if k not in ("start", "rate"))
+            return float(np.abs(np.log(predict(at)[~back] / seconds[~back])).mean()) + beyond
+
+        start = np.log(np.array(list(begin.values())))
+        done = minimize(off, start, method="Nelder-Mead",
+                        options={"maxiter": 900, "xatol": 1e-4, "fatol": 1e-6})  # fmt: skip
+        if best is None or done.fun < best[0] - 1e-3:  # a simpler choice stands first
+            at = dict(zip(names, np.exp(done.x).tolist(), strict=True))
+            best = float(done.fun), {**at, **choice}, predict(at)
+    assert best is not None
+    error = np.abs(best[2][back] / seconds[back] - 1.0)
+    return Fitted(name, best[1], seconds.size, float(error.mean()), float(error.max()))
+
+
+def _columns(rows: pl.DataFrame, *names: str) -> list[Floats]:
+    return [rows[name].cast(pl.Float64).to_numpy() for name in names]
+
+
+def whole(rows: Floats, tile: tuple[int, int]) -> Floats:
+    """Rows that a product computes with tiles of so many rows: `tile` small and large."""
+    size = np.where(rows <= tile[0], tile[0], tile[1])
+    return np.asarray(size * np.ceil(np.maximum(rows, 1e-9) / size))
+
+
+def _roofs(computing: Floats, moving: Floats, power: float) -> Floats:
+    return np.asarray((computing**power + moving**power) ** (1.0 / power))
+
+
+def _gemm(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
+    """One product of m rows with k x n weights: start, share of the peak, share of the memory."""
+    wide = rows.filter(
+        (pl.col("n") >= 1024) & (pl.col("k") >= 512) & (pl.col("n") * pl.col("k") >= 1 << 21)
+        & (pl.col("n") <= 51_200) & (pl.col("k") <= 51_200)
+    )  # fmt: skip
+    m, n, k, latency = _columns(wide, "m", "n", "k", "latency")
+    entry = min(ACTIVATION_BYTES, max(1.0, FORMAT_BYTES[fmt]))
+    moving = (n * k * FORMAT_BYTES[fmt] + m * (k * entry + n * ACTIVATION_BYTES)) / peaks.memory
+
+    def predict(at: Mapping[str, float], tile: tuple[int, int]) -> Floats:
+        computing = 2.0 * whole(m, tile) * n * k / peaks.flops[fmt]
+        return at["start"] + _roofs(computing / at["compute"], moving / at["bandwidth"], 2.0)
+
+    return [
+        ("", latency * 1e-3, _by_tile(predict), {"start": 5e-6, "compute": 0.6, "bandwidth": 0.8})
+    ]
+
+
+def _by_tile(predict: Callable[..., Floats]) -> Candidates:
+    return [
+        (partial(predict, tile=tile), {"tile_small": tile[0], "tile_large": tile[1]})
+        for tile in TILES
+    ]
+
+
+def _grouped(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
+    """Gate, up and down of a die's experts, evenly loaded: per expert as many rows."""
+    even = rows.filter(
+        pl.col("distribution").is_in(["balanced", "uniform"])
+        & (pl.col("inter_size") / pl.col("moe_tp_size") >= 256) & (pl.col("num_experts") >= 32)
+    )  # fmt: skip
+    # Engines' own tables with experts on several dies do not say which rows a die has.
+    if "deepepmoe" not in even["kernel_source"].unique().to_list():
+        even = even.filter(pl.col("moe_ep_size") == 1)
+    parts = []
+    for (kernel,), part in sorted(even.group_by(["kernel_source"]), key=lambda each: str(each[0])):
+        if "nongated" not in str(kernel):
+            parts.append(_grouped_part(f", {kernel}", part, peaks, fmt))
+    return parts
+
+
+def _grouped_part(name: str, rows: pl.DataFrame, peaks: Peaks, fmt: str) -> Part:
+    hidden, inner, tp, top_k, experts, tokens, ep, latency = _columns(
+        rows, "hidden_size", "inter_size", "moe_tp_size", "topk", "num_experts", "num_tokens",
+        "moe_ep_size", "latency",
+    )  # fmt: skip
+    inner = inner / tp
+    here, total = experts / ep, tokens * top_k / ep
+    read = np.minimum(here, total)
+    weights = 3.0 * hidden * inner
+    entry = min(ACTIVATION_BYTES, max(1.0, FORMAT_BYTES[fmt]))
+    written = ACTIVATION_BYTES * (2.0 * inner + hidden)
+    moving = read * weights * FORMAT_BYTES[fmt] + total * (entry * (hidden + inner) + written)
+    moving = moving / peaks.memory
+    between = total * (2.0 * ACTIVATION_BYTES * inner + entry * inner) / (peaks.memory * VECTOR)
+
+    def predict(at: Mapping[str, float], tile: tuple[int, int]) -> Floats:
+        computing = 2.0 * read * whole(total / read, tile) * weights / peaks.flops[fmt]
+        roofs = _roofs(computing / at["compute"], moving / at["bandwidth"], 2.0)
+        return np.asarray(at["start"] + roofs + between)
+
+    begin = {"start": 2e-5, "compute": 0.6, "bandwidth": 0.8}
+    return name, latency * 1e-3, _by_tile(predict), begin
+
+
+def _mla(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
+    """Decode's latent attention core, 64 and 128 heads, from 1,024 cached tokens on."""
+    core = rows.filter(
+        pl.col("num_heads").cast(pl.Int64).is_in([64, 128])
+        & (pl.col("isl") + pl.col("step") >= 1024)
+    )
+    heads, batch, isl, step, latency = _columns(
+        core, "num_heads", "batch_size", "isl", "step", "latency"
+    )
+    context = batch * (isl + step)
+    moving = context * 576.0 * FORMAT_BYTES[fmt] / peaks.memory
+    parts: list[Part] = []
+    for computed in dict.fromkeys(("bf16", fmt)):  # 8-bit KV may still be computed with in BF16
+        computing = context * heads * 2.0 * (2 * 512 + 64) / peaks.flops[computed]
+
+        def predict(at: Mapping[str, float], power: float, computing: Floats = computing) -> Floats:
+            roofs = _roofs(computing / at["compute"], moving / at["bandwidth"], power)
+            return np.asarray(at["start"] + roofs)
+
+        ways: Candidates = [(partial(predict, power=p), {"power": p}) for p in POWERS]
+        begin = {"start": 1.5e-5, "compute": 0.6, "bandwidth": 0.8}
+        parts.append((f", computed in {computed}", latency * 1e-3, ways, begin))
+    return parts
+
+
+def _exchange(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
+    """Dispatch in FP8 and combine in BF16: start, and bytes/s that leave a die.
+
+    Inside a node all bytes to other dies count, across nodes those to other nodes' dies.
+    """
+    parts: list[Part] = []
+    plain = rows.filter((pl.col("hidden_size") == HIDDEN) & (pl.col("num_topk") == TOP_K))
+    for across in (False, True):
+        part = plain.filter((pl.col("node_num") > 1) == across)
+        nodes, tokens = _columns(part, "node_num", "num_token")
+        leaving = 1.0 - (1.0 / nodes if across else 1.0 / (nodes * peaks.node))
+        where = "across nodes" if across else "inside a node"
+        # A scale of four bytes for each 128 entries travels with FP8.
+        for phase, size in (("dispatch", HIDDEN * (1.0 + 4.0 / 128.0)), ("combine", 2.0 * HIDDEN)):
+            seconds = _columns(part, f"{phase}_avg_t_us")[0] * 1e-6
+
+            def predict(
+                at: Mapping[str, float], moving: Floats = tokens * TOP_K * leaving * size
+            ) -> Floats:
+                return np.asarray(at["start"] + moving / at["rate"])
+
+            begin = {"start": 2e-5, "rate": 5e10 if across else 2e11}
+            parts.append((f", {phase} {where}", seconds, [(predict, dict[str, float]())], begin))
+    return parts

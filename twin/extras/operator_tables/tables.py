@@ -1,0 +1,108 @@
+"""Measured operators of a chip: tables of ai-dynamo/aiconfigurator, and profiles of one's own.
+
+A table is recognised by its columns. Only operators are read: any other file, such as end results
+of whole systems, is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from twin.lab.files import printable
+
+# Columns by which an operator's table is recognised, the first that fits.
+OPERATORS = {
+    "gemm": {"gemm_dtype", "m", "n", "k", "latency"},
+    "grouped": {"moe_dtype", "moe_ep_size", "num_experts", "inter_size", "distribution", "latency"},
+    "mla": {"mla_dtype", "kv_cache_dtype", "num_heads", "batch_size", "isl", "step", "latency"},
+    "exchange": {"node_num", "num_token", "num_topk", "dispatch_avg_t_us", "combine_avg_t_us"},
+}
+PROFILE = {"Input Shapes", "Duration(us)", "Type"}  # kernel_details.csv of Ascend's profiler
+FORMATS = {"bfloat16": "bf16", "bf16": "bf16", "fp8": "fp8", "fp8_block": "fp8", "nvfp4": "fp4",
+           "INT8": "int8", "DT_BF16": "bf16", "FLOAT16": "fp16"}  # fmt: skip
+
+
+class NoTable(ValueError):
+    """A path without a table of operators: one sentence."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of one operator in one format by one engine's release."""
+
+    operator: str
+    format: str
+    engine: str
+    rows: pl.DataFrame
+
+    @property
+    def name(self) -> str:
+        """'gemm fp8, sglang 0.5.14'."""
+        return f"{self.operator} {self.format}, {self.engine}"
+
+
+def read_tables(path: Path) -> list[Table]:
+    """The tables of a file, or of all files below a folder. Raises NoTable where there is none."""
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    found = [
+        table
+        for file in files
+        if file.suffix in (".parquet", ".csv") and _about_operators(file)
+        for table in _tables(file)
+    ]
+    if not found:
+        raise NoTable(f"{printable(str(path))} has no table of operators")
+    return found
+
+
+def _about_operators(file: Path) -> bool:
+    """Context phases and whole attention modules are other kernels; end results no operators."""
+    others = ("context", "module", "wideep_generation_mla", "silicon", "sample")
+    return not any(word in file.name for word in others)
+
+
+def _tables(file: Path) -> Iterator[Table]:
+    read = pl.read_parquet if file.suffix == ".parquet" else pl.read_csv
+    frame = read(file)
+    columns = set(frame.columns)
+    if columns >= PROFILE:
+        frame, columns = _profiled(frame), OPERATORS["gemm"]
+    operator = next((name for name, needed in OPERATORS.items() if columns >= needed), None)
+    if operator is None:
+        return
+    engine = " ".join(file.parts[-3:-1]) if len(file.parts) > 2 else file.stem
+    if operator == "exchange":
+        yield Table(operator, "fp8", engine, frame)
+        return
+    if operator == "mla":
+        frame = frame.filter(pl.col("batch_size") > 0)
+    named = {"gemm": "gemm_dtype", "grouped": "moe_dtype", "mla": "kv_cache_dtype"}[operator]
+    for (kind,), rows in sorted(frame.group_by([named]), key=lambda part: str(part[0])):
+        # Of two ways to scale FP8, checkpoints of these models take blocks.
+        if (kind == "fp8" and "fp8_block" in frame[named]) or kind not in FORMATS:
+            continue
+        yield Table(operator, FORMATS[str(kind)], engine, rows)
+
+
+def _profiled(frame: pl.DataFrame) -> pl.DataFrame:
+    """Matrix products of a profile of Ascend's: shapes "8,7168;7168,4096", microseconds."""
+    shapes = (
+        pl.col("Input Shapes")
+        .str.replace_all('"', "")
+        .str.split(";")
+        .list.slice(0, 2)
+        .list.join(",")
+    )
+    numbers = shapes.str.split(",").cast(pl.List(pl.Int64), strict=False)
+    rows = frame.filter(pl.col("Type").str.contains("MatMul") & (numbers.list.len() == 4))
+    m, k, first, second = (numbers.list.get(i) for i in range(4))
+    kinds = pl.col("Input Data Types").str.split(";").list.first()
+    return rows.select(
+        kinds.alias("gemm_dtype"), m.alias("m"), k.alias("k"),
+        pl.when(first == k).then(second).otherwise(first).alias("n"),
+        (pl.col("Duration(us)") / 1e3).alias("latency"),
+    )  # fmt: skip

@@ -37,6 +37,14 @@ class Reader(Hook):
     name is the key of what it reads, of `lab/kinds.py`."""
 
 
+class FileKind(Hook):
+    """A kind of file that a process of its own reads: a `Kind` of `lab/kinds.py`, by its key."""
+
+
+class GraphForm(Hook):
+    """A text form of machines as graphs: a `Form` of `hardware/graph_text.py`."""
+
+
 class TraceFormat(Hook):
     """A format of recorded request streams: a `Format` of `lab/traces/formats.py`."""
 

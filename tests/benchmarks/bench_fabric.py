@@ -6,7 +6,6 @@ import pytest
 
 from tests.hardware.wired import edits_of
 from twin.hardware import walks
-from twin.hardware.exchange_format import read_fabric, write_fabric
 from twin.hardware.fabric import build_fabric, edited, with_edits
 from twin.hardware.network import network
 from twin.hardware.prices import all_to_all
@@ -59,6 +58,7 @@ def bench_price_after_an_edit(benchmark):
 
 @pytest.mark.parametrize("kind", ["json", "graphml"])
 def bench_read(benchmark, kind):
+    files = pytest.importorskip("twin.extras.fabric_files.exchange")
     changed = edited(build_fabric(Supernode(), FACTS), CHANGES)
-    written = write_fabric(changed, kind)
-    benchmark(lambda: read_fabric(written, kind, FACTS))
+    written = files.write_fabric(changed, kind)
+    benchmark(lambda: files.read_fabric(written, kind, FACTS))

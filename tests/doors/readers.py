@@ -21,8 +21,8 @@ from tests.hardware.test_machine_file import HEAD
 from tests.lab import test_traces as traces
 from twin.facts import FactError
 from twin.hardware.chip import HardwareError, load_chip
-from twin.hardware.exchange_format import read_fabric, write_fabric
 from twin.hardware.fabric import Fabric
+from twin.hardware.graph_text import forms
 from twin.hardware.machine_file import write_machine
 from twin.lab.ask import settings_from
 from twin.lab.counts import CountsTable
@@ -96,10 +96,6 @@ def _calibration(data: bytes) -> object:
     return on_disk(lambda path: _private(path, known), "mine.toml")(data)
 
 
-def _fabric(kind: Any) -> Callable[[bytes], object]:
-    return lambda data: read_fabric(data.decode("utf-8", "replace"), kind, load_facts())
-
-
 def _archive(data: bytes) -> object:
     with _empty_store() as store:
         moved = read_archive(store, io.BytesIO(data), "library.tar")
@@ -128,8 +124,6 @@ READERS: dict[str, tuple[Callable[[bytes], object], tuple[type[Exception], ...]]
                (PointsError,)),
     "chip": (_chip, (FactError, HardwareError)),
     "calibration": (_calibration, (FactError,)),
-    "fabric": (_fabric("json"), (HardwareError,)),
-    "fabric graph": (_fabric("graphml"), (HardwareError,)),
     "library": (_archive, (StoreError,)),
 }  # fmt: skip
 for extra in brought():
@@ -138,8 +132,8 @@ for extra in brought():
 
 def _machines(fabric: Fabric) -> list[tuple[str, bytes]]:
     small = (DATA / "examples" / "two-boards.csv").read_bytes()
-    kinds = {"json": "json", "graphml": "xml", "csv": "csv"}
-    loaded = [(shape, write_machine(fabric, form).encode()) for form, shape in kinds.items()]
+    loaded = [({"graphml": "xml"}.get(form, form), write_machine(fabric, form).encode())
+              for form in forms()]  # fmt: skip
     cables = HEAD + "die 0.0.0,die 1.0.0,3,1,ub"
     return [("csv", small), ("csv", cables.encode()), *loaded]
 
@@ -175,8 +169,6 @@ def sound() -> dict[str, list[tuple[str, bytes]]]:
         "points": [("csv", POINTS.read_bytes())],
         "chip": [("toml", (DATA / "chips" / "h800.toml").read_bytes())],
         "calibration": [("toml", CALIBRATION.read_bytes())],
-        "fabric": [("json", write_fabric(fabric, "json").encode())],
-        "fabric graph": [("xml", write_fabric(fabric, "graphml").encode())],
         "library": [("binary", _library())],
     }  # fmt: skip
     for extra in brought():

@@ -5,7 +5,6 @@ import pytest
 
 from twin.hardware.additions import additions, extended
 from twin.hardware.chip import HardwareError
-from twin.hardware.exchange_format import read_fabric, write_fabric
 from twin.hardware.fabric import build_fabric, built, edits
 from twin.hardware.network import network
 from twin.hardware.prices import all_to_all, between
@@ -101,21 +100,3 @@ def test_what_cannot_be_added_is_one_sentence(row, why):
 
 def test_a_machine_with_more_in_it_has_no_problem():
     assert problems(Supernode(**SMALL, edits=(Edit(**LINK),)), FACTS) == []
-
-
-@pytest.mark.parametrize("kind", ["json", "graphml"])
-def test_what_is_added_is_in_a_file_and_comes_back(kind):
-    drawn = machine(
-        {"element": "Spine 1", "add": "switch"},
-        {"element": "L1 1.3", "to": "Spine 1", "add": "link"},
-        LINK,
-        {"element": "L1 1.3", "capacity_factor": 0.5},
-    )
-    text = write_fabric(drawn, kind)
-    assert read_fabric(text, kind, FACTS) == drawn.graph["supernode"]
-    other = text.replace("400000000000.0", "100000000000.0")  # a rate that its edits do not tell
-    assert other != text
-    read = read_fabric(other, kind, FACTS)
-    assert additions(read.edits) == additions(drawn.graph["supernode"].edits)
-    again = build_fabric(read, FACTS).edges["die 0.0.0", "die 3.0.0"]
-    assert again["capacity_bytes_per_s"] == pytest.approx(100e9)

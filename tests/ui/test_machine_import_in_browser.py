@@ -8,10 +8,6 @@ from playwright.sync_api import expect
 
 from tests.browsing import rest
 from tests.conftest import ROOT, profile
-from twin.hardware.exchange_format import write_fabric
-from twin.hardware.fabric import build_fabric
-from twin.lab.library import load_facts
-from twin.scenario import Supernode
 
 pytestmark = pytest.mark.browser
 CABLES = ROOT / "data/examples/two-boards.csv"
@@ -47,15 +43,14 @@ def test_a_cable_list_becomes_the_machine_of_the_draft_and_a_wrong_one_gets_one_
     other.context.close()
 
 
-def test_one_box_takes_files_of_the_twin_and_of_others(app_url, page, tmp_path):
+def test_a_graph_becomes_the_machine_of_the_draft_and_the_deployment_fits(app_url, page, tmp_path):
     open_files(page, app_url)
+    take_from_elsewhere(page, tmp_path)
+
+
+def take_from_elsewhere(page, tmp_path):
+    """A machine of two boards as networkx writes it, used, and a deployment of its size."""
     box = page.locator("input[type=file]")
-    expect(box).to_have_count(1)
-    own = tmp_path / "own.json"
-    own.write_text(write_fabric(build_fabric(Supernode(nodes=40), load_facts()), "json"))
-    box.set_input_files(str(own))
-    expect(page.get_by_text("40 nodes").first).to_be_visible()
-    rest(page)
     graph = nx.Graph()
     for die in ("die 0.0.0", "die 0.0.1", "die 1.0.0", "die 1.0.1"):
         graph.add_edge(die, "switch 0", capacity_bytes_per_s=28e9, latency_s=2e-7, plane="ub")

@@ -5,7 +5,6 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from tests.ui.conftest import patient
-from twin.hardware.exchange_format import write_fabric
 from twin.hardware.fabric import build_fabric
 from twin.lab.library import load_facts
 from twin.lab.share import links
@@ -242,43 +241,6 @@ def test_several_supernodes_can_be_edited(page):
     edit(page, Edit(element="sub-plane 2:3", capacity_factor=0.5))
     assert not page.exception
     assert price(page, "All-to-all")[0]
-
-
-def test_a_fabric_goes_out_and_comes_in_again(page):
-    edit(page, *off(*(f"L2 3.{i}" for i in range(16))))
-    graph = editor_fabric(page)
-    for kind in ("json", "graphml"):
-        fresh = patient(file_taken, args=(write_fabric(graph, kind), kind))
-        fresh.run()
-        assert not fresh.exception
-        assert [m.value for m in fresh.markdown] == []
-        assert edits(fresh) == edits(page)
-
-
-def file_taken(text: str, kind: str) -> None:
-    """The script under test: a file's text becomes the draft's machine."""
-    import streamlit as st
-
-    from twin.ui import session
-    from twin.ui.pages.supernode.files import take_text
-
-    session.draft()
-    for fault in take_text(text.encode(), f"mine.{kind}"):
-        st.markdown(fault)
-
-
-def editor_fabric(at):
-    state = at.session_state
-    return build_fabric(state["history"][state["position"]].supernode, load_facts())
-
-
-@pytest.mark.parametrize(
-    ("text", "why"), [("{", "not JSON"), ('{"graph": {}, "nodes": [], "edges": []}', "supernode")]
-)
-def test_a_file_that_is_no_fabric_is_refused_in_sentences(store, text, why):
-    at = patient(file_taken, args=(text, "json")).run()
-    assert why in at.markdown[0].value
-    assert edits(at) == ()
 
 
 def test_what_cannot_work_is_said_in_sentences(page):

@@ -106,7 +106,7 @@ def show_machine(name: Named, as_json: AsJson = False) -> None:
 
 @machine_app.command("import")
 def import_machine(
-    file: Annotated[Path, typer.Argument(help="Cable list, node-link JSON or GraphML.")],
+    file: Annotated[Path, typer.Argument(help="A cable list or a graph.")],
     routing: Annotated[
         str, typer.Option(help="adaptive or ecmp; as the file says, else adaptive.")
     ] = "",
@@ -135,17 +135,18 @@ def import_machine(
 def export_machine(
     name: Named,
     to: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write it here.")] = None,
-    form: Annotated[str, typer.Option("--format", help="json, graphml or csv.")] = "json",
+    form: Annotated[str, typer.Option("--format", help="json, csv, or an extra's.")] = "json",
 ) -> None:
-    """Write a machine as node-link JSON, GraphML or a cable list."""
+    """Write a machine as node-link JSON, a cable list, or in another form of graphs."""
+    from twin.hardware.graph_text import forms
     from twin.hardware.machine_file import write_machine
     from twin.lab.files import check_writable, printable, write_text
     from twin.lab.library import load_facts
     from twin.lab.machines import built_machine
     from twin.lab.store import open_store
 
-    if form not in ("json", "graphml", "csv"):
-        raise typer.BadParameter("take json, graphml or csv", param_hint="--format")
+    if form not in forms():
+        raise typer.BadParameter(f"take {' or '.join(forms())}", param_hint="--format")
     if to is not None:
         check_writable(to)
     text = write_machine(built_machine(name, load_facts(), open_store()), form)

@@ -1,36 +1,26 @@
-"""A graph as text: node-link JSON, GraphML or a cable list, and back, with every file mistrusted.
+"""A graph as text: node-link JSON or a cable list, and back, with every file mistrusted.
 
-Text in, text out: this module opens no file, follows no reference out of a text and expands no
-entity; sizes are bounded before anything is parsed. It knows no machine: what vertices and links
-mean is the matter of exchange_format.py and imported.py.
+Text in, text out: this module opens no file, and sizes are bounded before anything is parsed. It
+knows no machine: what vertices and links mean is the matter of machine_file.py. Other forms are
+extras (`GraphForm`).
 """
 
 from __future__ import annotations
 
 import csv
 import json
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
-from xml.etree import ElementTree as ET
-from xml.sax.saxutils import escape, quoteattr
+from typing import Any, NamedTuple, TypeAlias
 
 from twin.hardware.chip import HardwareError
-
-Kind: TypeAlias = Literal["json", "graphml"]
+from twin.hooks import GraphForm, found
 
 LONGEST = 48_000_000  # characters of a file; eight supernodes of 384 NPUs take 35 million
-MOST_PARTS = {  # what opens them, how many
-    "json": ("{[", 1_000_000), "graphml": ("<", 4_000_000), "csv": ("\n", 1_000_000),
-}  # fmt: skip
 SHOWN = 20  # faults listed in full
 MOST_FAULTS = 10_000  # after which nobody reads on
 MOST_CABLES = 500_000  # each is a link of two directions (`machine_file.MOST_LINKS`)
 LONGEST_LINE = 64 << 10  # characters of a row of a table
-NAMESPACE = "http://graphml.graphdrawing.org/xmlns"
-WORDS = {bool: "boolean", int: "long", float: "double", str: "string"}  # types in GraphML
-TYPES = {"int": int, "long": int, "float": float, "double": float, "string": str}
 Rows: TypeAlias = Sequence[tuple[str, Mapping[str, Any]]]
 LinkRows: TypeAlias = Sequence[tuple[str, str, Mapping[str, Any]]]
 
@@ -55,64 +45,49 @@ class GraphText:
     directed: bool = False  # else a link is one of both ways
 
 
-def compose(graph: GraphText, kind: Kind) -> str:
-    """The text of a graph: "json" (node-link, as networkx writes it) or "graphml"."""
-    if kind == "json":
-        return json.dumps(
-            {
-                "directed": graph.directed,
-                "multigraph": False,
-                "graph": dict(graph.about),
-                "nodes": [{**data, "id": v} for v, data in graph.vertices],
-                "edges": [{**data, "source": a, "target": b} for a, b, data in graph.links],
-            },
-            allow_nan=False,
-        )
-    plain = {k: json.dumps(v) if isinstance(v, list) else v for k, v in graph.about.items()}
-    return _graphml(plain, graph.vertices, graph.links, graph.directed)
+class Form(NamedTuple):
+    """A text form of graphs; most: parts of a file, counted by the characters that open them."""
+
+    parse: Callable[[str], GraphText]  # raises FabricFileError
+    compose: Callable[[GraphText], str] | None  # None: it cannot say all of a graph
+    begins: str  # the first character of a text; "": anything else
+    opens: str
+    most: int
 
 
-def parse(text: str, kind: Kind | Literal["csv"]) -> GraphText:
+def forms() -> dict[str, Form]:
+    """The forms that are read, by name: those of this module and those of extras."""
+    return FORMS | {name: hook.load() for name, hook in found(GraphForm).items()}
+
+
+def compose(graph: GraphText, kind: str) -> str:
+    """The text of a graph in a form."""
+    write = forms()[kind].compose
+    assert write is not None
+    return write(graph)
+
+
+def parse(text: str, kind: str) -> GraphText:
     """What a text says. Raises FabricFileError with one sentence for what is no such file."""
     if len(text) > LONGEST:
         raise FabricFileError([f"The file is longer than {LONGEST // 10**6} million characters."])
-    opens, most = MOST_PARTS[kind]
-    if sum(text.count(mark) for mark in opens) > most:
-        raise FabricFileError([f"The file has more than {most:,} parts."])
-    return {"json": _from_json, "graphml": _from_graphml, "csv": _from_csv}[kind](text)
+    form = forms()[kind]
+    if sum(text.count(mark) for mark in form.opens) > form.most:
+        raise FabricFileError([f"The file has more than {form.most:,} parts."])
+    return form.parse(text)
 
 
-def _graphml(about: Mapping[str, Any], vertices: Rows, links: LinkRows, directed: bool) -> str:
-    """GraphML text: one line an element, keys called by their place and name."""
-    kinds: dict[tuple[str, str], str] = {}
-
-    def inside(place: str, data: Mapping[str, Any]) -> str:
-        for key, value in data.items():
-            kinds.setdefault((place, key), WORDS[type(value)])
-        return "".join(
-            f'<data key="{place}_{key}">{escape(str(value))}</data>' for key, value in data.items()
-        )
-
-    body = [inside("graph", about)]
-    body += [f"<node id={quoteattr(v)}>{inside('node', data)}</node>" for v, data in vertices]
-    body += [
-        f"<edge source={quoteattr(a)} target={quoteattr(b)}>{inside('edge', data)}</edge>"
-        for a, b, data in links
-    ]
-    keys = [
-        f'<key id="{place}_{key}" for="{place}" attr.name="{key}" attr.type="{kind}"/>'
-        for (place, key), kind in kinds.items()
-    ]
-    head = ['<?xml version="1.0" encoding="utf-8"?>', f'<graphml xmlns="{NAMESPACE}">', *keys]
-    return "\n".join(
-        [
-            *head,
-            f'<graph edgedefault="{"directed" if directed else "undirected"}">',
-            *body,
-            "</graph>",
-            "</graphml>",
-            "",
-        ]
+def _to_json(graph: GraphText) -> str:
+    """Node-link JSON, as networkx writes it."""
+    return json.dumps(
+        {
+            "directed": graph.directed,
+            "multigraph": False,
+            "graph": dict(graph.about),
+            "nodes": [{**data, "id": v} for v, data in graph.vertices],
+            "edges": [{**data, "source": a, "target": b} for a, b, data in graph.links],
+        },
+        allow_nan=False,
     )
 
 
@@ -141,33 +116,6 @@ def _from_json(text: str) -> GraphText:
 
 def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is no number")
-
-
-def _from_graphml(text: str) -> GraphText:
-    if re.search(r"<!\s*(DOCTYPE|ENTITY)", text, re.IGNORECASE):
-        raise FabricFileError(["A GraphML file with a DOCTYPE or entities is not read."])
-    try:
-        root = ET.fromstring(text)
-    except (ET.ParseError, ValueError) as error:
-        raise FabricFileError([f"The file is not XML: {str(error)[:100]}."]) from None
-    keys = {
-        e.get("id", ""): (e.get("attr.name", ""), TYPES.get(e.get("attr.type", ""), str))
-        for e in root
-        if _tag(e) == "key"
-    }
-    graph = next((e for e in root if _tag(e) == "graph"), None)
-    if graph is None:
-        raise FabricFileError(["The file is no GraphML: it has no element `graph`."])
-    return GraphText(
-        _data(graph, keys),
-        [(e.get("id", ""), _data(e, keys)) for e in graph if _tag(e) == "node"],
-        [
-            (e.get("source", ""), e.get("target", ""), _data(e, keys))
-            for e in graph
-            if _tag(e) == "edge"
-        ],
-        graph.get("edgedefault") == "directed",
-    )
 
 
 COLUMNS = ("from", "to", "GB/s", "ns", "plane")
@@ -243,19 +191,7 @@ def cable_list(links: Iterable[tuple[str, str, float, float, str]]) -> str:
     return "\n".join([*lines, ""])
 
 
-def _tag(element: ET.Element) -> str:
-    return element.tag.rpartition("}")[2]
-
-
-def _data(element: ET.Element, keys: Mapping[str, tuple[str, Any]]) -> dict[str, Any]:
-    """Attributes of a graph or an edge, by name; a number that is none stays text."""
-    found: dict[str, Any] = {}
-    for e in element:
-        if _tag(e) == "data" and (key := keys.get(e.get("key", ""))):
-            name, made = key
-            text = (e.text or "").strip()
-            try:
-                found[name] = made(text)
-            except ValueError:
-                found[name] = text
-    return found
+FORMS = {
+    "json": Form(_from_json, _to_json, "{", "{[", 1_000_000),
+    "csv": Form(_from_csv, None, "", "\n", 1_000_000),
+}

@@ -15,10 +15,10 @@ import networkx as nx
 from twin.hardware.graph_text import (
     FabricFileError,
     GraphText,
-    Kind,
     Rows,
     cable_list,
     compose,
+    forms,
     parse,
 )
 from twin.hardware.imported import ROUTINGS, ImportedMachine
@@ -52,12 +52,12 @@ KEPT = {
 
 
 def read_machine(text: str, name: str) -> ImportedMachine:
-    """The machine of a file's text, told apart by how it begins: JSON, GraphML, else cables.
+    """The machine of a file's text: by how it begins a form of graphs, else a cable list.
 
     Raises FabricFileError with a sentence for every fault.
     """
     begins = text.lstrip("\ufeff \t\r\n")[:1]
-    graph = parse(text, "json" if begins == "{" else "graphml" if begins == "<" else "csv")
+    graph = parse(text, next((k for k, f in forms().items() if f.begins == begins), "csv"))
     if len(graph.vertices) > MOST_VERTICES or len(graph.links) > MOST_LINKS:
         raise FabricFileError(
             [f"The file has {len(graph.vertices):,} vertices and {len(graph.links):,} links: a "
@@ -301,8 +301,8 @@ def machine_text(machine: ImportedMachine) -> str:
     return compose(GraphText(machine.about, vertices, machine.links, directed=True), "json")
 
 
-def write_machine(fabric: Fabric, kind: Kind | str) -> str:
-    """A fabric as text: "json" or "graphml" of all attributes, edits included, which come back as
+def write_machine(fabric: Fabric, kind: str) -> str:
+    """A fabric as text: a form of graphs has all attributes, edits included, which come back as
     they are; "csv" is its cable list, which says less."""
     if kind == "csv":
         return cable_list(
@@ -321,6 +321,4 @@ def write_machine(fabric: Fabric, kind: Kind | str) -> str:
         for a, b, data in fabric.edges(data=True)
     ]
     about = {k: fabric.graph[k] for k in KEPT["graph"] if k in fabric.graph}
-    return compose(
-        GraphText(about, vertices, links, directed=True), "json" if kind == "json" else "graphml"
-    )
+    return compose(GraphText(about, vertices, links, directed=True), kind)

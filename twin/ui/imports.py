@@ -302,10 +302,9 @@ MACHINES = Import(
     many="machines",
     kept=lambda store: store.machines,
     says="The machine of **{}**",
-    label="A cable list, node-link JSON or GraphML",
-    help="Dies are called die NODE.NPU.DIE. A file written here, whose links may have been changed "
-    "or taken out elsewhere, becomes edits of the draft; any other becomes a machine of its own. "
-    "Found by content.",
+    label="A cable list or a graph",
+    help="Dies are called die NODE.NPU.DIE. A cable list, node-link JSON and other forms of graphs "
+    "are told apart by content.",
     called=lambda row: f"{row.name} ({row.about.get('npus')} NPUs)",
     look=_look_at_machine,
     take=_with_machine,

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import polars as pl
 
-from twin.lab.fabric_file import FABRIC
+from twin.hooks import FileKind, found
 from twin.lab.files import printable
 from twin.lab.kinds import KINDS, Kind, Parts, T
 
@@ -100,7 +100,7 @@ def _limit(memory_bytes: int, seconds: float) -> None:
 def main() -> None:
     """Read standard input as a value of the kind that the command names; its parts are output."""
     key, name, memory_bytes, seconds = sys.argv[1:]
-    kind = next(kind for kind in (*KINDS, FABRIC) if kind.key == key)
+    kind = next((kind for kind in KINDS if kind.key == key), None) or found(FileKind)[key].load()
     assert kind.reader is not None
     read = kind.reader.load()
     data = sys.stdin.buffer.read()

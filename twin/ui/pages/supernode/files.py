@@ -1,75 +1,25 @@
-"""The whole fabric as a file, node-link JSON or GraphML: out when asked for, and in again as the
-draft's machine, or refused with a sentence for every fault of the file. Other machines come in by
-the same box."""
-
-from functools import partial
-from typing import Literal
+"""Files of machines: what extras write for other tools, and a box for a machine from elsewhere."""
 
 import streamlit as st
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
-from twin.hardware.exchange_format import UNNAMED, write_fabric
 from twin.hardware.fabric import Fabric
-from twin.lab.fabric_file import FABRIC
-from twin.lab.runs.apart import Refused, apart
-from twin.ui import session, words
-from twin.ui.fields import sentence
+from twin.hooks import Section, found
 from twin.ui.imports import machine_upload
-from twin.ui.pages.supernode import editor
-from twin.ui.show import download, file_name, plain
-
-READ = "fabric-file-read"  # session state: of the file read last, and what is wrong with it
-Kind = Literal["json", "graphml"]
-FORMATS: dict[Kind, str] = {"json": "Node-link JSON", "graphml": "GraphML"}
 
 
 def files(fabric: Fabric) -> None:
     """Downloads of the fabric, and an upload that replaces the draft's machine."""
-    st.markdown("**Take it elsewhere**")
-    with st.container(horizontal=True):
-        for kind, name in FORMATS.items():
-            file = file_name(session.draft().name, f"-fabric.{kind}")
-            download(name, partial(write_fabric, fabric, kind), file, f"fabric-{kind}")
-    st.caption(
-        "Every element and link with its capacity in bytes/s and its latency in s, edits included. "
-        "networkx, Gephi and yEd read them."
-    )
+    for part in found(Section, "supernode.downloads").values():
+        part.load()(fabric)
     st.markdown("**Bring one in**")
     st.caption(
         "A cable list begins with the line from,to,GB/s,ns,plane and has a line a cable, as in "
-        "die 0.0.0,switch 0,28,200,ub. Node-link JSON and GraphML as written here, or as networkx "
-        "writes them."
+        "die 0.0.0,switch 0,28,200,ub. Graphs are read as networkx writes them."
     )
-    machine_upload(take_file)
+    machine_upload(_taken)
 
 
-def take_file(file: UploadedFile) -> bool:
-    """Make an uploaded fabric that was written here the draft's machine, once, or say what is wrong
-    with it; False: it is any other file, to be read as a machine."""
-    read, faults = st.session_state.get(READ, ("", None))
-    if read != file.file_id:
-        faults = None
-        if file.getvalue()[:99].lstrip()[:1] in (b"{", b"<"):
-            faults = take_text(file.getvalue(), file.name)
-            faults = None if faults == [sentence(UNNAMED)] else faults
-        st.session_state[READ] = file.file_id, faults
-        if faults == []:
-            st.rerun()
-    for fault in faults or ():
-        st.markdown(f":small[:red[:material/error: {plain(fault)}]]")
-    return faults is not None
-
-
-def take_text(raw: bytes, name: str) -> list[str]:
-    """Read a fabric into the draft, in a process of its own; returns a sentence for every fault,
-    none when it was taken."""
-    try:
-        supernode = apart(FABRIC, raw, name).supernode
-    except Refused as error:
-        return [sentence(fault) for fault in str(error).split("\n")]
-    if not editor.replace_machine(supernode):
-        return [editor.outcome()[0]]
-    count = len(supernode.edits)
-    told = f"{count:,} edit{'s' if count != 1 else ''}" if count else "no edits"
-    editor.say(f"The machine of the file: {words.npus(supernode.npus)}, {told}.")
-    return []
+def _taken(file: UploadedFile) -> bool:
+    """Whether an extra took the file; else it is read as a machine."""
+    return any(part.load()(file) for part in found(Section, "supernode.upload").values())

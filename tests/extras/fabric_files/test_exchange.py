@@ -11,10 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.draws import draws
+from tests.hardware.test_additions import LINK, machine
 from tests.hardware.wired import edits_of
+from twin.extras.fabric_files.exchange import read_fabric, write_fabric
+from twin.hardware.additions import additions
 from twin.hardware.chip import HardwareError
-from twin.hardware.exchange_format import FabricFileError, read_fabric, write_fabric
 from twin.hardware.fabric import build_fabric, edited, element_names
+from twin.hardware.graph_text import FabricFileError
 from twin.hardware.network import network
 from twin.lab.library import load_facts
 from twin.scenario import Edit, Supernode
@@ -190,3 +193,21 @@ def test_a_file_with_a_hole_anywhere_is_refused_or_read_and_nothing_else(kind):
             read_fabric(spoiled, kind, FACTS)
         except HardwareError as error:
             assert str(error)
+
+
+@KINDS
+def test_what_is_added_is_in_a_file_and_comes_back(kind):
+    drawn = machine(
+        {"element": "Spine 1", "add": "switch"},
+        {"element": "L1 1.3", "to": "Spine 1", "add": "link"},
+        LINK,
+        {"element": "L1 1.3", "capacity_factor": 0.5},
+    )
+    text = write_fabric(drawn, kind)
+    assert read_fabric(text, kind, FACTS) == drawn.graph["supernode"]
+    other = text.replace("400000000000.0", "100000000000.0")  # a rate that its edits do not tell
+    assert other != text
+    read = read_fabric(other, kind, FACTS)
+    assert additions(read.edits) == additions(drawn.graph["supernode"].edits)
+    again = build_fabric(read, FACTS).edges["die 0.0.0", "die 3.0.0"]
+    assert again["capacity_bytes_per_s"] == pytest.approx(100e9)

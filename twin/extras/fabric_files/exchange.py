@@ -23,7 +23,7 @@ from twin.facts import Facts
 from twin.hardware.additions import additions
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric, with_edits
-from twin.hardware.graph_text import FabricFileError, GraphText, Kind, compose, parse
+from twin.hardware.graph_text import FabricFileError, GraphText, compose, parse
 from twin.hardware.names import Edge, Fabric
 from twin.hardware.network import Network, network
 from twin.hardware.walks import FLOATS, INTS
@@ -44,7 +44,7 @@ UNNAMED = (
 PARAMETERS = tuple(name for name in Supernode.model_fields if name != "edits")
 
 
-def write_fabric(fabric: Fabric, kind: Kind) -> str:
+def write_fabric(fabric: Fabric, kind: str) -> str:
     """The fabric as text: "json" (node-link, as networkx writes it) or "graphml"."""
     s: Supernode = fabric.graph["supernode"]
     said: dict[str, Any] = {name: getattr(s, name) for name in PARAMETERS}
@@ -63,7 +63,7 @@ def write_fabric(fabric: Fabric, kind: Kind) -> str:
     return compose(GraphText(said | {"edits": changed}, vertices, links), kind)
 
 
-def read_fabric(text: str, kind: Kind, facts: Facts) -> Supernode:
+def read_fabric(text: str, kind: str, facts: Facts) -> Supernode:
     """The supernode of a file, its edits what the file's links differ in from those as built.
 
     Raises FabricFileError with a sentence for every fault.

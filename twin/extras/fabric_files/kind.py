@@ -23,7 +23,7 @@ class FabricFile:
 def read_fabric_file(data: bytes, name: str) -> FabricFile:
     """Read node-link JSON or GraphML, by the ending of the name. Raises ValueError with a sentence
     a line, one for every fault."""
-    from twin.hardware.exchange_format import read_fabric
+    from twin.extras.fabric_files.exchange import read_fabric
     from twin.hardware.graph_text import FabricFileError
     from twin.lab.library import load_facts
 
@@ -52,7 +52,7 @@ FABRIC = Kind(
     in_use="",
     smaller="",
     named=lambda _: None,
-    reader=Hook("fabric", "twin.lab.fabric_file:read_fabric_file"),
+    reader=Hook("fabric", "twin.extras.fabric_files.kind:read_fabric_file"),
     split=lambda file: Parts(
         "", "fabric", {"supernode": file.supernode.model_dump(mode="json")}, {}
     ),

@@ -64,7 +64,6 @@ def test_what_is_stored_is_checked(twin, tmp_path):
         (["compare", "quickstart", "nothing-like-it"], "nothing-like-it"),
         (["predict", "quickstart", "--set", "horizon_s=nan"], "horizon_s"),
         (["compare", "quickstart"], "take 2 to 6"),
-        (["allocate", "--block", "500"], "have no mean of 500"),
         (["calibrate", "--points", "README.md"], "README.md, line 1: no column is called quantity"),
     ],
 )
@@ -75,15 +74,6 @@ def test_a_question_at_fault_is_one_sentence_and_status_two(twin, words, said):
     assert len(done.stderr.strip().splitlines()) == 1
     assert b"Traceback" not in done.stderr
     assert not done.stdout
-
-
-def test_how_full_blocks_keep_supernodes_is_a_table_or_one_object(twin):
-    words = ["allocate", "--supernode", "128", "--supernode", "384", "--block", "10.08"]
-    own = ["--instances-of", "quickstart"]
-    (name, other) = shares = json.loads(twin(*words, *own, "--json").stdout)["allocated"]
-    assert 0.5 < shares[name]["128"] < shares[name]["384"] < 1.0
-    assert shares[other]["128"] is None
-    assert b"no room" in twin(*words, *own).stdout
 
 
 def test_fields_are_listed_by_name_or_label(twin):

@@ -51,7 +51,6 @@ app.command()(study_command.sweep)
 app.command("hit-curve")(study_command.hit_curve)
 app.command("model-cache")(study_command.model_cache)
 app.command("controllers")(study_command.own_controllers)
-app.command()(study_command.allocate)
 for name, hook in hooks.found(hooks.Command).items():
     app.command(name)(hook.load())
 

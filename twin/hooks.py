@@ -53,7 +53,7 @@ class TraceFormat(Hook):
 class Section(Hook):
     """A part of a page that exists, drawn by a function of what the page shows there."""
 
-    place: str  # the pages call `found(Section)` with these: "run.download", "run.request"
+    place: str  # the pages call `drawn` with it: "run.request"
 
 
 H = TypeVar("H", bound=Hook)
@@ -67,6 +67,11 @@ def found(kind: type[H], place: str = "") -> dict[str, H]:
         for hook in hooks
         if isinstance(hook, kind) and getattr(hook, "place", "") == place
     }
+
+
+def drawn(place: str, *shown: Any) -> list[Any]:
+    """Draw the sections of a place, and return what each of them returns."""
+    return [hook.load()(*shown) for hook in found(Section, place).values()]
 
 
 @cache

@@ -109,17 +109,6 @@ def test_seats_by_hand_are_a_table_and_a_wrong_one_is_one_sentence(page):
     assert any("no element is named 'node 99'" in m.value.lower() for m in page.markdown)
 
 
-def test_how_full_blocks_keep_supernodes_is_drawn_when_asked(page):
-    page.get_by_key("deployment-group").set_value("Pools")
-    page.run()
-    before = len(page.get("plotly_chart"))
-    page.get_by_key("allocation-study").set_value(True)
-    page.run()
-    assert not page.exception
-    assert len(page.get("plotly_chart")) == before + 2
-    assert any("Figure 24" in c.value for c in page.caption)
-
-
 def test_what_switching_models_takes_stands_with_the_memory_pool(page):
     page.get_by_key("deployment-group").set_value("Memory pool")
     page.run()

@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from twin.hooks import drawn
 from twin.lab.explain.waterfall import iteration_of
 from twin.model.predict import DecodePrediction
 from twin.scenario import canonical
@@ -19,7 +20,9 @@ form, facts = st.columns([3, 2], gap="large")
 # 1) The form.
 with form:
     group = whole("deployment", {faults.GROUP: faults.form})
-    seats.form(study=group == seats.GROUP)
+    seats.form()
+    if group == seats.GROUP:
+        drawn("deployment.pools", session.draft())
     if group == "Experts" and session.value("experts.popularity") == "imported":
         imports.upload(imports.COUNTS)
     if group == elastic.GROUP:

@@ -5,7 +5,7 @@ from typing import Any
 
 import streamlit as st
 
-from twin.hooks import Section, found
+from twin.hooks import drawn
 from twin.lab.runs.watched import DECODE, Inside, stages
 from twin.lab.store import RunRow
 from twin.metrics.measures import seconds, three_figures
@@ -49,8 +49,7 @@ def section(row: RunRow, scenario: Scenario) -> None:
     colours = {n: known.get(n, theme.STAGE["prefill_queue"]) for n in {**parts, **usual}}
     plot(waterfall.beside_median(parts, usual, colours), "request")
     st.caption(f"To the first token. Grey: request {picks[by][1]:,}, the median by {by}.")
-    for extra in found(Section, "run.request").values():
-        extra.load()(row, number)
+    drawn("run.request", row, number)
     _decoded((here, median), both)
 
 

@@ -1,16 +1,19 @@
 """The study of allocation: laws, and cases that can be told by hand."""
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.draws import draws
-from twin.hardware.allocation import allocation, mix_of_mean
+from twin.extras.allocation.blocks import allocation, mix_of_mean
+from twin.extras.allocation.study import study
 from twin.hardware.chip import HardwareError
-from twin.lab.allocation_study import study
 from twin.lab.library import load_facts
 from twin.scenario import Scenario
+from twin.ui.pages import PAGES
 
 SIZES = [1, 2, 4, 8, 16, 32, 64, 128]
 QUICK = 800
@@ -73,3 +76,30 @@ def test_the_study_answers_for_every_size_and_says_what_does_not_fit():
     assert shares["instances of this deployment", 128] is None  # decode takes 160
     assert shares["blocks of 10.08 NPUs", 384] > shares["blocks of 10.08 NPUs", 128]
     assert 0.5 < shares["instances of this deployment", 384] <= 1.0
+
+
+def test_how_full_blocks_keep_supernodes_is_a_table_or_one_object(twin):
+    words = ["allocate", "--supernode", "128", "--supernode", "384", "--block", "10.08"]
+    own = ["--instances-of", "quickstart"]
+    (name, other) = shares = json.loads(twin(*words, *own, "--json").stdout)["allocated"]
+    assert 0.5 < shares[name]["128"] < shares[name]["384"] < 1.0
+    assert shares[other]["128"] is None
+    assert b"no room" in twin(*words, *own).stdout
+
+
+def test_a_mean_that_no_blocks_have_is_one_sentence(twin):
+    done = twin("allocate", "--block", "500")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"have no mean of 500" in done.stderr
+
+
+def test_how_full_blocks_keep_supernodes_is_drawn_when_asked(app):
+    page = app.switch_page(PAGES["deployment"].script).run()
+    page.get_by_key("deployment-group").set_value("Pools")
+    page.run()
+    before = len(page.get("plotly_chart"))
+    page.get_by_key("allocation-study").set_value(True)
+    page.run()
+    assert not page.exception
+    assert len(page.get("plotly_chart")) == before + 2
+    assert any("Figure 24" in c.value for c in page.caption)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from twin.lab.allocation_study import Filling, by_blocks
+from twin.extras.allocation.study import Filling, by_blocks
 from twin.ui import theme
 from twin.ui.charts.base import Chart, chart, figure, line, reads
 

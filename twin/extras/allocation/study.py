@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from twin.extras.allocation.blocks import Allocation, Mix, allocation, mix_of_mean
 from twin.facts import Facts
-from twin.hardware.allocation import Allocation, Mix, allocation, mix_of_mean
 from twin.scenario import Scenario, seated
 
 SEEDS = 3  # whose mean is told

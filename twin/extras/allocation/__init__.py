@@ -1,0 +1,8 @@
+"""The study of allocation: how full tightly coupled blocks keep supernodes of several sizes."""
+
+from twin.hooks import Command, Section
+
+HOOKS = (
+    Command("allocate", "twin.extras.allocation.command:allocate"),
+    Section("allocation", "twin.extras.allocation.section:section", "deployment.pools"),
+)

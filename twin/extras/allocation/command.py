@@ -1,0 +1,42 @@
+"""The command `allocate`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from twin.commands.terminal import AsJson, print_json, print_rows
+
+
+def allocate(
+    supernode: Annotated[
+        list[int] | None,
+        typer.Option(min=1, max=100_000, metavar="NPUS", help="A size; repeat it for more."),
+    ] = None,
+    block: Annotated[
+        list[float] | None,
+        typer.Option(metavar="NPUS", help="Mean size of tightly coupled blocks; repeat it."),
+    ] = None,
+    instances_of: Annotated[
+        str, typer.Option(metavar="SCENARIO", help="Also blocks as large as its instances.")
+    ] = "",
+    seed: Annotated[int, typer.Option(min=0, help="Of the blocks that come.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """How full tightly coupled blocks keep supernodes of several sizes, over time."""
+    from twin.extras.allocation.study import by_blocks, study
+    from twin.lab.ask import scenario_named
+    from twin.lab.library import load_facts
+
+    deployment = scenario_named(instances_of) if instances_of else None
+    table = by_blocks(study(load_facts(), supernode or (), block or (), deployment, seed))
+    if as_json:
+        print_json({"allocated": table})
+        return
+    heads = [f"{npus} NPUs" for npus in next(iter(table.values()))]
+    rows = [
+        (name, *("no room" if x is None else f"{100 * x:.1f} %" for x in by_size.values()))
+        for name, by_size in table.items()
+    ]
+    print_rows("NPUs of a supernode that are allocated, over time", ("blocks", *heads), rows)

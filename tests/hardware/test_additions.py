@@ -24,11 +24,12 @@ WHOLE = machine()
 LINK = {"element": "die 0.0.0", "to": "die 3.0.0", "add": "link", "gb_per_s": 400.0}
 
 
-def test_a_direct_link_is_the_way_of_its_two_ends():
-    joined = machine({**LINK, "latency_ns": 50})
-    now = between(joined, "die 0.0.0", "die 3.0.0", "nominal")
-    assert now.bytes_per_s == pytest.approx(400e9, rel=0.01)
-    assert now.latency_s == pytest.approx(50e-9)
+@pytest.mark.parametrize("gb_per_s", [19.0, 400.0])
+def test_a_direct_link_comes_on_top_of_the_paths_over_switches(gb_per_s):
+    joined = machine({**LINK, "gb_per_s": gb_per_s, "latency_ns": 50})
+    before, now = (between(m, "die 0.0.0", "die 3.0.0", "nominal") for m in (WHOLE, joined))
+    assert now.bytes_per_s == pytest.approx(before.bytes_per_s + gb_per_s * 1e9, rel=0.01)
+    assert now.latency_s == before.latency_s  # the last bytes come over the switches
     other = between(joined, "die 0.1.0", "die 3.1.0")
     assert other == between(WHOLE, "die 0.1.0", "die 3.1.0")
 

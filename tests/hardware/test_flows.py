@@ -102,6 +102,25 @@ def test_detours_of_one_hop_are_used_as_far_as_they_help(seed):
     assert fullest(net, asked) <= 1.03 * fullest(network(fabric(links, ends)), asked)
 
 
+@pytest.mark.parametrize("first", range(4))
+@pytest.mark.parametrize("forwarding", [True, False])
+def test_a_link_that_is_added_lowers_no_rate(first, forwarding):
+    for seed in range(first * 5, first * 5 + 5):  # 40 machines, three links added to each
+        links, ends, draw = random_machine(seed)
+        spare = [(f"v{a}", f"v{b}") for a, b in itertools.combinations(range(12), 2)]
+        there = {v for link in links for v in link[:2]}
+        spare = [p for p in spare if set(p) <= there and not {p, p[::-1]} & {k[:2] for k in links}]
+        rates = []
+        for order, (a, b) in enumerate([*draw.sample(spare, min(3, len(spare))), ("", "")], 1):
+            net = network(fabric(links, ends, forwarding=forwarding, detour=seed % 2))
+            pairs = [demand(net, [a], [b]) for a, b in itertools.permutations(ends, 2)]
+            rates.append([load_of(net, d).alone(net)[0] for d in (*pairs, all_to_all(net, ends))])
+            links = [*links, (a, b, draw.choice([0.1, 1.0, 4.0]), order)]
+        for before, after in itertools.pairwise(np.array(rates)):
+            assert (after[:-1] >= 0.99 * before[:-1]).all(), seed
+            assert after[-1] >= 0.97 * before[-1], seed  # the all-to-all's split is not exact
+
+
 def grid(sides, wrap):
     """Links of a grid: neighbours along each dimension, or with wrap = None all along it."""
     links = []

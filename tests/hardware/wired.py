@@ -7,24 +7,25 @@ from twin.scenario import Edit
 
 
 def fabric(links, ends, *, forwarding=True, routing="adaptive", detour=0):
-    """A fabric of `links` (a, b, bytes/s), each both ways; ends are dies, others switches."""
+    """A fabric of `links` (a, b, bytes/s, and 1, 2, ... for links that edits add), each both ways;
+    ends are dies, others switches."""
     graph = nx.DiGraph(routing=routing, detour_hops=detour, beyond_node=1.0)
-    vertices = dict.fromkeys(v for a, b, _ in links for v in (a, b))
+    vertices = dict.fromkeys(v for a, b, *_ in links for v in (a, b))
     for v in vertices:
         kind = {"kind": "die", "domain": 0} if v in set(ends) else {"kind": "switch"}
         graph.add_node(v, forwards="ub" if forwarding or v not in set(ends) else "", **kind)
-    for a, b, capacity in links:
+    for a, b, capacity, *added in links:
         for one, other in ((a, b), (b, a)):
             graph.add_edge(
                 one, other, capacity_bytes_per_s=float(capacity), latency_s=1e-6, kind="link",
                 plane="ub", serves="ub", links=1, read_efficiency=1.0, write_efficiency=1.0,
-                write_extra_s=0.0,
+                write_extra_s=0.0, added=sum(added),
             )  # fmt: skip
     return graph
 
 
 def demand(net, senders, receivers, out=None, into=None):
-    """A demand among named vertices, even unless told."""
+    """A demand among named vertices, even without `out` and `into`."""
     n, m = len(senders), len(receivers)
     return Demand(
         tuple(net.number[v] for v in senders), tuple(net.number[v] for v in receivers),

@@ -30,11 +30,11 @@ def extended(fabric: Fabric, edits: Iterable[Edit]) -> Fabric:
     the machine does not have.
     """
     graph = fabric.copy()
-    for edit in additions(edits):
+    for order, edit in enumerate(additions(edits), 1):
         if edit.add == "switch":
             _add_switch(graph, edit)
         else:
-            _add_link(graph, edit)
+            _add_link(graph, edit, order)
     return graph
 
 
@@ -44,15 +44,15 @@ def _add_switch(graph: Fabric, edit: Edit) -> None:
     graph.add_node(edit.element, kind="switch", forwards=SERVES[edit.plane])
 
 
-def _add_link(graph: Fabric, edit: Edit) -> None:
+def _add_link(graph: Fabric, edit: Edit, order: int) -> None:
     a, b = _end(graph, edit.element), _end(graph, edit.to)
     if a == b:
         raise HardwareError(f"{a} to itself needs no link: name two elements")
     rate, latency_s = edit.gb_per_s * 1e9, edit.latency_ns * 1e-9
     for tail, head in ((a, b), (b, a)):
         if not graph.has_edge(tail, head):
-            like = _like(graph, tail, head, edit.plane)
-            graph.add_edge(tail, head, **like | {CAPACITY: rate, LATENCY: latency_s, "links": 1})
+            own = {CAPACITY: rate, LATENCY: latency_s, "links": 1, "added": order}
+            graph.add_edge(tail, head, **_like(graph, tail, head, edit.plane) | own)
             continue
         bundle = graph.edges[tail, head]
         if bundle["plane"] != edit.plane:
@@ -79,12 +79,15 @@ def _end(graph: Fabric, name: str) -> str:
 
 
 def _like(graph: Fabric, tail: str, head: str, plane: str) -> dict[str, Any]:
-    """Attributes of a new link: those of one between such ends, else of one of its plane."""
+    """Attributes of a new link: those of one between such ends, else of one of its plane.
+
+    Links inside a package are no model for others: what leaves the NPU never takes them.
+    """
     kinds = {graph.nodes[tail]["kind"], graph.nodes[head]["kind"]}
     of_plane = [
         ({graph.nodes[a]["kind"], graph.nodes[b]["kind"]}, data)
         for a, b, data in graph.edges(data=True)
-        if data["plane"] == plane
+        if data["plane"] == plane and data["serves"] != "package"
     ]
     if not of_plane:
         raise HardwareError(f"this machine has no {plane} plane that a link could be added to")

@@ -20,6 +20,7 @@ An edge is one direction of a link, or of a bundle of `links` parallel ones:
     serves                              the planes whose paths may use it, in words
     read_efficiency, write_efficiency   share of the capacity that an operation reaches
     write_extra_s                       what a write takes longer, once a path
+    added                               0: as built; n: by the n-th edit that adds something
 
 Planes are "ub" (scale-up), "rdma" (scale-out), "vpc" (storage), "package" (between the dies of an
 NPU) and "host": the way of CPUs to what their UB plane does not reach, over the dies of their node

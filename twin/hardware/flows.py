@@ -1,11 +1,12 @@
 """Demands become load on every directed link: the one routing algorithm.
 
 A `Demand` says who sends how much to whom. Its paths are those of fewest hops on its plane (and,
-where the machine says so, those of one hop more). "ecmp" splits bytes over them by the capacity of
-what lies ahead; "adaptive" then re-weights the links until the fullest one is as empty as any split
-over these paths can make it, to half a percent: the dual prices of the links bound what is possible
-from below, so it is known when to stop. Vertices that nothing tells apart (dies on the same
-switches, switches between the same switches) are routed as one, exactly.
+where the machine says so, those of one hop more). Links that edits add open paths and close none:
+the limit is the fewest hops of the machine as built. "ecmp" splits bytes over the shortest paths by
+the capacity of what lies ahead; "adaptive" re-weights the links until the fullest one is as empty
+as any split over all these paths can make it, to half a percent: the dual prices of the links bound
+what is possible from below, so it is known when to stop. Vertices that nothing tells apart (dies on
+the same switches, switches between the same switches) are routed as one, exactly.
 
 A measured efficiency belongs to a path and is taken once: the rate of a link for an operation is
 its nominal rate times that share, less what the way beyond the node costs. Nothing here knows what
@@ -172,6 +173,10 @@ class _Quotient:
         rate = net.capacity * net.efficiency[demand.operation]
         least = np.where(both, np.minimum(rate[first], rate[second]), rate[first])
         self.capacity = least[at] * count
+        # A link between two ends that pass nothing on serves their pair only: as if it were added.
+        straight = (tail >= size) & (head >= 2 * size)
+        added = np.maximum(net.added[first], np.where(both, net.added[second], straight))
+        self.added = added[at]
         self.latency = (net.latency[first] + np.where(both, net.latency[second], 0.0))[at]
         self._pairs(net, demand, group, enter, leave, out, into, same_domain)
         away = plane == "ub" and demand.operation != "nominal"
@@ -219,7 +224,7 @@ class _Quotient:
             some = slice(start, start + each)
             walks = Walks(
                 self.size, tail, head, rows[some], ends, parts[:, some],
-                int(net.about.get("detour_hops", 0)),
+                int(net.about.get("detour_hops", 0)), self.added,
             )  # fmt: skip
             balance = rows.size <= each and net.about.get("routing", "adaptive") == "adaptive"
             carried[:, walks.used] += spread(walks, self.capacity[walks.used], self.beyond, balance)

@@ -45,7 +45,7 @@ FORWARDS = {"die": "host", "cpu": "vpc", "nic": "rdma host", "qingtian": "vpc"}
 WHOLE = ("node", "npu", "die", "index", "sub_plane", "supernode", "domain")
 KEPT = {
     "vertex": (*WHOLE, "kind", "rack", "forwards"),
-    "link": ("links", "sub_plane", "kind", "plane", "serves", "read_efficiency",
+    "link": ("links", "added", "sub_plane", "kind", "plane", "serves", "read_efficiency",
              "write_efficiency", "write_extra_s", "capacity_bytes_per_s", "latency_s"),
     "graph": ("beyond_node", "routing", "detour_hops", "layout", "l2_chips_per_sub_plane"),
 }  # fmt: skip
@@ -114,7 +114,8 @@ def _links(graph: GraphText) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]
         elif not all(_fits(data.get(k, 1.0), 1.0) and data.get(k, 1.0) for k in SHARES):
             faults.append(f"{name} has an efficiency that is not above 0 and at most 1.")
         elif not (
-            _whole(data.get("links", 1)) and _whole(data.get("sub_plane", 0), MOST_SUB_PLANES)
+            _whole(data.get("links", 1)) and _whole(data.get("added", 0))
+            and _whole(data.get("sub_plane", 0), MOST_SUB_PLANES)
             and _fits(data.get("write_extra_s", 0.0), MOST_LATENCY_S)
             and all(_word(data.get(k, "")) for k in ("kind", "serves"))
         ):  # fmt: skip
@@ -193,8 +194,14 @@ def _planes(
     """Who may use a link and what a vertex passes on, where that is not told.
 
     Links of dies and CPUs inside their node are also the way to storage and to the node's NICs.
-    Dies that are joined without a switch pass on what is for others.
+    Dies that are joined without a switch pass on what is for others. A cable between two dies that
+    are both on switches counts as added to these: their pair keeps its paths over the switches.
     """
+    switched = {
+        v
+        for (a, b), data in links.items() if data["plane"] == "ub"
+        for v, far in ((a, b), (b, a)) if vertices[far]["kind"] not in ("die", "cpu")
+    }  # fmt: skip
     planes: dict[str, set[str]] = {v: set() for v in vertices}
     for (a, b), data in links.items():
         one, other = vertices[a], vertices[b]
@@ -206,6 +213,8 @@ def _planes(
         if data["plane"] == "ub" and ("cpu" in kinds or (inside and "die" in kinds)):
             data.setdefault("serves", "ub vpc host")
         serves = set(data.setdefault("serves", SERVES[data["plane"]]).split()) - {"package"}
+        if kinds == {"die"} and "ub" in serves and {a, b} <= switched:
+            data.setdefault("added", 1)
         for v, end, far in ((a, one, other), (b, other, one)):
             if end["kind"] != "die" or (data["plane"] == "ub" and far["kind"] in ("die", "cpu")):
                 planes[v] |= serves

@@ -60,6 +60,7 @@ class Network:
     leaves: INTS  # place of each link in `places` for bytes that leave; -1: none
     enters: INTS
     bundle: INTS  # parallel links in each, as built
+    added: INTS  # 0: as built; 1, 2, ...: in the order in which edits add links
     capacity: FLOATS  # bytes/s of one direction now
     latency: FLOATS  # s
     memo: dict[Any, Any] = field(default_factory=dict, repr=False)  # answers, by question
@@ -114,7 +115,7 @@ class Network:
         """A number for each link, equal for links that only their ends tell apart."""
         total = np.zeros(self.tail.size, np.uint64)
         with np.errstate(over="ignore"):
-            for values in (self.capacity, self.latency, *self.efficiency.values()):
+            for values in (self.capacity, self.latency, *self.efficiency.values(), self.added):
                 total = total * np.uint64(0x9E3779B97F4A7C15) + values.view(np.uint64)
                 total ^= total >> np.uint64(29)
         return total
@@ -319,6 +320,7 @@ def compiled(plan: Plan) -> Network:
         leaves=leaves,
         enters=enters,
         bundle=column("links", np.int64, 1),
+        added=column("added", np.int64, 0),
         capacity=column(CAPACITY, np.float64),
         latency=column(LATENCY, np.float64),
     )

@@ -60,42 +60,58 @@ def _starts(ordered: INTS) -> INTS:
 class Walks:
     """The admissible walks from every row's vertex to the ends it sends to, by number of hops.
 
-    Minimal ones, and with `detour` = 1 those of one hop more (which visit no vertex twice either:
-    a loop would leave less than the minimum). Only the links in `used` are on any of them: what is
-    asked and answered by link is in their order.
+    Those of at most as many hops as the shortest walk over the links as built (`added` = 0), and
+    with `detour` = 1 of one hop more. So a link that is added takes no walk away. Only the links in
+    `used` are on any of them: arguments and results by link are in their order.
     """
 
     def __init__(
         self, size: int, tail: INTS, head: INTS, rows: INTS, ends: INTS, parts: FLOATS,
-        detour: int = 0,
+        detour: int = 0, added: INTS | None = None,
     ) -> None:  # fmt: skip
         self.size, self.rows, self.ends, self.detour = size, rows, ends, detour
         self.parts = parts.transpose(0, 2, 1)  # f8[parts, ends, rows]
         self.wanted = self.parts.sum(axis=0) > 0.0
         order = np.argsort(head, kind="stable")
-        reach = self._reach(tail[order], head[order])
+        stage = np.zeros_like(order) if added is None else added[order]
+        reach = self._reach(tail[order], head[order], stage)
         self.levels, self.used = self._needed(order, tail, head, reach)
         self.tail, self.head = tail[self.used], head[self.used]
 
-    def _reach(self, tail: INTS, head: INTS) -> list[BOOLS]:
-        """Vertices by number of hops from each row's own; fills `hops` (-1: no path)."""
+    def _reach(self, tail: INTS, head: INTS, added: INTS) -> list[BOOLS]:
+        """Vertices by number of hops from each row's own; fills `hops` and `most` (-1: no path).
+
+        `hops` is that of a pair's shortest walk, `most` that of its shortest walk before the first
+        added link that is not needed to join the pair.
+        """
+        self.hops, reach = self._fewest(tail, head)
+        self.most = np.full_like(self.hops, -1)
+        for stage in np.unique(added)[:-1].tolist():
+            before = added <= stage
+            hops, _ = self._fewest(tail[before], head[before])
+            self.most = np.where(self.most < 0, hops, self.most)
+        self.most = np.where(self.most < 0, self.hops, self.most)
+        while len(reach) <= self.most.max(initial=0) + self.detour:
+            reach.append(_one_hop(reach[-1], tail, head))
+        return reach
+
+    def _fewest(self, tail: INTS, head: INTS) -> tuple[INTS, list[BOOLS]]:
+        """Hops of each pair's shortest walk, i8[ends, rows] (-1: none); vertices by hops."""
         here = np.zeros((self.size, self.rows.size), bool)
         here[self.rows, np.arange(self.rows.size)] = True
-        self.hops = np.full(self.wanted.shape, -1)
+        hops = np.full(self.wanted.shape, -1)
         reach, seen = [here], here.copy()
         while True:
-            arrived = (self.hops < 0) & self.wanted & here[self.ends]
-            self.hops[arrived] = len(reach) - 1
-            if (self.hops[self.wanted] >= 0).all():
+            arrived = (hops < 0) & self.wanted & here[self.ends]
+            hops[arrived] = len(reach) - 1
+            if (hops[self.wanted] >= 0).all():
                 break
             here = _one_hop(here, tail, head)
             if not (here & ~seen).any():
                 break
             seen |= here
             reach.append(here)
-        for _ in range(self.detour):
-            reach.append(_one_hop(reach[-1], tail, head))
-        return reach
+        return hops, reach
 
     def _needed(
         self, order: INTS, tail: INTS, head: INTS, reach: list[BOOLS]
@@ -141,11 +157,8 @@ class Walks:
         return levels, used
 
     def _arrives(self, hops: int) -> BOOLS:
-        """Which pairs have walks of just so many hops, bool[ends, rows]."""
-        direct: BOOLS = np.asarray(self.hops == hops)
-        if self.detour:
-            direct |= (self.hops > 0) & (self.hops == hops - self.detour)
-        return direct
+        """Pairs that may have walks of this many hops, bool[ends, rows]."""
+        return (self.hops > 0) & (self.hops <= hops) & (hops <= self.most + self.detour)
 
     def digest(self, capacity: FLOATS, beyond: float, adaptive: bool) -> bytes:
         """Of all that decides how bytes are spread: equal for instances in alike places."""
@@ -222,25 +235,23 @@ class Walks:
         return weights, shares
 
     def _arriving(self, weights: list[SCALED]) -> Sequence[FLOATS | BOOLS]:
-        """Share of a pair's bytes that each arrival of a level brings."""
-        if not self.detour:
+        """Share of a pair's bytes that arrives by walks of each level's length."""
+        lengths = int((self.most - self.hops).max(initial=0)) + self.detour + 1
+        if lengths == 1:
             return [np.ones(level.end.size) for level in self.levels]
-        # Of the shortest walks of each pair, and of those of more hops.
-        weight = np.zeros((2, *self.hops.shape))
+        weight = np.zeros((lengths, *self.hops.shape))  # of all walks of `hops` + 0, 1, ... hops
         power = np.zeros(weight.shape, np.int32)
-        for h, level in self._numbered():
-            longer = (self.hops[level.end, level.row] != h).astype(np.intp)
-            at = longer, level.end, level.row
-            weight[at], power[at] = (column[level.state] for column in weights[h - 1])
+        for h, v in self._numbered():
+            at = h - self.hops[v.end, v.row], v.end, v.row
+            weight[at], power[at] = (column[v.state] for column in weights[h - 1])
+        top = np.where(weight > 0.0, power, np.iinfo(np.int32).min // 2)[1:].max(axis=0)
+        longer = np.ldexp(weight[1:], power[1:] - top)
+        total = longer.sum(axis=0)
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            more = np.ldexp(weight[1] / weight[0], power[1] - power[0])
-            part = np.where(self.hops > 0, 1.0 / (1.0 + more), 0.0)
-        return [
-            np.where(
-                self.hops[v.end, v.row] == h, part[v.end, v.row], 1.0 - part[v.end, v.row]
-            )
-            for h, v in self._numbered()
-        ]  # fmt: skip
+            more = np.ldexp(total / weight[0], top - power[0])
+            shortest = np.where(self.hops > 0, 1.0 / (1.0 + more), 0.0)
+            share = np.stack([shortest, *(1.0 - shortest) * (longer / total)])
+        return [share[h - self.hops[v.end, v.row], v.end, v.row] for h, v in self._numbered()]
 
     def cheapest(self, price: FLOATS) -> FLOATS:
         """Least sum of link prices of a pair's admissible paths, f8[ends, rows]."""
@@ -253,13 +264,13 @@ class Walks:
         return least
 
     def longest(self, latency: FLOATS) -> float:
-        """Largest sum of latencies over the minimal paths of any pair."""
+        """Largest sum of latencies over the paths of any pair, without detours."""
         here = np.zeros(self.rows.size)
         longest = 0.0
         for h, level in self._numbered():
             here = np.maximum.reduceat(here[level.tail] + latency[level.links], level.head_start)
-            shortest = self.hops[level.end, level.row] == h
-            longest = max(longest, float(here[level.state[shortest]].max(initial=0.0)))
+            direct = self.most[level.end, level.row] >= h
+            longest = max(longest, float(here[level.state[direct]].max(initial=0.0)))
         return longest
 
 
@@ -383,4 +394,5 @@ def _mixture(uses: list[FLOATS]) -> FLOATS:
         A_eq=np.append(0.0, np.ones(len(uses)))[None, :],
         b_eq=[1.0],
     )
-    return np.asarray(found.x[1:] / found.x[1:].sum())
+    parts = np.maximum(found.x[1:], 0.0)  # the solver's zeros may be a little below
+    return np.asarray(parts / parts.sum())

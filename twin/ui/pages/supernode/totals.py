@@ -18,6 +18,12 @@ ROUTED = {
     "ecmp": "Rates are for traffic that splits by the capacity of its paths, whatever "
     "else is under way (weighted ECMP).",
 }
+ADDED = {
+    "adaptive": "An added link comes on top of the paths that the machine has as built: no pair "
+    "loses bandwidth by it.",
+    "ecmp": "ECMP takes the paths of fewest hops only: an added link that shortens a pair's path "
+    "carries all of that pair's traffic, also where the longer paths are wider.",
+}
 
 
 @lru_cache(maxsize=8)
@@ -34,11 +40,7 @@ def in_all(fabric: Fabric, chip: Chip, pool: MemoryPool) -> None:
             st.metric(name, text, help=says)
     st.caption(ROUTED[fabric.graph["routing"]])
     if any(edit.add == "link" for edit in fabric.graph["supernode"].edits):
-        longer = ", or one more" if fabric.graph.get("detour_hops") else ""
-        st.caption(
-            f"Traffic takes the paths of fewest hops{longer}: an added link that shortens a pair's "
-            "path carries all of that pair's traffic, also where the longer paths were wider."
-        )
+        st.caption(ADDED[fabric.graph["routing"]])
 
 
 def _chips(total: dict[str, float], chip: Chip, pool: MemoryPool) -> dict[str, tuple[str, str]]:

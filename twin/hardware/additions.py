@@ -11,11 +11,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from twin.hardware.chip import HardwareError
+from twin.hardware.kinds import BETWEEN, INSIDE
 from twin.hardware.names import Fabric, Names, plain
 from twin.hardware.network import CAPACITY, LATENCY
 from twin.scenario import Edit
-
-SERVES = {"ub": "ub vpc host", "rdma": "rdma host", "vpc": "vpc"}  # a link between any two
 
 
 def additions(edits: Iterable[Edit]) -> tuple[Edit, ...]:
@@ -41,7 +40,7 @@ def extended(fabric: Fabric, edits: Iterable[Edit]) -> Fabric:
 def _add_switch(graph: Fabric, edit: Edit) -> None:
     if plain(edit.element) in _names(graph).vertices:
         raise HardwareError(f"there is a {edit.element} already: call the added switch otherwise")
-    graph.add_node(edit.element, kind="switch", forwards=SERVES[edit.plane])
+    graph.add_node(edit.element, kind="switch", forwards=_serves(edit.plane))
 
 
 def _add_link(graph: Fabric, edit: Edit, order: int) -> None:
@@ -63,6 +62,11 @@ def _add_link(graph: Fabric, edit: Edit, order: int) -> None:
         bundle[CAPACITY] += rate
         bundle[LATENCY] = max(bundle[LATENCY], latency_s)
         bundle["links"] += 1
+
+
+def _serves(plane: str) -> str:
+    """Planes that may use a link between any two elements of one plane."""
+    return INSIDE if plane == "ub" else BETWEEN[plane]
 
 
 def _names(graph: Fabric) -> Names:
@@ -94,7 +98,7 @@ def _like(graph: Fabric, tail: str, head: str, plane: str) -> dict[str, Any]:
     alike = next((data for ends, data in of_plane if ends == kinds), None)
     data = dict(alike or of_plane[0][1])
     if alike is None:
-        data |= {"kind": "added", "serves": SERVES[plane], "write_extra_s": 0.0}
+        data |= {"kind": "added", "serves": _serves(plane), "write_extra_s": 0.0}
     data.pop("sub_plane", None)
     for end in (tail, head):
         if "sub_plane" in graph.nodes[end]:

@@ -41,7 +41,7 @@ def unified(draft: Draft) -> None:
     del draft.vertices["RDMA network"], draft.vertices["VPC network"]
     draft.storage = "RDMA and VPC network"
     draft.about["counted"] = {"host": "rdma", "vpc": "rdma"}
-    draft.add(draft.storage, kind="vpc", forwards="rdma host vpc")
+    draft.add(draft.storage, "vpc", "rdma host vpc")
     draft.nics(lambda n, die: (draft.storage, "NIC-RDMA"))
 
 
@@ -52,9 +52,9 @@ def rails(draft: Draft) -> None:
     pods = math.ceil(s.all_nodes / recipe.nodes_per_pod)
     for q in range(pods):
         for r in range(per_node):
-            draft.add(f"leaf {q}.{r}", kind="leaf", index=r, forwards="rdma host")
+            draft.add(f"leaf {q}.{r}", "leaf", index=r)
         for k in range(recipe.spines):
-            draft.add(f"spine {q}.{k}", kind="spine", index=k, forwards="rdma host")
+            draft.add(f"spine {q}.{k}", "spine", index=k)
     draft.nics(lambda n, die: (f"leaf {n // recipe.nodes_per_pod}.{die}", "NIC-leaf"))
     # Non-blocking: a leaf's uplinks carry what the nodes of a whole pod send into it.
     rate = s.rdma_gb_per_s_per_npu * 1e9 / recipe.dies_per_npu
@@ -62,10 +62,10 @@ def rails(draft: Draft) -> None:
     cables = max(1, recipe.nodes_per_pod // recipe.spines)
     for q, k in product(range(pods), range(recipe.spines)):
         for r in range(per_node):
-            draft.link(f"leaf {q}.{r}", f"spine {q}.{k}", "leaf-spine", "rdma", up, "rdma",
-                       links=cables)  # fmt: skip
-        draft.link(f"spine {q}.{k}", "RDMA network", "spine-RDMA", "rdma", per_node * up, "rdma",
-                   links=per_node * cables)  # fmt: skip
+            draft.link(f"leaf {q}.{r}", f"spine {q}.{k}", "leaf-spine", up, links=cables)
+        draft.link(
+            f"spine {q}.{k}", "RDMA network", "spine-RDMA", per_node * up, links=per_node * cables
+        )
 
 
 SCALE_UP: Mapping[str, Callable[[Draft], None]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import product
+from typing import Any
 
 from twin.hardware.chip import HardwareError
 from twin.hardware.draft import Draft
@@ -27,8 +28,8 @@ def clos(draft: Draft) -> None:
         for p in range(s.sub_planes):
             for i in range(chips * groups):
                 rack = f"communication rack {(g * groups + i // chips) * racks + i % chips // step}"
-                at = {"supernode": g, "sub_plane": p, "index": i, "rack": rack}
-                draft.add(l2_name(g, p, i), kind="l2", **at, forwards="ub")
+                at: dict[str, Any] = {"supernode": g, "sub_plane": p, "index": i, "rack": rack}
+                draft.add(l2_name(g, p, i), "l2", **at)
     _l3_chips(draft, chips, groups)
     draft.networks()
     for n in range(s.all_nodes):
@@ -37,8 +38,8 @@ def clos(draft: Draft) -> None:
         for i, links in dealt(n % s.nodes % nodes_per_group(s), s.l1_uplinks, chips):
             for p in range(s.sub_planes):
                 draft.link(
-                    f"L1 {n}.{p}", l2_name(n // s.nodes, p, group * chips + i), "L1-L2", "ub",
-                    links * draft.link_bytes_per_s, "l1_l2", sub_plane=p, links=links,
+                    f"L1 {n}.{p}", l2_name(n // s.nodes, p, group * chips + i), "L1-L2",
+                    links * draft.link_bytes_per_s, p, links,
                 )  # fmt: skip
     _l3_links(draft, chips, groups)
 
@@ -95,12 +96,15 @@ def _l3_chips(draft: Draft, chips: int, groups: int) -> None:
     for g, p, i in product(range(s.supernodes), range(s.sub_planes), range(chips)):
         for j in range(_l3_per_l2(s, groups)):
             rack = f"communication rack L3 {g}.{j}"
-            at = {"supernode": g, "sub_plane": p, "index": i * _l3_per_l2(s, groups) + j}
-            draft.add(_l3_name(s, g, p, at["index"]), kind="l3", **at, rack=rack,
-                                 forwards="ub")  # fmt: skip
+            at: dict[str, Any] = {
+                "supernode": g,
+                "sub_plane": p,
+                "index": i * _l3_per_l2(s, groups) + j,
+            }
+            draft.add(_l3_name(g, p, at["index"]), "l3", **at, rack=rack)
 
 
-def _l3_name(s: Supernode, supernode: int, sub_plane: int, index: int) -> str:
+def _l3_name(supernode: int, sub_plane: int, index: int) -> str:
     return l2_name(supernode, sub_plane, index).replace("L2", "L3")
 
 
@@ -113,8 +117,8 @@ def _l3_links(draft: Draft, chips: int, groups: int) -> None:
     for g, p, i in product(range(s.supernodes), range(s.sub_planes), range(chips * groups)):
         for j, links in dealt(i // chips, uplinks, spines):
             draft.link(
-                l2_name(g, p, i), _l3_name(s, g, p, i % chips * spines + j), "L2-L3", "ub",
-                links * draft.link_bytes_per_s, "l1_l2", sub_plane=p, links=links,
+                l2_name(g, p, i), _l3_name(g, p, i % chips * spines + j), "L2-L3",
+                links * draft.link_bytes_per_s, p, links,
             )  # fmt: skip
 
 
@@ -142,29 +146,22 @@ def one_hop(draft: Draft) -> None:
     draft.nodes(lambda n: n // s.nodes, switches=False, die_forwards="ub vpc host")
     for g in range(s.supernodes):
         for p in range(s.sub_planes):
-            name = f"NVSwitch {g}:{p}" if g else f"NVSwitch {p}"
-            draft.add(
-                name,
-                kind="nvswitch",
-                supernode=g,
-                sub_plane=p,
-                forwards="ub",
-                rack=f"rack {g * math.ceil(s.nodes / draft.recipe.nodes_per_rack)}",
-            )
+            rack = f"rack {g * math.ceil(s.nodes / draft.recipe.nodes_per_rack)}"
+            draft.add(_nvswitch(g, p), "nvswitch", supernode=g, sub_plane=p, rack=rack)
     draft.networks()
     for n in range(s.all_nodes):
         g = n // s.nodes
         for i in range(s.npus_per_node):
             draft.packages(n, i)
             for d, p in product(range(dies), range(s.sub_planes)):
-                draft.link(
-                    f"die {n}.{i}.{d}", f"NVSwitch {g}:{p}" if g else f"NVSwitch {p}",
-                    "die-NVSwitch", "ub", draft.link_bytes_per_s, "die_l1", sub_plane=p,
-                )  # fmt: skip
+                rate = draft.link_bytes_per_s
+                draft.link(f"die {n}.{i}.{d}", _nvswitch(g, p), "die-NVSwitch", rate, p)
         each = math.ceil(s.npus_per_node / s.cpus_per_node)  # NPUs of one CPU
         for i in range(s.npus_per_node):
             for d in range(dies):
-                draft.link(
-                    f"CPU {n}.{i // each}", f"die {n}.{i}.{d}", "CPU-die", "ub",
-                    draft.recipe.cpu_bytes_per_s / each / dies, "cpu_l1",
-                )  # fmt: skip
+                rate = draft.recipe.cpu_bytes_per_s / each / dies
+                draft.link(f"CPU {n}.{i // each}", f"die {n}.{i}.{d}", "CPU-die", rate)
+
+
+def _nvswitch(supernode: int, sub_plane: int) -> str:
+    return f"NVSwitch {supernode}:{sub_plane}" if supernode else f"NVSwitch {sub_plane}"

@@ -12,26 +12,11 @@ from functools import cache
 from typing import Any
 
 from twin.hardware.chip import HardwareError
+from twin.hardware.kinds import LINKS, VERTICES
 from twin.hardware.recipes import Recipe
 from twin.scenario import Supernode
 
 MOST_LINKS = 1_000_000
-
-SERVES = {  # kind of link -> planes whose paths may use it, unless its builder says otherwise
-    "die-die": "package",
-    "die-L1": "ub vpc host",
-    "die-port": "ub vpc host",
-    "CPU-L1": "ub vpc host",
-    "CPU-port": "ub vpc host",
-    "CPU-die": "ub vpc host",
-    "CPU-LRS": "ub vpc host",
-    "port-LRS": "ub vpc host",
-    "die-NIC": "rdma host",
-    "CPU-Qingtian": "vpc",
-    "Qingtian-VPC": "vpc",
-}
-SCALE_OUT_KINDS = {"NIC-RDMA", "NIC-leaf", "leaf-spine", "spine-RDMA"}
-ENDS = {"die-L1", "CPU-L1", "die-port", "CPU-port", "CPU-LRS", "CPU-die"}  # a write waits there
 
 
 class Draft:
@@ -53,84 +38,86 @@ class Draft:
             "layout": recipe.layout,
         }
 
-    def add(self, name: str, **attributes: Any) -> None:
-        """A vertex."""
-        self.vertices[name] = attributes
+    def add(self, name: str, kind: str, forwards: str = "", **place: Any) -> None:
+        """A vertex; `forwards` where it is not what its kind passes on."""
+        passes = forwards or VERTICES[kind].forwards
+        self.vertices[name] = {"kind": kind, **place, "forwards": passes}
 
     def link(
-        self, a: str, b: str, kind: str, plane: str, capacity: float, hop: str, *,
-        sub_plane: int | None = None, links: int = 1,
+        self, a: str, b: str, kind: str, capacity: float, sub_plane: int | None = None,
+        links: int = 1,
     ) -> None:  # fmt: skip
         """Both directions of a link, or of a bundle of parallel ones; capacity is the bundle's."""
-        data = self._alike(kind, plane, capacity, hop, sub_plane, links)
+        data = self._alike(kind, capacity, sub_plane, links)
         self.links += (a, b, data), (b, a, data)
         if len(self.links) > 2 * MOST_LINKS:
             raise too_large(len(self.links) // 2)
 
     def _attributes(
-        self, kind: str, plane: str, capacity: float, hop: str, sub_plane: int | None, links: int
+        self, kind: str, capacity: float, sub_plane: int | None, links: int
     ) -> dict[str, Any]:
         """What either direction of a link says of itself."""
+        of_kind = LINKS[kind]
+        plane, serves = of_kind.plane, of_kind.serves
         if plane == "ub":
             read = self.share["cpu_read" if kind.startswith("CPU") else "npu_read"]
             write = self.share["write"]
         else:
             read = write = self.share[plane]
         place = {} if sub_plane is None else {"sub_plane": sub_plane}
-        serves = SERVES.get(kind, "rdma host" if kind in SCALE_OUT_KINDS else "ub")
         if self.recipe.scale_out == "unified" and plane == "rdma":
             serves += " vpc"
         return {
             "kind": kind,
             "plane": plane,
             "capacity_bytes_per_s": capacity,
-            "latency_s": self.hop[hop],
+            "latency_s": self.hop[of_kind.hop],
             **place,
             "links": links,
             "serves": serves,
             "read_efficiency": read,
             "write_efficiency": write,
-            "write_extra_s": self.hop["write_extra"] if kind in ENDS else 0.0,
+            "write_extra_s": self.hop["write_extra"] if of_kind.write_waits else 0.0,
         }
 
     def nodes(
         self, domain: Callable[[int], int], *, switches: bool = True, ports: bool = False,
-        die_forwards: str = "host",
+        die_forwards: str = "",
     ) -> None:  # fmt: skip
         """Vertices of all nodes: dies with their NICs, CPUs, L1 switches or NPU ports, a DPU."""
         s, per_rack = self.s, self.recipe.nodes_per_rack
         racks = math.ceil(s.nodes / per_rack)  # of a supernode
         add, dies = self.add, self.recipe.dies_per_npu
-        nic_forwards = "rdma host vpc" if self.recipe.scale_out == "unified" else "rdma host"
+        nic_forwards = "rdma host vpc" if self.recipe.scale_out == "unified" else ""
         for n in range(s.all_nodes):
             rack = n // s.nodes * racks + n % s.nodes // per_rack
-            home = {"supernode": n // s.nodes, "node": n, "rack": f"rack {rack}"}
+            home: dict[str, Any] = {"supernode": n // s.nodes, "node": n, "rack": f"rack {rack}"}
             end = home | {"domain": domain(n)}
             for i in range(s.npus_per_node):
                 for d in range(dies):
                     die = end | {"npu": i, "die": d}
-                    add(f"die {n}.{i}.{d}", kind="die", **die, forwards=die_forwards)
-                    add(f"NIC {n}.{i}.{d}", kind="nic", **die, forwards=nic_forwards)
+                    add(f"die {n}.{i}.{d}", "die", die_forwards, **die)
+                    add(f"NIC {n}.{i}.{d}", "nic", nic_forwards, **die)
             for i in range(s.cpus_per_node):
-                add(f"CPU {n}.{i}", kind="cpu", **end, index=i, forwards="vpc")
+                add(f"CPU {n}.{i}", "cpu", **end, index=i)
             for i in range(s.npus_per_node * ports):
-                add(f"port {n}.{i}", kind="port", **home, npu=i, forwards="ub vpc host")
+                add(f"port {n}.{i}", "port", **home, npu=i)
             for p in range(s.sub_planes * switches):
-                add(f"L1 {n}.{p}", kind="l1", **home, sub_plane=p, forwards="ub vpc host")
-            add(f"Qingtian {n}", kind="qingtian", **home, forwards="vpc")
+                add(f"L1 {n}.{p}", "l1", **home, sub_plane=p)
+            add(f"Qingtian {n}", "qingtian", **home)
 
     def networks(self) -> None:
         """What lies beyond the supernodes, one vertex a plane."""
-        self.add("RDMA network", kind="rdma", forwards="rdma host")
-        self.add("VPC network", kind="vpc", forwards="vpc")
+        self.add("RDMA network", "rdma")
+        self.add("VPC network", "vpc")
 
     def packages(self, n: int, i: int) -> None:
         """Links between the dies of one NPU."""
         for d in range(self.recipe.dies_per_npu):
             for e in range(d + 1, self.recipe.dies_per_npu):
                 self.link(
-                    f"die {n}.{i}.{d}", f"die {n}.{i}.{e}", "die-die", "ub",
-                    self.recipe.cross_die_bytes_per_s, "cross_die",
+                    f"die {n}.{i}.{d}", f"die {n}.{i}.{e}", "die-die",
+                    self.recipe.cross_die_bytes_per_s,
                 )  # fmt: skip
 
     def inside(self, n: int) -> None:
@@ -147,14 +134,13 @@ class Draft:
             for d in range(self.recipe.dies_per_npu):
                 for p, links in enumerate(parallel):
                     self.link(
-                        f"die {n}.{i}.{d}", f"L1 {n}.{p}", "die-L1", "ub",
-                        links * self.link_bytes_per_s, "die_l1", sub_plane=p, links=links,
+                        f"die {n}.{i}.{d}", f"L1 {n}.{p}", "die-L1",
+                        links * self.link_bytes_per_s, p, links,
                     )  # fmt: skip
         rate = self.recipe.cpu_bytes_per_s / s.sub_planes
         for i in range(s.cpus_per_node):
             for p in range(s.sub_planes):
-                self.link(f"CPU {n}.{i}", f"L1 {n}.{p}", "CPU-L1", "ub", rate, "cpu_l1",
-                          sub_plane=p)  # fmt: skip
+                self.link(f"CPU {n}.{i}", f"L1 {n}.{p}", "CPU-L1", rate, p)
 
     def nics(self, beyond: Callable[[int, int], tuple[str, str]]) -> None:
         """Every die's NIC, and what it is plugged into: (vertex, kind of link) by node and die."""
@@ -164,9 +150,9 @@ class Draft:
             for i in range(s.npus_per_node):
                 for d in range(dies):
                     nic = f"NIC {n}.{i}.{d}"
-                    self.link(f"die {n}.{i}.{d}", nic, "die-NIC", "rdma", capacity, "rdma")
+                    self.link(f"die {n}.{i}.{d}", nic, "die-NIC", capacity)
                     vertex, kind = beyond(n, i * dies + d)
-                    self.link(nic, vertex, kind, "rdma", capacity, "rdma")
+                    self.link(nic, vertex, kind, capacity)
 
     def storage_links(self) -> None:
         """Every node's DPU, on one of its CPUs or on all, to storage."""
@@ -176,8 +162,8 @@ class Draft:
         for n in range(self.s.all_nodes):
             dpu = f"Qingtian {n}"
             for host in hosts:
-                self.link(f"CPU {n}.{host}", dpu, "CPU-Qingtian", "vpc", capacity, "cpu_dpu")
-            self.link(dpu, self.storage, "Qingtian-VPC", "vpc", capacity, "dpu_vpc")
+                self.link(f"CPU {n}.{host}", dpu, "CPU-Qingtian", capacity)
+            self.link(dpu, self.storage, "Qingtian-VPC", capacity)
 
 
 def too_large(links: int) -> HardwareError:

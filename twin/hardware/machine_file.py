@@ -22,26 +22,15 @@ from twin.hardware.graph_text import (
     parse,
 )
 from twin.hardware.imported import ROUTINGS, ImportedMachine
+from twin.hardware.kinds import BETWEEN, INSIDE, VERTICES
 from twin.hardware.names import Fabric
 
 MOST_VERTICES, MOST_LINKS = 100_000, 1_000_000  # links of one direction
 MOST_NODES = 10_000  # and so the largest number of one
 MOST_SUB_PLANES = 63
 MOST_BYTES_PER_S, MOST_LATENCY_S = 1e18, 3600.0
-NAMES = {  # what a name begins with, and what its numbers are
-    "die": ("die", ("node", "npu", "die")),
-    "nic": ("nic", ("node", "npu", "die")),
-    "cpu": ("cpu", ("node", "index")),
-    "port": ("port", ("node", "npu")),
-    "qingtian": ("qingtian", ("node",)),
-    "l1": ("l1", ("node", "sub_plane")),
-    "l2": ("l2", ("sub_plane", "index")),
-    "rdma network": ("rdma", ()),
-    "vpc network": ("vpc", ()),
-}
-PLACES = dict(NAMES.values())  # kind -> what tells its place
-SERVES = {"ub": "ub", "rdma": "rdma host", "vpc": "vpc", "package": "package"}
-FORWARDS = {"die": "host", "cpu": "vpc", "nic": "rdma host", "qingtian": "vpc"}
+ENDS = [kind for kind, known in VERTICES.items() if known.end]
+FIRST = [kind for kind, known in VERTICES.items() if known.place]  # a link's kind begins with one
 WHOLE = ("node", "npu", "die", "index", "sub_plane", "supernode", "domain")
 KEPT = {
     "vertex": (*WHOLE, "kind", "rack", "forwards"),
@@ -109,8 +98,8 @@ def _links(graph: GraphText) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]
                 f"{name} needs a rate of 0 to {MOST_BYTES_PER_S:g} bytes/s and a latency of 0 to "
                 f"{MOST_LATENCY_S:g} s."
             )
-        elif not isinstance(plane, str) or plane not in SERVES:
-            faults.append(f"{name} is on no plane: take one of {', '.join(SERVES)}.")
+        elif not isinstance(plane, str) or plane not in BETWEEN:
+            faults.append(f"{name} is on no plane: take one of {', '.join(BETWEEN)}.")
         elif not all(_fits(data.get(k, 1.0), 1.0) and data.get(k, 1.0) for k in SHARES):
             faults.append(f"{name} has an efficiency that is not above 0 and at most 1.")
         elif not (
@@ -136,15 +125,12 @@ def _links(graph: GraphText) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]
             yield (b, a), dict(whole)
 
 
-ENDS = ("die", "cpu", "port", "nic", "l1", "l2", "qingtian")  # what a kind of link begins with
-
-
 def _kind(*ends: str) -> str:
     """What a link between two names is, the same for both directions: "die-L1"."""
     words = [name.split(maxsplit=1)[0] if name.split() else "link" for name in ends]
 
     def place(word: str) -> tuple[int, str]:
-        known = ENDS.index(word.lower()) if word.lower() in ENDS else len(ENDS)
+        known = FIRST.index(word.lower()) if word.lower() in FIRST else len(FIRST)
         return known, word
 
     return "-".join(sorted(words, key=place))
@@ -178,7 +164,7 @@ def _vertices(
             faults.append(f"{name!r}: {wrong[0]} must be a whole number from 0 to {MOST_NODES}.")
         elif not all(_word(data.get(k, "")) for k in ("kind", "rack", "forwards")):
             faults.append(f"{name!r}: kind, rack and forwards must be words.")
-        elif lacking := [k for k in PLACES.get(data["kind"], ()) if k not in data]:
+        elif lacking := [k for k in _place_of(data["kind"]) if k not in data]:
             faults.append(f"{name!r} has no {lacking[0]}: call it like die 20.1.0 or CPU 20.2.")
         vertices[name] = data
     if faults:
@@ -186,6 +172,10 @@ def _vertices(
     _planes(vertices, links)
     _domains(vertices, links)
     return vertices
+
+
+def _place_of(kind: str) -> tuple[str, ...]:
+    return VERTICES[kind].place if kind in VERTICES else ()
 
 
 def _planes(
@@ -211,15 +201,15 @@ def _planes(
             if data["plane"] == "ub" and end.get("sub_plane", MOST_NODES) <= MOST_SUB_PLANES:
                 data.setdefault("sub_plane", end["sub_plane"])
         if data["plane"] == "ub" and ("cpu" in kinds or (inside and "die" in kinds)):
-            data.setdefault("serves", "ub vpc host")
-        serves = set(data.setdefault("serves", SERVES[data["plane"]]).split()) - {"package"}
+            data.setdefault("serves", INSIDE)
+        serves = set(data.setdefault("serves", BETWEEN[data["plane"]]).split()) - {"package"}
         if kinds == {"die"} and "ub" in serves and {a, b} <= switched:
             data.setdefault("added", 1)
         for v, end, far in ((a, one, other), (b, other, one)):
             if end["kind"] != "die" or (data["plane"] == "ub" and far["kind"] in ("die", "cpu")):
                 planes[v] |= serves
     for v, own in vertices.items():
-        always = FORWARDS.get(own["kind"], "").split()
+        always = VERTICES[own["kind"]].forwards.split() if own["kind"] in ENDS else []
         passed = planes[v] if own["kind"] == "die" or not always else set()
         own.setdefault("forwards", " ".join(sorted(passed.union(always))))
 
@@ -235,13 +225,15 @@ def _word(value: Any) -> bool:
 def _named(name: str) -> dict[str, Any]:
     """Kind and place that a name tells: "CPU 3.1" is CPU 1 of node 3, others are switches."""
     words = name.lower()
-    for begins, (kind, keys) in NAMES.items():
-        if words == begins and not keys:
+    for kind, known in VERTICES.items():
+        if known.named and words == known.named and not known.place:
             return {"kind": kind}
-        if words.startswith(begins + " ") and keys:
-            numbers = words[len(begins) :].strip().split(".")
-            if len(numbers) == len(keys) and all(re.fullmatch(r"\d{1,6}", n) for n in numbers):
-                return {"kind": kind, **dict(zip(keys, map(int, numbers), strict=True))}
+        if known.place and words.startswith(known.named + " "):
+            numbers = words[len(known.named) :].strip().split(".")
+            if len(numbers) == len(known.place) and all(
+                re.fullmatch(r"\d{1,6}", n) for n in numbers
+            ):
+                return {"kind": kind, **dict(zip(known.place, map(int, numbers), strict=True))}
     return {"kind": "switch"}
 
 

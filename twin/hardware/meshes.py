@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
+from typing import Any
 
 from twin.hardware.chip import HardwareError
 from twin.hardware.clos import l2_name
@@ -141,8 +142,8 @@ def _of_nodes(draft: Draft) -> None:
     for g, (a, b, count) in product(range(s.supernodes), pairs):
         for p in range(s.sub_planes):
             draft.link(
-                f"L1 {g * s.nodes + a}.{p}", f"L1 {g * s.nodes + b}.{p}", "L1-L1", "ub",
-                count * draft.link_bytes_per_s, "l1_l2", sub_plane=p, links=count,
+                f"L1 {g * s.nodes + a}.{p}", f"L1 {g * s.nodes + b}.{p}", "L1-L1",
+                count * draft.link_bytes_per_s, p, count,
             )  # fmt: skip
 
 
@@ -178,13 +179,13 @@ def _of_npus(draft: Draft) -> None:
         up = ways[at] + s.sub_planes * bool(recipe.racks_across)
         for d in range(recipe.dies_per_npu):
             rate = max(1, up) * draft.link_bytes_per_s / recipe.dies_per_npu
-            draft.link(f"die {n}.{i}.{d}", port, "die-port", "ub", rate, "die_l1", links=max(1, up))
+            draft.link(f"die {n}.{i}.{d}", port, "die-port", rate, links=max(1, up))
     for first in range(0, s.npus, math.prod(shape)):
         for a, b, count in pairs:
             one, other = (divmod(first + c, s.npus_per_node) for c in (a, b))
             draft.link(
-                "port {}.{}".format(*one), "port {}.{}".format(*other), "port-port", "ub",
-                count * draft.link_bytes_per_s, "direct", links=count,
+                "port {}.{}".format(*one), "port {}.{}".format(*other), "port-port",
+                count * draft.link_bytes_per_s, links=count,
             )  # fmt: skip
     if recipe.racks_across:
         _between_racks(draft)
@@ -196,7 +197,7 @@ def _cpus_at_ports(draft: Draft) -> None:
     s = draft.s
     rate = draft.recipe.cpu_bytes_per_s / s.npus_per_node
     for n, i, k in product(range(s.all_nodes), range(s.cpus_per_node), range(s.npus_per_node)):
-        draft.link(f"CPU {n}.{i}", f"port {n}.{k}", "CPU-port", "ub", rate, "cpu_l1")
+        draft.link(f"CPU {n}.{i}", f"port {n}.{k}", "CPU-port", rate)
 
 
 def _rack_switches(draft: Draft) -> None:
@@ -206,16 +207,17 @@ def _rack_switches(draft: Draft) -> None:
     for g, r, p in product(range(s.supernodes), range(racks), range(s.sub_planes)):
         number = g * racks + r
         grid = (*grid_of(draft.recipe.racks_across, r % per_pod), r // per_pod)
-        draft.add(
-            f"LRS {number}.{p}", kind="lrs", supernode=g, rack=f"rack {number}", sub_plane=p,
-            grid=grid, forwards="ub vpc host",
-        )  # fmt: skip
+        at: dict[str, Any] = {
+            "supernode": g,
+            "rack": f"rack {number}",
+            "sub_plane": p,
+            "grid": grid,
+        }
+        draft.add(f"LRS {number}.{p}", "lrs", **at)
     spines = draft.recipe.spine_links if racks > per_pod else 0
     for g, p, k in product(range(s.supernodes), range(s.sub_planes), range(spines)):
-        draft.add(
-            _hrs(g, p, k), kind="hrs", supernode=g, sub_plane=p, index=k, forwards="ub",
-            rack=f"communication rack {g * spines + k}",
-        )  # fmt: skip
+        rack = f"communication rack {g * spines + k}"
+        draft.add(_hrs(g, p, k), "hrs", supernode=g, sub_plane=p, index=k, rack=rack)
 
 
 def _racks(draft: Draft) -> tuple[int, int]:
@@ -245,11 +247,9 @@ def _between_racks(draft: Draft) -> None:
         rack = n // s.nodes * racks + n % s.nodes // recipe.nodes_per_rack
         for p in range(s.sub_planes):
             for i in range(s.npus_per_node):
-                draft.link(f"port {n}.{i}", f"LRS {rack}.{p}", "port-LRS", "ub", link, "direct",
-                           sub_plane=p)  # fmt: skip
+                draft.link(f"port {n}.{i}", f"LRS {rack}.{p}", "port-LRS", link, p)
             for i in range(s.cpus_per_node):
-                draft.link(f"CPU {n}.{i}", f"LRS {rack}.{p}", "CPU-LRS", "ub", cpu, "cpu_l1",
-                           sub_plane=p)  # fmt: skip
+                draft.link(f"CPU {n}.{i}", f"LRS {rack}.{p}", "CPU-LRS", cpu, p)
     if racks == 1:
         return
     mesh = list(full_mesh_pairs(recipe.racks_across, [recipe.rack_links] * 8))
@@ -257,14 +257,13 @@ def _between_racks(draft: Draft) -> None:
         base = g * racks + first
         for (a, b, count), p in product(mesh, range(s.sub_planes)):
             draft.link(
-                f"LRS {base + a}.{p}", f"LRS {base + b}.{p}", "LRS-LRS", "ub", count * link,
-                "l1_l2", sub_plane=p, links=count,
+                f"LRS {base + a}.{p}", f"LRS {base + b}.{p}", "LRS-LRS",
+                count * link, p, count,
             )  # fmt: skip
     if racks > per_pod:
         everyone = product(range(s.supernodes), range(racks), range(s.sub_planes))
         for (g, r, p), k in product(everyone, range(recipe.spine_links)):
-            draft.link(f"LRS {g * racks + r}.{p}", _hrs(g, p, k), "LRS-HRS", "ub", link, "l1_l2",
-                       sub_plane=p)  # fmt: skip
+            draft.link(f"LRS {g * racks + r}.{p}", _hrs(g, p, k), "LRS-HRS", link, p)
 
 
 def grid(draft: Draft) -> None:

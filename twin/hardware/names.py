@@ -1,7 +1,7 @@
 """What elements of a fabric are called: vertices, groups of them, numbers of dies.
 
-The one place that reads names people type. Everything is looked up in an index that is made when
-first asked for and shared by edited copies, for an edit changes links and never vertices.
+Names that people type are looked up in an index, which is made at its first use. Edited copies of a
+machine share it unless they add vertices.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from twin.hardware.chip import HardwareError
+from twin.hardware.kinds import LINKS
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -23,18 +24,6 @@ Edge: TypeAlias = tuple[str, str]
 EXAMPLES = (
     "try NPU 20.1, die 20.1.0, CPU 20.2, L1 20.3, L2 3.12, node 20, sub-plane 3 or RDMA network"
 )
-
-
-LABELS = {  # kind of link -> what people call the port it belongs to, and the vertex that has it
-    "die-L1": ("UB links of die {node}.{npu}.{die}", "die"),
-    "die-die": ("die-die links of NPU {node}.{npu}", "die"),
-    "CPU-L1": ("CPU ports of node {node}", "cpu"),
-    "L1-L2": ("L1 uplinks of node {node}", "l1"),
-    "die-NIC": ("NIC of die {node}.{npu}.{die}", "die"),
-    "NIC-RDMA": ("NIC of die {node}.{npu}.{die}", "nic"),
-    "CPU-Qingtian": ("Qingtian DPU of node {node}", "qingtian"),
-    "Qingtian-VPC": ("Qingtian DPU of node {node}", "qingtian"),
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +92,7 @@ def plain(name: str) -> str:
 
 def port_label(kind: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     """What people call the port of a link between two vertices; "" where nothing is known."""
-    text, owner = LABELS.get(kind, ("", ""))
-    place = one if one["kind"] == owner else other
-    return text.format(**place) if place["kind"] == owner else ""
+    if kind not in LINKS:
+        return ""
+    place = one if one["kind"] == LINKS[kind].owner else other
+    return LINKS[kind].port.format(**place) if place["kind"] == LINKS[kind].owner else ""

@@ -17,6 +17,7 @@ import numpy as np
 from twin.hardware import demands
 from twin.hardware.chip import HardwareError
 from twin.hardware.flows import Demand, Load, Operation, Plane, load_of
+from twin.hardware.kinds import is_switch
 from twin.hardware.names import Fabric
 from twin.hardware.network import Network, Wiring, network
 from twin.hardware.walks import FLOATS
@@ -220,7 +221,7 @@ def summary(fabric: Fabric) -> dict[str, float]:
         "l1_chips": kinds["l1"],
         "l2_chips": kinds["l2"],
         "l2_chips_per_sub_plane": fabric.graph["l2_chips_per_sub_plane"],
-        "switches": sum(kinds[kind] for kind in SWITCHES),
+        "switches": sum(count for kind, count in kinds.items() if is_switch(kind)),
         "sub_planes": net.sub_planes,
         "nics": kinds["nic"],
         "dpus": kinds["qingtian"],
@@ -236,9 +237,6 @@ def summary(fabric: Fabric) -> dict[str, float]:
         "rdma_bytes_per_s": float(_beyond(net, "nic", "rdma")),
         "vpc_bytes_per_s": float(_beyond(net, "qingtian", "vpc")),
     }
-
-
-SWITCHES = ("l1", "l2", "l3", "nvswitch", "lrs", "hrs", "leaf", "spine", "switch")
 
 
 def _beyond(net: Network, kind: str, plane: str) -> float:

@@ -14,6 +14,7 @@ import networkx as nx
 import numpy as np
 
 from twin.hardware.fabric import Fabric
+from twin.hardware.kinds import VERTICES, is_switch
 from twin.hardware.network import Network, network
 
 # Units of the picture; a screen shows one as half a px to some tens.
@@ -96,7 +97,11 @@ def boxes(fabric: Fabric) -> Boxes:
     return sheet
 
 
-PLANES = {"rdma": "rdma", "nic": "rdma", "vpc": "vpc", "qingtian": "vpc"}  # kinds off the UB plane
+PLANES = {  # kinds off the UB plane that are no switches
+    kind: known.plane
+    for kind, known in VERTICES.items()
+    if known.plane in ("rdma", "vpc") and not is_switch(kind)
+}
 
 
 def _racks(

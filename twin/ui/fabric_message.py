@@ -16,6 +16,7 @@ import numpy as np
 from twin.hardware import fabric as hardware
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import Fabric
+from twin.hardware.kinds import VERTICES
 from twin.hardware.network import network
 from twin.scenario import Edit
 from twin.ui.fabric_layout import boxes, row_of
@@ -25,21 +26,7 @@ KINDS = {  # of boxes: one, several, colour
     "plane": ("switch plane", "switch planes", "ub"),
     "node": ("node", "nodes", ""),
     "npu": ("NPU", "NPUs", ""),
-    "die": ("die", "dies", ""),
-    "nic": ("NIC", "NICs", "rdma"),
-    "l1": ("L1 switch chip", "L1 switch chips", "ub"),
-    "l2": ("L2 switch chip", "L2 switch chips", "ub"),
-    "cpu": ("CPU", "CPUs", ""),
-    "qingtian": ("Qingtian DPU", "Qingtian DPUs", "vpc"),
-    "rdma": ("RDMA network", "RDMA networks", "rdma"),
-    "vpc": ("VPC network", "VPC networks", "vpc"),
-    "port": ("NPU port", "NPU ports", "ub"),
-    "lrs": ("LRS switch", "LRS switches", "ub"),
-    "hrs": ("HRS switch", "HRS switches", "ub"),
-    "leaf": ("leaf switch", "leaf switches", "rdma"),
-    "spine": ("spine switch", "spine switches", "rdma"),
-    "switch": ("switch", "switches", ""),
-}
+} | {kind: (known.one, known.several, known.plane) for kind, known in VERTICES.items()}
 
 Array = np.ndarray[Any, Any]
 

@@ -10,9 +10,9 @@ from twin.facts import FactError
 from twin.metrics.operators import PREFILL_OPERATORS
 from twin.model.causes import shares_by_cause
 from twin.model.layer import Pass, moe_parts, moe_s
-from twin.model.overlap import pipeline_s
 from twin.model.predict import EVEN, Traffic
 from twin.model.prefill import prefill_batch_s
+from twin.model.schedule import pipeline
 from twin.model.switches import SWITCHES, Switch
 from twin.scenario import Optimisations, Scenario
 from twin.scenario.declaration import choice
@@ -108,12 +108,12 @@ def test_a_kernel_without_a_figure_for_the_machine_is_refused(ask):
     ],
 )
 def test_a_pipeline_of_two_microbatches_is_as_long_as_its_busiest_stage(stages, expected):
-    assert pipeline_s(*stages) == pytest.approx(expected)
+    assert pipeline(*stages).period == pytest.approx(expected)
 
 
 def test_a_pipeline_near_balance_stalls_but_never_more_than_in_sequence():
     before, sent, experts, answered = 12.2, 7.75, 7.55, 8.5
-    found = pipeline_s(before, sent, experts, answered)
+    found = pipeline(before, sent, experts, answered).period
     assert 2 * (before + experts) < found < 2 * math.fsum((before, sent, experts, answered))
 
 

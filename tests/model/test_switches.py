@@ -8,7 +8,7 @@ import pytest
 
 from twin.model.decode import decode_hbm_bytes
 from twin.model.layer import Pass, moe_parts
-from twin.model.overlap import pipeline_s, ring_s, staged_s
+from twin.model.schedule import Stages, pipeline, ring_s, turns_s
 from twin.model.shape import ModelError
 
 APART = {"deployment__decode__expert_npus": 48}
@@ -26,7 +26,11 @@ OFF = {"deployment__decode__microbatch": "off"}
     ],
 )  # fmt: skip
 def test_a_ring_takes_its_longest_stage_twice_or_the_way_around(stages, seconds):
-    assert ring_s(*stages, 2.0) == seconds
+    attention, dispatch, experts, combine, taken = stages
+    x = Stages(
+        attention=attention, dispatch=dispatch, experts=experts, combine=combine, taken=taken
+    )
+    assert ring_s(x, 2.0) == seconds
 
 
 def test_domains_shorten_the_way_around_until_experts_read_their_weights_too_often(ask):
@@ -172,7 +176,8 @@ def test_what_an_exchange_takes_beside_its_bytes_is_not_hidden(ask):
 def test_stages_in_a_fixed_order_are_never_faster_than_their_cores_or_their_wire():
     rng = np.random.default_rng(4)
     for prepare, core, sent, experts, answered in rng.uniform(0.1, 2.0, (200, 5)):
-        staged = staged_s(prepare, core, 0.0, sent, 0.0, experts, answered)
+        x = Stages(prepare, prepare + core, dispatch=sent, experts=experts, combine=answered)
+        staged = turns_s(x)
         assert staged >= 2 * max(prepare + core + experts, sent + answered) - 1e-12
         assert staged <= 2 * math.fsum((prepare, core, sent, experts, answered)) + 1e-12
 
@@ -180,6 +185,6 @@ def test_stages_in_a_fixed_order_are_never_faster_than_their_cores_or_their_wire
 def test_a_pipeline_is_never_faster_than_its_cores_or_its_wire():
     rng = np.random.default_rng(3)
     for before, sent, experts, answered in rng.uniform(0.1, 2.0, (200, 4)):
-        found = pipeline_s(before, sent, experts, answered)
+        found = pipeline(before, sent, experts, answered).period
         assert found >= 2 * max(before + experts, sent + answered) - 1e-12
         assert found <= 2 * math.fsum((before, sent, experts, answered)) + 1e-12

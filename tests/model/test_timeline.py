@@ -2,12 +2,21 @@
 
 import pytest
 
-from twin.model.overlap import pipeline_s, ring_s, staged_s
-from twin.model.timeline import Piece, Timeline, _pipeline, _ring, _staged, decode_timeline
+from twin.model.coefficients import Decode, Layout
+from twin.model.schedule import (
+    Piece,
+    Stages,
+    decode_pieces,
+    pipeline_pieces,
+    ring_s,
+    turns_s,
+)
+from twin.model.schedule import pipeline as of_model
+from twin.model.timeline import Timeline, decode_timeline
 
 
 def pipeline(before, sent, experts, answered):
-    return _pipeline(
+    return pipeline_pieces(
         (("attention_core", 0.75 * before), ("gate", 0.25 * before)),
         (("dispatch", sent),),
         (("experts", experts),),
@@ -31,7 +40,7 @@ def test_a_stream_never_does_two_things_and_a_microbatch_never_overtakes_itself(
 def test_the_pipeline_keeps_the_pace_of_the_model(parts):
     pieces = pipeline(*map(float, parts))
     cores = sum(p.high - p.low for p in pieces if p.stream == 0)
-    assert 2 * (parts[0] + parts[2]) / cores == pytest.approx(pipeline_s(*map(float, parts)))
+    assert 2 * (parts[0] + parts[2]) / cores == pytest.approx(of_model(*map(float, parts)).period)
     assert all(isinstance(p, Piece) for p in pieces)
 
 
@@ -45,9 +54,21 @@ def test_stages_in_a_fixed_order_keep_the_pace_of_the_model(times):
         ("gate", 0.0), ("dispatch", sends + sent), ("experts", shared + 0.75 * routed),
         ("combine", 0.25 * routed + answered),
     )  # fmt: skip
-    plan = Timeline(("computing", "communication"), 5, 0.0, 1.0, _staged(attention, moe, times))
+    x = Stages(
+        prepare,
+        prepare + core,
+        0.0,
+        sends,
+        sends + sent,
+        shared,
+        moe[2][1],
+        0.25 * routed,
+        moe[3][1],
+    )
+    streams, pieces = decode_pieces(Decode(hides=1.0), x, attention, moe)
+    plan = Timeline(streams, 5, 0.0, 1.0, pieces)
     layer = 2 * (sends + max(sent, shared + prepare) + routed + max(answered, core))
-    assert staged_s(*times) == pytest.approx(layer)
+    assert turns_s(x) == pytest.approx(layer)
     cores = sum(p.high - p.low for p in plan.pieces if p.stream == 0)
     assert cores * layer == pytest.approx(2 * (prepare + core + sends + shared + routed))
     for stream in (0, 1):
@@ -56,9 +77,12 @@ def test_stages_in_a_fixed_order_keep_the_pace_of_the_model(times):
 
 
 def test_two_sides_of_an_instance_keep_the_pace_of_their_ring():
-    stages = (3.0, 0.5, 4.0, 0.5, 4.0)
-    pieces = _ring((("attention_core", 3.0),), (("experts", 4.0),), stages)
-    assert ring_s(*stages, 2.0) == 8.0
+    x = Stages(attention=3.0, dispatch=0.5, experts=4.0, combine=0.5, taken=4.0)
+    moe = ("gate", 0.0), ("dispatch", 0.5), ("experts", 4.0), ("combine", 0.5)
+    p = Decode(layout=Layout(expert_dies=1.0))
+    pieces = decode_pieces(p, x, (("attention_core", 3.0),), moe)[1]
+    pieces = sorted(pieces, key=lambda piece: (piece.microbatch, piece.stream))
+    assert ring_s(x, 2.0) == 8.0
     assert [p.high - p.low for p in pieces if p.stream == 1] == [0.5, 0.5]  # never idle
     assert pieces[0].high + 0.5 / 8.0 == pieces[1].low
 

@@ -19,7 +19,6 @@ from twin.model.layer import (
     attention_s,
     core_s,
     dense_s,
-    ffn_rows_s,
     layer_s,
     longer_s,
     moe_parts,
@@ -28,8 +27,8 @@ from twin.model.layer import (
     routed_per_die,
     survey,
 )
-from twin.model.overlap import apart_stages, ring_s, staged_s
 from twin.model.roofline import interpolate, roof
+from twin.model.schedule import ring_s, stages, two_microbatches_s
 
 __all__ = ["DECODE_OPERATORS", "decode_iteration_s"]
 
@@ -140,111 +139,69 @@ def layers_in_sequence_s(p: Decode, layers: float, load: Pass, ops: np.ndarray) 
 
 
 @kernel
-def stages(
-    p: Decode, m: Mode, load: Pass
-) -> tuple[float, float, float, float, float, float, float]:
-    """Seconds of one microbatch where all cores compute while others' data moves, for `staged_s`.
-
-    (before the core, core to gate, starting dispatch, dispatch on the wire, shared expert, routed
-    experts, combine on the wire). What an exchange takes beside its bytes nothing hides.
-    """
-    prepare = 0.0
-    for k in range(len(m.before)):
-        prepare += product_s(m.before[k], load.tokens)
-    attention = attention_s(m, load.tokens, core_s(m.core, load.tokens, load.context))
-    gate, dispatch, experts, combine = moe_parts(p, m, load)
-    sends = m.dispatch.fixed + m.dispatch.message * load.busiest
-    at = p.layout
-    shared = 0.0
-    if at.shared_dies <= 0.0:
-        rows = at.shared_experts * load.total / load.dies
-        shared = min(experts, ffn_rows_s(m.experts, at.shared_experts, rows))
-    answers = m.combine.fixed
-    core = attention - prepare + gate
-    routed = experts - shared + answers
-    return prepare, core, sends, dispatch - sends, shared, routed, combine - answers
-
-
-@kernel
-def split_layer_s(p: Decode, m: Mode, load: Pass) -> tuple[float, bool]:
-    """(seconds of a layer of two microbatches, whether the first stream is the longer).
-
-    `load` of one of them. On split cores each stream passes both; where cores are not split
-    their stages take turns on all cores while the wire carries the other's (overlap.py).
-    """
-    if p.layout.expert_dies > 0.0:
-        a, b, c, d, taken = apart_stages(p, m, load)
-        return ring_s(a, b, c, d, taken, 2.0), a >= taken
-    if p.hides > 0.0:
-        prepare, core, sends, sent, shared, routed, answered = stages(p, m, load)
-        return staged_s(prepare, core, sends, sent, shared, routed, answered), True
-    attention, moe = layer_s(p, m, load)
-    return 2.0 * max(attention, moe), attention >= moe
-
-
-@kernel
 def best_split(p: Decode, load: Pass) -> tuple[int, float]:
-    """The split whose longer stream is shortest, and a layer's seconds with it.
+    """The split whose longer stream is shortest, and a layer's seconds with it; `load` of one
+    microbatch.
 
     The engine adjusts the cores of the streams to the load (arXiv 2506.12708v2 section 4.2.3).
     """
     low, high = 0, int(p.ways) - 1
     while low < high:  # more cores for attention: its stream shortens, the other grows
         middle = (low + high) // 2
-        _, attention_longer = split_layer_s(p, p.splits[middle], load)
-        if attention_longer:
+        attention, moe = layer_s(p, p.splits[middle], load)
+        if attention >= moe:
             low = middle + 1
         else:
             high = middle
-    shortest, _ = split_layer_s(p, p.splits[low], load)
+    shortest = two_microbatches_s(p, stages(p, p.splits[low], load))
     if low > 0:
-        shorter, _ = split_layer_s(p, p.splits[low - 1], load)
+        shorter = two_microbatches_s(p, stages(p, p.splits[low - 1], load))
         if shorter < shortest:
             return low - 1, shorter
     return low, shortest
 
 
 @kernel
-def layers_in_streams_s(p: Decode, m: Mode, layers: float, load: Pass, ops: np.ndarray) -> float:
-    """`layers` MoE layers as two microbatches on two streams: the longer stream counts.
+def _add_two_microbatches(p: Decode, m: Mode, layers: float, load: Pass, ops: np.ndarray) -> float:
+    """Book `layers` MoE layers of two microbatches; returns their seconds.
 
-    Without split cores all computing counts, and of the exchange what it does not hide.
+    On split cores the longer stream counts; else all computing, and of the exchange what it does
+    not hide.
     """
     if p.layout.expert_dies > 0.0:
         return _add_ring(p, m, layers, load, 2.0, ops)
-    layer, attention_longer = split_layer_s(p, m, load)
+    x = stages(p, m, load)
     passes = 2.0 * layers
     if p.hides > 0.0:
         time = _add_attention(m, passes, load, ops)
         time += _add_moe(p, m, passes, load, True, False, ops)
-        shown = max(0.0, layer * layers - time)  # rounding must not make it negative
-        _, dispatch, _, combine = moe_parts(p, m, load)
-        ops[_DISPATCH] += shown * dispatch / (dispatch + combine)
-        ops[_COMBINE] += shown * combine / (dispatch + combine)
+        # Rounding must not make it negative.
+        shown = max(0.0, two_microbatches_s(p, x) * layers - time)
+        ops[_DISPATCH] += shown * x.dispatch / (x.dispatch + x.combine)
+        ops[_COMBINE] += shown * x.combine / (x.dispatch + x.combine)
         return time + shown
-    if attention_longer:
+    if x.attention >= x.gate + x.dispatch + x.experts + x.combine:
         return _add_attention(m, passes, load, ops)
     return _add_moe(p, m, passes, load, True, True, ops)
 
 
 @kernel
 def _add_ring(
-    p: Decode, m: Mode, layers: float, load: Pass, parts: float, ops: np.ndarray
+    p: Decode, m: Mode, layers: float, load: Pass, microbatches: float, ops: np.ndarray
 ) -> float:
     """Book `layers` of microbatches between attention and expert dies; returns the seconds.
 
     Each stage is booked in proportion to its share of the way around, whatever bounds the ring.
     """
-    a, b, c, d, taken = apart_stages(p, m, load)
-    time = ring_s(a, b, c, d, taken, parts) * layers
-    part = time / (a + b + c + d)
-    gate = m.gate.fixed + m.gate.token * load.busiest
+    x = stages(p, m, load)
+    time = ring_s(x, microbatches) * layers
+    part = time / (x.attention + x.gate + x.dispatch + x.experts + x.combine)
     booked = _add_attention(m, part, load, ops)
-    ops[_GATE] += gate * part
-    ops[_DISPATCH] += b * part
-    ops[_EXPERTS] += c * part
-    ops[_COMBINE] += d * part
-    return booked + (gate + b + c + d) * part
+    ops[_GATE] += x.gate * part
+    ops[_DISPATCH] += x.dispatch * part
+    ops[_EXPERTS] += x.experts * part
+    ops[_COMBINE] += x.combine * part
+    return booked + (x.gate + x.dispatch + x.experts + x.combine) * part
 
 
 @kernel
@@ -286,7 +243,7 @@ def decode_iteration_s(
         k, split = best_split(p, half)
         attention, moe = layer_s(p, p.sequence, load)
         if split < attention + moe or p.microbatch == 1.0:
-            time += layers_in_streams_s(p, p.splits[k], layers, half, ops)
+            time += _add_two_microbatches(p, p.splits[k], layers, half, ops)
             return time + launch_gap_s(p, time, total, ops)
     if domains > 1.0:
         part = entering / domains

@@ -1,6 +1,7 @@
 """One decoder layer of decode on one die: seconds of its operators, in one of its modes.
 
-A mode is all cores in sequence, or one microbatch on its stream's share of the cores.
+A mode is all cores in sequence, or one microbatch on its stream's share of the cores. What runs at
+the same time stands in schedule.py.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ import numpy as np
 from twin.kernels.compiled import kernel
 from twin.model.coefficients import PREFILL_OPERATORS, Prefill
 from twin.model.layer import grouped_tiles, product_s
-from twin.model.overlap import pipeline_s
 from twin.model.roofline import interpolate, roof
+from twin.model.schedule import pipeline
 
 __all__ = ["PREFILL_OPERATORS", "prefill_batch_s", "prefill_hits_s"]
 
@@ -167,18 +167,18 @@ def _overlapped_s(
     restoring = p.combine.restore * rows
     if p.routing > 0.0:
         share = 1.0 / p.compute_share
-        return pipeline_s(
+        return pipeline(
             before + share * (sending + gathering),
             sent - (sending + order),
             experts + share * (order + restoring),
             answered - (gathering + restoring),
-        )
-    return pipeline_s(
+        ).period
+    return pipeline(
         before + sending + gathering,
         sent + sending + order,
         experts + order + restoring,
         answered + gathering + restoring,
-    )
+    ).period
 
 
 @kernel

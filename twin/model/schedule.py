@@ -1,0 +1,236 @@
+"""One layer's schedule: which stages of a layer run at the same time, on what.
+
+A layer is attention (projections, core, projections), gate, dispatch, experts and combine; layer.py
+and prefill.py say how long each takes. One microbatch runs them in sequence. Two microbatches, half
+a layer apart, hide the stages of one behind those of the other, and what they share decides how:
+
+| schedule | two microbatches share | who |
+|---|---|---|
+| streams | an attention and an MoE stream, each with cores of its own | decode on split cores |
+| turns | all cores, in a fixed order, while the wire carries the other's | decode on whole cores |
+| ring | attention dies and expert dies, which hand them to each other | decode with AFD |
+| pipeline | cores and copy engines, first come first served | prefill |
+
+Each has its seconds (compiled), and its pieces: where the stages lie in a layer, for timelines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from twin.kernels.compiled import kernel
+from twin.model.coefficients import Decode, Mode
+from twin.model.layer import (
+    Pass,
+    core_s,
+    ffn_rows_s,
+    moe_parts,
+    product_s,
+    routed_per_die,
+)
+
+SETTLE = 6  # layers after which the pipeline repeats itself
+
+Operators = tuple[tuple[str, float], ...]  # names with seconds, in order
+
+
+class Stages(NamedTuple):
+    """Seconds of the stages of a layer, for one microbatch of decode."""
+
+    prepare: float = 0.0  # of attention, before its core
+    attention: float = 0.0
+    gate: float = 0.0
+    start: float = 0.0  # of dispatch, before anything travels: nothing hides it
+    dispatch: float = 0.0
+    shared: float = 0.0  # of the experts: a shared one on the same die, which waits for no dispatch
+    experts: float = 0.0
+    answer: float = 0.0  # of combine, before anything travels
+    combine: float = 0.0
+    taken: float = 0.0  # an expert die is busy with one microbatch of every domain (AFD)
+
+
+@kernel
+def stages(p: Decode, m: Mode, load: Pass) -> Stages:
+    """Stages of one microbatch; `shared` and `taken` where a schedule needs them, else 0."""
+    prepare = 0.0
+    for k in range(len(m.before)):
+        prepare += product_s(m.before[k], load.tokens)
+    attention = prepare + m.core.fixed
+    attention += core_s(m.core, load.tokens, load.context)
+    for k in range(len(m.after)):
+        attention += product_s(m.after[k], load.tokens)
+    gate, dispatch, experts, combine = moe_parts(p, m, load)
+    shared = taken = 0.0
+    at = p.layout
+    if p.hides > 0.0 and at.shared_dies <= 0.0:
+        rows = at.shared_experts * load.total / load.dies
+        shared = min(experts, ffn_rows_s(m.experts, at.shared_experts, rows))
+    if at.expert_dies > 0.0:
+        rows = routed_per_die(p, load.total) * load.hot
+        port = rows * max(m.dispatch.receive, m.combine.send)
+        taken = at.domains * max(experts, port)
+    start = m.dispatch.fixed + m.dispatch.message * load.busiest
+    return Stages(prepare, attention, gate, start, dispatch, shared, experts,
+                  m.combine.fixed, combine, taken)  # fmt: skip
+
+
+@kernel
+def two_microbatches_s(p: Decode, x: Stages) -> float:
+    """Seconds of a layer of two microbatches in the schedule of these coefficients."""
+    if p.layout.expert_dies > 0.0:
+        return ring_s(x, 2.0)
+    if p.hides > 0.0:
+        return turns_s(x)
+    return 2.0 * max(x.attention, x.gate + x.dispatch + x.experts + x.combine)
+
+
+@kernel
+def turns_s(x: Stages) -> float:
+    """Seconds of a layer when a graph launches the stages of two microbatches in turn.
+
+    While one dispatches, the other is in its projections and the shared expert is computed; while
+    one combines, the other is in its core (SGLang
+    python/sglang/srt/batch_overlap/operations_strategy.py). A stage that waits for the wire keeps
+    the cores.
+    """
+    routed = x.experts - x.shared + x.answer
+    core = x.attention - x.prepare + x.gate
+    sent = max(x.dispatch - x.start, x.shared + x.prepare)
+    return 2.0 * (x.start + sent + routed + max(x.combine - x.answer, core))
+
+
+@kernel
+def ring_s(x: Stages, microbatches: float) -> float:
+    """Seconds of a layer between attention and expert dies.
+
+    The longest of the stages for all microbatches, or the way around for one, whichever is longer
+    (ping-pong: MegaScale-Infer, arXiv 2504.02263; domains that take turns: xDeepServe, arXiv
+    2508.02520 section 5.2).
+    """
+    attention = x.attention + x.gate
+    longest = max(attention, x.dispatch, x.experts, x.combine, x.taken)
+    return max(microbatches * longest, attention + x.dispatch + x.experts + x.combine)
+
+
+class Pipeline(NamedTuple):
+    """A layer of the pipeline once it repeats itself, seconds: its length, when it begins, and when
+    each of two microbatches ends a stage."""
+
+    period: float
+    begun: float
+    before: tuple[float, float]
+    sent: tuple[float, float]
+    experts: tuple[float, float]
+    answered: tuple[float, float]
+
+
+@kernel
+def pipeline(before: float, sent: float, experts: float, answered: float) -> Pipeline:
+    """Two microbatches share cores and wire in turn.
+
+    Cores: attention and gate of one, of the other, experts of one, of the other. Wire: dispatch and
+    combine of each in between. All dies wait for the hottest in every exchange, so its rows count
+    in three of the four.
+    """
+    begun = period = 0.0
+    before_1 = before_2 = sent_1 = sent_2 = experts_1 = experts_2 = answered_1 = answered_2 = 0.0
+    for _ in range(SETTLE):
+        start = max(experts_2, answered_1)
+        period = start - begun
+        begun = start
+        before_1 = start + before
+        sent_1 = max(before_1, answered_2) + sent
+        before_2 = max(before_1, answered_2) + before
+        sent_2 = max(before_2, sent_1) + sent
+        experts_1 = max(before_2, sent_1) + experts
+        experts_2 = max(experts_1, sent_2) + experts
+        answered_1 = max(experts_1, sent_2) + answered
+        answered_2 = max(experts_2, answered_1) + answered
+    return Pipeline(
+        period, begun, (before_1, before_2), (sent_1, sent_2), (experts_1, experts_2),
+        (answered_1, answered_2),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What a stream does for one microbatch of one layer, in units of a layer's time."""
+
+    stream: int
+    microbatch: int
+    low: float  # from the layer's begin; at 1 the next layer has begun
+    high: float
+    operators: Operators
+
+
+def decode_pieces(
+    p: Decode, x: Stages, attention: Operators, moe: Operators
+) -> tuple[tuple[str, str], tuple[Piece, ...]]:
+    """Names of the two streams, and their pieces; operators: of attention, and (gate, dispatch,
+    experts, combine)."""
+    layer_s = two_microbatches_s(p, x)
+    if p.layout.expert_dies > 0.0:
+        gate, _, experts, _ = moe
+        there = x.attention + x.gate + x.dispatch
+        each = [(0, 0.0, (*attention, gate)), (1, there, (experts,))]
+        return ("attention dies", "expert dies"), _half_a_layer_apart(layer_s, each)
+    if p.hides == 0.0:
+        each = [(0, 0.0, attention), (1, 0.5 * layer_s, moe)]
+        return ("attention", "MoE"), _half_a_layer_apart(layer_s, each)
+    each = _turns(layer_s, x, attention, moe)
+    return ("computing", "communication"), _half_a_layer_apart(layer_s, each)
+
+
+def _half_a_layer_apart(
+    layer_s: float, stages: list[tuple[int, float, Operators]]
+) -> tuple[Piece, ...]:
+    """Pieces of both microbatches; stages: stream, begin and operators of one of them."""
+    return tuple(
+        Piece(stream, m, at / layer_s + 0.5 * m, (at + _seconds(done)) / layer_s + 0.5 * m, done)
+        for stream, at, done in stages
+        for m in (0, 1)
+        if _seconds(done) > 0.0
+    )
+
+
+def _turns(
+    layer_s: float, x: Stages, attention: Operators, moe: Operators
+) -> list[tuple[int, float, Operators]]:
+    """Stages of one microbatch, from the half layer in which it prepares and the other dispatches
+    on."""
+    gate, (_, dispatch), (_, experts), (_, combine) = moe
+    waits = max(x.dispatch - x.start, x.shared + x.prepare)
+    projections = next(k for k, (name, _) in enumerate(attention) if name == "attention_core")
+    dispatched = 0.5 * layer_s
+    computed = dispatched + x.start + waits
+    answers = computed + experts - x.shared + x.answer
+    return [
+        (0, x.start + x.shared, attention[:projections]),
+        (0, answers - dispatched, (*attention[projections:], gate)),
+        (0, dispatched, (("dispatch", x.start), ("experts", x.shared))),
+        (1, dispatched + x.start, (("dispatch", dispatch - x.start),)),
+        (0, computed, (("experts", experts - x.shared), ("combine", x.answer))),
+        (1, answers, (("combine", combine - x.answer),)),
+    ]
+
+
+def pipeline_pieces(
+    before: Operators, sent: Operators, experts: Operators, answered: Operators
+) -> tuple[Piece, ...]:
+    """Pieces of prefill's cores (stream 0) and copy engines (stream 1)."""
+    took = [_seconds(done) for done in (before, sent, experts, answered)]
+    layer = pipeline(*took)
+    return tuple(
+        Piece(stream, m, (end - s - layer.begun) / layer.period, (end - layer.begun) / layer.period,
+              done)
+        for stream, done, s, ends in zip(
+            (0, 1, 0, 1), (before, sent, experts, answered), took, layer[2:], strict=True
+        )
+        for m, end in enumerate(ends)
+        if s > 0.0
+    )  # fmt: skip
+
+
+def _seconds(operators: Operators) -> float:
+    return sum(seconds for _, seconds in operators)

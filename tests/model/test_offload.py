@@ -139,13 +139,40 @@ def test_kv_that_stays_does_not_cross_and_every_token_asks_for_it(facts, share):
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("faults", [{"at_s": 0.6, "element": "die 1.1.0"}]), ("elastic.controller", "queue"),
-     ("cost.cap_w", 500.0), ("deployment.decode.expert_npus", 1),
-     ("deployment.prefill.on", "decode_npus")],
-)  # fmt: skip
+    [("faults", [{"at_s": 0.6, "element": "die 1.1.0"}]), ("elastic.controller", "queue")],
+)
 def test_what_is_not_modelled_beside_it_is_refused(field, value):
     with pytest.raises(SpecError, match=f"attention_offload beside {field}"):
         small({SHARE: 0.3, field: value})
+
+
+def test_nothing_is_offloaded_to_prefill_on_the_same_npus():
+    with pytest.raises(SpecError, match="needs prefill NPUs that are not decode's own"):
+        small({SHARE: 0.3, "deployment.prefill.on": "decode_npus"})
+
+
+def test_a_capped_pool_computes_what_it_is_sent_at_its_own_clock(facts):
+    """The core is bound by its products where its keys are read at the full rate all the same."""
+    s = small({SHARE: 0.3})
+    net = wired(s.supernode, facts)
+    slow, full = (
+        build_costs(s, facts, net, {"prefill": clock}).decode.sequence.core for clock in (0.5, 1.0)
+    )
+    assert full.away_context < slow.away_context <= 2.0 * full.away_context
+    assert slow.context == full.context and slow.away_token == full.away_token
+
+
+def test_only_attention_dies_offload(facts):
+    """Expert dies hold no KV: each attention die has more requests, and sends them alone."""
+    apart = offloading(facts, 0.3, **{"deployment.decode.expert_npus": 1})
+    every = offloading(facts, 0.3)
+    p = apart.decode
+    part = 1.0 / p.concentration
+    a, b = (costs.decode.sequence.core for costs in (apart, every))
+    assert part < 1.0 and a.away_context == pytest.approx(part * b.away_context)
+    ranks_per_lender = 2 * apart.decode_role.dies / apart.prefill_role.dies
+    held = apart.decode_role.kv_tokens_per_die
+    assert 0.3 * held * ranks_per_lender <= 2 * apart.prefill_role.kv_tokens_lent
 
 
 def test_prefill_that_has_no_kv_space_to_lend_is_refused(facts):

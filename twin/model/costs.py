@@ -189,7 +189,7 @@ def role_costs(
         i = next(i for i in place_instances(scenario, fabric) if i.role == away.lender)
         lends = serving(scenario)[i.role]
         lender = role_costs(scenario, facts, fabric, lends, i.die_of_rank, i.name)
-        tokens = away.kv_tokens(tokens, lender.kv_tokens_lent)
+        tokens = away.kv_tokens(tokens, lender.kv_tokens_lent, setting.concentration)
     shape, sending, way = setting.shape, setting.exchange, setting.route
     gather = setting.tp_exchange or setting.gather
     per_node = _dies_per_node(net, dies)

@@ -28,15 +28,16 @@ class Offload:
     lender: str  # role of the pool on whose dies it is computed
     cores: float  # of a lender's die, that are set aside
     clock: float  # of these cores, over the rated one
-    served: float  # decode dies per prefill die: these ask all at once
+    served: float  # attention dies of decode per prefill die: these ask all at once
     out_bytes_per_s: float  # from each decode die, when all send
     back_bytes_per_s: float
     latency_s: float  # there and back
 
-    def kv_tokens(self, own: int, lent: int) -> int:
-        """KV tokens of all requests of a decode die that has space for `own`.
+    def kv_tokens(self, own: int, lent: int, concentration: float) -> int:
+        """KV tokens of all requests of a rank of decode that has space for `own`.
 
-        lent: what a prefill die has for others. Raises ModelError where it has nothing.
+        lent: what a prefill die has for others; concentration: ranks per attention die. Raises
+        ModelError where it has nothing.
         """
         if not lent:
             raise ModelError(
@@ -44,7 +45,7 @@ class Offload:
                 "and the longest prompt, and have none to lend: lower "
                 "deployment.prefill.tokens_per_npu or take kv = int8"
             )
-        return int(min(own / (1.0 - self.share), lent / (self.share * self.served)))
+        return int(min(own / (1.0 - self.share), lent / (self.share * self.served * concentration)))
 
 
 def offload(s: Scenario, net: Network, clocks: Mapping[str, float]) -> Offload:
@@ -56,8 +57,11 @@ def offload(s: Scenario, net: Network, clocks: Mapping[str, float]) -> Offload:
     assert pool.away is not None
     cut = dies_without(net, d.kv_transfer_plane)
     dies: dict[str, list[int]] = {"decode": [], "prefill": []}
+    per_npu = int(net.about["dies_per_npu"])
     for i in place_instances(s, net):
-        dies[i.role] += [die for die in i.die_of_rank if die not in cut]
+        apart = per_npu * pool.experts.npus if pool.experts and i.role == pool.role else 0
+        ends = i.die_of_rank[: len(i.die_of_rank) - apart]  # experts send no queries
+        dies[i.role] += [die for die in ends if die not in cut]
     if not all(dies.values()):
         raise HardwareError(
             f"attention cannot be offloaded: no link of the {d.kv_transfer_plane} plane is left to "

@@ -113,11 +113,12 @@ def disagreements(s: Scenario) -> list[str]:
 def _offload_disagreements(s: Scenario) -> list[str]:
     if not offloaded_share(s):
         return []
-    beside = {
-        "elastic.controller": is_elastic(s), "faults": bool(s.faults), "cost.cap_w": s.cost.cap_w,
-        "deployment.decode.expert_npus": s.deployment.decode.expert_npus,
-        "deployment.prefill.on": shares_npus(s),
-    }  # fmt: skip
+    if sharing(s):
+        return [
+            "deployment.decode.attention_offload needs prefill NPUs that are not decode's own: set "
+            "deployment.prefill.on = own_npus"
+        ]
+    beside = {"elastic.controller": is_elastic(s), "faults": bool(s.faults)}
     return [
         f"deployment.decode.attention_offload beside {name} is not modelled: set one of them back "
         "to its default"

@@ -11,6 +11,7 @@ import streamlit as st
 from starlette.middleware import Middleware
 
 from twin import ui
+from twin.hooks import drawn
 from twin.ui import access, forms, show
 from twin.ui.door import Door, unforeseen
 from twin.ui.pages import FIRST, PAGES, SECTIONS, load_pages
@@ -52,14 +53,13 @@ else:
         """
         load_pages()
         from twin.ui import session
-        from twin.ui.pages.evidence import judged
         from twin.ui.pages.start import answer
 
         threading.Thread(target=session.get_ready, name="get ready", daemon=True).start()
         answer.get_ready()
         gc.freeze()  # none of this is garbage: nobody needs to look through it again
         yield
-        judged.stop()
+        drawn("server.stop")
 
     app = st.App(
         __file__,

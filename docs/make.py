@@ -6,7 +6,6 @@ the committed pages with what this module says now. It knows nothing about the w
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -17,10 +16,8 @@ import typer
 
 from twin.__main__ import app
 from twin.hardware.chip import load_chip
-from twin.hooks import Command, Hook, TraceFormat, extras, found
-from twin.lab.evidence.choices import one_skew
-from twin.lab.evidence.judge import evidence, headlines, score_table, write_errors
-from twin.lab.evidence.made import load_made
+from twin.hooks import Command, Hook, MadePart, TraceFormat, extras, found
+from twin.lab.evidence.judge import evidence, score_table, write_errors
 from twin.lab.evidence.rows import load_beyond
 from twin.lab.library import ROOT, load_facts, preset, presets
 from twin.lab.share.shipped import summaries
@@ -230,12 +227,6 @@ def command_list(extra: str = "") -> str:
     return "\n".join(text[:-1])
 
 
-def accuracy_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The headline of either group of machines, and the errors by kind of row."""
-    lines = [*headlines(rows), f"{one_skew(load_facts())} {load_made().default_skew}"]
-    return "\n".join([*(f"- {line}" for line in lines), "", _table(score_table(rows))])
-
-
 def evidence_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Errors by system and kind, then every published row beside the twin's answer."""
     text = [
@@ -253,30 +244,6 @@ def evidence_table(rows: Sequence[Mapping[str, Any]]) -> str:
                  row["source"])
         )  # fmt: skip
     return "\n".join([_table(score_table(rows, "system")), "", *text])
-
-
-def cross_table() -> str:
-    """Where constants go when rows are left out, what such fits predict, and what was counted."""
-    made = load_made()
-    constants = [
-        {"constant": f"`{c.name}`", "value": f"{c.value:g}", "without any one row":
-         f"{c.low:.3g} to {c.high:.3g}", "moved most without": c.row,
-         "identified": "yes" if c.identified else "no"}
-        for c in made.cross.constants
-    ]  # fmt: skip
-    errors = [
-        {"left out": left.name, "rows": str(left.rows), "fitted": f"{100 * left.fitted:.1f} %",
-         "predicted": f"{100 * left.predicted:.1f} %"}
-        for left in made.cross.left_out
-    ]  # fmt: skip
-    figures = [
-        {"figure": f"`{f.name}`", "kind": f.kind, "row moved most": f.row,
-         "by": "all of it" if math.isinf(f.share) else f"{100 * f.share:.1f} %"}
-        for f in made.figures
-        if f.counts
-    ]  # fmt: skip
-    counted = f"{made.counted} figures without a source of their own move a row by more than 1 %:"
-    return "\n\n".join([_table(constants), _table(errors), counted, _table(figures)])
 
 
 def beyond_table() -> str:
@@ -313,11 +280,10 @@ def pages(root: Path = ROOT) -> dict[Path, str]:
         "offload_runs": offload_runs(),
         "faults": fault_table(),
         "commands": command_list(),
-        "accuracy": accuracy_table(rows),
         "evidence": evidence_table(rows),
         "beyond": beyond_table(),
-        "cross": cross_table(),
     }
+    made |= {name: part.load()(rows, _table) for name, part in found(MadePart).items()}
     paths = (root / "README.md", root / "scenarios" / "FIELDS.md", *(root / "docs").rglob("*.md"))
     filled = {path: _filled(path.read_text("utf-8"), made) for path in sorted(paths)}
     for extra in extras():
@@ -330,8 +296,9 @@ def pages(root: Path = ROOT) -> dict[Path, str]:
 def _filled(text: str, made: Mapping[str, str]) -> str:
     """Text with everything between `<!-- made: NAME -->` and `<!-- end -->` made anew."""
 
-    def anew(found: re.Match[str]) -> str:
-        return f"{found[1]}\n{made[found[2]]}\n{found[3]}"
+    def anew(match: re.Match[str]) -> str:
+        part = made.get(match[2])  # a part of an extra stays as it is without its folder
+        return match[0] if part is None else f"{match[1]}\n{part}\n{match[3]}"
 
     return re.sub(r"(<!-- made: (\w+) -->)\n.*?(<!-- end -->)", anew, text, flags=re.DOTALL)
 

@@ -64,7 +64,6 @@ def test_what_is_stored_is_checked(twin, tmp_path):
         (["compare", "quickstart", "nothing-like-it"], "nothing-like-it"),
         (["predict", "quickstart", "--set", "horizon_s=nan"], "horizon_s"),
         (["compare", "quickstart"], "take 2 to 6"),
-        (["calibrate", "--points", "README.md"], "README.md, line 1: no column is called quantity"),
     ],
 )
 def test_a_question_at_fault_is_one_sentence_and_status_two(twin, words, said):

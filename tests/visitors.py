@@ -32,6 +32,7 @@ from streamlit.proto.WidgetStates_pb2 import WidgetState
 
 from tests import chromium
 from tests.conftest import ROOT, free_port, wait_until_healthy
+from twin import hooks
 from twin.lab.library import load_facts, preset
 from twin.lab.runs.runner import add_run
 from twin.lab.share.links import pack
@@ -39,7 +40,8 @@ from twin.lab.store import Store, open_store
 from twin.scenario import Scenario, with_overrides
 
 PATIENCE_S = 120.0
-PAGES = ("", "workload", "deployment", "supernode", "run", "library", "evidence")  # opened most
+# Opened most.
+PAGES = ("", "workload", "deployment", "supernode", "run", "library", *hooks.found(hooks.Page))
 LONG_S = 1800.0  # simulated seconds of the runs that go on beside
 FINISHED = ForwardMsg.ScriptFinishedStatus
 

@@ -19,7 +19,6 @@ import typer
 from rich.markup import escape
 
 from twin import hooks
-from twin.commands import evidence as evidence_command
 from twin.commands import library as library_command
 from twin.commands import study as study_command
 from twin.commands import terminal
@@ -45,8 +44,6 @@ app = typer.Typer(
 
 app.add_typer(library_command.machine_app, name="machine")
 app.add_typer(library_command.library_app, name="library")
-app.command()(evidence_command.evidence)
-app.command()(evidence_command.calibrate)
 app.command()(study_command.sweep)
 app.command("hit-curve")(study_command.hit_curve)
 app.command("model-cache")(study_command.model_cache)

@@ -23,13 +23,35 @@ class Hook:
     code: str  # "module:attribute"
 
     def load(self) -> Any:
-        """Import the code and return the attribute."""
+        """Import the code and return the attribute, or the module where none is named."""
         module, _, attribute = self.code.partition(":")
-        return getattr(import_module(module), attribute)
+        return getattr(import_module(module), attribute) if attribute else import_module(module)
 
 
 class Command(Hook):
     """A command of the command line: a function as typer takes it."""
+
+
+class MadePart(Hook):
+    """A part of the documents that `make docs` makes: a function of the judged rows and
+    of a function that makes a table of rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Hook):
+    """A page of the dashboard. Its name is its address and the name of its script in `code`, a
+    package: there Streamlit and its `AppTest` look for it."""
+
+    title: str
+    icon: str  # of Material Symbols
+    about: str  # one sentence: the tooltip of the navigation, and what forms say below the title
+    section: str  # of the navigation
+
+    @property
+    def script(self) -> str:
+        """Path of its script, wherever the package is installed."""
+        folder = Path(__file__).parents[1].joinpath(*self.code.split("."))
+        return str(folder / f"{self.name}.py")
 
 
 class Reader(Hook):
@@ -51,9 +73,10 @@ class TraceFormat(Hook):
 
 @dataclass(frozen=True, slots=True)
 class Section(Hook):
-    """A part of a page that exists, drawn by a function of what the page shows there."""
+    """A part of a page that exists, drawn by a function of what the page shows there; or a step of
+    the server, at the places "server.start" and "server.stop"."""
 
-    place: str  # the pages call `drawn` with it: "run.request"
+    place: str  # who offers one calls `drawn` with it: "run.request"
 
 
 H = TypeVar("H", bound=Hook)

@@ -26,7 +26,6 @@ from twin.hardware.graph_text import forms
 from twin.hardware.machine_file import write_machine
 from twin.lab.ask import settings_from
 from twin.lab.counts import CountsTable
-from twin.lab.evidence.points import PointsError, read_points
 from twin.lab.library import (
     CALIBRATION,
     DATA,
@@ -45,7 +44,6 @@ from twin.lab.traces.reader import preview, read_trace
 from twin.lab.traces.source import TraceError
 from twin.scenario import Scenario, SpecError, scenario_from_canonical, with_overrides
 
-POINTS = DATA / "examples" / "measured-points.csv"
 NO_STORE: Any = SimpleNamespace(machines=SimpleNamespace(save=lambda machine: None))
 
 
@@ -120,8 +118,6 @@ READERS: dict[str, tuple[Callable[[bytes], object], tuple[type[Exception], ...]]
     "trace": (_trace, (TraceError,)),
     "trace file": (on_disk(read_trace, "trace"), (TraceError,)),
     "machine": (lambda data: read_machine(data, "machine"), (HardwareError,)),
-    "points": (on_disk(lambda path: read_points(path, load_facts()), "points.csv"),
-               (PointsError,)),
     "chip": (_chip, (FactError, HardwareError)),
     "calibration": (_calibration, (FactError,)),
     "library": (_archive, (StoreError,)),
@@ -166,7 +162,6 @@ def sound() -> dict[str, list[tuple[str, bytes]]]:
         "trace": streams,
         "trace file": streams[:2],
         "machine": _machines(fabric),
-        "points": [("csv", POINTS.read_bytes())],
         "chip": [("toml", (DATA / "chips" / "h800.toml").read_bytes())],
         "calibration": [("toml", CALIBRATION.read_bytes())],
         "library": [("binary", _library())],
@@ -181,5 +176,6 @@ def warm() -> None:
     """What every reading needs, for a fork to find; nothing that leaves a thread behind."""
     load_facts()
     _template()
-    for reader, data in (("trace", traces.FILES["mooncake"]), ("points", POINTS.read_bytes())):
-        READERS[reader][0](data)  # compiled code, and the prices of a machine
+    READERS["trace"][0](traces.FILES["mooncake"])  # compiled code
+    for extra in brought():
+        getattr(extra, "warm", lambda: None)()

@@ -16,8 +16,6 @@ from tests.doors.on_disk import brought
 from twin.facts import FactError
 from twin.hardware.chip import load_chip
 from twin.lab.ask import settings_from
-from twin.lab.evidence import calibrate
-from twin.lab.evidence.points import PointsError, read_points
 from twin.lab.files import NotWritten, whole_file, write_text
 from twin.lab.library import (
     ROOT,
@@ -33,7 +31,6 @@ from twin.scenario import Scenario, SpecError, with_overrides
 READERS = {
     "scenario": (load_scenario_file, SpecError),
     "trace": (read_trace, TraceError),
-    "points": (lambda path: read_points(path, load_facts()), PointsError),
 }
 for extra in brought():
     READERS |= getattr(extra, "FILES", {})
@@ -165,12 +162,6 @@ def test_a_chip_of_ones_own_with_a_slip_in_it_is_one_sentence(tmp_path, text, sa
     with pytest.raises(FactError, match=said) as refused:
         load_chip(load_facts(tmp_path), "mine")
     assert "\n" not in str(refused.value)
-
-
-def test_a_calibration_that_cannot_be_written_is_one_sentence(tmp_path):
-    values = {c.name: c.start for c in calibrate.CONSTANTS}
-    with pytest.raises(NotWritten, match="cannot be written: Is a directory"):
-        calibrate.write_calibration(calibrate.Fit(values, {"a": 0.0}), tmp_path)
 
 
 def test_half_a_file_is_no_file(tmp_path):

@@ -1,17 +1,14 @@
 """What a published row can say: kinds are never mixed, the headline flatters nobody."""
 
-import subprocess
 import tomllib
 from dataclasses import replace
 
 import pytest
 
-from twin.lab.evidence import judge, made, rows
+from twin.lab.evidence import judge, rows
 from twin.lab.evidence.judge import evidence, headline
 from twin.lab.evidence.rows import EvidenceError, Row, load_published
 from twin.lab.library import PUBLISHED, load_facts
-
-IDENTITY = ("-c", "user.name=a", "-c", "user.email=a@b")
 
 
 def judged(kind, error, group="CloudMatrix384", **more):
@@ -60,35 +57,11 @@ def test_an_unseen_row_is_judged_by_its_first_error_whatever_the_twin_says_now(m
 def test_every_unseen_row_has_a_first_error_of_the_row_as_it_stands():
     kept = rows.load_first()
     of = {row.id: row for row in load_published()}
-    assert made.unasked(list(of.values()), kept) == []
+    assert {row.id for row in of.values() if row.kind in rows.UNSEEN} <= set(kept)
     for name, begun in kept.items():
         assert begun.asked == of[name].digest
         assert begun.error == pytest.approx(begun.twin / of[name].value - 1.0, abs=1e-4)
         assert len(begun.commit) == 40
-
-
-def test_a_first_error_is_never_asked_for_twice_and_belongs_to_a_commit(tmp_path, monkeypatch):
-    row = next(r for r in load_published() if r.id == "cm384-kv-bytes")
-    unseen = Row(**{**vars(row), "kind": "unseen"})
-    monkeypatch.setattr(made, "load_published", lambda: [unseen])
-    monkeypatch.setattr(made, "committed", lambda root: "c" * 40)
-    path = tmp_path / "first.toml"
-    assert [new["id"] for new in made.keep_first(load_facts(), path)] == [row.id]
-    before = path.read_text("utf-8")
-    assert made.keep_first(load_facts(), path) == []
-    assert path.read_text("utf-8") == before
-
-
-def test_a_first_error_needs_a_clone_without_changes(tmp_path):
-    with pytest.raises(EvidenceError, match="git clone"):
-        made.committed(tmp_path)
-    for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "empty"]):
-        subprocess.run(["git", "-C", str(tmp_path), *IDENTITY, *words], check=True)
-    assert len(made.committed(tmp_path)) == 40
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "a.toml").write_text("", "utf-8")
-    with pytest.raises(EvidenceError, match="commit the changes"):
-        made.committed(tmp_path)
 
 
 def test_rows_beyond_the_twin_say_what_is_missing_and_are_no_rows_of_the_twin():

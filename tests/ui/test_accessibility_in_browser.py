@@ -9,6 +9,7 @@ from tests import axe
 from tests.browsing import still, until
 from tests.draws import some
 from tests.ui.stored_runs import done, scenario
+from twin import hooks
 from twin.lab.store import open_store
 from twin.ui.pages import FIRST, PAGES
 
@@ -18,7 +19,7 @@ CONTROLS = {
     "button", "link", "slider", "textbox", "searchbox", "spinbutton", "combobox", "checkbox",
     "radio", "switch", "tab", "menuitem", "option", "listbox", "radiogroup", "dialog",
 }  # fmt: skip
-NARROW = ("start", "workload", "deployment", "supernode", "evidence", "library")
+NARROW = ("start", "workload", "deployment", "supernode", "library", *hooks.found(hooks.Page))
 DRAWN_FOR_A_THEME = ("run", "experts")  # by their scripts; the others follow by style alone
 # What hides what does not fit and has more than fits. Cells of tables scroll.
 CUT = """() => [...document.querySelectorAll('[data-testid=stMain] *')].filter(e => {

@@ -5,6 +5,7 @@ import pytest
 from tests.ui.playback_run import done_broken
 from tests.ui.stored_runs import done, queued, scenario
 from tests.ui.test_run import Runner
+from twin.hooks import Page, found
 from twin.ui import session
 from twin.ui.pages import PAGES
 
@@ -22,9 +23,9 @@ VISITS = [
     ("experts", "done", "", ""),
     ("compare", "done,broken", "figures", "Times"),
     ("compare", "", "", ""),
-    ("evidence", "", "regime", "decode"),
     ("library", "", "show", "Scenarios"),
 ]
+VISITS += [(name, "", "regime", "decode") for name in found(Page)]  # of extras
 
 
 @pytest.fixture

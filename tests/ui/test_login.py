@@ -20,6 +20,7 @@ from tests.conftest import PATIENCE_S, ROOT, free_port, wait_until_healthy
 from tests.protocol import Tab
 from tests.ui import oidc
 from tests.ui.stored_runs import done, scenario
+from twin.hooks import Page, found
 from twin.lab.library import preset
 from twin.lab.share.links import pack
 from twin.lab.store import Store, open_store
@@ -123,7 +124,13 @@ def listed(server, cookies) -> str:
 
 def test_who_has_not_logged_in_sees_a_button_and_nothing_else(server, asked):
     run = asked[2]
-    for page, query in (("", ""), ("library", ""), ("run", f"run={run}"), ("evidence", "")):
+    pages = [
+        ("", ""),
+        ("library", ""),
+        ("run", f"run={run}"),
+        *((name, "") for name in found(Page)),
+    ]
+    for page, query in pages:
         with Tab(server.url, requests.Session()) as tab:
             tab.open(page, query)
             assert [e.button.label for e in tab.of("button")] == ["Log in"]

@@ -14,6 +14,7 @@ import streamlit as st
 from twin.facts import FactError, Facts
 from twin.hardware.imported import ImportedMachine
 from twin.hardware.recipes import as_sold, recipe_names
+from twin.hooks import drawn
 from twin.lab import library
 from twin.lab.runs.budget import Budget, budget_of
 from twin.lab.runs.executor import Runner
@@ -24,7 +25,6 @@ from twin.lab.sweep.compare import input_rows
 from twin.scenario import Scenario, SpecError, read, with_overrides
 from twin.ui import access, words
 from twin.ui.fields import sentence
-from twin.ui.pages.evidence import judged
 from twin.ui.show import plain
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ def damage_told() -> Iterator[None]:
 @st.cache_resource(show_spinner=False)
 def runner() -> Runner:
     """The one runner of this process; starting it marks what a dead server left running."""
-    judged.prepare()
+    drawn("server.start")
     return Runner(_store()).start()
 
 

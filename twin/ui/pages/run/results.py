@@ -16,6 +16,7 @@ from twin.scenario import Scenario
 from twin.ui import formulas, listed, progress, session, words
 from twin.ui.fields import glossed, sentence
 from twin.ui.link import copy_link, go_to, page_link
+from twin.ui.pages import PAGES
 from twin.ui.pages.playback import player as playback
 from twin.ui.pages.run import download
 from twin.ui.show import plain
@@ -131,7 +132,8 @@ def validity(row: RunRow, scenario: Scenario) -> None:
         with st.popover(label, icon=":material/explore:", type="tertiary"):
             for respect in beyond:
                 st.markdown(f"- {respect}")
-            page_link("evidence", "How far the evidence reaches")
+            if "evidence" in PAGES:  # an extra's
+                page_link("evidence", "How far the evidence reaches")
 
 
 def _counted(s: Scenario) -> str:

@@ -9,10 +9,10 @@ from functools import lru_cache
 from statistics import fmean
 from typing import Any
 
+from twin.extras.evidence.calibrate import CONSTANTS, CrossValidation
+from twin.extras.evidence.made import Made
 from twin.facts import Facts
-from twin.lab.evidence.calibrate import CONSTANTS, CrossValidation
 from twin.lab.evidence.judge import HONEST
-from twin.lab.evidence.made import Made
 from twin.lab.evidence.rows import KINDS, Beyond, Row, bars
 from twin.metrics.measures import three_figures
 from twin.scenario import field_unit

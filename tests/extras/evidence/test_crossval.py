@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from twin.lab.evidence.calibrate import CONSTANTS, _refit, cross_validate
-from twin.lab.evidence.made import load_made
+from twin.extras.evidence.calibrate import CONSTANTS, _refit, cross_validate
+from twin.extras.evidence.made import load_made
 from twin.lab.evidence.rows import load_published
 from twin.lab.library import load_facts
 

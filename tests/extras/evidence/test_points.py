@@ -6,16 +6,18 @@ import tomllib
 
 import pytest
 
-from twin.facts import FactError
-from twin.lab.evidence.calibrate import CALIBRATION, CONSTANTS, with_constants
-from twin.lab.evidence.measures import answer_row
-from twin.lab.evidence.points import (
+from twin.extras.evidence import calibrate
+from twin.extras.evidence.calibrate import CALIBRATION, CONSTANTS, with_constants
+from twin.extras.evidence.points import (
     PointsError,
     check_options,
     fit_points,
     read_points,
     write_private,
 )
+from twin.facts import FactError
+from twin.lab.evidence.measures import answer_row
+from twin.lab.files import NotWritten
 from twin.lab.library import ROOT, load_facts
 
 HEAD = "quantity,value,ep,tokens,deployment.mode,deployment.decode.batch_per_npu\n"
@@ -211,3 +213,15 @@ def test_the_command_line_fits_keeps_and_uses_a_private_copy(points, facts, tmp_
     assert tomllib.loads(own.read_text("utf-8")).keys() == {c.name for c in CONSTANTS}
     before, after = twin(*asked), twin(*asked, TWIN_CALIBRATION=str(own))
     assert after["summary"]["tpot_s_mean"] > before["summary"]["tpot_s_mean"]
+
+
+def test_a_calibration_that_cannot_be_written_is_one_sentence(tmp_path):
+    values = {c.name: c.start for c in calibrate.CONSTANTS}
+    with pytest.raises(NotWritten, match="cannot be written: Is a directory"):
+        calibrate.write_calibration(calibrate.Fit(values, {"a": 0.0}), tmp_path)
+
+
+def test_the_command_says_one_sentence_of_a_file_that_holds_no_points(twin):
+    done = twin("calibrate", "--points", "README.md")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"README.md, line 1: no column is called quantity" in done.stderr

@@ -2,7 +2,7 @@
 
 import pytest
 
-from twin.lab.evidence import reproduce
+from twin.extras.evidence import reproduce
 from twin.lab.evidence.rows import load_published
 from twin.lab.library import load_facts, presets
 

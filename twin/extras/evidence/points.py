@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import tomli_w
 
+from twin.extras.evidence.calibrate import CONSTANTS, Constant, Fit, Space
 from twin.facts import FactError, Facts
 from twin.hardware.chip import load_chip
 from twin.lab.ask import scenario_named, settings_from
-from twin.lab.evidence.calibrate import CONSTANTS, Constant, Fit, Space
 from twin.lab.evidence.measures import answer_row
 from twin.lab.evidence.rows import Row
 from twin.lab.files import read_text, write_text

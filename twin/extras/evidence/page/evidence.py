@@ -1,14 +1,17 @@
 """How far the twin is from what was measured: every published row, its error, what it rests on."""
 
 from functools import partial
+from typing import Any
 
 import streamlit as st
 
-from twin.lab.evidence import reproduce
-from twin.lab.evidence.choices import one_skew
+from twin.extras.evidence import reproduce
+from twin.extras.evidence.choices import one_skew
+from twin.extras.evidence.made import load_made
+from twin.extras.evidence.page import charts as parity
+from twin.extras.evidence.page import judged, proof
 from twin.lab.evidence.envelope import outside_evidence, reach
 from twin.lab.evidence.judge import headlines, score_table
-from twin.lab.evidence.made import load_made
 from twin.lab.evidence.rows import (
     KINDS,
     UNJUDGED,
@@ -20,10 +23,9 @@ from twin.lab.evidence.rows import (
 from twin.lab.machines import slide_table
 from twin.lab.runs.runner import find_run
 from twin.lab.share import links
+from twin.scenario import Scenario
 from twin.ui import session
-from twin.ui.charts import evidence as parity
 from twin.ui.fields import sentence
-from twin.ui.pages.evidence import judged, proof
 from twin.ui.show import download, plain, plot
 from twin.ui.toolbar import open_run
 
@@ -44,13 +46,13 @@ def operators(digest: str, name: str) -> list[reproduce.Part]:
     return reproduce.breakdown(rows[name], list(rows.values()), session.facts())
 
 
-def runnable(row: Row, *, against: bool = False):
+def runnable(row: Row, *, against: bool = False) -> Scenario | None:
     """The row's scenario, or the preset that asks the same; None where nothing can run."""
     asked = reproduce.question(row, against=against)
     return None if asked is None else reproduce.preset_of(asked, session.preset_list())
 
 
-def run_row(scenario, label: str, key: str) -> None:
+def run_row(scenario: Scenario, label: str, key: str) -> None:
     """A button that makes the scenario the draft and runs it, or opens the run that is kept."""
     icon = ":material/play_arrow:"
     if find_run(session.store(), scenario):
@@ -61,7 +63,7 @@ def run_row(scenario, label: str, key: str) -> None:
         open_run(scenario)
 
 
-def widths(**columns: int):
+def widths(**columns: int) -> dict[str, Any]:
     """Columns of text, each so wide."""
     column = st.column_config.TextColumn
     return {name.replace("_", " "): column(width=width) for name, width in columns.items()}
@@ -153,8 +155,8 @@ with left:
             st.markdown(f"By the full simulation: **{figure}**{each}, {off}.")
         with st.container(horizontal=True):
             run_row(scenario, "Run this row", "run-row")
-            if source.against is not None:
-                run_row(runnable(source, against=True), "Run what it is compared to", "run-against")
+            if other := runnable(source, against=True) if source.against is not None else None:
+                run_row(other, "Run what it is compared to", "run-against")
         for fact, value in source.facts.items():  # what its answer changes in data/
             taken = f"{fact} = {proof.short(value)} {facts[fact].unit}"
             told = f"{taken} in place of {proof.short(facts[fact].value)}"

@@ -14,9 +14,9 @@ from typing import Any
 
 import tomli_w
 
+from twin.extras.evidence.calibrate import CrossValidation, LeftOut, Span, cross_validate
+from twin.extras.evidence.choices import Moved, all_moved, at_default_skew
 from twin.facts import Facts
-from twin.lab.evidence.calibrate import CrossValidation, LeftOut, Span, cross_validate
-from twin.lab.evidence.choices import Moved, all_moved, at_default_skew
 from twin.lab.evidence.judge import evidence
 from twin.lab.evidence.measures import answer_row
 from twin.lab.evidence.rows import (

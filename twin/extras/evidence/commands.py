@@ -14,7 +14,7 @@ from rich.markup import escape
 from twin.commands.terminal import AsJson, err, out, print_json, print_rows
 
 if TYPE_CHECKING:
-    from twin.lab.evidence.made import Made
+    from twin.extras.evidence.made import Made
 
 
 def evidence(
@@ -27,9 +27,9 @@ def evidence(
     as_json: AsJson = False,
 ) -> None:
     """Put published figures beside the twin's own, with the error of each."""
+    from twin.extras.evidence.made import keep_first
     from twin.lab.evidence.judge import evidence as rows_of
     from twin.lab.evidence.judge import write_errors
-    from twin.lab.evidence.made import keep_first
     from twin.lab.library import load_facts
 
     rows = keep_first(load_facts()) if first else rows_of(load_facts())
@@ -64,9 +64,9 @@ def calibrate(
     as_json: AsJson = False,
 ) -> None:
     """Fit the few constants of the model to the published rows that calibrate."""
-    from twin.lab.evidence.calibrate import calibrate as fitted
-    from twin.lab.evidence.calibrate import write_calibration
-    from twin.lab.evidence.points import check_options, fit_points, write_private
+    from twin.extras.evidence.calibrate import calibrate as fitted
+    from twin.extras.evidence.calibrate import write_calibration
+    from twin.extras.evidence.points import check_options, fit_points, write_private
     from twin.lab.library import load_facts
 
     check_options(points, private, write)
@@ -97,7 +97,7 @@ def calibrate(
 
 
 def _cross_validate(write: bool, as_json: bool) -> None:
-    from twin.lab.evidence.made import make, write_made
+    from twin.extras.evidence.made import make, write_made
     from twin.lab.library import load_facts
 
     with err.status("fitting without each row in turn"):
@@ -136,9 +136,9 @@ def print_made(made: Made) -> None:
 
 def print_evidence(rows: Sequence[Mapping[str, Any]]) -> None:
     """Published figures beside the twin's own, and the absolute errors by kind of row."""
-    from twin.lab.evidence.choices import one_skew
+    from twin.extras.evidence.choices import one_skew
+    from twin.extras.evidence.made import load_made
     from twin.lab.evidence.judge import headlines, score_table
-    from twin.lab.evidence.made import load_made
     from twin.lab.library import load_facts
 
     cells = [

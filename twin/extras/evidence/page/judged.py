@@ -11,10 +11,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from twin.extras.evidence.page import proof
 from twin.lab import library
 from twin.lab.evidence.judge import evidence
 from twin.lab.share.shipped import shipped_evidence
-from twin.ui.pages.evidence import proof
 
 log = logging.getLogger(__name__)
 

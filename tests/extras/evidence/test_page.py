@@ -12,16 +12,16 @@ import threading
 import pytest
 
 from tests.conftest import PATIENCE_S
-from twin.lab.evidence.choices import one_skew
+from twin.extras.evidence.choices import one_skew
+from twin.extras.evidence.made import load_made
+from twin.extras.evidence.page import charts as parity
+from twin.extras.evidence.page import judged, proof
+from twin.extras.evidence.reproduce import Part
 from twin.lab.evidence.judge import HONEST, evidence, headlines
-from twin.lab.evidence.made import load_made
-from twin.lab.evidence.reproduce import Part
 from twin.lab.evidence.rows import load_beyond, load_published
 from twin.lab.library import load_facts
 from twin.ui import charts, session
-from twin.ui.charts import evidence as parity
 from twin.ui.pages import PAGES
-from twin.ui.pages.evidence import judged, proof
 from twin.ui.pages.start import answer
 
 

@@ -140,7 +140,7 @@ def calibration_text(fit: Fit) -> str:
     """The fit as the text of data/calibration.toml."""
     lines = [
         "# The fitted constants of the model, made by `python -m twin calibrate` from the rows of",
-        "# data/published.toml that calibrate. Meaning and bounds: twin/lab/evidence/calibrate.py.",
+        "# data/published.toml that calibrate. Meaning, bounds: twin/extras/evidence/calibrate.py.",
         f"# Mean absolute error of these rows: {fit.error_mean:.1%}.",
     ]
     for c in CONSTANTS:

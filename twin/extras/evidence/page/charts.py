@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from twin.extras.evidence.reproduce import Part
 from twin.lab.evidence.judge import HONEST
-from twin.lab.evidence.reproduce import Part
 from twin.metrics.measures import seconds, three_figures
 from twin.ui import theme
 from twin.ui.charts.base import Chart, bars, chart, empty, figure, line, reads, time_unit

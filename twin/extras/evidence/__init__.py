@@ -1,0 +1,20 @@
+"""How far the twin is from what was measured: the Evidence page, what its rows rest on, re-fits.
+
+The record of published rows, its judge, bands and envelope stay in `twin/lab/evidence`: answers use
+them.
+"""
+
+from twin.hooks import Command, MadePart, Page, Section
+
+HOOKS = (
+    Page(
+        "evidence", "twin.extras.evidence.page", "Evidence", "fact_check",
+        "How far the twin is from what was measured.", "Library",
+    ),
+    Command("evidence", "twin.extras.evidence.commands:evidence"),
+    Command("calibrate", "twin.extras.evidence.commands:calibrate"),
+    Section("judge rows", "twin.extras.evidence.page.judged:prepare", "server.start"),
+    Section("stop judging", "twin.extras.evidence.page.judged:stop", "server.stop"),
+    MadePart("accuracy", "twin.extras.evidence.document:accuracy_table"),
+    MadePart("cross", "twin.extras.evidence.document:cross_table"),
+)  # fmt: skip

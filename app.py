@@ -9,10 +9,12 @@ from pathlib import Path
 
 import streamlit as st
 from starlette.middleware import Middleware
+from starlette.routing import Mount
 
 from twin import ui
+from twin.api.app import application
 from twin.hooks import drawn
-from twin.ui import access, forms, show
+from twin.ui import access, forms, session, show
 from twin.ui.door import Door, unforeseen
 from twin.ui.pages import FIRST, PAGES, SECTIONS, load_pages
 
@@ -52,7 +54,6 @@ else:
         made.
         """
         load_pages()
-        from twin.ui import session
         from twin.ui.pages.start import answer
 
         threading.Thread(target=session.get_ready, name="get ready", daemon=True).start()
@@ -64,6 +65,12 @@ else:
     app = st.App(
         __file__,
         lifespan=while_serving,
+        routes=[
+            Mount(
+                "/api",
+                application(session.store_of, session.runner, st.get_option("server.allowedHosts")),
+            )
+        ],
         middleware=[Middleware(Door)],
         on_script_error=unforeseen,
     )

@@ -1,6 +1,11 @@
 """Who may do what, by TWIN_ACCESS."""
 
+import json
+
 import pytest
+from starlette.requests import Request
+from streamlit.web.server.server_util import get_cookie_secret
+from streamlit.web.server.starlette.starlette_app_utils import create_signed_value
 
 from twin.lab.runs.executor import Runner
 from twin.ui import access, session
@@ -37,3 +42,25 @@ def test_a_word_that_means_nothing_is_refused(monkeypatch):
 
 def test_everybody_has_the_store_itself(store):
     assert session.store() is store
+
+
+def requested(host: str, **user) -> Request:
+    """A request with the login cookie of a user, as Streamlit signs it for http://twin.example."""
+    user = {"origin": "http://twin.example", "is_logged_in": True, "iss": "id", "sub": "ann"} | user
+    name = access.USER_COOKIE_NAME
+    cookie = create_signed_value(get_cookie_secret(), name, json.dumps(user)).decode("latin-1")
+    headers = [(b"host", host.encode()), (b"cookie", f"{name}={cookie}".encode("latin-1"))]
+    return Request({"type": "http", "headers": headers})
+
+
+def test_a_request_of_the_api_is_its_cookies_visitor(monkeypatch):
+    assert access.visitor_of(Request({"type": "http", "headers": []})) == ""
+    monkeypatch.setenv(access.VARIABLE, access.LOGIN)
+    assert access.visitor_of(requested("twin.example")) == "id ann"
+    for stranger in (
+        Request({"type": "http", "headers": [(b"cookie", b"_streamlit_user=forged")]}),
+        requested("other.example"),
+        requested("twin.example", is_logged_in=False),
+    ):
+        with pytest.raises(PermissionError, match="log in"):
+            access.visitor_of(stranger)

@@ -2,9 +2,15 @@
 with OpenID Connect (`[auth]` of secrets.toml) each sees what they hold, presets and what was
 shared; `read-only`, nothing can be kept, run or deleted."""
 
+import json
 import os
+from typing import Any
+from urllib.parse import urlsplit
 
 import streamlit as st
+from starlette.requests import Request
+from streamlit.web.server.starlette.starlette_server_config import USER_COOKIE_NAME
+from streamlit.web.server.starlette.starlette_websocket import _get_signed_cookie_with_chunks
 
 from twin.ui.show import plain
 
@@ -25,7 +31,25 @@ def visitor() -> str:
     """What the store calls this visitor: who issued the login and whom it names; '' for none."""
     if mode() != LOGIN:
         return ""
-    user = st.user.to_dict()
+    return _named(st.user.to_dict())
+
+
+def visitor_of(request: Request) -> str:
+    """The visitor of a request that is no page's, by the login cookie that Streamlit signs; ''
+    where no login is needed. Raises PermissionError for a request without one."""
+    if mode() != LOGIN:
+        return ""
+    signed = _get_signed_cookie_with_chunks(request.cookies, USER_COOKIE_NAME)
+    user = json.loads(signed) if signed else {}
+    ours = urlsplit(str(user.get("origin", ""))).netloc == request.headers.get("host", "")
+    if not (user.get("is_logged_in") and ours and (name := _named(user))):
+        raise PermissionError(
+            "log in on the pages of this server first; the same cookie counts here"
+        )
+    return name
+
+
+def _named(user: dict[str, Any]) -> str:
     return f"{user.get('iss', '')} {user.get('sub', '')}".strip()
 
 

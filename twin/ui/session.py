@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import streamlit as st
+from starlette.requests import Request
 
 from twin.facts import FactError, Facts
 from twin.hardware.imported import ImportedMachine
@@ -40,10 +41,20 @@ def facts() -> Facts:
 
 def store() -> Store:
     """The store as this visitor may see and change it."""
+    return _seen_by(access.visitor())
+
+
+def store_of(request: Request) -> Store:
+    """The store as the visitor of a request that is no page's may see and change it. Raises
+    PermissionError where a login is needed."""
+    return _seen_by(access.visitor_of(request))
+
+
+def _seen_by(visitor: str) -> Store:
     shared = _store()
     if access.mode() == "":
         return shared
-    return shared.of(access.visitor(), writes=access.mode() != access.READ_ONLY)
+    return shared.of(visitor, writes=access.mode() != access.READ_ONLY)
 
 
 @st.cache_resource(show_spinner=False)

@@ -1,0 +1,1 @@
+"""JSON over the same lab, store, limits and login as the pages, served under `/api`."""

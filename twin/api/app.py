@@ -1,0 +1,207 @@
+"""The JSON API: submit a scenario, follow its run, read its result; formula answers at once.
+
+FastAPI writes the OpenAPI document, `/api/openapi.json`. Every answer is the
+object that the command line prints with `--json`. A refusal is `{"detail": one sentence}`: 404 for
+what is not stored or not this visitor's, 413 for what is too large, 422 for a scenario that cannot
+be, 409 for what the store refuses.
+"""
+
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import Annotated, Any
+
+from fastapi import Depends, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.middleware.trustedhost import TrustedHostMiddleware
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from twin.engine.simulate import ENGINE_VERSION
+from twin.lab.ask import scenario_named, with_machine
+from twin.lab.library import presets
+from twin.lab.runs.answer import predicted
+from twin.lab.runs.budget import TooLarge
+from twin.lab.runs.executor import Runner
+from twin.lab.store import RunRow, Store, StoreError
+from twin.lab.store.errors import UnknownId
+from twin.lab.store.statements import require
+from twin.model.shape import ModelError
+from twin.scenario import Scenario, SpecError, parse_scenario, scenario_digest
+
+MOST_BYTES = 256 * 1024  # of a request: as much as a link unpacks to
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+class Question(BaseModel):
+    """A scenario: a preset's key or a table of fields, and fields that replace some of them."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    scenario: str | dict[str, Any] = Field(examples=["quickstart"])
+    settings: dict[str, Any] = Field(
+        default_factory=dict, examples=[{"workload.rate_req_per_s": 120.0}]
+    )
+
+    def resolved(self) -> Scenario:
+        """The scenario; raises SpecError. A file's name is refused: presets and tables only."""
+        if isinstance(self.scenario, dict):
+            return with_machine(parse_scenario(self.scenario), self.settings)
+        if self.scenario.endswith(".toml"):
+            raise SpecError("name a preset, or send the scenario's fields as a table")
+        return with_machine(scenario_named(self.scenario), self.settings)
+
+
+class Run(BaseModel):
+    """A run as it stands: its state, its progress (0 to 1), and its figures once it is done."""
+
+    run: str
+    scenario: str
+    name: str
+    state: str
+    progress: float
+    message: str
+    valid: bool
+    summary: dict[str, Any]
+    notes: list[str]
+    digest: str
+    tables: list[str]
+
+
+def application(
+    store_of: Callable[[Request], Store],
+    runner: Callable[[], Runner],
+    hosts: Sequence[str] = ("*",),
+) -> FastAPI:
+    """The API over a store as each visitor sees it and the runner that the pages use.
+
+    store_of: raises PermissionError for a request without a login where one is needed. hosts: names
+    that a request may call the server by, so that a foreign name that leads here gets nothing.
+    """
+    app = FastAPI(
+        title="Supernode twin",
+        version=ENGINE_VERSION,
+        summary="Simulate an AI supernode that serves large language models.",
+        docs_url=None,  # they load scripts from elsewhere, which the server's policy forbids
+        redoc_url=None,
+    )
+    app.add_middleware(Bounded)
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
+    for kind, code in REFUSALS.items():
+        app.add_exception_handler(kind, _refuse(code))
+    app.add_exception_handler(RequestValidationError, _malformed)
+    Seen = Annotated[Store, Depends(store_of)]
+
+    @app.get("/presets")
+    def list_presets(_seen: Seen) -> list[dict[str, str]]:
+        """Key, question and digest of every preset."""
+        return [
+            {
+                "key": p.key,
+                "question": p.scenario.question,
+                "scenario": scenario_digest(p.scenario),
+            }
+            for p in presets()
+        ]
+
+    @app.post("/predict")
+    def predict(question: Question, _seen: Seen) -> dict[str, Any]:
+        """The steady state by formula: `summary`, seconds by operator, advice, known errors."""
+        return predicted(question.resolved())
+
+    @app.post("/runs", status_code=202)
+    def submit(question: Question, seen: Seen) -> Run:
+        """Queue a run; a question that was answered before is that run, done."""
+        return _shown(seen, runner().submit(question.resolved(), seen))
+
+    @app.get("/runs/{run}")
+    def status(run: str, seen: Seen) -> Run:
+        """A run as it stands."""
+        return _shown(seen, run)
+
+    @app.delete("/runs/{run}")
+    def cancel(run: str, seen: Seen) -> Run:
+        """Stop a run that is queued or under way; its row stays."""
+        runner().cancel(run, seen)
+        return _shown(seen, run)
+
+    @app.get("/runs/{run}/tables/{table}")
+    def rows(run: str, table: str, seen: Seen) -> Response:
+        """One table of a run as JSON rows."""
+        require(seen.runs.get(run), "run", run)
+        text = seen.runs.table(run, table).write_json()
+        return Response(text, media_type="application/json")
+
+    return app
+
+
+REFUSALS: dict[type[Exception], int] = {
+    PermissionError: 401,
+    TooLarge: 413,
+    UnknownId: 404,
+    StoreError: 409,
+    SpecError: 422,
+    ModelError: 422,
+}
+
+
+def _refuse(status: int) -> Callable[[Request, Exception], Response]:
+    def answer(_request: Request, error: Exception) -> Response:
+        return JSONResponse({"detail": str(error)}, status)
+
+    return answer
+
+
+def _malformed(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"][1:]) or "the request's body"
+    return JSONResponse({"detail": f"{where}: {first['msg']}"}, 422)
+
+
+def _shown(seen: Store, run: str) -> Run:
+    row: RunRow = require(seen.runs.get(run), "run", run)
+    return Run(
+        run=row.id,
+        scenario=row.scenario,
+        name=row.name,
+        state=row.state,
+        progress=row.progress,
+        message=row.message,
+        valid=row.valid,
+        summary=row.summary,
+        notes=row.notes,
+        digest=row.result_digest,
+        tables=sorted(seen.runs.tables(run)),
+    )
+
+
+class Bounded:
+    """ASGI middleware: a body of more than MOST_BYTES is refused while it comes in."""
+
+    def __init__(self, app: Callable[[Message, Receive, Send], Awaitable[None]]) -> None:
+        """Stand before `app`."""
+        self._app = app
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        body = b""
+        while True:
+            message = await receive()
+            body += message.get("body", b"")
+            if len(body) > MOST_BYTES:
+                refusal = JSONResponse({"detail": f"a request has at most {MOST_BYTES} bytes"}, 413)
+                await refusal(scope, receive, send)
+                return
+            if not message.get("more_body"):
+                break
+        parts = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+        async def again() -> Message:
+            return next(parts, None) or await receive()
+
+        await self._app(scope, again, send)

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import grimp
+
 from twin.ui.pages import PAGES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -28,6 +30,8 @@ CORE = (
 )
 FUNCTION_LINES = 70
 FILE_LINES = 500
+SMALL_LINES, MOST_SMALL = 40, 30  # the number goes down only
+MOST_INSIDE = 215  # goes down only
 SLEEP_S = 0.5  # in a test, at most
 # What numpy and BLAS answer differently, in the last bit, by the instructions a processor has.
 # Sums and what is done value by value with + - * / and square roots are alike on all.
@@ -82,6 +86,43 @@ def test_files_fit_a_sitting():
         if len(path.read_text("utf-8").splitlines()) > FILE_LINES
     ]
     assert not long
+
+
+def test_small_files_get_fewer():
+    """A file is as long as its one subject: splitting for a counter made files of a few lines."""
+    small = [
+        str(path.relative_to(ROOT))
+        for path in sources()
+        if ROOT / "twin" in path.parents
+        and not path.name.startswith("__init__")
+        and "migrations" not in path.parts
+        and len(path.read_text("utf-8").splitlines()) < SMALL_LINES
+    ]
+    assert len(small) <= MOST_SMALL, small
+
+
+def test_imports_inside_functions_get_fewer():
+    """One stands there for a heavy library, or where its module may be absent."""
+    inside = [
+        where(path, node.lineno)
+        for path in sources()
+        for function in nodes(path)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    assert len(set(inside)) <= MOST_INSIDE, len(set(inside))
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    graph = grimp.build_graph("twin", exclude_type_checking_imports=True)
+    above: dict[str, set[str]] = {
+        m: graph.find_modules_directly_imported_by(m) for m in graph.modules
+    }
+    while bottom := [m for m, below in above.items() if not below & above.keys()]:
+        for module in bottom:
+            del above[module]
+    assert not above
 
 
 def test_no_name_borrows_a_word_of_another_machine():

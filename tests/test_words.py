@@ -3,7 +3,7 @@
 import ast
 import re
 
-from tests.test_house import CORE, nodes, sources, where
+from tests.test_house import CORE, ROOT, nodes, sources, where
 from twin.lab.library import terms
 from twin.scenario import fields
 
@@ -68,3 +68,14 @@ def words_not_used(text: str) -> list[str]:
     banned = sorted({word for term in terms().values() for word in term.instead_of})
     pattern = rf"\b({'|'.join(map(re.escape, banned))})s?\b"
     return sorted({match[0] for match in re.finditer(pattern, text, re.IGNORECASE)})
+
+
+PRIVATE = re.compile(r"(?<![a-z])(asked|told|kept|beside|nobody)(?![a-z])", re.IGNORECASE)
+MOST_PRIVATE = 1750  # goes down only
+
+
+def test_private_words_get_fewer():
+    """The field says requested, reported, stored, concurrent with, none."""
+    pages = [ROOT / "README.md", ROOT / "twin/DESIGN.md", *(ROOT / "docs").glob("*.md")]
+    texts = [path.read_text("utf-8") for path in [*sources(), *pages]]
+    assert sum(len(PRIVATE.findall(text)) for text in texts) <= MOST_PRIVATE

@@ -1,6 +1,6 @@
 """Operators as they are measured one at a time: a collective, a kernel, a stream, a profile.
 
-The same coefficients and kernels as in an iteration, asked for what a publication shows of them.
+The same coefficients and kernels as in an iteration, for what a publication shows of them.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ def streams_s(s: Scenario, costs: Costs, traffic: Traffic, hot: Hot) -> tuple[fl
 
 
 def attention_core_s(costs: Costs, context: float) -> float:
-    """Seconds of decode's attention core on a die for so many context tokens, nobody waited for."""
+    """Seconds of decode's attention core on a die for so many context tokens, without waits."""
     core = _unhurried(costs).core
     return core.fixed + core.context_one * context
 
 
 def grouped_product_s(costs: Costs, experts: float, rows: float) -> float:
-    """Seconds of the grouped product of a die's experts over so many rows, nobody waited for."""
+    """Seconds of the grouped product of a die's experts over so many rows, without waits."""
     w = _unhurried(costs).experts
     even = w.flop * experts * whole_tiles(w, rows / experts) / rows
     return ffn_rows_s(replace(w, flop=even, tile_small=0.0, tile_large=0.0), experts, rows)

@@ -33,7 +33,7 @@ def recompute_s_per_token(role: RoleCosts, budget: float, prompt: float, hot: Ho
 
 
 def batch_s(role: RoleCosts, tokens: float, pairs: float, hot: Hot) -> float:
-    """Seconds of a batch of so many tokens and attention pairs; nobody decodes beside it."""
+    """Seconds of a batch of so many tokens and attention pairs; no request decodes in it."""
     ops = role.operator_sink()
     if isinstance(role.coefficients, Prefill):
         die = tokens / role.dies, pairs / role.dies
@@ -55,7 +55,7 @@ def batch_line(
 
 
 def attention_s_per_token(p: Prefill, tokens: float) -> float:
-    """Seconds that a token adds to a layer's attention on a die with so many, beside its pairs."""
+    """Seconds that a token adds to a layer's attention on a die with so many, without its pairs."""
     products, half = (*p.before, *p.after), 0.5 * tokens
     added = sum(product_s(w, tokens) - product_s(w, half) for w in products)
     return float(added / half + p.exchange.token + p.gate.token)

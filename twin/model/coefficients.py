@@ -133,7 +133,7 @@ class Host(Record):
 
 @record
 class Chunk(Record):
-    """What a prompt's piece adds to an iteration beside its rows (colocated instances)."""
+    """What a prompt's piece adds to an iteration in addition to its rows (colocated instances)."""
 
     pair: float = computed("Attention core, per query-key pair and layer.")
     pair_flops: float = given("Per query-key pair, all layers.", "FLOP")
@@ -172,7 +172,9 @@ class Decode(Record):
     layout: Layout = part(Layout)
     demand: Demand = part(Demand)
     ways: float = given("How many of the splits there are.")
-    hides: float = given("0: attention beside MoE on split cores; 1: computing beside the wire.")
+    hides: float = given(
+        "0: attention and MoE streams on split cores; 1: computing hides the wire."
+    )
     microbatch: float = given("0: off, 1: on, 2: where it is faster.")
     query_tokens: float = given("Tokens of a request in one pass: 1 + drafts.")
     drafts: float = given("Draft tokens of a pass.")
@@ -180,7 +182,7 @@ class Decode(Record):
     dense_layers: float = given("Layers with a dense FFN.")
     in_cast: float = given("1: transmissions to shared experts are not scheduled.")
     tiles: float = given("Tiles of dispatch, experts and combine in one operator; 0: three.")
-    beside: float = given("1: a shared expert on the same die computes beside dispatch.")
+    shared_early: float = given("1: a shared expert on the same die computes during dispatch.")
     buffer_tokens: float = given("Of a die in one round of the exchange; 0: all at once.")
     concentration: float = given("Requests of a die that does attention, per request of a rank.")
 
@@ -234,5 +236,5 @@ class Prefill(Record):
     moe_layers: float = given("Layers with experts, the MTP module's among them.")
     dense_layers: float = given("Layers with a dense FFN.")
     microbatch: float = given("1: two microbatches.")
-    routing: float = given("1: rows are ordered in the stream that computes; 0: beside it.")
+    routing: float = given("1: rows are ordered in the stream that computes; 0: at the same time.")
     compute_share: float = given("Cores left to compute while two microbatches overlap.")

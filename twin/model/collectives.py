@@ -134,17 +134,17 @@ def launch_and_round_s(m: Machine, facts: Facts) -> tuple[float, float]:
 
 
 def moe_traffic(
-    s: Shape, comm: Communication, m: Machine, facts: Facts, x: Exchange, beside: bool = False
+    s: Shape, comm: Communication, m: Machine, facts: Facts, x: Exchange, own_streams: bool = False
 ) -> MoeTraffic:
     """Dispatch and combine of one token's `top_k` messages among `x.peers` dies.
 
     Without fused operators, and between nodes that are slow apart, all tokens go to all dies
-    (`_gathered`); `beside`: its transfers between nodes run in streams of their own.
+    (`_gathered`); `own_streams`: its transfers between nodes run at the same time.
     """
     sent = dispatch_bytes(s, comm.early_quantisation, m.message_scale_bytes)
     answered = combine_bytes(s)
     if not comm.fused and m.family == "ascend" and x.inside_bytes_per_s > 0.0:
-        return _gathered(s, comm, m, x, beside)
+        return _gathered(s, comm, m, x, own_streams)
     fixed, barrier = launch_and_round_s(m, facts)
     quantise = 0.0
     if m.family == "ascend" and comm.early_quantisation:
@@ -168,7 +168,9 @@ def moe_traffic(
     )
 
 
-def _gathered(s: Shape, comm: Communication, m: Machine, x: Exchange, beside: bool) -> MoeTraffic:
+def _gathered(
+    s: Shape, comm: Communication, m: Machine, x: Exchange, own_streams: bool
+) -> MoeTraffic:
     """All-gather before the experts, reduce-scatter of partial sums after them, in rounds.
 
     As omni-infer does on Atlas A2 (communication_op.py, all_gather_round_pipeline): tokens are
@@ -181,10 +183,10 @@ def _gathered(s: Shape, comm: Communication, m: Machine, x: Exchange, beside: bo
     def step_s(peers: int) -> float:  # start and barrier of one collective
         return m.fitted["comm_fixed"] + x.latency_s + m.fitted["barrier_round"] * math.log2(peers)
 
-    swaps = 0.0 if beside else others * step_s(2)
+    swaps = 0.0 if own_streams else others * step_s(2)
     fixed = x.nodes * step_s(near + 1) + swaps
     beyond, inside = others / x.beyond_bytes_per_s, near * x.nodes / x.inside_bytes_per_s
-    per_byte = max(beyond, inside) if beside else beyond + inside
+    per_byte = max(beyond, inside) if own_streams else beyond + inside
     return MoeTraffic(
         dispatch_fixed_s=fixed + step_s(near + 1) + step_s(x.nodes),
         dispatch_message_s=m.fitted["quantise"] if comm.early_quantisation else 0.0,

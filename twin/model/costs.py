@@ -87,8 +87,6 @@ class Costs:
     kv_bytes_per_token: float  # all layers, and the MTP module's where it drafts
     dispatch_bytes_per_token: float  # sent by a die for one token, all MoE layers
     combine_bytes_per_token: float
-    prefill_instances: int
-    decode_instances: int
     mtp_acceptance: float  # chance that a draft token is right
     clocks: Mapping[str, float] = field(default_factory=dict)  # by role, where a cap lowers it
 
@@ -162,8 +160,6 @@ def build_costs(
         kv_bytes_per_token=kv_bytes(shape, d),
         dispatch_bytes_per_token=dispatch_bytes(shape, quantised, scale) * away,
         combine_bytes_per_token=combine_bytes(shape) * away,
-        prefill_instances=d.prefill.instances,
-        decode_instances=d.decode.instances,
         mtp_acceptance=d.decode.mtp_acceptance
         if d.decode.mtp_dataset == "as_stated"
         else facts.si(f"operators.mtp_acceptance.{d.decode.mtp_dataset}"),

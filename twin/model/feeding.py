@@ -39,7 +39,7 @@ def _under_way(
     By Little's law: requests under way are rate x time, and time is nearly linear in them.
     """
     assert costs.decode_role is not None
-    least = 1.0 / costs.decode_role.dies  # one request alone: nobody sees a part of one
+    least = 1.0 / costs.decode_role.dies  # one request alone: there is no part of one
     before = full.batch_per_npu / costs.chip.dies_per_npu
     took_before = before / full.requests_per_s
     count, at = max(rate * took_before, least), full
@@ -69,7 +69,7 @@ def _places(s: Scenario, costs: Costs, full: DecodePrediction, limit: str) -> fl
     assert costs.decode_role is not None
     if s.workload.arrivals != "closed_loop" or limit != "prefill":
         return 0.0
-    clients = s.workload.concurrency / (costs.decode_role.dies * costs.decode_instances)
+    clients = s.workload.concurrency / (costs.decode_role.dies * costs.decode_role.pool.instances)
     return min(clients, full.batch_per_npu / costs.chip.dies_per_npu)
 
 

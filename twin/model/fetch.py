@@ -1,4 +1,4 @@
-"""Cached KV: what a store keeps of a node's DRAM, and what reading takes beside its bytes.
+"""Cached KV: what a store holds of a node's DRAM, and what reading takes in addition to its bytes.
 
 A block lies in the engine's KV tensors as one piece a layer: so many copies, each with its start, a
 few in flight. Every die reads the latents of all prompts whose heads it shares out. Over UB a die's
@@ -38,7 +38,7 @@ class Fetch:
         return self.staged_s_per_token + latency_s / self.lookups_in_flight
 
     def seconds(self, tokens: float, latency_s: float, bytes_per_s: float) -> float:
-        """Until `tokens` cached tokens of a batch are read, with nobody else on the way.
+        """Until `tokens` cached tokens of a batch are read, with no other traffic on the way.
 
         latency_s, bytes_per_s: price of the plane, into all dies together.
         """
@@ -129,8 +129,8 @@ def _servers(s: Scenario, fabric: Wiring) -> tuple[Price, float]:
     one of them sends."""
     dies = next(i.die_of_rank for i in place_instances(s, fabric) if i.role != "decode")
     nodes = network(fabric).nodes_of(dies) if s.memory_pool.scope == "local" else None
-    asked = fabric, dies, pool_plane(s), nodes
-    return pool_read(*asked), server_port(*asked)
+    read = fabric, dies, pool_plane(s), nodes
+    return pool_read(*read), server_port(*read)
 
 
 def node_dram_bytes(s: Scenario, facts: Facts, dies_per_node: int) -> float:

@@ -49,7 +49,7 @@ def drain(
     """All requests wait from the start; each takes a slot of the instance when one is free.
 
     answers f8[N]: iterations of each answer in the order of the queue; slots: of all dies
-    together; hot as in mixed_iteration_s. Prompts are computed beside the answers under way.
+    together; hot as in mixed_iteration_s. Prompts are computed together with the answers under way.
     """
     first, end = deal(answers, slots)
     last = int(end.max())
@@ -85,7 +85,7 @@ def drain(
 def burst(
     role: RoleCosts, prompt: float, answer: float, requests: int, batch_tokens: float, hot: Hot
 ) -> Finite:
-    """All requests arrive at once, and while a prompt waits nobody decodes; answers all alike.
+    """All requests arrive at once, and while a prompt waits no request decodes; answers all alike.
 
     answer: iterations of an answer; batch_tokens: prompt tokens of the instance in one pass.
     Early prompts wait after their first token until the last prompt is computed.

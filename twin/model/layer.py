@@ -118,7 +118,7 @@ def _round(
     if away:
         shared = ffn_rows_s(m.experts, at.shared_experts, shared_rows)
         experts = max(ffn_rows_s(m.experts, at.slots, rows), shared)
-    elif p.beside > 0.0:
+    elif p.shared_early > 0.0:
         shared = ffn_rows_s(m.experts, at.shared_experts, shared_rows)
         experts = ffn_rows_s(m.experts, at.slots, rows) + max(0.0, shared - start - dispatch)
     else:

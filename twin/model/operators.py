@@ -122,7 +122,7 @@ def prefill_output(s: Shape, f: Formats) -> Work:
 
 
 def gate(s: Shape, f: Formats) -> Work:
-    """Router scores in FP32 (weights kept in BF16) over all routed experts."""
+    """Router scores in FP32 (weights in BF16) over all routed experts."""
     hidden = ACTIVATION_BYTES * s.hidden
     return linear("bf16", s.hidden * s.routed_experts, hidden, 4.0 * s.routed_experts)
 
@@ -177,7 +177,7 @@ def combine_bytes(s: Shape) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """An operator that every token passes in every layer, beside the attention core.
+    """An operator that every token passes in every layer, other than the attention core.
 
     Its words are an entry of `twin.metrics.operators`.
     """

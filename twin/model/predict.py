@@ -23,7 +23,7 @@ from twin.model.mixed import mixed_flops, mixed_hits_s, mixed_iteration_s
 from twin.model.prefill import layerwise_s, prefill_batch_s, prefill_flops, prefill_hits_s
 from twin.model.roofline import largest_of
 from twin.model.shape import ModelError
-from twin.scenario import Scenario, sharing
+from twin.scenario import Scenario, serving, sharing
 
 EVEN: Hot = (np.array([1.0]), np.array([1.0]))
 LEVEL = 1.1  # prefill and decode that sustain rates this close are in balance
@@ -228,14 +228,13 @@ def decode_with(
     under_way = float(requests.sum()), role.pool.own.requests * float(context.sum())
     return _decode_figures(
         s, costs, role, took, ops, count * per_npu, limited, traffic.output_tokens, under_way,
-        decode_flops(role.decode, *under_way), costs.decode_instances,
+        decode_flops(role.decode, *under_way),
     )  # fmt: skip
 
 
 def _decode_figures(
     s: Scenario, costs: Costs, role: RoleCosts, took: float, ops: NDArray[np.float64],
     batch: float, limited: str, answer: float, under_way: tuple[float, float], flops: float,
-    instances: int,
 ) -> DecodePrediction:  # fmt: skip
     """Figures of an iteration that `took` so long; under_way: requests and context of all dies."""
     drafts = s.deployment.decode.mtp_draft_tokens
@@ -257,7 +256,7 @@ def _decode_figures(
         resource=waits_for(longest, "decode"),
         cube_utilisation=flops / (took * _peak(s, costs, role)),
         hbm_utilisation=moved / (took * costs.chip.hbm_bytes_per_s * role.dies),
-        requests_per_s=instances * batch * npus / (tpot * max(1.0, answer - 1.0)),
+        requests_per_s=role.pool.instances * batch * npus / (tpot * max(1.0, answer - 1.0)),
     )
 
 
@@ -298,7 +297,7 @@ def _prefill(
         if s.memory_pool.layerwise:
             fetch = float(layerwise_s(role.prefill, fetch, took)) - took
         took += fetch
-        least = hot_server_s(s, fabric, role.fetch, cached, prompts, costs.prefill_instances)
+        least = hot_server_s(s, fabric, role.fetch, cached, prompts, role.pool.instances)
         operators["fetch"] = fetch + max(0.0, least - took)
         took = max(took, least)
     longest = max(operators, key=lambda n: (operators[n], n))
@@ -311,7 +310,7 @@ def _prefill(
         resource=waits_for(longest, "prefill"),
         cube_utilisation=prefill_flops(role.prefill, tokens, pairs)
         / (took * _peak(s, costs, role)),
-        requests_per_s=costs.prefill_instances * prompts / took,
+        requests_per_s=role.pool.instances * prompts / took,
     )
 
 
@@ -342,11 +341,11 @@ def _colocated(
     took += float(mixed_hits_s(role.decode, ending * traffic.hit_tokens, ops))
     cached = ending * traffic.hit_tokens
     took += fetch_s(s, fabric, role.fetch, cached, ending)
-    took = max(took, hot_server_s(s, fabric, role.fetch, cached, ending, d.colocated.instances))
+    took = max(took, hot_server_s(s, fabric, role.fetch, cached, ending, role.pool.instances))
     under_way = float(requests.sum()), float(context.sum())
     decode = _decode_figures(
         s, costs, role, took, ops, count * per_npu, limited, answer, under_way,
-        mixed_flops(role.decode, *under_way, chunk, pairs), d.colocated.instances,
+        mixed_flops(role.decode, *under_way, chunk, pairs),
     )  # fmt: skip
     prefill = PrefillPrediction(
         batch_s=took,
@@ -356,7 +355,7 @@ def _colocated(
         longest_operator="prefill_chunk",
         resource="cube cores",
         cube_utilisation=decode.cube_utilisation,
-        requests_per_s=d.colocated.instances * ending / took,
+        requests_per_s=role.pool.instances * ending / took,
     )
     return decode, prefill
 
@@ -375,9 +374,7 @@ def _advice(s: Scenario, rates: dict[str, float]) -> str:
     prefill, decode = rates["prefill"], rates["decode"]
     if rates["front end"] < min(prefill, decode):
         return "The front end limits: add API servers."
-    d = s.deployment
-    npus = {"prefill": d.prefill.instances * d.prefill.npus_per_instance,
-            "decode": d.decode.instances * d.decode.npus_per_instance}  # fmt: skip
+    npus = {role: pool.instances * pool.npus for role, pool in serving(s).items()}
     if max(prefill, decode) <= LEVEL * min(prefill, decode):
         return "Prefill and decode are in balance within 10 %."
     short = "prefill" if prefill < decode else "decode"

@@ -158,8 +158,8 @@ def _overlapped_s(
 ) -> float:  # fmt: skip
     """Seconds of a layer of two microbatches; stages of one as in sequence, on the cores left.
 
-    Rows are ordered and gathered in the stream that computes, or by vector cores beside it: what
-    both streams want of these delays the one as much as the other.
+    Rows are ordered and gathered in the stream that computes, or by vector cores at the same time:
+    what both streams want of these delays the one as much as the other.
     """
     sending = p.dispatch.message * die_tokens
     order = p.dispatch.order * rows

@@ -77,7 +77,7 @@ def prefill_costs(x: Setting, microbatch: bool, mtp: bool) -> Prefill:
         layout=layout(x),
         demand=_demand(x, s.moe_layers + mtp, form),
         head=head.weight_bytes / m.stream_bytes_per_s() + 2 * x.gap,
-        launch=m.graph_launch_s + passes * x.traffic(beside=False).host_s,
+        launch=m.graph_launch_s + passes * x.traffic(own_streams=False).host_s,
         moe_layers=float(s.moe_layers + mtp),
         dense_layers=float(s.dense_layers),
         microbatch=float(microbatch),
@@ -157,7 +157,7 @@ def _tensor_parallel(x: Setting) -> _Attention:
 
 
 def _moe(x: Setting) -> tuple[Gate, Dispatch, Experts, Combine]:
-    s, m, t = x.shape, x.machine, x.traffic(beside=False)
+    s, m, t = x.shape, x.machine, x.traffic(own_streams=False)
     # Copy engines move prefill's rows (arXiv 2506.12708v2 section 4.3.2), not vector cores.
     rate = m.fitted["copy_engine"] if m.family == "ascend" else 1.0
     gate, dispatch, experts, combine = moe_parts(x, t, rate=rate)

@@ -92,7 +92,7 @@ def _about(declared: Field[Any]) -> Coefficient:
 
 
 def changed(whole: R, value_of: Callable[[Coefficient, float], float]) -> R:
-    """A record of the same kind with each number replaced; its name is not told."""
+    """A record of the same kind with each number replaced; `value_of` does not get its name."""
 
     def of(declared: Field[Any]) -> Any:
         value = getattr(whole, declared.name)

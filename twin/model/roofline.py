@@ -31,7 +31,7 @@ FITTED = (
 )
 
 
-def told(fact: str, without: float | None = None) -> Any:
+def of_family(fact: str, without: float | None = None) -> Any:
     """A figure of the chip's family in data/operators.toml; without: of a family that has none."""
     return field(metadata={"fact": fact, "without": without})
 
@@ -50,30 +50,40 @@ class Machine:
     hbm: float = 1.0  # share of the sustained HBM bandwidth that is there for it
     attention_utilisation: float  # of the FP16 peak, decode attention, compute-bound
     attention_peak: float  # FLOP/s the utilisation above and the next refer to
-    prefill_attention_utilisation: float = told("prefill_attention_compute")
-    attention_fixed_s: float = told("attention_fixed")  # decode's core: what is beyond its roofs
-    attention_roof: float = told("attention_roof", 2.0)  # decode's core: power of its roofline
-    kv_bandwidth_utilisation: float = told("attention_bandwidth")  # of HBM, decode's core
-    gemm_utilisation: float = told("gemm_compute")  # of the peak of the weights' number format
-    gemm_bandwidth_utilisation: float = told("gemm_bandwidth")  # of HBM, weights streamed
-    core_bytes_per_cycle: float = told("core_cycle_bytes", 0.0)  # of HBM, what a matrix core draws
-    core_flops_per_cycle: float = told("core_cycle_flops", 0.0)  # INT8, of one matrix core
-    gate_token_s: float = told("gate_token")  # vector time of gating one token on all cores
-    vector_utilisation: float = told("vector_bandwidth", 0.0)  # of HBM, element-wise kernels
-    prefill_compute_share: float = told("prefill_compute_share")  # cores left beside the wire
-    routing_in_stream: float = told("routing_in_stream")  # 1: rows are ordered where it computes
-    restoring_passes: float = told("restoring_passes")  # over answers, to restore their order
-    graph_launch_s: float = told("graph_launch")  # host time to launch one graph
-    host_gap_s: float = told("host_gap")  # between iterations, on the host
-    host_answer_s: float = told("host_answer")  # host time to hand out one request's token
-    message_scale_bytes: float = told("message_scale")  # beside a quantised token sent
-    tile_small: float = told("tile_small", 0.0)  # rows of a product's tile where all fit in one
-    tile_large: float = told("tile_large", 0.0)  # rows of a tile where they do not; 0: no tiles
-    sum_bytes: float = told("sum_bytes")  # of a number of an FFN's first INT8 product
+    prefill_attention_utilisation: float = of_family("prefill_attention_compute")
+    attention_fixed_s: float = of_family(
+        "attention_fixed"
+    )  # decode's core: what is beyond its roofs
+    attention_roof: float = of_family("attention_roof", 2.0)  # decode's core: power of its roofline
+    kv_bandwidth_utilisation: float = of_family("attention_bandwidth")  # of HBM, decode's core
+    gemm_utilisation: float = of_family("gemm_compute")  # of the peak of the weights' number format
+    gemm_bandwidth_utilisation: float = of_family("gemm_bandwidth")  # of HBM, weights streamed
+    core_bytes_per_cycle: float = of_family(
+        "core_cycle_bytes", 0.0
+    )  # of HBM, what a matrix core draws
+    core_flops_per_cycle: float = of_family("core_cycle_flops", 0.0)  # INT8, of one matrix core
+    gate_token_s: float = of_family("gate_token")  # vector time of gating one token on all cores
+    vector_utilisation: float = of_family("vector_bandwidth", 0.0)  # of HBM, element-wise kernels
+    prefill_compute_share: float = of_family("prefill_compute_share")  # cores left during transfers
+    routing_in_stream: float = of_family(
+        "routing_in_stream"
+    )  # 1: rows are ordered where it computes
+    restoring_passes: float = of_family("restoring_passes")  # over answers, to restore their order
+    graph_launch_s: float = of_family("graph_launch")  # host time to launch one graph
+    host_gap_s: float = of_family("host_gap")  # between iterations, on the host
+    host_answer_s: float = of_family("host_answer")  # host time to hand out one request's token
+    message_scale_bytes: float = of_family("message_scale")  # sent with a quantised token
+    tile_small: float = of_family(
+        "tile_small", 0.0
+    )  # rows of a product's tile where all fit in one
+    tile_large: float = of_family(
+        "tile_large", 0.0
+    )  # rows of a tile where they do not; 0: no tiles
+    sum_bytes: float = of_family("sum_bytes")  # of a number of an FFN's first INT8 product
 
     @property
-    def beside(self) -> bool:
-        """Whether vector cores of their own stand beside the matrix cores."""
+    def vector_cores_apart(self) -> bool:
+        """Whether vector cores of their own stand next to the matrix cores."""
         return self.family == "ascend"
 
     def gemm_flops(self, precision: str, cube_share: float = 1.0) -> float:

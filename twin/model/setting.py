@@ -98,10 +98,10 @@ class Setting:
         shared = self.shape.shared_experts / self.shape.top_k if self.layout.shared_dies else 0.0
         return 1.0 + shared
 
-    def traffic(self, beside: bool) -> MoeTraffic:
-        """Dispatch and combine; `beside`: transfers between nodes have streams of their own."""
+    def traffic(self, own_streams: bool) -> MoeTraffic:
+        """Dispatch and combine; `own_streams`: transfers between nodes run at the same time."""
         return moe_traffic(
-            self.shape, self.communication, self.machine, self.facts, self.route, beside
+            self.shape, self.communication, self.machine, self.facts, self.route, own_streams
         )
 
     def seconds(self, w: Work, cores: Cores = WHOLE) -> tuple[float, float, float, float]:
@@ -137,12 +137,12 @@ class Setting:
     def many_rows(self, w: Work) -> float:
         """Seconds a token of a product over many rows.
 
-        Where vector cores stand beside the matrix cores, element-wise work is pipelined with the
+        Where vector cores stand next to the matrix cores, element-wise work is pipelined with the
         product; where the same cores do both, it comes after it.
         """
         m = self.machine
         product = w.flops_per_token / m.gemm_flops(w.format)
-        if not m.beside:
+        if not m.vector_cores_apart:
             moved = w.io_bytes_per_token / m.stream_bytes_per_s()
             return max(product, moved) + w.vector_bytes_per_token / m.vector_bytes_per_s()
         moved = (w.io_bytes_per_token + w.vector_bytes_per_token) / m.stream_bytes_per_s()

@@ -139,7 +139,7 @@ def _with_others(own: Budget, x: Setting, s: Scenario, guest: Pool) -> Budget:
     else:
         remedy = "take more NPUs per decode instance or a smaller number format"
     raise ModelError(
-        f"deployment.prefill.on = decode_npus does not fit: beside decode a die has "
+        f"deployment.prefill.on = decode_npus does not fit: with decode on it a die has "
         f"{own.kv / 1e9:.1f} GB, prefill's experts take {weights / 1e9:.1f} GB, its exchange "
         f"buffers {buffers / 1e9:.1f} GB and the KV of a batch {kv / 1e9:.1f} GB: {remedy}"
     )

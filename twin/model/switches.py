@@ -61,8 +61,10 @@ def _one_attention_operator(mode: Mode, x: Setting, on: bool, cores: Cores, _: b
     return replace(mode, before=(prolog, *others), gate=gate)
 
 
-def _kv_branch_beside(mode: Mode, x: Setting, on: bool, cores: Cores, in_sequence: bool) -> Mode:
-    """Multi-stream: the KV branch of the prolog runs beside the query branch."""
+def _kv_branch_in_parallel(
+    mode: Mode, x: Setting, on: bool, cores: Cores, in_sequence: bool
+) -> Mode:
+    """Multi-stream: the KV branch of the prolog runs at the same time as the query branch."""
     if not on or not in_sequence:
         return mode
     saved = 4 * ACTIVATION_BYTES * (x.shape.kv_lora + x.shape.rope_dim)
@@ -115,7 +117,8 @@ SWITCHES: dict[str, Switch] = {
     ),
     "weight_prefetch": Switch(decode=_prefetch),
     "multi_stream": Switch(
-        mode=_kv_branch_beside, decode=lambda costs, _, on: replace(costs, beside=float(on))
+        mode=_kv_branch_in_parallel,
+        decode=lambda costs, _, on: replace(costs, shared_early=float(on)),
     ),
     "flash_comm": Switch(),
     "layer_in_parallel": Switch(),

@@ -15,7 +15,7 @@ from twin.model.record import without
 
 def shares_by_cause(costs: Costs, traffic: Traffic, hot: Hot) -> dict[str, float]:
     """Share of an iteration with one request a die that goes with each cause, largest first."""
-    role = costs.decode_role or costs.colocated_role
+    role = costs.decoding
     assert role is not None
     requests, context = rank_load(1.0, role.dies, traffic)
 

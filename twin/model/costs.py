@@ -77,13 +77,11 @@ class RoleCosts:
 
 @dataclass(frozen=True)
 class Costs:
-    """Costs of a deployment; a role that is not deployed is None."""
+    """Costs of a deployment."""
 
     shape: Shape
     chip: Chip
-    decode_role: RoleCosts | None
-    prefill_role: RoleCosts | None
-    colocated_role: RoleCosts | None
+    roles: Mapping[str, RoleCosts]  # of the pools that it has
     kv_bytes_per_token: float  # all layers, and the MTP module's where it drafts
     dispatch_bytes_per_token: float  # sent by a die for one token, all MoE layers
     combine_bytes_per_token: float
@@ -91,9 +89,34 @@ class Costs:
     clocks: Mapping[str, float] = field(default_factory=dict)  # by role, where a cap lowers it
 
     @property
+    def decode_role(self) -> RoleCosts | None:
+        """The pool that decodes alone."""
+        return self.roles.get("decode")
+
+    @property
+    def prefill_role(self) -> RoleCosts | None:
+        """The pool that prefills alone."""
+        return self.roles.get("prefill")
+
+    @property
+    def colocated_role(self) -> RoleCosts | None:
+        """The pool that does both."""
+        return self.roles.get("colocated")
+
+    @property
+    def decoding(self) -> RoleCosts | None:
+        """The pool whose iterations decode, colocated or not."""
+        return self.colocated_role or self.decode_role
+
+    @property
+    def prefilling(self) -> RoleCosts | None:
+        """The pool that computes prompts, colocated or not."""
+        return self.colocated_role or self.prefill_role
+
+    @property
     def decode(self) -> Decode:
         """Coefficients of an instance that decodes, colocated or not."""
-        return self._of(self.decode_role or self.colocated_role, "decode").decode
+        return self._of(self.decoding, "decode").decode
 
     @property
     def prefill(self) -> Prefill:
@@ -107,12 +130,11 @@ class Costs:
 
     def idle(self, redundant: int) -> list[str]:
         """A sentence for each role whose instances have dies without a routed expert."""
-        roles = {n: getattr(self, f"{n}_role") for n in ("decode", "prefill", "colocated")}
         return [
             f"{count} of {role.layout.dies} dies of a {name} instance hold no routed expert: "
             f"experts.redundant = {redundant + count} gives one to each."
-            for name, role in roles.items()
-            if role is not None and (count := idle_dies(self.shape, role.layout, redundant))
+            for name, role in sorted(self.roles.items())
+            if (count := idle_dies(self.shape, role.layout, redundant))
         ]
 
     @staticmethod
@@ -154,9 +176,7 @@ def build_costs(
     return Costs(
         shape=shape,
         chip=chip,
-        decode_role=roles.get("decode"),
-        prefill_role=roles.get("prefill"),
-        colocated_role=roles.get("colocated"),
+        roles=roles,
         kv_bytes_per_token=kv_bytes(shape, d),
         dispatch_bytes_per_token=dispatch_bytes(shape, quantised, scale) * away,
         combine_bytes_per_token=combine_bytes(shape) * away,
